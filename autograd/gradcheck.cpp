@@ -1,0 +1,103 @@
+#include "autograd/gradcheck.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "runtime/random.h"
+
+namespace weft {
+namespace {
+
+template <class F>
+Tensor sampled(const Shape& shape, DType dtype, std::uint64_t seed, const F& sample) {
+  const RandomKey key{seed, 0, 0};
+  std::vector<double> values(static_cast<std::size_t>(shape.count()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = sample(key.words(i));
+  return Tensor::from(values, shape).to(dtype);
+}
+
+double inner_product(std::span<const Variable> outputs, std::span<const Tensor> weights) {
+  double sum = 0;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const std::vector<double> values = outputs[i].value().to(DType::f64).to_vector<double>();
+    const std::vector<double> factors = weights[i].to(DType::f64).to_vector<double>();
+    for (std::size_t j = 0; j < values.size(); ++j) sum += values[j] * factors[j];
+  }
+  return sum;
+}
+
+}  // namespace
+
+Tensor random_normal(const Shape& shape, DType dtype, std::uint64_t seed) {
+  return sampled(shape, dtype, seed, [](Philox w) { return normal(w.word[0], w.word[1]); });
+}
+
+Tensor random_uniform(const Shape& shape, DType dtype, std::uint64_t seed, double low, double high) {
+  return sampled(shape, dtype, seed, [=](Philox w) {
+    return low + (high - low) * (w.word[0] + w.word[1] * 0x1p-32) * 0x1p-32;
+  });
+}
+
+GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs, std::uint64_t seed,
+                        double step, std::int64_t elements) {
+  std::vector<Variable> leaves;
+  for (const Tensor& input : inputs) {
+    leaves.push_back(input.dtype() == DType::f64 ? Variable::leaf(input) : Variable(input));
+  }
+  std::vector<Tensor> weights;
+  {
+    Tape tape;
+    const std::vector<Variable> outputs = f(leaves);
+    for (const Variable& output : outputs) {
+      weights.push_back(random_normal(output.shape(), output.value().dtype(), seed++));
+    }
+    tape.backward(outputs, weights);
+  }
+  const Tape::Pause pause;
+  GradientError error;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!leaves[i].wants_gradient()) continue;
+    const std::int64_t count = inputs[i].count();
+    const std::vector<double> values = inputs[i].to_vector<double>();
+    std::vector<double> analytic(values.size(), 0);
+    if (const Tensor gradient = leaves[i].gradient(); gradient.defined()) {
+      require(gradient.shape() == inputs[i].shape(),
+              "gradcheck: the gradient of input {} is {}, the input {}", i, gradient.shape(),
+              inputs[i].shape());
+      analytic = gradient.to_vector<double>();
+    }
+    double scale = 0;
+    for (const double g : analytic) {
+      require(std::isfinite(g), "gradcheck: the gradient of input {} is not finite", i);
+      scale = std::max(scale, std::abs(g));
+    }
+    struct Difference { std::int64_t element; double numeric; };
+    std::vector<Difference> differences;
+    const std::int64_t stride = std::max<std::int64_t>(1, count / elements);
+    for (std::int64_t j = 0; j < count; j += stride) {
+      const auto loss_at = [&](double shift) {
+        std::vector<double> moved = values;
+        moved[static_cast<std::size_t>(j)] += shift;
+        std::vector<Variable> points(leaves);
+        points[i] = Variable(Tensor::from(moved, inputs[i].shape()));
+        return inner_product(f(points), weights);
+      };
+      const double numeric = (loss_at(step) - loss_at(-step)) / (2 * step);
+      differences.push_back({j, numeric});
+      scale = std::max(scale, std::abs(numeric));
+    }
+    for (const Difference& difference : differences) {
+      const double expected = analytic[static_cast<std::size_t>(difference.element)];
+      const double relative = std::abs(expected - difference.numeric) / std::max(scale, 1e-3);
+      if (!(relative <= error.worst)) {
+        error.worst = relative;
+        error.where = fmt::format("input {} {} element {}: backward {:.9g}, differences {:.9g}", i,
+                                  inputs[i].shape(), difference.element, expected,
+                                  difference.numeric);
+      }
+    }
+  }
+  return error;
+}
+
+}  // namespace weft

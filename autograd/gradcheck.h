@@ -1,0 +1,33 @@
+// gradcheck: a backward against central differences, in f64.
+//
+// L = ⟨f(inputs), w⟩ with random w (a plain sum is blind to whatever sums to a constant, softmax
+// first of all). Each input's gradient is compared with (L(x + h) − L(x − h)) / 2h element by
+// element; the error of an input is the largest difference over the largest gradient.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/variable.h"
+
+namespace weft {
+
+using Differentiable = std::function<std::vector<Variable>(std::span<const Variable>)>;
+
+struct GradientError {
+  double worst = 0;    // over all inputs
+  std::string where;   // the input and element, with both values
+};
+
+// `inputs` are f64 tensors; those of other types are handed to f as constants. At most
+// `elements` elements of each input are perturbed, spread evenly.
+GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
+                        std::uint64_t seed = 1, double step = 1e-6, std::int64_t elements = 200);
+
+// Random tensors for checks: standard normal, or uniform in [low, high).
+Tensor random_normal(const Shape& shape, DType dtype, std::uint64_t seed);
+Tensor random_uniform(const Shape& shape, DType dtype, std::uint64_t seed, double low, double high);
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+#include "autograd/recompute.h"
+
+#include "autograd/tape.h"
+
+namespace weft {
+namespace {
+
+class RecomputeNode final : public Node {
+ public:
+  RecomputeNode(const Recomputed& f, std::span<const Variable> inputs) : f_(f) {
+    for (const Variable& input : inputs) values_.push_back(input.value());
+  }
+  const char* name() const override { return "recompute"; }
+
+  std::vector<Tensor> backward(std::vector<Tensor> douts) override {
+    std::vector<Variable> leaves;
+    for (const Tensor& value : values_) leaves.push_back(Variable::leaf(value));
+    values_.clear();
+    Tape tape;
+    const std::vector<Variable> results = f_(leaves);
+    tape.backward(results, douts);
+    std::vector<Tensor> gradients;
+    for (const Variable& leaf : leaves) gradients.push_back(leaf.gradient());
+    return gradients;
+  }
+
+ private:
+  Recomputed f_;
+  std::vector<Tensor> values_;
+};
+
+}  // namespace
+
+std::vector<Variable> recompute(const Recomputed& f, std::span<const Variable> inputs) {
+  Tape* const tape = Tape::current();
+  if (tape == nullptr) return f(inputs);
+  std::vector<Variable> results;
+  {
+    const Tape::Pause pause;
+    results = f(inputs);
+  }
+  auto node = std::make_unique<RecomputeNode>(f, inputs);
+  for (const Variable& input : inputs) node->inputs.push_back(input.place());
+  for (Variable& result : results) {
+    auto place = std::make_shared<Gradient>();
+    const Tensor& value = result.value();
+    node->outputs.push_back({place, value.shape(), value.dtype(), value.device()});
+    result = Variable(value, place);
+  }
+  tape->record(std::move(node));
+  return results;
+}
+
+}  // namespace weft

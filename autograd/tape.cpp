@@ -1,0 +1,109 @@
+#include "autograd/tape.h"
+
+#include <algorithm>
+
+#include "runtime/arithmetic.h"
+
+namespace weft {
+namespace {
+
+thread_local Tape* current_tape = nullptr;
+
+}  // namespace
+
+void Gradient::accumulate(const Tensor& value) {
+  if (!sum_.defined()) {
+    sum_ = value;
+  } else if (sum_.unique() && sum_.contiguous()) {
+    add_into(sum_, value);
+  } else {
+    sum_ = added(sum_, value);
+  }
+}
+
+Tape::Tape() : previous_(std::exchange(current_tape, this)) {}
+
+// The uses that a walk would have counted off end here too: the places outlive the tape.
+Tape::~Tape() {
+  for (const auto& node : nodes_) {
+    for (const auto& place : node->inputs) {
+      if (place) --place->uses_;
+    }
+  }
+  current_tape = previous_;
+}
+
+Tape* Tape::current() { return current_tape; }
+
+Tape::Pause::Pause() : previous_(std::exchange(current_tape, nullptr)) {}
+
+Tape::Pause::~Pause() { current_tape = previous_; }
+
+void Tape::record(std::unique_ptr<Node> node) {
+  require(!walked_,
+          "tape: {} was applied after backward; a tape is walked once: make a new Tape for each step",
+          node->name());
+  for (const auto& place : node->inputs) {
+    if (place) ++place->uses_;
+  }
+  nodes_.push_back(std::move(node));
+}
+
+void Tape::backward(const Variable& loss, Tensor dloss) {
+  if (!dloss.defined()) {
+    require(loss.value().count() == 1, "tape: the loss is {}, not one number; hand in its gradient",
+            loss.shape());
+    dloss = Tensor::full(loss.shape(), 1, loss.value().dtype(), loss.value().device());
+  }
+  backward(std::span(&loss, 1), std::span(&dloss, 1));
+}
+
+void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gradients) {
+  require(!walked_,
+          "tape: backward was called a second time, but what it needs was freed by the first; record "
+          "the step again on a new Tape");
+  walked_ = true;
+  const Pause pause;
+  bool reaches = false;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    require(gradients[i].shape() == values[i].shape(),
+            "tape: the gradient {} handed in is not shaped as {}", gradients[i].shape(),
+            values[i].shape());
+    if (!values[i].wants_gradient()) continue;
+    values[i].place()->accumulate(gradients[i]);
+    reaches = true;
+  }
+  require(reaches,
+          "tape: the loss depends on nothing that wants a gradient; was it computed while the tape "
+          "was alive and not paused?");
+  while (!nodes_.empty()) {
+    const std::unique_ptr<Node> node = std::move(nodes_.back());
+    nodes_.pop_back();
+    std::vector<Tensor> douts;
+    bool reached = false;
+    for (const Node::Output& output : node->outputs) {
+      douts.push_back(output.place->take());
+      reached = reached || douts.back().defined();
+    }
+    if (reached) {
+      for (std::size_t i = 0; i < douts.size(); ++i) {
+        const Node::Output& output = node->outputs[i];
+        if (!douts[i].defined()) {
+          douts[i] = Tensor::zeros(output.shape, output.dtype, output.device);
+        }
+      }
+      std::vector<Tensor> dinputs = node->backward(std::move(douts));
+      require(dinputs.size() == node->inputs.size(), "{}: backward gave {} gradients for {} inputs",
+              node->name(), dinputs.size(), node->inputs.size());
+      for (std::size_t i = 0; i < dinputs.size(); ++i) {
+        Tensor gradient = std::exchange(dinputs[i], {});
+        if (node->inputs[i] && gradient.defined()) node->inputs[i]->accumulate(gradient);
+      }
+    }
+    for (const auto& place : node->inputs) {
+      if (place && --place->uses_ == 0 && complete_) complete_(*place);
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,83 @@
+// Tape: records ops while it is alive, and walks them backwards.
+//
+//     Tape tape;
+//     Variable loss = …;          // every op applied here is recorded
+//     tape.backward(loss);        // gradients gather in the places of the leaves
+//
+// Without a tape nothing is recorded, so inference is the default. Nodes stand in a vector in order
+// of execution: that order is topological by construction, so backward is a plain loop from the
+// end, and destruction never recurses. A node holds gradient places, never values; only an op's
+// typed Saved keeps memory alive, and it goes as soon as its backward has run.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "autograd/variable.h"
+
+namespace weft {
+
+// One recorded application of an op.
+class Node {
+ public:
+  virtual ~Node() = default;
+  virtual const char* name() const = 0;
+  // The gradients of the inputs, in their order (undefined: none), given those of the outputs.
+  virtual std::vector<Tensor> backward(std::vector<Tensor> douts) = 0;
+  // An undefined gradient of one output is replaced by zeros of this shape.
+  struct Output {
+    std::shared_ptr<Gradient> place;
+    Shape shape;
+    DType dtype;
+    Device device;
+  };
+
+  std::vector<std::shared_ptr<Gradient>> inputs;  // null: that input wants no gradient
+  std::vector<Output> outputs;
+};
+
+class Tape {
+ public:
+  Tape();
+  ~Tape();
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  // The tape that records on this thread now; null without one or inside a Pause.
+  static Tape* current();
+
+  // Stops recording in a scope.
+  class Pause {
+   public:
+    Pause();
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    Tape* previous_;
+  };
+
+  void record(std::unique_ptr<Node> node);
+  std::size_t size() const { return nodes_.size(); }
+
+  // Gathers d loss / d leaf in the place of every leaf that loss depends on. `loss` has one element,
+  // or `dloss` has its shape. Frees each node as it goes; a second call is an error.
+  void backward(const Variable& loss, Tensor dloss = {});
+  // The same from several values at once, given the gradient of each.
+  void backward(std::span<const Variable> values, std::span<const Tensor> gradients);
+
+  // `f` is called during backward with each place whose gradient is complete: all recorded uses of
+  // it have been walked. (What overlapped data parallelism needs.)
+  void on_complete(std::function<void(Gradient&)> f) { complete_ = std::move(f); }
+
+ private:
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::function<void(Gradient&)> complete_;
+  Tape* previous_;
+  bool walked_ = false;
+};
+
+}  // namespace weft

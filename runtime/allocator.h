@@ -1,0 +1,58 @@
+// The caching allocator of one device.
+//
+// Freed blocks are kept by size class (eight classes an octave) and handed out again, so that a
+// training step stops asking the system for memory after it has run once or twice. Counts are of
+// rounded bytes; the memory curves and the memory tests read them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/device.h"
+
+namespace weft {
+
+struct MemoryCounts {
+  std::size_t live = 0;    // bytes in use now
+  std::size_t peak = 0;    // most bytes in use since reset_peak()
+  std::size_t cached = 0;  // bytes held for reuse
+  std::uint64_t system_allocations = 0;  // times that the system was asked
+};
+
+class CachingAllocator {
+ public:
+  CachingAllocator() = default;
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+  ~CachingAllocator() { trim(); }
+
+  // At least `bytes` bytes aligned to 64. Throws Error, with what was wanted and what is held,
+  // where the system has no more.
+  void* allocate(std::size_t bytes);
+  void deallocate(void* block, std::size_t bytes) noexcept;
+
+  MemoryCounts counts() const;
+  void reset_peak();
+  void trim() noexcept;  // gives every cached block back to the system
+
+  // Fresh memory is filled with NaN (bytes 0xff: a NaN in every floating type), so that an element
+  // that a kernel forgets to write shows. Tests turn this on.
+  void set_poison(bool poison);
+  // Without the cache every block comes from the system: address sanitizers then see each one.
+  void set_caching(bool caching);
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::size_t, std::vector<void*>> cache_;
+  MemoryCounts counts_;
+  bool poison_ = false;
+  bool caching_ = true;
+};
+
+// The allocator of `device`; lives until the program ends.
+CachingAllocator& allocator(Device device = {});
+
+}  // namespace weft

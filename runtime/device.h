@@ -1,0 +1,24 @@
+// Where bytes live and who computes on them.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+constexpr const char* name_of(DeviceType type) {
+  return type == DeviceType::cpu ? "cpu" : "cuda";
+}
+
+// Kernels are overloads on these tags: `void softmax(const Cpu&, …)`, `void softmax(const Cuda&, …)`.
+struct Cpu {};
+
+}  // namespace weft

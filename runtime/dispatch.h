@@ -1,0 +1,55 @@
+// From run-time tags to types: dispatch(tensor, f) calls f(device, T{}), where device is a Cpu or a
+// Cuda and T the element type. A kernel is an overload on that pair; one that is missing is an
+// error of the compiler or the linker, never of the run.
+#pragma once
+
+#include "runtime/tensor.h"
+
+#if WEFT_GPU
+#include "runtime/cuda/device.h"
+#endif
+
+namespace weft {
+
+template <class F>
+decltype(auto) dispatch_device(Device device, const F& f) {
+#if WEFT_GPU
+  if (device.type == DeviceType::cuda) return f(Cuda{device.index});
+#endif
+  require(device.type == DeviceType::cpu, "this build computes on the CPU only; configure with "
+          "-Dgpu=cuda or -Dgpu=emulated for {}", name_of(device.type));
+  return f(Cpu{});
+}
+
+// Throws, naming the op, unless x has elements of a type that differentiable ops work in.
+inline void require_real(const char* op, const Tensor& x) {
+  require(x.dtype() == DType::f32 || x.dtype() == DType::f64,
+          "{}: wanted f32 or f64 elements, got {} {}", op, name_of(x.dtype()), x.shape());
+}
+
+// Over the types that differentiable ops work in.
+template <class F>
+decltype(auto) dispatch(const Tensor& tensor, const F& f) {
+  return dispatch_device(tensor.device(), [&](auto device) -> decltype(auto) {
+    require(tensor.dtype() == DType::f32 || tensor.dtype() == DType::f64,
+            "wanted f32 or f64 elements, got {} {}", name_of(tensor.dtype()), tensor.shape());
+    if (tensor.dtype() == DType::f32) return f(device, float{});
+    return f(device, double{});
+  });
+}
+
+// Over every element type.
+template <class F>
+decltype(auto) dispatch_any(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32: return f(float{});
+    case DType::f64: return f(double{});
+    case DType::bf16: return f(bf16{});
+    case DType::i32: return f(std::int32_t{});
+    case DType::i64: return f(std::int64_t{});
+    case DType::u8: return f(std::uint8_t{});
+  }
+  fail("unknown element type {}", static_cast<int>(dtype));
+}
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+// Element types. Every differentiable op works in f32 and f64; bf16 is storage so far.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft {
+
+enum class DType : std::uint8_t { f32, f64, bf16, i32, i64, u8 };
+
+// bfloat16: the upper half of a float; conversion from float rounds to nearest, ties to even.
+struct bf16 {
+  std::uint16_t bits = 0;
+
+  bf16() = default;
+  explicit bf16(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+    bits = nan ? static_cast<std::uint16_t>((word >> 16) | 0x40u)
+               : static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+  }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+
+constexpr std::size_t size_of(DType type) {
+  switch (type) {
+    case DType::f32: return 4;
+    case DType::f64: return 8;
+    case DType::bf16: return 2;
+    case DType::i32: return 4;
+    case DType::i64: return 8;
+    case DType::u8: return 1;
+  }
+  return 0;
+}
+
+constexpr const char* name_of(DType type) {
+  switch (type) {
+    case DType::f32: return "f32";
+    case DType::f64: return "f64";
+    case DType::bf16: return "bf16";
+    case DType::i32: return "i32";
+    case DType::i64: return "i64";
+    case DType::u8: return "u8";
+  }
+  return "?";
+}
+
+constexpr bool is_floating(DType type) {
+  return type == DType::f32 || type == DType::f64 || type == DType::bf16;
+}
+
+template <class T>
+inline constexpr bool is_dtype = false;
+template <class T>
+inline constexpr DType dtype_of = DType::u8;
+
+template <> inline constexpr bool is_dtype<float> = true;
+template <> inline constexpr DType dtype_of<float> = DType::f32;
+template <> inline constexpr bool is_dtype<double> = true;
+template <> inline constexpr DType dtype_of<double> = DType::f64;
+template <> inline constexpr bool is_dtype<bf16> = true;
+template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <> inline constexpr bool is_dtype<std::int32_t> = true;
+template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <> inline constexpr bool is_dtype<std::int64_t> = true;
+template <> inline constexpr DType dtype_of<std::int64_t> = DType::i64;
+template <> inline constexpr bool is_dtype<std::uint8_t> = true;
+template <> inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
+
+}  // namespace weft

@@ -1,0 +1,14 @@
+#include "runtime/gemm.h"
+#include "runtime/gemm_builtin.h"
+
+namespace weft {
+
+void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
+          const double* a, std::int64_t lda, const double* b, std::int64_t ldb, double beta, double* c,
+          std::int64_t ldc) {
+  gemm_builtin(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc);
+}
+
+std::string gemm_f64_library() { return "built-in"; }
+
+}  // namespace weft

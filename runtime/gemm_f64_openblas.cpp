@@ -1,0 +1,20 @@
+#include <cblas.h>
+
+#include <fmt/format.h>
+
+#include "runtime/gemm.h"
+
+namespace weft {
+
+void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
+          const double* a, std::int64_t lda, const double* b, std::int64_t ldb, double beta, double* c,
+          std::int64_t ldc) {
+  cblas_dgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
+              transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
+}
+
+std::string gemm_f64_library() {
+  return fmt::format("OpenBLAS {} ({})", OPENBLAS_VERSION, openblas_get_corename());
+}
+
+}  // namespace weft

@@ -1,0 +1,159 @@
+#include "runtime/matmul.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/dispatch.h"
+#include "runtime/gemm.h"
+#include "runtime/parallel.h"
+#include "runtime/tile.h"
+
+namespace weft {
+namespace {
+
+// The right-hand matrix stays in the second-level cache up to here, beside the rest.
+constexpr std::int64_t tile_bytes = 256 << 10;
+// Rows that one piece of parallel work computes; pieces with fewer multiplications than `work_grain`
+// are done several at a time.
+constexpr std::int64_t row_grain = 256;
+constexpr std::int64_t work_grain = 1 << 17;
+
+template <class T>
+bool rows_neighbour(const Matrix<T>& m) {
+  return m.column_stride == 1 || m.columns == 1;
+}
+template <class T>
+bool columns_neighbour(const Matrix<T>& m) {
+  return m.row_stride == 1 || m.rows == 1;
+}
+
+// Row-major copy into `buffer`.
+template <class T>
+Matrix<const T> packed(const Matrix<const T>& m, std::vector<T>& buffer) {
+  buffer.resize(static_cast<std::size_t>(m.rows * m.columns));
+  for (std::int64_t i = 0; i < m.rows; ++i) {
+    for (std::int64_t j = 0; j < m.columns; ++j) {
+      buffer[static_cast<std::size_t>(i * m.columns + j)] =
+          m.data[i * m.row_stride + j * m.column_stride];
+    }
+  }
+  return {buffer.data(), m.rows, m.columns, m.columns, 1};
+}
+
+template <class T>
+void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
+                     bool add) {
+  static thread_local std::vector<T> buffer_a, buffer_b;
+  // A library wants one stride to be 1 and the other to be no less than the row that it crosses.
+  const auto prepared = [](const Matrix<const T>& m, std::vector<T>& buffer, bool& transposed,
+                           std::int64_t& leading) {
+    Matrix<const T> ready = m;
+    transposed = !rows_neighbour(m);
+    leading = transposed ? m.column_stride : m.row_stride;
+    const std::int64_t least = transposed ? m.rows : m.columns;
+    if ((transposed && !columns_neighbour(m)) || leading < least) {
+      if (!(rows_neighbour(m) && m.rows == 1)) ready = packed(m, buffer);
+      transposed = false;
+      leading = std::max<std::int64_t>(m.columns, 1);
+    }
+    return ready;
+  };
+  bool transpose_a, transpose_b;
+  std::int64_t lda, ldb;
+  const Matrix<const T> left = prepared(a, buffer_a, transpose_a, lda);
+  const Matrix<const T> right = prepared(b, buffer_b, transpose_b, ldb);
+  const std::int64_t ldc = c.rows == 1 ? std::max<std::int64_t>(c.columns, 1) : c.row_stride;
+  gemm(transpose_a, transpose_b, c.rows, c.columns, a.columns, left.data, lda, right.data, ldb,
+       add ? T(1) : T(0), c.data, ldc);
+}
+
+}  // namespace
+
+template <class T>
+void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
+            bool add) {
+  if (c.rows == 0 || c.columns == 0) return;
+  const bool small = b.rows * b.columns * std::int64_t(sizeof(T)) <= tile_bytes;
+  if (!small && a.columns > 0) return through_library(a, b, c, add);
+  static thread_local std::vector<T> buffer;
+  const Matrix<const T> right = rows_neighbour(b) ? b : packed(b, buffer);
+  tile_product<T>(c.rows, c.columns, a.columns, {a.data, a.row_stride, a.column_stride},
+                  {right.data, right.row_stride}, {c.data, c.row_stride}, add);
+}
+
+template void matmul(const Cpu&, const Matrix<const float>&, const Matrix<const float>&,
+                     const Matrix<float>&, bool);
+template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const double>&,
+                     const Matrix<double>&, bool);
+
+namespace {
+
+// Matrix number `index` of a batched tensor, the batch counted in row-major order.
+template <class T>
+Matrix<T> matrix_of(const Tensor& tensor, std::int64_t index) {
+  const int rank = tensor.rank();
+  std::int64_t offset = 0;
+  for (int axis = rank - 3; axis >= 0; --axis) {
+    offset += index % tensor.size(axis) * tensor.stride(axis);
+    index /= tensor.size(axis);
+  }
+  return {tensor.data<std::remove_const_t<T>>() + offset, tensor.size(rank - 2),
+          tensor.size(rank - 1), tensor.stride(rank - 2), tensor.stride(rank - 1)};
+}
+
+}  // namespace
+
+void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
+  require(a.rank() >= 2 && b.rank() >= 2 && a.size(-1) == b.size(-2),
+          "matmul: the last axis of {} and the last but one of {} must be equal", a.shape(),
+          b.shape());
+  require(a.dtype() == b.dtype() && a.dtype() == c.dtype(),
+          "matmul: wanted one element type, got {} × {} → {}", name_of(a.dtype()),
+          name_of(b.dtype()), name_of(c.dtype()));
+  Shape expected = a.shape();
+  expected[a.rank() - 1] = b.size(-1);
+  bool batched = b.rank() == a.rank();
+  for (int axis = 0; batched && axis < a.rank() - 2; ++axis) batched = a.size(axis) == b.size(axis);
+  require(b.rank() == 2 || batched, "matmul: the batches of {} and {} differ", a.shape(), b.shape());
+  require(c.shape() == expected, "matmul: {} × {} gives {}, the target is {}", a.shape(), b.shape(),
+          expected, c.shape());
+  require(c.size(-1) == 1 || c.stride(-1) == 1, "matmul: the rows of the target {} have gaps",
+          c.shape());
+  std::int64_t batch = 1;
+  for (int axis = 0; axis < a.rank() - 2; ++axis) batch *= a.size(axis);
+  const std::int64_t rows = a.size(-2);
+  const std::int64_t pieces = (rows + row_grain - 1) / row_grain;
+  const std::int64_t work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
+  const std::int64_t together = std::max<std::int64_t>(1, work_grain / std::max<std::int64_t>(1, work));
+  dispatch(c, [&](auto device, auto type) {
+    using T = decltype(type);
+    const auto multiply = [&](std::int64_t index, std::int64_t begin) {
+      const auto part = [&](auto matrix) {
+        matrix.data += begin * matrix.row_stride;
+        matrix.rows = std::min(row_grain, rows - begin);
+        return matrix;
+      };
+      matmul<T>(device, part(matrix_of<const T>(a, index)),
+                matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(matrix_of<T>(c, index)), add);
+    };
+    parallel_ranges(batch * pieces, together, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) multiply(i / pieces, i % pieces * row_grain);
+    });
+  });
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  require(a.rank() >= 2 && b.rank() >= 2, "matmul: wanted matrices, got {} and {}", a.shape(),
+          b.shape());
+  Shape shape = a.shape();
+  shape[a.rank() - 1] = b.size(-1);
+  Tensor c = Tensor::empty(shape, a.dtype(), a.device());
+  matmul_into(a, b, c);
+  return c;
+}
+
+std::string matmul_library() {
+  return fmt::format("f32 {}, f64 {}", gemm_f32_library(), gemm_f64_library());
+}
+
+}  // namespace weft

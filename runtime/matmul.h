@@ -1,0 +1,42 @@
+// Matrix products.
+//
+// Small ones, whose right-hand matrix fits the second-level cache, run through runtime/tile.h; the
+// rest through oneDNN (f32) or OpenBLAS (f64, and f32 without oneDNN), always on one thread: the
+// rows and the batch are cut over our own threads. Every element of the result is computed by one
+// piece of work, so the bits do not depend on the number of threads.
+#pragma once
+
+#include <string>
+
+#include "runtime/tensor.h"
+
+namespace weft {
+
+// A matrix in memory with any strides; the unit of the one-threaded kernels.
+template <class T>
+struct Matrix {
+  T* data;
+  std::int64_t rows, columns;
+  std::int64_t row_stride, column_stride;  // in elements
+};
+
+// c (+)= a b on the calling thread. c must have neighbouring elements in its rows.
+template <class T>
+void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
+            bool add = false);
+
+extern template void matmul(const Cpu&, const Matrix<const float>&, const Matrix<const float>&,
+                            const Matrix<float>&, bool);
+extern template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const double>&,
+                            const Matrix<double>&, bool);
+
+// [..., m, k] × [..., k, n] → [..., m, n], batched over equal leading axes; a right-hand side of two
+// axes serves every matrix of the batch. Transposed and strided views are taken as they are.
+Tensor matmul(const Tensor& a, const Tensor& b);
+// The same into (or, with `add`, on top of) an existing tensor whose last axis is contiguous.
+void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add = false);
+
+// "oneDNN 2.6.3 + OpenBLAS 0.3.21 (Zen)": what large products run on; for --version and benches.
+std::string matmul_library();
+
+}  // namespace weft

@@ -1,0 +1,32 @@
+#include "runtime/parallel.h"
+
+#include <omp.h>
+
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+// The OpenMP default becomes one, which is what the matrix libraries ask for; our own loops say
+// how many threads they want.
+int initial_threads() {
+  const int n = omp_get_max_threads();
+  omp_set_num_threads(1);
+  return n;
+}
+
+int& thread_count() {
+  static int count = initial_threads();
+  return count;
+}
+
+}  // namespace
+
+int threads() { return thread_count(); }
+
+void set_threads(int n) {
+  require(n >= 1, "threads: wanted at least 1, got {}", n);
+  thread_count() = n;
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+// Threads: OpenMP, and only here.
+//
+// Work is cut by shape, never by the number of threads, and partial sums are added in the order of
+// the pieces: the same bits come out for any number of threads. Library products run on one thread
+// inside (oneDNN and OpenBLAS take their number from the OpenMP default, which stays at one).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+
+namespace weft {
+
+int threads();            // threads that parallel loops use
+void set_threads(int n);  // n >= 1; the initial value is the number of cores at hand
+
+// Calls f(i) for i = 0 … count−1, each once, in any order, from several threads. An exception from
+// any call is thrown again here after the loop.
+template <class F>
+void parallel_for(std::int64_t count, const F& f) {
+  const int team = static_cast<int>(std::min<std::int64_t>(threads(), count));
+  if (team <= 1) {
+    for (std::int64_t i = 0; i < count; ++i) f(i);
+    return;
+  }
+  std::exception_ptr failure;
+#pragma omp parallel for num_threads(team) schedule(dynamic, 1)
+  for (std::int64_t i = 0; i < count; ++i) {
+    try {
+      f(i);
+    } catch (...) {
+#pragma omp critical(weft_parallel_for)
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+// Cuts 0 … count−1 into ranges of `grain` and calls f(begin, end) for each, in parallel.
+template <class F>
+void parallel_ranges(std::int64_t count, std::int64_t grain, const F& f) {
+  const std::int64_t pieces = (count + grain - 1) / grain;
+  parallel_for(pieces, [&](std::int64_t piece) {
+    f(piece * grain, std::min(count, (piece + 1) * grain));
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,76 @@
+// Counter-based random numbers: Philox 4×32-10.
+// J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
+// 3", SC 2011.
+//
+// Nothing is stored: a number is a function of (seed, step, stream, index), so it is the same on
+// any device, for any number of threads, and can be drawn again in a backward pass.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace weft {
+
+struct Philox {
+  std::uint32_t word[4];
+};
+
+// The ten rounds over a counter of four words with a key of two.
+constexpr Philox philox(Philox counter, std::uint32_t key0, std::uint32_t key1) {
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter.word[0];
+    const std::uint64_t product1 = std::uint64_t{0xCD9E8D57u} * counter.word[2];
+    counter = {{static_cast<std::uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0,
+                static_cast<std::uint32_t>(product1),
+                static_cast<std::uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1,
+                static_cast<std::uint32_t>(product0)}};
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// Names one draw of random numbers; element i of it is a function of these and i.
+struct RandomKey {
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;
+  std::uint32_t stream = 0;  // which of the draws of that step
+
+  // Four words for the index: elements 4·index … 4·index + 3 of a draw of 32-bit words.
+  constexpr Philox words(std::uint64_t index) const {
+    return philox({{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
+                    step, stream}},
+                  static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
+  }
+};
+
+// Uniform in [0, 1) with 24 bits.
+constexpr float uniform(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
+
+// Uniform integer in 0 … bound−1 (multiply-shift; the bias is below bound / 2^32).
+constexpr std::uint32_t below(std::uint32_t word, std::uint32_t bound) {
+  return static_cast<std::uint32_t>((std::uint64_t{word} * bound) >> 32);
+}
+
+// Standard normal from two words (Box and Muller 1958).
+inline double normal(std::uint32_t a, std::uint32_t b) {
+  const double radius = std::sqrt(-2 * std::log((a + 0.5) * 0x1p-32));
+  return radius * std::cos(6.283185307179586 * (b * 0x1p-32));
+}
+
+// Hands out the streams of one step in order. A module asks it for a key wherever it draws; the
+// same program asks in the same order, so the same seed and step give the same numbers.
+class RandomStreams {
+ public:
+  RandomStreams(std::uint64_t seed, std::uint32_t step) : seed_(seed), step_(step) {}
+  RandomKey next() { return {seed_, step_, stream_++}; }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t step_;
+  std::uint32_t stream_ = 0;
+};
+
+}  // namespace weft

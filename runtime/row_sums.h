@@ -1,0 +1,45 @@
+// Sums over rows that several threads share: the gradients of weights.
+//
+// The rows are cut into at most eight parts by their number alone. Each part gathers into a buffer
+// of its own, one block of rows after the other; the buffers are added in the order of the parts.
+// So the bits do not depend on the number of threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "runtime/parallel.h"
+#include "runtime/tensor.h"
+
+namespace weft {
+
+// Calls f(begin, end, sums) for blocks of at most `block` rows of 0 … rows−1; `sums` points to
+// `count` elements, zero at first, that f adds to. The total over all rows goes to `total`.
+template <class T, class F>
+void row_sums(std::int64_t rows, std::int64_t block, std::int64_t count, T* total, const F& f) {
+  constexpr std::int64_t most_parts = 8;
+  const std::int64_t blocks = std::max<std::int64_t>((rows + block - 1) / block, 1);
+  const std::int64_t share = (blocks + most_parts - 1) / most_parts;  // blocks of one part
+  const std::int64_t parts = (blocks + share - 1) / share;
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+  std::memset(total, 0, bytes);
+  Tensor others;
+  if (parts > 1) others = Tensor::zeros({parts - 1, count}, dtype_of<T>);
+  parallel_for(parts, [&](std::int64_t part) {
+    T* const sums = part == 0 ? total : others.data<T>() + (part - 1) * count;
+    for (std::int64_t i = part * share; i < std::min(blocks, (part + 1) * share); ++i) {
+      f(i * block, std::min(rows, (i + 1) * block), sums);
+    }
+  });
+  if (parts == 1) return;
+  parallel_ranges(count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = 1; part < parts; ++part) {
+      const T* const sums = others.data<T>() + (part - 1) * count;
+      for (std::int64_t i = begin; i < end; ++i) total[i] += sums[i];
+    }
+  });
+}
+
+}  // namespace weft

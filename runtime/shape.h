@@ -1,0 +1,70 @@
+// The sizes of a tensor, or its strides: at most six numbers, kept in place.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+
+#include "runtime/error.h"
+
+namespace weft {
+
+class Shape {
+ public:
+  static constexpr int max_rank = 6;
+
+  Shape() = default;
+  Shape(std::initializer_list<std::int64_t> sizes) {
+    for (const std::int64_t size : sizes) push_back(size);
+  }
+
+  int rank() const { return rank_; }
+  const std::int64_t* begin() const { return sizes_.data(); }
+  const std::int64_t* end() const { return sizes_.data() + rank_; }
+  std::int64_t operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
+  std::int64_t& operator[](int axis) { return sizes_[static_cast<std::size_t>(axis)]; }
+  std::int64_t back() const { return sizes_[static_cast<std::size_t>(rank_ - 1)]; }
+
+  void push_back(std::int64_t size) {
+    require(rank_ < max_rank, "shape: at most {} axes are supported", max_rank);
+    sizes_[static_cast<std::size_t>(rank_++)] = size;
+  }
+
+  // Number of elements; throws where the product does not fit 63 bits.
+  std::int64_t count() const {
+    std::int64_t product = 1;
+    for (const std::int64_t size : *this) {
+      require(size >= 0, "shape: sizes must not be negative, got {}", size);
+      require(!__builtin_mul_overflow(product, size, &product),
+              "shape: the number of elements does not fit 64 bits");
+    }
+    return product;
+  }
+
+  friend bool operator==(const Shape& a, const Shape& b) {
+    if (a.rank_ != b.rank_) return false;
+    for (int axis = 0; axis < a.rank_; ++axis) {
+      if (a[axis] != b[axis]) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::array<std::int64_t, max_rank> sizes_{};
+  int rank_ = 0;
+};
+
+}  // namespace weft
+
+template <>
+struct fmt::formatter<weft::Shape> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(const weft::Shape& shape, Context& context) const {
+    auto out = fmt::format_to(context.out(), "[");
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      if (axis > 0) out = fmt::format_to(out, ",");
+      out = fmt::format_to(out, "{}", shape[axis]);
+    }
+    return fmt::format_to(out, "]");
+  }
+};

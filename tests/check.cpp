@@ -1,0 +1,84 @@
+#include "tests/check.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "autograd/tape.h"
+
+namespace weft {
+
+double relative_error(const Tensor& got, const Tensor& wanted) {
+  if (!got.defined() || !wanted.defined() || got.shape() != wanted.shape()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const std::vector<double> a = got.to(DType::f64).to_vector<double>();
+  const std::vector<double> b = wanted.to(DType::f64).to_vector<double>();
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    size += b[i] * b[i];
+  }
+  if (size == 0) return difference == 0 ? 0 : std::numeric_limits<double>::infinity();
+  return std::sqrt(difference / size);
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
+  const Tensor left = a.packed(), right = b.packed();
+  const auto bytes = static_cast<std::size_t>(a.count()) * size_of(a.dtype());
+  return std::memcmp(left.bytes(), right.bytes(), bytes) == 0;
+}
+
+Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed) {
+  std::vector<Variable> leaves;
+  for (const Tensor& input : inputs) {
+    leaves.push_back(is_floating(input.dtype()) ? Variable::leaf(input) : Variable(input));
+  }
+  Run result;
+  Tape tape;
+  const std::vector<Variable> outputs = f(leaves);
+  std::vector<Tensor> weights;
+  for (const Variable& output : outputs) {
+    result.outputs.push_back(output.value());
+    const Tensor weight = random_uniform(output.shape(), DType::f32, seed++, -1, 1);
+    weights.push_back(weight.to(output.value().dtype()));
+  }
+  tape.backward(outputs, weights);
+  for (const Variable& leaf : leaves) result.gradients.push_back(leaf.gradient());
+  return result;
+}
+
+Tensor scattered(const Tensor& x) {
+  const int rank = x.rank();
+  Shape wide = x.shape();
+  if (rank >= 2) std::swap(wide[rank - 2], wide[rank - 1]);
+  const Shape inner = wide;
+  for (int axis = 0; axis < rank; ++axis) ++wide[axis];
+  wide.push_back(2);
+  // Random numbers around the values: a kernel that ignores strides reads something else.
+  Tensor view = random_normal(wide, DType::f64, 99).to(x.dtype()).slice(-1, 1, 2);
+  for (int axis = 0; axis < rank; ++axis) view = view.slice(axis, 1, wide[axis]);
+  view = view.reshape(inner);
+  if (rank >= 2) view = view.transpose(-2, -1);
+  view.copy_from(x);
+  return view;
+}
+
+std::vector<Tensor> in_f32(const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> converted;
+  for (const Tensor& x : inputs) {
+    converted.push_back(is_floating(x.dtype()) ? x.to(DType::f32) : x);
+  }
+  return converted;
+}
+
+std::vector<Tensor> in_f64(const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> converted;
+  for (const Tensor& x : inputs) {
+    converted.push_back(is_floating(x.dtype()) ? x.to(DType::f64) : x);
+  }
+  return converted;
+}
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// The main of every test program. It ends with one line that ./weft sums over all programs,
+//     weft-test <area>: <passed> passed, <failed> failed
+// counting test cases, and it exits with 3 where no test case was run: to doctest itself, a filter
+// that matches nothing is a success.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <cstdio>
+#include <string>
+
+#include "doctest/doctest.h"
+
+namespace {
+
+std::string area = "unknown";
+unsigned cases_run = 0;
+
+struct ClosingLine : doctest::IReporter {
+  explicit ClosingLine(const doctest::ContextOptions&) {}
+
+  // Also called from doctest's signal handler, with the case that crashed counted as failed.
+  void test_run_end(const doctest::TestRunStats& run) override {
+    cases_run = run.numTestCasesPassingFilters;
+    std::printf("weft-test %s: %u passed, %u failed\n", area.c_str(),
+                cases_run - run.numTestCasesFailed, run.numTestCasesFailed);
+    std::fflush(stdout);
+  }
+
+  void report_query(const doctest::QueryData&) override {}
+  void test_run_start() override {}
+  void test_case_start(const doctest::TestCaseData&) override {}
+  void test_case_reenter(const doctest::TestCaseData&) override {}
+  void test_case_end(const doctest::CurrentTestCaseStats&) override {}
+  void test_case_exception(const doctest::TestCaseException&) override {}
+  void subcase_start(const doctest::SubcaseSignature&) override {}
+  void subcase_end() override {}
+  void log_assert(const doctest::AssertData&) override {}
+  void log_message(const doctest::MessageData&) override {}
+  void test_case_skipped(const doctest::TestCaseData&) override {}
+};
+
+// build/tests/test_ops -> ops
+std::string area_of(const std::string& program) {
+  const std::string file = program.substr(program.find_last_of('/') + 1);
+  return file.rfind("test_", 0) == 0 ? file.substr(5) : file;
+}
+
+}  // namespace
+
+REGISTER_REPORTER("closing_line", 1, ClosingLine);  // 1: after the console's summary, which is 0
+
+int main(int argc, char** argv) {
+  constexpr int nothing_matched = 3;
+  area = area_of(argv[0]);
+  doctest::Context context;
+  context.addFilter("reporters", "console");
+  context.addFilter("reporters", "closing_line");
+  context.applyCommandLine(argc, argv);
+  const int status = context.run();
+  if (context.shouldExit()) return status;  // --help, --list-test-cases and their like
+  if (cases_run == 0) {
+    std::fprintf(stderr, "%s: no test case matched the filters; --list-test-cases names them\n",
+                 argv[0]);
+    return nothing_matched;
+  }
+  return status;
+}

@@ -1,0 +1,26 @@
+// Every test runs with fresh memory full of NaN: an element that a kernel forgets to write shows.
+// Under the address sanitizer blocks also go back to the system at once, so that it sees each one,
+// and a request that is too large fails as it does elsewhere.
+#include "tests/check.h"
+
+#include "runtime/allocator.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
+namespace {
+
+const bool prepared = [] {
+  weft::allocator().set_poison(true);
+  weft::allocator().set_caching(!sanitized);
+  return true;
+}();
+
+}  // namespace
+
+weft::WithCache::WithCache() { weft::allocator().set_caching(true); }
+weft::WithCache::~WithCache() { weft::allocator().set_caching(!sanitized); }

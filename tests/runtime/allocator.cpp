@@ -1,0 +1,96 @@
+#include "runtime/allocator.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+TEST_SUITE("runtime") {
+
+TEST_CASE("live, peak and cached bytes are counted") {
+  CachingAllocator memory;
+  void* const a = memory.allocate(1000);
+  void* const b = memory.allocate(5000);
+  const MemoryCounts two = memory.counts();
+  CHECK(two.live >= 6000);
+  CHECK(two.live <= 6000 * 9 / 8 + 128);
+  CHECK(two.peak == two.live);
+  CHECK(two.cached == 0);
+  CHECK(two.system_allocations == 2);
+  memory.deallocate(b, 5000);
+  const MemoryCounts one = memory.counts();
+  CHECK(one.live + one.cached == two.live);
+  CHECK(one.peak == two.live);
+  memory.reset_peak();
+  CHECK(memory.counts().peak == one.live);
+  memory.deallocate(a, 1000);
+  CHECK(memory.counts().live == 0);
+  memory.trim();
+  CHECK(memory.counts().cached == 0);
+}
+
+TEST_CASE("a freed block is handed out again without asking the system") {
+  CachingAllocator memory;
+  void* const first = memory.allocate(1 << 20);
+  memory.deallocate(first, 1 << 20);
+  void* const again = memory.allocate((1 << 20) - 1);
+  CHECK(again == first);
+  CHECK(memory.counts().cached == 0);
+  CHECK(memory.counts().system_allocations == 1);
+  memory.deallocate(again, (1 << 20) - 1);
+}
+
+TEST_CASE("blocks are aligned, and none is empty") {
+  CachingAllocator memory;
+  for (const std::size_t bytes : {0u, 1u, 63u, 64u, 65u, 1000u, 3u << 20}) {
+    void* const block = memory.allocate(bytes);
+    CHECK(block != nullptr);
+    CHECK(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
+    std::memset(block, 1, bytes);
+    memory.deallocate(block, bytes);
+  }
+}
+
+TEST_CASE("poison fills fresh and reused memory with NaN") {
+  CachingAllocator memory;
+  memory.set_poison(true);
+  for (int round = 0; round < 2; ++round) {
+    auto* const block = static_cast<double*>(memory.allocate(100 * sizeof(double)));
+    for (int i = 0; i < 100; ++i) REQUIRE(std::isnan(block[i]));
+    for (int i = 0; i < 100; ++i) block[i] = i;
+    memory.deallocate(block, 100 * sizeof(double));
+  }
+  CHECK(memory.counts().system_allocations == 1);
+}
+
+TEST_CASE("without the cache every block comes from the system and goes back") {
+  CachingAllocator memory;
+  memory.set_caching(false);
+  for (int round = 0; round < 3; ++round) memory.deallocate(memory.allocate(4096), 4096);
+  CHECK(memory.counts().system_allocations == 3);
+  CHECK(memory.counts().cached == 0);
+}
+
+TEST_CASE("what the system cannot give is refused with the counts") {
+  CachingAllocator memory;
+  CHECK_ERROR(memory.allocate(std::size_t{1} << 60), "the system has no");
+  CHECK_ERROR(memory.allocate(~std::size_t{0}), "a size is wrong");
+  CHECK(memory.counts().live == 0);
+}
+
+TEST_CASE("tensors give their bytes back") {
+  const std::size_t before = allocator().counts().live;
+  {
+    const Tensor a = Tensor::empty({100, 100}, DType::f64);
+    const Tensor view = a.transpose(0, 1);
+    CHECK(allocator().counts().live >= before + 80000);
+  }
+  CHECK(allocator().counts().live == before);
+}
+
+}  // TEST_SUITE("runtime")
+}  // namespace
+}  // namespace weft

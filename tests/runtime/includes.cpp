@@ -1,0 +1,127 @@
+// Two rules of the tree, checked on its text: an include points along
+// apps → nn → ops → autograd → runtime, and #if stands in runtime/dispatch.h alone.
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> rooms{"runtime", "autograd", "ops", "nn", "apps", "bench", "tests"};
+
+// The place of a room in the order, or −1 for what is none.
+int place_of(const std::string& path) {
+  const std::string room = path.substr(0, path.find('/'));
+  const auto found = std::find(rooms.begin(), rooms.end(), room);
+  return found == rooms.end() ? -1 : static_cast<int>(found - rooms.begin());
+}
+
+std::string trimmed(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  return first == std::string::npos ? "" : text.substr(first);
+}
+
+// What breaks a rule in one line of `file` (a path from the root); empty where nothing does.
+std::string fault_in(const std::string& file, const std::string& line) {
+  std::string directive = trimmed(line);
+  if (directive.empty() || directive[0] != '#') return "";
+  directive = trimmed(directive.substr(1));
+  if (directive.rfind("if", 0) == 0 && file != "runtime/dispatch.h" && place_of(file) < 6) {
+    return fmt::format("{}: #{} stands outside runtime/dispatch.h", file, directive);
+  }
+  if (directive.rfind("include", 0) != 0) return "";
+  const std::size_t open = directive.find('"');
+  if (open == std::string::npos) return "";
+  const std::string target = directive.substr(open + 1, directive.rfind('"') - open - 1);
+  if (target.rfind(".", 0) == 0 || target.find('/') == std::string::npos) {
+    return fmt::format("{}: \"{}\" is not a path from the root", file, target);
+  }
+  const bool outward = place_of(target) > place_of(file);
+  // bench/ and tests/ see all rooms, not each other.
+  const bool across = place_of(file) == 6 && place_of(target) == 5;
+  return outward || across ? fmt::format("{} includes {}", file, target) : "";
+}
+
+struct Scan {
+  std::size_t files = 0;
+  std::vector<std::string> faults;
+};
+
+Scan scan(const fs::path& root) {
+  const std::set<std::string> extensions{".h", ".cpp", ".cu", ".cuh"};
+  Scan result;
+  for (const std::string& room : rooms) {
+    if (!fs::exists(root / room)) continue;
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / room)) {
+      const bool source = extensions.count(entry.path().extension().string()) > 0;
+      if (!source || !entry.is_regular_file()) continue;
+      ++result.files;
+      std::ifstream stream(entry.path());
+      for (std::string line; std::getline(stream, line);) {
+        const std::string fault = fault_in(fs::relative(entry.path(), root).generic_string(), line);
+        if (!fault.empty()) result.faults.push_back(fault);
+      }
+    }
+  }
+  return result;
+}
+
+// A tree in a folder of its own that goes with the scope.
+class Tree {
+ public:
+  Tree() {
+    std::string name = (fs::temp_directory_path() / "weft-tree-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    root_ = name;
+  }
+  ~Tree() { fs::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) const {
+    fs::create_directories((root_ / path).parent_path());
+    std::ofstream(root_ / path) << text;
+  }
+  const fs::path& root() const { return root_; }
+
+ private:
+  fs::path root_;
+};
+
+TEST_SUITE("runtime") {
+
+TEST_CASE("includes point along the arrows, and #if stands in one file") {
+  const Scan tree = scan(WEFT_SOURCE_ROOT);
+  CHECK(tree.files > 50);
+  for (const std::string& fault : tree.faults) FAIL_CHECK(fault);
+}
+
+TEST_CASE("the check of the tree bites") {
+  const auto faults_of = [](const std::string& path, const std::string& text) {
+    const Tree tree;
+    tree.write("runtime/dispatch.h", "#if WEFT_GPU\n#endif\n");
+    tree.write(path, text);
+    const Scan result = scan(tree.root());
+    CHECK(result.files == 2);
+    return result.faults.size();
+  };
+  CHECK(faults_of("runtime/deep/a.cpp", "#include \"autograd/tape.h\"\n") == 1);
+  CHECK(faults_of("autograd/a.h", "#pragma once\n  #  include \"ops/linear/linear.h\"\n") == 1);
+  CHECK(faults_of("ops/x/x.cu", "#include \"nn/layers.h\"\n#include \"apps/common/text.h\"\n") ==
+        2);
+  CHECK(faults_of("nn/a.cpp", "#include \"apps/charlm/model.h\"\n") == 1);
+  CHECK(faults_of("ops/a.cpp", "#include \"tests/check.h\"\n") == 1);
+  CHECK(faults_of("apps/a.cpp", "#include \"bench/a.h\"\n") == 1);
+  CHECK(faults_of("tests/a.cpp", "#include \"bench/a.h\"\n") == 1);
+  CHECK(faults_of("nn/a.cpp", "#include \"../ops/a.h\"\n#include \"layers.h\"\n") == 2);
+  CHECK(faults_of("ops/a.h", "int a;\n#ifdef X\n#endif\n") == 1);
+  CHECK(faults_of("bench/a.cpp", " # if 0\n#endif\n") == 1);
+  CHECK(faults_of("nn/a.cpp", "#include \"runtime/tensor.h\"\n#include <vector>\n// #if\n") == 0);
+  CHECK(faults_of("tests/a.cpp", "#include \"apps/a.h\"\n#if X\n#endif\n") == 0);
+}
+
+}  // TEST_SUITE("runtime")
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,66 @@
+#include "runtime/parallel.h"
+
+#include <atomic>
+#include <vector>
+
+#include "runtime/error.h"
+#include "tests/check.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+TEST_SUITE("runtime") {
+
+TEST_CASE("a parallel loop calls each index once, for any number of threads") {
+  for (const int team : {1, 2, 3, 8}) {
+    const ThreadsOf scope(team);
+    CHECK(threads() == team);
+    std::vector<int> calls(1000);
+    parallel_for(1000, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+    CHECK(calls == std::vector<int>(1000, 1));
+    parallel_for(0, [&](std::int64_t) { FAIL("called"); });
+  }
+}
+
+TEST_CASE("ranges cover everything, cut by the grain alone") {
+  const ThreadsOf scope(2);
+  std::vector<int> calls(103);
+  std::atomic<int> pieces = 0;
+  parallel_ranges(103, 10, [&](std::int64_t begin, std::int64_t end) {
+    ++pieces;
+    if (begin % 10 != 0 || (end != begin + 10 && end != 103)) pieces += 1000;
+    for (std::int64_t i = begin; i < end; ++i) ++calls[static_cast<std::size_t>(i)];
+  });
+  CHECK(pieces == 11);
+  CHECK(calls == std::vector<int>(103, 1));
+}
+
+TEST_CASE("an exception in any call comes out of the loop") {
+  for (const int team : {1, 2}) {
+    const ThreadsOf scope(team);
+    for (const std::int64_t bad : {0, 57, 99}) {
+      CHECK_ERROR(
+          parallel_for(100, [&](std::int64_t i) { require(i != bad, "piece {} failed", i); }),
+          fmt::format("piece {} failed", bad).c_str());
+    }
+    std::atomic<int> calls = 0;
+    parallel_for(10, [&](std::int64_t) { ++calls; });
+    CHECK(calls == 10);
+  }
+}
+
+TEST_CASE("loops nest") {
+  const ThreadsOf scope(2);
+  std::atomic<int> calls = 0;
+  parallel_for(7, [&](std::int64_t) { parallel_for(11, [&](std::int64_t) { ++calls; }); });
+  CHECK(calls == 77);
+}
+
+TEST_CASE("a wrong number of threads is refused") {
+  CHECK_ERROR(set_threads(0), "wanted at least 1, got 0");
+}
+
+}  // TEST_SUITE("runtime")
+}  // namespace
+}  // namespace weft

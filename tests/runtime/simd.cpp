@@ -1,0 +1,113 @@
+#include "runtime/simd.h"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "runtime/pack.h"
+#include "runtime/tile.h"
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+template <class T>
+T first_lane(Pack<T> x) {
+  return simd::hn::GetLane(x.vector());
+}
+
+// Equal, or close by some units in the last place.
+template <class T>
+bool close(T got, double wanted, double units) {
+  if (std::isnan(wanted)) return std::isnan(got);
+  const T rounded = static_cast<T>(wanted);
+  if (std::isinf(rounded) || rounded == 0) return got == rounded;
+  const double least = std::numeric_limits<T>::min();
+  return std::abs(double(got) - wanted) <=
+         units * std::numeric_limits<T>::epsilon() * std::max(std::abs(wanted), least);
+}
+
+const std::vector<double> points = [] {
+  const double infinity = std::numeric_limits<double>::infinity();
+  std::vector<double> list{0.0,  -0.0, infinity, -infinity, std::nan(""), 1.0,   -1.0, 88.7,
+                           88.8, 89.5, -103.0,   -105.0,    709.7,        709.9, 711., -750.,
+                           1e4,  -1e4, 1e18,     -1e18,     1e30,         -1e30, 1e-30};
+  for (int i = -400; i <= 400; ++i) list.push_back(i * 0.0517);
+  return list;
+}();
+
+TEST_SUITE("runtime") {
+
+TEST_CASE_TEMPLATE("vector functions agree with the standard ones everywhere", T, float, double) {
+  for (const double point : points) {
+    const T x = static_cast<T>(point);
+    const double exact = x;
+    CAPTURE(exact);
+    CHECK(close(first_lane<T>(exp(Pack<T>(x))), std::exp(exact), 2));
+    CHECK(close(first_lane<T>(log(Pack<T>(x))), std::log(exact), 2));
+    CHECK(close(first_lane<T>(tanh(Pack<T>(x))), std::tanh(exact), 4));
+    CHECK(close(first_lane<T>(erfc(Pack<T>(x))), std::erfc(exact), 8));
+    CHECK(
+        close(first_lane<T>(simd::sigmoid<T>(Pack<T>(x).vector())), 1 / (1 + std::exp(-exact)), 4));
+  }
+}
+
+TEST_CASE_TEMPLATE("partial loads, stores and sums touch their elements only", T, float, double) {
+  constexpr std::int64_t most = 3 * simd::lanes<T>;
+  for (std::int64_t count = 0; count <= most; ++count) {
+    std::vector<T> from(static_cast<std::size_t>(most)), to(static_cast<std::size_t>(most), T(-1));
+    std::iota(from.begin(), from.end(), T(1));
+    map<T>(
+        count, to.data(), [](Pack<T> x) { return x + x; }, from.data());
+    for (std::int64_t i = 0; i < most; ++i) {
+      CHECK(to[static_cast<std::size_t>(i)] == (i < count ? T(2 * (i + 1)) : T(-1)));
+    }
+    const double total = double(count) * double(count + 1) / 2;
+    CHECK(simd::sum_in_f64(from.data(), count) == total);
+    CHECK(simd::dot(from.data(), from.data(), count) == T(total * double(2 * count + 1) / 3));
+    if (count <= simd::lanes<T>) {
+      CHECK(simd::sum_of_lanes<T>(first(Pack<T>(3.0), count).vector()) == T(3 * count));
+    }
+  }
+}
+
+TEST_CASE("a sum of f32 is gathered in f64") {
+  std::vector<float> x(100003, 0.1f);
+  x[0] = 1e7f;
+  const double wanted = 1e7 + 100002 * double(0.1f);
+  CHECK(std::abs(simd::sum_in_f64(x.data(), 100003) / wanted - 1) < tolerance::forward_f64);
+}
+
+// Sizes around every width of the tile; A transposed, B and C with gaps.
+TEST_CASE_TEMPLATE("tile products of any size", T, float, double) {
+  for (const std::int64_t rows : {1, 2, 5, 13, 25}) {
+    for (const std::int64_t columns : {1, 3, 8, 17, 37, 70}) {
+      for (const std::int64_t depth : {0, 1, 7, 33}) {
+        const Tensor a = random_normal({depth + 1, rows + 2}, dtype_of<T>, 1);
+        const Tensor b = random_normal({depth + 1, columns + 3}, dtype_of<T>, 2);
+        const Tensor c = random_normal({rows, columns + 1}, dtype_of<T>, 3), before = c.clone();
+        tile_product<T>(rows, columns, depth, {a.data<T>(), 1, rows + 2},
+                        {b.data<T>(), columns + 3}, {c.data<T>(), columns + 1}, true);
+        double worst = 0;
+        for (std::int64_t i = 0; i < rows; ++i) {
+          for (std::int64_t j = 0; j <= columns; ++j) {
+            double sum = before.view<T, 2>()(i, j);
+            for (std::int64_t k = 0; k < depth && j < columns; ++k) {
+              sum += double(a.view<T, 2>()(k, i)) * double(b.view<T, 2>()(k, j));
+            }
+            worst = std::max(worst, std::abs(sum - double(c.view<T, 2>()(i, j))));
+          }
+        }
+        CAPTURE(rows);
+        CAPTURE(columns);
+        CAPTURE(depth);
+        const double scale = std::sqrt(double(depth) + 1) * 4;
+        CHECK(worst <= scale * (sizeof(T) == 4 ? tolerance::forward_f32 : tolerance::forward_f64));
+      }
+    }
+  }
+}
+
+}  // TEST_SUITE("runtime")
+}  // namespace
+}  // namespace weft
