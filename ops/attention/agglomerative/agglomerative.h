@@ -1,0 +1,105 @@
+// Agglomerative attention.
+// M. Spellings, "Agglomerative attention", 2019, arXiv 1907.06607, "Methods" (its equations bear no
+// numbers). The clip of n and the dropout are those of the author's code.
+//
+// Every position belongs softly to m classes (the head axis: H = m). A query reads, for each class,
+// the mean of that class over the references, by as much as it belongs to the class itself. Per
+// batch item, query i, reference t, class k:
+//
+//     cq_i = softmax_k zq_i        ck_t = softmax_k zk_t, 0 at and past the length
+//     S_ik = Σ_t ck_tk             U_ik = Σ_t ck_tk y_tk       t <= i when causal, otherwise all t
+//     n_ik = max(S_ik, 10⁻³)       a_ik = U_ik / n_ik
+//     out_ik = d_ik ⊙ cq_ik a_ik                               d: the dropout mask over [N, H·M]
+//
+//     zq [B, N, H]   zk [B, S, H]   y [B, S, H, M]   out [B, N, H, M]
+//
+// zq, zk are logits and y values, projected by the layer around; the matrix that mixes the classes
+// of out is the layer's too. A query at or past its length gives 0 and takes no gradient; one that
+// sees no reference gives 0 (U = 0, n = 10⁻³).
+//
+// Backward. With dp = d ⊙ dout, and w_ik = cq_ik / n_ik:
+//
+//     dcq_ik = dp_ik · a_ik              dU_ik = w_ik dp_ik
+//     dn_ik  = −w_ik dcq_ik where S_ik >= 10⁻³, otherwise 0
+//     G_tk = Σ_i dU_ik,  g_tk = Σ_i dn_ik                      i >= t when causal, otherwise all i
+//     dy_tk = ck_tk G_tk                 dck_tk = y_tk · G_tk + g_tk
+//     dzq_ik = cq_ik (dcq_ik − Σ_l cq_il dcq_il)               dzk from ck and dck likewise
+//
+// So forward is one scan over (S, U) and backward one over (g, G) the other way, both of width
+// H (1 + M): time and memory linear in N. All sums are gathered in f64; one rounding to f32 stands
+// at the end. Chunks of positions are scanned at the same time: their own sums, the sums of these
+// in order, then the outputs.
+//
+// Saved: zq, zk and y as handles, and (S, U) in f64 before each chunk (causal) or over all
+// references (full): 8 H (1 + M) / 128 bytes a position. Backward scans a chunk again from there,
+// which costs less than to write and read a, whose width is that of out, and needs no division by
+// cq, as deriving a from out would.
+//
+// Decoding keeps (S, U) alone: 8 B H (1 + M) bytes at any length.
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+inline constexpr double least_class_mass = 1e-3;
+inline constexpr std::int64_t agglomerative_chunk = 128;  // positions of one piece of the scan
+inline constexpr std::int64_t agglomerative_wave = 16;    // chunks scanned at the same time
+
+// n(S), and dn/dS. NaN stays NaN.
+constexpr double clipped_mass(double S) { return S < least_class_mass ? least_class_mass : S; }
+constexpr double clipped_mass_slope(double S) { return S < least_class_mass ? 0 : 1; }
+
+// What the kernels see. Last axes have stride 1. `lengths` and `query_lengths` hold B numbers or
+// are null.
+template <class T>
+struct Agglomerative {
+  View<const T, 3> zq, zk;
+  View<const T, 4> y;
+  const std::int64_t* lengths = nullptr;
+  const std::int64_t* query_lengths = nullptr;
+  bool causal = false;
+  double dropout = 0;
+  RandomKey random = {};
+
+  constexpr std::int64_t B() const { return zq.size(0); }
+  constexpr std::int64_t N() const { return zq.size(1); }
+  constexpr std::int64_t S() const { return zk.size(1); }
+  constexpr std::int64_t H() const { return zq.size(2); }
+  constexpr std::int64_t M() const { return y.size(3); }
+  constexpr std::int64_t width() const { return H() * (1 + M()); }  // of (S, U) and of (g, G)
+  constexpr std::int64_t keys(std::int64_t b) const { return lengths ? lengths[b] : S(); }
+  constexpr std::int64_t queries(std::int64_t b) const {
+    return query_lengths ? query_lengths[b] : N();
+  }
+};
+
+// How many chunks `positions` fall into, and how many rows of sums a call saves.
+constexpr std::int64_t agglomerative_chunks(std::int64_t positions) {
+  return (positions + agglomerative_chunk - 1) / agglomerative_chunk;
+}
+constexpr std::int64_t agglomerative_rows(bool causal, std::int64_t positions) {
+  return causal ? agglomerative_chunks(positions) : 1;
+}
+
+// Writes out, row-major, and sums [B, rows, width]: (S, U) before each chunk, or over all
+// references.
+template <class T>
+void agglomerative_forward(const Cpu&, const Agglomerative<T>&, View<double, 3> sums,
+                           View<T, 4> out);
+
+// The causal outputs of positions that follow those gathered in sums [B, width], at most a chunk of
+// them; leaves the sums after them.
+template <class T>
+void agglomerative_advance(const Cpu&, const Agglomerative<T>&, View<double, 2> sums,
+                           View<T, 4> out);
+
+// dzq, dzk and dy are written whole; their last axes, and that of dout, have stride 1. With dropout
+// dout is row-major.
+template <class T>
+void agglomerative_backward(const Cpu&, const Agglomerative<T>&, View<const double, 3> sums,
+                            View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy);
+
+}  // namespace weft

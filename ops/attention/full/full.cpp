@@ -1,0 +1,212 @@
+// Full attention: the op, its definition, decoding and the fact sheet. Equations: full.h.
+#include "ops/attention/full/full.h"
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/apply.h"
+#include "ops/attention/mechanism.h"
+#include "ops/dropout/dropout.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
+#include "runtime/dispatch.h"
+#include "runtime/matmul.h"
+
+namespace weft {
+namespace {
+
+// τ: the option, or 1/√E.
+double temperature_of(const AttentionSpec& spec, std::int64_t E) {
+  const double given = spec.number("temperature");
+  return given > 0 ? given : 1 / std::sqrt(static_cast<double>(E));
+}
+
+struct FullAttentionOp {
+  static constexpr const char* name = "full";
+  AttentionCall call;
+  double temperature = 1;
+
+  struct Saved {
+    Tensor q, k, v, bias, out, log_sums;
+  };
+
+  // A bias [B|1, H|1, N, S] seen as [B, H, N, S].
+  static Tensor expanded(const Tensor& bias, const Tensor& q, const Tensor& k) {
+    if (!bias.defined()) return bias;
+    return bias.expand({q.size(0), q.size(2), q.size(1), k.size(1)});
+  }
+
+  template <class T>
+  FullAttention<T> problem(const Saved& saved) const {
+    const Tensor bias = expanded(saved.bias, saved.q, saved.k);
+    const auto numbers = [](const Tensor& lengths) {
+      return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
+    };
+    return {saved.q.view<const T, 4>(),
+            saved.k.view<const T, 4>(),
+            saved.v.view<const T, 4>(),
+            bias.defined() ? bias.view<const T, 4>() : View<const T, 4>{},
+            numbers(call.lengths),
+            numbers(call.query_lengths),
+            static_cast<T>(temperature),
+            call.causal,
+            call.dropout,
+            call.random};
+  }
+
+  Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v,
+                 const Tensor& bias) const {
+    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
+    saved = {q, k, v, bias, Tensor::empty({B, N, H, M}, q.dtype(), q.device()),
+             Tensor::empty({B, H, N}, q.dtype(), q.device())};
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      full_attention_forward<T>(device, problem<T>(saved), saved.out.view<T, 4>(),
+                                saved.log_sums.view<T, 3>());
+    });
+    return saved.out;
+  }
+
+  std::array<Tensor, 4> backward(const Saved& saved, Wants wants, const Tensor& dout) const {
+    const auto like = [](const Tensor& x) {
+      return Tensor::empty(x.shape(), x.dtype(), x.device());
+    };
+    const Tensor dq = like(saved.q), dk = like(saved.k), dv = like(saved.v);
+    const bool biased = saved.bias.defined() && wants[3];
+    const Tensor dbias = biased ? like(expanded(saved.bias, saved.q, saved.k)) : Tensor{};
+    dispatch(dout, [&](auto device, auto type) {
+      using T = decltype(type);
+      full_attention_backward<T>(device, problem<T>(saved), saved.out.view<const T, 4>(),
+                                 saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
+                                 dq.view<T, 4>(), dk.view<T, 4>(), dv.view<T, 4>(),
+                                 biased ? dbias.view<T, 4>() : View<T, 4>{});
+    });
+    return {dq, dk, dv, biased ? sum_to(dbias, saved.bias.shape()) : dbias};
+  }
+};
+
+Variable attend_full(const AttentionSpec& spec, const AttentionCall& call,
+                     std::span<const Variable> inputs) {
+  AttentionCall resolved = call;
+  if (call.lengths.defined()) resolved.lengths = call.lengths.packed();
+  if (call.query_lengths.defined()) resolved.query_lengths = call.query_lengths.packed();
+  const FullAttentionOp op{resolved, temperature_of(spec, inputs[0].size(3))};
+  return apply(op, inputs[0], inputs[1], inputs[2], inputs.size() > 3 ? inputs[3] : Variable{});
+}
+
+// 1 where query i may see key j, as f64 [B, 1, N, S].
+Tensor visibility(const AttentionCall& call, std::int64_t B, std::int64_t N, std::int64_t S) {
+  const auto limit = [](const Tensor& lengths, std::int64_t b, std::int64_t all) {
+    return lengths.defined() ? lengths.to_vector<std::int64_t>()[std::size_t(b)] : all;
+  };
+  Tensor seen = Tensor::zeros({B, 1, N, S}, DType::f64);
+  const View<double, 4> view = seen.view<double, 4>();
+  for (std::int64_t b = 0; b < B; ++b) {
+    const std::int64_t keys = limit(call.lengths, b, S), queries = limit(call.query_lengths, b, N);
+    for (std::int64_t i = 0; i < queries; ++i) {
+      for (std::int64_t j = 0; j < (call.causal ? std::min(keys, i + 1) : keys); ++j) {
+        view(b, 0, i, j) = 1;
+      }
+    }
+  }
+  return seen;
+}
+
+// The definition: N × S matrices, plain ops.
+Variable reference_full(const AttentionSpec& spec, const AttentionCall& call,
+                        std::span<const Variable> inputs) {
+  const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
+  const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
+  const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
+  const DType type = q.value().dtype();
+  const Tensor seen = visibility(call, q.size(0), q.size(2), k.size(2));
+  Tensor hidden = seen.clone();
+  for (double& value : std::span(hidden.data<double>(), static_cast<std::size_t>(hidden.count()))) {
+    value = value == 0 ? -std::numeric_limits<double>::infinity() : 0;
+  }
+  Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, q.size(3)));
+  if (inputs.size() > 3 && inputs[3].defined()) z = add(z, inputs[3]);
+  const Variable a = softmax(add(z, hidden.to(type)));
+  const Variable kept = call.dropout > 0 ? dropout(a, call.dropout, call.random) : a;
+  return transpose(matmul(kept, v), 1, 2);
+}
+
+AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool causal, DType type) {
+  const double pairs = double(s.B * s.H * s.N) * double(s.S) / (causal ? 2 : 1);
+  const double item = double(size_of(type));
+  return {.forward_operations = 2 * pairs * double(s.E + s.M),
+          .backward_operations = pairs * double(6 * s.E + 4 * s.M),
+          .exponentials = 2 * pairs,
+          .saved_bytes = double(s.B * s.H * s.N) * item,
+          .working_bytes = item * double((3 * s.E + 2 * s.M + 2) * (s.N + 64) +
+                                         64 * 2 * (s.E + s.M + 64))};
+}
+
+// Keys and values of the positions so far, in a ring of `capacity` rows.
+class FullDecoding final : public DecodingState {
+ public:
+  FullDecoding(const AttentionSpec& spec, const AttentionSizes& s, DType type, std::int64_t capacity)
+      : spec_(spec),
+        capacity_(capacity),
+        k_(Tensor::empty({s.B, capacity, s.H, s.E}, type)),
+        v_(Tensor::empty({s.B, capacity, s.H, s.M}, type)) {}
+
+  Tensor step(std::span<const Tensor> inputs) override {
+    const std::int64_t row = seen_++ % capacity_;
+    k_.slice(1, row, row + 1).copy_from(inputs[1]);
+    v_.slice(1, row, row + 1).copy_from(inputs[2]);
+    // Softmax does not mind the order of the keys, so the ring needs no unrolling.
+    const std::int64_t held = std::min(seen_, capacity_);
+    const Variable list[] = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
+    const Tape::Pause pause;
+    return attend(spec_, {}, list).value();
+  }
+
+  std::int64_t bytes() const override {
+    return (k_.count() + v_.count()) * std::int64_t(size_of(k_.dtype()));
+  }
+
+ private:
+  AttentionSpec spec_;
+  std::int64_t capacity_, seen_ = 0;
+  Tensor k_, v_;
+};
+
+std::unique_ptr<DecodingState> decode_full(const AttentionSpec& spec, const AttentionSizes& sizes,
+                                           DType type, std::int64_t capacity) {
+  require(capacity >= 1, "full: decoding wants room for at least one position, got {}", capacity);
+  return std::make_unique<FullDecoding>(spec, sizes, type, capacity);
+}
+
+const Registration registered{Mechanism{
+    .name = "full",
+    .title = "softmax attention over all keys",
+    .paper = "A. Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv 1706.03762",
+    .equations = "eq. 1",
+    .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qkv"},
+               {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
+               {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"},
+               {.name = "bias", .role = Role::bias, .shape = "b h N S", .optional = true}},
+    .options = {{.name = "temperature",
+                 .initial = "0",
+                 .help = "factor of the scores before the softmax; 0: 1/sqrt(E)",
+                 .least = 0,
+                 .most = 1e6,
+                 .tried = {"0.7"}}},
+    .masks = {.causal = true, .lengths = true, .query_lengths = true, .bias = true},
+    .cross = true,
+    .strictly_causal = true,
+    .unordered_keys = true,
+    .linear_in_values = true,
+    .row_sums = RowSums::one,
+    .scaling = "N S",
+    .attend = attend_full,
+    .reference = reference_full,
+    .cost = cost_full,
+    .decode = decode_full}};
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,461 @@
+// CPU kernels of full attention; the equations stand in full.h.
+//
+// Vector lanes hold queries: a tile of scores is kept transposed, zᵀ [keys, queries], so that the
+// running maximum, the sum and ℓ are vectors, no sum crosses lanes, and all products but two come
+// out with contiguous rows. The tiles, their K, V, Q and dO, and the gradients that they add to stay
+// in the first two levels of cache.
+#include "ops/attention/full/full.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "ops/dropout/mask_rows.h"
+#include "runtime/parallel.h"
+#include "runtime/tensor.h"
+#include "runtime/tile.h"
+
+namespace weft {
+namespace {
+
+namespace hn = simd::hn;
+
+constexpr std::int64_t key_tile = 64;
+constexpr std::int64_t most_queries = 64;
+// Queries of one piece of parallel work forward; its keys and values are packed once.
+constexpr std::int64_t forward_share = 1024;
+
+// Fewer queries in a block waste less of the diagonal of short causal sequences.
+std::int64_t query_block(std::int64_t N) { return N <= 256 ? 32 : most_queries; }
+
+template <class T>
+constexpr T infinity = std::numeric_limits<T>::infinity();
+
+// A piece of scratch memory, from the counting allocator.
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(std::int64_t count) : tensor_(Tensor::empty({count}, dtype_of<T>)) {}
+  T* data() const { return tensor_.template data<T>(); }
+
+ private:
+  Tensor tensor_;
+};
+
+// Copies rows of `width` numbers, scaled. Heads are as short as eight numbers and lie far apart, so
+// the usual case, neighbouring numbers in whole vectors of eight, has a loop of its own.
+template <class T>
+void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
+               std::int64_t from_row, std::int64_t from_step, T* to, std::int64_t to_row,
+               std::int64_t to_step) {
+  const hn::CappedTag<T, 8> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  if (from_step == 1 && to_step == 1 && width % n == 0) {
+    const auto factor = hn::Set(d, scale);
+    for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
+      for (std::int64_t e = 0; e < width; e += n) {
+        hn::StoreU(hn::Mul(factor, hn::LoadU(d, from + e)), d, to + e);
+      }
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
+    for (std::int64_t e = 0; e < width; ++e) to[e * to_step] = scale * from[e * from_step];
+  }
+}
+
+// to [rows, width] = scale · x[begin + row, :] for rows of one batch item and head.
+template <class T>
+void pack_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h, std::int64_t begin,
+               std::int64_t rows, T scale, T* to) {
+  if (rows <= 0) return;
+  copy_rows(rows, x.size(3), scale, &x(b, begin, h, 0), x.stride(1), x.stride(3), to, x.size(3),
+            std::int64_t{1});
+}
+
+// x[begin + row, :] = from [rows, width], the way back.
+template <class T>
+void unpack_rows(const T* from, std::int64_t b, std::int64_t h, std::int64_t begin,
+                 std::int64_t rows, const View<T, 4>& x) {
+  if (rows <= 0) return;
+  copy_rows(rows, x.size(3), T(1), from, x.size(3), std::int64_t{1}, &x(b, begin, h, 0), x.stride(1),
+            x.stride(3));
+}
+
+// to [width, block] = the transpose of rows [rows, width]; columns from `rows` on are zero.
+template <class T>
+void transpose_block(const T* rows_data, std::int64_t rows, std::int64_t width, std::int64_t block,
+                     T* to) {
+  for (std::int64_t e = 0; e < width; ++e) {
+    for (std::int64_t i = 0; i < rows; ++i) to[e * block + i] = rows_data[i * width + e];
+    for (std::int64_t i = rows; i < block; ++i) to[e * block + i] = 0;
+  }
+}
+
+// One block of queries against one tile of keys.
+template <class T>
+struct Tile {
+  std::int64_t b, h;
+  std::int64_t query, queries, block;  // first query, how many count, lanes in all
+  std::int64_t key, keys;
+};
+
+// z += bias, and −∞ where a key lies behind the query.
+template <class T>
+void mask_scores(const FullAttention<T>& p, const Tile<T>& t, T* z) {
+  const simd::Tag<T> d;
+  if (p.bias.data != nullptr) {
+    for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (std::int64_t i = 0; i < t.queries; ++i) {
+        z[j * t.block + i] += p.bias(t.b, t.h, t.query + i, t.key + j);
+      }
+    }
+  }
+  if (!p.causal) return;
+  const auto none = hn::Set(d, -infinity<T>);
+  for (std::int64_t j = std::max<std::int64_t>(t.query + 1 - t.key, 0); j < t.keys; ++j) {
+    const auto first = hn::Set(d, static_cast<T>(t.key + j - t.query));
+    for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
+      const auto query = hn::Iota(d, static_cast<T>(i));
+      const auto score = hn::LoadU(d, z + j * t.block + i);
+      hn::StoreU(hn::IfThenElse(hn::Lt(query, first), none, score), d, z + j * t.block + i);
+    }
+  }
+}
+
+template <class T>
+DropoutMask mask_of(const FullAttention<T>& p) {
+  return DropoutMask(p.random, p.dropout, p.S());
+}
+
+// Calls f(key, lane, mask) for each vector of the tile, in groups of eight keys that share one draw;
+// `mask` is true where the weight is kept.
+template <class T, class F>
+void each_weight(const FullAttention<T>& p, const Tile<T>& t, const F& f) {
+  const DropoutMask mask = mask_of(p);
+  for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
+    const std::int64_t row = (t.b * p.H() + t.h) * p.N() + t.query + i;
+    for (std::int64_t j = 0; j < t.keys; j += 8) {
+      each_kept<T>(mask, row, t.key + j, [&](std::int64_t column, auto kept) {
+        if (j + column < t.keys) f(j + column, i, kept);
+      });
+    }
+  }
+}
+
+// Forward for one block of queries: streams over the tiles of keys.
+template <class T>
+struct ForwardBlock {
+  const FullAttention<T>& p;
+  Scratch<T> buffer;
+  T *q, *o, *z, *maximum, *sum;
+
+  ForwardBlock(const FullAttention<T>& problem, std::int64_t block)
+      : p(problem), buffer(block * (problem.E() + problem.M() + key_tile + 2) + problem.E() * block) {
+    q = buffer.data();
+    o = q + 2 * block * p.E();
+    z = o + block * p.M();
+    maximum = z + block * key_tile;
+    sum = maximum + block;
+  }
+
+  void start(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows,
+             std::int64_t block) {
+    T* const packed = q + block * p.E();
+    pack_rows(p.q, b, h, query, rows, p.temperature, packed);
+    transpose_block(packed, rows, p.E(), block, q);
+    std::fill(o, o + block * p.M(), T(0));
+    std::fill(maximum, maximum + block, -infinity<T>);
+    std::fill(sum, sum + block, T(0));
+  }
+
+  void add(const Tile<T>& t, const T* keys, const T* values) {
+    const std::int64_t E = p.E(), M = p.M();
+    tile_product<T>(t.keys, t.block, E, {keys, E, 1}, {q, t.block}, {z, t.block}, false);
+    mask_scores(p, t, z);
+    exponentiate(t);
+    if (p.dropout > 0) {
+      const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(mask_of(p).factor));
+      each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto kept) {
+        T* const at = z + j * t.block + i;
+        const simd::Tag<T> d;
+        hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(scale, hn::LoadU(d, at))), d, at);
+      });
+    }
+    tile_product<T>(M, t.block, t.keys, {values, 1, M}, {z, t.block}, {o, t.block}, true);
+  }
+
+  // z ← exp(z − μ'), with the maximum, the sum and o brought to μ'.
+  void exponentiate(const Tile<T>& t) {
+    const simd::Tag<T> d;
+    for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
+      const auto before = hn::LoadU(d, maximum + i);
+      auto now = before;
+      for (std::int64_t j = 0; j < t.keys; ++j) {
+        now = hn::Max(now, hn::LoadU(d, z + j * t.block + i));
+      }
+      // A query that has seen no key yet keeps −∞; its scores are −∞ and give 0.
+      const auto shift = hn::IfThenElse(hn::Eq(now, hn::Set(d, -infinity<T>)), hn::Zero(d), now);
+      auto total = hn::Zero(d);
+      for (std::int64_t j = 0; j < t.keys; ++j) {
+        T* const at = z + j * t.block + i;
+        const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, at), shift));
+        total = hn::Add(total, weight);
+        hn::StoreU(weight, d, at);
+      }
+      const auto correction = simd::exp<T>(hn::Sub(before, shift));
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), correction, total), d, sum + i);
+      hn::StoreU(now, d, maximum + i);
+      if (hn::AllTrue(d, hn::Eq(before, now))) continue;
+      for (std::int64_t m = 0; m < p.M(); ++m) {
+        T* const at = o + m * t.block + i;
+        hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
+      }
+    }
+  }
+
+  void finish(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows,
+              std::int64_t block, const View<T, 4>& out, const View<T, 3>& log_sums) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      // A sum of NaN is not 0, so that NaN goes on to the output.
+      const bool empty = sum[i] == 0;
+      log_sums(b, h, query + i) = empty ? infinity<T> : maximum[i] + std::log(sum[i]);
+      sum[i] = empty ? T(0) : 1 / sum[i];
+    }
+    for (std::int64_t i = 0; i < rows; ++i) {
+      T* const to = &out(b, query + i, h, 0);
+      for (std::int64_t m = 0; m < p.M(); ++m) to[m * out.stride(3)] = o[m * block + i] * sum[i];
+    }
+  }
+};
+
+}  // namespace
+
+template <class T>
+void full_attention_forward(const Cpu&, const FullAttention<T>& p, View<T, 4> out,
+                            View<T, 3> log_sums) {
+  const std::int64_t shares = (p.N() + forward_share - 1) / forward_share;
+  const std::int64_t block = query_block(p.N());
+  parallel_for(p.B() * p.H() * shares, [&](std::int64_t piece) {
+    const std::int64_t b = piece / shares / p.H(), h = piece / shares % p.H();
+    const std::int64_t begin = piece % shares * forward_share;
+    const std::int64_t end = std::min(p.N(), begin + forward_share);
+    const std::int64_t counted = std::clamp(p.queries(b), begin, end);
+    for (std::int64_t i = counted; i < end; ++i) {
+      for (std::int64_t m = 0; m < p.M(); ++m) out(b, i, h, m) = 0;
+      log_sums(b, h, i) = infinity<T>;
+    }
+    const std::int64_t keys = p.causal ? std::min(p.keys(b), counted) : p.keys(b);
+    const Scratch<T> packed(keys * (p.E() + p.M()));
+    T* const k = packed.data();
+    T* const v = k + keys * p.E();
+    pack_rows(p.k, b, h, 0, keys, T(1), k);
+    pack_rows(p.v, b, h, 0, keys, T(1), v);
+    ForwardBlock<T> state(p, block);
+    for (std::int64_t i = begin; i < counted; i += block) {
+      const std::int64_t rows = std::min(block, counted - i);
+      const std::int64_t seen = p.causal ? std::min(keys, i + rows) : keys;
+      state.start(b, h, i, rows, block);
+      for (std::int64_t j = 0; j < seen; j += key_tile) {
+        state.add({b, h, i, rows, block, j, std::min(key_tile, seen - j)}, k + j * p.E(),
+                  v + j * p.M());
+      }
+      state.finish(b, h, i, rows, block, out, log_sums);
+    }
+  });
+}
+
+namespace {
+
+// What backward keeps of all queries of one batch item and head, packed block by block.
+template <class T>
+struct PackedQueries {
+  std::int64_t E, M, block, blocks, begin_count;
+  Scratch<T> buffer;
+  T *q, *dout, *q_turned, *dout_turned, *dq_turned, *log_sums, *delta;
+
+  PackedQueries(const FullAttention<T>& p, std::int64_t query_block, std::int64_t rows)
+      : E(p.E()),
+        M(p.M()),
+        block(query_block),
+        blocks((rows + query_block - 1) / query_block),
+        begin_count(rows),
+        buffer(blocks * block * (3 * E + 2 * M + 2)) {
+    const std::int64_t padded = blocks * block;
+    q = buffer.data();
+    dout = q + padded * E;
+    q_turned = dout + padded * M;
+    dout_turned = q_turned + padded * E;
+    dq_turned = dout_turned + padded * M;
+    log_sums = dq_turned + padded * E;
+    delta = log_sums + padded;
+  }
+
+  void pack(const FullAttention<T>& p, std::int64_t b, std::int64_t h, const View<const T, 4>& out,
+            const View<const T, 3>& row_log_sums, const View<const T, 4>& row_dout) {
+    const std::int64_t rows = begin_count, padded = blocks * block;
+    std::fill(q + rows * E, q + padded * E, T(0));
+    std::fill(dout + rows * M, dout + padded * M, T(0));
+    pack_rows(p.q, b, h, 0, rows, p.temperature, q);
+    pack_rows(row_dout, b, h, 0, rows, T(1), dout);
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      transpose_block(q + i * block * E, block, E, block, q_turned + i * block * E);
+      transpose_block(dout + i * block * M, block, M, block, dout_turned + i * block * M);
+    }
+    std::fill(dq_turned, dq_turned + padded * E, T(0));
+    for (std::int64_t i = 0; i < padded; ++i) {
+      log_sums[i] = i < rows ? row_log_sums(b, h, i) : infinity<T>;
+      delta[i] = 0;
+      if (i >= rows) continue;
+      const T* const row = &out(b, i, h, 0);  // out is ours: its heads are packed
+      delta[i] = simd::dot(dout + i * M, row, M);
+    }
+  }
+};
+
+// Backward for one tile of keys: streams over the blocks of queries.
+template <class T>
+struct BackwardTile {
+  const FullAttention<T>& p;
+  PackedQueries<T>& queries;
+  Scratch<T> buffer;
+  T *k, *v, *dk, *dv, *a, *dz;
+
+  BackwardTile(const FullAttention<T>& problem, PackedQueries<T>& packed)
+      : p(problem),
+        queries(packed),
+        buffer(key_tile * 2 * (problem.E() + problem.M() + packed.block)) {
+    k = buffer.data();
+    v = k + key_tile * p.E();
+    dk = v + key_tile * p.M();
+    dv = dk + key_tile * p.E();
+    a = dv + key_tile * p.M();
+    dz = a + key_tile * packed.block;
+  }
+
+  void start(std::int64_t b, std::int64_t h, std::int64_t key, std::int64_t keys) {
+    pack_rows(p.k, b, h, key, keys, T(1), k);
+    pack_rows(p.v, b, h, key, keys, T(1), v);
+    std::fill(dk, dk + keys * p.E(), T(0));
+    std::fill(dv, dv + keys * p.M(), T(0));
+  }
+
+  void add(const Tile<T>& t, const View<T, 4>& dbias) {
+    const std::int64_t E = p.E(), M = p.M(), at = t.query;
+    tile_product<T>(t.keys, t.block, E, {k, E, 1}, {queries.q_turned + at * E, t.block},
+                    {a, t.block}, false);
+    mask_scores(p, t, a);
+    tile_product<T>(t.keys, t.block, M, {v, M, 1}, {queries.dout_turned + at * M, t.block},
+                    {dz, t.block}, false);
+    if (p.dropout > 0) {
+      differentiate_dropped(t);
+    } else {
+      differentiate(t);
+    }
+    tile_product<T>(t.keys, M, t.block, {a, t.block, 1}, {queries.dout + at * M, M}, {dv, M}, true);
+    tile_product<T>(t.keys, E, t.block, {dz, t.block, 1}, {queries.q + at * E, E}, {dk, E}, true);
+    tile_product<T>(E, t.block, t.keys, {k, 1, E}, {dz, t.block},
+                    {queries.dq_turned + at * E, t.block}, true);
+    if (dbias.data == nullptr) return;
+    for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (std::int64_t i = 0; i < t.queries; ++i) {
+        dbias(t.b, t.h, t.query + i, t.key + j) = dz[j * t.block + i];
+      }
+    }
+  }
+
+  // a holds z, dz holds do · v: they become a and dz.
+  void differentiate(const Tile<T>& t) {
+    const simd::Tag<T> d;
+    for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
+      const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
+      const auto delta = hn::LoadU(d, queries.delta + t.query + i);
+      for (std::int64_t j = 0; j < t.keys; ++j) {
+        T* const weight_at = a + j * t.block + i;
+        T* const gradient_at = dz + j * t.block + i;
+        const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
+        hn::StoreU(weight, d, weight_at);
+        hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, gradient_at), delta)), d, gradient_at);
+      }
+    }
+  }
+
+  // The same with dropout: a becomes d ⊙ a, and do · v counts where the weight was kept.
+  void differentiate_dropped(const Tile<T>& t) {
+    const simd::Tag<T> d;
+    const auto scale = hn::Set(d, static_cast<T>(mask_of(p).factor));
+    each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto kept) {
+      T* const weight_at = a + j * t.block + i;
+      T* const gradient_at = dz + j * t.block + i;
+      const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
+      const auto delta = hn::LoadU(d, queries.delta + t.query + i);
+      const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
+      const auto factor = hn::IfThenElseZero(kept, scale);
+      hn::StoreU(hn::Mul(weight, factor), d, weight_at);
+      const auto dweight = hn::Mul(factor, hn::LoadU(d, gradient_at));
+      hn::StoreU(hn::Mul(weight, hn::Sub(dweight, delta)), d, gradient_at);
+    });
+  }
+};
+
+// Zeros in rows begin … of one batch item and head.
+template <class T>
+void clear_rows(const View<T, 4>& x, std::int64_t b, std::int64_t h, std::int64_t begin) {
+  for (std::int64_t i = begin; i < x.size(1); ++i) {
+    for (std::int64_t e = 0; e < x.size(3); ++e) x(b, i, h, e) = 0;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T, 4> out,
+                             View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                             View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
+  parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
+    const std::int64_t b = piece / p.H(), h = piece % p.H();
+    const std::int64_t counted = std::min(p.queries(b), p.N());
+    const std::int64_t keys = p.causal ? std::min(p.keys(b), counted) : p.keys(b);
+    clear_rows(dq, b, h, counted);
+    clear_rows(dk, b, h, keys);
+    clear_rows(dv, b, h, keys);
+    if (dbias.data != nullptr) {
+      for (std::int64_t i = 0; i < p.N(); ++i) {
+        for (std::int64_t j = 0; j < p.S(); ++j) dbias(b, h, i, j) = 0;
+      }
+    }
+    const std::int64_t block = query_block(p.N());
+    PackedQueries<T> queries(p, block, counted);
+    queries.pack(p, b, h, out, log_sums, dout);
+    BackwardTile<T> tile(p, queries);
+    for (std::int64_t j = 0; j < keys; j += key_tile) {
+      const std::int64_t size = std::min(key_tile, keys - j);
+      tile.start(b, h, j, size);
+      for (std::int64_t i = p.causal ? j / block * block : 0; i < counted; i += block) {
+        const std::int64_t rows = std::min(block, counted - i);
+        const std::int64_t seen = p.causal ? std::min(size, i + rows - j) : size;
+        tile.add({b, h, i, rows, block, j, seen}, dbias);
+      }
+      unpack_rows(tile.dk, b, h, j, size, dk);
+      unpack_rows(tile.dv, b, h, j, size, dv);
+    }
+    for (std::int64_t i = 0; i < counted; ++i) {
+      const T* const from = queries.dq_turned + i / block * block * p.E() + i % block;
+      for (std::int64_t e = 0; e < p.E(); ++e) dq(b, i, h, e) = p.temperature * from[e * block];
+    }
+  });
+}
+
+template void full_attention_forward(const Cpu&, const FullAttention<float>&, View<float, 4>,
+                                     View<float, 3>);
+template void full_attention_forward(const Cpu&, const FullAttention<double>&, View<double, 4>,
+                                     View<double, 3>);
+template void full_attention_backward(const Cpu&, const FullAttention<float>&, View<const float, 4>,
+                                      View<const float, 3>, View<const float, 4>, View<float, 4>,
+                                      View<float, 4>, View<float, 4>, View<float, 4>);
+template void full_attention_backward(const Cpu&, const FullAttention<double>&,
+                                      View<const double, 4>, View<const double, 3>,
+                                      View<const double, 4>, View<double, 4>, View<double, 4>,
+                                      View<double, 4>, View<double, 4>);
+
+}  // namespace weft

@@ -1,0 +1,103 @@
+#include "ops/attention/spec.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "ops/attention/mechanism.h"
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+std::size_t option_index(const Mechanism& mechanism, const std::string& name) {
+  for (std::size_t i = 0; i < mechanism.options.size(); ++i) {
+    if (mechanism.options[i].name == name) return i;
+  }
+  std::vector<std::string> names;
+  for (const OptionSheet& option : mechanism.options) names.push_back(option.name);
+  require(!names.empty(), "attention {}: there is no option '{}'; it has none", mechanism.name, name);
+  fail("attention {}: there is no option '{}'; there are {}", mechanism.name, name,
+       known_names(name, names));
+}
+
+bool parse_number(const std::string& text, double& value) {
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return status == std::errc{} && end == text.data() + text.size() && std::isfinite(value);
+}
+
+void check_value(const Mechanism& mechanism, const OptionSheet& option, const std::string& value) {
+  if (!option.choices.empty()) {
+    require(std::count(option.choices.begin(), option.choices.end(), value) == 1,
+            "attention {}: {} is one of {}, got '{}'", mechanism.name, option.name,
+            fmt::join(option.choices, ", "), value);
+    return;
+  }
+  double number = 0;
+  require(parse_number(value, number) && number >= option.least && number <= option.most,
+          "attention {}: {} is a number in [{}, {}], got '{}'", mechanism.name, option.name,
+          option.least, option.most, value);
+}
+
+}  // namespace
+
+AttentionSpec::AttentionSpec(const std::string& text) {
+  const std::string own = text.substr(0, text.find('/'));
+  if (own.size() < text.size()) {
+    inner_ = std::make_shared<AttentionSpec>(text.substr(own.size() + 1));
+  }
+  const std::size_t colon = own.find(':');
+  mechanism_ = &weft::mechanism(own.substr(0, colon));
+  require(!mechanism_->wrapper || inner_, "attention '{}': {} stands before another: {}/full", text,
+          mechanism_->name, own);
+  require(mechanism_->wrapper || !inner_, "attention '{}': {} is no wrapper, '/' cannot follow it",
+          text, mechanism_->name);
+  for (const OptionSheet& option : mechanism_->options) values_.push_back(option.initial);
+  if (colon == std::string::npos) return;
+  std::vector<bool> given(values_.size(), false);
+  for (std::size_t begin = colon + 1; begin <= own.size();) {
+    const std::size_t end = std::min(own.find(',', begin), own.size());
+    const std::string setting = own.substr(begin, end - begin);
+    const std::size_t equals = setting.find('=');
+    require(equals != std::string::npos && equals > 0,
+            "attention '{}': wanted name:option=value,option=value, got '{}'", text, setting);
+    const std::size_t index = option_index(*mechanism_, setting.substr(0, equals));
+    require(!given[index], "attention '{}': {} is given twice", text,
+            mechanism_->options[index].name);
+    given[index] = true;
+    values_[index] = setting.substr(equals + 1);
+    check_value(*mechanism_, mechanism_->options[index], values_[index]);
+    begin = end + 1;
+  }
+}
+
+const std::string& AttentionSpec::word(const std::string& option) const {
+  return values_[option_index(*mechanism_, option)];
+}
+
+double AttentionSpec::number(const std::string& option) const {
+  double value = 0;
+  require(parse_number(word(option), value), "attention {}: {} is '{}', not a number",
+          mechanism_->name, option, word(option));
+  return value;
+}
+
+std::int64_t AttentionSpec::integer(const std::string& option) const {
+  const double value = number(option);
+  require(value == std::floor(value), "attention {}: {} must be a whole number, got {}",
+          mechanism_->name, option, value);
+  return static_cast<std::int64_t>(value);
+}
+
+std::string AttentionSpec::text() const {
+  std::string text = mechanism_->name;
+  char separator = ':';
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    if (values_[i] == mechanism_->options[i].initial) continue;
+    text += fmt::format("{}{}={}", std::exchange(separator, ','), mechanism_->options[i].name,
+                        values_[i]);
+  }
+  return inner_ ? text + "/" + inner_->text() : text;
+}
+
+}  // namespace weft

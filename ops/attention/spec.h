@@ -1,0 +1,46 @@
+// How a mechanism is named everywhere: `name:option=value,option=value`, and for a wrapper
+// `wrapper:option=value/inner:option=value`. An unknown name or option is an error that lists those
+// that exist.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+struct Mechanism;
+
+// An option of a mechanism, as its fact sheet declares it.
+struct OptionSheet {
+  std::string name;
+  std::string initial;               // its value where the user gives none
+  std::string help;
+  std::vector<std::string> choices = {};  // the words allowed; empty: a number in [least, most]
+  double least = 0, most = 0;
+  std::vector<std::string> tried = {};  // values that the tests try besides: what matters, in bounds
+};
+
+// A mechanism with all its options set.
+class AttentionSpec {
+ public:
+  // Parses and checks `text`; throws Error naming what is unknown and what exists.
+  explicit AttentionSpec(const std::string& text);
+
+  const Mechanism& mechanism() const { return *mechanism_; }
+  double number(const std::string& option) const;
+  std::int64_t integer(const std::string& option) const;
+  const std::string& word(const std::string& option) const;
+  // A wrapper's inner mechanism; null elsewhere.
+  const AttentionSpec* inner() const { return inner_.get(); }
+  // The text that makes this spec again, options in the fact sheet's order, defaults left out.
+  std::string text() const;
+
+ private:
+  const Mechanism* mechanism_;
+  std::vector<std::string> values_;  // in the order of mechanism().options
+  std::shared_ptr<const AttentionSpec> inner_;
+};
+
+}  // namespace weft

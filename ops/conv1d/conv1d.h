@@ -1,0 +1,37 @@
+// Causal convolution along the sequence: position t sees t − W + 1 … t, zeros before the start.
+//
+//     z_t = b + Σ_{k=0}^{W−1} x_{t−W+1+k} W_k        x [B, N, n], W [W, n, m], b [m], y [B, N, m]
+//     y = z, or max(z, 0) with Activation::relu
+//
+// With rows of x next to each other, the window of position t is one run of W·n numbers, so that
+// all windows of a sequence are a matrix with overlapping rows, and z is its product with W seen as
+// [W·n, m]: nothing is copied W times.
+//
+// Backward, dz = dy ⊙ 1[y > 0] with relu:
+//     dx_s = Σ_{k} dz_{s+W−1−k} W_kᵀ     (the same product, over windows that look ahead)
+//     dW_k = Σ_t x_{t−W+1+k}ᵀ dz_t,   db = Σ_t dz_t
+//
+// Saved: x and W as handles, and y as one where relu needs it.
+#pragma once
+
+#include "autograd/apply.h"
+#include "ops/feed_forward/feed_forward.h"
+
+namespace weft {
+
+struct CausalConv1d {
+  static constexpr const char* name = "causal_conv1d";
+  Activation activation = Activation::none;
+
+  struct Saved {
+    Tensor x, weight, y;
+  };
+  Tensor forward(Saved&, const Tensor& x, const Tensor& weight, const Tensor& bias) const;
+  std::array<Tensor, 3> backward(const Saved&, const Tensor& dy) const;
+};
+
+// Activation none or relu. Throws where the widths do not fit.
+Variable causal_conv1d(const Variable& x, const Variable& weight, const Variable& bias,
+                       Activation activation = Activation::none);
+
+}  // namespace weft

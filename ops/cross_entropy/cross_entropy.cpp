@@ -1,0 +1,107 @@
+#include "ops/cross_entropy/cross_entropy.h"
+
+#include "ops/softmax/rows.h"
+#include "runtime/dispatch.h"
+#include "runtime/parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t grain = 1 << 14;  // logits that one piece of parallel work reads
+
+std::int64_t rows_together(std::int64_t V) { return std::max<std::int64_t>(1, grain / V); }
+
+// lse (unless null) and nats of every row.
+template <class T>
+void rows_forward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
+                  const std::int64_t* targets, T* lse, double* nats) {
+  parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const T* const x = logits + row * V;
+      const RowSum<T> sum = row_sum(x, V);
+      if (lse != nullptr) lse[row] = static_cast<T>(sum.log_sum_exp());
+      nats[row] = std::log(sum.z) + (double(sum.shift) - double(x[targets[row]]));
+    }
+  });
+}
+
+template <class T>
+void rows_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
+                   const std::int64_t* targets, const T* lse, double scale, T* dlogits) {
+  parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
+    const Pack<T> factor(scale);
+    for (std::int64_t row = begin; row < end; ++row) {
+      const Pack<T> shift(lse[row]);
+      T* const dx = dlogits + row * V;
+      const auto gradient = [=](Pack<T> x) { return factor * exp(x - shift); };
+      map<T>(V, dx, gradient, logits + row * V);
+      dx[targets[row]] -= static_cast<T>(scale);
+    }
+  });
+}
+
+// Row-major targets, checked.
+Tensor checked(const Tensor& logits, const Tensor& targets) {
+  require_real("cross_entropy", logits);
+  Shape expected;
+  for (int axis = 0; axis + 1 < logits.rank(); ++axis) expected.push_back(logits.size(axis));
+  require(logits.rank() >= 1 && targets.shape() == expected && targets.dtype() == DType::i64,
+          "cross_entropy: logits {} want targets {} in i64, got {} {}", logits.shape(), expected,
+          targets.shape(), name_of(targets.dtype()));
+  const Tensor row_major = targets.packed();
+  const std::int64_t* const classes = row_major.data<std::int64_t>();
+  for (std::int64_t row = 0; row < targets.count(); ++row) {
+    require(0 <= classes[row] && classes[row] < logits.size(-1),
+            "cross_entropy: the target at position {} of {} is {}; the logits {} have {} classes",
+            row, targets.shape(), classes[row], logits.shape(), logits.size(-1));
+  }
+  return row_major;
+}
+
+// The nats of every row, and the log-sum-exps where `lse` is defined.
+Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& lse) {
+  const Tensor nats = Tensor::empty(targets.shape(), DType::f64, logits.device());
+  dispatch(logits, [&](auto device, auto type) {
+    using T = decltype(type);
+    rows_forward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
+                    targets.data<std::int64_t>(), lse.defined() ? lse.data<T>() : nullptr,
+                    nats.data<double>());
+  });
+  return nats;
+}
+
+}  // namespace
+
+Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& targets) const {
+  require(targets.count() > 0, "cross_entropy: there are no targets in {}", targets.shape());
+  const Tensor classes = checked(logits, targets);
+  saved = {logits.packed(), classes,
+           Tensor::empty(targets.shape(), logits.dtype(), logits.device())};
+  const Tensor nats = forward_rows(saved.logits, classes, saved.lse);
+  const double total = simd::sum_in_f64(nats.data<double>(), nats.count());
+  return Tensor::full({}, total / static_cast<double>(nats.count()), logits.dtype(),
+                      logits.device());
+}
+
+std::array<Tensor, 2> CrossEntropy::backward(const Saved& saved, const Tensor& dloss) const {
+  const auto& [logits, targets, lse] = saved;
+  const double scale = dloss.item() / static_cast<double>(targets.count());
+  const Tensor dlogits = Tensor::empty(logits.shape(), logits.dtype(), logits.device());
+  dispatch(logits, [&](auto device, auto type) {
+    using T = decltype(type);
+    rows_backward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
+                     targets.data<std::int64_t>(), lse.data<T>(), scale, dlogits.data<T>());
+  });
+  return {dlogits, Tensor{}};
+}
+
+Variable cross_entropy(const Variable& logits, const Tensor& targets) {
+  return apply(CrossEntropy{}, logits, Variable(targets));
+}
+
+Tensor cross_entropy_rows(const Tensor& logits, const Tensor& targets) {
+  const Tensor classes = checked(logits, targets);
+  return forward_rows(logits.packed(), classes, Tensor{});
+}
+
+}  // namespace weft

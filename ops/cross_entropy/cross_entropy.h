@@ -1,0 +1,30 @@
+// Cross-entropy of classes given by number, from logits.
+//
+//     loss = (1/R) Σ_r (lse_r − x_r,t(r)),          lse_r = ln Σ_v e^(x_r,v)
+//     dx_r,v = (dloss/R) (e^(x_r,v − lse_r) − [v = t(r)])
+//
+// x: logits [.., V], t: targets [..] i64, R of them; loss [], in nats.
+//
+// Saved: logits and targets as handles, and the R log-sum-exps; the probabilities are made again.
+#pragma once
+
+#include "autograd/apply.h"
+
+namespace weft {
+
+struct CrossEntropy {
+  static constexpr const char* name = "cross_entropy";
+  struct Saved {
+    Tensor logits, targets, lse;
+  };
+  Tensor forward(Saved&, const Tensor& logits, const Tensor& targets) const;
+  std::array<Tensor, 2> backward(const Saved&, const Tensor& dloss) const;
+};
+
+// Throws, with the position and the target, where one is not in 0 … V − 1.
+Variable cross_entropy(const Variable& logits, const Tensor& targets);
+
+// −ln softmax(logits)[target] of every position, in nats, f64 [..]; no gradient.
+Tensor cross_entropy_rows(const Tensor& logits, const Tensor& targets);
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+// The dropout mask with a row in each lane: for kernels whose vectors run across rows.
+#pragma once
+
+#include "ops/dropout/mask.h"
+
+namespace weft {
+
+namespace dropout_detail {
+
+// The four words of the indices first, first + stride, …, one in each lane.
+struct RowWords {
+  Counters word[4];
+};
+
+HWY_INLINE RowWords draw_rows(const RandomKey& key, std::uint64_t first, std::uint64_t stride) {
+  const simd::Tag<std::uint64_t> d;
+  Counters c0 = hn::Add(product(hn::Iota(d, 0), stride), hn::Set(d, first));
+  Counters c1 = hn::ShiftRight<32>(c0);
+  Counters c2 = hn::Set(d, std::uint64_t{key.step}), c3 = hn::Set(d, std::uint64_t{key.stream});
+  auto key0 = static_cast<std::uint32_t>(key.seed), key1 = static_cast<std::uint32_t>(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const Counters p0 = product(c0, 0xD2511F53u), p1 = product(c2, 0xCD9E8D57u);
+    c0 = hn::Xor3(hn::ShiftRight<32>(p1), c1, hn::Set(d, std::uint64_t{key0}));
+    c1 = p1;
+    c2 = hn::Xor3(hn::ShiftRight<32>(p0), c3, hn::Set(d, std::uint64_t{key1}));
+    c3 = p0;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+}  // namespace dropout_detail
+
+// Lanes are the rows row … row + lanes − 1; calls f(i, mask of T) for the eight columns
+// column + i, `column` a multiple of eight.
+template <class T, class F>
+HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_t column,
+                          const F& f) {
+  namespace hn = simd::hn;
+  using namespace dropout_detail;
+  const std::uint64_t first = mask.index(row, column), stride = mask.index(1, 0);
+  const auto kept = [](auto piece, auto threshold) {
+    return hn::RebindMask(simd::Tag<T>{}, hn::Not(hn::Lt(piece, threshold)));
+  };
+  if constexpr (sizeof(T) == 4) {
+    // Two vectors of 64-bit lanes give one of 32-bit words. A piece is compared in the upper half
+    // of its word: whatever stands below it decides nothing.
+    const simd::Tag<std::uint32_t> d;
+    const auto threshold = hn::Set(d, static_cast<std::uint32_t>(mask.threshold) << 16);
+    constexpr auto half = static_cast<std::uint64_t>(simd::lanes<std::uint64_t>);
+    const RowWords low = draw_rows(mask.key, first, stride);
+    const RowWords high = draw_rows(mask.key, first + half * stride, stride);
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const auto words = hn::ConcatEven(d, hn::BitCast(d, high.word[i]), hn::BitCast(d, low.word[i]));
+      f(2 * i, kept(hn::ShiftLeft<16>(words), threshold));
+      f(2 * i + 1, kept(words, threshold));
+    }
+  } else {
+    const simd::Tag<std::uint64_t> d;
+    const auto threshold = hn::Set(d, static_cast<std::uint64_t>(mask.threshold) << 48);
+    const RowWords rows = draw_rows(mask.key, first, stride);
+    for (std::int64_t i = 0; i < 4; ++i) {
+      f(2 * i, kept(hn::ShiftLeft<48>(rows.word[i]), threshold));
+      f(2 * i + 1, kept(hn::ShiftLeft<32>(rows.word[i]), threshold));
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,177 @@
+#include "ops/feed_forward/feed_forward.h"
+
+#include "ops/feed_forward/activation.h"
+#include "runtime/dispatch.h"
+#include "runtime/matmul.h"
+#include "runtime/row_sums.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t block = 64;  // rows whose f, df and dz are held at a time
+
+template <class T>
+struct Problem {
+  std::int64_t rows, d, h, out;
+  const T *x, *weight1, *weight2;
+};
+
+template <class T>
+Matrix<const T> rows_of(const T* data, std::int64_t begin, std::int64_t end, std::int64_t width) {
+  return {data + begin * width, end - begin, width, width, 1};
+}
+template <class T>
+Matrix<const T> transposed(Matrix<const T> m) {
+  return {m.data, m.columns, m.rows, m.column_stride, m.row_stride};
+}
+template <class T>
+Tensor packed_transpose(const T* data, std::int64_t rows, std::int64_t columns) {
+  Tensor turned = Tensor::empty({columns, rows}, dtype_of<T>);
+  T* const to = turned.data<T>();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = data[i * columns + j];
+  }
+  return turned;
+}
+
+// to[i, :] = bias for each row.
+template <class T>
+void start_rows(T* to, std::int64_t rows, std::int64_t width, const T* bias) {
+  for (std::int64_t i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
+}
+
+template <class Phi, class T>
+void forward_kernel(const Cpu& cpu, const Problem<T>& p, const T* bias1, const T* bias2, T* z,
+                    T* y) {
+  parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
+    thread_local std::vector<T> f;
+    f.resize(static_cast<std::size_t>(block * p.h));
+    const std::int64_t count = (end - begin) * p.h;
+    T* const zs = z + begin * p.h;
+    start_rows(zs, end - begin, p.h, bias1);
+    matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
+              {zs, end - begin, p.h, p.h, 1}, true);
+    for (std::int64_t i = 0; i < count; i += simd::lanes<T>) {
+      simd::store<T>(Phi::value(simd::load(zs + i, count - i)), f.data() + i, count - i);
+    }
+    T* const ys = y + begin * p.out;
+    start_rows(ys, end - begin, p.out, bias2);
+    matmul<T>(cpu, {f.data(), end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
+              {ys, end - begin, p.out, p.out, 1}, true);
+  });
+}
+
+// The gradients of the weights stand one behind the other in `sums`: dW₁, db₁, dW₂, db₂.
+template <class Phi, class T>
+void backward_kernel(const Cpu& cpu, const Problem<T>& p, const T* z, const T* dy, T* dx, T* sums) {
+  const Tensor back1 = packed_transpose(p.weight1, p.d, p.h);
+  const Tensor back2 = packed_transpose(p.weight2, p.h, p.out);
+  const std::int64_t at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
+  const std::int64_t at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
+  row_sums<T>(p.rows, block, total, sums, [&](std::int64_t begin, std::int64_t end, T* part) {
+    thread_local std::vector<T> f, dz;
+    f.resize(static_cast<std::size_t>(block * p.h));
+    dz.resize(f.size());
+    const std::int64_t rows = end - begin, count = rows * p.h;
+    const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
+    matmul<T>(cpu, dys, rows_of<T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
+    for (std::int64_t i = 0; i < count; i += simd::lanes<T>) {
+      const auto both = Phi::both(simd::load(z + begin * p.h + i, count - i));
+      const auto df = simd::load(dz.data() + i, count - i);
+      simd::store<T>(both.value, f.data() + i, count - i);
+      simd::store<T>(simd::hn::Mul(df, both.derivative), dz.data() + i, count - i);
+    }
+    const Matrix<const T> fs{f.data(), rows, p.h, p.h, 1}, dzs{dz.data(), rows, p.h, p.h, 1};
+    matmul<T>(cpu, dzs, rows_of<T>(back1.data<T>(), 0, p.h, p.d),
+              {dx + begin * p.d, rows, p.d, p.d, 1});
+    matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
+    matmul<T>(cpu, transposed(fs), dys, {part + at_weight2, p.h, p.out, p.out, 1}, true);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < p.h; ++j) part[at_bias1 + j] += dz[std::size_t(i * p.h + j)];
+      for (std::int64_t j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
+    }
+  });
+}
+
+template <class T, class F>
+void with_activation(Activation activation, const F& f) {
+  require(activation != Activation::none, "feed_forward: wanted relu or gelu");
+  activation == Activation::gelu ? f(GeluVector<T>{}) : f(ReluVector<T>{});
+}
+
+template <class T>
+Problem<T> problem_of(const FeedForward::Saved& saved) {
+  const std::int64_t d = saved.weight1.size(0);
+  return {saved.x.count() / d,        d,
+          saved.weight1.size(1),      saved.weight2.size(1),
+          saved.x.data<T>(),          saved.weight1.data<T>(),
+          saved.weight2.data<T>()};
+}
+
+void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Tensor& weight2,
+           const Tensor& bias2) {
+  const bool fit = x.rank() >= 1 && weight1.rank() == 2 && weight2.rank() == 2 &&
+                   x.size(-1) == weight1.size(0) && weight1.size(1) == weight2.size(0) &&
+                   bias1.shape() == Shape{weight1.size(1)} &&
+                   bias2.shape() == Shape{weight2.size(1)};
+  require(fit,
+          "feed_forward: wanted x [.., d], weights [d, h] and [h, d'], biases [h] and [d']; got x {}, "
+          "weights {} and {}, biases {} and {}",
+          x.shape(), weight1.shape(), weight2.shape(), bias1.shape(), bias2.shape());
+  for (const Tensor* tensor : {&weight1, &bias1, &weight2, &bias2}) {
+    require(tensor->dtype() == x.dtype(), "feed_forward: x is {}, a weight {}", name_of(x.dtype()),
+            name_of(tensor->dtype()));
+  }
+}
+
+}  // namespace
+
+Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1,
+                            const Tensor& bias1, const Tensor& weight2, const Tensor& bias2) const {
+  check(x, weight1, bias1, weight2, bias2);
+  Shape inner = x.shape(), outer = x.shape();
+  inner[x.rank() - 1] = weight1.size(1);
+  outer[x.rank() - 1] = weight2.size(1);
+  saved = {x.packed(), weight1.packed(), weight2.packed(), Tensor::empty(inner, x.dtype(), x.device())};
+  const Tensor offset1 = bias1.packed(), offset2 = bias2.packed();
+  Tensor y = Tensor::empty(outer, x.dtype(), x.device());
+  dispatch(x, [&](auto device, auto type) {
+    using T = decltype(type);
+    with_activation<T>(activation, [&](auto phi) {
+      forward_kernel<decltype(phi), T>(device, problem_of<T>(saved), offset1.data<T>(),
+                                       offset2.data<T>(), saved.z.data<T>(), y.data<T>());
+    });
+  });
+  return y;
+}
+
+std::array<Tensor, 5> FeedForward::backward(const Saved& saved, const Tensor& dy) const {
+  const std::int64_t d = saved.weight1.size(0), h = saved.weight1.size(1);
+  const std::int64_t out = saved.weight2.size(1);
+  const Tensor gradient = dy.packed();
+  Tensor dx = Tensor::empty(saved.x.shape(), dy.dtype(), dy.device());
+  const Tensor sums = Tensor::empty({d * h + h + h * out + out}, dy.dtype(), dy.device());
+  dispatch(dy, [&](auto device, auto type) {
+    using T = decltype(type);
+    with_activation<T>(activation, [&](auto phi) {
+      backward_kernel<decltype(phi), T>(device, problem_of<T>(saved), saved.z.data<T>(),
+                                        gradient.data<T>(), dx.data<T>(), sums.data<T>());
+    });
+  });
+  std::int64_t at = 0;
+  const auto next = [&](const Shape& shape) {
+    const std::int64_t begin = at;
+    at += shape.count();
+    return sums.slice(0, begin, at).reshape(shape);
+  };
+  Tensor dweight1 = next({d, h}), dbias1 = next({h});
+  Tensor dweight2 = next({h, out}), dbias2 = next({out});
+  return {dx, dweight1, dbias1, dweight2, dbias2};
+}
+
+Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,
+                      const Variable& weight2, const Variable& bias2, Activation activation) {
+  return apply(FeedForward{activation}, x, weight1, bias1, weight2, bias2);
+}
+
+}  // namespace weft

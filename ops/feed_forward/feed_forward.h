@@ -1,0 +1,41 @@
+// Feed-forward: the two-layer map of every position by itself, fused.
+//
+//     z = x W₁ + b₁,   f = φ(z),   y = f W₂ + b₂        x [.., d], W₁ [d, h], W₂ [h, d']
+//
+// φ is ReLU, or GELU in its tanh form (D. Hendrycks, K. Gimpel, arXiv 1606.08415):
+//     φ(z) = z σ(2u),   u = √(2/π) (z + 0.044715 z³)           since ½(1 + tanh u) = σ(2u)
+//
+// Backward:
+//     df = dy W₂ᵀ,   dz = df ⊙ φ'(z),   dx = dz W₁ᵀ
+//     dW₂ = fᵀ dy,   db₂ = Σ dy,   dW₁ = xᵀ dz,   db₁ = Σ dz           (sums over positions)
+//     φ'(z) = s + z s (1 − s) 2u',   s = σ(2u),   u' = √(2/π) (1 + 3·0.044715 z²)
+//
+// Saved: x and the weights as handles, and z. f, df and dz, each four times as wide as x in a
+// transformer, exist only for one block of rows at a time, in cache; one exponential gives both φ
+// and φ' again.
+#pragma once
+
+#include "autograd/apply.h"
+
+namespace weft {
+
+enum class Activation { none, relu, gelu };
+
+struct FeedForward {
+  static constexpr const char* name = "feed_forward";
+  Activation activation = Activation::gelu;
+
+  struct Saved {
+    Tensor x, weight1, weight2, z;
+  };
+  Tensor forward(Saved&, const Tensor& x, const Tensor& weight1, const Tensor& bias1,
+                 const Tensor& weight2, const Tensor& bias2) const;
+  std::array<Tensor, 5> backward(const Saved&, const Tensor& dy) const;
+};
+
+// Throws where the widths do not fit.
+Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,
+                      const Variable& weight2, const Variable& bias2,
+                      Activation activation = Activation::gelu);
+
+}  // namespace weft

@@ -1,0 +1,214 @@
+#include "ops/layer_norm/layer_norm.h"
+
+#include <cmath>
+
+#include "ops/dropout/mask.h"
+#include "runtime/dispatch.h"
+#include "runtime/row_sums.h"
+#include "runtime/simd.h"
+
+namespace weft {
+namespace {
+
+namespace hn = simd::hn;
+
+constexpr std::int64_t block = 128;  // rows of one piece of parallel work
+constexpr std::int64_t group = 8;    // rows whose mask is drawn at a time
+
+// Rows of width d; `branch` and `mask` may be absent.
+template <class T>
+struct Problem {
+  std::int64_t rows, d;
+  const T *x, *branch, *gain, *bias;
+  T epsilon;
+  Wiring wiring;
+  double dropout;
+  RandomKey random;
+};
+
+// The mask's factors for groups of rows; 1 everywhere without dropout.
+template <class T>
+class Factors {
+ public:
+  explicit Factors(const Problem<T>& p)
+      : p_(p),
+        mask_(p.random, p.dropout, p.d),
+        ones_(std::size_t(group * p.d), T(1)),
+        values_(ones_) {}
+
+  // The factors of row i, given that rows are visited in order from `begin`.
+  const T* of(std::int64_t i, std::int64_t begin, std::int64_t end) {
+    if (p_.dropout > 0 && (i - begin) % group == 0) {
+      const std::int64_t rows = std::min(group, end - i);
+      for (std::int64_t row = 0; row < rows; ++row) {
+        apply_dropout(mask_, i + row, 0, p_.d, ones_.data(), values_.data() + row * p_.d);
+      }
+    }
+    return values_.data() + (i - begin) % group * p_.d;
+  }
+
+ private:
+  const Problem<T>& p_;
+  DropoutMask mask_;
+  std::vector<T> ones_, values_;
+};
+
+template <class T, class F>
+HWY_INLINE void each_vector(std::int64_t d, const F& f) {
+  for (std::int64_t j = 0; j < d; j += simd::lanes<T>) f(j, d - j);
+}
+
+// z of one row into `z`; returns its mean.
+template <class T>
+T residual_row(const Problem<T>& p, std::int64_t i, const T* factors, T* z) {
+  auto sum = hn::Zero(simd::Tag<T>{});
+  each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+    auto value = simd::load(p.x + i * p.d + j, left);
+    if (p.branch != nullptr) {
+      const auto branch = simd::load(p.branch + i * p.d + j, left);
+      const auto factor = simd::load(factors + j, left);
+      value = p.wiring == Wiring::universal ? hn::Mul(hn::Add(value, branch), factor)
+                                            : hn::MulAdd(branch, factor, value);
+    }
+    sum = hn::Add(sum, value);
+    simd::store<T>(value, z + j, left);
+  });
+  return simd::sum_of_lanes<T>(sum) / static_cast<T>(p.d);
+}
+
+template <class T>
+void layer_norm_forward(const Cpu&, const Problem<T>& p, T* normalised, T* inverse_deviation, T* y) {
+  const simd::Tag<T> tag;
+  parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
+    Factors<T> factors(p);
+    for (std::int64_t i = begin; i < end; ++i) {
+      T* const z = normalised + i * p.d;
+      const auto mean = hn::Set(tag, residual_row(p, i, factors.of(i, begin, end), z));
+      auto squares = hn::Zero(tag);
+      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+        auto centred = hn::Sub(simd::load(z + j, left), mean);
+        if (left < simd::lanes<T>) {
+          centred = hn::IfThenElseZero(hn::FirstN(tag, std::size_t(left)), centred);
+        }
+        squares = hn::MulAdd(centred, centred, squares);
+      });
+      const T variance = simd::sum_of_lanes<T>(squares) / static_cast<T>(p.d);
+      inverse_deviation[i] = 1 / std::sqrt(variance + p.epsilon);
+      const auto scale = hn::Set(tag, inverse_deviation[i]);
+      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+        const auto unit = hn::Mul(hn::Sub(simd::load(z + j, left), mean), scale);
+        simd::store<T>(unit, z + j, left);
+        simd::store<T>(hn::MulAdd(simd::load(p.gain + j, left), unit, simd::load(p.bias + j, left)),
+                       y + i * p.d + j, left);
+      });
+    }
+  });
+}
+
+// dx and dbranch may be the same memory (universal), dbranch null. `sums` gathers dg and db [2, d].
+template <class T>
+void layer_norm_backward(const Cpu&, const Problem<T>& p, const T* normalised,
+                         const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums) {
+  const simd::Tag<T> tag;
+  const bool universal = p.wiring == Wiring::universal;
+  row_sums<T>(p.rows, block, 2 * p.d, sums, [&](std::int64_t begin, std::int64_t end, T* part) {
+    Factors<T> factors(p);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T* const unit_row = normalised + i * p.d;
+      const T* const dy_row = dy + i * p.d;
+      const T* const factor_row = factors.of(i, begin, end);
+      auto sum = hn::Zero(tag), product = hn::Zero(tag);
+      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+        const auto gradient = simd::load(dy_row + j, left), unit = simd::load(unit_row + j, left);
+        const auto dunit = hn::Mul(simd::load(p.gain + j, left), gradient);
+        sum = hn::Add(sum, dunit);
+        product = hn::MulAdd(dunit, unit, product);
+        simd::store<T>(hn::MulAdd(gradient, unit, simd::load(part + j, left)), part + j, left);
+        T* const bias_sum = part + p.d + j;
+        simd::store<T>(hn::Add(gradient, simd::load(bias_sum, left)), bias_sum, left);
+      });
+      const auto mean = hn::Set(tag, simd::sum_of_lanes<T>(sum) / static_cast<T>(p.d));
+      const auto slope = hn::Set(tag, simd::sum_of_lanes<T>(product) / static_cast<T>(p.d));
+      const auto scale = hn::Set(tag, inverse_deviation[i]);
+      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+        const auto unit = simd::load(unit_row + j, left);
+        const auto dunit = hn::Mul(simd::load(p.gain + j, left), simd::load(dy_row + j, left));
+        const auto dz =
+            hn::Mul(scale, hn::NegMulAdd(slope, unit, hn::Sub(dunit, mean)));
+        const auto dropped = hn::Mul(dz, simd::load(factor_row + j, left));
+        simd::store<T>(universal ? dropped : dz, dx + i * p.d + j, left);
+        if (!universal && dbranch != nullptr) simd::store<T>(dropped, dbranch + i * p.d + j, left);
+      });
+    }
+  });
+}
+
+template <class T>
+T* pointer(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
+}  // namespace
+
+Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, const Tensor& gain,
+                          const Tensor& bias) const {
+  require(x.rank() >= 1 && gain.shape() == Shape{x.size(-1)} && bias.shape() == gain.shape(),
+          "layer_norm: x {} wants a gain and a bias [{}], got {} and {}", x.shape(),
+          x.rank() >= 1 ? x.size(-1) : 0, gain.shape(), bias.shape());
+  require(!branch.defined() || branch.shape() == x.shape(),
+          "layer_norm: x is {}, the branch {}; both must be alike", x.shape(), branch.shape());
+  for (const Tensor* tensor : {&branch, &gain, &bias}) {
+    require(!tensor->defined() || tensor->dtype() == x.dtype(), "layer_norm: x is {}, another input {}",
+            name_of(x.dtype()), name_of(tensor->dtype()));
+  }
+  require(dropout >= 0 && dropout < 1, "layer_norm: the dropout rate must be in [0, 1), got {}",
+          dropout);
+  const std::int64_t d = x.size(-1), rows = x.count() / d;
+  const Tensor input = x.packed(), offset = bias.packed();
+  const Tensor other = branch.defined() ? branch.packed() : branch;
+  saved = {Tensor::empty({rows, d}, x.dtype(), x.device()),
+           Tensor::empty({rows}, x.dtype(), x.device()), gain.packed(), branch.defined()};
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  dispatch(x, [&](auto device, auto type) {
+    using T = decltype(type);
+    layer_norm_forward<T>(device,
+                          {rows, d, input.data<T>(), pointer<T>(other), saved.gain.data<T>(),
+                           offset.data<T>(), static_cast<T>(epsilon), wiring, dropout, random},
+                          saved.normalised.data<T>(), saved.inverse_deviation.data<T>(),
+                          y.data<T>());
+  });
+  return y;
+}
+
+std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) const {
+  const std::int64_t rows = saved.normalised.size(0), d = saved.normalised.size(1);
+  const Tensor gradient = dy.packed();
+  const bool universal = wiring == Wiring::universal;
+  Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+  Tensor dbranch = !saved.branched ? Tensor{}
+                   : universal     ? dx
+                                   : Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+  const Tensor sums = Tensor::empty({2, d}, dy.dtype(), dy.device());
+  dispatch(dy, [&](auto device, auto type) {
+    using T = decltype(type);
+    layer_norm_backward<T>(device,
+                           {rows, d, nullptr, nullptr, saved.gain.data<T>(), nullptr,
+                            static_cast<T>(epsilon), wiring, dropout, random},
+                           saved.normalised.data<T>(), saved.inverse_deviation.data<T>(),
+                           gradient.data<T>(), dx.data<T>(), pointer<T>(dbranch), sums.data<T>());
+  });
+  return {dx, dbranch, sums.slice(0, 0, 1).reshape({d}), sums.slice(0, 1, 2).reshape({d})};
+}
+
+Variable layer_norm(const Variable& x, const Variable& gain, const Variable& bias, double epsilon) {
+  return apply(LayerNorm{.epsilon = epsilon}, x, Variable{}, gain, bias);
+}
+
+Variable residual_layer_norm(const Variable& x, const Variable& branch, const Variable& gain,
+                             const Variable& bias, const Residual& options) {
+  require(branch.defined(), "residual_layer_norm: the branch is missing");
+  return apply(LayerNorm{options.epsilon, options.wiring, options.dropout, options.random}, x, branch,
+               gain, bias);
+}
+
+}  // namespace weft

@@ -1,0 +1,58 @@
+// Layer normalisation over the last axis, alone or fused with the residual sum before it.
+// J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", arXiv 1607.06450, eq. 4.
+//
+//     μ = mean(z),  r = 1/√(mean((z − μ)²) + ε),  ẑ = (z − μ) r,  y = g ⊙ ẑ + b
+//
+//     layer_norm:                      z = x
+//     residual_layer_norm, universal:  z = drop(x + branch)       (the dropout is on the sum)
+//                          vanilla:    z = x + drop(branch)
+//
+// drop multiplies by the mask of ops/dropout with rows along the last axis.
+//
+// Backward, per row of width d:
+//     dẑ = g ⊙ dy,   dz = r (dẑ − mean(dẑ) − ẑ mean(dẑ ⊙ ẑ)),   dg = Σ dy ⊙ ẑ,   db = Σ dy
+//     universal: dx = dbranch = drop(dz);   vanilla: dx = dz, dbranch = drop(dz)
+//
+// Saved: ẑ and r (not x: the same size, and ẑ is what every gradient needs). The mask is drawn again.
+#pragma once
+
+#include "autograd/apply.h"
+#include "runtime/random.h"
+
+namespace weft {
+
+enum class Wiring { universal, vanilla };
+
+struct LayerNorm {
+  static constexpr const char* name = "layer_norm";
+  double epsilon = 1e-5;
+  Wiring wiring = Wiring::universal;
+  double dropout = 0;
+  RandomKey random = {};
+
+  struct Saved {
+    Tensor normalised, inverse_deviation, gain;  // [rows, d], [rows], [d]
+    bool branched = false;
+  };
+  // `branch` may be undefined: plain layer normalisation of x [.., d].
+  Tensor forward(Saved&, const Tensor& x, const Tensor& branch, const Tensor& gain,
+                 const Tensor& bias) const;
+  std::array<Tensor, 4> backward(const Saved&, const Tensor& dy) const;
+};
+
+// x [.., d], gain [d], bias [d] → [.., d]
+Variable layer_norm(const Variable& x, const Variable& gain, const Variable& bias,
+                    double epsilon = 1e-5);
+
+struct Residual {
+  Wiring wiring = Wiring::universal;
+  double dropout = 0;
+  RandomKey random = {};
+  double epsilon = 1e-5;
+};
+
+// x and branch of one shape [.., d].
+Variable residual_layer_norm(const Variable& x, const Variable& branch, const Variable& gain,
+                             const Variable& bias, const Residual& options);
+
+}  // namespace weft

@@ -1,0 +1,139 @@
+#include "ops/linear/linear.h"
+
+#include "runtime/dispatch.h"
+#include "runtime/matmul.h"
+#include "runtime/row_sums.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t block = 128;  // rows that are multiplied at a time, in cache
+// A weight with more elements than this is summed by columns: eight copies would not be cheap.
+constexpr std::int64_t most_summed = 1 << 18;
+
+template <class T>
+Matrix<T> rows_of(T* data, std::int64_t begin, std::int64_t end, std::int64_t width) {
+  return {data + begin * width, end - begin, width, width, 1};
+}
+
+// Row-major copy of the transpose.
+template <class T>
+Tensor transposed(const T* weight, std::int64_t n, std::int64_t m) {
+  Tensor result = Tensor::empty({m, n}, dtype_of<T>);
+  T* const to = result.data<T>();
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < m; ++j) to[j * n + i] = weight[i * m + j];
+  }
+  return result;
+}
+
+template <class T>
+void linear_forward(const Cpu& cpu, std::int64_t rows, std::int64_t n, std::int64_t m, const T* x,
+                    const T* weight, const T* bias, T* y) {
+  parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; bias != nullptr && i < end; ++i) {
+      std::memcpy(y + i * m, bias, static_cast<std::size_t>(m) * sizeof(T));
+    }
+    matmul<T>(cpu, rows_of(x, begin, end, n), rows_of(weight, 0, n, m), rows_of(y, begin, end, m),
+              bias != nullptr);
+  });
+}
+
+// dW (and, behind it in `sums`, db) of one block of rows.
+template <class T>
+void add_weight_gradient(const Cpu& cpu, std::int64_t begin, std::int64_t end, std::int64_t n,
+                         std::int64_t m, const T* x, const T* dy, T* dweight, T* dbias) {
+  if (dweight != nullptr) {
+    matmul<T>(cpu, {x + begin * n, n, end - begin, 1, n}, rows_of(dy, begin, end, m),
+              {dweight, n, m, m, 1}, true);
+  }
+  for (std::int64_t i = begin; dbias != nullptr && i < end; ++i) {
+    for (std::int64_t j = 0; j < m; ++j) dbias[j] += dy[i * m + j];
+  }
+}
+
+template <class T>
+void linear_backward(const Cpu& cpu, std::int64_t rows, std::int64_t n, std::int64_t m, const T* x,
+                     const T* weight, const T* dy, T* dx, T* dweight, T* dbias) {
+  if (dx != nullptr) {
+    const Tensor turned = transposed(weight, n, m);
+    const T* const back = turned.data<T>();
+    parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
+      matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));
+    });
+  }
+  if (dweight != nullptr && n * m > most_summed) {
+    parallel_ranges(m, 512, [&](std::int64_t begin, std::int64_t end) {
+      matmul<T>(cpu, {x, n, rows, 1, n}, {dy + begin, rows, end - begin, m, 1},
+                {dweight + begin, n, end - begin, m, 1});
+    });
+    dweight = nullptr;
+  }
+  if (dweight == nullptr && dbias == nullptr) return;
+  const std::int64_t count = dweight != nullptr ? n * m : 0;
+  Tensor sums = Tensor::empty({count + m}, dtype_of<T>);
+  row_sums<T>(rows, block, count + m, sums.data<T>(),
+              [&](std::int64_t begin, std::int64_t end, T* part) {
+                add_weight_gradient(cpu, begin, end, n, m, x, dy,
+                                    dweight != nullptr ? part : nullptr,
+                                    dbias != nullptr ? part + count : nullptr);
+              });
+  const T* const total = sums.data<T>();
+  if (dweight != nullptr) std::copy(total, total + count, dweight);
+  if (dbias != nullptr) std::copy(total + count, total + count + m, dbias);
+}
+
+}  // namespace
+
+Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
+                       const Tensor& bias) const {
+  require(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(0),
+          "linear: wanted x [.., n] and a weight [n, m], got {} and {}", x.shape(), weight.shape());
+  require(x.dtype() == weight.dtype(), "linear: x is {}, the weight {}", name_of(x.dtype()),
+          name_of(weight.dtype()));
+  const std::int64_t n = weight.size(0), m = weight.size(1);
+  require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == x.dtype()),
+          "linear: the weight {} wants a bias [{}] of {}, got {}", weight.shape(), m,
+          name_of(x.dtype()), bias.shape());
+  saved = {x.packed(), weight.packed(), bias.defined()};
+  const Tensor offset = bias.defined() ? bias.packed() : bias;
+  Shape shape = x.shape();
+  shape[x.rank() - 1] = m;
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  dispatch(x, [&](auto device, auto type) {
+    using T = decltype(type);
+    linear_forward(device, x.count() / n, n, m, static_cast<const T*>(saved.x.data<T>()),
+                   static_cast<const T*>(saved.weight.data<T>()),
+                   static_cast<const T*>(offset.defined() ? offset.data<T>() : nullptr),
+                   y.data<T>());
+  });
+  return y;
+}
+
+std::array<Tensor, 3> Linear::backward(const Saved& saved, Wants wants, const Tensor& dy) const {
+  const std::int64_t n = saved.weight.size(0), m = saved.weight.size(1);
+  const Tensor gradient = dy.packed();
+  const auto wanted = [&](std::size_t input, const Shape& shape) {
+    return wants[input] ? Tensor::empty(shape, dy.dtype(), dy.device()) : Tensor{};
+  };
+  Tensor dx = wanted(0, saved.x.shape());
+  Tensor dweight = wanted(1, saved.weight.shape());
+  Tensor dbias = saved.biased ? wanted(2, {m}) : Tensor{};
+  dispatch(dy, [&](auto device, auto type) {
+    using T = decltype(type);
+    const auto pointer = [](const Tensor& tensor) {
+      return tensor.defined() ? tensor.data<T>() : nullptr;
+    };
+    linear_backward(device, dy.count() / m, n, m, static_cast<const T*>(saved.x.data<T>()),
+                    static_cast<const T*>(saved.weight.data<T>()),
+                    static_cast<const T*>(gradient.data<T>()), pointer(dx), pointer(dweight),
+                    pointer(dbias));
+  });
+  return {dx, dweight, dbias};
+}
+
+Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {
+  return apply(Linear{}, x, weight, bias);
+}
+
+}  // namespace weft

@@ -1,0 +1,137 @@
+// The scalar maths of the pointwise functions, y = f(x) and dy/dx, written once for all kernels and
+// devices: X is float, double, or a vector of them (runtime/pack.h). The equations stand in
+// pointwise.h.
+//
+// `derivative` takes y where `from_result` says so, otherwise x: whichever makes it cheaper. That
+// one of the two is what the op saves.
+#pragma once
+
+#include <cmath>
+
+namespace weft {
+
+inline constexpr double sqrt_2_over_pi = 0.79788456080286535588;  // √(2/π)
+inline constexpr double sqrt_1_over_2 = 0.70710678118654752440;   // 1/√2
+
+struct Relu {
+  static constexpr const char* name = "relu";
+  static constexpr bool from_result = true;
+  template <class X>
+  static X value(X x) {
+    return where(x < X(0), X(0), x);
+  }
+  template <class X>
+  static X derivative(X y) {
+    return where(X(0) < y, X(1), X(0));
+  }
+};
+
+struct Sigmoid {
+  static constexpr const char* name = "sigmoid";
+  static constexpr bool from_result = true;
+  template <class X>
+  static X value(X x) {
+    using std::exp;
+    return X(1) / (X(1) + exp(-x));
+  }
+  template <class X>
+  static X derivative(X y) {
+    return y * (X(1) - y);
+  }
+};
+
+struct Tanh {
+  static constexpr const char* name = "tanh";
+  static constexpr bool from_result = true;
+  template <class X>
+  static X value(X x) {
+    using std::tanh;
+    return tanh(x);
+  }
+  template <class X>
+  static X derivative(X y) {
+    return X(1) - y * y;
+  }
+};
+
+struct Exp {
+  static constexpr const char* name = "exp";
+  static constexpr bool from_result = true;
+  template <class X>
+  static X value(X x) {
+    using std::exp;
+    return exp(x);
+  }
+  template <class X>
+  static X derivative(X y) {
+    return y;
+  }
+};
+
+struct Log {
+  static constexpr const char* name = "log";
+  static constexpr bool from_result = false;
+  template <class X>
+  static X value(X x) {
+    using std::log;
+    return log(x);
+  }
+  template <class X>
+  static X derivative(X x) {
+    return X(1) / x;
+  }
+};
+
+struct Silu {
+  static constexpr const char* name = "silu";
+  static constexpr bool from_result = false;
+  template <class X>
+  static X value(X x) {
+    return x * Sigmoid::value(x);
+  }
+  template <class X>
+  static X derivative(X x) {
+    const X s = Sigmoid::value(x);
+    return s + x * s * (X(1) - s);
+  }
+};
+
+struct Gelu {
+  static constexpr const char* name = "gelu";
+  static constexpr bool from_result = false;
+  template <class X>
+  static X gate(X x) {  // σ(2u)
+    return Sigmoid::value(x * (X(2 * sqrt_2_over_pi) + X(2 * sqrt_2_over_pi * 0.044715) * (x * x)));
+  }
+  template <class X>
+  static X value(X x) {
+    return x * gate(x);
+  }
+  template <class X>
+  static X derivative(X x) {
+    const X s = gate(x);
+    const X slope = X(2 * sqrt_2_over_pi) + X(6 * sqrt_2_over_pi * 0.044715) * (x * x);
+    return s + x * s * (X(1) - s) * slope;
+  }
+};
+
+struct GeluErf {
+  static constexpr const char* name = "gelu_erf";
+  static constexpr bool from_result = false;
+  template <class X>
+  static X gate(X x) {  // Φ(x)
+    using std::erfc;
+    return X(0.5) * erfc(x * X(-sqrt_1_over_2));
+  }
+  template <class X>
+  static X value(X x) {
+    return x * gate(x);
+  }
+  template <class X>
+  static X derivative(X x) {
+    using std::exp;
+    return gate(x) + x * exp(x * x * X(-0.5)) * X(0.5 * sqrt_2_over_pi);
+  }
+};
+
+}  // namespace weft

@@ -1,0 +1,204 @@
+#include "ops/pointwise/pointwise.h"
+
+#include "ops/pointwise/functions.h"
+#include "ops/reduce/reduce.h"
+#include "runtime/dispatch.h"
+#include "runtime/pack.h"
+#include "runtime/parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work computes
+
+// The loops over the elements of a result and of two operands that broadcast to it. Axes that all
+// three run through alike are merged: [B, N, d] with [N, d] becomes [B, N·d].
+struct Loops {
+  int rank = 0;  // axis 0 is the innermost
+  std::int64_t size[Shape::max_rank] = {};
+  std::int64_t a[Shape::max_rank] = {}, b[Shape::max_rank] = {};  // strides
+};
+
+Loops merged_loops(const Tensor& a, const Tensor& b) {  // both expanded to the result's shape
+  Loops loops;
+  int& rank = loops.rank;
+  for (int axis = a.rank() - 1; axis >= 0; --axis) {
+    const std::int64_t size = a.size(axis);
+    if (size == 1) continue;
+    if (rank > 0 && a.stride(axis) == loops.a[rank - 1] * loops.size[rank - 1] &&
+        b.stride(axis) == loops.b[rank - 1] * loops.size[rank - 1]) {
+      loops.size[rank - 1] *= size;
+      continue;
+    }
+    loops.size[rank] = size;
+    loops.a[rank] = a.stride(axis);
+    loops.b[rank++] = b.stride(axis);
+  }
+  if (rank == 0) loops.size[rank++] = 1;
+  return loops;
+}
+
+// Calls f(offset in a, offset in b, offset in the result, length) for each run of the innermost
+// axis within begin … end−1.
+template <class F>
+void each_run(const Loops& loops, std::int64_t begin, std::int64_t end, const F& f) {
+  while (begin < end) {
+    std::int64_t rest = begin, a = 0, b = 0;
+    for (int axis = 0; axis < loops.rank; ++axis) {
+      const std::int64_t index = rest % loops.size[axis];
+      rest /= loops.size[axis];
+      a += index * loops.a[axis];
+      b += index * loops.b[axis];
+    }
+    const std::int64_t length = std::min(loops.size[0] - begin % loops.size[0], end - begin);
+    f(a, b, begin, length);
+    begin += length;
+  }
+}
+
+struct Plus {
+  template <class X>
+  X operator()(X a, X b) const {
+    return a + b;
+  }
+};
+struct Times {
+  template <class X>
+  X operator()(X a, X b) const {
+    return a * b;
+  }
+};
+
+// c = f(a, b), row-major.
+template <class T, class F>
+void binary(const Cpu&, const Loops& loops, std::int64_t count, const T* a, const T* b, T* c,
+            const F& f) {
+  const std::int64_t step_a = loops.a[0], step_b = loops.b[0];
+  const auto compute = [=](const T* x, const T* y, T* z, std::int64_t length) {
+    if (step_a == 1 && step_b == 1) {
+      map<T>(length, z, f, x, y);
+    } else if (step_a == 1 && step_b == 0) {
+      const auto with_y = [&f, same = Pack<T>(*y)](Pack<T> v) { return f(v, same); };
+      map<T>(length, z, with_y, x);
+    } else if (step_a == 0 && step_b == 1) {
+      const auto with_x = [&f, same = Pack<T>(*x)](Pack<T> v) { return f(same, v); };
+      map<T>(length, z, with_x, y);
+    } else {
+      for (std::int64_t i = 0; i < length; ++i) z[i] = f(x[i * step_a], y[i * step_b]);
+    }
+  };
+  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
+    const auto run = [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_c,
+                         std::int64_t length) { compute(a + at_a, b + at_b, c + at_c, length); };
+    each_run(loops, begin, end, run);
+  });
+}
+
+template <class F>
+Tensor broadcast(const char* name, const Tensor& a, const Tensor& b, const F& f) {
+  require(a.dtype() == b.dtype(), "{}: wanted one element type, got {} {} and {} {}", name,
+          name_of(a.dtype()), a.shape(), name_of(b.dtype()), b.shape());
+  require_real(name, a);
+  const Shape shape = broadcast_shape(name, a.shape(), b.shape());
+  const Loops loops = merged_loops(a.expand(shape), b.expand(shape));
+  Tensor c = Tensor::empty(shape, a.dtype(), a.device());
+  dispatch(c, [&](auto device, auto type) {
+    using T = decltype(type);
+    binary<T>(device, loops, c.count(), a.data<T>(), b.data<T>(), c.data<T>(), f);
+  });
+  return c;
+}
+
+// y = f(x, …), all row-major and of one length.
+template <class T, class F, class... X>
+void unary(const Cpu&, std::int64_t count, T* y, const F& f, const X*... x) {
+  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
+    map<T>(end - begin, y + begin, f, (x + begin)...);
+  });
+}
+
+}  // namespace
+
+Tensor Add::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
+  saved = {a.shape(), b.shape()};
+  return broadcast(name, a, b, Plus{});
+}
+
+std::array<Tensor, 2> Add::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
+  return {wants[0] ? sum_to(dc, saved.a) : Tensor{}, wants[1] ? sum_to(dc, saved.b) : Tensor{}};
+}
+
+Tensor Mul::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
+  saved = {a, b};
+  return broadcast(name, a, b, Times{});
+}
+
+std::array<Tensor, 2> Mul::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
+  const auto gradient = [&](const Tensor& factor, const Shape& shape) {
+    return sum_to(broadcast(name, dc, factor, Times{}), shape);
+  };
+  return {wants[0] ? gradient(saved.b, saved.a.shape()) : Tensor{},
+          wants[1] ? gradient(saved.a, saved.b.shape()) : Tensor{}};
+}
+
+namespace {
+
+Tensor scaled(const Tensor& x, double factor) {
+  const Tensor row_major = x.packed();
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  dispatch(x, [&](auto device, auto type) {
+    using T = decltype(type);
+    const auto times = [by = Pack<T>(factor)](Pack<T> v) { return v * by; };
+    unary<T>(device, x.count(), y.data<T>(), times, row_major.data<T>());
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor Scale::forward(Saved&, const Tensor& x) const {
+  require_real(name, x);
+  return scaled(x, factor);
+}
+
+Tensor Scale::backward(const Saved&, const Tensor& dy) const { return scaled(dy, factor); }
+
+template <class F>
+Tensor Pointwise<F>::forward(Saved& saved, const Tensor& x) const {
+  require_real(name, x);
+  const Tensor row_major = x.packed();
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  dispatch(x, [&](auto device, auto type) {
+    using T = decltype(type);
+    const auto value = [](Pack<T> v) { return F::value(v); };
+    unary<T>(device, x.count(), y.data<T>(), value, row_major.data<T>());
+  });
+  saved.kept = F::from_result ? y : row_major;
+  return y;
+}
+
+template <class F>
+Tensor Pointwise<F>::backward(const Saved& saved, const Tensor& dy) const {
+  const Tensor &kept = saved.kept, row_major = dy.packed();
+  Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+  dispatch(dy, [&](auto device, auto type) {
+    using T = decltype(type);
+    const auto gradient = [](Pack<T> d, Pack<T> x) { return d * F::derivative(x); };
+    unary<T>(device, dy.count(), dx.data<T>(), gradient, row_major.data<T>(), kept.data<T>());
+  });
+  return dx;
+}
+
+Variable add(const Variable& a, const Variable& b) { return apply(Add{}, a, b); }
+Variable mul(const Variable& a, const Variable& b) { return apply(Mul{}, a, b); }
+Variable scale(const Variable& x, double factor) { return apply(Scale{factor}, x); }
+Variable relu(const Variable& x) { return apply(Pointwise<Relu>{}, x); }
+Variable sigmoid(const Variable& x) { return apply(Pointwise<Sigmoid>{}, x); }
+Variable tanh(const Variable& x) { return apply(Pointwise<Tanh>{}, x); }
+Variable exp(const Variable& x) { return apply(Pointwise<Exp>{}, x); }
+Variable log(const Variable& x) { return apply(Pointwise<Log>{}, x); }
+Variable silu(const Variable& x) { return apply(Pointwise<Silu>{}, x); }
+Variable gelu(const Variable& x) { return apply(Pointwise<Gelu>{}, x); }
+Variable gelu_erf(const Variable& x) { return apply(Pointwise<GeluErf>{}, x); }
+
+}  // namespace weft

@@ -1,0 +1,80 @@
+// Pointwise ops: every element by itself, after NumPy's broadcasting where there are two inputs.
+//
+//     add        c = a + b         da = dc               db = dc
+//     mul        c = a b           da = dc b             db = dc a
+//     scale      y = α x           dx = α dy
+//     relu       y = max(x, 0)     dx = dy [y > 0]       (0 at x = 0)
+//     sigmoid    y = 1/(1 + e^−x)  dx = dy y (1 − y)
+//     tanh       y = tanh x        dx = dy (1 − y²)
+//     exp        y = e^x           dx = dy y
+//     log        y = ln x          dx = dy / x
+//     silu       y = x s           dx = dy (s + x s (1 − s)),         s = σ(x)
+//     gelu       y = x s           dx = dy (s + x s (1 − s) 2u'),     s = σ(2u)
+//                u = √(2/π) (x + 0.044715 x³),   u' = √(2/π) (1 + 3·0.044715 x²)
+//     gelu_erf   y = x Φ(x)        dx = dy (Φ(x) + x φ(x))
+//                Φ(x) = ½ erfc(−x/√2),   φ(x) = e^(−x²/2) / √(2π)
+//
+// The tanh form of GELU (D. Hendrycks, K. Gimpel, arXiv 1606.08415) is ½ x (1 + tanh u), and
+// ½ (1 + tanh u) = σ(2u). Where an input of add or mul was broadcast, its gradient is summed over
+// the axes that repeated it.
+//
+// Saved: add the two shapes, mul its inputs; the functions of one variable x or y, whichever gives
+// the derivative for less (functions.h says which). All as handles.
+#pragma once
+
+#include "autograd/apply.h"
+
+namespace weft {
+
+struct Add {
+  static constexpr const char* name = "add";
+  struct Saved {
+    Shape a, b;
+  };
+  Tensor forward(Saved&, const Tensor& a, const Tensor& b) const;
+  std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dc) const;
+};
+
+struct Mul {
+  static constexpr const char* name = "mul";
+  struct Saved {
+    Tensor a, b;
+  };
+  Tensor forward(Saved&, const Tensor& a, const Tensor& b) const;
+  std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dc) const;
+};
+
+struct Scale {
+  static constexpr const char* name = "scale";
+  double factor;
+  struct Saved {};
+  Tensor forward(Saved&, const Tensor& x) const;
+  Tensor backward(const Saved&, const Tensor& dy) const;
+};
+
+// F is one of functions.h.
+template <class F>
+struct Pointwise {
+  static constexpr const char* name = F::name;
+  struct Saved {
+    Tensor kept;  // x or y
+  };
+  Tensor forward(Saved&, const Tensor& x) const;
+  Tensor backward(const Saved&, const Tensor& dy) const;
+};
+
+// Throw where the shapes do not broadcast or the element types differ.
+Variable add(const Variable& a, const Variable& b);
+Variable mul(const Variable& a, const Variable& b);
+
+Variable scale(const Variable& x, double factor);
+Variable relu(const Variable& x);
+Variable sigmoid(const Variable& x);
+Variable tanh(const Variable& x);
+Variable exp(const Variable& x);
+Variable log(const Variable& x);
+Variable silu(const Variable& x);
+Variable gelu(const Variable& x);      // the tanh form
+Variable gelu_erf(const Variable& x);  // the exact one
+
+}  // namespace weft

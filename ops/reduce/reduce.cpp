@@ -1,0 +1,163 @@
+#include "ops/reduce/reduce.h"
+
+#include "ops/pointwise/pointwise.h"
+#include "runtime/dispatch.h"
+#include "runtime/parallel.h"
+#include "runtime/simd.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work adds
+constexpr std::int64_t strip = 2048;     // columns whose f64 sums stay in the first-level cache
+
+// s[o, j] = Σ_i x[o, i, j], in two steps: sums over blocks of i, then the sum of those.
+struct Sizes {
+  std::int64_t outer = 1, n = 1, inner = 1;
+
+  std::int64_t block() const {  // of i
+    return inner == 1 ? grain : std::max<std::int64_t>(64, grain / std::min(inner, strip));
+  }
+  std::int64_t blocks() const { return std::max<std::int64_t>(1, (n + block() - 1) / block()); }
+};
+
+// Calls f(row, j, width) in parallel for every strip of columns j … j + width − 1 of every row;
+// `work` is how many elements a strip adds.
+template <class F>
+void each_strip(std::int64_t rows, std::int64_t inner, std::int64_t work, const F& f) {
+  const std::int64_t strips = (inner + strip - 1) / strip;
+  const std::int64_t together = std::max<std::int64_t>(1, grain / std::max<std::int64_t>(1, work));
+  parallel_ranges(rows * strips, together, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t piece = begin; piece < end; ++piece) {
+      const std::int64_t j = piece % strips * strip;
+      f(piece / strips, j, std::min(strip, inner - j));
+    }
+  });
+}
+
+// partial[o, k, j] = Σ_{i in block k} x[o, i, j]
+template <class T>
+void sum_blocks(const Cpu&, const Sizes& sizes, const T* x, double* partial) {
+  const std::int64_t n = sizes.n, inner = sizes.inner;
+  const std::int64_t block = sizes.block(), blocks = sizes.blocks();
+  const auto sum_strip = [=](std::int64_t row, std::int64_t j, std::int64_t width) {
+    const std::int64_t begin = row % blocks * block, end = std::min(n, begin + block);
+    const T* from = x + (row / blocks * n + begin) * inner + j;
+    double* const sums = partial + row * inner + j;
+    if (inner == 1) {
+      *sums = simd::sum_in_f64(from, end - begin);
+      return;
+    }
+    std::fill(sums, sums + width, 0.0);
+    std::int64_t i = begin;
+    for (; i + 4 <= end; i += 4, from += 4 * inner) {  // four rows for one pass over the sums
+      const T *const x1 = from + inner, *const x2 = x1 + inner, *const x3 = x2 + inner;
+      for (std::int64_t l = 0; l < width; ++l) {
+        sums[l] += (double(from[l]) + double(x1[l])) + (double(x2[l]) + double(x3[l]));
+      }
+    }
+    for (; i < end; ++i, from += inner) {
+      for (std::int64_t l = 0; l < width; ++l) sums[l] += double(from[l]);
+    }
+  };
+  each_strip(sizes.outer * blocks, inner, std::min(n, block) * std::min(inner, strip), sum_strip);
+}
+
+// s[o, j] = Σ_k partial[o, k, j]; uses up block 0.
+template <class T>
+void sum_partials(const Cpu&, const Sizes& sizes, double* partial, T* s) {
+  const std::int64_t inner = sizes.inner, blocks = sizes.blocks();
+  const auto sum_strip = [=](std::int64_t o, std::int64_t j, std::int64_t width) {
+    double* const sums = partial + o * blocks * inner + j;
+    for (std::int64_t k = 1; k < blocks; ++k) {
+      for (std::int64_t l = 0; l < width; ++l) sums[l] += sums[k * inner + l];
+    }
+    T* const to = s + o * inner + j;
+    for (std::int64_t l = 0; l < width; ++l) to[l] = static_cast<T>(sums[l]);
+  };
+  each_strip(sizes.outer, inner, blocks * std::min(inner, strip), sum_strip);
+}
+
+}  // namespace
+
+Tensor sum_over(const Tensor& x, int first, int last) {
+  require_real("sum", x);
+  Sizes sizes;
+  Shape shape;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (axis < first || axis > last) shape.push_back(x.size(axis));
+    (axis < first ? sizes.outer : axis > last ? sizes.inner : sizes.n) *= x.size(axis);
+  }
+  Tensor s = Tensor::empty(shape, x.dtype(), x.device());
+  if (s.count() == 0) return s;
+  const Tensor row_major = x.packed();
+  const Tensor partial =
+      Tensor::empty({sizes.outer, sizes.blocks(), sizes.inner}, DType::f64, x.device());
+  dispatch(x, [&](auto device, auto type) {
+    using T = decltype(type);
+    sum_blocks<T>(device, sizes, row_major.data<T>(), partial.data<double>());
+    sum_partials<T>(device, sizes, partial.data<double>(), s.data<T>());
+  });
+  return s;
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  const int added = x.rank() - shape.rank();
+  const auto repeated = [&](int axis) {
+    return axis < added || (shape[axis - added] == 1 && x.size(axis) != 1);
+  };
+  Tensor s = x;
+  for (int last = x.rank() - 1; last >= 0; --last) {
+    if (!repeated(last)) continue;
+    int first = last;
+    while (first > 0 && repeated(first - 1)) --first;
+    s = sum_over(s, first, last);
+    last = first;
+  }
+  return s.packed().reshape(shape);
+}
+
+Tensor Sum::forward(Saved& saved, const Tensor& x) const {
+  saved.shape = x.shape();
+  return sum_over(x, first, last);
+}
+
+Tensor Sum::backward(const Saved& saved, const Tensor& ds) const {
+  Shape kept = saved.shape;
+  for (int axis = first; axis <= last; ++axis) kept[axis] = 1;
+  return ds.packed().reshape(kept).expand(saved.shape);
+}
+
+namespace {
+
+int checked_axis(const char* op, const Variable& x, int axis) {
+  const int wrapped = axis < 0 ? axis + x.shape().rank() : axis;
+  require(wrapped >= 0 && wrapped < x.shape().rank(), "{}: {} has no axis {}", op, x.shape(), axis);
+  return wrapped;
+}
+
+Variable averaged(const Variable& x, int first, int last) {
+  std::int64_t count = 1;
+  for (int axis = first; axis <= last; ++axis) count *= x.size(axis);
+  require(count > 0, "mean: there is nothing to average in {}", x.shape());
+  return scale(apply(Sum{first, last}, x), 1.0 / static_cast<double>(count));
+}
+
+}  // namespace
+
+Variable sum(const Variable& x) { return apply(Sum{0, x.shape().rank() - 1}, x); }
+
+Variable sum(const Variable& x, int axis) {
+  axis = checked_axis("sum", x, axis);
+  return apply(Sum{axis, axis}, x);
+}
+
+Variable mean(const Variable& x) { return averaged(x, 0, x.shape().rank() - 1); }
+
+Variable mean(const Variable& x, int axis) {
+  axis = checked_axis("mean", x, axis);
+  return averaged(x, axis, axis);
+}
+
+}  // namespace weft

@@ -1,0 +1,30 @@
+// Differentiable views: the same elements, seen in another way. Only concatenate copies.
+//
+//     reshape      y = x in another shape                      dx = dy in the shape of x
+//     transpose    two axes change places                      dx = dy with them changed back
+//     slice        y = x[.., begin … end − 1, ..]              dx = dy there, 0 elsewhere
+//     expand       axes of size 1 (and new ones) repeat        dx = dy summed over them
+//     concatenate  y = the inputs side by side along an axis   dx_i = the part of dy that x_i fills
+//     split        the reverse of concatenate                  dx = the dy_i side by side
+//
+// Nothing is saved but shapes. The gradients that reach split often are themselves the views of one
+// tensor (a kernel that writes dq, dk and dv into one buffer); that tensor is then dx, uncopied.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "autograd/variable.h"
+
+namespace weft {
+
+// All throw where shapes do not fit; an axis counts from the end where it is negative. reshape
+// throws too where it would have to copy (after a transpose, say).
+Variable reshape(const Variable& x, const Shape& shape);
+Variable transpose(const Variable& x, int a, int b);
+Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end);
+Variable expand(const Variable& x, const Shape& shape);
+Variable concatenate(std::span<const Variable> parts, int axis);
+std::vector<Variable> split(const Variable& x, int axis, const std::vector<std::int64_t>& sizes);
+
+}  // namespace weft

@@ -1,0 +1,176 @@
+// Bad calls of every registered mechanism: each throws, and says which mechanism and which shapes.
+#include "tests/attention/sample.h"
+
+namespace weft {
+namespace {
+
+const AttentionSizes sizes{.B = 2, .N = 5, .S = 5, .H = 3, .E = 4, .M = 6};
+const Variety plain{
+    .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
+
+// Throws, and the message holds the mechanism's name and all of `parts`.
+void check_error(const Sample& sample, const std::vector<std::string>& parts) {
+  CAPTURE(sample.text);
+  std::string message;
+  try {
+    sample.output();
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CAPTURE(message);
+  CHECK(message.rfind(sample.mechanism().name + ":", 0) == 0);
+  for (const std::string& part : parts) {
+    CAPTURE(part);
+    CHECK(message.find(part) != std::string::npos);
+  }
+}
+
+std::string shape_of(const Tensor& x) { return fmt::format("{}", x.shape()); }
+
+TEST_SUITE("attention") {
+
+TEST_CASE("every mechanism: shapes that do not fit") {
+  for (const Sample& sample : samples(sizes, DType::f32, plain)) {
+    for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      const Tensor& input = sample.inputs[i];
+      std::vector<Tensor> inputs = sample.inputs;
+      inputs[i] = input.reshape({input.count()});
+      check_error(sample.with(inputs), {sample.mechanism().inputs[i].name, shape_of(inputs[i])});
+      for (int axis = 0; axis < input.rank(); ++axis) {
+        // An axis that no other input has may have any size.
+        const std::string& symbols = sample.mechanism().inputs[i].shape;
+        const char symbol = symbols[static_cast<std::size_t>(2 * axis)];
+        std::size_t sharing = 0;
+        for (std::size_t j = 0; j < sample.inputs.size(); ++j) {
+          const std::string& other = sample.mechanism().inputs[j].shape;
+          sharing += other.find(symbol) != std::string::npos;
+        }
+        if (sharing < 2) continue;
+        Shape shape = input.shape();
+        shape[axis] += 2;
+        inputs[i] = random_normal(shape, DType::f32, 3);
+        check_error(sample.with(inputs), {shape_of(inputs[i])});
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: inputs missing, too many, or empty") {
+  for (const Sample& sample : samples(sizes, DType::f32, plain)) {
+    std::vector<Tensor> inputs = sample.inputs;
+    inputs.erase(inputs.begin() + 1, inputs.end());
+    check_error(sample.with(inputs), {"missing", shape_of(inputs[0])});
+    inputs.assign(sample.mechanism().inputs.size() + 1, sample.inputs[0]);
+    check_error(sample.with(inputs), {"at most", shape_of(inputs[0])});
+    for (const char symbol : {'H', 'S'}) {
+      inputs.clear();
+      AttentionSizes empty = sizes;
+      (symbol == 'H' ? empty.H : empty.S) = 0;
+      for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+        inputs.push_back(
+            Tensor::zeros(input_shape(sample.mechanism().inputs[i], empty), DType::f32));
+      }
+      check_error(sample.with(inputs), {"is 0"});
+    }
+  }
+}
+
+TEST_CASE("every mechanism: element types") {
+  for (const Sample& sample : samples(sizes, DType::f32, plain)) {
+    std::vector<Tensor> inputs = sample.inputs;
+    inputs.back() = inputs.back().to(DType::f64);
+    check_error(sample.with(inputs), {"f64", "f32", shape_of(inputs[0])});
+    for (Tensor& input : inputs) input = input.to(DType::i64);
+    check_error(sample.with(inputs), {"f32 or f64", "i64", shape_of(inputs[0])});
+  }
+}
+
+TEST_CASE("every mechanism: lengths") {
+  for (const Sample& sample : samples(sizes, DType::f32, plain)) {
+    const auto with_lengths = [&](const Tensor& lengths, bool of_queries) {
+      Sample changed = sample;
+      (of_queries ? changed.call.query_lengths : changed.call.lengths) = lengths;
+      return changed;
+    };
+    for (const bool of_queries : {false, true}) {
+      const Masks& masks = sample.mechanism().masks;
+      const auto lengths = [](std::vector<std::int64_t> values) {
+        const auto count = static_cast<std::int64_t>(values.size());
+        return Tensor::from(values, {count});
+      };
+      if (!(of_queries ? masks.query_lengths : masks.lengths)) {
+        check_error(with_lengths(lengths({5, 2}), of_queries), {"lengths", "use full"});
+        continue;
+      }
+      check_error(with_lengths(lengths({5, 2, 1}), of_queries), {"lengths", "[3]", "[2]"});
+      check_error(with_lengths(lengths({5, 6}), of_queries), {"lengths", "6", "0 … 5"});
+      check_error(with_lengths(lengths({-1, 5}), of_queries), {"lengths", "-1"});
+      check_error(with_lengths(lengths({5, 2}).to(DType::f32), of_queries), {"i64", "f32"});
+    }
+  }
+}
+
+TEST_CASE("every mechanism: masks and rates") {
+  for (const Sample& sample : samples(sizes, DType::f32, plain)) {
+    for (const double rate : {-0.1, 1.0, 1.5}) {
+      Sample changed = sample;
+      changed.call.dropout = rate;
+      check_error(changed, {"dropout", fmt::format("{}", rate)});
+    }
+    if (sample.mechanism().masks.causal) continue;
+    Sample changed = sample;
+    changed.call.causal = true;
+    check_error(changed, {"causal"});
+  }
+  AttentionSizes unequal = sizes;
+  unequal.S = 7;
+  for (const Sample& sample : samples(unequal, DType::f32, plain)) {
+    if (!sample.mechanism().masks.causal) continue;
+    Sample changed = sample;
+    changed.call.causal = true;
+    check_error(changed, {"N = 5", "S = 7"});
+  }
+}
+
+TEST_CASE("every mechanism: an empty batch gives an empty result") {
+  AttentionSizes empty = sizes;
+  empty.B = 0;
+  for (const Sample& sample : samples(empty, DType::f32)) {
+    CAPTURE(sample.text);
+    const Run run = sample.run();
+    CHECK(run.outputs[0].shape() == Shape{0, sizes.N, sizes.H, sizes.M});
+    for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      CHECK(run.gradients[i].shape() == sample.inputs[i].shape());
+    }
+  }
+}
+
+TEST_CASE("every mechanism: the fact sheet is complete") {
+  CHECK(mechanisms().size() >= 2);
+  for (const Mechanism* mechanism : mechanisms()) {
+    CAPTURE(mechanism->name);
+    for (const std::string& text :
+         {mechanism->title, mechanism->paper, mechanism->equations, mechanism->scaling}) {
+      CHECK_FALSE(text.empty());
+    }
+    CHECK((mechanism->attend != nullptr));
+    CHECK((mechanism->reference != nullptr));
+    CHECK(&weft::mechanism(mechanism->name) == mechanism);
+    for (const bool causal : {false, true}) {
+      const AttentionCost cost =
+          mechanism->cost(AttentionSpec(mechanism->name), sizes, causal, DType::f32);
+      CHECK(cost.forward_operations > 0);
+      CHECK(cost.backward_operations > cost.forward_operations);
+    }
+    for (const OptionSheet& option : mechanism->options) {
+      CHECK_FALSE(option.help.empty());
+      CHECK_FALSE((option.choices.empty() && option.tried.empty()));
+      CHECK_NOTHROW(AttentionSpec(mechanism->name + ":" + option.name + "=" + option.initial));
+    }
+  }
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,204 @@
+// The derivatives and the kernel of every registered mechanism.
+#include "autograd/tape.h"
+#include "runtime/arithmetic.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+void check_close(const Run& got, const Run& wanted, double forward, double backward) {
+  REQUIRE(got.outputs.size() == wanted.outputs.size());
+  for (std::size_t i = 0; i < got.outputs.size(); ++i) {
+    CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= forward);
+  }
+  for (std::size_t i = 0; i < got.gradients.size(); ++i) {
+    CAPTURE(i);
+    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= backward);
+  }
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("every mechanism: gradients against central differences") {
+  const ThreadsOf one(1);
+  // Odd, unequal and length-1 sizes; self-attention and, where N ≠ S, cross-attention.
+  const AttentionSizes all[] = {{.B = 4, .N = 5, .S = 5, .H = 3, .E = 2, .M = 5},
+                                {.B = 4, .N = 3, .S = 7, .H = 2, .E = 3, .M = 1},
+                                {.B = 2, .N = 6, .S = 1, .H = 1, .E = 1, .M = 3},
+                                {.B = 1, .N = 1, .S = 1, .H = 1, .E = 1, .M = 1},
+                                {.B = 2, .N = 1, .S = 1, .H = 5, .E = 4, .M = 9}};
+  for (const AttentionSizes& sizes : all) {
+    for (const Sample& sample : samples(sizes, DType::f64)) {
+      CAPTURE(sample.text);
+      CHECK_GRADIENTS(sample.attend(), sample.inputs, 3, 1e-6, 60);
+    }
+  }
+}
+
+TEST_CASE("every mechanism: the kernel is the definition") {
+  const ThreadsOf one(1);
+  const AttentionSizes all[] = {{.B = 4, .N = 5, .S = 5, .H = 3, .E = 2, .M = 5},
+                                {.B = 4, .N = 130, .S = 130, .H = 5, .E = 6, .M = 35},
+                                {.B = 1, .N = 270, .S = 270, .H = 2, .E = 9, .M = 7},
+                                {.B = 2, .N = 70, .S = 135, .H = 4, .E = 5, .M = 8}};
+  for (const AttentionSizes& sizes : all) {
+    for (const Sample& sample : samples(sizes, DType::f64)) {
+      CAPTURE(sample.text);
+      check_close(sample.run(), run(sample.reference(), sample.inputs), tolerance::forward_f64,
+                  tolerance::backward_f64);
+    }
+  }
+}
+
+TEST_CASE("every mechanism: f32 against f64") {
+  const ThreadsOf one(1);
+  const AttentionSizes all[] = {{.B = 4, .N = 131, .S = 131, .H = 3, .E = 8, .M = 16},
+                                {.B = 1, .N = 67, .S = 300, .H = 8, .E = 5, .M = 3}};
+  for (const AttentionSizes& sizes : all) {
+    for (const Sample& sample : samples(sizes, DType::f32)) {
+      CAPTURE(sample.text);
+      const Run got = sample.run(), wanted = run(sample.attend(), in_f64(sample.inputs));
+      CHECK(got.outputs[0].dtype() == DType::f32);
+      check_close(got, wanted, tolerance::forward_f32, tolerance::backward_f32);
+    }
+  }
+}
+
+// Columns of a wider tensor, as a projection hands them out: rows are dense, and far apart.
+Tensor column_range(const Tensor& x) {
+  Shape wide = x.shape();
+  wide[x.rank() - 1] = 2 * wide.back() + 3;
+  const Tensor view =
+      random_normal(wide, DType::f64, 98).to(x.dtype()).slice(-1, 2, 2 + x.size(-1));
+  view.copy_from(x);
+  return view;
+}
+
+// [B, H, N, E] in memory.
+Tensor heads_first(const Tensor& x) {
+  return x.rank() < 3 ? x : x.transpose(1, 2).clone().transpose(1, 2);
+}
+
+TEST_CASE("every mechanism: the same for inputs that lie anywhere in memory") {
+  const ThreadsOf one(1);
+  for (const AttentionSizes& sizes :
+       {AttentionSizes{.B = 4, .N = 6, .S = 6, .H = 3, .E = 4, .M = 5},
+        AttentionSizes{.B = 1, .N = 1, .S = 4, .H = 1, .E = 2, .M = 9}}) {
+    for (const Sample& sample : samples(sizes, DType::f64)) {
+      CAPTURE(sample.text);
+      const Run packed = sample.run();
+      for (Tensor (*const placed)(const Tensor&) : {scattered, column_range, heads_first}) {
+        std::vector<Tensor> views;
+        for (const Tensor& input : sample.inputs) views.push_back(placed(input));
+        check_close(sample.with(views).run(), packed, tolerance::forward_f64,
+                    tolerance::backward_f64);
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: a gradient of the output that lies anywhere in memory") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 4, .N = 6, .S = 6, .H = 3, .E = 4, .M = 8};
+  for (const Sample& sample : samples(sizes, DType::f64)) {
+    CAPTURE(sample.text);
+    const Tensor dout = random_normal(sample.output().shape(), DType::f64, 8);
+    const auto gradients = [&](const Tensor& given) {
+      std::vector<Variable> leaves;
+      for (const Tensor& input : sample.inputs) leaves.push_back(Variable::leaf(input));
+      Tape tape;
+      tape.backward(attend(sample.spec, sample.call, leaves), given);
+      std::vector<Tensor> list;
+      for (const Variable& leaf : leaves) list.push_back(leaf.gradient());
+      return list;
+    };
+    const std::vector<Tensor> wanted = gradients(dout);
+    for (Tensor (*const placed)(const Tensor&) : {scattered, column_range, heads_first}) {
+      const std::vector<Tensor> got = gradients(placed(dout));
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        CHECK(relative_error(got[i], wanted[i]) <= tolerance::backward_f64);
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: one variable in the place of several inputs") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 2, .N = 5, .S = 5, .H = 3, .E = 4, .M = 4};
+  for (const Sample& sample : samples(sizes, DType::f64)) {
+    CAPTURE(sample.text);
+    // Inputs of equal shape become the first one of that shape.
+    std::vector<std::size_t> origin;
+    std::vector<Tensor> inputs;
+    for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      std::size_t first = 0;
+      while (sample.inputs[first].shape() != sample.inputs[i].shape()) ++first;
+      origin.push_back(first);
+      inputs.push_back(sample.inputs[first]);
+    }
+    const Run apart = run(sample.attend(), inputs);
+    const auto shared = [&](std::span<const Variable> in) {
+      std::vector<Variable> variables;
+      for (const std::size_t first : origin) variables.push_back(in[first]);
+      return sample.attend()(variables);
+    };
+    const Run together = run(shared, inputs);
+    CHECK(same_bits(together.outputs[0], apart.outputs[0]));
+    for (std::size_t first = 0; first < inputs.size(); ++first) {
+      if (origin[first] != first) continue;
+      Tensor sum = Tensor::zeros(inputs[first].shape(), DType::f64);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (origin[i] == first) sum = added(sum, apart.gradients[i]);
+      }
+      CHECK(relative_error(together.gradients[first], sum) <= tolerance::backward_f64);
+    }
+  }
+}
+
+TEST_CASE("every mechanism: an input that wants no gradient changes nothing for the others") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 4, .N = 6, .S = 6, .H = 2, .E = 3, .M = 4};
+  for (const Sample& sample : samples(sizes, DType::f64)) {
+    CAPTURE(sample.text);
+    const Run all = sample.run();
+    for (std::size_t constant = 0; constant < sample.inputs.size(); ++constant) {
+      const auto detached = [&](std::span<const Variable> in) {
+        std::vector<Variable> inputs(in.begin(), in.end());
+        inputs[constant] = inputs[constant].detached();
+        return sample.attend()(inputs);
+      };
+      const Run some = run(detached, sample.inputs);
+      CHECK(same_bits(some.outputs[0], all.outputs[0]));
+      for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+        CHECK(some.gradients[i].defined() == (i != constant));
+        if (i != constant) CHECK(same_bits(some.gradients[i], all.gradients[i]));
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: two runs and any number of threads give the same bits") {
+  const AttentionSizes all[] = {{.B = 3, .N = 300, .S = 300, .H = 2, .E = 8, .M = 8},
+                                {.B = 1, .N = 260, .S = 400, .H = 3, .E = 4, .M = 5}};
+  for (const AttentionSizes& sizes : all) {
+    for (const Sample& sample : samples(sizes, DType::f32)) {
+      CAPTURE(sample.text);
+      const ThreadsOf one(1);
+      const Run first = sample.run();
+      for (const int team : {1, 2, 3}) {
+        const ThreadsOf scope(team);
+        const Run again = sample.run();
+        CHECK(same_bits(first.outputs[0], again.outputs[0]));
+        for (std::size_t i = 0; i < first.gradients.size(); ++i) {
+          CHECK(same_bits(first.gradients[i], again.gradients[i]));
+        }
+      }
+    }
+  }
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft

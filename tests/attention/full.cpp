@@ -1,0 +1,214 @@
+// What holds for full attention alone (mechanism page: ops/attention/full/full.h).
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct Inputs {
+  Tensor q, k, v;
+  Inputs(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t E,
+         std::int64_t M, DType type = DType::f64)
+      : q(random_normal({B, N, H, E}, DType::f64, 1).to(type)),
+        k(random_normal({B, S, H, E}, DType::f64, 2).to(type)),
+        v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
+};
+
+Tensor full(const std::vector<Tensor>& inputs, const AttentionCall& call = {},
+            const std::string& spec = "full") {
+  const std::vector<Variable> variables(inputs.begin(), inputs.end());
+  return attend(AttentionSpec(spec), call, variables).value();
+}
+
+AttentionCall causal() {
+  AttentionCall call;
+  call.causal = true;
+  return call;
+}
+
+void check_close(const Tensor& got, const Tensor& wanted) {
+  CHECK(relative_error(got, wanted) <= tolerance::forward_f64);
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("full: the first causal output is the first value") {
+  const Inputs in(2, 70, 70, 3, 4, 5);
+  check_close(full({in.q, in.k, in.v}, causal()).slice(1, 0, 1), in.v.slice(1, 0, 1));
+}
+
+TEST_CASE("full: one key gives its value to every query") {
+  const Inputs in(2, 70, 1, 3, 4, 5);
+  check_close(full({in.q, in.k, in.v}), in.v.expand({2, 70, 3, 5}).clone());
+}
+
+TEST_CASE("full: the last causal output is that without the mask") {
+  const Inputs in(2, 131, 131, 3, 4, 5);
+  check_close(full({in.q, in.k, in.v}, causal()).slice(1, 130, 131),
+              full({in.q, in.k, in.v}).slice(1, 130, 131));
+}
+
+TEST_CASE("full: two keys by hand") {
+  const std::vector<double> q{1}, k{0.5, -1}, v{3, 7};
+  const double a = 1 / (1 + std::exp(-2.0 * 1.5));  // of the first key, with temperature 2
+  const Tensor out = full(
+      {Tensor::from(q, {1, 1, 1, 1}), Tensor::from(k, {1, 2, 1, 1}), Tensor::from(v, {1, 2, 1, 1})},
+      {}, "full:temperature=2");
+  CHECK(out.item() == doctest::Approx(3 * a + 7 * (1 - a)).epsilon(tolerance::forward_f64));
+}
+
+TEST_CASE("full: the temperature is a factor of the queries") {
+  const Inputs in(2, 9, 11, 3, 4, 5);
+  Tensor scaled = in.q.clone();
+  for (std::int64_t i = 0; i < scaled.count(); ++i) scaled.data<double>()[i] *= 0.3 * 2;
+  check_close(full({in.q, in.k, in.v}, {}, "full:temperature=0.3"), full({scaled, in.k, in.v}));
+}
+
+TEST_CASE("full: a head does not know the others") {
+  const Inputs in(2, 70, 70, 3, 4, 5, DType::f32);
+  std::vector<Tensor> others{random_normal(in.q.shape(), DType::f32, 4),
+                             random_normal(in.k.shape(), DType::f32, 5),
+                             random_normal(in.v.shape(), DType::f32, 6)};
+  others[0].slice(2, 1, 2).copy_from(in.q.slice(2, 1, 2));
+  others[1].slice(2, 1, 2).copy_from(in.k.slice(2, 1, 2));
+  others[2].slice(2, 1, 2).copy_from(in.v.slice(2, 1, 2));
+  const Tensor out = full({in.q, in.k, in.v}), changed = full(others);
+  CHECK(same_bits(changed.slice(2, 1, 2), out.slice(2, 1, 2)));
+  CHECK_FALSE(same_bits(changed, out));
+}
+
+TEST_CASE("full: scores of any size") {
+  const Inputs in(1, 3, 66, 1, 1, 2);
+  // The largest score wins by far: the output is the value of that key.
+  Tensor q = Tensor::full({1, 3, 1, 1}, 1e3, DType::f64);
+  q.slice(1, 1, 2).fill(-1e3);
+  std::int64_t most = 0, least = 0;
+  const double* const k = in.k.data<double>();
+  for (std::int64_t j = 0; j < 66; ++j) {
+    if (k[j] > k[most]) most = j;
+    if (k[j] < k[least]) least = j;
+  }
+  const Tensor out = full({q, in.k, in.v}, {}, "full:temperature=1e6");
+  check_close(out.slice(1, 0, 1), in.v.slice(1, most, most + 1));
+  check_close(out.slice(1, 1, 2), in.v.slice(1, least, least + 1));
+}
+
+TEST_CASE("full: a number added to a whole row of the bias changes nothing") {
+  const Inputs in(2, 9, 70, 3, 4, 5);
+  const Tensor bias = random_normal({2, 3, 9, 70}, DType::f64, 7);
+  Tensor shifted = bias.clone();
+  for (std::int64_t i = 0; i < 9; ++i) {
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t h = 0; h < 3; ++h) {
+        for (std::int64_t j = 0; j < 70; ++j) shifted.view<double, 4>()(b, h, i, j) += double(i);
+      }
+    }
+  }
+  check_close(full({in.q, in.k, in.v, shifted}), full({in.q, in.k, in.v, bias}));
+}
+
+TEST_CASE("full: a bias of one batch item and head serves all") {
+  const Inputs in(2, 9, 70, 3, 4, 5);
+  const Tensor bias = random_normal({1, 1, 9, 70}, DType::f64, 7);
+  const Tensor repeated = bias.expand({2, 3, 9, 70}).clone();
+  CHECK(same_bits(full({in.q, in.k, in.v, bias}), full({in.q, in.k, in.v, repeated})));
+}
+
+TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient") {
+  const Inputs in(1, 5, 70, 2, 3, 4);
+  const Tensor bias = random_normal({1, 1, 5, 70}, DType::f64, 7);
+  bias.slice(2, 2, 3).fill(-infinity);
+  bias.slice(3, 10, 69).fill(-infinity);
+  const auto f = [](std::span<const Variable> inputs) {
+    return std::vector{attend(AttentionSpec("full"), {}, inputs)};
+  };
+  const Run all = run(f, {in.q, in.k, in.v, bias});
+  for (const double x : all.outputs[0].slice(1, 2, 3).to_vector<double>()) CHECK(x == 0);
+  for (const double x : all.gradients[0].slice(1, 2, 3).to_vector<double>()) CHECK(x == 0);
+  for (const double x : all.gradients[1].slice(1, 10, 69).to_vector<double>()) CHECK(x == 0);
+  for (const double x : all.gradients[3].slice(2, 2, 3).to_vector<double>()) CHECK(x == 0);
+  for (const Tensor& gradient : all.gradients) {
+    for (const double x : gradient.to_vector<double>()) REQUIRE(std::isfinite(x));
+  }
+}
+
+// With δ_i = dO_i · O_i the gradient of a score is a_ij (d_ij dO_i · v_j − δ_i): held against a
+// gradient of the bias, with and without dropout.
+TEST_CASE("full: the gradient of a score") {
+  const std::int64_t N = 6, S = 70, M = 5;
+  const Inputs in(1, N, S, 1, 4, M);
+  const Tensor bias = random_normal({1, 1, N, S}, DType::f64, 7);
+  const Tensor unit = Tensor::zeros({1, S, 1, S}, DType::f64);
+  for (std::int64_t j = 0; j < S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+  for (const double rate : {0.0, 0.4}) {
+    AttentionCall call;
+    call.dropout = rate;
+    const Tensor a = full({in.q, in.k, unit, bias});           // [1, N, 1, S]
+    const Tensor kept = full({in.q, in.k, unit, bias}, call);  // d ⊙ a
+    const Variable leaf = Variable::leaf(bias);
+    const std::vector<Variable> inputs{in.q, in.k, in.v, leaf};
+    Tape tape;
+    const Variable out = attend(AttentionSpec("full"), call, inputs);
+    const Tensor dout = random_normal(out.shape(), DType::f64, 8);
+    tape.backward(out, dout);
+    const auto dot = [&](const Tensor& x, std::int64_t i, std::int64_t j) {
+      double sum = 0;
+      for (std::int64_t m = 0; m < M; ++m) {
+        sum += dout.view<double, 4>()(0, i, 0, m) * x.view<double, 4>()(0, j, 0, m);
+      }
+      return sum;
+    };
+    const Tensor wanted = Tensor::empty(bias.shape(), DType::f64);
+    for (std::int64_t i = 0; i < N; ++i) {
+      for (std::int64_t j = 0; j < S; ++j) {
+        wanted.view<double, 4>()(0, 0, i, j) =
+            kept.view<double, 4>()(0, i, 0, j) * dot(in.v, i, j) -
+            a.view<double, 4>()(0, i, 0, j) * dot(out.value(), i, i);
+      }
+    }
+    CHECK(relative_error(leaf.gradient(), wanted) <= tolerance::backward_f64);
+  }
+}
+
+TEST_CASE("full: f32 over thousands of keys") {
+  const Inputs in(1, 4096, 4096, 1, 4, 4, DType::f32);
+  const std::vector<Tensor> inputs{in.q, in.k, in.v};
+  for (const bool masked : {false, true}) {
+    const auto f = [&](std::span<const Variable> variables) {
+      return std::vector{
+          attend(AttentionSpec("full"), masked ? causal() : AttentionCall{}, variables)};
+    };
+    const Run got = run(f, inputs), wanted = run(f, in_f64(inputs));
+    CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f32_long);
+    for (std::size_t i = 0; i < 3; ++i) {
+      CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f32);
+    }
+  }
+}
+
+TEST_CASE("full: decoding with room for some keys attends to the last of them") {
+  constexpr std::int64_t N = 20, room = 6;
+  const Inputs in(2, N, N, 3, 4, 5);
+  const AttentionSpec spec("full");
+  const auto state = spec.mechanism().decode(spec, {.B = 2, .N = N, .S = N, .H = 3, .E = 4, .M = 5},
+                                             DType::f64, room);
+  CHECK(state->bytes() == 2 * room * 3 * (4 + 5) * 8);
+  for (std::int64_t i = 0; i < N; ++i) {
+    const std::int64_t first = std::max<std::int64_t>(0, i + 1 - room);
+    const auto at = [&](const Tensor& x) { return x.slice(1, i, i + 1); };
+    const Tensor out = state->step(std::vector{at(in.q), at(in.k), at(in.v)});
+    check_close(out, full({at(in.q), in.k.slice(1, first, i + 1), in.v.slice(1, first, i + 1)}));
+  }
+  CHECK_ERROR(spec.mechanism().decode(spec, {}, DType::f64, 0), "full: decoding wants room");
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft

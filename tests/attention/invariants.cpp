@@ -1,0 +1,308 @@
+// What every registered mechanism owes to its masks, and to the facts that it claims.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "autograd/tape.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+// Finite numbers of random sign and size up to `size`, at positions `begin` and on of all
+// sequences.
+std::vector<Tensor> disturbed_after(const Sample& sample, std::int64_t begin, double size) {
+  std::vector<Tensor> inputs;
+  for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+    const Tensor& input = sample.inputs[i];
+    Tensor changed = input.clone();
+    const Tensor noise = random_uniform(input.shape(), DType::f64, 77 + i, -size, size);
+    for (const char symbol : {'N', 'S'}) {
+      const int axis = position_axis(sample.mechanism().inputs[i], symbol);
+      if (axis < 0) continue;
+      const std::int64_t end = input.size(axis);
+      changed.slice(axis, begin, end).copy_from(noise.slice(axis, begin, end));
+    }
+    inputs.push_back(changed);
+  }
+  return inputs;
+}
+
+bool all_zero(const Tensor& x) {
+  for (const double value : x.to(DType::f64).to_vector<double>()) {
+    if (value != 0) return false;
+  }
+  return true;
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("every mechanism: nothing of the future reaches an output") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 4, .N = 140, .S = 140, .H = 2, .E = 4, .M = 5};
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Variety variety{.options = false, .extras = type == DType::f32};
+    for (const Sample& sample : samples(sizes, type, variety)) {
+      if (!sample.call.causal || !sample.mechanism().strictly_causal) continue;
+      CAPTURE(sample.text);
+      const Tensor out = sample.output();
+      for (const std::int64_t begin : {1, 63, 64, 127, 128, 139}) {
+        for (const double size : {1e4, 1e18}) {
+          CAPTURE(begin);
+          const Tensor changed = sample.with(disturbed_after(sample, begin, size)).output();
+          CHECK(same_bits(changed.slice(1, 0, begin), out.slice(1, 0, begin)));
+          CHECK_FALSE(same_bits(changed, out));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: no output sends a gradient into its future") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 2, .N = 135, .S = 135, .H = 2, .E = 3, .M = 4};
+  for (const Sample& sample : samples(sizes, DType::f64, {.options = false, .extras = false})) {
+    if (!sample.call.causal || !sample.mechanism().strictly_causal) continue;
+    CAPTURE(sample.text);
+    for (const std::int64_t begin : {1, 64, 130}) {
+      std::vector<Variable> leaves;
+      for (const Tensor& input : sample.inputs) leaves.push_back(Variable::leaf(input));
+      Tape tape;
+      const Variable out = attend(sample.spec, sample.call, leaves);
+      const Tensor dout = random_normal(out.shape(), DType::f64, 4);
+      dout.slice(1, begin, sizes.N).fill(0);
+      tape.backward(out, dout);
+      for (const Variable& leaf : leaves) {
+        CHECK(all_zero(leaf.gradient().slice(1, begin, sizes.N)));
+        // The first position alone may leave nothing to choose from.
+        if (begin > 1) CHECK_FALSE(all_zero(leaf.gradient().slice(1, 0, begin)));
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: a batch item does not know the others") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 4, .N = 140, .S = 140, .H = 3, .E = 4, .M = 5};
+  for (const Sample& sample : samples(sizes, DType::f32, {.dropout = false, .options = false})) {
+    CAPTURE(sample.text);
+    const Run all = sample.run();
+    for (const std::int64_t b : {0, 3}) {
+      std::vector<Tensor> others;
+      for (const Tensor& input : sample.inputs) {
+        const Tensor changed = random_normal(input.shape(), DType::f32, 12);
+        const bool repeated = input.size(0) == 1;
+        const Tensor own = repeated ? changed : changed.slice(0, b, b + 1);
+        own.copy_from(repeated ? input : input.slice(0, b, b + 1));
+        others.push_back(changed);
+      }
+      const Run changed = sample.with(others).run();
+      CHECK(same_bits(changed.outputs[0].slice(0, b, b + 1), all.outputs[0].slice(0, b, b + 1)));
+      CHECK_FALSE(same_bits(changed.outputs[0], all.outputs[0]));
+      for (std::size_t i = 0; i < others.size(); ++i) {
+        if (others[i].size(0) == 1) continue;
+        CHECK(same_bits(changed.gradients[i].slice(0, b, b + 1),
+                        all.gradients[i].slice(0, b, b + 1)));
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: a head's values reach no other head") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 2, .N = 9, .S = 9, .H = 5, .E = 4, .M = 6};
+  for (const Sample& sample : samples(sizes, DType::f32, {.options = false})) {
+    if (!sample.mechanism().linear_in_values) continue;
+    CAPTURE(sample.text);
+    const std::size_t values = values_input(sample.mechanism());
+    const Tensor out = sample.output();
+    for (const std::int64_t h : {0, 2, 4}) {
+      std::vector<Tensor> inputs = sample.inputs;
+      inputs[values] = random_normal(inputs[values].shape(), DType::f32, 5);
+      inputs[values].slice(2, h, h + 1).copy_from(sample.inputs[values].slice(2, h, h + 1));
+      const Tensor changed = sample.with(inputs).output();
+      CHECK(same_bits(changed.slice(2, h, h + 1), out.slice(2, h, h + 1)));
+      CHECK_FALSE(same_bits(changed, out));
+    }
+  }
+}
+
+TEST_CASE("every mechanism: what stands beyond the lengths is never read") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 4, .N = 140, .S = 140, .H = 2, .E = 3, .M = 4};
+  for (const Sample& sample : samples(sizes, DType::f32, {.options = false})) {
+    if (!sample.call.lengths.defined() && !sample.call.query_lengths.defined()) continue;
+    CAPTURE(sample.text);
+    std::vector<Tensor> inputs;
+    for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      const AttentionInput& sheet = sample.mechanism().inputs[i];
+      Tensor garbled = sample.inputs[i];
+      for (std::int64_t b = 0; b < sizes.B && garbled.size(0) == sizes.B; ++b) {
+        const int keys = position_axis(sheet, 'S'), queries = position_axis(sheet, 'N');
+        if (keys >= 0) garbled = filled(garbled, keys, sample.keys(b), sizes.S, nan, b);
+        if (queries >= 0) garbled = filled(garbled, queries, sample.queries(b), sizes.N, nan, b);
+      }
+      inputs.push_back(garbled);
+    }
+    const Run clean = sample.run(), garbled = sample.with(inputs).run();
+    CHECK(same_bits(garbled.outputs[0], clean.outputs[0]));
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      CHECK(same_bits(garbled.gradients[i], clean.gradients[i]));
+    }
+  }
+}
+
+TEST_CASE("every mechanism: outputs and gradients beyond the lengths are zeros") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 4, .N = 140, .S = 140, .H = 2, .E = 3, .M = 4};
+  for (const Sample& sample : samples(sizes, DType::f64, {.options = false})) {
+    CAPTURE(sample.text);
+    const Run run = sample.run();
+    for (std::int64_t b = 0; b < sizes.B; ++b) {
+      const auto item = [&](const Tensor& x) { return x.slice(0, b, b + 1); };
+      const std::int64_t keys = sample.keys(b), queries = sample.queries(b);
+      CHECK(all_zero(item(run.outputs[0]).slice(1, keys == 0 ? 0 : queries, sizes.N)));
+      CHECK(all_zero(item(run.outputs[0])) == (keys == 0 || queries == 0));
+      for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+        const AttentionInput& sheet = sample.mechanism().inputs[i];
+        if (sample.inputs[i].size(0) == 1) continue;
+        const bool none = keys == 0 || queries == 0;
+        for (const auto& [symbol, length] : {std::pair{'S', keys}, std::pair{'N', queries}}) {
+          const int axis = position_axis(sheet, symbol);
+          if (axis < 0) continue;
+          const Tensor gradient = item(run.gradients[i]);
+          CHECK(all_zero(gradient.slice(axis, none ? 0 : length, gradient.size(axis))));
+          CHECK(all_zero(gradient) == none);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: padding changes no result") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 1, .N = 150, .S = 150, .H = 2, .E = 4, .M = 5};
+  const Variety plain{.lengths = false, .query_lengths = false, .dropout = false};
+  for (const Sample& sample : samples(sizes, DType::f64, plain)) {
+    const Masks& masks = sample.mechanism().masks;
+    if (!masks.lengths || !masks.query_lengths) continue;
+    CAPTURE(sample.text);
+    constexpr std::int64_t length = 77;
+    std::vector<Tensor> inputs;
+    for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      Tensor cut = sample.inputs[i];
+      for (const char symbol : {'N', 'S'}) {
+        const int axis = position_axis(sample.mechanism().inputs[i], symbol);
+        if (axis >= 0) cut = cut.slice(axis, 0, length);
+      }
+      inputs.push_back(cut);
+    }
+    Sample padded = sample;
+    padded.call.lengths = padded.call.query_lengths = Tensor::from(std::vector{length}, {1});
+    CHECK(relative_error(padded.output().slice(1, 0, length), sample.with(inputs).output()) <=
+          tolerance::forward_f64);
+  }
+}
+
+Tensor permuted(const Tensor& x, int axis, const std::vector<std::int64_t>& order) {
+  const Tensor result = Tensor::empty(x.shape(), x.dtype());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto to = static_cast<std::int64_t>(i);
+    result.slice(axis, to, to + 1).copy_from(x.slice(axis, order[i], order[i] + 1));
+  }
+  return result;
+}
+
+std::vector<std::int64_t> shuffled(std::int64_t count) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  for (std::size_t i = order.size(); i > 1; --i) {
+    const std::uint32_t word = RandomKey{9, 0, 0}.words(i).word[0];
+    std::swap(order[i - 1], order[below(word, static_cast<std::uint32_t>(i))]);
+  }
+  return order;
+}
+
+TEST_CASE("every mechanism: the order of the references does not matter where it should not") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 2, .N = 60, .S = 133, .H = 3, .E = 4, .M = 5};
+  const Variety unmasked{.causal = false, .lengths = false, .dropout = false};
+  const std::vector<std::int64_t> order = shuffled(sizes.S);
+  for (const Sample& sample : samples(sizes, DType::f64, unmasked)) {
+    if (!sample.mechanism().unordered_keys) continue;
+    CAPTURE(sample.text);
+    std::vector<Tensor> inputs = sample.inputs;
+    std::vector<int> axes;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      axes.push_back(position_axis(sample.mechanism().inputs[i], 'S'));
+      if (axes.back() >= 0) inputs[i] = permuted(inputs[i], axes.back(), order);
+    }
+    const Run before = sample.run(), after = sample.with(inputs).run();
+    CHECK(relative_error(after.outputs[0], before.outputs[0]) <= tolerance::forward_f64);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Tensor wanted = before.gradients[i];
+      if (axes[i] >= 0) wanted = permuted(wanted, axes[i], order);
+      CHECK(relative_error(after.gradients[i], wanted) <= tolerance::backward_f64);
+    }
+  }
+}
+
+// The weights [B, N, H, S] that the values get, read off by values that are unit vectors.
+Tensor weights(const Sample& sample) {
+  std::vector<Tensor> inputs = sample.inputs;
+  const std::size_t values = values_input(sample.mechanism());
+  const AttentionSizes& s = sample.sizes;
+  Tensor unit = Tensor::zeros({s.B, s.S, s.H, s.S}, inputs[values].dtype());
+  for (std::int64_t j = 0; j < s.S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+  inputs[values] = unit;
+  return sample.with(inputs).output();
+}
+
+TEST_CASE("every mechanism: the weights on the values") {
+  const ThreadsOf one(1);
+  for (const AttentionSizes& sizes :
+       {AttentionSizes{.B = 4, .N = 20, .S = 20, .H = 3, .E = 4, .M = 7},
+        AttentionSizes{.B = 4, .N = 3, .S = 9, .H = 2, .E = 3, .M = 2}}) {
+    for (const Sample& sample : samples(sizes, DType::f64, {.dropout = false})) {
+      const Mechanism& mechanism = sample.mechanism();
+      if (!mechanism.linear_in_values) continue;
+      CAPTURE(sample.text);
+      const Tensor map = weights(sample), out = sample.output();
+      const Tensor& v = sample.inputs[values_input(mechanism)];
+      Tensor product = Tensor::zeros(out.shape(), DType::f64);
+      for (std::int64_t b = 0; b < sizes.B; ++b) {
+        for (std::int64_t i = 0; i < sizes.N; ++i) {
+          double over_heads = 0;
+          const bool sees = i < sample.queries(b) && sample.keys(b) > 0;
+          for (std::int64_t h = 0; h < sizes.H; ++h) {
+            double row = 0;
+            for (std::int64_t j = 0; j < sizes.S; ++j) {
+              const double weight = map.view<double, 4>()(b, i, h, j);
+              row += weight;
+              const bool hidden = j >= sample.keys(b) || (sample.call.causal && j > i);
+              if (hidden || !sees) CHECK(weight == 0);
+              for (std::int64_t m = 0; m < sizes.M; ++m) {
+                product.view<double, 4>()(b, i, h, m) += weight * v.view<double, 4>()(b, j, h, m);
+              }
+            }
+            over_heads += row;
+            if (mechanism.row_sums == RowSums::one && sees)
+              CHECK(row == doctest::Approx(1).epsilon(tolerance::forward_f64));
+          }
+          if (mechanism.row_sums == RowSums::one_over_heads && sees) {
+            CHECK(over_heads == doctest::Approx(1).epsilon(tolerance::forward_f64));
+          }
+        }
+      }
+      CHECK(relative_error(out, product) <= tolerance::forward_f64);
+    }
+  }
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft

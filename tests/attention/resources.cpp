@@ -1,0 +1,124 @@
+// Memory that every registered mechanism takes, and its decoding step by step.
+#include "autograd/tape.h"
+#include "runtime/allocator.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+double bytes_of(const Tensor& x) { return double(x.count()) * double(size_of(x.dtype())); }
+
+double live() { return double(allocator().counts().live); }
+
+// The allocator rounds each block up by at most an eighth, and by 64 bytes.
+double rounded(double bytes) { return bytes * 9 / 8 + 4096; }
+
+TEST_SUITE("attention") {
+
+TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact sheet says") {
+  const ThreadsOf one(1);
+  for (const AttentionSizes& sizes :
+       {AttentionSizes{.B = 2, .N = 256, .S = 256, .H = 4, .E = 16, .M = 16},
+        AttentionSizes{.B = 1, .N = 2048, .S = 2048, .H = 2, .E = 8, .M = 32},
+        AttentionSizes{.B = 4, .N = 64, .S = 512, .H = 4, .E = 8, .M = 8}}) {
+    const Variety plain{
+        .lengths = false, .query_lengths = false, .dropout = false, .extras = false};
+    for (const Sample& sample : samples(sizes, DType::f32, plain)) {
+      CAPTURE(sample.text);
+      const AttentionCost cost =
+          sample.mechanism().cost(sample.spec, sizes, sample.call.causal, DType::f32);
+      std::vector<Variable> leaves;
+      double gradients = 0;
+      for (const Tensor& input : sample.inputs) {
+        leaves.push_back(Variable::leaf(input));
+        gradients += bytes_of(input);
+      }
+      const Tensor dout = random_normal(sample.output().shape(), DType::f32, 3);
+      const double before = live();
+      allocator().reset_peak();
+      Tape tape;
+      const Variable out = attend(sample.spec, sample.call, leaves);
+      const double saved = live() - before - bytes_of(out.value());
+      CHECK(saved >= cost.saved_bytes);
+      CHECK(saved <= rounded(cost.saved_bytes));
+      tape.backward(out, dout);
+      const double results = bytes_of(out.value()) + gradients;
+      CHECK(live() - before <= rounded(results));
+      const double working = double(allocator().counts().peak) - before - results - saved;
+      CHECK(working >= 0.5 * cost.working_bytes);
+      CHECK(working <= rounded(cost.working_bytes) + results / 8);
+    }
+  }
+}
+
+TEST_CASE("every mechanism: without a tape nothing but the output stays") {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 2, .N = 256, .S = 256, .H = 4, .E = 16, .M = 16};
+  for (const Sample& sample : samples(sizes, DType::f32)) {
+    CAPTURE(sample.text);
+    const double before = live();
+    const Tensor out = sample.output();
+    CHECK(live() - before == bytes_of(out));
+  }
+}
+
+TEST_CASE("every mechanism: decoding gives what the whole sequence gives") {
+  const ThreadsOf one(1);
+  for (const DType type : {DType::f32, DType::f64}) {
+    const AttentionSizes sizes{.B = 3, .N = 137, .S = 137, .H = 3, .E = 4, .M = 5};
+    const Variety causal{
+        .lengths = false, .query_lengths = false, .dropout = false, .extras = false};
+    for (const Sample& sample : samples(sizes, type, causal)) {
+      const Mechanism& mechanism = sample.mechanism();
+      if (!sample.call.causal || mechanism.decode == nullptr) continue;
+      CAPTURE(sample.text);
+      const Tensor wanted = sample.output();
+      const auto state = mechanism.decode(sample.spec, sizes, type, sizes.N);
+      const Tensor got = Tensor::empty(wanted.shape(), type);
+      for (std::int64_t i = 0; i < sizes.N; ++i) {
+        std::vector<Tensor> inputs;  // views: a step takes them as they lie
+        for (const Tensor& input : sample.inputs) inputs.push_back(input.slice(1, i, i + 1));
+        const Tensor out = state->step(inputs);
+        REQUIRE(out.shape() == Shape{sizes.B, 1, sizes.H, sizes.M});
+        got.slice(1, i, i + 1).copy_from(out);
+      }
+      CHECK(relative_error(got, wanted) <=
+            (type == DType::f32 ? tolerance::forward_f32 : tolerance::forward_f64));
+      CHECK(state->bytes() > 0);
+    }
+  }
+}
+
+TEST_CASE("every mechanism: decoding asks the system for nothing once it is warm") {
+  const ThreadsOf one(1);
+  const WithCache cache;
+  const AttentionSizes sizes{.B = 1, .N = 40, .S = 40, .H = 2, .E = 4, .M = 8};
+  const Variety causal{.lengths = false,
+                       .query_lengths = false,
+                       .dropout = false,
+                       .options = false,
+                       .extras = false};
+  for (const Sample& sample : samples(sizes, DType::f32, causal)) {
+    const Mechanism& mechanism = sample.mechanism();
+    if (!sample.call.causal || mechanism.decode == nullptr) continue;
+    CAPTURE(sample.text);
+    const auto decode = [&] {
+      const auto state = mechanism.decode(sample.spec, sizes, DType::f32, sizes.N);
+      for (std::int64_t i = 0; i < sizes.N; ++i) {
+        std::vector<Tensor> inputs;
+        for (const Tensor& input : sample.inputs) inputs.push_back(input.slice(1, i, i + 1));
+        state->step(inputs);
+      }
+    };
+    decode();
+    const std::uint64_t asked = allocator().counts().system_allocations;
+    decode();
+    CHECK(allocator().counts().system_allocations == asked);
+  }
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft

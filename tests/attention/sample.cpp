@@ -1,0 +1,164 @@
+#include "tests/attention/sample.h"
+
+#include <cctype>
+#include <sstream>
+
+#include "autograd/tape.h"
+
+namespace weft {
+namespace {
+
+std::vector<std::string> words(const std::string& shape) {
+  std::istringstream stream(shape);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
+  std::vector<std::string> texts{mechanism.name};
+  for (const OptionSheet& option : mechanism.options) {
+    std::vector<std::string> values = option.tried;
+    values.insert(values.end(), option.choices.begin(), option.choices.end());
+    for (const std::string& value : values) {
+      if (options) texts.push_back(mechanism.name + ":" + option.name + "=" + value);
+    }
+  }
+  return texts;
+}
+
+enum class Extras { absent, whole, single };
+
+std::vector<Tensor> sampled(const Mechanism& mechanism, const AttentionSizes& sizes, DType type,
+                            Extras extras) {
+  std::vector<Tensor> inputs;
+  std::uint64_t seed = 1000;
+  for (const AttentionInput& input : mechanism.inputs) {
+    ++seed;
+    if (input.optional && extras == Extras::absent) break;
+    Shape shape = input_shape(input, sizes);
+    const std::vector<std::string> symbols = words(input.shape);
+    for (int axis = 0; axis < shape.rank() && extras == Extras::single; ++axis) {
+      const char symbol = symbols[static_cast<std::size_t>(axis)][0];
+      if (std::islower(static_cast<unsigned char>(symbol)) && symbol != 'd') shape[axis] = 1;
+    }
+    inputs.push_back(random_normal(shape, DType::f64, seed).to(type));
+  }
+  return inputs;
+}
+
+Tensor cut_lengths(std::int64_t batch, std::int64_t most, bool keys) {
+  const std::int64_t some = (most + 1) / 2;
+  const std::vector<std::int64_t> pattern = keys ? std::vector{most, some, std::int64_t{0}, most}
+                                                 : std::vector{some, most, most, std::int64_t{0}};
+  std::vector<std::int64_t> lengths;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    lengths.push_back(pattern[static_cast<std::size_t>(b % 4)]);
+  }
+  return Tensor::from(lengths, {batch});
+}
+
+std::vector<AttentionCall> calls(const Mechanism& mechanism, const AttentionSizes& s,
+                                 const Variety& variety) {
+  std::vector<AttentionCall> all;
+  for (int bits = 0; bits < 16; ++bits) {
+    const bool causal = bits & 1, lengths = bits & 2, queries = bits & 4, dropout = bits & 8;
+    if (causal && !(variety.causal && mechanism.masks.causal && s.N == s.S)) continue;
+    if (lengths && !(variety.lengths && mechanism.masks.lengths)) continue;
+    if (queries && !(variety.query_lengths && mechanism.masks.query_lengths)) continue;
+    if (dropout && !variety.dropout) continue;
+    AttentionCall call;
+    call.causal = causal;
+    if (lengths) call.lengths = cut_lengths(s.B, s.S, true);
+    if (queries) call.query_lengths = cut_lengths(s.B, s.N, false);
+    call.dropout = dropout ? 0.3 : 0;
+    call.training = dropout;
+    call.random = {5, 6, 7};
+    all.push_back(call);
+  }
+  return all;
+}
+
+std::vector<Extras> extras_of(const Mechanism& mechanism, bool varied) {
+  const bool any = !mechanism.inputs.empty() && mechanism.inputs.back().optional;
+  if (!any || !varied) return {Extras::absent};
+  return {Extras::absent, Extras::whole, Extras::single};
+}
+
+}  // namespace
+
+Differentiable Sample::attend() const {
+  return [spec = spec, call = call](std::span<const Variable> inputs) {
+    return std::vector{weft::attend(spec, call, inputs)};
+  };
+}
+
+Differentiable Sample::reference() const {
+  return [spec = spec, call = call](std::span<const Variable> inputs) {
+    return std::vector{spec.mechanism().reference(spec, call, inputs)};
+  };
+}
+
+Tensor Sample::output() const {
+  const std::vector<Variable> variables(inputs.begin(), inputs.end());
+  const Tape::Pause pause;
+  return weft::attend(spec, call, variables).value();
+}
+
+Sample Sample::with(std::vector<Tensor> other) const {
+  Sample changed = *this;
+  changed.inputs = std::move(other);
+  return changed;
+}
+
+std::int64_t Sample::keys(std::int64_t b) const {
+  return call.lengths.defined() ? call.lengths.data<std::int64_t>()[b] : sizes.S;
+}
+
+std::int64_t Sample::queries(std::int64_t b) const {
+  return call.query_lengths.defined() ? call.query_lengths.data<std::int64_t>()[b] : sizes.N;
+}
+
+std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
+  std::vector<Sample> all;
+  for (const Mechanism* mechanism : mechanisms()) {
+    if (sizes.N != sizes.S && !mechanism->cross) continue;
+    for (const std::string& spec : specs(*mechanism, variety.options)) {
+      for (const Extras extras : extras_of(*mechanism, variety.extras)) {
+        for (const AttentionCall& call : calls(*mechanism, sizes, variety)) {
+          std::string text = spec;
+          const std::vector<Tensor> inputs = sampled(*mechanism, sizes, type, extras);
+          for (const Tensor& input : inputs) text += fmt::format(" {}", input.shape());
+          if (call.causal) text += " causal";
+          if (call.lengths.defined()) text += " lengths";
+          if (call.query_lengths.defined()) text += " query_lengths";
+          if (call.dropout > 0) text += " dropout";
+          all.push_back({AttentionSpec(spec), sizes, call, inputs, text});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+int position_axis(const AttentionInput& input, char symbol) {
+  const std::vector<std::string> symbols = words(input.shape);
+  const auto found = std::find(symbols.begin(), symbols.end(), std::string(1, symbol));
+  return found == symbols.end() ? -1 : static_cast<int>(found - symbols.begin());
+}
+
+std::size_t values_input(const Mechanism& mechanism) {
+  for (std::size_t i = 0; i < mechanism.inputs.size(); ++i) {
+    const std::vector<std::string> symbols = words(mechanism.inputs[i].shape);
+    if (!symbols.empty() && symbols.back() == "M") return i;
+  }
+  fail("{}: no input has width M", mechanism.name);
+}
+
+Tensor filled(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, double value,
+              std::int64_t b) {
+  const Tensor copy = x.clone();
+  const Tensor part = b < 0 || copy.size(0) == 1 ? copy : copy.slice(0, b, b + 1);
+  part.slice(axis, begin, end).fill(value);
+  return copy;
+}
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// Calls of every registered mechanism, for the tests that hold for all of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/attention/mechanism.h"
+#include "tests/check.h"
+
+namespace weft {
+
+struct Sample {
+  AttentionSpec spec;
+  AttentionSizes sizes;
+  AttentionCall call;
+  std::vector<Tensor> inputs;  // in the order of the fact sheet; optional ones may be left out
+  std::string text;            // for messages
+
+  const Mechanism& mechanism() const { return spec.mechanism(); }
+  Differentiable attend() const;     // the kernel
+  Differentiable reference() const;  // the definition
+  Run run() const { return weft::run(attend(), inputs); }
+  Tensor output() const;  // of the kernel, unrecorded
+  Sample with(std::vector<Tensor> other) const;
+  // Keys (queries) of batch item b that exist.
+  std::int64_t keys(std::int64_t b) const;
+  std::int64_t queries(std::int64_t b) const;
+};
+
+// What the calls of a mechanism are made of; each of these is varied where the mechanism has it.
+struct Variety {
+  bool causal = true, lengths = true, query_lengths = true, dropout = true;
+  bool options = true;  // the values that option sheets name
+  bool extras = true;   // optional inputs: absent, whole, and of size 1 where they may be
+};
+
+// Every mechanism that fits `sizes` (N ≠ S wants cross-attention), with every combination. Of four
+// batch items one has all keys and some queries, one some keys and all queries, one no keys and one
+// no queries.
+std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
+
+// The first axis of an input that counts positions of its sequence (queries: N, references: S), or
+// −1.
+int position_axis(const AttentionInput& input, char symbol);
+// The index of the input that is linear: the one of width M.
+std::size_t values_input(const Mechanism& mechanism);
+
+// x with value at the elements [begin, end) of an axis, for batch item b, or for all where b < 0.
+Tensor filled(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, double value,
+              std::int64_t b = -1);
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+#include "autograd/recompute.h"
+
+#include "autograd/tape.h"
+#include "ops/dropout/dropout.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/softmax/softmax.h"
+#include "runtime/allocator.h"
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+// Two results of two inputs and a parameter that the function holds itself, with dropout inside.
+struct Block {
+  Variable parameter = Variable::leaf(random_normal({6}, DType::f64, 1));
+
+  std::vector<Variable> operator()(std::span<const Variable> in) const {
+    const Variable hidden = dropout(gelu(add(mul(in[0], parameter), in[1])), 0.4, {7, 1, 2});
+    return {softmax(hidden), mul(hidden, parameter)};
+  }
+};
+
+TEST_SUITE("autograd") {
+
+TEST_CASE("recompute gives the bits of the plain run: values and gradients, dropout inside") {
+  const std::vector<Tensor> inputs{random_normal({4, 6}, DType::f64, 2),
+                                   random_normal({4, 6}, DType::f64, 3)};
+  const Block block;
+  const Run plain = run(block, inputs);
+  const Tensor plain_parameter = block.parameter.place()->take();
+  int calls = 0;
+  const auto counted = [&](std::span<const Variable> in) {
+    ++calls;
+    return block(in);
+  };
+  const Run again =
+      run([&](std::span<const Variable> in) { return recompute(counted, in); }, inputs);
+  CHECK(calls == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(same_bits(plain.outputs[i], again.outputs[i]));
+    CHECK(same_bits(plain.gradients[i], again.gradients[i]));
+  }
+  CHECK(same_bits(plain_parameter, block.parameter.gradient()));
+}
+
+TEST_CASE("recompute passes the gradient check, nested too") {
+  const Block block;
+  const auto once = [&](std::span<const Variable> in) { return recompute(block, in); };
+  const auto twice = [&](std::span<const Variable> in) { return recompute(once, in); };
+  const std::vector<Tensor> inputs{random_normal({3, 6}, DType::f64, 2),
+                                   random_normal({3, 6}, DType::f64, 3)};
+  CHECK_GRADIENTS(once, inputs);
+  CHECK_GRADIENTS(twice, inputs);
+}
+
+TEST_CASE("without a tape recompute is the function, called once") {
+  int calls = 0;
+  const std::vector<Variable> inputs{Variable::leaf(random_normal({3}, DType::f64, 1))};
+  const auto f = [&](std::span<const Variable> in) {
+    ++calls;
+    return std::vector{exp(in[0])};
+  };
+  const std::vector<Variable> results = recompute(f, inputs);
+  CHECK(calls == 1);
+  CHECK_FALSE(results[0].wants_gradient());
+}
+
+TEST_CASE("between the passes only the inputs are kept") {
+  const Variable x = Variable::leaf(random_normal({1 << 14}, DType::f64, 1));
+  const auto deep = [](std::span<const Variable> in) {
+    Variable y = in[0];
+    for (int i = 0; i < 10; ++i) y = silu(y);
+    return std::vector{y};
+  };
+  const std::size_t one = (1 << 14) * sizeof(double);
+  const auto kept = [&](bool again) {
+    const Tape tape;
+    const std::size_t before = allocator().counts().live;
+    const std::vector<Variable> y =
+        again ? recompute(deep, std::span(&x, 1)) : deep(std::span(&x, 1));
+    return allocator().counts().live - before;
+  };
+  CHECK(kept(false) >= 10 * one);
+  CHECK(kept(true) <= one + one / 8);
+}
+
+}  // TEST_SUITE("autograd")
+}  // namespace
+}  // namespace weft

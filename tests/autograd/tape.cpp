@@ -1,0 +1,267 @@
+#include "autograd/tape.h"
+
+#include <map>
+
+#include "autograd/apply.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/views/views.h"
+#include "runtime/allocator.h"
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+using Values = std::vector<double>;
+
+Variable leaf(const Values& values) {
+  return Variable::leaf(Tensor::from(values, {static_cast<std::int64_t>(values.size())}));
+}
+Values gradient(const Variable& x) { return x.gradient().to_vector<double>(); }
+
+struct Watch {  // sees which inputs want one
+  static constexpr const char* name = "watch";
+  bool* wanted;
+  struct Saved {};
+  Tensor forward(Saved&, const Tensor& a, const Tensor&) const { return a; }
+  std::array<Tensor, 2> backward(const Saved&, Wants wants, const Tensor& dout) const {
+    wanted[0] = wants[0];
+    wanted[1] = wants[1];
+    return {dout, dout};
+  }
+};
+
+TEST_SUITE("autograd") {
+
+TEST_CASE("gradients of several uses add up") {
+  const Variable x = leaf({1, -2, 3});
+  Tape tape;
+  tape.backward(sum(add(mul(x, x), scale(x, 5))));  // Σ x² + 5x
+  CHECK(gradient(x) == Values{7, 1, 11});
+}
+
+TEST_CASE("one variable as both inputs") {
+  const Variable x = leaf({2, -3});
+  {
+    Tape tape;
+    tape.backward(sum(add(x, x)));
+  }
+  CHECK(gradient(x) == Values{2, 2});
+  x.place()->clear();
+  Tape tape;
+  tape.backward(sum(mul(x, x)));
+  CHECK(gradient(x) == Values{4, -6});
+}
+
+TEST_CASE("gradients gather over tapes until they are cleared") {
+  const Variable x = leaf({1, 2});
+  for (int step = 1; step <= 3; ++step) {
+    Tape tape;
+    tape.backward(sum(scale(x, 2)));
+    CHECK(gradient(x) == Values{2.0 * step, 2.0 * step});
+  }
+  CHECK(x.place()->take().defined());
+  CHECK_FALSE(x.gradient().defined());
+}
+
+TEST_CASE("what gathers in one place never changes another") {
+  const Variable x = leaf({1, 2}), y = leaf({3, 4});
+  const Tensor start = Tensor::from(Values{1, 10}, {2});
+  Tape tape;
+  const Variable z = add(x, y);  // hands one tensor to both
+  tape.backward(std::vector{add(z, x)}, std::vector{start});
+  CHECK(gradient(x) == Values{2, 20});
+  CHECK(gradient(y) == Values{1, 10});
+  CHECK(start.to_vector<double>() == Values{1, 10});
+}
+
+TEST_CASE("without a tape, or in a pause, nothing is recorded") {
+  const Variable x = leaf({1, 2});
+  CHECK(Tape::current() == nullptr);
+  CHECK_FALSE(exp(x).wants_gradient());
+  Tape tape;
+  CHECK(Tape::current() == &tape);
+  {
+    const Tape::Pause pause;
+    CHECK(Tape::current() == nullptr);
+    CHECK_FALSE(exp(x).wants_gradient());
+  }
+  CHECK(tape.size() == 0);
+  const Variable constant(x.value());
+  CHECK_FALSE(exp(constant).wants_gradient());
+  CHECK_FALSE(exp(x.detached()).wants_gradient());
+  CHECK(tape.size() == 0);
+  CHECK(exp(x).wants_gradient());
+  CHECK(tape.size() == 1);
+}
+
+TEST_CASE("tapes nest") {
+  const Variable x = leaf({3});
+  Tape outer;
+  const Variable y = scale(x, 2);
+  {
+    const Variable inside = Variable::leaf(y.value());
+    Tape inner;
+    inner.backward(mul(inside, inside));
+    CHECK(gradient(inside) == Values{12});
+  }
+  CHECK(Tape::current() == &outer);
+  outer.backward(y);
+  CHECK(gradient(x) == Values{2});
+}
+
+TEST_CASE("a constant beside a variable gets no gradient and costs none") {
+  bool wanted[2] = {false, true};
+  const Variable x = leaf({1}), constant(Tensor::full({1}, 2, DType::f64));
+  Tape tape;
+  tape.backward(apply(Watch{wanted}, x, constant));
+  CHECK(wanted[0]);
+  CHECK_FALSE(wanted[1]);
+  CHECK_FALSE(constant.gradient().defined());
+}
+
+TEST_CASE("a second backward, and an op after backward, say what to do") {
+  const Variable x = leaf({1});
+  Tape tape;
+  const Variable y = exp(x);
+  tape.backward(y);
+  CHECK_ERROR(tape.backward(y), "called a second time");
+  CHECK_ERROR(tape.backward(y), "record the step again on a new Tape");
+  CHECK_ERROR(exp(x), "exp was applied after backward");
+}
+
+TEST_CASE("a loss that cannot be walked from says why") {
+  const Variable x = leaf({1, 2});
+  {
+    Tape tape;
+    CHECK_ERROR(tape.backward(exp(x)), "the loss is [2], not one number");
+  }
+  {
+    Tape tape;
+    CHECK_ERROR(tape.backward(sum(exp(x.detached()))), "depends on nothing that wants a gradient");
+  }
+  Tape tape;
+  CHECK_ERROR(tape.backward(exp(x), Tensor::full({3}, 1, DType::f64)),
+              "the gradient [3] handed in is not shaped as [2]");
+}
+
+TEST_CASE("an output that nobody uses counts as zero") {
+  const Variable x = leaf({1, 2, 3, 4, 5});
+  Tape tape;
+  const std::vector<Variable> parts = split(x, 0, {2, 2, 1});
+  tape.backward(sum(mul(parts[1], parts[1])));
+  CHECK(gradient(x) == Values{0, 0, 6, 8, 0});
+}
+
+TEST_CASE("an op off the path to the loss is passed over") {
+  const Variable x = leaf({1, 2}), unused = leaf({3});
+  Tape tape;
+  const Variable aside = exp(unused);
+  tape.backward(sum(x));
+  CHECK(gradient(x) == Values{1, 1});
+  CHECK_FALSE(unused.gradient().defined());
+}
+
+TEST_CASE("backward from several values at once") {
+  const Variable x = leaf({1, 2});
+  Tape tape;
+  const Variable y = scale(x, 3), z = mul(x, x);
+  tape.backward(std::vector{y, z}, std::vector{Tensor::from(Values{1, 10}, {2}),
+                                               Tensor::from(Values{100, 1000}, {2})});
+  CHECK(gradient(x) == Values{3 + 200, 30 + 4000});
+}
+
+TEST_CASE("each place is announced once, when its gradient is complete") {
+  const Variable x = leaf({1, 2}), y = leaf({3, 4}), idle = leaf({5, 6});
+  std::map<Gradient*, int> announced;
+  std::map<Gradient*, Values> seen;
+  const auto watch = [&](Gradient& place) {
+    ++announced[&place];
+    if (place.sum().defined()) seen[&place] = place.sum().to_vector<double>();
+  };
+  for (int step = 0; step < 2; ++step) {  // the counts start afresh with each tape
+    announced.clear();
+    for (const Variable& v : {x, y, idle}) v.place()->clear();
+    Tape tape;
+    tape.on_complete(watch);
+    const Variable twice = mul(x, x);
+    const Variable aside = exp(idle);
+    const Variable loss = sum(add(add(twice, mul(x, y)), scale(x, 7)));
+    tape.backward(loss);
+    for (const Variable& v : {x, y, idle}) CHECK(announced[v.place().get()] == 1);
+    CHECK(seen[x.place().get()] == gradient(x));
+    CHECK(gradient(x) == Values{2 + 3 + 7, 4 + 4 + 7});
+    CHECK(seen[y.place().get()] == Values{1, 2});
+    CHECK(seen.count(idle.place().get()) == 0);
+  }
+}
+
+TEST_CASE("a tape that is dropped leaves no uses behind") {
+  const Variable x = leaf({1, 2});
+  {
+    const Tape dropped;
+    const Variable y = exp(mul(x, x));
+  }
+  int announced = 0;
+  Tape tape;
+  tape.on_complete([&](Gradient& place) { announced += &place == x.place().get(); });
+  tape.backward(sum(x));
+  CHECK(announced == 1);
+}
+
+TEST_CASE("backward frees what it has used") {
+  const std::size_t before = allocator().counts().live;
+  {
+    const Variable x = Variable::leaf(random_normal({1000}, DType::f64, 1));
+    const std::size_t leaf_only = allocator().counts().live;
+    Tape tape;
+    Variable y = x;
+    for (int i = 0; i < 10; ++i) y = silu(y);
+    const Variable loss = sum(y);
+    y = {};
+    CHECK(allocator().counts().live >= leaf_only + 9 * 8000);
+    tape.backward(loss);
+    CHECK(tape.size() == 0);
+    CHECK(allocator().counts().live <= leaf_only + 2 * 8000);  // the gradient of x, and the loss
+  }
+  CHECK(allocator().counts().live == before);
+}
+
+// Nothing but the tape's own work.
+struct Same {
+  static constexpr const char* name = "same";
+  struct Saved {};
+  Tensor forward(Saved&, const Tensor& x) const { return x; }
+  Tensor backward(const Saved&, const Tensor& dout) const { return dout; }
+};
+
+Variable long_chain(const Variable& x) {
+  Variable y = x;
+  for (int i = 0; i < 1000000; ++i) y = apply(Same{}, y);
+  return y;
+}
+
+TEST_CASE("a tape of a million nodes is walked") {
+  const Variable x = leaf({3});
+  Tape tape;
+  const Variable y = long_chain(x);
+  CHECK(tape.size() == 1000000);
+  tape.backward(scale(y, 2));
+  CHECK(gradient(x) == Values{2});
+}
+
+TEST_CASE("a tape of a million nodes dies without a walk") {
+  const Variable x = leaf({3});
+  Variable y;
+  {
+    const Tape tape;
+    y = long_chain(x);
+    CHECK(tape.size() == 1000000);
+  }
+  CHECK(y.wants_gradient());
+  CHECK_FALSE(x.gradient().defined());
+}
+
+}  // TEST_SUITE("autograd")
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,269 @@
+#include "tests/ops/cases.h"
+
+#include "ops/conv1d/conv1d.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/dropout/dropout.h"
+#include "ops/embedding/embedding.h"
+#include "ops/feed_forward/feed_forward.h"
+#include "ops/layer_norm/layer_norm.h"
+#include "ops/linear/linear.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
+#include "runtime/random.h"
+
+namespace weft {
+namespace {
+
+using Inputs = std::span<const Variable>;
+using Shapes = std::vector<Shape>;
+
+class Cases {
+ public:
+  // f takes the inputs and gives one result or several.
+  template <class F>
+  void add(const std::string& name, const F& f, const std::vector<Tensor>& inputs) {
+    std::string shapes;
+    for (const Tensor& input : inputs) shapes += fmt::format(" {}", input.shape());
+    const auto several = [f](Inputs in) {
+      if constexpr (std::is_same_v<decltype(f(in)), Variable>) {
+        return std::vector{f(in)};
+      } else {
+        return f(in);
+      }
+    };
+    list.push_back({name + shapes, several, inputs});
+  }
+
+  // Normal inputs of these shapes.
+  template <class F>
+  void add(const std::string& name, const F& f, const Shapes& shapes) {
+    std::vector<Tensor> inputs;
+    for (const Shape& shape : shapes) inputs.push_back(random_normal(shape, DType::f64, seed_++));
+    add(name, f, inputs);
+  }
+
+  std::vector<OpCase> list;
+
+ private:
+  std::uint64_t seed_ = 100;
+};
+
+// At least `gap` from zero, where a kink stands.
+Tensor away_from_zero(const Shape& shape, double gap) {
+  std::vector<double> values = random_normal(shape, DType::f64, 7).to_vector<double>();
+  for (double& x : values) x += x < 0 ? -gap : gap;
+  return Tensor::from(values, shape);
+}
+
+Variable plus(Inputs in) { return add(in[0], in[1]); }
+Variable times(Inputs in) { return mul(in[0], in[1]); }
+Variable dropped(Inputs in) { return dropout(in[0], 0.3, {5, 6, 7}); }
+Variable product(Inputs in) { return matmul(in[0], in[1]); }
+Variable looked_up(Inputs in) { return embedding(in[0], in[1].value()); }
+Variable entropy(Inputs in) { return cross_entropy(in[0], in[1].value()); }
+Variable affine(Inputs in) { return linear(in[0], in[1], in.size() > 2 ? in[2] : Variable{}); }
+
+void add_pointwise(Cases& cases) {
+  for (const Shapes& shapes :
+       {Shapes{{5, 7}, {5, 7}}, Shapes{{2, 3, 5}, {5}}, Shapes{{5}, {2, 3, 5}},
+        Shapes{{2, 3, 5}, {3, 5}}, Shapes{{2, 3, 5}, {2, 1, 5}}, Shapes{{2, 3, 5}, {2, 3, 1}},
+        Shapes{{2, 1, 5}, {3, 1}}, Shapes{{2, 3, 5}, {1, 3, 1}}, Shapes{{4, 1}, {1, 6}},
+        Shapes{{3, 4}, {}}, Shapes{{}, {}}, Shapes{{1}, {1, 1, 1}}, Shapes{{17}, {1}},
+        Shapes{{2, 3, 2, 3}, {3, 1, 3}}, Shapes{{2, 1, 3, 1, 2}, {1, 4, 1, 5, 1}}}) {
+    cases.add("add", plus, shapes);
+    cases.add("mul", times, shapes);
+  }
+  const std::vector<std::pair<const char*, Variable (*)(const Variable&)>> functions{
+      {"sigmoid", sigmoid}, {"tanh", tanh}, {"exp", exp},          {"silu", silu},
+      {"gelu", gelu},       {"relu", relu}, {"gelu_erf", gelu_erf}};
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{3, 5}, Shape{2, 3, 37}}) {
+    for (const auto& [name, function] : functions) {
+      const auto f = [function = function](Inputs in) { return function(in[0]); };
+      cases.add(name, f, std::vector{away_from_zero(shape, 0.01)});
+    }
+    const auto logarithm = [](Inputs in) { return log(in[0]); };
+    cases.add("log", logarithm, std::vector{random_uniform(shape, DType::f64, 7, 0.2, 5)});
+    const auto scaled = [](Inputs in) { return scale(in[0], -2.75); };
+    cases.add("scale", scaled, Shapes{shape});
+    cases.add("dropout", dropped, Shapes{shape});
+  }
+}
+
+void add_reductions(Cases& cases) {
+  const auto total = [](Inputs in) { return sum(in[0]); };
+  const auto average = [](Inputs in) { return mean(in[0]); };
+  const auto probabilities = [](Inputs in) { return softmax(in[0]); };
+  const auto normaliser = [](Inputs in) { return log_sum_exp(in[0]); };
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{3, 5}, Shape{2, 3, 37}, Shape{2, 1, 3, 4}}) {
+    cases.add("sum", total, Shapes{shape});
+    cases.add("mean", average, Shapes{shape});
+    for (int axis = -shape.rank(); axis < shape.rank(); ++axis) {
+      const auto sum_along = [axis](Inputs in) { return sum(in[0], axis); };
+      const auto mean_along = [axis](Inputs in) { return mean(in[0], axis); };
+      cases.add(fmt::format("sum {}", axis), sum_along, Shapes{shape});
+      cases.add(fmt::format("mean {}", axis), mean_along, Shapes{shape});
+    }
+  }
+  for (const Shape& shape : {Shape{1}, Shape{5}, Shape{3, 1}, Shape{4, 27}, Shape{2, 3, 37}}) {
+    cases.add("softmax", probabilities, Shapes{shape});
+    cases.add("log_sum_exp", normaliser, Shapes{shape});
+    Shape rows;
+    for (int axis = 0; axis + 1 < shape.rank(); ++axis) rows.push_back(shape[axis]);
+    const Tensor targets = random_integers(rows, shape.back(), 32);
+    cases.add("cross_entropy", entropy, std::vector{random_normal(shape, DType::f64, 31), targets});
+  }
+}
+
+void add_products_and_tables(Cases& cases) {
+  for (const Shapes& shapes : {Shapes{{3, 5}, {5, 2}}, Shapes{{1, 1}, {1, 1}},
+                               Shapes{{2, 3, 5}, {5, 4}}, Shapes{{2, 3, 5}, {2, 5, 4}},
+                               Shapes{{2, 1, 3, 5}, {2, 1, 5, 7}}, Shapes{{2, 3, 1, 5}, {5, 1}}}) {
+    cases.add("matmul", product, shapes);
+  }
+  for (const Shape& shape : {Shape{}, Shape{7}, Shape{2, 3, 4}}) {
+    const Tensor table = random_normal({6, 5}, DType::f64, 41), ids = random_integers(shape, 6, 42);
+    cases.add("embedding", looked_up, std::vector{table, ids});
+    cases.add("embedding i32", looked_up, std::vector{table, ids.to(DType::i32)});
+  }
+}
+
+void add_views(Cases& cases) {
+  const Shape shape{2, 3, 4};
+  const auto reshaped = [](Inputs in) { return reshape(exp(in[0]), {3, 8}); };
+  const auto transposed = [](Inputs in) { return transpose(in[0], 0, -1); };
+  const auto expanded = [](Inputs in) { return expand(in[0], {5, 2, 3, 4}); };
+  cases.add("reshape", reshaped, Shapes{shape});
+  cases.add("transpose", transposed, Shapes{shape});
+  cases.add("expand", expanded, Shapes{{2, 1, 4}});
+  cases.add("expand", expanded, Shapes{{}});
+  for (const auto& [axis, begin, end] : {std::array{0, 1, 2}, {1, 0, 3}, {-1, 1, 3}, {1, 2, 2}}) {
+    const auto f = [axis = axis, begin = begin, end = end](Inputs in) {
+      return slice(in[0], axis, begin, end);
+    };
+    cases.add("slice", f, Shapes{shape});
+  }
+  for (const int axis : {0, 1, -1}) {
+    Shape wide = shape;
+    wide[axis < 0 ? axis + 3 : axis] = 5;
+    const auto joined = [axis](Inputs in) { return concatenate(in, axis); };
+    const auto parted = [axis](Inputs in) { return split(in[0], axis, {1, 3, 1}); };
+    cases.add(fmt::format("concatenate {}", axis), joined, Shapes{shape, wide, shape});
+    cases.add(fmt::format("split {}", axis), parted, Shapes{wide});
+  }
+  const auto doubled = [](Inputs in) {
+    return concatenate(std::vector{in[0], exp(in[0]), in[0]}, 1);
+  };
+  cases.add("concatenate with itself", doubled, Shapes{{2, 3}});
+}
+
+void add_layers(Cases& cases) {
+  for (const Shape& x : {Shape{5}, Shape{1, 4}, Shape{2, 3, 7}}) {
+    const std::int64_t n = x.back();
+    cases.add("linear", affine, Shapes{x, {n, 4}, {4}});
+    cases.add("linear without bias", affine, Shapes{x, {n, 4}});
+    for (const Activation activation : {Activation::gelu, Activation::relu}) {
+      const auto f = [activation](Inputs in) {
+        return feed_forward(in[0], in[1], in[2], in[3], in[4], activation);
+      };
+      cases.add(activation == Activation::gelu ? "feed_forward gelu" : "feed_forward relu", f,
+                Shapes{x, {n, 9}, {9}, {9, 3}, {3}});
+    }
+    const auto normalised = [](Inputs in) { return layer_norm(in[0], in[1], in[2]); };
+    cases.add("layer_norm", normalised, Shapes{x, {n}, {n}});
+    for (const Residual& options :
+         {Residual{}, Residual{Wiring::vanilla}, Residual{Wiring::universal, 0.4, {1, 2, 3}},
+          Residual{Wiring::vanilla, 0.4, {1, 2, 3}}}) {
+      const auto f = [options](Inputs in) {
+        return residual_layer_norm(in[0], in[1], in[2], in[3], options);
+      };
+      cases.add("residual_layer_norm", f, Shapes{x, x, {n}, {n}});
+    }
+  }
+  cases.add("linear", affine, Shapes{{1, 1}, {1, 1}, {1}});
+  for (const Activation activation : {Activation::none, Activation::relu}) {
+    const auto f = [activation](Inputs in) {
+      return causal_conv1d(in[0], in[1], in[2], activation);
+    };
+    for (const std::int64_t window : {1, 3, 8}) {
+      for (const Shape& x : {Shape{1, 1, 1}, Shape{2, 5, 3}, Shape{3, 9, 4}}) {
+        cases.add(activation == Activation::none ? "causal_conv1d" : "causal_conv1d relu", f,
+                  Shapes{x, {window, x.back(), 5}, {5}});
+      }
+    }
+  }
+}
+
+}  // namespace
+
+Tensor random_integers(const Shape& shape, std::int64_t bound, std::uint64_t seed) {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(shape.count()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint32_t word = RandomKey{seed, 0, 0}.words(i).word[0];
+    values[i] = below(word, static_cast<std::uint32_t>(bound));
+  }
+  return Tensor::from(values, shape);
+}
+
+std::vector<OpCase> op_cases() {
+  Cases cases;
+  add_pointwise(cases);
+  add_reductions(cases);
+  add_products_and_tables(cases);
+  add_views(cases);
+  add_layers(cases);
+  return cases.list;
+}
+
+std::vector<OpCase> large_op_cases() {
+  Cases cases;
+  const auto activated = [](Inputs in) { return gelu(in[0]); };
+  cases.add("gelu", activated, Shapes{{71, 1009}});
+  cases.add("add", plus, Shapes{{71, 1009}, {71, 1009}});
+  cases.add("add", plus, Shapes{{40, 60, 33}, {33}});
+  cases.add("add", plus, Shapes{{40, 60, 33}, {60, 33}});
+  cases.add("add", plus, Shapes{{9, 9001}, {9001}});
+  cases.add("mul", times, Shapes{{40, 60, 33}, {40, 1, 33}});
+  cases.add("mul", times, Shapes{{40, 60, 33}, {40, 60, 1}});
+  cases.add("mul", times, Shapes{{2, 37001}, {}});
+  for (const Shape& shape : {Shape{71, 1009}, Shape{90, 1016}, Shape{70001}}) {
+    cases.add("dropout", dropped, Shapes{shape});
+  }
+  for (const int axis : {0, 1, 2}) {
+    const auto f = [axis](Inputs in) { return sum(in[0], axis); };
+    for (const Shape& shape : {Shape{3, 90, 301}, Shape{2, 40000, 1}, Shape{1, 3, 40000},
+                               Shape{9000, 3, 3}, Shape{3, 5, 6007}}) {
+      cases.add(fmt::format("sum {}", axis), f, Shapes{shape});
+    }
+  }
+  const auto average = [](Inputs in) { return mean(in[0]); };
+  cases.add("mean", average, Shapes{{70, 1001}});
+  const auto probabilities = [](Inputs in) { return softmax(in[0]); };
+  const auto normaliser = [](Inputs in) { return log_sum_exp(in[0]); };
+  for (const Shape& shape : {Shape{1500, 27}, Shape{3, 17001}}) {
+    cases.add("softmax", probabilities, Shapes{shape});
+    cases.add("log_sum_exp", normaliser, Shapes{shape});
+    const Tensor targets = random_integers({shape[0]}, shape[1], 32);
+    cases.add("cross_entropy", entropy, std::vector{random_normal(shape, DType::f64, 31), targets});
+  }
+  const Tensor ids = random_integers({3, 900}, 27, 2);
+  cases.add("embedding", looked_up, std::vector{random_normal({27, 40}, DType::f64, 1), ids});
+  cases.add("matmul", product, Shapes{{3, 300, 20}, {20, 30}});
+  cases.add("matmul", product, Shapes{{2, 5, 70}, {2, 70, 600}});
+  cases.add("linear", affine, Shapes{{3, 700, 20}, {20, 30}, {30}});
+  const auto fed = [](Inputs in) { return feed_forward(in[0], in[1], in[2], in[3], in[4]); };
+  cases.add("feed_forward", fed, Shapes{{3, 200, 8}, {8, 32}, {32}, {32, 8}, {8}});
+  const auto normalised = [](Inputs in) {
+    return residual_layer_norm(in[0], in[1], in[2], in[3], {Wiring::universal, 0.1, {1, 2, 3}});
+  };
+  cases.add("residual_layer_norm", normalised, Shapes{{9, 300, 24}, {9, 300, 24}, {24}, {24}});
+  const auto convolved = [](Inputs in) {
+    return causal_conv1d(in[0], in[1], in[2], Activation::relu);
+  };
+  cases.add("causal_conv1d", convolved, Shapes{{7, 301, 9}, {8, 9, 10}, {10}});
+  return cases.list;
+}
+
+}  // namespace weft

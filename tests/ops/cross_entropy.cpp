@@ -1,0 +1,120 @@
+#include "ops/cross_entropy/cross_entropy.h"
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/softmax/softmax.h"
+#include "runtime/allocator.h"
+#include "tests/check.h"
+#include "tests/ops/cases.h"
+
+namespace weft {
+namespace {
+
+// −ln softmax(x)[t] in long double.
+std::vector<double> plain_rows(const Tensor& logits, const Tensor& targets) {
+  const std::vector<double> x = logits.to(DType::f64).to_vector<double>();
+  const std::vector<std::int64_t> t = targets.to_vector<std::int64_t>();
+  const std::size_t V = static_cast<std::size_t>(logits.size(-1));
+  std::vector<double> nats;
+  for (std::size_t row = 0; row < t.size(); ++row) {
+    const long double own = x[row * V + static_cast<std::size_t>(t[row])];
+    long double z = 0;
+    for (std::size_t v = 0; v < V; ++v) z += std::exp(x[row * V + v] - own);
+    nats.push_back(static_cast<double>(std::log(z)));
+  }
+  return nats;
+}
+
+TEST_SUITE("ops") {
+
+TEST_CASE("cross-entropy agrees with its formula in long double") {
+  for (const std::int64_t V : {1, 2, 27, 33, 5000}) {
+    const Tensor x = random_normal({3, 4, V}, DType::f64, 1), t = random_integers({3, 4}, V, 2);
+    const Tensor wanted = Tensor::from(plain_rows(x, t), {3, 4});
+    CAPTURE(V);
+    CHECK(relative_error(cross_entropy_rows(x, t), wanted) <= tolerance::forward_f64);
+    CHECK(std::abs(cross_entropy(x, t).value().item() - mean(wanted).value().item()) <=
+          tolerance::forward_f64 * (1 + mean(wanted).value().item()));
+    const Tensor narrow = x.to(DType::f32), rows = cross_entropy_rows(narrow, t);
+    CHECK(rows.dtype() == DType::f64);
+    CHECK(rows.shape() == Shape{3, 4});
+    if (V > 1) {
+      CHECK(relative_error(rows, Tensor::from(plain_rows(narrow, t), {3, 4})) <=
+            tolerance::forward_f32);
+    }
+  }
+}
+
+TEST_CASE("the gradient is softmax less one at the target, over the number of targets") {
+  const Variable x = Variable::leaf(random_normal({6, 9}, DType::f64, 1));
+  const Tensor t = random_integers({6}, 9, 2);
+  Tape tape;
+  tape.backward(scale(cross_entropy(x, t), 12));
+  const Tensor wanted = softmax(x.detached()).value();
+  for (std::int64_t row = 0; row < 6; ++row) {
+    wanted.view<double, 2>()(row, t.view<std::int64_t, 1>()(row)) -= 1;
+  }
+  CHECK(relative_error(x.gradient(), scale(wanted, 2).value()) <= tolerance::backward_f64);
+}
+
+TEST_CASE("confident and hopeless predictions, large and infinite logits") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Tensor x =
+        Tensor::from(std::vector<double>{40, 0, 1e4, -1e4, -infinity, 5, 0, 0}, {4, 2}).to(type);
+    const Tensor t = Tensor::from(std::vector<std::int64_t>{0, 1, 1, 0}, {4});
+    const std::vector<double> nats = cross_entropy_rows(x, t).to_vector<double>();
+    CHECK(nats[0] < 1e-15);
+    CHECK(nats[0] >= 0);
+    CHECK(nats[1] == 2e4);
+    CHECK(nats[2] == 0);
+    CHECK(std::abs(nats[3] - std::log(2.0)) <= tolerance::forward_f32);
+    const Run result = run(
+        [&](std::span<const Variable> in) { return std::vector{cross_entropy(in[0], t)}; }, {x});
+    for (const double g : result.gradients[0].to(DType::f64).to_vector<double>()) {
+      CHECK(std::isfinite(g));
+    }
+    const Tensor impossible = Tensor::zeros({4}, DType::i64);
+    CHECK(cross_entropy_rows(x, impossible).to_vector<double>()[2] == infinity);
+  }
+}
+
+TEST_CASE("a long mean in f32 stays accurate") {
+  const Tensor x = random_normal({20000, 27}, DType::f32, 1), t = random_integers({20000}, 27, 2);
+  double total = 0;
+  for (const double nats : plain_rows(x, t)) total += nats;
+  const double loss = cross_entropy(x, t).value().item();
+  CHECK(std::abs(loss / (total / 20000) - 1) <= tolerance::forward_f32);
+}
+
+TEST_CASE("besides its inputs only the log-sum-exps are kept") {
+  const Variable x = Variable::leaf(random_normal({64, 512}, DType::f64, 1));
+  const Tensor t = random_integers({64}, 512, 2);
+  Tape tape;
+  const std::size_t before = allocator().counts().live;
+  const Variable loss = cross_entropy(x, t);
+  CHECK(allocator().counts().live - before == 64 * sizeof(double) + 64);
+}
+
+TEST_CASE("bad targets are refused with position and value") {
+  const Tensor x = random_normal({2, 2, 5}, DType::f32, 1);
+  const auto targets = [](std::int64_t bad) {
+    return Tensor::from(std::vector<std::int64_t>{0, 4, 1, bad}, {2, 2});
+  };
+  CHECK_ERROR(cross_entropy(x, targets(5)),
+              "cross_entropy: the target at position 3 of [2,2] is 5; the logits [2,2,5] have 5");
+  CHECK_ERROR(cross_entropy_rows(x, targets(-1)), "is -1");
+  CHECK_ERROR(cross_entropy(x, Tensor::zeros({4}, DType::i64)),
+              "want targets [2,2] in i64, got [4] i64");
+  CHECK_ERROR(cross_entropy(x, Tensor::zeros({2, 2}, DType::f32)), "got [2,2] f32");
+  CHECK_ERROR(cross_entropy(Tensor::empty({0, 5}, DType::f32), Tensor::empty({0}, DType::i64)),
+              "there are no targets in [0]");
+}
+
+}  // TEST_SUITE("ops")
+}  // namespace
+}  // namespace weft

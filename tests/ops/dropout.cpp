@@ -1,0 +1,155 @@
+#include "ops/dropout/dropout.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "ops/dropout/mask.h"
+#include "ops/dropout/mask_rows.h"
+#include "ops/pointwise/pointwise.h"
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+const RandomKey key{0x9e3779b97f4a7c15ull, 1234567, 42};
+
+// The rule of mask.h, written out from its words.
+bool kept_by_the_rule(const RandomKey& random, double rate, std::int64_t columns, std::int64_t row,
+                      std::int64_t column) {
+  const std::int64_t index = row * ((columns + 7) / 8) + column / 8;
+  const Philox words = random.words(static_cast<std::uint64_t>(index));
+  std::uint16_t pieces[8];
+  for (int w = 0; w < 4; ++w) {
+    pieces[2 * w] = static_cast<std::uint16_t>(words.word[w] & 0xffff);
+    pieces[2 * w + 1] = static_cast<std::uint16_t>(words.word[w] >> 16);
+  }
+  return pieces[column % 8] >= std::lround(rate * 65536);
+}
+
+TEST_SUITE("ops") {
+
+TEST_CASE_TEMPLATE("dropout keeps what the rule keeps, scaled", T, float, double) {
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{9}, Shape{3, 7}, Shape{5, 8}, Shape{2, 3, 27},
+                             Shape{3, 64}, Shape{2, 1001}, Shape{90, 1000}}) {
+    CAPTURE(fmt::format("{}", shape));
+    const Tensor x = random_uniform(shape, DType::f64, 1, 1, 2).to(dtype_of<T>);
+    const std::vector<T> before = x.to_vector<T>();
+    const std::vector<T> after = dropout(x, 0.3, key).value().template to_vector<T>();
+    const std::int64_t columns = shape.rank() == 0 ? 1 : shape.back();
+    const T factor = static_cast<T>(65536.0 / (65536 - 19661));
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < x.count(); ++i) {
+      const bool kept = kept_by_the_rule(key, 0.3, columns, i / columns, i % columns);
+      const std::size_t at = static_cast<std::size_t>(i);
+      wrong += after[at] != (kept ? before[at] * factor : T(0));
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T, float, double) {
+  for (const std::int64_t columns : {5, 8, 77, 1024}) {
+    const DropoutMask mask(key, 0.45, columns);
+    for (const std::int64_t row : {std::int64_t{0}, std::int64_t{3}, (std::int64_t{1} << 33) + 5}) {
+      for (std::int64_t begin = 0; begin < columns; begin += 24) {
+        const std::int64_t count = std::min<std::int64_t>(columns - begin, 333);
+        std::vector<T> ones(static_cast<std::size_t>(count), T(1));
+        apply_dropout<T>(mask, row, begin, count, ones.data(), ones.data());
+        std::int64_t wrong = 0;
+        for (std::int64_t j = 0; j < count; ++j) {
+          const bool kept = kept_by_the_rule(key, 0.45, columns, row, begin + j);
+          wrong += mask.keeps(row, begin + j) != kept;
+          wrong += ones[static_cast<std::size_t>(j)] != (kept ? static_cast<T>(mask.factor) : T(0));
+        }
+        each_kept<T>(mask, row, begin, [&](std::int64_t i, auto kept) {
+          T lane[simd::lanes<T>];
+          const simd::Tag<T> d;
+          simd::hn::StoreU(simd::hn::IfThenElseZero(kept, simd::hn::Set(d, T(1))), d, lane);
+          for (std::int64_t l = 0; l < simd::lanes<T>; ++l) {
+            wrong += (lane[l] == 1) != kept_by_the_rule(key, 0.45, columns, row + l, begin + i);
+          }
+        });
+        CHECK(wrong == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("the share that is dropped is the rate, and the expectation is the input") {
+  for (const double rate : {0.1, 0.5, 0.9}) {
+    const std::int64_t count = 200000;
+    const std::vector<double> y =
+        dropout(Tensor::full({100, 2000}, 1, DType::f64), rate, key).value().to_vector<double>();
+    double kept = 0, sum = 0;
+    for (const double v : y) {
+      kept += v != 0;
+      sum += v;
+    }
+    const double p = 1 - std::lround(rate * 65536) / 65536.0;
+    const double error = std::sqrt(p * (1 - p) / count);
+    CHECK(std::abs(kept / count - p) <= tolerance::standard_errors * error);
+    CHECK(std::abs(sum / count - 1) <= tolerance::standard_errors * error / p);
+  }
+}
+
+TEST_CASE("neighbours, rows and keys are independent") {
+  const std::int64_t count = 1 << 17;
+  const auto mask = [&](const RandomKey& random) {
+    return dropout(Tensor::full({128, 1024}, 1, DType::f64), 0.5, random).value();
+  };
+  const std::vector<double> a = mask(key).to_vector<double>();
+  const auto agreement = [&](const std::vector<double>& b, std::size_t shift) {
+    double same = 0;
+    for (std::size_t i = 0; i + shift < a.size(); ++i) same += a[i] == b[i + shift];
+    const double n = static_cast<double>(a.size() - shift);
+    return std::abs(same / n - 0.5) / std::sqrt(0.25 / n);
+  };
+  REQUIRE(a.size() == static_cast<std::size_t>(count));
+  for (const std::size_t shift : {1u, 2u, 4u, 8u, 64u, 1024u}) {
+    CHECK(agreement(a, shift) <= tolerance::standard_errors);
+  }
+  for (const RandomKey& other : {RandomKey{key.seed + 1, key.step, key.stream},
+                                 RandomKey{key.seed, key.step + 1, key.stream},
+                                 RandomKey{key.seed, key.step, key.stream + 1}}) {
+    CHECK(agreement(mask(other).to_vector<double>(), 0) <= tolerance::standard_errors);
+  }
+}
+
+TEST_CASE("backward draws the mask of forward again") {
+  const Variable x = Variable::leaf(random_uniform({7, 27}, DType::f64, 1, 1, 2));
+  const Tensor dy = random_uniform({7, 27}, DType::f64, 2, 1, 2);
+  Tape tape;
+  const Variable y = dropout(x, 0.6, key);
+  tape.backward(y, dy);
+  const Tensor ratio = mul(x.gradient(), x.value()).value();
+  CHECK(relative_error(ratio, mul(y.value(), dy).value()) <= tolerance::forward_f64);
+}
+
+TEST_CASE("a rate of zero is the variable itself") {
+  const Variable x = Variable::leaf(random_normal({3}, DType::f32, 1));
+  Tape tape;
+  const Variable y = dropout(x, 0, key);
+  CHECK(y.place() == x.place());
+  CHECK(y.value().same_storage(x.value()));
+  CHECK(tape.size() == 0);
+}
+
+TEST_CASE("what is dropped is zero, whatever it was") {
+  const Tensor x = Tensor::full({1000}, std::nan(""), DType::f32);
+  std::int64_t zeros = 0;
+  for (const float v : dropout(x, 0.5, key).value().to_vector<float>()) zeros += v == 0;
+  CHECK(zeros > 400);
+}
+
+TEST_CASE("rates outside [0, 1) are refused") {
+  const Variable x = random_normal({3}, DType::f32, 1);
+  for (const double rate : {-0.1, 1.0, 1.5, 0.999999, std::nan("")}) {
+    CHECK_ERROR(dropout(x, rate, key), "dropout: wanted a rate in [0, 1)");
+  }
+  CHECK_ERROR(dropout(Tensor::zeros({2}, DType::i64), 0.5, key), "dropout: wanted f32 or f64");
+  CHECK(dropout(Tensor::empty({0, 4}, DType::f32), 0.5, key).shape() == Shape{0, 4});
+}
+
+}  // TEST_SUITE("ops")
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,66 @@
+#include "ops/embedding/embedding.h"
+
+#include "autograd/tape.h"
+#include "tests/check.h"
+#include "tests/ops/cases.h"
+
+namespace weft {
+namespace {
+
+TEST_SUITE("ops") {
+
+TEST_CASE("embedding takes rows, and adds gradients to them") {
+  const Tensor table = random_normal({4, 3}, DType::f64, 1);
+  const Tensor ids = Tensor::from(std::vector<std::int64_t>{2, 0, 2, 3, 2, 0}, {2, 3});
+  const Variable leaf = Variable::leaf(table);
+  Tape tape;
+  const Variable y = embedding(leaf, ids);
+  CHECK(y.shape() == Shape{2, 3, 3});
+  const Tensor dy = random_normal({2, 3, 3}, DType::f64, 2);
+  tape.backward(y, dy);
+  const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();
+  const Tensor wanted = Tensor::zeros({4, 3}, DType::f64);
+  for (std::int64_t p = 0; p < 6; ++p) {
+    for (std::int64_t j = 0; j < 3; ++j) {
+      const std::int64_t id = list[static_cast<std::size_t>(p)];
+      CHECK(y.value().view<double, 3>()(p / 3, p % 3, j) == table.view<double, 2>()(id, j));
+      wanted.view<double, 2>()(id, j) += dy.view<double, 3>()(p / 3, p % 3, j);
+    }
+  }
+  CHECK(relative_error(leaf.gradient(), wanted) <= tolerance::backward_f64);
+  for (std::int64_t j = 0; j < 3; ++j) CHECK(leaf.gradient().view<double, 2>()(1, j) == 0);
+}
+
+TEST_CASE("a row used very often keeps its gradient accurate in f32") {
+  const Variable table = Variable::leaf(random_normal({2, 5}, DType::f32, 1));
+  const Tensor ids = Tensor::zeros({300000}, DType::i64);
+  Tape tape;
+  tape.backward(embedding(table, ids), Tensor::full({300000, 5}, double(0.1f), DType::f32));
+  const std::vector<float> g = table.gradient().to_vector<float>();
+  CHECK(g[4] == static_cast<float>(300000 * double(0.1f)));
+  CHECK(g[5] == 0);
+}
+
+TEST_CASE("ids of either integer type, and none at all") {
+  const Tensor table = random_normal({6, 2}, DType::f32, 1), ids = random_integers({5}, 6, 2);
+  CHECK(same_bits(embedding(table, ids).value(), embedding(table, ids.to(DType::i32)).value()));
+  CHECK(embedding(table, Tensor::empty({3, 0}, DType::i64)).shape() == Shape{3, 0, 2});
+}
+
+TEST_CASE("bad ids and tables are refused with position and value") {
+  const Tensor table = random_normal({4, 3}, DType::f32, 1);
+  const auto ids = [](std::int64_t bad) {
+    return Tensor::from(std::vector<std::int64_t>{0, 3, bad, 1}, {2, 2});
+  };
+  CHECK_ERROR(embedding(table, ids(4)),
+              "embedding: the id at position 2 of [2,2] is 4, but the table has 4 rows");
+  CHECK_ERROR(embedding(table, ids(-1)), "is -1");
+  CHECK_ERROR(embedding(table, Tensor::zeros({2}, DType::f32)),
+              "wanted ids in i64 or i32, got f32");
+  CHECK_ERROR(embedding(random_normal({4}, DType::f32, 1), ids(0)),
+              "wanted a table [V, d], got [4]");
+}
+
+}  // TEST_SUITE("ops")
+}  // namespace
+}  // namespace weft

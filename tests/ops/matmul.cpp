@@ -1,0 +1,59 @@
+#include "ops/matmul/matmul.h"
+
+#include "autograd/tape.h"
+#include "runtime/matmul.h"
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+TEST_SUITE("ops") {
+
+TEST_CASE("the gradient of a shared right-hand side is the sum over the batch") {
+  const Tensor a = random_normal({3, 4, 5}, DType::f64, 1),
+               b = random_normal({5, 2}, DType::f64, 2);
+  const auto f = [](std::span<const Variable> in) { return std::vector{matmul(in[0], in[1])}; };
+  const Run shared = run(f, {a, b});
+  const Run each = run(f, {a, b.expand({3, 5, 2}).clone()});
+  CHECK(relative_error(shared.outputs[0], each.outputs[0]) <= tolerance::forward_f64);
+  CHECK(relative_error(shared.gradients[0], each.gradients[0]) <= tolerance::backward_f64);
+  const Tensor sum = Tensor::zeros({5, 2}, DType::f64);
+  for (std::int64_t batch = 0; batch < 3; ++batch) {
+    for (std::int64_t k = 0; k < 5; ++k) {
+      for (std::int64_t j = 0; j < 2; ++j) {
+        sum.view<double, 2>()(k, j) += each.gradients[1].view<double, 3>()(batch, k, j);
+      }
+    }
+  }
+  CHECK(relative_error(shared.gradients[1], sum) <= tolerance::backward_f64);
+}
+
+TEST_CASE("a matrix times itself, and times its transpose") {
+  const Tensor a = random_normal({4, 4}, DType::f64, 1);
+  CHECK_GRADIENTS([](std::span<const Variable> in) { return std::vector{matmul(in[0], in[0])}; },
+                  std::vector{a});
+}
+
+TEST_CASE("products of nothing have zero gradients") {
+  const auto f = [](std::span<const Variable> in) { return std::vector{matmul(in[0], in[1])}; };
+  const Run none =
+      run(f, {Tensor::empty({2, 0, 3}, DType::f64), random_normal({3, 4}, DType::f64, 1)});
+  CHECK(none.gradients[0].shape() == Shape{2, 0, 3});
+  CHECK(same_bits(none.gradients[1], Tensor::zeros({3, 4}, DType::f64)));
+  const Run flat =
+      run(f, {random_normal({2, 3, 0}, DType::f64, 1), Tensor::empty({0, 4}, DType::f64)});
+  CHECK(flat.gradients[0].shape() == Shape{2, 3, 0});
+  CHECK(flat.gradients[1].shape() == Shape{0, 4});
+}
+
+TEST_CASE("matmul refuses what does not fit") {
+  const Variable a = random_normal({2, 3}, DType::f32, 1);
+  CHECK_ERROR(matmul(a, Variable(random_normal({2, 3}, DType::f32, 1))),
+              "matmul: the last axis of [2,3]");
+  CHECK_ERROR(matmul(a, Variable(random_normal({3}, DType::f32, 1))), "matmul: wanted matrices");
+  CHECK_ERROR(matmul(Variable(Tensor::zeros({2, 2}, DType::i64)), a), "matmul: wanted f32 or f64");
+}
+
+}  // TEST_SUITE("ops")
+}  // namespace
+}  // namespace weft

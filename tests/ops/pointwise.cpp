@@ -1,0 +1,202 @@
+#include "ops/pointwise/pointwise.h"
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "runtime/allocator.h"
+#include "tests/check.h"
+
+namespace weft {
+namespace {
+
+constexpr double pi = 3.14159265358979323846;
+const double infinity = std::numeric_limits<double>::infinity();
+
+struct Named {
+  const char* name;
+  Variable (*op)(const Variable&);
+  double (*formula)(double);
+};
+
+// The textbook forms; the kernels use others.
+const std::vector<Named> functions{
+    {"relu", relu, [](double x) { return x > 0 ? x : 0.0; }},
+    {"sigmoid", sigmoid,
+     [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }},
+    {"tanh", tanh, [](double x) { return std::tanh(x); }},
+    {"exp", exp, [](double x) { return std::exp(x); }},
+    {"log", log, [](double x) { return std::log(x); }},
+    {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }},
+    {"gelu", gelu,
+     [](double x) {
+       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+     }},
+    {"gelu_erf", gelu_erf, [](double x) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }}};
+
+Tensor mapped(const Tensor& x, double (*f)(double)) {
+  std::vector<double> values = x.to(DType::f64).to_vector<double>();
+  for (double& value : values) value = f(value);
+  return Tensor::from(values, x.shape());
+}
+
+// c[i] = f(a[i'], b[i'']) by NumPy's rule, index by index.
+template <class F>
+Tensor broadcast_by_index(const Tensor& a, const Tensor& b, const F& f) {
+  const Shape shape = broadcast_shape("test", a.shape(), b.shape());
+  const std::vector<double> left = a.to_vector<double>(), right = b.to_vector<double>();
+  std::vector<double> c(static_cast<std::size_t>(shape.count()));
+  for (std::size_t flat = 0; flat < c.size(); ++flat) {
+    const auto element = [&](const Tensor& x, const std::vector<double>& values) {
+      std::int64_t rest = static_cast<std::int64_t>(flat), offset = 0, step = 1;
+      for (int back = 1; back <= shape.rank(); ++back) {
+        const std::int64_t index = rest % shape[shape.rank() - back];
+        rest /= shape[shape.rank() - back];
+        if (back > x.rank()) continue;
+        if (x.size(-back) > 1) offset += index * step;
+        step *= x.size(-back);
+      }
+      return values[static_cast<std::size_t>(offset)];
+    };
+    c[flat] = f(element(a, left), element(b, right));
+  }
+  return Tensor::from(c, shape);
+}
+
+TEST_SUITE("ops") {
+
+TEST_CASE("pointwise functions agree with their textbook forms") {
+  for (const Named& f : functions) {
+    CAPTURE(f.name);
+    const bool positive = f.op == static_cast<Variable (*)(const Variable&)>(log);
+    const Tensor x = random_uniform({5, 7, 13}, DType::f64, 3, positive ? 0.01 : -9, 9);
+    CHECK(relative_error(f.op(x).value(), mapped(x, f.formula)) <= tolerance::forward_f64);
+    const Tensor narrow = x.to(DType::f32);
+    CHECK(f.op(narrow).value().dtype() == DType::f32);
+    CHECK(relative_error(f.op(narrow).value(), mapped(narrow, f.formula)) <=
+          tolerance::forward_f32);
+  }
+}
+
+TEST_CASE("far from zero the functions reach their limits, and NaN stays NaN") {
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const double x : {40.0, 300.0, 2000.0, 1e18}) {
+      const auto at = [&](Variable (*f)(const Variable&), double point) {
+        return f(Tensor::full({1}, point, type)).value().item();
+      };
+      CAPTURE(x);
+      const double rounded = Tensor::full({1}, x, type).item();
+      for (const auto f : {relu, silu, gelu, gelu_erf}) {
+        CHECK(at(f, x) == rounded);
+        CHECK(std::abs(at(f, -x)) < 1e-15);
+      }
+      CHECK(at(sigmoid, x) == 1);
+      CHECK(at(sigmoid, -x) < 1e-17);
+      CHECK(at(tanh, x) == 1);
+      CHECK(at(tanh, -x) == -1);
+      CHECK(at(exp, -x) < 1e-17);
+    }
+    CHECK(exp(Tensor::full({1}, 800, type)).value().item() == infinity);
+    CHECK(log(Tensor::full({1}, 0, type)).value().item() == -infinity);
+    CHECK(std::isnan(log(Tensor::full({1}, -1, type)).value().item()));
+    for (const Named& f : functions) {
+      CAPTURE(f.name);
+      CHECK(std::isnan(f.op(Tensor::full({3}, std::nan(""), type)).value().slice(0, 1, 2).item()));
+    }
+  }
+}
+
+TEST_CASE("gradients far from zero are finite") {
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const auto f :
+         {relu, silu, gelu, gelu_erf, sigmoid, static_cast<Variable (*)(const Variable&)>(tanh)}) {
+      for (const double x : {-1e15, -500.0, -90.0, 90.0, 500.0, 1e15}) {
+        CAPTURE(x);
+        const Run result = run([&](std::span<const Variable> in) { return std::vector{f(in[0])}; },
+                               {Tensor::full({1}, x, type)});
+        const double slope = result.gradients[0].item();
+        CHECK(std::isfinite(slope));
+        if (x < 0) CHECK(std::abs(slope) < 1e-15);
+      }
+    }
+  }
+}
+
+TEST_CASE("relu passes no gradient at zero") {
+  const Variable x = Variable::leaf(Tensor::from(std::vector<double>{-1, 0, 2}, {3}));
+  Tape tape;
+  tape.backward(relu(x), Tensor::from(std::vector<double>{5, 6, 7}, {3}));
+  CHECK(x.gradient().to_vector<double>() == std::vector<double>{0, 0, 7});
+}
+
+TEST_CASE("add and mul broadcast as NumPy does") {
+  const std::vector<std::pair<Shape, Shape>> pairs{{{4, 5}, {4, 5}},
+                                                   {{3, 4, 5}, {5}},
+                                                   {{5}, {3, 4, 5}},
+                                                   {{3, 4, 5}, {4, 5}},
+                                                   {{3, 4, 5}, {3, 1, 5}},
+                                                   {{3, 4, 5}, {3, 4, 1}},
+                                                   {{3, 1, 5}, {4, 1}},
+                                                   {{6, 1}, {1, 7}},
+                                                   {{2, 1, 3, 1}, {4, 1, 5}},
+                                                   {{}, {2, 3}},
+                                                   {{1, 1}, {1}},
+                                                   {{2, 0, 3}, {1, 3}},
+                                                   {{2, 3, 4, 2, 3}, {3, 1, 2, 1}}};
+  for (const auto& [left, right] : pairs) {
+    CAPTURE(fmt::format("{} {}", left, right));
+    const Tensor a = random_normal(left, DType::f64, 1), b = random_normal(right, DType::f64, 2);
+    for (const Tensor& x : {a, scattered(a)}) {
+      for (const Tensor& y : {b, scattered(b)}) {
+        CHECK(same_bits(add(x, y).value(), broadcast_by_index(a, b, std::plus<double>())));
+        CHECK(same_bits(mul(x, y).value(), broadcast_by_index(a, b, std::multiplies<double>())));
+      }
+    }
+  }
+}
+
+TEST_CASE("scale multiplies, forward and back") {
+  const Tensor x = random_normal({37}, DType::f64, 1);
+  const Run result =
+      run([](std::span<const Variable> in) { return std::vector{scale(in[0], -0.5)}; }, {x});
+  CHECK(same_bits(result.outputs[0], mapped(x, [](double v) { return -0.5 * v; })));
+}
+
+TEST_CASE("pointwise ops take empty tensors") {
+  const Run result = run(
+      [](std::span<const Variable> in) {
+        return std::vector{gelu(in[0]), add(in[0], in[1]), scale(in[0], 2)};
+      },
+      {Tensor::empty({0, 3}, DType::f64), random_normal({3}, DType::f64, 1)});
+  CHECK(result.gradients[0].shape() == Shape{0, 3});
+  CHECK(result.gradients[1].to_vector<double>() == std::vector<double>{0, 0, 0});
+}
+
+TEST_CASE("a function of one variable saves one tensor, add none") {
+  const std::size_t bytes = 4096 * sizeof(double);
+  const Variable x = Variable::leaf(random_normal({4096}, DType::f64, 1));
+  Tape tape;
+  const std::size_t before = allocator().counts().live;
+  for (const auto f : {relu, sigmoid, silu, gelu}) {
+    (void)f(x);  // silu and gelu keep x itself, relu and sigmoid their result
+  }
+  CHECK(allocator().counts().live - before == 2 * bytes);
+  (void)add(x, x);
+  CHECK(allocator().counts().live - before == 2 * bytes);
+}
+
+TEST_CASE("pointwise ops name themselves, and what they got, in errors") {
+  const Variable x = random_normal({2, 3}, DType::f32, 1);
+  CHECK_ERROR(add(x, random_normal({2}, DType::f32, 1)), "add: [2,3] and [2] do not broadcast");
+  CHECK_ERROR(mul(x, random_normal({3}, DType::f64, 1)),
+              "mul: wanted one element type, got f32 [2,3] and f64 [3]");
+  CHECK_ERROR(add(Tensor::zeros({2}, DType::i64), Tensor::zeros({2}, DType::i64)),
+              "add: wanted f32 or f64 elements, got i64 [2]");
+  CHECK_ERROR(gelu(Tensor::zeros({2}, DType::bf16)),
+              "gelu: wanted f32 or f64 elements, got bf16 [2]");
+  CHECK_ERROR(scale(Tensor::zeros({2}, DType::i32), 2), "scale: wanted f32 or f64");
+}
+
+}  // TEST_SUITE("ops")
+}  // namespace
+}  // namespace weft
