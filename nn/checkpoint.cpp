@@ -1,0 +1,347 @@
+#include "nn/checkpoint.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "nn/file.h"
+
+namespace weft {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little endian");
+
+constexpr std::uint64_t longest_header = 100'000'000;  // the format's own limit
+constexpr std::size_t longest_name = 256;
+constexpr std::size_t most_tensors = 65'536;
+constexpr std::uint64_t most_elements = (std::uint64_t{1} << 60) - 1;  // of a tensor; bytes fit 64
+
+// In the order in which the writer sorts tensors: the format's own writer has this one.
+constexpr struct {
+  const char* name;
+  DType dtype;
+} dtypes[] = {{"I64", DType::i64}, {"F64", DType::f64},   {"F32", DType::f32},
+              {"I32", DType::i32}, {"BF16", DType::bf16}, {"U8", DType::u8}};
+
+std::size_t place_of(DType dtype) {
+  std::size_t place = 0;
+  while (dtypes[place].dtype != dtype) ++place;
+  return place;
+}
+
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype());
+}
+
+struct Entry {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape = {};
+  std::uint64_t begin = 0, end = 0;  // bytes in the data
+};
+
+// Takes the header event by event, so that no tree of an untrusted shape is ever built. What is
+// not expected where it stands ends the reading.
+class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  HeaderReader(const std::string& file, Checkpoint& checkpoint)
+      : file_(file), metadata_(checkpoint.metadata) {}
+
+  std::vector<Entry> take() { return std::move(entries_); }
+
+  bool start_object(std::size_t) override {
+    if (place_ == Place::nothing) {
+      place_ = Place::header;
+    } else if (place_ == Place::header) {
+      place_ = key_ == "__metadata__" ? Place::metadata : Place::tensor;
+      if (place_ == Place::tensor) start_tensor();
+    } else {
+      refuse("an object");
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (place_ == Place::tensor) finish_tensor();
+    place_ = place_ == Place::header ? Place::nothing : Place::header;
+    return true;
+  }
+
+  bool key(string_t& key) override {
+    std::set<std::string>& seen = place_ == Place::header ? names_ : fields_;
+    require(seen.insert(key).second, "{}: header: '{}' stands there twice", file_, shown(key));
+    if (place_ == Place::header) {
+      key_ = key;
+      fields_.clear();
+    } else {
+      field_ = key;
+    }
+    return true;
+  }
+
+  bool string(string_t& value) override {
+    if (place_ == Place::metadata) {
+      metadata_.emplace(field_, value);
+    } else if (place_ == Place::tensor && field_ == "dtype") {
+      set_dtype(value);
+    } else {
+      refuse("a string");
+    }
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    if (place_ != Place::tensor || (field_ != "shape" && field_ != "data_offsets")) {
+      refuse("a list");
+    }
+    place_ = Place::sizes;
+    sizes_.clear();
+    return true;
+  }
+
+  bool number_unsigned(number_unsigned_t value) override {
+    if (place_ != Place::sizes) refuse("a number");
+    require(field_ != "shape" || sizes_.size() < std::size_t{Shape::max_rank},
+            "{}: tensor '{}' has more than {} axes, the most that is supported", file_,
+            shown(key_), Shape::max_rank);
+    require(field_ == "shape" || sizes_.size() < 2, "{}: tensor '{}': data_offsets must hold two "
+            "numbers", file_, shown(key_));
+    sizes_.push_back(value);
+    return true;
+  }
+
+  bool end_array() override {
+    place_ = Place::tensor;
+    if (field_ == "shape") {
+      set_shape();
+    } else {
+      require(sizes_.size() == 2, "{}: tensor '{}': data_offsets must hold two numbers", file_,
+              shown(key_));
+      entries_.back().begin = sizes_[0];
+      entries_.back().end = sizes_[1];
+    }
+    return true;
+  }
+
+  bool null() override { refuse("null"); }
+  bool boolean(bool) override { refuse("a boolean"); }
+  bool number_integer(number_integer_t) override { refuse("a negative number"); }
+  bool number_float(number_float_t, const string_t&) override {
+    refuse("a number that is no whole one below 2^64");
+  }
+  bool binary(binary_t&) override { refuse("binary data"); }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    fail("{}: the header is not valid JSON at its byte {}", file_, position);
+  }
+
+ private:
+  enum class Place { nothing, header, metadata, tensor, sizes };
+
+  // Names come from the file: a message shows the beginning of a long one.
+  static std::string shown(const std::string& name) {
+    return name.size() <= 64 ? name : name.substr(0, 61) + "...";
+  }
+
+  [[noreturn]] void refuse(const char* got) const {
+    const char* wanted = "an object";
+    if (place_ == Place::metadata) wanted = "a string";
+    if (place_ == Place::sizes) wanted = "a whole number that is not negative";
+    if (place_ == Place::tensor) {
+      wanted = field_ == "dtype" ? "a string"
+               : field_ == "shape" || field_ == "data_offsets"
+                   ? "a list of sizes"
+                   : "dtype, shape and data_offsets alone";
+    }
+    fail("{}: header: {}{}{}: wanted {}, got {}", file_, shown(key_), field_.empty() ? "" : ", ",
+         shown(field_), wanted, got);
+  }
+
+  void start_tensor() {
+    const auto printable = [](unsigned char c) { return c > ' ' && c != 127 && c != '/'; };
+    require(!key_.empty() && key_.size() <= longest_name &&
+                std::all_of(key_.begin(), key_.end(), printable),
+            "{}: '{}' is not a tensor's name: wanted 1 to {} bytes without spaces and slashes",
+            file_, shown(key_), longest_name);
+    require(entries_.size() < most_tensors, "{}: holds more than {} tensors", file_, most_tensors);
+    entries_.push_back({key_});
+    field_.clear();
+  }
+
+  void finish_tensor() {
+    for (const char* field : {"dtype", "shape", "data_offsets"}) {
+      require(fields_.contains(field), "{}: tensor '{}' has no {}", file_, shown(key_), field);
+    }
+    require(fields_.size() == 3, "{}: tensor '{}' has more than dtype, shape and data_offsets",
+            file_, shown(key_));
+  }
+
+  void set_dtype(const std::string& name) {
+    for (const auto& known : dtypes) {
+      if (name == known.name) {
+        entries_.back().dtype = known.dtype;
+        return;
+      }
+    }
+    fail("{}: tensor '{}': dtype '{}' is not among those that can be read: F32, F64, BF16, I32, "
+         "I64, U8", file_, shown(key_), shown(name));
+  }
+
+  void set_shape() {
+    std::uint64_t product = 1;
+    for (const std::uint64_t size : sizes_) {
+      const bool fits = !__builtin_mul_overflow(product, size, &product);
+      require(fits && size <= most_elements && product <= most_elements,
+              "{}: tensor '{}': the number of its elements does not fit 60 bits", file_,
+              shown(key_));
+      entries_.back().shape.push_back(static_cast<std::int64_t>(size));
+    }
+  }
+
+  const std::string& file_;
+  std::map<std::string, std::string>& metadata_;
+  std::vector<Entry> entries_;
+  std::set<std::string> names_, fields_;
+  std::string key_, field_;  // of the header's object, and of the object inside it
+  std::vector<std::uint64_t> sizes_;
+  Place place_ = Place::nothing;
+};
+
+// The length of the header, checked against the file before anything is made of that size.
+std::uint64_t header_length(InputFile& file) {
+  require(file.size() >= 8, "{}: is not a safetensors file: it has {} bytes, the least is 8",
+          file.path(), file.size());
+  std::uint64_t length = 0;
+  file.read(std::as_writable_bytes(std::span(&length, 1)));
+  require(length >= 2 && length <= longest_header && length <= file.size() - 8,
+          "{}: is not a safetensors file, or was cut short: it claims a header of {} bytes, and "
+          "{} follow", file.path(), length, file.size() - 8);
+  return length;
+}
+
+// Sorts by place and checks that the tensors tile `bytes` bytes of data.
+void check_tiling(const std::string& file, std::vector<Entry>& entries, std::uint64_t bytes) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  std::uint64_t reached = 0;
+  for (const Entry& entry : entries) {
+    require(entry.end >= entry.begin && entry.end <= bytes,
+            "{}: tensor '{}' claims the bytes {} to {} of {}; the file was cut short or is "
+            "damaged", file, entry.name, entry.begin, entry.end, bytes);
+    const auto wanted = static_cast<std::uint64_t>(entry.shape.count()) * size_of(entry.dtype);
+    require(entry.end - entry.begin == wanted,
+            "{}: tensor '{}' of {} {} takes {} bytes, but {} are claimed for it", file, entry.name,
+            name_of(entry.dtype), entry.shape, wanted, entry.end - entry.begin);
+    require(entry.begin == reached, "{}: tensor '{}' begins at byte {} of the data, but the one "
+            "before it ends at {}", file, entry.name, entry.begin, reached);
+    reached = entry.end;
+  }
+  require(reached == bytes, "{}: {} bytes follow the last tensor; wanted none", file,
+          bytes - reached);
+}
+
+}  // namespace
+
+Checkpoint read_checkpoint(const std::string& path) {
+  InputFile file(path);
+  const std::uint64_t length = header_length(file);
+  std::string header(length, '\0');
+  file.read(std::as_writable_bytes(std::span(header)));
+  require(header.front() == '{', "{}: is not a safetensors file: its header does not begin with "
+          "'{{'", path);
+  // The parser would take a NUL for the end of the text and leave what follows unread.
+  require(header.find('\0') == std::string::npos,
+          "{}: the header is not valid JSON: it holds a NUL", path);
+  Checkpoint checkpoint;
+  HeaderReader reader(path, checkpoint);
+  nlohmann::json::sax_parse(header, &reader);
+  std::vector<Entry> entries = reader.take();
+  check_tiling(path, entries, file.size() - 8 - length);
+  for (Entry& entry : entries) {
+    Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
+    file.read({tensor.bytes(), static_cast<std::size_t>(entry.end - entry.begin)});
+    checkpoint.tensors.emplace(std::move(entry.name), std::move(tensor));
+  }
+  file.check_unchanged();
+  return checkpoint;
+}
+
+void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
+  std::vector<std::pair<std::string, Tensor>> tensors(checkpoint.tensors.begin(),
+                                                      checkpoint.tensors.end());
+  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return place_of(a.second.dtype()) < place_of(b.second.dtype());
+  });
+  nlohmann::ordered_json header;
+  if (!checkpoint.metadata.empty()) header["__metadata__"] = checkpoint.metadata;
+  std::uint64_t offset = 0;
+  for (auto& [name, tensor] : tensors) {
+    tensor = tensor.packed();
+    const std::uint64_t end = offset + bytes_of(tensor);
+    header[name] = {{"dtype", dtypes[place_of(tensor.dtype())].name},
+                    {"shape", std::vector(tensor.shape().begin(), tensor.shape().end())},
+                    {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  std::string text = header.empty() ? "{}" : header.dump(-1, ' ', false, Handler::replace);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = text.size();
+
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(std::as_bytes(std::span(text)));
+  for (const auto& [name, tensor] : tensors) {
+    file.write({tensor.bytes(), bytes_of(tensor)});
+  }
+  file.commit();
+}
+
+std::map<std::string, Tensor> tensors_of(std::span<const NamedParameter> parameters) {
+  std::map<std::string, Tensor> tensors;
+  for (const NamedParameter& parameter : parameters) {
+    const bool fresh = tensors.emplace(parameter.name, parameter.variable.value()).second;
+    require(fresh, "checkpoint: two parameters are named '{}'", parameter.name);
+  }
+  return tensors;
+}
+
+void load_parameters(std::span<const NamedParameter> parameters,
+                     const std::map<std::string, Tensor>& tensors, const std::string& source) {
+  std::map<std::string, Tensor> own = tensors_of(parameters);
+  for (const auto& [name, parameter] : own) {
+    const auto found = tensors.find(name);
+    require(found != tensors.end(),
+            "{}: holds no '{}', which the model has; it is of another model", source, name);
+    const Tensor& tensor = found->second;
+    require(tensor.shape() == parameter.shape() && tensor.dtype() == parameter.dtype(),
+            "{}: '{}' is {} {}, but the model's is {} {}; it is of another model", source, name,
+            name_of(tensor.dtype()), tensor.shape(), name_of(parameter.dtype()),
+            parameter.shape());
+  }
+  for (const auto& [name, tensor] : tensors) {
+    require(own.contains(name), "{}: holds '{}', which the model has not; it is of another model",
+            source, name);
+  }
+  for (const auto& [name, parameter] : own) parameter.copy_from(tensors.at(name));
+}
+
+bool all_finite(const Tensor& tensor) {
+  const Tensor packed = tensor.packed();
+  const auto finite = [&]<class T, class Wide>(T, Wide) {
+    const std::span values(packed.data<T>(), static_cast<std::size_t>(packed.count()));
+    return std::all_of(values.begin(), values.end(),
+                       [](T x) { return std::isfinite(static_cast<Wide>(x)); });
+  };
+  if (tensor.dtype() == DType::f32) return finite(float{}, float{});
+  if (tensor.dtype() == DType::f64) return finite(double{}, double{});
+  return tensor.dtype() != DType::bf16 || finite(bf16{}, float{});
+}
+
+}  // namespace weft

@@ -1,0 +1,56 @@
+// Files read with care and written whole.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace weft {
+
+// A regular file, read from its beginning to its end. Folders, pipes and devices are refused:
+// their size says nothing, and memory is asked for by size. The bytes are read, never mapped: a
+// file that shrinks meanwhile is an error and not a signal.
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path);  // throws where it cannot be opened
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }  // bytes, when it was opened
+
+  // The next bytes; throws where the file ends before them.
+  void read(std::span<std::byte> bytes);
+  // Throws where the size is not what it was: somebody is writing to the file.
+  void check_unchanged() const;
+
+ private:
+  std::string path_;
+  int descriptor_;
+  std::uint64_t size_ = 0;
+};
+
+std::string read_file(const std::string& path);
+
+// A file that appears whole or not at all, even where the power fails: it is written beside its
+// place as PATH.partial, flushed to the disk, and only then renamed.
+class OutputFile {
+ public:
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();  // without commit(), nothing is left and what was at the place stays
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  [[noreturn]] void fail_with(const char* what) const;
+
+  std::string path_;
+  std::string partial_;
+  int descriptor_;
+};
+
+}  // namespace weft

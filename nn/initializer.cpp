@@ -1,0 +1,100 @@
+#include "nn/initializer.h"
+
+#include <cmath>
+
+#include "runtime/random.h"
+
+namespace weft {
+namespace {
+
+struct Fans {
+  double in, out;
+};
+
+Fans fans(const Shape& shape) {
+  if (shape.rank() < 2) {
+    const double count = static_cast<double>(shape.count());
+    return {count, count};
+  }
+  double window = 1;
+  for (int axis = 0; axis + 2 < shape.rank(); ++axis) window *= static_cast<double>(shape[axis]);
+  return {window * static_cast<double>(shape[shape.rank() - 2]),
+          window * static_cast<double>(shape.back())};
+}
+
+// FNV-1a, 64 bits (G. Fowler, L. C. Noll, K.-P. Vo).
+std::uint64_t hash(const std::string& text) {
+  std::uint64_t value = 0xcbf29ce484222325u;
+  for (const char letter : text) {
+    value = (value ^ static_cast<unsigned char>(letter)) * 0x100000001b3u;
+  }
+  return value;
+}
+
+// The streams of a step count from 0 up; those with the highest bit belong to parameters.
+RandomKey key_of(const std::string& name, std::uint64_t seed) {
+  const std::uint64_t word = hash(name);
+  return {seed, static_cast<std::uint32_t>(word),
+          static_cast<std::uint32_t>(word >> 32) | 0x80000000u};
+}
+
+template <class F>
+void fill(const Tensor& target, const F& value_of) {
+  std::vector<double> values(static_cast<std::size_t>(target.count()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(i);
+  target.copy_from(Tensor::from(values, target.shape()));
+}
+
+void fill_uniform(const Tensor& target, RandomKey key, double limit) {
+  fill(target, [&](std::uint64_t i) {
+    const double unit = (key.words(i / 4).word[i % 4] + 0.5) * 0x1p-32;
+    return limit * (2 * unit - 1);
+  });
+}
+
+}  // namespace
+
+void draw(const Initializer& initializer, const std::string& name, std::uint64_t seed,
+          const Tensor& target) {
+  const RandomKey key = key_of(name, seed);
+  const Fans fan = fans(target.shape());
+  switch (initializer.kind) {
+    case Initializer::zeros:
+      return target.fill(0);
+    case Initializer::constant:
+      return target.fill(initializer.scale);
+    case Initializer::uniform:
+      return fill_uniform(target, key, initializer.scale);
+    case Initializer::normal:
+      return fill(target, [&](std::uint64_t i) {
+        const Philox words = key.words(i / 2);
+        const std::uint64_t first = 2 * (i % 2);
+        return initializer.scale * normal(words.word[first], words.word[first + 1]);
+      });
+    case Initializer::glorot_uniform:
+      return fill_uniform(target, key, std::sqrt(6 / (fan.in + fan.out)));
+    case Initializer::he_uniform:
+      return fill_uniform(target, key, std::sqrt(6 / fan.in));
+  }
+  fail("initializer: {} has the unknown kind {}", name, static_cast<int>(initializer.kind));
+}
+
+std::string text_of(const Initializer& initializer) {
+  switch (initializer.kind) {
+    case Initializer::zeros:
+      return "zeros";
+    case Initializer::constant:
+      return fmt::format("constant {}", initializer.scale);
+    case Initializer::uniform:
+      return fmt::format("uniform ±{}", initializer.scale);
+    case Initializer::normal:
+      return fmt::format("normal {}", initializer.scale);
+    case Initializer::glorot_uniform:
+      return "glorot uniform";
+    case Initializer::he_uniform:
+      return "he uniform";
+  }
+  return "?";
+}
+
+}  // namespace weft

@@ -1,0 +1,86 @@
+#include "nn/layers.h"
+
+#include "ops/conv1d/conv1d.h"
+#include "ops/dropout/dropout.h"
+#include "ops/embedding/embedding.h"
+#include "ops/linear/linear.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/views/views.h"
+
+namespace weft::nn {
+namespace {
+
+constexpr Initializer zeros{Initializer::zeros};
+constexpr Initializer ones{Initializer::constant, 1};
+constexpr Initializer glorot{Initializer::glorot_uniform};
+
+}  // namespace
+
+Linear::Linear(std::int64_t in, std::int64_t out, bool biased, DType dtype)
+    : weight({in, out}, glorot, dtype) {
+  if (biased) bias = Parameter({out}, zeros, dtype);
+}
+
+Variable Linear::operator()(const Variable& x) const { return linear(x, weight, bias); }
+
+Embedding::Embedding(std::int64_t entries, std::int64_t width, DType dtype)
+    : table({entries, width}, {Initializer::uniform, 0.05}, dtype) {}
+
+Variable Embedding::operator()(const Tensor& ids) const { return embedding(table, ids); }
+
+LayerNorm::LayerNorm(std::int64_t width, DType dtype)
+    : gain({width}, ones, dtype), bias({width}, zeros, dtype) {}
+
+Variable LayerNorm::operator()(const Variable& x) const { return layer_norm(x, gain, bias); }
+
+Variable LayerNorm::operator()(const Variable& x, const Variable& branch,
+                               const Residual& options) const {
+  return residual_layer_norm(x, branch, gain, bias, options);
+}
+
+Variable Dropout::operator()(Context& context, const Variable& x) const {
+  const RandomKey key = context.random.next();
+  return context.rate(rate) > 0 ? dropout(x, rate, key) : x;
+}
+
+FeedForward::FeedForward(std::int64_t width, std::int64_t hidden, Activation activation,
+                         DType dtype)
+    : activation(activation),
+      weight1({width, hidden}, glorot, dtype),
+      bias1({hidden}, zeros, dtype),
+      weight2({hidden, width}, glorot, dtype),
+      bias2({width}, zeros, dtype) {}
+
+Variable FeedForward::operator()(const Variable& x) const {
+  return feed_forward(x, weight1, bias1, weight2, bias2, activation);
+}
+
+CausalConv::CausalConv(std::int64_t window, std::int64_t in, std::int64_t out,
+                       Activation activation, DType dtype)
+    : activation(activation),
+      weight({window, in, out}, {Initializer::he_uniform}, dtype),
+      bias({out}, zeros, dtype) {}
+
+Variable CausalConv::operator()(const Variable& x) const {
+  return causal_conv1d(x, weight, bias, activation);
+}
+
+CausalConv::State CausalConv::start(std::int64_t batch) const {
+  const Tensor& w = weight.value();
+  return {Tensor::zeros({batch, w.size(0), w.size(1)}, w.dtype())};
+}
+
+// The new output is one product of the whole window: [B, 1, W·in] × [W·in, out].
+Variable CausalConv::step(State& state, const Variable& x) const {
+  const Tensor& w = weight.value();
+  const std::int64_t batch = state.window.size(0), window = w.size(0);
+  const Tensor next = Tensor::empty(state.window.shape(), w.dtype());
+  next.slice(1, 0, window - 1).copy_from(state.window.slice(1, 1, window));
+  next.slice(1, window - 1, window).copy_from(x.value());
+  state.window = next;
+  const Variable y = linear(Variable(next.reshape({batch, 1, window * w.size(1)})),
+                            reshape(weight, {window * w.size(1), w.size(2)}), bias);
+  return activation == Activation::relu ? relu(y) : y;
+}
+
+}  // namespace weft::nn

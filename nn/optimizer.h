@@ -1,0 +1,70 @@
+// Optimizers. g is the gradient, w the weight, η the learning rate, t = 1, 2, … the step.
+//
+//     sgd       v ← μ v + g;   w −= η v,  or η (g + μ v) with nesterov
+//     adadelta  a ← ρ a + (1 − ρ) g²;   Δ = g √(b + ε) / √(a + ε);   w −= η Δ;
+//               b ← ρ b + (1 − ρ) Δ²
+//     adam      m ← β₁ m + (1 − β₁) g;   v ← β₂ v + (1 − β₂) g²;
+//               w −= η m̂ / (√v̂ + ε),   m̂ = m / (1 − β₁ᵗ),   v̂ = v / (1 − β₂ᵗ)
+//     adamw     adam, and w −= η λ w (of the w before) for parameters of two axes or more
+//
+// M. D. Zeiler, arXiv 1212.5701, algorithm 1, with Keras's order and ε; D. P. Kingma, J. Ba, ICLR
+// 2015, arXiv 1412.6980, algorithm 1; I. Loshchilov, F. Hutter, ICLR 2019, arXiv 1711.05101,
+// algorithm 2; Y. Nesterov 1983 in the form of I. Sutskever et al., ICML 2013.
+#pragma once
+
+#include <limits>
+#include <memory>
+
+#include "nn/module.h"
+
+namespace weft {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // One step by the gradients that have gathered; a parameter without one stays as it is, and so
+  // does its state. Returns their norm, √(Σ g²) over all of them, in double and added in a fixed
+  // order. Where it exceeds `largest_norm` the gradients count scaled down to that; where it is not
+  // finite nothing is written, and the caller decides what to do.
+  double step(double rate, double largest_norm = std::numeric_limits<double>::infinity());
+
+  // Calls visit(name, Tensor&) with all state: "steps" [], then "<parameter>.<what>" for each.
+  // Checkpoints keep it; copying values into these tensors restores it.
+  void each(const auto& visit) {
+    visit(std::string("steps"), steps_);
+    for (Slot& slot : slots_) {
+      for (State& state : slot.states) visit(slot.parameter.name + "." + state.name, state.value);
+    }
+  }
+
+ protected:
+  struct State {
+    std::string name;
+    Tensor value;
+  };
+  struct Slot {
+    NamedParameter parameter;
+    std::vector<State> states;
+  };
+  Optimizer(std::vector<NamedParameter> parameters, const std::vector<std::string>& states);
+  virtual void update(const Slot& slot, const Tensor& gradient, double rate, double scale,
+                      std::int64_t step) const = 0;
+
+ private:
+  std::vector<Slot> slots_;
+  Tensor steps_;  // [] i64
+};
+
+// `text` is name:option=value,option=value with the names above and
+//     sgd       momentum (0), nesterov (0 or 1; 0)
+//     adadelta  rho (0.95), epsilon (1e-7)
+//     adam      beta1 (0.9), beta2 (0.999), epsilon (1e-8)
+//     adamw     the same, and decay (0.01)
+// Throws, with what exists, where a name or an option does not.
+std::unique_ptr<Optimizer> make_optimizer(const std::string& text,
+                                          std::vector<NamedParameter> parameters);
+// The rate that people start from: 0.01, 1, 0.001, 0.001.
+double default_rate(const std::string& text);
+
+}  // namespace weft

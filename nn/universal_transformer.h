@@ -1,0 +1,95 @@
+// The universal transformer as a character model: one block, applied again and again.
+// M. Dehghani et al., "Universal transformers", ICLR 2019, arXiv 1807.03819, in the form of the
+// models of M. Spellings, "Agglomerative attention", arXiv 1907.06607, table 1.
+//
+//     h = E[ids]
+//     for t = 0 … L−1:   position:  h ← h + pos[0 … N−1] + depth[t]
+//                        conv:      h ← conv(h)             (causal, ReLU)
+//                        h ← block(h)
+//     a = Σ_t weight_t h_t by adaptive computation time (ops/adaptive_computation), or the last h
+//     logits = drop(a W_o) Eᵀ
+//     penalty = ponder + λ (ΣE² + ΣW_o²)
+//
+// The convolution, the positions and the halting map are the same at every step, and so is the
+// block unless `shared` is off. E stands at both ends.
+#pragma once
+
+#include <optional>
+
+#include "nn/transformer.h"
+#include "ops/adaptive_computation/adaptive_computation.h"
+
+namespace weft {
+
+struct UniversalTransformerConfig {
+  std::int64_t vocabulary = 28;       // V
+  std::int64_t width = 64;            // d
+  std::int64_t depth = 5;             // L
+  std::int64_t heads = 8;             // or classes
+  std::int64_t length = 128;          // N: positions that there are, and keys that decoding keeps
+  std::string attention = "full";     // a specification: name:option=value,…
+  std::string encoding = "position";  // or "conv"
+  std::int64_t conv_width = 8;
+  double attention_dropout = 0.1, residual_dropout = 0.1, output_dropout = 0.6;
+  bool act = true;
+  double l2 = 1e-6;                  // λ
+  std::string wiring = "universal";  // or "vanilla"
+  bool shared = true;                // one block for all steps
+};
+
+class UniversalTransformer {
+ public:
+  // Throws where a setting is out of range. Parameters are drawn from `seed` by their names.
+  UniversalTransformer(const UniversalTransformerConfig& config, std::uint64_t seed,
+                       DType dtype = DType::f32);
+
+  struct Output {
+    Variable logits;   // [B, N, V]
+    Variable penalty;  // []
+  };
+  // ids [B, N] i64, in 0 … V−1. Position models take at most `length` of them.
+  Output operator()(Context& context, const Tensor& ids) const;
+
+  // Decoding: everything that the past left, for each step of depth.
+  struct State {
+    struct Step {
+      nn::TransformerBlock::State block;
+      nn::CausalConv::State convolution;
+    };
+    std::vector<Step> steps;
+    std::int64_t position = 0;  // characters seen
+  };
+  State start() const;
+  // The logits [V] of the character after `id`. A position model throws past `length` characters:
+  // start again from a later one. `full` forgets keys that are more than `length` behind.
+  Tensor step(State& state, std::int64_t id) const;
+
+  const UniversalTransformerConfig& config() const { return config_; }
+
+  void each(const auto& visit) {
+    visit("embedding", embedding_);
+    visit("position", position_), visit("depth", depth_), visit("convolution", convolution_);
+    if (config_.shared) {
+      visit("block", blocks_[0]);
+    } else {
+      visit("blocks", blocks_);
+    }
+    visit("halting", halting_), visit("output", output_);
+  }
+
+ private:
+  const nn::TransformerBlock& block(std::int64_t step) const;
+  Variable encoded(const Variable& h, std::int64_t step, std::int64_t position) const;
+  Accumulated combined(std::span<const Variable> states) const;
+  Variable logits_of(const Variable& hidden) const;
+
+  UniversalTransformerConfig config_;
+  nn::Embedding embedding_;     // E [V, d]
+  Parameter position_, depth_;  // [N, d], [L, d], or none
+  std::optional<nn::CausalConv> convolution_;
+  std::vector<nn::TransformerBlock> blocks_;  // one, or one for each step
+  std::optional<nn::Linear> halting_;         // [d, 1]
+  nn::Linear output_;                         // W_o [d, d]
+};
+
+}  // namespace weft

@@ -1,0 +1,220 @@
+#include "nn/attention.h"
+
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "nn/transformer.h"
+#include "tests/nn/checks.h"
+
+using namespace weft;
+
+namespace {
+
+constexpr DType f64 = DType::f64;
+
+std::vector<std::string> operators() {
+  std::vector<std::string> names;
+  for (const Mechanism* mechanism : mechanisms()) {
+    if (!mechanism->wrapper) names.push_back(mechanism->name);
+  }
+  return names;
+}
+
+nn::AttentionOptions options(const std::string& mechanism, bool causal) {
+  return {.mechanism = mechanism, .width = 6, .heads = 2, .causal = causal};
+}
+
+Tensor output_of(const nn::Attention& layer, const Tensor& x, const nn::Lengths& lengths = {},
+                 const Tensor& memory = {}) {
+  Context context = Context::evaluation();
+  return layer(context, Variable(x), lengths, Variable(memory)).value();
+}
+
+}  // namespace
+
+TEST_SUITE("nn") {
+
+TEST_CASE("attention: gradients of every mechanism, causal and not, with dropout") {
+  for (const std::string& name : operators()) {
+    for (const bool causal : {false, true}) {
+      if (causal && !mechanism(name).masks.causal) continue;
+      CAPTURE(name);
+      nn::AttentionOptions sheet = options(name, causal);
+      sheet.dropout = 0.2;
+      nn::Attention layer(sheet, f64);
+      randomise(layer, 3);
+      const GradientError error =
+          gradcheck_module(layer,
+                           [&](std::span<const Variable> v) {
+                             Context context(true, 5, 1);
+                             return std::vector<Variable>{layer(context, v[0])};
+                           },
+                           {random_normal({2, 5, 6}, f64, 1)});
+      CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+    }
+  }
+}
+
+TEST_CASE("attention: cross-attention's gradients, and a memory that is x is self-attention") {
+  for (const std::string& name : operators()) {
+    if (!mechanism(name).cross) continue;
+    CAPTURE(name);
+    nn::Attention layer(options(name, false), f64);
+    randomise(layer, 3);
+    const Tensor x = random_normal({2, 5, 6}, f64, 1), memory = random_normal({2, 3, 6}, f64, 2);
+    const GradientError error =
+        gradcheck_module(layer,
+                         [&](std::span<const Variable> v) {
+                           Context context = Context::evaluation();
+                           return std::vector<Variable>{layer(context, v[0], {}, v[1])};
+                         },
+                         {x, memory});
+    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+    const Tensor alone = output_of(layer, x);
+    CHECK(relative_error(output_of(layer, x, {}, x), alone) < tolerance::backward_f64);
+    CHECK(relative_error(output_of(layer, x, {}, memory), alone) > 1e-3);
+  }
+}
+
+TEST_CASE("attention: what stands past a length changes nothing before it") {
+  for (const std::string& name : operators()) {
+    if (!mechanism(name).masks.lengths) continue;
+    CAPTURE(name);
+    nn::Attention layer(options(name, false), f64);
+    randomise(layer, 3);
+    const nn::Lengths lengths{Tensor::from(std::vector<std::int64_t>{3, 5}, {2}), {}};
+    const Tensor x = random_normal({2, 5, 6}, f64, 1), other = x.clone();
+    other.slice(0, 0, 1).slice(1, 3, 5).copy_from(random_normal({1, 2, 6}, f64, 7));
+    const Tensor a = output_of(layer, x, lengths), b = output_of(layer, other, lengths);
+    CHECK(same_bits(a.slice(0, 0, 1).slice(1, 0, 3), b.slice(0, 0, 1).slice(1, 0, 3)));
+    CHECK(same_bits(a.slice(0, 1, 2), b.slice(0, 1, 2)));
+    CHECK_FALSE(same_bits(output_of(layer, x), output_of(layer, other)));
+    const Tensor past = a.slice(0, 0, 1).slice(1, 3, 5);
+    CHECK(past.to_vector<double>() == std::vector<double>(12, 0.0));
+  }
+}
+
+TEST_CASE("attention: parameters of the paper's two layers") {
+  const auto count = [](const char* name) {
+    nn::Attention layer({.mechanism = name, .width = 64, .heads = 8});
+    return parameter_count(layer);
+  };
+  CHECK(count("full") == 16'384);
+  CHECK(count("agglomerative") == 9'232);
+  nn::Attention full({.mechanism = "full", .width = 64, .heads = 8});
+  const std::vector<NamedParameter> list = parameters(full);
+  REQUIRE(list.size() == 2);
+  CHECK(list[0].name == "qkv.weight");
+  CHECK(list[0].variable.shape() == Shape{64, 192});
+  CHECK(list[1].name == "output.weight");
+}
+
+TEST_CASE("attention: the starts are those of the fact sheet") {
+  nn::Attention layer({.mechanism = "agglomerative", .width = 64, .heads = 8});
+  initialize(layer, 1);
+  each_parameter(layer, [](const std::string& name, Parameter& parameter) {
+    CAPTURE(name);
+    const bool bias = name == "zq.bias" || name == "zk.bias";
+    CHECK((parameter.initializer.kind == Initializer::normal) == bias);
+    CHECK((parameter.initializer.kind == Initializer::glorot_uniform) != bias);
+    if (bias) CHECK(parameter.initializer.scale == 0.05);
+    const std::vector<float> values = parameter.value().to_vector<float>();
+    CHECK(std::count(values.begin(), values.end(), 0.0f) == 0);
+  });
+}
+
+TEST_CASE("attention: heads with their own widths") {
+  nn::AttentionOptions sheet = options("full", true);
+  sheet.key_width = 4;
+  sheet.value_width = 5;
+  sheet.output_bias = true;
+  nn::Attention layer(sheet, f64);
+  CHECK(parameter_count(layer) == 6 * (2 * 4 + 2 * 4 + 2 * 5) + 2 * 5 * 6 + 6);
+  randomise(layer, 2);
+  CHECK(output_of(layer, random_normal({2, 3, 6}, f64, 1)).shape() == Shape{2, 3, 6});
+}
+
+TEST_CASE("attention: steps give the whole sequence") {
+  for (const std::string& name : operators()) {
+    if (mechanism(name).decode == nullptr) continue;
+    CAPTURE(name);
+    nn::Attention layer(options(name, true));
+    randomise(layer, 3);
+    const Tensor x = random_normal({2, 9, 6}, DType::f32, 1), whole = output_of(layer, x);
+    nn::Attention::State state = layer.start(9, 2);
+    for (std::int64_t t = 0; t < 9; ++t) {
+      const Tensor y = layer.step(state, Variable(x.slice(1, t, t + 1))).value();
+      CHECK(relative_error(y, whole.slice(1, t, t + 1)) < tolerance::forward_f32_long);
+    }
+  }
+}
+
+TEST_CASE("attention: settings and inputs that do not fit are errors that say so") {
+  CHECK_THROWS_WITH_AS(nn::Attention({.width = 64, .heads = 7}),
+                       "attention: the width 64 does not divide into 7 heads; choose a multiple",
+                       Error);
+  CHECK_THROWS_AS(nn::Attention({.mechanism = "fool"}), Error);
+  CHECK_THROWS_AS(nn::Attention({.dropout = 1}), Error);
+  nn::Attention layer(options("full", false), f64);
+  randomise(layer, 1);
+  CHECK_THROWS_WITH_AS(output_of(layer, random_normal({2, 3, 5}, f64, 1)),
+                       "attention: wanted a sequence [B, N, 6], got [2,3,5]", Error);
+  CHECK_THROWS_WITH_AS(layer.start(8), "attention: only a causal layer can decode step by step",
+                       Error);
+}
+
+TEST_CASE("transformer block: gradients in both wirings, with dropout and lengths") {
+  for (const Wiring wiring : {Wiring::universal, Wiring::vanilla}) {
+    nn::BlockOptions sheet{
+        .attention = options("full", false), .hidden = 9, .wiring = wiring, .dropout = 0.2};
+    sheet.attention.dropout = 0.1;
+    nn::TransformerBlock block(sheet, f64);
+    randomise(block, 3);
+    const nn::Lengths lengths{Tensor::from(std::vector<std::int64_t>{3, 5}, {2}), {}};
+    const GradientError error =
+        gradcheck_module(block,
+                         [&](std::span<const Variable> v) {
+                           Context context(true, 5, 1);
+                           return std::vector<Variable>{block(context, v[0], lengths)};
+                         },
+                         {random_normal({2, 5, 6}, f64, 1)});
+    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+  }
+}
+
+TEST_CASE("transformer block: without dropout the wirings agree, with it they do not") {
+  const auto output = [](Wiring wiring, bool training) {
+    nn::TransformerBlock block(
+        {.attention = options("full", true), .wiring = wiring, .dropout = 0.5}, f64);
+    randomise(block, 3);
+    Context context(training, 5, 1);
+    return block(context, Variable(random_normal({2, 5, 6}, f64, 1))).value();
+  };
+  CHECK(same_bits(output(Wiring::universal, false), output(Wiring::vanilla, false)));
+  CHECK_FALSE(same_bits(output(Wiring::universal, true), output(Wiring::vanilla, true)));
+}
+
+TEST_CASE("transformer: a stack has its own weights, gradients, and steps that give the whole") {
+  nn::BlockOptions sheet{.attention = options("full", true), .hidden = 5, .dropout = 0.2};
+  nn::Transformer stack(sheet, 2, f64);
+  nn::TransformerBlock one(sheet, f64);
+  CHECK(parameter_count(stack) == 2 * parameter_count(one));
+  randomise(stack, 3);
+  const Tensor x = random_normal({2, 5, 6}, f64, 1);
+  const GradientError error = gradcheck_module(stack,
+                                               [&](std::span<const Variable> v) {
+                                                 Context context(true, 5, 1);
+                                                 return std::vector<Variable>{stack(context, v[0])};
+                                               },
+                                               {x});
+  CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+  Context context = Context::evaluation();
+  const Tensor whole = stack(context, Variable(x)).value();
+  nn::Transformer::State state = stack.start(5, 2);
+  for (std::int64_t t = 0; t < 5; ++t) {
+    const Variable y = stack.step(state, Variable(x.slice(1, t, t + 1)));
+    CHECK(relative_error(y.value(), whole.slice(1, t, t + 1)) < tolerance::backward_f64);
+  }
+}
+
+}  // TEST_SUITE("nn")

@@ -1,0 +1,55 @@
+// Help for the tests of modules.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nn/initializer.h"
+#include "nn/module.h"
+#include "runtime/random.h"
+#include "tests/check.h"
+#include "tests/threads.h"
+
+namespace weft {
+
+// Draws every parameter anew, biases and gains too: a zero or a one hides a missing term.
+template <class Module>
+void randomise(Module& module, std::uint64_t seed, double deviation = 0.4) {
+  each_parameter(module, [&](const std::string& name, Parameter& parameter) {
+    draw({Initializer::normal, deviation}, name, seed, parameter.value());
+  });
+}
+
+// gradcheck of f(inputs) by the inputs and by every parameter of the module.
+template <class Module>
+GradientError gradcheck_module(Module& module, const Differentiable& f, std::vector<Tensor> inputs,
+                               std::int64_t elements = 60) {
+  const std::size_t count = inputs.size();
+  const std::vector<NamedParameter> originals = parameters(module);
+  for (const NamedParameter& p : originals) inputs.push_back(p.variable.value().clone());
+  const auto with_parameters = [&](std::span<const Variable> variables) {
+    std::size_t next = count;
+    each_parameter(module, [&](const std::string&, Parameter& parameter) {
+      parameter.variable = variables[next++];
+    });
+    return f(variables.first(count));
+  };
+  const ThreadsOf alone(1);  // thousands of tiny passes: a team costs more than it gives
+  const GradientError error = gradcheck(with_parameters, inputs, 1, 1e-6, elements);
+  std::size_t next = 0;
+  each_parameter(module, [&](const std::string&, Parameter& parameter) {
+    parameter.variable = originals[next++].variable;
+  });
+  return error;
+}
+
+inline Tensor random_ids(const Shape& shape, std::int64_t vocabulary, std::uint64_t seed) {
+  const RandomKey key{seed, 0, 0};
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(shape.count()));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = below(key.words(i).word[0], static_cast<std::uint32_t>(vocabulary));
+  }
+  return Tensor::from(ids, shape);
+}
+
+}  // namespace weft

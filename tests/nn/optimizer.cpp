@@ -1,0 +1,244 @@
+#include "nn/optimizer.h"
+
+#include <cmath>
+#include <functional>
+#include <map>
+
+#include "tests/nn/checks.h"
+#include "tests/threads.h"
+
+using namespace weft;
+
+namespace {
+
+// More than one piece of parallel work, and no whole number of vectors.
+constexpr std::int64_t long_count = 16384 + 77;
+
+struct Weights {
+  Parameter matrix, vector, idle;
+
+  explicit Weights(DType dtype)
+      : matrix({31, 13}, {}, dtype), vector({long_count}, {}, dtype), idle({5, 2}, {}, dtype) {
+    randomise(*this, 3);
+  }
+  void each(const auto& visit) {
+    visit("matrix", matrix), visit("vector", vector), visit("idle", idle);
+  }
+};
+
+Tensor gradient_of(const Parameter& parameter, int step) {
+  return random_normal(parameter.value().shape(), parameter.value().dtype(),
+                       static_cast<std::uint64_t>(100 * step) + parameter.value().shape()[0]);
+}
+
+// `idle` never gets a gradient.
+void set_gradients(Weights& weights, int step) {
+  zero_gradients(weights);
+  for (Parameter* p : {&weights.matrix, &weights.vector}) {
+    p->variable.place()->accumulate(gradient_of(*p, step));
+  }
+}
+
+// One weight with its state (two numbers that start at 0), by the formulas.
+struct Scalar {
+  double w = 0, s = 0, u = 0;
+};
+using Formula = std::function<void(Scalar&, double g, double rate, int t, bool matrix)>;
+
+const std::map<std::string, Formula> formulas{
+    {"sgd", [](Scalar& x, double g, double rate, int, bool) { x.w -= rate * g; }},
+    {"sgd:momentum=0.8",
+     [](Scalar& x, double g, double rate, int, bool) {
+       x.s = 0.8 * x.s + g;
+       x.w -= rate * x.s;
+     }},
+    {"sgd:momentum=0.8,nesterov=1",
+     [](Scalar& x, double g, double rate, int, bool) {
+       x.s = 0.8 * x.s + g;
+       x.w -= rate * (g + 0.8 * x.s);
+     }},
+    {"adadelta",
+     [](Scalar& x, double g, double rate, int, bool) {
+       x.s = 0.95 * x.s + 0.05 * g * g;
+       const double delta = g * std::sqrt(x.u + 1e-7) / std::sqrt(x.s + 1e-7);
+       x.w -= rate * delta;
+       x.u = 0.95 * x.u + 0.05 * delta * delta;
+     }},
+    {"adadelta:rho=0.9,epsilon=1e-3",
+     [](Scalar& x, double g, double rate, int, bool) {
+       x.s = 0.9 * x.s + 0.1 * g * g;
+       const double delta = g * std::sqrt(x.u + 1e-3) / std::sqrt(x.s + 1e-3);
+       x.w -= rate * delta;
+       x.u = 0.9 * x.u + 0.1 * delta * delta;
+     }},
+    {"adam",
+     [](Scalar& x, double g, double rate, int t, bool) {
+       x.s = 0.9 * x.s + 0.1 * g;
+       x.u = 0.999 * x.u + 0.001 * g * g;
+       const double mean = x.s / (1 - std::pow(0.9, t)), square = x.u / (1 - std::pow(0.999, t));
+       x.w -= rate * mean / (std::sqrt(square) + 1e-8);
+     }},
+    {"adamw:beta2=0.95,decay=0.1", [](Scalar& x, double g, double rate, int t, bool matrix) {
+       x.s = 0.9 * x.s + 0.1 * g;
+       x.u = 0.95 * x.u + 0.05 * g * g;
+       const double mean = x.s / (1 - std::pow(0.9, t)), square = x.u / (1 - std::pow(0.95, t));
+       x.w -= rate * (mean / (std::sqrt(square) + 1e-8) + (matrix ? 0.1 * x.w : 0));
+     }}};
+
+// Five steps with a rate that changes; every third step is clipped.
+double worst_difference(const std::string& text, const Formula& formula, DType dtype) {
+  Weights weights(dtype);
+  const auto optimizer = make_optimizer(text, parameters(weights));
+  std::map<Parameter*, std::vector<Scalar>> expected;
+  for (Parameter* p : {&weights.matrix, &weights.vector}) {
+    for (const double w : p->value().to(DType::f64).to_vector<double>()) expected[p].push_back({w});
+  }
+  for (int t = 1; t <= 5; ++t) {
+    set_gradients(weights, t);
+    const double rate = 0.1 / t;
+    std::map<Parameter*, std::vector<double>> gradients;
+    double squares = 0;
+    for (const auto& [p, scalars] : expected) {
+      gradients[p] = gradient_of(*p, t).to(DType::f64).to_vector<double>();
+      for (const double g : gradients[p]) squares += g * g;
+    }
+    const double norm = std::sqrt(squares);
+    const double limit = t % 3 == 0 ? norm / 2 : 2 * norm;
+    for (auto& [p, scalars] : expected) {
+      for (std::size_t i = 0; i < scalars.size(); ++i) {
+        const double g = gradients[p][i] * (t % 3 == 0 ? 0.5 : 1);
+        formula(scalars[i], g, rate, t, p->value().rank() == 2);
+      }
+    }
+    CHECK(optimizer->step(rate, limit) == doctest::Approx(norm).epsilon(1e-6));
+  }
+  double worst = 0;
+  for (const auto& [p, scalars] : expected) {
+    std::vector<double> values;
+    for (const Scalar& scalar : scalars) values.push_back(scalar.w);
+    worst = std::max(worst, relative_error(p->value(), Tensor::from(values, p->value().shape())));
+  }
+  return worst;
+}
+
+std::map<std::string, Tensor> state_of(Optimizer& optimizer) {
+  std::map<std::string, Tensor> state;
+  optimizer.each([&](const std::string& name, Tensor& value) { state[name] = value; });
+  return state;
+}
+
+}  // namespace
+
+TEST_SUITE("nn") {
+
+TEST_CASE("optimizers: five steps are those of the formulas") {
+  for (const auto& [text, formula] : formulas) {
+    CAPTURE(text);
+    CHECK(worst_difference(text, formula, DType::f64) < tolerance::backward_f64);
+    CHECK(worst_difference(text, formula, DType::f32) < tolerance::backward_f32);
+  }
+}
+
+TEST_CASE("optimizers: a parameter without a gradient stays, and so does its state") {
+  for (const auto& [text, formula] : formulas) {
+    Weights weights(DType::f32);
+    const std::vector<float> before = weights.idle.value().to_vector<float>();
+    const auto optimizer = make_optimizer(text, parameters(weights));
+    set_gradients(weights, 1);
+    optimizer->step(0.1);
+    CHECK(weights.idle.value().to_vector<float>() == before);
+    for (const auto& [name, value] : state_of(*optimizer)) {
+      if (name.rfind("idle.", 0) != 0) continue;
+      for (const float element : value.to_vector<float>()) CHECK(element == 0);
+    }
+  }
+}
+
+TEST_CASE("optimizers: a gradient that is not finite is reported and nothing is written") {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    Weights weights(DType::f32);
+    const auto optimizer = make_optimizer("adam", parameters(weights));
+    set_gradients(weights, 1);
+    optimizer->step(0.1);
+    const auto written = [&] {
+      std::vector<std::vector<float>> all;
+      for (const NamedParameter& p : parameters(weights)) {
+        all.push_back(p.variable.value().to_vector<float>());
+      }
+      for (const auto& [name, value] : state_of(*optimizer)) {
+        all.push_back(value.to(DType::f32).to_vector<float>());
+      }
+      return all;
+    };
+    const std::vector<std::vector<float>> before = written();
+    set_gradients(weights, 2);
+    weights.vector.variable.gradient().data<float>()[long_count - 1] = bad;
+    CHECK_FALSE(std::isfinite(optimizer->step(0.1, 1.0)));
+    CHECK(written() == before);
+  }
+}
+
+TEST_CASE("optimizers: state copied into another one gives the same next step") {
+  for (const auto& [text, formula] : formulas) {
+    CAPTURE(text);
+    Weights first(DType::f32), second(DType::f32);
+    const auto a = make_optimizer(text, parameters(first));
+    for (int t = 1; t <= 3; ++t) set_gradients(first, t), a->step(0.1);
+    const auto b = make_optimizer(text, parameters(second));
+    second.matrix.value().copy_from(first.matrix.value());
+    second.vector.value().copy_from(first.vector.value());
+    const std::map<std::string, Tensor> state = state_of(*a);
+    b->each([&](const std::string& name, Tensor& value) { value.copy_from(state.at(name)); });
+    set_gradients(first, 4), a->step(0.1);
+    set_gradients(second, 4), b->step(0.1);
+    CHECK(same_bits(first.matrix.value(), second.matrix.value()));
+    CHECK(same_bits(first.vector.value(), second.vector.value()));
+  }
+}
+
+TEST_CASE("optimizers: one thread or three, the same bits") {
+  for (const auto& [text, formula] : formulas) {
+    Weights one(DType::f32), three(DType::f32);
+    for (Weights* weights : {&one, &three}) {
+      const ThreadsOf team(weights == &one ? 1 : 3);
+      const auto optimizer = make_optimizer(text, parameters(*weights));
+      for (int t = 1; t <= 3; ++t) set_gradients(*weights, t), optimizer->step(0.1, 10);
+    }
+    CHECK(same_bits(one.vector.value(), three.vector.value()));
+  }
+}
+
+TEST_CASE("optimizers: gradients that are views count as they are seen") {
+  Weights straight(DType::f64), viewed(DType::f64);
+  set_gradients(straight, 1);
+  zero_gradients(viewed);
+  const Tensor turned = gradient_of(viewed.matrix, 1).transpose(0, 1).clone();
+  viewed.matrix.variable.place()->accumulate(turned.transpose(0, 1));
+  viewed.vector.variable.place()->accumulate(gradient_of(viewed.vector, 1));
+  const double norm = make_optimizer("sgd", parameters(straight))->step(0.1);
+  CHECK(make_optimizer("sgd", parameters(viewed))->step(0.1) == norm);
+  CHECK(same_bits(viewed.matrix.value(), straight.matrix.value()));
+}
+
+TEST_CASE("optimizers: names and options that do not exist, and values out of range") {
+  Weights weights(DType::f32);
+  const auto make = [&](const char* text) { make_optimizer(text, parameters(weights)); };
+  CHECK_THROWS_WITH_AS(make("adadleta"),
+                       "optimizer: there is no 'adadleta'; there are sgd, adadelta, adam, adamw; "
+                       "did you mean adadelta?",
+                       Error);
+  CHECK_THROWS_WITH_AS(make("adam:rho=0.9"),
+                       "optimizer adam: there is no option 'rho'; there are beta1, beta2, epsilon; "
+                       "did you mean beta1?",
+                       Error);
+  CHECK_THROWS_WITH_AS(make("adadelta:rho=1.5"),
+                       "optimizer adadelta: rho is a number in [0, 1], got 'rho=1.5'", Error);
+  CHECK_THROWS_AS(make("adadelta:rho"), Error);
+  CHECK_THROWS_AS(make("adadelta:rho="), Error);
+  CHECK_THROWS_AS(make("adadelta:rho=0.9x"), Error);
+  CHECK_THROWS_AS(make("adadelta:"), Error);
+  CHECK(default_rate("adadelta") == 1);
+  CHECK(default_rate("adamw:decay=0.1") == 1e-3);
+}
+
+}  // TEST_SUITE("nn")

@@ -1,0 +1,329 @@
+#include "nn/universal_transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "autograd/tape.h"
+#include "nn/optimizer.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/pointwise/pointwise.h"
+#include "runtime/allocator.h"
+#include "tests/nn/checks.h"
+#include "tests/nn/reference_model.h"
+#include "tests/threads.h"
+
+using namespace weft;
+
+namespace {
+
+constexpr DType f64 = DType::f64;
+
+UniversalTransformerConfig tiny(const std::string& attention, const std::string& encoding) {
+  return {.vocabulary = 5,
+          .width = 6,
+          .depth = 3,
+          .heads = 2,
+          .length = 12,
+          .attention = attention,
+          .encoding = encoding,
+          .conv_width = 3,
+          .l2 = 0.01};
+}
+
+UniversalTransformerConfig paper(const std::string& attention, const std::string& encoding) {
+  return {.attention = attention, .encoding = encoding};
+}
+
+// All four of the paper's models at a small size, and the forms that the paper does not have.
+std::vector<UniversalTransformerConfig> forms() {
+  std::vector<UniversalTransformerConfig> list;
+  for (const char* attention : {"full", "agglomerative"}) {
+    for (const char* encoding : {"position", "conv"}) list.push_back(tiny(attention, encoding));
+  }
+  list.push_back(tiny("full", "conv"));
+  list.back().act = false;
+  list.push_back(tiny("agglomerative", "position"));
+  list.back().wiring = "vanilla";
+  list.push_back(tiny("full", "position"));
+  list.back().shared = false;
+  return list;
+}
+
+std::string described(const UniversalTransformerConfig& c) {
+  return fmt::format("{} {} act={} {} shared={}", c.attention, c.encoding, c.act, c.wiring,
+                     c.shared);
+}
+
+Tensor rows_of(const reference::Rows& rows) {
+  std::vector<double> values;
+  for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
+  return Tensor::from(values, {1, static_cast<std::int64_t>(rows.size()),
+                               static_cast<std::int64_t>(rows[0].size())});
+}
+
+UniversalTransformer::Output evaluate(const UniversalTransformer& model, const Tensor& ids) {
+  Context context = Context::evaluation();
+  return model(context, ids);
+}
+
+// The logits [V] of position t of the first sequence.
+Tensor at(const Tensor& logits, std::int64_t t) {
+  return logits.slice(0, 0, 1).slice(1, t, t + 1).reshape({logits.size(2)});
+}
+
+// One training step: loss, gradients, Adadelta.
+void train_step(UniversalTransformer& model, Optimizer& optimizer, std::uint32_t step) {
+  const Tensor window = random_ids({4, 65}, model.config().vocabulary, 50 + step);
+  const Tensor ids = window.slice(1, 0, 64).clone(), targets = window.slice(1, 1, 65).clone();
+  Context context(true, 11, step);
+  zero_gradients(model);
+  Tape tape;
+  const auto [logits, penalty] = model(context, ids);
+  tape.backward(add(cross_entropy(logits, targets), penalty));
+  optimizer.step(1.0);
+}
+
+}  // namespace
+
+TEST_SUITE("nn") {
+
+TEST_CASE("universal transformer: logits and penalty are those of the definition") {
+  for (const UniversalTransformerConfig& config : forms()) {
+    CAPTURE(described(config));
+    UniversalTransformer model(config, 1, f64);
+    randomise(model, 3);
+    const reference::Model definition(model);
+    const Tensor ids = random_ids({1, 11}, 5, 4);
+    const auto [logits, penalty] = evaluate(model, ids);
+    const reference::Model::Result expected = definition(ids.to_vector<std::int64_t>());
+    CHECK(relative_error(logits.value(), rows_of(expected.logits)) < tolerance::backward_f64);
+    CHECK(penalty.value().item() == doctest::Approx(expected.penalty).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("universal transformer: gradients by every parameter, with dropout") {
+  for (const UniversalTransformerConfig& config : forms()) {
+    CAPTURE(described(config));
+    UniversalTransformer model(config, 1, f64);
+    randomise(model, 3);
+    const Tensor ids = random_ids({2, 7}, 5, 4);
+    const GradientError error = gradcheck_module(
+        model,
+        [&](std::span<const Variable>) {
+          Context context(true, 5, 1);
+          const auto [logits, penalty] = model(context, ids);
+          return std::vector<Variable>{logits, penalty};
+        },
+        {}, 40);
+    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+  }
+}
+
+TEST_CASE("universal transformer: the paper's parameters, part by part") {
+  struct Expected {
+    const char *attention, *encoding;
+    std::int64_t total, mixing, coordinates;
+  };
+  for (const Expected& e : {Expected{"full", "position", 64'193, 16'384, 8'512},
+                            {"full", "conv", 88'513, 16'384, 32'832},
+                            {"agglomerative", "position", 57'041, 9'232, 8'512},
+                            {"agglomerative", "conv", 81'361, 9'232, 32'832}}) {
+    UniversalTransformer model(paper(e.attention, e.encoding), 1);
+    std::map<std::string, std::int64_t> parts;
+    each_parameter(model, [&](const std::string& name, Parameter& parameter) {
+      const std::string top = name.substr(0, name.find('.'));
+      const std::string part = top == "block" ? name.substr(6, name.find('.', 6) - 6) : top;
+      parts[part] += parameter.value().count();
+    });
+    CHECK(parameter_count(model) == e.total);
+    CHECK(parts["embedding"] == 1'792);
+    CHECK(parts["output"] == 4'096);
+    CHECK(parts["position"] + parts["depth"] + parts["convolution"] == e.coordinates);
+    CHECK(parts["attention"] == e.mixing);
+    CHECK(parts["norm1"] + parts["norm2"] == 256);
+    CHECK(parts["feed_forward"] == 33'088);
+    CHECK(parts["halting"] == 65);
+  }
+}
+
+TEST_CASE("universal transformer: starts as the paper's code does") {
+  UniversalTransformer model(paper("full", "conv"), 1);
+  const std::map<std::string, double> largest{{"halting.bias", 0.1},
+                                              {"embedding.table", 0.05},
+                                              {"block.norm1.gain", 1},
+                                              {"convolution.weight", std::sqrt(6.0 / 512)},
+                                              {"block.norm2.bias", 0},
+                                              {"block.attention.qkv.weight", std::sqrt(6.0 / 256)},
+                                              {"convolution.bias", 0},
+                                              {"block.feed_forward.weight1", std::sqrt(6.0 / 320)},
+                                              {"output.weight", std::sqrt(6.0 / 128)}};
+  std::size_t seen = 0;
+  each_parameter(model, [&](const std::string& name, Parameter& parameter) {
+    if (largest.count(name) == 0) return;
+    double most = 0;
+    for (const double v : parameter.value().to(f64).to_vector<double>()) {
+      most = std::max(most, std::abs(v));
+    }
+    CAPTURE(name);
+    CHECK(most == doctest::Approx(largest.at(name)).epsilon(0.01));
+    ++seen;
+  });
+  CHECK(seen == largest.size());
+}
+
+TEST_CASE("universal transformer: dropout in training only, drawn by seed and step") {
+  const UniversalTransformer model(tiny("full", "conv"), 1);
+  const Tensor ids = random_ids({2, 9}, 5, 4);
+  const auto logits = [&](bool training, std::uint64_t seed, std::uint32_t step) {
+    Context context(training, seed, step);
+    return model(context, ids).logits.value();
+  };
+  CHECK(same_bits(logits(false, 1, 1), logits(false, 2, 3)));
+  CHECK(same_bits(logits(true, 1, 1), logits(true, 1, 1)));
+  CHECK_FALSE(same_bits(logits(true, 1, 1), logits(false, 1, 1)));
+  CHECK_FALSE(same_bits(logits(true, 1, 1), logits(true, 2, 1)));
+  CHECK_FALSE(same_bits(logits(true, 1, 1), logits(true, 1, 2)));
+}
+
+TEST_CASE("universal transformer: each of the three dropouts counts by itself") {
+  using Rate = double UniversalTransformerConfig::*;
+  for (const Rate rate : {&UniversalTransformerConfig::attention_dropout,
+                          &UniversalTransformerConfig::residual_dropout,
+                          &UniversalTransformerConfig::output_dropout}) {
+    UniversalTransformerConfig config = tiny("full", "position");
+    config.attention_dropout = config.residual_dropout = config.output_dropout = 0;
+    const auto differs = [&] {
+      const UniversalTransformer model(config, 1);
+      const Tensor ids = random_ids({2, 9}, 5, 4);
+      Context context(true, 1, 1);
+      return !same_bits(model(context, ids).logits.value(), evaluate(model, ids).logits.value());
+    };
+    CHECK_FALSE(differs());
+    config.*rate = 0.5;
+    CHECK(differs());
+  }
+}
+
+TEST_CASE("universal transformer: a sequence sees neither its neighbours nor its future") {
+  for (const UniversalTransformerConfig& config : forms()) {
+    CAPTURE(described(config));
+    const UniversalTransformer model(config, 1);
+    const Tensor ids = random_ids({3, 9}, 5, 4), changed = ids.clone();
+    changed.slice(0, 1, 2).slice(1, 6, 9).copy_from(
+        Tensor::from(std::vector<std::int64_t>{4, 3, 0}, {1, 3}));
+    const Tensor a = evaluate(model, ids).logits.value();
+    const Tensor b = evaluate(model, changed).logits.value();
+    CHECK(same_bits(a.slice(0, 0, 1), b.slice(0, 0, 1)));
+    CHECK(same_bits(a.slice(0, 1, 2).slice(1, 0, 6), b.slice(0, 1, 2).slice(1, 0, 6)));
+    CHECK_FALSE(same_bits(a.slice(0, 1, 2), b.slice(0, 1, 2)));
+  }
+}
+
+TEST_CASE("universal transformer: steps give the logits of the whole sequence") {
+  for (const UniversalTransformerConfig& config : forms()) {
+    CAPTURE(described(config));
+    UniversalTransformer model(config, 1);
+    randomise(model, 3);
+    const std::int64_t length = 12;  // four convolution windows
+    const Tensor ids = random_ids({1, length}, 5, 4);
+    const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();
+    const Tensor whole = evaluate(model, ids).logits.value();
+    UniversalTransformer::State state = model.start();
+    const Tape tape;  // steps are not recorded
+    for (std::int64_t t = 0; t < length; ++t) {
+      const Tensor logits = model.step(state, list[static_cast<std::size_t>(t)]);
+      CHECK(relative_error(logits, at(whole, t)) < tolerance::forward_f32_long);
+    }
+    CHECK(state.position == length);
+    CHECK(tape.size() == 0);
+  }
+}
+
+TEST_CASE("universal transformer: past the trained length") {
+  const Tensor ids = random_ids({1, 40}, 5, 4);
+  const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();
+  UniversalTransformer running(tiny("agglomerative", "conv"), 1);
+  randomise(running, 3);
+  const Tensor whole = evaluate(running, ids).logits.value();
+  UniversalTransformer::State state = running.start();
+  Tensor logits;
+  for (const std::int64_t id : list) logits = running.step(state, id);
+  CHECK(relative_error(logits, at(whole, 39)) < tolerance::forward_f32_long);
+
+  UniversalTransformer positions(tiny("full", "position"), 1);
+  state = positions.start();
+  for (std::size_t i = 0; i < 12; ++i) positions.step(state, list[i]);
+  CHECK_THROWS_WITH_AS(positions.step(state, 1),
+                       "universal transformer: the model has 12 positions, and all are used; start "
+                       "again from a later character",
+                       Error);
+  CHECK_THROWS_AS(evaluate(positions, ids), Error);
+
+  // One block alone, convolution of width 1: the keys kept are the whole past that counts.
+  UniversalTransformerConfig config = tiny("full", "conv");
+  config.depth = 1;
+  config.conv_width = 1;
+  UniversalTransformer window(config, 1);
+  randomise(window, 3);
+  state = window.start();
+  for (const std::int64_t id : list) logits = window.step(state, id);
+  const Tensor last = evaluate(window, ids.slice(1, 28, 40).clone()).logits.value();
+  CHECK(relative_error(logits, at(last, 11)) < tolerance::forward_f32_long);
+}
+
+TEST_CASE("universal transformer: training on one thread or two gives the same bits") {
+  for (const char* attention : {"full", "agglomerative"}) {
+    for (const char* encoding : {"position", "conv"}) {
+      UniversalTransformer one(paper(attention, encoding), 1), two(paper(attention, encoding), 1);
+      for (UniversalTransformer* model : {&one, &two}) {
+        const ThreadsOf team(model == &one ? 1 : 2);
+        const auto optimizer = make_optimizer("adadelta", parameters(*model));
+        for (std::uint32_t step = 0; step < 2; ++step) train_step(*model, *optimizer, step);
+      }
+      const std::vector<NamedParameter> a = parameters(one), b = parameters(two);
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        CAPTURE(a[i].name);
+        CHECK(same_bits(a[i].variable.value(), b[i].variable.value()));
+      }
+    }
+  }
+}
+
+TEST_CASE("universal transformer: training asks the system for no memory after the third step") {
+  const ThreadsOf alone(1);  // how many pieces of work hold scratch at once is then fixed
+  const WithCache cache;
+  for (const char* attention : {"full", "agglomerative"}) {
+    for (const char* encoding : {"position", "conv"}) {
+      UniversalTransformer model(paper(attention, encoding), 1);
+      const auto optimizer = make_optimizer("adadelta", parameters(model));
+      for (std::uint32_t step = 0; step < 3; ++step) train_step(model, *optimizer, step);
+      const MemoryCounts before = allocator().counts();
+      for (std::uint32_t step = 3; step < 8; ++step) train_step(model, *optimizer, step);
+      CHECK(allocator().counts().system_allocations == before.system_allocations);
+      CHECK(allocator().counts().live == before.live);
+    }
+  }
+}
+
+TEST_CASE("universal transformer: settings out of range are errors that name them") {
+  const auto make = [](const auto& change) {
+    UniversalTransformerConfig config = tiny("full", "position");
+    change(config);
+    UniversalTransformer(config, 1);
+  };
+  CHECK_THROWS_WITH_AS(make([](auto& c) { c.encoding = "rotary"; }),
+                       "universal transformer: the encoding is position or conv, got 'rotary'",
+                       Error);
+  CHECK_THROWS_WITH_AS(make([](auto& c) { c.depth = 0; }),
+                       "universal transformer: depth must be at least 1, got 0", Error);
+  CHECK_THROWS_AS(make([](auto& c) { c.wiring = "pre"; }), Error);
+  CHECK_THROWS_AS(make([](auto& c) { c.output_dropout = 1; }), Error);
+  CHECK_THROWS_AS(make([](auto& c) { c.residual_dropout = -0.1; }), Error);
+  CHECK_THROWS_AS(make([](auto& c) { c.attention_dropout = NAN; }), Error);
+  CHECK_THROWS_AS(make([](auto& c) { c.l2 = -1; }), Error);
+  CHECK_THROWS_AS(make([](auto& c) { c.heads = 4; }), Error);
+  CHECK_THROWS_AS(make([](auto& c) { c.attention = "unheard-of"; }), Error);
+}
+
+}  // TEST_SUITE("nn")
