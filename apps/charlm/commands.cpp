@@ -1,0 +1,134 @@
+#include "apps/charlm/commands.h"
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/charlm/evaluate.h"
+#include "apps/charlm/generate.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void print_json(const Json& json) {
+  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+struct Scored {
+  const char* windows;
+  Measure measure;
+  double characters, seconds;
+};
+
+void print_score(const Scored& scored, const EvalCommand& command, const Model& model,
+                 const Text& text) {
+  const double score = bits(scored.measure.cross_entropy);
+  if (!command.json) {
+    fmt::print("{} split, {} windows: {:.6f} bits per character over {:.0f} characters, {} a "
+               "second\n", command.split, scored.windows, score, scored.characters,
+               short_number(scored.characters / scored.seconds));
+    return;
+  }
+  Json line = {{"checkpoint", command.checkpoint}, {"data", text.source}, {"split", command.split},
+               {"windows", scored.windows}, {"parameters", parameter_count(*model.network)},
+               {"characters", scored.characters}, {"loss", scored.measure.loss},
+               {"bits_per_character", score},
+               {"tokens_per_second", scored.characters / scored.seconds}};
+  if (text.grammar) line["entropy"] = text.grammar->entropy();
+  print_json(line);
+}
+
+}  // namespace
+
+int run_eval(const EvalCommand& command) {
+  const Model model = read_model(command.checkpoint);
+  const Settings& s = model.settings;
+  const std::string data = command.data.empty() ? s.data : command.data;
+  require(data != s.data || data == "builtin" || std::filesystem::exists(data),
+          "{}: the text that the model was trained on is not here; name it by --data", data);
+  const Text text = load_text(data, s.vocabulary);
+  const Parts parts = split_text(text, parse_split(s.split), s.model.length);
+  const Ids ids = parts.named(command.split);
+  Progress progress;
+  const Advance advance = [&](double share) {
+    if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
+  };
+  const Stopwatch watch;
+  Scored scored{"consecutive", measure_all(*model.network, ids, s.batch, advance),
+                static_cast<double>(ids.size() - 1), 0};
+  scored.seconds = watch.seconds();
+  progress.clear();
+  print_score(scored, command, model, text);
+  if (!command.paper) return 0;
+  const Purpose purpose = command.split == "train"        ? Purpose::train
+                          : command.split == "validation" ? Purpose::validation
+                                                         : Purpose::test;
+  const std::int64_t batches = command.split == "test" ? s.test_batches : s.validation_batches;
+  const Stopwatch again;
+  scored.windows = "random";
+  scored.measure = measure_random(*model.network, ids, purpose, command.seed.value_or(s.seed),
+                                  batches, s.batch, advance);
+  scored.characters = static_cast<double>(batches * s.batch * s.model.length);
+  scored.seconds = again.seconds();
+  progress.clear();
+  print_score(scored, command, model, text);
+  return 0;
+}
+
+int run_sample(const SampleCommand& command) {
+  const Model model = read_model(command.checkpoint);
+  require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
+  require(std::isfinite(command.temperature) && command.temperature >= 0,
+          "--temperature: wanted 0 or more, got {}", command.temperature);
+  require(command.top_k >= 0, "--top-k: wanted 0 or more, got {}", command.top_k);
+  const std::int64_t length = model.settings.model.length;
+  const auto restarted = [&] {
+    fmt::print(stderr, "charlm: past the {} positions of the model: it starts again from the last "
+               "{} characters, now and whenever they are used up\n", length, length / 2);
+  };
+  bool begun = false;
+  const auto say = [&](char character) {
+    if (!std::exchange(begun, true)) fmt::print("{}", command.prompt);
+    std::fputc(character, stdout);
+    std::fflush(stdout);
+  };
+  const Stopwatch watch;
+  write_text(model, command.prompt, command.tokens,
+             {command.temperature, command.top_k, command.seed}, say, restarted);
+  fmt::print("{}\n", begun ? "" : command.prompt);
+  std::fflush(stdout);
+  fmt::print(stderr, "charlm: {} tokens/s\n",
+             short_number(static_cast<double>(command.tokens) / watch.seconds()));
+  return 0;
+}
+
+int run_info(const InfoCommand& command) {
+  if (command.checkpoint.empty()) check(command.settings);
+  const Model model =
+      command.checkpoint.empty() ? new_model(command.settings) : read_model(command.checkpoint);
+  const std::vector<NamedParameter> parameters = model.parameters();
+  if (!command.json) {
+    fmt::print("{}", parameter_table(parameters));
+    for (const auto& [key, value] : model.metadata) fmt::print("{}: {}\n", key, value);
+    return 0;
+  }
+  Json line = {{"preset", model.settings.preset},
+               {"parameters", parameter_count(*model.network)},
+               {"configuration", to_json(model.settings)},
+               {"tensors", Json::array()}};
+  for (const NamedParameter& parameter : parameters) {
+    const Shape& shape = parameter.variable.shape();
+    line["tensors"].push_back({{"name", parameter.name},
+                               {"shape", std::vector(shape.begin(), shape.end())},
+                               {"count", shape.count()}});
+  }
+  if (!model.metadata.empty()) line["metadata"] = model.metadata;
+  print_json(line);
+  return 0;
+}
+
+}  // namespace weft

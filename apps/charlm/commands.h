@@ -1,0 +1,49 @@
+// charlm's subcommands.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "apps/charlm/settings.h"
+
+namespace weft {
+
+struct TrainCommand {
+  Settings settings;
+  std::string out;          // folder to keep the run in; empty: nothing is kept
+  bool force = false;       // replace a run that is there
+  std::int64_t report_steps = 100;
+  bool quiet = false;
+};
+
+struct EvalCommand {
+  std::string checkpoint;
+  std::string data;         // empty: what the model was trained on
+  std::string split = "test";
+  bool paper = false;       // also random windows, as many as the settings say
+  std::optional<std::uint64_t> seed;  // of those; by default the model's
+  bool json = false;
+};
+
+struct SampleCommand {
+  std::string checkpoint;
+  std::string prompt;
+  std::int64_t tokens = 500;
+  double temperature = 1;
+  std::int64_t top_k = 0;
+  std::uint64_t seed = 1;
+};
+
+struct InfoCommand {
+  Settings settings;
+  std::string checkpoint;   // empty: a new model of these settings
+  bool json = false;
+};
+
+// Each returns the exit status; Error stands for 2.
+int run_train(const TrainCommand& command);
+int run_eval(const EvalCommand& command);
+int run_sample(const SampleCommand& command);
+int run_info(const InfoCommand& command);
+
+}  // namespace weft

@@ -1,0 +1,74 @@
+#include "apps/charlm/evaluate.h"
+
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/pointwise/pointwise.h"
+#include "runtime/parallel.h"
+
+namespace weft {
+namespace {
+
+// Module draws use the streams 0, 1, … of a step; windows stand far above.
+constexpr std::uint32_t window_streams = 0xffff0000;
+
+// Means over batches, each counted by its targets.
+Measure mean(const UniversalTransformer& network, std::int64_t batches,
+             const std::function<Batch(std::int64_t)>& batch_at, const Advance& advance) {
+  Measure sum{0, 0};
+  double targets = 0;
+  for (std::int64_t i = 0; i < batches; ++i) {
+    const Batch batch = batch_at(i);
+    Context context = Context::evaluation();
+    const Task::Loss loss = batch_loss(network, context, batch);
+    const auto count = static_cast<double>(batch.targets.count());
+    sum.loss += loss.loss.value().item() * count;
+    sum.cross_entropy += loss.cross_entropy * count;
+    targets += count;
+    advance(static_cast<double>(i + 1) / static_cast<double>(batches));
+  }
+  return {sum.loss / targets, sum.cross_entropy / targets};
+}
+
+}  // namespace
+
+Task::Loss batch_loss(const UniversalTransformer& network, Context& context, const Batch& batch) {
+  const auto [logits, penalty] = network(context, batch.inputs);
+  const Variable entropy = cross_entropy(logits, batch.targets);
+  return {add(entropy, penalty), entropy.value().item()};
+}
+
+RandomKey window_key(Purpose purpose, std::uint64_t seed, std::uint32_t step) {
+  return {seed, step, window_streams + static_cast<std::uint32_t>(purpose)};
+}
+
+Measure measure_random(const UniversalTransformer& network, Ids ids, Purpose purpose,
+                       std::uint64_t seed, std::int64_t batches, std::int64_t batch,
+                       const Advance& advance) {
+  const auto batch_at = [&](std::int64_t i) {
+    const RandomKey key = window_key(purpose, seed, static_cast<std::uint32_t>(i));
+    return random_windows(ids, key, batch, network.config().length);
+  };
+  return mean(network, batches, batch_at, advance);
+}
+
+Measure measure_all(const UniversalTransformer& network, Ids ids, std::int64_t batch,
+                    const Advance& advance) {
+  const ConsecutiveWindows windows(ids, batch, network.config().length);
+  return mean(network, windows.count(), [&](std::int64_t i) { return windows[i]; }, advance);
+}
+
+double best_possible(const Grammar& grammar, Vocabulary vocabulary, Ids ids, std::int64_t length) {
+  std::string text;
+  for (const std::uint8_t id : ids) text += character_of(vocabulary, id);
+  const auto step = static_cast<std::size_t>(length);
+  const std::size_t targets = text.size() - 1;
+  std::vector<double> bits((targets + step - 1) / step);
+  parallel_for(static_cast<std::int64_t>(bits.size()), [&](std::int64_t i) {
+    const auto window = static_cast<std::size_t>(i);
+    bits[window] = grammar.bits(std::string_view(text).substr(window * step, step + 1));
+  });
+  double sum = 0;
+  for (const double b : bits) sum += b;
+  return sum / static_cast<double>(targets);
+}
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+// A model with the settings that made it: built anew, or read from a checkpoint.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "apps/charlm/settings.h"
+#include "nn/checkpoint.h"
+
+namespace weft {
+
+struct Model {
+  Settings settings;  // the vocabulary is resolved: text8 or bytes
+  std::unique_ptr<UniversalTransformer> network;
+  std::map<std::string, std::string> metadata;  // of the checkpoint; empty for a new model
+
+  std::vector<NamedParameter> parameters() const { return weft::parameters(*network); }
+  Vocabulary vocabulary() const { return vocabulary_named(settings.vocabulary); }
+};
+
+// "auto" counts as text8 here: there is no text to decide by.
+Model new_model(Settings settings);
+
+// What a checkpoint of charlm says about itself, besides what the training loop adds.
+std::map<std::string, std::string> metadata_of(const Settings& settings);
+
+// `path` is a run's folder (its best model is taken) or a file. The file is not trusted: sizes
+// that its configuration claims are compared with what it holds before anything is built. Weights
+// that are not finite are loaded, with a warning on stderr.
+Model read_model(const std::string& path);
+
+}  // namespace weft

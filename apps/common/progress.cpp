@@ -1,0 +1,79 @@
+#include "apps/common/progress.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace weft {
+namespace {
+
+constexpr std::chrono::milliseconds between_drawings(100);
+
+std::size_t terminal_width() {
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Progress::Progress(bool quiet) : quiet_(quiet), terminal_(::isatty(STDOUT_FILENO) == 1) {}
+
+Progress::~Progress() { clear(); }
+
+bool Progress::wants_update() const {
+  return terminal_ && !quiet_ && std::chrono::steady_clock::now() - last_ >= between_drawings;
+}
+
+void Progress::update(const std::string& line) {
+  if (wants_update()) redraw(line);
+}
+
+void Progress::report(const std::string& line) {
+  if (quiet_) return;
+  if (terminal_) {
+    redraw(line);
+  } else {
+    print(line);
+  }
+}
+
+void Progress::print(const std::string& line) {
+  if (quiet_) return;
+  clear();
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+// A line that is wider than the terminal would wrap, and the next drawing could not take it back.
+void Progress::redraw(const std::string& line) {
+  fmt::print("\r{}\x1b[K", line.substr(0, terminal_width() - 1));
+  std::fflush(stdout);
+  drawn_ = true;
+  last_ = std::chrono::steady_clock::now();
+}
+
+void Progress::clear() {
+  if (!drawn_) return;
+  fmt::print("\r\x1b[K");
+  std::fflush(stdout);
+  drawn_ = false;
+}
+
+std::string duration(double seconds) {
+  if (!(seconds >= 0 && seconds < 1e9)) return "?";
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  const long long hours = whole / 3600, minutes = whole / 60 % 60;
+  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60)
+                   : fmt::format("{}:{:02}", minutes, whole % 60);
+}
+
+std::string short_number(double value) {
+  if (value >= 1e6) return fmt::format("{:.2f}M", value / 1e6);
+  return value >= 1e3 ? fmt::format("{:.1f}k", value / 1e3) : fmt::format("{:.0f}", value);
+}
+
+}  // namespace weft

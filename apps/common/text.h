@@ -1,0 +1,81 @@
+// Text as character ids, cut into training, validation and test parts, and into windows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/common/corpus.h"
+#include "runtime/random.h"
+#include "runtime/tensor.h"
+
+namespace weft {
+
+// text8: 28 ids, a–z = 1 … 26, space = 27, and 0 unused (M. Mahoney's text8, as Spellings 2019
+// numbers it). bytes: each of the 256 byte values is its own id.
+enum class Vocabulary { text8, bytes };
+
+const char* name_of(Vocabulary vocabulary);
+Vocabulary vocabulary_named(const std::string& name);  // "text8" or "bytes"
+std::int64_t size_of(Vocabulary vocabulary);
+// The ids of `text`; throws, naming `source` and the position, at a character outside of it.
+std::vector<std::uint8_t> encode(Vocabulary vocabulary, const std::string& text,
+                                 const std::string& source);
+char character_of(Vocabulary vocabulary, std::int64_t id);
+
+struct Text {
+  std::string source;  // "builtin" or the file
+  Vocabulary vocabulary = Vocabulary::text8;
+  std::vector<std::uint8_t> ids;
+  std::shared_ptr<const Grammar> grammar;  // that it was drawn from, where that is known
+};
+
+// `data` is "builtin" or a file. `vocabulary` is "text8", "bytes", or "auto": text8 where its 27
+// characters suffice.
+Text load_text(const std::string& data, const std::string& vocabulary);
+
+// "60/30/10": the shares of training, validation and test, in percent; throws unless each is
+// positive and they sum to 100.
+std::array<double, 3> parse_split(const std::string& text);
+
+using Ids = std::span<const std::uint8_t>;
+
+// The parts of a text, by position. They refer to the text, which must outlive them.
+struct Parts {
+  Ids train, validation, test;
+
+  Ids named(const std::string& name) const;  // "train", "validation" or "test"
+};
+
+// Throws where a part has fewer than length + 1 characters.
+Parts split_text(const Text& text, const std::array<double, 3>& shares, std::int64_t length);
+
+// Windows of N + 1 characters: the first N are read, and each one's successor is the target.
+struct Batch {
+  Tensor inputs, targets;  // [B, N] i64
+};
+
+// `batch` windows that begin anywhere, each with the same chance: a function of `random` alone.
+Batch random_windows(Ids ids, RandomKey random, std::int64_t batch, std::int64_t length);
+
+// All windows of a part in order, as batches: every character but the first is a target once. The
+// last window is as long as what is left, and stands in a batch of its own.
+class ConsecutiveWindows {
+ public:
+  ConsecutiveWindows(Ids ids, std::int64_t batch, std::int64_t length);
+
+  std::int64_t count() const { return full_batches_ + (rest_ > 0 ? 1 : 0); }
+  Batch operator[](std::int64_t i) const;
+
+ private:
+  Ids ids_;
+  std::int64_t batch_, length_;
+  std::int64_t windows_;       // of full length
+  std::int64_t full_batches_;  // that hold them
+  std::int64_t rest_;          // targets of the last window
+};
+
+}  // namespace weft

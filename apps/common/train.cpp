@@ -1,0 +1,230 @@
+#include "apps/common/train.h"
+
+#include <cmath>
+#include <csignal>
+
+#include <nlohmann/json.hpp>
+
+#include "autograd/tape.h"
+
+namespace weft {
+namespace {
+
+constexpr int most_failures_in_a_row = 3;
+
+volatile std::sig_atomic_t caught_signal = 0;
+
+// Remembers the first SIGINT or SIGTERM while it lives; the second meets what was there before.
+class SignalWatch {
+ public:
+  SignalWatch() {
+    caught_signal = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int signal) { caught_signal = signal; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    for (std::size_t i = 0; i < 2; ++i) ::sigaction(signals[i], &action, &before_[i]);
+  }
+  ~SignalWatch() {
+    for (std::size_t i = 0; i < 2; ++i) ::sigaction(signals[i], &before_[i], nullptr);
+  }
+
+ private:
+  static constexpr int signals[] = {SIGINT, SIGTERM};
+  struct sigaction before_[2];
+};
+
+// A copy of all weights, its memory used again for the next one.
+class Weights {
+ public:
+  bool kept() const { return !tensors_.empty(); }
+
+  void keep(const std::vector<NamedParameter>& parameters) {
+    tensors_.resize(parameters.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Tensor& value = parameters[i].variable.value();
+      if (!tensors_[i].defined()) tensors_[i] = Tensor::empty(value.shape(), value.dtype());
+      tensors_[i].copy_from(value);
+    }
+  }
+  void put_back(const std::vector<NamedParameter>& parameters) const {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i].variable.value().copy_from(tensors_[i]);
+    }
+  }
+
+ private:
+  std::vector<Tensor> tensors_;
+};
+
+class Training {
+ public:
+  Training(const Task& task, const TrainOptions& options, Optimizer& optimizer, RunFolder& folder,
+           Progress& progress)
+      : task_(task),
+        options_(options),
+        optimizer_(optimizer),
+        folder_(folder),
+        progress_(progress) {}
+
+  TrainResult run() {
+    const SignalWatch watch;
+    bool going = true;
+    while (going && result_.steps < options_.steps) {
+      going = step(static_cast<std::uint32_t>(++result_.steps));
+      const bool epoch_ends =
+          result_.steps % options_.epoch_steps == 0 || result_.steps == options_.steps;
+      if (going && caught_signal != 0) {
+        going = end(Ending::interrupted);
+        result_.signal = caught_signal;
+      }
+      if (going && epoch_ends) going = validate();
+    }
+    if (validated_step_ != result_.steps) folder_.save_last(checkpoint());
+    if (best_.kept()) best_.put_back(task_.parameters);
+    return result_;
+  }
+
+ private:
+  bool end(Ending ending) {
+    result_.ending = ending;
+    return false;
+  }
+
+  std::int64_t epoch() const { return (result_.steps - 1) / options_.epoch_steps + 1; }
+  std::int64_t epochs() const {
+    return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps;
+  }
+
+  // One step of training; false where the training ends with it.
+  bool step(std::uint32_t number) {
+    for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
+    before_.keep(task_.parameters);
+    Tape tape;
+    const Task::Loss loss = task_.loss(number);
+    loss_ = loss.loss.value().item();
+    if (!std::isfinite(loss_)) return skip(number, "loss");
+    tape.backward(loss.loss);
+    rate_ = options_.learning_rate(number);
+    const double norm = optimizer_.step(rate_, options_.clip);
+    if (!std::isfinite(norm)) return skip(number, "gradient");
+    for (const NamedParameter& parameter : task_.parameters) {
+      if (!all_finite(parameter.variable.value())) return take_back(number, parameter.name);
+    }
+    failures_ = 0;
+    count(loss.cross_entropy, norm);
+    return true;
+  }
+
+  bool take_back(std::uint32_t number, const std::string& name) {
+    before_.put_back(task_.parameters);
+    progress_.print(fmt::format("step {}: the update made {} not finite and was taken back; use a "
+                                "smaller learning rate", number, name));
+    return end(Ending::not_finite);
+  }
+
+  bool skip(std::uint32_t number, const char* what) {
+    ++result_.skipped;
+    progress_.print(
+        fmt::format("step {}: the {} is not finite; nothing was updated", number, what));
+    folder_.log({{"kind", "skipped"}, {"step", number}, {"epoch", epoch()}, {"what", what}});
+    return ++failures_ < most_failures_in_a_row || end(Ending::not_finite);
+  }
+
+  // Gathers what the next report says, and gives it when it is due.
+  void count(double cross_entropy, double norm) {
+    recent_.loss += loss_;
+    recent_.cross_entropy += cross_entropy;
+    ++recent_steps_;
+    const bool due = result_.steps % options_.report_steps == 0;
+    if (!due && !progress_.wants_update()) return;
+    const double elapsed = clock_.seconds();
+    const auto steps = static_cast<double>(recent_steps_);
+    const double loss = recent_.loss / steps;
+    const double score = task_.score.of(recent_.cross_entropy / steps);
+    const double rate = steps * static_cast<double>(task_.targets_per_step) /
+                        (elapsed - reported_at_ - validating_);
+    const double remaining = elapsed / static_cast<double>(result_.steps) *
+                             static_cast<double>(options_.steps - result_.steps);
+    const std::string line = fmt::format(
+        "epoch {}/{}  step {}/{}  {:.4f} {}  {} < {}  {} tokens/s  loss {:.4f}  lr {:.3g}  "
+        "gradient {:.3g}",
+        epoch(), epochs(), result_.steps, options_.steps, score, task_.score.unit,
+        duration(elapsed), duration(remaining), short_number(rate), loss, rate_, norm);
+    if (!due) return progress_.update(line);
+    progress_.report(line);
+    folder_.log({{"kind", "train"}, {"step", result_.steps}, {"epoch", epoch()}, {"loss", loss},
+                 {task_.score.key, score}, {"tokens_per_second", rate}, {"learning_rate", rate_},
+                 {"gradient_norm", norm}, {"elapsed", elapsed}, {"remaining", remaining}});
+    recent_ = {0, 0};
+    recent_steps_ = 0;
+    reported_at_ = elapsed;
+    validating_ = 0;
+  }
+
+  bool validate() {
+    const Stopwatch watch;
+    validated_ = task_.validate([&](double share) {
+      progress_.update(
+          fmt::format("epoch {}/{}  validation {:.0f} %", epoch(), epochs(), 100 * share));
+    });
+    validating_ += watch.seconds();
+    validated_step_ = result_.steps;
+    const bool better = validated_.loss < result_.best.loss;
+    if (better) {
+      result_.best = validated_;
+      result_.best_epoch = epoch();
+      best_.keep(task_.parameters);
+      folder_.save_best(checkpoint());
+    }
+    folder_.save_last(checkpoint());
+    const double score = task_.score.of(validated_.cross_entropy);
+    const double elapsed = clock_.seconds();
+    progress_.print(fmt::format("epoch {}/{}  step {}  validation {:.4f} {}  loss {:.4f}{}  {}",
+                                epoch(), epochs(), result_.steps, score, task_.score.unit,
+                                validated_.loss, better ? "  best" : "", duration(elapsed)));
+    folder_.log({{"kind", "validation"}, {"step", result_.steps}, {"epoch", epoch()},
+                 {"loss", validated_.loss}, {task_.score.key, score}, {"best", better},
+                 {"elapsed", elapsed}});
+    const std::int64_t waited = epoch() - result_.best_epoch;
+    const bool patient = options_.patience == 0 || waited < options_.patience;
+    return patient || result_.steps == options_.steps || end(Ending::out_of_patience);
+  }
+
+  Checkpoint checkpoint() const {
+    Checkpoint saved{tensors_of(task_.parameters), task_.metadata};
+    saved.metadata["step"] = std::to_string(result_.steps);
+    saved.metadata["epoch"] = std::to_string(epoch());
+    if (validated_step_ == result_.steps) {
+      saved.metadata["validation_loss"] = fmt::format("{}", validated_.loss);
+      saved.metadata[std::string("validation_") + task_.score.key] =
+          fmt::format("{}", task_.score.of(validated_.cross_entropy));
+    }
+    return saved;
+  }
+
+  const Task& task_;
+  const TrainOptions& options_;
+  Optimizer& optimizer_;
+  RunFolder& folder_;
+  Progress& progress_;
+  const Stopwatch clock_;
+
+  TrainResult result_;
+  Measure validated_;                // the last validation
+  std::int64_t validated_step_ = 0;  // and the step that it followed
+  Weights before_, best_;            // before this update, and of the best validation
+  double loss_ = 0, rate_ = 0;
+  int failures_ = 0;                 // steps in a row that were not finite
+  Measure recent_{0, 0};             // sums since the last report
+  std::int64_t recent_steps_ = 0;
+  double reported_at_ = 0, validating_ = 0;  // seconds: when, and spent on validation since
+};
+
+}  // namespace
+
+TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
+                  RunFolder& folder, Progress& progress) {
+  return Training(task, options, optimizer, folder, progress).run();
+}
+
+}  // namespace weft

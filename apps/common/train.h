@@ -1,0 +1,78 @@
+// The training loop of every app: epochs, validation, patience, logs, checkpoints, and what is done
+// when a number is no longer finite. The app says what a loss is.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "apps/common/progress.h"
+#include "apps/common/run_folder.h"
+#include "nn/module.h"
+#include "nn/optimizer.h"
+
+namespace weft {
+
+// What a pass over some data measured; means over its targets.
+struct Measure {
+  double loss = std::numeric_limits<double>::infinity();  // what training minimises, in nats
+  double cross_entropy = loss;  // its part that is not a penalty, in nats a target
+};
+
+// How cross-entropy is shown: "bits_per_character" in logs, "bpc" on the progress line.
+struct Score {
+  const char* key;
+  const char* unit;
+  double (*of)(double cross_entropy);
+};
+
+// What the loop asks of an app.
+struct Task {
+  struct Loss {
+    Variable loss;  // one element: cross-entropy and penalties
+    double cross_entropy = 0;
+  };
+
+  std::vector<NamedParameter> parameters;
+  // The loss on the batch of this step (1, 2, …), recorded where a tape is alive.
+  std::function<Loss(std::uint32_t step)> loss;
+  // The same measure on data held out; calls `advance` now and then with the share that is done.
+  std::function<Measure(const std::function<void(double)>& advance)> validate;
+  std::int64_t targets_per_step = 1;
+  Score score{};
+  std::map<std::string, std::string> metadata;  // goes into every checkpoint
+};
+
+struct TrainOptions {
+  std::int64_t steps = 1;        // in all
+  std::int64_t epoch_steps = 1;  // validation comes after each so many, and at the end
+  std::int64_t patience = 0;     // epochs without a better validation loss; 0: no limit
+  std::function<double(std::int64_t step)> learning_rate;
+  double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
+  std::int64_t report_steps = 100;
+};
+
+enum class Ending { complete, out_of_patience, interrupted, not_finite };
+
+struct TrainResult {
+  Ending ending = Ending::complete;
+  int signal = 0;  // that interrupted
+  std::int64_t steps = 0;
+  std::int64_t skipped = 0;   // steps whose update was left out
+  std::int64_t best_epoch = 0;  // 0: none was validated
+  Measure best;
+};
+
+// Trains until one of the endings; the parameters are then those of the best validation loss, or
+// the last ones where there was none.
+//
+// A step whose loss or gradient is not finite changes nothing: it is logged as skipped, with the
+// step that keys its batch and random numbers, and three in a row end the training. So does an
+// update that makes a weight not finite, which is taken back. SIGINT and SIGTERM end it after the
+// step; a second one kills.
+TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
+                  RunFolder& folder, Progress& progress);
+
+}  // namespace weft

@@ -1,0 +1,416 @@
+// charlm as people run it.
+#include <algorithm>
+#include <limits>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+
+#include "doctest/doctest.h"
+#include "nn/checkpoint.h"
+#include "tests/charlm/files.h"
+
+using namespace weft;
+using nlohmann::json;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct Run {
+  int status = 0;
+  std::string out, err;
+};
+
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+// With one thread where `words` says nothing else: a number that a busy machine does not upset.
+Run charlm(const Words& words) {
+  const TemporaryFolder folder;
+  std::string command = "OMP_NUM_THREADS=1 " + quoted(WEFT_CHARLM);
+  for (const std::string& word : words) command += " " + quoted(word);
+  command += " </dev/null >" + quoted(folder.path("out")) + " 2>" + quoted(folder.path("err"));
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder.path("out")),
+          read_file(folder.path("err"))};
+}
+
+std::vector<json> lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<json> all;
+  for (std::string line; std::getline(stream, line);) all.push_back(json::parse(line));
+  return all;
+}
+
+// A model that is small enough to be trained in seconds, and the folder of its run.
+const Words small_model = {"--batch", "16", "--length", "64", "--width", "48", "--heads", "4",
+                           "--validation-batches", "20", "--test-batches", "20"};
+
+struct Trained {
+  TemporaryFolder folder;
+  std::string path = folder.path("run");
+  Run run = charlm(Words{"train", "--steps", "700", "--epoch-steps", "350", "--out", path} +
+                   small_model);
+  std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
+
+  // The last line of the log with these values.
+  json logged(const std::string& kind, const std::string& windows = "") const {
+    json found;
+    for (const json& line : log) {
+      if (line["kind"] == kind && (windows.empty() || line["windows"] == windows)) found = line;
+    }
+    return found;
+  }
+};
+
+const Trained& trained() {
+  static const Trained once;
+  return once;
+}
+
+// A run of a few steps.
+Run train_tiny(const std::string& out, const Words& more = {}) {
+  return charlm(Words{"--out", out, "--batch", "2", "--length", "16", "--width", "16", "--heads",
+                      "2", "--validation-batches", "1", "--test-batches", "1", "--split",
+                      "98/1.9/0.1", "--epochs", "1", "--epoch-steps", "3"} + more);
+}
+
+// Exit status 2, one line on stderr that says `part`, and nothing on stdout.
+void check_refused(const Run& run, const std::string& part) {
+  CHECK(run.status == 2);
+  CHECK_MESSAGE(contains(run.err, part), run.err);
+  CHECK(run.err.rfind("charlm: ", 0) == 0);
+  CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+  CHECK(run.out.empty());
+}
+
+}  // namespace
+
+TEST_SUITE("charlm") {
+
+TEST_CASE("charlm: learns the built-in corpus to near the best possible") {
+  const Trained& t = trained();
+  REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
+  const json test = t.logged("test", "consecutive");
+  const double score = test["bits_per_character"], least = test["best_possible"];
+  const double entropy = test["entropy"];
+  CHECK(score < least + 0.08);
+  CHECK(score > least);
+  CHECK(least > entropy);
+  CHECK(contains(t.run.out, fmt::format("{:.4f} bpc is the entropy", entropy)));
+  CHECK(contains(t.run.out, "sample "));
+  CHECK_FALSE(contains(t.run.out, "\r"));  // plain lines where there is no terminal
+  CHECK(t.logged("train")["step"] == 700);
+}
+
+TEST_CASE("charlm: eval gives the logged values again, bit for bit") {
+  const Trained& t = trained();
+  for (const std::string& checkpoint : {t.path, t.path + "/best.safetensors"}) {
+    const Run test = charlm({"eval", "--checkpoint", checkpoint, "--paper", "--json"});
+    REQUIRE_MESSAGE(test.status == 0, test.err);
+    const std::vector<json> scores = lines(test.out);
+    REQUIRE(scores.size() == 2);
+    for (const json& score : scores) {
+      const json logged = t.logged("test", score["windows"]);
+      CHECK(score["bits_per_character"] == logged["bits_per_character"]);
+      CHECK(score["loss"] == logged["loss"]);
+    }
+    CHECK(scores[0]["windows"] == "consecutive");
+    CHECK(scores[0]["characters"] == 99'999);
+    CHECK(scores[1]["windows"] == "random");
+  }
+  double best = 1e9;
+  for (const json& line : t.log) {
+    const double score = line.value("bits_per_character", 1e9);
+    if (line["kind"] == "validation") best = std::min(best, score);
+  }
+  const Words validation = {"eval", "--checkpoint", t.path, "--split", "validation", "--paper",
+                            "--json"};
+  CHECK(lines(charlm(validation).out)[1]["bits_per_character"] == best);
+  CHECK(lines(charlm(validation + Words{"--threads", "3"}).out)[1]["bits_per_character"] == best);
+  const Words seeded = validation + Words{"--seed", "2"};
+  CHECK(lines(charlm(seeded).out)[1]["bits_per_character"] != best);
+  const Run plain = charlm({"eval", "--checkpoint", t.path});
+  CHECK(contains(plain.out, "bits per character over 99999 characters"));
+}
+
+TEST_CASE("charlm: sample is a function of the seed") {
+  const std::string path = trained().path;
+  const auto sample = [&](const Words& more) {
+    return charlm(Words{"sample", "--checkpoint", path, "--tokens", "200"} + more);
+  };
+  const Run one = sample({"--prompt", "the old king", "--seed", "5"});
+  REQUIRE_MESSAGE(one.status == 0, one.err);
+  CHECK(one.out.size() == 12 + 200 + 1);
+  CHECK(one.out.rfind("the old king", 0) == 0);
+  CHECK(sample({"--prompt", "the old king", "--seed", "5"}).out == one.out);
+  CHECK(sample({"--prompt", "the old king", "--seed", "6"}).out != one.out);
+  CHECK(sample({"--seed", "5"}).out.size() == 201);
+  CHECK(sample({"--temperature", "0"}).out == sample({"--top-k", "1", "--seed", "9"}).out);
+  CHECK(contains(one.err, "tokens/s"));
+  CHECK_FALSE(contains(one.err, "starts again"));  // a convolution has no last position
+}
+
+TEST_CASE("charlm: a model with positions writes past its length and says so once") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  REQUIRE(train_tiny(out, {"--encoding", "position", "--attention", "full"}).status == 0);
+  const Run run = charlm({"sample", "--checkpoint", out, "--tokens", "60"});
+  CHECK(run.status == 0);
+  CHECK(run.out.size() == 61);
+  const std::size_t first = run.err.find("past the 16 positions");
+  CHECK(first != std::string::npos);
+  CHECK(run.err.find("past the 16", first + 1) == std::string::npos);
+}
+
+TEST_CASE("charlm: the models of the paper's table 1 have its numbers of parameters") {
+  const std::pair<const char*, int> models[] = {{"text8-full-position", 64'193},
+                                                {"text8-full-conv", 88'513},
+                                                {"text8-agglomerative-position", 57'041},
+                                                {"text8-agglomerative-conv", 81'361}};
+  for (const auto& [preset, parameters] : models) {
+    const Run run = charlm({"info", "--preset", preset, "--json"});
+    CHECK(run.status == 0);
+    const json info = json::parse(run.out);
+    CHECK(info["parameters"] == parameters);
+    std::int64_t sum = 0;
+    for (const json& tensor : info["tensors"]) sum += tensor["count"].get<std::int64_t>();
+    CHECK(sum == parameters);
+    const json& settings = info["configuration"];
+    for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
+             {"vocabulary", "text8"}, {"split", "60/30/10"}, {"width", 64}, {"depth", 5},
+             {"heads", 8}, {"length", 128}, {"batch", 32}, {"attention-dropout", 0.1},
+             {"residual-dropout", 0.1}, {"output-dropout", 0.6}, {"act", true}, {"shared", true},
+             {"wiring", "universal"}, {"l2", 1e-6}, {"lr", 1.0}, {"clip", 0.0},
+             {"optimizer", "adadelta:rho=0.95,epsilon=1e-7"}, {"schedule", "constant"},
+             {"warmup", 0}, {"epochs", 256}, {"epoch-steps", 1464}, {"validation-batches", 732},
+             {"test-batches", 244}, {"patience", 10}}) {
+      CHECK_MESSAGE(settings[key] == value, key);
+    }
+    CHECK(contains(charlm({"info", "--preset", preset}).out, std::to_string(parameters)));
+  }
+}
+
+TEST_CASE("charlm: options stand above a preset, wherever they stand") {
+  const Run before = charlm({"info", "--width", "32", "--preset", "text8-full-conv", "--json"});
+  const Run after = charlm({"info", "--preset", "text8-full-conv", "--width", "32", "--json"});
+  CHECK(before.out == after.out);
+  const json settings = json::parse(after.out)["configuration"];
+  CHECK(settings["width"] == 32);
+  CHECK(settings["depth"] == 5);
+  const Run run = charlm({"info", "--optimizer", "sgd", "--dropout", "0.3", "--output-dropout",
+                          "0.5", "--json"});
+  const json others = json::parse(run.out)["configuration"];
+  CHECK(others["lr"] == 0.01);
+  CHECK(others["attention-dropout"] == 0.3);
+  CHECK(others["residual-dropout"] == 0.3);
+  CHECK(others["output-dropout"] == 0.5);
+}
+
+TEST_CASE("charlm: the same bits for any number of threads, and from run to run") {
+  const TemporaryFolder folder;
+  const Words dropout = {"--dropout", "0.2", "--act"};
+  for (const auto& [run, more] : std::vector<std::pair<const char*, Words>>{
+           {"a", {"--threads", "1"}}, {"b", {"--threads", "3"}}, {"c", {"--seed", "2"}}}) {
+    REQUIRE(train_tiny(folder.path(run), dropout + more).status == 0);
+  }
+  const auto bytes = [&](const char* name) { return read_file(folder.path(name)); };
+  CHECK(bytes("a/best.safetensors") == bytes("b/best.safetensors"));
+  CHECK(bytes("a/last.safetensors") == bytes("b/last.safetensors"));
+  CHECK(bytes("a/best.safetensors") != bytes("c/best.safetensors"));
+}
+
+TEST_CASE("charlm: bytes of any text") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += fmt::format("Zeile {}: größer als zuvor.\n", i);
+  const std::string file = folder.file("text", text);
+  const Run run = train_tiny(folder.path("run"), {"--data", file, "--split", "60/30/10"});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "vocabulary bytes"));
+  const Run infos = charlm({"info", "--checkpoint", folder.path("run"), "--json"});
+  const json info = json::parse(infos.out);
+  CHECK(info["configuration"]["vocabulary"] == "bytes");
+  CHECK(info["tensors"][0]["shape"] == json({256, 16}));
+  CHECK(charlm({"eval", "--checkpoint", folder.path("run")}).status == 0);
+  CHECK(charlm({"sample", "--checkpoint", folder.path("run"), "--prompt", "grö"}).status == 0);
+}
+
+TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is written") {
+  const TemporaryFolder folder;
+  const std::string empty = folder.file("empty", ""), brief = folder.file("brief", "some words");
+  const std::string plain =
+      folder.file("plain", std::string(3000, 'a') + "B" + std::string(100, 'c'));
+  const std::string out = folder.path("out");
+  const struct {
+    Words words;
+    std::string part;
+  } cases[] = {
+      {{"--data", folder.path("missing")}, "missing: cannot be opened: No such file"},
+      {{"--data", empty}, "empty: the file is empty"},
+      {{"--data", folder.path()}, "wanted a file, got a folder"},
+      {{"--data", "/dev/zero"}, "wanted a file, got a device"},
+      {{"--data", brief}, "too short: its train part has 6 characters, a window takes 129"},
+      {{"--data", plain, "--vocabulary", "text8"}, "the character 'B' at position 3000"},
+      {{"--data", plain, "--preset", "text8-full-conv"}, "the character 'B' at position 3000"},
+      {{"--vocabulary", "text"}, "did you mean text8?"},
+      {{"--attention", "fulll"}, "did you mean full?"},
+      {{"--attention", "full:clusters=3"}, "attention full: there is no option 'clusters'"},
+      {{"--attention", ""}, "there is no mechanism ''"},
+      {{"--encoding", "con"}, "did you mean conv?"},
+      {{"--wiring", "vanila"}, "did you mean vanilla?"},
+      {{"--schedule", "cosin"}, "did you mean cosine?"},
+      {{"--optimizer", "adamax"}, "did you mean adam?"},
+      {{"--optimizer", "adam:beta3=1"}, "there is no option 'beta3'"},
+      {{"--preset", "text8-ful-conv"}, "did you mean text8-full-conv?"},
+      {{"--widht", "3"}, "there is no option --widht; did you mean --width?"},
+      {{"trian"}, "there is no command 'trian'; there are train, eval, sample, info"},
+      {{"train", "fast"}, "'fast' stands there without an option"},
+      {{"--width", "50", "--heads", "8"}, "8"},
+      {{"--width", "many"}, "--width"},
+      {{"--width", "0"}, "--width: wanted a number of at least 1"},
+      {{"--width", "-4"}, "--width: wanted a number of at least 1"},
+      {{"--length", "0"}, "--length: wanted"},
+      {{"--depth", "99999999999"}, "--depth: wanted"},
+      {{"--lr", "0"}, "--lr: wanted a number above 0"},
+      {{"--lr", "-1"}, "--lr: wanted a number above 0"},
+      {{"--lr", "nan"}, "--lr: wanted a number above 0"},
+      {{"--lr", "inf"}, "--lr: wanted a number above 0"},
+      {{"--dropout", "1"}, "dropout: wanted a number"},
+      {{"--dropout", "1.5"}, "dropout: wanted a number"},
+      {{"--residual-dropout", "-0.1"}, "--residual-dropout: wanted"},
+      {{"--split", "60/30/20"}, "--split: wanted"},
+      {{"--split", "a/b"}, "--split: wanted"},
+      {{"--batch", "0"}, "--batch: wanted"},
+      {{"--epochs", "0"}, "--epochs: wanted"},
+      {{"--patience", "-1"}, "--patience: wanted"},
+      {{"--report-steps", "0"}, "--report-steps"},
+      {{"--threads", "0"}, "--threads"},
+      {{"--seed", "-1"}, "--seed"},
+      {{"--seed"}, "--seed"},
+  };
+  for (const auto& bad : cases) {
+    CAPTURE(fmt::format("{}", fmt::join(bad.words, " ")));
+    const bool named = bad.words.front()[0] != '-';
+    check_refused(charlm(named ? bad.words : Words{"--out", out} + bad.words), bad.part);
+    CHECK_FALSE(std::filesystem::exists(out));
+  }
+}
+
+TEST_CASE("charlm: a folder that holds another run is not touched") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  REQUIRE(train_tiny(out).status == 0);
+  const std::string before = read_file(out + "/best.safetensors");
+  const std::string log = read_file(out + "/metrics.jsonl");
+  check_refused(train_tiny(out, {"--seed", "2"}), "holds another run (best.safetensors)");
+  check_refused(train_tiny(out, {"--force", "--split", "1/2/3"}), "--split");
+  CHECK(read_file(out + "/best.safetensors") == before);
+  CHECK(read_file(out + "/metrics.jsonl") == log);
+  CHECK(train_tiny(out, {"--seed", "2", "--force"}).status == 0);
+  CHECK(read_file(out + "/best.safetensors") != before);
+  check_refused(train_tiny(folder.file("file", "x")), "cannot be made");
+}
+
+TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
+  const TemporaryFolder folder;
+  const std::string run = folder.path("run");
+  REQUIRE(train_tiny(run).status == 0);
+  const std::string good = run + "/best.safetensors";
+  const std::string bytes = read_file(good);
+  const Checkpoint whole = read_checkpoint(good);
+  const auto changed = [&](const auto& change) {
+    Checkpoint copy = whole;
+    change(copy);
+    write_checkpoint(copy, folder.path("bad"));
+    return folder.path("bad");
+  };
+  const auto configured = [&](const char* key, const json& value) {
+    return changed([&](Checkpoint& c) {
+      json settings = json::parse(c.metadata["configuration"]);
+      settings[key] = value;
+      c.metadata["configuration"] = settings.dump();
+    });
+  };
+  const auto refused = [&](const std::string& path, const std::string& part) {
+    CAPTURE(part);
+    check_refused(charlm({"eval", "--checkpoint", path}), part);
+    check_refused(charlm({"sample", "--checkpoint", path}), part);
+    check_refused(charlm({"info", "--checkpoint", path}), part);
+  };
+  refused(folder.path("missing"), "No such file");
+  refused(folder.path(), "best.safetensors: cannot be opened");
+  refused(folder.file("bad", bytes.substr(0, bytes.size() - 1)), "bad: tensor");
+  refused(folder.file("bad", bytes.substr(0, 100)), "cut short");
+  refused(folder.file("bad", "the quick brown fox"), "not a safetensors file");
+  refused(changed([](Checkpoint& c) { c.metadata.clear(); }), "not one that charlm wrote");
+  refused(changed([](Checkpoint& c) { c.metadata["charlm_format"] = "2"; }), "is of format 2");
+  refused(changed([](Checkpoint& c) { c.tensors.erase("embedding.table"); }),
+          "holds no 'embedding.table'");
+  refused(changed([](Checkpoint& c) { c.tensors["more"] = Tensor::zeros({1}, DType::f32); }),
+          "holds 'more'");
+  refused(configured("attention", "full"), "of another model");
+  refused(configured("conv-width", 4), "of another model");
+  refused(configured("width", 16000), "wants more numbers than");
+  refused(configured("width", 1e12), "its configuration");
+  refused(configured("depth", -1), "its configuration: --depth");
+  refused(configured("attention", "ful"), "did you mean full?");
+  refused(configured("vocabulary", 3), "'vocabulary' in its configuration has the wrong type");
+  refused(configured("lr", json::array({1})), "nested");
+  refused(changed([](Checkpoint& c) { c.metadata["configuration"] = "{"; }), "not JSON");
+  refused(changed([](Checkpoint& c) { c.metadata["configuration"] = "[]"; }), "has no 'preset'");
+  refused(changed([](Checkpoint& c) { c.metadata["configuration"] = std::string(100'000, '['); }),
+          "nested");
+  check_refused(charlm({"sample", "--checkpoint", run, "--prompt", "Hello"}), "'H' at position 0");
+  check_refused(charlm({"sample", "--checkpoint", run, "--temperature", "-1"}), "--temperature");
+  check_refused(charlm({"eval", "--checkpoint", run, "--split", "tests"}), "did you mean test?");
+  check_refused(charlm({"eval"}), "--checkpoint");
+  check_refused(charlm({"info", "--checkpoint", run, "--width", "8"}), "excludes --checkpoint");
+  check_refused(charlm({"eval", "--checkpoint", changed([](Checkpoint& c) {
+                          c.metadata["configuration"] = std::string(c.metadata["configuration"])
+                              .replace(c.metadata["configuration"].find("builtin"), 7, "gone.txt");
+                        })}), "gone.txt: the text that the model was trained on is not here");
+
+  // Weights that are not finite are loaded, with a warning.
+  const std::string damaged = changed([](Checkpoint& c) {
+    Tensor& table = c.tensors["embedding.table"];
+    table = table.clone();
+    table.data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+  });
+  const Run info = charlm({"info", "--checkpoint", damaged});
+  CHECK(info.status == 0);
+  CHECK(contains(info.err, "'embedding.table' is not finite"));
+  CHECK(charlm({"sample", "--checkpoint", damaged}).status == 2);
+}
+
+TEST_CASE("charlm: training that leaves the finite numbers ends with 4 and keeps a good model") {
+  const TemporaryFolder folder;
+  const Run run = train_tiny(folder.path("run"), {"--optimizer", "sgd", "--lr", "9e5", "--clip",
+                                                  "0", "--epochs", "50"});
+  CHECK(run.status == 4);
+  CHECK(contains(run.out, "last good model is in"));
+  for (const auto& [name, tensor] : read_checkpoint(folder.path("run/last.safetensors")).tensors) {
+    CHECK(all_finite(tensor));
+  }
+}
+
+TEST_CASE("charlm: version and help") {
+  const Run version = charlm({"--version"});
+  CHECK(version.status == 0);
+  CHECK(version.out.rfind("charlm 0.", 0) == 0);
+  const Run help = charlm({"--help"});
+  CHECK(help.status == 0);
+  for (const char* word : {"train", "eval", "sample", "info"}) CHECK(contains(help.out, word));
+  CHECK(contains(charlm({"train", "--help"}).out, "--attention"));
+}
+
+}  // TEST_SUITE
