@@ -1,0 +1,30 @@
+// What every benchmark measures with: medians on one steady clock, the machine's GEMM rate, and what
+// the machine and the build are.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace weft::bench {
+
+// An environment variable can pin OpenBLAS to a slower core, and a library reads it when it is
+// loaded: the program starts itself again without it.
+void drop_library_pins(char** argv);
+
+struct Times {
+  double median = 0, p10 = 0, p90 = 0;  // seconds
+};
+
+// Calls f `warm_up` times unmeasured, then until `runs` runs and `seconds` seconds have passed,
+// whichever comes later.
+Times measure(const std::function<void()>& f, int warm_up, int runs, double seconds);
+
+// Floating-point operations a second of a 2048³ product in f32 on one thread, as large products run.
+double gemm_rate();
+
+// version, ISA, library, threads: in every row.
+nlohmann::ordered_json machine();
+
+}  // namespace weft::bench

@@ -1,0 +1,257 @@
+#!/usr/bin/env python3
+"""One training step of charlm's four text8 presets in PyTorch, timed.
+
+The twin of `bench/train_bench`: the same universal transformer (Spellings 2019, arXiv 1907.06607,
+Table 1), the same batch and the same optimizer, written as PyTorch users write it. Prints one JSON
+object a line; README.md says what the keys mean.
+"""
+import argparse
+import ctypes
+import json
+import math
+import os
+import statistics
+import sys
+import time
+
+# These pin OpenBLAS to the kernels or the cache of another CPU, and can halve its speed.
+os.environ.pop("OPENBLAS_CORETYPE", None)
+os.environ.pop("OPENBLAS_L2_SIZE", None)
+
+try:
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ImportError as error:
+    print(f"torch_charlm: PyTorch is not here ({error}); on Debian: apt-get install python3-torch, "
+          "then run this with /usr/bin/python3", file=sys.stderr)
+    sys.exit(2)
+
+VOCABULARY, LENGTH, BATCH = 28, 128, 32        # V, N, B
+WIDTH, HEADS, DEPTH, KERNEL = 64, 8, 5, 8      # d, H = m, L, window of the convolution
+
+PRESETS = {  # name: (attention, encoding, parameters as the paper's Table 1 counts them)
+    "text8-full-position": ("full", "position", 64_193),
+    "text8-full-conv": ("full", "conv", 88_513),
+    "text8-agglomerative-position": ("agglomerative", "position", 57_041),
+    "text8-agglomerative-conv": ("agglomerative", "conv", 81_361),
+}
+
+
+def keep_freed_memory():
+    """Has glibc keep what is freed. By default it gives large blocks back to the system, and taking
+    them again costs page faults: some 5 to 15 % of a step, another share in each run."""
+    trim_threshold, mmap_max = -1, -4  # <malloc.h>
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(trim_threshold, -1)
+        libc.mallopt(mmap_max, 0)
+
+
+class FullAttention(nn.Module):
+    """Causal softmax attention, no biases: out = dropout(softmax(QKᵀ/√E)) V Wo."""
+
+    def __init__(self, dropout, fused):
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.dropout, self.fused = dropout, fused
+        future = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
+        self.register_buffer("future", future, persistent=False)
+
+    def forward(self, x):  # [B, N, d]
+        batch, length, width = x.shape
+        qkv = self.qkv(x).view(batch, length, 3, HEADS, width // HEADS)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [B, H, N, E] each
+        if self.fused:
+            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+        else:
+            scores = (q * (width // HEADS) ** -0.5) @ k.transpose(-2, -1) + self.future
+            mixed = F.dropout(scores.softmax(-1), self.dropout) @ v
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+
+class AgglomerativeAttention(nn.Module):
+    """Masked agglomerative attention: each class keeps a running, weighted mean of its values."""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.classes = nn.Linear(WIDTH, 2 * HEADS)  # the logits of query and key classes
+        self.values = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.dropout = dropout
+
+    def forward(self, x):  # [B, N, d]
+        batch, length, width = x.shape
+        logits = self.classes(x).view(batch, length, 2, HEADS)
+        query, key = logits.softmax(-1).unbind(2)  # [B, N, m] each
+        values = self.values(x).view(batch, length, HEADS, width // HEADS)
+        sums = (key.unsqueeze(-1) * values).cumsum(1)  # [B, N, m, e]
+        weights = key.cumsum(1).clamp(min=1e-3)  # [B, N, m]
+        mixed = (query / weights).unsqueeze(-1) * sums
+        return self.out(F.dropout(mixed.view(batch, length, width), self.dropout))
+
+
+class Block(nn.Module):
+    """Post-norm block in universal wiring: the dropout is on the sum."""
+
+    def __init__(self, attention, dropout):
+        super().__init__()
+        self.attention = attention
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.dropout = dropout
+
+    def forward(self, x):
+        y = self.norm1(F.dropout(x + self.attention(x), self.dropout))
+        transition = self.down(F.gelu(self.up(y), approximate="tanh"))
+        return self.norm2(F.dropout(y + transition, self.dropout))
+
+
+class UniversalTransformer(nn.Module):
+    """One block, five times, with adaptive computation time and an embedding tied to the output."""
+
+    def __init__(self, attention, encoding, bare, fused):
+        super().__init__()
+        attention_dropout, dropout, self.output_dropout = (0, 0, 0) if bare else (0.1, 0.1, 0.6)
+        self.bare = bare
+        self.embedding = nn.Parameter(torch.empty(VOCABULARY, WIDTH).uniform_(-0.05, 0.05))
+        self.position = self.depth = self.conv = None
+        if encoding == "position":
+            self.position = nn.Parameter(torch.empty(LENGTH, WIDTH).uniform_(-0.05, 0.05))
+            self.depth = nn.Parameter(torch.empty(DEPTH, WIDTH).uniform_(-0.05, 0.05))
+        else:
+            self.conv = nn.Conv1d(WIDTH, WIDTH, KERNEL)
+        mechanism = (FullAttention(attention_dropout, fused) if attention == "full"
+                     else AgglomerativeAttention(attention_dropout))
+        self.block = Block(mechanism, dropout)
+        self.halt = nn.Linear(WIDTH, 1)
+        self.output = nn.Linear(WIDTH, WIDTH, bias=False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+        nn.init.constant_(self.halt.bias, 0.1)
+
+    def encode(self, h, step):
+        if self.conv is None:
+            return h + (self.position + self.depth[step])
+        padded = F.pad(h.transpose(1, 2), (KERNEL - 1, 0))  # causal: zeros on the left
+        return F.relu(self.conv(padded)).transpose(1, 2)
+
+    def forward(self, ids):  # [B, N] -> logits [B, N, V] and the ponder cost
+        h = F.embedding(ids, self.embedding)
+        if self.bare:
+            for step in range(DEPTH):
+                h = self.block(self.encode(h, step))
+            state, ponder = h, 0.0
+        else:
+            state, ponder = self.adaptive_steps(h)
+        hidden = F.dropout(self.output(state), self.output_dropout)
+        return F.linear(hidden, self.embedding), ponder
+
+    def adaptive_steps(self, h):
+        """Graves 2016 as the paper's code has it: every step is computed, halting only weighs."""
+        budget = torch.full(h.shape[:2], 0.99)  # [B, N], as are all below
+        remainder = torch.ones(h.shape[:2])
+        steps = torch.zeros(h.shape[:2])
+        state = 0.0
+        for step in range(DEPTH):
+            h = self.block(self.encode(h, step))
+            p = torch.sigmoid(self.halt(h).squeeze(-1))
+            with torch.no_grad():
+                active = (budget > 0).float()
+                budget = budget - p
+                last = budget <= 0
+                steps = steps + active
+            state = state + (active * torch.where(last, remainder, p)).unsqueeze(-1) * h
+            ponder = 0.01 * (remainder + steps).mean()  # the last step's counts
+            remainder = torch.where(last, remainder, remainder - p)
+        return state, ponder
+
+
+def loss_of(model, ids, targets):
+    logits, ponder = model(ids)
+    decay = 1e-6 * (model.embedding.square().sum() + model.output.weight.square().sum())
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten()) + decay + ponder
+
+
+def gemm_gflops(size=2048, repeats=5):
+    """Rate of one large f32 product, what the matrix library of this PyTorch can do at best."""
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - start)
+    return 2e-9 * size**3 / min(seconds)
+
+
+def step_times(model, options):
+    """Milliseconds of each timed step (forward, backward, optimizer) on one random batch."""
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.95, eps=1e-7, foreach=True)
+    window = torch.randint(1, VOCABULARY, (options.batch, LENGTH + 1))
+    ids, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
+    loss = torch.compile(loss_of) if options.compile else loss_of
+    milliseconds = []
+    for _ in range(options.warmup + options.steps):
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        loss(model, ids, targets).backward()
+        optimizer.step()
+        milliseconds.append(1e3 * (time.perf_counter() - start))
+    return milliseconds[options.warmup:]
+
+
+def measure(preset, bare, fused, options):
+    attention, encoding, published = PRESETS[preset]
+    torch.manual_seed(options.seed)
+    model = UniversalTransformer(attention, encoding, bare, fused)
+    parameters = sum(p.numel() for p in model.parameters())
+    assert parameters == published, f"{preset}: {parameters} parameters, the paper has {published}"
+    milliseconds = step_times(model, options)
+    median = statistics.median(milliseconds)
+    deciles = statistics.quantiles(milliseconds, n=10, method="inclusive")
+    return {
+        "peer": "pytorch", "version": torch.__version__, "preset": preset, "bare": bare,
+        "threads": options.threads, "batch": options.batch, "length": LENGTH,
+        "parameters": parameters, "tokens_per_second": round(options.batch * LENGTH / median * 1e3),
+        "ms_median": round(median, 3), "ms_p10": round(deciles[0], 3),
+        "ms_p90": round(deciles[-1], 3), "fused": fused, "gemm_gflops": options.gemm_gflops,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--preset", default="all", choices=["all", *PRESETS])
+    parser.add_argument("--bare", action="store_true", help="only the step without dropout and ACT")
+    parser.add_argument("--whole", action="store_true", help="only the step with both")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument("--steps", type=int, default=30, help="timed steps (default 30)")
+    parser.add_argument("--warmup", type=int, default=5, help="steps before them (default 5)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--compile", action="store_true", help="use torch.compile (PyTorch 2)")
+    parser.add_argument("--attention", default="auto", choices=["auto", "fused", "plain"],
+                        help="F.scaled_dot_product_attention or its parts; auto: the faster here")
+    parser.add_argument("--default-malloc", action="store_true",
+                        help="leave the C library's allocator as it is")
+    options = parser.parse_args()
+    if not options.default_malloc:
+        keep_freed_memory()
+    torch.set_num_threads(options.threads)
+    options.gemm_gflops = round(gemm_gflops(), 1)
+
+    has_fused = hasattr(F, "scaled_dot_product_attention")
+    if options.attention == "fused" and not has_fused:
+        parser.error(f"PyTorch {torch.__version__} has no fused attention; 2.0 or later has")
+    for preset in PRESETS if options.preset == "all" else [options.preset]:
+        forms = [False]
+        if PRESETS[preset][0] == "full" and has_fused:
+            forms = {"auto": [False, True], "fused": [True], "plain": [False]}[options.attention]
+        for bare in [False, True] if options.bare == options.whole else [options.bare]:
+            rows = [measure(preset, bare, fused, options) for fused in forms]
+            print(json.dumps(min(rows, key=lambda row: row["ms_median"])), flush=True)
+
+
+if __name__ == "__main__":
+    main()
