@@ -6,9 +6,8 @@
 
 #include <stdexcept>
 #include <string>
-#include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace weft {
 
@@ -17,17 +16,20 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+namespace detail {
+// Formats out of line, so that a call of require() is a comparison and a list of references.
+[[noreturn]] void throw_error(fmt::string_view message, fmt::format_args args);
+}  // namespace detail
+
 // Throws Error with the formatted message unless `condition` holds.
 template <class... Args>
 void require(bool condition, fmt::format_string<Args...> message, Args&&... args) {
-  if (!condition) [[unlikely]] {
-    throw Error(fmt::format(message, std::forward<Args>(args)...));
-  }
+  if (!condition) [[unlikely]] detail::throw_error(message, fmt::make_format_args(args...));
 }
 
 template <class... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> message, Args&&... args) {
-  throw Error(fmt::format(message, std::forward<Args>(args)...));
+  detail::throw_error(message, fmt::make_format_args(args...));
 }
 
 }  // namespace weft

@@ -48,37 +48,55 @@ HWY_INLINE T sum_of_lanes(Vector<T> value) {
 
 namespace detail {
 
-// e^x in f32 where the processor scales by powers of two itself (AVX-512): x = (n + f) ln 2 with n
-// whole and |f| <= 1/2, and e^x = 2^f 2^n. The polynomial is the minimax one of degree 6 for 2^f, to
-// 2e-9; the product with log₂e carries its rounding error along. Measured three times as fast as
-// Highway's, which is what softmax over narrow heads waits for. −∞, ∞ and NaN come out right.
+// y 2^n for whole n, where 2^n itself need not be a normal number.
 template <class V>
-HWY_INLINE V exp_scaled(V x) {
+HWY_INLINE V scale_by_power(V y, V n) {
+  if constexpr (HWY_TARGET <= HWY_AVX3) {  // AVX-512 has an instruction for it
+    return V{_mm512_scalef_ps(y.raw, n.raw)};
+  } else {  // by 2^⌊n/2⌋ and by what is left, both of them normal
+    const Tag<float> d;
+    const hn::RebindToSigned<Tag<float>> whole;
+    const auto power = [&](auto exponent) {
+      return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(exponent, hn::Set(whole, 127))));
+    };
+    const auto exponent = hn::ConvertTo(whole, n);
+    const auto half = hn::ShiftRight<1>(exponent);
+    return hn::Mul(hn::Mul(y, power(half)), power(hn::Sub(exponent, half)));
+  }
+}
+
+// e^x in f32: x = (n + f) ln 2 with n whole and |f| <= 1/2, and e^x = 2^f 2^n. The polynomial is the
+// minimax one of degree 6 for 2^f, to 2e-9; the product with log₂e carries its rounding error along.
+// Highway's own takes three times as long with AVX-512, which is what softmax over narrow heads
+// waits for. −∞, ∞ and NaN come out right.
+template <class V>
+HWY_INLINE V exp_f32(V x) {
   const Tag<float> d;
-  constexpr int nearest = 0x08;  // round to nearest even, quietly
-  // The second operand is what a NaN passes through.
-  const V bounded{_mm512_max_ps(hn::Set(d, -1000.0f).raw, _mm512_min_ps(
-                      hn::Set(d, 1000.0f).raw, x.raw))};
+  // The second operand is what a NaN passes through; beyond the bounds lie 0 and ∞.
+  const auto bounded = hn::Max(hn::Set(d, -104.0f), hn::Min(hn::Set(d, 89.0f), x));
   const auto log2e = hn::Set(d, 1.44269504f), rest = hn::Set(d, 1.92596299e-8f);
-  const V n{_mm512_roundscale_ps(hn::Mul(bounded, log2e).raw, nearest)};
+  const auto n = hn::Round(hn::Mul(bounded, log2e));
   const auto f = hn::MulAdd(bounded, rest, hn::MulSub(bounded, log2e, n));
   auto power = hn::Set(d, 1.5345812e-4f);
   for (const float c : {1.3399931e-3f, 9.6184890e-3f, 5.5503288e-2f, 2.4022647e-1f, 6.9314721e-1f,
                         1.0f}) {
     power = hn::MulAdd(power, f, hn::Set(d, c));
   }
-  return V{_mm512_scalef_ps(power.raw, n.raw)};
+  return scale_by_power(power, n);
 }
 
 }  // namespace detail
 
-// e^x to 1 ulp; Highway's own maps NaN to 0, and what overflows to anything.
+// e^x to 1 ulp; Highway's own, which f64 uses, maps NaN to 0 and what overflows to anything.
 template <class T>
 HWY_INLINE Vector<T> exp(Vector<T> x) {
-  if constexpr (sizeof(T) == 4 && HWY_TARGET <= HWY_AVX3) return detail::exp_scaled(x);
-  const Tag<T> d;
-  const auto bound = hn::Set(d, sizeof(T) == 4 ? T(89) : T(710));  // e^bound is infinite
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, hn::Min(x, bound)));
+  if constexpr (sizeof(T) == 4) {
+    return detail::exp_f32(x);
+  } else {
+    const Tag<T> d;
+    const auto bound = hn::Set(d, T(710));  // e^710 is infinite
+    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, hn::Min(x, bound)));
+  }
 }
 
 // ln x to 1 ulp; Highway's own is defined for positive finite numbers only.

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <sstream>
 
+#include <fmt/format.h>
+
 namespace weft {
 namespace {
 

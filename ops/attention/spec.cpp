@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "ops/attention/mechanism.h"
 #include "runtime/error.h"
 

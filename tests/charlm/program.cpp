@@ -3,6 +3,7 @@
 #include <limits>
 #include <sstream>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 

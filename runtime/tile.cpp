@@ -1,0 +1,96 @@
+#include "runtime/tile.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "runtime/simd.h"
+
+namespace weft {
+namespace {
+
+// With 32 vector registers a tile of 24 fits beside its operands; with 16 (AVX2), one of 12.
+constexpr bool many_registers = HWY_MAX_BYTES >= 64;
+constexpr int tile = many_registers ? 24 : 12;
+constexpr int widest = many_registers ? 4 : 2;  // vectors of a tile's row
+
+template <int R, int V, class D, class T = simd::hn::TFromD<D>>
+HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Rows<T> c, bool add) {
+  namespace hn = simd::hn;
+  using Vector = hn::Vec<D>;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  Vector sum[R][V];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) {
+      sum[r][v] = add ? hn::LoadU(d, c.data + r * c.row + v * n) : hn::Zero(d);
+    }
+  }
+  for (std::int64_t k = 0; k < depth; ++k) {
+    Vector y[V];
+    for (int v = 0; v < V; ++v) y[v] = hn::LoadU(d, b.data + k * b.row + v * n);
+    for (int r = 0; r < R; ++r) {
+      const Vector x = hn::Set(d, a.data[r * a.row + k * a.column]);
+      for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(x, y[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) hn::StoreU(sum[r][v], d, c.data + r * c.row + v * n);
+  }
+}
+
+// All rows of a strip of V vectors; the last rows, fewer than a full tile, by smaller tiles.
+template <int V, class D, class T = simd::hn::TFromD<D>>
+void strip(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b, Rows<T> c,
+           bool add) {
+  constexpr int R = tile / (many_registers ? std::max(V, 2) : V);
+  std::int64_t i = 0;
+  const auto run = [&]<int N>(std::integral_constant<int, N>) {
+    micro<N, V>(d, depth, {a.data + i * a.row, a.row, a.column}, b, {c.data + i * c.row, c.row},
+                add);
+    i += N;
+  };
+  while (i + R <= rows) run(std::integral_constant<int, R>{});
+  if constexpr (R > 8) {
+    if (i + 8 <= rows) run(std::integral_constant<int, 8>{});
+  }
+  if constexpr (R > 4) {
+    if (i + 4 <= rows) run(std::integral_constant<int, 4>{});
+  }
+  if (i + 2 <= rows) run(std::integral_constant<int, 2>{});
+  if (i < rows) run(std::integral_constant<int, 1>{});
+}
+
+}  // namespace
+
+template <class T>
+void tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, Strided<T> a,
+                  Rows<const T> b, Rows<T> c, bool add) {
+  namespace hn = simd::hn;
+  constexpr std::int64_t n = simd::lanes<T>;
+  std::int64_t j = 0;
+  const auto at = [&](auto p) { return decltype(p){p.data + j, p.row}; };
+  const simd::Tag<T> wide;
+  const auto sweep = [&]<int V>(std::integral_constant<int, V>) {
+    for (; j + V * n <= columns; j += V * n) strip<V>(wide, rows, depth, a, at(b), at(c), add);
+  };
+  sweep(std::integral_constant<int, widest>{});
+  sweep(std::integral_constant<int, 2>{});
+  sweep(std::integral_constant<int, 1>{});
+  const auto narrow = [&](auto d) {
+    const auto width = static_cast<std::int64_t>(hn::Lanes(d));
+    if (width < n && j + width <= columns) {
+      strip<1>(d, rows, depth, a, at(b), at(c), add);
+      j += width;
+    }
+  };
+  narrow(hn::CappedTag<T, 8>{});
+  narrow(hn::CappedTag<T, 4>{});
+  narrow(hn::CappedTag<T, 2>{});
+  while (j < columns) strip<1>(hn::CappedTag<T, 1>{}, rows, depth, a, at(b), at(c), add), ++j;
+}
+
+template void tile_product(std::int64_t, std::int64_t, std::int64_t, Strided<float>,
+                           Rows<const float>, Rows<float>, bool);
+template void tile_product(std::int64_t, std::int64_t, std::int64_t, Strided<double>,
+                           Rows<const double>, Rows<double>, bool);
+
+}  // namespace weft
