@@ -37,6 +37,8 @@ Attention::Attention(const AttentionOptions& options, DType dtype)
   const Mechanism& mechanism = spec_.mechanism();
   require(!options.causal || mechanism.masks.causal, "attention: {} has no causal form",
           mechanism.name);
+  require(options.causal || !mechanism.causal_only, "attention: {} has only a causal form",
+          mechanism.name);
   require(options.dropout >= 0 && options.dropout < 1,
           "attention: the dropout rate must be in [0, 1), got {}", options.dropout);
   for (const AttentionInput& input : mechanism.inputs) {

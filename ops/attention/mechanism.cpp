@@ -144,10 +144,10 @@ AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& ca
       *find(sizes, symbol) = value.size(axis);
     }
     if (first == nullptr) first = &value;
-    require(sheet.role == Role::index || value.dtype() == DType::f32 || value.dtype() == DType::f64,
+    require(value.dtype() == DType::f32 || value.dtype() == DType::f64,
             "{}: {} must be f32 or f64, got {}; inputs are {}", mechanism.name, sheet.name,
             name_of(value.dtype()), listed(mechanism, inputs));
-    require(value.dtype() == first->dtype() || sheet.role == Role::index,
+    require(value.dtype() == first->dtype(),
             "{}: wanted one element type, {} is {} and the first input {}; inputs are {}",
             mechanism.name, sheet.name, name_of(value.dtype()), name_of(first->dtype()),
             listed(mechanism, inputs));
@@ -164,6 +164,7 @@ AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& ca
           mechanism.name, sizes.N, sizes.S);
   require(!call.causal || mechanism.masks.causal,
           "{}: has no causal form; use full or agglomerative", mechanism.name);
+  require(call.causal || !mechanism.causal_only, "{}: has only a causal form", mechanism.name);
   require(!call.causal || sizes.N == sizes.S,
           "{}: causal attention wants as many queries as keys, got N = {}, S = {}", mechanism.name,
           sizes.N, sizes.S);
@@ -181,10 +182,38 @@ AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& ca
   return sizes;
 }
 
+Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
+                    const Shape& shape, DType type) {
+  const auto found = call.given.find(name);
+  if (found == call.given.end()) return {};
+  const Tensor& value = found->second;
+  require(value.shape() == shape && value.dtype() == type,
+          "{}: {} handed in must be {} of {}, got {} of {}", mechanism.name, name, shape,
+          name_of(type), value.shape(), name_of(value.dtype()));
+  return value.packed();
+}
+
+void report_choice(const AttentionCall& call, const std::string& name, const Tensor& value) {
+  if (call.chosen != nullptr) call.chosen->insert_or_assign(name, value);
+}
+
 Variable attend(const AttentionSpec& spec, const AttentionCall& call,
                 std::span<const Variable> inputs) {
-  checked_sizes(spec.mechanism(), call, inputs);
-  return spec.mechanism().attend(spec, call, inputs);
+  const Mechanism& mechanism = spec.mechanism();
+  checked_sizes(mechanism, call, inputs);
+  std::vector<std::string> accepted;
+  for (const AttentionChoice& choice : mechanism.choices) {
+    if (choice.accepted) accepted.push_back(choice.name);
+  }
+  for (const auto& [name, value] : call.given) {
+    require(std::count(accepted.begin(), accepted.end(), name) == 1,
+            "{}: {} cannot be handed in; what can: {}", mechanism.name, name,
+            known_names(name, accepted));
+  }
+  AttentionCall packed = call;
+  if (call.lengths.defined()) packed.lengths = call.lengths.packed();
+  if (call.query_lengths.defined()) packed.query_lengths = call.query_lengths.packed();
+  return mechanism.attend(spec, packed, inputs);
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 // of a head, d model width.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,9 +31,7 @@ enum class Role {
   projected,  // a learnt linear map of a sequence: query, key, value, logits
   sequence,   // the layer's own x
   parameter,  // learnt, the same for every sequence
-  drawn,      // random planes or features; saved in checkpoints
   state,      // in and out: memories
-  index,      // discrete choices handed in
   bias,       // added to the scores
 };
 enum class Side { query, reference };  // which of the two sequences (self-attention: the same)
@@ -50,15 +49,31 @@ struct AttentionInput {
   bool optional = false;  // may be undefined
 };
 
-// What a call carries besides its inputs.
+// What a mechanism draws or decides on the way, through which no gradient flows: random planes,
+// labels of clusters, indices of the largest keys, permutations. It comes out under its name
+// (AttentionCall::chosen), and can be handed in (AttentionCall::given) so that nothing is decided.
+struct AttentionChoice {
+  std::string name = {};   // "labels"
+  std::string shape = {};  // for people: "B H N"
+  bool integer = true;     // i64; otherwise of the inputs' type
+  bool accepted = true;    // can be handed in
+};
+
+using Choices = std::map<std::string, Tensor>;
+
+// What a call carries besides its inputs. Tensors are packed.
 struct AttentionCall {
   bool causal = false;    // query i sees keys j <= i
-  Tensor lengths;         // [B] i64: keys at and past it do not exist; undefined: all exist
+  // [B] i64: keys at and past it do not exist; undefined: all exist. A mechanism that takes no
+  // query lengths and cannot attend across two sequences counts its queries by them too.
+  Tensor lengths;
   Tensor query_lengths;   // [B] i64: queries at and past it give 0; undefined: all count
   double dropout = 0;     // rate on the attention weights; 0 in evaluation
   RandomKey random = {};  // of that dropout and of whatever else is drawn
   int layer = 0, depth = 0;  // this layer's index among all, and how often it was applied before
   bool training = false;
+  Choices given = {};         // instead of being drawn or decided
+  Choices* chosen = nullptr;  // where set, takes what was drawn and decided
 };
 
 struct Masks {
@@ -93,9 +108,11 @@ struct Mechanism {
   bool block = false;     // from x to out, without outer projections; otherwise an operator
   bool wrapper = false;   // stands before another: name:…/inner:…
   std::vector<AttentionInput> inputs;
-  std::vector<OptionSheet> options;
+  std::vector<AttentionChoice> choices = {};
+  std::vector<OptionSheet> options = {};
   Masks masks;
   bool cross = false;            // can attend across two sequences
+  bool causal_only = false;      // has no other form
   bool strictly_causal = false;  // with `causal`, nothing of the future reaches an output
   bool unordered_keys = false;   // without `causal`, the order of the references does not matter
   bool linear_in_values = false; // the input of width M enters linearly: weights can be read off
@@ -112,6 +129,11 @@ struct Mechanism {
   // state grows may keep; past it the oldest are forgotten.
   std::unique_ptr<DecodingState> (*decode)(const AttentionSpec&, const AttentionSizes&, DType,
                                            std::int64_t capacity) = nullptr;
+
+  // A wrapper's sheet before this inner mechanism: inputs, masks and facts as the two have them
+  // together. Null for the others.
+  Mechanism (*around)(const Mechanism& own, const AttentionSpec& inner) = nullptr;
+  std::vector<std::string> inner_tried = {};  // inner specifications that the tests try
 };
 
 // All mechanisms, by name.
@@ -129,6 +151,12 @@ Shape input_shape(const AttentionInput& input, const AttentionSizes& sizes);
 // fit the fact sheet, and where the call asks for a mask that the mechanism does not take.
 AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& call,
                              std::span<const Variable> inputs);
+
+// A choice that was handed in, checked to be of this shape and type; undefined where it was not.
+Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
+                    const Shape& shape, DType type = DType::i64);
+// Hands a choice out where the call asks for it.
+void report_choice(const AttentionCall& call, const std::string& name, const Tensor& value);
 
 // The output of `spec` over `inputs`, checked: what layers call.
 Variable attend(const AttentionSpec& spec, const AttentionCall& call,

@@ -49,11 +49,15 @@ AttentionSpec::AttentionSpec(const std::string& text) {
     inner_ = std::make_shared<AttentionSpec>(text.substr(own.size() + 1));
   }
   const std::size_t colon = own.find(':');
-  mechanism_ = &weft::mechanism(own.substr(0, colon));
+  const Mechanism& named = weft::mechanism(own.substr(0, colon));
+  mechanism_ = std::shared_ptr<const Mechanism>(&named, [](const Mechanism*) {});  // the registry's
   require(!mechanism_->wrapper || inner_, "attention '{}': {} stands before another: {}/full", text,
           mechanism_->name, own);
   require(mechanism_->wrapper || !inner_, "attention '{}': {} is no wrapper, '/' cannot follow it",
           text, mechanism_->name);
+  if (inner_ && named.around != nullptr) {
+    mechanism_ = std::make_shared<const Mechanism>(named.around(named, *inner_));
+  }
   for (const OptionSheet& option : mechanism_->options) values_.push_back(option.initial);
   if (colon == std::string::npos) return;
   std::vector<bool> given(values_.size(), false);

@@ -28,6 +28,7 @@ class AttentionSpec {
   // Parses and checks `text`; throws Error naming what is unknown and what exists.
   explicit AttentionSpec(const std::string& text);
 
+  // A wrapper's is the one that it makes with its inner mechanism.
   const Mechanism& mechanism() const { return *mechanism_; }
   double number(const std::string& option) const;
   std::int64_t integer(const std::string& option) const;
@@ -38,7 +39,7 @@ class AttentionSpec {
   std::string text() const;
 
  private:
-  const Mechanism* mechanism_;
+  std::shared_ptr<const Mechanism> mechanism_;
   std::vector<std::string> values_;  // in the order of mechanism().options
   std::shared_ptr<const AttentionSpec> inner_;
 };

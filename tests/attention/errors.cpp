@@ -156,16 +156,18 @@ TEST_CASE("every mechanism: the fact sheet is complete") {
     CHECK((mechanism->attend != nullptr));
     CHECK((mechanism->reference != nullptr));
     CHECK(&weft::mechanism(mechanism->name) == mechanism);
+    const std::string inner = mechanism->wrapper ? "/" + mechanism->inner_tried.at(0) : "";
     for (const bool causal : {false, true}) {
-      const AttentionCost cost =
-          mechanism->cost(AttentionSpec(mechanism->name), sizes, causal, DType::f32);
+      const AttentionSpec spec(mechanism->name + inner);
+      const AttentionCost cost = spec.mechanism().cost(spec, sizes, causal, DType::f32);
       CHECK(cost.forward_operations > 0);
       CHECK(cost.backward_operations > cost.forward_operations);
     }
     for (const OptionSheet& option : mechanism->options) {
       CHECK_FALSE(option.help.empty());
       CHECK_FALSE((option.choices.empty() && option.tried.empty()));
-      CHECK_NOTHROW(AttentionSpec(mechanism->name + ":" + option.name + "=" + option.initial));
+      CHECK_NOTHROW(
+          AttentionSpec(mechanism->name + ":" + option.name + "=" + option.initial + inner));
     }
   }
 }

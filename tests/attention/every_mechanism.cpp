@@ -31,7 +31,7 @@ TEST_CASE("every mechanism: gradients against central differences") {
   for (const AttentionSizes& sizes : all) {
     for (const Sample& sample : samples(sizes, DType::f64)) {
       CAPTURE(sample.text);
-      CHECK_GRADIENTS(sample.attend(), sample.inputs, 3, 1e-6, 60);
+      CHECK_GRADIENTS(sample.decided().attend(), sample.inputs, 3, 1e-6, 60);
     }
   }
 }
@@ -51,6 +51,25 @@ TEST_CASE("every mechanism: the kernel is the definition") {
   }
 }
 
+TEST_CASE("every mechanism: what it decided, handed in, changes nothing") {
+  const ThreadsOf one(1);
+  const AttentionSizes all[] = {{.B = 4, .N = 40, .S = 40, .H = 2, .E = 5, .M = 6},
+                                {.B = 1, .N = 7, .S = 30, .H = 3, .E = 4, .M = 3}};
+  for (const AttentionSizes& sizes : all) {
+    for (const DType type : {DType::f32, DType::f64}) {
+      for (const Sample& sample : samples(sizes, type)) {
+        if (sample.mechanism().choices.empty()) continue;
+        CAPTURE(sample.text);
+        const Run free = sample.run(), decided = sample.decided().run();
+        CHECK(same_bits(free.outputs[0], decided.outputs[0]));
+        for (std::size_t i = 0; i < free.gradients.size(); ++i) {
+          CHECK(same_bits(free.gradients[i], decided.gradients[i]));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("every mechanism: f32 against f64") {
   const ThreadsOf one(1);
   const AttentionSizes all[] = {{.B = 4, .N = 131, .S = 131, .H = 3, .E = 8, .M = 16},
@@ -58,7 +77,11 @@ TEST_CASE("every mechanism: f32 against f64") {
   for (const AttentionSizes& sizes : all) {
     for (const Sample& sample : samples(sizes, DType::f32)) {
       CAPTURE(sample.text);
-      const Run got = sample.run(), wanted = run(sample.attend(), in_f64(sample.inputs));
+      Sample wide = sample.decided();
+      for (auto& [name, choice] : wide.call.given) {
+        if (choice.dtype() == DType::f32) choice = choice.to(DType::f64);
+      }
+      const Run got = sample.run(), wanted = run(wide.attend(), in_f64(sample.inputs));
       CHECK(got.outputs[0].dtype() == DType::f32);
       check_close(got, wanted, tolerance::forward_f32, tolerance::backward_f32);
     }

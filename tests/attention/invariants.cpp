@@ -188,7 +188,7 @@ TEST_CASE("every mechanism: padding changes no result") {
   const Variety plain{.lengths = false, .query_lengths = false, .dropout = false};
   for (const Sample& sample : samples(sizes, DType::f64, plain)) {
     const Masks& masks = sample.mechanism().masks;
-    if (!masks.lengths || !masks.query_lengths) continue;
+    if (!masks.lengths || (sample.mechanism().cross && !masks.query_lengths)) continue;
     CAPTURE(sample.text);
     constexpr std::int64_t length = 77;
     std::vector<Tensor> inputs;
@@ -201,7 +201,8 @@ TEST_CASE("every mechanism: padding changes no result") {
       inputs.push_back(cut);
     }
     Sample padded = sample;
-    padded.call.lengths = padded.call.query_lengths = Tensor::from(std::vector{length}, {1});
+    padded.call.lengths = Tensor::from(std::vector{length}, {1});
+    if (masks.query_lengths) padded.call.query_lengths = padded.call.lengths;
     CHECK(relative_error(padded.output().slice(1, 0, length), sample.with(inputs).output()) <=
           tolerance::forward_f64);
   }

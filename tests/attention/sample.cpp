@@ -14,6 +14,17 @@ std::vector<std::string> words(const std::string& shape) {
 }
 
 std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
+  if (mechanism.wrapper) {  // one inner mechanism with the wrapper's options, then the others
+    std::vector<std::string> texts;
+    for (const std::string& inner : mechanism.inner_tried) {
+      Mechanism bare = mechanism;
+      bare.wrapper = false;
+      for (const std::string& own : specs(bare, options && texts.empty())) {
+        texts.push_back(own + "/" + inner);
+      }
+    }
+    return texts;
+  }
   std::vector<std::string> texts{mechanism.name};
   for (const OptionSheet& option : mechanism.options) {
     std::vector<std::string> values = option.tried;
@@ -62,6 +73,7 @@ std::vector<AttentionCall> calls(const Mechanism& mechanism, const AttentionSize
   for (int bits = 0; bits < 16; ++bits) {
     const bool causal = bits & 1, lengths = bits & 2, queries = bits & 4, dropout = bits & 8;
     if (causal && !(variety.causal && mechanism.masks.causal && s.N == s.S)) continue;
+    if (!causal && mechanism.causal_only) continue;
     if (lengths && !(variety.lengths && mechanism.masks.lengths)) continue;
     if (queries && !(variety.query_lengths && mechanism.masks.query_lengths)) continue;
     if (dropout && !variety.dropout) continue;
@@ -103,6 +115,19 @@ Tensor Sample::output() const {
   return weft::attend(spec, call, variables).value();
 }
 
+Sample Sample::decided() const {
+  Sample fixed = *this;
+  if (mechanism().choices.empty()) return fixed;
+  Choices chosen;
+  Sample asking = *this;
+  asking.call.chosen = &chosen;
+  asking.output();
+  for (const AttentionChoice& choice : mechanism().choices) {
+    if (choice.accepted) fixed.call.given[choice.name] = chosen.at(choice.name);
+  }
+  return fixed;
+}
+
 Sample Sample::with(std::vector<Tensor> other) const {
   Sample changed = *this;
   changed.inputs = std::move(other);
@@ -114,24 +139,27 @@ std::int64_t Sample::keys(std::int64_t b) const {
 }
 
 std::int64_t Sample::queries(std::int64_t b) const {
+  if (!mechanism().cross && !mechanism().masks.query_lengths) return keys(b);
   return call.query_lengths.defined() ? call.query_lengths.data<std::int64_t>()[b] : sizes.N;
 }
 
 std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
   std::vector<Sample> all;
-  for (const Mechanism* mechanism : mechanisms()) {
-    if (sizes.N != sizes.S && !mechanism->cross) continue;
-    for (const std::string& spec : specs(*mechanism, variety.options)) {
-      for (const Extras extras : extras_of(*mechanism, variety.extras)) {
-        for (const AttentionCall& call : calls(*mechanism, sizes, variety)) {
+  for (const Mechanism* registered : mechanisms()) {
+    for (const std::string& spec : specs(*registered, variety.options)) {
+      const AttentionSpec parsed(spec);
+      const Mechanism& mechanism = parsed.mechanism();
+      if (sizes.N != sizes.S && !mechanism.cross) continue;
+      for (const Extras extras : extras_of(mechanism, variety.extras)) {
+        for (const AttentionCall& call : calls(mechanism, sizes, variety)) {
           std::string text = spec;
-          const std::vector<Tensor> inputs = sampled(*mechanism, sizes, type, extras);
+          const std::vector<Tensor> inputs = sampled(mechanism, sizes, type, extras);
           for (const Tensor& input : inputs) text += fmt::format(" {}", input.shape());
           if (call.causal) text += " causal";
           if (call.lengths.defined()) text += " lengths";
           if (call.query_lengths.defined()) text += " query_lengths";
           if (call.dropout > 0) text += " dropout";
-          all.push_back({AttentionSpec(spec), sizes, call, inputs, text});
+          all.push_back({parsed, sizes, call, inputs, text});
         }
       }
     }

@@ -22,6 +22,8 @@ struct Sample {
   Run run() const { return weft::run(attend(), inputs); }
   Tensor output() const;  // of the kernel, unrecorded
   Sample with(std::vector<Tensor> other) const;
+  // The same call with all that it draws and decides handed in: a smooth function of its inputs.
+  Sample decided() const;
   // Keys (queries) of batch item b that exist.
   std::int64_t keys(std::int64_t b) const;
   std::int64_t queries(std::int64_t b) const;

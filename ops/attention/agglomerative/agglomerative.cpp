@@ -88,10 +88,7 @@ struct AgglomerativeOp {
 
 Variable attend_agglomerative(const AttentionSpec&, const AttentionCall& call,
                               std::span<const Variable> inputs) {
-  AttentionCall resolved = call;
-  if (call.lengths.defined()) resolved.lengths = call.lengths.packed();
-  if (call.query_lengths.defined()) resolved.query_lengths = call.query_lengths.packed();
-  return apply(AgglomerativeOp{resolved}, inputs[0], inputs[1], inputs[2]);
+  return apply(AgglomerativeOp{call}, inputs[0], inputs[1], inputs[2]);
 }
 
 // 1 before each length, 0 from there on: [B, positions, 1] in `type`.

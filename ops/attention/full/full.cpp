@@ -1,11 +1,9 @@
 // Full attention: the op, its definition, decoding and the fact sheet. Equations: full.h.
 #include "ops/attention/full/full.h"
 
-#include <cmath>
-#include <limits>
-
 #include "autograd/apply.h"
 #include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
@@ -17,12 +15,6 @@
 
 namespace weft {
 namespace {
-
-// τ: the option, or 1/√E.
-double temperature_of(const AttentionSpec& spec, std::int64_t E) {
-  const double given = spec.number("temperature");
-  return given > 0 ? given : 1 / std::sqrt(static_cast<double>(E));
-}
 
 struct FullAttentionOp {
   static constexpr const char* name = "full";
@@ -90,29 +82,8 @@ struct FullAttentionOp {
 
 Variable attend_full(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
-  AttentionCall resolved = call;
-  if (call.lengths.defined()) resolved.lengths = call.lengths.packed();
-  if (call.query_lengths.defined()) resolved.query_lengths = call.query_lengths.packed();
-  const FullAttentionOp op{resolved, temperature_of(spec, inputs[0].size(3))};
+  const FullAttentionOp op{call, temperature_of(spec, inputs[0].size(3))};
   return apply(op, inputs[0], inputs[1], inputs[2], inputs.size() > 3 ? inputs[3] : Variable{});
-}
-
-// 1 where query i may see key j, as f64 [B, 1, N, S].
-Tensor visibility(const AttentionCall& call, std::int64_t B, std::int64_t N, std::int64_t S) {
-  const auto limit = [](const Tensor& lengths, std::int64_t b, std::int64_t all) {
-    return lengths.defined() ? lengths.to_vector<std::int64_t>()[std::size_t(b)] : all;
-  };
-  Tensor seen = Tensor::zeros({B, 1, N, S}, DType::f64);
-  const View<double, 4> view = seen.view<double, 4>();
-  for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t keys = limit(call.lengths, b, S), queries = limit(call.query_lengths, b, N);
-    for (std::int64_t i = 0; i < queries; ++i) {
-      for (std::int64_t j = 0; j < (call.causal ? std::min(keys, i + 1) : keys); ++j) {
-        view(b, 0, i, j) = 1;
-      }
-    }
-  }
-  return seen;
 }
 
 // The definition: N × S matrices, plain ops.
@@ -121,15 +92,9 @@ Variable reference_full(const AttentionSpec& spec, const AttentionCall& call,
   const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
   const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
   const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
-  const DType type = q.value().dtype();
-  const Tensor seen = visibility(call, q.size(0), q.size(2), k.size(2));
-  Tensor hidden = seen.clone();
-  for (double& value : std::span(hidden.data<double>(), static_cast<std::size_t>(hidden.count()))) {
-    value = value == 0 ? -std::numeric_limits<double>::infinity() : 0;
-  }
   Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, q.size(3)));
   if (inputs.size() > 3 && inputs[3].defined()) z = add(z, inputs[3]);
-  const Variable a = softmax(add(z, hidden.to(type)));
+  const Variable a = softmax(masked(z, visibility(call, q.size(0), q.size(2), k.size(2))));
   const Variable kept = call.dropout > 0 ? dropout(a, call.dropout, call.random) : a;
   return transpose(matmul(kept, v), 1, 2);
 }
@@ -190,12 +155,7 @@ const Registration registered{Mechanism{
                {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
                {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"},
                {.name = "bias", .role = Role::bias, .shape = "b h N S", .optional = true}},
-    .options = {{.name = "temperature",
-                 .initial = "0",
-                 .help = "factor of the scores before the softmax; 0: 1/sqrt(E)",
-                 .least = 0,
-                 .most = 1e6,
-                 .tried = {"0.7"}}},
+    .options = {temperature_option()},
     .masks = {.causal = true, .lengths = true, .query_lengths = true, .bias = true},
     .cross = true,
     .strictly_causal = true,

@@ -1,0 +1,68 @@
+// Rows of one batch item and head, between a tensor [B, N, H, width] and packed memory.
+#pragma once
+
+#include "runtime/simd.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+// Copies rows of `width` numbers, scaled. Heads are as short as eight numbers and lie far apart, so
+// the usual case, neighbouring numbers in whole vectors of eight, has a loop of its own.
+template <class T>
+void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
+               std::int64_t from_row, std::int64_t from_step, T* to, std::int64_t to_row,
+               std::int64_t to_step) {
+  namespace hn = simd::hn;
+  const hn::CappedTag<T, 8> d;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  if (from_step == 1 && to_step == 1 && width % n == 0) {
+    const auto factor = hn::Set(d, scale);
+    for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
+      for (std::int64_t e = 0; e < width; e += n) {
+        hn::StoreU(hn::Mul(factor, hn::LoadU(d, from + e)), d, to + e);
+      }
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
+    for (std::int64_t e = 0; e < width; ++e) to[e * to_step] = scale * from[e * from_step];
+  }
+}
+
+// to [rows, width] = scale · x[begin + row, :] for rows of one batch item and head.
+template <class T>
+void pack_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h, std::int64_t begin,
+               std::int64_t rows, T scale, T* to) {
+  if (rows <= 0) return;
+  copy_rows(rows, x.size(3), scale, &x(b, begin, h, 0), x.stride(1), x.stride(3), to, x.size(3),
+            std::int64_t{1});
+}
+
+// x[begin + row, :] = from [rows, width], the way back.
+template <class T>
+void unpack_rows(const T* from, std::int64_t b, std::int64_t h, std::int64_t begin,
+                 std::int64_t rows, const View<T, 4>& x) {
+  if (rows <= 0) return;
+  copy_rows(rows, x.size(3), T(1), from, x.size(3), std::int64_t{1}, &x(b, begin, h, 0), x.stride(1),
+            x.stride(3));
+}
+
+// to [width, block] = the transpose of rows [rows, width]; columns from `rows` on are zero.
+template <class T>
+void transpose_block(const T* rows_data, std::int64_t rows, std::int64_t width, std::int64_t block,
+                     T* to) {
+  for (std::int64_t e = 0; e < width; ++e) {
+    for (std::int64_t i = 0; i < rows; ++i) to[e * block + i] = rows_data[i * width + e];
+    for (std::int64_t i = rows; i < block; ++i) to[e * block + i] = 0;
+  }
+}
+
+// Zeros in rows begin … of one batch item and head.
+template <class T>
+void clear_rows(const View<T, 4>& x, std::int64_t b, std::int64_t h, std::int64_t begin) {
+  for (std::int64_t i = begin; i < x.size(1); ++i) {
+    for (std::int64_t e = 0; e < x.size(3); ++e) x(b, i, h, e) = 0;
+  }
+}
+
+}  // namespace weft
