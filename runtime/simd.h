@@ -127,6 +127,20 @@ HWY_INLINE T dot(const T* a, const T* b, std::int64_t count) {
   return sum_of_lanes<T>(sum);
 }
 
+// y_i += factor x_i
+template <class T>
+HWY_INLINE void add_scaled(T factor, const T* x, T* y, std::int64_t count) {
+  const Tag<T> d;
+  const auto f = hn::Set(d, factor);
+  std::int64_t i = 0;
+  for (; i + lanes<T> <= count; i += lanes<T>) {
+    hn::StoreU(hn::MulAdd(f, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
+  }
+  if (i == count) return;
+  const std::int64_t rest = count - i;
+  store<T>(hn::MulAdd(f, load<T>(x + i, rest), load<T>(y + i, rest)), y + i, rest);
+}
+
 // Σ_i x_i gathered in f64, in one fixed order.
 template <class T>
 HWY_INLINE double sum_in_f64(const T* x, std::int64_t count) {

@@ -110,7 +110,7 @@ struct Mechanism {
   std::vector<AttentionInput> inputs;
   std::vector<AttentionChoice> choices = {};
   std::vector<OptionSheet> options = {};
-  Masks masks;
+  Masks masks = {};
   bool cross = false;            // can attend across two sequences
   bool causal_only = false;      // has no other form
   bool strictly_causal = false;  // with `causal`, nothing of the future reaches an output

@@ -123,7 +123,10 @@ Sample Sample::decided() const {
   asking.call.chosen = &chosen;
   asking.output();
   for (const AttentionChoice& choice : mechanism().choices) {
-    if (choice.accepted) fixed.call.given[choice.name] = chosen.at(choice.name);
+    // A wrapper may run a mechanism that decides nothing.
+    const auto found = chosen.find(choice.name);
+    CHECK((found != chosen.end() || mechanism().wrapper));
+    if (choice.accepted && found != chosen.end()) fixed.call.given[choice.name] = found->second;
   }
   return fixed;
 }

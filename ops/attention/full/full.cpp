@@ -2,7 +2,7 @@
 #include "ops/attention/full/full.h"
 
 #include "autograd/apply.h"
-#include "ops/attention/mechanism.h"
+#include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
 #include "ops/matmul/matmul.h"
@@ -110,42 +110,6 @@ AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool caus
                                          64 * 2 * (s.E + s.M + 64))};
 }
 
-// Keys and values of the positions so far, in a ring of `capacity` rows.
-class FullDecoding final : public DecodingState {
- public:
-  FullDecoding(const AttentionSpec& spec, const AttentionSizes& s, DType type, std::int64_t capacity)
-      : spec_(spec),
-        capacity_(capacity),
-        k_(Tensor::empty({s.B, capacity, s.H, s.E}, type)),
-        v_(Tensor::empty({s.B, capacity, s.H, s.M}, type)) {}
-
-  Tensor step(std::span<const Tensor> inputs) override {
-    const std::int64_t row = seen_++ % capacity_;
-    k_.slice(1, row, row + 1).copy_from(inputs[1]);
-    v_.slice(1, row, row + 1).copy_from(inputs[2]);
-    // Softmax does not mind the order of the keys, so the ring needs no unrolling.
-    const std::int64_t held = std::min(seen_, capacity_);
-    const Variable list[] = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
-    const Tape::Pause pause;
-    return attend(spec_, {}, list).value();
-  }
-
-  std::int64_t bytes() const override {
-    return (k_.count() + v_.count()) * std::int64_t(size_of(k_.dtype()));
-  }
-
- private:
-  AttentionSpec spec_;
-  std::int64_t capacity_, seen_ = 0;
-  Tensor k_, v_;
-};
-
-std::unique_ptr<DecodingState> decode_full(const AttentionSpec& spec, const AttentionSizes& sizes,
-                                           DType type, std::int64_t capacity) {
-  require(capacity >= 1, "full: decoding wants room for at least one position, got {}", capacity);
-  return std::make_unique<FullDecoding>(spec, sizes, type, capacity);
-}
-
 const Registration registered{Mechanism{
     .name = "full",
     .title = "softmax attention over all keys",
@@ -166,7 +130,7 @@ const Registration registered{Mechanism{
     .attend = attend_full,
     .reference = reference_full,
     .cost = cost_full,
-    .decode = decode_full}};
+    .decode = decode_by_cache}};
 
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,91 @@
+// Full attention up to a length, another mechanism above it.
+// A. Katharopoulos et al., fast-transformers ("conditional-full"): clustering has a cost of its own,
+// which short sequences do not earn back.
+//
+//     out = full(q, k, v)     where N <= length and S <= length
+//     out = inner(q, k, v)    otherwise
+//
+// A wrapper: `conditional:length=512/i-clustered:clusters=100,topk=32`. It has the masks that both
+// have; what the inner mechanism draws and decides can be handed in where it is the one that runs.
+#include "ops/attention/mechanism.h"
+
+namespace weft {
+namespace {
+
+AttentionSpec full_spec() { return AttentionSpec("full"); }
+
+bool short_enough(const AttentionSpec& spec, std::int64_t N, std::int64_t S) {
+  return std::max(N, S) <= spec.integer("length");
+}
+
+Variable attend_conditional(const AttentionSpec& spec, const AttentionCall& call,
+                            std::span<const Variable> inputs) {
+  const std::int64_t N = inputs[0].size(1), S = inputs[1].size(1);
+  if (!short_enough(spec, N, S)) return attend(*spec.inner(), call, inputs);
+  require(call.given.empty(),
+          "conditional: {} was handed in, but N = {} and S = {} are no longer than length={}, where "
+          "full attention decides nothing",
+          call.given.begin()->first, N, S, spec.integer("length"));
+  return attend(full_spec(), call, inputs);
+}
+
+Variable reference_conditional(const AttentionSpec& spec, const AttentionCall& call,
+                               std::span<const Variable> inputs) {
+  const bool full = short_enough(spec, inputs[0].size(1), inputs[1].size(1));
+  const AttentionSpec chosen = full ? full_spec() : *spec.inner();
+  return chosen.mechanism().reference(chosen, call, inputs);
+}
+
+AttentionCost cost_conditional(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
+                               DType type) {
+  const AttentionSpec chosen = short_enough(spec, sizes.N, sizes.S) ? full_spec() : *spec.inner();
+  return chosen.mechanism().cost(chosen, sizes, causal, type);
+}
+
+Mechanism around_inner(const Mechanism& own, const AttentionSpec& inner) {
+  const Mechanism& full = mechanism("full");
+  const Mechanism& other = inner.mechanism();
+  std::string names;
+  for (const AttentionInput& input : other.inputs) {
+    if (!input.optional) names += (names.empty() ? "" : ", ") + input.name;
+  }
+  require(names == "q, k, v", "attention conditional: stands before a mechanism over q, k, v; {} is "
+          "one over {}", other.name, names);
+  Mechanism sheet = own;
+  sheet.inputs = {full.inputs.begin(), full.inputs.begin() + 3};
+  sheet.choices = other.choices;
+  sheet.masks = {.causal = other.masks.causal,
+                 .lengths = other.masks.lengths,
+                 .query_lengths = other.masks.query_lengths};
+  sheet.cross = other.cross;
+  sheet.causal_only = other.causal_only;
+  sheet.strictly_causal = other.strictly_causal;
+  sheet.unordered_keys = other.unordered_keys;
+  sheet.linear_in_values = other.linear_in_values;
+  if (other.row_sums == RowSums::one) sheet.row_sums = RowSums::one;
+  sheet.scaling = other.scaling;
+  return sheet;
+}
+
+const Registration registered{Mechanism{
+    .name = "conditional",
+    .title = "full attention up to a length, another mechanism above it",
+    .paper = "A. Katharopoulos et al., fast-transformers, 2020, github.com/idiap/fast-transformers",
+    .equations = "conditional-full",
+    .wrapper = true,
+    .inputs = {},
+    .options = {{.name = "length",
+                 .initial = "512",
+                 .help = "the longest sequences that full attention takes",
+                 .least = 1,
+                 .most = 1e9,
+                 .tried = {"1", "64"}}},
+    .scaling = "that of the inner mechanism",
+    .attend = attend_conditional,
+    .reference = reference_conditional,
+    .cost = cost_conditional,
+    .around = around_inner,
+    .inner_tried = {"topk:topk=3"}}};
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,36 @@
+#include "ops/attention/key_value_cache.h"
+
+#include "autograd/tape.h"
+
+namespace weft {
+
+KeyValueCache::KeyValueCache(const AttentionSpec& spec, const AttentionSizes& s, DType type,
+                             std::int64_t capacity)
+    : spec_(spec), capacity_(capacity) {
+  require(capacity >= 1, "{}: decoding wants room for at least one position, got {}",
+          spec.mechanism().name, capacity);
+  k_ = Tensor::empty({s.B, capacity, s.H, s.E}, type);
+  v_ = Tensor::empty({s.B, capacity, s.H, s.M}, type);
+}
+
+Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
+  const std::int64_t row = seen_++ % capacity_;
+  k_.slice(1, row, row + 1).copy_from(inputs[1]);
+  v_.slice(1, row, row + 1).copy_from(inputs[2]);
+  const std::int64_t held = std::min(seen_, capacity_);
+  const Variable list[] = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
+  const Tape::Pause pause;
+  return attend(spec_, {}, list).value();
+}
+
+std::int64_t KeyValueCache::bytes() const {
+  return (k_.count() + v_.count()) * std::int64_t(size_of(k_.dtype()));
+}
+
+std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
+                                               const AttentionSizes& sizes, DType type,
+                                               std::int64_t capacity) {
+  return std::make_unique<KeyValueCache>(spec, sizes, type, capacity);
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// Decoding step by step for mechanisms that may look at any earlier key: keys and values are kept.
+#pragma once
+
+#include "ops/attention/mechanism.h"
+
+namespace weft {
+
+// Keys and values of the positions so far, in a ring of `capacity` rows; `spec` attends to them with
+// the inputs q, k, v, and must not mind the order of the keys, so that the ring needs no unrolling.
+class KeyValueCache : public DecodingState {
+ public:
+  KeyValueCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
+                std::int64_t capacity);
+
+  Tensor step(std::span<const Tensor> inputs) override;  // q, k, v of one position
+  std::int64_t bytes() const override;
+
+ private:
+  AttentionSpec spec_;
+  std::int64_t capacity_, seen_ = 0;
+  Tensor k_, v_;
+};
+
+// Mechanism::decode of those whose inputs are q, k, v.
+std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
+                                               const AttentionSizes& sizes, DType type,
+                                               std::int64_t capacity);
+
+}  // namespace weft

@@ -1,0 +1,172 @@
+// Shared-QK attention: the op, its definition, decoding and the fact sheet. Equations: shared_full.h.
+#include "ops/attention/shared_full/shared_full.h"
+
+#include "autograd/apply.h"
+#include "ops/attention/key_value_cache.h"
+#include "ops/attention/scores.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/views/views.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+namespace {
+
+struct SharedFullOp {
+  static constexpr const char* name = "shared-full";
+  AttentionCall call;
+  double temperature = 1;
+  bool normalize = false;
+
+  struct Saved {
+    Tensor q, v, out, log_sums;
+  };
+
+  Tensor keys(const Tensor& q) const {
+    if (!normalize) return q;
+    const Tensor k = Tensor::empty(q.shape(), q.dtype(), q.device());
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      normalize_rows<T>(device, q.view<const T, 4>(), k.view<T, 4>());
+    });
+    return k;
+  }
+
+  template <class T>
+  FullAttention<T> problem(const Saved& saved, const Tensor& k) const {
+    const std::int64_t* lengths =
+        call.lengths.defined() ? call.lengths.data<std::int64_t>() : nullptr;
+    return {saved.q.view<const T, 4>(),
+            k.view<const T, 4>(),
+            saved.v.view<const T, 4>(),
+            {},
+            lengths,
+            lengths,
+            static_cast<T>(temperature),
+            call.causal,
+            call.dropout,
+            call.random};
+  }
+
+  Tensor forward(Saved& saved, const Tensor& q, const Tensor& v) const {
+    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    saved = {q, v, Tensor::empty(v.shape(), q.dtype(), q.device()),
+             Tensor::empty({B, H, N}, q.dtype(), q.device())};
+    const Tensor k = keys(q);
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      full_attention_forward<T>(device, problem<T>(saved, k), saved.out.view<T, 4>(),
+                                saved.log_sums.view<T, 3>());
+    });
+    return saved.out;
+  }
+
+  std::array<Tensor, 2> backward(const Saved& saved, const Tensor& dout) const {
+    const auto like = [](const Tensor& x) {
+      return Tensor::empty(x.shape(), x.dtype(), x.device());
+    };
+    const Tensor k = keys(saved.q);
+    const Tensor dq = like(saved.q), dk = like(saved.q), dv = like(saved.v);
+    dispatch(dout, [&](auto device, auto type) {
+      using T = decltype(type);
+      full_attention_backward<T>(device, problem<T>(saved, k), saved.out.view<const T, 4>(),
+                                 saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
+                                 dq.view<T, 4>(), dk.view<T, 4>(), dv.view<T, 4>(), {});
+      shared_keys_backward<T>(device, normalize, saved.q.view<const T, 4>(),
+                              dk.view<const T, 4>(), dq.view<T, 4>());
+    });
+    return {dq, dv};
+  }
+};
+
+AttentionSpec full_spec(const AttentionSpec& spec) {
+  return AttentionSpec("full:temperature=" + spec.word("temperature"));
+}
+
+bool normalizes(const AttentionSpec& spec) { return spec.integer("normalize_keys") != 0; }
+
+Variable attend_shared_full(const AttentionSpec& spec, const AttentionCall& call,
+                            std::span<const Variable> inputs) {
+  const SharedFullOp op{call, temperature_of(spec, inputs[0].size(3)), normalizes(spec)};
+  return apply(op, inputs[0], inputs[1]);
+}
+
+// q / ‖q‖ of plain ops.
+Variable unit_rows(const Variable& q) {
+  Shape shape = q.shape();
+  shape[3] = 1;
+  return mul(q, reshape(exp(scale(log(sum(mul(q, q), 3)), -0.5)), shape));
+}
+
+// The definition: that of `full`, with these keys.
+Variable reference_shared_full(const AttentionSpec& spec, const AttentionCall& call,
+                               std::span<const Variable> inputs) {
+  const Variable& q = inputs[0];
+  AttentionCall both = call;
+  both.query_lengths = call.lengths;
+  const std::array<Variable, 3> list{q, normalizes(spec) ? unit_rows(q) : q, inputs[1]};
+  const AttentionSpec full = full_spec(spec);
+  return full.mechanism().reference(full, both, list);
+}
+
+AttentionCost cost_shared_full(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
+                               DType type) {
+  const AttentionSpec full("full");
+  AttentionCost cost = full.mechanism().cost(full, sizes, causal, type);
+  const double row = double(sizes.B * sizes.N * sizes.H * sizes.E) * double(size_of(type));
+  cost.working_bytes += (normalizes(spec) ? 2 : 1) * row;
+  return cost;
+}
+
+// Keeps keys and values; a position's key is made of its query.
+class SharedCache final : public DecodingState {
+ public:
+  SharedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
+              std::int64_t capacity)
+      : cache_(full_spec(spec), sizes, type, capacity) {
+    op_.normalize = normalizes(spec);
+  }
+
+  Tensor step(std::span<const Tensor> inputs) override {
+    const Tensor list[] = {inputs[0], op_.keys(inputs[0]), inputs[1]};
+    return cache_.step(list);
+  }
+
+  std::int64_t bytes() const override { return cache_.bytes(); }
+
+ private:
+  SharedFullOp op_;
+  KeyValueCache cache_;
+};
+
+std::unique_ptr<DecodingState> decode_shared_full(const AttentionSpec& spec,
+                                                  const AttentionSizes& sizes, DType type,
+                                                  std::int64_t capacity) {
+  return std::make_unique<SharedCache>(spec, sizes, type, capacity);
+}
+
+const Registration registered{Mechanism{
+    .name = "shared-full",
+    .title = "softmax attention whose keys are the queries",
+    .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
+             "NeurIPS 2020, arXiv 2007.04825",
+    .equations = "section 4.1; keys of length 1: Kitaev et al., Reformer, arXiv 2001.04451, section 2",
+    .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qv"},
+               {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qv"}},
+    .options = {temperature_option(),
+                {.name = "normalize_keys",
+                 .initial = "0",
+                 .help = "1: keys have length 1, as in Reformer",
+                 .choices = {"0", "1"}}},
+    .masks = {.causal = true, .lengths = true},
+    .strictly_causal = true,
+    .linear_in_values = true,
+    .row_sums = RowSums::one,
+    .scaling = "N S",
+    .attend = attend_shared_full,
+    .reference = reference_shared_full,
+    .cost = cost_shared_full,
+    .decode = decode_shared_full}};
+
+}  // namespace
+}  // namespace weft

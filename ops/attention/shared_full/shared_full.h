@@ -1,0 +1,35 @@
+// Full softmax attention whose keys are the queries.
+// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS 2020,
+// arXiv 2007.04825, section 4.1 ("shared-full"); N. Kitaev, Ł. Kaiser, A. Levskaya, "Reformer",
+// ICLR 2020, arXiv 2001.04451, section 2 (shared-QK, keys of length 1).
+//
+// Per batch item and head (the equations of ops/attention/full/full.h with these keys):
+//
+//     k_j = q_j, or, with normalize_keys, k_j = q_j / n_j,  n_j = ‖q_j‖₂      0 where q_j = 0
+//     o   = full attention of q, k, v
+//
+//     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]
+//
+// Masks: causal (j <= i) and lengths, which count for keys and queries.
+//
+// Backward: full attention gives dq, dk, dv; then
+//
+//     dq_j += dk_j,  or, with normalize_keys,  dq_j += (dk_j − k_j (k_j · dk_j)) / n_j
+//
+// Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are made again backward.
+#pragma once
+
+#include "ops/attention/full/full.h"
+
+namespace weft {
+
+// k [B, N, H, E] = the rows of q at length 1.
+template <class T>
+void normalize_rows(const Cpu&, View<const T, 4> q, View<T, 4> k);
+
+// dq += the gradient through k = q, or through k = q / ‖q‖ where `normalized`.
+template <class T>
+void shared_keys_backward(const Cpu&, bool normalized, View<const T, 4> q, View<const T, 4> dk,
+                          View<T, 4> dq);
+
+}  // namespace weft

@@ -1,0 +1,215 @@
+// Attention to the k largest keys: the op, its definition and the fact sheet. Equations: topk.h.
+#include "ops/attention/topk/topk.h"
+
+#include <algorithm>
+
+#include "autograd/apply.h"
+#include "ops/attention/key_value_cache.h"
+#include "ops/attention/scores.h"
+#include "ops/dropout/mask.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+namespace {
+
+struct TopkOp {
+  static constexpr const char* name = "topk";
+  AttentionCall call;
+  double temperature = 1;
+  Tensor given;          // [B, H, N, k] i32, checked, or undefined
+  std::int64_t kept = 1;  // min(k, S)
+
+  struct Saved {
+    Tensor q, k, v, topk, log_sums;
+  };
+
+  template <class T>
+  TopkAttention<T> problem(const Saved& saved) const {
+    const auto numbers = [](const Tensor& lengths) {
+      return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
+    };
+    return {saved.q.view<const T, 4>(),     saved.k.view<const T, 4>(),
+            saved.v.view<const T, 4>(),     numbers(call.lengths),
+            numbers(call.query_lengths),    static_cast<T>(temperature),
+            call.causal,                    call.dropout,
+            call.random};
+  }
+
+  Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v) const {
+    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    const Tensor out = Tensor::empty({B, N, H, v.size(3)}, q.dtype(), q.device());
+    saved = {q, k, v, given, Tensor::empty({B, H, N}, q.dtype(), q.device())};
+    if (!given.defined()) saved.topk = Tensor::empty({B, H, N, kept}, DType::i32, q.device());
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      const TopkAttention<T> p = problem<T>(saved);
+      if (!given.defined()) topk_select<T>(device, p, saved.topk.view<std::int32_t, 4>());
+      topk_forward<T>(device, p, saved.topk.view<const std::int32_t, 4>(), out.view<T, 4>(),
+                      saved.log_sums.view<T, 3>());
+    });
+    if (call.chosen != nullptr) report_choice(call, "topk", saved.topk.to(DType::i64));
+    return out;
+  }
+
+  std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
+    const auto like = [](const Tensor& x) {
+      return Tensor::empty(x.shape(), x.dtype(), x.device());
+    };
+    const Tensor dq = like(saved.q), dk = like(saved.k), dv = like(saved.v);
+    dispatch(dout, [&](auto device, auto type) {
+      using T = decltype(type);
+      topk_backward<T>(device, problem<T>(saved), saved.topk.view<const std::int32_t, 4>(),
+                       saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), dq.view<T, 4>(),
+                       dk.view<T, 4>(), dv.view<T, 4>());
+    });
+    return {dq, dk, dv};
+  }
+};
+
+// Keys that query i of batch item b sees: the first so many.
+std::int64_t seen_keys(const AttentionCall& call, std::int64_t S, std::int64_t b, std::int64_t i) {
+  if (call.query_lengths.defined() && i >= call.query_lengths.data<std::int64_t>()[b]) return 0;
+  const std::int64_t keys = call.lengths.defined() ? call.lengths.data<std::int64_t>()[b] : S;
+  return call.causal ? std::min(keys, i + 1) : keys;
+}
+
+// Indices handed in must ascend, point to keys that are seen, and end with −1.
+void check_given(const AttentionCall& call, const Tensor& topk, std::int64_t S) {
+  const auto view = topk.view<const std::int64_t, 4>();
+  for (std::int64_t b = 0; b < view.size(0); ++b) {
+    for (std::int64_t h = 0; h < view.size(1); ++h) {
+      for (std::int64_t i = 0; i < view.size(2); ++i) {
+        const std::int64_t seen = seen_keys(call, S, b, i);
+        for (std::int64_t t = 0; t < view.size(3); ++t) {
+          const std::int64_t key = view(b, h, i, t), before = t == 0 ? -1 : view(b, h, i, t - 1);
+          const bool ended = t > 0 && before < 0;
+          require(key == -1 || (key > before && key < seen && !ended),
+                  "topk: topk handed in must hold ascending keys among the {} that query {} of batch "
+                  "item {} sees, then -1; got {} behind {}",
+                  seen, i, b, key, before);
+        }
+      }
+    }
+  }
+}
+
+Tensor given_topk(const AttentionSpec& spec, const AttentionCall& call, const Shape& shape,
+                  std::int64_t S) {
+  const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
+  if (!given.defined()) return given;
+  check_given(call, given, S);
+  return given.to(DType::i32);
+}
+
+std::int64_t kept_keys(const AttentionSpec& spec, std::int64_t S) {
+  return std::min(spec.integer("topk"), S);
+}
+
+Variable attend_topk(const AttentionSpec& spec, const AttentionCall& call,
+                     std::span<const Variable> inputs) {
+  const Variable& q = inputs[0];
+  const std::int64_t S = inputs[1].size(1), kept = kept_keys(spec, S);
+  const Tensor given = given_topk(spec, call, {q.size(0), q.size(2), q.size(1), kept}, S);
+  return apply(TopkOp{call, temperature_of(spec, q.size(3)), given, kept}, q, inputs[1], inputs[2]);
+}
+
+// 1 where key j is among the k largest of query i, by sorting whole rows: [B, H, N, S] in f64; the
+// dropout mask of the weights beside it.
+struct Selection {
+  Tensor kept, factor;
+};
+
+Selection select_by_sorting(const AttentionCall& call, const Tensor& scores, std::int64_t k,
+                            const Tensor& given) {
+  const Tensor z = scores.to(DType::f64).packed();
+  const std::int64_t B = z.size(0), H = z.size(1), N = z.size(2), S = z.size(3);
+  Selection all{Tensor::zeros(z.shape(), DType::f64), Tensor::zeros(z.shape(), DType::f64)};
+  const DropoutMask mask(call.random, call.dropout, k);
+  for (std::int64_t row = 0; row < B * H * N; ++row) {
+    const double* const score = z.data<double>() + row * S;
+    std::vector<std::int64_t> order;
+    for (std::int64_t t = 0; given.defined() && t < k; ++t) {
+      const std::int32_t key = given.data<std::int32_t>()[row * k + t];
+      if (key >= 0) order.push_back(key);
+    }
+    if (!given.defined()) {
+      for (std::int64_t j = 0; j < seen_keys(call, S, row / N / H, row % N); ++j) order.push_back(j);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::int64_t i, std::int64_t j) { return score[i] > score[j]; });
+      order.resize(static_cast<std::size_t>(
+          std::min(k, static_cast<std::int64_t>(order.size()))));
+      std::sort(order.begin(), order.end());
+    }
+    std::int64_t rank = 0;
+    for (const std::int64_t j : order) {
+      all.kept.data<double>()[row * S + j] = 1;
+      all.factor.data<double>()[row * S + j] = mask.keeps(row, rank++) ? mask.factor : 0;
+    }
+  }
+  return all;
+}
+
+// The definition: N × S matrices, plain ops; whatever is not among the largest is hidden.
+Variable reference_topk(const AttentionSpec& spec, const AttentionCall& call,
+                        std::span<const Variable> inputs) {
+  const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
+  const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
+  const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
+  const std::int64_t kept = kept_keys(spec, k.size(2));
+  const Tensor given =
+      given_topk(spec, call, {q.size(0), q.size(1), q.size(2), kept}, k.size(2));
+  const Variable products = matmul(q, transpose(k, 2, 3));
+  const Selection selection = select_by_sorting(call, products.value(), kept, given);
+  const Variable z = scale(products, temperature_of(spec, q.size(3)));
+  const Variable a = softmax(masked(z, selection.kept));
+  const Variable dropped = mul(a, selection.factor.to(q.value().dtype()));
+  return transpose(matmul(dropped, v), 1, 2);
+}
+
+AttentionCost cost_topk(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
+                        DType type) {
+  const double rows = double(s.B * s.H * s.N), item = double(size_of(type));
+  const double kept = double(kept_keys(spec, s.S)), E = double(s.E), M = double(s.M);
+  return {.forward_operations =
+              2 * rows * (double(s.S) * E / (causal ? 2 : 1) + kept * (E + M)),
+          .backward_operations = 2 * rows * kept * (3 * E + 2 * M),
+          .exponentials = 2 * rows * kept,
+          .saved_bytes = rows * (4 * kept + item),
+          .working_bytes = item * 2 * double(s.S) * (E + M)};
+}
+
+const Registration registered{Mechanism{
+    .name = "topk",
+    .title = "softmax attention over the k largest keys of each query (oracle-top)",
+    .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
+             "NeurIPS 2020, arXiv 2007.04825",
+    .equations = "section 4.1",
+    .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qkv"},
+               {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
+               {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"}},
+    .choices = {{.name = "topk", .shape = "B H N topk"}},
+    .options = {{.name = "topk",
+                 .initial = "32",
+                 .help = "keys that a query keeps",
+                 .least = 1,
+                 .most = 4096,
+                 .tried = {"1", "3"}},
+                temperature_option()},
+    .masks = {.causal = true, .lengths = true, .query_lengths = true},
+    .cross = true,
+    .strictly_causal = true,
+    .unordered_keys = true,
+    .linear_in_values = true,
+    .row_sums = RowSums::one,
+    .scaling = "N S",
+    .attend = attend_topk,
+    .reference = reference_topk,
+    .cost = cost_topk,
+    .decode = decode_by_cache}};
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,81 @@
+// Attention to the k largest keys of every query ("oracle-top").
+// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS 2020,
+// arXiv 2007.04825, section 4.1: the yardstick for improved clustered attention, which finds such
+// keys without looking at all of them.
+//
+// Per batch item and head, query i, key j:
+//
+//     z_ij = q_i · k_j                                   over the keys that the masks show
+//     T_i  = the indices of the k largest z_ij, at equal z the lower index; all where there are
+//            no more than k. NaN counts as the largest, so that it reaches the output.
+//     ℓ_i  = log Σ_{j ∈ T_i} exp τ z_ij,   a_ij = exp(τ z_ij − ℓ_i) for j ∈ T_i, otherwise 0
+//     o_i  = Σ_{j ∈ T_i} d_it a_ij v_j                   d: the dropout mask over [B, H, N, k], t: the
+//                                                        rank of j in T_i by index
+//
+//     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
+//     topk [B, H, N, min(k, S)]: T_i ascending, −1 behind the last where fewer keys are seen
+//
+// Masks: causal, lengths, query_lengths. A query without keys gives 0. With k >= S this is full
+// attention, dropout included; with k = 1 it copies the value of the largest key.
+//
+// Backward; the choice of T has no derivative:
+//
+//     dv_j += d_it a_ij do_i        da_ij = d_it (do_i · v_j)
+//     dz_ij = a_ij (da_ij − Σ_{l ∈ T_i} a_il da_il)
+//     dq_i  = τ Σ_{j ∈ T_i} dz_ij k_j          dk_j += τ dz_ij q_i
+//
+// Saved: q, k, v as handles, topk in 32 bits and ℓ [B, H, N]. Time N S E for the products of which
+// the largest are kept, and N k (E + M) for all else; nothing of N × S is held: a block of queries
+// streams over tiles of keys and keeps, for each, what exceeds the k-th largest so far.
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+// What the kernels see. `lengths` and `query_lengths` hold B numbers or are null.
+template <class T>
+struct TopkAttention {
+  View<const T, 4> q, k, v;
+  const std::int64_t* lengths = nullptr;
+  const std::int64_t* query_lengths = nullptr;
+  T temperature = 1;
+  bool causal = false;
+  double dropout = 0;
+  RandomKey random = {};
+
+  constexpr std::int64_t B() const { return q.size(0); }
+  constexpr std::int64_t N() const { return q.size(1); }
+  constexpr std::int64_t S() const { return k.size(1); }
+  constexpr std::int64_t H() const { return q.size(2); }
+  constexpr std::int64_t E() const { return q.size(3); }
+  constexpr std::int64_t M() const { return v.size(3); }
+  constexpr std::int64_t keys(std::int64_t b) const { return lengths ? lengths[b] : S(); }
+  constexpr std::int64_t queries(std::int64_t b) const {
+    return query_lengths ? query_lengths[b] : N();
+  }
+  // Keys that query i of batch item b sees: the first so many.
+  constexpr std::int64_t seen(std::int64_t b, std::int64_t i) const {
+    if (i >= queries(b)) return 0;
+    return causal && i + 1 < keys(b) ? i + 1 : keys(b);
+  }
+};
+
+// topk [B, H, N, k] written whole.
+template <class T>
+void topk_select(const Cpu&, const TopkAttention<T>&, View<std::int32_t, 4> topk);
+
+// out and log_sums [B, H, N] written whole.
+template <class T>
+void topk_forward(const Cpu&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
+                  View<T, 4> out, View<T, 3> log_sums);
+
+// dq, dk, dv written whole.
+template <class T>
+void topk_backward(const Cpu&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
+                   View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                   View<T, 4> dv);
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+// What holds for the wrapper alone (page: ops/attention/conditional/conditional.cpp).
+#include "tests/attention/run_attention.h"
+
+namespace weft {
+namespace {
+
+std::vector<Tensor> inputs(std::int64_t N, std::int64_t S) {
+  return {normal({2, N, 2, 4}, 1), normal({2, S, 2, 4}, 2), normal({2, S, 2, 3}, 3)};
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("conditional: full attention up to the length, the inner mechanism above it") {
+  const std::string spec = "conditional:length=12/topk:topk=2", inner = "topk:topk=2";
+  struct Case {
+    std::int64_t N, S;
+    std::string wanted;
+  };
+  for (const Case& c : {Case{12, 12, "full"}, Case{13, 12, inner}, Case{12, 13, inner},
+                        Case{1, 40, inner}, Case{40, 40, inner}, Case{1, 1, "full"}}) {
+    CAPTURE(c.N);
+    CAPTURE(c.S);
+    const Run got = attended_run(spec, inputs(c.N, c.S));
+    const Run wanted = attended_run(c.wanted, inputs(c.N, c.S));
+    CHECK(same_bits(got.outputs[0], wanted.outputs[0]));
+    for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(got.gradients[i], wanted.gradients[i]));
+  }
+}
+
+TEST_CASE("conditional: it has the facts of its inner mechanism") {
+  const AttentionSpec spec("conditional/topk");
+  const Mechanism& sheet = spec.mechanism();
+  CHECK(sheet.name == "conditional");
+  CHECK(sheet.masks.causal);
+  CHECK(sheet.cross);
+  CHECK(sheet.strictly_causal);
+  CHECK(sheet.inputs.size() == 3);
+  CHECK(sheet.choices.size() == 1);
+  CHECK((sheet.decode == nullptr));
+  CHECK(AttentionSpec("conditional:length=4/conditional/topk").mechanism().inputs.size() == 3);
+}
+
+TEST_CASE("conditional: bad specifications and calls are refused") {
+  CHECK_ERROR(AttentionSpec("conditional"), "conditional stands before another");
+  CHECK_ERROR(AttentionSpec("conditional/agglomerative"),
+              "agglomerative is one over zq, zk, y");
+  CHECK_ERROR(AttentionSpec("conditional:length=0/topk"), "length is a number in [1, ");
+  AttentionCall call;
+  call.given["topk"] = Tensor::zeros({2, 2, 8, 2}, DType::i64);
+  CHECK_ERROR(attended("conditional/topk:topk=2", inputs(8, 8), call),
+              "conditional: topk was handed in, but N = 8 and S = 8 are no longer than length=512");
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft

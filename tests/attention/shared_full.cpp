@@ -1,0 +1,65 @@
+// What holds for shared-QK attention alone (page: ops/attention/shared_full/shared_full.h).
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "ops/pointwise/pointwise.h"
+#include "tests/attention/run_attention.h"
+
+namespace weft {
+namespace {
+
+TEST_SUITE("attention") {
+
+TEST_CASE("shared-full: full attention of q, q, v; the gradient of q has both paths") {
+  const Tensor q = normal({2, 33, 3, 5}, 1), v = normal({2, 33, 3, 4}, 2);
+  for (const bool causal : {false, true}) {
+    AttentionCall call;
+    call.causal = causal;
+    const Run shared = attended_run("shared-full", {q, v}, call);
+    const auto twice = [&](std::span<const Variable> in) {
+      const std::vector<Variable> list{in[0], in[0], in[1]};
+      return std::vector{attend(AttentionSpec("full"), call, list)};
+    };
+    check_same_run(shared, run(twice, {q, v}));
+  }
+}
+
+TEST_CASE("shared-full: normalised keys have length 1, whatever the queries' lengths are") {
+  const Tensor q = normal({2, 20, 2, 5}, 1), v = normal({2, 20, 2, 4}, 2);
+  const Tensor k = q.clone();
+  for (std::int64_t row = 0; row < k.count() / 5; ++row) {
+    double* const x = k.data<double>() + 5 * row;
+    double squares = 0;
+    for (int e = 0; e < 5; ++e) squares += x[e] * x[e];
+    for (int e = 0; e < 5; ++e) x[e] /= std::sqrt(squares);
+  }
+  CHECK(relative_error(attended("shared-full:normalize_keys=1", {q, v}),
+                       attended("full", {q, k, v})) <= tolerance::forward_f64);
+}
+
+TEST_CASE("shared-full: a query of zeros has a key of zeros and no gradient through it") {
+  const Tensor q = normal({1, 6, 1, 3}, 1), v = normal({1, 6, 1, 2}, 2);
+  q.slice(1, 2, 3).fill(0);
+  const Run run = attended_run("shared-full:normalize_keys=1", {q, v});
+  for (const Tensor& x : {run.outputs[0], run.gradients[0], run.gradients[1]}) {
+    for (const double value : x.to_vector<double>()) CHECK(std::isfinite(value));
+  }
+}
+
+TEST_CASE("shared-full: lengths count for queries and keys") {
+  const Tensor q = normal({2, 9, 2, 3}, 1), v = normal({2, 9, 2, 2}, 2);
+  AttentionCall call;
+  call.lengths = Tensor::from(std::vector<std::int64_t>{9, 4}, {2});
+  const Tensor out = attended("shared-full", {q, v}, call);
+  for (const double value : out.slice(0, 1, 2).slice(1, 4, 9).clone().to_vector<double>()) {
+    CHECK(value == 0);
+  }
+  const auto cut = [](const Tensor& x) { return x.slice(0, 1, 2).slice(1, 0, 4).clone(); };
+  CHECK(relative_error(cut(out), attended("shared-full", {cut(q), cut(v)})) <=
+        tolerance::forward_f64);
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,117 @@
+// What holds for attention to the k largest keys alone (page: ops/attention/topk/topk.h).
+#include <cmath>
+#include <limits>
+
+#include "tests/attention/run_attention.h"
+
+namespace weft {
+namespace {
+
+Tensor chosen_keys(const std::string& spec, const std::vector<Tensor>& inputs,
+                   AttentionCall call = {}) {
+  Choices chosen;
+  call.chosen = &chosen;
+  attended(spec, inputs, call);
+  return chosen.at("topk");
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("topk: with k >= S it is full attention, dropout included") {
+  const std::vector<Tensor> inputs{normal({2, 40, 3, 5}, 1), normal({2, 40, 3, 5}, 2),
+                                   normal({2, 40, 3, 4}, 3)};
+  for (const bool causal : {false, true}) {
+    for (const double rate : {0.0, 0.3}) {
+      AttentionCall call;
+      call.causal = causal;
+      call.dropout = rate;
+      call.random = {1, 2, 3};
+      const Run full = attended_run("full", inputs, call);
+      check_same_run(attended_run("topk:topk=40", inputs, call), full);
+      check_same_run(attended_run("topk:topk=1000", inputs, call), full);
+    }
+  }
+}
+
+TEST_CASE("topk: k = 1 copies the value of the largest key") {
+  const std::int64_t N = 7, S = 300;
+  const Tensor q = normal({1, N, 1, 6}, 1), k = normal({1, S, 1, 6}, 2), v = normal({1, S, 1, 3}, 3);
+  const Tensor out = attended("topk:topk=1", {q, k, v});
+  for (std::int64_t i = 0; i < N; ++i) {
+    std::int64_t best = 0;
+    double most = -std::numeric_limits<double>::infinity();
+    for (std::int64_t j = 0; j < S; ++j) {
+      double score = 0;
+      for (std::int64_t e = 0; e < 6; ++e) {
+        score += q.view<double, 4>()(0, i, 0, e) * k.view<double, 4>()(0, j, 0, e);
+      }
+      if (score > most) most = score, best = j;
+    }
+    CHECK(same_bits(out.slice(1, i, i + 1).clone(), v.slice(1, best, best + 1).clone()));
+  }
+}
+
+TEST_CASE("topk: at equal scores the lower keys stay") {
+  // Scores 1 at the keys 2, 3, 200, 250, otherwise 0.
+  const Tensor k = Tensor::zeros({1, 300, 1, 1}, DType::f64);
+  for (const std::int64_t j : {2, 3, 200, 250}) k.slice(1, j, j + 1).fill(1);
+  const std::vector<Tensor> inputs{Tensor::full({1, 1, 1, 1}, 1, DType::f64), k,
+                                   normal({1, 300, 1, 2}, 3)};
+  using Keys = std::vector<std::int64_t>;
+  CHECK(chosen_keys("topk:topk=3", inputs).to_vector<std::int64_t>() == Keys{2, 3, 200});
+  CHECK(chosen_keys("topk:topk=6", inputs).to_vector<std::int64_t>() == Keys{0, 1, 2, 3, 200, 250});
+}
+
+TEST_CASE("topk: what is kept does not depend on the temperature") {
+  const std::vector<Tensor> inputs{normal({2, 30, 2, 4}, 1), normal({2, 200, 2, 4}, 2),
+                                   normal({2, 200, 2, 4}, 3)};
+  const Tensor usual = chosen_keys("topk:topk=9", inputs);
+  for (const char* temperature : {"0.01", "3", "1000"}) {
+    const std::string spec = std::string("topk:topk=9,temperature=") + temperature;
+    CHECK(same_bits(chosen_keys(spec, inputs), usual));
+  }
+}
+
+TEST_CASE("topk: a causal query with few keys has -1 behind them") {
+  const std::vector<Tensor> inputs{normal({1, 3, 1, 4}, 1), normal({1, 3, 1, 4}, 2),
+                                   normal({1, 3, 1, 4}, 3)};
+  AttentionCall call;
+  call.causal = true;
+  CHECK(chosen_keys("topk:topk=3", inputs, call).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{0, -1, -1, 0, 1, -1, 0, 1, 2});
+}
+
+TEST_CASE("topk: NaN in a score reaches the output of its query alone") {
+  const Tensor q = normal({1, 3, 1, 4}, 1);
+  q.slice(1, 1, 2).fill(std::numeric_limits<double>::quiet_NaN());
+  const Tensor out =
+      attended("topk:topk=2", {q, normal({1, 400, 1, 4}, 2), normal({1, 400, 1, 2}, 3)});
+  const std::vector<double> values = out.to_vector<double>();
+  for (std::size_t i = 0; i < values.size(); ++i) CHECK(std::isnan(values[i]) == (i / 2 == 1));
+}
+
+TEST_CASE("topk: bad choices and options are refused") {
+  const std::vector<Tensor> inputs{normal({1, 2, 1, 4}, 1), normal({1, 5, 1, 4}, 2),
+                                   normal({1, 5, 1, 4}, 3)};
+  const auto with = [&](const std::vector<std::int64_t>& keys, const Shape& shape) {
+    AttentionCall call;
+    call.given["topk"] = Tensor::from(keys, shape);
+    return attended("topk:topk=2", inputs, call);
+  };
+  CHECK_NOTHROW(with({0, 4, 2, -1}, {1, 1, 2, 2}));
+  CHECK_ERROR(with({0, 5, 2, 3}, {1, 1, 2, 2}), "topk: topk handed in must hold ascending keys");
+  CHECK_ERROR(with({3, 1, 2, 3}, {1, 1, 2, 2}), "got 1 behind 3");
+  CHECK_ERROR(with({1, 1, 2, 3}, {1, 1, 2, 2}), "got 1 behind 1");
+  CHECK_ERROR(with({-1, 1, 2, 3}, {1, 1, 2, 2}), "got 1 behind -1");
+  CHECK_ERROR(with({0, 1, 2, 3}, {1, 1, 4, 1}), "topk: topk handed in must be [1,1,2,2] of i64");
+  AttentionCall call;
+  call.given["labels"] = Tensor::zeros({1}, DType::i64);
+  CHECK_ERROR(attended("topk", inputs, call), "topk: labels cannot be handed in; what can: topk");
+  CHECK_ERROR(AttentionSpec("topk:topk=0"), "topk is a number in [1, 4096], got '0'");
+  CHECK_ERROR(attended("topk:topk=2.5", inputs), "topk must be a whole number, got 2.5");
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft
