@@ -80,6 +80,8 @@ void add_train(CLI::App& app, TrainCommand& train) {
   add_shorthands(app, train.settings);
   app.add_option("--out", train.out, "folder to keep the models and the log in");
   app.add_flag("--force", train.force, "replace a run that is in the folder");
+  app.add_flag("--allow-leaky", train.allow_leaky,
+               "also an attention that is not strictly causal");
   app.add_option("--report-steps", train.report_steps, "steps between two lines of the log")
       ->capture_default_str();
   app.add_flag("--quiet", train.quiet, "print nothing");
@@ -88,11 +90,15 @@ void add_train(CLI::App& app, TrainCommand& train) {
 void add_eval(CLI::App& app, EvalCommand& eval) {
   app.add_option("--checkpoint", eval.checkpoint, "a run's folder or a .safetensors file")
       ->required();
+  app.add_option("--attention", eval.attention, "a mechanism to score the weights with, instead of "
+                 "the one that they were trained with");
   app.add_option("--data", eval.data, "text, if not what the model was trained on");
   app.add_option("--split", eval.split, "train, validation or test")->capture_default_str();
   app.add_flag("--paper", eval.paper, "also random windows, as the paper scores");
   app.add_option("--seed", eval.seed, "of the random windows; by default the model's")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--allow-leaky", eval.allow_leaky,
+               "also an attention that is not strictly causal");
   app.add_flag("--json", eval.json, "print one JSON object a line");
 }
 

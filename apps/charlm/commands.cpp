@@ -33,7 +33,8 @@ void print_score(const Scored& scored, const EvalCommand& command, const Model& 
                short_number(scored.characters / scored.seconds));
     return;
   }
-  Json line = {{"checkpoint", command.checkpoint}, {"data", text.source}, {"split", command.split},
+  Json line = {{"checkpoint", command.checkpoint}, {"attention", model.settings.model.attention},
+               {"data", text.source}, {"split", command.split},
                {"windows", scored.windows}, {"parameters", parameter_count(*model.network)},
                {"characters", scored.characters}, {"loss", scored.measure.loss},
                {"bits_per_character", score},
@@ -45,8 +46,10 @@ void print_score(const Scored& scored, const EvalCommand& command, const Model& 
 }  // namespace
 
 int run_eval(const EvalCommand& command) {
-  const Model model = read_model(command.checkpoint);
+  if (!command.attention.empty()) check_causal(command.attention, command.allow_leaky);
+  const Model model = read_model(command.checkpoint, command.attention);
   const Settings& s = model.settings;
+  check_causal(s.model.attention, command.allow_leaky);
   const std::string data = command.data.empty() ? s.data : command.data;
   require(data != s.data || data == "builtin" || std::filesystem::exists(data),
           "{}: the text that the model was trained on is not here; name it by --data", data);

@@ -12,16 +12,19 @@ struct TrainCommand {
   Settings settings;
   std::string out;          // folder to keep the run in; empty: nothing is kept
   bool force = false;       // replace a run that is there
+  bool allow_leaky = false; // train also where the future reaches a prediction
   std::int64_t report_steps = 100;
   bool quiet = false;
 };
 
 struct EvalCommand {
   std::string checkpoint;
+  std::string attention;    // instead of the model's own; empty: its own
   std::string data;         // empty: what the model was trained on
   std::string split = "test";
   bool paper = false;       // also random windows, as many as the settings say
   std::optional<std::uint64_t> seed;  // of those; by default the model's
+  bool allow_leaky = false;
   bool json = false;
 };
 

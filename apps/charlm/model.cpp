@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/run_folder.h"
+#include "ops/attention/mechanism.h"
 
 namespace weft {
 namespace {
@@ -27,6 +28,28 @@ void check_claims(const UniversalTransformerConfig& config, const Checkpoint& ch
           "numbers than the {} it holds", file, d, config.length, config.depth, held);
 }
 
+// "q [B N H E], k [B S H E]": what the weights of a layer are made for.
+std::string learnt_inputs(const Mechanism& mechanism) {
+  std::string text;
+  for (const AttentionInput& input : mechanism.inputs) {
+    if (input.optional) continue;
+    text += fmt::format("{}{} [{}]{}", text.empty() ? "" : ", ", input.name, input.shape,
+                        input.biased ? " with a bias" : "");
+  }
+  return text;
+}
+
+void swap_attention(Settings& settings, const std::string& attention, const std::string& file) {
+  const AttentionSpec own(settings.model.attention), other(attention);
+  const std::string learnt = learnt_inputs(own.mechanism());
+  const std::string wanted = learnt_inputs(other.mechanism());
+  require(learnt == wanted,
+          "--attention {}: its weights are not in {}, which was trained with {}: that one takes {}, "
+          "this one {}",
+          other.text(), file, own.text(), learnt, wanted);
+  settings.model.attention = other.text();
+}
+
 }  // namespace
 
 Model new_model(Settings settings) {
@@ -43,7 +66,7 @@ std::map<std::string, std::string> metadata_of(const Settings& settings) {
           {"configuration", to_json(settings).dump(-1, ' ', false, Handler::replace)}};
 }
 
-Model read_model(const std::string& path) {
+Model read_model(const std::string& path, const std::string& attention) {
   const std::string file = checkpoint_file(path);
   Checkpoint checkpoint = read_checkpoint(file);
   const auto& metadata = checkpoint.metadata;
@@ -55,6 +78,7 @@ Model read_model(const std::string& path) {
   require(settings.vocabulary != "auto", "{}: its configuration names no vocabulary", file);
   settings.model.vocabulary = size_of(vocabulary_named(settings.vocabulary));
   check_claims(settings.model, checkpoint, file);
+  if (!attention.empty()) swap_attention(settings, attention, file);
   Model model = new_model(std::move(settings));
   load_parameters(model.parameters(), checkpoint.tensors, file);
   for (const auto& [name, tensor] : checkpoint.tensors) {

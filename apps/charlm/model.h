@@ -27,7 +27,8 @@ std::map<std::string, std::string> metadata_of(const Settings& settings);
 
 // `path` is a run's folder (its best model is taken) or a file. The file is not trusted: sizes
 // that its configuration claims are compared with what it holds before anything is built. Weights
-// that are not finite are loaded, with a warning on stderr.
-Model read_model(const std::string& path);
+// that are not finite are loaded, with a warning on stderr. With another `attention` than its own
+// the weights serve that one; throws, saying why, where they do not fit.
+Model read_model(const std::string& path, const std::string& attention = {});
 
 }  // namespace weft

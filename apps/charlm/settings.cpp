@@ -105,6 +105,17 @@ void check(const Settings& settings) {
   make_optimizer(settings.optimizer, {});
 }
 
+void check_causal(const std::string& attention, bool allow_leaky) {
+  const AttentionSpec spec(attention);
+  const Mechanism& mechanism = spec.mechanism();
+  require(mechanism.masks.causal, "--attention {}: has no causal form, which a language model needs",
+          spec.text());
+  require(mechanism.strictly_causal || allow_leaky,
+          "--attention {}: is not strictly causal, what a position sees depends on the future, and "
+          "its bits per character would be too good to be true; --allow-leaky takes it all the same",
+          spec.text());
+}
+
 nlohmann::ordered_json to_json(const Settings& settings) {
   nlohmann::ordered_json json;
   json["preset"] = settings.preset;

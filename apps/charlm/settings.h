@@ -94,6 +94,9 @@ Settings preset(const std::string& name);
 
 // Throws, naming the setting, where a value is out of its limits or no word that is known.
 void check(const Settings& settings);
+// Throws where the attention is not strictly causal, unless that is allowed: a prediction that the
+// future reaches measures nothing.
+void check_causal(const std::string& attention, bool allow_leaky);
 
 nlohmann::ordered_json to_json(const Settings& settings);
 // The settings that to_json() wrote; `text` is not trusted, and `source` begins every error.

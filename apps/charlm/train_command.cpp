@@ -145,6 +145,7 @@ int status_of(const TrainResult& result, const TrainCommand& command, Progress& 
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
+  check_causal(command.settings.model.attention, command.allow_leaky);
   require(command.report_steps > 0, "--report-steps: wanted 1 or more, got {}",
           command.report_steps);
   Settings settings = command.settings;

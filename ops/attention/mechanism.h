@@ -105,6 +105,7 @@ struct Mechanism {
   std::string title;      // one line for people
   std::string paper;      // authors, title, venue, arXiv number
   std::string equations;  // where they stand in the paper
+  std::string page = {};  // the folder that explains it; empty: its own name
   bool block = false;     // from x to out, without outer projections; otherwise an operator
   bool wrapper = false;   // stands before another: name:…/inner:…
   std::vector<AttentionInput> inputs;
@@ -115,9 +116,11 @@ struct Mechanism {
   bool causal_only = false;      // has no other form
   bool strictly_causal = false;  // with `causal`, nothing of the future reaches an output
   bool unordered_keys = false;   // without `causal`, the order of the references does not matter
+  bool joined = false;           // people see its heads as one axis: out [B, N, H·M]
   bool linear_in_values = false; // the input of width M enters linearly: weights can be read off
   RowSums row_sums = RowSums::any;  // of those weights
   std::string scaling;           // time against length, e.g. "N S" or "N"
+  std::string memory = "N";      // bytes against length
 
   // out [B, N, H, M]. The hand-written kernel, and the same mathematics composed of plain ops.
   using Forward = Variable (*)(const AttentionSpec&, const AttentionCall&,
@@ -135,6 +138,9 @@ struct Mechanism {
   Mechanism (*around)(const Mechanism& own, const AttentionSpec& inner) = nullptr;
   std::vector<std::string> inner_tried = {};  // inner specifications that the tests try
 };
+
+// The page of a mechanism: the text that begins its folder's header, without the comment signs.
+std::string page_of(const Mechanism& mechanism);
 
 // All mechanisms, by name.
 const std::vector<const Mechanism*>& mechanisms();

@@ -9,7 +9,7 @@
 #include "doctest/doctest.h"
 #include "nn/layers.h"
 #include "runtime/allocator.h"
-#include "tests/charlm/files.h"
+#include "tests/files.h"
 
 using namespace weft;
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "doctest/doctest.h"
-#include "tests/charlm/files.h"
+#include "tests/files.h"
 
 using namespace weft;
 

@@ -5,45 +5,19 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
 
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
-#include "tests/charlm/files.h"
+#include "tests/program.h"
 
 using namespace weft;
 using nlohmann::json;
 
 namespace {
 
-using Words = std::vector<std::string>;
+using Run = ProgramRun;
 
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-struct Run {
-  int status = 0;
-  std::string out, err;
-};
-
-std::string quoted(const std::string& word) {
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
-
-// With one thread where `words` says nothing else: a number that a busy machine does not upset.
-Run charlm(const Words& words) {
-  const TemporaryFolder folder;
-  std::string command = "OMP_NUM_THREADS=1 " + quoted(WEFT_CHARLM);
-  for (const std::string& word : words) command += " " + quoted(word);
-  command += " </dev/null >" + quoted(folder.path("out")) + " 2>" + quoted(folder.path("err"));
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder.path("out")),
-          read_file(folder.path("err"))};
-}
+Run charlm(const Words& words) { return run_program(WEFT_PROGRAMS "/charlm", words); }
 
 std::vector<json> lines(const std::string& text) {
   std::istringstream stream(text);
@@ -85,13 +59,8 @@ Run train_tiny(const std::string& out, const Words& more = {}) {
                       "98/1.9/0.1", "--epochs", "1", "--epoch-steps", "3"} + more);
 }
 
-// Exit status 2, one line on stderr that says `part`, and nothing on stdout.
 void check_refused(const Run& run, const std::string& part) {
-  CHECK(run.status == 2);
-  CHECK_MESSAGE(contains(run.err, part), run.err);
-  CHECK(run.err.rfind("charlm: ", 0) == 0);
-  CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
-  CHECK(run.out.empty());
+  weft::check_refused(run, "charlm", part);
 }
 
 }  // namespace
@@ -142,6 +111,30 @@ TEST_CASE("charlm: eval gives the logged values again, bit for bit") {
   CHECK(lines(charlm(seeded).out)[1]["bits_per_character"] != best);
   const Run plain = charlm({"eval", "--checkpoint", t.path});
   CHECK(contains(plain.out, "bits per character over 99999 characters"));
+}
+
+TEST_CASE("charlm: eval with another attention, where the weights fit") {
+  const TemporaryFolder folder;
+  const std::string run = folder.path("run");
+  REQUIRE(train_tiny(run, {"--attention", "full"}).status == 0);
+  const auto score = [&](const Words& more) {
+    const Run eval = charlm(Words{"eval", "--checkpoint", run, "--json"} + more);
+    REQUIRE_MESSAGE(eval.status == 0, eval.err);
+    return lines(eval.out).at(0);
+  };
+  const json own = score({}), all = score({"--attention", "topk:topk=16"});
+  const json some = score({"--attention", "topk:topk=1"});
+  CHECK(own["attention"] == "full");
+  CHECK(some["attention"] == "topk:topk=1");
+  // With as many keys as the window has, topk is full attention.
+  CHECK(all["loss"].get<double>() == doctest::Approx(own["loss"].get<double>()).epsilon(1e-5));
+  CHECK(some["loss"] != own["loss"]);
+  const auto refused = [&](const char* attention, const char* part) {
+    check_refused(charlm({"eval", "--checkpoint", run, "--attention", attention}), part);
+  };
+  refused("agglomerative", "that one takes q [B N H E], k [B S H E], v [B S H M], this one zq");
+  refused("shared-full", "its weights are not in");
+  refused("topk:topk=0", "topk is a number in [1, 4096]");
 }
 
 TEST_CASE("charlm: sample is a function of the seed") {
@@ -267,6 +260,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--attention", "fulll"}, "did you mean full?"},
       {{"--attention", "full:clusters=3"}, "attention full: there is no option 'clusters'"},
       {{"--attention", ""}, "there is no mechanism ''"},
+      {{"--attention", "conditional"}, "conditional stands before another"},
       {{"--encoding", "con"}, "did you mean conv?"},
       {{"--wiring", "vanila"}, "did you mean vanilla?"},
       {{"--schedule", "cosin"}, "did you mean cosine?"},

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "doctest/doctest.h"
-#include "tests/charlm/files.h"
+#include "tests/files.h"
 
 using namespace weft;
 

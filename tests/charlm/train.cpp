@@ -9,7 +9,7 @@
 #include "doctest/doctest.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
-#include "tests/charlm/files.h"
+#include "tests/files.h"
 
 using namespace weft;
 

@@ -195,6 +195,7 @@ const Registration registered{Mechanism{
     .cross = true,
     .strictly_causal = true,
     .unordered_keys = true,
+    .joined = true,
     .linear_in_values = true,
     .row_sums = RowSums::one_over_heads,
     .scaling = "N",

@@ -206,6 +206,7 @@ const Registration registered{Mechanism{
     .linear_in_values = true,
     .row_sums = RowSums::one,
     .scaling = "N S",
+    .memory = "N k",
     .attend = attend_topk,
     .reference = reference_topk,
     .cost = cost_topk,

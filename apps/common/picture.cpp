@@ -1,0 +1,113 @@
+#include "apps/common/picture.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include <ft2build.h>
+#include FT_FREETYPE_H
+#include <png.h>
+
+#include "nn/file.h"
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+constexpr const char* fonts[] = {"/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf",
+                                 "/usr/share/fonts/TTF/DejaVuSans.ttf",
+                                 "/usr/share/fonts/dejavu-sans-fonts/DejaVuSans.ttf",
+                                 "/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf"};
+
+// The one face of the program, at a size.
+FT_Face face_of(int pixels) {
+  static const FT_Face face = [] {
+    FT_Library library = nullptr;
+    require(FT_Init_FreeType(&library) == 0, "picture: FreeType does not start");
+    for (const char* font : fonts) {
+      FT_Face found = nullptr;
+      if (std::filesystem::exists(font) && FT_New_Face(library, font, 0, &found) == 0) return found;
+    }
+    fail("picture: no font found; install fonts-dejavu-core, or write .safetensors");
+  }();
+  require(FT_Set_Pixel_Sizes(face, 0, static_cast<FT_UInt>(pixels)) == 0,
+          "picture: the font has no size {}", pixels);
+  return face;
+}
+
+FT_GlyphSlot glyph_of(FT_Face face, char letter) {
+  const auto code = static_cast<FT_ULong>(static_cast<unsigned char>(letter));
+  require(FT_Load_Char(face, code, FT_LOAD_RENDER) == 0, "picture: the font has no letter {}",
+          static_cast<int>(code));
+  return face->glyph;
+}
+
+}  // namespace
+
+Picture::Picture(std::int64_t width, std::int64_t height, Colour ground)
+    : width_(width), height_(height), pixels_(static_cast<std::size_t>(width * height), ground) {}
+
+Colour& Picture::at(std::int64_t x, std::int64_t y) {
+  require(x >= 0 && x < width_ && y >= 0 && y < height_, "picture: ({}, {}) is outside {} x {}", x,
+          y, width_, height_);
+  return pixels_[static_cast<std::size_t>(y * width_ + x)];
+}
+
+void Picture::fill(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height,
+                   Colour colour) {
+  for (std::int64_t j = 0; j < height; ++j) {
+    for (std::int64_t i = 0; i < width; ++i) at(x + i, y + j) = colour;
+  }
+}
+
+std::int64_t text_width(const std::string& text, int pixels) {
+  const FT_Face face = face_of(pixels);
+  std::int64_t width = 0;
+  for (const char letter : text) width += glyph_of(face, letter)->advance.x / 64;
+  return width;
+}
+
+void Picture::write(std::int64_t x, std::int64_t y, const std::string& text, int pixels,
+                    Align align) {
+  if (align != Align::left) {
+    x -= text_width(text, pixels) / (align == Align::centre ? 2 : 1);
+  }
+  const FT_Face face = face_of(pixels);
+  for (const char letter : text) {
+    const FT_GlyphSlot glyph = glyph_of(face, letter);
+    const FT_Bitmap& bitmap = glyph->bitmap;
+    for (unsigned row = 0; row < bitmap.rows; ++row) {
+      for (unsigned column = 0; column < bitmap.width; ++column) {
+        const std::int64_t to_x = x + glyph->bitmap_left + static_cast<std::int64_t>(column);
+        const std::int64_t to_y = y - glyph->bitmap_top + static_cast<std::int64_t>(row);
+        if (to_x < 0 || to_x >= width_ || to_y < 0 || to_y >= height_) continue;
+        const int ink = bitmap.buffer[row * static_cast<unsigned>(bitmap.pitch) + column];
+        Colour& pixel = at(to_x, to_y);
+        const auto inked = [&](std::uint8_t ground) {
+          return static_cast<std::uint8_t>(ground * (255 - ink) / 255);
+        };
+        pixel = {inked(pixel.red), inked(pixel.green), inked(pixel.blue)};
+      }
+    }
+    x += glyph->advance.x / 64;
+  }
+}
+
+void Picture::save(const std::string& path) const {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(width_);
+  image.height = static_cast<png_uint_32>(height_);
+  image.format = PNG_FORMAT_RGB;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+  std::vector<std::byte> bytes(size);
+  const int done =
+      png_image_write_to_memory(&image, bytes.data(), &size, 0, pixels_.data(), 0, nullptr);
+  require(done != 0, "{}: libpng: {}", path, image.message);
+  OutputFile file(path);
+  file.write(std::span(bytes).first(size));
+  file.commit();
+}
+
+}  // namespace weft

@@ -1,0 +1,39 @@
+// A raster picture with text, written as PNG (libpng; the letters are FreeType's).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+struct Colour {
+  std::uint8_t red = 0, green = 0, blue = 0;
+};
+
+class Picture {
+ public:
+  Picture(std::int64_t width, std::int64_t height, Colour ground = {255, 255, 255});
+
+  std::int64_t width() const { return width_; }
+  std::int64_t height() const { return height_; }
+  Colour& at(std::int64_t x, std::int64_t y);  // from the upper left
+  void fill(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height, Colour colour);
+
+  enum class Align { left, centre, right };
+  // A line of ASCII text whose baseline is at y. Throws where no font is found.
+  void write(std::int64_t x, std::int64_t y, const std::string& text, int pixels,
+             Align align = Align::left);
+
+  // Throws where the file cannot be written; then nothing is left of it.
+  void save(const std::string& path) const;
+
+ private:
+  std::int64_t width_, height_;
+  std::vector<Colour> pixels_;
+};
+
+// Pixels that `text` takes across.
+std::int64_t text_width(const std::string& text, int pixels);
+
+}  // namespace weft

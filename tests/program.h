@@ -1,0 +1,56 @@
+// Programs as people run them.
+#pragma once
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+
+#include "doctest/doctest.h"
+#include "tests/files.h"
+
+namespace weft {
+
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+struct ProgramRun {
+  int status = 0;
+  std::string out, err;
+};
+
+inline std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+// With one thread where `words` says nothing else: a number that a busy machine does not upset.
+inline ProgramRun run_program(const std::string& program, const Words& words) {
+  const TemporaryFolder folder;
+  std::string command = "OMP_NUM_THREADS=1 " + quoted(program);
+  for (const std::string& word : words) command += " " + quoted(word);
+  command += " </dev/null >" + quoted(folder.path("out")) + " 2>" + quoted(folder.path("err"));
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder.path("out")),
+          read_file(folder.path("err"))};
+}
+
+// Exit status 2, one line on stderr that begins with the program's name and says `part`, and
+// nothing on stdout.
+inline void check_refused(const ProgramRun& run, const std::string& program,
+                          const std::string& part) {
+  CHECK(run.status == 2);
+  CHECK_MESSAGE(contains(run.err, part), run.err);
+  CHECK(run.err.rfind(program + ": ", 0) == 0);
+  CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+  CHECK(run.out.empty());
+}
+
+}  // namespace weft
