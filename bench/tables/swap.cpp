@@ -1,0 +1,324 @@
+// The protocol of the clustered-attention paper's Table 1 (A. Vyas et al., arXiv 2007.04825): train a
+// model with one attention, then evaluate the same weights with another.
+//
+//     build/bench/swap --data text8 --out swap.json         (--steps, --seeds scale it)
+//
+// The paper does it on speech, with 100 and 200 clusters. Here a small transformer that is not causal
+// fills in masked characters: 15 % of the symbols of a window of 512 are replaced by the unused id 0,
+// and the loss is the cross-entropy at those places, in bits a masked character, on the validation
+// part. Clusters 25 and 64, top-k 16 and 32. Every evaluation sees the same windows and masks.
+//
+// Weights are kept as three projections q, k, v, or, where keys are the queries (shared-full, lsh),
+// as two. Such weights are evaluated by every mechanism with k = q / |q|, as they were trained; a
+// mechanism that makes its keys of the queries has no use for a trained k, those places stay empty.
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/progress.h"
+#include "apps/common/text.h"
+#include "autograd/tape.h"
+#include "bench/measure.h"
+#include "nn/file.h"
+#include "nn/initializer.h"
+#include "nn/layers.h"
+#include "nn/optimizer.h"
+#include "nn/schedule.h"
+#include "ops/attention/mechanism.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/embedding/embedding.h"
+#include "ops/layer_norm/layer_norm.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/views/views.h"
+#include "runtime/parallel.h"
+
+namespace weft::bench {
+namespace {
+
+struct Options {
+  std::string data, out = "swap.json";
+  std::vector<std::uint64_t> seeds{1, 2, 3};
+  std::vector<std::string> train, evaluate;
+  std::int64_t steps = 2000, batch = 8, length = 512, width = 64, heads = 4, layers = 2;
+  std::int64_t windows = 64;  // of an evaluation
+  double rate = 2e-3;
+  int threads = 1;
+};
+
+const std::vector<std::string> trained_with = {
+    "full",
+    "shared-full:normalize_keys=1",
+    "lsh:rounds=1",
+    "lsh:rounds=4",
+    "clustered:clusters=25",
+    "i-clustered:clusters=25,topk=16",
+};
+const std::vector<std::string> evaluated_with = {
+    "full",
+    "shared-full:normalize_keys=1",
+    "lsh:rounds=1",
+    "lsh:rounds=4",
+    "clustered:clusters=25",
+    "clustered:clusters=64",
+    "i-clustered:clusters=25,topk=16",
+    "i-clustered:clusters=25,topk=32",
+    "i-clustered:clusters=64,topk=16",
+    "i-clustered:clusters=64,topk=32",
+    "topk:topk=16",
+    "topk:topk=32",
+};
+
+bool shares_keys(const AttentionSpec& spec) { return spec.mechanism().inputs.size() == 2; }
+
+// x / |x| over the last axis.
+Variable unit(const Variable& x) {
+  Shape shape = x.shape();
+  shape[-1 + shape.rank()] = 1;
+  const Variable squares = sum(mul(x, x), -1);
+  return mul(x, reshape(exp(scale(log(squares), -0.5)), shape));
+}
+
+// Attention whose mechanism can be exchanged while the weights stay.
+struct Attention {
+  std::int64_t heads;
+  bool shared;  // keys are queries
+  nn::Linear projection, output;
+
+  Attention(std::int64_t width, std::int64_t heads, bool shared)
+      : heads(heads),
+        shared(shared),
+        projection(width, (shared ? 2 : 3) * width),
+        output(width, width) {}
+
+  Variable operator()(Context& context, const AttentionSpec& spec, const Variable& x) const {
+    const std::int64_t B = x.size(0), N = x.size(1), d = x.size(2);
+    std::vector<Variable> parts =
+        split(projection(x), 2, std::vector<std::int64_t>(shared ? 2 : 3, d));
+    for (Variable& part : parts) part = reshape(part, {B, N, heads, d / heads});
+    if (shared && !shares_keys(spec)) parts.insert(parts.begin() + 1, unit(parts[0]));
+    AttentionCall call;
+    call.random = context.random.next();
+    call.training = context.training;
+    return output(reshape(attend(spec, call, parts), {B, N, d}));
+  }
+  void each(const auto& visit) { visit("projection", projection), visit("output", output); }
+};
+
+struct Block {
+  Attention attention;
+  nn::LayerNorm norm1, norm2;
+  nn::FeedForward feed_forward;
+
+  Block(std::int64_t width, std::int64_t heads, bool shared)
+      : attention(width, heads, shared), norm1(width), norm2(width), feed_forward(width, 4 * width) {}
+
+  Variable operator()(Context& context, const AttentionSpec& spec, const Variable& x) const {
+    const Variable y = add(x, attention(context, spec, norm1(x)));
+    return add(y, feed_forward(norm2(y)));
+  }
+  void each(const auto& visit) {
+    visit("attention", attention), visit("norm1", norm1);
+    visit("norm2", norm2), visit("feed_forward", feed_forward);
+  }
+};
+
+// Windows with some of their symbols hidden.
+struct Masked {
+  Tensor ids;      // [B, N], 0 where hidden
+  Tensor places;   // [R] of the flattened windows
+  Tensor targets;  // [R]
+};
+
+Masked masked_windows(Ids text, const RandomKey& key, std::int64_t batch, std::int64_t length) {
+  const Tensor windows = random_windows(text, key, batch, length).inputs;
+  Masked result{windows.clone(), {}, {}};
+  std::vector<std::int64_t> places, targets;
+  RandomKey hiding = key;
+  hiding.stream ^= 0x5ca1ab1eu;
+  for (std::int64_t i = 0; i < windows.count(); ++i) {
+    if (uniform(hiding.words(static_cast<std::uint64_t>(i)).word[0]) >= 0.15f) continue;
+    places.push_back(i);
+    targets.push_back(std::exchange(result.ids.data<std::int64_t>()[i], 0));
+  }
+  const auto count = static_cast<std::int64_t>(places.size());
+  require(count > 0, "swap: no symbol was hidden in {} windows of {}", batch, length);
+  result.places = Tensor::from(places, {count});
+  result.targets = Tensor::from(targets, {count});
+  return result;
+}
+
+struct Model {
+  nn::Embedding symbols;
+  Parameter positions;  // [N, d]
+  std::vector<Block> blocks;
+  nn::LayerNorm norm;
+  nn::Linear output;
+
+  Model(const Options& o, bool shared, std::uint64_t seed)
+      : symbols(size_of(Vocabulary::text8), o.width),
+        positions({o.length, o.width}, {Initializer::uniform, 0.05}, DType::f32),
+        norm(o.width),
+        output(o.width, size_of(Vocabulary::text8)) {
+    for (std::int64_t l = 0; l < o.layers; ++l) blocks.emplace_back(o.width, o.heads, shared);
+    initialize(*this, seed);
+  }
+
+  // Mean cross-entropy at the hidden places, in nats.
+  Variable loss(Context& context, const AttentionSpec& spec, const Masked& windows) const {
+    Variable h = add(symbols(windows.ids), positions);
+    for (const Block& block : blocks) h = block(context, spec, h);
+    const std::int64_t rows = h.size(0) * h.size(1);
+    const Variable hidden = embedding(reshape(norm(h), {rows, h.size(2)}), windows.places);
+    return cross_entropy(output(hidden), windows.targets);
+  }
+  void each(const auto& visit) {
+    visit("symbols", symbols), visit("positions", positions), visit("blocks", blocks);
+    visit("norm", norm), visit("output", output);
+  }
+};
+
+void train(Model& model, const AttentionSpec& spec, Ids text, const Options& o, std::uint64_t seed,
+           Progress& progress) {
+  const auto optimizer = make_optimizer("adamw", parameters(model));
+  const Schedule schedule{Schedule::cosine, o.rate, o.steps / 20, o.steps};
+  const Stopwatch watch;
+  for (std::int64_t step = 0; step < o.steps; ++step) {
+    const auto number = static_cast<std::uint32_t>(step + 1);
+    Context context(true, seed, number);
+    Tape tape;
+    const Variable loss =
+        model.loss(context, spec, masked_windows(text, {seed, number, 77}, o.batch, o.length));
+    const double nats = loss.value().item();
+    require(std::isfinite(nats), "swap: {}: the loss is not finite at step {}", spec.text(), number);
+    tape.backward(loss);
+    optimizer->step(schedule.at(step), 1);
+    if (progress.wants_update()) {
+      const double left = watch.seconds() / double(number) * double(o.steps - number);
+      progress.update(fmt::format("{} seed {}: step {}/{}  {:.3f} bits  {} left", spec.text(), seed,
+                                  number, o.steps, nats / std::log(2), duration(left)));
+    }
+  }
+}
+
+double evaluate(const Model& model, const AttentionSpec& spec, Ids text, const Options& o) {
+  double nats = 0, count = 0;
+  for (std::int64_t i = 0; i < o.windows / o.batch; ++i) {
+    const auto number = static_cast<std::uint32_t>(i + 1);
+    const Masked windows = masked_windows(text, {12345, number, 78}, o.batch, o.length);
+    Context context(false, 12345, number);
+    const auto hidden = static_cast<double>(windows.targets.count());
+    nats += hidden * model.loss(context, spec, windows).value().item();
+    count += hidden;
+  }
+  return nats / count / std::log(2);
+}
+
+using Scores = std::map<std::pair<std::string, std::string>, std::vector<double>>;
+
+std::string cell(const std::vector<double>& scores) {
+  if (scores.empty()) return "–";
+  double mean = 0, squares = 0;
+  const auto n = static_cast<double>(scores.size());
+  for (const double score : scores) mean += score / n;
+  for (const double score : scores) squares += (score - mean) * (score - mean);
+  if (scores.size() == 1) return fmt::format("{:.3f}", mean);
+  return fmt::format("{:.3f} ± {:.3f}", mean, std::sqrt(squares / (n - 1) / n));
+}
+
+void print_matrix(const Options& o, const Scores& scores) {
+  fmt::print("Bits per masked character, mean and standard error over {} seeds, {} steps.\n\n",
+             o.seeds.size(), o.steps);
+  fmt::print("| evaluated with \\ trained with |");
+  for (const std::string& column : o.train) fmt::print(" {} |", column);
+  fmt::print("\n| --- |");
+  for (std::size_t i = 0; i < o.train.size(); ++i) fmt::print(" --- |");
+  for (const std::string& row : o.evaluate) {
+    fmt::print("\n| {} |", row);
+    for (const std::string& column : o.train) {
+      const auto found = scores.find({row, column});
+      fmt::print(" {} |", cell(found == scores.end() ? std::vector<double>{} : found->second));
+    }
+  }
+  fmt::print("\n");
+}
+
+void write_json(const Options& o, const Scores& scores) {
+  nlohmann::ordered_json json = machine();
+  json["steps"] = o.steps, json["batch"] = o.batch, json["length"] = o.length;
+  json["width"] = o.width, json["heads"] = o.heads, json["layers"] = o.layers;
+  json["seeds"] = o.seeds;
+  for (const auto& [pair, values] : scores) {
+    json["scores"].push_back({{"evaluated_with", pair.first},
+                              {"trained_with", pair.second},
+                              {"bits_per_masked_character", values}});
+  }
+  const std::string text = json.dump(1) + "\n";
+  OutputFile file(o.out);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+int main_of(int argc, char** argv) {
+  CLI::App app{"trains with one attention, evaluates with another"};
+  Options o;
+  o.train = trained_with, o.evaluate = evaluated_with;
+  const auto positive = CLI::PositiveNumber;
+  app.add_option("--data", o.data, "text8")->required();
+  app.add_option("--out", o.out, "JSON file to write")->capture_default_str();
+  app.add_option("--seeds", o.seeds)->delimiter(',')->capture_default_str();
+  app.add_option("--train", o.train, "specifications");
+  app.add_option("--evaluate", o.evaluate, "specifications");
+  app.add_option("--steps", o.steps)->check(positive)->capture_default_str();
+  app.add_option("--batch", o.batch)->check(positive)->capture_default_str();
+  app.add_option("--length", o.length)->check(positive)->capture_default_str();
+  app.add_option("--windows", o.windows, "of an evaluation")->check(positive)->capture_default_str();
+  app.add_option("--rate", o.rate)->check(positive)->capture_default_str();
+  app.add_option("--threads", o.threads)->check(CLI::Range(1, 4096))->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  set_threads(o.threads);
+  std::vector<AttentionSpec> rows;
+  for (const std::string& row : o.evaluate) rows.emplace_back(row);
+  for (const std::string& column : o.train) AttentionSpec{column};
+  require(o.windows % o.batch == 0, "--windows: wanted a multiple of --batch {}, got {}", o.batch,
+          o.windows);
+  const Text text = load_text(o.data, "text8");
+  const Parts parts = split_text(text, parse_split("60/30/10"), o.length);
+  Scores scores;
+  Progress progress;
+  for (const std::uint64_t seed : o.seeds) {
+    for (const std::string& column : o.train) {
+      const AttentionSpec spec(column);
+      Model model(o, shares_keys(spec), seed);
+      train(model, spec, parts.train, o, seed, progress);
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (shares_keys(rows[i]) && !shares_keys(spec)) continue;
+        const double bits = evaluate(model, rows[i], parts.validation, o);
+        scores[{o.evaluate[i], column}].push_back(bits);
+      }
+      progress.print(fmt::format("seed {}: trained with {}: {:.3f} bits", seed, column,
+                                 evaluate(model, spec, parts.validation, o)));
+      write_json(o, scores);
+    }
+  }
+  progress.clear();
+  print_matrix(o, scores);
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  weft::bench::drop_library_pins(argv);
+  try {
+    return weft::bench::main_of(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "swap: {}\n", error.what());
+    return 2;
+  }
+}
