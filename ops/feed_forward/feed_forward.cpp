@@ -1,8 +1,9 @@
 #include "ops/feed_forward/feed_forward.h"
 
-#include "ops/feed_forward/activation.h"
+#include "ops/pointwise/functions.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
+#include "runtime/pack.h"
 #include "runtime/row_sums.h"
 
 namespace weft {
@@ -48,11 +49,15 @@ void forward_kernel(const Cpu& cpu, const Problem<T>& p, const T* bias1, const T
     f.resize(static_cast<std::size_t>(block * p.h));
     const std::int64_t count = (end - begin) * p.h;
     T* const zs = z + begin * p.h;
-    start_rows(zs, end - begin, p.h, bias1);
     matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
-              {zs, end - begin, p.h, p.h, 1}, true);
-    for (std::int64_t i = 0; i < count; i += simd::lanes<T>) {
-      simd::store<T>(Phi::value(simd::load(zs + i, count - i)), f.data() + i, count - i);
+              {zs, end - begin, p.h, p.h, 1});
+    for (std::int64_t i = 0; i < count; i += p.h) {
+      for (std::int64_t j = 0; j < p.h; j += Pack<T>::lanes) {
+        const Pack<T> offset = Pack<T>::load(bias1 + j, p.h - j);
+        const Pack<T> sum = Pack<T>::load(zs + i + j, p.h - j) + offset;
+        sum.store(zs + i + j, p.h - j);
+        Phi::value(sum).store(f.data() + i + j, p.h - j);
+      }
     }
     T* const ys = y + begin * p.out;
     start_rows(ys, end - begin, p.out, bias2);
@@ -76,10 +81,9 @@ void backward_kernel(const Cpu& cpu, const Problem<T>& p, const T* z, const T* d
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
     matmul<T>(cpu, dys, rows_of<T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
     for (std::int64_t i = 0; i < count; i += simd::lanes<T>) {
-      const auto both = Phi::both(simd::load(z + begin * p.h + i, count - i));
-      const auto df = simd::load(dz.data() + i, count - i);
-      simd::store<T>(both.value, f.data() + i, count - i);
-      simd::store<T>(simd::hn::Mul(df, both.derivative), dz.data() + i, count - i);
+      const auto [value, slope] = Phi::both(Pack<T>::load(z + begin * p.h + i, count - i));
+      value.store(f.data() + i, count - i);
+      (Pack<T>::load(dz.data() + i, count - i) * slope).store(dz.data() + i, count - i);
     }
     const Matrix<const T> fs{f.data(), rows, p.h, p.h, 1}, dzs{dz.data(), rows, p.h, p.h, 1};
     matmul<T>(cpu, dzs, rows_of<T>(back1.data<T>(), 0, p.h, p.d),
@@ -93,10 +97,10 @@ void backward_kernel(const Cpu& cpu, const Problem<T>& p, const T* z, const T* d
   });
 }
 
-template <class T, class F>
+template <class F>
 void with_activation(Activation activation, const F& f) {
   require(activation != Activation::none, "feed_forward: wanted relu or gelu");
-  activation == Activation::gelu ? f(GeluVector<T>{}) : f(ReluVector<T>{});
+  activation == Activation::gelu ? f(Gelu{}) : f(Relu{});
 }
 
 template <class T>
@@ -137,7 +141,7 @@ Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1
   Tensor y = Tensor::empty(outer, x.dtype(), x.device());
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    with_activation<T>(activation, [&](auto phi) {
+    with_activation(activation, [&](auto phi) {
       forward_kernel<decltype(phi), T>(device, problem_of<T>(saved), offset1.data<T>(),
                                        offset2.data<T>(), saved.z.data<T>(), y.data<T>());
     });
@@ -153,7 +157,7 @@ std::array<Tensor, 5> FeedForward::backward(const Saved& saved, const Tensor& dy
   const Tensor sums = Tensor::empty({d * h + h + h * out + out}, dy.dtype(), dy.device());
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
-    with_activation<T>(activation, [&](auto phi) {
+    with_activation(activation, [&](auto phi) {
       backward_kernel<decltype(phi), T>(device, problem_of<T>(saved), saved.z.data<T>(),
                                         gradient.data<T>(), dx.data<T>(), sums.data<T>());
     });

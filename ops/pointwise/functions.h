@@ -10,6 +10,12 @@
 
 namespace weft {
 
+// f and its derivative at one place, where both are wanted and share work.
+template <class X>
+struct ValueAndSlope {
+  X value, slope;
+};
+
 inline constexpr double sqrt_2_over_pi = 0.79788456080286535588;  // √(2/π)
 inline constexpr double sqrt_1_over_2 = 0.70710678118654752440;   // 1/√2
 
@@ -23,6 +29,11 @@ struct Relu {
   template <class X>
   static X derivative(X y) {
     return where(X(0) < y, X(1), X(0));
+  }
+  template <class X>
+  static ValueAndSlope<X> both(X x) {
+    const X y = value(x);
+    return {y, derivative(y)};
   }
 };
 
@@ -109,9 +120,13 @@ struct Gelu {
   }
   template <class X>
   static X derivative(X x) {
-    const X s = gate(x);
-    const X slope = X(2 * sqrt_2_over_pi) + X(6 * sqrt_2_over_pi * 0.044715) * (x * x);
-    return s + x * s * (X(1) - s) * slope;
+    return both(x).slope;
+  }
+  template <class X>
+  static ValueAndSlope<X> both(X x) {
+    const X s = gate(x), y = x * s;
+    const X inner = X(2 * sqrt_2_over_pi) + X(6 * sqrt_2_over_pi * 0.044715) * (x * x);
+    return {y, s + y * (X(1) - s) * inner};
   }
 };
 
