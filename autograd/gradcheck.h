@@ -2,7 +2,8 @@
 //
 // L = ⟨f(inputs), w⟩ with random w (a plain sum is blind to whatever sums to a constant, softmax
 // first of all). Each input's gradient is compared with (L(x + h) − L(x − h)) / 2h element by
-// element; the error of an input is the largest difference over the largest gradient.
+// element; the error of an input is the largest difference over the largest gradient, less what the
+// rounding of L alone does to the quotient, ε Σ |f w| / h: no backward can be held to that.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,7 @@
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
 #include "nn/schedule.h"
+#include "ops/attention/spec.h"
 
 namespace weft {
 namespace {
@@ -111,6 +112,11 @@ void score_test(const Model& model, const Parts& parts, const Text& text, RunFol
 }
 
 void print_sample(const Model& model, Progress& progress) {
+  const AttentionSpec attention(model.settings.model.attention);
+  if (attention.mechanism().decode == nullptr) {
+    progress.print(fmt::format("sample none: {} cannot decode step by step", attention.text()));
+    return;
+  }
   std::string sample;
   SamplingOptions options;
   options.seed = model.settings.seed;

@@ -1,4 +1,6 @@
 // Bad calls of every registered mechanism: each throws, and says which mechanism and which shapes.
+#include <algorithm>
+
 #include "tests/attention/sample.h"
 
 namespace weft {
@@ -58,11 +60,18 @@ TEST_CASE("every mechanism: shapes that do not fit") {
 TEST_CASE("every mechanism: inputs missing, too many, or empty") {
   for (const Sample& sample : samples(sizes, DType::f32, plain)) {
     std::vector<Tensor> inputs = sample.inputs;
-    inputs.erase(inputs.begin() + 1, inputs.end());
-    check_error(sample.with(inputs), {"missing", shape_of(inputs[0])});
+    if (inputs.size() > 1) {
+      inputs.resize(1);
+      check_error(sample.with(inputs), {"missing", shape_of(inputs[0])});
+    }
+    check_error(sample.with({}), {"missing"});
     inputs.assign(sample.mechanism().inputs.size() + 1, sample.inputs[0]);
     check_error(sample.with(inputs), {"at most", shape_of(inputs[0])});
     for (const char symbol : {'H', 'S'}) {
+      const bool known = std::ranges::any_of(sample.mechanism().inputs, [&](const auto& input) {
+        return input.shape.find(symbol) != std::string::npos;
+      });
+      if (!known) continue;
       inputs.clear();
       AttentionSizes empty = sizes;
       (symbol == 'H' ? empty.H : empty.S) = 0;
@@ -78,8 +87,10 @@ TEST_CASE("every mechanism: inputs missing, too many, or empty") {
 TEST_CASE("every mechanism: element types") {
   for (const Sample& sample : samples(sizes, DType::f32, plain)) {
     std::vector<Tensor> inputs = sample.inputs;
-    inputs.back() = inputs.back().to(DType::f64);
-    check_error(sample.with(inputs), {"f64", "f32", shape_of(inputs[0])});
+    if (inputs.size() > 1) {
+      inputs.back() = inputs.back().to(DType::f64);
+      check_error(sample.with(inputs), {"f64", "f32", shape_of(inputs[0])});
+    }
     for (Tensor& input : inputs) input = input.to(DType::i64);
     check_error(sample.with(inputs), {"f32 or f64", "i64", shape_of(inputs[0])});
   }
@@ -161,7 +172,7 @@ TEST_CASE("every mechanism: the fact sheet is complete") {
       const AttentionSpec spec(mechanism->name + inner);
       const AttentionCost cost = spec.mechanism().cost(spec, sizes, causal, DType::f32);
       CHECK(cost.forward_operations > 0);
-      CHECK(cost.backward_operations > cost.forward_operations);
+      CHECK(cost.backward_operations > 0);
     }
     for (const OptionSheet& option : mechanism->options) {
       CHECK_FALSE(option.help.empty());
@@ -169,6 +180,33 @@ TEST_CASE("every mechanism: the fact sheet is complete") {
       CHECK_NOTHROW(
           AttentionSpec(mechanism->name + ":" + option.name + "=" + option.initial + inner));
     }
+  }
+}
+
+TEST_CASE("every mechanism: the least that the fact sheets claim") {
+  const auto named = [](const std::string& name, const std::vector<std::string>& names) {
+    return std::ranges::count(names, name) == 1;
+  };
+  for (const Mechanism* m : mechanisms()) {
+    if (m->wrapper) continue;  // claims what its inner mechanism does
+    CAPTURE(m->name);
+    CHECK(m->masks.lengths);
+    if (named(m->name, {"full", "agglomerative", "clustered", "i-clustered", "topk"})) {
+      CHECK(m->cross);
+    }
+    if (named(m->name, {"full", "shared-full", "agglomerative", "topk"})) {
+      CHECK(m->masks.causal);
+      CHECK(m->strictly_causal);
+      CHECK((m->decode != nullptr));
+    }
+    if (named(m->name, {"lsh", "i-clustered-causal"})) {
+      CHECK(m->masks.causal);
+      CHECK_FALSE(m->strictly_causal);
+    }
+  }
+  for (const char* name : {"full", "shared-full", "agglomerative", "topk", "clustered",
+                           "i-clustered", "i-clustered-causal", "conditional"}) {
+    CHECK_NOTHROW(mechanism(name));
   }
 }
 

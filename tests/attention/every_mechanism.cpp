@@ -183,6 +183,7 @@ TEST_CASE("every mechanism: an input that wants no gradient changes nothing for 
   const ThreadsOf one(1);
   const AttentionSizes sizes{.B = 4, .N = 6, .S = 6, .H = 2, .E = 3, .M = 4};
   for (const Sample& sample : samples(sizes, DType::f64)) {
+    if (sample.inputs.size() == 1) continue;
     CAPTURE(sample.text);
     const Run all = sample.run();
     for (std::size_t constant = 0; constant < sample.inputs.size(); ++constant) {

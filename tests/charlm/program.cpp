@@ -1,5 +1,6 @@
 // charlm as people run it.
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 
@@ -135,6 +136,20 @@ TEST_CASE("charlm: eval with another attention, where the weights fit") {
   refused("agglomerative", "that one takes q [B N H E], k [B S H E], v [B S H M], this one zq");
   refused("shared-full", "its weights are not in");
   refused("topk:topk=0", "topk is a number in [1, 4096]");
+  refused("i-clustered-causal", "is not strictly causal");
+  // With as many keys as the window has, nothing is selected, and this too is full attention.
+  const json leaky = score({"--attention", "i-clustered-causal:topk=16", "--allow-leaky"});
+  CHECK(leaky["loss"].get<double>() == doctest::Approx(own["loss"].get<double>()).epsilon(1e-5));
+}
+
+TEST_CASE("charlm: what is not strictly causal trains only where that is asked for") {
+  const TemporaryFolder folder;
+  for (const char* attention : {"i-clustered-causal:clusters=3,topk=4"}) {
+    const std::string run = folder.path(std::string(attention).substr(0, 3));
+    CHECK(train_tiny(run, {"--attention", attention}).status == 2);
+    CHECK_FALSE(std::filesystem::exists(run));
+    CHECK(train_tiny(run, {"--attention", attention, "--allow-leaky"}).status == 0);
+  }
 }
 
 TEST_CASE("charlm: sample is a function of the seed") {
@@ -261,6 +276,8 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--attention", "full:clusters=3"}, "attention full: there is no option 'clusters'"},
       {{"--attention", ""}, "there is no mechanism ''"},
       {{"--attention", "conditional"}, "conditional stands before another"},
+      {{"--attention", "i-clustered-causal"}, "--allow-leaky takes it all the same"},
+      {{"--attention", "clustered"}, "clustered: has no causal form"},
       {{"--encoding", "con"}, "did you mean conv?"},
       {{"--wiring", "vanila"}, "did you mean vanilla?"},
       {{"--schedule", "cosin"}, "did you mean cosine?"},

@@ -85,7 +85,7 @@ const Registration registered{Mechanism{
     .reference = reference_conditional,
     .cost = cost_conditional,
     .around = around_inner,
-    .inner_tried = {"topk:topk=3"}}};
+    .inner_tried = {"topk:topk=3", "i-clustered:clusters=3,topk=4"}}};
 
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,269 @@
+// What is drawn and decided for the clustering of queries, and its definition by plain loops; the
+// rules stand in clusters.h.
+#include "ops/attention/clustered/clusters.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <numeric>
+
+#include "ops/attention/scores.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint32_t planes_stream = 1u << 31, positions_stream = 1u << 30;
+
+RandomKey with_stream(RandomKey key, std::uint32_t change) {
+  key.stream ^= change;
+  return key;
+}
+
+Tensor drawn_planes(const RandomKey& random, std::int64_t bits, std::int64_t E, DType type) {
+  const RandomKey key = with_stream(random, planes_stream);
+  std::vector<double> numbers(static_cast<std::size_t>(bits * (E + 1)));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const Philox words = key.words(i / 2);
+    numbers[i] = normal(words.word[i % 2 * 2], words.word[i % 2 * 2 + 1]);
+  }
+  return Tensor::from(numbers, {bits, E + 1}).to(type);
+}
+
+// C of the positions 0 … length − 1 without replacement, again from the first where C > length.
+std::vector<std::int64_t> drawn_positions(const RandomKey& random, std::int64_t length,
+                                          std::int64_t clusters) {
+  const RandomKey key = with_stream(random, positions_stream);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(std::max<std::int64_t>(length, 1)));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const std::size_t drawn = std::min(order.size(), static_cast<std::size_t>(clusters));
+  for (std::size_t i = 0; i < drawn; ++i) {
+    const auto left = static_cast<std::uint32_t>(order.size() - i);
+    std::swap(order[i], order[i + below(key.words(i).word[0], left)]);
+  }
+  std::vector<std::int64_t> positions;
+  for (std::size_t c = 0; c < static_cast<std::size_t>(clusters); ++c) {
+    positions.push_back(order[c % order.size()]);
+  }
+  return positions;
+}
+
+// All that is drawn for a call, or handed in instead.
+struct Draws {
+  Tensor planes;     // [bits, E + 1], of q's type
+  Tensor positions;  // [B, C] i64, below the item's length
+  Tensor longest;    // [C] i64, those of the longest item: what is reported
+
+  Draws(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
+        const Tensor& q) {
+    const Mechanism& mechanism = spec.mechanism();
+    const std::int64_t B = q.size(0), N = q.size(1), E = q.size(3);
+    const std::int64_t C = spec.integer("clusters"), bits = spec.integer("bits");
+    planes = given_choice(mechanism, call, "planes", {bits, E + 1}, q.dtype());
+    if (!planes.defined()) planes = drawn_planes(call.random, bits, E, q.dtype());
+    if (spec.integer("hash_bias") == 0) {
+      planes = planes.clone();
+      planes.slice(1, E, E + 1).fill(0);
+    }
+    const Tensor given = given_choice(mechanism, call, "positions", {C});
+    for (std::int64_t c = 0; given.defined() && c < C; ++c) {
+      const std::int64_t position = given.data<std::int64_t>()[c];
+      require(position >= 0, "{}: positions holds {}; every position must be at least 0",
+              mechanism.name, position);
+    }
+    positions = Tensor::empty({B, C}, DType::i64);
+    std::map<std::int64_t, std::vector<std::int64_t>> by_length;
+    const auto of_length = [&](std::int64_t length) -> const std::vector<std::int64_t>& {
+      std::vector<std::int64_t>& drawn = by_length[length];
+      if (drawn.empty()) drawn = drawn_positions(call.random, length, C);
+      return drawn;
+    };
+    std::int64_t most = B == 0 ? N : 0;
+    for (std::int64_t b = 0; b < B; ++b) {
+      const std::int64_t length = length_of(numbers_of(lengths), b, N);
+      most = std::max(most, length);
+      for (std::int64_t c = 0; c < C; ++c) {
+        positions.data<std::int64_t>()[b * C + c] =
+            given.defined() ? given.data<std::int64_t>()[c] % std::max<std::int64_t>(length, 1)
+                            : of_length(length)[static_cast<std::size_t>(c)];
+      }
+    }
+    if (call.chosen != nullptr) {
+      longest = given.defined() ? given : Tensor::from(of_length(most), {C});
+    }
+  }
+};
+
+// Labels that were handed in, those of queries that do not exist as 0; undefined where none were.
+Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
+                    const Tensor& q) {
+  const Mechanism& mechanism = spec.mechanism();
+  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), C = spec.integer("clusters");
+  const Tensor given = given_choice(mechanism, call, "labels", {B, H, N});
+  if (!given.defined()) return given;
+  const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
+  for (std::int64_t row = 0; row < B * H; ++row) {
+    for (std::int64_t i = 0; i < length_of(numbers_of(lengths), row / H, N); ++i) {
+      const std::int64_t label = given.data<std::int64_t>()[row * N + i];
+      require(label >= 0 && label < C, "{}: labels holds {}, outside 0 … {} (clusters = {})",
+              mechanism.name, label, C - 1, C);
+      labels.data<std::int64_t>()[row * N + i] = label;
+    }
+  }
+  return labels;
+}
+
+template <class T>
+QueryClusters<T> problem(const AttentionSpec& spec, const Tensor& lengths, const Tensor& q,
+                         const Draws& draws) {
+  return {q.view<const T, 4>(),
+          draws.planes.view<const T, 2>(),
+          draws.positions.data<std::int64_t>(),
+          numbers_of(lengths),
+          spec.integer("clusters"),
+          spec.integer("iterations")};
+}
+
+}  // namespace
+
+std::vector<OptionSheet> cluster_options() {
+  const auto whole = [](const char* name, const char* initial, const char* help, double least,
+                        double most, std::vector<std::string> tried) {
+    return OptionSheet{.name = name, .initial = initial, .help = help, .least = least, .most = most,
+                       .tried = std::move(tried)};
+  };
+  return {whole("clusters", "100", "groups of queries in each head", 1, double(most_clusters),
+                {"1", "7"}),
+          whole("bits", "32", "random planes that hash a query", 1, double(most_hash_bits),
+                {"63"}),
+          whole("iterations", "10", "assignments of K-means", 1, 1000, {"1"}),
+          whole("hash_bias", "1", "1: planes with random thresholds; 0: through the origin", 0, 1,
+                {"0"}),
+          temperature_option()};
+}
+
+std::vector<AttentionChoice> cluster_choices() {
+  return {{.name = "planes", .shape = "bits E+1", .integer = false},
+          {.name = "positions", .shape = "C"},
+          {.name = "labels", .shape = "B H N"},
+          {.name = "hashes", .shape = "B H N", .accepted = false}};
+}
+
+Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
+                     const Tensor& q) {
+  const bool reporting = call.chosen != nullptr;
+  const Tensor given = given_labels(spec, call, lengths, q);
+  if (given.defined() && !reporting) return given.to(DType::i32);
+  const Draws draws(spec, call, lengths, q);
+  const Shape shape{q.size(0), q.size(2), q.size(1)};
+  const Tensor labels = given.defined() ? given.to(DType::i32) : Tensor::empty(shape, DType::i32);
+  const Tensor hashes = reporting ? Tensor::empty(shape, DType::i64) : Tensor{};
+  dispatch(q, [&](auto device, auto type) {
+    using T = decltype(type);
+    cluster_queries<T>(device, problem<T>(spec, lengths, q, draws),
+                       given.defined() ? View<std::int32_t, 3>{} : labels.view<std::int32_t, 3>(),
+                       reporting ? hashes.view<std::int64_t, 3>() : View<std::int64_t, 3>{});
+  });
+  if (reporting) {
+    report_choice(call, "planes", draws.planes);
+    report_choice(call, "positions", draws.longest);
+    report_choice(call, "labels", labels.to(DType::i64));
+    report_choice(call, "hashes", hashes);
+  }
+  return labels;
+}
+
+namespace {
+
+// K-means by the rule, over the hashes of one batch item and head.
+std::vector<std::int64_t> means_of(const std::vector<std::uint64_t>& hashes,
+                                   std::vector<std::uint64_t> centroids, std::int64_t iterations) {
+  std::vector<std::int64_t> labels(hashes.size());
+  for (std::int64_t t = 0; t < iterations; ++t) {
+    std::vector<std::array<std::int64_t, 64>> more(centroids.size());  // ones less zeros
+    std::vector<std::int64_t> sizes(centroids.size());
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const auto nearest = std::min_element(centroids.begin(), centroids.end(), [&](auto a, auto b) {
+        return std::popcount(hashes[i] ^ a) < std::popcount(hashes[i] ^ b);
+      });
+      labels[i] = nearest - centroids.begin();
+      const auto c = static_cast<std::size_t>(labels[i]);
+      ++sizes[c];
+      for (std::size_t r = 0; r < 64; ++r) more[c][r] += (hashes[i] >> r & 1) != 0 ? 1 : -1;
+    }
+    if (t + 1 == iterations) break;
+    for (std::size_t c = 0; c < centroids.size(); ++c) {
+      if (sizes[c] == 0) continue;
+      centroids[c] = 0;
+      for (std::size_t r = 0; r < 64; ++r) centroids[c] |= std::uint64_t{more[c][r] > 0} << r;
+    }
+  }
+  return labels;
+}
+
+}  // namespace
+
+Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
+                        const Tensor& q) {
+  if (const Tensor given = given_labels(spec, call, lengths, q); given.defined()) return given;
+  const Draws draws(spec, call, lengths, q);
+  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), E = q.size(3);
+  const std::int64_t C = spec.integer("clusters");
+  const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
+  const Tensor wide = q.to(DType::f64), planes = draws.planes.to(DType::f64);
+  const View<double, 4> x = wide.view<double, 4>();
+  const View<double, 2> plane = planes.view<double, 2>();
+  for (std::int64_t row = 0; row < B * H; ++row) {
+    std::vector<std::uint64_t> hashes;
+    for (std::int64_t i = 0; i < length_of(numbers_of(lengths), row / H, N); ++i) {
+      std::uint64_t code = 0;
+      for (std::int64_t r = 0; r < plane.size(0); ++r) {
+        double product = 0;
+        for (std::int64_t e = 0; e < E; ++e) product += x(row / H, i, row % H, e) * plane(r, e);
+        if (product > plane(r, E)) code |= std::uint64_t{1} << r;
+      }
+      hashes.push_back(code);
+    }
+    if (hashes.empty()) continue;
+    std::vector<std::uint64_t> centroids;
+    for (std::int64_t c = 0; c < C; ++c) {
+      const std::int64_t position = draws.positions.data<std::int64_t>()[row / H * C + c];
+      centroids.push_back(hashes[static_cast<std::size_t>(position)]);
+    }
+    const std::vector<std::int64_t> found = means_of(hashes, centroids, spec.integer("iterations"));
+    std::copy(found.begin(), found.end(), labels.data<std::int64_t>() + row * N);
+  }
+  return labels;
+}
+
+Membership membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters,
+                      DType type) {
+  const std::int64_t B = labels.size(0), H = labels.size(1), N = labels.size(2);
+  const Tensor belongs = Tensor::zeros({B, H, N, clusters}, DType::f64);
+  const Tensor share = Tensor::zeros({B, H, N, clusters}, DType::f64);
+  for (std::int64_t row = 0; row < B * H; ++row) {
+    const std::int64_t count = length_of(numbers_of(lengths), row / H, N);
+    const std::int64_t* const label = labels.data<std::int64_t>() + row * N;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t at = (row * N + i) * clusters + label[i];
+      belongs.data<double>()[at] = 1;
+      share.data<double>()[at] = 1.0 / double(std::count(label, label + count, label[i]));
+    }
+  }
+  return {belongs.to(type), share.to(type)};
+}
+
+double hash_operations(const AttentionSpec& spec, const AttentionSizes& s) {
+  return 2 * double(s.B * s.N * s.H) * double(s.E * spec.integer("bits"));
+}
+
+double cluster_bytes(const AttentionSpec& spec, const AttentionSizes& s, DType type) {
+  const double item = double(size_of(type)), C = spec.number("clusters"), E = double(s.E);
+  const double bits = spec.number("bits"), words = bits <= 32 ? 1 : 2;
+  const double width = std::max(bits, 8.0);
+  return item * (bits * (E + 1) + width * (E + 1 + 64)) + 8 * double(s.B) * C +
+         4 * words * double(s.N) + 4 * C * (33 * words + 1);
+}
+
+}  // namespace weft

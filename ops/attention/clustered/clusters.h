@@ -1,0 +1,110 @@
+// Groups of near queries: random planes hash them, K-means in Hamming space groups the hashes.
+// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
+// 2020, arXiv 2007.04825, section 3.2.1; the rules where the paper is silent are those of its code.
+//
+// Per batch item and head, query i < L (the item's query length), plane r, cluster c:
+//
+//     bit r of h_i = 1  iff  q_i · plane_r > t_r          planes [bits, E + 1], t_r their last column
+//     c_c = h at position c                              positions [C], taken modulo L
+//     repeat T times, the last time without the update:
+//         g_i = argmin_c popcount(h_i ⊕ c_c)              ties go to the lowest cluster
+//         bit r of c_c = 1  iff  among the members of c ones > zeros
+//                                                        an empty cluster keeps its code
+//
+// and no more once an update changes nothing. The planes are drawn from the standard normal, for all
+// batch items and heads together; `hash_bias=0` sets every t_r to 0. The positions are drawn without
+// replacement from 0 … L − 1 and depend on nothing but L and the key; where C > L they repeat, and
+// the later clusters stay empty. No gradient flows through any of this.
+//
+// What is drawn comes from the call's random key with another stream: the planes with
+// stream ⊕ 2³¹, elements 2i and 2i + 1 from index i; the positions with stream ⊕ 2³⁰, swap i of
+// Fisher and Yates from index i. Choices: planes, positions (those of the longest item), labels g
+// and hashes h [B, H, N]; a query that does not exist has label 0 and hash 0. Labels that are handed
+// in count only where the query exists.
+//
+// Time 2 N E bits for the hashes and T N C comparisons of words. Codes are words of 32 bits where
+// that suffices, otherwise of 64: with them in the vector lanes one comparison is an exclusive or, a
+// count of bits and a minimum over (distance · 4096 + cluster), which holds the rule for ties.
+#pragma once
+
+#include "ops/attention/mechanism.h"
+#include "runtime/device.h"
+#include "runtime/scratch.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+inline constexpr std::int64_t most_clusters = 4096;
+inline constexpr std::int64_t most_hash_bits = 63;
+
+// The parts of a fact sheet that all mechanisms over clusters share: clusters, bits, iterations,
+// hash_bias and temperature; planes, positions, labels and hashes.
+std::vector<OptionSheet> cluster_options();
+std::vector<AttentionChoice> cluster_choices();
+
+// The labels [B, H, N] of the queries q [B, N, H, E], of which `lengths` (or all) exist, as the call
+// gives them or by the rule above; reports all choices. i32.
+Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
+                     const Tensor& q);
+// The same by loops over single bits, for definitions. i64.
+Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
+                        const Tensor& q);
+// What the labels of a definition say as matrices of q's type [B, H, N, C]: 1 where query i belongs
+// to cluster c, and the same divided by the number of its members.
+struct Membership {
+  Variable belongs, share;
+};
+Membership membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters,
+                      DType type);
+
+// Multiplications and additions of the hashes, and scratch of the whole.
+double hash_operations(const AttentionSpec& spec, const AttentionSizes& sizes);
+double cluster_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, DType type);
+
+// Existing positions of a batch item: lengths may be null.
+constexpr std::int64_t length_of(const std::int64_t* lengths, std::int64_t b, std::int64_t all) {
+  return lengths ? lengths[b] : all;
+}
+inline const std::int64_t* numbers_of(const Tensor& lengths) {
+  return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
+}
+
+// What the kernel sees. `planes` is packed; `positions` [B, clusters] are below the item's length.
+template <class T>
+struct QueryClusters {
+  View<const T, 4> q;
+  View<const T, 2> planes;
+  const std::int64_t* positions;
+  const std::int64_t* lengths;
+  std::int64_t clusters, iterations;
+
+  constexpr std::int64_t B() const { return q.size(0); }
+  constexpr std::int64_t N() const { return q.size(1); }
+  constexpr std::int64_t H() const { return q.size(2); }
+  constexpr std::int64_t E() const { return q.size(3); }
+  constexpr std::int64_t bits() const { return planes.size(0); }
+};
+
+// Writes hashes [B, H, N] unless it has no data, and labels [B, H, N] unless those have none.
+template <class T>
+void cluster_queries(const Cpu&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
+                     View<std::int64_t, 3> hashes);
+
+// The queries of one batch item and head sorted by cluster, in rising order within each.
+class Members {
+ public:
+  Members(const std::int32_t* labels, std::int64_t count, std::int64_t clusters);
+  std::int64_t size(std::int64_t c) const { return begin_[c + 1] - begin_[c]; }
+  const std::int32_t* of(std::int64_t c) const { return order_ + begin_[c]; }
+
+ private:
+  Scratch<std::int32_t> buffer_;
+  std::int32_t *begin_, *order_;
+};
+
+// to[e] = factor Σ_i x[b, rows[i], h, e] for i < count, gathered in f64.
+template <class T>
+void sum_of_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h,
+                 const std::int32_t* rows, std::int64_t count, double factor, T* to);
+
+}  // namespace weft

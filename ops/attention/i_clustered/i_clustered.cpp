@@ -1,0 +1,326 @@
+// Improved clustered attention: the op, its definition and both fact sheets. Equations:
+// i_clustered.h.
+#include "ops/attention/i_clustered/i_clustered.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "autograd/apply.h"
+#include "ops/attention/clustered/clusters.h"
+#include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
+#include "ops/dropout/dropout.h"
+#include "ops/dropout/mask.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+namespace {
+
+// The causal form attends within one sequence: its lengths count the queries too.
+const Tensor& lengths_of_queries(const AttentionCall& call) {
+  return call.causal ? call.lengths : call.query_lengths;
+}
+
+bool detaches(const AttentionSpec& spec, const AttentionCall& call) {
+  return !call.causal && spec.integer("detach_mass") == 1;
+}
+
+struct ImprovedClusteredOp {
+  static constexpr const char* name = "i-clustered";
+  Tensor lengths, query_lengths;
+  std::int64_t clusters = 1;
+  double temperature = 1;
+  bool causal = false, detach_mass = false;
+  double dropout = 0;
+  RandomKey random;
+  Tensor labels;  // [B, H, N] i32
+  Tensor topk;    // [B, H, C, k] i32
+  bool decide = true;  // forward is to fill topk
+
+  struct Saved {
+    Tensor q, k, v, out, mass, log_sums;
+  };
+
+  template <class T>
+  ImprovedClustered<T> problem(const Saved& saved) const {
+    return {saved.q.view<const T, 4>(),
+            saved.k.view<const T, 4>(),
+            saved.v.view<const T, 4>(),
+            labels.view<const std::int32_t, 3>(),
+            numbers_of(lengths),
+            numbers_of(query_lengths),
+            clusters,
+            topk.size(3),
+            static_cast<T>(temperature),
+            causal,
+            detach_mass,
+            dropout,
+            random};
+  }
+
+  // Of m and ℓ, which the causal form does not have.
+  template <class T>
+  static View<T, 3> optional_view(const Tensor& x) {
+    return x.defined() ? x.view<T, 3>() : View<T, 3>{};
+  }
+
+  Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v) const {
+    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
+    const auto per_cluster = [&] {
+      return causal ? Tensor{} : Tensor::empty({B, H, clusters}, q.dtype(), q.device());
+    };
+    saved = {q, k, v, Tensor::empty({B, N, H, M}, q.dtype(), q.device()), per_cluster(),
+             per_cluster()};
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      i_clustered_forward<T>(device, problem<T>(saved), decide, topk.view<std::int32_t, 4>(),
+                             optional_view<T>(saved.mass), optional_view<T>(saved.log_sums),
+                             saved.out.view<T, 4>());
+    });
+    return saved.out;
+  }
+
+  std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
+    const auto like = [](const Tensor& x) {
+      return Tensor::empty(x.shape(), x.dtype(), x.device());
+    };
+    const Tensor dq = like(saved.q), dk = like(saved.k), dv = like(saved.v);
+    dispatch(dout, [&](auto device, auto type) {
+      using T = decltype(type);
+      i_clustered_backward<T>(device, problem<T>(saved), topk.view<const std::int32_t, 4>(),
+                              optional_view<const T>(saved.mass),
+                              optional_view<const T>(saved.log_sums), saved.out.view<const T, 4>(),
+                              dout.view<const T, 4>(), dq.view<T, 4>(), dk.view<T, 4>(),
+                              dv.view<T, 4>());
+    });
+    return {dq, dk, dv};
+  }
+};
+
+// T as it was handed in, checked: rising keys that exist, −1 behind them. Undefined where it was
+// not.
+Tensor given_topk(const AttentionSpec& spec, const AttentionCall& call, const Shape& shape,
+                  std::int64_t S) {
+  const Mechanism& mechanism = spec.mechanism();
+  const Tensor given = given_choice(mechanism, call, "topk", shape);
+  if (!given.defined()) return given;
+  const std::int64_t k = shape[3];
+  for (std::int64_t row = 0; row < given.count() / std::max<std::int64_t>(k, 1); ++row) {
+    const std::int64_t keys = length_of(numbers_of(call.lengths), row / (shape[1] * shape[2]), S);
+    const std::int64_t* const key = given.data<std::int64_t>() + row * k;
+    for (std::int64_t t = 0; t < k; ++t) {
+      require(key[t] >= -1 && key[t] < keys, "{}: topk holds {}, outside -1 … {}", mechanism.name,
+              key[t], keys - 1);
+      require(t == 0 || key[t] == -1 || (key[t - 1] >= 0 && key[t - 1] < key[t]),
+              "{}: topk holds {} behind {}; the keys of a cluster must rise, with -1 behind the last",
+              mechanism.name, key[t], t == 0 ? -1 : key[t - 1]);
+    }
+  }
+  return given;
+}
+
+Variable attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
+                            std::span<const Variable> inputs) {
+  const Tensor &q = inputs[0].value(), &k = inputs[1].value();
+  const std::int64_t C = spec.integer("clusters"), S = k.size(1);
+  const Shape shape{q.size(0), q.size(2), C, std::min(spec.integer("topk"), S)};
+  const Tensor given = given_topk(spec, call, shape, S);
+  const Tensor& query_lengths = lengths_of_queries(call);
+  const ImprovedClusteredOp op{
+      .lengths = call.lengths,
+      .query_lengths = query_lengths,
+      .clusters = C,
+      .temperature = temperature_of(spec, q.size(3)),
+      .causal = call.causal,
+      .detach_mass = detaches(spec, call),
+      .dropout = call.dropout,
+      .random = call.random,
+      .labels = decide_labels(spec, call, query_lengths, q),
+      .topk = given.defined() ? given.to(DType::i32) : Tensor::empty(shape, DType::i32),
+      .decide = !given.defined()};
+  const Variable out = apply(op, inputs[0], inputs[1], inputs[2]);
+  if (call.chosen != nullptr) report_choice(call, "topk", op.topk.to(DType::i64));
+  return out;
+}
+
+// The keys of T by sorting whole rows of scores [B, H, C, S].
+Tensor reference_topk(const Tensor& scores, const Tensor& lengths, std::int64_t k) {
+  const std::int64_t S = scores.size(3), rows = scores.count() / S;
+  const Tensor topk = Tensor::full({scores.size(0), scores.size(1), scores.size(2), k}, -1,
+                                   DType::i64);
+  const std::vector<double> z = scores.to(DType::f64).to_vector<double>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t keys =
+        length_of(numbers_of(lengths), row / (scores.size(1) * scores.size(2)), S);
+    std::vector<std::int64_t> order(static_cast<std::size_t>(keys));
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    const double* const score = z.data() + row * S;
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::int64_t a, std::int64_t b) { return score[a] > score[b]; });
+    order.resize(static_cast<std::size_t>(std::min(k, keys)));
+    std::sort(order.begin(), order.end());
+    std::copy(order.begin(), order.end(), topk.data<std::int64_t>() + row * k);
+  }
+  return topk;
+}
+
+// Of T as matrices of f64: 1 on T, by cluster [B, H, C, S] and by query [B, H, N, S] (there without
+// keys past the query when causal), and the mask d by query.
+struct Selected {
+  Tensor of_cluster, of_query, kept;
+
+  Selected(const AttentionCall& call, const Tensor& labels, const Tensor& topk, std::int64_t S) {
+    const std::int64_t B = labels.size(0), H = labels.size(1), N = labels.size(2);
+    const std::int64_t C = topk.size(2), k = topk.size(3);
+    of_cluster = Tensor::zeros({B, H, C, S}, DType::f64);
+    of_query = Tensor::zeros({B, H, N, S}, DType::f64);
+    kept = Tensor::zeros({B, H, N, S}, DType::f64);
+    const DropoutMask mask(call.random, call.dropout, k);
+    for (std::int64_t row = 0; row < B * H; ++row) {
+      const std::int64_t* const keys = topk.data<std::int64_t>() + row * C * k;
+      for (std::int64_t i = 0; i < C * k; ++i) {
+        if (keys[i] >= 0) of_cluster.data<double>()[(row * C + i / k) * S + keys[i]] = 1;
+      }
+      const std::int64_t queries = length_of(numbers_of(lengths_of_queries(call)), row / H, N);
+      for (std::int64_t i = 0; i < queries; ++i) {
+        const std::int64_t cluster = labels.data<std::int64_t>()[row * N + i];
+        for (std::int64_t t = 0; t < k; ++t) {
+          const std::int64_t key = keys[cluster * k + t], at = (row * N + i) * S + key;
+          if (key < 0 || (call.causal && key > i)) continue;
+          of_query.data<double>()[at] = 1;
+          kept.data<double>()[at] = mask.keeps(row * N + i, t) ? mask.factor : 0;
+        }
+      }
+    }
+  }
+};
+
+// The definition: N × S matrices of scores with −∞ outside T.
+Variable reference_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
+                               std::span<const Variable> inputs) {
+  const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
+  const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
+  const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
+  const std::int64_t B = q.size(0), C = spec.integer("clusters"), S = k.size(2);
+  const DType type = q.value().dtype();
+  const double temperature = temperature_of(spec, q.size(3));
+  const Tensor& query_lengths = lengths_of_queries(call);
+  const Tensor labels = reference_labels(spec, call, query_lengths, inputs[0].value());
+  const Membership g = membership(labels, query_lengths, C, type);
+  const Variable centroids = matmul(transpose(g.share, 2, 3), q);
+  const Variable means = scale(matmul(centroids, transpose(k, 2, 3)), temperature);
+  const std::int64_t width = std::min(spec.integer("topk"), S);
+  Tensor topk = given_topk(spec, call, {B, q.size(1), C, width}, S);
+  if (!topk.defined()) topk = reference_topk(means.value(), call.lengths, width);
+  const Selected selected(call, labels, topk, S);
+  const Variable scores = scale(matmul(q, transpose(k, 2, 3)), temperature);
+  const Variable p = softmax(masked(scores, selected.of_query));
+  const Variable kept = mul(p, selected.kept.to(type));
+  if (call.causal) return transpose(matmul(kept, v), 1, 2);
+
+  AttentionCall keys;
+  keys.lengths = call.lengths;
+  const Variable a = softmax(masked(means, visibility(keys, B, C, S)));
+  const Variable on = mul(a, selected.of_cluster.to(type));
+  const Variable mass = sum(on, 3);  // [B, H, C]
+  const Variable given = detaches(spec, call) ? mass.detached() : mass;
+  const Variable by_query = matmul(g.belongs, reshape(given, {B, q.size(1), C, 1}));
+  const Variable off = add(a, scale(on, -1));
+  RandomKey random = call.random;
+  random.stream ^= bottom_dropout_stream;
+  const Variable bottom = matmul(call.dropout > 0 ? dropout(off, call.dropout, random) : off, v);
+  return transpose(add(matmul(mul(by_query, kept), v), matmul(g.belongs, bottom)), 1, 2);
+}
+
+AttentionCost cost_of(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
+  const bool causal = spec.mechanism().causal_only;
+  const double heads = double(s.B * s.H), C = spec.number("clusters"), item = double(size_of(type));
+  const double N = double(s.N), S = double(s.S), E = double(s.E), M = double(s.M);
+  const double k = std::min(spec.number("topk"), S), pairs = heads * C * S, top = heads * N * k;
+  const double lanes = std::min(std::max(C, 8.0), 128.0), width = std::max(k, 8.0);
+  const double both = lanes * (2 * E + 64) + 64 * (E + M) + width * (2 * E + M + 65) + 64 * E;
+  const double members = 4 * (N + C);
+  // Forward works where the gradients are not there yet: what it takes counts beyond their room.
+  const double results = item * heads * (N * E + S * (E + M));
+  const double forward =
+      members + item * (both + lanes * (M + 3 + 4 * k) + 65 * M) + 4 * lanes;
+  const double backward = members + item * (both + width * (2 * M + E + 64) + 64 * (M + E) +
+                                            lanes * (2 * M + E + 66)) + 4 * lanes;
+  const double most_forward = std::max(forward, cluster_bytes(spec, s, type));
+  return {.forward_operations = hash_operations(spec, s) + 2 * pairs * (causal ? E : E + M) +
+                                2 * top * (E + M),
+          .backward_operations = (causal ? 0 : pairs * (6 * E + 4 * M)) + top * (6 * E + 4 * M),
+          .exponentials = (causal ? 0 : 2 * pairs) + 2 * top,
+          .saved_bytes = 4 * heads * (N + C * k) + (causal ? 0 : 2 * item * heads * C),
+          .working_bytes = std::max(backward, most_forward - results)};
+}
+
+std::vector<OptionSheet> options_of(bool causal) {
+  std::vector<OptionSheet> options = cluster_options();
+  options.push_back({.name = "topk",
+                     .initial = "32",
+                     .help = "keys on which the members of a cluster attend by themselves",
+                     .least = 1,
+                     .most = 4096,
+                     .tried = {"1", "5"}});
+  if (causal) return options;
+  options.push_back({.name = "detach_mass",
+                     .initial = "0",
+                     .help = "1: no gradient through the mass on these keys, as the released code",
+                     .least = 0,
+                     .most = 1,
+                     .tried = {"1"}});
+  return options;
+}
+
+std::vector<AttentionChoice> choices_of_both() {
+  std::vector<AttentionChoice> choices = cluster_choices();
+  choices.push_back({.name = "topk", .shape = "B H C k"});
+  return choices;
+}
+
+Mechanism sheet(bool causal) {
+  Mechanism common{
+      .name = "i-clustered",
+      .title = "clustered attention, with the members' own scores on the keys of largest weight",
+      .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
+               "NeurIPS 2020, arXiv 2007.04825",
+      .equations = "section 3.3, eqs. 7-11",
+      .page = "i_clustered",
+      .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qkv"},
+                 {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
+                 {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"}},
+      .choices = choices_of_both(),
+      .options = options_of(causal),
+      .masks = {.lengths = true, .query_lengths = true},
+      .cross = true,
+      .unordered_keys = true,
+      .linear_in_values = true,
+      .row_sums = RowSums::one,
+      .scaling = "N",
+      .attend = attend_i_clustered,
+      .reference = reference_i_clustered,
+      .cost = cost_of};
+  if (!causal) return common;
+  common.name = "i-clustered-causal";
+  common.title = "past keys among those of largest weight for a cluster; NOT strictly causal: the "
+                 "future leaks through what is selected";
+  common.equations = "not in the paper; its code's causal form of section 3.3";
+  common.masks = {.causal = true, .lengths = true};
+  common.cross = false;
+  common.causal_only = true;
+  common.unordered_keys = false;
+  common.row_sums = RowSums::any;
+  return common;
+}
+
+const Registration registered{sheet(false)};
+const Registration registered_causal{sheet(true)};
+
+}  // namespace
+}  // namespace weft

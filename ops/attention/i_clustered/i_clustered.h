@@ -1,0 +1,98 @@
+// Improved clustered attention, and its causal form.
+// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
+// 2020, arXiv 2007.04825, section 3.3, eqs. 7–11. The causal form is not in the paper but in its code.
+//
+// The clusters are those of clustered.h, with q̄, a and ℓ_c = log Σ_s exp(τ q̄_c · k_s). On the k keys
+// that a cluster's mean scores highest, every member spends the cluster's mass by its own scores.
+// Per batch item and head, query i of cluster c = g_i, key s:
+//
+//     T_c = the k keys of largest τ q̄_c · k_s     ties go to the lowest; all where there are fewer
+//     m_c = Σ_{s∈T_c} a_cs
+//     p_is = softmax_{s∈T_c}(τ q_i · k_s)
+//     b_c = Σ_{s∉T_c} d'_cs a_cs v_s               d': the dropout mask over [B, H, C, S]
+//     o_i = Σ_{s∈T_c} d_it m_c p_is v_s + b_c      d: the mask over [B, H, N, k], t the rank of s in T_c
+//
+//     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
+//
+// The weights of a row sum to one. With k >= S, or a cluster for every query, this is full
+// attention. Masks: lengths (of keys) and query_lengths, as in clustered.h.
+//
+// The causal form keeps the keys s <= i of T_c only, with m = 1 and b = 0:
+//
+//     p_is = softmax_{s∈T_c, s<=i}(τ q_i · k_s)     o_i = Σ d_it p_is v_s     0 where T_c lies ahead
+//
+// IT IS NOT STRICTLY CAUSAL: g and T_c are chosen by queries and keys of the whole sequence, so the
+// future leaks into an output by what was selected; values of the future alone never enter. Lengths
+// count queries too. With k >= N this is causal full attention.
+//
+// Backward. g and T take no gradient. With x_is = d_it (do_i · v_s) for s ∈ T_c:
+//
+//     dm_i = Σ_{s∈T_c} p_is x_is                   dm_c = Σ_{g_i=c} dm_i    db_c = Σ_{g_i=c} do_i
+//     dz_is = m_c p_is (x_is − dm_i)               dq_i = τ Σ_{T_c} dz_is k_s
+//     dk_s += τ dz_is q_i                          dv_s += d_it m_c p_is do_i
+//     da_cs = dm_c for s ∈ T_c (0 with detach_mass=1, as the released code has it by accident)
+//             d'_cs (db_c · v_s) elsewhere         dv_s += d'_cs a_cs db_c elsewhere
+//     dz_cs = a_cs (da_cs − δ_c)                   δ_c = Σ_s a_cs da_cs
+//     dk_s += τ dz_cs q̄_c                          dq_i += τ Σ_s dz_cs k_s / n_c
+//
+// and δ_c = m_c dm_c + b_c · db_c = Σ_{g_i=c} do_i · o_i; less m_c dm_c with detach_mass.
+//
+// One pass over tiles of keys keeps, with clusters in the lanes, the running maximum and sum as full
+// attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that sum
+// less the terms of T_c, which are at hand. Members of a cluster lie side by side after a counting
+// sort by label, and their scores over T_c are small products. Nothing is N × S or C × S.
+//
+// Saved: q, k, v and out as handles, the labels (i32 [B, H, N]), T (i32 [B, H, C, min(topk, S)],
+// rising; −1 stands behind the last where there are fewer keys, and has no weight), m and ℓ
+// [B, H, C]; causal only labels and T. Time: that of clustered.h plus 4 N k (E + M) forward and 2.5
+// times that backward.
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+// The stream of d' is that of the call's key (d's own) ⊕ this.
+inline constexpr std::uint32_t bottom_dropout_stream = 1u << 29;
+
+// What the kernels see. `lengths` and `query_lengths` hold B numbers or are null.
+template <class T>
+struct ImprovedClustered {
+  View<const T, 4> q, k, v;
+  View<const std::int32_t, 3> labels;
+  const std::int64_t* lengths;
+  const std::int64_t* query_lengths;
+  std::int64_t clusters, topk;  // topk <= S: the last axis of T
+  T temperature;
+  bool causal, detach_mass;
+  double dropout;
+  RandomKey random;
+
+  constexpr std::int64_t B() const { return q.size(0); }
+  constexpr std::int64_t N() const { return q.size(1); }
+  constexpr std::int64_t S() const { return k.size(1); }
+  constexpr std::int64_t H() const { return q.size(2); }
+  constexpr std::int64_t E() const { return q.size(3); }
+  constexpr std::int64_t M() const { return v.size(3); }
+  constexpr std::int64_t keys(std::int64_t b) const { return lengths ? lengths[b] : S(); }
+  constexpr std::int64_t queries(std::int64_t b) const {
+    return query_lengths ? query_lengths[b] : N();
+  }
+};
+
+// Decides topk [B, H, C, k] where `decide`, otherwise reads it. Writes out whole and, unless causal,
+// mass and log_sums [B, H, C] (0 and +∞ for an empty cluster).
+template <class T>
+void i_clustered_forward(const Cpu&, const ImprovedClustered<T>&, bool decide,
+                         View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
+                         View<T, 4> out);
+
+// dq, dk and dv are packed and written whole.
+template <class T>
+void i_clustered_backward(const Cpu&, const ImprovedClustered<T>&, View<const std::int32_t, 4> topk,
+                          View<const T, 3> mass, View<const T, 3> log_sums, View<const T, 4> out,
+                          View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
+
+}  // namespace weft

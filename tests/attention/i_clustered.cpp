@@ -1,0 +1,355 @@
+// What holds for improved clustered attention and its causal form alone (page:
+// ops/attention/i_clustered/i_clustered.h).
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+struct Inputs {
+  Tensor q, k, v;
+  Inputs(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t E,
+         std::int64_t M, DType type = DType::f64)
+      : q(random_normal({B, N, H, E}, DType::f64, 1).to(type)),
+        k(random_normal({B, S, H, E}, DType::f64, 2).to(type)),
+        v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
+  std::vector<Tensor> list() const { return {q, k, v}; }
+};
+
+Differentiable op(const std::string& spec, const AttentionCall& call = {}) {
+  return [=](std::span<const Variable> inputs) {
+    return std::vector{attend(AttentionSpec(spec), call, inputs)};
+  };
+}
+
+Tensor output(const std::string& spec, const std::vector<Tensor>& inputs,
+              const AttentionCall& call = {}) {
+  return op(spec, call)(std::vector<Variable>(inputs.begin(), inputs.end()))[0].value();
+}
+
+Choices chosen(const std::string& spec, const std::vector<Tensor>& inputs,
+               AttentionCall call = {}) {
+  Choices choices;
+  call.chosen = &choices;
+  output(spec, inputs, call);
+  return choices;
+}
+
+// Every query of a head alone in its cluster.
+AttentionCall alone(std::int64_t B, std::int64_t H, std::int64_t N) {
+  AttentionCall call;
+  const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
+  for (std::int64_t i = 0; i < labels.count(); ++i) labels.data<std::int64_t>()[i] = i % N;
+  call.given["labels"] = labels;
+  return call;
+}
+
+AttentionCall causal() {
+  AttentionCall call;
+  call.causal = true;
+  return call;
+}
+
+Tensor unit_values(std::int64_t B, std::int64_t S, std::int64_t H) {
+  const Tensor unit = Tensor::zeros({B, S, H, S}, DType::f64);
+  for (std::int64_t s = 0; s < S; ++s) unit.slice(1, s, s + 1).slice(3, s, s + 1).fill(1);
+  return unit;
+}
+
+void check_runs(const Run& got, const Run& wanted) {
+  CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f64);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
+  }
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("i-clustered: with all keys chosen it is full attention") {
+  const Inputs in(2, 70, 83, 3, 4, 5);
+  AttentionCall call;
+  for (const bool lengths : {false, true}) {
+    if (lengths) call.lengths = Tensor::from(std::vector<std::int64_t>{83, 31}, {2});
+    const Run wanted = run(op("full", call), in.list());
+    for (const std::string option : {"topk=83", "topk=200", "topk=83,detach_mass=1"}) {
+      for (const std::string clusters : {"7", "150"}) {
+        CAPTURE(option);
+        check_runs(run(op("i-clustered:clusters=" + clusters + "," + option, call), in.list()),
+                   wanted);
+      }
+    }
+  }
+}
+
+TEST_CASE("i-clustered: a cluster for every query is full attention for any topk") {
+  const Inputs in(2, 70, 83, 3, 4, 5);
+  const Run wanted = run(op("full"), in.list());
+  for (const int topk : {1, 7, 32, 64, 82}) {
+    CAPTURE(topk);
+    check_runs(run(op(fmt::format("i-clustered:clusters=70,topk={}", topk), alone(2, 3, 70)),
+                   in.list()),
+               wanted);
+  }
+}
+
+TEST_CASE("i-clustered: no keys chosen leaves clustered attention") {
+  const Inputs in(2, 70, 83, 3, 4, 5);
+  AttentionCall call;
+  call.given["topk"] = Tensor::full({2, 3, 9, 6}, -1, DType::i64);
+  check_runs(run(op("i-clustered:clusters=9,topk=6", call), in.list()),
+             run(op("clustered:clusters=9"), in.list()));
+}
+
+TEST_CASE("i-clustered: the weights of a row sum to one") {
+  Inputs in(2, 300, 150, 2, 6, 1, DType::f64);
+  in.v.fill(1);
+  for (const std::string spec : {"i-clustered", "i-clustered:topk=3,clusters=5,temperature=2"}) {
+    CHECK(relative_error(output(spec, in.list()), Tensor::full({2, 300, 2, 1}, 1, DType::f64)) <=
+          tolerance::forward_f64);
+  }
+}
+
+// Proposition 2: ‖aᵗ_i − a_i‖₁ <= ‖a_c − a_i‖₁; on T the difference is that of the masses; elsewhere
+// aᵗ = a_c.
+TEST_CASE("i-clustered: never farther from full attention than clustered") {
+  const std::int64_t N = 80, S = 60, H = 2, C = 9, k = 8;
+  Inputs in(1, N, S, H, 5, S);
+  in.v = unit_values(1, S, H);
+  for (const std::string temperature : {"0.2", "1"}) {
+    const std::string common = "clusters=9,temperature=" + temperature;
+    const Choices choices = chosen("i-clustered:topk=8," + common, in.list());
+    const Tensor improved = output("i-clustered:topk=8," + common, in.list());
+    const Tensor clustered = output("clustered:" + common, in.list());
+    const Tensor full = output("full:temperature=" + temperature, in.list());
+    for (std::int64_t i = 0; i < N; ++i) {
+      for (std::int64_t h = 0; h < H; ++h) {
+        const std::int64_t c = choices.at("labels").data<std::int64_t>()[h * N + i];
+        const std::int64_t* const keys =
+            choices.at("topk").data<std::int64_t>() + (h * C + c) * k;
+        double far_improved = 0, far_clustered = 0, on = 0, mass = 0, mass_full = 0;
+        for (std::int64_t s = 0; s < S; ++s) {
+          const double at = improved.view<double, 4>()(0, i, h, s);
+          const double ac = clustered.view<double, 4>()(0, i, h, s);
+          const double a = full.view<double, 4>()(0, i, h, s);
+          far_improved += std::abs(at - a);
+          far_clustered += std::abs(ac - a);
+          if (std::count(keys, keys + k, s) == 1) {
+            on += std::abs(at - a);
+            mass += ac;
+            mass_full += a;
+          } else {
+            CHECK(std::abs(at - ac) <= 1e-15);
+          }
+        }
+        CHECK(far_improved <= far_clustered + 1e-14);
+        CHECK(std::abs(on - std::abs(mass - mass_full)) <= 1e-14);
+      }
+    }
+  }
+}
+
+TEST_CASE("i-clustered: the keys chosen are those of the largest scores") {
+  const std::int64_t N = 200, S = 500, C = 6;
+  const Inputs in(1, N, S, 1, 5, 3, DType::f64);
+  for (const std::int64_t k : {1, 7, 32, 100, 500}) {
+    const Choices choices = chosen(fmt::format("i-clustered:clusters=6,topk={}", k), in.list());
+    const std::int64_t* const labels = choices.at("labels").data<std::int64_t>();
+    for (std::int64_t c = 0; c < C; ++c) {
+      std::vector<std::pair<double, std::int64_t>> scores;
+      for (std::int64_t s = 0; s < S; ++s) {
+        double score = 0;
+        for (std::int64_t i = 0; i < N; ++i) {
+          for (std::int64_t e = 0; e < 5 && labels[i] == c; ++e) {
+            score += in.q.data<double>()[i * 5 + e] * in.k.data<double>()[s * 5 + e];
+          }
+        }
+        scores.emplace_back(-score, s);
+      }
+      std::sort(scores.begin(), scores.end());
+      std::vector<std::int64_t> wanted;
+      for (std::int64_t t = 0; t < k; ++t) wanted.push_back(scores[std::size_t(t)].second);
+      std::sort(wanted.begin(), wanted.end());
+      CHECK(choices.at("topk").slice(2, c, c + 1).to_vector<std::int64_t>() == wanted);
+    }
+  }
+}
+
+TEST_CASE("i-clustered: of equal scores the lowest keys are chosen") {
+  Inputs in(1, 20, 150, 1, 1, 2, DType::f32);
+  in.q.fill(1);
+  in.k.fill(0.5);
+  for (const std::int64_t s : {70, 3, 149}) in.k.slice(1, s, s + 1).fill(2);
+  const auto keys = [&](int k) {
+    return chosen(fmt::format("i-clustered:clusters=1,topk={}", k), in.list())
+        .at("topk")
+        .to_vector<std::int64_t>();
+  };
+  CHECK(keys(2) == std::vector<std::int64_t>{3, 70});
+  CHECK(keys(3) == std::vector<std::int64_t>{3, 70, 149});
+  CHECK(keys(6) == std::vector<std::int64_t>{0, 1, 2, 3, 70, 149});
+}
+
+TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behind them") {
+  const Inputs in(2, 40, 40, 2, 4, 3);
+  AttentionCall call;
+  call.lengths = Tensor::from(std::vector<std::int64_t>{5, 0}, {2});
+  const Tensor topk = chosen("i-clustered:clusters=3,topk=8", in.list(), call).at("topk");
+  for (std::int64_t row = 0; row < 2 * 2 * 3; ++row) {
+    for (std::int64_t t = 0; t < 8; ++t) {
+      CHECK(topk.data<std::int64_t>()[row * 8 + t] == (row < 6 && t < 5 ? t : -1));
+    }
+  }
+}
+
+// The two gradients differ by that of Σ_c dm_c m_c with dm_c held fast. With one cluster m is what
+// clustered attention makes of values that are 1 on T.
+TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alone") {
+  const std::int64_t N = 30, S = 50, k = 6;
+  const Inputs in(1, N, S, 1, 4, 3);
+  const std::string spec = "i-clustered:clusters=1,topk=6";
+  const Tensor topk = chosen(spec, in.list()).at("topk");
+  const Tensor dout = random_normal({1, N, 1, 3}, DType::f64, 9);
+  const auto gradients = [&](const std::string& text, const std::vector<Tensor>& inputs,
+                             const Tensor& gradient) {
+    std::vector<Variable> leaves;
+    for (const Tensor& input : inputs) leaves.push_back(Variable::leaf(input));
+    Tape tape;
+    tape.backward(op(text)(leaves)[0], gradient);
+    return std::vector{leaves[0].gradient(), leaves[1].gradient(), leaves[2].gradient()};
+  };
+  const auto exact = gradients(spec, in.list(), dout);
+  const auto detached = gradients(spec + ",detach_mass=1", in.list(), dout);
+  CHECK(same_bits(output(spec, in.list()), output(spec + ",detach_mass=1", in.list())));
+  CHECK(same_bits(exact[2], detached[2]));
+
+  Tensor k_top = Tensor::empty({1, k, 1, 4}, DType::f64), v_top = Tensor::empty({1, k, 1, 3}, DType::f64);
+  Tensor marked = Tensor::zeros({1, S, 1, 1}, DType::f64);
+  for (std::int64_t t = 0; t < k; ++t) {
+    const std::int64_t s = topk.data<std::int64_t>()[t];
+    k_top.slice(1, t, t + 1).copy_from(in.k.slice(1, s, s + 1));
+    v_top.slice(1, t, t + 1).copy_from(in.v.slice(1, s, s + 1));
+    marked.data<double>()[s] = 1;
+  }
+  const Tensor top = output("full", {in.q, k_top, v_top});
+  Tensor dmass = Tensor::zeros({1, N, 1, 1}, DType::f64);
+  for (std::int64_t i = 0; i < N * 3; ++i) {
+    dmass.data<double>()[0] += dout.data<double>()[i] * top.data<double>()[i];
+  }
+  const auto through = gradients("clustered:clusters=1", {in.q, in.k, marked}, dmass);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Tensor difference = exact[i].clone();
+    for (std::int64_t e = 0; e < difference.count(); ++e) {
+      difference.data<double>()[e] -= detached[i].data<double>()[e];
+    }
+    CHECK(relative_error(difference, through[i]) <= 1e-10);
+  }
+}
+
+TEST_CASE("i-clustered: long sequences give the same bits for any number of threads") {
+  const Inputs in(1, 3000, 3000, 3, 8, 8, DType::f32);
+  AttentionCall call;
+  call.dropout = 0.2;
+  for (const std::string spec : {"clustered", "i-clustered", "i-clustered-causal"}) {
+    call.causal = spec == "i-clustered-causal";
+    const ThreadsOf one(1);
+    const Run first = run(op(spec, call), in.list());
+    for (const int team : {2, 3}) {
+      const ThreadsOf scope(team);
+      const Run again = run(op(spec, call), in.list());
+      CHECK(same_bits(first.outputs[0], again.outputs[0]));
+      for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(first.gradients[i], again.gradients[i]));
+    }
+  }
+}
+
+TEST_CASE("i-clustered: more than a block of clusters") {
+  const Inputs in(1, 400, 90, 1, 5, 7);
+  for (const std::string spec : {"i-clustered:clusters=300,topk=10,bits=63",
+                                 "i-clustered:clusters=129,topk=90"}) {
+    const AttentionSpec parsed(spec);
+    AttentionCall call;
+    call.dropout = 0.25;
+    const auto reference = [&](std::span<const Variable> inputs) {
+      return std::vector{parsed.mechanism().reference(parsed, call, inputs)};
+    };
+    check_runs(run(op(spec, call), in.list()), run(reference, in.list()));
+  }
+}
+
+TEST_CASE("i-clustered-causal: with all keys chosen it is causal full attention") {
+  const Inputs in(2, 130, 130, 2, 4, 5);
+  AttentionCall call = causal();
+  for (const bool lengths : {false, true}) {
+    if (lengths) {
+      call.lengths = Tensor::from(std::vector<std::int64_t>{130, 31}, {2});
+      call.query_lengths = call.lengths;
+    }
+    const Run wanted = run(op("full", call), in.list());
+    call.query_lengths = {};
+    check_runs(run(op("i-clustered-causal:topk=130,clusters=9", call), in.list()), wanted);
+  }
+}
+
+TEST_CASE("i-clustered-causal: a row whose keys all lie ahead is 0") {
+  const std::int64_t N = 12;
+  const Inputs in(1, N, N, 1, 4, 3);
+  AttentionCall call = causal();
+  call.given["topk"] = Tensor::from(std::vector<std::int64_t>{7, 9}, {1, 1, 1, 2});
+  const Run got = run(op("i-clustered-causal:clusters=1,topk=2", call), in.list());
+  const auto zero = [](const Tensor& x) {
+    return same_bits(x.clone(), Tensor::zeros(x.shape(), DType::f64));
+  };
+  CHECK(zero(got.outputs[0].slice(1, 0, 7)));
+  CHECK(zero(got.gradients[0].slice(1, 0, 9)));  // with one key there is nothing to decide
+  // Rows 7 and 8 see key 7 alone.
+  for (const std::int64_t i : {7, 8}) {
+    CHECK(relative_error(got.outputs[0].slice(1, i, i + 1), in.v.slice(1, 7, 8)) <=
+          tolerance::forward_f64);
+  }
+  CHECK_FALSE(zero(got.gradients[0].slice(1, 9, 10)));
+}
+
+TEST_CASE("i-clustered-causal: the future leaks through what is selected") {
+  const std::int64_t N = 60;
+  Inputs in(1, N, N, 1, 4, 3);
+  const std::string spec = "i-clustered-causal:clusters=3,topk=4";
+  const Tensor before = output(spec, in.list(), causal());
+  in.q = in.q.clone();
+  in.q.slice(1, N / 2, N).copy_from(random_normal({1, N / 2, 1, 4}, DType::f64, 8));
+  const Tensor after = output(spec, in.list(), causal());
+  CHECK_FALSE(same_bits(after.slice(1, 0, N / 2).clone(), before.slice(1, 0, N / 2).clone()));
+}
+
+TEST_CASE("i-clustered: bad options and choices") {
+  const Inputs in(1, 6, 6, 2, 3, 2);
+  CHECK_ERROR(AttentionSpec("i-clustered:topk=0"), "topk");
+  CHECK_ERROR(AttentionSpec("i-clustered:topk=4097"), "4096");
+  CHECK_ERROR(AttentionSpec("i-clustered:clusters=0"), "clusters");
+  CHECK_ERROR(AttentionSpec("i-clustered:bits=64"), "63");
+  CHECK_ERROR(AttentionSpec("i-clustered-causal:detach_mass=1"), "detach_mass");
+  CHECK_ERROR(output("i-clustered-causal", in.list()), "causal");
+  CHECK_ERROR(output("i-clustered", in.list(), causal()), "causal");
+  const auto fails = [&](const char* name, std::vector<std::int64_t> values, const Shape& shape,
+                         const char* part) {
+    AttentionCall call;
+    call.given[name] = Tensor::from(values, shape);
+    CHECK_ERROR(output("i-clustered:clusters=1,topk=3", in.list(), call), part);
+  };
+  fails("topk", {0, 1, 2, 0, 1, 6}, {1, 2, 1, 3}, "topk holds 6, outside -1 … 5");
+  fails("topk", {0, 1, 2, 0, 1, -2}, {1, 2, 1, 3}, "-2");
+  fails("topk", {0, 1, 2, 0, 2, 1}, {1, 2, 1, 3}, "1 behind 2");
+  fails("topk", {0, 1, 2, 0, -1, 1}, {1, 2, 1, 3}, "must rise");
+  fails("topk", {0, 1}, {1, 2, 1, 1}, "topk");
+  fails("labels", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {1, 2, 6}, "labels holds 1");
+  fails("positions", {0, 0}, {2}, "positions");
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft
