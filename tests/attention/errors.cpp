@@ -205,7 +205,7 @@ TEST_CASE("every mechanism: the least that the fact sheets claim") {
     }
   }
   for (const char* name : {"full", "shared-full", "agglomerative", "topk", "clustered",
-                           "i-clustered", "i-clustered-causal", "conditional"}) {
+                           "i-clustered", "i-clustered-causal", "lsh", "conditional"}) {
     CHECK_NOTHROW(mechanism(name));
   }
 }

@@ -144,7 +144,8 @@ TEST_CASE("charlm: eval with another attention, where the weights fit") {
 
 TEST_CASE("charlm: what is not strictly causal trains only where that is asked for") {
   const TemporaryFolder folder;
-  for (const char* attention : {"i-clustered-causal:clusters=3,topk=4"}) {
+  for (const char* attention :
+       {"lsh:rounds=1,chunk=4,buckets=4", "i-clustered-causal:clusters=3,topk=4"}) {
     const std::string run = folder.path(std::string(attention).substr(0, 3));
     CHECK(train_tiny(run, {"--attention", attention}).status == 2);
     CHECK_FALSE(std::filesystem::exists(run));
@@ -276,6 +277,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--attention", "full:clusters=3"}, "attention full: there is no option 'clusters'"},
       {{"--attention", ""}, "there is no mechanism ''"},
       {{"--attention", "conditional"}, "conditional stands before another"},
+      {{"--attention", "lsh"}, "lsh: is not strictly causal"},
       {{"--attention", "i-clustered-causal"}, "--allow-leaky takes it all the same"},
       {{"--attention", "clustered"}, "clustered: has no causal form"},
       {{"--encoding", "con"}, "did you mean conv?"},

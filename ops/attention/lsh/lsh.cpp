@@ -1,0 +1,407 @@
+// LSH attention: the op, its definition and the fact sheet. Equations: lsh.h.
+#include "ops/attention/lsh/lsh.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "autograd/apply.h"
+#include "ops/attention/lsh/rounds.h"
+#include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+namespace {
+
+// Elements of the planes are drawn from here on, far from those of the dropout masks.
+constexpr std::uint64_t planes_begin = std::uint64_t{1} << 62;
+
+// The kernels compare positions as numbers of the element type: those that f32 holds exactly.
+constexpr std::int64_t most_positions = std::int64_t{1} << 24;
+
+LshRules rules_of(const AttentionSpec& spec) {
+  LshRules r;
+  r.rounds = spec.integer("rounds");
+  r.chunk = spec.integer("chunk");
+  r.buckets = spec.integer("buckets");
+  require(r.buckets % 2 == 0, "lsh: buckets must be even (each plane has two sides), got {}",
+          r.buckets);
+  r.logsumexp = spec.word("combine") == "logsumexp";
+  r.wrap = spec.integer("wrap") == 1;
+  r.across_buckets = spec.integer("across_buckets") == 1;
+  r.correct = spec.word("duplicates") == "correct";
+  r.normalize = spec.integer("normalize_keys") == 1;
+  const std::string& self = spec.word("self");
+  r.self = self == "allow"     ? LshSelf::allow
+           : self == "exclude" ? LshSelf::exclude
+                               : LshSelf::last;
+  return r;
+}
+
+Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, DType type) {
+  const Tensor planes = Tensor::empty({r.rounds, r.buckets / 2, E}, DType::f64);
+  for (std::int64_t i = 0; i < planes.count(); ++i) {
+    const Philox words = key.words(planes_begin + static_cast<std::uint64_t>(i));
+    planes.data<double>()[i] = normal(words.word[0], words.word[1]);
+  }
+  return planes.to(type);
+}
+
+std::int64_t length_of(const AttentionCall& call, std::int64_t b, std::int64_t N) {
+  return call.lengths.defined() ? call.lengths.data<std::int64_t>()[b] : N;
+}
+
+// Buckets handed in, checked where positions exist; undefined where they were not.
+Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
+                     const Shape& q) {
+  const Shape shape{rules.rounds, q[0], q[2], q[1]};
+  const Tensor given = given_choice(spec.mechanism(), call, "buckets", shape);
+  if (!given.defined()) return given;
+  const Tensor narrow = Tensor::zeros(shape, DType::i32);
+  for (std::int64_t i = 0; i < given.count(); ++i) {
+    const std::int64_t n = i % q[1], b = i / q[1] / q[2] % q[0];
+    if (n >= length_of(call, b, q[1])) continue;
+    const std::int64_t bucket = given.data<std::int64_t>()[i];
+    require(bucket >= 0 && bucket < rules.buckets,
+            "lsh: buckets[{}, {}, {}, {}] is {}, outside 0 … {}", i / q[1] / q[2] / q[0], b,
+            i / q[1] % q[2], n, bucket, rules.buckets - 1);
+    narrow.data<std::int32_t>()[i] = static_cast<std::int32_t>(bucket);
+  }
+  return narrow;
+}
+
+struct LshOp {
+  static constexpr const char* name = "lsh";
+  LshRules rules;
+  double temperature = 1;
+  bool causal = false;
+  double dropout = 0;
+  RandomKey random = {};
+  Tensor lengths;
+  Tensor buckets;  // i32 [R, B, H, N]
+
+  struct Saved {
+    Tensor q, v, out, log_sums;
+  };
+
+  template <class T>
+  Lsh<T> problem(const Tensor& q, const Tensor& v) const {
+    return {q.view<const T, 4>(),
+            v.view<const T, 4>(),
+            lengths.defined() ? lengths.data<std::int64_t>() : nullptr,
+            buckets.data<std::int32_t>(),
+            rules,
+            static_cast<T>(temperature),
+            causal,
+            dropout,
+            random};
+  }
+
+  void hash(const Tensor& q, const Tensor& planes) {
+    buckets = Tensor::empty({rules.rounds, q.size(0), q.size(2), q.size(1)}, DType::i32);
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      lsh_hash<T>(device, problem<T>(q, q), planes.data<T>(), buckets.data<std::int32_t>());
+    });
+  }
+
+  Tensor forward(Saved& saved, const Tensor& q, const Tensor& v) const {
+    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    saved = {q, v, Tensor::empty(v.shape(), q.dtype(), q.device()),
+             Tensor::empty({B, H, rules.kept(), N}, q.dtype(), q.device())};
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      lsh_forward<T>(device, problem<T>(q, v), saved.out.view<T, 4>(),
+                     saved.log_sums.view<T, 4>());
+    });
+    return saved.out;
+  }
+
+  std::array<Tensor, 2> backward(const Saved& saved, const Tensor& dout) const {
+    const Tensor dq = Tensor::empty(saved.q.shape(), dout.dtype(), dout.device());
+    const Tensor dv = Tensor::empty(saved.v.shape(), dout.dtype(), dout.device());
+    dispatch(dout, [&](auto device, auto type) {
+      using T = decltype(type);
+      lsh_backward<T>(device, problem<T>(saved.q, saved.v), saved.out.view<const T, 4>(),
+                      saved.log_sums.view<const T, 4>(), dout.view<const T, 4>(),
+                      dq.view<T, 4>(), dv.view<T, 4>());
+    });
+    return {dq, dv};
+  }
+};
+
+Tensor planes_of(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
+                 const Tensor& q) {
+  const std::int64_t E = q.size(3);
+  const Tensor given = given_choice(spec.mechanism(), call, "planes",
+                                    {rules.rounds, rules.buckets / 2, E}, q.dtype());
+  return given.defined() ? given : drawn_planes(rules, E, call.random, q.dtype());
+}
+
+Variable attend_lsh(const AttentionSpec& spec, const AttentionCall& call,
+                    std::span<const Variable> inputs) {
+  const Tensor& q = inputs[0].value();
+  const LshRules rules = rules_of(spec);
+  require(q.size(1) <= most_positions, "lsh: {} positions; it takes up to {}", q.size(1),
+          most_positions);
+  LshOp op{rules,       temperature_of(spec, q.size(3)), call.causal, call.dropout,
+           call.random, call.lengths,                    {}};
+  op.buckets = given_buckets(spec, call, rules, q.shape());
+  if (!op.buckets.defined() || call.chosen != nullptr) {
+    const Tensor planes = planes_of(spec, call, rules, q);
+    if (!op.buckets.defined()) op.hash(q, planes);
+    report_choice(call, "planes", planes);
+  }
+  if (call.chosen != nullptr) report_choice(call, "buckets", op.buckets.to(DType::i64));
+  return apply(op, inputs[0], inputs[1]);
+}
+
+// The buckets by the definition.
+std::vector<std::int64_t> defined_buckets(const LshRules& rules, const Tensor& q,
+                                          const Tensor& planes, std::int64_t r, std::int64_t b,
+                                          std::int64_t h, std::int64_t length) {
+  const View<const double, 4> x = q.view<const double, 4>();
+  const View<const double, 3> plane = planes.view<const double, 3>();
+  std::vector<std::int64_t> buckets;
+  for (std::int64_t i = 0; i < length; ++i) {
+    std::vector<double> heights;
+    for (std::int64_t k = 0; k < rules.buckets / 2; ++k) {
+      double sum = 0;
+      for (std::int64_t e = 0; e < q.size(3); ++e) sum += x(b, i, h, e) * plane(r, k, e);
+      heights.push_back(sum);
+    }
+    for (std::int64_t k = 0; k < rules.buckets / 2; ++k) {
+      heights.push_back(-heights[static_cast<std::size_t>(k)]);
+    }
+    buckets.push_back(std::max_element(heights.begin(), heights.end()) - heights.begin());
+  }
+  return buckets;
+}
+
+// Of one head: how often each query sees each key in each round, and with which sum of dropout
+// factors; [R][i N + j].
+struct Seen {
+  std::vector<std::vector<double>> places, factors;
+};
+
+Seen seen_of(const LshRules& rules, const AttentionCall& call,
+             const std::vector<std::vector<std::int64_t>>& buckets, std::int64_t N,
+             std::int64_t all, std::int64_t head) {
+  const std::int64_t R = rules.rounds, c = std::min(rules.chunk, N);
+  const DropoutMask mask(call.random, call.dropout, 2 * std::min(rules.chunk, all));
+  Seen seen;
+  seen.places.assign(std::size_t(R), std::vector<double>(std::size_t(N * N), 0));
+  seen.factors = seen.places;
+  if (N == 0) return seen;
+  std::vector<std::vector<std::int64_t>> lists;
+  for (const std::vector<std::int64_t>& bucket : buckets) {
+    std::vector<std::int64_t> list(static_cast<std::size_t>(N));
+    std::iota(list.begin(), list.end(), 0);
+    std::stable_sort(list.begin(), list.end(), [&](std::int64_t a, std::int64_t o) {
+      return bucket[std::size_t(a)] < bucket[std::size_t(o)];
+    });
+    lists.push_back(list);
+  }
+  for (std::int64_t r = 0; r < R; ++r) {
+    const std::vector<std::int64_t>& list = lists[std::size_t(r)];
+    const std::vector<std::int64_t>& before = lists[std::size_t((r + R - 1) % R)];
+    const std::vector<std::int64_t>& bucket = buckets[std::size_t(r)];
+    for (std::int64_t rank = 0; rank < N; ++rank) {
+      const std::int64_t begin = rank / c * c, i = list[std::size_t(rank)];
+      std::vector<std::int64_t> candidates;
+      if (begin > 0) candidates.assign(list.begin() + begin - c, list.begin() + begin);
+      if (begin == 0 && rules.wrap) candidates.assign(before.begin() + (N - 1) / c * c, before.end());
+      candidates.insert(candidates.end(), list.begin() + begin,
+                        list.begin() + std::min(begin + c, N));
+      for (std::size_t slot = 0; slot < candidates.size(); ++slot) {
+        const std::int64_t j = candidates[slot];
+        if (call.causal && j > i) continue;
+        if (rules.self == LshSelf::exclude && i == j) continue;
+        if (!rules.across_buckets && bucket[std::size_t(i)] != bucket[std::size_t(j)]) continue;
+        const std::int64_t row = (head * R + r) * all + rank;
+        const bool kept = call.dropout == 0 || mask.keeps(row, std::int64_t(slot));
+        seen.places[std::size_t(r)][std::size_t(i * N + j)] += 1;
+        seen.factors[std::size_t(r)][std::size_t(i * N + j)] +=
+            call.dropout == 0 ? 1 : kept ? mask.factor : 0;
+      }
+    }
+  }
+  return seen;
+}
+
+// Takes itself from what a query sees, where it sees others, in this round or in any.
+void hide_self(const LshRules& rules, std::vector<std::vector<double>>& places, std::int64_t N) {
+  const std::vector<std::vector<double>> all = places;
+  const auto sees_others = [&](std::size_t r, std::int64_t i) {
+    for (std::int64_t j = 0; j < N; ++j) {
+      if (j != i && all[r][std::size_t(i * N + j)] > 0) return true;
+    }
+    return false;
+  };
+  for (std::int64_t i = 0; i < N; ++i) {
+    bool any = false;
+    for (std::size_t r = 0; r < all.size(); ++r) any = any || sees_others(r, i);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (rules.logsumexp ? any : sees_others(r, i)) places[r][std::size_t(i * N + i)] = 0;
+    }
+  }
+}
+
+// The definition: a matrix of scores and, for each round, how many times each of them counts.
+Variable reference_lsh(const AttentionSpec& spec, const AttentionCall& call,
+                       std::span<const Variable> inputs) {
+  const LshRules rules = rules_of(spec);
+  const Shape shape = inputs[0].shape();
+  const std::int64_t B = shape[0], N = shape[1], H = shape[2], E = shape[3], R = rules.rounds;
+  const DType type = inputs[0].value().dtype();
+  const Tensor q64 = inputs[0].value().to(DType::f64);
+  const Tensor planes = planes_of(spec, call, rules, inputs[0].value()).to(DType::f64);
+  const Tensor given = given_buckets(spec, call, rules, shape);
+  const double none = -std::numeric_limits<double>::infinity();
+  // log of how often query i sees key j in round r, [B, H, i, r, j]; and the share of it that
+  // dropout keeps.
+  const Tensor often = Tensor::full({B, H, N, R, N}, none, DType::f64);
+  const Tensor share = Tensor::zeros({B, H, N, R, N}, DType::f64);
+  for (std::int64_t b = 0; b < B; ++b) {
+    const std::int64_t length = length_of(call, b, N);
+    for (std::int64_t h = 0; h < H; ++h) {
+      std::vector<std::vector<std::int64_t>> buckets;
+      for (std::int64_t r = 0; r < R; ++r) {
+        buckets.push_back(defined_buckets(rules, q64, planes, r, b, h, length));
+        for (std::int64_t i = 0; given.defined() && i < length; ++i) {
+          buckets.back()[std::size_t(i)] =
+              given.data<std::int32_t>()[((r * B + b) * H + h) * N + i];
+        }
+      }
+      Seen seen = seen_of(rules, call, buckets, length, N, b * H + h);
+      std::vector<double> total(static_cast<std::size_t>(length * length), 0);
+      for (const std::vector<double>& places : seen.places) {
+        for (std::size_t k = 0; k < total.size(); ++k) total[k] += places[k];
+      }
+      const std::vector<std::vector<double>> places = seen.places;
+      if (rules.self == LshSelf::last) hide_self(rules, seen.places, length);
+      for (std::int64_t r = 0; r < R; ++r) {
+        for (std::int64_t k = 0; k < length * length; ++k) {
+          const std::size_t at = std::size_t(k);
+          const double count = seen.places[std::size_t(r)][at];
+          if (count == 0) continue;
+          const std::int64_t to = (((b * H + h) * N + k / length) * R + r) * N + k % length;
+          often.data<double>()[to] = std::log(count) - (rules.correct ? std::log(total[at]) : 0);
+          share.data<double>()[to] =
+              seen.factors[std::size_t(r)][at] / places[std::size_t(r)][at];
+        }
+      }
+    }
+  }
+  const Variable q = transpose(inputs[0], 1, 2), v = transpose(inputs[1], 1, 2);  // [B, H, N, …]
+  Variable k = q;
+  if (rules.normalize) {
+    const Variable square = reshape(sum(mul(q, q), -1), {B, H, N, 1});
+    k = mul(q, expand(exp(scale(log(square), -0.5)), {B, H, N, E}));
+  }
+  Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, E));
+  if (rules.self == LshSelf::last) {
+    const Tensor others = Tensor::full({N, N}, 1, type);
+    for (std::int64_t i = 0; i < N; ++i) others.slice(0, i, i + 1).slice(1, i, i + 1).fill(0);
+    z = mul(z, others);
+  }
+  z = add(reshape(z, {B, H, N, 1, N}), often.to(type));
+  // For logsumexp one softmax over the keys of all rounds.
+  const Variable weights = rules.logsumexp
+                               ? reshape(softmax(reshape(z, {B, H, N, R * N})), {B, H, N, R, N})
+                               : scale(softmax(z), 1 / double(R));
+  const Variable a = sum(mul(weights, share.to(type)), 3);
+  return transpose(matmul(a, v), 1, 2);
+}
+
+AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
+  const LshRules r = rules_of(spec);
+  const auto E = double(s.E), M = double(s.M), N = double(s.N), R = double(r.rounds);
+  const auto c = double(std::min(r.chunk, s.N)), block = double(lsh_detail::lsh_block(std::int64_t(c)));
+  const double rows = double(s.B * s.H) * N, pairs = rows * R * std::min(2 * c, N);
+  const double item = double(size_of(type)), list = N + c, correct = r.correct ? 1 : 0;
+  const double forward = N * (2 * E + M + 1) + list * (E + M + 2 + correct * R) +
+                         block * (E + 2 * c + 1);
+  const double backward = N * (2 * E + 2 * M + 3) + list * (E + M) +
+                          block * (2 * c + 2 * M + 2 * E + 2);
+  return {.forward_operations = pairs * 2 * (E + M) + rows * R * E * double(r.buckets),
+          .backward_operations = pairs * (6 * E + 4 * M) + rows * R * E * double(r.buckets),
+          .exponentials = 2 * pairs,
+          .saved_bytes = rows * (4 * R + item * double(r.kept())),
+          .working_bytes = item * (forward + backward) + 4 * (1 + correct) * R * N};
+}
+
+const Registration registered{Mechanism{
+    .name = "lsh",
+    .title = "attention inside chunks of a list sorted by random hashes",
+    .paper = "N. Kitaev, L. Kaiser, A. Levskaya, Reformer: the efficient transformer, ICLR 2020, "
+             "arXiv 2001.04451",
+    .equations = "section 2",
+    .inputs = {{.name = "q", .shape = "B N H E"},
+               {.name = "v", .side = Side::reference, .shape = "B S H M"}},
+    .choices = {{.name = "planes", .shape = "rounds buckets/2 E", .integer = false},
+                {.name = "buckets", .shape = "rounds B H N"}},
+    .options = {{.name = "rounds",
+                 .initial = "4",
+                 .help = "hashes, and sorted lists",
+                 .least = 1,
+                 .most = 1024,
+                 .tried = {"1", "2"}},
+                {.name = "chunk",
+                 .initial = "32",
+                 .help = "positions of a chunk of the sorted list",
+                 .least = 1,
+                 .most = 1e9,
+                 .tried = {"1", "7", "100000"}},
+                {.name = "buckets",
+                 .initial = "64",
+                 .help = "of a hash; even",
+                 .least = 2,
+                 .most = 1e6,
+                 .tried = {"2", "6"}},
+                {.name = "combine",
+                 .initial = "mean",
+                 .help = "rounds alike, or by the mass of what they saw",
+                 .choices = {"mean", "logsumexp"}},
+                {.name = "wrap",
+                 .initial = "0",
+                 .help = "1: the first chunk looks back to the last of the round before",
+                 .least = 0,
+                 .most = 1,
+                 .tried = {"1"}},
+                {.name = "self",
+                 .initial = "allow",
+                 .help = "a query's own key: as any other, never, or where there is no other",
+                 .choices = {"allow", "exclude", "last"}},
+                {.name = "across_buckets",
+                 .initial = "1",
+                 .help = "0: keys of other buckets in the chunk are not seen",
+                 .least = 0,
+                 .most = 1,
+                 .tried = {"0"}},
+                {.name = "duplicates",
+                 .initial = "count",
+                 .help = "a key seen in several rounds: counts each time, or once in all",
+                 .choices = {"count", "correct"}},
+                {.name = "normalize_keys",
+                 .initial = "1",
+                 .help = "1: a key is its query divided by its norm; 0: the query",
+                 .least = 0,
+                 .most = 1,
+                 .tried = {"0"}},
+                temperature_option()},
+    .masks = {.causal = true, .lengths = true},
+    .linear_in_values = true,
+    .scaling = "N",
+    .attend = attend_lsh,
+    .reference = reference_lsh,
+    .cost = cost_lsh}};
+
+}  // namespace
+}  // namespace weft

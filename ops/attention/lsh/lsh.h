@@ -1,0 +1,111 @@
+// LSH attention: attention inside chunks of a list that is sorted by random hashes.
+// N. Kitaev, L. Kaiser, A. Levskaya, "Reformer: the efficient transformer", ICLR 2020, arXiv
+// 2001.04451, sections 2 and 3. The defaults are the rules that A. Vyas, A. Katharopoulos, F.
+// Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825, measured as
+// lsh-R (R: the option rounds); the options lead to those of the original.
+//
+//     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   keys k_j = q_j / |q_j| (normalize_keys;
+//     a query of norm 0 makes the key 0), or q_j
+//
+// In each round r, of each head, with planes P^r [buckets/2, E] of standard normal numbers:
+//
+//     bucket^r(i) = argmax of [P^r q_i ; −P^r q_i]              the lowest index at ties
+//     list^r      = positions sorted by (bucket^r, position), cut into chunks of c; the last may be
+//                   short, and positions at and past the length are not in it
+//     C^r_i       = own chunk, and the chunk before it. The first chunk has none, or, with wrap=1,
+//                   the last of the round before it (of the last round before the first): rounds
+//                   then make one ring. A key may stand in C^r_i twice that way.
+//
+//     z_ij = τ q_i · k_j            −∞ where j > i (causal); in another bucket (across_buckets=0)
+//          − log n_ij               with duplicates=correct: n_ij is in how many places of all
+//                                   rounds i sees j
+//     self: z_ii as any other; −∞ (exclude); 0 where i sees nothing else, in that round (mean) or
+//     in any (logsumexp), otherwise −∞ (last)
+//     ℓ^r_i = log Σ_{j ∈ C^r_i} exp z_ij,   a^r_ij = exp(z_ij − ℓ^r_i),   o^r_i = Σ_j d a^r_ij v_j
+//
+//     mean         out_i = Σ_r o^r_i / R
+//     logsumexp    out_i = Σ_r w^r_i o^r_i,   w^r_i = exp(ℓ^r_i − L_i),   L_i = log Σ_r exp ℓ^r_i
+//
+// d is the dropout mask, 0 or 1/(1 − rate), of rank i in the list of its round and place j in C^r_i.
+// What sees nothing gives 0. With causal, no value of the future reaches an output, but the chunk
+// that a position falls into depends on the whole sequence.
+//
+// Backward, with g_ij = d do_i · v_j. For the mean δ^r_i = Σ_j a^r_ij g_ij, and
+//
+//     dz^r_ij = a^r_ij (g_ij − δ^r_i) / R                dv_j = Σ d a^r_ij do_i / R
+//
+// For logsumexp, do^r = w^r do and dℓ^r = w^r (do · o^r − do · out); with dz = a (g^r − Σ a g^r) + a
+// dℓ the terms do · o^r cancel, and w a = exp(z − L), so that it is one softmax over all rounds:
+//
+//     dz^r_ij = exp(z_ij − L_i) (g_ij − do_i · out_i)    dv_j = Σ d exp(z_ij − L_i) do_i
+//
+// where self=last makes z_ii a constant, dz_ii = 0. Then, summed over rounds and places,
+//
+//     dq_i = τ Σ dz_ij k_j + (dk_i − k_i (k_i · dk_i)) / |q_i|,   dk_j = τ Σ dz_ij q_i
+//
+// (or dk_i itself where keys are not normalised). Buckets, lists and n_ij take no gradient.
+//
+// Saved: buckets in 32 bits [R, B, H, N], from which a counting sort makes the lists again, and ℓ^r
+// [B, H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others, [B, H, 2,
+// N]; q, v and out as handles.
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+enum class LshSelf { allow, exclude, last };
+
+struct LshRules {
+  std::int64_t rounds = 4, chunk = 32, buckets = 64;
+  bool logsumexp = false, wrap = false, across_buckets = true, correct = false, normalize = true;
+  LshSelf self = LshSelf::allow;
+
+  constexpr bool marks_others() const { return logsumexp && self == LshSelf::last; }
+  // Numbers kept of each position.
+  constexpr std::int64_t kept() const { return !logsumexp ? rounds : marks_others() ? 2 : 1; }
+};
+
+// What the kernels see. `lengths` holds B numbers or is null; buckets [R, B, H, N] is packed.
+template <class T>
+struct Lsh {
+  View<const T, 4> q, v;
+  const std::int64_t* lengths = nullptr;
+  const std::int32_t* buckets = nullptr;
+  LshRules rules;
+  T temperature = 1;
+  bool causal = false;
+  double dropout = 0;
+  RandomKey random = {};
+
+  constexpr std::int64_t B() const { return q.size(0); }
+  constexpr std::int64_t N() const { return q.size(1); }
+  constexpr std::int64_t H() const { return q.size(2); }
+  constexpr std::int64_t E() const { return q.size(3); }
+  constexpr std::int64_t M() const { return v.size(3); }
+  constexpr std::int64_t length(std::int64_t b) const { return lengths ? lengths[b] : N(); }
+  // Of a sequence of `length` positions.
+  constexpr std::int64_t chunk(std::int64_t length) const {
+    return rules.chunk < length ? rules.chunk : length;
+  }
+  constexpr const std::int32_t* buckets_of(std::int64_t r, std::int64_t b, std::int64_t h) const {
+    return buckets + ((r * B() + b) * H() + h) * N();
+  }
+};
+
+// buckets [R, B, H, N] by planes [R · buckets/2, E], both packed; 0 at and past the lengths.
+template <class T>
+void lsh_hash(const Cpu&, const Lsh<T>&, const T* planes, std::int32_t* buckets);
+
+// out and log_sums [B, H, kept(), N] are written whole; a log_sum is +∞ where nothing is seen.
+template <class T>
+void lsh_forward(const Cpu&, const Lsh<T>&, View<T, 4> out, View<T, 4> log_sums);
+
+// dq and dv are written whole.
+template <class T>
+void lsh_backward(const Cpu&, const Lsh<T>&, View<const T, 4> out, View<const T, 4> log_sums,
+                  View<const T, 4> dout, View<T, 4> dq, View<T, 4> dv);
+
+}  // namespace weft
