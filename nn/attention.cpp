@@ -173,6 +173,7 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   call.random = context.random.next();
   call.layer = context.layer;
   call.depth = context.depth;
+  call.layers = context.layers;
   call.training = context.training;
   return outward(attend(spec_, call, inputs_of(x, memory)));
 }

@@ -9,6 +9,7 @@ struct Context {
   bool training;
   RandomStreams random;      // whoever draws takes the next key
   int layer = 0, depth = 0;  // which block runs, and how often it ran before in this pass
+  int layers = 1;            // how many times a block runs in this pass
 
   Context(bool training, std::uint64_t seed, std::uint32_t step)
       : training(training), random(seed, step) {}

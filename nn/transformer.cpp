@@ -39,6 +39,7 @@ Variable Transformer::operator()(Context& context, const Variable& x,
                                  const Lengths& lengths) const {
   Variable h = x;
   context.layer = 0;
+  context.layers = static_cast<int>(blocks.size());
   for (const TransformerBlock& block : blocks) {
     h = block(context, h, lengths);
     ++context.layer;

@@ -103,6 +103,7 @@ UniversalTransformer::Output UniversalTransformer::operator()(Context& context,
           config_.length, ids.shape());
   Variable h = embedding_(ids);
   std::vector<Variable> states;
+  context.layers = static_cast<int>(config_.depth);
   for (std::int64_t t = 0; t < config_.depth; ++t) {
     context.layer = config_.shared ? 0 : static_cast<int>(t);
     context.depth = config_.shared ? static_cast<int>(t) : 0;

@@ -71,6 +71,7 @@ struct AttentionCall {
   double dropout = 0;     // rate on the attention weights; 0 in evaluation
   RandomKey random = {};  // of that dropout and of whatever else is drawn
   int layer = 0, depth = 0;  // this layer's index among all, and how often it was applied before
+  int layers = 1;            // how many applications of layers there are in one pass
   bool training = false;
   Choices given = {};         // instead of being drawn or decided
   Choices* chosen = nullptr;  // where set, takes what was drawn and decided

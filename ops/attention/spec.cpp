@@ -30,9 +30,11 @@ bool parse_number(const std::string& text, double& value) {
 
 void check_value(const Mechanism& mechanism, const OptionSheet& option, const std::string& value) {
   if (!option.choices.empty()) {
-    require(std::count(option.choices.begin(), option.choices.end(), value) == 1,
+    std::vector<std::string> words = option.choices;
+    words.insert(words.end(), option.handed.begin(), option.handed.end());
+    require(std::count(words.begin(), words.end(), value) == 1,
             "attention {}: {} is one of {}, got '{}'", mechanism.name, option.name,
-            fmt::join(option.choices, ", "), value);
+            fmt::join(words, ", "), value);
     return;
   }
   double number = 0;

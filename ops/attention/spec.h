@@ -18,6 +18,7 @@ struct OptionSheet {
   std::string initial;               // its value where the user gives none
   std::string help;
   std::vector<std::string> choices = {};  // the words allowed; empty: a number in [least, most]
+  std::vector<std::string> handed = {};   // words allowed besides, which want a choice handed in
   double least = 0, most = 0;
   std::vector<std::string> tried = {};  // values that the tests try besides: what matters, in bounds
 };

@@ -205,7 +205,8 @@ TEST_CASE("every mechanism: the least that the fact sheets claim") {
     }
   }
   for (const char* name : {"full", "shared-full", "agglomerative", "topk", "clustered",
-                           "i-clustered", "i-clustered-causal", "lsh", "conditional"}) {
+                           "i-clustered", "i-clustered-causal", "lsh", "csp", "csp-shift",
+                           "csp-sort", "conditional"}) {
     CHECK_NOTHROW(mechanism(name));
   }
 }

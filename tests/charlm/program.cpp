@@ -280,6 +280,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--attention", "lsh"}, "lsh: is not strictly causal"},
       {{"--attention", "i-clustered-causal"}, "--allow-leaky takes it all the same"},
       {{"--attention", "clustered"}, "clustered: has no causal form"},
+      {{"--attention", "csp", "--allow-leaky"}, "csp: has no causal form"},
       {{"--encoding", "con"}, "did you mean conv?"},
       {{"--wiring", "vanila"}, "did you mean vanilla?"},
       {{"--schedule", "cosin"}, "did you mean cosine?"},

@@ -1,0 +1,128 @@
+// Blocks of channels of [B, N, H, M], channel c = h·M + m, as contiguous columns, and back.
+#pragma once
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+
+#include "runtime/simd.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+// Elements that a column of N takes: columns that lie a power of two apart would share the few
+// lines of cache that the power leaves them.
+template <class T>
+constexpr std::int64_t column_room(std::int64_t N) {
+  constexpr std::int64_t line = 64 / sizeof(T);
+  return (N + line - 1) / line * line + line;
+}
+
+namespace columns_detail {
+
+namespace hn = simd::hn;
+
+// to[c, r] = from[r, c] for a square of as many elements a side as 16 bytes hold.
+template <class T>
+HWY_INLINE void turn_square(const T* from, std::int64_t from_row, T* to, std::int64_t to_row) {
+  const hn::FixedTag<T, 16 / sizeof(T)> d;
+  if constexpr (sizeof(T) == 4) {
+    const hn::Repartition<double, decltype(d)> halves;
+    const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_row);
+    const auto e = hn::LoadU(d, from + 2 * from_row), f = hn::LoadU(d, from + 3 * from_row);
+    const auto wide = [&](auto x) { return hn::BitCast(halves, x); };
+    const auto ab = wide(hn::InterleaveLower(d, a, b)), ef = wide(hn::InterleaveLower(d, e, f));
+    const auto AB = wide(hn::InterleaveUpper(d, a, b)), EF = wide(hn::InterleaveUpper(d, e, f));
+    const auto put = [&](auto x, std::int64_t row) {
+      hn::StoreU(hn::BitCast(d, x), d, to + row * to_row);
+    };
+    put(hn::InterleaveLower(halves, ab, ef), 0);
+    put(hn::InterleaveUpper(halves, ab, ef), 1);
+    put(hn::InterleaveLower(halves, AB, EF), 2);
+    put(hn::InterleaveUpper(halves, AB, EF), 3);
+  } else {
+    const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_row);
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_row);
+  }
+}
+
+// to[c, r] = from[r, c], r < rows, c < columns, in stripes of 8 along the longer side. Its rows lie
+// a whole position of the sequence apart, which no processor sees coming: they are asked for.
+template <class T>
+void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t from_row, T* to,
+          std::int64_t to_row) {
+  constexpr std::int64_t side = 16 / sizeof(T), stripe = 8;
+  const bool tall = rows >= columns;
+  const std::int64_t length = tall ? rows : columns;
+  for (std::int64_t s = 0; s < length; s += stripe) {
+    const std::int64_t end = std::min(s + stripe, length);
+    const std::int64_t r0 = tall ? s : 0, r1 = tall ? end : rows;
+    const std::int64_t c0 = tall ? 0 : s, c1 = tall ? columns : end;
+    for (std::int64_t k = end + stripe; k < std::min(end + 2 * stripe, length); ++k) {
+      for (std::int64_t o = 0; o < (tall ? columns : rows); o += 64 / std::int64_t(sizeof(T))) {
+        hwy::Prefetch(tall ? from + k * from_row + o : to + k * to_row + o);
+      }
+    }
+    std::int64_t c = c0;
+    for (; c + side <= c1; c += side) {
+      std::int64_t r = r0;
+      for (; r + side <= r1; r += side) {
+        turn_square(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
+      }
+      for (; r < r1; ++r) {
+        for (std::int64_t k = c; k < c + side; ++k) to[k * to_row + r] = from[r * from_row + k];
+      }
+    }
+    for (; c < c1; ++c) {
+      for (std::int64_t r = r0; r < r1; ++r) to[c * to_row + r] = from[r * from_row + c];
+    }
+  }
+}
+
+// Calls f(i, h, m, run) for the runs of channels c … c + count − 1 that are neighbours in memory.
+template <class T, class F>
+void each_run(const View<T, 4>& x, std::int64_t c, std::int64_t count, const F& f) {
+  const std::int64_t M = x.size(3);
+  const bool dense = M == 1 || x.stride(3) == 1;
+  const bool whole = dense && (x.size(2) == 1 || x.stride(2) == M);
+  for (std::int64_t i = 0; i < count;) {
+    const std::int64_t m = (c + i) % M;
+    const std::int64_t run = whole ? count - i : dense ? std::min(M - m, count - i) : 1;
+    f(i, (c + i) / M, m, run);
+    i += run;
+  }
+}
+
+}  // namespace columns_detail
+
+// columns[i, n] = x[b, n, channel c + i] for n < N.
+template <class T>
+void pack_columns(const View<const T, 4>& x, std::int64_t b, std::int64_t c, std::int64_t count,
+                  std::int64_t N, T* columns, std::int64_t room) {
+  using namespace columns_detail;
+  each_run(x, c, count, [&](std::int64_t i, std::int64_t h, std::int64_t m, std::int64_t run) {
+    turn(N, run, &x(b, 0, h, m), x.stride(1), columns + i * room, room);
+  });
+}
+
+template <class T>
+void unpack_columns(const T* columns, std::int64_t room, std::int64_t b, std::int64_t c,
+                    std::int64_t count, std::int64_t N, const View<T, 4>& x) {
+  using namespace columns_detail;
+  each_run(x, c, count, [&](std::int64_t i, std::int64_t h, std::int64_t m, std::int64_t run) {
+    turn(run, N, columns + i * room, room, &x(b, 0, h, m), x.stride(1));
+  });
+}
+
+// Zeros in these channels from position `begin` on.
+template <class T>
+void clear_channels(const View<T, 4>& x, std::int64_t b, std::int64_t c, std::int64_t count,
+                    std::int64_t begin) {
+  const std::int64_t M = x.size(3);
+  for (std::int64_t n = begin; n < x.size(1); ++n) {
+    for (std::int64_t i = c; i < c + count; ++i) x(b, n, i / M, i % M) = 0;
+  }
+}
+
+}  // namespace weft

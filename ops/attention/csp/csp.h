@@ -1,0 +1,143 @@
+// CSP: channel-wise sample permutation.
+// S. Yuan, H. Xu, "Towards better multi-head attention via channel-wise sample permutation", 2024,
+// arXiv 2410.10914, eq. 3 and 4, Theorems 1 and 2, Table 1 (shift=head).
+//
+// One input, v, seen as [B, N, C] with C = H·M channels (channel c = h·M + m). Of every channel the
+// samples are shifted along the sequence, cut into groups of G neighbours, and each group is
+// permuted. Nothing is weighted and nothing is added up.
+//
+//     u_c[n] = v_c[(n − J_c) mod N]                                         shift, S_J
+//     ascending    out_c = u_c, each group sorted up                        the released code
+//     descending   out_c = u_c, each group sorted down
+//     reference    out_c[n] = (group of u_c sorted up)[rank of u_1[n] in its group]     the paper
+//
+// so that with the reference order each group of a channel is brought into the order that the first
+// channel has there (it maximises ⟨u_1, out_c⟩ over permutations of the group), and out_1 = u_1.
+// The order is that of (value, position): ties are stable, −0 = +0, and NaN comes last, in either
+// direction; NaNs are equal. The last group may be short. G = N sorts completely; then the shift
+// does not matter to what comes out, ties apart.
+//
+//     v [B, N, H, M]   out [B, N, H, M]   lengths [B]: N is the length of each sequence, in shifts
+//     too; outputs from there on are 0.
+//
+// Shifts J_c of channel c = 1 … C, taken modulo N (L layers, l the layer from 0, g = l C + c − 1):
+//
+//                paper                            code
+//     none       0
+//     linear     (c − 1) ⌈N/C⌉                    2 max(c − 2, 0)
+//     power      round(N^(g / (L C − 1))) − 1     ⌈N^(g / (L C))⌉
+//     head       8 (h − 1), the same for all channels of head h
+//     custom     handed in
+//
+// (The paper prints c ⌈N/C⌉, which contradicts J_1 = 0, and ⌊N^(1/(L C − 1))⌋^(c−1) − 1, whose base
+// is 1 at every real size.) The released operator is csp:rule=code,order=ascending. No form is
+// causal: a triangular doubly stochastic matrix is the identity.
+//
+// Both steps are one permutation for each channel, out_c[n] = v_c[src_c(n)], constant between ties:
+//
+//     dv_c[src_c(n)] = dout_c[n]
+//
+// and the first channel takes no gradient for the order that it gives to the others.
+//
+// Saved: nothing of v. For a shift alone nothing; for pairs (G = 2) one bit, 1 where a pair changed
+// places; otherwise, for each output, the offset in its group of the sample that it came from, in 16
+// bits, or 32 where the group is longer than 65,536. And the shifts, 4 C bytes for each length.
+//
+// Kernels pack some channels at a time into contiguous columns, where a shift is two copies.
+#pragma once
+
+#include <cmath>
+
+#include "runtime/device.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+enum class CspShift { none, linear, power, head, custom };
+enum class CspOrder { reference, ascending, descending };
+
+struct CspShiftRule {
+  CspShift shift = CspShift::linear;
+  bool code = false;                // the released code's variant of the paper's rule
+  std::int64_t layer = 0, layers = 1;
+  static constexpr std::int64_t head_step = 8;
+
+  // J of channel c, from 0, of head h among C channels, for a sequence of N > 0 positions.
+  std::int64_t operator()(std::int64_t c, std::int64_t h, std::int64_t C, std::int64_t N) const {
+    const double place = double(layer * C + c), all = double(layers * C);
+    switch (shift) {
+      case CspShift::linear:
+        return (code ? 2 * (c > 1 ? c - 1 : 0) : c * ((N + C - 1) / C)) % N;
+      case CspShift::power:
+        if (code) return std::int64_t(std::ceil(std::pow(double(N), place / all))) % N;
+        return (std::llround(std::pow(double(N), all > 1 ? place / (all - 1) : 0)) - 1) % N;
+      case CspShift::head: return head_step * h % N;
+      case CspShift::none:
+      case CspShift::custom: break;
+    }
+    return 0;
+  }
+};
+
+// How the permutation inside the groups is kept.
+enum class CspRecord {
+  nothing,  // there is none
+  pairs,    // a bit for each pair
+  narrow,   // 16 bits for each output
+  wide,     // 32 bits for each output
+};
+
+// What the kernels see besides their tensors. `lengths` holds B numbers or is null, `shifts` C
+// numbers below N, or C for each batch item, each below its length.
+struct CspProblem {
+  std::int64_t B = 0, N = 0, C = 0;
+  const std::int64_t* lengths = nullptr;
+  const std::int32_t* shifts = nullptr;
+  std::int64_t shifts_row = 0;
+  std::int64_t group = 2, groups = 0;  // samples in a group, or, where not 0, how many groups
+  CspOrder order = CspOrder::reference;
+  CspRecord record = CspRecord::pairs;
+  std::uint8_t* kept = nullptr;  // [B, C, row_bytes()], and 8 bytes more
+  bool decided = false;          // `kept` holds what is to be done
+
+  constexpr std::int64_t length(std::int64_t b) const { return lengths ? lengths[b] : N; }
+  constexpr std::int64_t shift(std::int64_t b, std::int64_t c) const {
+    return shifts[b * shifts_row + c];
+  }
+  // Samples in a group of a sequence of `length` > 0.
+  constexpr std::int64_t group_of(std::int64_t length) const {
+    const std::int64_t G = groups > 0 ? (length + groups - 1) / groups : group;
+    return G < length ? G : length;
+  }
+  static constexpr std::int64_t row_bytes(CspRecord record, std::int64_t N) {
+    switch (record) {
+      case CspRecord::pairs: return (N / 2 + 7) / 8;
+      case CspRecord::narrow: return 2 * N;
+      case CspRecord::wide: return 4 * N;
+      case CspRecord::nothing: break;
+    }
+    return 0;
+  }
+  constexpr std::uint8_t* row(std::int64_t b, std::int64_t c) const {
+    return kept + (b * C + c) * row_bytes(record, N);
+  }
+};
+
+// Channels that a kernel takes at a time, of elements of `item` bytes: whole lines of cache, several
+// where the columns still fit the caches.
+constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t item) {
+  const std::int64_t line = 64 / item;
+  std::int64_t block = line;
+  while (block < 64 && 2 * block * N * item <= 1024 * 1024) block *= 2;
+  return block < C ? block : C;
+}
+
+// out is written whole, and, unless decided, what is kept.
+template <class T>
+void csp_forward(const Cpu&, const CspProblem&, View<const T, 4> v, View<T, 4> out);
+
+// dv is written whole.
+template <class T>
+void csp_backward(const Cpu&, const CspProblem&, View<const T, 4> dout, View<T, 4> dv);
+
+}  // namespace weft

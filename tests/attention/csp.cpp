@@ -1,0 +1,466 @@
+// What holds for channel-wise sample permutation alone (mechanism page: ops/attention/csp/csp.h).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "autograd/tape.h"
+#include "ops/attention/csp/csp.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+struct Result {
+  Tensor out, src, shifts;
+};
+
+Result csp(const std::string& spec, const Tensor& v, AttentionCall call = {}) {
+  Choices chosen;
+  call.chosen = &chosen;
+  const std::vector<Variable> inputs{v};
+  const Tensor out = attend(AttentionSpec(spec), call, inputs).value();
+  return {out, chosen.at("src"), chosen.contains("shifts") ? chosen.at("shifts") : Tensor{}};
+}
+
+double at(const Tensor& x, std::int64_t b, std::int64_t n, std::int64_t c) {
+  return x.view<const double, 4>()(b, n, c / x.size(3), c % x.size(3));
+}
+
+std::int64_t source(const Result& r, std::int64_t b, std::int64_t n, std::int64_t c) {
+  return r.src.view<const std::int64_t, 3>()(b, n, c);
+}
+
+std::vector<double> column(const Tensor& x, std::int64_t c, std::int64_t begin, std::int64_t end) {
+  std::vector<double> list;
+  for (std::int64_t n = begin; n < end; ++n) list.push_back(at(x, 0, n, c));
+  return list;
+}
+
+std::vector<double> sorted(std::vector<double> list) {
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+Tensor of_column(const std::vector<double>& values) {
+  return Tensor::from(values, {1, static_cast<std::int64_t>(values.size()), 1, 1});
+}
+
+AttentionCall with_lengths(const std::vector<std::int64_t>& lengths) {
+  AttentionCall call;
+  call.lengths = Tensor::from(lengths, {static_cast<std::int64_t>(lengths.size())});
+  return call;
+}
+
+AttentionCall with_shifts(const std::vector<std::int64_t>& shifts) {
+  AttentionCall call;
+  call.given["shifts"] = Tensor::from(shifts, {static_cast<std::int64_t>(shifts.size())});
+  return call;
+}
+
+Tensor rows_permuted(const Tensor& x, const std::vector<std::int64_t>& order) {
+  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  for (std::int64_t n = 0; n < x.size(1); ++n) {
+    const std::int64_t from = order[static_cast<std::size_t>(n)];
+    y.slice(1, n, n + 1).copy_from(x.slice(1, from, from + 1));
+  }
+  return y;
+}
+
+std::vector<std::int64_t> some_order(std::int64_t N) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(N));
+  for (std::int64_t n = 0; n < N; ++n) order[static_cast<std::size_t>(n)] = (7 * n + 3) % N;
+  return order;
+}
+
+const std::vector<std::string> specs{
+    "csp",        "csp:shift=none",   "csp:shift=power",   "csp:shift=head",
+    "csp:rule=code,order=ascending",  "csp:shift=power,rule=code",
+    "csp:group=1", "csp:group=3",     "csp:group=8,order=descending", "csp:group=64",
+    "csp:group=65", "csp:groups=1",   "csp:groups=3,order=ascending", "csp:groups=1000",
+    "csp:sort=0", "csp-shift",        "csp-shift:rule=code",          "csp-sort",
+    "csp-sort:groups=1,order=descending", "csp-sort:group=5"};
+
+TEST_SUITE("attention") {
+
+TEST_CASE("csp: every channel's sources are a permutation, and the output is what they say") {
+  const ThreadsOf one(1);
+  for (const std::int64_t N : {1, 2, 7, 64, 131}) {
+    const Tensor v = random_normal({3, N, 3, 7}, DType::f64, 1);
+    const AttentionCall call = with_lengths({N, N / 2, 0});
+    for (const std::string& spec : specs) {
+      CAPTURE(spec);
+      const Result r = csp(spec, v, call);
+      bool bijective = true, equal = true;
+      for (std::int64_t b = 0; b < 3; ++b) {
+        const std::int64_t length = call.lengths.data<std::int64_t>()[b];
+        for (std::int64_t c = 0; c < 21; ++c) {
+          std::set<std::int64_t> seen;
+          for (std::int64_t n = 0; n < N; ++n) {
+            const std::int64_t from = source(r, b, n, c);
+            seen.insert(from);
+            bijective &= n < length ? from >= 0 && from < length : from == n;
+            equal &= at(r.out, b, n, c) == (n < length ? at(v, b, from, c) : 0);
+          }
+          bijective &= static_cast<std::int64_t>(seen.size()) == N;
+        }
+      }
+      CHECK(bijective);
+      CHECK(equal);
+    }
+  }
+}
+
+TEST_CASE("csp: the samples of a column and its norm stay") {
+  const Tensor v = random_normal({1, 131, 3, 7}, DType::f64, 1);
+  for (const std::string& spec : specs) {
+    CAPTURE(spec);
+    const Tensor out = csp(spec, v).out;
+    for (std::int64_t c = 0; c < 21; ++c) {
+      const std::vector<double> before = sorted(column(v, c, 0, 131));
+      const std::vector<double> after = sorted(column(out, c, 0, 131));
+      CHECK(before == after);
+      CHECK(std::inner_product(before.begin(), before.end(), before.begin(), 0.0) ==
+            std::inner_product(after.begin(), after.end(), after.begin(), 0.0));
+    }
+  }
+}
+
+// Naive code of its own for the shift, the groups and the two orders.
+TEST_CASE("csp: shifted and sorted by hand") {
+  for (const std::int64_t G : {2, 3, 8, 40, 70, 131}) {
+    for (const DType type : {DType::f32, DType::f64}) {
+      const Tensor v = random_normal({1, 131, 2, 20}, DType::f64, 5).to(type).to(DType::f64);
+      const std::string group = fmt::format(":group={}", G);
+      const Tensor up = csp("csp" + group + ",order=ascending", v.to(type)).out.to(DType::f64);
+      const Tensor down = csp("csp" + group + ",order=descending", v.to(type)).out.to(DType::f64);
+      const Tensor same = csp("csp" + group, v.to(type)).out.to(DType::f64);
+      for (std::int64_t c = 0; c < 40; ++c) {
+        const std::int64_t J = c * 4 % 131;  // ⌈131 / 40⌉ = 4
+        std::vector<double> u;
+        for (std::int64_t n = 0; n < 131; ++n) u.push_back(at(v, 0, (n - J + 131) % 131, c));
+        for (std::int64_t n = 0; n < 131; n += G) {
+          const std::int64_t end = std::min<std::int64_t>(n + G, 131);
+          std::vector<double> group_up(u.begin() + n, u.begin() + end);
+          std::sort(group_up.begin(), group_up.end());
+          CHECK(column(up, c, n, end) == group_up);
+          const std::vector<double> first = column(v, 0, n, end);
+          std::vector<double> aligned;
+          for (const double x : first) {
+            const auto rank = std::count_if(first.begin(), first.end(), [&](double y) { return y < x; });
+            aligned.push_back(group_up[static_cast<std::size_t>(rank)]);
+          }
+          CHECK(column(same, c, n, end) == aligned);
+          std::reverse(group_up.begin(), group_up.end());
+          CHECK(column(down, c, n, end) == group_up);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("csp: the reference order is a permutation of rows of the ascending one") {
+  const Tensor v = random_normal({1, 64, 1, 9}, DType::f64, 2);
+  for (const std::int64_t G : {2, 4, 64}) {
+    const Tensor a = csp(fmt::format("csp:group={}", G), v).out;
+    const Tensor b = csp(fmt::format("csp:group={},order=ascending", G), v).out;
+    std::vector<std::int64_t> order;
+    for (std::int64_t n = 0; n < 64; ++n) {
+      const std::vector<double> group = column(v, 0, n / G * G, n / G * G + G);
+      const double own = at(v, 0, n, 0);
+      order.push_back(n / G * G + std::count_if(group.begin(), group.end(),
+                                                [&](double x) { return x < own; }));
+    }
+    CHECK(same_bits(a, rows_permuted(b, order)));
+  }
+}
+
+TEST_CASE("csp: complete sorting is equivariant, and without a reference invariant") {
+  const Tensor v = random_normal({2, 50, 2, 3}, DType::f64, 3);
+  const std::vector<std::int64_t> order = some_order(50);
+  const Tensor moved = rows_permuted(v, order);
+  CHECK(same_bits(csp("csp-sort:groups=1", moved).out,
+                  rows_permuted(csp("csp-sort:groups=1", v).out, order)));
+  CHECK(same_bits(csp("csp-sort:groups=1,order=ascending", moved).out,
+                  csp("csp-sort:groups=1,order=ascending", v).out));
+  CHECK(same_bits(csp("csp:groups=1,order=ascending", v).out,
+                  csp("csp-sort:groups=1,order=ascending", v).out));
+}
+
+TEST_CASE("csp: a shift by J is undone by one by N - J") {
+  const Tensor v = random_normal({2, 11, 2, 3}, DType::f64, 3);
+  const Result there = csp("csp-shift", v);
+  std::vector<std::int64_t> back = there.shifts.to_vector<std::int64_t>();
+  for (std::int64_t& J : back) J = 11 - J;
+  CHECK_FALSE(same_bits(there.out, v));
+  CHECK(same_bits(csp("csp-shift:shift=custom", there.out, with_shifts(back)).out, v));
+}
+
+TEST_CASE("csp: shift and sort commute exactly when shifts are multiples of the group") {
+  const Tensor v = random_normal({1, 24, 1, 1}, DType::f64, 3);
+  for (const std::int64_t J : {0, 1, 2, 3, 4, 5, 6, 8, 9, 12}) {
+    const AttentionCall call = with_shifts({J});
+    const Tensor shifted_first = csp("csp:shift=custom,order=ascending,group=4", v, call).out;
+    const Tensor sorted_first = csp(
+        "csp-shift:shift=custom", csp("csp-sort:order=ascending,group=4", v).out, call).out;
+    CHECK(same_bits(shifted_first, sorted_first) == (J % 4 == 0));
+  }
+}
+
+TEST_CASE("csp: no permutation of a group agrees more with the reference") {
+  for (std::int64_t G = 2; G <= 5; ++G) {
+    const Tensor v = random_normal({1, 20, 1, 4}, DType::f64, 40 + static_cast<std::uint64_t>(G));
+    const Tensor out = csp(fmt::format("csp:group={}", G), v).out;
+    for (std::int64_t c = 0; c < 4; ++c) {
+      for (std::int64_t n = 0; n < 20; n += G) {
+        const std::int64_t end = std::min<std::int64_t>(20, n + G);
+        const std::vector<double> first = column(v, 0, n, end), got = column(out, c, n, end);
+        const auto agreement = [&](const std::vector<double>& list) {
+          return std::inner_product(first.begin(), first.end(), list.begin(), 0.0);
+        };
+        std::vector<double> list = sorted(got);
+        double best = -infinity;
+        do {
+          best = std::max(best, agreement(list));
+        } while (std::next_permutation(list.begin(), list.end()));
+        CHECK(agreement(got) >= best - 1e-12);
+      }
+    }
+  }
+}
+
+TEST_CASE("csp: backward gathers through the inverse") {
+  const Tensor v = random_normal({2, 37, 3, 7}, DType::f64, 1);
+  for (const std::string& spec : specs) {
+    CAPTURE(spec);
+    AttentionCall call = with_lengths({37, 20});
+    const Result r = csp(spec, v, call);
+    const Variable leaf = Variable::leaf(v);
+    const std::vector<Variable> inputs{leaf};
+    const Tensor dout = random_normal(v.shape(), DType::f64, 9);
+    Tape tape;
+    tape.backward(attend(AttentionSpec(spec), call, inputs), dout);
+    const Tensor wanted = Tensor::zeros(v.shape(), DType::f64);
+    for (std::int64_t b = 0; b < 2; ++b) {
+      for (std::int64_t n = 0; n < call.lengths.data<std::int64_t>()[b]; ++n) {
+        for (std::int64_t c = 0; c < 21; ++c) {
+          wanted.view<double, 4>()(b, source(r, b, n, c), c / 7, c % 7) = at(dout, b, n, c);
+        }
+      }
+    }
+    CHECK(same_bits(leaf.gradient(), wanted));
+  }
+}
+
+std::vector<std::int64_t> shifts_of(const std::string& spec, std::int64_t N, std::int64_t H,
+                                    std::int64_t M, const AttentionCall& call = {}) {
+  return csp(spec, Tensor::zeros({1, N, H, M}, DType::f64), call).shifts.to_vector<std::int64_t>();
+}
+
+TEST_CASE("csp: the shifts of the rules") {
+  using List = std::vector<std::int64_t>;
+  CHECK(shifts_of("csp:shift=none", 10, 1, 3) == List{0, 0, 0});
+  CHECK(shifts_of("csp", 10, 1, 4) == List{0, 3, 6, 9});
+  CHECK(shifts_of("csp", 5, 2, 4) == List{0, 1, 2, 3, 4, 0, 1, 2});
+  CHECK(shifts_of("csp:rule=code", 10, 1, 7) == List{0, 0, 2, 4, 6, 8, 0});
+  CHECK(shifts_of("csp:shift=head", 20, 4, 2) == List{0, 0, 8, 8, 16, 16, 4, 4});
+  CHECK(shifts_of("csp:shift=power", 9, 1, 3) == List{0, 2, 8});
+  CHECK(shifts_of("csp:shift=power", 9, 1, 1) == List{0});
+  const List released = shifts_of("csp:rule=code", 64, 8, 64);
+  CHECK(std::set<std::int64_t>(released.begin(), released.end()).size() == 32);
+  for (const bool code : {false, true}) {
+    List all;
+    for (int layer = 0; layer < 6; ++layer) {
+      AttentionCall call;
+      call.layer = layer;
+      call.layers = 6;
+      const List some = shifts_of(code ? "csp:shift=power,rule=code" : "csp:shift=power", 1024, 1,
+                                  64, call);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    CHECK(std::is_sorted(all.begin(), all.end()));
+    CHECK(all.front() == (code ? 1 : 0));
+    CHECK(all.back() == (code ? 1006 : 1023));
+    if (code) CHECK(std::set<std::int64_t>(all.begin(), all.end()).size() == 216);
+  }
+}
+
+TEST_CASE("csp: channels of distinct shifts give min(C, N) maps") {
+  for (const std::int64_t N : {5, 16, 40}) {
+    const Result r = csp("csp-shift", random_normal({1, N, 1, 16}, DType::f64, 1));
+    std::set<std::vector<std::int64_t>> maps;
+    for (std::int64_t c = 0; c < 16; ++c) {
+      std::vector<std::int64_t> map;
+      for (std::int64_t n = 0; n < N; ++n) map.push_back(source(r, 0, n, c));
+      maps.insert(map);
+    }
+    const std::int64_t step = (N + 15) / 16;
+    std::set<std::int64_t> shifts;
+    for (std::int64_t c = 0; c < 16; ++c) shifts.insert(c * step % N);
+    CHECK(maps.size() == shifts.size());
+  }
+}
+
+double median(std::vector<double> list) {
+  std::sort(list.begin(), list.end());
+  return list[list.size() / 2];
+}
+
+// Theorem 1 for one layer, out = CSP(X W), in the norms that it multiplies: the largest sum of a
+// column about its median, and that of a row about the midpoints of the columns.
+TEST_CASE("csp: a layer brings the samples together no faster than its matrix can") {
+  constexpr std::int64_t N = 40, C = 6;
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const Tensor x = random_normal({1, N, 1, C}, DType::f64, seed);
+    const Tensor w = random_normal({C, C}, DType::f64, 100 + seed);
+    const Tensor v = Tensor::zeros({1, N, 1, C}, DType::f64);
+    double beta = 0;  // the largest sum of a column of |W|
+    for (std::int64_t c = 0; c < C; ++c) {
+      double sum = 0;
+      for (std::int64_t e = 0; e < C; ++e) {
+        const double weight = w.view<const double, 2>()(e, c);
+        sum += std::abs(weight);
+        for (std::int64_t n = 0; n < N; ++n) {
+          v.view<double, 4>()(0, n, 0, c) += at(x, 0, n, e) * weight;
+        }
+      }
+      beta = std::max(beta, sum);
+    }
+    const auto spread = [&](const Tensor& t) {
+      double most = 0;
+      for (std::int64_t c = 0; c < C; ++c) {
+        const std::vector<double> list = column(t, c, 0, N);
+        const double middle = median(list);
+        double sum = 0;
+        for (const double value : list) sum += std::abs(value - middle);
+        most = std::max(most, sum);
+      }
+      return most;
+    };
+    double distance = 0;  // the largest between two rows of X, in the 1-norm
+    for (std::int64_t n = 0; n < N; ++n) {
+      for (std::int64_t m = 0; m < n; ++m) {
+        double sum = 0;
+        for (std::int64_t c = 0; c < C; ++c) sum += std::abs(at(x, 0, n, c) - at(x, 0, m, c));
+        distance = std::max(distance, sum);
+      }
+    }
+    for (const std::string& spec : specs) {
+      const Tensor out = csp(spec, v).out;
+      double widths = 0;
+      for (std::int64_t c = 0; c < C; ++c) {
+        const std::vector<double> list = sorted(column(out, c, 0, N));
+        widths += (list.back() - list.front()) / 2;
+      }
+      CHECK(spread(out) <= beta * spread(x) * (1 + 1e-12));
+      CHECK(widths <= double(C) * beta * distance / 2 * (1 + 1e-12));
+    }
+  }
+}
+
+TEST_CASE("csp: ties keep their order, NaN comes last, zeros of both signs are equal") {
+  const std::vector<double> values{nan, 2, -infinity, 0, -0.0, infinity, 2, nan, -0.0, 0};
+  const auto order = [&](std::int64_t G, const std::string& word, DType type) {
+    const Result r =
+        csp(fmt::format("csp-sort:group={},order={}", G, word), of_column(values).to(type));
+    return r.src.to_vector<std::int64_t>();
+  };
+  std::vector<double> filled = values;
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const std::int64_t G : {10, 65}) {
+      CHECK(order(G, "ascending", type) == std::vector<std::int64_t>{2, 3, 4, 8, 9, 1, 6, 5, 0, 7});
+      CHECK(order(G, "descending", type) ==
+            std::vector<std::int64_t>{5, 1, 6, 3, 4, 8, 9, 2, 0, 7});
+      CHECK(order(G, "reference", type) ==
+            std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+    }
+    CHECK(order(2, "ascending", type) == std::vector<std::int64_t>{1, 0, 2, 3, 4, 5, 6, 7, 8, 9});
+    CHECK(order(2, "descending", type) == std::vector<std::int64_t>{1, 0, 3, 2, 5, 4, 6, 7, 8, 9});
+  }
+}
+
+// Long enough for whole vectors and for the sort of large groups, against a naive stable sort.
+TEST_CASE("csp: many ties and values that are not finite") {
+  const double alphabet[] = {nan, -infinity, infinity, 0, -0.0, 1, 1, -1, 2};
+  for (const std::int64_t G : {2, 37, 100, 300}) {
+    for (const DType type : {DType::f32, DType::f64}) {
+      CAPTURE(G);
+      std::vector<double> values;
+      for (std::uint64_t n = 0; n < 601; ++n) {
+        values.push_back(alphabet[below(RandomKey{3}.words(n).word[0], 9)]);
+      }
+      std::vector<std::int64_t> wanted(601);
+      std::iota(wanted.begin(), wanted.end(), 0);
+      for (std::int64_t n = 0; n < 601; n += G) {
+        std::stable_sort(wanted.begin() + n, wanted.begin() + std::min<std::int64_t>(601, n + G),
+                         [&](std::int64_t a, std::int64_t b) {
+                           const double x = values[std::size_t(a)], y = values[std::size_t(b)];
+                           return std::isnan(y) ? !std::isnan(x) : x < y;
+                         });
+      }
+      const Result r = csp(fmt::format("csp-sort:group={},order=ascending", G),
+                           of_column(values).to(type));
+      CHECK(r.src.to_vector<std::int64_t>() == wanted);
+    }
+  }
+}
+
+TEST_CASE("csp: a group longer than the sequence is the sequence") {
+  const Tensor v = random_normal({1, 9, 2, 2}, DType::f64, 1);
+  CHECK(same_bits(csp("csp:group=500", v).out, csp("csp:groups=1", v).out));
+  CHECK(same_bits(csp("csp:group=1", v).out, csp("csp-shift", v).out));
+  CHECK(same_bits(csp("csp:groups=3", v).out, csp("csp:group=3", v).out));
+  const Tensor single = random_normal({2, 1, 3, 2}, DType::f64, 1);
+  for (const std::string& spec : specs) CHECK(same_bits(csp(spec, single).out, single));
+}
+
+TEST_CASE("csp: more positions than 16 bits count") {
+  const ThreadsOf one(1);
+  constexpr std::int64_t N = 70001;
+  const Tensor v = random_normal({1, N, 1, 2}, DType::f64, 8);
+  const Result r = csp("csp:groups=1,order=ascending", v);
+  for (std::int64_t c = 0; c < 2; ++c) {
+    CHECK(column(r.out, c, 0, N) == sorted(column(v, c, 0, N)));
+  }
+  AttentionCall call;
+  call.given["src"] = r.src;
+  const Variable leaf = Variable::leaf(v);
+  const std::vector<Variable> inputs{leaf};
+  Tape tape;
+  const Variable out = attend(AttentionSpec("csp:groups=1,order=ascending"), call, inputs);
+  CHECK(same_bits(out.value(), r.out));
+  tape.backward(out, r.out);
+  CHECK(same_bits(leaf.gradient(), v));
+}
+
+TEST_CASE("csp: what cannot be") {
+  const Tensor v = random_normal({1, 4, 1, 2}, DType::f64, 1);
+  CHECK_ERROR(csp("csp:group=4,groups=2", v), "csp: group=4");
+  CHECK_ERROR(csp("csp:group=0", v), "group is a number in [1,");
+  CHECK_ERROR(csp("csp:group=2.5", v), "whole number");
+  CHECK_ERROR(csp("csp:shift=custom", v), "csp: shift=custom wants the choice shifts [2]");
+  CHECK_ERROR(csp("csp:shift=head,rule=code", v), "csp: rule=code");
+  CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, -2})), "csp: shifts[1] is -2");
+  CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, 2, 3})), "csp: shifts handed in");
+  CHECK_ERROR(csp("csp-sort", v, with_shifts({1, 2})), "csp-sort: shifts cannot be handed in");
+  CHECK_ERROR(csp("csp-shift:group=2", v), "there is no option 'group'");
+  CHECK_ERROR(csp("csp-sort:shift=none", v), "there is no option 'shift'");
+  AttentionCall call;
+  call.layer = 2;
+  CHECK_ERROR(csp("csp:shift=power", v, call), "csp: shift=power counts all layers");
+  call = {};
+  call.given["src"] = Tensor::zeros({1, 4, 2}, DType::i64);
+  CHECK_ERROR(csp("csp", v, call), "csp: src takes position 0 of channel 0 twice");
+  call.given["src"] = Tensor::full({1, 4, 2}, 4, DType::i64);
+  CHECK_ERROR(csp("csp", v, call), "csp: src[0, 0, 0] is 4, outside 0 … 3");
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft
