@@ -1,10 +1,19 @@
 // Rows of one batch item and head, between a tensor [B, N, H, width] and packed memory.
 #pragma once
 
+#include <hwy/cache_control.h>
+
 #include "runtime/simd.h"
 #include "runtime/view.h"
 
 namespace weft {
+
+// Asks for the lines of cache that hold `count` numbers: rows of one head lie a whole position of the
+// sequence apart, and those of a cluster anywhere, which no processor sees coming.
+template <class T>
+void prefetch(const T* from, std::int64_t count) {
+  for (std::int64_t e = 0; e < count; e += 64 / std::int64_t(sizeof(T))) hwy::Prefetch(from + e);
+}
 
 // Copies rows of `width` numbers, scaled. Heads are as short as eight numbers and lie far apart, so
 // the usual case, neighbouring numbers in whole vectors of eight, has a loop of its own.
@@ -15,9 +24,14 @@ void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
   namespace hn = simd::hn;
   const hn::CappedTag<T, 8> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  constexpr std::int64_t ahead = 4;
   if (from_step == 1 && to_step == 1 && width % n == 0) {
     const auto factor = hn::Set(d, scale);
     for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
+      if (i + ahead < rows) {
+        if (from_row > width) prefetch(from + ahead * from_row, width);
+        if (to_row > width) prefetch(to + ahead * to_row, width);
+      }
       for (std::int64_t e = 0; e < width; e += n) {
         hn::StoreU(hn::Mul(factor, hn::LoadU(d, from + e)), d, to + e);
       }

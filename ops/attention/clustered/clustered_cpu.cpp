@@ -42,6 +42,7 @@ void spread_clusters(const Cpu&, const ClusterLabels& p, bool share, View<const 
     const Members members(labels, count, p.clusters);
     clear_rows(x, b, h, count);
     for (std::int64_t i = 0; i < count; ++i) {
+      if (i + 4 < count) prefetch(&x(b, i + 4, h, 0), x.size(3));
       const T factor = share ? T(1) / T(members.size(labels[i])) : T(1);
       copy_rows<T>(1, x.size(3), factor, &y(b, labels[i], h, 0), 0, y.stride(3), &x(b, i, h, 0), 0,
                    x.stride(3));

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "ops/attention/clustered/clusters.h"
+#include "ops/attention/rows.h"
 #include "runtime/parallel.h"
 #include "runtime/simd.h"
 #include "runtime/tile.h"
@@ -214,13 +215,14 @@ Members::Members(const std::int32_t* labels, std::int64_t count, std::int64_t cl
 template <class T>
 void sum_of_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h,
                  const std::int32_t* rows, std::int64_t count, double factor, T* to) {
-  constexpr std::int64_t strip = 64;
+  constexpr std::int64_t strip = 64, ahead = 4;
   const std::int64_t width = x.size(3), step = x.stride(3);
   for (std::int64_t begin = 0; begin < width; begin += strip) {
     const std::int64_t columns = std::min(strip, width - begin);
     double sum[strip] = {};
     for (std::int64_t i = 0; i < count; ++i) {
       const T* const row = &x(b, rows[i], h, begin);
+      if (i + ahead < count) prefetch(&x(b, rows[i + ahead], h, begin), columns * step);
       if (step == 1) {
         for (std::int64_t e = 0; e < columns; ++e) sum[e] += double(row[e]);
       } else {
