@@ -1,11 +1,12 @@
 // Time and memory of attention mechanisms against length.
 //
-//     build/bench/attention_bench --attention full,agglomerative --lengths 512,4096 --causal
+//     build/bench/attention_bench --attention full agglomerative --lengths 512,4096 --causal
 //
 // A row for each mechanism and length: median times of forward and backward, the products that the
 // fact sheet counts and their share of the machine's GEMM rate, tokens a second, bytes saved for
 // backward, and the peak of all bytes (inputs, outputs and gradients included). With --layer the
-// whole layer is timed: projections, mechanism, output matrix.
+// whole layer is timed: projections, mechanism, output matrix. With --reference the definition in
+// plain ops takes the place of the kernel: for `full`, attention that holds N × N, as unfused ones do.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,7 +32,7 @@ struct Options {
   std::vector<std::int64_t> lengths{512, 1024, 2048, 4096};
   std::int64_t batch = 1, heads = 8, key_width = 64, value_width = 64;
   int threads = 1;
-  bool causal = false, layer = false, json = false;
+  bool causal = false, layer = false, reference = false, json = false;
   double seconds = 1;
 };
 
@@ -56,7 +57,8 @@ Case operator_case(const AttentionSpec& spec, const Options& options, const Atte
   }
   AttentionCall call;
   call.causal = options.causal;
-  built.forward = [=, leaves = built.leaves] { return attend(spec, call, leaves); };
+  const auto run = options.reference ? spec.mechanism().reference : attend;
+  built.forward = [=, leaves = built.leaves] { return run(spec, call, leaves); };
   return built;
 }
 
@@ -114,6 +116,7 @@ nlohmann::ordered_json row(const std::string& text, std::int64_t length, const O
   nlohmann::ordered_json json = machine();
   json.update({{"attention", spec.text()},
                {"layer", options.layer},
+               {"reference", options.reference},
                {"causal", options.causal},
                {"batch", sizes.B},
                {"length", length},
@@ -148,7 +151,9 @@ int main_of(int argc, char** argv) {
   app.add_option("--threads", o.threads)->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--seconds", o.seconds, "least time of a measurement")->capture_default_str();
   app.add_flag("--causal", o.causal);
-  app.add_flag("--layer", o.layer, "with projections and output matrix");
+  CLI::Option* const layer = app.add_flag("--layer", o.layer, "with projections and output matrix");
+  app.add_flag("--reference", o.reference, "the definition in plain ops, not the kernel")
+      ->excludes(layer);
   app.add_flag("--json", o.json, "one object a line");
   CLI11_PARSE(app, argc, argv);
   set_threads(o.threads);

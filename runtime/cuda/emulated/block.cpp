@@ -1,0 +1,403 @@
+#include "runtime/cuda/emulated/block.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <fmt/format.h>
+
+#include "runtime/cuda/emulated/cuda_runtime.h"
+
+// AddressSanitizer wants to hear when the stack changes. Null where it is not linked.
+extern "C" {
+[[gnu::weak]] void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom,
+                                                  std::size_t size);
+[[gnu::weak]] void __sanitizer_finish_switch_fiber(void* fake_stack, const void** bottom,
+                                                   std::size_t* size);
+}
+
+namespace weft::emulated {
+namespace {
+
+namespace context = boost::context;
+
+constexpr std::size_t stack_bytes = 256 * 1024;  // pages of it that nobody touches cost nothing
+
+// Thrown through a thread that waits when its block is given up.
+struct GivenUp {};
+
+// Where a stack lies.
+struct Bounds {
+  const void* bottom = nullptr;
+  std::size_t size = 0;
+};
+
+// A fiber that runs threads of the block one after the other, until one of them has to wait.
+struct Worker {
+  context::fiber fiber, scheduler;
+  Bounds own, scheduler_bounds;
+  unsigned thread = 0;
+};
+
+// Around every change of stacks: before it, on the one, and after it, on the other, which learns
+// where the first one lies.
+void leave(const Bounds& to, void** fake) {
+  if (__sanitizer_start_switch_fiber != nullptr) {
+    __sanitizer_start_switch_fiber(fake, to.bottom, to.size);
+  }
+}
+void arrive(void* fake, Bounds* from) {
+  if (__sanitizer_finish_switch_fiber != nullptr) {
+    Bounds ignored;
+    Bounds& left = from != nullptr ? *from : ignored;
+    __sanitizer_finish_switch_fiber(fake, &left.bottom, &left.size);
+  }
+}
+
+struct RecordedStack {
+  Worker* worker;
+  context::stack_context allocate() {
+    const context::stack_context stack = context::protected_fixedsize_stack(stack_bytes).allocate();
+    worker->own = {static_cast<std::byte*>(stack.sp) - stack.size, stack.size};
+    return stack;
+  }
+  void deallocate(context::stack_context& stack) noexcept {
+    context::protected_fixedsize_stack(stack_bytes).deallocate(stack);
+  }
+};
+
+enum class State { unstarted, ready, at_barrier, at_exchange, ended };
+
+struct Thread {
+  State state = State::unstarted;
+  Worker* worker = nullptr;  // on whose stack it runs
+  std::source_location site;
+  std::uint64_t value = 0;   // given, and when it goes on, got
+  Exchange kind = Exchange::shuffle;
+  unsigned mask = 0, from = 0;
+};
+
+bool same_site(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && a.column() == b.column() &&
+         std::strcmp(a.file_name(), b.file_name()) == 0;
+}
+
+std::string text_of(const std::source_location& site) {
+  const std::string_view path = site.file_name();
+  const auto slash = path.rfind('/');
+  return fmt::format("{}:{}", path.substr(slash == path.npos ? 0 : slash + 1), site.line());
+}
+
+class Block {
+ public:
+  void run(Extent grid, Extent block, Extent index, std::size_t shared,
+           const std::function<void()>& body);
+
+  unsigned barrier(bool predicate, const std::source_location& site);
+  std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
+                         const std::source_location& site);
+  unsigned thread() const { return current_->thread; }
+  std::byte* shared() const { return shared_.get(); }
+
+  Order order = Order::ascending;
+  std::mt19937_64 random;
+
+ private:
+  void arrange();
+  void start_fiber(Worker* worker);
+  void resume(Worker* worker);
+  void work(Worker* worker);
+  void wait();
+  void enter(unsigned thread) const;
+  bool all_arrived(unsigned thread) const;
+  std::uint64_t result_of(unsigned thread) const;
+  void give_up();
+  std::string what_is(const Thread& thread) const;
+  [[noreturn]] void fail_stuck() const;
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw std::runtime_error(fmt::format("block ({}, {}, {}): ", index_.x, index_.y, index_.z) +
+                             fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  Extent extent_, index_;
+  const std::function<void()>* body_ = nullptr;
+  std::unique_ptr<std::byte[]> shared_;
+  std::vector<Thread> threads_;
+  std::vector<unsigned> sequence_;  // the order of the threads
+  std::size_t started_ = 0, at_barrier_ = 0;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<Worker*> idle_;
+  Worker* current_ = nullptr;
+  std::exception_ptr error_;
+  bool giving_up_ = false;
+};
+
+// Never destroyed: its workers wait on stacks that nobody unwinds.
+Block& the_block() {
+  static auto* const block = new Block;
+  return *block;
+}
+
+void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
+                const std::function<void()>& body) {
+  extent_ = block, index_ = index, body_ = &body;
+  gridDim = {grid.x, grid.y, grid.z};
+  blockDim = {block.x, block.y, block.z};
+  blockIdx = {index.x, index.y, index.z};
+  shared_.reset(new std::byte[shared]);  // exactly as much: a sanitizer sees what goes beyond
+  std::fill_n(shared_.get(), shared, std::byte{0xff});
+  threads_.assign(block.count(), {});
+  started_ = at_barrier_ = 0, error_ = nullptr, giving_up_ = false;
+  try {
+    arrange();
+    while (started_ < threads_.size()) {
+      if (idle_.empty()) {
+        workers_.push_back(std::make_unique<Worker>());
+        idle_.push_back(workers_.back().get());
+      }
+      Worker* const worker = idle_.back();
+      idle_.pop_back();
+      resume(worker);
+    }
+    for (bool ended = false; !ended;) {
+      arrange();
+      bool progress = false;
+      ended = true;
+      for (const unsigned i : sequence_) {
+        if (threads_[i].state == State::ready) progress = true, resume(threads_[i].worker);
+        ended = ended && threads_[i].state == State::ended;
+      }
+      if (!ended && !progress) fail_stuck();
+    }
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+// The order in which threads come: anew whenever all have gone on as far as they could.
+void Block::arrange() {
+  sequence_.resize(threads_.size());
+  std::iota(sequence_.begin(), sequence_.end(), 0u);
+  if (order == Order::descending) std::reverse(sequence_.begin(), sequence_.end());
+  if (order == Order::random) std::shuffle(sequence_.begin(), sequence_.end(), random);
+}
+
+void Block::start_fiber(Worker* worker) {
+  worker->fiber = context::fiber(std::allocator_arg, RecordedStack{worker},
+                                 [this, worker](context::fiber&& scheduler) {
+                                   worker->scheduler = std::move(scheduler);
+                                   arrive(nullptr, &worker->scheduler_bounds);
+                                   for (;;) work(worker);
+                                   return std::move(worker->scheduler);
+                                 });
+}
+
+// Lets a worker go on until its thread waits, or there is none left to start.
+void Block::resume(Worker* worker) {
+  if (!worker->fiber) start_fiber(worker);
+  current_ = worker;
+  enter(worker->thread);
+  void* fake = nullptr;
+  leave(worker->own, &fake);
+  worker->fiber = std::move(worker->fiber).resume();
+  arrive(fake, nullptr);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+// On the worker's own stack.
+void Block::work(Worker* worker) {
+  while (started_ < sequence_.size() && !error_ && !giving_up_) {
+    worker->thread = sequence_[started_++];
+    Thread& thread = threads_[worker->thread];
+    thread.worker = worker;
+    thread.state = State::ready;
+    enter(worker->thread);
+    try {
+      (*body_)();
+    } catch (const GivenUp&) {
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    thread.state = State::ended;
+  }
+  idle_.push_back(worker);
+  void* fake = nullptr;
+  leave(worker->scheduler_bounds, &fake);
+  worker->scheduler = std::move(worker->scheduler).resume();
+  arrive(fake, &worker->scheduler_bounds);
+}
+
+void Block::wait() {
+  Worker* const worker = current_;
+  void* fake = nullptr;
+  leave(worker->scheduler_bounds, &fake);
+  worker->scheduler = std::move(worker->scheduler).resume();
+  arrive(fake, &worker->scheduler_bounds);
+  if (giving_up_) throw GivenUp{};
+}
+
+void Block::enter(unsigned i) const {
+  threadIdx = {i % extent_.x, i / extent_.x % extent_.y, i / extent_.x / extent_.y};
+}
+
+unsigned Block::barrier(bool predicate, const std::source_location& site) {
+  Thread& own = threads_[thread()];
+  own.state = State::at_barrier, own.site = site, own.value = predicate ? 1 : 0;
+  if (++at_barrier_ == threads_.size()) {
+    std::uint64_t count = 0;
+    for (const Thread& other : threads_) {
+      if (!same_site(other.site, site)) fail_stuck();
+      count += other.value;
+    }
+    for (Thread& other : threads_) other.state = State::ready, other.value = count;
+    at_barrier_ = 0;
+  }
+  wait();
+  return static_cast<unsigned>(own.value);
+}
+
+std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
+                              const std::source_location& site) {
+  const unsigned own = thread(), first = own / warp_size * warp_size;
+  Thread& self = threads_[own];
+  self.state = State::at_exchange, self.site = site, self.value = value;
+  self.kind = kind, self.mask = mask, self.from = from;
+  if ((mask >> own % warp_size & 1) == 0) {
+    fail("thread {} calls at {} with a mask {:#010x} that does not hold its lane {}", own,
+         text_of(site), mask, own % warp_size);
+  }
+  if (all_arrived(own)) {
+    std::uint64_t results[warp_size] = {};
+    for (unsigned l = 0; l < warp_size; ++l) {
+      if (mask >> l & 1) results[l] = result_of(first + l);
+    }
+    for (unsigned l = 0; l < warp_size; ++l) {
+      if (mask >> l & 1) threads_[first + l].value = results[l], threads_[first + l].state = State::ready;
+    }
+  }
+  wait();
+  return self.value;
+}
+
+// Whether every lane of the mask is at the same exchange; throws where one cannot come there.
+bool Block::all_arrived(unsigned i) const {
+  const Thread& self = threads_[i];
+  const unsigned first = i / warp_size * warp_size;
+  bool all = true;
+  for (unsigned l = 0; l < warp_size; ++l) {
+    if ((self.mask >> l & 1) == 0) continue;
+    if (first + l >= threads_.size()) {
+      fail("thread {} exchanges at {} with lane {}, which the block does not have", i,
+           text_of(self.site), l);
+    }
+    const Thread& other = threads_[first + l];
+    if (other.state == State::ended || other.state == State::at_barrier ||
+        (other.state == State::at_exchange &&
+         (other.kind != self.kind || other.mask != self.mask || !same_site(other.site, self.site)))) {
+      fail("thread {} exchanges at {} with lane {}, which {}", i, text_of(self.site), l,
+           what_is(other));
+    }
+    all = all && other.state == State::at_exchange;
+  }
+  return all;
+}
+
+std::uint64_t Block::result_of(unsigned i) const {
+  const Thread& self = threads_[i];
+  const unsigned first = i / warp_size * warp_size;
+  if (self.kind == Exchange::shuffle) {
+    if ((self.mask >> self.from & 1) == 0) {
+      fail("thread {} shuffles at {} from lane {}, which its mask {:#010x} does not hold", i,
+           text_of(self.site), self.from, self.mask);
+    }
+    return threads_[first + self.from].value;
+  }
+  std::uint64_t set = 0;
+  for (unsigned l = 0; l < warp_size; ++l) {
+    if ((self.mask >> l & 1) == 0) continue;
+    const std::uint64_t value = threads_[first + l].value;
+    const bool in = self.kind == Exchange::vote ? value != 0 : value == self.value;
+    set |= std::uint64_t{in} << l;
+  }
+  return set;
+}
+
+// Lets every thread that waits end by an exception, so that its worker is free again.
+void Block::give_up() {
+  giving_up_ = true;
+  for (const Thread& thread : threads_) {
+    if (thread.state != State::unstarted && thread.state != State::ended) resume(thread.worker);
+  }
+}
+
+std::string Block::what_is(const Thread& thread) const {
+  switch (thread.state) {
+    case State::ended: return "has ended";
+    case State::at_barrier: return "waits at the barrier at " + text_of(thread.site);
+    case State::at_exchange:
+      return fmt::format("is at the exchange at {} with mask {:#010x}", text_of(thread.site),
+                         thread.mask);
+    case State::unstarted:
+    case State::ready: break;
+  }
+  return "runs";
+}
+
+void Block::fail_stuck() const {
+  for (std::size_t i = 0; i < threads_.size(); ++i) {  // says more where one waits for its warp
+    if (threads_[i].state == State::at_exchange) all_arrived(static_cast<unsigned>(i));
+  }
+  std::string runs;
+  for (std::size_t i = 0, end = 0; i < threads_.size(); i = end) {
+    const std::string what = what_is(threads_[i]);
+    while (end < threads_.size() && what_is(threads_[end]) == what) ++end;
+    runs += fmt::format("{}thread{} {}: {}", i == 0 ? "" : "; ", end - i > 1 ? "s" : "",
+                        end - i > 1 ? fmt::format("{} … {}", i, end - 1) : fmt::format("{}", i), what);
+    if (runs.size() > 600) {
+      runs += "; …";
+      break;
+    }
+  }
+  fail("not all threads reach the same barrier ({})", runs);
+}
+
+}  // namespace
+
+void set_order(Order order, std::uint64_t seed) {
+  the_block().order = order;
+  the_block().random.seed(seed);
+}
+
+void run_grid(Extent grid, Extent block, std::size_t shared, const std::function<void()>& thread) {
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        the_block().run(grid, block, {x, y, z}, shared, thread);
+      }
+    }
+  }
+}
+
+std::byte* shared_bytes() { return the_block().shared(); }
+
+unsigned barrier(bool predicate, const std::source_location& site) {
+  return the_block().barrier(predicate, site);
+}
+
+std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
+                       const std::source_location& site) {
+  return the_block().exchange(kind, mask, value, from, site);
+}
+
+unsigned lane() { return the_block().thread() % warp_size; }
+
+}  // namespace weft::emulated

@@ -1,0 +1,55 @@
+// The threads of a GPU's block, run by one thread of the CPU.
+//
+// Each thread of the block is a fiber (Boost.Context). It runs until it has to wait for others, at a
+// barrier of the block or at an exchange inside its warp of 32, and gives way; nothing else stops it.
+// Blocks run one after the other. What a GPU would not forgive is an error that names block, threads
+// and line:
+//
+//     a barrier that not all threads reach: some have ended, wait elsewhere, or reach another line
+//     an exchange whose mask holds a lane that has ended, waits at a barrier, or is at another one,
+//       or that does not hold its own caller
+//     a shuffle from a lane outside of the mask
+//
+// A race shows as a result that depends on the order in which threads run: set_order() has them
+// ascend, descend, or come at random, anew after each barrier. A kernel is right when the bits are the
+// same for all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+
+namespace weft::emulated {
+
+constexpr unsigned warp_size = 32, most_threads = 1024;
+constexpr std::size_t most_shared_bytes = 227 * 1024;  // of a block, as on compute capability 9.0
+
+enum class Order { ascending, descending, random };
+void set_order(Order order, std::uint64_t seed = 0);
+
+// Runs `thread` as every thread of every block, each block with `shared_bytes` of shared memory that
+// hold NaN (bytes 0xff) at its start. Throws std::runtime_error where a rule above is broken.
+struct Extent {
+  unsigned x = 1, y = 1, z = 1;
+  std::uint64_t count() const { return std::uint64_t{x} * y * z; }
+};
+void run_grid(Extent grid, Extent block, std::size_t shared_bytes,
+              const std::function<void()>& thread);
+
+// What follows is called by a thread of a block.
+
+std::byte* shared_bytes();
+
+// Waits for all threads of the block; how many of them gave `predicate`.
+unsigned barrier(bool predicate, const std::source_location& site);
+
+// What lanes exchange: each gives 64 bits, and gets those of the lane `from` (shuffle), or the set of
+// lanes that gave other than 0 (vote), or of those that gave the same bits (match).
+enum class Exchange { shuffle, vote, match };
+std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
+                       const std::source_location& site);
+
+unsigned lane();  // of the thread in its warp
+
+}  // namespace weft::emulated

@@ -1,0 +1,313 @@
+#include "runtime/cuda/emulated/cuda_runtime.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+// What a sanitizer is told about bytes that nobody may touch. Null where it is not linked.
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void*, std::size_t);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void*, std::size_t);
+}
+
+struct EmulatedGraph {
+  std::vector<std::function<void()>> nodes;
+};
+struct EmulatedStream {
+  EmulatedGraph* captured = nullptr;  // into which its work goes
+};
+struct EmulatedEvent {
+  std::chrono::steady_clock::time_point time;
+};
+
+namespace weft::emulated {
+namespace {
+
+constexpr std::size_t guard = 256;  // bytes on both sides of an allocation, also its alignment
+constexpr std::byte untouched{0xa5};
+
+EmulatedStream default_stream;
+int captures = 0;
+std::string launch_error = "the launch failed";
+cudaError_t last_error = cudaSuccess;
+
+cudaError_t failed(cudaError_t error) { return last_error = error; }
+
+// Allocations by address, each between two guards.
+class Memory {
+ public:
+  void* allocate(std::size_t bytes) {
+    const std::size_t whole = (bytes + guard - 1) / guard * guard + 2 * guard;
+    auto* const block = static_cast<std::byte*>(std::aligned_alloc(guard, whole));
+    if (block == nullptr) return nullptr;
+    std::memset(block, 0xff, whole);
+    std::fill_n(block, guard, untouched);
+    std::fill_n(block + guard + bytes, whole - guard - bytes, untouched);
+    sizes_[block + guard] = {bytes, whole};
+    hide(block, guard);
+    hide(block + guard + bytes, whole - guard - bytes);
+    return block + guard;
+  }
+
+  bool free(void* pointer) {
+    const auto found = sizes_.find(static_cast<std::byte*>(pointer));
+    if (found == sizes_.end()) return false;
+    std::byte* const block = found->first - guard;
+    show(block, found->second.whole);
+    std::free(block);
+    sizes_.erase(found);
+    return true;
+  }
+
+  // Throws where a guard was written to. A sanitizer sees that, and reads too, for itself.
+  void check() const {
+    if (__asan_poison_memory_region != nullptr) return;
+    for (const auto& [begin, size] : sizes_) {
+      check_guard(begin - guard, guard, "before", begin, size.bytes);
+      check_guard(begin + size.bytes, size.whole - guard - size.bytes, "behind", begin, size.bytes);
+    }
+  }
+
+ private:
+  struct Size {
+    std::size_t bytes, whole;
+  };
+
+  static void check_guard(std::byte* from, std::size_t bytes, const char* side,
+                          const std::byte* begin, std::size_t size) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      if (from[i] == untouched) continue;
+      std::fill_n(from, bytes, untouched);
+      throw std::runtime_error(fmt::format("a kernel wrote {} an allocation of {} bytes, {} bytes from "
+                                           "its begin", side, size, from + i - begin));
+    }
+  }
+  static void hide(std::byte* at, std::size_t bytes) {
+    if (__asan_poison_memory_region != nullptr) __asan_poison_memory_region(at, bytes);
+  }
+  static void show(std::byte* at, std::size_t bytes) {
+    if (__asan_unpoison_memory_region != nullptr) __asan_unpoison_memory_region(at, bytes);
+  }
+
+  std::map<std::byte*, Size> sizes_;
+};
+
+Memory& memory() {
+  static auto* const all = new Memory;
+  return *all;
+}
+
+std::mutex& one_at_a_time() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+// Does what a stream is told, or notes it where the stream is captured.
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+  EmulatedStream& own = stream != nullptr ? *stream : default_stream;
+  if (own.captured != nullptr) {
+    own.captured->nodes.push_back(std::move(work));
+    return cudaSuccess;
+  }
+  try {
+    const std::lock_guard lock(one_at_a_time());
+    work();
+    return cudaSuccess;
+  } catch (const std::exception& error) {
+    launch_error = error.what();
+    return failed(cudaErrorLaunchFailure);
+  }
+}
+
+// What would wait for the device, or change its memory, may not stand inside a capture.
+cudaError_t outside_captures() {
+  return captures == 0 ? cudaSuccess : failed(cudaErrorStreamCaptureUnsupported);
+}
+
+}  // namespace
+
+cudaError_t start(dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream,
+                  std::function<void()> thread) {
+  const Extent blocks{grid.x, grid.y, grid.z}, threads{block.x, block.y, block.z};
+  if (blocks.count() == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535 ||
+      threads.count() == 0 || threads.count() > most_threads || block.z > 64 ||
+      shared > most_shared_bytes) {
+    return failed(cudaErrorInvalidConfiguration);
+  }
+  return enqueue(stream, [=, thread = std::move(thread)] {
+    run_grid(blocks, threads, shared, thread);
+    memory().check();
+  });
+}
+
+}  // namespace weft::emulated
+
+using namespace weft::emulated;
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+  }
+  return "unknown error";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorLaunchFailure: return launch_error.c_str();
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+  }
+  return "unrecognized error code";
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return device == 0 ? cudaSuccess : failed(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return failed(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "emulated device");
+  properties->totalGlobalMem = std::size_t{4} << 30;
+  properties->sharedMemPerBlock = 48 * 1024;
+  properties->sharedMemPerBlockOptin = most_shared_bytes;
+  properties->major = 9;
+  properties->multiProcessorCount = 2;
+  properties->maxThreadsPerBlock = most_threads;
+  properties->warpSize = warp_size;
+  properties->l2CacheSize = 1 << 20;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = *total = std::size_t{4} << 30;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() { return outside_captures(); }
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  if (const cudaError_t error = outside_captures(); error != cudaSuccess) return error;
+  *pointer = memory().allocate(bytes);
+  return *pointer != nullptr ? cudaSuccess : failed(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFree(void* pointer) {
+  if (const cudaError_t error = outside_captures(); error != cudaSuccess) return error;
+  return pointer == nullptr || memory().free(pointer) ? cudaSuccess : failed(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+}
+
+cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t stream) {
+  return enqueue(stream, [=] { std::memset(to, byte, bytes); });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new EmulatedStream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return outside_captures(); }
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream == nullptr || stream->captured != nullptr) {
+    return failed(cudaErrorStreamCaptureUnsupported);
+  }
+  stream->captured = new EmulatedGraph;
+  ++captures;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (stream == nullptr || stream->captured == nullptr) return failed(cudaErrorInvalidValue);
+  *graph = std::exchange(stream->captured, nullptr);
+  --captures;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long) {
+  *executable = new EmulatedGraph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  for (const std::function<void()>& node : graph->nodes) {
+    if (const cudaError_t error = enqueue(stream, node); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new EmulatedEvent;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return enqueue(stream, [=] { event->time = std::chrono::steady_clock::now(); });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return outside_captures(); }
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}

@@ -1,0 +1,270 @@
+// Stands in for CUDA's <cuda_runtime.h> on machines without CUDA: as much of it as weft uses, by the
+// same names and with the same meaning. Kernels run on the CPU (block.h), streams do at once what
+// they are told, and a graph is a list of what was captured.
+//
+// Stricter than CUDA where that finds faults: after each launch the bytes around every allocation
+// are looked at, so that a write beyond one is an error of that launch; fresh memory holds NaN.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <source_location>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/cuda/emulated/block.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__
+#define __shared__ static  // blocks run one after the other
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(bytes) alignas(bytes)
+
+// --- types
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct uint3 {
+  unsigned x, y, z;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) double2 {
+  double x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900,
+};
+enum cudaMemcpyKind {
+  cudaMemcpyHostToHost,
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault,
+};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+
+struct cudaDeviceProp {
+  char name[256];
+  std::size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
+  int major, minor, multiProcessorCount, maxThreadsPerBlock, warpSize, l2CacheSize;
+};
+
+using cudaStream_t = struct EmulatedStream*;
+using cudaEvent_t = struct EmulatedEvent*;
+using cudaGraph_t = struct EmulatedGraph*;
+using cudaGraphExec_t = struct EmulatedGraph*;
+
+// --- what the host calls
+
+const char* cudaGetErrorName(cudaError_t);
+const char* cudaGetErrorString(cudaError_t);  // of a failed launch: what was wrong, and where
+cudaError_t cudaGetLastError();
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+cudaError_t cudaDeviceSynchronize();
+
+cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
+cudaError_t cudaFree(void* pointer);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t);
+cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
+cudaError_t cudaGraphDestroy(cudaGraph_t);
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+
+namespace weft::emulated {
+cudaError_t start(dim3 grid, dim3 block, std::size_t shared, cudaStream_t,
+                  std::function<void()> thread);
+}
+
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
+  return bytes <= static_cast<int>(weft::emulated::most_shared_bytes) ? cudaSuccess
+                                                                      : cudaErrorInvalidValue;
+}
+
+template <class... P>
+cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
+                             std::size_t shared, cudaStream_t stream) {
+  const auto copied = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return std::tuple<std::remove_cvref_t<P>...>(*static_cast<std::remove_cvref_t<P>*>(arguments[i])...);
+  }(std::index_sequence_for<P...>{});
+  return weft::emulated::start(grid, block, shared, stream,
+                               [kernel, copied] { std::apply(kernel, copied); });
+}
+
+// --- what a thread sees
+
+inline uint3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+constexpr int warpSize = 32;
+
+using WeftSite = std::source_location;
+
+inline void __syncthreads(WeftSite site = WeftSite::current()) {
+  weft::emulated::barrier(false, site);
+}
+inline int __syncthreads_count(int predicate, WeftSite site = WeftSite::current()) {
+  return static_cast<int>(weft::emulated::barrier(predicate != 0, site));
+}
+inline int __syncthreads_or(int predicate, WeftSite site = WeftSite::current()) {
+  return weft::emulated::barrier(predicate != 0, site) > 0;
+}
+inline int __syncthreads_and(int predicate, WeftSite site = WeftSite::current()) {
+  return weft::emulated::barrier(predicate == 0, site) == 0;
+}
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate, WeftSite site = WeftSite::current()) {
+  using namespace weft::emulated;
+  return static_cast<unsigned>(exchange(Exchange::vote, mask, predicate != 0, 0, site));
+}
+inline int __any_sync(unsigned mask, int predicate, WeftSite site = WeftSite::current()) {
+  return __ballot_sync(mask, predicate, site) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate, WeftSite site = WeftSite::current()) {
+  return __ballot_sync(mask, predicate == 0, site) == 0;
+}
+inline void __syncwarp(unsigned mask = 0xffffffff, WeftSite site = WeftSite::current()) {
+  __ballot_sync(mask, 0, site);
+}
+
+namespace weft::emulated {
+
+template <class T>
+std::uint64_t bits_of(T value) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  return bits;
+}
+
+// Of the lane `from` where that lies in the caller's segment of `width` lanes, otherwise its own.
+template <class T>
+T shuffled(unsigned mask, T value, int from, int width, const std::source_location& site) {
+  const int own = static_cast<int>(lane()), first = own & ~(width - 1);
+  const int lane = from < first || from >= first + width ? own : from;
+  const std::uint64_t bits =
+      exchange(Exchange::shuffle, mask, bits_of(value), static_cast<unsigned>(lane), site);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+}  // namespace weft::emulated
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int from, int width = 32, WeftSite site = WeftSite::current()) {
+  const int first = static_cast<int>(weft::emulated::lane()) & ~(width - 1);
+  return weft::emulated::shuffled(mask, value, first + (from & (width - 1)), width, site);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32,
+                 WeftSite site = WeftSite::current()) {
+  const int from = static_cast<int>(weft::emulated::lane()) - static_cast<int>(by);
+  return weft::emulated::shuffled(mask, value, from, width, site);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32,
+                   WeftSite site = WeftSite::current()) {
+  const int from = static_cast<int>(weft::emulated::lane()) + static_cast<int>(by);
+  return weft::emulated::shuffled(mask, value, from, width, site);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int by, int width = 32,
+                  WeftSite site = WeftSite::current()) {
+  const int from = static_cast<int>(weft::emulated::lane()) ^ by;
+  return weft::emulated::shuffled(mask, value, from, width, site);
+}
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value, WeftSite site = WeftSite::current()) {
+  using namespace weft::emulated;
+  return static_cast<unsigned>(exchange(Exchange::match, mask, bits_of(value), 0, site));
+}
+
+// No thread is interrupted between its waits, so that these need no more than this.
+template <class T>
+T atomicAdd(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, static_cast<T>(*at + value));
+}
+template <class T>
+T atomicMax(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, std::max(*at, value));
+}
+template <class T>
+T atomicMin(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, std::min(*at, value));
+}
+template <class T>
+T atomicOr(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, static_cast<T>(*at | value));
+}
+template <class T>
+T atomicExch(T* at, std::type_identity_t<T> value) {
+  return std::exchange(*at, value);
+}
+template <class T>
+T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+  return std::exchange(*at, *at == expected ? value : *at);
+}
+
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __popcll(unsigned long long x) { return std::popcount(x); }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
+inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(std::uint64_t{a} * b >> 32);
+}
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+template <class T>
+T __ldg(const T* at) {
+  return *at;
+}

@@ -1,0 +1,47 @@
+// Starting kernels, the same for CUDA and for the emulated device: what a .cu file includes.
+//
+//     launch({.grid = blocks, .block = 256, .shared = bytes, .stream = stream}, kernel, arguments…);
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include <dynamic_shared.h>  // of native/ or of emulated/
+
+namespace weft {
+
+struct Launch {
+  dim3 grid = 1, block = 1;
+  std::size_t shared = 0;  // bytes of shared memory of a block
+  cudaStream_t stream = nullptr;
+};
+
+template <class... P>
+cudaError_t launch(const Launch& how, void (*kernel)(P...), std::type_identity_t<P>... arguments) {
+  void* list[] = {&arguments..., nullptr};
+  return cudaLaunchKernel(kernel, how.grid, how.block, list, how.shared, how.stream);
+}
+
+// Hands out a block's shared memory piece by piece, each aligned to 16 bytes, to every thread alike.
+class SharedMemory {
+ public:
+  __device__ SharedMemory() : next_(dynamic_shared()) {}
+
+  template <class T>
+  __device__ T* take(std::size_t count) {
+    T* const piece = reinterpret_cast<T*>(next_);
+    next_ += bytes<T>(count);
+    return piece;
+  }
+  // What take<T>(count) uses up.
+  template <class T>
+  static __host__ __device__ constexpr std::size_t bytes(std::size_t count) {
+    return (count * sizeof(T) + 15) / 16 * 16;
+  }
+
+ private:
+  unsigned char* next_;
+};
+
+}  // namespace weft
