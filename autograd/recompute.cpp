@@ -1,5 +1,7 @@
 #include "autograd/recompute.h"
 
+#include <algorithm>
+
 #include "autograd/tape.h"
 
 namespace weft {
@@ -21,6 +23,7 @@ class RecomputeNode final : public Node {
     tape.backward(results, douts);
     std::vector<Tensor> gradients;
     for (const Variable& leaf : leaves) gradients.push_back(leaf.gradient());
+    gradients.resize(inputs.size());  // those of f's own parameters have gathered already
     return gradients;
   }
 
@@ -34,13 +37,16 @@ class RecomputeNode final : public Node {
 std::vector<Variable> recompute(const Recomputed& f, std::span<const Variable> inputs) {
   Tape* const tape = Tape::current();
   if (tape == nullptr) return f(inputs);
-  std::vector<Variable> results;
-  {
-    const Tape::Pause pause;
-    results = f(inputs);
-  }
   auto node = std::make_unique<RecomputeNode>(f, inputs);
   for (const Variable& input : inputs) node->inputs.push_back(input.place());
+  std::vector<Variable> results;
+  {
+    const Tape watch(Tape::Keep::places);
+    results = f(inputs);
+    for (const auto& place : watch.places()) {
+      if (std::ranges::count(node->inputs, place) == 0) node->inputs.push_back(place);
+    }
+  }
   for (Variable& result : results) {
     auto place = std::make_shared<Gradient>();
     const Tensor& value = result.value();

@@ -21,7 +21,7 @@ void Gradient::accumulate(const Tensor& value) {
   }
 }
 
-Tape::Tape() : previous_(std::exchange(current_tape, this)) {}
+Tape::Tape(Keep keep) : keep_(keep), previous_(std::exchange(current_tape, this)) {}
 
 // The uses that a walk would have counted off end here too: the places outlive the tape.
 Tape::~Tape() {
@@ -43,10 +43,18 @@ void Tape::record(std::unique_ptr<Node> node) {
   require(!walked_,
           "tape: {} was applied after backward; a tape is walked once: make a new Tape for each step",
           node->name());
+  if (keep_ == Keep::places) return note(*node);
   for (const auto& place : node->inputs) {
     if (place) ++place->uses_;
   }
   nodes_.push_back(std::move(node));
+}
+
+void Tape::note(const Node& node) {
+  for (const auto& place : node.inputs) {
+    if (place && known_.insert(place).second) places_.push_back(place);
+  }
+  for (const Node::Output& output : node.outputs) known_.insert(output.place);
 }
 
 void Tape::backward(const Variable& loss, Tensor dloss) {
@@ -77,8 +85,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
           "tape: the loss depends on nothing that wants a gradient; was it computed while the tape "
           "was alive and not paused?");
   while (!nodes_.empty()) {
-    const std::unique_ptr<Node> node = std::move(nodes_.back());
-    nodes_.pop_back();
+    Node* const node = nodes_.back().get();
     std::vector<Tensor> douts;
     bool reached = false;
     for (const Node::Output& output : node->outputs) {
@@ -103,6 +110,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
     for (const auto& place : node->inputs) {
       if (place && --place->uses_ == 0 && complete_) complete_(*place);
     }
+    nodes_.pop_back();  // only now: what throws before leaves the node's uses to the destructor
   }
 }
 

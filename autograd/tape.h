@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <unordered_set>
 #include <vector>
 
 #include "autograd/variable.h"
@@ -40,7 +41,11 @@ class Node {
 
 class Tape {
  public:
-  Tape();
+  // What it keeps of the ops that it sees: nodes, to walk them; or only the places that these ops took
+  // inputs from without filling them, the parameters of what ran (recompute wants to know them).
+  enum class Keep { nodes, places };
+
+  explicit Tape(Keep keep = Keep::nodes);
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -62,6 +67,7 @@ class Tape {
 
   void record(std::unique_ptr<Node> node);
   std::size_t size() const { return nodes_.size(); }
+  const std::vector<std::shared_ptr<Gradient>>& places() const { return places_; }
 
   // Gathers d loss / d leaf in the place of every leaf that loss depends on. `loss` has one element,
   // or `dloss` has its shape. Frees each node as it goes; a second call is an error.
@@ -74,7 +80,12 @@ class Tape {
   void on_complete(std::function<void(Gradient&)> f) { complete_ = std::move(f); }
 
  private:
+  void note(const Node& node);
+
+  Keep keep_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::shared_ptr<Gradient>> places_;
+  std::unordered_set<std::shared_ptr<Gradient>> known_;  // those, and what the ops filled
   std::function<void(Gradient&)> complete_;
   Tape* previous_;
   bool walked_ = false;

@@ -1,5 +1,7 @@
 #include "autograd/recompute.h"
 
+#include <array>
+
 #include "autograd/tape.h"
 #include "ops/dropout/dropout.h"
 #include "ops/pointwise/pointwise.h"
@@ -51,6 +53,31 @@ TEST_CASE("recompute passes the gradient check, nested too") {
                                    random_normal({3, 6}, DType::f64, 3)};
   CHECK_GRADIENTS(once, inputs);
   CHECK_GRADIENTS(twice, inputs);
+}
+
+TEST_CASE("recompute: a parameter inside is complete when its last use has been walked") {
+  const Block block;
+  const Variable x = Variable::leaf(random_normal({3, 6}, DType::f64, 2));
+  const auto nested = [&](std::span<const Variable> in) { return recompute(block, in); };
+  const auto walk = [&](bool again) {
+    std::vector<Tensor> complete;
+    block.parameter.place()->clear();
+    Tape tape;
+    tape.on_complete([&](Gradient& place) {
+      if (&place == block.parameter.place().get()) complete.push_back(place.sum().clone());
+    });
+    const std::vector<Variable> first =
+        again ? recompute(nested, std::array{x, x}) : block(std::array{x, x});
+    const std::vector<Variable> second = again ? recompute(block, first) : block(first);
+    tape.backward(second, std::array{random_normal({3, 6}, DType::f64, 5),
+                                     random_normal({3, 6}, DType::f64, 6)});
+    return complete;
+  };
+  const std::vector<Tensor> plain = walk(false), again = walk(true);
+  REQUIRE(plain.size() == 1);
+  REQUIRE(again.size() == 1);
+  CHECK(same_bits(again[0], plain[0]));
+  CHECK(same_bits(again[0], block.parameter.gradient()));
 }
 
 TEST_CASE("without a tape recompute is the function, called once") {

@@ -209,6 +209,29 @@ TEST_CASE("a tape that is dropped leaves no uses behind") {
   CHECK(announced == 1);
 }
 
+// A backward that fails.
+struct Failing {
+  static constexpr const char* name = "failing";
+  struct Saved {};
+  Tensor forward(Saved&, const Tensor& x) const { return x.clone(); }
+  Tensor backward(const Saved&, const Tensor&) const { fail("failing: as it should"); }
+};
+
+TEST_CASE("a backward that throws leaves no uses behind") {
+  const Variable x = leaf({1, 2});
+  {
+    Tape tape;
+    const Variable loss = sum(apply(Failing{}, mul(x, x)));
+    CHECK_THROWS_AS(tape.backward(loss), Error);
+  }
+  x.place()->clear();
+  int announced = 0;
+  Tape tape;
+  tape.on_complete([&](Gradient& place) { announced += &place == x.place().get(); });
+  tape.backward(sum(x));
+  CHECK(announced == 1);
+}
+
 TEST_CASE("backward frees what it has used") {
   const std::size_t before = allocator().counts().live;
   {
