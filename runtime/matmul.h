@@ -20,6 +20,23 @@ struct Matrix {
   std::int64_t row_stride, column_stride;  // in elements
 };
 
+// Rows begin … end − 1 of packed rows of `width` elements.
+template <class T>
+Matrix<T> rows_of(T* data, std::int64_t begin, std::int64_t end, std::int64_t width) {
+  return {data + begin * width, end - begin, width, width, 1};
+}
+
+// A packed copy [columns, rows] of the transpose of packed rows [rows, columns].
+template <class T>
+Tensor packed_transpose(const T* data, std::int64_t rows, std::int64_t columns) {
+  const Tensor turned = Tensor::empty({columns, rows}, dtype_of<T>);
+  T* const to = turned.data<T>();
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = data[i * columns + j];
+  }
+  return turned;
+}
+
 // c (+)= a b on the calling thread. c must have neighbouring elements in its rows.
 template <class T>
 void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,

@@ -18,21 +18,8 @@ struct Problem {
 };
 
 template <class T>
-Matrix<const T> rows_of(const T* data, std::int64_t begin, std::int64_t end, std::int64_t width) {
-  return {data + begin * width, end - begin, width, width, 1};
-}
-template <class T>
 Matrix<const T> transposed(Matrix<const T> m) {
   return {m.data, m.columns, m.rows, m.column_stride, m.row_stride};
-}
-template <class T>
-Tensor packed_transpose(const T* data, std::int64_t rows, std::int64_t columns) {
-  Tensor turned = Tensor::empty({columns, rows}, dtype_of<T>);
-  T* const to = turned.data<T>();
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = data[i * columns + j];
-  }
-  return turned;
 }
 
 // to[i, :] = bias for each row.
@@ -79,14 +66,14 @@ void backward_kernel(const Cpu& cpu, const Problem<T>& p, const T* z, const T* d
     dz.resize(f.size());
     const std::int64_t rows = end - begin, count = rows * p.h;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
-    matmul<T>(cpu, dys, rows_of<T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
+    matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
     for (std::int64_t i = 0; i < count; i += simd::lanes<T>) {
       const auto [value, slope] = Phi::both(Pack<T>::load(z + begin * p.h + i, count - i));
       value.store(f.data() + i, count - i);
       (Pack<T>::load(dz.data() + i, count - i) * slope).store(dz.data() + i, count - i);
     }
     const Matrix<const T> fs{f.data(), rows, p.h, p.h, 1}, dzs{dz.data(), rows, p.h, p.h, 1};
-    matmul<T>(cpu, dzs, rows_of<T>(back1.data<T>(), 0, p.h, p.d),
+    matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
               {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
     matmul<T>(cpu, transposed(fs), dys, {part + at_weight2, p.h, p.out, p.out, 1}, true);

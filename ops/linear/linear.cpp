@@ -12,22 +12,6 @@ constexpr std::int64_t block = 128;  // rows that are multiplied at a time, in c
 constexpr std::int64_t most_summed = 1 << 18;
 
 template <class T>
-Matrix<T> rows_of(T* data, std::int64_t begin, std::int64_t end, std::int64_t width) {
-  return {data + begin * width, end - begin, width, width, 1};
-}
-
-// Row-major copy of the transpose.
-template <class T>
-Tensor transposed(const T* weight, std::int64_t n, std::int64_t m) {
-  Tensor result = Tensor::empty({m, n}, dtype_of<T>);
-  T* const to = result.data<T>();
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < m; ++j) to[j * n + i] = weight[i * m + j];
-  }
-  return result;
-}
-
-template <class T>
 void linear_forward(const Cpu& cpu, std::int64_t rows, std::int64_t n, std::int64_t m, const T* x,
                     const T* weight, const T* bias, T* y) {
   parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
@@ -56,7 +40,7 @@ template <class T>
 void linear_backward(const Cpu& cpu, std::int64_t rows, std::int64_t n, std::int64_t m, const T* x,
                      const T* weight, const T* dy, T* dx, T* dweight, T* dbias) {
   if (dx != nullptr) {
-    const Tensor turned = transposed(weight, n, m);
+    const Tensor turned = packed_transpose(weight, n, m);
     const T* const back = turned.data<T>();
     parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
       matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));

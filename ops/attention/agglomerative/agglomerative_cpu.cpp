@@ -8,125 +8,25 @@
 #include "ops/attention/agglomerative/agglomerative.h"
 
 #include <algorithm>
-#include <limits>
-#include <utility>
 
+#include "ops/attention/agglomerative/chunk.h"
 #include "ops/attention/agglomerative/strip.h"
 #include "ops/dropout/mask.h"
-#include "ops/softmax/rows.h"
 #include "runtime/parallel.h"
-#include "runtime/tensor.h"
+#include "runtime/scratch.h"
 
 namespace weft {
 namespace {
 
 using namespace strips;
-using Number = Pack<double>;
 
 constexpr std::int64_t wave = agglomerative_wave;
-
-// Scratch memory of one piece of work: one allocation, handed out in parts.
-class Scratch {
- public:
-  explicit Scratch(std::int64_t count)
-      : tensor_(Tensor::empty({count}, DType::f64)), next_(tensor_.data<double>()) {}
-  double* take(std::int64_t count) { return std::exchange(next_, next_ + count); }
-  double* copy(const double* from, std::int64_t count) {
-    double* const to = take(count);
-    std::copy(from, from + count, to);
-    return to;
-  }
-
- private:
-  Tensor tensor_;
-  double* next_;
-};
-
-// Positions begin … begin + rows − 1 of batch item b; the first `queries` of them are queries that
-// count, the first `keys` references that exist.
-struct Chunk {
-  std::int64_t b, index, begin, rows, queries, keys;
-  bool last;  // of its batch item
-
-  template <class T>
-  Chunk(const Agglomerative<T>& p, std::int64_t piece, std::int64_t positions)
-      : b(piece / agglomerative_chunks(positions)),
-        index(piece % agglomerative_chunks(positions)),
-        begin(index * agglomerative_chunk),
-        rows(std::min(positions - begin, agglomerative_chunk)),
-        queries(std::clamp<std::int64_t>(p.queries(b) - begin, 0, rows)),
-        keys(std::clamp<std::int64_t>(p.keys(b) - begin, 0, rows)),
-        last(begin + rows == positions) {}
-};
-
-// Rows [H, M] of a chunk, with classes `step` apart.
-template <class T>
-struct Rows {
-  T* data;
-  std::int64_t row, step;
-
-  Rows(T* first, std::int64_t row_stride, std::int64_t class_stride)
-      : data(first), row(row_stride), step(class_stride) {}
-  Rows(const View<T, 4>& x, const Chunk& c)
-      : Rows(&x(c.b, c.begin, 0, 0), x.stride(1), x.stride(2)) {}
-  T* operator[](std::int64_t i) const { return data + i * row; }
-};
-
-// c [rows, H] = the softmax over classes of the first rows of a chunk.
-template <class T>
-void classify(const View<const T, 3>& z, const Chunk& chunk, std::int64_t rows, double* c) {
-  const std::int64_t H = z.size(2);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const T* const from = &z(chunk.b, chunk.begin + i, 0);
-    T most = -std::numeric_limits<T>::infinity();
-    for (std::int64_t k = 0; k < H; ++k) most = from[k] > most ? from[k] : most;
-    const Number shift(most == -std::numeric_limits<T>::infinity() ? 0 : most);
-    for (std::int64_t k = 0; k < H; k += lanes) {
-      (Number(load(from + k, H - k)) - shift).store(c + i * H + k, H - k);
-    }
-  }
-  map<double>(
-      rows * H, c, [](Number x) { return exp(x); }, c);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    Number total(0.0);
-    for (std::int64_t k = 0; k < H; k += lanes) total = total + Number::load(c + i * H + k, H - k);
-    const double sum = simd::sum_of_lanes<double>(total.vector());
-    const Number inverse(sum == 0 ? 0 : 1 / sum);
-    map<double>(
-        H, c + i * H, [&](Number x) { return x * inverse; }, c + i * H);
-  }
-}
-
-// 1/n [rows, H] of a chunk's queries, given S before the chunk when causal (then S after it on
-// return) or over all references. Where `slope` is not null, it becomes dn/dS.
-void invert_mass(bool causal, const Chunk& c, std::int64_t H, const double* ck, double* S,
-                 double* inverse, double* slope) {
-  for (std::int64_t k = 0; k < H; k += lanes) {
-    Number mass = Number::load(S + k, H - k);
-    for (std::int64_t i = 0; i < c.rows; ++i) {
-      if (causal && i < c.keys) mass = mass + Number::load(ck + i * H + k, H - k);
-      mass.store(inverse + i * H + k, H - k);
-    }
-    mass.store(S + k, H - k);
-  }
-  if (slope != nullptr) {
-    for (std::int64_t i = 0; i < c.rows * H; ++i) slope[i] = clipped_mass_slope(inverse[i]);
-  }
-  for (std::int64_t i = 0; i < c.rows * H; ++i) inverse[i] = 1 / clipped_mass(inverse[i]);
-}
-
-// sums += Σ of rows.
-void add_rows(std::int64_t rows, std::int64_t width, const double* from, double* sums) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < width; ++j) sums[j] += from[i * width + j];
-  }
-}
 
 // S += Σ ck, U += Σ ck y over the references of a chunk.
 template <class T>
 void add_references(const Agglomerative<T>& p, const Chunk& c, double* sums) {
   const std::int64_t H = p.H(), M = p.M();
-  Scratch scratch(c.rows * H);
+  Pieces<double> scratch(c.rows * H);
   double* const ck = scratch.take(c.rows * H);
   classify(p.zk, c, c.keys, ck);
   add_rows(c.keys, H, ck, sums);
@@ -157,7 +57,7 @@ void drop(const Agglomerative<T>& p, const Chunk& c, const T* from, T* to) {
 template <class T>
 void write_outputs(const Agglomerative<T>& p, const Chunk& c, double* sums, const View<T, 4>& out) {
   const std::int64_t H = p.H(), M = p.M(), keys = p.causal ? c.keys : 0;
-  Scratch scratch(3 * c.rows * H);
+  Pieces<double> scratch(3 * c.rows * H);
   double* const ck = scratch.take(c.rows * H);
   double* const w = scratch.take(c.rows * H);
   double* const inverse = scratch.take(c.rows * H);
@@ -230,7 +130,7 @@ template <class T>
 void sweep_queries(const Agglomerative<T>& p, const Chunk& c, const View<const T, 4>& dout,
                    double* sums, const View<T, 3>& dzq, const Kept& kept, double* totals) {
   const std::int64_t H = p.H(), M = p.M(), count = c.queries * H, keys = p.causal ? c.keys : 0;
-  Scratch scratch(3 * c.rows * H);
+  Pieces<double> scratch(3 * c.rows * H);
   double* const cq = scratch.take(c.rows * H);
   double* const inverse = scratch.take(c.rows * H);
   double* const dcq = scratch.take(c.rows * H);
@@ -276,7 +176,7 @@ void sweep_references(const Agglomerative<T>& p, const Chunk& c, const View<cons
                       const Kept& kept, double* totals, const View<T, 3>& dzk,
                       const View<T, 4>& dy) {
   const std::int64_t H = p.H(), M = p.M(), queries = p.causal ? c.queries : 0;
-  Scratch scratch(c.rows * H);
+  Pieces<double> scratch(c.rows * H);
   double* const dck = scratch.take(c.rows * H);
   if (!p.causal) classify(p.zk, c, c.keys, kept.ck);
   for (std::int64_t t = c.rows - 1; t >= 0; --t) {
@@ -344,7 +244,7 @@ void causal_forward(const Agglomerative<T>& p, const View<double, 3>& sums, cons
       if (!Chunk(p, piece, p.N()).last) add_rows(1, width, row(piece), row(piece + 1));
     }
     parallel_for(last - first, [&](std::int64_t i) {
-      Scratch running(width);
+      Pieces<double> running(width);
       write_outputs(p, Chunk(p, first + i, p.N()), running.copy(row(first + i), width), out);
     });
   }
@@ -358,7 +258,7 @@ void causal_backward(const Agglomerative<T>& p, const View<const double, 3>& sum
   if (pieces == 0) return;
   const std::int64_t most = std::min(pieces, wave);
   const std::int64_t count = std::min(p.N(), agglomerative_chunk) * p.H();
-  Scratch scratch((most + 2) * width + most * 3 * count);
+  Pieces<double> scratch((most + 2) * width + most * 3 * count);
   // Row i: (g, G) of the queries in chunk first + i and behind it; a row of zeros for where a batch
   // item ends.
   double* const totals = scratch.take((most + 1) * width);
@@ -371,7 +271,7 @@ void causal_backward(const Agglomerative<T>& p, const View<const double, 3>& sum
     const auto kept = [&](std::int64_t i) { return Kept(weights + i * 3 * count, count); };
     parallel_for(in_wave, [&](std::int64_t i) {
       const Chunk c(p, first + i, p.N());
-      Scratch running(width);
+      Pieces<double> running(width);
       std::fill(row(i), row(i + 1), 0.0);
       sweep_queries(p, c, dout, running.copy(sums.data + (first + i) * width, width), dzq, kept(i),
                     c.index > 0 ? row(i) : nullptr);
@@ -381,7 +281,7 @@ void causal_backward(const Agglomerative<T>& p, const View<const double, 3>& sum
     }
     parallel_for(in_wave, [&](std::int64_t i) {
       const Chunk c(p, first + i, p.N());
-      Scratch running(width);
+      Pieces<double> running(width);
       sweep_references(p, c, dout, kept(i), running.copy(c.last ? zeros : row(i + 1), width), dzk,
                        dy);
     });
@@ -397,14 +297,14 @@ void full_backward(const Agglomerative<T>& p, const View<const double, 3>& sums,
   const Tensor totals = Tensor::empty({p.B(), width}, DType::f64);
   sum_chunks(p, p.N(), totals.data<double>(), [&](const Chunk& c, double* row) {
     const std::int64_t count = c.rows * p.H();
-    Scratch scratch(width + 3 * count);
+    Pieces<double> scratch(width + 3 * count);
     double* const all = scratch.copy(&sums(c.b, 0, 0), width);
     sweep_queries(p, c, dout, all, dzq, Kept(scratch.take(3 * count), count), row);
   });
   parallel_for(p.B() * agglomerative_chunks(p.S()), [&](std::int64_t piece) {
     const Chunk c(p, piece, p.S());
     const std::int64_t count = c.rows * p.H();
-    Scratch scratch(width + 3 * count);
+    Pieces<double> scratch(width + 3 * count);
     double* const all = scratch.copy(totals.data<double>() + c.b * width, width);
     sweep_references(p, c, dout, Kept(scratch.take(3 * count), count), all, dzk, dy);
   });
@@ -419,7 +319,7 @@ void agglomerative_forward(const Cpu&, const Agglomerative<T>& p, View<double, 3
   sum_chunks(p, p.S(), sums.data, [&](const Chunk& c, double* row) { add_references(p, c, row); });
   parallel_for(p.B() * agglomerative_chunks(p.N()), [&](std::int64_t piece) {
     const Chunk c(p, piece, p.N());
-    Scratch all(p.width());
+    Pieces<double> all(p.width());
     write_outputs(p, c, all.copy(&sums(c.b, 0, 0), p.width()), out);
   });
 }

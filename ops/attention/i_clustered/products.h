@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "ops/attention/clustered/clusters.h"
 #include "ops/attention/i_clustered/i_clustered.h"
 #include "ops/attention/rows.h"
 #include "ops/dropout/mask_rows.h"
+#include "runtime/scratch.h"
 #include "runtime/tile.h"
 
 namespace weft::improved {
@@ -22,18 +22,6 @@ constexpr std::int64_t member_rows = 64;  // members of a cluster that one produ
 
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
-
-// Cuts pieces off one buffer.
-template <class T>
-class Pieces {
- public:
-  explicit Pieces(std::int64_t count) : buffer_(count), next_(buffer_.data()) {}
-  T* take(std::int64_t count) { return std::exchange(next_, next_ + count); }
-
- private:
-  Scratch<T> buffer_;
-  T* next_;
-};
 
 // One batch item and head.
 template <class T>
