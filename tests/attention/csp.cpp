@@ -410,6 +410,17 @@ TEST_CASE("csp: many ties and values that are not finite") {
   }
 }
 
+TEST_CASE("csp: the preset of the released operator") {
+  const Tensor v = random_normal({2, 12, 3, 4}, DType::f64, 1);
+  CHECK(same_bits(csp("csp:preset=released", v).out, csp("csp:rule=code,order=ascending", v).out));
+  CHECK(same_bits(csp("csp:preset=released,shift=power,group=3", v).out,
+                  csp("csp:rule=code,order=ascending,shift=power,group=3", v).out));
+  CHECK(same_bits(csp("csp:preset=paper", v).out, csp("csp", v).out));
+  CHECK_FALSE(same_bits(csp("csp:preset=released", v).out, csp("csp", v).out));
+  CHECK_ERROR(csp("csp:preset=released,order=descending", v), "leave rule and order out");
+  CHECK_ERROR(csp("csp:preset=released,shift=head", v), "csp: rule=code");
+}
+
 TEST_CASE("csp: a group longer than the sequence is the sequence") {
   const Tensor v = random_normal({1, 9, 2, 2}, DType::f64, 1);
   CHECK(same_bits(csp("csp:group=500", v).out, csp("csp:groups=1", v).out));

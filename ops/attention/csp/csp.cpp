@@ -37,6 +37,10 @@ Enum chosen_of(const AttentionSpec& spec, const char* option,
 
 Settings settings_of(const AttentionSpec& spec) {
   const std::string& name = spec.mechanism().name;
+  const bool released = name == "csp" && spec.word("preset") == "released";
+  require(!released || (spec.word("rule") == "paper" && spec.word("order") == "reference"),
+          "csp: preset=released stands for rule=code,order=ascending; leave rule and order out, or the "
+          "preset");
   Settings s;
   s.rule.shift = CspShift::none;
   if (name != "csp-sort") {
@@ -46,7 +50,7 @@ Settings settings_of(const AttentionSpec& spec) {
                                         {"power", CspShift::power},
                                         {"head", CspShift::head},
                                         {"custom", CspShift::custom}});
-    s.rule.code = spec.word("rule") == "code";
+    s.rule.code = released || spec.word("rule") == "code";
     require(!s.rule.code || s.rule.shift == CspShift::linear || s.rule.shift == CspShift::power,
             "{}: rule=code is a variant of shift=linear and shift=power, got shift={}", name,
             spec.word("shift"));
@@ -62,6 +66,7 @@ Settings settings_of(const AttentionSpec& spec) {
                                 {{"reference", CspOrder::reference},
                                  {"ascending", CspOrder::ascending},
                                  {"descending", CspOrder::descending}});
+  if (released) s.order = CspOrder::ascending;
   return s;
 }
 
@@ -419,6 +424,10 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
   const std::vector<OptionSheet> sorting = sort_options();
   if (sorts) m.options.insert(m.options.end(), sorting.begin(), sorting.end());
   if (shifts && sorts) {
+    m.options.push_back({.name = "preset",
+                         .initial = "paper",
+                         .help = "the paper's operator, or the released code's: rule=code,order=ascending",
+                         .choices = {"paper", "released"}});
     m.options.push_back({.name = "sort",
                          .initial = "1",
                          .help = "1: groups are sorted; 0: shifted only",

@@ -30,7 +30,7 @@
 //     custom     handed in
 //
 // (The paper prints c ⌈N/C⌉, which contradicts J_1 = 0, and ⌊N^(1/(L C − 1))⌋^(c−1) − 1, whose base
-// is 1 at every real size.) The released operator is csp:rule=code,order=ascending. No form is
+// is 1 at every real size.) The released operator is csp:preset=released. No form is
 // causal: a triangular doubly stochastic matrix is the identity.
 //
 // Both steps are one permutation for each channel, out_c[n] = v_c[src_c(n)], constant between ties:
