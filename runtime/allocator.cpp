@@ -7,6 +7,7 @@
 
 #include <sys/mman.h>
 
+#include "runtime/dispatch.h"
 #include "runtime/error.h"
 
 namespace weft {
@@ -30,7 +31,13 @@ void* from_system(std::size_t bytes) {
   return block;
 }
 
+void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
+  std::memset(block, byte, bytes);
+}
+
 }  // namespace
+
+const MemorySource host_memory{from_system, std::free, fill_memory};
 
 void* CachingAllocator::allocate(std::size_t bytes) {
   const std::size_t size = size_class(bytes);
@@ -50,10 +57,10 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     }
     poison = poison_;
   }
-  if (block == nullptr) block = from_system(size);
+  if (block == nullptr) block = source_.allocate(size);
   if (block == nullptr) {
     trim();
-    block = from_system(size);
+    block = source_.allocate(size);
   }
   const MemoryCounts held = counts();
   require(block != nullptr,
@@ -65,7 +72,7 @@ void* CachingAllocator::allocate(std::size_t bytes) {
     counts_.live += size;
     counts_.peak = std::max(counts_.peak, counts_.live);
   }
-  if (poison) std::memset(block, 0xff, size);
+  if (poison) source_.fill(block, 0xff, size);
   return block;
 }
 
@@ -77,7 +84,7 @@ void CachingAllocator::deallocate(void* block, std::size_t bytes) noexcept {
     cache_[size].push_back(block);
     counts_.cached += size;
   } else {
-    std::free(block);
+    source_.release(block);
   }
 }
 
@@ -94,7 +101,7 @@ void CachingAllocator::reset_peak() {
 void CachingAllocator::trim() noexcept {
   const std::lock_guard lock(mutex_);
   for (auto& [size, blocks] : cache_) {
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks) source_.release(block);
     blocks.clear();
   }
   counts_.cached = 0;
@@ -112,9 +119,13 @@ void CachingAllocator::set_caching(bool caching) {
 }
 
 CachingAllocator& allocator(Device device) {
-  require(device.type == DeviceType::cpu, "allocator: this build computes on the CPU only");
+  return dispatch_device(
+      device, [](const auto& where) -> CachingAllocator& { return allocator_of(where); });
+}
+
+CachingAllocator& allocator_of(const Cpu&) {
   // Never destroyed: tensors in static storage may outlive any order of destruction.
-  static auto* cpu = new CachingAllocator;
+  static auto* const cpu = new CachingAllocator(host_memory);
   return *cpu;
 }
 

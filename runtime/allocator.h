@@ -22,9 +22,18 @@ struct MemoryCounts {
   std::uint64_t system_allocations = 0;  // times that the system was asked
 };
 
+// Where a device's bytes come from.
+struct MemorySource {
+  void* (*allocate)(std::size_t bytes);  // null where there are no more
+  void (*release)(void* block);
+  void (*fill)(void* block, unsigned char byte, std::size_t bytes);
+};
+
+extern const MemorySource host_memory;
+
 class CachingAllocator {
  public:
-  CachingAllocator() = default;
+  explicit CachingAllocator(const MemorySource& source = host_memory) : source_(source) {}
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator() { trim(); }
@@ -45,6 +54,7 @@ class CachingAllocator {
   void set_caching(bool caching);
 
  private:
+  MemorySource source_;
   mutable std::mutex mutex_;
   std::unordered_map<std::size_t, std::vector<void*>> cache_;
   MemoryCounts counts_;
@@ -54,5 +64,7 @@ class CachingAllocator {
 
 // The allocator of `device`; lives until the program ends.
 CachingAllocator& allocator(Device device = {});
+CachingAllocator& allocator_of(const Cpu&);
+CachingAllocator& allocator_of(const Cuda&);
 
 }  // namespace weft

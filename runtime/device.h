@@ -20,5 +20,6 @@ constexpr const char* name_of(DeviceType type) {
 
 // Kernels are overloads on these tags: `void softmax(const Cpu&, …)`, `void softmax(const Cuda&, …)`.
 struct Cpu {};
+struct Cuda;  // runtime/cuda/device.h
 
 }  // namespace weft

@@ -11,6 +11,8 @@
 
 namespace weft {
 
+inline constexpr bool has_cuda = WEFT_GPU;  // whether this build has kernels for CUDA devices
+
 template <class F>
 decltype(auto) dispatch_device(Device device, const F& f) {
 #if WEFT_GPU

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace weft {
 
@@ -13,17 +14,29 @@ enum class DType : std::uint8_t { f32, f64, bf16, i32, i64, u8 };
 struct bf16 {
   std::uint16_t bits = 0;
 
-  bf16() = default;
-  explicit bf16(float value) {
+  constexpr bf16() = default;
+  constexpr explicit bf16(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
     bits = nan ? static_cast<std::uint16_t>((word >> 16) | 0x40u)
                : static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
   }
-  explicit operator float() const {
+  constexpr explicit operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 };
+
+// A value in another element type.
+template <class To, class From>
+constexpr To convert(From value) {
+  if constexpr (std::is_same_v<From, bf16>) {
+    return convert<To>(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<To, bf16>) {
+    return bf16(static_cast<float>(value));
+  } else {
+    return static_cast<To>(value);
+  }
+}
 
 constexpr std::size_t size_of(DType type) {
   switch (type) {

@@ -1,48 +1,27 @@
 #include "runtime/tensor.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "runtime/allocator.h"
 #include "runtime/dispatch.h"
+#include "runtime/elements.h"
 
 namespace weft {
 namespace {
 
-// Calls f(target offset, source offset, length, target stride, source stride) for each innermost
-// run of two tensors of one shape.
-template <class F>
-void each_run(const Shape& shape, const Shape& to, const Shape& from, const F& f) {
-  if (shape.count() == 0) return;
-  if (shape.rank() == 0) return f(0, 0, 1, 1, 1);
-  const int last = shape.rank() - 1;
-  Shape index = shape;
-  for (int axis = 0; axis <= last; ++axis) index[axis] = 0;
-  std::int64_t target = 0, source = 0;
-  while (true) {
-    f(target, source, shape[last], to[last], from[last]);
-    int axis = last - 1;
-    for (; axis >= 0; --axis) {
-      target += to[axis];
-      source += from[axis];
-      if (++index[axis] < shape[axis]) break;
-      target -= to[axis] * shape[axis];
-      source -= from[axis] * shape[axis];
-      index[axis] = 0;
-    }
-    if (axis < 0) return;
-  }
-}
+static_assert(ElementLoops::most >= Shape::max_rank);
 
-template <class To, class From>
-To convert(From value) {
-  if constexpr (std::is_same_v<From, bf16>) {
-    return convert<To>(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<To, bf16>) {
-    return bf16(static_cast<float>(value));
-  } else {
-    return static_cast<To>(value);
+// Over tensors of this shape with these strides.
+ElementLoops loops_over(const Shape& shape, const Shape& to, const Shape& from) {
+  ElementLoops loops;
+  loops.rank = shape.rank();
+  loops.count = shape.count();
+  for (int axis = 0; axis < loops.rank; ++axis) {
+    loops.size[axis] = shape[axis];
+    loops.to[axis] = to[axis];
+    loops.from[axis] = from[axis];
   }
+  return loops;
 }
 
 }  // namespace
@@ -219,46 +198,39 @@ Tensor Tensor::to(DType dtype) const {
   return converted;
 }
 
+Tensor Tensor::to(Device device) const {
+  if (!defined() || device == this->device()) return *this;
+  const Tensor row_major = packed();
+  Tensor moved = empty(shape_, dtype_, device);
+  const Device far = device.type == DeviceType::cpu ? this->device() : device;
+  dispatch_device(far, [&](auto where) {
+    copy_bytes(where, row_major.bytes(), moved.bytes(),
+               static_cast<std::size_t>(count()) * size_of(dtype_));
+  });
+  return moved;
+}
+
 void Tensor::copy_from(const Tensor& source) const {
   require(source.shape_ == shape_, "copy: the source is {}, the target {}", source.shape_, shape_);
-  require(device() == source.device(), "copy: both tensors must be on one device");
-  dispatch_device(device(), [&](auto) {
+  if (device() != source.device()) return copy_from(source.to(dtype_).to(device()));
+  const ElementLoops loops = loops_over(shape_, strides_, source.strides_);
+  dispatch_device(device(), [&](auto where) {
     dispatch_any(dtype_, [&](auto to_type) {
       dispatch_any(source.dtype_, [&](auto from_type) {
         using To = decltype(to_type);
         using From = decltype(from_type);
-        To* target = data<To>();
-        const From* origin = source.data<From>();
-        each_run(shape_, strides_, source.strides_,
-                 [&](std::int64_t to, std::int64_t from, std::int64_t length, std::int64_t to_step,
-                     std::int64_t from_step) {
-                   if constexpr (std::is_same_v<To, From>) {
-                     if (to_step == 1 && from_step == 1) {
-                       std::memmove(target + to, origin + from,
-                                    static_cast<std::size_t>(length) * sizeof(To));
-                       return;
-                     }
-                   }
-                   for (std::int64_t i = 0; i < length; ++i) {
-                     target[to + i * to_step] = convert<To>(origin[from + i * from_step]);
-                   }
-                 });
+        copy_elements<To, From>(where, loops, source.data<From>(), data<To>());
       });
     });
   });
 }
 
 void Tensor::fill(double value) const {
-  dispatch_device(device(), [&](auto) {
+  const ElementLoops loops = loops_over(shape_, strides_, strides_);
+  dispatch_device(device(), [&](auto where) {
     dispatch_any(dtype_, [&](auto type) {
       using T = decltype(type);
-      T* target = data<T>();
-      const T element = convert<T>(value);
-      each_run(shape_, strides_, strides_,
-               [&](std::int64_t to, std::int64_t, std::int64_t length, std::int64_t step,
-                   std::int64_t) {
-                 for (std::int64_t i = 0; i < length; ++i) target[to + i * step] = element;
-               });
+      fill_elements<T>(where, loops, convert<T>(value), data<T>());
     });
   });
 }

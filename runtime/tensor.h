@@ -88,7 +88,8 @@ class Tensor {
   Tensor packed() const;               // itself where it is contiguous, otherwise a clone
   Tensor reshaped(const Shape& shape) const;  // a view where that is possible, otherwise a copy
   Tensor to(DType dtype) const;        // itself where the type is that already
-  void copy_from(const Tensor& source) const;  // same shape; converts the type
+  Tensor to(Device device) const;      // itself where it is there already; otherwise row-major
+  void copy_from(const Tensor& source) const;  // same shape; converts the type, changes the device
   void fill(double value) const;
 
  private:
@@ -131,7 +132,7 @@ Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  const Tensor row_major = packed();
+  const Tensor row_major = packed().to(Device{});
   const T* values = row_major.data<T>();
   return std::vector<T>(values, values + count());
 }

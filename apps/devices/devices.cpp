@@ -1,0 +1,37 @@
+// devices: what this build computes on, and what of it is there.
+#include <fmt/format.h>
+#include <hwy/targets.h>
+
+#include "runtime/cuda/device.h"
+#include "runtime/dispatch.h"
+#include "runtime/matmul.h"
+#include "runtime/parallel.h"
+#include "runtime/simd.h"
+
+namespace weft {
+namespace {
+
+void print_cuda() {
+  if constexpr (has_cuda) {
+    const CudaDevices& found = cuda_devices();
+    fmt::print("cuda  compiled in: {}\n", WEFT_GPU_KIND);
+    if (found.all.empty()) fmt::print("      none there: {}\n", found.none_because);
+    for (std::size_t i = 0; i < found.all.size(); ++i) {
+      const CudaDevice& device = found.all[i];
+      fmt::print("      {}: {}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB\n", i,
+                 device.name, device.major, device.minor, device.multiprocessors,
+                 double(device.memory) / double(1 << 30));
+    }
+  } else {
+    fmt::print("cuda  not compiled in; configure with -Dgpu=cuda or -Dgpu=emulated\n");
+  }
+}
+
+}  // namespace
+}  // namespace weft
+
+int main() {
+  fmt::print("cpu   {}, {} threads; products by {}\n", hwy::TargetName(HWY_STATIC_TARGET), weft::threads(),
+             weft::matmul_library());
+  weft::print_cuda();
+}

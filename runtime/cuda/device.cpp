@@ -1,0 +1,108 @@
+#include "runtime/cuda/device.h"
+
+#include <algorithm>
+
+#include "runtime/allocator.h"
+#include "runtime/cuda/stream.h"
+#include "runtime/elements.h"
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+CudaDevices found_devices() {
+  CudaDevices devices;
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    cudaGetLastError();
+    devices.none_because = cudaGetErrorString(error);
+    return devices;
+  }
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties;
+    check_cuda(cudaGetDeviceProperties(&properties, i), "cuda");
+    devices.all.push_back({properties.name, properties.totalGlobalMem, properties.major,
+                           properties.minor, properties.multiProcessorCount});
+  }
+  if (count == 0) devices.none_because = "there is no device";
+  return devices;
+}
+
+// A device that is there; throws where it is not.
+const CudaDevice& checked(const Cuda& device) {
+  const CudaDevices& devices = cuda_devices();
+  require(!devices.all.empty(), "cuda: no device to compute on ({}); use the CPU",
+          devices.none_because);
+  require(device.index >= 0 && device.index < static_cast<int>(devices.all.size()),
+          "cuda: there is no device {}; {} found", device.index, devices.all.size());
+  return devices.all[static_cast<std::size_t>(device.index)];
+}
+
+void* device_memory(std::size_t bytes) {
+  void* block = nullptr;
+  const cudaError_t error = cudaMalloc(&block, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_cuda(error, "allocator");
+  return block;
+}
+
+void release_memory(void* block) { cudaFree(block); }
+
+void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
+  check_cuda(cudaMemsetAsync(block, byte, bytes, stream_of(Cuda{})), "allocator");
+}
+
+}  // namespace
+
+Cuda::operator Cpu() const {
+  fail("cuda: this operation has no CUDA kernel yet; compute it on the CPU");
+}
+
+const CudaDevices& cuda_devices() {
+  static const CudaDevices devices = found_devices();
+  return devices;
+}
+
+cudaStream_t stream_of(const Cuda& device) {
+  static const cudaStream_t stream = [&] {
+    checked(device);
+    cudaStream_t made = nullptr;
+    check_cuda(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cuda");
+    return made;
+  }();
+  return stream;
+}
+
+void check_cuda(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  const std::string message = cudaGetErrorString(error);
+  cudaGetLastError();
+  fail("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message);
+}
+
+unsigned blocks_for(const Cuda& device, std::int64_t count, unsigned threads) {
+  const std::int64_t wanted = (count + threads - 1) / threads;
+  const std::int64_t most = std::int64_t{16} * checked(device).multiprocessors;
+  return static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, most));
+}
+
+void synchronize(const Cuda& device) {
+  check_cuda(cudaStreamSynchronize(stream_of(device)), "cuda");
+}
+
+CachingAllocator& allocator_of(const Cuda& device) {
+  checked(device);
+  static auto* const cuda = new CachingAllocator({device_memory, release_memory, fill_memory});
+  return *cuda;
+}
+
+void copy_bytes(const Cuda& device, const std::byte* from, std::byte* to, std::size_t bytes) {
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(device)), "copy");
+  synchronize(device);
+}
+
+}  // namespace weft

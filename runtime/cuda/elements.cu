@@ -1,0 +1,89 @@
+// CUDA kernels over the elements of tensors. Thread t of the grid has the elements t, t + threads, ….
+#include "runtime/elements.h"
+
+#include "runtime/cuda/stream.h"
+
+namespace weft {
+namespace {
+
+constexpr unsigned threads = 256;
+
+__device__ inline std::int64_t first_element() {
+  return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+__device__ inline std::int64_t next_element() { return std::int64_t{gridDim.x} * blockDim.x; }
+
+template <class To, class From>
+__global__ void copy_kernel(ElementLoops loops, const From* from, To* to) {
+  for (std::int64_t i = first_element(); i < loops.count; i += next_element()) {
+    std::int64_t rest = i, target = 0, source = 0;
+    for (int axis = loops.rank - 1; axis >= 0; --axis) {
+      const std::int64_t index = rest % loops.size[axis];
+      rest /= loops.size[axis];
+      target += index * loops.to[axis];
+      source += index * loops.from[axis];
+    }
+    to[target] = convert<To>(from[source]);
+  }
+}
+
+template <class T>
+__global__ void fill_kernel(ElementLoops loops, T value, T* to) {
+  for (std::int64_t i = first_element(); i < loops.count; i += next_element()) {
+    std::int64_t rest = i, target = 0;
+    for (int axis = loops.rank - 1; axis >= 0; --axis) {
+      target += rest % loops.size[axis] * loops.to[axis];
+      rest /= loops.size[axis];
+    }
+    to[target] = value;
+  }
+}
+
+template <class T>
+__global__ void add_kernel(std::int64_t count, const T* a, const T* b, T* c) {
+  for (std::int64_t i = first_element(); i < count; i += next_element()) c[i] = a[i] + b[i];
+}
+
+}  // namespace
+
+template <class To, class From>
+void copy_elements(const Cuda& device, const ElementLoops& loops, const From* from, To* to) {
+  if (loops.count == 0) return;
+  start("copy", device, blocks_for(device, loops.count, threads), threads, 0,
+        copy_kernel<To, From>, loops, from, to);
+}
+
+template <class T>
+void fill_elements(const Cuda& device, const ElementLoops& loops, T value, T* to) {
+  if (loops.count == 0) return;
+  start("fill", device, blocks_for(device, loops.count, threads), threads, 0, fill_kernel<T>, loops,
+        value, to);
+}
+
+template <class T>
+void add_elements(const Cuda& device, std::int64_t count, const T* a, const T* b, T* c) {
+  if (count == 0) return;
+  start("add", device, blocks_for(device, count, threads), threads, 0, add_kernel<T>, count, a, b,
+        c);
+}
+
+#define WEFT_COPY(To, From) \
+  template void copy_elements(const Cuda&, const ElementLoops&, const From*, To*);
+#define WEFT_ELEMENTS(T)                                                      \
+  WEFT_COPY(T, float)                                                         \
+  WEFT_COPY(T, double)                                                        \
+  WEFT_COPY(T, bf16)                                                          \
+  WEFT_COPY(T, std::int32_t)                                                  \
+  WEFT_COPY(T, std::int64_t)                                                  \
+  WEFT_COPY(T, std::uint8_t)                                                  \
+  template void fill_elements(const Cuda&, const ElementLoops&, T, T*);
+WEFT_ELEMENTS(float)
+WEFT_ELEMENTS(double)
+WEFT_ELEMENTS(bf16)
+WEFT_ELEMENTS(std::int32_t)
+WEFT_ELEMENTS(std::int64_t)
+WEFT_ELEMENTS(std::uint8_t)
+template void add_elements(const Cuda&, std::int64_t, const float*, const float*, float*);
+template void add_elements(const Cuda&, std::int64_t, const double*, const double*, double*);
+
+}  // namespace weft

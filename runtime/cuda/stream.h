@@ -1,0 +1,27 @@
+// The stream on which all work of a CUDA device is queued, and checked calls: for .cu files and for
+// host code that talks to CUDA.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/cuda/device.h"
+#include "runtime/cuda/launch.h"
+
+namespace weft {
+
+cudaStream_t stream_of(const Cuda&);
+
+// Throws Error, beginning with `what`, unless the call went well.
+void check_cuda(cudaError_t error, const char* what);
+
+// Blocks of `threads` for a grid-stride loop over `count` elements: as many as keep the device full.
+unsigned blocks_for(const Cuda&, std::int64_t count, unsigned threads);
+
+// Starts a kernel on the device's stream. `name` is that of the op, for errors.
+template <class... P>
+void start(const char* name, const Cuda& device, dim3 grid, dim3 block, std::size_t shared,
+           void (*kernel)(P...), std::type_identity_t<P>... arguments) {
+  check_cuda(launch({grid, block, shared, stream_of(device)}, kernel, arguments...), name);
+}
+
+}  // namespace weft

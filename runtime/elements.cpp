@@ -1,0 +1,93 @@
+#include "runtime/elements.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t grain = 1 << 16;  // elements that one piece of parallel work adds
+
+// Calls f(target offset, source offset, length, target stride, source stride) for each run of the
+// innermost axis.
+template <class F>
+void each_run(const ElementLoops& loops, const F& f) {
+  if (loops.count == 0) return;
+  if (loops.rank == 0) return f(0, 0, 1, 1, 1);
+  const int last = loops.rank - 1;
+  std::int64_t index[ElementLoops::most] = {};
+  std::int64_t target = 0, source = 0;
+  while (true) {
+    f(target, source, loops.size[last], loops.to[last], loops.from[last]);
+    int axis = last - 1;
+    for (; axis >= 0; --axis) {
+      target += loops.to[axis];
+      source += loops.from[axis];
+      if (++index[axis] < loops.size[axis]) break;
+      target -= loops.to[axis] * loops.size[axis];
+      source -= loops.from[axis] * loops.size[axis];
+      index[axis] = 0;
+    }
+    if (axis < 0) return;
+  }
+}
+
+}  // namespace
+
+template <class To, class From>
+void copy_elements(const Cpu&, const ElementLoops& loops, const From* origin, To* target) {
+  each_run(loops, [&](std::int64_t to, std::int64_t from, std::int64_t length, std::int64_t to_step,
+                      std::int64_t from_step) {
+    if constexpr (std::is_same_v<To, From>) {
+      if (to_step == 1 && from_step == 1) {
+        std::memmove(target + to, origin + from, static_cast<std::size_t>(length) * sizeof(To));
+        return;
+      }
+    }
+    for (std::int64_t i = 0; i < length; ++i) {
+      target[to + i * to_step] = convert<To>(origin[from + i * from_step]);
+    }
+  });
+}
+
+template <class T>
+void fill_elements(const Cpu&, const ElementLoops& loops, T value, T* target) {
+  each_run(loops, [&](std::int64_t to, std::int64_t, std::int64_t length, std::int64_t step,
+                      std::int64_t) {
+    for (std::int64_t i = 0; i < length; ++i) target[to + i * step] = value;
+  });
+}
+
+template <class T>
+void add_elements(const Cpu&, std::int64_t count, const T* a, const T* b, T* c) {
+  parallel_ranges(count, grain, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) c[i] = a[i] + b[i];
+  });
+}
+
+void copy_bytes(const Cpu&, const std::byte* from, std::byte* to, std::size_t bytes) {
+  std::memmove(to, from, bytes);
+}
+
+#define WEFT_COPY(To, From) \
+  template void copy_elements(const Cpu&, const ElementLoops&, const From*, To*);
+#define WEFT_ELEMENTS(T)                                                     \
+  WEFT_COPY(T, float)                                                        \
+  WEFT_COPY(T, double)                                                       \
+  WEFT_COPY(T, bf16)                                                         \
+  WEFT_COPY(T, std::int32_t)                                                 \
+  WEFT_COPY(T, std::int64_t)                                                 \
+  WEFT_COPY(T, std::uint8_t)                                                 \
+  template void fill_elements(const Cpu&, const ElementLoops&, T, T*);
+WEFT_ELEMENTS(float)
+WEFT_ELEMENTS(double)
+WEFT_ELEMENTS(bf16)
+WEFT_ELEMENTS(std::int32_t)
+WEFT_ELEMENTS(std::int64_t)
+WEFT_ELEMENTS(std::uint8_t)
+template void add_elements(const Cpu&, std::int64_t, const float*, const float*, float*);
+template void add_elements(const Cpu&, std::int64_t, const double*, const double*, double*);
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+// devices as people run it.
+#include "doctest/doctest.h"
+#include "runtime/dispatch.h"
+#include "tests/program.h"
+
+using namespace weft;
+
+TEST_SUITE("tools") {
+
+TEST_CASE("devices: what is compiled in, and what is there") {
+  const ProgramRun run = run_program(WEFT_PROGRAMS "/devices", {});
+  CHECK(run.status == 0);
+  CHECK(contains(run.out, "cpu   "));
+  CHECK(contains(run.out, "1 threads; products by "));
+  CHECK(contains(run.out, "cuda  compiled in: ") == has_cuda);
+  CHECK(contains(run.out, "cuda  not compiled in; configure with -Dgpu=cuda") == !has_cuda);
+  if (contains(run.out, "compiled in: emulated")) {
+    CHECK(contains(run.out, "0: emulated device, compute capability 9.0"));
+  }
+}
+
+}  // TEST_SUITE("tools")
