@@ -6,40 +6,12 @@
 #include <set>
 
 #include "autograd/tape.h"
+#include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
 namespace weft {
 namespace {
-
-struct Inputs {
-  Tensor q, k, v;
-  Inputs(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t E,
-         std::int64_t M, DType type = DType::f64)
-      : q(random_normal({B, N, H, E}, DType::f64, 1).to(type)),
-        k(random_normal({B, S, H, E}, DType::f64, 2).to(type)),
-        v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
-  std::vector<Tensor> list() const { return {q, k, v}; }
-};
-
-Differentiable op(const std::string& spec, const AttentionCall& call = {}) {
-  return [=](std::span<const Variable> inputs) {
-    return std::vector{attend(AttentionSpec(spec), call, inputs)};
-  };
-}
-
-Tensor output(const std::string& spec, const std::vector<Tensor>& inputs,
-              const AttentionCall& call = {}) {
-  return op(spec, call)(std::vector<Variable>(inputs.begin(), inputs.end()))[0].value();
-}
-
-Choices chosen(const std::string& spec, const std::vector<Tensor>& inputs,
-               AttentionCall call = {}) {
-  Choices choices;
-  call.chosen = &choices;
-  output(spec, inputs, call);
-  return choices;
-}
 
 Tensor integers(const std::vector<std::int64_t>& values, const Shape& shape) {
   return Tensor::from(values, shape);
@@ -57,10 +29,6 @@ AttentionCall given(const std::string& name, const Tensor& value) {
   AttentionCall call;
   call.given[name] = value;
   return call;
-}
-
-void check_close(const Tensor& got, const Tensor& wanted) {
-  CHECK(relative_error(got, wanted) <= tolerance::forward_f64);
 }
 
 // K-means by its rule, written once more: codes of one head, and the labels after each iteration.
@@ -98,10 +66,10 @@ std::vector<std::vector<std::int64_t>> hamming_means(const std::vector<std::int6
 TEST_SUITE("attention") {
 
 TEST_CASE("clustered: a cluster for every query is full attention") {
-  const Inputs in(2, 70, 83, 3, 4, 5);
+  const QueryKeyValue in(2, 70, 83, 3, 4, 5);
   const AttentionCall call = given("labels", labels_of(2, 3, 70, [](auto i) { return 69 - i; }));
-  const Run got = run(op("clustered:clusters=70", call), in.list());
-  const Run wanted = run(op("full"), in.list());
+  const Run got = attended_run("clustered:clusters=70", in.list(), call);
+  const Run wanted = attended_run("full", in.list());
   check_close(got.outputs[0], wanted.outputs[0]);
   for (std::size_t i = 0; i < 3; ++i) {
     CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
@@ -109,13 +77,13 @@ TEST_CASE("clustered: a cluster for every query is full attention") {
 }
 
 TEST_CASE("clustered: equal queries give full attention") {
-  Inputs in(2, 40, 83, 3, 4, 5);
+  QueryKeyValue in(2, 40, 83, 3, 4, 5);
   in.q = in.q.slice(1, 0, 1).expand({2, 40, 3, 4}).clone();
-  check_close(output("clustered:clusters=9", in.list()), output("full", in.list()));
+  check_close(attended("clustered:clusters=9", in.list()), attended("full", in.list()));
 }
 
 TEST_CASE("clustered: one cluster gives the attention of the mean query") {
-  const Inputs in(2, 45, 83, 3, 4, 5);
+  const QueryKeyValue in(2, 45, 83, 3, 4, 5);
   Tensor mean = Tensor::zeros({2, 1, 3, 4}, DType::f64);
   for (std::int64_t b = 0; b < 2; ++b) {
     for (std::int64_t i = 0; i < 45; ++i) {
@@ -124,13 +92,13 @@ TEST_CASE("clustered: one cluster gives the attention of the mean query") {
       }
     }
   }
-  check_close(output("clustered:clusters=1", in.list()),
-              output("full", {mean, in.k, in.v}).expand({2, 45, 3, 5}).clone());
+  check_close(attended("clustered:clusters=1", in.list()),
+              attended("full", {mean, in.k, in.v}).expand({2, 45, 3, 5}).clone());
 }
 
 TEST_CASE("clustered: as many different rows as clusters at most") {
-  const Inputs in(1, 300, 83, 2, 6, 5);
-  const Tensor out = output("clustered:clusters=7", in.list());
+  const QueryKeyValue in(1, 300, 83, 2, 6, 5);
+  const Tensor out = attended("clustered:clusters=7", in.list());
   for (std::int64_t h = 0; h < 2; ++h) {
     std::set<std::vector<double>> rows;
     for (std::int64_t i = 0; i < 300; ++i) {
@@ -163,7 +131,7 @@ double spectral_norm(const std::vector<double>& k, std::size_t E) {
 // Proposition 1 with τ: ‖a_c − a_i‖₂ <= τ ‖q̄_c − q_i‖₂ ‖K‖₂.
 TEST_CASE("clustered: attention is as near as the query is to the mean") {
   const std::int64_t N = 60, S = 50, E = 5;
-  Inputs in(1, N, S, 1, E, S);
+  QueryKeyValue in(1, N, S, 1, E, S);
   in.v = Tensor::zeros({1, S, 1, S}, DType::f64);
   for (std::int64_t s = 0; s < S; ++s) in.v.view<double, 4>()(0, s, 0, s) = 1;
   const double norm = spectral_norm(in.k.to_vector<double>(), std::size_t(E));
@@ -171,7 +139,7 @@ TEST_CASE("clustered: attention is as near as the query is to the mean") {
     const std::string option = fmt::format("temperature={}", temperature);
     const std::string spec = "clustered:clusters=8," + option;
     const Tensor labels = chosen(spec, in.list()).at("labels");
-    const Tensor held = output(spec, in.list()), exact = output("full:" + option, in.list());
+    const Tensor held = attended(spec, in.list()), exact = attended("full:" + option, in.list());
     const View<double, 4> c = held.view<double, 4>(), full = exact.view<double, 4>();
     for (std::int64_t i = 0; i < N; ++i) {
       double distance = 0, moved = 0, size = 0;
@@ -195,19 +163,19 @@ TEST_CASE("clustered: attention is as near as the query is to the mean") {
 }
 
 TEST_CASE("clustered: more clusters come nearer to full attention") {
-  const Inputs in(2, 256, 256, 2, 8, 8);
-  const Tensor wanted = output("full", in.list());
+  const QueryKeyValue in(2, 256, 256, 2, 8, 8);
+  const Tensor wanted = attended("full", in.list());
   double before = 1e9;
   for (const int clusters : {1, 16, 128, 250}) {
     const double error = relative_error(
-        output(fmt::format("clustered:clusters={},bits=63", clusters), in.list()), wanted);
+        attended(fmt::format("clustered:clusters={},bits=63", clusters), in.list()), wanted);
     CHECK(error < before);
     before = error;
   }
 }
 
 TEST_CASE("clusters: a bit is on which side of its plane the query lies") {
-  const Inputs in(2, 33, 33, 3, 6, 5);
+  const QueryKeyValue in(2, 33, 33, 3, 6, 5);
   for (const std::string option : {"bits=5", "bits=32", "bits=63", "bits=63,hash_bias=0"}) {
     const Choices choices = chosen("clustered:" + option, in.list());
     const Tensor& planes = choices.at("planes");
@@ -248,7 +216,7 @@ std::vector<std::int64_t> labels_by_signs(const std::vector<std::int64_t>& codes
                                           const std::vector<std::int64_t>& positions,
                                           int iterations) {
   const auto N = std::int64_t(codes.size());
-  Inputs in(1, N, N, 1, 3, 2);
+  QueryKeyValue in(1, N, N, 1, 3, 2);
   for (std::int64_t i = 0; i < N; ++i) {
     for (std::int64_t e = 0; e < 3; ++e) {
       in.q.view<double, 4>()(0, i, 0, e) = codes[std::size_t(i)] >> e & 1 ? 0.5 : -0.5;
@@ -282,7 +250,7 @@ TEST_CASE("clusters: an empty cluster keeps its code") {
 
 TEST_CASE("clusters: K-means as its rule says, for any number of threads") {
   const std::int64_t N = 500, H = 2;
-  const Inputs in(1, N, N, H, 8, 2, DType::f32);
+  const QueryKeyValue in(1, N, N, H, 8, 2, DType::f32);
   for (const int bits : {7, 32, 33, 63}) {
     for (const int clusters : {1, 20, 100}) {
       for (const int iterations : {1, 2, 7}) {
@@ -311,7 +279,7 @@ TEST_CASE("clusters: K-means as its rule says, for any number of threads") {
 
 TEST_CASE("clusters: the sum of distances to the majority never rises") {
   const std::int64_t N = 400;
-  const Inputs in(1, N, N, 1, 8, 2);
+  const QueryKeyValue in(1, N, N, 1, 8, 2);
   const std::vector<std::int64_t> codes =
       chosen("clustered", in.list()).at("hashes").to_vector<std::int64_t>();
   std::int64_t before = 1 << 30, first = 0;
@@ -337,7 +305,7 @@ TEST_CASE("clusters: the sum of distances to the majority never rises") {
 }
 
 TEST_CASE("clusters: positions are drawn without replacement, and padding does not matter") {
-  const Inputs in(2, 90, 90, 2, 5, 3);
+  const QueryKeyValue in(2, 90, 90, 2, 5, 3);
   const auto positions_of = [&](const std::string& spec, const std::vector<Tensor>& inputs) {
     return chosen(spec, inputs).at("positions").to_vector<std::int64_t>();
   };
@@ -362,7 +330,7 @@ TEST_CASE("clusters: positions are drawn without replacement, and padding does n
 }
 
 TEST_CASE("clusters: planes and positions handed in give the labels again") {
-  const Inputs in(2, 90, 40, 2, 5, 3);
+  const QueryKeyValue in(2, 90, 40, 2, 5, 3);
   const Choices choices = chosen("clustered:clusters=11", in.list());
   AttentionCall call;
   call.random = {77, 8, 9};
@@ -379,28 +347,28 @@ TEST_CASE("clusters: planes and positions handed in give the labels again") {
 }
 
 TEST_CASE("clustered: more clusters than queries, one query, no query") {
-  const Inputs in(2, 30, 40, 2, 16, 3);
+  const QueryKeyValue in(2, 30, 40, 2, 16, 3);
   // In 16 dimensions 63 planes tell all queries apart: every one is alone.
-  check_close(output("clustered:clusters=64,bits=63", in.list()), output("full", in.list()));
+  check_close(attended("clustered:clusters=64,bits=63", in.list()), attended("full", in.list()));
   const std::vector<Tensor> one{in.q.slice(1, 0, 1), in.k, in.v};
-  check_close(output("clustered", one), output("full", one));
+  check_close(attended("clustered", one), attended("full", one));
   AttentionCall call;
   call.lengths = integers({0, 40}, {2});
   call.query_lengths = integers({30, 0}, {2});
-  const Run none = run(op("clustered", call), in.list());
+  const Run none = attended_run("clustered", in.list(), call);
   for (const Tensor& x : {none.outputs[0], none.gradients[0], none.gradients[1], none.gradients[2]}) {
     CHECK(same_bits(x, Tensor::zeros(x.shape(), DType::f64)));
   }
 }
 
 TEST_CASE("clustered: bad options and choices") {
-  const Inputs in(1, 6, 6, 2, 3, 2);
+  const QueryKeyValue in(1, 6, 6, 2, 3, 2);
   CHECK_ERROR(AttentionSpec("clustered:clusters=0"), "clusters");
   CHECK_ERROR(AttentionSpec("clustered:clusters=4097"), "4096");
   CHECK_ERROR(AttentionSpec("clustered:bits=64"), "63");
   CHECK_ERROR(AttentionSpec("clustered:iterations=0"), "iterations");
   const auto fails = [&](const AttentionCall& call, const char* part) {
-    CHECK_ERROR(output("clustered:clusters=4,bits=5", in.list(), call), part);
+    CHECK_ERROR(attended("clustered:clusters=4,bits=5", in.list(), call), part);
   };
   fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i - 1; })), "labels holds -1");
   fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i; })), "0 … 3");

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "tests/attention/sample.h"
+#include "tests/attention/run_attention.h"
 #include "tests/threads.h"
 
 namespace weft {
@@ -11,45 +11,25 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-struct Inputs {
-  Tensor q, k, v;
-  Inputs(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t E,
-         std::int64_t M, DType type = DType::f64)
-      : q(random_normal({B, N, H, E}, DType::f64, 1).to(type)),
-        k(random_normal({B, S, H, E}, DType::f64, 2).to(type)),
-        v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
-};
-
 Tensor full(const std::vector<Tensor>& inputs, const AttentionCall& call = {},
             const std::string& spec = "full") {
-  const std::vector<Variable> variables(inputs.begin(), inputs.end());
-  return attend(AttentionSpec(spec), call, variables).value();
-}
-
-AttentionCall causal() {
-  AttentionCall call;
-  call.causal = true;
-  return call;
-}
-
-void check_close(const Tensor& got, const Tensor& wanted) {
-  CHECK(relative_error(got, wanted) <= tolerance::forward_f64);
+  return attended(spec, inputs, call);
 }
 
 TEST_SUITE("attention") {
 
 TEST_CASE("full: the first causal output is the first value") {
-  const Inputs in(2, 70, 70, 3, 4, 5);
+  const QueryKeyValue in(2, 70, 70, 3, 4, 5);
   check_close(full({in.q, in.k, in.v}, causal()).slice(1, 0, 1), in.v.slice(1, 0, 1));
 }
 
 TEST_CASE("full: one key gives its value to every query") {
-  const Inputs in(2, 70, 1, 3, 4, 5);
+  const QueryKeyValue in(2, 70, 1, 3, 4, 5);
   check_close(full({in.q, in.k, in.v}), in.v.expand({2, 70, 3, 5}).clone());
 }
 
 TEST_CASE("full: the last causal output is that without the mask") {
-  const Inputs in(2, 131, 131, 3, 4, 5);
+  const QueryKeyValue in(2, 131, 131, 3, 4, 5);
   check_close(full({in.q, in.k, in.v}, causal()).slice(1, 130, 131),
               full({in.q, in.k, in.v}).slice(1, 130, 131));
 }
@@ -64,14 +44,14 @@ TEST_CASE("full: two keys by hand") {
 }
 
 TEST_CASE("full: the temperature is a factor of the queries") {
-  const Inputs in(2, 9, 11, 3, 4, 5);
+  const QueryKeyValue in(2, 9, 11, 3, 4, 5);
   Tensor scaled = in.q.clone();
   for (std::int64_t i = 0; i < scaled.count(); ++i) scaled.data<double>()[i] *= 0.3 * 2;
   check_close(full({in.q, in.k, in.v}, {}, "full:temperature=0.3"), full({scaled, in.k, in.v}));
 }
 
 TEST_CASE("full: a head does not know the others") {
-  const Inputs in(2, 70, 70, 3, 4, 5, DType::f32);
+  const QueryKeyValue in(2, 70, 70, 3, 4, 5, DType::f32);
   std::vector<Tensor> others{random_normal(in.q.shape(), DType::f32, 4),
                              random_normal(in.k.shape(), DType::f32, 5),
                              random_normal(in.v.shape(), DType::f32, 6)};
@@ -84,7 +64,7 @@ TEST_CASE("full: a head does not know the others") {
 }
 
 TEST_CASE("full: scores of any size") {
-  const Inputs in(1, 3, 66, 1, 1, 2);
+  const QueryKeyValue in(1, 3, 66, 1, 1, 2);
   // The largest score wins by far: the output is the value of that key.
   Tensor q = Tensor::full({1, 3, 1, 1}, 1e3, DType::f64);
   q.slice(1, 1, 2).fill(-1e3);
@@ -100,7 +80,7 @@ TEST_CASE("full: scores of any size") {
 }
 
 TEST_CASE("full: a number added to a whole row of the bias changes nothing") {
-  const Inputs in(2, 9, 70, 3, 4, 5);
+  const QueryKeyValue in(2, 9, 70, 3, 4, 5);
   const Tensor bias = random_normal({2, 3, 9, 70}, DType::f64, 7);
   Tensor shifted = bias.clone();
   for (std::int64_t i = 0; i < 9; ++i) {
@@ -114,14 +94,14 @@ TEST_CASE("full: a number added to a whole row of the bias changes nothing") {
 }
 
 TEST_CASE("full: a bias of one batch item and head serves all") {
-  const Inputs in(2, 9, 70, 3, 4, 5);
+  const QueryKeyValue in(2, 9, 70, 3, 4, 5);
   const Tensor bias = random_normal({1, 1, 9, 70}, DType::f64, 7);
   const Tensor repeated = bias.expand({2, 3, 9, 70}).clone();
   CHECK(same_bits(full({in.q, in.k, in.v, bias}), full({in.q, in.k, in.v, repeated})));
 }
 
 TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient") {
-  const Inputs in(1, 5, 70, 2, 3, 4);
+  const QueryKeyValue in(1, 5, 70, 2, 3, 4);
   const Tensor bias = random_normal({1, 1, 5, 70}, DType::f64, 7);
   bias.slice(2, 2, 3).fill(-infinity);
   bias.slice(3, 10, 69).fill(-infinity);
@@ -142,7 +122,7 @@ TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient"
 // gradient of the bias, with and without dropout.
 TEST_CASE("full: the gradient of a score") {
   const std::int64_t N = 6, S = 70, M = 5;
-  const Inputs in(1, N, S, 1, 4, M);
+  const QueryKeyValue in(1, N, S, 1, 4, M);
   const Tensor bias = random_normal({1, 1, N, S}, DType::f64, 7);
   const Tensor unit = Tensor::zeros({1, S, 1, S}, DType::f64);
   for (std::int64_t j = 0; j < S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
@@ -177,7 +157,7 @@ TEST_CASE("full: the gradient of a score") {
 }
 
 TEST_CASE("full: f32 over thousands of keys") {
-  const Inputs in(1, 4096, 4096, 1, 4, 4, DType::f32);
+  const QueryKeyValue in(1, 4096, 4096, 1, 4, 4, DType::f32);
   const std::vector<Tensor> inputs{in.q, in.k, in.v};
   for (const bool masked : {false, true}) {
     const auto f = [&](std::span<const Variable> variables) {
@@ -194,7 +174,7 @@ TEST_CASE("full: f32 over thousands of keys") {
 
 TEST_CASE("full: decoding with room for some keys attends to the last of them") {
   constexpr std::int64_t N = 20, room = 6;
-  const Inputs in(2, N, N, 3, 4, 5);
+  const QueryKeyValue in(2, N, N, 3, 4, 5);
   const AttentionSpec spec("full");
   const auto state = spec.mechanism().decode(spec, {.B = 2, .N = N, .S = N, .H = 3, .E = 4, .M = 5},
                                              DType::f64, room);

@@ -4,40 +4,12 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
 namespace weft {
 namespace {
-
-struct Inputs {
-  Tensor q, k, v;
-  Inputs(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t E,
-         std::int64_t M, DType type = DType::f64)
-      : q(random_normal({B, N, H, E}, DType::f64, 1).to(type)),
-        k(random_normal({B, S, H, E}, DType::f64, 2).to(type)),
-        v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
-  std::vector<Tensor> list() const { return {q, k, v}; }
-};
-
-Differentiable op(const std::string& spec, const AttentionCall& call = {}) {
-  return [=](std::span<const Variable> inputs) {
-    return std::vector{attend(AttentionSpec(spec), call, inputs)};
-  };
-}
-
-Tensor output(const std::string& spec, const std::vector<Tensor>& inputs,
-              const AttentionCall& call = {}) {
-  return op(spec, call)(std::vector<Variable>(inputs.begin(), inputs.end()))[0].value();
-}
-
-Choices chosen(const std::string& spec, const std::vector<Tensor>& inputs,
-               AttentionCall call = {}) {
-  Choices choices;
-  call.chosen = &choices;
-  output(spec, inputs, call);
-  return choices;
-}
 
 // Every query of a head alone in its cluster.
 AttentionCall alone(std::int64_t B, std::int64_t H, std::int64_t N) {
@@ -48,68 +20,54 @@ AttentionCall alone(std::int64_t B, std::int64_t H, std::int64_t N) {
   return call;
 }
 
-AttentionCall causal() {
-  AttentionCall call;
-  call.causal = true;
-  return call;
-}
-
 Tensor unit_values(std::int64_t B, std::int64_t S, std::int64_t H) {
   const Tensor unit = Tensor::zeros({B, S, H, S}, DType::f64);
   for (std::int64_t s = 0; s < S; ++s) unit.slice(1, s, s + 1).slice(3, s, s + 1).fill(1);
   return unit;
 }
 
-void check_runs(const Run& got, const Run& wanted) {
-  CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f64);
-  for (std::size_t i = 0; i < 3; ++i) {
-    CAPTURE(i);
-    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
-  }
-}
-
 TEST_SUITE("attention") {
 
 TEST_CASE("i-clustered: with all keys chosen it is full attention") {
-  const Inputs in(2, 70, 83, 3, 4, 5);
+  const QueryKeyValue in(2, 70, 83, 3, 4, 5);
   AttentionCall call;
   for (const bool lengths : {false, true}) {
     if (lengths) call.lengths = Tensor::from(std::vector<std::int64_t>{83, 31}, {2});
-    const Run wanted = run(op("full", call), in.list());
+    const Run wanted = attended_run("full", in.list(), call);
     for (const std::string option : {"topk=83", "topk=200", "topk=83,detach_mass=1"}) {
       for (const std::string clusters : {"7", "150"}) {
         CAPTURE(option);
-        check_runs(run(op("i-clustered:clusters=" + clusters + "," + option, call), in.list()),
-                   wanted);
+        const std::string spec = "i-clustered:clusters=" + clusters + "," + option;
+        check_same_run(attended_run(spec, in.list(), call), wanted);
       }
     }
   }
 }
 
 TEST_CASE("i-clustered: a cluster for every query is full attention for any topk") {
-  const Inputs in(2, 70, 83, 3, 4, 5);
-  const Run wanted = run(op("full"), in.list());
+  const QueryKeyValue in(2, 70, 83, 3, 4, 5);
+  const Run wanted = attended_run("full", in.list());
   for (const int topk : {1, 7, 32, 64, 82}) {
     CAPTURE(topk);
-    check_runs(run(op(fmt::format("i-clustered:clusters=70,topk={}", topk), alone(2, 3, 70)),
-                   in.list()),
-               wanted);
+    check_same_run(attended_run(fmt::format("i-clustered:clusters=70,topk={}", topk), in.list(),
+                                alone(2, 3, 70)),
+                   wanted);
   }
 }
 
 TEST_CASE("i-clustered: no keys chosen leaves clustered attention") {
-  const Inputs in(2, 70, 83, 3, 4, 5);
+  const QueryKeyValue in(2, 70, 83, 3, 4, 5);
   AttentionCall call;
   call.given["topk"] = Tensor::full({2, 3, 9, 6}, -1, DType::i64);
-  check_runs(run(op("i-clustered:clusters=9,topk=6", call), in.list()),
-             run(op("clustered:clusters=9"), in.list()));
+  check_same_run(attended_run("i-clustered:clusters=9,topk=6", in.list(), call),
+                 attended_run("clustered:clusters=9", in.list()));
 }
 
 TEST_CASE("i-clustered: the weights of a row sum to one") {
-  Inputs in(2, 300, 150, 2, 6, 1, DType::f64);
+  QueryKeyValue in(2, 300, 150, 2, 6, 1, DType::f64);
   in.v.fill(1);
   for (const std::string spec : {"i-clustered", "i-clustered:topk=3,clusters=5,temperature=2"}) {
-    CHECK(relative_error(output(spec, in.list()), Tensor::full({2, 300, 2, 1}, 1, DType::f64)) <=
+    CHECK(relative_error(attended(spec, in.list()), Tensor::full({2, 300, 2, 1}, 1, DType::f64)) <=
           tolerance::forward_f64);
   }
 }
@@ -118,14 +76,14 @@ TEST_CASE("i-clustered: the weights of a row sum to one") {
 // aᵗ = a_c.
 TEST_CASE("i-clustered: never farther from full attention than clustered") {
   const std::int64_t N = 80, S = 60, H = 2, C = 9, k = 8;
-  Inputs in(1, N, S, H, 5, S);
+  QueryKeyValue in(1, N, S, H, 5, S);
   in.v = unit_values(1, S, H);
   for (const std::string temperature : {"0.2", "1"}) {
     const std::string common = "clusters=9,temperature=" + temperature;
     const Choices choices = chosen("i-clustered:topk=8," + common, in.list());
-    const Tensor improved = output("i-clustered:topk=8," + common, in.list());
-    const Tensor clustered = output("clustered:" + common, in.list());
-    const Tensor full = output("full:temperature=" + temperature, in.list());
+    const Tensor improved = attended("i-clustered:topk=8," + common, in.list());
+    const Tensor clustered = attended("clustered:" + common, in.list());
+    const Tensor full = attended("full:temperature=" + temperature, in.list());
     for (std::int64_t i = 0; i < N; ++i) {
       for (std::int64_t h = 0; h < H; ++h) {
         const std::int64_t c = choices.at("labels").data<std::int64_t>()[h * N + i];
@@ -155,7 +113,7 @@ TEST_CASE("i-clustered: never farther from full attention than clustered") {
 
 TEST_CASE("i-clustered: the keys chosen are those of the largest scores") {
   const std::int64_t N = 200, S = 500, C = 6;
-  const Inputs in(1, N, S, 1, 5, 3, DType::f64);
+  const QueryKeyValue in(1, N, S, 1, 5, 3, DType::f64);
   for (const std::int64_t k : {1, 7, 32, 100, 500}) {
     const Choices choices = chosen(fmt::format("i-clustered:clusters=6,topk={}", k), in.list());
     const std::int64_t* const labels = choices.at("labels").data<std::int64_t>();
@@ -180,7 +138,7 @@ TEST_CASE("i-clustered: the keys chosen are those of the largest scores") {
 }
 
 TEST_CASE("i-clustered: of equal scores the lowest keys are chosen") {
-  Inputs in(1, 20, 150, 1, 1, 2, DType::f32);
+  QueryKeyValue in(1, 20, 150, 1, 1, 2, DType::f32);
   in.q.fill(1);
   in.k.fill(0.5);
   for (const std::int64_t s : {70, 3, 149}) in.k.slice(1, s, s + 1).fill(2);
@@ -195,7 +153,7 @@ TEST_CASE("i-clustered: of equal scores the lowest keys are chosen") {
 }
 
 TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behind them") {
-  const Inputs in(2, 40, 40, 2, 4, 3);
+  const QueryKeyValue in(2, 40, 40, 2, 4, 3);
   AttentionCall call;
   call.lengths = Tensor::from(std::vector<std::int64_t>{5, 0}, {2});
   const Tensor topk = chosen("i-clustered:clusters=3,topk=8", in.list(), call).at("topk");
@@ -210,7 +168,7 @@ TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behin
 // clustered attention makes of values that are 1 on T.
 TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alone") {
   const std::int64_t N = 30, S = 50, k = 6;
-  const Inputs in(1, N, S, 1, 4, 3);
+  const QueryKeyValue in(1, N, S, 1, 4, 3);
   const std::string spec = "i-clustered:clusters=1,topk=6";
   const Tensor topk = chosen(spec, in.list()).at("topk");
   const Tensor dout = random_normal({1, N, 1, 3}, DType::f64, 9);
@@ -219,12 +177,12 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
     std::vector<Variable> leaves;
     for (const Tensor& input : inputs) leaves.push_back(Variable::leaf(input));
     Tape tape;
-    tape.backward(op(text)(leaves)[0], gradient);
+    tape.backward(mechanism_of(text)(leaves)[0], gradient);
     return std::vector{leaves[0].gradient(), leaves[1].gradient(), leaves[2].gradient()};
   };
   const auto exact = gradients(spec, in.list(), dout);
   const auto detached = gradients(spec + ",detach_mass=1", in.list(), dout);
-  CHECK(same_bits(output(spec, in.list()), output(spec + ",detach_mass=1", in.list())));
+  CHECK(same_bits(attended(spec, in.list()), attended(spec + ",detach_mass=1", in.list())));
   CHECK(same_bits(exact[2], detached[2]));
 
   Tensor k_top = Tensor::empty({1, k, 1, 4}, DType::f64), v_top = Tensor::empty({1, k, 1, 3}, DType::f64);
@@ -235,7 +193,7 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
     v_top.slice(1, t, t + 1).copy_from(in.v.slice(1, s, s + 1));
     marked.data<double>()[s] = 1;
   }
-  const Tensor top = output("full", {in.q, k_top, v_top});
+  const Tensor top = attended("full", {in.q, k_top, v_top});
   Tensor dmass = Tensor::zeros({1, N, 1, 1}, DType::f64);
   for (std::int64_t i = 0; i < N * 3; ++i) {
     dmass.data<double>()[0] += dout.data<double>()[i] * top.data<double>()[i];
@@ -251,16 +209,16 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
 }
 
 TEST_CASE("i-clustered: long sequences give the same bits for any number of threads") {
-  const Inputs in(1, 3000, 3000, 3, 8, 8, DType::f32);
+  const QueryKeyValue in(1, 3000, 3000, 3, 8, 8, DType::f32);
   AttentionCall call;
   call.dropout = 0.2;
   for (const std::string spec : {"clustered", "i-clustered", "i-clustered-causal"}) {
     call.causal = spec == "i-clustered-causal";
     const ThreadsOf one(1);
-    const Run first = run(op(spec, call), in.list());
+    const Run first = attended_run(spec, in.list(), call);
     for (const int team : {2, 3}) {
       const ThreadsOf scope(team);
-      const Run again = run(op(spec, call), in.list());
+      const Run again = attended_run(spec, in.list(), call);
       CHECK(same_bits(first.outputs[0], again.outputs[0]));
       for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(first.gradients[i], again.gradients[i]));
     }
@@ -268,7 +226,7 @@ TEST_CASE("i-clustered: long sequences give the same bits for any number of thre
 }
 
 TEST_CASE("i-clustered: more than a block of clusters") {
-  const Inputs in(1, 400, 90, 1, 5, 7);
+  const QueryKeyValue in(1, 400, 90, 1, 5, 7);
   for (const std::string spec : {"i-clustered:clusters=300,topk=10,bits=63",
                                  "i-clustered:clusters=129,topk=90"}) {
     const AttentionSpec parsed(spec);
@@ -277,30 +235,30 @@ TEST_CASE("i-clustered: more than a block of clusters") {
     const auto reference = [&](std::span<const Variable> inputs) {
       return std::vector{parsed.mechanism().reference(parsed, call, inputs)};
     };
-    check_runs(run(op(spec, call), in.list()), run(reference, in.list()));
+    check_same_run(attended_run(spec, in.list(), call), run(reference, in.list()));
   }
 }
 
 TEST_CASE("i-clustered-causal: with all keys chosen it is causal full attention") {
-  const Inputs in(2, 130, 130, 2, 4, 5);
+  const QueryKeyValue in(2, 130, 130, 2, 4, 5);
   AttentionCall call = causal();
   for (const bool lengths : {false, true}) {
     if (lengths) {
       call.lengths = Tensor::from(std::vector<std::int64_t>{130, 31}, {2});
       call.query_lengths = call.lengths;
     }
-    const Run wanted = run(op("full", call), in.list());
+    const Run wanted = attended_run("full", in.list(), call);
     call.query_lengths = {};
-    check_runs(run(op("i-clustered-causal:topk=130,clusters=9", call), in.list()), wanted);
+    check_same_run(attended_run("i-clustered-causal:topk=130,clusters=9", in.list(), call), wanted);
   }
 }
 
 TEST_CASE("i-clustered-causal: a row whose keys all lie ahead is 0") {
   const std::int64_t N = 12;
-  const Inputs in(1, N, N, 1, 4, 3);
+  const QueryKeyValue in(1, N, N, 1, 4, 3);
   AttentionCall call = causal();
   call.given["topk"] = Tensor::from(std::vector<std::int64_t>{7, 9}, {1, 1, 1, 2});
-  const Run got = run(op("i-clustered-causal:clusters=1,topk=2", call), in.list());
+  const Run got = attended_run("i-clustered-causal:clusters=1,topk=2", in.list(), call);
   const auto zero = [](const Tensor& x) {
     return same_bits(x.clone(), Tensor::zeros(x.shape(), DType::f64));
   };
@@ -316,29 +274,29 @@ TEST_CASE("i-clustered-causal: a row whose keys all lie ahead is 0") {
 
 TEST_CASE("i-clustered-causal: the future leaks through what is selected") {
   const std::int64_t N = 60;
-  Inputs in(1, N, N, 1, 4, 3);
+  QueryKeyValue in(1, N, N, 1, 4, 3);
   const std::string spec = "i-clustered-causal:clusters=3,topk=4";
-  const Tensor before = output(spec, in.list(), causal());
+  const Tensor before = attended(spec, in.list(), causal());
   in.q = in.q.clone();
   in.q.slice(1, N / 2, N).copy_from(random_normal({1, N / 2, 1, 4}, DType::f64, 8));
-  const Tensor after = output(spec, in.list(), causal());
+  const Tensor after = attended(spec, in.list(), causal());
   CHECK_FALSE(same_bits(after.slice(1, 0, N / 2).clone(), before.slice(1, 0, N / 2).clone()));
 }
 
 TEST_CASE("i-clustered: bad options and choices") {
-  const Inputs in(1, 6, 6, 2, 3, 2);
+  const QueryKeyValue in(1, 6, 6, 2, 3, 2);
   CHECK_ERROR(AttentionSpec("i-clustered:topk=0"), "topk");
   CHECK_ERROR(AttentionSpec("i-clustered:topk=4097"), "4096");
   CHECK_ERROR(AttentionSpec("i-clustered:clusters=0"), "clusters");
   CHECK_ERROR(AttentionSpec("i-clustered:bits=64"), "63");
   CHECK_ERROR(AttentionSpec("i-clustered-causal:detach_mass=1"), "detach_mass");
-  CHECK_ERROR(output("i-clustered-causal", in.list()), "causal");
-  CHECK_ERROR(output("i-clustered", in.list(), causal()), "causal");
+  CHECK_ERROR(attended("i-clustered-causal", in.list()), "causal");
+  CHECK_ERROR(attended("i-clustered", in.list(), causal()), "causal");
   const auto fails = [&](const char* name, std::vector<std::int64_t> values, const Shape& shape,
                          const char* part) {
     AttentionCall call;
     call.given[name] = Tensor::from(values, shape);
-    CHECK_ERROR(output("i-clustered:clusters=1,topk=3", in.list(), call), part);
+    CHECK_ERROR(attended("i-clustered:clusters=1,topk=3", in.list(), call), part);
   };
   fails("topk", {0, 1, 2, 0, 1, 6}, {1, 2, 1, 3}, "topk holds 6, outside -1 … 5");
   fails("topk", {0, 1, 2, 0, 1, -2}, {1, 2, 1, 3}, "-2");

@@ -11,6 +11,7 @@
 #include "ops/reduce/reduce.h"
 #include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
+#include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
@@ -24,12 +25,6 @@ struct Inputs {
         v(random_normal({B, N, H, M}, DType::f64, 2)) {}
   std::vector<Tensor> both() const { return {q, v}; }
 };
-
-Differentiable lsh(const std::string& spec, const AttentionCall& call = {}) {
-  return [=](std::span<const Variable> inputs) {
-    return std::vector{attend(AttentionSpec(spec), call, inputs)};
-  };
-}
 
 enum class Self { allow, last };
 
@@ -114,7 +109,7 @@ TEST_CASE("lsh: one chunk is attention over all, for any rounds") {
          {"rounds=1", "rounds=3", "rounds=2,combine=logsumexp", "rounds=2,wrap=1",
           "rounds=3,combine=logsumexp,duplicates=correct,wrap=1", "rounds=2,duplicates=correct"}) {
       CAPTURE(options);
-      check_same(lsh("lsh:chunk=130," + options), shared_full(all_seen(2, N)), in.both());
+      check_same(mechanism_of("lsh:chunk=130," + options), shared_full(all_seen(2, N)), in.both());
     }
   }
 }
@@ -123,15 +118,16 @@ TEST_CASE("lsh: one chunk with the masks of the call") {
   const Inputs in(3, 70, 2, 4, 5);
   AttentionCall call;
   call.causal = true;
-  check_same(lsh("lsh:chunk=70,rounds=2", call), shared_full(all_seen(3, 70, true)), in.both());
-  check_same(lsh("lsh:chunk=70,rounds=2,self=last", call),
+  check_same(mechanism_of("lsh:chunk=70,rounds=2", call), shared_full(all_seen(3, 70, true)),
+             in.both());
+  check_same(mechanism_of("lsh:chunk=70,rounds=2,self=last", call),
              shared_full(all_seen(3, 70, true), Self::last), in.both());
-  check_same(lsh("lsh:chunk=70,rounds=2,self=last,combine=logsumexp", call),
+  check_same(mechanism_of("lsh:chunk=70,rounds=2,self=last,combine=logsumexp", call),
              shared_full(all_seen(3, 70, true), Self::last), in.both());
   const std::vector<std::int64_t> lengths{70, 31, 0};
   call.lengths = Tensor::from(lengths, {3});
-  check_same(lsh("lsh:chunk=70,rounds=2", call), shared_full(all_seen(3, 70, true, lengths)),
-             in.both());
+  check_same(mechanism_of("lsh:chunk=70,rounds=2", call),
+             shared_full(all_seen(3, 70, true, lengths)), in.both());
 }
 
 TEST_CASE("lsh: two chunks in a ring see all, themselves last") {
@@ -143,8 +139,9 @@ TEST_CASE("lsh: two chunks in a ring see all, themselves last") {
     // same list, that is the other half.
     const AttentionCall call = with_buckets(options[7] - '0', 2, 2, std::vector<std::int64_t>(48));
     const std::string spec = "lsh:chunk=24,wrap=1," + options;
-    check_same(lsh(spec + ",self=last", call), shared_full(all_seen(2, 48), Self::last), in.both());
-    check_same(lsh(spec, call), shared_full(all_seen(2, 48)), in.both());
+    check_same(mechanism_of(spec + ",self=last", call), shared_full(all_seen(2, 48), Self::last),
+               in.both());
+    check_same(mechanism_of(spec, call), shared_full(all_seen(2, 48)), in.both());
   }
 }
 
@@ -156,7 +153,7 @@ TEST_CASE("lsh: rounds that are alike are one") {
     const Tensor planes = Tensor::empty({R, 4, 4}, DType::f64);
     for (std::int64_t r = 0; r < R; ++r) planes.slice(0, r, r + 1).copy_from(plane);
     call.given["planes"] = planes;
-    return lsh(fmt::format("lsh:buckets=8,chunk=16,rounds={}{}", R, options), call);
+    return mechanism_of(fmt::format("lsh:buckets=8,chunk=16,rounds={}{}", R, options), call);
   };
   const Differentiable one = rounds(1, "");
   for (const std::string options :
@@ -216,8 +213,8 @@ TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of wha
         const std::vector<Variable> inputs{in.q, in.v};
         attend(AttentionSpec(spec), asking, inputs);
         const Tensor seen = union_of_candidates(chosen.at("buckets"), 8, wrap, across);
-        check_same(lsh(spec, call), shared_full(seen, self == "last" ? Self::last : Self::allow),
-                   in.both());
+        check_same(mechanism_of(spec, call),
+                   shared_full(seen, self == "last" ? Self::last : Self::allow), in.both());
       }
     }
   }
@@ -335,7 +332,7 @@ TEST_CASE("lsh: a query of zeros has a key of zeros") {
   const Inputs in(1, 40, 1, 4, 3);
   in.q.slice(1, 7, 8).fill(0);
   for (const std::string spec : {"lsh:chunk=8", "lsh:chunk=8,combine=logsumexp"}) {
-    const Run r = run(lsh(spec), in.both());
+    const Run r = attended_run(spec, in.both());
     for (const Tensor& x : {r.outputs[0], r.gradients[0], r.gradients[1]}) {
       for (const double value : x.to_vector<double>()) REQUIRE(std::isfinite(value));
     }

@@ -6,6 +6,12 @@
 
 namespace weft {
 
+inline Differentiable mechanism_of(const std::string& spec, const AttentionCall& call = {}) {
+  return [=](std::span<const Variable> inputs) {
+    return std::vector{attend(AttentionSpec(spec), call, inputs)};
+  };
+}
+
 inline Tensor attended(const std::string& spec, const std::vector<Tensor>& inputs,
                        const AttentionCall& call = {}) {
   const std::vector<Variable> variables(inputs.begin(), inputs.end());
@@ -15,10 +21,26 @@ inline Tensor attended(const std::string& spec, const std::vector<Tensor>& input
 // Output, then the gradients of all inputs for a random cotangent.
 inline Run attended_run(const std::string& spec, const std::vector<Tensor>& inputs,
                         const AttentionCall& call = {}) {
-  const auto f = [&](std::span<const Variable> in) {
-    return std::vector{attend(AttentionSpec(spec), call, in)};
-  };
-  return run(f, inputs);
+  return run(mechanism_of(spec, call), inputs);
+}
+
+// What it drew and decided.
+inline Choices chosen(const std::string& spec, const std::vector<Tensor>& inputs,
+                      AttentionCall call = {}) {
+  Choices choices;
+  call.chosen = &choices;
+  attended(spec, inputs, call);
+  return choices;
+}
+
+inline AttentionCall causal() {
+  AttentionCall call;
+  call.causal = true;
+  return call;
+}
+
+inline void check_close(const Tensor& got, const Tensor& wanted) {
+  CHECK(relative_error(got, wanted) <= tolerance::forward_f64);
 }
 
 inline void check_same_run(const Run& got, const Run& wanted) {
@@ -29,6 +51,17 @@ inline void check_same_run(const Run& got, const Run& wanted) {
     CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
   }
 }
+
+// Standard normal q [B, N, H, E], k [B, S, H, E] and v [B, S, H, M].
+struct QueryKeyValue {
+  Tensor q, k, v;
+  QueryKeyValue(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t E,
+                std::int64_t M, DType type = DType::f64)
+      : q(random_normal({B, N, H, E}, DType::f64, 1).to(type)),
+        k(random_normal({B, S, H, E}, DType::f64, 2).to(type)),
+        v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
+  std::vector<Tensor> list() const { return {q, k, v}; }
+};
 
 inline Tensor normal(const Shape& shape, std::uint64_t seed, DType type = DType::f64) {
   return random_normal(shape, DType::f64, seed).to(type);
