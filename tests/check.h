@@ -24,6 +24,9 @@ struct Run {
 };
 Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed = 17);
 
+// Whether the address sanitizer watches this build.
+extern const bool sanitized;
+
 // The caching allocator at work, also where the tests run without it (tests/poison.cpp).
 struct WithCache {
   WithCache();

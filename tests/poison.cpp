@@ -7,16 +7,16 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
-constexpr bool sanitized = true;
+const bool weft::sanitized = true;
 #else
-constexpr bool sanitized = false;
+const bool weft::sanitized = false;
 #endif
 
 namespace {
 
 const bool prepared = [] {
   weft::allocator().set_poison(true);
-  weft::allocator().set_caching(!sanitized);
+  weft::allocator().set_caching(!weft::sanitized);
   return true;
 }();
 

@@ -36,9 +36,10 @@ struct Variety {
   bool extras = true;   // optional inputs: absent, whole, and of size 1 where they may be
 };
 
-// Every mechanism that fits `sizes` (N ≠ S wants cross-attention), with every combination. Of four
-// batch items one has all keys and some queries, one some keys and all queries, one no keys and one
-// no queries.
+// Every mechanism that fits `sizes` (N ≠ S wants cross-attention): with its defaults every combination
+// of masks, with every value of an option each mask alone and all of them. Of four batch items one
+// has all keys and some queries, one some keys and all queries, one no keys and one no queries.
+// Under the sanitizers, which are 20 times slower, every fifth of these.
 std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
 // The first axis of an input that counts positions of its sequence (queries: N, references: S), or
