@@ -58,4 +58,14 @@ nlohmann::ordered_json machine() {
           {"threads", threads()}};
 }
 
+int run_main(const char* name, int (*f)(int, char**), int argc, char** argv) {
+  drop_library_pins(argv);
+  try {
+    return f(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 2;
+  }
+}
+
 }  // namespace weft::bench

@@ -13,6 +13,9 @@ namespace weft::bench {
 // loaded: the program starts itself again without it.
 void drop_library_pins(char** argv);
 
+// main() of a benchmark: without those, and with what f throws as one line and exit status 2.
+int run_main(const char* name, int (*f)(int, char**), int argc, char** argv);
+
 struct Times {
   double median = 0, p10 = 0, p90 = 0;  // seconds
 };

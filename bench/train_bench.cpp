@@ -138,11 +138,5 @@ int main_of(int argc, char** argv) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  weft::bench::drop_library_pins(argv);
-  try {
-    return weft::bench::main_of(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "train_bench: {}\n", error.what());
-    return 2;
-  }
+  return weft::bench::run_main("train_bench", weft::bench::main_of, argc, argv);
 }

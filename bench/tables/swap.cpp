@@ -31,12 +31,11 @@
 #include "nn/layers.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
-#include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/embedding/embedding.h"
 #include "ops/layer_norm/layer_norm.h"
 #include "ops/pointwise/pointwise.h"
-#include "ops/reduce/reduce.h"
 #include "ops/views/views.h"
 #include "runtime/parallel.h"
 
@@ -78,14 +77,6 @@ const std::vector<std::string> evaluated_with = {
 
 bool shares_keys(const AttentionSpec& spec) { return spec.mechanism().inputs.size() == 2; }
 
-// x / |x| over the last axis.
-Variable unit(const Variable& x) {
-  Shape shape = x.shape();
-  shape[-1 + shape.rank()] = 1;
-  const Variable squares = sum(mul(x, x), -1);
-  return mul(x, reshape(exp(scale(log(squares), -0.5)), shape));
-}
-
 // Attention whose mechanism can be exchanged while the weights stay.
 struct Attention {
   std::int64_t heads;
@@ -103,7 +94,7 @@ struct Attention {
     std::vector<Variable> parts =
         split(projection(x), 2, std::vector<std::int64_t>(shared ? 2 : 3, d));
     for (Variable& part : parts) part = reshape(part, {B, N, heads, d / heads});
-    if (shared && !shares_keys(spec)) parts.insert(parts.begin() + 1, unit(parts[0]));
+    if (shared && !shares_keys(spec)) parts.insert(parts.begin() + 1, unit_rows(parts[0]));
     AttentionCall call;
     call.random = context.random.next();
     call.training = context.training;
@@ -206,13 +197,12 @@ struct Model {
 
 void train(Model& model, const AttentionSpec& spec, Ids text, const Options& o, std::uint64_t seed,
            Progress& progress) {
-  const std::vector<NamedParameter> all = parameters(model);
-  const auto optimizer = make_optimizer("adamw", all);
+  const auto optimizer = make_optimizer("adamw", parameters(model));
   const Schedule schedule{Schedule::cosine, o.rate, o.steps / 20, o.steps};
   const Stopwatch watch;
   for (std::int64_t step = 0; step < o.steps; ++step) {
     const auto number = static_cast<std::uint32_t>(step + 1);
-    for (const NamedParameter& parameter : all) parameter.variable.place()->clear();
+    zero_gradients(model);
     Context context(true, seed, number);
     Tape tape;
     const Variable loss =
@@ -338,11 +328,5 @@ int main_of(int argc, char** argv) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  weft::bench::drop_library_pins(argv);
-  try {
-    return weft::bench::main_of(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "swap: {}\n", error.what());
-    return 2;
-  }
+  return weft::bench::run_main("swap", weft::bench::main_of, argc, argv);
 }
