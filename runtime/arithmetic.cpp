@@ -16,7 +16,7 @@ void check(const Tensor& a, const Tensor& b) {
 Tensor added(const Tensor& a, const Tensor& b) {
   check(a, b);
   const Tensor left = a.packed(), right = b.packed();
-  Tensor sum = Tensor::empty(a.shape(), a.dtype(), a.device());
+  Tensor sum = Tensor::empty_like(a);
   dispatch(sum, [&](auto device, auto type) {
     using T = decltype(type);
     add_elements<T>(device, sum.count(), left.data<T>(), right.data<T>(), sum.data<T>());

@@ -71,23 +71,6 @@ void copy_bytes(const Cpu&, const std::byte* from, std::byte* to, std::size_t by
   std::memmove(to, from, bytes);
 }
 
-#define WEFT_COPY(To, From) \
-  template void copy_elements(const Cpu&, const ElementLoops&, const From*, To*);
-#define WEFT_ELEMENTS(T)                                                     \
-  WEFT_COPY(T, float)                                                        \
-  WEFT_COPY(T, double)                                                       \
-  WEFT_COPY(T, bf16)                                                         \
-  WEFT_COPY(T, std::int32_t)                                                 \
-  WEFT_COPY(T, std::int64_t)                                                 \
-  WEFT_COPY(T, std::uint8_t)                                                 \
-  template void fill_elements(const Cpu&, const ElementLoops&, T, T*);
-WEFT_ELEMENTS(float)
-WEFT_ELEMENTS(double)
-WEFT_ELEMENTS(bf16)
-WEFT_ELEMENTS(std::int32_t)
-WEFT_ELEMENTS(std::int64_t)
-WEFT_ELEMENTS(std::uint8_t)
-template void add_elements(const Cpu&, std::int64_t, const float*, const float*, float*);
-template void add_elements(const Cpu&, std::int64_t, const double*, const double*, double*);
+WEFT_ELEMENT_KERNELS(Cpu)
 
 }  // namespace weft

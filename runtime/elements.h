@@ -37,4 +37,25 @@ void add_elements(const Cuda&, std::int64_t count, const T* a, const T* b, T* c)
 void copy_bytes(const Cpu&, const std::byte* from, std::byte* to, std::size_t bytes);
 void copy_bytes(const Cuda&, const std::byte* from, std::byte* to, std::size_t bytes);
 
+// All of these kernels for one device, by the file that defines them.
+#define WEFT_COPY_ELEMENTS(Device, To, From) \
+  template void copy_elements(const Device&, const ElementLoops&, const From*, To*);
+#define WEFT_ELEMENTS_OF(Device, T)                    \
+  WEFT_COPY_ELEMENTS(Device, T, float)                 \
+  WEFT_COPY_ELEMENTS(Device, T, double)                \
+  WEFT_COPY_ELEMENTS(Device, T, bf16)                  \
+  WEFT_COPY_ELEMENTS(Device, T, std::int32_t)          \
+  WEFT_COPY_ELEMENTS(Device, T, std::int64_t)          \
+  WEFT_COPY_ELEMENTS(Device, T, std::uint8_t)          \
+  template void fill_elements(const Device&, const ElementLoops&, T, T*);
+#define WEFT_ELEMENT_KERNELS(Device)                                                     \
+  WEFT_ELEMENTS_OF(Device, float)                                                        \
+  WEFT_ELEMENTS_OF(Device, double)                                                       \
+  WEFT_ELEMENTS_OF(Device, bf16)                                                         \
+  WEFT_ELEMENTS_OF(Device, std::int32_t)                                                 \
+  WEFT_ELEMENTS_OF(Device, std::int64_t)                                                 \
+  WEFT_ELEMENTS_OF(Device, std::uint8_t)                                                 \
+  template void add_elements(const Device&, std::int64_t, const float*, const float*, float*); \
+  template void add_elements(const Device&, std::int64_t, const double*, const double*, double*);
+
 }  // namespace weft

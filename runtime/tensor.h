@@ -39,6 +39,7 @@ class Tensor {
   Tensor() = default;
 
   static Tensor empty(const Shape& shape, DType dtype, Device device = {});  // not initialised
+  static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); }
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
   static Tensor full(const Shape& shape, double value, DType dtype, Device device = {});
   template <class T>

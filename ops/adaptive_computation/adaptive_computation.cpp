@@ -150,7 +150,7 @@ std::vector<Tensor> AdaptiveComputation::backward(const Saved& saved, const Tens
   const Tensor gradient = daccumulated.packed();
   std::vector<Tensor> results;
   for (const Tensor& state : saved.states) {
-    results.push_back(Tensor::empty(state.shape(), state.dtype(), state.device()));
+    results.push_back(Tensor::empty_like(state));
   }
   const Tensor sums = Tensor::empty({d + 1}, gradient.dtype(), gradient.device());
   dispatch(gradient, [&](auto device, auto type) {

@@ -1,5 +1,5 @@
-// What mechanisms over scores τ q · k share: the temperature, and, for their definitions, the masks
-// written out as matrices.
+// What mechanisms over scores τ q · k share: inputs, temperature, lengths, and, for their
+// definitions, the masks written out as matrices.
 #pragma once
 
 #include "ops/attention/mechanism.h"
@@ -9,6 +9,24 @@ namespace weft {
 // τ: the option `temperature`, or 1/√E.
 OptionSheet temperature_option();
 double temperature_of(const AttentionSpec& spec, std::int64_t E);
+
+// q, k and v of one width of heads, by three projections.
+std::vector<AttentionInput> query_key_value();
+
+// Lengths [B] as kernels see them, null where there are none; and the length of batch item b, `all`
+// where there are none.
+inline const std::int64_t* numbers_of(const Tensor& lengths) {
+  return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
+}
+constexpr std::int64_t length_of(const std::int64_t* lengths, std::int64_t b, std::int64_t all) {
+  return lengths != nullptr ? lengths[b] : all;
+}
+inline std::int64_t length_of(const Tensor& lengths, std::int64_t b, std::int64_t all) {
+  return length_of(numbers_of(lengths), b, all);
+}
+
+// x / |x| over the last axis, of plain ops.
+Variable unit_rows(const Variable& x);
 
 // 1 where query i may see key j by the masks of the call, as f64 [B, 1, N, S].
 Tensor visibility(const AttentionCall& call, std::int64_t B, std::int64_t N, std::int64_t S);

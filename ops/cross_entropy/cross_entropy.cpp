@@ -86,7 +86,7 @@ Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& t
 std::array<Tensor, 2> CrossEntropy::backward(const Saved& saved, const Tensor& dloss) const {
   const auto& [logits, targets, lse] = saved;
   const double scale = dloss.item() / static_cast<double>(targets.count());
-  const Tensor dlogits = Tensor::empty(logits.shape(), logits.dtype(), logits.device());
+  const Tensor dlogits = Tensor::empty_like(logits);
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
     rows_backward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),

@@ -27,7 +27,7 @@ void masked(const Cpu&, const DropoutMask& mask, std::int64_t count, const T* x,
 }
 
 Tensor masked(const Tensor& x, double rate, const RandomKey& key) {
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor y = Tensor::empty_like(x);
   if (x.count() == 0) return y;
   const Tensor row_major = x.packed();
   const DropoutMask mask(key, rate, x.rank() == 0 ? 1 : x.size(-1));

@@ -168,7 +168,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
   const Tensor other = branch.defined() ? branch.packed() : branch;
   saved = {Tensor::empty({rows, d}, x.dtype(), x.device()),
            Tensor::empty({rows}, x.dtype(), x.device()), gain.packed(), branch.defined()};
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor y = Tensor::empty_like(x);
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
     layer_norm_forward<T>(device,
@@ -184,10 +184,10 @@ std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) 
   const std::int64_t rows = saved.normalised.size(0), d = saved.normalised.size(1);
   const Tensor gradient = dy.packed();
   const bool universal = wiring == Wiring::universal;
-  Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+  Tensor dx = Tensor::empty_like(dy);
   Tensor dbranch = !saved.branched ? Tensor{}
                    : universal     ? dx
-                                   : Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+                                   : Tensor::empty_like(dy);
   const Tensor sums = Tensor::empty({2, d}, dy.dtype(), dy.device());
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);

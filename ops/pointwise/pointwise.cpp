@@ -145,7 +145,7 @@ namespace {
 
 Tensor scaled(const Tensor& x, double factor) {
   const Tensor row_major = x.packed();
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor y = Tensor::empty_like(x);
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
     const auto times = [by = Pack<T>(factor)](Pack<T> v) { return v * by; };
@@ -167,7 +167,7 @@ template <class F>
 Tensor Pointwise<F>::forward(Saved& saved, const Tensor& x) const {
   require_real(name, x);
   const Tensor row_major = x.packed();
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor y = Tensor::empty_like(x);
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
     const auto value = [](Pack<T> v) { return F::value(v); };
@@ -180,7 +180,7 @@ Tensor Pointwise<F>::forward(Saved& saved, const Tensor& x) const {
 template <class F>
 Tensor Pointwise<F>::backward(const Saved& saved, const Tensor& dy) const {
   const Tensor &kept = saved.kept, row_major = dy.packed();
-  Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+  Tensor dx = Tensor::empty_like(dy);
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
     const auto gradient = [](Pack<T> d, Pack<T> x) { return d * F::derivative(x); };

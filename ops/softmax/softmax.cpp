@@ -67,7 +67,7 @@ void check(const char* name, const Tensor& x) {
 Tensor Softmax::forward(Saved& saved, const Tensor& x) const {
   check(name, x);
   const Tensor row_major = x.packed();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const Tensor y = Tensor::empty_like(x);
   if (x.count() > 0) {
     dispatch(x, [&](auto device, auto type) {
       using T = decltype(type);
@@ -80,7 +80,7 @@ Tensor Softmax::forward(Saved& saved, const Tensor& x) const {
 
 Tensor Softmax::backward(const Saved& saved, const Tensor& dy) const {
   const Tensor row_major = dy.packed();
-  const Tensor dx = Tensor::empty(dy.shape(), dy.dtype(), dy.device());
+  const Tensor dx = Tensor::empty_like(dy);
   if (dy.count() == 0) return dx;
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
@@ -104,7 +104,7 @@ Tensor LogSumExp::forward(Saved& saved, const Tensor& x) const {
 
 Tensor LogSumExp::backward(const Saved& saved, const Tensor& dlse) const {
   const Tensor row_major = dlse.packed();
-  const Tensor dx = Tensor::empty(saved.x.shape(), saved.x.dtype(), saved.x.device());
+  const Tensor dx = Tensor::empty_like(saved.x);
   dispatch(dx, [&](auto device, auto type) {
     using T = decltype(type);
     log_sum_exp_backward<T>(device, dlse.count(), dx.size(-1), saved.x.data<T>(),

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "autograd/apply.h"
-#include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
@@ -30,14 +30,11 @@ struct AgglomerativeOp {
 
   template <class T>
   Agglomerative<T> problem(const Saved& saved) const {
-    const auto numbers = [](const Tensor& lengths) {
-      return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
-    };
     return {saved.zq.view<const T, 3>(),
             saved.zk.view<const T, 3>(),
             saved.y.view<const T, 4>(),
-            numbers(call.lengths),
-            numbers(call.query_lengths),
+            numbers_of(call.lengths),
+            numbers_of(call.query_lengths),
             call.causal,
             call.dropout,
             call.random};
@@ -79,10 +76,7 @@ struct AgglomerativeOp {
       return {all.slice(2, 0, H), all.slice(2, H, 2 * H),
               all.slice(2, 2 * H, H * (2 + M)).reshape(y.shape())};
     }
-    const auto like = [](const Tensor& x) {
-      return Tensor::empty(x.shape(), x.dtype(), x.device());
-    };
-    return {like(zq), like(zk), like(y)};
+    return {Tensor::empty_like(zq), Tensor::empty_like(zk), Tensor::empty_like(y)};
   }
 };
 
@@ -153,7 +147,7 @@ class AgglomerativeDecoding final : public DecodingState {
     AgglomerativeOp op;
     op.call.causal = true;
     const AgglomerativeOp::Saved saved{dense(inputs[0]), dense(inputs[1]), dense(inputs[2]), {}};
-    const Tensor out = Tensor::empty(inputs[2].shape(), inputs[2].dtype(), inputs[2].device());
+    const Tensor out = Tensor::empty_like(inputs[2]);
     dispatch(out, [&](auto device, auto type) {
       using T = decltype(type);
       agglomerative_advance<T>(device, op.problem<T>(saved), sums_.view<double, 2>(),

@@ -71,11 +71,9 @@ struct ClusteredOp {
   }
 
   std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
-    const auto like = [](const Tensor& x) {
-      return Tensor::empty(x.shape(), x.dtype(), x.device());
-    };
     const std::int64_t E = saved.q.size(3), M = saved.v.size(3);
-    const Tensor dq = like(saved.q), dk = like(saved.k), dv = like(saved.v);
+    const Tensor dq = Tensor::empty_like(saved.q), dk = Tensor::empty_like(saved.k);
+    const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       const Tensor centroids = per_cluster(dout, E), dcentroids = per_cluster(dout, E);
@@ -146,9 +144,7 @@ const Registration registered{Mechanism{
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
              "NeurIPS 2020, arXiv 2007.04825",
     .equations = "section 3.2, eqs. 3-6",
-    .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qkv"},
-               {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
-               {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"}},
+    .inputs = query_key_value(),
     .choices = cluster_choices(),
     .options = cluster_options(),
     .masks = {.lengths = true, .query_lengths = true},

@@ -8,7 +8,6 @@
 #include <map>
 #include <numeric>
 
-#include "ops/attention/scores.h"
 #include "runtime/dispatch.h"
 
 namespace weft {
@@ -81,7 +80,7 @@ struct Draws {
     };
     std::int64_t most = B == 0 ? N : 0;
     for (std::int64_t b = 0; b < B; ++b) {
-      const std::int64_t length = length_of(numbers_of(lengths), b, N);
+      const std::int64_t length = length_of(lengths, b, N);
       most = std::max(most, length);
       for (std::int64_t c = 0; c < C; ++c) {
         positions.data<std::int64_t>()[b * C + c] =
@@ -104,7 +103,7 @@ Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const 
   if (!given.defined()) return given;
   const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
   for (std::int64_t row = 0; row < B * H; ++row) {
-    for (std::int64_t i = 0; i < length_of(numbers_of(lengths), row / H, N); ++i) {
+    for (std::int64_t i = 0; i < length_of(lengths, row / H, N); ++i) {
       const std::int64_t label = given.data<std::int64_t>()[row * N + i];
       require(label >= 0 && label < C, "{}: labels holds {}, outside 0 … {} (clusters = {})",
               mechanism.name, label, C - 1, C);
@@ -216,7 +215,7 @@ Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, co
   const View<double, 2> plane = planes.view<double, 2>();
   for (std::int64_t row = 0; row < B * H; ++row) {
     std::vector<std::uint64_t> hashes;
-    for (std::int64_t i = 0; i < length_of(numbers_of(lengths), row / H, N); ++i) {
+    for (std::int64_t i = 0; i < length_of(lengths, row / H, N); ++i) {
       std::uint64_t code = 0;
       for (std::int64_t r = 0; r < plane.size(0); ++r) {
         double product = 0;
@@ -243,7 +242,7 @@ Membership membership(const Tensor& labels, const Tensor& lengths, std::int64_t 
   const Tensor belongs = Tensor::zeros({B, H, N, clusters}, DType::f64);
   const Tensor share = Tensor::zeros({B, H, N, clusters}, DType::f64);
   for (std::int64_t row = 0; row < B * H; ++row) {
-    const std::int64_t count = length_of(numbers_of(lengths), row / H, N);
+    const std::int64_t count = length_of(lengths, row / H, N);
     const std::int64_t* const label = labels.data<std::int64_t>() + row * N;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t at = (row * N + i) * clusters + label[i];

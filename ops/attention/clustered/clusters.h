@@ -27,7 +27,7 @@
 // count of bits and a minimum over (distance · 4096 + cluster), which holds the rule for ties.
 #pragma once
 
-#include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
 #include "runtime/device.h"
 #include "runtime/scratch.h"
 #include "runtime/view.h"
@@ -60,14 +60,6 @@ Membership membership(const Tensor& labels, const Tensor& lengths, std::int64_t 
 // Multiplications and additions of the hashes, and scratch of the whole.
 double hash_operations(const AttentionSpec& spec, const AttentionSizes& sizes);
 double cluster_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, DType type);
-
-// Existing positions of a batch item: lengths may be null.
-constexpr std::int64_t length_of(const std::int64_t* lengths, std::int64_t b, std::int64_t all) {
-  return lengths ? lengths[b] : all;
-}
-inline const std::int64_t* numbers_of(const Tensor& lengths) {
-  return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
-}
 
 // What the kernel sees. `planes` is packed; `positions` [B, clusters] are below the item's length.
 template <class T>

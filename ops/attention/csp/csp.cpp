@@ -9,7 +9,7 @@
 #include "autograd/apply.h"
 #include "ops/attention/csp/columns.h"
 #include "ops/attention/csp/group_order.h"
-#include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/pointwise/pointwise.h"
@@ -78,10 +78,6 @@ std::int64_t shift_of(const Settings& s, const Tensor& given, const Shape& v, st
   return s.rule(c, c / v[3], v[2] * v[3], length);
 }
 
-std::int64_t length_of(const AttentionCall& call, std::int64_t b, std::int64_t N) {
-  return call.lengths.defined() ? call.lengths.data<std::int64_t>()[b] : N;
-}
-
 // What is handed in, checked.
 struct Given {
   Tensor src, shifts;
@@ -115,7 +111,7 @@ void check_sources(const std::string& name, const AttentionCall& call, const Ten
   const View<const std::int64_t, 3> at = src.view<const std::int64_t, 3>();
   std::vector<std::int64_t> seen(static_cast<std::size_t>(N * C), -1);
   for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t length = length_of(call, b, N);
+    const std::int64_t length = length_of(call.lengths, b, N);
     for (std::int64_t n = 0; n < length; ++n) {
       for (std::int64_t c = 0; c < C; ++c) {
         const std::int64_t from = at(b, n, c);
@@ -145,17 +141,17 @@ struct CspOp {
   CspProblem problem(const Tensor& x, const Tensor& kept) const {
     CspProblem p;
     p.B = x.size(0), p.N = x.size(1), p.C = x.size(2) * x.size(3);
-    p.lengths = lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
+    p.lengths = numbers_of(lengths);
     p.shifts = shifts.data<std::int32_t>();
     p.shifts_row = shifts.size(0) == 1 ? 0 : p.C;
     p.group = whole ? p.N : settings.group;
     p.groups = whole ? 0 : settings.groups;
     p.order = settings.order;
     const std::int64_t G = p.N > 0 ? p.group_of(p.N) : 1;
-    p.record = !(settings.sorted || whole) || (G == 1 && !whole) ? CspRecord::nothing
-               : G == 2 && !whole                                ? CspRecord::pairs
-               : G <= 65536                                      ? CspRecord::narrow
-                                                                 : CspRecord::wide;
+    // What was handed in is kept as offsets, however short the sequence.
+    p.record = whole             ? csp_record(std::max<std::int64_t>(G, 3))
+               : settings.sorted ? csp_record(G)
+                                 : CspRecord::nothing;
     p.kept = kept.defined() ? kept.data<std::uint8_t>() : nullptr;
     p.decided = whole;
     return p;
@@ -168,7 +164,7 @@ struct CspOp {
 
   Tensor forward(Saved& saved, const Tensor& v) const {
     saved.kept = whole ? decided : room(problem(v, {}));
-    const Tensor out = Tensor::empty(v.shape(), v.dtype(), v.device());
+    const Tensor out = Tensor::empty_like(v);
     dispatch(v, [&](auto device, auto type) {
       using T = decltype(type);
       csp_forward<T>(device, problem(v, saved.kept), v.view<const T, 4>(), out.view<T, 4>());
@@ -177,7 +173,7 @@ struct CspOp {
   }
 
   Tensor backward(const Saved& saved, const Tensor& dout) const {
-    const Tensor dv = Tensor::empty(dout.shape(), dout.dtype(), dout.device());
+    const Tensor dv = Tensor::empty_like(dout);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       csp_backward<T>(device, problem(dout, saved.kept), dout.view<const T, 4>(),
@@ -255,7 +251,7 @@ Tensor shift_table(const Settings& s, const Tensor& given, const AttentionCall& 
   for (std::int64_t b = 0; b < rows; ++b) {
     for (std::int64_t c = 0; c < C; ++c) {
       table.data<std::int32_t>()[b * C + c] =
-          static_cast<std::int32_t>(shift_of(s, given, v, c, length_of(call, b, v[1])));
+          static_cast<std::int32_t>(shift_of(s, given, v, c, length_of(call.lengths, b, v[1])));
     }
   }
   return table;
@@ -332,7 +328,7 @@ Variable reference_csp(const AttentionSpec& spec, const AttentionCall& call,
   const View<std::int64_t, 3> at = ids.view<std::int64_t, 3>();
   const Tensor v = inputs[0].value().to(DType::f64);
   for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t length = length_of(call, b, N);
+    const std::int64_t length = length_of(call.lengths, b, N);
     for (std::int64_t n = 0; n < N; ++n) {
       for (std::int64_t c = 0; c < C; ++c) at(b, n, c) = n;
     }
@@ -358,10 +354,7 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
   p.B = sizes.B, p.N = sizes.N, p.C = sizes.H * sizes.M;
   p.group = s.group, p.groups = s.groups;
   const std::int64_t G = s.sorted ? p.group_of(p.N) : 1;
-  p.record = G == 1       ? CspRecord::nothing
-             : G == 2     ? CspRecord::pairs
-             : G <= 65536 ? CspRecord::narrow
-                          : CspRecord::wide;
+  p.record = csp_record(G);
   const auto samples = double(p.B) * double(p.N * p.C), item = double(size_of(type));
   const auto room = double(type == DType::f32 ? column_room<float>(p.N) : column_room<double>(p.N));
   const auto kept = double(CspProblem::row_bytes(p.record, p.N));

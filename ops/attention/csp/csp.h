@@ -87,6 +87,14 @@ enum class CspRecord {
   wide,     // 32 bits for each output
 };
 
+// What keeps an order inside groups of G samples.
+constexpr CspRecord csp_record(std::int64_t G) {
+  return G == 1       ? CspRecord::nothing
+         : G == 2     ? CspRecord::pairs
+         : G <= 65536 ? CspRecord::narrow
+                      : CspRecord::wide;
+}
+
 // What the kernels see besides their tensors. `lengths` holds B numbers or is null, `shifts` C
 // numbers below N, or C for each batch item, each below its length.
 struct CspProblem {

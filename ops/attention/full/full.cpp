@@ -34,15 +34,12 @@ struct FullAttentionOp {
   template <class T>
   FullAttention<T> problem(const Saved& saved) const {
     const Tensor bias = expanded(saved.bias, saved.q, saved.k);
-    const auto numbers = [](const Tensor& lengths) {
-      return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
-    };
     return {saved.q.view<const T, 4>(),
             saved.k.view<const T, 4>(),
             saved.v.view<const T, 4>(),
             bias.defined() ? bias.view<const T, 4>() : View<const T, 4>{},
-            numbers(call.lengths),
-            numbers(call.query_lengths),
+            numbers_of(call.lengths),
+            numbers_of(call.query_lengths),
             static_cast<T>(temperature),
             call.causal,
             call.dropout,
@@ -63,12 +60,11 @@ struct FullAttentionOp {
   }
 
   std::array<Tensor, 4> backward(const Saved& saved, Wants wants, const Tensor& dout) const {
-    const auto like = [](const Tensor& x) {
-      return Tensor::empty(x.shape(), x.dtype(), x.device());
-    };
-    const Tensor dq = like(saved.q), dk = like(saved.k), dv = like(saved.v);
+    const Tensor dq = Tensor::empty_like(saved.q), dk = Tensor::empty_like(saved.k);
+    const Tensor dv = Tensor::empty_like(saved.v);
     const bool biased = saved.bias.defined() && wants[3];
-    const Tensor dbias = biased ? like(expanded(saved.bias, saved.q, saved.k)) : Tensor{};
+    const Tensor dbias =
+        biased ? Tensor::empty_like(expanded(saved.bias, saved.q, saved.k)) : Tensor{};
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       full_attention_backward<T>(device, problem<T>(saved), saved.out.view<const T, 4>(),

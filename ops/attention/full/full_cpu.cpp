@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "ops/attention/rows.h"
+#include "ops/attention/running_softmax.h"
 #include "ops/dropout/mask_rows.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
@@ -112,7 +113,7 @@ struct ForwardBlock {
     const std::int64_t E = p.E(), M = p.M();
     tile_product<T>(t.keys, t.block, E, {keys, E, 1}, {q, t.block}, {z, t.block}, false);
     mask_scores(p, t, z);
-    exponentiate(t);
+    run_softmax(t.keys, t.block, M, z, maximum, sum, o);
     if (p.dropout > 0) {
       const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(mask_of(p).factor));
       each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto kept) {
@@ -122,35 +123,6 @@ struct ForwardBlock {
       });
     }
     tile_product<T>(M, t.block, t.keys, {values, 1, M}, {z, t.block}, {o, t.block}, true);
-  }
-
-  // z ← exp(z − μ'), with the maximum, the sum and o brought to μ'.
-  void exponentiate(const Tile<T>& t) {
-    const simd::Tag<T> d;
-    for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
-      const auto before = hn::LoadU(d, maximum + i);
-      auto now = before;
-      for (std::int64_t j = 0; j < t.keys; ++j) {
-        now = hn::Max(now, hn::LoadU(d, z + j * t.block + i));
-      }
-      // A query that has seen no key yet keeps −∞; its scores are −∞ and give 0.
-      const auto shift = hn::IfThenElse(hn::Eq(now, hn::Set(d, -infinity<T>)), hn::Zero(d), now);
-      auto total = hn::Zero(d);
-      for (std::int64_t j = 0; j < t.keys; ++j) {
-        T* const at = z + j * t.block + i;
-        const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, at), shift));
-        total = hn::Add(total, weight);
-        hn::StoreU(weight, d, at);
-      }
-      const auto correction = simd::exp<T>(hn::Sub(before, shift));
-      hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), correction, total), d, sum + i);
-      hn::StoreU(now, d, maximum + i);
-      if (hn::AllTrue(d, hn::Eq(before, now))) continue;
-      for (std::int64_t m = 0; m < p.M(); ++m) {
-        T* const at = o + m * t.block + i;
-        hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
-      }
-    }
   }
 
   void finish(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows,

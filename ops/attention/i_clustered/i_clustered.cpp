@@ -86,10 +86,8 @@ struct ImprovedClusteredOp {
   }
 
   std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
-    const auto like = [](const Tensor& x) {
-      return Tensor::empty(x.shape(), x.dtype(), x.device());
-    };
-    const Tensor dq = like(saved.q), dk = like(saved.k), dv = like(saved.v);
+    const Tensor dq = Tensor::empty_like(saved.q), dk = Tensor::empty_like(saved.k);
+    const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       i_clustered_backward<T>(device, problem<T>(saved), topk.view<const std::int32_t, 4>(),
@@ -111,7 +109,7 @@ Tensor given_topk(const AttentionSpec& spec, const AttentionCall& call, const Sh
   if (!given.defined()) return given;
   const std::int64_t k = shape[3];
   for (std::int64_t row = 0; row < given.count() / std::max<std::int64_t>(k, 1); ++row) {
-    const std::int64_t keys = length_of(numbers_of(call.lengths), row / (shape[1] * shape[2]), S);
+    const std::int64_t keys = length_of(call.lengths, row / (shape[1] * shape[2]), S);
     const std::int64_t* const key = given.data<std::int64_t>() + row * k;
     for (std::int64_t t = 0; t < k; ++t) {
       require(key[t] >= -1 && key[t] < keys, "{}: topk holds {}, outside -1 … {}", mechanism.name,
@@ -156,7 +154,7 @@ Tensor reference_topk(const Tensor& scores, const Tensor& lengths, std::int64_t 
   const std::vector<double> z = scores.to(DType::f64).to_vector<double>();
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t keys =
-        length_of(numbers_of(lengths), row / (scores.size(1) * scores.size(2)), S);
+        length_of(lengths, row / (scores.size(1) * scores.size(2)), S);
     std::vector<std::int64_t> order(static_cast<std::size_t>(keys));
     std::iota(order.begin(), order.end(), std::int64_t{0});
     const double* const score = z.data() + row * S;
@@ -186,7 +184,7 @@ struct Selected {
       for (std::int64_t i = 0; i < C * k; ++i) {
         if (keys[i] >= 0) of_cluster.data<double>()[(row * C + i / k) * S + keys[i]] = 1;
       }
-      const std::int64_t queries = length_of(numbers_of(lengths_of_queries(call)), row / H, N);
+      const std::int64_t queries = length_of(lengths_of_queries(call), row / H, N);
       for (std::int64_t i = 0; i < queries; ++i) {
         const std::int64_t cluster = labels.data<std::int64_t>()[row * N + i];
         for (std::int64_t t = 0; t < k; ++t) {
@@ -292,9 +290,7 @@ Mechanism sheet(bool causal) {
                "NeurIPS 2020, arXiv 2007.04825",
       .equations = "section 3.3, eqs. 7-11",
       .page = "i_clustered",
-      .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qkv"},
-                 {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
-                 {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"}},
+      .inputs = query_key_value(),
       .choices = choices_of_both(),
       .options = options_of(causal),
       .masks = {.lengths = true, .query_lengths = true},

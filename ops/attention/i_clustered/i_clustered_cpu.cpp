@@ -11,6 +11,7 @@
 
 #include "ops/attention/i_clustered/products.h"
 #include "ops/attention/i_clustered/selection.h"
+#include "ops/attention/running_softmax.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -43,7 +44,7 @@ struct Streamed {
   void add(std::int64_t key, std::int64_t keys) {
     const ImprovedClustered<T>& p = block.p;
     const simd::Tag<T> d;
-    for (std::int64_t i = 0; i < block.width; i += simd::lanes<T>) exponentiate(i, keys);
+    run_softmax(keys, block.width, p.M(), block.z, maximum, sum, o);
     if (p.dropout > 0) {
       block.each_weight(key, keys, [&](std::int64_t at, std::int64_t, auto factor) {
         hn::StoreU(hn::Mul(factor, hn::LoadU(d, block.z + at)), d, block.z + at);
@@ -52,33 +53,6 @@ struct Streamed {
     pack_rows(p.v, block.head.b, block.head.h, key, keys, T(1), block.v);
     tile_product<T>(p.M(), block.width, keys, {block.v, 1, p.M()}, {block.z, block.width},
                     {o, block.width}, true);
-  }
-
-  // z ← exp(z − μ') in the lanes from i on, with the maximum, the sum and o brought to μ'.
-  void exponentiate(std::int64_t i, std::int64_t keys) {
-    const simd::Tag<T> d;
-    const std::int64_t width = block.width;
-    const auto before = hn::LoadU(d, maximum + i);
-    auto now = before;
-    for (std::int64_t j = 0; j < keys; ++j) {
-      now = hn::Max(now, hn::LoadU(d, block.z + j * width + i));
-    }
-    const auto shift = hn::IfThenElse(hn::Eq(now, hn::Set(d, -infinity<T>)), hn::Zero(d), now);
-    auto total = hn::Zero(d);
-    for (std::int64_t j = 0; j < keys; ++j) {
-      T* const at = block.z + j * width + i;
-      const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, at), shift));
-      total = hn::Add(total, weight);
-      hn::StoreU(weight, d, at);
-    }
-    const auto correction = simd::exp<T>(hn::Sub(before, shift));
-    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), correction, total), d, sum + i);
-    hn::StoreU(now, d, maximum + i);
-    if (hn::AllTrue(d, hn::Eq(before, now))) return;
-    for (std::int64_t m = 0; m < block.p.M(); ++m) {
-      T* const at = o + m * width + i;
-      hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
-    }
   }
 };
 

@@ -53,10 +53,6 @@ Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, DTy
   return planes.to(type);
 }
 
-std::int64_t length_of(const AttentionCall& call, std::int64_t b, std::int64_t N) {
-  return call.lengths.defined() ? call.lengths.data<std::int64_t>()[b] : N;
-}
-
 // Buckets handed in, checked where positions exist; undefined where they were not.
 Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
                      const Shape& q) {
@@ -66,7 +62,7 @@ Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const
   const Tensor narrow = Tensor::zeros(shape, DType::i32);
   for (std::int64_t i = 0; i < given.count(); ++i) {
     const std::int64_t n = i % q[1], b = i / q[1] / q[2] % q[0];
-    if (n >= length_of(call, b, q[1])) continue;
+    if (n >= length_of(call.lengths, b, q[1])) continue;
     const std::int64_t bucket = given.data<std::int64_t>()[i];
     require(bucket >= 0 && bucket < rules.buckets,
             "lsh: buckets[{}, {}, {}, {}] is {}, outside 0 … {}", i / q[1] / q[2] / q[0], b,
@@ -94,7 +90,7 @@ struct LshOp {
   Lsh<T> problem(const Tensor& q, const Tensor& v) const {
     return {q.view<const T, 4>(),
             v.view<const T, 4>(),
-            lengths.defined() ? lengths.data<std::int64_t>() : nullptr,
+            numbers_of(lengths),
             buckets.data<std::int32_t>(),
             rules,
             static_cast<T>(temperature),
@@ -269,7 +265,7 @@ Variable reference_lsh(const AttentionSpec& spec, const AttentionCall& call,
   const Tensor often = Tensor::full({B, H, N, R, N}, none, DType::f64);
   const Tensor share = Tensor::zeros({B, H, N, R, N}, DType::f64);
   for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t length = length_of(call, b, N);
+    const std::int64_t length = length_of(call.lengths, b, N);
     for (std::int64_t h = 0; h < H; ++h) {
       std::vector<std::vector<std::int64_t>> buckets;
       for (std::int64_t r = 0; r < R; ++r) {
@@ -300,11 +296,7 @@ Variable reference_lsh(const AttentionSpec& spec, const AttentionCall& call,
     }
   }
   const Variable q = transpose(inputs[0], 1, 2), v = transpose(inputs[1], 1, 2);  // [B, H, N, …]
-  Variable k = q;
-  if (rules.normalize) {
-    const Variable square = reshape(sum(mul(q, q), -1), {B, H, N, 1});
-    k = mul(q, expand(exp(scale(log(square), -0.5)), {B, H, N, E}));
-  }
+  const Variable k = rules.normalize ? unit_rows(q) : q;
   Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, E));
   if (rules.self == LshSelf::last) {
     const Tensor others = Tensor::full({N, N}, 1, type);

@@ -24,7 +24,7 @@ struct SharedFullOp {
 
   Tensor keys(const Tensor& q) const {
     if (!normalize) return q;
-    const Tensor k = Tensor::empty(q.shape(), q.dtype(), q.device());
+    const Tensor k = Tensor::empty_like(q);
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
       normalize_rows<T>(device, q.view<const T, 4>(), k.view<T, 4>());
@@ -34,8 +34,7 @@ struct SharedFullOp {
 
   template <class T>
   FullAttention<T> problem(const Saved& saved, const Tensor& k) const {
-    const std::int64_t* lengths =
-        call.lengths.defined() ? call.lengths.data<std::int64_t>() : nullptr;
+    const std::int64_t* const lengths = numbers_of(call.lengths);
     return {saved.q.view<const T, 4>(),
             k.view<const T, 4>(),
             saved.v.view<const T, 4>(),
@@ -62,11 +61,9 @@ struct SharedFullOp {
   }
 
   std::array<Tensor, 2> backward(const Saved& saved, const Tensor& dout) const {
-    const auto like = [](const Tensor& x) {
-      return Tensor::empty(x.shape(), x.dtype(), x.device());
-    };
     const Tensor k = keys(saved.q);
-    const Tensor dq = like(saved.q), dk = like(saved.q), dv = like(saved.v);
+    const Tensor dq = Tensor::empty_like(saved.q), dk = Tensor::empty_like(saved.q);
+    const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       full_attention_backward<T>(device, problem<T>(saved, k), saved.out.view<const T, 4>(),
@@ -89,13 +86,6 @@ Variable attend_shared_full(const AttentionSpec& spec, const AttentionCall& call
                             std::span<const Variable> inputs) {
   const SharedFullOp op{call, temperature_of(spec, inputs[0].size(3)), normalizes(spec)};
   return apply(op, inputs[0], inputs[1]);
-}
-
-// q / ‖q‖ of plain ops.
-Variable unit_rows(const Variable& q) {
-  Shape shape = q.shape();
-  shape[3] = 1;
-  return mul(q, reshape(exp(scale(log(sum(mul(q, q), 3)), -0.5)), shape));
 }
 
 // The definition: that of `full`, with these keys.

@@ -29,12 +29,9 @@ struct TopkOp {
 
   template <class T>
   TopkAttention<T> problem(const Saved& saved) const {
-    const auto numbers = [](const Tensor& lengths) {
-      return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
-    };
     return {saved.q.view<const T, 4>(),     saved.k.view<const T, 4>(),
-            saved.v.view<const T, 4>(),     numbers(call.lengths),
-            numbers(call.query_lengths),    static_cast<T>(temperature),
+            saved.v.view<const T, 4>(),     numbers_of(call.lengths),
+            numbers_of(call.query_lengths),    static_cast<T>(temperature),
             call.causal,                    call.dropout,
             call.random};
   }
@@ -56,10 +53,8 @@ struct TopkOp {
   }
 
   std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
-    const auto like = [](const Tensor& x) {
-      return Tensor::empty(x.shape(), x.dtype(), x.device());
-    };
-    const Tensor dq = like(saved.q), dk = like(saved.k), dv = like(saved.v);
+    const Tensor dq = Tensor::empty_like(saved.q), dk = Tensor::empty_like(saved.k);
+    const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       topk_backward<T>(device, problem<T>(saved), saved.topk.view<const std::int32_t, 4>(),
@@ -72,8 +67,8 @@ struct TopkOp {
 
 // Keys that query i of batch item b sees: the first so many.
 std::int64_t seen_keys(const AttentionCall& call, std::int64_t S, std::int64_t b, std::int64_t i) {
-  if (call.query_lengths.defined() && i >= call.query_lengths.data<std::int64_t>()[b]) return 0;
-  const std::int64_t keys = call.lengths.defined() ? call.lengths.data<std::int64_t>()[b] : S;
+  if (i >= length_of(call.query_lengths, b, i + 1)) return 0;
+  const std::int64_t keys = length_of(call.lengths, b, S);
   return call.causal ? std::min(keys, i + 1) : keys;
 }
 
@@ -188,9 +183,7 @@ const Registration registered{Mechanism{
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
              "NeurIPS 2020, arXiv 2007.04825",
     .equations = "section 4.1",
-    .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qkv"},
-               {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
-               {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"}},
+    .inputs = query_key_value(),
     .choices = {{.name = "topk", .shape = "B H N topk"}},
     .options = {{.name = "topk",
                  .initial = "32",

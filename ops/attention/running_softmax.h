@@ -1,0 +1,47 @@
+// A softmax over keys that come tile by tile, never held as a whole.
+// M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018, arXiv 1805.02867.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "runtime/simd.h"
+
+namespace weft {
+
+// For `width` queries, each in a lane, what a tile of keys with scores z [keys, width] changes:
+//
+//     μ' = max(μ, max_j z_j)     z_j ← exp(z_j − μ')     σ ← σ exp(μ − μ') + Σ_j z_j
+//     o ← o exp(μ − μ')          o [M, width]: the weighted sum of values so far
+//
+// A query that has seen no key yet keeps μ = −∞; its scores are −∞ and give 0.
+template <class T>
+void run_softmax(std::int64_t keys, std::int64_t width, std::int64_t M, T* z, T* maximum, T* sum,
+                 T* o) {
+  namespace hn = simd::hn;
+  const simd::Tag<T> d;
+  const auto none = hn::Set(d, -std::numeric_limits<T>::infinity());
+  for (std::int64_t i = 0; i < width; i += simd::lanes<T>) {
+    const auto before = hn::LoadU(d, maximum + i);
+    auto now = before;
+    for (std::int64_t j = 0; j < keys; ++j) now = hn::Max(now, hn::LoadU(d, z + j * width + i));
+    const auto shift = hn::IfThenElse(hn::Eq(now, none), hn::Zero(d), now);
+    auto total = hn::Zero(d);
+    for (std::int64_t j = 0; j < keys; ++j) {
+      T* const at = z + j * width + i;
+      const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, at), shift));
+      total = hn::Add(total, weight);
+      hn::StoreU(weight, d, at);
+    }
+    const auto correction = simd::exp<T>(hn::Sub(before, shift));
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), correction, total), d, sum + i);
+    hn::StoreU(now, d, maximum + i);
+    if (hn::AllTrue(d, hn::Eq(before, now))) continue;
+    for (std::int64_t m = 0; m < M; ++m) {
+      T* const at = o + m * width + i;
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
+    }
+  }
+}
+
+}  // namespace weft
