@@ -103,6 +103,28 @@ Matrix<T> matrix_of(const Tensor& tensor, std::int64_t index) {
 
 }  // namespace
 
+template <class T>
+void matmul_batched(const Cpu& cpu, const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
+  std::int64_t batch = 1;
+  for (int axis = 0; axis < a.rank() - 2; ++axis) batch *= a.size(axis);
+  const std::int64_t rows = a.size(-2);
+  const std::int64_t pieces = (rows + row_grain - 1) / row_grain;
+  const std::int64_t work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
+  const std::int64_t together = std::max<std::int64_t>(1, work_grain / std::max<std::int64_t>(1, work));
+  const auto multiply = [&](std::int64_t index, std::int64_t begin) {
+    const auto part = [&](auto matrix) {
+      matrix.data += begin * matrix.row_stride;
+      matrix.rows = std::min(row_grain, rows - begin);
+      return matrix;
+    };
+    matmul<T>(cpu, part(matrix_of<const T>(a, index)),
+              matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(matrix_of<T>(c, index)), add);
+  };
+  parallel_ranges(batch * pieces, together, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) multiply(i / pieces, i % pieces * row_grain);
+  });
+}
+
 void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
   require(a.rank() >= 2 && b.rank() >= 2 && a.size(-1) == b.size(-2),
           "matmul: the last axis of {} and the last but one of {} must be equal", a.shape(),
@@ -119,27 +141,9 @@ void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
           expected, c.shape());
   require(c.size(-1) == 1 || c.stride(-1) == 1, "matmul: the rows of the target {} have gaps",
           c.shape());
-  std::int64_t batch = 1;
-  for (int axis = 0; axis < a.rank() - 2; ++axis) batch *= a.size(axis);
-  const std::int64_t rows = a.size(-2);
-  const std::int64_t pieces = (rows + row_grain - 1) / row_grain;
-  const std::int64_t work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
-  const std::int64_t together = std::max<std::int64_t>(1, work_grain / std::max<std::int64_t>(1, work));
-  dispatch(c, [&](auto device, auto type) {
-    using T = decltype(type);
-    const auto multiply = [&](std::int64_t index, std::int64_t begin) {
-      const auto part = [&](auto matrix) {
-        matrix.data += begin * matrix.row_stride;
-        matrix.rows = std::min(row_grain, rows - begin);
-        return matrix;
-      };
-      matmul<T>(device, part(matrix_of<const T>(a, index)),
-                matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(matrix_of<T>(c, index)), add);
-    };
-    parallel_ranges(batch * pieces, together, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) multiply(i / pieces, i % pieces * row_grain);
-    });
-  });
+  require(a.device() == b.device() && a.device() == c.device(),
+          "matmul: {}, {} and {} are on different devices", a.shape(), b.shape(), c.shape());
+  dispatch(c, [&](auto device, auto type) { matmul_batched<decltype(type)>(device, a, b, c, add); });
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {

@@ -1,9 +1,9 @@
 // Matrix products.
 //
-// Small ones, whose right-hand matrix fits the second-level cache, run through runtime/tile.h; the
+// On the CPU, small ones, whose right-hand matrix fits the second-level cache, run through runtime/tile.h; the
 // rest through oneDNN (f32) or OpenBLAS (f64, and f32 without oneDNN), always on one thread: the
 // rows and the batch are cut over our own threads. Every element of the result is computed by one
-// piece of work, so the bits do not depend on the number of threads.
+// piece of work, so the bits do not depend on the number of threads. On CUDA devices: cuBLAS.
 #pragma once
 
 #include <string>
@@ -46,6 +46,12 @@ extern template void matmul(const Cpu&, const Matrix<const float>&, const Matrix
                             const Matrix<float>&, bool);
 extern template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const double>&,
                             const Matrix<double>&, bool);
+
+// What matmul_into() below runs on each device, its tensors checked.
+template <class T>
+void matmul_batched(const Cpu&, const Tensor& a, const Tensor& b, const Tensor& c, bool add);
+template <class T>
+void matmul_batched(const Cuda&, const Tensor& a, const Tensor& b, const Tensor& c, bool add);
 
 // [..., m, k] × [..., k, n] → [..., m, n], batched over equal leading axes; a right-hand side of two
 // axes serves every matrix of the batch. Transposed and strided views are taken as they are.

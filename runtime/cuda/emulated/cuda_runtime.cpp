@@ -109,7 +109,13 @@ std::mutex& one_at_a_time() {
   return mutex;
 }
 
-// Does what a stream is told, or notes it where the stream is captured.
+// What would wait for the device, or change its memory, may not stand inside a capture.
+cudaError_t outside_captures() {
+  return captures == 0 ? cudaSuccess : failed(cudaErrorStreamCaptureUnsupported);
+}
+
+}  // namespace
+
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
   EmulatedStream& own = stream != nullptr ? *stream : default_stream;
   if (own.captured != nullptr) {
@@ -125,13 +131,6 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     return failed(cudaErrorLaunchFailure);
   }
 }
-
-// What would wait for the device, or change its memory, may not stand inside a capture.
-cudaError_t outside_captures() {
-  return captures == 0 ? cudaSuccess : failed(cudaErrorStreamCaptureUnsupported);
-}
-
-}  // namespace
 
 cudaError_t start(dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream,
                   std::function<void()> thread) {

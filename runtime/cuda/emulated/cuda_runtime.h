@@ -120,6 +120,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaEventDestroy(cudaEvent_t);
 
 namespace weft::emulated {
+// Does what a stream is told, or notes it where the stream is captured.
+cudaError_t enqueue(cudaStream_t, std::function<void()> work);
 cudaError_t start(dim3 grid, dim3 block, std::size_t shared, cudaStream_t,
                   std::function<void()> thread);
 }

@@ -1,0 +1,74 @@
+#include <cublas_v2.h>
+
+#include "runtime/gemm.h"
+
+struct EmulatedCublas {
+  cudaStream_t stream = nullptr;
+};
+
+namespace {
+
+template <class T>
+cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                        std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
+                        std::int64_t lda, long long stride_a, const T* b, std::int64_t ldb,
+                        long long stride_b, T beta, T* c, std::int64_t ldc, long long stride_c,
+                        std::int64_t batch) {
+  const bool ta = op_a == CUBLAS_OP_T, tb = op_b == CUBLAS_OP_T;
+  if (m < 0 || n < 0 || k < 0 || batch < 0 || lda < std::max<std::int64_t>(1, ta ? k : m) ||
+      ldb < std::max<std::int64_t>(1, tb ? n : k) || ldc < std::max<std::int64_t>(1, m)) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  if (alpha != 1) return CUBLAS_STATUS_NOT_SUPPORTED;
+  // In row order the same bytes are the transposes: Cᵀ = op(B)ᵀ op(A)ᵀ.
+  weft::emulated::enqueue(handle->stream, [=] {
+    for (std::int64_t i = 0; i < batch; ++i) {
+      weft::gemm(tb, ta, n, m, k, b + i * stride_b, ldb, a + i * stride_a, lda, beta,
+                 c + i * stride_c, ldc);
+    }
+  });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // namespace
+
+cublasStatus_t cublasCreate(cublasHandle_t* handle) {
+  *handle = new EmulatedCublas;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
+  handle->stream = stream;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, std::size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+const char* cublasGetStatusString(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "no error";
+    case CUBLAS_STATUS_INVALID_VALUE: return "an invalid value";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "not supported";
+  }
+  return "unknown status";
+}
+
+cublasStatus_t cublasSgemmStridedBatched_64(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, std::int64_t m,
+    std::int64_t n, std::int64_t k, const float* alpha, const float* a, std::int64_t lda,
+    long long stride_a, const float* b, std::int64_t ldb, long long stride_b, const float* beta,
+    float* c, std::int64_t ldc, long long stride_c, std::int64_t batch) {
+  return multiply(handle, op_a, op_b, m, n, k, *alpha, a, lda, stride_a, b, ldb, stride_b, *beta, c,
+                  ldc, stride_c, batch);
+}
+
+cublasStatus_t cublasDgemmStridedBatched_64(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, std::int64_t m,
+    std::int64_t n, std::int64_t k, const double* alpha, const double* a, std::int64_t lda,
+    long long stride_a, const double* b, std::int64_t ldb, long long stride_b, const double* beta,
+    double* c, std::int64_t ldc, long long stride_c, std::int64_t batch) {
+  return multiply(handle, op_a, op_b, m, n, k, *alpha, a, lda, stride_a, b, ldb, stride_b, *beta, c,
+                  ldc, stride_c, batch);
+}

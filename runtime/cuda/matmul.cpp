@@ -1,0 +1,117 @@
+// Matrix products on CUDA devices, through cuBLAS. In column order, which cuBLAS reads, the bytes of
+// a row-major matrix are its transpose: c = a b becomes cᵀ = bᵀ aᵀ.
+#include "runtime/matmul.h"
+
+#include <cublas_v2.h>
+
+#include "runtime/cuda/stream.h"
+
+namespace weft {
+namespace {
+
+void check(cublasStatus_t status, const Tensor& a, const Tensor& b) {
+  require(status == CUBLAS_STATUS_SUCCESS, "matmul: cuBLAS reports {} for {} × {}",
+          cublasGetStatusString(status), a.shape(), b.shape());
+}
+
+// The library's handle on the device's stream, with a workspace of its own, so that a captured step
+// allocates nothing. TF32 stays off, which is cuBLAS's default for f32.
+cublasHandle_t handle_of(const Cuda& device) {
+  static const cublasHandle_t handle = [&] {
+    constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+    cublasHandle_t made = nullptr;
+    require(cublasCreate(&made) == CUBLAS_STATUS_SUCCESS, "matmul: cuBLAS could not be started");
+    cublasSetStream(made, stream_of(device));
+    void* workspace = nullptr;
+    check_cuda(cudaMalloc(&workspace, workspace_bytes), "matmul");
+    cublasSetWorkspace(made, workspace, workspace_bytes);
+    return made;
+  }();
+  return handle;
+}
+
+cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                    std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
+                    std::int64_t lda, std::int64_t stride_a, const float* b, std::int64_t ldb,
+                    std::int64_t stride_b, float beta, float* c, std::int64_t ldc,
+                    std::int64_t stride_c, std::int64_t batch) {
+  const float one = 1;
+  return cublasSgemmStridedBatched_64(handle, op_a, op_b, m, n, k, &one, a, lda, stride_a, b, ldb,
+                                      stride_b, &beta, c, ldc, stride_c, batch);
+}
+
+cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                    std::int64_t m, std::int64_t n, std::int64_t k, const double* a,
+                    std::int64_t lda, std::int64_t stride_a, const double* b, std::int64_t ldb,
+                    std::int64_t stride_b, double beta, double* c, std::int64_t ldc,
+                    std::int64_t stride_c, std::int64_t batch) {
+  const double one = 1;
+  return cublasDgemmStridedBatched_64(handle, op_a, op_b, m, n, k, &one, a, lda, stride_a, b, ldb,
+                                      stride_b, &beta, c, ldc, stride_c, batch);
+}
+
+// How a library that wants one stride to be 1 reads the last two axes of a tensor.
+struct Layout {
+  bool transposed = false;
+  std::int64_t leading = 1;
+};
+bool readable(const Tensor& x, Layout& layout) {
+  const std::int64_t rows = x.size(-2), columns = x.size(-1);
+  const std::int64_t down = x.stride(-2), across = x.stride(-1);
+  if ((across == 1 || columns == 1) && (rows == 1 || down >= columns)) {
+    layout = {false, rows == 1 ? columns : down};
+    return true;
+  }
+  layout = {true, columns == 1 ? rows : across};
+  return (down == 1 || rows == 1) && (columns == 1 || across >= rows);
+}
+
+}  // namespace
+
+// Batch axes are walked one by one, but for the last, which cuBLAS takes as one call.
+template <class T>
+void matmul_batched(const Cuda& device, const Tensor& a, const Tensor& b, const Tensor& c,
+                    bool add) {
+  if (c.count() == 0) return;
+  if (a.size(-1) == 0) {
+    if (!add) c.fill(0);
+    return;
+  }
+  const int axes = c.rank() - 2;
+  if (axes >= 2) {
+    const bool joint = b.rank() == 2;
+    if (a.contiguous() && (joint || b.contiguous()) && c.contiguous()) {  // one batch axis then
+      const auto flat = [](const Tensor& x) {
+        return x.reshape({x.count() / (x.size(-2) * x.size(-1)), x.size(-2), x.size(-1)});
+      };
+      return matmul_batched<T>(device, flat(a), joint ? b : flat(b), flat(c), add);
+    }
+    const auto item = [&](const Tensor& x, std::int64_t i) {
+      Shape inner;
+      for (int axis = 1; axis < x.rank(); ++axis) inner.push_back(x.size(axis));
+      return x.slice(0, i, i + 1).reshape(inner);
+    };
+    for (std::int64_t i = 0; i < c.size(0); ++i) {
+      matmul_batched<T>(device, item(a, i), joint ? b : item(b, i), item(c, i), add);
+    }
+    return;
+  }
+  Layout layout_a, layout_b;
+  const Tensor left = readable(a, layout_a) ? a : a.clone();
+  const Tensor right = readable(b, layout_b) ? b : b.clone();
+  readable(left, layout_a);
+  readable(right, layout_b);
+  const std::int64_t m = c.size(-2), n = c.size(-1), k = a.size(-1);
+  const auto step = [&](const Tensor& x) { return axes == 1 && x.rank() == 3 ? x.stride(0) : 0; };
+  const auto op = [](const Layout& layout) { return layout.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  check(gemm(handle_of(device), op(layout_b), op(layout_a), n, m, k, right.data<T>(),
+             layout_b.leading, step(right), left.data<T>(), layout_a.leading, step(left),
+             add ? T(1) : T(0), c.data<T>(), m == 1 ? n : c.stride(-2), step(c),
+             axes == 1 ? c.size(0) : 1),
+        a, b);
+}
+
+template void matmul_batched<float>(const Cuda&, const Tensor&, const Tensor&, const Tensor&, bool);
+template void matmul_batched<double>(const Cuda&, const Tensor&, const Tensor&, const Tensor&, bool);
+
+}  // namespace weft
