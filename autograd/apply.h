@@ -50,6 +50,19 @@ concept OverList = requires(const Op op, typename Op::Saved saved, std::span<con
   op.forward(saved, list);
 };
 
+// Throws where defined inputs are on different devices.
+inline void require_one_device(const char* op, std::span<const Variable> inputs) {
+  const Variable* first = nullptr;
+  for (const Variable& input : inputs) {
+    if (!input.defined()) continue;
+    if (first == nullptr) first = &input;
+    require(input.value().device() == first->value().device(),
+            "{}: wanted tensors on one device, got {} on {} and {} on {}; move one with to(device)",
+            op, first->shape(), name_of(first->value().device().type), input.shape(),
+            name_of(input.value().device().type));
+  }
+}
+
 // Outputs is the number of results where forward returns an array, 1 for a Tensor, 0 for a vector.
 template <class Result>
 inline constexpr std::size_t result_count = 0;
@@ -112,6 +125,7 @@ std::vector<Variable> record(const Op& op, typename Op::Saved saved,
 // For an op over a list; returns all its results.
 template <apply_detail::OverList Op>
 std::vector<Variable> apply_list(const Op& op, std::span<const Variable> inputs) {
+  apply_detail::require_one_device(Op::name, inputs);
   typename Op::Saved saved;
   std::vector<Tensor> values;
   for (const Variable& input : inputs) values.push_back(input.value());
@@ -125,10 +139,11 @@ std::vector<Variable> apply_list(const Op& op, std::span<const Variable> inputs)
 template <class Op, class... Inputs>
   requires(sizeof...(Inputs) > 0 && (std::is_convertible_v<Inputs, const Variable&> && ...))
 auto apply(const Op& op, const Inputs&... inputs) {
+  const std::array<Variable, sizeof...(Inputs)> list{inputs...};
+  apply_detail::require_one_device(Op::name, list);
   typename Op::Saved saved;
   auto results = op.forward(saved, inputs.value()...);
   constexpr std::size_t outputs = apply_detail::result_count<decltype(results)>;
-  const std::array<Variable, sizeof...(Inputs)> list{inputs...};
   std::vector<Variable> variables = apply_detail::record<Op, outputs>(
       op, std::move(saved), list, apply_detail::as_vector(std::move(results)));
   if constexpr (outputs == 1) {

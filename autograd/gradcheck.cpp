@@ -59,7 +59,9 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
     Tape tape;
     const std::vector<Variable> outputs = f(leaves);
     for (const Variable& output : outputs) {
-      weights.push_back(random_normal(output.shape(), output.value().dtype(), seed++));
+      const Tensor& value = output.value();
+      weights.push_back(
+          random_normal(value.shape(), value.dtype(), seed++).to(value.device()));
     }
     tape.backward(outputs, weights);
   }
@@ -89,7 +91,7 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
         std::vector<double> moved = values;
         moved[static_cast<std::size_t>(j)] += shift;
         std::vector<Variable> points(leaves);
-        points[i] = Variable(Tensor::from(moved, inputs[i].shape()));
+        points[i] = Variable(Tensor::from(moved, inputs[i].shape()).to(inputs[i].device()));
         return inner_product(f(points), weights);
       };
       const InnerProduct above = loss_at(step), below = loss_at(-step);

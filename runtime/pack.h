@@ -1,7 +1,8 @@
 // Pack<T>: a vector of the processor with the operators of a number.
 //
 // A formula written as a template, with X for its number, computes with float and double and, a
-// vector at a time, with Pack<float> and Pack<double>. `where` is the choice that all of them know.
+// vector at a time, with Pack<float> and Pack<double>. `where` is the choice that all of them know
+// (for numbers: ops/pointwise/functions.h).
 #pragma once
 
 #include <cmath>
@@ -62,9 +63,6 @@ class Pack {
  private:
   Vector vector_;
 };
-
-inline float where(bool condition, float a, float b) { return condition ? a : b; }
-inline double where(bool condition, double a, double b) { return condition ? a : b; }
 
 // y[i] = f(x₁[i], x₂[i], …), where f computes with Pack<T>.
 template <class T, class F, class... X>

@@ -35,11 +35,16 @@ struct RandomKey {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
   std::uint32_t stream = 0;  // which of the draws of that step
+  // Where set, the step stands there, in the memory of the device that draws: a captured graph of
+  // kernels draws other numbers each time it is replayed.
+  const std::uint32_t* step_at = nullptr;
+
+  constexpr std::uint32_t current_step() const { return step_at != nullptr ? *step_at : step; }
 
   // Four words for the index: elements 4·index … 4·index + 3 of a draw of 32-bit words.
   constexpr Philox words(std::uint64_t index) const {
     return philox({{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                    step, stream}},
+                    current_step(), stream}},
                   static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32));
   }
 };
@@ -64,12 +69,14 @@ inline double normal(std::uint32_t a, std::uint32_t b) {
 // same program asks in the same order, so the same seed and step give the same numbers.
 class RandomStreams {
  public:
-  RandomStreams(std::uint64_t seed, std::uint32_t step) : seed_(seed), step_(step) {}
-  RandomKey next() { return {seed_, step_, stream_++}; }
+  RandomStreams(std::uint64_t seed, std::uint32_t step, const std::uint32_t* step_at = nullptr)
+      : seed_(seed), step_(step), step_at_(step_at) {}
+  RandomKey next() { return {seed_, step_, stream_++, step_at_}; }
 
  private:
   std::uint64_t seed_;
   std::uint32_t step_;
+  const std::uint32_t* step_at_;
   std::uint32_t stream_ = 0;
 };
 

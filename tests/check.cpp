@@ -7,6 +7,20 @@
 #include "autograd/tape.h"
 
 namespace weft {
+namespace {
+
+Device tested;
+
+}  // namespace
+
+Device tested_device() { return tested; }
+void set_tested_device(Device device) { tested = device; }
+
+std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device) {
+  std::vector<Tensor> moved;
+  for (const Tensor& x : tensors) moved.push_back(x.defined() ? x.to(device) : x);
+  return moved;
+}
 
 double relative_error(const Tensor& got, const Tensor& wanted) {
   if (!got.defined() || !wanted.defined() || got.shape() != wanted.shape()) {
@@ -25,14 +39,20 @@ double relative_error(const Tensor& got, const Tensor& wanted) {
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
-  const Tensor left = a.packed(), right = b.packed();
+  const Tensor left = a.packed().to(Device{}), right = b.packed().to(Device{});
   const auto bytes = static_cast<std::size_t>(a.count()) * size_of(a.dtype());
   return std::memcmp(left.bytes(), right.bytes(), bytes) == 0;
 }
 
-Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed) {
+GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
+                               std::uint64_t seed, double step, std::int64_t elements) {
+  return gradcheck(f, on_device(inputs), seed, step, elements);
+}
+
+Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed,
+        Device device) {
   std::vector<Variable> leaves;
-  for (const Tensor& input : inputs) {
+  for (const Tensor& input : on_device(inputs, device)) {
     leaves.push_back(is_floating(input.dtype()) ? Variable::leaf(input) : Variable(input));
   }
   Run result;
@@ -40,12 +60,15 @@ Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_
   const std::vector<Variable> outputs = f(leaves);
   std::vector<Tensor> weights;
   for (const Variable& output : outputs) {
-    result.outputs.push_back(output.value());
+    result.outputs.push_back(output.value().to(Device{}));
     const Tensor weight = random_uniform(output.shape(), DType::f32, seed++, -1, 1);
-    weights.push_back(weight.to(output.value().dtype()));
+    weights.push_back(weight.to(output.value().dtype()).to(output.value().device()));
   }
   tape.backward(outputs, weights);
-  for (const Variable& leaf : leaves) result.gradients.push_back(leaf.gradient());
+  for (const Variable& leaf : leaves) {
+    const Tensor gradient = leaf.gradient();
+    result.gradients.push_back(gradient.defined() ? gradient.to(Device{}) : gradient);
+  }
   return result;
 }
 
@@ -57,7 +80,8 @@ Tensor scattered(const Tensor& x) {
   for (int axis = 0; axis < rank; ++axis) ++wide[axis];
   wide.push_back(2);
   // Random numbers around the values: a kernel that ignores strides reads something else.
-  Tensor view = random_normal(wide, DType::f64, 99).to(x.dtype()).slice(-1, 1, 2);
+  Tensor view = random_normal(wide, DType::f64, 99).to(x.dtype()).to(tested_device());
+  view = view.slice(-1, 1, 2);
   for (int axis = 0; axis < rank; ++axis) view = view.slice(axis, 1, wide[axis]);
   view = view.reshape(inner);
   if (rank >= 2) view = view.transpose(-2, -1);

@@ -10,6 +10,12 @@
 
 namespace weft {
 
+// Where the tests run what they test: the CPU, or what the program's option --device=cuda says. What
+// the functions below return is on the CPU.
+Device tested_device();
+void set_tested_device(Device device);
+std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device = tested_device());
+
 // ‖got − wanted‖ / ‖wanted‖ in the Frobenius norm; NaN where either holds one, and infinite where
 // the shapes differ.
 double relative_error(const Tensor& got, const Tensor& wanted);
@@ -22,7 +28,13 @@ bool same_bits(const Tensor& a, const Tensor& b);
 struct Run {
   std::vector<Tensor> outputs, gradients;
 };
-Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed = 17);
+Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed = 17,
+        Device device = tested_device());
+
+// gradcheck() with the inputs on the tested device.
+GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
+                               std::uint64_t seed = 1, double step = 1e-6,
+                               std::int64_t elements = 200);
 
 // Whether the address sanitizer watches this build.
 extern const bool sanitized;
@@ -33,8 +45,8 @@ struct WithCache {
   ~WithCache();
 };
 
-// The same values in another place: with gaps along every axis, and the last two axes, where there
-// are two, in column order.
+// The same values in another place of the tested device: with gaps along every axis, and the last two
+// axes, where there are two, in column order.
 Tensor scattered(const Tensor& x);
 
 // The floating ones among them in f32, then those back in f64: the same numbers in two types.
@@ -44,11 +56,11 @@ std::vector<Tensor> in_f64(const std::vector<Tensor>& inputs);
 }  // namespace weft
 
 // The backward of f agrees with central differences.
-#define CHECK_GRADIENTS(f, ...)                                            \
-  do {                                                                     \
-    const ::weft::GradientError found = ::weft::gradcheck(f, __VA_ARGS__); \
-    INFO(found.where);                                                     \
-    CHECK(found.worst <= ::weft::tolerance::gradcheck);                    \
+#define CHECK_GRADIENTS(f, ...)                                                   \
+  do {                                                                            \
+    const ::weft::GradientError found = ::weft::tested_gradients(f, __VA_ARGS__); \
+    INFO(found.where);                                                            \
+    CHECK(found.worst <= ::weft::tolerance::gradcheck);                           \
   } while (false)
 
 // `expression` throws weft::Error with all of `part` in its message.

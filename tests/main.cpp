@@ -1,12 +1,15 @@
 // The main of every test program. It ends with one line that ./weft sums over all programs,
 //     weft-test <area>: <passed> passed, <failed> failed
-// counting test cases, and it exits with 3 where no test case was run: to doctest itself, a filter
+// counting test cases (cuda/<area> with --device=cuda, which puts on that device what is tested), and it
+// exits with 3 where no test case was run: to doctest itself, a filter
 // that matches nothing is a success.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "doctest/doctest.h"
+#include "tests/check.h"
 
 namespace {
 
@@ -19,7 +22,8 @@ struct ClosingLine : doctest::IReporter {
   // Also called from doctest's signal handler, with the case that crashed counted as failed.
   void test_run_end(const doctest::TestRunStats& run) override {
     cases_run = run.numTestCasesPassingFilters;
-    std::printf("weft-test %s: %u passed, %u failed\n", area.c_str(),
+    const bool cuda = weft::tested_device() != weft::Device{};
+    std::printf("weft-test %s%s: %u passed, %u failed\n", cuda ? "cuda/" : "", area.c_str(),
                 cases_run - run.numTestCasesFailed, run.numTestCasesFailed);
     std::fflush(stdout);
   }
@@ -54,6 +58,11 @@ int main(int argc, char** argv) {
   context.addFilter("reporters", "console");
   context.addFilter("reporters", "closing_line");
   context.applyCommandLine(argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "--device=cuda") {
+      weft::set_tested_device({weft::DeviceType::cuda, 0});
+    }
+  }
   const int status = context.run();
   if (context.shouldExit()) return status;  // --help, --list-test-cases and their like
   if (cases_run == 0) {

@@ -62,6 +62,7 @@ void check_lengths(const Mechanism& mechanism, const char* name, const Tensor& l
   require(lengths.shape() == Shape{batch} && lengths.dtype() == DType::i64,
           "{}: {} must be [{}] of i64, got {} of {}", mechanism.name, name, batch, lengths.shape(),
           name_of(lengths.dtype()));
+  if (lengths.device() != Device{}) return;  // not waited for: kernels keep within 0 … most
   for (const std::int64_t length : lengths.to_vector<std::int64_t>()) {
     require(length >= 0 && length <= most, "{}: {} holds {}, outside 0 … {}", mechanism.name, name,
             length, most);
@@ -210,10 +211,19 @@ Variable attend(const AttentionSpec& spec, const AttentionCall& call,
             "{}: {} cannot be handed in; what can: {}", mechanism.name, name,
             known_names(name, accepted));
   }
-  AttentionCall packed = call;
-  if (call.lengths.defined()) packed.lengths = call.lengths.packed();
-  if (call.query_lengths.defined()) packed.query_lengths = call.query_lengths.packed();
-  return mechanism.attend(spec, packed, inputs);
+  // What kernels read besides the inputs goes where these are.
+  Device device;
+  for (const Variable& input : inputs) {
+    if (input.defined()) device = input.value().device();
+  }
+  const auto placed = [&](Tensor& x) {
+    if (x.defined()) x = x.packed().to(device);
+  };
+  AttentionCall ready = call;
+  placed(ready.lengths);
+  placed(ready.query_lengths);
+  for (auto& [name, value] : ready.given) placed(value);
+  return mechanism.attend(spec, ready, inputs);
 }
 
 }  // namespace weft

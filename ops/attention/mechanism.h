@@ -65,7 +65,8 @@ using Choices = std::map<std::string, Tensor>;
 struct AttentionCall {
   bool causal = false;    // query i sees keys j <= i
   // [B] i64: keys at and past it do not exist; undefined: all exist. A mechanism that takes no
-  // query lengths and cannot attend across two sequences counts its queries by them too.
+  // query lengths and cannot attend across two sequences counts its queries by them too. On the CPU
+  // they are checked; on a CUDA device nothing is waited for, and kernels cut them to what there is.
   Tensor lengths;
   Tensor query_lengths;   // [B] i64: queries at and past it give 0; undefined: all count
   double dropout = 0;     // rate on the attention weights; 0 in evaluation

@@ -2,6 +2,7 @@
 // definitions, the masks written out as matrices.
 #pragma once
 
+#include "ops/attention/length.h"
 #include "ops/attention/mechanism.h"
 
 namespace weft {
@@ -13,13 +14,9 @@ double temperature_of(const AttentionSpec& spec, std::int64_t E);
 // q, k and v of one width of heads, by three projections.
 std::vector<AttentionInput> query_key_value();
 
-// Lengths [B] as kernels see them, null where there are none; and the length of batch item b, `all`
-// where there are none.
+// Lengths [B] on the CPU as kernels see them; and the length of batch item b (length.h).
 inline const std::int64_t* numbers_of(const Tensor& lengths) {
   return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
-}
-constexpr std::int64_t length_of(const std::int64_t* lengths, std::int64_t b, std::int64_t all) {
-  return lengths != nullptr ? lengths[b] : all;
 }
 inline std::int64_t length_of(const Tensor& lengths, std::int64_t b, std::int64_t all) {
   return length_of(numbers_of(lengths), b, all);

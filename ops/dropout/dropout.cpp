@@ -1,6 +1,6 @@
 #include "ops/dropout/dropout.h"
 
-#include "ops/dropout/mask.h"
+#include "ops/dropout/mask_vectors.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 

@@ -1,7 +1,7 @@
 // The dropout mask with a row in each lane: for kernels whose vectors run across rows.
 #pragma once
 
-#include "ops/dropout/mask.h"
+#include "ops/dropout/mask_vectors.h"
 
 namespace weft {
 
@@ -16,7 +16,7 @@ HWY_INLINE RowWords draw_rows(const RandomKey& key, std::uint64_t first, std::ui
   const simd::Tag<std::uint64_t> d;
   Counters c0 = hn::Add(product(hn::Iota(d, 0), stride), hn::Set(d, first));
   Counters c1 = hn::ShiftRight<32>(c0);
-  Counters c2 = hn::Set(d, std::uint64_t{key.step}), c3 = hn::Set(d, std::uint64_t{key.stream});
+  Counters c2 = hn::Set(d, std::uint64_t{key.current_step()}), c3 = hn::Set(d, std::uint64_t{key.stream});
   auto key0 = static_cast<std::uint32_t>(key.seed), key1 = static_cast<std::uint32_t>(key.seed >> 32);
   for (int round = 0; round < 10; ++round) {
     const Counters p0 = product(c0, 0xD2511F53u), p1 = product(c2, 0xCD9E8D57u);

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ops/dropout/mask.h"
+#include "ops/dropout/mask_vectors.h"
 #include "runtime/dispatch.h"
 #include "runtime/row_sums.h"
 #include "runtime/simd.h"

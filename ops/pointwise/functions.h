@@ -3,12 +3,15 @@
 // pointwise.h.
 //
 // `derivative` takes y where `from_result` says so, otherwise x: whichever makes it cheaper. That
-// one of the two is what the op saves.
+// one of the two is what the op saves. All are constexpr, which nvcc lets device code call.
 #pragma once
 
 #include <cmath>
 
 namespace weft {
+
+constexpr float where(bool condition, float a, float b) { return condition ? a : b; }
+constexpr double where(bool condition, double a, double b) { return condition ? a : b; }
 
 // f and its derivative at one place, where both are wanted and share work.
 template <class X>
@@ -23,15 +26,15 @@ struct Relu {
   static constexpr const char* name = "relu";
   static constexpr bool from_result = true;
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     return where(x < X(0), X(0), x);
   }
   template <class X>
-  static X derivative(X y) {
+  static constexpr X derivative(X y) {
     return where(X(0) < y, X(1), X(0));
   }
   template <class X>
-  static ValueAndSlope<X> both(X x) {
+  static constexpr ValueAndSlope<X> both(X x) {
     const X y = value(x);
     return {y, derivative(y)};
   }
@@ -41,12 +44,12 @@ struct Sigmoid {
   static constexpr const char* name = "sigmoid";
   static constexpr bool from_result = true;
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     using std::exp;
     return X(1) / (X(1) + exp(-x));
   }
   template <class X>
-  static X derivative(X y) {
+  static constexpr X derivative(X y) {
     return y * (X(1) - y);
   }
 };
@@ -55,12 +58,12 @@ struct Tanh {
   static constexpr const char* name = "tanh";
   static constexpr bool from_result = true;
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     using std::tanh;
     return tanh(x);
   }
   template <class X>
-  static X derivative(X y) {
+  static constexpr X derivative(X y) {
     return X(1) - y * y;
   }
 };
@@ -69,12 +72,12 @@ struct Exp {
   static constexpr const char* name = "exp";
   static constexpr bool from_result = true;
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     using std::exp;
     return exp(x);
   }
   template <class X>
-  static X derivative(X y) {
+  static constexpr X derivative(X y) {
     return y;
   }
 };
@@ -83,12 +86,12 @@ struct Log {
   static constexpr const char* name = "log";
   static constexpr bool from_result = false;
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     using std::log;
     return log(x);
   }
   template <class X>
-  static X derivative(X x) {
+  static constexpr X derivative(X x) {
     return X(1) / x;
   }
 };
@@ -97,11 +100,11 @@ struct Silu {
   static constexpr const char* name = "silu";
   static constexpr bool from_result = false;
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     return x * Sigmoid::value(x);
   }
   template <class X>
-  static X derivative(X x) {
+  static constexpr X derivative(X x) {
     const X s = Sigmoid::value(x);
     return s + x * s * (X(1) - s);
   }
@@ -111,19 +114,19 @@ struct Gelu {
   static constexpr const char* name = "gelu";
   static constexpr bool from_result = false;
   template <class X>
-  static X gate(X x) {  // σ(2u)
+  static constexpr X gate(X x) {  // σ(2u)
     return Sigmoid::value(x * (X(2 * sqrt_2_over_pi) + X(2 * sqrt_2_over_pi * 0.044715) * (x * x)));
   }
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     return x * gate(x);
   }
   template <class X>
-  static X derivative(X x) {
+  static constexpr X derivative(X x) {
     return both(x).slope;
   }
   template <class X>
-  static ValueAndSlope<X> both(X x) {
+  static constexpr ValueAndSlope<X> both(X x) {
     const X s = gate(x), y = x * s;
     const X inner = X(2 * sqrt_2_over_pi) + X(6 * sqrt_2_over_pi * 0.044715) * (x * x);
     return {y, s + y * (X(1) - s) * inner};
@@ -134,16 +137,16 @@ struct GeluErf {
   static constexpr const char* name = "gelu_erf";
   static constexpr bool from_result = false;
   template <class X>
-  static X gate(X x) {  // Φ(x)
+  static constexpr X gate(X x) {  // Φ(x)
     using std::erfc;
     return X(0.5) * erfc(x * X(-sqrt_1_over_2));
   }
   template <class X>
-  static X value(X x) {
+  static constexpr X value(X x) {
     return x * gate(x);
   }
   template <class X>
-  static X derivative(X x) {
+  static constexpr X derivative(X x) {
     using std::exp;
     return gate(x) + x * exp(x * x * X(-0.5)) * X(0.5 * sqrt_2_over_pi);
   }

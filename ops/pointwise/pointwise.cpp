@@ -1,6 +1,6 @@
 #include "ops/pointwise/pointwise.h"
 
-#include "ops/pointwise/functions.h"
+#include "ops/pointwise/kernels.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/dispatch.h"
 #include "runtime/pack.h"
@@ -11,16 +11,8 @@ namespace {
 
 constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work computes
 
-// The loops over the elements of a result and of two operands that broadcast to it. Axes that all
-// three run through alike are merged: [B, N, d] with [N, d] becomes [B, N·d].
-struct Loops {
-  int rank = 0;  // axis 0 is the innermost
-  std::int64_t size[Shape::max_rank] = {};
-  std::int64_t a[Shape::max_rank] = {}, b[Shape::max_rank] = {};  // strides
-};
-
-Loops merged_loops(const Tensor& a, const Tensor& b) {  // both expanded to the result's shape
-  Loops loops;
+BroadcastLoops merged_loops(const Tensor& a, const Tensor& b) {  // both expanded to the result's shape
+  BroadcastLoops loops;
   int& rank = loops.rank;
   for (int axis = a.rank() - 1; axis >= 0; --axis) {
     const std::int64_t size = a.size(axis);
@@ -41,38 +33,21 @@ Loops merged_loops(const Tensor& a, const Tensor& b) {  // both expanded to the 
 // Calls f(offset in a, offset in b, offset in the result, length) for each run of the innermost
 // axis within begin … end−1.
 template <class F>
-void each_run(const Loops& loops, std::int64_t begin, std::int64_t end, const F& f) {
+void each_run(const BroadcastLoops& loops, std::int64_t begin, std::int64_t end, const F& f) {
   while (begin < end) {
-    std::int64_t rest = begin, a = 0, b = 0;
-    for (int axis = 0; axis < loops.rank; ++axis) {
-      const std::int64_t index = rest % loops.size[axis];
-      rest /= loops.size[axis];
-      a += index * loops.a[axis];
-      b += index * loops.b[axis];
-    }
+    const auto [a, b] = loops.of(begin);
     const std::int64_t length = std::min(loops.size[0] - begin % loops.size[0], end - begin);
     f(a, b, begin, length);
     begin += length;
   }
 }
 
-struct Plus {
-  template <class X>
-  X operator()(X a, X b) const {
-    return a + b;
-  }
-};
-struct Times {
-  template <class X>
-  X operator()(X a, X b) const {
-    return a * b;
-  }
-};
+}  // namespace
 
-// c = f(a, b), row-major.
-template <class T, class F>
-void binary(const Cpu&, const Loops& loops, std::int64_t count, const T* a, const T* b, T* c,
-            const F& f) {
+template <class F, class T>
+void binary(const Cpu&, const BroadcastLoops& loops, std::int64_t count, const T* a, const T* b,
+            T* c) {
+  const F f;
   const std::int64_t step_a = loops.a[0], step_b = loops.b[0];
   const auto compute = [=](const T* x, const T* y, T* z, std::int64_t length) {
     if (step_a == 1 && step_b == 1) {
@@ -94,24 +69,27 @@ void binary(const Cpu&, const Loops& loops, std::int64_t count, const T* a, cons
   });
 }
 
+namespace {
+
 template <class F>
-Tensor broadcast(const char* name, const Tensor& a, const Tensor& b, const F& f) {
+Tensor broadcast(const char* name, const Tensor& a, const Tensor& b) {
   require(a.dtype() == b.dtype(), "{}: wanted one element type, got {} {} and {} {}", name,
           name_of(a.dtype()), a.shape(), name_of(b.dtype()), b.shape());
   require_real(name, a);
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
-  const Loops loops = merged_loops(a.expand(shape), b.expand(shape));
+  const BroadcastLoops loops = merged_loops(a.expand(shape), b.expand(shape));
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
   dispatch(c, [&](auto device, auto type) {
     using T = decltype(type);
-    binary<T>(device, loops, c.count(), a.data<T>(), b.data<T>(), c.data<T>(), f);
+    binary<F>(device, loops, c.count(), static_cast<const T*>(a.data<T>()),
+              static_cast<const T*>(b.data<T>()), c.data<T>());
   });
   return c;
 }
 
 // y = f(x, …), all row-major and of one length.
 template <class T, class F, class... X>
-void unary(const Cpu&, std::int64_t count, T* y, const F& f, const X*... x) {
+void unary(std::int64_t count, T* y, const F& f, const X*... x) {
   parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
     map<T>(end - begin, y + begin, f, (x + begin)...);
   });
@@ -119,9 +97,24 @@ void unary(const Cpu&, std::int64_t count, T* y, const F& f, const X*... x) {
 
 }  // namespace
 
+template <class T>
+void scale(const Cpu&, std::int64_t count, double factor, const T* x, T* y) {
+  unary(count, y, [by = Pack<T>(factor)](Pack<T> v) { return v * by; }, x);
+}
+
+template <class F, class T>
+void pointwise(const Cpu&, std::int64_t count, const T* x, T* y) {
+  unary(count, y, [](Pack<T> v) { return F::value(v); }, x);
+}
+
+template <class F, class T>
+void pointwise_backward(const Cpu&, std::int64_t count, const T* kept, const T* dy, T* dx) {
+  unary(count, dx, [](Pack<T> d, Pack<T> x) { return d * F::derivative(x); }, dy, kept);
+}
+
 Tensor Add::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
   saved = {a.shape(), b.shape()};
-  return broadcast(name, a, b, Plus{});
+  return broadcast<Plus>(name, a, b);
 }
 
 std::array<Tensor, 2> Add::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
@@ -130,12 +123,12 @@ std::array<Tensor, 2> Add::backward(const Saved& saved, Wants wants, const Tenso
 
 Tensor Mul::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
   saved = {a, b};
-  return broadcast(name, a, b, Times{});
+  return broadcast<Times>(name, a, b);
 }
 
 std::array<Tensor, 2> Mul::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
   const auto gradient = [&](const Tensor& factor, const Shape& shape) {
-    return sum_to(broadcast(name, dc, factor, Times{}), shape);
+    return sum_to(broadcast<Times>(name, dc, factor), shape);
   };
   return {wants[0] ? gradient(saved.b, saved.a.shape()) : Tensor{},
           wants[1] ? gradient(saved.a, saved.b.shape()) : Tensor{}};
@@ -148,8 +141,7 @@ Tensor scaled(const Tensor& x, double factor) {
   Tensor y = Tensor::empty_like(x);
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    const auto times = [by = Pack<T>(factor)](Pack<T> v) { return v * by; };
-    unary<T>(device, x.count(), y.data<T>(), times, row_major.data<T>());
+    scale<T>(device, x.count(), factor, row_major.data<T>(), y.data<T>());
   });
   return y;
 }
@@ -170,8 +162,7 @@ Tensor Pointwise<F>::forward(Saved& saved, const Tensor& x) const {
   Tensor y = Tensor::empty_like(x);
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    const auto value = [](Pack<T> v) { return F::value(v); };
-    unary<T>(device, x.count(), y.data<T>(), value, row_major.data<T>());
+    pointwise<F, T>(device, x.count(), row_major.data<T>(), y.data<T>());
   });
   saved.kept = F::from_result ? y : row_major;
   return y;
@@ -183,8 +174,7 @@ Tensor Pointwise<F>::backward(const Saved& saved, const Tensor& dy) const {
   Tensor dx = Tensor::empty_like(dy);
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
-    const auto gradient = [](Pack<T> d, Pack<T> x) { return d * F::derivative(x); };
-    unary<T>(device, dy.count(), dx.data<T>(), gradient, row_major.data<T>(), kept.data<T>());
+    pointwise_backward<F, T>(device, dy.count(), kept.data<T>(), row_major.data<T>(), dx.data<T>());
   });
   return dx;
 }

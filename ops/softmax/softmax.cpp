@@ -1,5 +1,6 @@
 #include "ops/softmax/softmax.h"
 
+#include "ops/softmax/kernels.h"
 #include "ops/softmax/rows.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
@@ -17,6 +18,8 @@ void each_row(std::int64_t rows, std::int64_t V, const F& f) {
     for (std::int64_t row = begin; row < end; ++row) f(row);
   });
 }
+
+}  // namespace
 
 template <class T>
 void softmax(const Cpu&, std::int64_t rows, std::int64_t V, const T* x, T* y) {
@@ -56,6 +59,8 @@ void log_sum_exp_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T
     map<T>(V, dx + row * V, gradient, x + row * V);
   });
 }
+
+namespace {
 
 void check(const char* name, const Tensor& x) {
   require_real(name, x);

@@ -45,7 +45,7 @@ TEST_CASE("every mechanism: the kernel is the definition") {
   for (const AttentionSizes& sizes : all) {
     for (const Sample& sample : samples(sizes, DType::f64)) {
       CAPTURE(sample.text);
-      check_close(sample.run(), run(sample.reference(), sample.inputs), tolerance::forward_f64,
+      check_close(sample.run(), sample.defined(), tolerance::forward_f64,
                   tolerance::backward_f64);
     }
   }
@@ -92,15 +92,16 @@ TEST_CASE("every mechanism: f32 against f64") {
 Tensor column_range(const Tensor& x) {
   Shape wide = x.shape();
   wide[x.rank() - 1] = 2 * wide.back() + 3;
-  const Tensor view =
-      random_normal(wide, DType::f64, 98).to(x.dtype()).slice(-1, 2, 2 + x.size(-1));
+  const Tensor whole = random_normal(wide, DType::f64, 98).to(x.dtype()).to(tested_device());
+  const Tensor view = whole.slice(-1, 2, 2 + x.size(-1));
   view.copy_from(x);
   return view;
 }
 
 // [B, H, N, E] in memory.
 Tensor heads_first(const Tensor& x) {
-  return x.rank() < 3 ? x : x.transpose(1, 2).clone().transpose(1, 2);
+  const Tensor moved = x.to(tested_device());
+  return x.rank() < 3 ? moved : moved.transpose(1, 2).clone().transpose(1, 2);
 }
 
 TEST_CASE("every mechanism: the same for inputs that lie anywhere in memory") {
@@ -129,9 +130,9 @@ TEST_CASE("every mechanism: a gradient of the output that lies anywhere in memor
     const Tensor dout = random_normal(sample.output().shape(), DType::f64, 8);
     const auto gradients = [&](const Tensor& given) {
       std::vector<Variable> leaves;
-      for (const Tensor& input : sample.inputs) leaves.push_back(Variable::leaf(input));
+      for (const Tensor& input : on_device(sample.inputs)) leaves.push_back(Variable::leaf(input));
       Tape tape;
-      tape.backward(attend(sample.spec, sample.call, leaves), given);
+      tape.backward(attend(sample.spec, sample.call, leaves), given.to(tested_device()));
       std::vector<Tensor> list;
       for (const Variable& leaf : leaves) list.push_back(leaf.gradient());
       return list;

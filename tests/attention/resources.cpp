@@ -9,7 +9,7 @@ namespace {
 
 double bytes_of(const Tensor& x) { return double(x.count()) * double(size_of(x.dtype())); }
 
-double live() { return double(allocator().counts().live); }
+double live() { return double(allocator(tested_device()).counts().live); }
 
 // The allocator rounds each block up by at most an eighth, and by 64 bytes.
 double rounded(double bytes) { return bytes * 9 / 8 + 4096; }
@@ -30,13 +30,14 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
           sample.mechanism().cost(sample.spec, sizes, sample.call.causal, DType::f32);
       std::vector<Variable> leaves;
       double gradients = 0;
-      for (const Tensor& input : sample.inputs) {
+      for (const Tensor& input : on_device(sample.inputs)) {
         leaves.push_back(Variable::leaf(input));
         gradients += bytes_of(input);
       }
-      const Tensor dout = random_normal(sample.output().shape(), DType::f32, 3);
+      const Tensor dout =
+          random_normal(sample.output().shape(), DType::f32, 3).to(tested_device());
       const double before = live();
-      allocator().reset_peak();
+      allocator(tested_device()).reset_peak();
       Tape tape;
       const Variable out = attend(sample.spec, sample.call, leaves);
       const double saved = live() - before - bytes_of(out.value());
@@ -45,7 +46,7 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
       tape.backward(out, dout);
       const double results = bytes_of(out.value()) + gradients;
       CHECK(live() - before <= rounded(results));
-      const double working = double(allocator().counts().peak) - before - results - saved;
+      const double working = double(allocator(tested_device()).counts().peak) - before - results - saved;
       CHECK(working >= 0.5 * cost.working_bytes);
       CHECK(working <= rounded(cost.working_bytes) + results / 8);
     }
@@ -112,9 +113,9 @@ TEST_CASE("every mechanism: decoding asks the system for nothing once it is warm
       }
     };
     decode();
-    const std::uint64_t asked = allocator().counts().system_allocations;
+    const std::uint64_t asked = allocator(tested_device()).counts().system_allocations;
     decode();
-    CHECK(allocator().counts().system_allocations == asked);
+    CHECK(allocator(tested_device()).counts().system_allocations == asked);
   }
 }
 

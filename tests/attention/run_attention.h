@@ -14,8 +14,9 @@ inline Differentiable mechanism_of(const std::string& spec, const AttentionCall&
 
 inline Tensor attended(const std::string& spec, const std::vector<Tensor>& inputs,
                        const AttentionCall& call = {}) {
-  const std::vector<Variable> variables(inputs.begin(), inputs.end());
-  return attend(AttentionSpec(spec), call, variables).value();
+  const std::vector<Tensor> moved = on_device(inputs);
+  const std::vector<Variable> variables(moved.begin(), moved.end());
+  return attend(AttentionSpec(spec), call, variables).value().to(Device{});
 }
 
 // Output, then the gradients of all inputs for a random cotangent.
@@ -30,6 +31,7 @@ inline Choices chosen(const std::string& spec, const std::vector<Tensor>& inputs
   Choices choices;
   call.chosen = &choices;
   attended(spec, inputs, call);
+  for (auto& [name, value] : choices) value = value.to(Device{});
   return choices;
 }
 

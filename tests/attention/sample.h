@@ -20,6 +20,7 @@ struct Sample {
   Differentiable attend() const;     // the kernel
   Differentiable reference() const;  // the definition
   Run run() const { return weft::run(attend(), inputs); }
+  Run defined() const;  // the definition, on the CPU
   Tensor output() const;  // of the kernel, unrecorded
   Sample with(std::vector<Tensor> other) const;
   // The same call with all that it draws and decides handed in: a smooth function of its inputs.

@@ -2,9 +2,11 @@
 #include <array>
 
 #include "autograd/tape.h"
-#include "ops/softmax/softmax.h"
+#include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
+#include "runtime/arithmetic.h"
 #include "runtime/dispatch.h"
+#include "runtime/matmul.h"
 #include "tests/check.h"
 
 namespace weft {
@@ -14,10 +16,38 @@ constexpr Device cuda{DeviceType::cuda, 0};
 
 TEST_SUITE("ops") {
 
-TEST_CASE("device: an operation without a kernel says so") {
+TEST_CASE("device: tensors on two devices in one operation") {
   if (!has_cuda) return;
-  const Variable x(random_normal({3, 5}, DType::f32, 1).to(cuda));
-  CHECK_ERROR(softmax(x), "cuda: this operation has no CUDA kernel yet");
+  const Tensor x = random_normal({3, 5}, DType::f32, 1);
+  CHECK_ERROR(add(x.to(cuda), x), "add: wanted tensors on one device, got [3,5] on cuda and [3,5] on cpu");
+  CHECK_ERROR(matmul(x.to(cuda), x.transpose(0, 1)), "are on different devices");
+}
+
+TEST_CASE("device: products of any strides and batches are those of the CPU") {
+  if (!has_cuda) return;
+  const Shape shapes[][2] = {{{3, 4}, {4, 5}},          {{1, 4}, {4, 1}},
+                             {{6, 2, 3, 4}, {6, 2, 4, 5}}, {{6, 2, 3, 4}, {4, 5}},
+                             {{2, 0, 4}, {2, 4, 3}},    {{2, 3, 0}, {2, 0, 3}}};
+  for (const auto& [left, right] : shapes) {
+    const Tensor a = random_normal(left, DType::f64, 1), b = random_normal(right, DType::f64, 2);
+    const Tensor wanted = matmul(a, b), far_a = a.to(cuda), far_b = b.to(cuda);
+    const auto turned = [](const Tensor& x) { return x.transpose(-1, -2).clone().transpose(-1, -2); };
+    const auto gaps = [](const Tensor& x) {
+      Shape wide = x.shape();
+      wide.push_back(3);
+      const Tensor view = Tensor::zeros(wide, x.dtype(), cuda).slice(-1, 1, 2).reshape(x.shape());
+      view.copy_from(x);
+      return view;
+    };
+    for (const Tensor& x : {far_a, turned(far_a), gaps(far_a)}) {
+      for (const Tensor& y : {far_b, turned(far_b), gaps(far_b)}) {
+        CHECK(relative_error(matmul(x, y), wanted) <= tolerance::forward_f64);
+        const Tensor twice = matmul(x, y);
+        matmul_into(x, y, twice, true);
+        CHECK(relative_error(twice, added(wanted, wanted)) <= tolerance::forward_f64);
+      }
+    }
+  }
 }
 
 TEST_CASE("device: views and their gradients stay on the device") {

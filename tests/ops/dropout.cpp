@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "ops/dropout/mask.h"
 #include "ops/dropout/mask_rows.h"
 #include "ops/pointwise/pointwise.h"
 #include "tests/check.h"

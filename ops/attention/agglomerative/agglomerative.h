@@ -38,6 +38,7 @@
 // Decoding keeps (S, U) alone: 8 B H (1 + M) bytes at any length.
 #pragma once
 
+#include "ops/attention/length.h"
 #include "runtime/device.h"
 #include "runtime/random.h"
 #include "runtime/view.h"
@@ -70,9 +71,9 @@ struct Agglomerative {
   constexpr std::int64_t H() const { return zq.size(2); }
   constexpr std::int64_t M() const { return y.size(3); }
   constexpr std::int64_t width() const { return H() * (1 + M()); }  // of (S, U) and of (g, G)
-  constexpr std::int64_t keys(std::int64_t b) const { return lengths ? lengths[b] : S(); }
+  constexpr std::int64_t keys(std::int64_t b) const { return length_of(lengths, b, S()); }
   constexpr std::int64_t queries(std::int64_t b) const {
-    return query_lengths ? query_lengths[b] : N();
+    return length_of(query_lengths, b, N());
   }
 };
 

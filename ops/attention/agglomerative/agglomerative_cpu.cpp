@@ -11,7 +11,7 @@
 
 #include "ops/attention/agglomerative/chunk.h"
 #include "ops/attention/agglomerative/strip.h"
-#include "ops/dropout/mask.h"
+#include "ops/dropout/mask_vectors.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 

@@ -48,6 +48,7 @@
 
 #include <cmath>
 
+#include "ops/attention/length.h"
 #include "runtime/device.h"
 #include "runtime/view.h"
 
@@ -108,7 +109,7 @@ struct CspProblem {
   std::uint8_t* kept = nullptr;  // [B, C, row_bytes()], and 8 bytes more
   bool decided = false;          // `kept` holds what is to be done
 
-  constexpr std::int64_t length(std::int64_t b) const { return lengths ? lengths[b] : N; }
+  constexpr std::int64_t length(std::int64_t b) const { return length_of(lengths, b, N); }
   constexpr std::int64_t shift(std::int64_t b, std::int64_t c) const {
     return shifts[b * shifts_row + c];
   }

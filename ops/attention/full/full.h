@@ -32,6 +32,7 @@
 // (half of both when causal); bytes saved 4 B H N.
 #pragma once
 
+#include "ops/attention/length.h"
 #include "runtime/device.h"
 #include "runtime/random.h"
 #include "runtime/view.h"
@@ -56,9 +57,9 @@ struct FullAttention {
   constexpr std::int64_t H() const { return q.size(2); }
   constexpr std::int64_t E() const { return q.size(3); }
   constexpr std::int64_t M() const { return v.size(3); }
-  constexpr std::int64_t keys(std::int64_t b) const { return lengths ? lengths[b] : S(); }
+  constexpr std::int64_t keys(std::int64_t b) const { return length_of(lengths, b, S()); }
   constexpr std::int64_t queries(std::int64_t b) const {
-    return query_lengths ? query_lengths[b] : N();
+    return length_of(query_lengths, b, N());
   }
 };
 

@@ -48,6 +48,7 @@
 // times that backward.
 #pragma once
 
+#include "ops/attention/length.h"
 #include "runtime/device.h"
 #include "runtime/random.h"
 #include "runtime/view.h"
@@ -76,9 +77,9 @@ struct ImprovedClustered {
   constexpr std::int64_t H() const { return q.size(2); }
   constexpr std::int64_t E() const { return q.size(3); }
   constexpr std::int64_t M() const { return v.size(3); }
-  constexpr std::int64_t keys(std::int64_t b) const { return lengths ? lengths[b] : S(); }
+  constexpr std::int64_t keys(std::int64_t b) const { return length_of(lengths, b, S()); }
   constexpr std::int64_t queries(std::int64_t b) const {
-    return query_lengths ? query_lengths[b] : N();
+    return length_of(query_lengths, b, N());
   }
 };
 

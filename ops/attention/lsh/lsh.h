@@ -50,6 +50,7 @@
 // N]; q, v and out as handles.
 #pragma once
 
+#include "ops/attention/length.h"
 #include "runtime/device.h"
 #include "runtime/random.h"
 #include "runtime/view.h"
@@ -85,7 +86,7 @@ struct Lsh {
   constexpr std::int64_t H() const { return q.size(2); }
   constexpr std::int64_t E() const { return q.size(3); }
   constexpr std::int64_t M() const { return v.size(3); }
-  constexpr std::int64_t length(std::int64_t b) const { return lengths ? lengths[b] : N(); }
+  constexpr std::int64_t length(std::int64_t b) const { return length_of(lengths, b, N()); }
   // Of a sequence of `length` positions.
   constexpr std::int64_t chunk(std::int64_t length) const {
     return rules.chunk < length ? rules.chunk : length;

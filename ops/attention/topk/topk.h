@@ -29,6 +29,7 @@
 // streams over tiles of keys and keeps, for each, what exceeds the k-th largest so far.
 #pragma once
 
+#include "ops/attention/length.h"
 #include "runtime/device.h"
 #include "runtime/random.h"
 #include "runtime/view.h"
@@ -52,9 +53,9 @@ struct TopkAttention {
   constexpr std::int64_t H() const { return q.size(2); }
   constexpr std::int64_t E() const { return q.size(3); }
   constexpr std::int64_t M() const { return v.size(3); }
-  constexpr std::int64_t keys(std::int64_t b) const { return lengths ? lengths[b] : S(); }
+  constexpr std::int64_t keys(std::int64_t b) const { return length_of(lengths, b, S()); }
   constexpr std::int64_t queries(std::int64_t b) const {
-    return query_lengths ? query_lengths[b] : N();
+    return length_of(query_lengths, b, N());
   }
   // Keys that query i of batch item b sees: the first so many.
   constexpr std::int64_t seen(std::int64_t b, std::int64_t i) const {

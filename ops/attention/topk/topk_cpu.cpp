@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "ops/attention/rows.h"
-#include "ops/dropout/mask.h"
+#include "ops/dropout/mask_vectors.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 #include "runtime/tile.h"

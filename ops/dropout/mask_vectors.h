@@ -1,0 +1,106 @@
+// The dropout mask, a vector of a row's elements at a time.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/dropout/mask.h"
+#include "runtime/simd.h"
+
+namespace weft {
+
+namespace dropout_detail {
+
+namespace hn = simd::hn;
+// Lanes hold 32-bit values; what stands in their upper halves does not count.
+using Counters = simd::Vector<std::uint64_t>;
+
+// The upper halves of the products of the lower halves, and the products (their lower halves).
+HWY_INLINE Counters product(Counters a, std::uint64_t multiplier) {
+  const simd::Tag<std::uint64_t> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> words;
+  return hn::MulEven(hn::BitCast(words, a), hn::BitCast(words, hn::Set(d, multiplier)));
+}
+
+// Writes the 8 pieces of the indices first … first + G·lanes − 1, in order: philox() of
+// runtime/random.h, G vectors of indices abreast.
+template <int G>
+HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* to) {
+  const simd::Tag<std::uint64_t> d;
+  const hn::Repartition<std::uint32_t, decltype(d)> words;
+  constexpr std::int64_t n = simd::lanes<std::uint64_t>;
+  Counters c[G][4];
+  for (int g = 0; g < G; ++g) {
+    c[g][0] = hn::Iota(d, first + static_cast<std::uint64_t>(g * n));
+    c[g][1] = hn::ShiftRight<32>(c[g][0]);
+    c[g][2] = hn::Set(d, std::uint64_t{key.current_step()});
+    c[g][3] = hn::Set(d, std::uint64_t{key.stream});
+  }
+  auto key0 = static_cast<std::uint32_t>(key.seed),
+       key1 = static_cast<std::uint32_t>(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const Counters k0 = hn::Set(d, std::uint64_t{key0}), k1 = hn::Set(d, std::uint64_t{key1});
+    for (int g = 0; g < G; ++g) {
+      const Counters p0 = product(c[g][0], 0xD2511F53u), p1 = product(c[g][2], 0xCD9E8D57u);
+      c[g][0] = hn::Xor3(hn::ShiftRight<32>(p1), c[g][1], k0);
+      c[g][1] = p1;
+      c[g][2] = hn::Xor3(hn::ShiftRight<32>(p0), c[g][3], k1);
+      c[g][3] = p0;
+    }
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
+  }
+  const auto paired = [&](Counters low, Counters high) {
+    return hn::BitCast(
+        d, hn::OddEven(hn::BitCast(words, hn::ShiftLeft<32>(high)), hn::BitCast(words, low)));
+  };
+  for (int g = 0; g < G; ++g) {
+    hn::StoreInterleaved2(paired(c[g][0], c[g][1]), paired(c[g][2], c[g][3]), d,
+                          reinterpret_cast<std::uint64_t*>(to) + 2 * n * g);
+  }
+}
+
+}  // namespace dropout_detail
+
+// to[j] = from[j] · factor where (row, begin + j) is kept, otherwise 0, for j < count. `begin` is a
+// multiple of 8; `from` and `to` may be the same.
+template <class T>
+void apply_dropout(const DropoutMask& mask, std::int64_t row, std::int64_t begin,
+                   std::int64_t count, const T* from, T* to) {
+  namespace hn = simd::hn;
+  using Signed = hwy::MakeSigned<T>;
+  constexpr std::int64_t n = simd::lanes<std::uint64_t>, lanes = simd::lanes<T>;
+  constexpr std::int64_t per_vector = n * DropoutMask::pieces, block = 4 * per_vector;
+  const simd::Tag<T> d;
+  const hn::Rebind<Signed, simd::Tag<T>> integers;
+  const hn::Rebind<std::int32_t, simd::Tag<T>> words;
+  const hn::Rebind<std::uint16_t, simd::Tag<T>> halves;
+  const auto threshold = hn::Set(integers, static_cast<Signed>(mask.threshold));
+  const auto factor = hn::Set(d, static_cast<T>(mask.factor));
+  HWY_ALIGN std::uint16_t pieces[block];
+  for (std::int64_t j = 0; j < count; j += block) {
+    const std::uint64_t index = mask.index(row, begin + j);
+    const std::int64_t wanted = std::min(block, count - j);
+    if (wanted > block / 2) {
+      dropout_detail::draw<4>(mask.key, index, pieces);
+    } else if (wanted > per_vector) {
+      dropout_detail::draw<2>(mask.key, index, pieces);
+    } else {
+      dropout_detail::draw<1>(mask.key, index, pieces);
+    }
+    for (std::int64_t i = 0; i < wanted; i += lanes) {
+      auto piece = hn::PromoteTo(words, hn::LoadU(halves, pieces + i));
+      const auto x = simd::load(from + j + i, wanted - i);
+      const auto dropped = [&] {
+        if constexpr (sizeof(T) == 8) {
+          return hn::Lt(hn::PromoteTo(integers, piece), threshold);
+        } else {
+          return hn::Lt(piece, threshold);
+        }
+      }();
+      const auto kept = hn::IfThenZeroElse(hn::RebindMask(d, dropped), hn::Mul(x, factor));
+      simd::store<T>(kept, to + j + i, wanted - i);
+    }
+  }
+}
+
+}  // namespace weft
