@@ -4,7 +4,9 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include "runtime/dispatch.h"
@@ -37,7 +39,44 @@ void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
 
 }  // namespace
 
-const MemorySource host_memory{from_system, std::free, fill_memory};
+const MemorySource host_memory{"the CPU", from_system, std::free, fill_memory};
+
+std::string CachingAllocator::report(std::size_t wanted) const {
+  std::vector<std::size_t> sizes;
+  for (const auto& [block, known] : blocks_) {
+    if (known.live) sizes.push_back(known.size);
+  }
+  constexpr std::size_t shown = 5;
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  const std::size_t others = sizes.size() - std::min(sizes.size(), shown);
+  sizes.resize(sizes.size() - others);
+  return fmt::format("allocator: {} has no {} bytes left; {} are in use in {} blocks (the largest: "
+                     "{}), {} were at the peak; use a smaller batch or length, or recompute()",
+                     source_.name, wanted, counts_.live, sizes.size() + others,
+                     fmt::join(sizes, ", "), counts_.peak);
+}
+
+// From the system; once more, after the common cache was given back, where it has no more.
+void* CachingAllocator::from_source(std::size_t size) {
+  ++counts_.system_allocations;
+  void* block = source_.allocate(size);
+  if (block == nullptr) {
+    for (auto& [of_size, blocks] : pools_.at(0)) {
+      for (void* const unused : blocks) give_back(unused, blocks_.at(unused));
+      blocks.clear();
+    }
+    block = source_.allocate(size);
+  }
+  require(block != nullptr, "{}", report(size));
+  return block;
+}
+
+// A block that stands in no cache any more goes back to the system.
+void CachingAllocator::give_back(void* block, const Block& known) {
+  if (!known.live) counts_.cached -= known.size;
+  source_.release(block);
+  blocks_.erase(block);
+}
 
 void* CachingAllocator::allocate(std::size_t bytes) {
   const std::size_t size = size_class(bytes);
@@ -47,44 +86,35 @@ void* CachingAllocator::allocate(std::size_t bytes) {
   bool poison = false;
   {
     const std::lock_guard lock(mutex_);
-    auto& blocks = cache_[size];
+    auto& blocks = pools_.at(pool_)[size];
     if (!blocks.empty()) {
       block = blocks.back();
       blocks.pop_back();
       counts_.cached -= size;
+      blocks_.at(block).live = true;
     } else {
-      ++counts_.system_allocations;
+      block = from_source(size);
+      blocks_[block] = {size, pool_, true};
     }
-    poison = poison_;
-  }
-  if (block == nullptr) block = source_.allocate(size);
-  if (block == nullptr) {
-    trim();
-    block = source_.allocate(size);
-  }
-  const MemoryCounts held = counts();
-  require(block != nullptr,
-          "allocator: the system has no {} bytes left ({} are in use, {} were at the peak); use a "
-          "smaller batch or length",
-          size, held.live, held.peak);
-  {
-    const std::lock_guard lock(mutex_);
     counts_.live += size;
     counts_.peak = std::max(counts_.peak, counts_.live);
+    poison = poison_;
   }
   if (poison) source_.fill(block, 0xff, size);
   return block;
 }
 
-void CachingAllocator::deallocate(void* block, std::size_t bytes) noexcept {
-  const std::size_t size = size_class(bytes);
+void CachingAllocator::deallocate(void* block, std::size_t) noexcept {
   const std::lock_guard lock(mutex_);
-  counts_.live -= size;
-  if (caching_) {
-    cache_[size].push_back(block);
-    counts_.cached += size;
+  Block& known = blocks_.at(block);
+  counts_.live -= known.size;
+  const auto pool = pools_.find(known.pool);
+  if ((caching_ || known.pool != 0) && pool != pools_.end()) {
+    known.live = false;
+    pool->second[known.size].push_back(block);
+    counts_.cached += known.size;
   } else {
-    source_.release(block);
+    give_back(block, known);
   }
 }
 
@@ -98,13 +128,36 @@ void CachingAllocator::reset_peak() {
   counts_.peak = counts_.live;
 }
 
+// A pool of a graph keeps its blocks: what was captured will write to them again.
 void CachingAllocator::trim() noexcept {
   const std::lock_guard lock(mutex_);
-  for (auto& [size, blocks] : cache_) {
-    for (void* block : blocks) source_.release(block);
+  for (auto& [size, blocks] : pools_.at(0)) {
+    for (void* const block : blocks) give_back(block, blocks_.at(block));
     blocks.clear();
   }
-  counts_.cached = 0;
+}
+
+int CachingAllocator::make_pool() {
+  const std::lock_guard lock(mutex_);
+  pools_[++last_pool_];
+  return last_pool_;
+}
+
+void CachingAllocator::use_pool(int pool) {
+  const std::lock_guard lock(mutex_);
+  require(pools_.contains(pool), "allocator: there is no pool {}", pool);
+  pool_ = pool;
+}
+
+void CachingAllocator::release_pool(int pool) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = pools_.find(pool);
+  if (pool == 0 || found == pools_.end()) return;
+  for (auto& [size, blocks] : found->second) {
+    for (void* const block : blocks) give_back(block, blocks_.at(block));
+  }
+  pools_.erase(found);
+  if (pool_ == pool) pool_ = 0;
 }
 
 void CachingAllocator::set_poison(bool poison) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct MemoryCounts {
 
 // Where a device's bytes come from.
 struct MemorySource {
+  const char* name;  // for messages
   void* (*allocate)(std::size_t bytes);  // null where there are no more
   void (*release)(void* block);
   void (*fill)(void* block, unsigned char byte, std::size_t bytes);
@@ -38,14 +40,21 @@ class CachingAllocator {
   CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator() { trim(); }
 
-  // At least `bytes` bytes aligned to 64. Throws Error, with what was wanted and what is held,
-  // where the system has no more.
+  // At least `bytes` bytes aligned to 64. Throws Error, with what was wanted, what is held and the
+  // largest blocks in use, where the system has no more.
   void* allocate(std::size_t bytes);
   void deallocate(void* block, std::size_t bytes) noexcept;
 
   MemoryCounts counts() const;
   void reset_peak();
   void trim() noexcept;  // gives every cached block back to the system
+
+  // A pool is a cache of its own: while one is in use, blocks come from it, and whenever they are
+  // freed they go back to it. A captured graph of kernels has one, so that nobody else gets the
+  // memory in which it is replayed. Pool 0 is the common one.
+  int make_pool();
+  void use_pool(int pool);
+  void release_pool(int pool) noexcept;  // its blocks go, those in use once they are freed
 
   // Fresh memory is filled with NaN (bytes 0xff: a NaN in every floating type), so that an element
   // that a kernel forgets to write shows. Tests turn this on.
@@ -54,9 +63,22 @@ class CachingAllocator {
   void set_caching(bool caching);
 
  private:
+  struct Block {
+    std::size_t size;
+    int pool;
+    bool live;
+  };
+  using Cache = std::unordered_map<std::size_t, std::vector<void*>>;
+
+  std::string report(std::size_t wanted) const;
+  void* from_source(std::size_t size);
+  void give_back(void* block, const Block& known);
+
   MemorySource source_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::size_t, std::vector<void*>> cache_;
+  std::unordered_map<void*, Block> blocks_;  // all that the system gave
+  std::unordered_map<int, Cache> pools_{{0, {}}};
+  int pool_ = 0, last_pool_ = 0;
   MemoryCounts counts_;
   bool poison_ = false;
   bool caching_ = true;

@@ -96,7 +96,7 @@ void synchronize(const Cuda& device) {
 
 CachingAllocator& allocator_of(const Cuda& device) {
   checked(device);
-  static auto* const cuda = new CachingAllocator({device_memory, release_memory, fill_memory});
+  static auto* const cuda = new CachingAllocator({"the CUDA device", device_memory, release_memory, fill_memory});
   return *cuda;
 }
 

@@ -76,9 +76,51 @@ TEST_CASE("without the cache every block comes from the system and goes back") {
 
 TEST_CASE("what the system cannot give is refused with the counts") {
   CachingAllocator memory;
-  CHECK_ERROR(memory.allocate(std::size_t{1} << 60), "the system has no");
+  CHECK_ERROR(memory.allocate(std::size_t{1} << 60), "the CPU has no");
   CHECK_ERROR(memory.allocate(~std::size_t{0}), "a size is wrong");
   CHECK(memory.counts().live == 0);
+}
+
+TEST_CASE("out of memory: what was wanted, what is held, the largest blocks, what helps") {
+  static std::size_t left = 0;
+  left = 10000;
+  CachingAllocator memory({"a small device",
+                           [](std::size_t bytes) -> void* {
+                             if (bytes > left) return nullptr;
+                             left -= bytes;
+                             return ::operator new(bytes);
+                           },
+                           [](void* block) { ::operator delete(block); },
+                           [](void*, unsigned char, std::size_t) {}});
+  void *const a = memory.allocate(4096), *const b = memory.allocate(1024);
+  CHECK_ERROR(memory.allocate(8192),
+              "allocator: a small device has no 8192 bytes left; 5120 are in use in 2 blocks (the "
+              "largest: 4096, 1024), 5120 were at the peak; use a smaller batch or length");
+  memory.deallocate(a, 4096);
+  memory.deallocate(b, 1024);
+  CHECK(memory.counts().live == 0);
+}
+
+TEST_CASE("a pool keeps its blocks to itself until it is released") {
+  CachingAllocator memory;
+  const int pool = memory.make_pool();
+  memory.use_pool(pool);
+  void* const inner = memory.allocate(4096);
+  memory.use_pool(0);
+  memory.deallocate(inner, 4096);
+  void* const outer = memory.allocate(4096);
+  CHECK(outer != inner);
+  memory.use_pool(pool);
+  CHECK(memory.allocate(4096) == inner);
+  memory.use_pool(0);
+  memory.trim();
+  CHECK(memory.counts().live == 8192);
+  memory.release_pool(pool);
+  memory.deallocate(inner, 4096);  // goes to the system
+  CHECK(memory.counts().cached == 0);
+  memory.deallocate(outer, 4096);
+  CHECK(memory.counts().cached == 4096);
+  CHECK_ERROR(memory.use_pool(pool), "there is no pool");
 }
 
 TEST_CASE("tensors give their bytes back") {
