@@ -230,6 +230,16 @@ cudaError_t cudaFree(void* pointer) {
   return pointer == nullptr || memory().free(pointer) ? cudaSuccess : failed(cudaErrorInvalidValue);
 }
 
+cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
+  *pointer = std::malloc(bytes);
+  return *pointer != nullptr ? cudaSuccess : failed(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void* pointer) {
+  std::free(pointer);
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   return enqueue(stream, [=] { std::memmove(to, from, bytes); });
@@ -300,6 +310,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return outside_captures(); }
+
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
