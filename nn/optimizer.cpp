@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "nn/update.h"
 #include "ops/attention/mechanism.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
@@ -14,143 +15,131 @@ namespace {
 
 constexpr std::int64_t grain = 16384;  // elements that one piece of parallel work updates
 
-// What one update of a run of elements works on.
-template <class T>
-struct Run {
-  std::int64_t count;
-  T* weight;
-  const T* gradient;
-  T* state[2];
-};
-
-struct StepFacts {
-  double rate, scale;
-  std::int64_t step;  // t
-  bool matrix;        // the parameter has two axes or more
-};
-
 struct Option {
   const char* name;
   double* value;
   double least, most;
 };
 
-struct Sgd {
-  static constexpr double default_rate = 0.01;
-  double momentum = 0, nesterov = 0;
-
-  std::vector<Option> options() {
-    return {{"momentum", &momentum, 0, 1}, {"nesterov", &nesterov, 0, 1}};
-  }
-  std::vector<std::string> states() const {
-    return momentum > 0 ? std::vector<std::string>{"velocity"} : std::vector<std::string>{};
-  }
-
-  template <class T>
-  void update(const Run<T>& run, const StepFacts& facts) const {
-    T* const __restrict w = run.weight;
-    const T* const __restrict g = run.gradient;
-    T* const __restrict v = run.state[0];
-    const T rate(facts.rate), scale(facts.scale), mu(momentum);
-    if (momentum == 0) {
-      for (std::int64_t i = 0; i < run.count; ++i) w[i] -= rate * (scale * g[i]);
-      return;
-    }
-    // With nesterov the step looks one momentum further.
-    const T of_gradient(nesterov != 0 ? 1 : 0), of_velocity(nesterov != 0 ? momentum : 1);
-    for (std::int64_t i = 0; i < run.count; ++i) {
-      const T gradient = scale * g[i];
-      v[i] = mu * v[i] + gradient;
-      w[i] -= rate * (of_gradient * gradient + of_velocity * v[i]);
-    }
-  }
-};
-
-struct Adadelta {
-  static constexpr double default_rate = 1;
-  double rho = 0.95, epsilon = 1e-7;
-
-  std::vector<Option> options() { return {{"rho", &rho, 0, 1}, {"epsilon", &epsilon, 0, 1}}; }
-  std::vector<std::string> states() const { return {"squared_gradient", "squared_update"}; }
-
-  template <class T>
-  void update(const Run<T>& run, const StepFacts& facts) const {
-    T* const __restrict w = run.weight;
-    const T* const __restrict g = run.gradient;
-    T* const __restrict a = run.state[0];
-    T* const __restrict b = run.state[1];
-    const T rate(facts.rate), scale(facts.scale), keep(rho), take(1 - rho), eps(epsilon);
-    for (std::int64_t i = 0; i < run.count; ++i) {
-      const T gradient = scale * g[i];
-      a[i] = keep * a[i] + take * gradient * gradient;
-      const T delta = gradient * std::sqrt(b[i] + eps) / std::sqrt(a[i] + eps);
-      w[i] -= rate * delta;
-      b[i] = keep * b[i] + take * delta * delta;
-    }
-  }
-};
-
-struct Adam {
-  static constexpr double default_rate = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0;
-
-  std::vector<Option> options() {
-    return {{"beta1", &beta1, 0, 1}, {"beta2", &beta2, 0, 1}, {"epsilon", &epsilon, 0, 1}};
-  }
-  std::vector<std::string> states() const { return {"mean", "mean_square"}; }
-
-  template <class T>
-  void update(const Run<T>& run, const StepFacts& facts) const {
-    T* const __restrict w = run.weight;
-    const T* const __restrict g = run.gradient;
-    T* const __restrict m = run.state[0];
-    T* const __restrict v = run.state[1];
-    const auto t = static_cast<double>(facts.step);
-    const T scale(facts.scale), eps(epsilon), keep(1 - (facts.matrix ? facts.rate * decay : 0));
-    const T keep1(beta1), take1(1 - beta1), keep2(beta2), take2(1 - beta2);
-    const T rate(facts.rate / (1 - std::pow(beta1, t)));
-    const T root(1 / std::sqrt(1 - std::pow(beta2, t)));
-    for (std::int64_t i = 0; i < run.count; ++i) {
-      const T gradient = scale * g[i];
-      m[i] = keep1 * m[i] + take1 * gradient;
-      v[i] = keep2 * v[i] + take2 * gradient * gradient;
-      w[i] = keep * w[i] - rate * m[i] / (root * std::sqrt(v[i]) + eps);
-    }
-  }
-};
-
+// What people call a rule's options and states.
+std::vector<Option> options_of(Sgd& rule) {
+  return {{"momentum", &rule.momentum, 0, 1}, {"nesterov", &rule.nesterov, 0, 1}};
+}
+std::vector<Option> options_of(Adadelta& rule) {
+  return {{"rho", &rule.rho, 0, 1}, {"epsilon", &rule.epsilon, 0, 1}};
+}
+std::vector<Option> options_of(Adam& rule) {
+  return {{"beta1", &rule.beta1, 0, 1}, {"beta2", &rule.beta2, 0, 1},
+          {"epsilon", &rule.epsilon, 0, 1}};
+}
 struct AdamW : Adam {
   AdamW() { decay = 0.01; }
-  std::vector<Option> options() {
-    std::vector<Option> all = Adam::options();
-    all.push_back({"decay", &decay, 0, 1});
-    return all;
-  }
 };
+std::vector<Option> options_of(AdamW& rule) {
+  std::vector<Option> all = options_of(static_cast<Adam&>(rule));
+  all.push_back({"decay", &rule.decay, 0, 1});
+  return all;
+}
+
+std::vector<std::string> states_of(const Sgd& rule) {
+  return rule.states() > 0 ? std::vector<std::string>{"velocity"} : std::vector<std::string>{};
+}
+std::vector<std::string> states_of(const Adadelta&) { return {"squared_gradient", "squared_update"}; }
+std::vector<std::string> states_of(const Adam&) { return {"mean", "mean_square"}; }
+
+// Calls update(w[i], g[i], state[i]…) for a run of elements.
+template <class T, class Update, class... State>
+void each_weight(std::int64_t count, const Update& update, T* __restrict w, const T* __restrict g,
+                 State* __restrict... state) {
+  if constexpr (requires { update(w[0], g[0], state[0]...); }) {
+    for (std::int64_t i = 0; i < count; ++i) update(w[i], g[i], state[i]...);
+  }
+}
+
+template <class T>
+T* data_or_null(const Tensor& x) {
+  return x.defined() ? x.data<T>() : nullptr;
+}
 
 template <class Rule>
 class OptimizerBy final : public Optimizer {
  public:
   OptimizerBy(const Rule& rule, std::vector<NamedParameter> parameters)
-      : Optimizer(std::move(parameters), rule.states()), rule_(rule) {}
+      : Optimizer(std::move(parameters), states_of(rule)), rule_(rule) {}
 
  private:
   void update(const Slot& slot, const Tensor& gradient, double rate, double scale,
               std::int64_t step) const override {
     const Tensor& weight = slot.parameter.variable.value();
-    const StepFacts facts{rate, scale, step, weight.rank() >= 2};
-    dispatch(weight, [&](Cpu, auto zero) {
+    StepFacts facts{.rate = rate, .scale = scale};
+    rule_.correct(facts, static_cast<double>(step));
+    const auto on_cpu = [&](auto zero) {
       using T = decltype(zero);
+      const auto rule = rule_.template for_weights<T>(facts, weight.rank() >= 2);
+      const auto state = [&](std::size_t i) { return slot.states[i].value.template data<T>(); };
       parallel_ranges(weight.count(), grain, [&](std::int64_t begin, std::int64_t end) {
-        Run<T> run{end - begin, weight.data<T>() + begin, gradient.data<T>() + begin, {}};
-        for (std::size_t i = 0; i < slot.states.size(); ++i) {
-          run.state[i] = slot.states[i].value.template data<T>() + begin;
-        }
-        rule_.update(run, facts);
+        T* const w = weight.data<T>() + begin;
+        const T* const g = gradient.data<T>() + begin;
+        if (slot.states.empty()) return each_weight(end - begin, rule, w, g);
+        if (slot.states.size() == 1) return each_weight(end - begin, rule, w, g, state(0) + begin);
+        each_weight(end - begin, rule, w, g, state(0) + begin, state(1) + begin);
       });
-    });
+    };
+    if (weight.dtype() == DType::f32) return on_cpu(float{});
+    on_cpu(double{});
   }
 
+  // Tables of the parameters that have a gradient and are of type T.
+  template <class T>
+  std::vector<WeightTable<T>> tables(const std::vector<Tensor>& gradients) const {
+    std::vector<WeightTable<T>> all;
+    for (std::size_t i = 0; i < slots().size(); ++i) {
+      const Slot& slot = slots()[i];
+      const Tensor& weight = slot.parameter.variable.value();
+      if (!gradients[i].defined() || weight.dtype() != dtype_of<T>) continue;
+      if (all.empty() || all.back().size == WeightTable<T>::most) all.emplace_back();
+      WeightTable<T>& table = all.back();
+      auto& entry = table.entry[table.size];
+      entry = {weight.data<T>(), gradients[i].data<T>(), {}, before(i).template data<T>(),
+               weight.count()};
+      for (std::size_t j = 0; j < slot.states.size(); ++j) {
+        entry.state[j] = slot.states[j].value.template data<T>();
+      }
+      table.largest = std::max(table.largest, entry.count);
+      table.matrix[table.size++] = weight.rank() >= 2;
+    }
+    return all;
+  }
+
+  void enqueue_on(const Cuda& device, const std::vector<Tensor>& gradients, const Tensor& rate,
+                  const Tensor& loss, double largest_norm) const override {
+    const auto narrow = tables<float>(gradients);
+    const auto wide = tables<double>(gradients);
+    std::int64_t sums = 0;
+    for (const auto& table : narrow) sums += table.size * squares_blocks;
+    for (const auto& table : wide) sums += table.size * squares_blocks;
+    const Tensor squares = Tensor::empty({sums}, DType::f64, rate.device());
+    const Tensor facts = Tensor::empty({std::int64_t(sizeof(StepFacts))}, DType::u8, rate.device());
+    double* next = squares.data<double>();
+    const auto add_squares = [&](const auto& table) {
+      sum_squares(device, table, next);
+      next += table.size * squares_blocks;
+    };
+    for (const auto& table : narrow) add_squares(table);
+    for (const auto& table : wide) add_squares(table);
+    auto* const step_facts = reinterpret_cast<StepFacts*>(facts.bytes());
+    auto* const step_report = reinterpret_cast<StepReport*>(report().bytes());
+    const Rule_& rule = rule_;
+    prepare_step(device, rule, squares.data<double>(), sums, rate.data<double>(), largest_norm,
+                 loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
+                 loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
+                 steps().data<std::int64_t>(), step_facts, step_report);
+    for (const auto& table : narrow) update_weights(device, rule, table, step_facts, step_report);
+    for (const auto& table : wide) update_weights(device, rule, table, step_facts, step_report);
+  }
+
+  // AdamW is Adam to the kernels.
+  using Rule_ = std::conditional_t<std::is_base_of_v<Adam, Rule>, Adam, Rule>;
   Rule rule_;
 };
 
@@ -175,12 +164,10 @@ double sum_of_squares(const T* values, std::int64_t count) {
 double sum_of_squares(const Tensor& gradient) {
   const std::int64_t count = gradient.count();
   std::vector<double> sums(static_cast<std::size_t>((count + grain - 1) / grain));
-  dispatch(gradient, [&](Cpu, auto zero) {
-    using T = decltype(zero);
-    parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
-      sums[static_cast<std::size_t>(begin / grain)] =
-          sum_of_squares(gradient.data<T>() + begin, end - begin);
-    });
+  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
+    double& sum = sums[static_cast<std::size_t>(begin / grain)];
+    sum = gradient.dtype() == DType::f32 ? sum_of_squares(gradient.data<float>() + begin, end - begin)
+                                         : sum_of_squares(gradient.data<double>() + begin, end - begin);
   });
   double sum = 0;
   for (const double s : sums) sum += s;
@@ -217,7 +204,7 @@ template <class F>
 auto with_rule(const std::string& text, const F& f) {
   const std::string name = text.substr(0, text.find(':'));
   const auto run = [&](auto rule) {
-    set_options(text, name, rule.options());
+    set_options(text, name, options_of(rule));
     return f(rule);
   };
   if (name == "sgd") return run(Sgd{});
@@ -230,35 +217,73 @@ auto with_rule(const std::string& text, const F& f) {
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<NamedParameter> parameters, const std::vector<std::string>& states)
-    : steps_(Tensor::zeros({}, DType::i64)) {
+Optimizer::Optimizer(std::vector<NamedParameter> parameters,
+                     const std::vector<std::string>& states) {
   for (NamedParameter& parameter : parameters) {
-    const Tensor& value = parameter.variable.value();
+    const Tensor value = parameter.variable.value();
     require(value.contiguous(), "optimizer: {} is not contiguous; parameters are", parameter.name);
+    if (slots_.empty()) device_ = value.device();
+    require(value.device() == device_, "optimizer: {} is on {}, the first parameter on {}",
+            parameter.name, name_of(value.device().type), name_of(device_.type));
     Slot slot{std::move(parameter), {}};
     for (const std::string& state : states) {
       slot.states.push_back({state, Tensor::zeros(value.shape(), value.dtype(), value.device())});
     }
+    if (device_ != Device{}) before_.push_back(value.clone());
     slots_.push_back(std::move(slot));
   }
+  steps_ = Tensor::zeros({}, DType::i64, device_);
+  if (device_ == Device{}) return;
+  report_ = Tensor::from(std::vector<double>{0, 0, 1}, {3}).to(device_);
+}
+
+std::vector<Tensor> Optimizer::gradients() const {
+  std::vector<Tensor> list;
+  for (const Slot& slot : slots_) {
+    const Tensor gradient = slot.parameter.variable.gradient();
+    list.push_back(gradient.defined() ? gradient.packed() : gradient);
+  }
+  return list;
 }
 
 double Optimizer::step(double rate, double largest_norm) {
+  if (device_ != Device{}) {
+    enqueue(Tensor::full({}, rate, DType::f64, device_), {}, largest_norm);
+    return report_.slice(0, 0, 1).item();
+  }
   double sum = 0;
-  std::vector<Tensor> gradients;
-  for (const Slot& slot : slots_) {
-    const Tensor gradient = slot.parameter.variable.gradient();
-    gradients.push_back(gradient.defined() ? gradient.packed() : gradient);
-    if (gradient.defined()) sum += sum_of_squares(gradients.back());
+  const std::vector<Tensor> gathered = gradients();
+  for (const Tensor& gradient : gathered) {
+    if (gradient.defined()) sum += sum_of_squares(gradient);
   }
   const double norm = std::sqrt(sum);
   if (!std::isfinite(norm)) return norm;
   const double scale = norm > largest_norm ? largest_norm / norm : 1;
   const std::int64_t step = ++*steps_.data<std::int64_t>();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (gradients[i].defined()) update(slots_[i], gradients[i], rate, scale, step);
+    if (gathered[i].defined()) update(slots_[i], gathered[i], rate, scale, step);
   }
   return norm;
+}
+
+const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, double largest_norm) {
+  require(device_ != Device{}, "optimizer: the parameters are on the CPU, where step() is the way");
+  require(rate.device() == device_ && rate.dtype() == DType::f64 && rate.count() == 1,
+          "optimizer: the rate is one f64 on the device of the parameters");
+  dispatch_device(device_, [&]<class D>(const D& device) {
+    if constexpr (std::is_same_v<D, Cpu>) {
+      fail("optimizer: no kernels for this device");
+    } else {
+      enqueue_on(device, gradients(), rate, loss, largest_norm);
+    }
+  });
+  return report_;
+}
+
+void Optimizer::take_back() {
+  for (std::size_t i = 0; i < before_.size(); ++i) {
+    slots_[i].parameter.variable.value().copy_from(before_[i]);
+  }
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const std::string& text,

@@ -29,6 +29,15 @@ class Optimizer {
   // finite nothing is written, and the caller decides what to do.
   double step(double rate, double largest_norm = std::numeric_limits<double>::infinity());
 
+  // The same step on a CUDA device, only queued: nothing is waited for, and it can be captured in a
+  // graph. `rate` is f64 [1] or [] there; where `loss` (undefined: none) is not finite, nothing is
+  // written. Returns f64 [3] there: the norm; 1 where weights were written; 1 as long as all weights
+  // that were written are finite, after that no step writes any more, and take_back() brings back
+  // the weights before the step that did it.
+  const Tensor& enqueue(const Tensor& rate, const Tensor& loss,
+                        double largest_norm = std::numeric_limits<double>::infinity());
+  void take_back();
+
   // Calls visit(name, Tensor&) with all state: "steps" [], then "<parameter>.<what>" for each.
   // Checkpoints keep it; copying values into these tensors restores it.
   void each(const auto& visit) {
@@ -50,10 +59,22 @@ class Optimizer {
   Optimizer(std::vector<NamedParameter> parameters, const std::vector<std::string>& states);
   virtual void update(const Slot& slot, const Tensor& gradient, double rate, double scale,
                       std::int64_t step) const = 0;
+  virtual void enqueue_on(const Cuda& device, const std::vector<Tensor>& gradients,
+                          const Tensor& rate, const Tensor& loss, double largest_norm) const = 0;
+  const std::vector<Slot>& slots() const { return slots_; }
+  const Tensor& before(std::size_t slot) const { return before_[slot]; }
+  const Tensor& report() const { return report_; }
+  const Tensor& steps() const { return steps_; }
 
  private:
+  std::vector<Tensor> gradients() const;
+
+  Device device_;
   std::vector<Slot> slots_;
   Tensor steps_;  // [] i64
+  // On a CUDA device: the weights before the last step that wrote any, and what it reported.
+  std::vector<Tensor> before_;
+  Tensor report_;
 };
 
 // `text` is name:option=value,option=value with the names above and

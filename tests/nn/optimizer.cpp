@@ -20,6 +20,7 @@ struct Weights {
   explicit Weights(DType dtype)
       : matrix({31, 13}, {}, dtype), vector({long_count}, {}, dtype), idle({5, 2}, {}, dtype) {
     randomise(*this, 3);
+    move_to(*this, tested_device());
   }
   void each(const auto& visit) {
     visit("matrix", matrix), visit("vector", vector), visit("idle", idle);
@@ -27,8 +28,9 @@ struct Weights {
 };
 
 Tensor gradient_of(const Parameter& parameter, int step) {
-  return random_normal(parameter.value().shape(), parameter.value().dtype(),
-                       static_cast<std::uint64_t>(100 * step) + parameter.value().shape()[0]);
+  const Tensor& value = parameter.value();
+  const std::uint64_t seed = static_cast<std::uint64_t>(100 * step) + value.shape()[0];
+  return random_normal(value.shape(), value.dtype(), seed).to(value.device());
 }
 
 // `idle` never gets a gradient.
@@ -172,7 +174,7 @@ TEST_CASE("optimizers: a gradient that is not finite is reported and nothing is 
     };
     const std::vector<std::vector<float>> before = written();
     set_gradients(weights, 2);
-    weights.vector.variable.gradient().data<float>()[long_count - 1] = bad;
+    weights.vector.variable.gradient().slice(0, long_count - 1, long_count).fill(bad);
     CHECK_FALSE(std::isfinite(optimizer->step(0.1, 1.0)));
     CHECK(written() == before);
   }
@@ -218,6 +220,40 @@ TEST_CASE("optimizers: gradients that are views count as they are seen") {
   const double norm = make_optimizer("sgd", parameters(straight))->step(0.1);
   CHECK(make_optimizer("sgd", parameters(viewed))->step(0.1) == norm);
   CHECK(same_bits(viewed.matrix.value(), straight.matrix.value()));
+}
+
+TEST_CASE("optimizers: queued steps stop at a loss or a weight that is not finite") {
+  const Device device = tested_device();
+  Weights weights(DType::f32);
+  const auto optimizer = make_optimizer("sgd", parameters(weights));
+  const Tensor rate = Tensor::full({1}, 0.1, DType::f64, device);
+  set_gradients(weights, 1);
+  if (device == Device{}) {
+    CHECK_ERROR(optimizer->enqueue(rate, {}), "the parameters are on the CPU");
+    return;
+  }
+  const auto step = [&](double loss, double by) {
+    const Tensor said = optimizer->enqueue(Tensor::full({1}, by, DType::f64, device),
+                                           Tensor::full({}, loss, DType::f32, device));
+    return said.to_vector<double>();
+  };
+  const auto weights_now = [&] { return weights.vector.value().clone(); };
+  const Tensor start = weights_now();
+  CHECK(step(1, 0.1)[1] == 1);
+  const Tensor good = weights_now();
+  CHECK_FALSE(same_bits(good, start));
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    const std::vector<double> said = step(bad, 0.1);
+    CHECK(said[1] == 0);
+    CHECK(said[2] == 1);
+    CHECK(same_bits(weights_now(), good));
+  }
+  const std::vector<double> said = step(1, 1e300);
+  CHECK(said[1] == 1);
+  CHECK(said[2] == 0);
+  CHECK(step(1, 0.1)[1] == 0);  // nothing is written any more
+  optimizer->take_back();
+  CHECK(same_bits(weights_now(), good));
 }
 
 TEST_CASE("optimizers: names and options that do not exist, and values out of range") {

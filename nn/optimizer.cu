@@ -1,0 +1,128 @@
+// CUDA kernels of the optimizers: a step is three launches, whatever the number of parameters (64 of
+// them fit into one launch's arguments), and the host waits for none of them. Block (i, p) of a grid
+// has every gridDim.x-th tile of parameter p, thread t of it the elements t, t + 256, … of a tile.
+//
+// Adam reads 16 bytes a weight in f32 and writes 16 (with the copy of the old weight), at about 15
+// operations: the bandwidth of the memory is its limit. Unmeasured.
+#include "nn/update.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+namespace {
+
+constexpr unsigned threads = 256;
+
+template <class T>
+__global__ void squares_kernel(WeightTable<T> table, double* squares) {
+  const auto& entry = table.entry[blockIdx.y];
+  double part = 0;
+  for (std::int64_t i = std::int64_t{threads} * blockIdx.x + threadIdx.x; i < entry.count;
+       i += std::int64_t{threads} * gridDim.x) {
+    const double g = entry.gradient[i];
+    part += g * g;
+  }
+  const double sum = BlockTeam<threads>{}.sum(part);
+  if (threadIdx.x == 0) squares[std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x] = sum;
+}
+
+// One block: thread t adds the partial sums t, t + 256, ….
+template <class Rule>
+__global__ void prepare_kernel(Rule rule, const double* squares, std::int64_t sums,
+                               const double* rate, double largest_norm, const float* loss_f32,
+                               const double* loss_f64, std::int64_t* steps, StepFacts* facts,
+                               StepReport* report) {
+  double part = 0;
+  for (std::int64_t i = threadIdx.x; i < sums; i += threads) part += squares[i];
+  const double norm = std::sqrt(BlockTeam<threads>{}.sum(part));
+  if (threadIdx.x != 0) return;
+  const double loss = loss_f32 != nullptr   ? double(*loss_f32)
+                      : loss_f64 != nullptr ? *loss_f64
+                                            : 0;
+  // What is not finite gives NaN or infinity times 0.
+  const bool counts = (norm + loss) * 0 == 0 && report->finite == 1;
+  StepFacts now;
+  now.rate = *rate;
+  now.scale = norm > largest_norm ? largest_norm / norm : 1;
+  now.updates = counts;
+  if (counts) ++*steps;
+  rule.correct(now, static_cast<double>(*steps));
+  *facts = now;
+  report->norm = norm;
+  report->updated = counts ? 1 : 0;
+}
+
+template <class Rule, class T>
+__global__ void update_kernel(Rule rule, WeightTable<T> table, const StepFacts* facts,
+                              StepReport* report) {
+  const StepFacts now = *facts;
+  if (!now.updates) return;
+  const auto& entry = table.entry[blockIdx.y];
+  const auto update = rule.template for_weights<T>(now, table.matrix[blockIdx.y]);
+  bool finite = true;
+  for (std::int64_t i = std::int64_t{threads} * blockIdx.x + threadIdx.x; i < entry.count;
+       i += std::int64_t{threads} * gridDim.x) {
+    T w = entry.weight[i];
+    entry.before[i] = w;
+    T first = entry.state[0] != nullptr ? entry.state[0][i] : T(0);
+    T second = entry.state[1] != nullptr ? entry.state[1][i] : T(0);
+    if constexpr (requires { update(w, w); }) {
+      if (entry.state[0] == nullptr) {
+        update(w, entry.gradient[i]);
+      } else {
+        update(w, entry.gradient[i], first, second);
+      }
+    } else {
+      update(w, entry.gradient[i], first, second);
+    }
+    entry.weight[i] = w;
+    if (entry.state[0] != nullptr) entry.state[0][i] = first;
+    if (entry.state[1] != nullptr) entry.state[1][i] = second;
+    finite = finite && w * 0 == 0;
+  }
+  if (!finite) report->finite = 0;  // whoever writes it writes the same
+}
+
+unsigned blocks_of(std::int64_t count) {
+  const std::int64_t wanted = (count + threads - 1) / threads;
+  return static_cast<unsigned>(wanted < 1 ? 1 : wanted < squares_blocks ? wanted : squares_blocks);
+}
+
+}  // namespace
+
+template <class T>
+void sum_squares(const Cuda& device, const WeightTable<T>& table, double* squares) {
+  const dim3 grid(static_cast<unsigned>(squares_blocks), static_cast<unsigned>(table.size));
+  start("optimizer", device, grid, threads, 0, squares_kernel<T>, table, squares);
+}
+
+template <class Rule>
+void prepare_step(const Cuda& device, const Rule& rule, const double* squares, std::int64_t sums,
+                  const double* rate, double largest_norm, const float* loss_f32,
+                  const double* loss_f64, std::int64_t* steps, StepFacts* facts,
+                  StepReport* report) {
+  start("optimizer", device, 1, threads, 0, prepare_kernel<Rule>, rule, squares, sums, rate,
+        largest_norm, loss_f32, loss_f64, steps, facts, report);
+}
+
+template <class Rule, class T>
+void update_weights(const Cuda& device, const Rule& rule, const WeightTable<T>& table,
+                    const StepFacts* facts, StepReport* report) {
+  const dim3 grid(blocks_of(table.largest), static_cast<unsigned>(table.size));
+  start("optimizer", device, grid, threads, 0, update_kernel<Rule, T>, rule, table, facts, report);
+}
+
+#define WEFT_RULE(Rule)                                                                            \
+  template void prepare_step(const Cuda&, const Rule&, const double*, std::int64_t, const double*, \
+                             double, const float*, const double*, std::int64_t*, StepFacts*,       \
+                             StepReport*);                                                         \
+  template void update_weights(const Cuda&, const Rule&, const WeightTable<float>&,                \
+                               const StepFacts*, StepReport*);                                     \
+  template void update_weights(const Cuda&, const Rule&, const WeightTable<double>&,               \
+                               const StepFacts*, StepReport*);
+WEFT_RULE(Sgd)
+WEFT_RULE(Adadelta)
+WEFT_RULE(Adam)
+template void sum_squares(const Cuda&, const WeightTable<float>&, double*);
+template void sum_squares(const Cuda&, const WeightTable<double>&, double*);
+
+}  // namespace weft

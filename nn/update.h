@@ -1,0 +1,141 @@
+// The update rules of optimizer.h for one weight, shared by the devices, and the kernels that apply
+// them to all weights.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "runtime/device.h"
+
+namespace weft {
+
+// What one step is, worked out once for all weights.
+struct StepFacts {
+  double rate = 0;            // η
+  double scale = 1;           // of the gradients, where their norm is too large
+  double corrected_rate = 0;  // adam: η / (1 − β₁ᵗ)
+  double root = 1;            // adam: 1 / √(1 − β₂ᵗ)
+  bool updates = true;        // false: the step changes nothing
+};
+
+// A rule is a struct of its options, `states` (how many numbers it keeps for each weight), and
+// `for_weights<T>(facts, matrix)`, which gives the function of one weight: w, its gradient, its state.
+struct Sgd {
+  static constexpr double default_rate = 0.01;
+  double momentum = 0, nesterov = 0;
+
+  constexpr int states() const { return momentum > 0 ? 1 : 0; }
+  constexpr void correct(StepFacts&, double) const {}
+
+  template <class T>
+  struct Update {
+    T rate, scale, momentum, of_gradient, of_velocity;
+    constexpr void operator()(T& w, T g) const { w -= rate * (scale * g); }
+    constexpr void operator()(T& w, T g, T& v) const {
+      const T gradient = scale * g;
+      v = momentum * v + gradient;
+      w -= rate * (of_gradient * gradient + of_velocity * v);
+    }
+    constexpr void operator()(T& w, T g, T& v, T&) const { (*this)(w, g, v); }
+  };
+  // With nesterov the step looks one momentum further.
+  template <class T>
+  constexpr Update<T> for_weights(const StepFacts& facts, bool) const {
+    return {T(facts.rate), T(facts.scale), T(momentum), T(nesterov != 0 ? 1 : 0),
+            T(nesterov != 0 ? momentum : 1)};
+  }
+};
+
+struct Adadelta {
+  static constexpr double default_rate = 1;
+  double rho = 0.95, epsilon = 1e-7;
+
+  constexpr int states() const { return 2; }
+  constexpr void correct(StepFacts&, double) const {}
+
+  template <class T>
+  struct Update {
+    T rate, scale, keep, take, epsilon;
+    constexpr void operator()(T& w, T g, T& a, T& b) const {
+      const T gradient = scale * g;
+      a = keep * a + take * gradient * gradient;
+      const T delta = gradient * std::sqrt(b + epsilon) / std::sqrt(a + epsilon);
+      w -= rate * delta;
+      b = keep * b + take * delta * delta;
+    }
+  };
+  template <class T>
+  constexpr Update<T> for_weights(const StepFacts& facts, bool) const {
+    return {T(facts.rate), T(facts.scale), T(rho), T(1 - rho), T(epsilon)};
+  }
+};
+
+struct Adam {
+  static constexpr double default_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, decay = 0;
+
+  constexpr int states() const { return 2; }
+  constexpr void correct(StepFacts& facts, double step) const {
+    facts.corrected_rate = facts.rate / (1 - std::pow(beta1, step));
+    facts.root = 1 / std::sqrt(1 - std::pow(beta2, step));
+  }
+
+  template <class T>
+  struct Update {
+    T rate, scale, root, epsilon, keep, keep1, take1, keep2, take2;
+    constexpr void operator()(T& w, T g, T& m, T& v) const {
+      const T gradient = scale * g;
+      m = keep1 * m + take1 * gradient;
+      v = keep2 * v + take2 * gradient * gradient;
+      w = keep * w - rate * m / (root * std::sqrt(v) + epsilon);
+    }
+  };
+  template <class T>
+  constexpr Update<T> for_weights(const StepFacts& facts, bool matrix) const {
+    return {T(facts.corrected_rate), T(facts.scale), T(facts.root), T(epsilon),
+            T(1 - (matrix ? facts.rate * decay : 0)), T(beta1), T(1 - beta1), T(beta2),
+            T(1 - beta2)};
+  }
+};
+
+// --- all weights at once, on a CUDA device
+
+// Parameters of one type, as kernels see them: few enough to be handed over by value.
+template <class T>
+struct WeightTable {
+  static constexpr int most = 64;
+  struct Entry {
+    T* weight;
+    const T* gradient;
+    T* state[2];
+    T* before;  // takes the weight as it was
+    std::int64_t count;
+  };
+  int size = 0;
+  std::int64_t largest = 0;  // count
+  Entry entry[most] = {};
+  bool matrix[most] = {};  // the parameter has two axes or more
+};
+
+// What a step says about itself: f64 [3] on the device.
+struct StepReport {
+  double norm = 0;
+  double updated = 0;  // 1, or 0: a number was not finite and nothing was written
+  double finite = 1;   // 0: the update made a weight not finite; no later step writes anything
+};
+
+inline constexpr std::int64_t squares_blocks = 64;  // partial sums of a parameter
+
+// squares[entry, block] = Σ g² over the entry's share of that block.
+template <class T>
+void sum_squares(const Cuda&, const WeightTable<T>&, double* squares);
+// The facts of the step from `sums` partial sums, in their order; counts *steps up where the step
+// updates, and writes report. `loss` is one number, or null.
+template <class Rule>
+void prepare_step(const Cuda&, const Rule&, const double* squares, std::int64_t sums,
+                  const double* rate, double largest_norm, const float* loss_f32,
+                  const double* loss_f64, std::int64_t* steps, StepFacts*, StepReport*);
+template <class Rule, class T>
+void update_weights(const Cuda&, const Rule&, const WeightTable<T>&, const StepFacts*, StepReport*);
+
+}  // namespace weft
