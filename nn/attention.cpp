@@ -107,7 +107,8 @@ void Attention::project(const Variable& sequence, const std::vector<std::size_t>
     if (biased && map.bias.defined()) {
       biases.push_back(columns(map.bias, run.begin, run.end));
     } else if (biased) {
-      biases.push_back(Tensor::zeros({run.end - run.begin}, map.weight.value().dtype()));
+      const Tensor& weight = map.weight.value();
+      biases.push_back(Tensor::zeros({run.end - run.begin}, weight.dtype(), weight.device()));
     }
   }
   const Variable weight = weights.size() == 1 ? weights[0] : concatenate(weights, 1);

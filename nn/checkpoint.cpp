@@ -306,7 +306,8 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
 std::map<std::string, Tensor> tensors_of(std::span<const NamedParameter> parameters) {
   std::map<std::string, Tensor> tensors;
   for (const NamedParameter& parameter : parameters) {
-    const bool fresh = tensors.emplace(parameter.name, parameter.variable.value()).second;
+    const bool fresh = 
+        tensors.emplace(parameter.name, parameter.variable.value().to(Device{})).second;
     require(fresh, "checkpoint: two parameters are named '{}'", parameter.name);
   }
   return tensors;
@@ -329,7 +330,9 @@ void load_parameters(std::span<const NamedParameter> parameters,
     require(own.contains(name), "{}: holds '{}', which the model has not; it is of another model",
             source, name);
   }
-  for (const auto& [name, parameter] : own) parameter.copy_from(tensors.at(name));
+  for (const NamedParameter& parameter : parameters) {
+    parameter.variable.value().copy_from(tensors.at(parameter.name));
+  }
 }
 
 bool all_finite(const Tensor& tensor) {

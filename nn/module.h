@@ -101,6 +101,15 @@ void zero_gradients(Module& module) {
   each_parameter(module, [](const std::string&, Parameter& p) { p.variable.place()->clear(); });
 }
 
+// Puts the parameters on this device; gradients that gathered stay behind. Optimizers and copies of the
+// module that were made before keep the old ones.
+template <class Module>
+void move_to(Module& module, Device device) {
+  each_parameter(module, [&](const std::string&, Parameter& p) {
+    if (p.value().device() != device) p.variable = Variable::leaf(p.value().to(device));
+  });
+}
+
 // One line a parameter (name, shape, count, start), and the total.
 std::string parameter_table(const std::vector<NamedParameter>& parameters);
 

@@ -135,7 +135,7 @@ Tensor UniversalTransformer::step(State& state, std::int64_t id) const {
           "a later character",
           config_.length);
   const Tape::Pause pause;
-  Variable h = embedding_(Tensor::full({1, 1}, static_cast<double>(id), DType::i64));
+  Variable h = embedding_(Tensor::full({1, 1}, static_cast<double>(id), DType::i64, device()));
   std::vector<Variable> states;
   for (std::int64_t t = 0; t < config_.depth; ++t) {
     State::Step& step = state.steps[static_cast<std::size_t>(t)];

@@ -64,6 +64,7 @@ class UniversalTransformer {
   // start again from a later one. `full` forgets keys that are more than `length` behind.
   Tensor step(State& state, std::int64_t id) const;
 
+  Device device() const { return embedding_.table.value().device(); }
   const UniversalTransformerConfig& config() const { return config_; }
 
   void each(const auto& visit) {

@@ -82,6 +82,9 @@ void add_train(CLI::App& app, TrainCommand& train) {
   app.add_flag("--force", train.force, "replace a run that is in the folder");
   app.add_flag("--allow-leaky", train.allow_leaky,
                "also an attention that is not strictly causal");
+  app.add_option("--device", train.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_flag("--graph,!--no-graph", train.graph,
+               "on a CUDA device: capture one step and replay it (the default)");
   app.add_option("--report-steps", train.report_steps, "steps between two lines of the log")
       ->capture_default_str();
   app.add_flag("--quiet", train.quiet, "print nothing");
@@ -99,6 +102,7 @@ void add_eval(CLI::App& app, EvalCommand& eval) {
       ->check(CLI::NonNegativeNumber);
   app.add_flag("--allow-leaky", eval.allow_leaky,
                "also an attention that is not strictly causal");
+  app.add_option("--device", eval.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_flag("--json", eval.json, "print one JSON object a line");
 }
 

@@ -8,6 +8,7 @@
 
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
+#include "apps/common/device_option.h"
 
 namespace weft {
 namespace {
@@ -47,7 +48,9 @@ void print_score(const Scored& scored, const EvalCommand& command, const Model& 
 
 int run_eval(const EvalCommand& command) {
   if (!command.attention.empty()) check_causal(command.attention, command.allow_leaky);
+  const Device device = device_named(command.device);
   const Model model = read_model(command.checkpoint, command.attention);
+  move_to(*model.network, device);
   const Settings& s = model.settings;
   check_causal(s.model.attention, command.allow_leaky);
   const std::string data = command.data.empty() ? s.data : command.data;

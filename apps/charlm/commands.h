@@ -13,6 +13,8 @@ struct TrainCommand {
   std::string out;          // folder to keep the run in; empty: nothing is kept
   bool force = false;       // replace a run that is there
   bool allow_leaky = false; // train also where the future reaches a prediction
+  std::string device = "cpu";
+  bool graph = true;        // on a CUDA device: replay one captured step
   std::int64_t report_steps = 100;
   bool quiet = false;
 };
@@ -25,6 +27,7 @@ struct EvalCommand {
   bool paper = false;       // also random windows, as many as the settings say
   std::optional<std::uint64_t> seed;  // of those; by default the model's
   bool allow_leaky = false;
+  std::string device = "cpu";
   bool json = false;
 };
 

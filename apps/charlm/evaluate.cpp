@@ -16,12 +16,14 @@ Measure mean(const UniversalTransformer& network, std::int64_t batches,
   Measure sum{0, 0};
   double targets = 0;
   for (std::int64_t i = 0; i < batches; ++i) {
-    const Batch batch = batch_at(i);
+    const Batch drawn = batch_at(i);
+    const Device device = network.device();
+    const Batch batch{drawn.inputs.to(device), drawn.targets.to(device)};
     Context context = Context::evaluation();
     const Task::Loss loss = batch_loss(network, context, batch);
     const auto count = static_cast<double>(batch.targets.count());
     sum.loss += loss.loss.value().item() * count;
-    sum.cross_entropy += loss.cross_entropy * count;
+    sum.cross_entropy += loss.cross_entropy.item() * count;
     targets += count;
     advance(static_cast<double>(i + 1) / static_cast<double>(batches));
   }
@@ -33,7 +35,7 @@ Measure mean(const UniversalTransformer& network, std::int64_t batches,
 Task::Loss batch_loss(const UniversalTransformer& network, Context& context, const Batch& batch) {
   const auto [logits, penalty] = network(context, batch.inputs);
   const Variable entropy = cross_entropy(logits, batch.targets);
-  return {add(entropy, penalty), entropy.value().item()};
+  return {add(entropy, penalty), entropy.value()};
 }
 
 RandomKey window_key(Purpose purpose, std::uint64_t seed, std::uint32_t step) {

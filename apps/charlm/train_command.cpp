@@ -5,6 +5,7 @@
 #include "apps/charlm/commands.h"
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
+#include "apps/common/device_option.h"
 #include "nn/schedule.h"
 #include "ops/attention/spec.h"
 
@@ -52,11 +53,14 @@ Task make_task(const Model& model, const Parts& parts) {
   const UniversalTransformer& network = *model.network;
   Task task;
   task.parameters = model.parameters();
-  task.loss = [&](std::uint32_t step) {
-    Context context(true, s.seed, step);
-    const RandomKey windows = window_key(Purpose::train, s.seed, step);
-    return batch_loss(network, context,
-                      random_windows(parts.train, windows, s.batch, s.model.length));
+  task.batch = [&](std::uint32_t step) {
+    const RandomKey key = window_key(Purpose::train, s.seed, step);
+    const Batch windows = random_windows(parts.train, key, s.batch, s.model.length);
+    return std::vector{windows.inputs, windows.targets};
+  };
+  task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
+    Context context(true, s.seed, step.number, step.at);
+    return batch_loss(network, context, {batch[0], batch[1]});
   };
   task.validate = [&](const Advance& advance) {
     return measure_random(network, parts.validation, Purpose::validation, s.seed,
@@ -68,7 +72,7 @@ Task make_task(const Model& model, const Parts& parts) {
   return task;
 }
 
-TrainOptions train_options(const Settings& s, std::int64_t report_steps) {
+TrainOptions train_options(const Settings& s, const TrainCommand& command) {
   const Schedule schedule{.kind = schedule_kind(s.schedule), .rate = s.lr, .warmup = s.warmup,
                           .steps = s.total_steps()};
   TrainOptions options;
@@ -77,7 +81,8 @@ TrainOptions train_options(const Settings& s, std::int64_t report_steps) {
   options.patience = s.patience;
   options.learning_rate = [schedule](std::int64_t step) { return schedule.at(step - 1); };
   if (s.clip > 0) options.clip = s.clip;
-  options.report_steps = report_steps;
+  options.report_steps = command.report_steps;
+  options.graph = command.graph;
   return options;
 }
 
@@ -154,11 +159,13 @@ int run_train(const TrainCommand& command) {
   check_causal(command.settings.model.attention, command.allow_leaky);
   require(command.report_steps > 0, "--report-steps: wanted 1 or more, got {}",
           command.report_steps);
+  const Device device = device_named(command.device);
   Settings settings = command.settings;
   const Text text = load_text(settings.data, settings.vocabulary);
   settings.vocabulary = name_of(text.vocabulary);
   const Parts parts = split_text(text, parse_split(settings.split), settings.model.length);
   const Model model = new_model(settings);
+  move_to(*model.network, device);
   const Task task = make_task(model, parts);
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.quiet);
@@ -169,13 +176,14 @@ int run_train(const TrainCommand& command) {
     folder.emplace(command.out, command.force);
   }
   describe(model, text, parts, command, progress);
-  const TrainResult result = train(task, train_options(settings, command.report_steps), *optimizer,
-                                   *folder, progress);
+  const TrainResult result = train(task, train_options(settings, command), *optimizer, *folder,
+                                   progress);
   const int status = status_of(result, command, progress);
   if (status != 0) return status;
   progress.print(fmt::format("best   epoch {}: validation {:.4f} bpc", result.best_epoch,
                              bits(result.best.cross_entropy)));
   score_test(model, parts, text, *folder, progress);
+  move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
   print_sample(model, progress);
   return 0;
 }

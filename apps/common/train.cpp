@@ -5,7 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/queued_steps.h"
 #include "autograd/tape.h"
+#include "runtime/dispatch.h"
 
 namespace weft {
 namespace {
@@ -68,11 +70,14 @@ class Training {
 
   TrainResult run() {
     const SignalWatch watch;
+    prepare();
     bool going = true;
-    while (going && result_.steps < options_.steps) {
-      going = step(static_cast<std::uint32_t>(++result_.steps));
+    while (going && submitted_ < options_.steps) {
+      ++submitted_;
+      going = advance(static_cast<std::uint32_t>(submitted_));
       const bool epoch_ends =
-          result_.steps % options_.epoch_steps == 0 || result_.steps == options_.steps;
+          submitted_ % options_.epoch_steps == 0 || submitted_ == options_.steps;
+      if (going && (epoch_ends || caught_signal != 0)) going = settle();
       if (going && caught_signal != 0) {
         going = end(Ending::interrupted);
         result_.signal = caught_signal;
@@ -95,28 +100,73 @@ class Training {
     return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps;
   }
 
-  // One step of training; false where the training ends with it.
-  bool step(std::uint32_t number) {
-    for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
-    before_.keep(task_.parameters);
-    Tape tape;
-    const Task::Loss loss = task_.loss(number);
-    loss_ = loss.loss.value().item();
-    if (!std::isfinite(loss_)) return skip(number, "loss");
-    tape.backward(loss.loss);
-    rate_ = options_.learning_rate(number);
-    const double norm = optimizer_.step(rate_, options_.clip);
-    if (!std::isfinite(norm)) return skip(number, "gradient");
-    for (const NamedParameter& parameter : task_.parameters) {
-      if (!all_finite(parameter.variable.value())) return take_back(number, parameter.name);
+  // Steps on a CUDA device are queued.
+  void prepare() {
+    const Device device = task_.parameters.at(0).variable.value().device();
+    dispatch_device(device, [&]<class D>(const D& where) {
+      if constexpr (!std::is_same_v<D, Cpu>) {
+        queue_ = queued_steps(where, task_, options_, optimizer_);
+      }
+    });
+  }
+
+  // Starts the step and does what is to be done about those that are over; false where the training
+  // ends with one of them.
+  bool advance(std::uint32_t number) {
+    if (!queue_) return handle(computed(number));
+    queue_->submit(number);
+    return queue_->room() || handle(queue_->take());
+  }
+
+  // Waits for all steps that are under way.
+  bool settle() {
+    while (queue_ && queue_->any()) {
+      if (!handle(queue_->take())) return false;
     }
-    failures_ = 0;
-    count(loss.cross_entropy, norm);
     return true;
   }
 
-  bool take_back(std::uint32_t number, const std::string& name) {
-    before_.put_back(task_.parameters);
+  Outcome computed(std::uint32_t number) {
+    Outcome outcome{.step = number, .rate = options_.learning_rate(number)};
+    for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
+    before_.keep(task_.parameters);
+    Tape tape;
+    const Task::Loss loss = task_.loss(task_.batch(number), {.number = number});
+    outcome.loss = loss.loss.value().item();
+    outcome.cross_entropy = loss.cross_entropy.item();
+    outcome.updated = std::isfinite(outcome.loss);
+    if (!outcome.updated) return outcome;
+    tape.backward(loss.loss);
+    outcome.norm = optimizer_.step(outcome.rate, options_.clip);
+    outcome.updated = std::isfinite(outcome.norm);
+    for (const NamedParameter& parameter : task_.parameters) {
+      outcome.finite = outcome.finite && (!outcome.updated || all_finite(parameter.variable.value()));
+    }
+    return outcome;
+  }
+
+  // False where the training ends with this step.
+  bool handle(const Outcome& outcome) {
+    result_.steps = outcome.step;
+    loss_ = outcome.loss;
+    rate_ = outcome.rate;
+    if (!outcome.finite) return take_back(outcome.step);
+    if (!outcome.updated) {
+      return skip(outcome.step, std::isfinite(outcome.loss) ? "gradient" : "loss");
+    }
+    failures_ = 0;
+    count(outcome.cross_entropy, outcome.norm);
+    return true;
+  }
+
+  bool take_back(std::uint32_t number) {
+    std::string name;
+    for (const NamedParameter& parameter : task_.parameters) {
+      const bool finite = all_finite(parameter.variable.value().to(Device{}));
+      if (name.empty() && !finite) name = parameter.name;
+    }
+    while (queue_ && queue_->any()) queue_->take();  // they wrote nothing any more
+    queue_ ? optimizer_.take_back() : before_.put_back(task_.parameters);
     progress_.print(fmt::format("step {}: the update made {} not finite and was taken back; use a "
                                 "smaller learning rate", number, name));
     return end(Ending::not_finite);
@@ -127,7 +177,9 @@ class Training {
     progress_.print(
         fmt::format("step {}: the {} is not finite; nothing was updated", number, what));
     folder_.log({{"kind", "skipped"}, {"step", number}, {"epoch", epoch()}, {"what", what}});
-    return ++failures_ < most_failures_in_a_row || end(Ending::not_finite);
+    if (++failures_ < most_failures_in_a_row) return true;
+    while (queue_ && queue_->any()) queue_->take();
+    return end(Ending::not_finite);
   }
 
   // Gathers what the next report says, and gives it when it is due.
@@ -209,6 +261,8 @@ class Training {
   Progress& progress_;
   const Stopwatch clock_;
 
+  std::unique_ptr<QueuedSteps> queue_;  // null on the CPU
+  std::int64_t submitted_ = 0;
   TrainResult result_;
   Measure validated_;                // the last validation
   std::int64_t validated_step_ = 0;  // and the step that it followed

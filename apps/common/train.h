@@ -31,13 +31,20 @@ struct Score {
 // What the loop asks of an app.
 struct Task {
   struct Loss {
-    Variable loss;  // one element: cross-entropy and penalties
-    double cross_entropy = 0;
+    Variable loss;         // one element: cross-entropy and penalties
+    Tensor cross_entropy;  // one element
+  };
+  // The number of a step (1, 2, …), or where it stands in the memory of the device.
+  struct Step {
+    std::uint32_t number = 0;
+    const std::uint32_t* at = nullptr;
   };
 
   std::vector<NamedParameter> parameters;
-  // The loss on the batch of this step (1, 2, …), recorded where a tape is alive.
-  std::function<Loss(std::uint32_t step)> loss;
+  // The batch of this step, on the CPU; of the same shapes at every step.
+  std::function<std::vector<Tensor>(std::uint32_t step)> batch;
+  // The loss on such a batch, on the device of the parameters; recorded where a tape is alive.
+  std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;
   // The same measure on data held out; calls `advance` now and then with the share that is done.
   std::function<Measure(const std::function<void(double)>& advance)> validate;
   std::int64_t targets_per_step = 1;
@@ -52,6 +59,7 @@ struct TrainOptions {
   std::function<double(std::int64_t step)> learning_rate;
   double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
   std::int64_t report_steps = 100;
+  bool graph = true;  // on a CUDA device: replay one captured step
 };
 
 enum class Ending { complete, out_of_patience, interrupted, not_finite };
@@ -70,7 +78,8 @@ struct TrainResult {
 //
 // A step whose loss or gradient is not finite changes nothing: it is logged as skipped, with the
 // step that keys its batch and random numbers, and three in a row end the training. So does an
-// update that makes a weight not finite, which is taken back. SIGINT and SIGTERM end it after the
+// update that makes a weight not finite, which is taken back. On a CUDA device a few steps are under
+// way before the outcome of the first is known. SIGINT and SIGTERM end it after the
 // step; a second one kills.
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
                   RunFolder& folder, Progress& progress);

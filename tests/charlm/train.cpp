@@ -15,10 +15,12 @@ using namespace weft;
 
 namespace {
 
-// Two numbers that are drawn to zero: the loss is Σ w² / 2 times a factor that a test chooses.
+// Two numbers that are drawn to zero: the loss is Σ w² / 2 times a factor that a test chooses, and an
+// addition of 0 whose gradient is `bend(step)` · 1e30 · w.
 struct Toy {
   Variable weights = Variable::leaf(Tensor::from(std::vector<float>{3, -2}, {2}));
   std::function<double(std::uint32_t)> factor = [](std::uint32_t) { return 1.0; };
+  std::function<double(std::uint32_t)> bend = [](std::uint32_t) { return 0.0; };
   std::vector<double> validation = {};  // the losses of the validations to come; then Σ w²
   Task task;
   TrainOptions options;
@@ -26,9 +28,15 @@ struct Toy {
 
   Toy() {
     task.parameters = {{"weights", weights, {}}};
-    task.loss = [this](std::uint32_t step) {
+    task.batch = [this](std::uint32_t step) {
+      return std::vector{Tensor::full({}, factor(step), DType::f32),
+                         Tensor::full({}, bend(step), DType::f32)};
+    };
+    task.loss = [this](const std::vector<Tensor>& batch, const Task::Step&) {
       const Variable half = scale(sum(mul(weights, weights)), 0.5);
-      return Task::Loss{scale(half, factor(step)), 1.0};
+      const Variable zero = add(half, scale(half.detached(), -1));
+      const Variable loss = add(mul(half, batch[0]), mul(scale(zero, 1e30), batch[1]));
+      return Task::Loss{loss, loss.value()};
     };
     task.validate = [this](const std::function<void(double)>&) {
       double loss = 0;
@@ -149,13 +157,9 @@ TEST_CASE("train: three steps in a row that are not finite end it and keep the l
     CAPTURE(what);
     const TemporaryFolder folder;
     Toy toy;
-    toy.task.loss = [&, plain = toy.task.loss](std::uint32_t step) {
-      Task::Loss loss = plain(step);
-      if (step < 4) return loss;
-      if (what == std::string("loss")) return Task::Loss{scale(loss.loss, not_a_number), 1.0};
-      const Variable zero = add(loss.loss, scale(loss.loss.detached(), -1));
-      return Task::Loss{scale(scale(zero, 1e30), 1e30), 1.0};  // 0, with a gradient of 1e60
-    };
+    auto& broken = what == std::string("loss") ? toy.factor : toy.bend;
+    const double value = what == std::string("loss") ? not_a_number : 1e30;
+    broken = [=, before = broken](std::uint32_t step) { return step < 4 ? before(step) : value; };
     toy.options.epoch_steps = 100;
     RunFolder run(folder.path("run"), false);
     const TrainResult result = toy.run(run);
