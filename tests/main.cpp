@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "doctest/doctest.h"
+#include "runtime/allocator.h"
 #include "tests/check.h"
 
 namespace {
@@ -52,7 +53,7 @@ std::string area_of(const std::string& program) {
 REGISTER_REPORTER("closing_line", 1, ClosingLine);  // 1: after the console's summary, which is 0
 
 int main(int argc, char** argv) {
-  constexpr int nothing_matched = 3;
+  constexpr int nothing_matched = 3, not_there = 77;  // 77: skipped, to meson
   area = area_of(argv[0]);
   doctest::Context context;
   context.addFilter("reporters", "console");
@@ -60,7 +61,14 @@ int main(int argc, char** argv) {
   context.applyCommandLine(argc, argv);
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) == "--device=cuda") {
-      weft::set_tested_device({weft::DeviceType::cuda, 0});
+      const weft::Device cuda{weft::DeviceType::cuda, 0};
+      try {
+        weft::allocator(cuda).set_poison(true);
+      } catch (const weft::Error& error) {
+        std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+        return not_there;
+      }
+      weft::set_tested_device(cuda);
     }
   }
   const int status = context.run();
