@@ -13,6 +13,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/common/device_option.h"
 #include "autograd/gradcheck.h"
 #include "autograd/tape.h"
 #include "bench/measure.h"
@@ -34,6 +35,8 @@ struct Options {
   int threads = 1;
   bool causal = false, layer = false, reference = false, json = false;
   double seconds = 1;
+  std::string device_text = "cpu";
+  Device device;
 };
 
 double median(std::vector<double> values) {
@@ -52,8 +55,8 @@ Case operator_case(const AttentionSpec& spec, const Options& options, const Atte
   std::uint64_t seed = 1;
   for (const AttentionInput& input : spec.mechanism().inputs) {
     if (input.optional) continue;
-    built.leaves.push_back(
-        Variable::leaf(random_normal(input_shape(input, sizes), DType::f32, seed++)));
+    built.leaves.push_back(Variable::leaf(
+        random_normal(input_shape(input, sizes), DType::f32, seed++).to(options.device)));
   }
   AttentionCall call;
   call.causal = options.causal;
@@ -68,8 +71,10 @@ Case layer_case(const std::string& spec, const Options& options, const Attention
                            .causal = options.causal},
       DType::f32);
   initialize(*layer, 1);
+  move_to(*layer, options.device);
   Case built;
-  const Variable x = Variable::leaf(random_normal({sizes.B, sizes.N, sizes.d}, DType::f32, 1));
+  const Variable x = Variable::leaf(
+      random_normal({sizes.B, sizes.N, sizes.d}, DType::f32, 1).to(options.device));
   for (const NamedParameter& p : parameters(*layer)) built.leaves.push_back(p.variable);
   built.leaves.push_back(x);
   built.forward = [=] {
@@ -85,24 +90,28 @@ nlohmann::ordered_json row(const std::string& text, std::int64_t length, const O
   const AttentionSizes sizes{.B = options.batch, .N = length, .S = length, .H = options.heads,
                              .E = options.key_width, .M = options.value_width,
                              .d = options.heads * options.value_width};
-  allocator().trim();
+  CachingAllocator& memory = allocator(options.device);
+  memory.trim();
   const Case built =
       options.layer ? layer_case(text, options, sizes) : operator_case(spec, options, sizes);
-  const Tensor dout = random_normal(built.forward().shape(), DType::f32, 99);
+  const Tensor dout = random_normal(built.forward().shape(), DType::f32, 99).to(options.device);
   std::vector<double> forward, backward;
   std::size_t saved = 0;
-  allocator().reset_peak();
+  memory.reset_peak();
   double total = 0;
   for (int run = 0; run < 3 || (total < options.seconds && run < 1000); ++run) {
     for (const Variable& leaf : built.leaves) leaf.place()->clear();
     Tape tape;
-    const std::size_t before = allocator().counts().live;
+    const std::size_t before = memory.counts().live;
+    wait_for(options.device);
     const auto start = Clock::now();
     Variable out = built.forward();
+    wait_for(options.device);
     const auto middle = Clock::now();
-    saved = allocator().counts().live - before -
+    saved = memory.counts().live - before -
             static_cast<std::size_t>(out.value().count()) * size_of(DType::f32);
     tape.backward(out, dout);
+    wait_for(options.device);
     const auto end = Clock::now();
     forward.push_back(std::chrono::duration<double>(middle - start).count());
     backward.push_back(std::chrono::duration<double>(end - middle).count());
@@ -113,7 +122,7 @@ nlohmann::ordered_json row(const std::string& text, std::int64_t length, const O
   const AttentionCost cost = spec.mechanism().cost(spec, sizes, options.causal, DType::f32);
   const double tokens = static_cast<double>(sizes.B * sizes.N);
   const double seconds = median(forward) + median(backward);
-  nlohmann::ordered_json json = machine();
+  nlohmann::ordered_json json = machine(options.device);
   json.update({{"attention", spec.text()},
                {"layer", options.layer},
                {"reference", options.reference},
@@ -128,13 +137,14 @@ nlohmann::ordered_json row(const std::string& text, std::int64_t length, const O
                {"tokens_per_second", tokens / seconds},
                {"ns_per_token", 1e9 * seconds / tokens},
                {"saved_bytes", saved},
-               {"peak_bytes", allocator().counts().peak}});
+               {"peak_bytes", memory.counts().peak}});
   if (!options.layer) {
+    const double ceiling = gemm * (options.device == Device{} ? options.threads : 1);
     const double operations = cost.forward_operations + cost.backward_operations;
     json.update({{"operations", operations},
                  {"gflops", operations / seconds / 1e9},
-                 {"gemm_gflops", gemm * options.threads / 1e9},
-                 {"share_of_gemm", operations / seconds / (gemm * options.threads)}});
+                 {"gemm_gflops", ceiling / 1e9},
+                 {"share_of_gemm", operations / seconds / (ceiling)}});
   }
   return json;
 }
@@ -149,6 +159,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--key-width", o.key_width, "of a head")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--value-width", o.value_width, "of a head")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--threads", o.threads)->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--device", o.device_text, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--seconds", o.seconds, "least time of a measurement")->capture_default_str();
   app.add_flag("--causal", o.causal);
   CLI::Option* const layer = app.add_flag("--layer", o.layer, "with projections and output matrix");
@@ -157,7 +168,8 @@ int main_of(int argc, char** argv) {
   app.add_flag("--json", o.json, "one object a line");
   CLI11_PARSE(app, argc, argv);
   set_threads(o.threads);
-  const double gemm = gemm_rate();
+  o.device = device_named(o.device_text);
+  const double gemm = gemm_rate(o.device);
   for (const std::string& spec : o.attention) {
     for (const std::int64_t length : o.lengths) {
       const nlohmann::ordered_json result = row(spec, length, o, gemm);

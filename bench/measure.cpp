@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "autograd/gradcheck.h"
+#include "runtime/dispatch.h"
 #include "runtime/matmul.h"
 #include "runtime/parallel.h"
 #include "runtime/simd.h"
@@ -38,24 +39,40 @@ Times measure(const std::function<void()>& f, int warm_up, int runs, double seco
   return {at(0.5), at(0.1), at(0.9)};
 }
 
-double gemm_rate() {
-  constexpr std::int64_t n = 2048;
-  const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1);
-  const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1);
-  const Tensor c = Tensor::empty({n, n}, DType::f32);
-  const auto matrix = [](const Tensor& t) { return Matrix<float>{t.data<float>(), n, n, n, 1}; };
-  const auto fixed = [&](const Tensor& t) {
-    return Matrix<const float>{t.data<float>(), n, n, n, 1};
-  };
-  const Times times = measure([&] { matmul<float>(Cpu{}, fixed(a), fixed(b), matrix(c)); }, 2, 9, 0.5);
-  return 2.0 * n * n * n / times.median;
+void wait_for(Device device) {
+  dispatch_device(device, []<class D>(const D& where) {
+    if constexpr (!std::is_same_v<D, Cpu>) synchronize(where);
+  });
 }
 
-nlohmann::ordered_json machine() {
-  return {{"weft", WEFT_VERSION},
-          {"isa", hwy::TargetName(HWY_STATIC_TARGET)},
-          {"matmul", matmul_library()},
-          {"threads", threads()}};
+double gemm_rate(Device device) {
+  const std::int64_t n = device == Device{} ? 2048 : 8192;
+  const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1).to(device);
+  const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1).to(device);
+  const Tensor c = Tensor::empty_like(a);
+  const int all = threads();
+  set_threads(1);
+  const auto multiply = [&] {
+    matmul_into(a, b, c);
+    wait_for(device);
+  };
+  const Times times = measure(multiply, 2, 9, 0.5);
+  set_threads(all);
+  return 2.0 * double(n) * double(n) * double(n) / times.median;
+}
+
+nlohmann::ordered_json machine(Device device) {
+  nlohmann::ordered_json json = {{"weft", WEFT_VERSION},
+                                 {"isa", hwy::TargetName(HWY_STATIC_TARGET)},
+                                 {"matmul", matmul_library()},
+                                 {"threads", threads()},
+                                 {"device", "cpu"}};
+  dispatch_device(device, [&]<class D>(const D& where) {
+    if constexpr (!std::is_same_v<D, Cpu>) {
+      json["device"] = cuda_devices().all.at(static_cast<std::size_t>(where.index)).name;
+    }
+  });
+  return json;
 }
 
 int run_main(const char* name, int (*f)(int, char**), int argc, char** argv) {

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/device.h"
+
 namespace weft::bench {
 
 // An environment variable can pin OpenBLAS to a slower core, and a library reads it when it is
@@ -24,10 +26,14 @@ struct Times {
 // whichever comes later.
 Times measure(const std::function<void()>& f, int warm_up, int runs, double seconds);
 
-// Floating-point operations a second of a 2048³ product in f32 on one thread, as large products run.
-double gemm_rate();
+// Waits until the device has done what it was told.
+void wait_for(Device device);
 
-// version, ISA, library, threads: in every row.
-nlohmann::ordered_json machine();
+// Floating-point operations a second of a product in f32, as large products run: 2048³ on one thread of
+// the CPU, 8192³ on a GPU.
+double gemm_rate(Device device = {});
+
+// version, ISA, library, threads, device: in every row.
+nlohmann::ordered_json machine(Device device = {});
 
 }  // namespace weft::bench

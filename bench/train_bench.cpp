@@ -1,8 +1,9 @@
 // Tokens a second of one training step (forward, backward, optimizer) of charlm's presets, beside
 // the ceiling that the machine's GEMM rate sets.
 //
-//     build/bench/train_bench [--preset NAME] [--bare] [--threads N] [--batch N] [--json]
+//     build/bench/train_bench [--preset NAME] [--bare] [--threads N] [--device cuda] [--batch N] [--json]
 //
+// On a CUDA device steps are queued as charlm queues them, by default as replays of one graph.
 // The step is timed as the preset has it, and bare: no dropout, no adaptive computation time.
 // The arithmetic counts the products alone, three times the forward pass (seven products for five
 // of attention's two), causal pairs counted once; the ceiling is the rate of a 2048³ product on one
@@ -11,16 +12,18 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/charlm/evaluate.h"
 #include "apps/charlm/model.h"
+#include "apps/common/device_option.h"
+#include "apps/common/queued_steps.h"
 #include "apps/common/text.h"
 #include "autograd/tape.h"
 #include "bench/measure.h"
 #include "nn/context.h"
 #include "nn/optimizer.h"
 #include "ops/attention/mechanism.h"
-#include "ops/cross_entropy/cross_entropy.h"
-#include "ops/pointwise/pointwise.h"
 #include "runtime/allocator.h"
+#include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 
 namespace weft::bench {
@@ -46,8 +49,17 @@ double products_per_token(const Settings& settings, const std::vector<NamedParam
                            static_cast<double>(m.depth) / static_cast<double>(m.length);
 }
 
+std::unique_ptr<QueuedSteps> queued_on(Device device, const Task& task, const TrainOptions& options,
+                                       Optimizer& optimizer) {
+  std::unique_ptr<QueuedSteps> queue;
+  dispatch_device(device, [&]<class D>(const D& where) {
+    if constexpr (!std::is_same_v<D, Cpu>) queue = queued_steps(where, task, options, optimizer);
+  });
+  return queue;
+}
+
 nlohmann::ordered_json row(const std::string& preset_name, bool bare, std::int64_t batch,
-                           double rate, double seconds) {
+                           Device device, bool graph, double rate, double seconds) {
   Settings settings = preset(preset_name);
   settings.batch = batch;
   if (bare) {
@@ -56,30 +68,50 @@ nlohmann::ordered_json row(const std::string& preset_name, bool bare, std::int64
     settings.model.act = false;
   }
   Model model = new_model(settings);
+  move_to(*model.network, device);
   const std::vector<NamedParameter> parameters = model.parameters();
   const auto optimizer = make_optimizer(settings.optimizer, parameters);
   const Text text = load_text("builtin", "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), settings.model.length);
+  Task task;
+  task.parameters = parameters;
+  task.batch = [&](std::uint32_t step) {
+    const RandomKey key{settings.seed, step, 0};
+    const Batch windows = random_windows(parts.train, key, batch, settings.model.length);
+    return std::vector{windows.inputs, windows.targets};
+  };
+  task.loss = [&](const std::vector<Tensor>& windows, const Task::Step& step) {
+    Context context(true, settings.seed, step.number, step.at);
+    return batch_loss(*model.network, context, {windows[0], windows[1]});
+  };
+  TrainOptions options;
+  options.graph = graph;
+  options.learning_rate = [&](std::int64_t) { return settings.lr; };
+  const auto queue = queued_on(device, task, options, *optimizer);
   std::uint32_t number = 0;
   std::uint64_t system_allocations = 0;
   const auto step = [&] {
-    const RandomKey key{settings.seed, ++number, 0};
-    const Batch windows = random_windows(parts.train, key, batch, settings.model.length);
-    for (const NamedParameter& p : parameters) p.variable.place()->clear();
-    Tape tape;
-    Context context(true, settings.seed, number);
-    const auto output = (*model.network)(context, windows.inputs);
-    tape.backward(add(cross_entropy(output.logits, windows.targets), output.penalty));
-    optimizer->step(settings.lr);
-    if (number == 3) system_allocations = allocator().counts().system_allocations;
+    ++number;
+    if (queue) {  // where the queue is full, a step ends for each that begins
+      queue->submit(number);
+      if (!queue->room()) queue->take();
+    } else {
+      for (const NamedParameter& p : parameters) p.variable.place()->clear();
+      Tape tape;
+      tape.backward(task.loss(task.batch(number), {.number = number}).loss);
+      optimizer->step(settings.lr);
+    }
+    if (number == 3) system_allocations = allocator(device).counts().system_allocations;
   };
   const Times times = measure(step, 5, 15, seconds);
+  while (queue && queue->any()) queue->take();
   const auto tokens = static_cast<double>(batch * settings.model.length);
   const double work = products_per_token(settings, parameters);
-  const double ceiling = rate * threads() / work;
-  nlohmann::ordered_json json = machine();
+  const double ceiling = rate * (device == Device{} ? threads() : 1) / work;
+  nlohmann::ordered_json json = machine(device);
   json.update({{"preset", preset_name},
                {"bare", bare},
+               {"graph", queue && graph},
                {"batch", batch},
                {"length", settings.model.length},
                {"parameters", parameter_count(*model.network)},
@@ -92,8 +124,8 @@ nlohmann::ordered_json row(const std::string& preset_name, bool bare, std::int64
                {"ceiling_tokens_per_second", ceiling},
                {"share_of_ceiling", tokens / times.median / ceiling},
                {"system_allocations_after_step_3",
-                allocator().counts().system_allocations - system_allocations},
-               {"peak_bytes", allocator().counts().peak}});
+                allocator(device).counts().system_allocations - system_allocations},
+               {"peak_bytes", allocator(device).counts().peak}});
   return json;
 }
 
@@ -104,20 +136,25 @@ int main_of(int argc, char** argv) {
   int thread_count = 1;
   std::int64_t batch = 32;
   double seconds = 3;
+  std::string device_text = "cpu";
+  bool graph = true;
   app.add_option("--preset", wanted, "one of charlm's presets, or all")->capture_default_str();
   app.add_flag("--bare", bare, "only without dropout and adaptive computation time");
   app.add_option("--threads", thread_count)->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--device", device_text, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_flag("--graph,!--no-graph", graph, "on a CUDA device: replay one captured step");
   app.add_option("--batch", batch)->check(CLI::Range(1, 65536))->capture_default_str();
   app.add_option("--seconds", seconds, "least time of a measurement")->capture_default_str();
   app.add_flag("--json", json, "one object a line");
   CLI11_PARSE(app, argc, argv);
   set_threads(thread_count);
-  const double rate = gemm_rate();
+  const Device device = device_named(device_text);
+  const double rate = gemm_rate(device);
   for (const Preset& known : presets()) {
     if (wanted != "all" && wanted != known.name) continue;
     for (const bool without : {false, true}) {
       if (bare && !without) continue;
-      const nlohmann::ordered_json result = row(known.name, without, batch, rate, seconds);
+      const nlohmann::ordered_json result = row(known.name, without, batch, device, graph, rate, seconds);
       if (json) {
         fmt::print("{}\n", result.dump());
       } else {

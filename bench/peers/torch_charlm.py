@@ -175,13 +175,22 @@ def loss_of(model, ids, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten()) + decay + ponder
 
 
-def gemm_gflops(size=2048, repeats=5):
+def wait(options):
+    """A step on a GPU is over when the GPU is."""
+    if options.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def gemm_gflops(options, repeats=5):
     """Rate of one large f32 product, what the matrix library of this PyTorch can do at best."""
+    size = 8192 if options.device == "cuda" else 2048
     a, b = torch.rand(size, size), torch.rand(size, size)
     seconds = []
     for _ in range(repeats):
+        wait(options)
         start = time.perf_counter()
         a @ b
+        wait(options)
         seconds.append(time.perf_counter() - start)
     return 2e-9 * size**3 / min(seconds)
 
@@ -191,13 +200,15 @@ def step_times(model, options):
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.95, eps=1e-7, foreach=True)
     window = torch.randint(1, VOCABULARY, (options.batch, LENGTH + 1))
     ids, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
-    loss = torch.compile(loss_of) if options.compile else loss_of
+    mode = "reduce-overhead" if options.device == "cuda" else None  # with CUDA graphs
+    loss = torch.compile(loss_of, mode=mode) if options.compile else loss_of
     milliseconds = []
     for _ in range(options.warmup + options.steps):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
         loss(model, ids, targets).backward()
         optimizer.step()
+        wait(options)
         milliseconds.append(1e3 * (time.perf_counter() - start))
     return milliseconds[options.warmup:]
 
@@ -213,7 +224,7 @@ def measure(preset, bare, fused, options):
     deciles = statistics.quantiles(milliseconds, n=10, method="inclusive")
     return {
         "peer": "pytorch", "version": torch.__version__, "preset": preset, "bare": bare,
-        "threads": options.threads, "batch": options.batch, "length": LENGTH,
+        "threads": options.threads, "device": options.device, "compiled": options.compile, "batch": options.batch, "length": LENGTH,
         "parameters": parameters, "tokens_per_second": round(options.batch * LENGTH / median * 1e3),
         "ms_median": round(median, 3), "ms_p10": round(deciles[0], 3),
         "ms_p90": round(deciles[-1], 3), "fused": fused, "gemm_gflops": options.gemm_gflops,
@@ -226,6 +237,8 @@ def main():
     parser.add_argument("--bare", action="store_true", help="only the step without dropout and ACT")
     parser.add_argument("--whole", action="store_true", help="only the step with both")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
+                        help="cuda: PyTorch 2 and a GPU (TF32 off)")
     parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--steps", type=int, default=30, help="timed steps (default 30)")
     parser.add_argument("--warmup", type=int, default=5, help="steps before them (default 5)")
@@ -239,7 +252,10 @@ def main():
     if not options.default_malloc:
         keep_freed_memory()
     torch.set_num_threads(options.threads)
-    options.gemm_gflops = round(gemm_gflops(), 1)
+    if options.device == "cuda":
+        torch.set_default_device("cuda")
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    options.gemm_gflops = round(gemm_gflops(options), 1)
 
     has_fused = hasattr(F, "scaled_dot_product_attention")
     if options.attention == "fused" and not has_fused:
