@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "autograd/gradcheck.h"
+#include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
 #include "runtime/parallel.h"

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "apps/attend/map.h"
+#include "apps/common/device_option.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
@@ -34,7 +35,8 @@ struct Command {
 
 class Call {
  public:
-  Call(const Command& command, Checkpoint file) : spec_(command.attention), file_(std::move(file)) {
+  Call(const Command& command, Checkpoint file)
+      : spec_(command.attention), file_(std::move(file)), device_(device_named(command.device)) {
     call_.causal = command.causal;
     call_.random = {command.seed, 0, 0};
     call_.chosen = &chosen_;
@@ -59,22 +61,22 @@ class Call {
   std::map<std::string, Tensor> run(const Command& command) {
     std::vector<Variable> variables;
     for (const Tensor& input : inputs_) {
-      variables.push_back(input.defined() ? Variable::leaf(input) : Variable());
+      variables.push_back(input.defined() ? Variable::leaf(input.to(device_)) : Variable());
     }
     std::map<std::string, Tensor> results;
     Tape tape;
     const Variable out = attend(spec_, call_, variables);
     results["out"] = written(out.value());
-    for (const auto& [name, value] : chosen_) results[name] = value.packed();
+    for (const auto& [name, value] : chosen_) results[name] = value.packed().to(Device{});
     if (!command.backward) return results;
     require(file_.tensors.contains("dout"), "{}: --backward wants the gradient of out there, as dout",
             command.in);
-    tape.backward(out, dout_like(out.value(), command));
+    tape.backward(out, dout_like(out.value(), command).to(device_));
     for (std::size_t i = 0; i < variables.size(); ++i) {
       if (!variables[i].defined()) continue;
       const Tensor& given = file_.tensors.at(mechanism().inputs[i].name);
       results["d" + mechanism().inputs[i].name] =
-          variables[i].gradient().packed().reshape(given.shape());
+          variables[i].gradient().packed().to(Device{}).reshape(given.shape());
     }
     return results;
   }
@@ -85,7 +87,8 @@ class Call {
     require(mechanism().linear_in_values,
             "--map: the output of {} is not linear in its values, it has no attention matrix{}",
             mechanism().name, chosen_.contains("src") ? "; its permutations come out as src" : "");
-    std::vector<Variable> variables(inputs_.begin(), inputs_.end());
+    std::vector<Variable> variables;
+    for (const Tensor& input : inputs_) variables.push_back(input.defined() ? input.to(device_) : input);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const std::string& shape = mechanism().inputs[i].shape;
       if (shape.empty() || shape.back() != 'M') continue;
@@ -96,7 +99,7 @@ class Call {
               command.head);
       const Tensor unit = Tensor::zeros({B, S, H, S}, type_);
       for (std::int64_t j = 0; j < S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
-      variables[i] = unit;
+      variables[i] = unit.to(device_);
     }
     AttentionCall again = call_;
     for (const AttentionChoice& choice : mechanism().choices) {
@@ -108,6 +111,7 @@ class Call {
     return out.slice(0, command.item, command.item + 1)
         .slice(2, command.head, command.head + 1)
         .clone()
+        .to(Device{})
         .reshape({out.size(1), out.size(3)});
   }
 
@@ -166,7 +170,7 @@ class Call {
   }
 
   Tensor written(const Tensor& out) const {
-    const Tensor packed = out.packed();
+    const Tensor packed = out.packed().to(Device{});
     if (!mechanism().joined) return packed;
     return packed.reshape({out.size(0), out.size(1), out.size(2) * out.size(3)});
   }
@@ -180,6 +184,7 @@ class Call {
 
   AttentionSpec spec_;
   Checkpoint file_;
+  Device device_;
   AttentionCall call_;
   Choices chosen_;
   DType type_ = DType::f32;
@@ -193,9 +198,7 @@ void add_options(CLI::App& app, Command& command) {
   app.add_option("--out", command.out, "safetensors file to write");
   app.add_option("--dtype", command.dtype, "f32 or f64; by default what the inputs are")
       ->check(CLI::IsMember({"f32", "f64"}));
-  app.add_option("--device", command.device, "where to compute")
-      ->check(CLI::IsMember({"cpu"}))
-      ->capture_default_str();
+  app.add_option("--device", command.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_flag("--causal", command.causal, "query i sees keys up to i");
   app.add_option("--seed", command.seed, "of what the mechanism draws")
       ->check(CLI::NonNegativeNumber)

@@ -9,6 +9,7 @@
 
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
+#include "runtime/dispatch.h"
 #include "tests/program.h"
 
 using namespace weft;
@@ -81,6 +82,37 @@ TEST_CASE("charlm: learns the built-in corpus to near the best possible") {
   CHECK(contains(t.run.out, "sample "));
   CHECK_FALSE(contains(t.run.out, "\r"));  // plain lines where there is no terminal
   CHECK(t.logged("train")["step"] == 700);
+}
+
+TEST_CASE("charlm: on a CUDA device, with and without a graph") {
+  const TemporaryFolder folder;
+  const auto losses = [&](const std::string& name, const Words& more) {
+    const Run run = train_tiny(folder.path(name), more + Words{"--epoch-steps", "6",
+                                                               "--report-steps", "1"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    std::vector<double> all;
+    for (const json& line : lines(read_file(folder.path(name) + "/metrics.jsonl"))) {
+      if (line.contains("loss")) all.push_back(line["loss"]);
+    }
+    return all;
+  };
+  if (!has_cuda) {
+    return check_refused(train_tiny(folder.path("none"), {"--device", "cuda"}),
+                         "--device cuda: this build computes on the CPU only");
+  }
+  const Words dropout = {"--dropout", "0.1", "--act", "--optimizer", "adadelta"};
+  const std::vector<double> cpu = losses("cpu", dropout);
+  const std::vector<double> plain = losses("plain", dropout + Words{"--device", "cuda", "--no-graph"});
+  const std::vector<double> graph = losses("graph", dropout + Words{"--device", "cuda"});
+  CHECK(cpu.size() == 9);  // six steps, a validation, two tests
+  CHECK(graph == plain);
+  REQUIRE(graph.size() == cpu.size());
+  for (std::size_t i = 0; i < cpu.size(); ++i) {
+    CHECK(graph[i] == doctest::Approx(cpu[i]).epsilon(1e-5));
+  }
+  const Words eval = {"eval", "--checkpoint", folder.path("graph"), "--json"};
+  CHECK(lines(charlm(eval + Words{"--device", "cuda"}).out)[0]["loss"] == graph[7]);
+  check_refused(train_tiny(folder.path("none"), {"--device", "cuda:5"}), "there is no device 5; 1 found");
 }
 
 TEST_CASE("charlm: eval gives the logged values again, bit for bit") {

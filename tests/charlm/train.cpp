@@ -9,16 +9,28 @@
 #include "doctest/doctest.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
+#include "runtime/dispatch.h"
 #include "tests/files.h"
 
 using namespace weft;
 
 namespace {
 
+// Where steps run: on the CPU; and on a CUDA device, where there is one, as they come and as replays.
+struct Way {
+  Device device;
+  bool graph = false;
+};
+std::vector<Way> ways() {
+  constexpr Device cuda{DeviceType::cuda, 0};
+  if (!has_cuda) return {{}};
+  return {{}, {cuda, false}, {cuda, true}};
+}
+
 // Two numbers that are drawn to zero: the loss is Σ w² / 2 times a factor that a test chooses, and an
 // addition of 0 whose gradient is `bend(step)` · 1e30 · w.
 struct Toy {
-  Variable weights = Variable::leaf(Tensor::from(std::vector<float>{3, -2}, {2}));
+  Variable weights;
   std::function<double(std::uint32_t)> factor = [](std::uint32_t) { return 1.0; };
   std::function<double(std::uint32_t)> bend = [](std::uint32_t) { return 0.0; };
   std::vector<double> validation = {};  // the losses of the validations to come; then Σ w²
@@ -26,7 +38,9 @@ struct Toy {
   TrainOptions options;
   std::size_t validations = 0;
 
-  Toy() {
+  explicit Toy(const Way& way)
+      : weights(Variable::leaf(Tensor::from(std::vector<float>{3, -2}, {2}).to(way.device))) {
+    options.graph = way.graph;
     task.parameters = {{"weights", weights, {}}};
     task.batch = [this](std::uint32_t step) {
       return std::vector{Tensor::full({}, factor(step), DType::f32),
@@ -75,145 +89,169 @@ const double not_a_number = std::numeric_limits<double>::quiet_NaN();
 TEST_SUITE("charlm") {
 
 TEST_CASE("train: steps, epochs, the log and the checkpoints") {
-  const TemporaryFolder folder;
-  Toy toy;
-  TrainResult result;
-  {
-    RunFolder run(folder.path("run"), false);
-    result = toy.run(run);
-  }
-  CHECK(result.ending == Ending::complete);
-  CHECK(result.steps == 6);
-  CHECK(result.best_epoch == 3);
-  const float wanted = 3 * std::pow(0.9f, 6.0f);  // w ← w − 0.1 w, six times
-  CHECK(toy.weight() == doctest::Approx(wanted));
-  const auto log = lines(folder.path("run/metrics.jsonl"));
-  REQUIRE(log.size() == 9);
-  for (const char* key : {"step", "epoch", "loss", "score", "tokens_per_second", "learning_rate",
-                          "gradient_norm", "elapsed", "remaining"}) {
-    CHECK_MESSAGE(log[0].contains(key), key);
-  }
-  CHECK(log[0]["kind"] == "train");
-  CHECK(log[0]["loss"].get<double>() == doctest::Approx(6.5));
-  CHECK(log[0]["gradient_norm"].get<double>() == doctest::Approx(std::sqrt(13)));
-  CHECK(log[2]["kind"] == "validation");
-  CHECK(log[8]["epoch"] == 3);
-  for (const char* name : {"run/best.safetensors", "run/last.safetensors"}) {
-    const Checkpoint saved = read_checkpoint(folder.path(name));
-    CHECK(saved.tensors.at("weights").to_vector<float>()[0] == toy.weight());
-    CHECK(saved.metadata.at("kept") == "text");
-    CHECK(saved.metadata.at("step") == "6");
-    CHECK(std::stod(saved.metadata.at("validation_score")) == result.best.cross_entropy);
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    const TemporaryFolder folder;
+    Toy toy(way);
+    TrainResult result;
+    {
+      RunFolder run(folder.path("run"), false);
+      result = toy.run(run);
+    }
+    CHECK(result.ending == Ending::complete);
+    CHECK(result.steps == 6);
+    CHECK(result.best_epoch == 3);
+    const float wanted = 3 * std::pow(0.9f, 6.0f);  // w ← w − 0.1 w, six times
+    CHECK(toy.weight() == doctest::Approx(wanted));
+    const auto log = lines(folder.path("run/metrics.jsonl"));
+    REQUIRE(log.size() == 9);
+    for (const char* key : {"step", "epoch", "loss", "score", "tokens_per_second", "learning_rate",
+                            "gradient_norm", "elapsed", "remaining"}) {
+      CHECK_MESSAGE(log[0].contains(key), key);
+    }
+    CHECK(log[0]["kind"] == "train");
+    CHECK(log[0]["loss"].get<double>() == doctest::Approx(6.5));
+    CHECK(log[0]["gradient_norm"].get<double>() == doctest::Approx(std::sqrt(13)));
+    CHECK(log[2]["kind"] == "validation");
+    CHECK(log[8]["epoch"] == 3);
+    for (const char* name : {"run/best.safetensors", "run/last.safetensors"}) {
+      const Checkpoint saved = read_checkpoint(folder.path(name));
+      CHECK(saved.tensors.at("weights").to_vector<float>()[0] == toy.weight());
+      CHECK(saved.metadata.at("kept") == "text");
+      CHECK(saved.metadata.at("step") == "6");
+      CHECK(std::stod(saved.metadata.at("validation_score")) == result.best.cross_entropy);
+    }
   }
 }
 
 TEST_CASE("train: the weights of the best validation come back") {
-  const TemporaryFolder folder;
-  Toy toy;
-  toy.validation = {5, 3, 4};
-  RunFolder run(folder.path("run"), false);
-  const TrainResult result = toy.run(run);
-  CHECK(result.best_epoch == 2);
-  CHECK(result.best.loss == 3);
-  CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 4.0f)));
-  const auto first = [&](const char* name) {
-    return read_checkpoint(folder.path(name)).tensors.at("weights").to_vector<float>()[0];
-  };
-  CHECK(first("run/best.safetensors") == toy.weight());
-  CHECK(first("run/last.safetensors") == doctest::Approx(3 * std::pow(0.9f, 6.0f)));
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    const TemporaryFolder folder;
+    Toy toy(way);
+    toy.validation = {5, 3, 4};
+    RunFolder run(folder.path("run"), false);
+    const TrainResult result = toy.run(run);
+    CHECK(result.best_epoch == 2);
+    CHECK(result.best.loss == 3);
+    CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 4.0f)));
+    const auto first = [&](const char* name) {
+      return read_checkpoint(folder.path(name)).tensors.at("weights").to_vector<float>()[0];
+    };
+    CHECK(first("run/best.safetensors") == toy.weight());
+    CHECK(first("run/last.safetensors") == doctest::Approx(3 * std::pow(0.9f, 6.0f)));
+  }
 }
 
 TEST_CASE("train: patience counts epochs without a better loss") {
-  Toy toy;
-  toy.options.steps = 100;
-  toy.options.patience = 2;
-  toy.validation = {5, 4, 4, not_a_number, 1};
-  RunFolder nothing;
-  const TrainResult result = toy.run(nothing);
-  CHECK(result.ending == Ending::out_of_patience);
-  CHECK(result.steps == 8);  // epoch 2 was the best, 3 and 4 were not better
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    Toy toy(way);
+    toy.options.steps = 100;
+    toy.options.patience = 2;
+    toy.validation = {5, 4, 4, not_a_number, 1};
+    RunFolder nothing;
+    const TrainResult result = toy.run(nothing);
+    CHECK(result.ending == Ending::out_of_patience);
+    CHECK(result.steps == 8);  // epoch 2 was the best, 3 and 4 were not better
+  }
 }
 
 TEST_CASE("train: a step that is not finite changes nothing") {
-  const TemporaryFolder folder;
-  Toy toy;
-  toy.factor = [](std::uint32_t step) {
-    return step == 2 || step == 3 || step == 5 ? not_a_number : 1.0;
-  };
-  RunFolder run(folder.path("run"), false);
-  const TrainResult result = toy.run(run);
-  CHECK(result.ending == Ending::complete);
-  CHECK(result.skipped == 3);
-  CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
-  std::vector<int> skipped;
-  for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
-    if (line["kind"] == "skipped") skipped.push_back(line["step"]);
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    const TemporaryFolder folder;
+    Toy toy(way);
+    toy.factor = [](std::uint32_t step) {
+      return step == 2 || step == 3 || step == 5 ? not_a_number : 1.0;
+    };
+    RunFolder run(folder.path("run"), false);
+    const TrainResult result = toy.run(run);
+    CHECK(result.ending == Ending::complete);
+    CHECK(result.skipped == 3);
+    CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
+    std::vector<int> skipped;
+    for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
+      if (line["kind"] == "skipped") skipped.push_back(line["step"]);
+    }
+    CHECK(skipped == std::vector<int>{2, 3, 5});
   }
-  CHECK(skipped == std::vector<int>{2, 3, 5});
 }
 
 TEST_CASE("train: three steps in a row that are not finite end it and keep the last good model") {
-  for (const char* what : {"loss", "gradient"}) {
-    CAPTURE(what);
-    const TemporaryFolder folder;
-    Toy toy;
-    auto& broken = what == std::string("loss") ? toy.factor : toy.bend;
-    const double value = what == std::string("loss") ? not_a_number : 1e30;
-    broken = [=, before = broken](std::uint32_t step) { return step < 4 ? before(step) : value; };
-    toy.options.epoch_steps = 100;
-    RunFolder run(folder.path("run"), false);
-    const TrainResult result = toy.run(run);
-    CHECK(result.ending == Ending::not_finite);
-    CHECK(result.steps == 6);
-    CHECK(result.skipped == 3);
-    const Tensor saved = read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights");
-    CHECK(saved.to_vector<float>()[0] == toy.weight());
-    CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
-    for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
-      if (line["kind"] == "skipped") CHECK(line["what"] == what);
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    for (const char* what : {"loss", "gradient"}) {
+      CAPTURE(what);
+      const TemporaryFolder folder;
+      Toy toy(way);
+      auto& broken = what == std::string("loss") ? toy.factor : toy.bend;
+      const double value = what == std::string("loss") ? not_a_number : 1e30;
+      broken = [=, before = broken](std::uint32_t step) { return step < 4 ? before(step) : value; };
+      toy.options.epoch_steps = 100;
+      RunFolder run(folder.path("run"), false);
+      const TrainResult result = toy.run(run);
+      CHECK(result.ending == Ending::not_finite);
+      CHECK(result.steps == 6);
+      CHECK(result.skipped == 3);
+      const Tensor saved = read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights");
+      CHECK(saved.to_vector<float>()[0] == toy.weight());
+      CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
+      for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
+        if (line["kind"] == "skipped") CHECK(line["what"] == what);
+      }
     }
   }
 }
 
 TEST_CASE("train: an update that is not finite is taken back") {
-  const TemporaryFolder folder;
-  Toy toy;
-  toy.options.learning_rate = [](std::int64_t step) { return step == 3 ? 1e39 : 0.1; };
-  RunFolder run(folder.path("run"), false);
-  const TrainResult result = toy.run(run);
-  CHECK(result.ending == Ending::not_finite);
-  CHECK(result.steps == 3);
-  CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 2.0f)));
-  CHECK(all_finite(read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights")));
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    const TemporaryFolder folder;
+    Toy toy(way);
+    toy.options.learning_rate = [](std::int64_t step) { return step == 3 ? 1e39 : 0.1; };
+    RunFolder run(folder.path("run"), false);
+    const TrainResult result = toy.run(run);
+    CHECK(result.ending == Ending::not_finite);
+    CHECK(result.steps == 3);
+    CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 2.0f)));
+    CHECK(all_finite(read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights")));
+  }
 }
 
 TEST_CASE("train: clipping bounds the step") {
-  Toy toy;
-  toy.options.steps = 1;
-  toy.options.clip = 0.5;
-  RunFolder nothing;
-  toy.run(nothing);
-  CHECK(toy.weight() == doctest::Approx(3 - 0.1 * 0.5 * 3 / std::sqrt(13)));
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    Toy toy(way);
+    toy.options.steps = 1;
+    toy.options.clip = 0.5;
+    RunFolder nothing;
+    toy.run(nothing);
+    CHECK(toy.weight() == doctest::Approx(3 - 0.1 * 0.5 * 3 / std::sqrt(13)));
+  }
 }
 
 TEST_CASE("train: a signal ends it after the step") {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    const TemporaryFolder folder;
-    Toy toy;
-    toy.factor = [&](std::uint32_t step) {
-      if (step == 3) std::raise(signal);
-      return 1.0;
-    };
-    RunFolder run(folder.path("run"), false);
-    const TrainResult result = toy.run(run);
-    CHECK(result.ending == Ending::interrupted);
-    CHECK(result.signal == signal);
-    CHECK(result.steps == 3);
-    const Checkpoint last = read_checkpoint(folder.path("run/last.safetensors"));
-    CHECK(last.metadata.at("step") == "3");
-    CHECK_FALSE(last.metadata.contains("validation_loss"));
-    CHECK(last.tensors.at("weights").to_vector<float>()[0] ==
-          doctest::Approx(3 * std::pow(0.9f, 3.0f)));
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    for (const int signal : {SIGINT, SIGTERM}) {
+      const TemporaryFolder folder;
+      Toy toy(way);
+      toy.factor = [&](std::uint32_t step) {
+        if (step == 3) std::raise(signal);
+        return 1.0;
+      };
+      RunFolder run(folder.path("run"), false);
+      const TrainResult result = toy.run(run);
+      CHECK(result.ending == Ending::interrupted);
+      CHECK(result.signal == signal);
+      CHECK(result.steps == 3);
+      const Checkpoint last = read_checkpoint(folder.path("run/last.safetensors"));
+      CHECK(last.metadata.at("step") == "3");
+      CHECK_FALSE(last.metadata.contains("validation_loss"));
+      CHECK(last.tensors.at("weights").to_vector<float>()[0] ==
+            doctest::Approx(3 * std::pow(0.9f, 3.0f)));
+    }
   }
 }
 

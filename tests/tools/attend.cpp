@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
+#include "runtime/dispatch.h"
 #include "tests/check.h"
 #include "tests/program.h"
 
@@ -87,6 +88,18 @@ TEST_CASE("attend: another element type than the file's") {
   CHECK(relative_error(narrow.at("out").to(DType::f64), wide.at("out")) <= tolerance::forward_f32);
 }
 
+TEST_CASE("attend: on a CUDA device") {
+  const Files files(with(sequence, "dout", normal({2, 9, 3, 5}, 4)));
+  if (!has_cuda) return files.refused({"--device", "cuda", "--backward"}, "computes on the CPU only");
+  const Tensors here = files.run({"--backward"});
+  const Tensors there = files.run({"--backward", "--device", "cuda"});
+  REQUIRE(there.size() == 4);
+  for (const auto& [name, value] : here) {
+    CHECK(relative_error(there.at(name), value) <= tolerance::backward_f64);
+  }
+  files.refused({"--device", "cuda:9", "--backward"}, "there is no device 9; 1 found");
+}
+
 TEST_CASE("attend: joined heads stand as one axis") {
   const Files files({{"zq", normal({2, 7, 3}, 1)}, {"zk", normal({2, 7, 3}, 2)},
                      {"y", normal({2, 7, 3, 4}, 3)}, {"dout", normal({2, 7, 12}, 4)}});
@@ -127,7 +140,7 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   files.refused({"--backward"}, "--backward wants the gradient of out there, as dout");
   files.refused({"--map", files.folder.path("x.jpg")}, "wanted a name that ends with .png");
   files.refused({"--map", files.folder.path("x.png"), "--head", "3"}, "--head: wanted 0 … 2");
-  files.refused({"--device", "tpu"}, "tpu");
+  files.refused({"--device", "tpu"}, "wanted cpu, cuda or cuda:N, got 'tpu'");
   files.refused({"--dtype", "f16"}, "f16");
   files.refused({"--speed"}, "--speed");
   Files(with(sequence, "dout", normal({2, 9, 3, 5}, 4))).refused({}, "which only --backward reads");
