@@ -1,6 +1,7 @@
 #include "ops/reduce/reduce.h"
 
 #include "ops/pointwise/pointwise.h"
+#include "ops/reduce/kernels.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 #include "runtime/simd.h"
@@ -11,10 +12,8 @@ namespace {
 constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work adds
 constexpr std::int64_t strip = 2048;     // columns whose f64 sums stay in the first-level cache
 
-// s[o, j] = Σ_i x[o, i, j], in two steps: sums over blocks of i, then the sum of those.
-struct Sizes {
-  std::int64_t outer = 1, n = 1, inner = 1;
-
+// The two steps of a sum: sums over blocks of i, then the sum of those.
+struct Blocks : SumSizes {
   std::int64_t block() const {  // of i
     return inner == 1 ? grain : std::max<std::int64_t>(64, grain / std::min(inner, strip));
   }
@@ -37,7 +36,7 @@ void each_strip(std::int64_t rows, std::int64_t inner, std::int64_t work, const 
 
 // partial[o, k, j] = Σ_{i in block k} x[o, i, j]
 template <class T>
-void sum_blocks(const Cpu&, const Sizes& sizes, const T* x, double* partial) {
+void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
   const std::int64_t n = sizes.n, inner = sizes.inner;
   const std::int64_t block = sizes.block(), blocks = sizes.blocks();
   const auto sum_strip = [=](std::int64_t row, std::int64_t j, std::int64_t width) {
@@ -65,7 +64,7 @@ void sum_blocks(const Cpu&, const Sizes& sizes, const T* x, double* partial) {
 
 // s[o, j] = Σ_k partial[o, k, j]; uses up block 0.
 template <class T>
-void sum_partials(const Cpu&, const Sizes& sizes, double* partial, T* s) {
+void sum_partials(const Blocks& sizes, double* partial, T* s) {
   const std::int64_t inner = sizes.inner, blocks = sizes.blocks();
   const auto sum_strip = [=](std::int64_t o, std::int64_t j, std::int64_t width) {
     double* const sums = partial + o * blocks * inner + j;
@@ -80,9 +79,17 @@ void sum_partials(const Cpu&, const Sizes& sizes, double* partial, T* s) {
 
 }  // namespace
 
+template <class T>
+void sum_axis(const Cpu&, const SumSizes& sizes, const T* x, T* s) {
+  const Blocks blocks{sizes};
+  const Tensor partial = Tensor::empty({sizes.outer, blocks.blocks(), sizes.inner}, DType::f64);
+  sum_blocks(blocks, x, partial.data<double>());
+  sum_partials(blocks, partial.data<double>(), s);
+}
+
 Tensor sum_over(const Tensor& x, int first, int last) {
   require_real("sum", x);
-  Sizes sizes;
+  SumSizes sizes;
   Shape shape;
   for (int axis = 0; axis < x.rank(); ++axis) {
     if (axis < first || axis > last) shape.push_back(x.size(axis));
@@ -91,12 +98,9 @@ Tensor sum_over(const Tensor& x, int first, int last) {
   Tensor s = Tensor::empty(shape, x.dtype(), x.device());
   if (s.count() == 0) return s;
   const Tensor row_major = x.packed();
-  const Tensor partial =
-      Tensor::empty({sizes.outer, sizes.blocks(), sizes.inner}, DType::f64, x.device());
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    sum_blocks<T>(device, sizes, row_major.data<T>(), partial.data<double>());
-    sum_partials<T>(device, sizes, partial.data<double>(), s.data<T>());
+    sum_axis<T>(device, sizes, row_major.data<T>(), s.data<T>());
   });
   return s;
 }

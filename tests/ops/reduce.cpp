@@ -37,7 +37,7 @@ TEST_CASE("sums over any run of axes agree with the plain loop") {
     for (int first = 0; first < 3; ++first) {
       for (int last = first; last < 3; ++last) {
         CAPTURE(fmt::format("{} axes {} to {}", shape, first, last));
-        const Tensor x = random_normal(shape, DType::f64, 1);
+        const Tensor x = random_normal(shape, DType::f64, 1).to(tested_device());
         const Tensor wanted = plain_sum(x, first, last);
         CHECK(relative_error(sum_over(x, first, last), wanted) <= tolerance::forward_f64);
         CHECK(relative_error(sum_over(scattered(x), first, last), wanted) <=
@@ -48,7 +48,7 @@ TEST_CASE("sums over any run of axes agree with the plain loop") {
 }
 
 TEST_CASE("sums and means over everything and over one axis") {
-  const Tensor x = random_normal({3, 5, 7}, DType::f64, 1);
+  const Tensor x = random_normal({3, 5, 7}, DType::f64, 1).to(tested_device());
   CHECK(sum(x).shape() == Shape{});
   CHECK(relative_error(sum(x).value(), plain_sum(x, 0, 2)) <= tolerance::forward_f64);
   CHECK(std::abs(mean(x).value().item() - plain_sum(x, 0, 2).item() / 105) <=
@@ -66,7 +66,7 @@ TEST_CASE("sums and means over everything and over one axis") {
 // 0.1f over and over: added in f32, a long sum drifts by per cents.
 TEST_CASE("f32 is gathered in f64") {
   for (const Shape& shape : {Shape{3000000, 1}, Shape{1000000, 3}}) {
-    const Tensor x = Tensor::full(shape, double(0.1f), DType::f32);
+    const Tensor x = Tensor::full(shape, double(0.1f), DType::f32, tested_device());
     const Tensor sums = sum(x, 0).value();
     const double wanted = double(0.1f) * static_cast<double>(shape[0]);
     for (const float s : sums.to_vector<float>()) CHECK(s == static_cast<float>(wanted));
@@ -74,7 +74,7 @@ TEST_CASE("f32 is gathered in f64") {
 }
 
 TEST_CASE("sum_to undoes a broadcast, axis by axis") {
-  const Tensor x = random_normal({2, 3, 4, 5}, DType::f64, 1);
+  const Tensor x = random_normal({2, 3, 4, 5}, DType::f64, 1).to(tested_device());
   CHECK(sum_to(x, x.shape()).same_storage(x));
   CHECK(relative_error(sum_to(x, {4, 5}), plain_sum(x, 0, 1)) <= tolerance::forward_f64);
   CHECK(relative_error(sum_to(x, {2, 3, 4, 1}).reshape({2, 3, 4}), plain_sum(x, 3, 3)) <=
@@ -88,15 +88,18 @@ TEST_CASE("sum_to undoes a broadcast, axis by axis") {
 }
 
 TEST_CASE("nothing sums to zero, and has no mean") {
-  CHECK(sum(Tensor::empty({0}, DType::f64)).value().item() == 0);
-  CHECK(sum(Tensor::empty({0, 3}, DType::f32), 0).value().to_vector<float>() ==
+  const auto nothing = [](const Shape& shape, DType dtype) {
+    return Tensor::zeros(shape, dtype, tested_device());
+  };
+  CHECK(sum(nothing({0}, DType::f64)).value().item() == 0);
+  CHECK(sum(nothing({0, 3}, DType::f32), 0).value().to_vector<float>() ==
         std::vector<float>{0, 0, 0});
-  CHECK(sum(Tensor::empty({2, 0}, DType::f64), 0).shape() == Shape{0});
-  CHECK(mean(Tensor::empty({2, 0}, DType::f64), 0).shape() == Shape{0});
-  CHECK_ERROR(mean(Tensor::empty({0, 3}, DType::f64)), "nothing to average in [0,3]");
-  CHECK_ERROR(mean(Tensor::empty({0, 3}, DType::f64), 0), "nothing to average");
-  CHECK_ERROR(sum(Tensor::zeros({2, 3}, DType::f64), 2), "sum: [2,3] has no axis 2");
-  CHECK_ERROR(mean(Tensor::zeros({2, 3}, DType::f64), -3), "mean: [2,3] has no axis -3");
+  CHECK(sum(nothing({2, 0}, DType::f64), 0).shape() == Shape{0});
+  CHECK(mean(nothing({2, 0}, DType::f64), 0).shape() == Shape{0});
+  CHECK_ERROR(mean(nothing({0, 3}, DType::f64)), "nothing to average in [0,3]");
+  CHECK_ERROR(mean(nothing({0, 3}, DType::f64), 0), "nothing to average");
+  CHECK_ERROR(sum(nothing({2, 3}, DType::f64), 2), "sum: [2,3] has no axis 2");
+  CHECK_ERROR(mean(nothing({2, 3}, DType::f64), -3), "mean: [2,3] has no axis -3");
   CHECK_ERROR(sum(Tensor::zeros({2, 3}, DType::i64)), "sum: wanted f32 or f64");
 }
 

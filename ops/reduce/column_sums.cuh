@@ -1,0 +1,58 @@
+// Sums over the rows of matrices, several at a time, in f64 and in a fixed order:
+//
+//     partial[q, o, k, j] = Σ_{i in piece k} f(o, i, j)_q        q = 0 … Q − 1
+//
+// f is a struct with `__device__ void operator()(o, i, j, double (&sums)[Q]) const` that adds to them.
+#pragma once
+
+#include "ops/reduce/kernels.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+
+// A block has one strip of columns of one piece of rows at a time. Its threads stand in `abreast` rows
+// of `width`: thread (r, j) adds the rows r, r + abreast, … of column j; then those of row 0 add what
+// stands below them.
+template <int Q, class F, class To>
+__global__ void __launch_bounds__(ColumnStrips::threads)
+    each_column_sum(SumSizes s, std::int64_t pieces, F f, To* partial) {
+  __shared__ double of_thread[Q][ColumnStrips::threads];
+  const ColumnStrips strips(s.inner);
+  const std::int64_t piece = (s.n + pieces - 1) / pieces;
+  const auto width = static_cast<unsigned>(strips.width), abreast = static_cast<unsigned>(strips.abreast);
+  const unsigned column = threadIdx.x % width, row = threadIdx.x / width;
+  for (std::int64_t work = blockIdx.x; work < s.outer * pieces * strips.count; work += gridDim.x) {
+    const std::int64_t j = work % strips.count * width + column, at = work / strips.count;
+    const std::int64_t o = at / pieces, k = at % pieces;
+    const std::int64_t end = std::min(s.n, (k + 1) * piece);
+    double sums[Q] = {};
+    if (row < abreast && j < s.inner) {
+#pragma unroll 4
+      for (std::int64_t i = k * piece + row; i < end; i += abreast) f(o, i, j, sums);
+    }
+#pragma unroll
+    for (int q = 0; q < Q; ++q) of_thread[q][threadIdx.x] = sums[q];
+    __syncthreads();
+    if (row == 0 && j < s.inner) {
+#pragma unroll
+      for (int q = 0; q < Q; ++q) {
+        double total = 0;
+        for (unsigned r = 0; r < abreast; ++r) total += of_thread[q][r * width + column];
+        partial[((q * s.outer + o) * pieces + k) * s.inner + j] = static_cast<To>(total);
+      }
+    }
+    __syncthreads();  // before the next strip writes
+  }
+}
+
+template <int Q, class F, class To>
+void column_sums(const char* name, const Cuda& device, const SumSizes& s, std::int64_t pieces,
+                 const F& f, To* partial) {
+  constexpr std::int64_t threads = ColumnStrips::threads;
+  const std::int64_t blocks = s.outer * pieces * ColumnStrips(s.inner).count;
+  if (blocks * s.inner == 0) return;
+  start(name, device, blocks_for(device, blocks * threads, threads), threads, 0,
+        each_column_sum<Q, F, To>, s, pieces, f, partial);
+}
+
+}  // namespace weft

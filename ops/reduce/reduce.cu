@@ -1,0 +1,82 @@
+// CUDA kernels of the sums: short ones by a thread each, those along the last axis by a warp or a
+// block, those of columns by blocks (column_sums.cuh). Every element is read once, 4 bytes in f32
+// for one addition in f64: the bandwidth of the memory is the limit.
+#include "ops/reduce/column_sums.cuh"
+
+namespace weft {
+namespace {
+
+// A thread has one sum.
+template <class From, class To>
+struct ShortSum {
+  std::int64_t n, inner;
+  const From* x;
+  To* s;
+
+  __device__ void operator()(std::int64_t i) const {
+    const From* from = x + i / inner * n * inner + i % inner;
+    double sum = 0;
+#pragma unroll 4
+    for (std::int64_t k = 0; k < n; ++k) sum += static_cast<double>(from[k * inner]);
+    s[i] = static_cast<To>(sum);
+  }
+};
+
+// A team has one piece of one sum of neighbours.
+template <class From, class To>
+struct PieceSum {
+  std::int64_t n, pieces;
+  const From* x;
+  To* partial;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t piece = (n + pieces - 1) / pieces, k = row % pieces;
+    const std::int64_t end = std::min(n, (k + 1) * piece);
+    const From* const from = x + row / pieces * n;
+    double part = 0;
+#pragma unroll 4
+    for (std::int64_t i = k * piece + team.rank(); i < end; i += Team::threads) {
+      part += static_cast<double>(from[i]);
+    }
+    part = team.sum(part);
+    if (team.rank() == 0) partial[row] = static_cast<To>(part);
+  }
+};
+
+template <class From>
+struct ColumnElement {
+  std::int64_t n, inner;
+  const From* x;
+
+  __device__ void operator()(std::int64_t o, std::int64_t i, std::int64_t j,
+                             double (&sums)[1]) const {
+    sums[0] += static_cast<double>(x[(o * n + i) * inner + j]);
+  }
+};
+
+}  // namespace
+
+template <class From, class To>
+void sum_by_pieces(const Cuda& device, const SumSizes& s, std::int64_t pieces, const From* x,
+                   To* partial) {
+  if (s.n <= shortest_sum) {
+    const ShortSum<From, To> each{s.n, s.inner, x, partial};
+    for_elements("sum", device, s.outer * s.inner, each);
+  } else if (s.inner == 1) {
+    const PieceSum<From, To> each{s.n, pieces, x, partial};
+    for_rows("sum", device, s.outer * pieces, (s.n + pieces - 1) / pieces, each);
+  } else {
+    const ColumnElement<From> element{s.n, s.inner, x};
+    column_sums<1>("sum", device, s, pieces, element, partial);
+  }
+}
+
+#define WEFT_SUM(From, To)                                                                    \
+  template void sum_by_pieces(const Cuda&, const SumSizes&, std::int64_t, const From*, To*);
+WEFT_SUM(float, float)
+WEFT_SUM(float, double)
+WEFT_SUM(double, float)
+WEFT_SUM(double, double)
+
+}  // namespace weft
