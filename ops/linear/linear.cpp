@@ -12,15 +12,8 @@ constexpr std::int64_t block = 128;  // rows that are multiplied at a time, in c
 constexpr std::int64_t most_summed = 1 << 18;
 
 template <class T>
-void linear_forward(const Cpu& cpu, std::int64_t rows, std::int64_t n, std::int64_t m, const T* x,
-                    const T* weight, const T* bias, T* y) {
-  parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; bias != nullptr && i < end; ++i) {
-      std::memcpy(y + i * m, bias, static_cast<std::size_t>(m) * sizeof(T));
-    }
-    matmul<T>(cpu, rows_of(x, begin, end, n), rows_of(weight, 0, n, m), rows_of(y, begin, end, m),
-              bias != nullptr);
-  });
+T* pointer(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
 // dW (and, behind it in `sums`, db) of one block of rows.
@@ -36,11 +29,33 @@ void add_weight_gradient(const Cpu& cpu, std::int64_t begin, std::int64_t end, s
   }
 }
 
+}  // namespace
+
 template <class T>
-void linear_backward(const Cpu& cpu, std::int64_t rows, std::int64_t n, std::int64_t m, const T* x,
-                     const T* weight, const T* dy, T* dx, T* dweight, T* dbias) {
+void linear_forward(const Cpu& cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    const Tensor& y) {
+  const std::int64_t n = weight.size(0), m = weight.size(1), rows = x.count() / n;
+  const T *const inputs = x.data<T>(), *const factors = weight.data<T>();
+  const T* const offset = pointer<T>(bias);
+  T* const to = y.data<T>();
+  parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; offset != nullptr && i < end; ++i) {
+      std::memcpy(to + i * m, offset, static_cast<std::size_t>(m) * sizeof(T));
+    }
+    matmul<T>(cpu, rows_of(inputs, begin, end, n), rows_of(factors, 0, n, m),
+              rows_of(to, begin, end, m), offset != nullptr);
+  });
+}
+
+template <class T>
+void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
+                     const Tensor& gradient, const LinearGradients& gradients) {
+  const std::int64_t n = weight.size(0), m = weight.size(1), rows = gradient.count() / m;
+  const T *const x = inputs.data<T>(), *const dy = gradient.data<T>();
+  T *const dx = pointer<T>(gradients.x), *dweight = pointer<T>(gradients.weight);
+  T* const dbias = pointer<T>(gradients.bias);
   if (dx != nullptr) {
-    const Tensor turned = packed_transpose(weight, n, m);
+    const Tensor turned = packed_transpose<T>(weight.data<T>(), n, m);
     const T* const back = turned.data<T>();
     parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
       matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));
@@ -67,15 +82,13 @@ void linear_backward(const Cpu& cpu, std::int64_t rows, std::int64_t n, std::int
   if (dbias != nullptr) std::copy(total + count, total + count + m, dbias);
 }
 
-}  // namespace
-
 Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
                        const Tensor& bias) const {
   require(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(0),
           "linear: wanted x [.., n] and a weight [n, m], got {} and {}", x.shape(), weight.shape());
   require(x.dtype() == weight.dtype(), "linear: x is {}, the weight {}", name_of(x.dtype()),
           name_of(weight.dtype()));
-  const std::int64_t n = weight.size(0), m = weight.size(1);
+  const std::int64_t m = weight.size(1);
   require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == x.dtype()),
           "linear: the weight {} wants a bias [{}] of {}, got {}", weight.shape(), m,
           name_of(x.dtype()), bias.shape());
@@ -86,34 +99,24 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    linear_forward(device, x.count() / n, n, m, static_cast<const T*>(saved.x.data<T>()),
-                   static_cast<const T*>(saved.weight.data<T>()),
-                   static_cast<const T*>(offset.defined() ? offset.data<T>() : nullptr),
-                   y.data<T>());
+    linear_forward<T>(device, saved.x, saved.weight, offset, y);
   });
   return y;
 }
 
 std::array<Tensor, 3> Linear::backward(const Saved& saved, Wants wants, const Tensor& dy) const {
-  const std::int64_t n = saved.weight.size(0), m = saved.weight.size(1);
+  const std::int64_t m = saved.weight.size(1);
   const Tensor gradient = dy.packed();
   const auto wanted = [&](std::size_t input, const Shape& shape) {
     return wants[input] ? Tensor::empty(shape, dy.dtype(), dy.device()) : Tensor{};
   };
-  Tensor dx = wanted(0, saved.x.shape());
-  Tensor dweight = wanted(1, saved.weight.shape());
-  Tensor dbias = saved.biased ? wanted(2, {m}) : Tensor{};
+  const LinearGradients gradients{wanted(0, saved.x.shape()), wanted(1, saved.weight.shape()),
+                                  saved.biased ? wanted(2, {m}) : Tensor{}};
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
-    const auto pointer = [](const Tensor& tensor) {
-      return tensor.defined() ? tensor.data<T>() : nullptr;
-    };
-    linear_backward(device, dy.count() / m, n, m, static_cast<const T*>(saved.x.data<T>()),
-                    static_cast<const T*>(saved.weight.data<T>()),
-                    static_cast<const T*>(gradient.data<T>()), pointer(dx), pointer(dweight),
-                    pointer(dbias));
+    linear_backward<T>(device, saved.x, saved.weight, gradient, gradients);
   });
-  return {dx, dweight, dbias};
+  return {gradients.x, gradients.weight, gradients.bias};
 }
 
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias) {

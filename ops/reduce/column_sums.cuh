@@ -2,7 +2,8 @@
 //
 //     partial[q, o, k, j] = Σ_{i in piece k} f(o, i, j)_q        q = 0 … Q − 1
 //
-// f is a struct with `__device__ void operator()(o, i, j, double (&sums)[Q]) const` that adds to them.
+// f is a struct with `__device__ void operator()(o, i, j, double (&sums)[Q]) const`, which adds to
+// them.
 #pragma once
 
 #include "ops/reduce/kernels.h"
@@ -10,16 +11,17 @@
 
 namespace weft {
 
-// A block has one strip of columns of one piece of rows at a time. Its threads stand in `abreast` rows
-// of `width`: thread (r, j) adds the rows r, r + abreast, … of column j; then those of row 0 add what
-// stands below them.
+// A block has one strip of columns of one piece of rows at a time. Its threads stand in `abreast`
+// rows of `width`: thread (r, j) adds the rows r, r + abreast, … of column j; then those of row 0 add
+// what stands below them.
 template <int Q, class F, class To>
 __global__ void __launch_bounds__(ColumnStrips::threads)
     each_column_sum(SumSizes s, std::int64_t pieces, F f, To* partial) {
   __shared__ double of_thread[Q][ColumnStrips::threads];
   const ColumnStrips strips(s.inner);
   const std::int64_t piece = (s.n + pieces - 1) / pieces;
-  const auto width = static_cast<unsigned>(strips.width), abreast = static_cast<unsigned>(strips.abreast);
+  const auto width = static_cast<unsigned>(strips.width);
+  const auto abreast = static_cast<unsigned>(strips.abreast);
   const unsigned column = threadIdx.x % width, row = threadIdx.x / width;
   for (std::int64_t work = blockIdx.x; work < s.outer * pieces * strips.count; work += gridDim.x) {
     const std::int64_t j = work % strips.count * width + column, at = work / strips.count;

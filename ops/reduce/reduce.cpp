@@ -87,21 +87,27 @@ void sum_axis(const Cpu&, const SumSizes& sizes, const T* x, T* s) {
   sum_partials(blocks, partial.data<double>(), s);
 }
 
-Tensor sum_over(const Tensor& x, int first, int last) {
-  require_real("sum", x);
+void sum_into(const Tensor& x, int first, int last, const Tensor& s) {
   SumSizes sizes;
-  Shape shape;
   for (int axis = 0; axis < x.rank(); ++axis) {
-    if (axis < first || axis > last) shape.push_back(x.size(axis));
     (axis < first ? sizes.outer : axis > last ? sizes.inner : sizes.n) *= x.size(axis);
   }
-  Tensor s = Tensor::empty(shape, x.dtype(), x.device());
-  if (s.count() == 0) return s;
+  if (s.count() == 0) return;
   const Tensor row_major = x.packed();
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
     sum_axis<T>(device, sizes, row_major.data<T>(), s.data<T>());
   });
+}
+
+Tensor sum_over(const Tensor& x, int first, int last) {
+  require_real("sum", x);
+  Shape shape;
+  for (int axis = 0; axis < x.rank(); ++axis) {
+    if (axis < first || axis > last) shape.push_back(x.size(axis));
+  }
+  Tensor s = Tensor::empty(shape, x.dtype(), x.device());
+  sum_into(x, first, last, s);
   return s;
 }
 

@@ -30,6 +30,7 @@ Variable mean(const Variable& x, int axis);
 // repeat where `shape` is broadcast to that of x: the gradient of a broadcast; x itself where none
 // does.
 Tensor sum_over(const Tensor& x, int first, int last);
+void sum_into(const Tensor& x, int first, int last, const Tensor& s);  // the same, into packed s
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 }  // namespace weft
