@@ -1,5 +1,6 @@
 #include "ops/dropout/dropout.h"
 
+#include "ops/dropout/kernels.h"
 #include "ops/dropout/mask_vectors.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
@@ -9,8 +10,10 @@ namespace {
 
 constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work draws
 
+}  // namespace
+
 template <class T>
-void masked(const Cpu&, const DropoutMask& mask, std::int64_t count, const T* x, T* y) {
+void drop(const Cpu&, const DropoutMask& mask, std::int64_t count, const T* x, T* y) {
   const std::int64_t columns = mask.columns;
   if (columns % DropoutMask::pieces == 0) {  // the indices run on from row to row: one long row
     return parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
@@ -26,6 +29,8 @@ void masked(const Cpu&, const DropoutMask& mask, std::int64_t count, const T* x,
   });
 }
 
+namespace {
+
 Tensor masked(const Tensor& x, double rate, const RandomKey& key) {
   Tensor y = Tensor::empty_like(x);
   if (x.count() == 0) return y;
@@ -33,7 +38,7 @@ Tensor masked(const Tensor& x, double rate, const RandomKey& key) {
   const DropoutMask mask(key, rate, x.rank() == 0 ? 1 : x.size(-1));
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    masked<T>(device, mask, x.count(), row_major.data<T>(), y.data<T>());
+    drop<T>(device, mask, x.count(), row_major.data<T>(), y.data<T>());
   });
   return y;
 }

@@ -31,7 +31,7 @@ TEST_CASE_TEMPLATE("dropout keeps what the rule keeps, scaled", T, float, double
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{9}, Shape{3, 7}, Shape{5, 8}, Shape{2, 3, 27},
                              Shape{3, 64}, Shape{2, 1001}, Shape{90, 1000}}) {
     CAPTURE(fmt::format("{}", shape));
-    const Tensor x = random_uniform(shape, DType::f64, 1, 1, 2).to(dtype_of<T>);
+    const Tensor x = random_uniform(shape, DType::f64, 1, 1, 2).to(dtype_of<T>).to(tested_device());
     const std::vector<T> before = x.to_vector<T>();
     const std::vector<T> after = dropout(x, 0.3, key).value().template to_vector<T>();
     const std::int64_t columns = shape.rank() == 0 ? 1 : shape.back();
@@ -78,7 +78,9 @@ TEST_CASE("the share that is dropped is the rate, and the expectation is the inp
   for (const double rate : {0.1, 0.5, 0.9}) {
     const std::int64_t count = 200000;
     const std::vector<double> y =
-        dropout(Tensor::full({100, 2000}, 1, DType::f64), rate, key).value().to_vector<double>();
+        dropout(Tensor::full({100, 2000}, 1, DType::f64, tested_device()), rate, key)
+            .value()
+            .to_vector<double>();
     double kept = 0, sum = 0;
     for (const double v : y) {
       kept += v != 0;
@@ -94,7 +96,7 @@ TEST_CASE("the share that is dropped is the rate, and the expectation is the inp
 TEST_CASE("neighbours, rows and keys are independent") {
   const std::int64_t count = 1 << 17;
   const auto mask = [&](const RandomKey& random) {
-    return dropout(Tensor::full({128, 1024}, 1, DType::f64), 0.5, random).value();
+    return dropout(Tensor::full({128, 1024}, 1, DType::f64, tested_device()), 0.5, random).value();
   };
   const std::vector<double> a = mask(key).to_vector<double>();
   const auto agreement = [&](const std::vector<double>& b, std::size_t shift) {
@@ -115,8 +117,8 @@ TEST_CASE("neighbours, rows and keys are independent") {
 }
 
 TEST_CASE("backward draws the mask of forward again") {
-  const Variable x = Variable::leaf(random_uniform({7, 27}, DType::f64, 1, 1, 2));
-  const Tensor dy = random_uniform({7, 27}, DType::f64, 2, 1, 2);
+  const Variable x = Variable::leaf(random_uniform({7, 27}, DType::f64, 1, 1, 2).to(tested_device()));
+  const Tensor dy = random_uniform({7, 27}, DType::f64, 2, 1, 2).to(tested_device());
   Tape tape;
   const Variable y = dropout(x, 0.6, key);
   tape.backward(y, dy);
@@ -125,7 +127,7 @@ TEST_CASE("backward draws the mask of forward again") {
 }
 
 TEST_CASE("a rate of zero is the variable itself") {
-  const Variable x = Variable::leaf(random_normal({3}, DType::f32, 1));
+  const Variable x = Variable::leaf(random_normal({3}, DType::f32, 1).to(tested_device()));
   Tape tape;
   const Variable y = dropout(x, 0, key);
   CHECK(y.place() == x.place());
@@ -134,19 +136,19 @@ TEST_CASE("a rate of zero is the variable itself") {
 }
 
 TEST_CASE("what is dropped is zero, whatever it was") {
-  const Tensor x = Tensor::full({1000}, std::nan(""), DType::f32);
+  const Tensor x = Tensor::full({1000}, std::nan(""), DType::f32, tested_device());
   std::int64_t zeros = 0;
   for (const float v : dropout(x, 0.5, key).value().to_vector<float>()) zeros += v == 0;
   CHECK(zeros > 400);
 }
 
 TEST_CASE("rates outside [0, 1) are refused") {
-  const Variable x = random_normal({3}, DType::f32, 1);
+  const Variable x = random_normal({3}, DType::f32, 1).to(tested_device());
   for (const double rate : {-0.1, 1.0, 1.5, 0.999999, std::nan("")}) {
     CHECK_ERROR(dropout(x, rate, key), "dropout: wanted a rate in [0, 1)");
   }
   CHECK_ERROR(dropout(Tensor::zeros({2}, DType::i64), 0.5, key), "dropout: wanted f32 or f64");
-  CHECK(dropout(Tensor::empty({0, 4}, DType::f32), 0.5, key).shape() == Shape{0, 4});
+  CHECK(dropout(Tensor::empty({0, 4}, DType::f32, tested_device()), 0.5, key).shape() == Shape{0, 4});
 }
 
 }  // TEST_SUITE("ops")

@@ -1,0 +1,41 @@
+// The dropout mask of 256 columns of a row, drawn by a warp: one draw of Philox for the eight
+// columns that each thread has.
+#pragma once
+
+#include "ops/dropout/mask.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+
+// Lane l draws for the columns begin + 8 l … begin + 8 l + 7, and has the columns begin + 32 k + l,
+// so that neighbours have neighbours; what it draws comes to the others by a shuffle. All lanes make
+// one together, and ask together.
+class WarpMask {
+ public:
+  static constexpr int each = 8;  // columns of a lane: k = 0 … 7
+  static constexpr std::int64_t columns = 32 * each;
+
+  // `begin` is a multiple of eight; `end` is where the row ends.
+  __device__ WarpMask(const DropoutMask& mask, std::int64_t row, std::int64_t begin,
+                      std::int64_t end) {
+    const std::int64_t column = begin + threadIdx.x % 32 * DropoutMask::pieces;
+    if (column >= end) return;
+    const Philox words = mask.key.words(mask.index(row, column));
+    const auto threshold = static_cast<std::uint32_t>(mask.threshold);
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      kept_ |= ((words.word[w] & 0xffff) >= threshold ? 1u : 0u) << 2 * w;
+      kept_ |= (words.word[w] >> 16 >= threshold ? 2u : 0u) << 2 * w;
+    }
+  }
+
+  __device__ bool keeps(int k) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    return __shfl_sync(0xffffffffu, kept_, 4 * k + lane / 8) >> lane % 8 & 1;
+  }
+
+ private:
+  unsigned kept_ = 0;
+};
+
+}  // namespace weft
