@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/dropout/mask_vectors.h"
+#include "ops/layer_norm/kernels.h"
 #include "runtime/dispatch.h"
 #include "runtime/row_sums.h"
 #include "runtime/simd.h"
@@ -15,41 +16,28 @@ namespace hn = simd::hn;
 constexpr std::int64_t block = 128;  // rows of one piece of parallel work
 constexpr std::int64_t group = 8;    // rows whose mask is drawn at a time
 
-// Rows of width d; `branch` and `mask` may be absent.
-template <class T>
-struct Problem {
-  std::int64_t rows, d;
-  const T *x, *branch, *gain, *bias;
-  T epsilon;
-  Wiring wiring;
-  double dropout;
-  RandomKey random;
-};
-
 // The mask's factors for groups of rows; 1 everywhere without dropout.
 template <class T>
 class Factors {
  public:
-  explicit Factors(const Problem<T>& p)
+  explicit Factors(const LayerNormRows<T>& p)
       : p_(p),
-        mask_(p.random, p.dropout, p.d),
         ones_(std::size_t(group * p.d), T(1)),
         values_(ones_) {}
 
   // The factors of row i, given that rows are visited in order from `begin`.
   const T* of(std::int64_t i, std::int64_t begin, std::int64_t end) {
-    if (p_.dropout > 0 && (i - begin) % group == 0) {
+    if (p_.mask.threshold > 0 && (i - begin) % group == 0) {
       const std::int64_t rows = std::min(group, end - i);
       for (std::int64_t row = 0; row < rows; ++row) {
-        apply_dropout(mask_, i + row, 0, p_.d, ones_.data(), values_.data() + row * p_.d);
+        apply_dropout(p_.mask, i + row, 0, p_.d, ones_.data(), values_.data() + row * p_.d);
       }
     }
     return values_.data() + (i - begin) % group * p_.d;
   }
 
  private:
-  const Problem<T>& p_;
-  DropoutMask mask_;
+  const LayerNormRows<T>& p_;
   std::vector<T> ones_, values_;
 };
 
@@ -60,7 +48,7 @@ HWY_INLINE void each_vector(std::int64_t d, const F& f) {
 
 // z of one row into `z`; returns its mean.
 template <class T>
-T residual_row(const Problem<T>& p, std::int64_t i, const T* factors, T* z) {
+T residual_row(const LayerNormRows<T>& p, std::int64_t i, const T* factors, T* z) {
   auto sum = hn::Zero(simd::Tag<T>{});
   each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
     auto value = simd::load(p.x + i * p.d + j, left);
@@ -76,8 +64,10 @@ T residual_row(const Problem<T>& p, std::int64_t i, const T* factors, T* z) {
   return simd::sum_of_lanes<T>(sum) / static_cast<T>(p.d);
 }
 
+}  // namespace
+
 template <class T>
-void layer_norm_forward(const Cpu&, const Problem<T>& p, T* normalised, T* inverse_deviation, T* y) {
+void layer_norm_forward(const Cpu&, const LayerNormRows<T>& p, T* normalised, T* inverse_deviation, T* y) {
   const simd::Tag<T> tag;
   parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
     Factors<T> factors(p);
@@ -105,9 +95,8 @@ void layer_norm_forward(const Cpu&, const Problem<T>& p, T* normalised, T* inver
   });
 }
 
-// dx and dbranch may be the same memory (universal), dbranch null. `sums` gathers dg and db [2, d].
 template <class T>
-void layer_norm_backward(const Cpu&, const Problem<T>& p, const T* normalised,
+void layer_norm_backward(const Cpu&, const LayerNormRows<T>& p, const T* normalised,
                          const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums) {
   const simd::Tag<T> tag;
   const bool universal = p.wiring == Wiring::universal;
@@ -143,6 +132,8 @@ void layer_norm_backward(const Cpu&, const Problem<T>& p, const T* normalised,
   });
 }
 
+namespace {
+
 template <class T>
 T* pointer(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
@@ -173,7 +164,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
     using T = decltype(type);
     layer_norm_forward<T>(device,
                           {rows, d, input.data<T>(), pointer<T>(other), saved.gain.data<T>(),
-                           offset.data<T>(), static_cast<T>(epsilon), wiring, dropout, random},
+                           offset.data<T>(), static_cast<T>(epsilon), wiring, {random, dropout, d}},
                           saved.normalised.data<T>(), saved.inverse_deviation.data<T>(),
                           y.data<T>());
   });
@@ -193,7 +184,7 @@ std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) 
     using T = decltype(type);
     layer_norm_backward<T>(device,
                            {rows, d, nullptr, nullptr, saved.gain.data<T>(), nullptr,
-                            static_cast<T>(epsilon), wiring, dropout, random},
+                            static_cast<T>(epsilon), wiring, {random, dropout, d}},
                            saved.normalised.data<T>(), saved.inverse_deviation.data<T>(),
                            gradient.data<T>(), dx.data<T>(), pointer<T>(dbranch), sums.data<T>());
   });

@@ -17,11 +17,9 @@
 #pragma once
 
 #include "autograd/apply.h"
-#include "runtime/random.h"
+#include "ops/layer_norm/kernels.h"
 
 namespace weft {
-
-enum class Wiring { universal, vanilla };
 
 struct LayerNorm {
   static constexpr const char* name = "layer_norm";

@@ -1,0 +1,214 @@
+// CUDA kernels of layer normalisation; the equations stand in layer_norm.h.
+//
+// In f32, forward moves 12 bytes an element (16 with a branch) at about 10 operations; backward
+// moves 12 (16) for the rows and 8 for the sums over columns: the bandwidth of the memory is the
+// limit. Estimated, not measured.
+#include "ops/dropout/warp_mask.cuh"
+#include "ops/layer_norm/kernels.h"
+#include "ops/reduce/column_sums.cuh"
+
+namespace weft {
+namespace {
+
+// A row is the work of a warp, which holds it in registers, in chunks of 256 columns, eight in each
+// thread; with more than 1024 columns, of a block, whose warps take chunks in turns and read again
+// what they need again (Chunks = 0).
+template <int Chunks, class Team, class F>
+__device__ void each_chunk(std::int64_t d, const F& f) {
+  if constexpr (Chunks > 0) {
+#pragma unroll
+    for (int c = 0; c < Chunks; ++c) {
+      if (c * WarpMask::columns < d) f(c * WarpMask::columns, c * WarpMask::each);
+    }
+  } else {
+    constexpr std::int64_t step = WarpMask::each * Team::threads;
+    for (std::int64_t begin = threadIdx.x / 32 * WarpMask::columns; begin < d; begin += step) {
+      f(begin, 0);
+    }
+  }
+}
+
+// Calls f(column, slot) for the columns of this thread; its slots are numbered in registers.
+template <int Chunks, class Team, class F>
+__device__ void each_column(std::int64_t d, const F& f) {
+  each_chunk<Chunks, Team>(d, [&](std::int64_t begin, int slot) {
+#pragma unroll
+    for (int k = 0; k < WarpMask::each; ++k) {
+      const std::int64_t j = begin + 32 * k + threadIdx.x % 32;
+      if (j < d) f(j, slot + k);
+    }
+  });
+}
+
+// The same with the mask: f(column, slot, whether it is kept).
+template <int Chunks, class Team, class F>
+__device__ void each_masked(const DropoutMask& mask, std::int64_t row, std::int64_t d, const F& f) {
+  if (mask.threshold == 0) {
+    return each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) { f(j, slot, true); });
+  }
+  each_chunk<Chunks, Team>(d, [&](std::int64_t begin, int slot) {
+    const WarpMask kept(mask, row, begin, d);
+#pragma unroll
+    for (int k = 0; k < WarpMask::each; ++k) {
+      const std::int64_t j = begin + 32 * k + threadIdx.x % 32;
+      const bool keep = kept.keeps(k);
+      if (j < d) f(j, slot + k, keep);
+    }
+  });
+}
+
+// What a thread keeps of its row: in registers, or where that lies in memory.
+template <class T, int Chunks>
+struct Kept {
+  T value[Chunks * WarpMask::each];
+  __device__ explicit Kept(T*) {}
+  __device__ T& at(std::int64_t, int slot) { return value[slot]; }
+};
+template <class T>
+struct Kept<T, 0> {
+  T* row;
+  __device__ explicit Kept(T* row) : row(row) {}
+  __device__ T& at(std::int64_t j, int) { return row[j]; }
+};
+
+template <class T, int Chunks>
+struct ForwardRow {
+  LayerNormRows<T> p;
+  T *normalised, *inverse_deviation, *y;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t d = p.d, start = row * d;
+    const T factor = static_cast<T>(p.mask.factor);
+    Kept<T, Chunks> z(normalised + start);
+    T part = 0;
+    each_masked<Chunks, Team>(p.mask, row, d, [&](std::int64_t j, int slot, bool kept) {
+      T value = p.x[start + j];
+      if (p.branch != nullptr) {
+        const T branch = p.branch[start + j];
+        value = p.wiring == Wiring::universal ? (kept ? (value + branch) * factor : T(0))
+                                              : (kept ? value + branch * factor : value);
+      }
+      z.at(j, slot) = value;
+      part += value;
+    });
+    const T mean = team.sum(part) / static_cast<T>(d);
+    part = 0;
+    each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) {
+      const T centred = z.at(j, slot) - mean;
+      part += centred * centred;
+    });
+    const T scale = 1 / std::sqrt(team.sum(part) / static_cast<T>(d) + p.epsilon);
+    if (team.rank() == 0) inverse_deviation[row] = scale;
+    each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) {
+      const T unit = (z.at(j, slot) - mean) * scale;
+      normalised[start + j] = unit;
+      y[start + j] = p.gain[j] * unit + p.bias[j];
+    });
+  }
+};
+
+template <class T, int Chunks>
+struct BackwardRow {
+  LayerNormRows<T> p;
+  const T *normalised, *inverse_deviation, *dy;
+  T *dx, *dbranch;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t d = p.d, start = row * d;
+    const T factor = static_cast<T>(p.mask.factor);
+    constexpr int slots = Chunks > 0 ? Chunks * WarpMask::each : 1;
+    T units[slots], dunits[slots];
+    T part = 0, product = 0;
+    each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) {
+      const T unit = normalised[start + j], dunit = p.gain[j] * dy[start + j];
+      part += dunit;
+      product += dunit * unit;
+      if constexpr (Chunks > 0) units[slot] = unit, dunits[slot] = dunit;
+    });
+    const T mean = team.sum(part) / static_cast<T>(d);
+    const T slope = team.sum(product) / static_cast<T>(d);
+    const T scale = inverse_deviation[row];
+    each_masked<Chunks, Team>(p.mask, row, d, [&](std::int64_t j, int slot, bool kept) {
+      T unit, dunit;
+      if constexpr (Chunks > 0) {
+        unit = units[slot], dunit = dunits[slot];
+      } else {
+        unit = normalised[start + j], dunit = p.gain[j] * dy[start + j];
+      }
+      const T dz = scale * (dunit - mean - slope * unit), dropped = kept ? dz * factor : T(0);
+      dx[start + j] = p.wiring == Wiring::universal ? dropped : dz;
+      if (dbranch != nullptr) dbranch[start + j] = dropped;
+    });
+  }
+};
+
+template <class Team, class Row>
+void start_rows(const Cuda& device, std::int64_t rows, const Row& row) {
+  if (rows == 0) return;
+  start("layer_norm", device, blocks_for(device, rows * Team::threads, row_threads), row_threads, 0,
+        each_row<Team, Row>, rows, row);
+}
+
+template <template <class, int> class Row, class T, class... Arguments>
+void each_row_of(const Cuda& device, const LayerNormRows<T>& p, Arguments... arguments) {
+  if (p.d <= WarpMask::columns) {
+    start_rows<WarpTeam>(device, p.rows, Row<T, 1>{p, arguments...});
+  } else if (p.d <= 2 * WarpMask::columns) {
+    start_rows<WarpTeam>(device, p.rows, Row<T, 2>{p, arguments...});
+  } else if (p.d <= 4 * WarpMask::columns) {
+    start_rows<WarpTeam>(device, p.rows, Row<T, 4>{p, arguments...});
+  } else {
+    start_rows<BlockTeam<row_threads>>(device, p.rows, Row<T, 0>{p, arguments...});
+  }
+}
+
+template <class T>
+struct GainAndBias {
+  std::int64_t d;
+  const T *normalised, *dy;
+
+  __device__ void operator()(std::int64_t, std::int64_t i, std::int64_t j,
+                             double (&sums)[2]) const {
+    const auto gradient = static_cast<double>(dy[i * d + j]);
+    sums[0] += gradient * static_cast<double>(normalised[i * d + j]);
+    sums[1] += gradient;
+  }
+};
+
+}  // namespace
+
+template <class T>
+void layer_norm_forward(const Cuda& device, const LayerNormRows<T>& p, T* normalised,
+                        T* inverse_deviation, T* y) {
+  each_row_of<ForwardRow>(device, p, normalised, inverse_deviation, y);
+}
+
+template <class T>
+void layer_norm_row_gradients(const Cuda& device, const LayerNormRows<T>& p, const T* normalised,
+                              const T* inverse_deviation, const T* dy, T* dx, T* dbranch) {
+  each_row_of<BackwardRow>(device, p, normalised, inverse_deviation, dy, dx, dbranch);
+}
+
+template <class T, class To>
+void layer_norm_column_sums(const Cuda& device, const LayerNormRows<T>& p, std::int64_t pieces,
+                            const T* normalised, const T* dy, To* partial) {
+  const GainAndBias<T> products{p.d, normalised, dy};
+  column_sums<2>("layer_norm", device, {1, p.rows, p.d}, pieces, products, partial);
+}
+
+#define WEFT_LAYER_NORM_SUMS(T, To)                                                              \
+  template void layer_norm_column_sums(const Cuda&, const LayerNormRows<T>&, std::int64_t,       \
+                                       const T*, const T*, To*);
+#define WEFT_LAYER_NORM(T)                                                                       \
+  template void layer_norm_forward(const Cuda&, const LayerNormRows<T>&, T*, T*, T*);            \
+  template void layer_norm_row_gradients(const Cuda&, const LayerNormRows<T>&, const T*,         \
+                                         const T*, const T*, T*, T*);
+WEFT_LAYER_NORM(float)
+WEFT_LAYER_NORM(double)
+WEFT_LAYER_NORM_SUMS(float, float)
+WEFT_LAYER_NORM_SUMS(float, double)
+WEFT_LAYER_NORM_SUMS(double, double)
+
+}  // namespace weft
