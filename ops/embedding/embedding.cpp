@@ -3,6 +3,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "ops/embedding/kernels.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 
@@ -11,8 +12,10 @@ namespace {
 
 constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work copies or adds
 
+}  // namespace
+
 template <class T>
-void gather_rows(const Cpu&, std::int64_t count, std::int64_t d, const T* table,
+void gather_rows(const Cpu&, std::int64_t count, std::int64_t, std::int64_t d, const T* table,
                  const std::int64_t* ids, T* y) {
   const std::int64_t together = std::max<std::int64_t>(1, grain / d);
   parallel_ranges(count, together, [=](std::int64_t begin, std::int64_t end) {
@@ -21,6 +24,8 @@ void gather_rows(const Cpu&, std::int64_t count, std::int64_t d, const T* table,
     }
   });
 }
+
+namespace {
 
 // The positions sorted by id, in order among equals; those of id v end at ends[v].
 struct Positions {
@@ -36,6 +41,8 @@ struct Positions {
     ends.pop_back();
   }
 };
+
+}  // namespace
 
 template <class T>
 void scatter_rows(const Cpu&, std::int64_t count, std::int64_t V, std::int64_t d, const T* dy,
@@ -59,6 +66,19 @@ void scatter_rows(const Cpu&, std::int64_t count, std::int64_t V, std::int64_t d
   });
 }
 
+namespace {
+
+// Throws where the host can see, without waiting, that an id is not in 0 … V − 1.
+void check_ids(const Tensor& ids, std::int64_t V) {
+  if (ids.device() != Device{}) return;
+  const std::int64_t* const numbers = ids.data<std::int64_t>();
+  for (std::int64_t p = 0; p < ids.count(); ++p) {
+    require(0 <= numbers[p] && numbers[p] < V,
+            "embedding: the id at position {} of {} is {}, but the table has {} rows", p,
+            ids.shape(), numbers[p], V);
+  }
+}
+
 }  // namespace
 
 Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) const {
@@ -68,12 +88,7 @@ Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) 
           "embedding: wanted ids in i64 or i32, got {}", name_of(ids.dtype()));
   saved = {ids.to(DType::i64).packed(), table.shape()};
   const std::int64_t count = ids.count(), V = table.size(0), d = table.size(1);
-  const std::int64_t* const numbers = saved.ids.data<std::int64_t>();
-  for (std::int64_t p = 0; p < count; ++p) {
-    require(0 <= numbers[p] && numbers[p] < V,
-            "embedding: the id at position {} of {} is {}, but the table has {} rows", p,
-            ids.shape(), numbers[p], V);
-  }
+  check_ids(saved.ids, V);
   Shape shape = ids.shape();
   shape.push_back(d);
   const Tensor y = Tensor::empty(shape, table.dtype(), table.device());
@@ -81,7 +96,8 @@ Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) 
   if (d > 0) {
     dispatch(y, [&](auto device, auto type) {
       using T = decltype(type);
-      gather_rows<T>(device, count, d, rows.data<T>(), numbers, y.data<T>());
+      gather_rows<T>(device, count, V, d, rows.data<T>(), saved.ids.data<std::int64_t>(),
+                     y.data<T>());
     });
   }
   return y;
