@@ -1,5 +1,6 @@
 #include "ops/cross_entropy/cross_entropy.h"
 
+#include "ops/cross_entropy/kernels.h"
 #include "ops/softmax/rows.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
@@ -11,10 +12,11 @@ constexpr std::int64_t grain = 1 << 14;  // logits that one piece of parallel wo
 
 std::int64_t rows_together(std::int64_t V) { return std::max<std::int64_t>(1, grain / V); }
 
-// lse (unless null) and nats of every row.
+}  // namespace
+
 template <class T>
-void rows_forward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
-                  const std::int64_t* targets, T* lse, double* nats) {
+void cross_entropy_forward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
+                           const std::int64_t* targets, T* lse, double* nats) {
   parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* const x = logits + row * V;
@@ -26,8 +28,14 @@ void rows_forward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits
 }
 
 template <class T>
-void rows_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
-                   const std::int64_t* targets, const T* lse, double scale, T* dlogits) {
+void mean_of_nats(const Cpu&, std::int64_t rows, const double* nats, T* loss) {
+  *loss = static_cast<T>(simd::sum_in_f64(nats, rows) / static_cast<double>(rows));
+}
+
+template <class T>
+void cross_entropy_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
+                            const std::int64_t* targets, const T* lse, const T* dloss, T* dlogits) {
+  const double scale = static_cast<double>(*dloss) / static_cast<double>(rows);
   parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
     const Pack<T> factor(scale);
     for (std::int64_t row = begin; row < end; ++row) {
@@ -40,7 +48,9 @@ void rows_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logit
   });
 }
 
-// Row-major targets, checked.
+namespace {
+
+// Row-major targets; their values are checked where the host can see them without waiting.
 Tensor checked(const Tensor& logits, const Tensor& targets) {
   require_real("cross_entropy", logits);
   Shape expected;
@@ -49,6 +59,7 @@ Tensor checked(const Tensor& logits, const Tensor& targets) {
           "cross_entropy: logits {} want targets {} in i64, got {} {}", logits.shape(), expected,
           targets.shape(), name_of(targets.dtype()));
   const Tensor row_major = targets.packed();
+  if (targets.device() != Device{}) return row_major;
   const std::int64_t* const classes = row_major.data<std::int64_t>();
   for (std::int64_t row = 0; row < targets.count(); ++row) {
     require(0 <= classes[row] && classes[row] < logits.size(-1),
@@ -63,9 +74,9 @@ Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& l
   const Tensor nats = Tensor::empty(targets.shape(), DType::f64, logits.device());
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
-    rows_forward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
-                    targets.data<std::int64_t>(), lse.defined() ? lse.data<T>() : nullptr,
-                    nats.data<double>());
+    cross_entropy_forward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
+                             targets.data<std::int64_t>(), lse.defined() ? lse.data<T>() : nullptr,
+                             nats.data<double>());
   });
   return nats;
 }
@@ -78,19 +89,22 @@ Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& t
   saved = {logits.packed(), classes,
            Tensor::empty(targets.shape(), logits.dtype(), logits.device())};
   const Tensor nats = forward_rows(saved.logits, classes, saved.lse);
-  const double total = simd::sum_in_f64(nats.data<double>(), nats.count());
-  return Tensor::full({}, total / static_cast<double>(nats.count()), logits.dtype(),
-                      logits.device());
+  const Tensor loss = Tensor::empty({}, logits.dtype(), logits.device());
+  dispatch(logits, [&](auto device, auto type) {
+    using T = decltype(type);
+    mean_of_nats<T>(device, nats.count(), nats.data<double>(), loss.data<T>());
+  });
+  return loss;
 }
 
 std::array<Tensor, 2> CrossEntropy::backward(const Saved& saved, const Tensor& dloss) const {
   const auto& [logits, targets, lse] = saved;
-  const double scale = dloss.item() / static_cast<double>(targets.count());
   const Tensor dlogits = Tensor::empty_like(logits);
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
-    rows_backward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
-                     targets.data<std::int64_t>(), lse.data<T>(), scale, dlogits.data<T>());
+    cross_entropy_backward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
+                              targets.data<std::int64_t>(), lse.data<T>(), dloss.data<T>(),
+                              dlogits.data<T>());
   });
   return {dlogits, Tensor{}};
 }

@@ -21,7 +21,8 @@ struct CrossEntropy {
   std::array<Tensor, 2> backward(const Saved&, const Tensor& dloss) const;
 };
 
-// Throws, with the position and the target, where one is not in 0 … V − 1.
+// Throws, with the position and the target, where one is not in 0 … V − 1. On a CUDA device, whose
+// memory the host does not wait for, such a target makes the loss and its row of dx NaN instead.
 Variable cross_entropy(const Variable& logits, const Tensor& targets);
 
 // −ln softmax(logits)[target] of every position, in nats, f64 [..]; no gradient.
