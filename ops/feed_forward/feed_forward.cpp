@@ -28,9 +28,23 @@ void start_rows(T* to, std::int64_t rows, std::int64_t width, const T* bias) {
   for (std::int64_t i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
 }
 
+template <class T>
+Problem<T> problem_of(const FeedForward::Saved& saved) {
+  const std::int64_t d = saved.weight1.size(0);
+  return {saved.x.count() / d,        d,
+          saved.weight1.size(1),      saved.weight2.size(1),
+          saved.x.data<T>(),          saved.weight1.data<T>(),
+          saved.weight2.data<T>()};
+}
+
+}  // namespace
+
 template <class Phi, class T>
-void forward_kernel(const Cpu& cpu, const Problem<T>& p, const T* bias1, const T* bias2, T* z,
-                    T* y) {
+void feed_forward_values(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor& offset1,
+                         const Tensor& offset2, const Tensor& result) {
+  const Problem<T> p = problem_of<T>(saved);
+  const T *const bias1 = offset1.data<T>(), *const bias2 = offset2.data<T>();
+  T *const z = saved.z.data<T>(), *const y = result.data<T>();
   parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
     thread_local std::vector<T> f;
     f.resize(static_cast<std::size_t>(block * p.h));
@@ -53,14 +67,19 @@ void forward_kernel(const Cpu& cpu, const Problem<T>& p, const T* bias1, const T
   });
 }
 
-// The gradients of the weights stand one behind the other in `sums`: dW₁, db₁, dW₂, db₂.
 template <class Phi, class T>
-void backward_kernel(const Cpu& cpu, const Problem<T>& p, const T* z, const T* dy, T* dx, T* sums) {
+std::array<Tensor, 5> feed_forward_gradients(const Cpu& cpu, const FeedForward::Saved& saved,
+                                             const Tensor& gradient) {
+  const Problem<T> p = problem_of<T>(saved);
+  const T *const z = saved.z.data<T>(), *const dy = gradient.data<T>();
+  const Tensor inner = Tensor::empty_like(saved.x);
+  T* const dx = inner.data<T>();
   const Tensor back1 = packed_transpose(p.weight1, p.d, p.h);
   const Tensor back2 = packed_transpose(p.weight2, p.h, p.out);
   const std::int64_t at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
   const std::int64_t at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
-  row_sums<T>(p.rows, block, total, sums, [&](std::int64_t begin, std::int64_t end, T* part) {
+  const Tensor sums = Tensor::empty({total}, dtype_of<T>);
+  row_sums<T>(p.rows, block, total, sums.data<T>(), [&](std::int64_t begin, std::int64_t end, T* part) {
     thread_local std::vector<T> f, dz;
     f.resize(static_cast<std::size_t>(block * p.h));
     dz.resize(f.size());
@@ -82,21 +101,17 @@ void backward_kernel(const Cpu& cpu, const Problem<T>& p, const T* z, const T* d
       for (std::int64_t j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
     }
   });
+  return {inner, sums.slice(0, 0, at_bias1).reshape({p.d, p.h}),
+          sums.slice(0, at_bias1, at_weight2),
+          sums.slice(0, at_weight2, at_bias2).reshape({p.h, p.out}), sums.slice(0, at_bias2, total)};
 }
+
+namespace {
 
 template <class F>
 void with_activation(Activation activation, const F& f) {
   require(activation != Activation::none, "feed_forward: wanted relu or gelu");
   activation == Activation::gelu ? f(Gelu{}) : f(Relu{});
-}
-
-template <class T>
-Problem<T> problem_of(const FeedForward::Saved& saved) {
-  const std::int64_t d = saved.weight1.size(0);
-  return {saved.x.count() / d,        d,
-          saved.weight1.size(1),      saved.weight2.size(1),
-          saved.x.data<T>(),          saved.weight1.data<T>(),
-          saved.weight2.data<T>()};
 }
 
 void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Tensor& weight2,
@@ -129,35 +144,22 @@ Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
     with_activation(activation, [&](auto phi) {
-      forward_kernel<decltype(phi), T>(device, problem_of<T>(saved), offset1.data<T>(),
-                                       offset2.data<T>(), saved.z.data<T>(), y.data<T>());
+      feed_forward_values<decltype(phi), T>(device, saved, offset1, offset2, y);
     });
   });
   return y;
 }
 
 std::array<Tensor, 5> FeedForward::backward(const Saved& saved, const Tensor& dy) const {
-  const std::int64_t d = saved.weight1.size(0), h = saved.weight1.size(1);
-  const std::int64_t out = saved.weight2.size(1);
   const Tensor gradient = dy.packed();
-  Tensor dx = Tensor::empty(saved.x.shape(), dy.dtype(), dy.device());
-  const Tensor sums = Tensor::empty({d * h + h + h * out + out}, dy.dtype(), dy.device());
+  std::array<Tensor, 5> gradients;
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
     with_activation(activation, [&](auto phi) {
-      backward_kernel<decltype(phi), T>(device, problem_of<T>(saved), saved.z.data<T>(),
-                                        gradient.data<T>(), dx.data<T>(), sums.data<T>());
+      gradients = feed_forward_gradients<decltype(phi), T>(device, saved, gradient);
     });
   });
-  std::int64_t at = 0;
-  const auto next = [&](const Shape& shape) {
-    const std::int64_t begin = at;
-    at += shape.count();
-    return sums.slice(0, begin, at).reshape(shape);
-  };
-  Tensor dweight1 = next({d, h}), dbias1 = next({h});
-  Tensor dweight2 = next({h, out}), dbias2 = next({out});
-  return {dx, dweight1, dbias1, dweight2, dbias2};
+  return gradients;
 }
 
 Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,

@@ -12,7 +12,7 @@
 //
 // Saved: x and the weights as handles, and z. f, df and dz, each four times as wide as x in a
 // transformer, exist only for one block of rows at a time, in cache; one exponential gives both φ
-// and φ' again.
+// and φ' again. On CUDA devices they are whole, between the large products.
 #pragma once
 
 #include "autograd/apply.h"
@@ -32,6 +32,21 @@ struct FeedForward {
                  const Tensor& weight2, const Tensor& bias2) const;
   std::array<Tensor, 5> backward(const Saved&, const Tensor& dy) const;
 };
+
+// What forward and backward run on each device, their tensors checked and packed; Phi is one of
+// ops/pointwise/functions.h.
+template <class Phi, class T>
+void feed_forward_values(const Cpu&, const FeedForward::Saved&, const Tensor& bias1,
+                         const Tensor& bias2, const Tensor& y);
+template <class Phi, class T>
+void feed_forward_values(const Cuda&, const FeedForward::Saved&, const Tensor& bias1,
+                         const Tensor& bias2, const Tensor& y);
+template <class Phi, class T>
+std::array<Tensor, 5> feed_forward_gradients(const Cpu&, const FeedForward::Saved&,
+                                             const Tensor& dy);
+template <class Phi, class T>
+std::array<Tensor, 5> feed_forward_gradients(const Cuda&, const FeedForward::Saved&,
+                                             const Tensor& dy);
 
 // Throws where the widths do not fit.
 Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,
