@@ -13,6 +13,10 @@ struct Sizes {
   std::int64_t B, N, n, m, W;
 };
 
+Sizes sizes_of(const Tensor& x, const Tensor& weight) {
+  return {x.size(0), x.size(1), x.size(2), weight.size(2), weight.size(0)};
+}
+
 // Rows begin … end−1 of a sequence [N, width], zeros where they lie outside it.
 template <class T>
 void copy_rows(const T* sequence, std::int64_t N, std::int64_t width, std::int64_t begin,
@@ -35,10 +39,16 @@ struct Blocks {
   std::int64_t N, each, count;
 };
 
+}  // namespace
+
 template <class T>
-void conv_forward(const Cpu&, const Sizes& s, bool relu, const T* x, const T* weight, const T* bias,
-                  T* y) {
+void causal_conv1d_values(const Cpu&, const CausalConv1d::Saved& saved, const Tensor& offset,
+                          bool relu, const Tensor& result) {
+  const Sizes s = sizes_of(saved.x, saved.weight);
   const Blocks blocks(s);
+  const T *const x = saved.x.data<T>(), *const weight = saved.weight.data<T>();
+  const T* const bias = offset.data<T>();
+  T* const y = result.data<T>();
   parallel_for(blocks.count, [&](std::int64_t i) {
     thread_local std::vector<T> window;
     const std::int64_t begin = blocks.begin(i), rows = blocks.end(i) - begin;
@@ -51,6 +61,8 @@ void conv_forward(const Cpu&, const Sizes& s, bool relu, const T* x, const T* we
     for (std::int64_t j = 0; relu && j < rows * s.m; ++j) to[j] = to[j] < 0 ? T(0) : to[j];
   });
 }
+
+namespace {
 
 // back[j, o, i] = W_{W−1−j}[i, o]: the weights of the product that gives dx.
 template <class T>
@@ -67,14 +79,21 @@ std::vector<T> turned(const Sizes& s, const T* weight) {
   return back;
 }
 
-// `sums` gathers dW [W, n, m] and, behind it, db [m]. y is null without relu.
+}  // namespace
+
 template <class T>
-void conv_backward(const Cpu&, const Sizes& s, const T* x, const T* weight, const T* y, const T* dy,
-                   T* dx, T* sums) {
+std::array<Tensor, 3> causal_conv1d_gradients(const Cpu&, const CausalConv1d::Saved& saved,
+                                              const Tensor& gradient) {
+  const Sizes s = sizes_of(saved.x, saved.weight);
   const Blocks blocks(s);
-  const std::vector<T> back = turned(s, weight);
-  const std::int64_t depth = s.W * s.n;
-  row_sums<T>(blocks.count, 1, depth * s.m + s.m, sums, [&](std::int64_t i, std::int64_t, T* part) {
+  const T *const x = saved.x.data<T>(), *const dy = gradient.data<T>();
+  const T* const y = saved.y.defined() ? saved.y.data<T>() : nullptr;
+  const Tensor inner = Tensor::empty_like(saved.x);
+  T* const dx = inner.data<T>();
+  const std::vector<T> back = turned<T>(s, saved.weight.data<T>());
+  const std::int64_t depth = s.W * s.n, count = depth * s.m;
+  const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW and, behind it, db
+  row_sums<T>(blocks.count, 1, count + s.m, sums.data<T>(), [&](std::int64_t i, std::int64_t, T* part) {
     if (blocks.count == 0) return;
     thread_local std::vector<T> ahead, window;
     const std::int64_t begin = blocks.begin(i), rows = blocks.end(i) - begin;
@@ -93,17 +112,13 @@ void conv_backward(const Cpu&, const Sizes& s, const T* x, const T* weight, cons
                     true);
     for (std::int64_t t = 0; t < rows; ++t) {
       for (std::int64_t o = 0; o < s.m; ++o) {
-        part[depth * s.m + o] += ahead[static_cast<std::size_t>(t * s.m + o)];
+        part[count + o] += ahead[static_cast<std::size_t>(t * s.m + o)];
       }
     }
   });
+  return {inner, sums.slice(0, 0, count).reshape({s.W, s.n, s.m}),
+          sums.slice(0, count, count + s.m)};
 }
-
-Sizes sizes_of(const Tensor& x, const Tensor& weight) {
-  return {x.size(0), x.size(1), x.size(2), weight.size(2), weight.size(0)};
-}
-
-}  // namespace
 
 Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight,
                              const Tensor& bias) const {
@@ -116,33 +131,22 @@ Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight
           name_of(weight.dtype()), name_of(bias.dtype()));
   require(activation != Activation::gelu, "causal_conv1d: wanted no activation or relu");
   const bool relu = activation == Activation::relu;
-  const Sizes s = sizes_of(x, weight);
   saved = {x.packed(), weight.packed(), {}};
   const Tensor offset = bias.packed();
-  Tensor y = Tensor::empty({s.B, s.N, s.m}, x.dtype(), x.device());
+  Tensor y = Tensor::empty({x.size(0), x.size(1), weight.size(2)}, x.dtype(), x.device());
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    conv_forward<T>(device, s, relu, saved.x.data<T>(), saved.weight.data<T>(), offset.data<T>(),
-                    y.data<T>());
+    causal_conv1d_values<T>(device, saved, offset, relu, y);
   });
   if (relu) saved.y = y;
   return y;
 }
 
 std::array<Tensor, 3> CausalConv1d::backward(const Saved& saved, const Tensor& dy) const {
-  const Sizes s = sizes_of(saved.x, saved.weight);
   const Tensor gradient = dy.packed();
-  Tensor dx = Tensor::empty(saved.x.shape(), dy.dtype(), dy.device());
-  const std::int64_t count = s.W * s.n * s.m;
-  const Tensor sums = Tensor::empty({count + s.m}, dy.dtype(), dy.device());
-  dispatch(dy, [&](auto device, auto type) {
-    using T = decltype(type);
-    conv_backward<T>(device, s, saved.x.data<T>(), saved.weight.data<T>(),
-                     saved.y.defined() ? saved.y.data<T>() : nullptr, gradient.data<T>(),
-                     dx.data<T>(), sums.data<T>());
+  return dispatch(dy, [&](auto device, auto type) {
+    return causal_conv1d_gradients<decltype(type)>(device, saved, gradient);
   });
-  return {dx, sums.slice(0, 0, count).reshape({s.W, s.n, s.m}),
-          sums.slice(0, count, count + s.m)};
 }
 
 Variable causal_conv1d(const Variable& x, const Variable& weight, const Variable& bias,

@@ -5,7 +5,8 @@
 //
 // With rows of x next to each other, the window of position t is one run of W·n numbers, so that
 // all windows of a sequence are a matrix with overlapping rows, and z is its product with W seen as
-// [W·n, m]: nothing is copied W times.
+// [W·n, m]: nothing is copied W times. CUDA devices add the products of the W shifted sequences with
+// their W_k.
 //
 // Backward, dz = dy ⊙ 1[y > 0] with relu:
 //     dx_s = Σ_{k} dz_{s+W−1−k} W_kᵀ     (the same product, over windows that look ahead)
@@ -29,6 +30,20 @@ struct CausalConv1d {
   Tensor forward(Saved&, const Tensor& x, const Tensor& weight, const Tensor& bias) const;
   std::array<Tensor, 3> backward(const Saved&, const Tensor& dy) const;
 };
+
+// What forward and backward run on each device, their tensors checked and packed.
+template <class T>
+void causal_conv1d_values(const Cpu&, const CausalConv1d::Saved&, const Tensor& bias, bool relu,
+                          const Tensor& y);
+template <class T>
+void causal_conv1d_values(const Cuda&, const CausalConv1d::Saved&, const Tensor& bias, bool relu,
+                          const Tensor& y);
+template <class T>
+std::array<Tensor, 3> causal_conv1d_gradients(const Cpu&, const CausalConv1d::Saved&,
+                                              const Tensor& dy);
+template <class T>
+std::array<Tensor, 3> causal_conv1d_gradients(const Cuda&, const CausalConv1d::Saved&,
+                                              const Tensor& dy);
 
 // Activation none or relu. Throws where the widths do not fit.
 Variable causal_conv1d(const Variable& x, const Variable& weight, const Variable& bias,

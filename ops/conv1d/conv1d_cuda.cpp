@@ -1,0 +1,77 @@
+#include "ops/conv1d/conv1d.h"
+#include "ops/pointwise/kernels.h"
+#include "ops/reduce/reduce.h"
+#include "runtime/cuda/device.h"
+#include "runtime/matmul.h"
+
+namespace weft {
+namespace {
+
+Tensor matrix(const Tensor& weight, std::int64_t k) {  // W_k
+  return weight.slice(0, k, k + 1).reshape({weight.size(1), weight.size(2)});
+}
+
+Tensor rows_of(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2)}); }
+
+// to[:, t + ahead] (+)= from[:, t + back] w, wherever both lie inside; one of the two is 0.
+void add_shifted(const Tensor& from, std::int64_t back, const Tensor& w, const Tensor& to,
+                 std::int64_t ahead, bool add) {
+  const std::int64_t N = from.size(1), shift = back + ahead;
+  if (shift == 0) return matmul_into(rows_of(from), w, rows_of(to), add);
+  if (shift >= N) return;
+  matmul_into(from.slice(1, back, N - ahead), w, to.slice(1, ahead, N - back), true);
+}
+
+// Every sequence behind `count` rows of zeros, all as one matrix.
+Tensor behind_zeros(const Tensor& x, std::int64_t count) {
+  if (count == 0) return rows_of(x);
+  const std::int64_t N = x.size(1);
+  const Tensor padded = Tensor::zeros({x.size(0), count + N, x.size(2)}, x.dtype(), x.device());
+  padded.slice(1, count, count + N).copy_from(x);
+  return rows_of(padded);
+}
+
+}  // namespace
+
+template <class T>
+void causal_conv1d_values(const Cuda& device, const CausalConv1d::Saved& saved, const Tensor& bias,
+                          bool relu, const Tensor& y) {
+  const std::int64_t W = saved.weight.size(0);
+  y.copy_from(bias.expand(y.shape()));
+  for (std::int64_t shift = 0; shift < W; ++shift) {
+    add_shifted(saved.x, 0, matrix(saved.weight, W - 1 - shift), y, shift, true);
+  }
+  if (relu) pointwise<Relu>(device, y.count(), static_cast<const T*>(y.data<T>()), y.data<T>());
+}
+
+template <class T>
+std::array<Tensor, 3> causal_conv1d_gradients(const Cuda& device, const CausalConv1d::Saved& saved,
+                                              const Tensor& dy) {
+  const std::int64_t W = saved.weight.size(0);
+  Tensor dz = dy;
+  if (saved.y.defined()) {
+    dz = Tensor::empty_like(dy);
+    pointwise_backward<Relu, T>(device, dy.count(), saved.y.data<T>(), dy.data<T>(), dz.data<T>());
+  }
+  const Tensor dx = Tensor::empty_like(saved.x), dweight = Tensor::empty_like(saved.weight);
+  // A row of one and a row of the other, `shift` later, are of one sequence or zeros.
+  const Tensor padded_x = behind_zeros(saved.x, W - 1), padded_dz = behind_zeros(dz, W - 1);
+  const std::int64_t rows = padded_x.size(0);
+  for (std::int64_t shift = 0; shift < W; ++shift) {
+    const std::int64_t k = W - 1 - shift, known = std::max<std::int64_t>(0, rows - shift);
+    add_shifted(dz, shift, matrix(saved.weight, k).transpose(0, 1), dx, 0, shift > 0);
+    matmul_into(padded_x.slice(0, 0, known).transpose(0, 1), padded_dz.slice(0, rows - known, rows),
+                matrix(dweight, k));
+  }
+  return {dx, dweight, sum_over(rows_of(dz), 0, 0)};
+}
+
+#define WEFT_CONV1D(T)                                                                           \
+  template void causal_conv1d_values<T>(const Cuda&, const CausalConv1d::Saved&, const Tensor&,  \
+                                        bool, const Tensor&);                                    \
+  template std::array<Tensor, 3> causal_conv1d_gradients<T>(                                     \
+      const Cuda&, const CausalConv1d::Saved&, const Tensor&);
+WEFT_CONV1D(float)
+WEFT_CONV1D(double)
+
+}  // namespace weft
