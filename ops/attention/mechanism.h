@@ -91,6 +91,7 @@ struct AttentionCost {
   double exponentials = 0;      // forward and backward together
   double saved_bytes = 0;       // kept for backward besides inputs and outputs
   double working_bytes = 0;     // at once during a call, one thread, besides all of these
+  double cuda_working_bytes = 0;  // the same on a CUDA device
 };
 
 // Step-by-step decoding: the state belongs to one call of one layer.

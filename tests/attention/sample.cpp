@@ -39,7 +39,7 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
 }
 
 // Mechanisms whose CUDA kernels are still to be written.
-const std::set<std::string> unported{"full", "agglomerative", "shared-full", "topk", "clustered",
+const std::set<std::string> unported{"agglomerative", "shared-full", "topk", "clustered",
                                      "i-clustered", "i-clustered-causal", "lsh", "csp",
                                      "csp-shift", "csp-sort", "conditional"};
 

@@ -103,7 +103,8 @@ AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool caus
           .exponentials = 2 * pairs,
           .saved_bytes = double(s.B * s.H * s.N) * item,
           .working_bytes = item * double((3 * s.E + 2 * s.M + 2) * (s.N + 64) +
-                                         64 * 2 * (s.E + s.M + 64))};
+                                         64 * 2 * (s.E + s.M + 64)),
+          .cuda_working_bytes = double(s.B * s.H * s.N) * item};
 }
 
 const Registration registered{Mechanism{

@@ -1,0 +1,168 @@
+// CUDA kernel of full attention, forward; the equations stand in full.h, the tiles in score_tile.cuh.
+//
+// A block owns 8 R queries of one head and up to 128 columns of its values, and streams over tiles of
+// 64 keys. A row's maximum is agreed on by its 16 threads for each tile; each of them sums the
+// weights of its own columns, and they add up at the end. Nothing leaves the block but out and ℓ.
+//
+// By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread, 768
+// reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions, 32 shuffles and 64
+// loads from cache, so that arithmetic is the limit and some 60 % of its rate can be had. 74 KB of shared
+// memory let three blocks share a multiprocessor. With heads of 8 the exponentials and shuffles weigh
+// as much as the products.
+#include <cmath>
+
+#include "ops/attention/full/full.h"
+#include "ops/attention/full/full_tile.cuh"
+
+namespace weft {
+namespace {
+
+constexpr int most_width = 64;  // columns of queries and keys held at once
+
+template <class T, int R, int C>
+struct ForwardLayout {
+  static constexpr int rows = 8 * R, columns = 16 * C;
+  static constexpr int value_stride = row_stride<T>(columns);
+
+  static std::size_t bytes(std::int64_t E) {
+    const auto stride = static_cast<std::size_t>(row_stride<T>(padded_width<T>(E, most_width)));
+    return SharedMemory::bytes<T>(rows * stride) + SharedMemory::bytes<T>(tile_columns * stride) +
+           SharedMemory::bytes<T>(tile_columns * value_stride) +
+           SharedMemory::bytes<T>(rows * weight_stride<T>) +
+           SharedMemory::bytes<std::uint64_t>(rows);
+  }
+};
+
+template <class T, int R, int C>
+__global__ void __launch_bounds__(tile_threads, sizeof(T) == 4 ? 3 : 2)
+    forward_tiles(FullAttention<T> p, DropoutMask mask, View<T, 4> out, View<T, 3> log_sums) {
+  using Layout = ForwardLayout<T, R, C>;
+  constexpr T none = -std::numeric_limits<T>::infinity();
+  const FullTile at = tile_of_block(p, p.N(), Layout::rows);
+  const std::int64_t counted = std::min(p.queries(at.b), p.N());
+  const int rows = rows_within(at.first, counted, Layout::rows);
+  const std::int64_t keys = rows == 0 ? 0 : p.causal ? std::min(p.keys(at.b), at.first + rows)
+                                                     : p.keys(at.b);
+  const std::int64_t column = std::int64_t{blockIdx.y} * Layout::columns;
+  const int padded = padded_width<T>(p.E(), most_width), stride = row_stride<T>(padded);
+  const bool whole = p.E() <= padded;
+
+  SharedMemory shared;
+  T* const q = shared.take<T>(Layout::rows * stride);
+  T* const k = shared.take<T>(tile_columns * stride);
+  T* const v = shared.take<T>(tile_columns * Layout::value_stride);
+  T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
+  std::uint64_t* const kept = shared.take<std::uint64_t>(Layout::rows);
+
+  T o[R][C] = {}, most[R], sum[R] = {};
+#pragma unroll
+  for (int r = 0; r < R; ++r) most[r] = none;
+  const TileRows queries{at.b, at.h, at.first, rows};
+  if (whole) load_tile(p.q, queries, Layout::rows, 0, padded, p.temperature, q, stride);
+
+  for (std::int64_t key = 0; key < keys; key += tile_columns) {
+    const int count = rows_within(key, keys, tile_columns);
+    const TileRows tile{at.b, at.h, key, count};
+    T z[R][4] = {};
+    for (std::int64_t e = 0; e < p.E(); e += padded) {
+      __syncthreads();  // all are done with what is written over
+      if (!whole) load_tile(p.q, queries, Layout::rows, e, padded, p.temperature, q, stride);
+      load_tile(p.k, tile, tile_columns, e, padded, T(1), k, stride);
+      if (e == 0) {
+        load_tile(p.v, tile, tile_columns, column, Layout::columns, T(1), v,
+                  Layout::value_stride);
+        if (p.dropout > 0) draw_kept(mask, mask_row(p, at), Layout::rows, key, kept);
+      }
+      __syncthreads();
+      add_products<R>(q, k, stride, padded, z);
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const int row = 8 * r + tile_y();
+      T largest = none;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const int j = 16 * c + tile_x();
+        const bool seen = j < count && (!p.causal || key + j <= at.first + row);
+        if (p.bias.data != nullptr && seen && row < rows) {
+          z[r][c] += p.bias(at.b, at.h, at.first + row, key + j);
+        }
+        if (!seen) z[r][c] = none;
+        largest = Largest::of(largest, z[r][c]);
+      }
+      largest = Largest::of(most[r], over_row<Largest>(largest));
+      const T shift = largest == none ? T(0) : largest;
+      const T correction = std::exp(most[r] - shift);
+      most[r] = largest;
+      sum[r] *= correction;
+#pragma unroll
+      for (int c = 0; c < C; ++c) o[r][c] *= correction;
+      const std::uint64_t bits = p.dropout > 0 ? kept[row] >> tile_x() : 0;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const T weight = z[r][c] == none ? T(0) : std::exp(z[r][c] - shift);
+        sum[r] += weight;
+        z[r][c] = weight;
+        if (p.dropout > 0) {
+          z[r][c] = (bits >> 16 * c & 1) != 0 ? weight * static_cast<T>(mask.factor) : T(0);
+        }
+      }
+    }
+    store_weights<R>(z, weights);
+    __syncwarp();
+    add_weighted<R, C>(weights, v, Layout::value_stride, count, o);
+  }
+
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    const int row = 8 * r + tile_y();
+    const std::int64_t i = at.first + row;
+    const T total = over_row<weft::Sum>(sum[r]);
+    if (i >= p.N()) continue;
+    const bool empty = total == 0 || row >= rows;  // a sum of NaN is not 0: NaN goes on
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const std::int64_t m = column + owned_column<T, C>(c);
+      if (m < p.M()) out(at.b, i, at.h, m) = empty ? T(0) : o[r][c] / total;
+    }
+    if (blockIdx.y == 0 && tile_x() == 0) {
+      log_sums(at.b, at.h, i) = empty ? -none : most[r] + std::log(total);
+    }
+  }
+}
+
+template <class T, int R, int C>
+void start_forward(const Cuda& device, const FullAttention<T>& p, const View<T, 4>& out,
+                   const View<T, 3>& log_sums) {
+  using Layout = ForwardLayout<T, R, C>;
+  start_tiles("full", device, tile_grid(p, p.N(), Layout::rows, p.M(), Layout::columns),
+              Layout::bytes(p.E()), forward_tiles<T, R, C>, p, mask_of(p), out, log_sums);
+}
+
+template <class T, int R>
+void start_forward(const Cuda& device, const FullAttention<T>& p, const View<T, 4>& out,
+                   const View<T, 3>& log_sums) {
+  if (p.M() <= 16) return start_forward<T, R, 1>(device, p, out, log_sums);
+  if (p.M() <= 32) return start_forward<T, R, 2>(device, p, out, log_sums);
+  if constexpr (sizeof(T) == 4) {
+    if (p.M() > 64) return start_forward<T, R, 8>(device, p, out, log_sums);
+  }
+  start_forward<T, R, 4>(device, p, out, log_sums);
+}
+
+}  // namespace
+
+template <class T>
+void full_attention_forward(const Cuda& device, const FullAttention<T>& p, View<T, 4> out,
+                            View<T, 3> log_sums) {
+  if (p.B() * p.H() * p.N() == 0) return;
+  if (p.N() <= few_rows) return start_forward<T, 1>(device, p, out, log_sums);
+  start_forward<T, long_rows<T>>(device, p, out, log_sums);
+}
+
+template void full_attention_forward(const Cuda&, const FullAttention<float>&, View<float, 4>,
+                                     View<float, 3>);
+template void full_attention_forward(const Cuda&, const FullAttention<double>&, View<double, 4>,
+                                     View<double, 3>);
+
+}  // namespace weft

@@ -1,0 +1,308 @@
+// CUDA kernels of full attention, backward; the equations stand in full.h, the tiles in
+// score_tile.cuh. Two kernels compute the scores again, each for what it owns, so that every sum has one
+// writer and one order:
+//
+//     key_gradients     a block owns 8 R keys and streams over tiles of 64 queries:  dk, dv
+//     query_gradients   a block owns 8 R queries and streams over tiles of 64 keys:  dq, dbias
+//
+// A block has 64 columns of the gradients at most. Heads of more run once for each 64 columns, and
+// go through the columns of the products in turns that end with the block's own, so that these lie in
+// shared memory when they are wanted.
+//
+// By count, for heads of 64 in f32 (unmeasured): 7 products of 64 × 64 × 64 for a pair of tiles, 3.5 times the
+// arithmetic of forward, at the same 12 reads of 16 bytes for 128 multiply-adds: arithmetic is the
+// limit, at some 60 % of its rate. 90 KB of shared memory let two blocks share a multiprocessor.
+#include <cmath>
+
+#include "ops/attention/full/full_tile.cuh"
+
+namespace weft {
+namespace {
+
+template <class T, int R, int C>
+struct BackwardLayout {
+  static constexpr int rows = 8 * R, columns = 16 * C, stride = row_stride<T>(columns);
+
+  // Own rows and streamed rows of two operands, a tile of weights, and two numbers a streamed row.
+  static constexpr std::size_t bytes() {
+    return 2 * SharedMemory::bytes<T>(rows * stride) +
+           2 * SharedMemory::bytes<T>(tile_columns * stride) +
+           SharedMemory::bytes<T>(rows * weight_stride<T>) +
+           SharedMemory::bytes<std::uint64_t>(tile_columns) +
+           2 * SharedMemory::bytes<T>(tile_columns);
+  }
+};
+
+// The operands of both products of a tile: z = a · b and da = x · y.
+template <class T, int R, int C>
+struct Operands {
+  using Layout = BackwardLayout<T, R, C>;
+  T *a, *x, *b, *y;
+
+  __device__ explicit Operands(SharedMemory& shared)
+      : a(shared.take<T>(Layout::rows * Layout::stride)),
+        x(shared.take<T>(Layout::rows * Layout::stride)),
+        b(shared.take<T>(tile_columns * Layout::stride)),
+        y(shared.take<T>(tile_columns * Layout::stride)) {}
+
+  __device__ void products(T (&z)[R][4], T (&da)[R][4]) const {
+    add_products<R>(a, b, Layout::stride, Layout::columns, z);
+    add_products<R>(x, y, Layout::stride, Layout::columns, da);
+  }
+};
+
+template <class T>
+__host__ __device__ constexpr int chunks_of(const FullAttention<T>& p, int columns) {
+  return static_cast<int>((std::max(p.E(), p.M()) + columns - 1) / columns);
+}
+
+template <int R, int C, class T>
+__device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRows& rows,
+                               std::int64_t begin, const View<T, 4>& to) {
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    const int row = 8 * r + tile_y();
+    if (rows.first + row >= to.size(1)) continue;
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const std::int64_t e = begin + owned_column<T, C>(c);
+      if (e >= to.size(3)) continue;
+      to(rows.b, rows.first + row, rows.h, e) = row < rows.count ? factor * gradient[r][c] : T(0);
+    }
+  }
+}
+
+template <class T, int R, int C>
+__global__ void __launch_bounds__(tile_threads, 2)
+    key_gradients(FullAttention<T> p, DropoutMask mask, View<const T, 3> log_sums,
+                  View<const T, 3> deltas, View<const T, 4> dout, View<T, 4> dk, View<T, 4> dv) {
+  using Layout = BackwardLayout<T, R, C>;
+  constexpr int width = Layout::columns;
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const FullTile at = tile_of_block(p, p.S(), Layout::rows);
+  const std::int64_t counted = std::min(p.queries(at.b), p.N());
+  const std::int64_t seen = p.causal ? std::min(p.keys(at.b), counted) : p.keys(at.b);
+  const TileRows keys{at.b, at.h, at.first, rows_within(at.first, seen, Layout::rows)};
+  const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
+  const std::int64_t begin = p.causal ? at.first / tile_columns * tile_columns : 0;
+
+  SharedMemory shared;
+  const Operands<T, R, C> tile(shared);  // keys · queries, values · dout
+  T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
+  std::uint64_t* const kept = shared.take<std::uint64_t>(tile_columns);
+  T* const log_sum = shared.take<T>(tile_columns);
+  T* const delta = shared.take<T>(tile_columns);
+
+  T key_gradient[R][C] = {}, value_gradient[R][C] = {};
+  for (std::int64_t query = begin; keys.count > 0 && query < counted; query += tile_columns) {
+    const TileRows queries{at.b, at.h, query, rows_within(query, counted, tile_columns)};
+    T z[R][4] = {}, da[R][4] = {};
+    for (int turn = 0; turn < chunks; ++turn) {
+      const int chunk = (own + 1 + turn) % chunks;
+      __syncthreads();  // all are done with what is written over
+      if (chunks > 1 || query == begin) {
+        load_tile(p.k, keys, Layout::rows, chunk * width, width, T(1), tile.a, Layout::stride);
+        load_tile(p.v, keys, Layout::rows, chunk * width, width, T(1), tile.x, Layout::stride);
+      }
+      load_tile(p.q, queries, tile_columns, chunk * width, width, p.temperature, tile.b,
+                Layout::stride);
+      load_tile(dout, queries, tile_columns, chunk * width, width, T(1), tile.y, Layout::stride);
+      if (turn == 0) {
+        if (const int t = static_cast<int>(threadIdx.x); t < tile_columns) {
+          const bool inside = t < queries.count;
+          log_sum[t] = inside ? log_sums(at.b, at.h, query + t) : infinity;
+          delta[t] = inside ? deltas(at.b, at.h, query + t) : T(0);
+        }
+        if (p.dropout > 0) {
+          const std::int64_t group = at.first / tile_columns * tile_columns;
+          draw_kept(mask, mask_row(p, {at.b, at.h, query}), tile_columns, group, kept);
+        }
+      }
+      __syncthreads();
+      tile.products(z, da);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int column = 16 * c + tile_x();
+      const std::uint64_t bits = p.dropout > 0 ? kept[column] >> (at.first % tile_columns) : 0;
+#pragma unroll
+      for (int r = 0; r < R; ++r) {
+        const int row = 8 * r + tile_y();
+        const bool visible = row < keys.count && column < queries.count &&
+                             (!p.causal || at.first + row <= query + column);
+        if (p.bias.data != nullptr && visible) {
+          z[r][c] += p.bias(at.b, at.h, query + column, at.first + row);
+        }
+        const T a = visible ? std::exp(z[r][c] - log_sum[column]) : T(0);
+        const T d = p.dropout == 0         ? T(1)
+                    : (bits >> row & 1) != 0 ? static_cast<T>(mask.factor)
+                                             : T(0);
+        da[r][c] = visible ? a * (d * da[r][c] - delta[column]) : T(0);
+        z[r][c] = d * a;
+      }
+    }
+    store_weights<R>(z, weights);
+    __syncwarp();
+    add_weighted<R, C>(weights, tile.y, Layout::stride, queries.count, value_gradient);
+    __syncwarp();
+    store_weights<R>(da, weights);
+    __syncwarp();
+    add_weighted<R, C>(weights, tile.b, Layout::stride, queries.count, key_gradient);
+  }
+  store_gradient<R, C>(key_gradient, T(1), keys, own * width, dk);
+  store_gradient<R, C>(value_gradient, T(1), keys, own * width, dv);
+}
+
+template <class T, int R, int C>
+__global__ void __launch_bounds__(tile_threads, 2)
+    query_gradients(FullAttention<T> p, DropoutMask mask, View<const T, 3> log_sums,
+                    View<const T, 3> deltas, View<const T, 4> dout, View<T, 4> dq,
+                    View<T, 4> dbias) {
+  using Layout = BackwardLayout<T, R, C>;
+  constexpr int width = Layout::columns;
+  const FullTile at = tile_of_block(p, p.N(), Layout::rows);
+  const std::int64_t counted = std::min(p.queries(at.b), p.N());
+  const TileRows queries{at.b, at.h, at.first, rows_within(at.first, counted, Layout::rows)};
+  const std::int64_t seen = queries.count == 0 ? 0
+                            : p.causal ? std::min(p.keys(at.b), at.first + queries.count)
+                                       : p.keys(at.b);
+  const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
+  const bool biased = dbias.data != nullptr && own == 0;
+
+  SharedMemory shared;
+  const Operands<T, R, C> tile(shared);  // queries · keys, dout · values
+  T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
+  std::uint64_t* const kept = shared.take<std::uint64_t>(tile_columns);
+  T* const log_sum = shared.take<T>(tile_columns);
+  T* const delta = shared.take<T>(tile_columns);
+  if (const int t = static_cast<int>(threadIdx.x); t < queries.count) {
+    log_sum[t] = log_sums(at.b, at.h, at.first + t);
+    delta[t] = deltas(at.b, at.h, at.first + t);
+  }
+
+  T gradient[R][C] = {};
+  std::int64_t key = 0;
+  for (; key < seen; key += tile_columns) {
+    const TileRows keys{at.b, at.h, key, rows_within(key, seen, tile_columns)};
+    T z[R][4] = {}, da[R][4] = {};
+    for (int turn = 0; turn < chunks; ++turn) {
+      const int chunk = (own + 1 + turn) % chunks;
+      __syncthreads();  // all are done with what is written over
+      if (chunks > 1 || key == 0) {
+        load_tile(p.q, queries, Layout::rows, chunk * width, width, p.temperature, tile.a,
+                  Layout::stride);
+        load_tile(dout, queries, Layout::rows, chunk * width, width, T(1), tile.x, Layout::stride);
+      }
+      load_tile(p.k, keys, tile_columns, chunk * width, width, T(1), tile.b, Layout::stride);
+      load_tile(p.v, keys, tile_columns, chunk * width, width, T(1), tile.y, Layout::stride);
+      if (turn == 0 && p.dropout > 0) draw_kept(mask, mask_row(p, at), Layout::rows, key, kept);
+      __syncthreads();
+      tile.products(z, da);
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const int row = 8 * r + tile_y();
+      const std::int64_t i = at.first + row;
+      const std::uint64_t bits = p.dropout > 0 ? kept[row] >> tile_x() : 0;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const int column = 16 * c + tile_x();
+        const std::int64_t j = key + column;
+        const bool visible = row < queries.count && column < keys.count && (!p.causal || j <= i);
+        if (p.bias.data != nullptr && visible) z[r][c] += p.bias(at.b, at.h, i, j);
+        const T d = p.dropout == 0            ? T(1)
+                    : (bits >> 16 * c & 1) != 0 ? static_cast<T>(mask.factor)
+                                                : T(0);
+        z[r][c] = visible ? std::exp(z[r][c] - log_sum[row]) * (d * da[r][c] - delta[row]) : T(0);
+        if (biased && i < p.N() && j < p.S()) dbias(at.b, at.h, i, j) = z[r][c];
+      }
+    }
+    store_weights<R>(z, weights);
+    __syncwarp();
+    add_weighted<R, C>(weights, tile.b, Layout::stride, keys.count, gradient);
+  }
+  store_gradient<R, C>(gradient, p.temperature, queries, own * width, dq);
+  if (!biased) return;
+  for (int row = tile_y(); row < Layout::rows && at.first + row < p.N(); row += 8) {
+    for (std::int64_t j = key + tile_x(); j < p.S(); j += 16) {
+      dbias(at.b, at.h, at.first + row, j) = 0;
+    }
+  }
+}
+
+// δ of one query: a warp reads its rows of out and dout.
+template <class T>
+struct DeltaRow {
+  View<const T, 4> out, dout;
+  View<T, 3> deltas;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t N = out.size(1), H = out.size(2);
+    const std::int64_t b = row / N / H, h = row / N % H, i = row % N;
+    T part = 0;
+    for (std::int64_t m = team.rank(); m < out.size(3); m += Team::threads) {
+      part += dout(b, i, h, m) * out(b, i, h, m);
+    }
+    part = team.sum(part);
+    if (team.rank() == 0) deltas(b, h, i) = part;
+  }
+};
+
+// The gradients, for kernels whose rows and columns are these.
+template <class T>
+struct Backward {
+  const Cuda& device;
+  const FullAttention<T>& p;
+  View<const T, 3> log_sums, deltas;
+  View<const T, 4> dout;
+  View<T, 4> dq, dk, dv, dbias;
+
+  template <int R, int C>
+  void keys() const {
+    using Layout = BackwardLayout<T, R, C>;
+    start_tiles("full", device, tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()),
+                                          Layout::columns),
+                Layout::bytes(), key_gradients<T, R, C>, p, mask_of(p), log_sums, deltas, dout, dk,
+                dv);
+  }
+  template <int R, int C>
+  void queries() const {
+    using Layout = BackwardLayout<T, R, C>;
+    start_tiles("full", device, tile_grid(p, p.N(), Layout::rows, p.E(), Layout::columns),
+                Layout::bytes(), query_gradients<T, R, C>, p, mask_of(p), log_sums, deltas, dout,
+                dq, dbias);
+  }
+  template <int C>
+  void both() const {
+    constexpr int R = long_rows<T>;
+    p.S() <= few_rows ? keys<1, C>() : keys<R, C>();
+    if (p.N() > 0) p.N() <= few_rows ? queries<1, C>() : queries<R, C>();
+  }
+};
+
+}  // namespace
+
+template <class T>
+void full_attention_gradients(const Cuda& device, const FullAttention<T>& p, View<const T, 4> out,
+                              View<const T, 3> log_sums, View<const T, 4> dout, View<T, 3> deltas,
+                              View<T, 4> dq, View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
+  if (p.B() * p.H() == 0) return;
+  for_rows("full", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
+  const View<const T, 3> delta{deltas.data, {deltas.sizes[0], deltas.sizes[1], deltas.sizes[2]},
+                               {deltas.strides[0], deltas.strides[1], deltas.strides[2]}};
+  const Backward<T> backward{device, p, log_sums, delta, dout, dq, dk, dv, dbias};
+  const std::int64_t width = std::max(p.E(), p.M());
+  if (width <= 16) return backward.template both<1>();
+  if (width <= 32) return backward.template both<2>();
+  backward.template both<4>();
+}
+
+#define WEFT_GRADIENTS(T)                                                                       \
+  template void full_attention_gradients(const Cuda&, const FullAttention<T>&, View<const T, 4>, \
+                                         View<const T, 3>, View<const T, 4>, View<T, 3>,         \
+                                         View<T, 4>, View<T, 4>, View<T, 4>, View<T, 4>);
+WEFT_GRADIENTS(float)
+WEFT_GRADIENTS(double)
+
+}  // namespace weft

@@ -1,0 +1,197 @@
+// Tiles of queries against keys: what the kernels share that look at every pair. For .cu files.
+//
+// A block of 128 threads has a tile of scores, 8 R rows by 64 columns. Thread t, with tx = t % 16 and
+// ty = t / 16, owns in registers its rows 8 r + ty (r < R) and columns 16 c + tx (c < 4). The threads
+// of a row are one half of a warp: what they write to a row of shared memory, nobody else reads, and
+// __syncwarp() is enough between.
+//
+// Operands lie in shared memory row by row, and a row takes an odd number of words of 16 bytes: eight
+// neighbouring rows, which one phase of a read takes, stand in different banks. With R = 8 in f32 a
+// thread reads 12 words for 128 multiply-adds. Half-warps share what they read, so that a read takes
+// one phase (its rows) or two (its columns): 16 cycles of shared memory against 32 of arithmetic.
+#pragma once
+
+#include <algorithm>
+#include <limits>
+
+#include "ops/dropout/mask.h"
+#include "runtime/cuda/loops.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+inline constexpr int tile_threads = 128, tile_columns = 64;
+
+// R for sequences of this many rows: 64 rows of f32, 32 of f64, or 8 where there are no more.
+template <class T>
+inline constexpr int long_rows = 32 / sizeof(T);
+inline constexpr std::int64_t few_rows = 8;
+
+__device__ inline int tile_x() { return static_cast<int>(threadIdx.x) % 16; }
+__device__ inline int tile_y() { return static_cast<int>(threadIdx.x) / 16; }
+
+// Elements of a word of 16 bytes.
+template <class T>
+inline constexpr int word = 16 / sizeof(T);
+
+template <class T, int W>
+struct alignas(W * sizeof(T)) Lanes {
+  T at[W];
+};
+template <int W, class T>
+__device__ Lanes<T, W> lanes_at(const T* from) {
+  return *reinterpret_cast<const Lanes<T, W>*>(from);
+}
+
+// Columns of a row of `width` in whole words, no more than `most`, and the elements that it takes.
+template <class T>
+__host__ __device__ constexpr int padded_width(std::int64_t width, int most) {
+  return static_cast<int>(width < most ? (width + word<T> - 1) / word<T> * word<T> : most);
+}
+template <class T>
+__host__ __device__ constexpr int row_stride(int padded) {
+  return padded / word<T> % 2 == 1 ? padded : padded + word<T>;
+}
+// Of a tile of weights. The two rows that a warp writes at once stand in different banks.
+template <class T>
+inline constexpr int weight_stride = tile_columns + 64 / sizeof(T);
+
+// Rows of one batch item and head.
+struct TileRows {
+  std::int64_t b, h, first;
+  int count;  // those that are there; zeros stand for the others
+};
+
+// `all` rows of `padded` columns from the column `begin` on, times `factor`.
+template <class T>
+__device__ void load_tile(const View<const T, 4>& x, const TileRows& rows, int all,
+                          std::int64_t begin, int padded, T factor, T* to, int stride) {
+  constexpr int together = 8;  // loads under way at once
+  const int shift = padded <= 8 ? 3 : padded <= 16 ? 4 : 5;
+  const int across = 1 << shift, down = tile_threads >> shift;
+  const std::int64_t step = x.stride(1);
+  for (int e = static_cast<int>(threadIdx.x) % across; e < padded; e += across) {
+    const bool inside = begin + e < x.size(3);
+    const T* const from = x.data + rows.b * x.stride(0) + rows.first * step +
+                          rows.h * x.stride(2) + (begin + e) * x.stride(3);
+    for (int row = static_cast<int>(threadIdx.x) >> shift; row < all; row += together * down) {
+      T held[together];
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        const int i = row + k * down;
+        held[k] = inside && i < rows.count ? from[i * step] : T(0);
+      }
+#pragma unroll
+      for (int k = 0; k < together; ++k) {
+        const int i = row + k * down;
+        if (i < all) to[i * stride + e] = factor * held[k];
+      }
+    }
+  }
+}
+
+// z[r][c] += Σ_e a[8 r + ty][e] b[16 c + tx][e]
+template <int R, class T>
+__device__ void add_products(const T* a, const T* b, int stride, int padded, T (&z)[R][4]) {
+  constexpr int W = word<T>;
+  const T* const left = a + tile_y() * stride;
+  const T* const right = b + tile_x() * stride;
+  for (int e = 0; e < padded; e += W) {
+    Lanes<T, W> y[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) y[c] = lanes_at<W>(right + 16 * c * stride + e);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const Lanes<T, W> x = lanes_at<W>(left + 8 * r * stride + e);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+#pragma unroll
+        for (int w = 0; w < W; ++w) z[r][c] += x.at[w] * y[c].at[w];
+      }
+    }
+  }
+}
+
+// The column of 16 C that a thread has as its c-th in o below: words of neighbours lie side by side.
+template <class T, int C>
+__device__ int owned_column(int c) {
+  constexpr int W = std::min(C, word<T>);
+  return c / W * 16 * W + tile_x() * W + c % W;
+}
+
+// o[r][c] += Σ_j weights[8 r + ty][j] x[j][owned_column(c)] over the first `rows` rows of x, rounded
+// up to a word; x and the weights hold zeros there.
+template <int R, int C, class T>
+__device__ void add_weighted(const T* weights, const T* x, int stride, int rows, T (&o)[R][C]) {
+  constexpr int V = word<T>, W = std::min(C, V);
+  const T* const left = weights + tile_y() * weight_stride<T>;
+  const T* const right = x + tile_x() * W;
+  for (int j = 0; j < rows; j += V) {
+    Lanes<T, W> y[V][C / W];
+#pragma unroll
+    for (int v = 0; v < V; ++v) {
+#pragma unroll
+      for (int g = 0; g < C / W; ++g) y[v][g] = lanes_at<W>(right + (j + v) * stride + g * 16 * W);
+    }
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const Lanes<T, V> weight = lanes_at<V>(left + 8 * r * weight_stride<T> + j);
+#pragma unroll
+      for (int v = 0; v < V; ++v) {
+#pragma unroll
+        for (int c = 0; c < C; ++c) o[r][c] += weight.at[v] * y[v][c / W].at[c % W];
+      }
+    }
+  }
+}
+
+// Writes the owned elements of a tile of weights.
+template <int R, class T>
+__device__ void store_weights(const T (&z)[R][4], T* weights) {
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      weights[(8 * r + tile_y()) * weight_stride<T> + 16 * c + tile_x()] = z[r][c];
+    }
+  }
+}
+
+// Over the threads of a row of scores; all of them get it.
+template <class Op, class T>
+__device__ T over_row(T x) {
+#pragma unroll
+  for (int by = 8; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
+  return x;
+}
+
+// Which weights dropout keeps: bit j of kept[i] stands for row first_row + i of the mask and column
+// first_column + j, a multiple of 64. The block draws them together, eight a thread and draw.
+__device__ inline void draw_kept(const DropoutMask& mask, std::int64_t first_row, int rows,
+                                 std::int64_t first_column, std::uint64_t* kept) {
+  auto* const bytes = reinterpret_cast<unsigned char*>(kept);
+  for (int k = static_cast<int>(threadIdx.x); k < 8 * rows; k += tile_threads) {
+    const std::int64_t row = first_row + k / 8, column = first_column + 8 * (k % 8);
+    if (column >= mask.columns) continue;
+    const Philox drawn = mask.key.words(mask.index(row, column));
+    unsigned bits = 0;
+#pragma unroll
+    for (int piece = 0; piece < 8; ++piece) {
+      const std::uint32_t half = drawn.word[piece / 2] >> (16 * (piece % 2)) & 0xffff;
+      bits |= unsigned{static_cast<std::int32_t>(half) >= mask.threshold} << piece;
+    }
+    bytes[k] = static_cast<unsigned char>(bits);
+  }
+}
+
+// Starts a kernel of tiles; blocks may take more than 48 KB of shared memory.
+template <class... P>
+void start_tiles(const char* name, const Cuda& device, dim3 grid, std::size_t shared,
+                 void (*kernel)(P...), std::type_identity_t<P>... arguments) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared)),
+             name);
+  start(name, device, grid, tile_threads, shared, kernel, arguments...);
+}
+
+}  // namespace weft
