@@ -31,8 +31,21 @@ Differentiable op(bool causal) {
 }
 
 Tensor output(bool causal, const std::vector<Tensor>& inputs) {
-  const std::vector<Variable> variables(inputs.begin(), inputs.end());
-  return op(causal)(variables)[0].value();
+  const std::vector<Tensor> moved = on_device(inputs);
+  const std::vector<Variable> variables(moved.begin(), moved.end());
+  return op(causal)(variables)[0].value().to(Device{});
+}
+
+// The causal output, and the gradients for this cotangent, where they were computed.
+Run walked(const std::vector<Tensor>& inputs, const Tensor& dout) {
+  std::vector<Variable> leaves;
+  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
+  Tape tape;
+  const Variable out = op(true)(leaves)[0];
+  tape.backward(out, dout.to(tested_device()));
+  Run result{{out.value()}, {}};
+  for (const Variable& leaf : leaves) result.gradients.push_back(leaf.gradient());
+  return result;
 }
 
 // The same mathematics, position by position, in long double. One batch item.
@@ -220,20 +233,35 @@ TEST_CASE("agglomerative: a class of little mass is clipped") {
   const Exact exact(in, dout);
   REQUIRE(exact.mass.front() < 0.9e-3L);
   REQUIRE(exact.mass[std::size_t(3 * (N - 1))] > 1.1e-3L);
-  std::vector<Variable> leaves;
-  for (const Tensor& input : in.list()) leaves.push_back(Variable::leaf(input));
-  Tape tape;
-  const Variable out = op(true)(leaves)[0];
-  tape.backward(out, dout);
-  CHECK(relative_error(out.value(), Tensor::from(exact.out, out.shape())) <=
+  const Run all = walked(in.list(), dout);
+  CHECK(relative_error(all.outputs[0], Tensor::from(exact.out, dout.shape())) <=
         tolerance::forward_f64);
   const std::vector<double>* const wanted[] = {&exact.dzq, &exact.dzk, &exact.dy};
   for (std::size_t i = 0; i < 3; ++i) {
-    CHECK(relative_error(leaves[i].gradient(), Tensor::from(*wanted[i], leaves[i].shape())) <=
+    const Tensor& gradient = all.gradients[i];
+    CHECK(relative_error(gradient, Tensor::from(*wanted[i], gradient.shape())) <=
           tolerance::backward_f64);
   }
   CHECK_GRADIENTS(op(true), in.list());
   CHECK_GRADIENTS(op(false), in.list());
+}
+
+TEST_CASE("agglomerative: many classes, and wide ones") {
+  const std::int64_t N = 140;
+  for (const auto& [H, M] : {std::pair{40, 3}, {3, 50}, {1, 128}, {2, 300}}) {
+    const Inputs in(1, N, N, H, M);
+    const Tensor dout = random_normal({1, N, H, M}, DType::f64, 6);
+    const Exact exact(in, dout);
+    const Run all = walked(in.list(), dout);
+    CHECK(relative_error(all.outputs[0], Tensor::from(exact.out, dout.shape())) <=
+          tolerance::forward_f64);
+    const std::vector<double>* const wanted[] = {&exact.dzq, &exact.dzk, &exact.dy};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const Tensor& gradient = all.gradients[i];
+      CHECK(relative_error(gradient, Tensor::from(*wanted[i], gradient.shape())) <=
+            tolerance::backward_f64);
+    }
+  }
 }
 
 // One position: out = cq y, whatever ck is, unless clipped: then it is cq ck y / 10⁻³.
@@ -262,20 +290,17 @@ TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
   const Inputs in(1, N, N, H, M, DType::f32);
   const Tensor dout = random_normal({1, N, H, M}, DType::f32, 4);
   const Exact exact(in, dout);
-  std::vector<Variable> leaves;
-  for (const Tensor& input : in.list()) leaves.push_back(Variable::leaf(input));
-  Tape tape;
-  const Variable out = op(true)(leaves)[0];
-  tape.backward(out, dout);
-  const Tensor wanted = Tensor::from(exact.out, out.shape());
-  CHECK(relative_error(out.value(), wanted) <= tolerance::forward_f32);
+  const Run all = walked(in.list(), dout);
+  const Tensor wanted = Tensor::from(exact.out, dout.shape());
+  CHECK(relative_error(all.outputs[0], wanted) <= tolerance::forward_f32);
   // The late outputs are small beside the first: they must be right by themselves.
-  CHECK(relative_error(out.value().slice(1, N - 100, N), wanted.slice(1, N - 100, N)) <=
+  CHECK(relative_error(all.outputs[0].slice(1, N - 100, N), wanted.slice(1, N - 100, N)) <=
         tolerance::forward_f32);
   const std::vector<double>* const gradients[] = {&exact.dzq, &exact.dzk, &exact.dy};
   for (std::size_t i = 0; i < 3; ++i) {
     CAPTURE(i);
-    CHECK(relative_error(leaves[i].gradient(), Tensor::from(*gradients[i], leaves[i].shape())) <=
+    const Tensor& gradient = all.gradients[i];
+    CHECK(relative_error(gradient, Tensor::from(*gradients[i], gradient.shape())) <=
           tolerance::forward_f32);
   }
 }
@@ -296,7 +321,7 @@ TEST_CASE("agglomerative: long sequences give the same bits for any number of th
 
 TEST_CASE("agglomerative: over one sequence the gradients lie side by side") {
   const Inputs in(2, 140, 140, 3, 5);
-  const Run all = run(op(true), in.list());
+  const Run all = walked(in.list(), random_normal({2, 140, 3, 5}, DType::f64, 4));
   const Tensor flat[] = {all.gradients[0], all.gradients[1],
                          all.gradients[2].reshape({2, 140, 15})};
   const Tensor joined = Tensor::joined(flat, 2);
@@ -311,7 +336,7 @@ TEST_CASE("agglomerative: the state of decoding does not grow") {
       spec.mechanism().decode(spec, {.B = 2, .N = 30, .S = 30, .H = 3, .M = 5}, DType::f64, 1);
   for (std::int64_t i = 0; i < 30; ++i) {
     CHECK(state->bytes() == 2 * 3 * (1 + 5) * 8);
-    const auto at = [&](const Tensor& x) { return x.slice(1, i, i + 1); };
+    const auto at = [&](const Tensor& x) { return x.slice(1, i, i + 1).to(tested_device()); };
     state->step(std::vector{at(in.zq), at(in.zk), at(in.y)});
   }
 }

@@ -130,20 +130,25 @@ AttentionCost cost_agglomerative(const AttentionSpec&, const AttentionSizes& s, 
   // What a wave of chunks or all of them share, and one piece of work besides.
   const double shared = causal ? (pieces + 2) * width + pieces * 3 * count : (chunks + B) * width;
   const double piece = width + (causal ? 3 : 6) * count;
+  // On a CUDA device: the sums of the references' chunks in forward, of the queries' in backward.
+  const double chunk_rows =
+      double(causal ? agglomerative_chunks(s.N)
+                    : std::max(agglomerative_chunks(s.S), agglomerative_chunks(s.N) + 1));
   return {.forward_operations = positions * (M + 5),
           .backward_operations = positions * (4 * M + 8),
           .exponentials = 2 * positions,
           .saved_bytes = 8 * B * double(agglomerative_rows(causal, s.N)) * width,
-          .working_bytes = 8 * (shared + piece)};
+          .working_bytes = 8 * (shared + piece),
+          .cuda_working_bytes = 8 * double(s.B) * chunk_rows * width};
 }
 
-// The sums over the positions so far, in f64 whatever the inputs are.
+// The sums over the positions so far, in f64 whatever the inputs are, on the inputs' device.
 class AgglomerativeDecoding final : public DecodingState {
  public:
-  explicit AgglomerativeDecoding(const AttentionSizes& s)
-      : sums_(Tensor::zeros({s.B, s.H * (1 + s.M)}, DType::f64)) {}
+  explicit AgglomerativeDecoding(const AttentionSizes& s) : shape_{s.B, s.H * (1 + s.M)} {}
 
   Tensor step(std::span<const Tensor> inputs) override {
+    if (!sums_.defined()) sums_ = Tensor::zeros(shape_, DType::f64, inputs[0].device());
     AgglomerativeOp op;
     op.call.causal = true;
     const AgglomerativeOp::Saved saved{dense(inputs[0]), dense(inputs[1]), dense(inputs[2]), {}};
@@ -156,10 +161,11 @@ class AgglomerativeDecoding final : public DecodingState {
     return out;
   }
 
-  std::int64_t bytes() const override { return sums_.count() * std::int64_t(sizeof(double)); }
+  std::int64_t bytes() const override { return shape_.count() * std::int64_t(sizeof(double)); }
 
  private:
-  Tensor sums_;  // [B, H (1 + M)]
+  Shape shape_;  // [B, H (1 + M)]
+  Tensor sums_;  // from the first step on
 };
 
 std::unique_ptr<DecodingState> decode_agglomerative(const AttentionSpec&,

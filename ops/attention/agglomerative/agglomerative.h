@@ -103,4 +103,15 @@ template <class T>
 void agglomerative_backward(const Cpu&, const Agglomerative<T>&, View<const double, 3> sums,
                             View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy);
 
+// The same on a CUDA device (steps.h).
+template <class T>
+void agglomerative_forward(const Cuda&, const Agglomerative<T>&, View<double, 3> sums,
+                           View<T, 4> out);
+template <class T>
+void agglomerative_advance(const Cuda&, const Agglomerative<T>&, View<double, 2> sums,
+                           View<T, 4> out);
+template <class T>
+void agglomerative_backward(const Cuda&, const Agglomerative<T>&, View<const double, 3> sums,
+                            View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy);
+
 }  // namespace weft
