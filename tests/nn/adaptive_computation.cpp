@@ -23,12 +23,15 @@ struct Case {
 
 Case make_case(double bias) {
   Case c;
+  const auto drawn = [](const Shape& shape, std::uint64_t seed) {
+    return random_normal(shape, DType::f64, seed).to(tested_device());
+  };
   for (std::uint64_t t = 0; t < depth; ++t) {
-    c.states.push_back(random_normal({batch, length, width}, DType::f64, 20 + t));
+    c.states.push_back(drawn({batch, length, width}, 20 + t));
   }
-  c.weight = random_normal({width, 1}, DType::f64, 30);
-  c.bias = Tensor::full({1}, bias, DType::f64);
-  c.daccumulated = random_normal({batch, length, width}, DType::f64, 31);
+  c.weight = drawn({width, 1}, 30);
+  c.bias = Tensor::full({1}, bias, DType::f64, tested_device());
+  c.daccumulated = drawn({batch, length, width}, 31);
   c.dponder = 1.7;
   return c;
 }
@@ -115,7 +118,8 @@ TEST_CASE("ACT: weights, ponder and gradients by the definition, halting early, 
     CHECK(result.ponder.value().item() == doctest::Approx(e.ponder).epsilon(1e-12));
 
     const std::vector<Variable> results{result.states, result.ponder};
-    const std::vector<Tensor> gradients{c.daccumulated, Tensor::full({}, c.dponder, DType::f64)};
+    const std::vector<Tensor> gradients{
+        c.daccumulated, Tensor::full({}, c.dponder, DType::f64, tested_device())};
     tape.backward(results, gradients);
     for (std::size_t t = 0; t < depth; ++t) {
       CHECK(relative_error(states[t].gradient(), rows(e.dstates[t])) < tolerance::backward_f64);

@@ -1,0 +1,163 @@
+// CUDA kernels of adaptive computation time; the equations stand in adaptive_computation.h.
+//
+// In f32, forward reads every state twice, 8 bytes an element; backward reads it twice and writes
+// its gradient, 12: the bandwidth of the memory is the limit. Estimated, not measured.
+#include <cmath>
+
+#include "ops/adaptive_computation/kernels.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+namespace {
+
+// A team has a token of a state.
+template <class T>
+struct DotRow {
+  StateGroup<const T> states;
+  std::int64_t tokens, d;
+  const T* v;
+  std::int64_t stride;
+  T* dots;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t i = row % tokens;
+    const T *const h = states.at[row / tokens] + i * d, *const own = v + i * stride;
+    T part = 0;
+    for (std::int64_t j = team.rank(); j < d; j += Team::threads) part += h[j] * own[j];
+    part = team.sum(part);
+    if (team.rank() == 0) dots[row] = part;
+  }
+};
+
+// A thread has a token.
+template <class T>
+struct WeightsOfToken {
+  std::int64_t L, tokens;
+  T epsilon;
+  const T* bias;
+  T *probability, *weights;
+  double* ponder;
+
+  __device__ void operator()(std::int64_t i) const {
+    for (std::int64_t at = i; at < L * tokens; at += tokens) {
+      probability[at] = 1 / (1 + std::exp(-(probability[at] + *bias)));
+    }
+    const Halting<T> token(probability + i, tokens, L, epsilon, weights + i, tokens);
+    ponder[i] = static_cast<double>(token.remainder) + static_cast<double>(token.active);
+  }
+};
+
+// A team has a token of all states of a group.
+template <class T>
+struct SumRow {
+  StateGroup<const T> states;
+  std::int64_t tokens, d;
+  const T* weights;
+  bool add;
+  T* accumulated;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t i) const {
+    for (std::int64_t j = team.rank(); j < d; j += Team::threads) {
+      T total = add ? accumulated[i * d + j] : T(0);
+      for (std::int64_t t = 0; t < states.count; ++t) {
+        total += weights[t * tokens + i] * states.at[t][i * d + j];
+      }
+      accumulated[i * d + j] = total;
+    }
+  }
+};
+
+// A thread has a token.
+template <class T>
+struct SlopesOfToken {
+  std::int64_t L, tokens;
+  T epsilon;
+  double share;
+  const T *probability, *dweights, *dponder;
+  T *weights, *dlogits;
+
+  __device__ void operator()(std::int64_t i) const {
+    const Halting<T> token(probability + i, tokens, L, epsilon, weights + i, tokens);
+    const T each = static_cast<T>(static_cast<double>(*dponder) * share);
+    for (std::int64_t t = 0; t < L; ++t) {
+      const T p = probability[t * tokens + i];
+      dlogits[t * tokens + i] = token.gradient(t, L, dweights + i, tokens, each) * p * (1 - p);
+    }
+  }
+};
+
+// A team has a token of a state.
+template <class T>
+struct StateGradientRow {
+  StateGroup<T> gradients;
+  std::int64_t tokens, d;
+  const T *weights, *dlogits, *daccumulated, *w;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const std::int64_t i = row % tokens;
+    T* const to = gradients.at[row / tokens] + i * d;
+    const T weight = weights[row], slope = dlogits[row];
+    for (std::int64_t j = team.rank(); j < d; j += Team::threads) {
+      to[j] = weight * daccumulated[i * d + j] + slope * w[j];
+    }
+  }
+};
+
+constexpr const char* name = "adaptive_computation";
+
+}  // namespace
+
+template <class T>
+void act_dots(const Cuda& device, const StateGroup<const T>& states, std::int64_t tokens,
+              std::int64_t d, const T* v, std::int64_t stride, T* dots) {
+  const DotRow<T> each{states, tokens, d, v, stride, dots};
+  for_rows(name, device, states.count * tokens, d, each);
+}
+
+template <class T>
+void act_weights(const Cuda& device, std::int64_t L, std::int64_t tokens, T epsilon, const T* bias,
+                 T* probability, T* weights, double* ponder) {
+  const WeightsOfToken<T> each{L, tokens, epsilon, bias, probability, weights, ponder};
+  for_elements(name, device, tokens, each);
+}
+
+template <class T>
+void act_sum(const Cuda& device, const StateGroup<const T>& states, std::int64_t tokens,
+             std::int64_t d, const T* weights, bool add, T* accumulated) {
+  for_rows(name, device, tokens, d, SumRow<T>{states, tokens, d, weights, add, accumulated});
+}
+
+template <class T>
+void act_slopes(const Cuda& device, std::int64_t L, std::int64_t tokens, T epsilon, double share,
+                const T* probability, const T* dweights, const T* dponder, T* weights, T* dlogits) {
+  const SlopesOfToken<T> each{L,        tokens,  epsilon, share, probability,
+                              dweights, dponder, weights, dlogits};
+  for_elements(name, device, tokens, each);
+}
+
+template <class T>
+void act_state_gradients(const Cuda& device, const StateGroup<T>& gradients, std::int64_t tokens,
+                         std::int64_t d, const T* weights, const T* dlogits, const T* daccumulated,
+                         const T* w) {
+  const StateGradientRow<T> each{gradients, tokens, d, weights, dlogits, daccumulated, w};
+  for_rows(name, device, gradients.count * tokens, d, each);
+}
+
+#define WEFT_ADAPTIVE_COMPUTATION(T)                                                             \
+  template void act_dots(const Cuda&, const StateGroup<const T>&, std::int64_t, std::int64_t,    \
+                         const T*, std::int64_t, T*);                                            \
+  template void act_weights(const Cuda&, std::int64_t, std::int64_t, T, const T*, T*, T*,        \
+                            double*);                                                            \
+  template void act_sum(const Cuda&, const StateGroup<const T>&, std::int64_t, std::int64_t,     \
+                        const T*, bool, T*);                                                     \
+  template void act_slopes(const Cuda&, std::int64_t, std::int64_t, T, double, const T*,         \
+                           const T*, const T*, T*, T*);                                          \
+  template void act_state_gradients(const Cuda&, const StateGroup<T>&, std::int64_t,             \
+                                    std::int64_t, const T*, const T*, const T*, const T*);
+WEFT_ADAPTIVE_COMPUTATION(float)
+WEFT_ADAPTIVE_COMPUTATION(double)
+
+}  // namespace weft
