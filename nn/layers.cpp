@@ -67,14 +67,14 @@ Variable CausalConv::operator()(const Variable& x) const {
 
 CausalConv::State CausalConv::start(std::int64_t batch) const {
   const Tensor& w = weight.value();
-  return {Tensor::zeros({batch, w.size(0), w.size(1)}, w.dtype())};
+  return {Tensor::zeros({batch, w.size(0), w.size(1)}, w.dtype(), w.device())};
 }
 
 // The new output is one product of the whole window: [B, 1, W·in] × [W·in, out].
 Variable CausalConv::step(State& state, const Variable& x) const {
   const Tensor& w = weight.value();
   const std::int64_t batch = state.window.size(0), window = w.size(0);
-  const Tensor next = Tensor::empty(state.window.shape(), w.dtype());
+  const Tensor next = Tensor::empty(state.window.shape(), w.dtype(), w.device());
   next.slice(1, 0, window - 1).copy_from(state.window.slice(1, 1, window));
   next.slice(1, window - 1, window).copy_from(x.value());
   state.window = next;

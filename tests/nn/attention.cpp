@@ -26,8 +26,11 @@ nn::AttentionOptions options(const std::string& mechanism, bool causal) {
 
 Tensor output_of(const nn::Attention& layer, const Tensor& x, const nn::Lengths& lengths = {},
                  const Tensor& memory = {}) {
+  const auto there = [](const Tensor& tensor) { return tensor.to(tested_device()); };
   Context context = Context::evaluation();
-  return layer(context, Variable(x), lengths, Variable(memory)).value();
+  return layer(context, Variable(there(x)), {there(lengths.keys), there(lengths.queries)},
+               Variable(there(memory)))
+      .value();
 }
 
 }  // namespace
@@ -140,7 +143,8 @@ TEST_CASE("attention: steps give the whole sequence") {
     CAPTURE(name);
     nn::Attention layer(options(name, true));
     randomise(layer, 3);
-    const Tensor x = random_normal({2, 9, 6}, DType::f32, 1), whole = output_of(layer, x);
+    const Tensor x = random_normal({2, 9, 6}, DType::f32, 1).to(tested_device());
+    const Tensor whole = output_of(layer, x);
     nn::Attention::State state = layer.start(9, 2);
     for (std::int64_t t = 0; t < 9; ++t) {
       const Tensor y = layer.step(state, Variable(x.slice(1, t, t + 1))).value();
@@ -170,7 +174,8 @@ TEST_CASE("transformer block: gradients in both wirings, with dropout and length
     sheet.attention.dropout = 0.1;
     nn::TransformerBlock block(sheet, f64);
     randomise(block, 3);
-    const nn::Lengths lengths{Tensor::from(std::vector<std::int64_t>{3, 5}, {2}), {}};
+    const nn::Lengths lengths{
+        Tensor::from(std::vector<std::int64_t>{3, 5}, {2}).to(tested_device()), {}};
     const GradientError error =
         gradcheck_module(block,
                          [&](std::span<const Variable> v) {
@@ -188,7 +193,7 @@ TEST_CASE("transformer block: without dropout the wirings agree, with it they do
         {.attention = options("full", true), .wiring = wiring, .dropout = 0.5}, f64);
     randomise(block, 3);
     Context context(training, 5, 1);
-    return block(context, Variable(random_normal({2, 5, 6}, f64, 1))).value();
+    return block(context, Variable(random_normal({2, 5, 6}, f64, 1).to(tested_device()))).value();
   };
   CHECK(same_bits(output(Wiring::universal, false), output(Wiring::vanilla, false)));
   CHECK_FALSE(same_bits(output(Wiring::universal, true), output(Wiring::vanilla, true)));
@@ -200,7 +205,7 @@ TEST_CASE("transformer: a stack has its own weights, gradients, and steps that g
   nn::TransformerBlock one(sheet, f64);
   CHECK(parameter_count(stack) == 2 * parameter_count(one));
   randomise(stack, 3);
-  const Tensor x = random_normal({2, 5, 6}, f64, 1);
+  const Tensor x = random_normal({2, 5, 6}, f64, 1).to(tested_device());
   const GradientError error = gradcheck_module(stack,
                                                [&](std::span<const Variable> v) {
                                                  Context context(true, 5, 1);

@@ -12,9 +12,19 @@
 
 namespace weft {
 
+// The parameters on the tested device, as leaves of their own where that is not the CPU.
+template <class Module>
+void put_on_tested_device(Module& module) {
+  each_parameter(module, [](const std::string&, Parameter& parameter) {
+    if (parameter.value().device() == tested_device()) return;
+    parameter.variable = Variable::leaf(parameter.value().to(tested_device()));
+  });
+}
+
 // Draws every parameter anew, biases and gains too: a zero or a one hides a missing term.
 template <class Module>
 void randomise(Module& module, std::uint64_t seed, double deviation = 0.4) {
+  put_on_tested_device(module);
   each_parameter(module, [&](const std::string& name, Parameter& parameter) {
     draw({Initializer::normal, deviation}, name, seed, parameter.value());
   });
@@ -35,7 +45,7 @@ GradientError gradcheck_module(Module& module, const Differentiable& f, std::vec
     return f(variables.first(count));
   };
   const ThreadsOf alone(1);  // thousands of tiny passes: a team costs more than it gives
-  const GradientError error = gradcheck(with_parameters, inputs, 1, 1e-6, elements);
+  const GradientError error = tested_gradients(with_parameters, inputs, 1, 1e-6, elements);
   std::size_t next = 0;
   each_parameter(module, [&](const std::string&, Parameter& parameter) {
     parameter.variable = originals[next++].variable;
@@ -49,7 +59,7 @@ inline Tensor random_ids(const Shape& shape, std::int64_t vocabulary, std::uint6
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ids[i] = below(key.words(i).word[0], static_cast<std::uint32_t>(vocabulary));
   }
-  return Tensor::from(ids, shape);
+  return Tensor::from(ids, shape).to(tested_device());
 }
 
 }  // namespace weft

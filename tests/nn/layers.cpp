@@ -50,7 +50,8 @@ TEST_CASE("layers: the residual form of layer normalisation, both wirings, with 
 TEST_CASE("embedding layer: rows of the table, and their gradient") {
   nn::Embedding layer(5, 3, DType::f64);
   randomise(layer, 2);
-  const Tensor ids = Tensor::from(std::vector<std::int64_t>{4, 0, 4, 2}, {2, 2});
+  const Tensor ids =
+      Tensor::from(std::vector<std::int64_t>{4, 0, 4, 2}, {2, 2}).to(tested_device());
   const std::vector<double> rows = layer(ids).value().to_vector<double>();
   const std::vector<double> table = layer.table.value().to_vector<double>();
   const std::vector<std::size_t> expected{4, 0, 4, 2};
@@ -62,7 +63,7 @@ TEST_CASE("embedding layer: rows of the table, and their gradient") {
 
 TEST_CASE("dropout layer: in training only, drawn by seed and step") {
   const nn::Dropout layer{0.5};
-  const Variable x(random_normal({40, 25}, DType::f32, 3));
+  const Variable x(random_normal({40, 25}, DType::f32, 3).to(tested_device()));
   const auto run = [&](bool training, std::uint64_t seed, std::uint32_t step) {
     Context context(training, seed, step);
     return layer(context, x).value();
@@ -78,7 +79,7 @@ TEST_CASE("causal convolution: steps give the whole sequence, past the window") 
   for (const Activation activation : {Activation::none, Activation::relu}) {
     nn::CausalConv layer(4, 6, 5, activation);
     randomise(layer, 4);
-    const Tensor x = random_normal({2, 11, 6}, DType::f32, 9);
+    const Tensor x = random_normal({2, 11, 6}, DType::f32, 9).to(tested_device());
     const Tensor whole = layer(Variable(x)).value();
     nn::CausalConv::State state = layer.start(2);
     for (std::int64_t t = 0; t < 11; ++t) {

@@ -173,7 +173,8 @@ TEST_CASE("universal transformer: starts as the paper's code does") {
 }
 
 TEST_CASE("universal transformer: dropout in training only, drawn by seed and step") {
-  const UniversalTransformer model(tiny("full", "conv"), 1);
+  UniversalTransformer model(tiny("full", "conv"), 1);
+  put_on_tested_device(model);
   const Tensor ids = random_ids({2, 9}, 5, 4);
   const auto logits = [&](bool training, std::uint64_t seed, std::uint32_t step) {
     Context context(training, seed, step);
@@ -194,7 +195,8 @@ TEST_CASE("universal transformer: each of the three dropouts counts by itself") 
     UniversalTransformerConfig config = tiny("full", "position");
     config.attention_dropout = config.residual_dropout = config.output_dropout = 0;
     const auto differs = [&] {
-      const UniversalTransformer model(config, 1);
+      UniversalTransformer model(config, 1);
+      put_on_tested_device(model);
       const Tensor ids = random_ids({2, 9}, 5, 4);
       Context context(true, 1, 1);
       return !same_bits(model(context, ids).logits.value(), evaluate(model, ids).logits.value());
@@ -208,7 +210,8 @@ TEST_CASE("universal transformer: each of the three dropouts counts by itself") 
 TEST_CASE("universal transformer: a sequence sees neither its neighbours nor its future") {
   for (const UniversalTransformerConfig& config : forms()) {
     CAPTURE(described(config));
-    const UniversalTransformer model(config, 1);
+    UniversalTransformer model(config, 1);
+    put_on_tested_device(model);
     const Tensor ids = random_ids({3, 9}, 5, 4), changed = ids.clone();
     changed.slice(0, 1, 2).slice(1, 6, 9).copy_from(
         Tensor::from(std::vector<std::int64_t>{4, 3, 0}, {1, 3}));
@@ -252,6 +255,7 @@ TEST_CASE("universal transformer: past the trained length") {
   CHECK(relative_error(logits, at(whole, 39)) < tolerance::forward_f32_long);
 
   UniversalTransformer positions(tiny("full", "position"), 1);
+  put_on_tested_device(positions);
   state = positions.start();
   for (std::size_t i = 0; i < 12; ++i) positions.step(state, list[i]);
   CHECK_THROWS_WITH_AS(positions.step(state, 1),
@@ -278,6 +282,7 @@ TEST_CASE("universal transformer: training on one thread or two gives the same b
       UniversalTransformer one(paper(attention, encoding), 1), two(paper(attention, encoding), 1);
       for (UniversalTransformer* model : {&one, &two}) {
         const ThreadsOf team(model == &one ? 1 : 2);
+        put_on_tested_device(*model);
         const auto optimizer = make_optimizer("adadelta", parameters(*model));
         for (std::uint32_t step = 0; step < 2; ++step) train_step(*model, *optimizer, step);
       }
@@ -296,12 +301,13 @@ TEST_CASE("universal transformer: training asks the system for no memory after t
   for (const char* attention : {"full", "agglomerative"}) {
     for (const char* encoding : {"position", "conv"}) {
       UniversalTransformer model(paper(attention, encoding), 1);
+      put_on_tested_device(model);
       const auto optimizer = make_optimizer("adadelta", parameters(model));
       for (std::uint32_t step = 0; step < 3; ++step) train_step(model, *optimizer, step);
-      const MemoryCounts before = allocator().counts();
+      const MemoryCounts before = allocator(tested_device()).counts();
       for (std::uint32_t step = 3; step < 8; ++step) train_step(model, *optimizer, step);
-      CHECK(allocator().counts().system_allocations == before.system_allocations);
-      CHECK(allocator().counts().live == before.live);
+      CHECK(allocator(tested_device()).counts().system_allocations == before.system_allocations);
+      CHECK(allocator(tested_device()).counts().live == before.live);
     }
   }
 }
