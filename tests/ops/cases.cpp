@@ -250,6 +250,8 @@ std::vector<OpCase> large_op_cases() {
   }
   const Tensor ids = random_integers({3, 900}, 27, 2);
   cases.add("embedding", looked_up, std::vector{random_normal({27, 40}, DType::f64, 1), ids});
+  const Tensor wide = random_normal({9, 200}, DType::f64, 1);
+  cases.add("embedding", looked_up, std::vector{wide, random_integers({400}, 9, 2)});
   cases.add("matmul", product, Shapes{{3, 300, 20}, {20, 30}});
   cases.add("matmul", product, Shapes{{2, 5, 70}, {2, 70, 600}});
   cases.add("linear", affine, Shapes{{3, 700, 20}, {20, 30}, {30}});
@@ -259,6 +261,13 @@ std::vector<OpCase> large_op_cases() {
     return residual_layer_norm(in[0], in[1], in[2], in[3], {Wiring::universal, 0.1, {1, 2, 3}});
   };
   cases.add("residual_layer_norm", normalised, Shapes{{9, 300, 24}, {9, 300, 24}, {24}, {24}});
+  const auto vanilla = [](Inputs in) {
+    return residual_layer_norm(in[0], in[1], in[2], in[3], {Wiring::vanilla, 0.3, {1, 2, 3}});
+  };
+  for (const std::int64_t d : {300, 700, 2303}) {
+    cases.add("residual_layer_norm", normalised, Shapes{{3, d}, {3, d}, {d}, {d}});
+    cases.add("residual_layer_norm vanilla", vanilla, Shapes{{3, d}, {3, d}, {d}, {d}});
+  }
   const auto convolved = [](Inputs in) {
     return causal_conv1d(in[0], in[1], in[2], Activation::relu);
   };

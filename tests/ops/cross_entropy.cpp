@@ -33,7 +33,8 @@ TEST_SUITE("ops") {
 
 TEST_CASE("cross-entropy agrees with its formula in long double") {
   for (const std::int64_t V : {1, 2, 27, 33, 5000}) {
-    const Tensor x = random_normal({3, 4, V}, DType::f64, 1), t = random_integers({3, 4}, V, 2);
+    const Tensor x = random_normal({3, 4, V}, DType::f64, 1).to(tested_device());
+    const Tensor t = random_integers({3, 4}, V, 2).to(tested_device());
     const Tensor wanted = Tensor::from(plain_rows(x, t), {3, 4});
     CAPTURE(V);
     CHECK(relative_error(cross_entropy_rows(x, t), wanted) <= tolerance::forward_f64);
@@ -50,11 +51,11 @@ TEST_CASE("cross-entropy agrees with its formula in long double") {
 }
 
 TEST_CASE("the gradient is softmax less one at the target, over the number of targets") {
-  const Variable x = Variable::leaf(random_normal({6, 9}, DType::f64, 1));
+  const Variable x = Variable::leaf(random_normal({6, 9}, DType::f64, 1).to(tested_device()));
   const Tensor t = random_integers({6}, 9, 2);
   Tape tape;
-  tape.backward(scale(cross_entropy(x, t), 12));
-  const Tensor wanted = softmax(x.detached()).value();
+  tape.backward(scale(cross_entropy(x, t.to(tested_device())), 12));
+  const Tensor wanted = softmax(x.detached()).value().to(Device{});
   for (std::int64_t row = 0; row < 6; ++row) {
     wanted.view<double, 2>()(row, t.view<std::int64_t, 1>()(row)) -= 1;
   }
@@ -65,8 +66,10 @@ TEST_CASE("confident and hopeless predictions, large and infinite logits") {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const DType type : {DType::f32, DType::f64}) {
     const Tensor x =
-        Tensor::from(std::vector<double>{40, 0, 1e4, -1e4, -infinity, 5, 0, 0}, {4, 2}).to(type);
-    const Tensor t = Tensor::from(std::vector<std::int64_t>{0, 1, 1, 0}, {4});
+        Tensor::from(std::vector<double>{40, 0, 1e4, -1e4, -infinity, 5, 0, 0}, {4, 2})
+            .to(type)
+            .to(tested_device());
+    const Tensor t = Tensor::from(std::vector<std::int64_t>{0, 1, 1, 0}, {4}).to(tested_device());
     const std::vector<double> nats = cross_entropy_rows(x, t).to_vector<double>();
     CHECK(nats[0] < 1e-15);
     CHECK(nats[0] >= 0);
@@ -78,13 +81,14 @@ TEST_CASE("confident and hopeless predictions, large and infinite logits") {
     for (const double g : result.gradients[0].to(DType::f64).to_vector<double>()) {
       CHECK(std::isfinite(g));
     }
-    const Tensor impossible = Tensor::zeros({4}, DType::i64);
+    const Tensor impossible = Tensor::zeros({4}, DType::i64, tested_device());
     CHECK(cross_entropy_rows(x, impossible).to_vector<double>()[2] == infinity);
   }
 }
 
 TEST_CASE("a long mean in f32 stays accurate") {
-  const Tensor x = random_normal({20000, 27}, DType::f32, 1), t = random_integers({20000}, 27, 2);
+  const Tensor x = random_normal({20000, 27}, DType::f32, 1).to(tested_device());
+  const Tensor t = random_integers({20000}, 27, 2).to(tested_device());
   double total = 0;
   for (const double nats : plain_rows(x, t)) total += nats;
   const double loss = cross_entropy(x, t).value().item();
@@ -92,12 +96,12 @@ TEST_CASE("a long mean in f32 stays accurate") {
 }
 
 TEST_CASE("besides its inputs only the log-sum-exps are kept") {
-  const Variable x = Variable::leaf(random_normal({64, 512}, DType::f64, 1));
-  const Tensor t = random_integers({64}, 512, 2);
+  const Variable x = Variable::leaf(random_normal({64, 512}, DType::f64, 1).to(tested_device()));
+  const Tensor t = random_integers({64}, 512, 2).to(tested_device());
   Tape tape;
-  const std::size_t before = allocator().counts().live;
+  const std::size_t before = allocator(tested_device()).counts().live;
   const Variable loss = cross_entropy(x, t);
-  CHECK(allocator().counts().live - before == 64 * sizeof(double) + 64);
+  CHECK(allocator(tested_device()).counts().live - before == 64 * sizeof(double) + 64);
 }
 
 TEST_CASE("bad targets are refused with position and value") {

@@ -1,7 +1,10 @@
 // Operations on a CUDA device, real or emulated.
 #include <array>
+#include <cmath>
 
 #include "autograd/tape.h"
+#include "ops/cross_entropy/cross_entropy.h"
+#include "ops/embedding/embedding.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
 #include "runtime/arithmetic.h"
@@ -66,6 +69,35 @@ TEST_CASE("device: views and their gradients stay on the device") {
   };
   const auto here = walk({}), there = walk(cuda);
   for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(there[i], here[i]));
+}
+
+TEST_CASE("device: ids and targets outside of the table give NaN, and touch nothing else") {
+  if (!has_cuda) return;
+  const auto on = [&](const Tensor& x) { return x.to(cuda); };
+  const Tensor table = random_normal({4, 3}, DType::f64, 1), dy = random_normal({5, 3}, DType::f64, 2);
+  const Tensor ids = Tensor::from(std::vector<std::int64_t>{2, -1, 0, 4, 2}, {5});
+  const Variable leaf = Variable::leaf(on(table));
+  const Variable logits = Variable::leaf(on(random_normal({3, 4}, DType::f64, 3)));
+  const Tensor targets = Tensor::from(std::vector<std::int64_t>{1, 7, 0}, {3});
+  Tape tape;
+  const Variable y = embedding(leaf, on(ids)), loss = cross_entropy(logits, on(targets));
+  tape.backward(std::array{y, loss}, std::array{on(dy), Tensor::full({}, 1, DType::f64, cuda)});
+  const std::vector<double> rows = y.value().to_vector<double>();
+  const std::vector<double> known = table.to_vector<double>(), from = dy.to_vector<double>();
+  const std::vector<double> dtable = leaf.gradient().to_vector<double>();
+  for (std::size_t j = 0; j < 3; ++j) {
+    CHECK(std::isnan(rows[3 + j]));
+    CHECK(std::isnan(rows[9 + j]));
+    CHECK(rows[j] == known[6 + j]);
+    CHECK(rows[6 + j] == known[j]);
+    CHECK(dtable[j] == from[6 + j]);
+    CHECK(dtable[6 + j] == from[j] + from[12 + j]);
+    CHECK(dtable[3 + j] == 0);
+    CHECK(dtable[9 + j] == 0);
+  }
+  CHECK(std::isnan(loss.value().item()));
+  const std::vector<double> dlogits = logits.gradient().to_vector<double>();
+  for (std::size_t i = 0; i < 12; ++i) CHECK(std::isnan(dlogits[i]) == (i / 4 == 1));
 }
 
 }  // TEST_SUITE("ops")

@@ -12,39 +12,43 @@ TEST_SUITE("ops") {
 TEST_CASE("embedding takes rows, and adds gradients to them") {
   const Tensor table = random_normal({4, 3}, DType::f64, 1);
   const Tensor ids = Tensor::from(std::vector<std::int64_t>{2, 0, 2, 3, 2, 0}, {2, 3});
-  const Variable leaf = Variable::leaf(table);
+  const Variable leaf = Variable::leaf(table.to(tested_device()));
   Tape tape;
-  const Variable y = embedding(leaf, ids);
+  const Variable y = embedding(leaf, ids.to(tested_device()));
   CHECK(y.shape() == Shape{2, 3, 3});
   const Tensor dy = random_normal({2, 3, 3}, DType::f64, 2);
-  tape.backward(y, dy);
+  tape.backward(y, dy.to(tested_device()));
+  const Tensor rows = y.value().to(Device{}), gradient = leaf.gradient().to(Device{});
   const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();
   const Tensor wanted = Tensor::zeros({4, 3}, DType::f64);
   for (std::int64_t p = 0; p < 6; ++p) {
     for (std::int64_t j = 0; j < 3; ++j) {
       const std::int64_t id = list[static_cast<std::size_t>(p)];
-      CHECK(y.value().view<double, 3>()(p / 3, p % 3, j) == table.view<double, 2>()(id, j));
+      CHECK(rows.view<double, 3>()(p / 3, p % 3, j) == table.view<double, 2>()(id, j));
       wanted.view<double, 2>()(id, j) += dy.view<double, 3>()(p / 3, p % 3, j);
     }
   }
-  CHECK(relative_error(leaf.gradient(), wanted) <= tolerance::backward_f64);
-  for (std::int64_t j = 0; j < 3; ++j) CHECK(leaf.gradient().view<double, 2>()(1, j) == 0);
+  CHECK(relative_error(gradient, wanted) <= tolerance::backward_f64);
+  for (std::int64_t j = 0; j < 3; ++j) CHECK(gradient.view<double, 2>()(1, j) == 0);
 }
 
 TEST_CASE("a row used very often keeps its gradient accurate in f32") {
-  const Variable table = Variable::leaf(random_normal({2, 5}, DType::f32, 1));
-  const Tensor ids = Tensor::zeros({300000}, DType::i64);
+  const Variable table = Variable::leaf(random_normal({2, 5}, DType::f32, 1).to(tested_device()));
+  const Tensor ids = Tensor::zeros({300000}, DType::i64, tested_device());
+  const Tensor dy = Tensor::full({300000, 5}, double(0.1f), DType::f32, tested_device());
   Tape tape;
-  tape.backward(embedding(table, ids), Tensor::full({300000, 5}, double(0.1f), DType::f32));
+  tape.backward(embedding(table, ids), dy);
   const std::vector<float> g = table.gradient().to_vector<float>();
   CHECK(g[4] == static_cast<float>(300000 * double(0.1f)));
   CHECK(g[5] == 0);
 }
 
 TEST_CASE("ids of either integer type, and none at all") {
-  const Tensor table = random_normal({6, 2}, DType::f32, 1), ids = random_integers({5}, 6, 2);
+  const Tensor table = random_normal({6, 2}, DType::f32, 1).to(tested_device());
+  const Tensor ids = random_integers({5}, 6, 2).to(tested_device());
   CHECK(same_bits(embedding(table, ids).value(), embedding(table, ids.to(DType::i32)).value()));
-  CHECK(embedding(table, Tensor::empty({3, 0}, DType::i64)).shape() == Shape{3, 0, 2});
+  const Tensor none = Tensor::empty({3, 0}, DType::i64, tested_device());
+  CHECK(embedding(table, none).shape() == Shape{3, 0, 2});
 }
 
 TEST_CASE("bad ids and tables are refused with position and value") {

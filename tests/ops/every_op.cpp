@@ -118,9 +118,9 @@ TEST_CASE("every op: nothing stays allocated") {
   const ThreadsOf one(1);
   for (const OpCase& c : op_cases()) {
     CAPTURE(c.name);
-    const std::size_t before = allocator().counts().live;
+    const std::size_t before = allocator(tested_device()).counts().live;
     { const Run once = run(c.f, c.inputs); }
-    CHECK(allocator().counts().live == before);
+    CHECK(allocator(tested_device()).counts().live == before);
   }
 }
 

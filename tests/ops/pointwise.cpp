@@ -63,13 +63,16 @@ Tensor broadcast_by_index(const Tensor& a, const Tensor& b, const F& f) {
   return Tensor::from(c, shape);
 }
 
+// One element on the tested device.
+Tensor one(double value, DType type) { return Tensor::full({1}, value, type, tested_device()); }
+
 TEST_SUITE("ops") {
 
 TEST_CASE("pointwise functions agree with their textbook forms") {
   for (const Named& f : functions) {
     CAPTURE(f.name);
     const bool positive = f.op == static_cast<Variable (*)(const Variable&)>(log);
-    const Tensor x = random_uniform({5, 7, 13}, DType::f64, 3, positive ? 0.01 : -9, 9);
+    const Tensor x = random_uniform({5, 7, 13}, DType::f64, 3, positive ? 0.01 : -9, 9).to(tested_device());
     CHECK(relative_error(f.op(x).value(), mapped(x, f.formula)) <= tolerance::forward_f64);
     const Tensor narrow = x.to(DType::f32);
     CHECK(f.op(narrow).value().dtype() == DType::f32);
@@ -82,7 +85,7 @@ TEST_CASE("far from zero the functions reach their limits, and NaN stays NaN") {
   for (const DType type : {DType::f32, DType::f64}) {
     for (const double x : {40.0, 300.0, 2000.0, 1e18}) {
       const auto at = [&](Variable (*f)(const Variable&), double point) {
-        return f(Tensor::full({1}, point, type)).value().item();
+        return f(one(point, type)).value().item();
       };
       CAPTURE(x);
       const double rounded = Tensor::full({1}, x, type).item();
@@ -96,12 +99,12 @@ TEST_CASE("far from zero the functions reach their limits, and NaN stays NaN") {
       CHECK(at(tanh, -x) == -1);
       CHECK(at(exp, -x) < 1e-17);
     }
-    CHECK(exp(Tensor::full({1}, 800, type)).value().item() == infinity);
-    CHECK(log(Tensor::full({1}, 0, type)).value().item() == -infinity);
-    CHECK(std::isnan(log(Tensor::full({1}, -1, type)).value().item()));
+    CHECK(exp(one(800, type)).value().item() == infinity);
+    CHECK(log(one(0, type)).value().item() == -infinity);
+    CHECK(std::isnan(log(one(-1, type)).value().item()));
     for (const Named& f : functions) {
       CAPTURE(f.name);
-      CHECK(std::isnan(f.op(Tensor::full({3}, std::nan(""), type)).value().slice(0, 1, 2).item()));
+      CHECK(std::isnan(f.op(one(std::nan(""), type)).value().item()));
     }
   }
 }
@@ -123,9 +126,9 @@ TEST_CASE("gradients far from zero are finite") {
 }
 
 TEST_CASE("relu passes no gradient at zero") {
-  const Variable x = Variable::leaf(Tensor::from(std::vector<double>{-1, 0, 2}, {3}));
+  const Variable x = Variable::leaf(Tensor::from(std::vector<double>{-1, 0, 2}, {3}).to(tested_device()));
   Tape tape;
-  tape.backward(relu(x), Tensor::from(std::vector<double>{5, 6, 7}, {3}));
+  tape.backward(relu(x), Tensor::from(std::vector<double>{5, 6, 7}, {3}).to(tested_device()));
   CHECK(x.gradient().to_vector<double>() == std::vector<double>{0, 0, 7});
 }
 
@@ -145,7 +148,8 @@ TEST_CASE("add and mul broadcast as NumPy does") {
                                                    {{2, 3, 4, 2, 3}, {3, 1, 2, 1}}};
   for (const auto& [left, right] : pairs) {
     CAPTURE(fmt::format("{} {}", left, right));
-    const Tensor a = random_normal(left, DType::f64, 1), b = random_normal(right, DType::f64, 2);
+    const Tensor a = random_normal(left, DType::f64, 1).to(tested_device());
+    const Tensor b = random_normal(right, DType::f64, 2).to(tested_device());
     for (const Tensor& x : {a, scattered(a)}) {
       for (const Tensor& y : {b, scattered(b)}) {
         CHECK(same_bits(add(x, y).value(), broadcast_by_index(a, b, std::plus<double>())));
@@ -174,15 +178,15 @@ TEST_CASE("pointwise ops take empty tensors") {
 
 TEST_CASE("a function of one variable saves one tensor, add none") {
   const std::size_t bytes = 4096 * sizeof(double);
-  const Variable x = Variable::leaf(random_normal({4096}, DType::f64, 1));
+  const Variable x = Variable::leaf(random_normal({4096}, DType::f64, 1).to(tested_device()));
   Tape tape;
-  const std::size_t before = allocator().counts().live;
+  const std::size_t before = allocator(tested_device()).counts().live;
   for (const auto f : {relu, sigmoid, silu, gelu}) {
     (void)f(x);  // silu and gelu keep x itself, relu and sigmoid their result
   }
-  CHECK(allocator().counts().live - before == 2 * bytes);
+  CHECK(allocator(tested_device()).counts().live - before == 2 * bytes);
   (void)add(x, x);
-  CHECK(allocator().counts().live - before == 2 * bytes);
+  CHECK(allocator(tested_device()).counts().live - before == 2 * bytes);
 }
 
 TEST_CASE("pointwise ops name themselves, and what they got, in errors") {

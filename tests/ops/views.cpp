@@ -14,10 +14,10 @@ struct SharedBuffer {
   Tensor* buffer;
   struct Saved {};
   Tensor forward(Saved&, const Tensor&, const Tensor&, const Tensor&) const {
-    return Tensor::full({}, 1, DType::f64);
+    return Tensor::full({}, 1, DType::f64, tested_device());
   }
   std::array<Tensor, 3> backward(const Saved&, const Tensor&) const {
-    *buffer = random_normal({4, 9}, DType::f64, 7);
+    *buffer = random_normal({4, 9}, DType::f64, 7).to(tested_device());
     std::array<Tensor, 3> parts{buffer->slice(1, 0, 2), buffer->slice(1, 2, 5),
                                 buffer->slice(1, 5, 9)};
     if (!adjacent) parts[1] = parts[1].clone();
@@ -28,7 +28,7 @@ struct SharedBuffer {
 TEST_SUITE("ops") {
 
 TEST_CASE("views share the bytes of their input") {
-  const Variable x = random_normal({2, 3, 4}, DType::f64, 1);
+  const Variable x = random_normal({2, 3, 4}, DType::f64, 1).to(tested_device());
   const Tensor& value = x.value();
   CHECK(reshape(x, {6, 4}).value().same_storage(value));
   CHECK(transpose(x, 0, 1).value().same_storage(value));
@@ -38,7 +38,7 @@ TEST_CASE("views share the bytes of their input") {
 }
 
 TEST_CASE("concatenate and split are each other's reverse") {
-  const Tensor x = random_normal({3, 8, 2}, DType::f64, 1);
+  const Tensor x = random_normal({3, 8, 2}, DType::f64, 1).to(tested_device());
   for (const int axis : {0, 1, 2, -2}) {
     const std::int64_t size = x.size(axis);
     const std::vector<Variable> parts = split(x, axis, {1, size - 1, 0});
@@ -53,7 +53,7 @@ TEST_CASE("concatenate and split are each other's reverse") {
 
 TEST_CASE("gradients that lie side by side reach the input of split uncopied") {
   for (const bool adjacent : {true, false}) {
-    const Variable x = Variable::leaf(random_normal({4, 9}, DType::f64, 1));
+    const Variable x = Variable::leaf(random_normal({4, 9}, DType::f64, 1).to(tested_device()));
     Tensor buffer;
     Tape tape;
     const std::vector<Variable> parts = split(x, 1, {2, 3, 4});
