@@ -1,14 +1,15 @@
 // Tiles of queries against keys: what the kernels share that look at every pair. For .cu files.
 //
-// A block of 128 threads has a tile of scores, 8 R rows by 64 columns. Thread t, with tx = t % 16 and
-// ty = t / 16, owns in registers its rows 8 r + ty (r < R) and columns 16 c + tx (c < 4). The threads
-// of a row are one half of a warp: what they write to a row of shared memory, nobody else reads, and
-// __syncwarp() is enough between.
+// A block of 128 threads has a tile of scores, 8 R rows by 64 columns. Thread t, with tx = t % 16
+// and ty = t / 16, owns in registers its rows 8 r + ty (r < R) and columns 16 c + tx (c < 4). The
+// threads of a row are one half of a warp: what they write to a row of shared memory, nobody else
+// reads, and __syncwarp() is enough between.
 //
-// Operands lie in shared memory row by row, and a row takes an odd number of words of 16 bytes: eight
-// neighbouring rows, which one phase of a read takes, stand in different banks. With R = 8 in f32 a
-// thread reads 12 words for 128 multiply-adds. Half-warps share what they read, so that a read takes
-// one phase (its rows) or two (its columns): 16 cycles of shared memory against 32 of arithmetic.
+// Operands lie in shared memory row by row, and a row takes an odd number of words of 16 bytes:
+// eight neighbouring rows, which one phase of a read takes, stand in different banks. With R = 8 in
+// f32 a thread reads 12 words for 128 multiply-adds. Half-warps share what they read, so that a
+// read takes one phase (its rows) or two (its columns): 16 cycles of shared memory against 32 of
+// arithmetic.
 #pragma once
 
 #include <algorithm>
@@ -56,6 +57,11 @@ __host__ __device__ constexpr int row_stride(int padded) {
 template <class T>
 inline constexpr int weight_stride = tile_columns + 64 / sizeof(T);
 
+// How many of the rows first … first + most − 1 lie below `end`.
+__device__ inline int rows_within(std::int64_t first, std::int64_t end, int most) {
+  return static_cast<int>(end <= first ? 0 : std::min<std::int64_t>(end - first, most));
+}
+
 // Rows of one batch item and head.
 struct TileRows {
   std::int64_t b, h, first;
@@ -72,8 +78,8 @@ __device__ void load_tile(const View<const T, 4>& x, const TileRows& rows, int a
   const std::int64_t step = x.stride(1);
   for (int e = static_cast<int>(threadIdx.x) % across; e < padded; e += across) {
     const bool inside = begin + e < x.size(3);
-    const T* const from = x.data + rows.b * x.stride(0) + rows.first * step +
-                          rows.h * x.stride(2) + (begin + e) * x.stride(3);
+    const T* const from = x.data + rows.b * x.stride(0) + rows.first * step + rows.h * x.stride(2) +
+                          (begin + e) * x.stride(3);
     for (int row = static_cast<int>(threadIdx.x) >> shift; row < all; row += together * down) {
       T held[together];
 #pragma unroll
@@ -112,15 +118,15 @@ __device__ void add_products(const T* a, const T* b, int stride, int padded, T (
   }
 }
 
-// The column of 16 C that a thread has as its c-th in o below: words of neighbours lie side by side.
+// The column of 16 C that a thread has as its c-th in o below: neighbours' words lie side by side.
 template <class T, int C>
 __device__ int owned_column(int c) {
   constexpr int W = std::min(C, word<T>);
   return c / W * 16 * W + tile_x() * W + c % W;
 }
 
-// o[r][c] += Σ_j weights[8 r + ty][j] x[j][owned_column(c)] over the first `rows` rows of x, rounded
-// up to a word; x and the weights hold zeros there.
+// o[r][c] += Σ_j weights[8 r + ty][j] x[j][owned_column(c)] over the first `rows` rows of x,
+// rounded up to a word; x and the weights hold zeros there.
 template <int R, int C, class T>
 __device__ void add_weighted(const T* weights, const T* x, int stride, int rows, T (&o)[R][C]) {
   constexpr int V = word<T>, W = std::min(C, V);

@@ -131,12 +131,14 @@ TEST_CASE("full: the gradient of a score") {
     call.dropout = rate;
     const Tensor a = full({in.q, in.k, unit, bias});           // [1, N, 1, S]
     const Tensor kept = full({in.q, in.k, unit, bias}, call);  // d ⊙ a
-    const Variable leaf = Variable::leaf(bias);
-    const std::vector<Variable> inputs{in.q, in.k, in.v, leaf};
+    const Device device = tested_device();
+    const Variable leaf = Variable::leaf(bias.to(device));
+    const std::vector<Variable> inputs{in.q.to(device), in.k.to(device), in.v.to(device), leaf};
     Tape tape;
-    const Variable out = attend(AttentionSpec("full"), call, inputs);
+    const Variable attended = attend(AttentionSpec("full"), call, inputs);
+    const Tensor out = attended.value().to(Device{});
     const Tensor dout = random_normal(out.shape(), DType::f64, 8);
-    tape.backward(out, dout);
+    tape.backward(attended, dout.to(device));
     const auto dot = [&](const Tensor& x, std::int64_t i, std::int64_t j) {
       double sum = 0;
       for (std::int64_t m = 0; m < M; ++m) {
@@ -149,7 +151,7 @@ TEST_CASE("full: the gradient of a score") {
       for (std::int64_t j = 0; j < S; ++j) {
         wanted.view<double, 4>()(0, 0, i, j) =
             kept.view<double, 4>()(0, i, 0, j) * dot(in.v, i, j) -
-            a.view<double, 4>()(0, i, 0, j) * dot(out.value(), i, i);
+            a.view<double, 4>()(0, i, 0, j) * dot(out, i, i);
       }
     }
     CHECK(relative_error(leaf.gradient(), wanted) <= tolerance::backward_f64);
@@ -182,7 +184,7 @@ TEST_CASE("full: decoding with room for some keys attends to the last of them") 
   for (std::int64_t i = 0; i < N; ++i) {
     const std::int64_t first = std::max<std::int64_t>(0, i + 1 - room);
     const auto at = [&](const Tensor& x) { return x.slice(1, i, i + 1); };
-    const Tensor out = state->step(std::vector{at(in.q), at(in.k), at(in.v)});
+    const Tensor out = state->step(on_device({at(in.q), at(in.k), at(in.v)}));
     check_close(out, full({at(in.q), in.k.slice(1, first, i + 1), in.v.slice(1, first, i + 1)}));
   }
   CHECK_ERROR(spec.mechanism().decode(spec, {}, DType::f64, 0), "full: decoding wants room");

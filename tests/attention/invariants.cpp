@@ -69,12 +69,12 @@ TEST_CASE("every mechanism: no output sends a gradient into its future") {
     CAPTURE(sample.text);
     for (const std::int64_t begin : {1, 64, 130}) {
       std::vector<Variable> leaves;
-      for (const Tensor& input : sample.inputs) leaves.push_back(Variable::leaf(input));
+      for (const Tensor& input : on_device(sample.inputs)) leaves.push_back(Variable::leaf(input));
       Tape tape;
       const Variable out = attend(sample.spec, sample.call, leaves);
       const Tensor dout = random_normal(out.shape(), DType::f64, 4);
       dout.slice(1, begin, sizes.N).fill(0);
-      tape.backward(out, dout);
+      tape.backward(out, dout.to(tested_device()));
       for (const Variable& leaf : leaves) {
         CHECK(all_zero(leaf.gradient().slice(1, begin, sizes.N)));
         // The first position alone may leave nothing to choose from.

@@ -1,14 +1,16 @@
-// CUDA kernel of full attention, forward; the equations stand in full.h, the tiles in score_tile.cuh.
+// CUDA kernel of full attention, forward; the equations stand in full.h, the tiles in
+// score_tile.cuh.
 //
-// A block owns 8 R queries of one head and up to 128 columns of its values, and streams over tiles of
-// 64 keys. A row's maximum is agreed on by its 16 threads for each tile; each of them sums the
-// weights of its own columns, and they add up at the end. Nothing leaves the block but out and ℓ.
+// A block owns 8 R queries of one head and up to 128 columns of its values, and streams over tiles
+// of 64 keys. The 16 threads of a row agree on μ where a score exceeds it by far; each of them sums
+// the weights of its own columns, and they add up at the end. Nothing leaves the block but out
+// and ℓ.
 //
-// By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread, 768
-// reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions, 32 shuffles and 64
-// loads from cache, so that arithmetic is the limit and some 60 % of its rate can be had. 74 KB of shared
-// memory let three blocks share a multiprocessor. With heads of 8 the exponentials and shuffles weigh
-// as much as the products.
+// By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread,
+// 384 reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads
+// from cache, so that arithmetic is the limit and some 60 % of its rate can be had. 73 KB of shared
+// memory and 168 registers let three blocks share a multiprocessor. With heads of 8 the
+// exponentials weigh as much as the products.
 #include <cmath>
 
 #include "ops/attention/full/full.h"
@@ -33,6 +35,29 @@ struct ForwardLayout {
   }
 };
 
+// How far scores may exceed μ before it follows them: weights of up to e^8 add up as well as those
+// of up to 1, and most tiles then need no word between the threads of a row.
+constexpr int slack = 8;
+
+// Sets μ to the largest score so far in those rows where one exceeds it by more, and scales what
+// they have summed. That depends on the row alone.
+template <int R, int C, class T>
+__device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C]) {
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    T largest = -std::numeric_limits<T>::infinity();
+#pragma unroll
+    for (int c = 0; c < 4; ++c) largest = Largest::of(largest, z[r][c]);
+    largest = over_row<Largest>(largest);
+    if (!(largest > most[r] + slack)) continue;
+    const T correction = std::exp(most[r] - largest);
+    most[r] = largest;
+    sum[r] *= correction;
+#pragma unroll
+    for (int c = 0; c < C; ++c) o[r][c] *= correction;
+  }
+}
+
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, sizeof(T) == 4 ? 3 : 2)
     forward_tiles(FullAttention<T> p, DropoutMask mask, View<T, 4> out, View<T, 3> log_sums) {
@@ -41,8 +66,9 @@ __global__ void __launch_bounds__(tile_threads, sizeof(T) == 4 ? 3 : 2)
   const FullTile at = tile_of_block(p, p.N(), Layout::rows);
   const std::int64_t counted = std::min(p.queries(at.b), p.N());
   const int rows = rows_within(at.first, counted, Layout::rows);
-  const std::int64_t keys = rows == 0 ? 0 : p.causal ? std::min(p.keys(at.b), at.first + rows)
-                                                     : p.keys(at.b);
+  const std::int64_t keys = rows == 0  ? 0
+                            : p.causal ? std::min(p.keys(at.b), at.first + rows)
+                                       : p.keys(at.b);
   const std::int64_t column = std::int64_t{blockIdx.y} * Layout::columns;
   const int padded = padded_width<T>(p.E(), most_width), stride = row_stride<T>(padded);
   const bool whole = p.E() <= padded;
@@ -69,17 +95,16 @@ __global__ void __launch_bounds__(tile_threads, sizeof(T) == 4 ? 3 : 2)
       if (!whole) load_tile(p.q, queries, Layout::rows, e, padded, p.temperature, q, stride);
       load_tile(p.k, tile, tile_columns, e, padded, T(1), k, stride);
       if (e == 0) {
-        load_tile(p.v, tile, tile_columns, column, Layout::columns, T(1), v,
-                  Layout::value_stride);
+        load_tile(p.v, tile, tile_columns, column, Layout::columns, T(1), v, Layout::value_stride);
         if (p.dropout > 0) draw_kept(mask, mask_row(p, at), Layout::rows, key, kept);
       }
       __syncthreads();
       add_products<R>(q, k, stride, padded, z);
     }
+    bool grows = false;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int row = 8 * r + tile_y();
-      T largest = none;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int j = 16 * c + tile_x();
@@ -88,16 +113,14 @@ __global__ void __launch_bounds__(tile_threads, sizeof(T) == 4 ? 3 : 2)
           z[r][c] += p.bias(at.b, at.h, at.first + row, key + j);
         }
         if (!seen) z[r][c] = none;
-        largest = Largest::of(largest, z[r][c]);
+        grows = grows || z[r][c] > most[r] + slack;
       }
-      largest = Largest::of(most[r], over_row<Largest>(largest));
-      const T shift = largest == none ? T(0) : largest;
-      const T correction = std::exp(most[r] - shift);
-      most[r] = largest;
-      sum[r] *= correction;
+    }
+    if (__any_sync(0xffffffffu, grows)) raise<R, C>(z, most, sum, o);
 #pragma unroll
-      for (int c = 0; c < C; ++c) o[r][c] *= correction;
-      const std::uint64_t bits = p.dropout > 0 ? kept[row] >> tile_x() : 0;
+    for (int r = 0; r < R; ++r) {
+      const T shift = most[r] == none ? T(0) : most[r];
+      const std::uint64_t bits = p.dropout > 0 ? kept[8 * r + tile_y()] >> tile_x() : 0;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const T weight = z[r][c] == none ? T(0) : std::exp(z[r][c] - shift);

@@ -1,17 +1,18 @@
 // CUDA kernels of full attention, backward; the equations stand in full.h, the tiles in
-// score_tile.cuh. Two kernels compute the scores again, each for what it owns, so that every sum has one
-// writer and one order:
+// score_tile.cuh. Two kernels compute the scores again, each for what it owns, so that every sum
+// has one writer and one order:
 //
 //     key_gradients     a block owns 8 R keys and streams over tiles of 64 queries:  dk, dv
 //     query_gradients   a block owns 8 R queries and streams over tiles of 64 keys:  dq, dbias
 //
 // A block has 64 columns of the gradients at most. Heads of more run once for each 64 columns, and
-// go through the columns of the products in turns that end with the block's own, so that these lie in
-// shared memory when they are wanted.
+// go through the columns of the products in turns that end with the block's own, so that these lie
+// in shared memory when they are wanted.
 //
-// By count, for heads of 64 in f32 (unmeasured): 7 products of 64 × 64 × 64 for a pair of tiles, 3.5 times the
-// arithmetic of forward, at the same 12 reads of 16 bytes for 128 multiply-adds: arithmetic is the
-// limit, at some 60 % of its rate. 90 KB of shared memory let two blocks share a multiprocessor.
+// By count, for heads of 64 in f32 (unmeasured): 7 products of 64 × 64 × 64 for a pair of tiles,
+// 3.5 times the arithmetic of forward, at the same 12 reads of 16 bytes for 128 multiply-adds:
+// arithmetic is the limit, at some 60 % of its rate. 89 KB of shared memory let two blocks share a
+// multiprocessor.
 #include <cmath>
 
 #include "ops/attention/full/full_tile.cuh"
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
           z[r][c] += p.bias(at.b, at.h, query + column, at.first + row);
         }
         const T a = visible ? std::exp(z[r][c] - log_sum[column]) : T(0);
-        const T d = p.dropout == 0         ? T(1)
+        const T d = p.dropout == 0           ? T(1)
                     : (bits >> row & 1) != 0 ? static_cast<T>(mask.factor)
                                              : T(0);
         da[r][c] = visible ? a * (d * da[r][c] - delta[column]) : T(0);
@@ -164,8 +165,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const std::int64_t counted = std::min(p.queries(at.b), p.N());
   const TileRows queries{at.b, at.h, at.first, rows_within(at.first, counted, Layout::rows)};
   const std::int64_t seen = queries.count == 0 ? 0
-                            : p.causal ? std::min(p.keys(at.b), at.first + queries.count)
-                                       : p.keys(at.b);
+                            : p.causal         ? std::min(p.keys(at.b), at.first + queries.count)
+                                               : p.keys(at.b);
   const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
   const bool biased = dbias.data != nullptr && own == 0;
 
@@ -210,7 +211,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
         const std::int64_t j = key + column;
         const bool visible = row < queries.count && column < keys.count && (!p.causal || j <= i);
         if (p.bias.data != nullptr && visible) z[r][c] += p.bias(at.b, at.h, i, j);
-        const T d = p.dropout == 0            ? T(1)
+        const T d = p.dropout == 0              ? T(1)
                     : (bits >> 16 * c & 1) != 0 ? static_cast<T>(mask.factor)
                                                 : T(0);
         z[r][c] = visible ? std::exp(z[r][c] - log_sum[row]) * (d * da[r][c] - delta[row]) : T(0);
@@ -261,10 +262,9 @@ struct Backward {
   template <int R, int C>
   void keys() const {
     using Layout = BackwardLayout<T, R, C>;
-    start_tiles("full", device, tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()),
-                                          Layout::columns),
-                Layout::bytes(), key_gradients<T, R, C>, p, mask_of(p), log_sums, deltas, dout, dk,
-                dv);
+    start_tiles(
+        "full", device, tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()), Layout::columns),
+        Layout::bytes(), key_gradients<T, R, C>, p, mask_of(p), log_sums, deltas, dout, dk, dv);
   }
   template <int R, int C>
   void queries() const {
@@ -289,7 +289,8 @@ void full_attention_gradients(const Cuda& device, const FullAttention<T>& p, Vie
                               View<T, 4> dq, View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
   if (p.B() * p.H() == 0) return;
   for_rows("full", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
-  const View<const T, 3> delta{deltas.data, {deltas.sizes[0], deltas.sizes[1], deltas.sizes[2]},
+  const View<const T, 3> delta{deltas.data,
+                               {deltas.sizes[0], deltas.sizes[1], deltas.sizes[2]},
                                {deltas.strides[0], deltas.strides[1], deltas.strides[2]}};
   const Backward<T> backward{device, p, log_sums, delta, dout, dq, dk, dv, dbias};
   const std::int64_t width = std::max(p.E(), p.M());
@@ -298,7 +299,7 @@ void full_attention_gradients(const Cuda& device, const FullAttention<T>& p, Vie
   backward.template both<4>();
 }
 
-#define WEFT_GRADIENTS(T)                                                                       \
+#define WEFT_GRADIENTS(T)                                                                        \
   template void full_attention_gradients(const Cuda&, const FullAttention<T>&, View<const T, 4>, \
                                          View<const T, 3>, View<const T, 4>, View<T, 3>,         \
                                          View<T, 4>, View<T, 4>, View<T, 4>, View<T, 4>);

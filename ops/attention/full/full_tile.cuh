@@ -11,8 +11,8 @@ struct FullTile {
   std::int64_t b, h, first;
 };
 
-// Tiles of one head are neighbours in the grid, so that its keys and values are in cache; where later
-// tiles see more keys (causal), these come first.
+// Tiles of one head are neighbours in the grid, so that its keys and values are in cache; where
+// later tiles see more keys (causal), these come first.
 template <class T>
 __device__ FullTile tile_of_block(const FullAttention<T>& p, std::int64_t length, int rows) {
   const std::int64_t tiles = (length + rows - 1) / rows;
@@ -26,11 +26,6 @@ dim3 tile_grid(const FullAttention<T>& p, std::int64_t length, int rows, std::in
                int columns) {
   return {static_cast<unsigned>(p.B() * p.H() * ((length + rows - 1) / rows)),
           static_cast<unsigned>((width + columns - 1) / columns)};
-}
-
-// How many of the rows first … first + most − 1 lie below `end`.
-__device__ inline int rows_within(std::int64_t first, std::int64_t end, int most) {
-  return static_cast<int>(end <= first ? 0 : std::min<std::int64_t>(end - first, most));
 }
 
 template <class T>
