@@ -5,8 +5,9 @@
 
 namespace weft {
 
-// Keys and values of the positions so far, in a ring of `capacity` rows; `spec` attends to them with
-// the inputs q, k, v, and must not mind the order of the keys, so that the ring needs no unrolling.
+// Keys and values of the positions so far, in a ring of `capacity` rows on the device of the first
+// of them; `spec` attends to them with the inputs q, k, v, and must not mind the order of the keys,
+// so that the ring needs no unrolling.
 class KeyValueCache : public DecodingState {
  public:
   KeyValueCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
@@ -17,8 +18,10 @@ class KeyValueCache : public DecodingState {
 
  private:
   AttentionSpec spec_;
+  AttentionSizes sizes_;
+  DType type_;
   std::int64_t capacity_, seen_ = 0;
-  Tensor k_, v_;
+  Tensor k_, v_;  // undefined before the first step
 };
 
 // Mechanism::decode of those whose inputs are q, k, v.
