@@ -105,6 +105,7 @@ AttentionCost cost_shared_full(const AttentionSpec& spec, const AttentionSizes& 
   AttentionCost cost = full.mechanism().cost(full, sizes, causal, type);
   const double row = double(sizes.B * sizes.N * sizes.H * sizes.E) * double(size_of(type));
   cost.working_bytes += (normalizes(spec) ? 2 : 1) * row;
+  cost.cuda_working_bytes += (normalizes(spec) ? 2 : 1) * row;
   return cost;
 }
 

@@ -1,0 +1,106 @@
+// CUDA kernels of shared-QK attention; the equations stand in shared_full.h. A warp owns a row of E
+// elements, which it reads twice, from memory and from cache; 8 to 16 bytes an element in f32 for
+// some 6 operations: the bandwidth of the memory is the limit.
+#include <cmath>
+
+#include "ops/attention/shared_full/shared_full.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+namespace {
+
+// Rows count over b, i and h, so that neighbours in memory are neighbours here.
+template <class T>
+__device__ std::int64_t row_offset(const View<T, 4>& x, std::int64_t row) {
+  const std::int64_t H = x.size(2), N = x.size(1);
+  return row / H / N * x.stride(0) + row / H % N * x.stride(1) + row % H * x.stride(2);
+}
+
+template <class Team, class T>
+__device__ T row_length(const Team& team, const T* q, std::int64_t step, std::int64_t E) {
+  T squares = 0;
+  for (std::int64_t e = team.rank(); e < E; e += Team::threads) {
+    squares += q[e * step] * q[e * step];
+  }
+  return std::sqrt(team.sum(squares));
+}
+
+template <class T>
+struct NormalizedRow {
+  View<const T, 4> q;
+  View<T, 4> k;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const T* const from = q.data + row_offset(q, row);
+    T* const to = k.data + row_offset(k, row);
+    const T n = row_length(team, from, q.stride(3), q.size(3));
+    const T factor = n == 0 ? T(0) : 1 / n;
+    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+      to[e * k.stride(3)] = factor * from[e * q.stride(3)];
+    }
+  }
+};
+
+template <class T>
+struct SharedKeyRow {
+  bool normalized;
+  View<const T, 4> q, dk;
+  View<T, 4> dq;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, std::int64_t row) const {
+    const T* const x = q.data + row_offset(q, row);
+    const T* const given = dk.data + row_offset(dk, row);
+    T* const to = dq.data + row_offset(dq, row);
+    if (!normalized) {
+      for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+        to[e * dq.stride(3)] += given[e * dk.stride(3)];
+      }
+      return;
+    }
+    // A key that padding hides has no gradient, and its memory may hold anything.
+    T any = 0;
+    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+      if (given[e * dk.stride(3)] != 0) any = 1;
+    }
+    if (team.max(any) == 0) return;
+    const T n = row_length(team, x, q.stride(3), q.size(3));
+    if (n == 0) return;
+    T along = 0;  // k · dk
+    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+      along += x[e * q.stride(3)] / n * given[e * dk.stride(3)];
+    }
+    along = team.sum(along);
+    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+      to[e * dq.stride(3)] += (given[e * dk.stride(3)] - x[e * q.stride(3)] / n * along) / n;
+    }
+  }
+};
+
+template <class T>
+std::int64_t rows_of(const View<T, 4>& x) {
+  return x.size(0) * x.size(1) * x.size(2);
+}
+
+}  // namespace
+
+template <class T>
+void normalize_rows(const Cuda& device, View<const T, 4> q, View<T, 4> k) {
+  for_rows("shared-full", device, rows_of(q), q.size(3), NormalizedRow<T>{q, k});
+}
+
+template <class T>
+void shared_keys_backward(const Cuda& device, bool normalized, View<const T, 4> q,
+                          View<const T, 4> dk, View<T, 4> dq) {
+  for_rows("shared-full", device, rows_of(q), q.size(3), SharedKeyRow<T>{normalized, q, dk, dq});
+}
+
+#define WEFT_SHARED_FULL(T)                                                                 \
+  template void normalize_rows(const Cuda&, View<const T, 4>, View<T, 4>);                  \
+  template void shared_keys_backward(const Cuda&, bool, View<const T, 4>, View<const T, 4>, \
+                                     View<T, 4>);
+WEFT_SHARED_FULL(float)
+WEFT_SHARED_FULL(double)
+
+}  // namespace weft
