@@ -72,9 +72,13 @@ std::int64_t seen_keys(const AttentionCall& call, std::int64_t S, std::int64_t b
   return call.causal ? std::min(keys, i + 1) : keys;
 }
 
-// Indices handed in must ascend, point to keys that are seen, and end with −1.
-void check_given(const AttentionCall& call, const Tensor& topk, std::int64_t S) {
-  const auto view = topk.view<const std::int64_t, 4>();
+// Indices handed in must ascend, point to keys that are seen, and end with −1. They are looked at
+// on the host, which waits for them where they are on another device.
+void check_given(AttentionCall call, const Tensor& topk, std::int64_t S) {
+  call.lengths = call.lengths.to(Device{});
+  call.query_lengths = call.query_lengths.to(Device{});
+  const Tensor held = topk.to(Device{});
+  const auto view = held.view<const std::int64_t, 4>();
   for (std::int64_t b = 0; b < view.size(0); ++b) {
     for (std::int64_t h = 0; h < view.size(1); ++h) {
       for (std::int64_t i = 0; i < view.size(2); ++i) {
@@ -174,7 +178,8 @@ AttentionCost cost_topk(const AttentionSpec& spec, const AttentionSizes& s, bool
           .backward_operations = 2 * rows * kept * (3 * E + 2 * M),
           .exponentials = 2 * rows * kept,
           .saved_bytes = rows * (4 * kept + item),
-          .working_bytes = item * 2 * double(s.S) * (E + M)};
+          .working_bytes = item * 2 * double(s.S) * (E + M),
+          .cuda_working_bytes = item * 2 * rows * kept};
 }
 
 const Registration registered{Mechanism{
