@@ -59,8 +59,10 @@ constexpr std::uint32_t below(std::uint32_t word, std::uint32_t bound) {
   return static_cast<std::uint32_t>((std::uint64_t{word} * bound) >> 32);
 }
 
-// Standard normal from two words (Box and Muller 1958).
-inline double normal(std::uint32_t a, std::uint32_t b) {
+// Standard normal from two words (Box and Muller 1958). A constexpr template is what code of CUDA
+// devices may call.
+template <class Word>
+constexpr double normal(Word a, Word b) {
   const double radius = std::sqrt(-2 * std::log((a + 0.5) * 0x1p-32));
   return radius * std::cos(6.283185307179586 * (b * 0x1p-32));
 }

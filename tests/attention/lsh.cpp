@@ -5,14 +5,12 @@
 #include <numeric>
 #include <set>
 
-#include "autograd/tape.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 #include "tests/attention/run_attention.h"
-#include "tests/attention/sample.h"
 #include "tests/threads.h"
 
 namespace weft {
@@ -76,7 +74,7 @@ double largest(const Tensor& x) {
 
 void check_same(const Differentiable& got, const Differentiable& wanted,
                 const std::vector<Tensor>& inputs) {
-  const Run a = run(got, inputs), b = run(wanted, inputs);
+  const Run a = run(got, inputs), b = run(wanted, inputs, 17, Device{});
   CHECK(relative_error(a.outputs[0], b.outputs[0]) <= tolerance::forward_f64);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[0].size(1) == 1 && i == 0) {  // one weight, which is 1 whatever the query is
@@ -205,14 +203,10 @@ TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of wha
             "across_buckets={},self={}",
             int(wrap), int(across), self);
         CAPTURE(spec);
-        Choices chosen;
         AttentionCall call;
         call.random = {3, 1, 4};
-        AttentionCall asking = call;
-        asking.chosen = &chosen;
-        const std::vector<Variable> inputs{in.q, in.v};
-        attend(AttentionSpec(spec), asking, inputs);
-        const Tensor seen = union_of_candidates(chosen.at("buckets"), 8, wrap, across);
+        const Tensor buckets = chosen(spec, in.both(), call).at("buckets");
+        const Tensor seen = union_of_candidates(buckets, 8, wrap, across);
         check_same(mechanism_of(spec, call),
                    shared_full(seen, self == "last" ? Self::last : Self::allow), in.both());
       }
@@ -225,8 +219,7 @@ Tensor weights(const std::string& spec, const Tensor& q, const AttentionCall& ca
   const std::int64_t N = q.size(1);
   const Tensor unit = Tensor::zeros({q.size(0), N, q.size(2), N}, DType::f64);
   for (std::int64_t j = 0; j < N; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
-  const std::vector<Variable> inputs{q, unit};
-  return attend(AttentionSpec(spec), call, inputs).value();
+  return attended(spec, {q, unit}, call);
 }
 
 std::set<std::int64_t> seen_by(const Tensor& weights, std::int64_t i) {
@@ -280,33 +273,24 @@ TEST_CASE("lsh: causal, no value of the future reaches an output") {
 
 TEST_CASE("lsh: equal inputs fall into one bucket, and the ties into the lowest") {
   const Tensor row = random_normal({1, 1, 1, 6}, DType::f64, 4);
-  Choices chosen;
-  AttentionCall call;
-  call.chosen = &chosen;
   const Tensor v = random_normal({2, 40, 3, 2}, DType::f64, 5);
-  std::vector<Variable> inputs{row.expand({2, 40, 3, 6}), v};
-  attend(AttentionSpec("lsh:chunk=8"), call, inputs);
-  const Tensor buckets = chosen.at("buckets");
+  const std::vector<Tensor> inputs{row.expand({2, 40, 3, 6}), v};
+  const Tensor buckets = chosen("lsh:chunk=8", inputs).at("buckets");
   for (std::int64_t r = 0; r < 4; ++r) {
     const auto list = buckets.slice(0, r, r + 1).to_vector<std::int64_t>();
     CHECK(std::set<std::int64_t>(list.begin(), list.end()).size() == 1);
   }
+  AttentionCall call;
   call.given["planes"] = Tensor::zeros({4, 32, 6}, DType::f64);
-  attend(AttentionSpec("lsh:chunk=8"), call, inputs);
-  for (const std::int64_t bucket : chosen.at("buckets").to_vector<std::int64_t>()) {
-    CHECK(bucket == 0);
-  }
+  const Tensor lowest = chosen("lsh:chunk=8", inputs, call).at("buckets");
+  for (const std::int64_t bucket : lowest.to_vector<std::int64_t>()) CHECK(bucket == 0);
 }
 
 TEST_CASE("lsh: the planes are those of the definition of a bucket") {
   const Inputs in(1, 200, 2, 5, 2);
-  Choices chosen;
-  AttentionCall call;
-  call.chosen = &chosen;
-  const std::vector<Variable> inputs{in.q, in.v};
-  attend(AttentionSpec("lsh:buckets=10,rounds=3"), call, inputs);
-  const View<const double, 3> plane = chosen.at("planes").view<const double, 3>();
-  const View<const std::int64_t, 4> bucket = chosen.at("buckets").view<const std::int64_t, 4>();
+  const Choices choices = chosen("lsh:buckets=10,rounds=3", in.both());
+  const View<const double, 3> plane = choices.at("planes").view<const double, 3>();
+  const View<const std::int64_t, 4> bucket = choices.at("buckets").view<const std::int64_t, 4>();
   bool same = true;
   for (std::int64_t r = 0; r < 3; ++r) {
     for (std::int64_t h = 0; h < 2; ++h) {

@@ -19,9 +19,6 @@
 namespace weft {
 namespace {
 
-// Elements of the planes are drawn from here on, far from those of the dropout masks.
-constexpr std::uint64_t planes_begin = std::uint64_t{1} << 62;
-
 // The kernels compare positions as numbers of the element type: those that f32 holds exactly.
 constexpr std::int64_t most_positions = std::int64_t{1} << 24;
 
@@ -44,31 +41,26 @@ LshRules rules_of(const AttentionSpec& spec) {
   return r;
 }
 
-Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, DType type) {
-  const Tensor planes = Tensor::empty({r.rounds, r.buckets / 2, E}, DType::f64);
-  for (std::int64_t i = 0; i < planes.count(); ++i) {
-    const Philox words = key.words(planes_begin + static_cast<std::uint64_t>(i));
-    planes.data<double>()[i] = normal(words.word[0], words.word[1]);
-  }
-  return planes.to(type);
+Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, const Tensor& like) {
+  const Tensor planes = Tensor::empty({r.rounds, r.buckets / 2, E}, like.dtype(), like.device());
+  dispatch(planes, [&](auto device, auto type) {
+    using T = decltype(type);
+    lsh_draw<T>(device, key, planes.count(), planes.data<T>());
+  });
+  return planes;
 }
 
-// Buckets handed in, checked where positions exist; undefined where they were not.
+// Buckets handed in; undefined where they were not.
 Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
-                     const Shape& q) {
-  const Shape shape{rules.rounds, q[0], q[2], q[1]};
-  const Tensor given = given_choice(spec.mechanism(), call, "buckets", shape);
+                     const Tensor& q) {
+  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+  const Tensor given = given_choice(spec.mechanism(), call, "buckets", {rules.rounds, B, H, N});
   if (!given.defined()) return given;
-  const Tensor narrow = Tensor::zeros(shape, DType::i32);
-  for (std::int64_t i = 0; i < given.count(); ++i) {
-    const std::int64_t n = i % q[1], b = i / q[1] / q[2] % q[0];
-    if (n >= length_of(call.lengths, b, q[1])) continue;
-    const std::int64_t bucket = given.data<std::int64_t>()[i];
-    require(bucket >= 0 && bucket < rules.buckets,
-            "lsh: buckets[{}, {}, {}, {}] is {}, outside 0 … {}", i / q[1] / q[2] / q[0], b,
-            i / q[1] % q[2], n, bucket, rules.buckets - 1);
-    narrow.data<std::int32_t>()[i] = static_cast<std::int32_t>(bucket);
-  }
+  const Tensor narrow = Tensor::empty(given.shape(), DType::i32, q.device());
+  dispatch_device(q.device(), [&](auto device) {
+    lsh_narrow(device, rules, B, H, N, numbers_of(call.lengths), given.data<std::int64_t>(),
+               narrow.data<std::int32_t>());
+  });
   return narrow;
 }
 
@@ -100,7 +92,8 @@ struct LshOp {
   }
 
   void hash(const Tensor& q, const Tensor& planes) {
-    buckets = Tensor::empty({rules.rounds, q.size(0), q.size(2), q.size(1)}, DType::i32);
+    const Shape shape{rules.rounds, q.size(0), q.size(2), q.size(1)};
+    buckets = Tensor::empty(shape, DType::i32, q.device());
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
       lsh_hash<T>(device, problem<T>(q, q), planes.data<T>(), buckets.data<std::int32_t>());
@@ -137,7 +130,7 @@ Tensor planes_of(const AttentionSpec& spec, const AttentionCall& call, const Lsh
   const std::int64_t E = q.size(3);
   const Tensor given = given_choice(spec.mechanism(), call, "planes",
                                     {rules.rounds, rules.buckets / 2, E}, q.dtype());
-  return given.defined() ? given : drawn_planes(rules, E, call.random, q.dtype());
+  return given.defined() ? given : drawn_planes(rules, E, call.random, q);
 }
 
 Variable attend_lsh(const AttentionSpec& spec, const AttentionCall& call,
@@ -148,7 +141,7 @@ Variable attend_lsh(const AttentionSpec& spec, const AttentionCall& call,
           most_positions);
   LshOp op{rules,       temperature_of(spec, q.size(3)), call.causal, call.dropout,
            call.random, call.lengths,                    {}};
-  op.buckets = given_buckets(spec, call, rules, q.shape());
+  op.buckets = given_buckets(spec, call, rules, q);
   if (!op.buckets.defined() || call.chosen != nullptr) {
     const Tensor planes = planes_of(spec, call, rules, q);
     if (!op.buckets.defined()) op.hash(q, planes);
@@ -258,7 +251,7 @@ Variable reference_lsh(const AttentionSpec& spec, const AttentionCall& call,
   const DType type = inputs[0].value().dtype();
   const Tensor q64 = inputs[0].value().to(DType::f64);
   const Tensor planes = planes_of(spec, call, rules, inputs[0].value()).to(DType::f64);
-  const Tensor given = given_buckets(spec, call, rules, shape);
+  const Tensor given = given_buckets(spec, call, rules, inputs[0].value());
   const double none = -std::numeric_limits<double>::infinity();
   // log of how often query i sees key j in round r, [B, H, i, r, j]; and the share of it that
   // dropout keeps.
@@ -318,6 +311,9 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
   const auto c = double(std::min(r.chunk, s.N)), block = double(lsh_detail::lsh_block(std::int64_t(c)));
   const double rows = double(s.B * s.H) * N, pairs = rows * R * std::min(2 * c, N);
   const double item = double(size_of(type)), list = N + c, correct = r.correct ? 1 : 0;
+  const double sorts = r.buckets > 256 ? 1 : 0;  // lists that take turns
+  // Deltas, and for the mean with self=last who is alone.
+  const double of_rounds = r.logsumexp ? 1 : r.self == LshSelf::last ? 2 * R : R;
   const double forward = N * (2 * E + M + 1) + list * (E + M + 2 + correct * R) +
                          block * (E + 2 * c + 1);
   const double backward = N * (2 * E + 2 * M + 3) + list * (E + M) +
@@ -326,7 +322,8 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
           .backward_operations = pairs * (6 * E + 4 * M) + rows * R * E * double(r.buckets),
           .exponentials = 2 * pairs,
           .saved_bytes = rows * (4 * R + item * double(r.kept())),
-          .working_bytes = item * (forward + backward) + 4 * (1 + correct) * R * N};
+          .working_bytes = item * (forward + backward) + 4 * (1 + correct) * R * N,
+          .cuda_working_bytes = rows * (4 * R * (1 + correct + sorts) + item * (1 + E + of_rounds))};
 }
 
 const Registration registered{Mechanism{

@@ -3,6 +3,7 @@
 #include "ops/attention/lsh/lsh.h"
 
 #include "ops/attention/lsh/rounds.h"
+#include "runtime/error.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -33,6 +34,26 @@ std::int32_t signed_argmax(const T* x, std::int64_t count) {
 }
 
 }  // namespace
+
+template <class T>
+void lsh_draw(const Cpu&, const RandomKey& key, std::int64_t count, T* planes) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Philox words = key.words(lsh_planes_begin + static_cast<std::uint64_t>(i));
+    planes[i] = static_cast<T>(normal(words.word[0], words.word[1]));
+  }
+}
+
+void lsh_narrow(const Cpu&, const LshRules& rules, std::int64_t B, std::int64_t H, std::int64_t N,
+                const std::int64_t* lengths, const std::int64_t* given, std::int32_t* buckets) {
+  for (std::int64_t i = 0; i < rules.rounds * B * H * N; ++i) {
+    const std::int64_t n = i % N, b = i / N / H % B, bucket = given[i];
+    const bool exists = n < length_of(lengths, b, N);
+    require(!exists || (bucket >= 0 && bucket < rules.buckets),
+            "lsh: buckets[{}, {}, {}, {}] is {}, outside 0 … {}", i / N / H / B, b, i / N % H, n,
+            bucket, rules.buckets - 1);
+    buckets[i] = exists ? static_cast<std::int32_t>(bucket) : 0;
+  }
+}
 
 template <class T>
 void lsh_hash(const Cpu&, const Lsh<T>& p, const T* planes, std::int32_t* buckets) {
@@ -356,6 +377,8 @@ void lsh_backward(const Cpu&, const Lsh<T>& p, View<const T, 4> out, View<const 
   });
 }
 
+template void lsh_draw(const Cpu&, const RandomKey&, std::int64_t, float*);
+template void lsh_draw(const Cpu&, const RandomKey&, std::int64_t, double*);
 template void lsh_hash(const Cpu&, const Lsh<float>&, const float*, std::int32_t*);
 template void lsh_hash(const Cpu&, const Lsh<double>&, const double*, std::int32_t*);
 template void lsh_forward(const Cpu&, const Lsh<float>&, View<float, 4>, View<float, 4>);

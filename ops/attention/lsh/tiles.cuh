@@ -1,0 +1,160 @@
+// Tiles of products over rows that lie anywhere in memory: 32 rows that a block of 128 threads owns,
+// against 64 that stream by. Thread t has the 4 × 4 pairs of the rows 4 ⌊t/16⌋ … and 4 (t mod 16) …,
+// so that the 16 threads of half a warp have one owned row between them.
+//
+// A step of 32 elements moves 96 · 32 elements to shared memory for 65,536 multiplications and
+// additions; the inner loop reads two vectors of four from shared memory for 16 of each.
+#pragma once
+
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+namespace lsh_detail {
+
+inline constexpr unsigned tile_threads = 128;
+// At least so many blocks on a multiprocessor, for registers to be given out by.
+template <class T>
+inline constexpr unsigned tile_blocks = sizeof(T) == 4 ? 3 : 2;
+inline constexpr int owned_rows = 32, streamed_rows = 64, slice = 32;
+
+inline constexpr std::int64_t most_blocks = std::int64_t{1} << 30;  // of a grid; the rest by loops
+inline unsigned grid_of(std::int64_t items) {
+  return static_cast<unsigned>(items < most_blocks ? items : most_blocks);
+}
+
+template <class T>
+struct alignas(16) Four {
+  T at[4];
+};
+
+// Both operands of a step, turned, so that rows are neighbours, and which rows they are; −1: none. One
+// vector behind each line spreads the lines over the banks.
+template <class T>
+struct Operands {
+  Four<T> owned[slice][owned_rows / 4 + 1];
+  Four<T> streamed[slice][streamed_rows / 4 + 1];
+  std::int32_t own[owned_rows], other[streamed_rows];
+};
+
+// Row r is `data` + r · row_stride, each element times `scale` and, where there are any, factors[r].
+template <class T>
+struct Rows {
+  const T* data;
+  std::int64_t row_stride, stride, width;
+  T scale = 1;
+  const T* factors = nullptr;
+
+  __device__ T operator()(std::int32_t row, std::int64_t column) const {
+    const T x = scale * data[row * row_stride + column * stride];
+    return factors == nullptr ? x : x * factors[row];
+  }
+};
+
+__device__ inline int own_group() { return static_cast<int>(threadIdx.x / 16); }
+__device__ inline int other_group() { return static_cast<int>(threadIdx.x % 16); }
+
+// Whether none of a warp's eight owned rows is among the first `rows`: it only helps to load.
+__device__ inline bool idle_warp(int rows) { return static_cast<int>(threadIdx.x / 32) * 8 >= rows; }
+
+// The elements begin … begin + 31 of each row. A warp takes 8 elements of 4 rows at a time: whole
+// sectors of memory, and 32 different banks.
+template <int count, class T, int lines>
+__device__ __forceinline__ void load_turned(Four<T> (&to)[slice][lines], const std::int32_t* rows,
+                                            const Rows<T>& from, std::int64_t begin) {
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int element = warp * 8 + lane % 8;  // four warps, 32 elements
+  if (begin + element >= from.width) return;
+#pragma unroll 4
+  for (int group = 0; group < count / 4; ++group) {
+    const std::int32_t row = rows[group * 4 + lane / 8];
+    to[element][group].at[lane / 8] = row < 0 ? T(0) : from(row, begin + element);
+  }
+}
+
+// z += owned · streamed, over the width of both, for the first `count` owned rows. The rows must have
+// been set; a barrier of its own stands between that and reading them.
+template <class T>
+__device__ __forceinline__ void add_products(Operands<T>& shared, int count, const Rows<T>& owned,
+                                             const Rows<T>& streamed, T (&z)[4][4]) {
+  for (std::int64_t begin = 0; begin < owned.width; begin += slice) {
+    __syncthreads();
+    load_turned<owned_rows>(shared.owned, shared.own, owned, begin);
+    load_turned<streamed_rows>(shared.streamed, shared.other, streamed, begin);
+    __syncthreads();
+    if (idle_warp(count)) continue;
+    const int width = owned.width - begin < slice ? static_cast<int>(owned.width - begin) : slice;
+#pragma unroll 4
+    for (int e = 0; e < width; ++e) {
+      const Four<T> x = shared.owned[e][own_group()], y = shared.streamed[e][other_group()];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) z[i][j] += x.at[i] * y.at[j];
+      }
+    }
+  }
+}
+
+// Weights of a tile, [streamed][owned].
+template <class T>
+using Weights = Four<T>[streamed_rows][owned_rows / 4 + 1];
+
+template <class T>
+__device__ __forceinline__ void store_weights(Weights<T>& weights, const T (&w)[4][4]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    weights[other_group() * 4 + j][own_group()] = {w[0][j], w[1][j], w[2][j], w[3][j]};
+  }
+}
+
+// sum[i][j] += Σ over streamed rows of the weight of owned row i · element begin + 4 (t mod 16) + j.
+// Barriers of its own stand before weights are read and, but for the weights, after the last read.
+template <class T>
+__device__ __forceinline__ void add_weighted(Operands<T>& shared, int count,
+                                             const Weights<T>& weights, const Rows<T>& rows,
+                                             std::int64_t begin, T (&sum)[4][4]) {
+  const int column = static_cast<int>(threadIdx.x % 64);
+  for (int first = 0; first < streamed_rows; first += slice) {
+    __syncthreads();
+    if (shared.other[first] < 0) break;  // the same for all threads
+#pragma unroll 4
+    for (int k = 0; k < slice / 2; ++k) {
+      const int line = k * 2 + static_cast<int>(threadIdx.x / 64);
+      const std::int32_t row = shared.other[first + line];
+      shared.streamed[line][column / 4].at[column % 4] =
+          row < 0 || begin + column >= rows.width ? T(0) : rows(row, begin + column);
+    }
+    __syncthreads();
+    if (idle_warp(count)) continue;
+#pragma unroll 4
+    for (int line = 0; line < slice; ++line) {
+      const Four<T> w = weights[first + line][own_group()];
+      const Four<T> x = shared.streamed[line][other_group()];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum[i][j] += w.at[i] * x.at[j];
+      }
+    }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void clear(T (&x)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) x[i][j] = 0;
+  }
+}
+
+// Over the 16 threads that have an owned row between them; all of them get the result.
+template <class Op, class T>
+__device__ __forceinline__ T of_row(T x) {
+#pragma unroll
+  for (int by = 8; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
+  return x;
+}
+
+}  // namespace lsh_detail
+}  // namespace weft
