@@ -70,15 +70,7 @@ Settings settings_of(const AttentionSpec& spec) {
   return s;
 }
 
-// J of every channel of a sequence of `length`, handed in or by the rule.
-std::int64_t shift_of(const Settings& s, const Tensor& given, const Shape& v, std::int64_t c,
-                      std::int64_t length) {
-  if (length == 0) return 0;
-  if (given.defined()) return given.data<std::int64_t>()[c] % length;
-  return s.rule(c, c / v[3], v[2] * v[3], length);
-}
-
-// What is handed in, checked.
+// What is handed in; checked on the CPU, where reading it waits for nothing.
 struct Given {
   Tensor src, shifts;
 };
@@ -97,7 +89,8 @@ Given given_of(Settings& s, const AttentionSpec& spec, const AttentionCall& call
             "{}: shift=power counts all layers, but this is layer {} (from 0) of {}",
             mechanism.name, s.rule.layer, s.rule.layers);
   }
-  for (std::int64_t c = 0; given.shifts.defined() && c < C; ++c) {
+  const bool readable = given.shifts.defined() && given.shifts.device() == Device{};
+  for (std::int64_t c = 0; readable && c < C; ++c) {
     const std::int64_t J = given.shifts.data<std::int64_t>()[c];
     require(J >= 0, "{}: shifts[{}] is {}; a shift is 0 or more (it counts modulo the length)",
             mechanism.name, c, J);
@@ -157,13 +150,13 @@ struct CspOp {
     return p;
   }
 
-  static Tensor room(const CspProblem& p) {
+  static Tensor room(const CspProblem& p, Device device) {
     if (p.record == CspRecord::nothing) return {};
-    return Tensor::empty({p.B * p.C * CspProblem::row_bytes(p.record, p.N) + 8}, DType::u8);
+    return Tensor::empty({p.B * p.C * CspProblem::row_bytes(p.record, p.N) + 8}, DType::u8, device);
   }
 
   Tensor forward(Saved& saved, const Tensor& v) const {
-    saved.kept = whole ? decided : room(problem(v, {}));
+    saved.kept = whole ? decided : room(problem(v, {}), v.device());
     const Tensor out = Tensor::empty_like(v);
     dispatch(v, [&](auto device, auto type) {
       using T = decltype(type);
@@ -186,21 +179,10 @@ struct CspOp {
   void decide(const Tensor& v, const Tensor& src) {
     whole = true;
     shifts.fill(0);
-    const CspProblem bare = problem(v, {});
-    decided = room(bare);
-    const CspProblem p = problem(v, decided);
-    const View<const std::int64_t, 3> at = src.view<const std::int64_t, 3>();
-    for (std::int64_t b = 0; b < p.B; ++b) {
-      for (std::int64_t c = 0; c < p.C; ++c) {
-        for (std::int64_t n = 0; n < p.length(b); ++n) {
-          if (p.record == CspRecord::narrow) {
-            reinterpret_cast<std::uint16_t*>(p.row(b, c))[n] = std::uint16_t(at(b, n, c));
-          } else {
-            reinterpret_cast<std::uint32_t*>(p.row(b, c))[n] = std::uint32_t(at(b, n, c));
-          }
-        }
-      }
-    }
+    decided = room(problem(v, {}), v.device());
+    dispatch_device(v.device(), [&](auto device) {
+      csp_decide(device, problem(v, decided), src.view<const std::int64_t, 3>());
+    });
   }
 };
 
@@ -208,29 +190,9 @@ struct CspOp {
 // 0 … N − 1 of the positions.
 Tensor sources(const CspOp& op, const CspOp::Saved& saved, const Tensor& v) {
   const CspProblem p = op.problem(v, saved.kept);
-  const Tensor src = Tensor::empty({p.B, p.N, p.C}, DType::i64);
-  const View<std::int64_t, 3> at = src.view<std::int64_t, 3>();
-  for (std::int64_t b = 0; b < p.B; ++b) {
-    const std::int64_t length = p.length(b);
-    for (std::int64_t c = 0; c < p.C; ++c) {
-      const std::uint8_t* const row = p.kept == nullptr ? nullptr : p.row(b, c);
-      const std::int64_t J = p.shift(b, c);
-      for (std::int64_t n = 0; n < length; ++n) {
-        const std::int64_t G = p.group_of(length), first = n - n % G;
-        std::int64_t u = n;  // among the shifted
-        switch (p.record) {
-          case CspRecord::pairs:
-            if (G == 2 && first + 1 < length && (row[n / 16] >> n / 2 % 8 & 1)) u = n ^ 1;
-            break;
-          case CspRecord::narrow: u = first + reinterpret_cast<const std::uint16_t*>(row)[n]; break;
-          case CspRecord::wide: u = first + reinterpret_cast<const std::uint32_t*>(row)[n]; break;
-          case CspRecord::nothing: break;
-        }
-        at(b, n, c) = (u - J + length) % length;
-      }
-      for (std::int64_t n = length; n < p.N; ++n) at(b, n, c) = n;
-    }
-  }
+  const Tensor src = Tensor::empty({p.B, p.N, p.C}, DType::i64, v.device());
+  dispatch_device(v.device(),
+                  [&](auto device) { csp_sources(device, p, src.view<std::int64_t, 3>()); });
   return src;
 }
 
@@ -244,16 +206,15 @@ struct ReportingCsp : CspOp {
   }
 };
 
-Tensor shift_table(const Settings& s, const Tensor& given, const AttentionCall& call,
-                   const Shape& v) {
-  const std::int64_t rows = call.lengths.defined() ? v[0] : 1, C = v[2] * v[3];
-  const Tensor table = Tensor::empty({rows, C}, DType::i32);
-  for (std::int64_t b = 0; b < rows; ++b) {
-    for (std::int64_t c = 0; c < C; ++c) {
-      table.data<std::int32_t>()[b * C + c] =
-          static_cast<std::int32_t>(shift_of(s, given, v, c, length_of(call.lengths, b, v[1])));
-    }
-  }
+// J of every channel of v for each of `lengths`, or for all of its positions where there are none.
+Tensor shift_table(const Settings& s, const Tensor& given, const Tensor& lengths, const Shape& v,
+                   Device device) {
+  const std::int64_t rows = lengths.defined() ? v[0] : 1;
+  const Tensor table = Tensor::empty({rows, v[2] * v[3]}, DType::i32, device);
+  const CspShiftTable rule{s.rule, v[1], v[2], v[3], numbers_of(given), numbers_of(lengths)};
+  dispatch_device(device, [&](auto place) {
+    csp_shifts(place, rule, rows, table.data<std::int32_t>());
+  });
   return table;
 }
 
@@ -271,17 +232,17 @@ Variable attend_csp(const AttentionSpec& spec, const AttentionCall& call,
   require(v.size(1) <= std::numeric_limits<std::int32_t>::max(), "{}: {} positions are too many",
           spec.mechanism().name, v.size(1));
   const Given given = given_of(settings, spec, call, v.shape());
-  CspOp op{settings, call.lengths, shift_table(settings, given.shifts, call, v.shape()), {}, false};
+  const auto shifts_for = [&](const Tensor& lengths) {
+    return shift_table(settings, given.shifts, lengths, v.shape(), v.device());
+  };
+  CspOp op{settings, call.lengths, shifts_for(call.lengths), {}, false};
   if (given.src.defined()) {
-    check_sources(spec.mechanism().name, call, given.src);
+    if (v.device() == Device{}) check_sources(spec.mechanism().name, call, given.src);
     op.decide(v, given.src);
   }
   if (call.chosen == nullptr) return dropped(apply(op, inputs[0]), call);
   if (spec.mechanism().name != "csp-sort") {
-    const Tensor shifts = Tensor::empty({v.size(2) * v.size(3)}, DType::i64);
-    for (std::int64_t c = 0; c < shifts.count(); ++c) {
-      shifts.data<std::int64_t>()[c] = shift_of(settings, given.shifts, v.shape(), c, v.size(1));
-    }
+    const Tensor shifts = shifts_for({}).to(DType::i64).reshape({v.size(2) * v.size(3)});
     report_choice(call, "shifts", shifts);
   }
   return dropped(apply(ReportingCsp{op, &call}, inputs[0]), call);
@@ -327,6 +288,8 @@ Variable reference_csp(const AttentionSpec& spec, const AttentionCall& call,
   const Tensor mask = Tensor::zeros({B, N, C, 1}, inputs[0].value().dtype());
   const View<std::int64_t, 3> at = ids.view<std::int64_t, 3>();
   const Tensor v = inputs[0].value().to(DType::f64);
+  const CspShiftTable table{s.rule, N, shape[2], shape[3], numbers_of(given.shifts),
+                            numbers_of(call.lengths)};
   for (std::int64_t b = 0; b < B; ++b) {
     const std::int64_t length = length_of(call.lengths, b, N);
     for (std::int64_t n = 0; n < N; ++n) {
@@ -334,7 +297,7 @@ Variable reference_csp(const AttentionSpec& spec, const AttentionCall& call,
     }
     std::vector<std::int64_t> shifts;
     for (std::int64_t c = 0; c < C; ++c) {
-      shifts.push_back(shift_of(s, given.shifts, shape, c, length));
+      shifts.push_back(table(b, c));
     }
     define_sources(s, shifts, v.view<const double, 4>(), b, length, at);
     if (given.src.defined()) ids.slice(0, b, b + 1).copy_from(given.src.slice(0, b, b + 1));
@@ -359,10 +322,13 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
   const auto room = double(type == DType::f32 ? column_room<float>(p.N) : column_room<double>(p.N));
   const auto kept = double(CspProblem::row_bytes(p.record, p.N));
   const std::int64_t block = csp_block(p.N, p.C, std::int64_t(size_of(type)));
+  // On a CUDA device long groups take room in forward, no more than the gradient that is not there
+  // yet.
   return {.forward_operations = samples * (1 + std::log2(double(G)) / 2),
           .backward_operations = samples * 2,
           .saved_bytes = double(p.B * p.C) * kept + 4 * double(p.C),
-          .working_bytes = item * room * double(block + 2)};
+          .working_bytes = item * room * double(block + 2),
+          .cuda_working_bytes = 0};
 }
 
 std::vector<OptionSheet> shift_options() {

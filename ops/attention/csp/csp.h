@@ -43,10 +43,14 @@
 // places; otherwise, for each output, the offset in its group of the sample that it came from, in 16
 // bits, or 32 where the group is longer than 65,536. And the shifts, 4 C bytes for each length.
 //
-// Kernels pack some channels at a time into contiguous columns, where a shift is two copies.
+// Kernels of the CPU pack some channels at a time into contiguous columns, where a shift is two
+// copies; those of CUDA devices fold the shift into the address (steps.h).
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <type_traits>
 
 #include "ops/attention/length.h"
 #include "runtime/device.h"
@@ -63,20 +67,58 @@ struct CspShiftRule {
   std::int64_t layer = 0, layers = 1;
   static constexpr std::int64_t head_step = 8;
 
-  // J of channel c, from 0, of head h among C channels, for a sequence of N > 0 positions.
-  std::int64_t operator()(std::int64_t c, std::int64_t h, std::int64_t C, std::int64_t N) const {
+  // J of channel c, from 0, of head h among C channels, for a sequence of N > 0 positions. A
+  // constexpr template is what code of CUDA devices may call.
+  template <class Integer>
+  constexpr Integer operator()(Integer c, Integer h, Integer C, Integer N) const {
+    // Where N^x is a whole number, the last bits of the result, in which devices differ, do not
+    // decide.
+    constexpr double whole = 1 - 0x1p-44;
     const double place = double(layer * C + c), all = double(layers * C);
     switch (shift) {
       case CspShift::linear:
         return (code ? 2 * (c > 1 ? c - 1 : 0) : c * ((N + C - 1) / C)) % N;
       case CspShift::power:
-        if (code) return std::int64_t(std::ceil(std::pow(double(N), place / all))) % N;
+        if (code) return Integer(std::ceil(std::pow(double(N), place / all) * whole)) % N;
         return (std::llround(std::pow(double(N), all > 1 ? place / (all - 1) : 0)) - 1) % N;
       case CspShift::head: return head_step * h % N;
       case CspShift::none:
       case CspShift::custom: break;
     }
     return 0;
+  }
+};
+
+// Whether a stands strictly before b.
+template <class T>
+constexpr bool csp_precedes(CspOrder order, T a, T b) {
+  if (a != a || b != b) return a == a;  // NaN goes last
+  return order == CspOrder::descending ? b < a : a < b;
+}
+
+// An integer whose order as an unsigned number is that of the samples.
+template <class T>
+constexpr auto csp_key(bool descending, T x) {
+  using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  constexpr Key sign = Key{1} << (8 * sizeof(T) - 1);
+  const Key bits = std::bit_cast<Key>(x + T(0));  // −0 + 0 = +0
+  const Key up = bits & sign ? ~bits : bits | sign;
+  return x != x ? ~Key{0} : descending ? ~up : up;
+}
+
+// J of every channel, for sequences of N positions or of `lengths`, handed in or by the rule.
+struct CspShiftTable {
+  CspShiftRule rule;
+  std::int64_t N = 0, H = 0, M = 0;
+  const std::int64_t* given = nullptr;    // [H M], or null
+  const std::int64_t* lengths = nullptr;  // as many as the table has rows, or null for one row
+
+  template <class Integer>
+  constexpr std::int32_t operator()(Integer row, Integer c) const {
+    const Integer length = length_of(lengths, row, N);
+    if (length == 0) return 0;
+    if (given == nullptr) return static_cast<std::int32_t>(rule(c, c / M, H * M, length));
+    return static_cast<std::int32_t>((given[c] % length + length) % length);
   }
 };
 
@@ -130,6 +172,49 @@ struct CspProblem {
   constexpr std::uint8_t* row(std::int64_t b, std::int64_t c) const {
     return kept + (b * C + c) * row_bytes(record, N);
   }
+  // The same row, by what an offset is kept in.
+  template <class Index>
+  constexpr Index* offsets(std::int64_t b, std::int64_t c) const {
+    return static_cast<Index*>(static_cast<void*>(row(b, c)));
+  }
+  template <class F>
+  constexpr decltype(auto) with_offsets(std::int64_t b, std::int64_t c, const F& f) const {
+    return record == CspRecord::wide ? f(offsets<std::uint32_t>(b, c))
+                                     : f(offsets<std::uint16_t>(b, c));
+  }
+
+  // The position before the shift of position u < length behind it, and the other way.
+  static constexpr std::int64_t unshifted(std::int64_t u, std::int64_t J, std::int64_t length) {
+    return u < J ? u - J + length : u - J;
+  }
+  static constexpr std::int64_t shifted(std::int64_t n, std::int64_t J, std::int64_t length) {
+    return n + J < length ? n + J : n + J - length;
+  }
+  // Whether position n < length stands in a pair that changed places.
+  constexpr bool swapped(std::int64_t b, std::int64_t c, std::int64_t n,
+                         std::int64_t length) const {
+    return group_of(length) == 2 && (n | 1) < length && (row(b, c)[n / 16] >> n / 2 % 8 & 1);
+  }
+  // src_c(n) by what is kept; n itself from the length on.
+  constexpr std::int64_t source(std::int64_t b, std::int64_t n, std::int64_t c) const {
+    const std::int64_t L = length(b);
+    if (n >= L) return n;
+    std::int64_t u = n;
+    if (record == CspRecord::pairs) {
+      u = swapped(b, c, n, L) ? n ^ 1 : n;
+    } else if (record != CspRecord::nothing) {
+      const auto offset = [n](const auto* at) { return std::int64_t{at[n]}; };
+      u = n - n % group_of(L) + with_offsets(b, c, offset);
+    }
+    return unshifted(u, shift(b, c), L);
+  }
+  // Keeps `from` as the source of n, where one group is the whole sequence. Kept within the length.
+  constexpr void decide(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t from) const {
+    const std::int64_t L = length(b);
+    if (n >= L) return;
+    const std::int64_t inside = from < 0 ? 0 : from < L ? from : L - 1;
+    with_offsets(b, c, [=](auto* at) { at[n] = static_cast<std::decay_t<decltype(*at)>>(inside); });
+  }
 };
 
 // Channels that a kernel takes at a time, of elements of `item` bytes: whole lines of cache, several
@@ -141,12 +226,26 @@ constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t it
   return block < C ? block : C;
 }
 
+// J of `rows` times H·M channels.
+void csp_shifts(const Cpu&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
+void csp_shifts(const Cuda&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
+
+// Keeps the sources src [B, N, C] that were handed in; writes those that are kept.
+void csp_decide(const Cpu&, const CspProblem&, View<const std::int64_t, 3> src);
+void csp_decide(const Cuda&, const CspProblem&, View<const std::int64_t, 3> src);
+void csp_sources(const Cpu&, const CspProblem&, View<std::int64_t, 3> src);
+void csp_sources(const Cuda&, const CspProblem&, View<std::int64_t, 3> src);
+
 // out is written whole, and, unless decided, what is kept.
 template <class T>
 void csp_forward(const Cpu&, const CspProblem&, View<const T, 4> v, View<T, 4> out);
+template <class T>
+void csp_forward(const Cuda&, const CspProblem&, View<const T, 4> v, View<T, 4> out);
 
 // dv is written whole.
 template <class T>
 void csp_backward(const Cpu&, const CspProblem&, View<const T, 4> dout, View<T, 4> dv);
+template <class T>
+void csp_backward(const Cuda&, const CspProblem&, View<const T, 4> dout, View<T, 4> dv);
 
 }  // namespace weft

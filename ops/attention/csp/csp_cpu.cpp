@@ -201,7 +201,29 @@ void order_pairs(const CspProblem& p, const Block<T>& block) {
   }
 }
 
+template <class F>
+void each_source(const CspProblem& p, const F& f) {
+  for (std::int64_t b = 0; b < p.B; ++b) {
+    for (std::int64_t c = 0; c < p.C; ++c) {
+      for (std::int64_t n = 0; n < p.N; ++n) f(b, n, c);
+    }
+  }
+}
+
 }  // namespace
+
+void csp_shifts(const Cpu&, const CspShiftTable& table, std::int64_t rows, std::int32_t* shifts) {
+  const std::int64_t C = table.H * table.M;
+  for (std::int64_t i = 0; i < rows * C; ++i) shifts[i] = table(i / C, i % C);
+}
+
+void csp_decide(const Cpu&, const CspProblem& p, View<const std::int64_t, 3> src) {
+  each_source(p, [&](auto b, auto n, auto c) { p.decide(b, n, c, src(b, n, c)); });
+}
+
+void csp_sources(const Cpu&, const CspProblem& p, View<std::int64_t, 3> src) {
+  each_source(p, [&](auto b, auto n, auto c) { src(b, n, c) = p.source(b, n, c); });
+}
 
 template <class T>
 void csp_forward(const Cpu&, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {

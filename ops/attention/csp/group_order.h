@@ -4,8 +4,6 @@
 #include <hwy/contrib/sort/vqsort.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <optional>
 
 #include "ops/attention/csp/csp.h"
@@ -13,23 +11,6 @@
 #include "runtime/simd.h"
 
 namespace weft {
-
-// Whether a stands strictly before b.
-template <class T>
-bool csp_precedes(CspOrder order, T a, T b) {
-  if (std::isnan(a) || std::isnan(b)) return !std::isnan(a);
-  return order == CspOrder::descending ? b < a : a < b;
-}
-
-// An integer whose order as an unsigned number is that of the samples.
-template <class T>
-HWY_INLINE auto csp_key(bool descending, T x) {
-  using Key = hwy::MakeUnsigned<T>;
-  constexpr Key sign = Key{1} << (8 * sizeof(T) - 1);
-  const Key bits = std::bit_cast<Key>(x + T(0));  // −0 + 0 = +0
-  const Key up = bits & sign ? ~bits : bits | sign;
-  return std::isnan(x) ? ~Key{0} : descending ? ~up : up;
-}
 
 // Finds the order of groups of up to G samples.
 template <class T>

@@ -1,0 +1,50 @@
+// What the CUDA kernels of channel-wise sample permutation share.
+//
+// A block of 32 × 4 threads has 32 channels of some rows: lane x is the channel, so that neighbours
+// read and write neighbours, and the four warps share the rows.
+#pragma once
+
+#include "ops/attention/csp/steps.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft::permuted {
+
+constexpr int lanes = 32, warps = 4;
+
+// One channel of a batch item.
+template <class T>
+struct Channel {
+  T* at;
+  std::int64_t stride;
+
+  __device__ Channel(const View<T, 4>& x, std::int64_t b, std::int64_t c)
+      : at(&x(b, 0, c / x.size(3), c % x.size(3))), stride(x.stride(1)) {}
+  __device__ T& operator[](std::int64_t n) const { return at[n * stride]; }
+};
+
+// The rows and channels of a block, and of this thread.
+struct Tile {
+  std::int64_t b, index, begin, first, c, L;  // index: among the tiles of the batch item
+  bool there;  // this thread has a channel
+
+  __device__ Tile(const CspProblem& p, std::int64_t tiles, std::int64_t rows) {
+    const std::int64_t across = (p.C + lanes - 1) / lanes, rest = blockIdx.x / across;
+    first = blockIdx.x % across * lanes;
+    index = rest % tiles;
+    begin = index * rows;
+    b = rest / tiles;
+    c = first + threadIdx.x;
+    L = p.length(b);
+    there = c < p.C;
+  }
+};
+
+// Starts `kernel` on tiles × ⌈C / 32⌉ blocks for each batch item.
+template <class... P, class... A>
+void start_tiles(const Cuda& device, const CspProblem& p, std::int64_t tiles,
+                 void (*kernel)(P...), const A&... arguments) {
+  const std::int64_t blocks = p.B * tiles * ((p.C + lanes - 1) / lanes);
+  start("csp", device, static_cast<unsigned>(blocks), dim3(lanes, warps), 0, kernel, arguments...);
+}
+
+}  // namespace weft::permuted
