@@ -39,8 +39,7 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
 }
 
 // Mechanisms whose CUDA kernels are still to be written.
-const std::set<std::string> unported{"clustered", "conditional", "i-clustered", "i-clustered-
-                                     causal"};
+const std::set<std::string> unported{"conditional", "i-clustered", "i-clustered-causal"};
 
 enum class Extras { absent, whole, single };
 

@@ -6,7 +6,6 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/clustered/clusters.h"
-#include "ops/attention/full/full.h"
 #include "ops/attention/mechanism.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
@@ -32,26 +31,18 @@ struct ClusteredOp {
     Tensor q, k, v, out, log_sums;
   };
 
-  // A tensor [B, C, H, width] that lies as [B, H, C, width].
-  Tensor per_cluster(const Tensor& like, std::int64_t width) const {
-    return Tensor::empty({like.size(0), like.size(2), clusters, width}, like.dtype(), like.device())
-        .transpose(1, 2);
-  }
-
-  ClusterLabels labelled() const {
-    return {labels.view<const std::int32_t, 3>(), numbers_of(query_lengths), clusters};
-  }
-
   template <class T>
-  FullAttention<T> over_centroids(const Tensor& centroids, const Saved& saved) const {
-    return {.q = centroids.view<const T, 4>(),
-            .k = saved.k.view<const T, 4>(),
-            .v = saved.v.view<const T, 4>(),
-            .bias = {},
-            .lengths = numbers_of(lengths),
-            .temperature = static_cast<T>(temperature),
-            .dropout = dropout,
-            .random = random};
+  ClusteredAttention<T> problem(const Saved& saved) const {
+    return {saved.q.view<const T, 4>(),
+            saved.k.view<const T, 4>(),
+            saved.v.view<const T, 4>(),
+            labels.view<const std::int32_t, 3>(),
+            numbers_of(lengths),
+            numbers_of(query_lengths),
+            clusters,
+            static_cast<T>(temperature),
+            dropout,
+            random};
   }
 
   Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v) const {
@@ -60,33 +51,20 @@ struct ClusteredOp {
              Tensor::empty({B, H, clusters}, q.dtype(), q.device())};
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      const Tensor centroids = per_cluster(q, q.size(3)), values = per_cluster(q, M);
-      gather_clusters<T>(device, labelled(), true, q.view<const T, 4>(), centroids.view<T, 4>());
-      full_attention_forward<T>(device, over_centroids<T>(centroids, saved), values.view<T, 4>(),
-                                saved.log_sums.view<T, 3>());
-      spread_clusters<T>(device, labelled(), false, values.view<const T, 4>(),
-                         saved.out.view<T, 4>());
+      clustered_forward<T>(device, problem<T>(saved), saved.out.view<T, 4>(),
+                           saved.log_sums.view<T, 3>());
     });
     return saved.out;
   }
 
   std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
-    const std::int64_t E = saved.q.size(3), M = saved.v.size(3);
     const Tensor dq = Tensor::empty_like(saved.q), dk = Tensor::empty_like(saved.k);
     const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      const Tensor centroids = per_cluster(dout, E), dcentroids = per_cluster(dout, E);
-      const Tensor values = per_cluster(dout, M), dvalues = per_cluster(dout, M);
-      const ClusterLabels g = labelled();
-      gather_clusters<T>(device, g, true, saved.q.view<const T, 4>(), centroids.view<T, 4>());
-      gather_clusters<T>(device, g, false, dout.view<const T, 4>(), dvalues.view<T, 4>());
-      pick_clusters<T>(device, g, saved.out.view<const T, 4>(), values.view<T, 4>());
-      full_attention_backward<T>(device, over_centroids<T>(centroids, saved),
-                                 values.view<const T, 4>(), saved.log_sums.view<const T, 3>(),
-                                 dvalues.view<const T, 4>(), dcentroids.view<T, 4>(),
-                                 dk.view<T, 4>(), dv.view<T, 4>(), {});
-      spread_clusters<T>(device, g, true, dcentroids.view<const T, 4>(), dq.view<T, 4>());
+      clustered_backward<T>(device, problem<T>(saved), saved.out.view<const T, 4>(),
+                            saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
+                            dq.view<T, 4>(), dk.view<T, 4>(), dv.view<T, 4>());
     });
     return {dq, dk, dv};
   }
@@ -131,11 +109,15 @@ AttentionCost cost_clustered(const AttentionSpec& spec, const AttentionSizes& s,
   const double backward = item * (2 * heads * C * (E + M) + 128 * (E + M + block) +
                                   std::ceil(C / block) * block * (3 * E + 2 * M + 2));
   const double most_forward = std::max(forward, cluster_bytes(spec, s, type));
+  const double cuda_forward = std::max(item * heads * C * (E + M) + cuda_order_bytes(spec, s),
+                                       cuda_cluster_bytes(spec, s, type));
+  const double cuda_backward = item * heads * C * (2 * E + M + 1) + cuda_order_bytes(spec, s);
   return {.forward_operations = hash_operations(spec, s) + 2 * pairs * (E + M) + rows,
           .backward_operations = pairs * (6 * E + 4 * M) + 2 * rows,
           .exponentials = 2 * pairs,
           .saved_bytes = 4 * heads * N + item * heads * C,
-          .working_bytes = std::max(backward, most_forward - results)};
+          .working_bytes = std::max(backward, most_forward - results),
+          .cuda_working_bytes = std::max(cuda_backward, cuda_forward - results)};
 }
 
 const Registration registered{Mechanism{

@@ -24,7 +24,7 @@
 //
 // So an op of attention over centroids stands between two maps that are each other's transpose:
 // gather, from queries to clusters, and spread, back. The attention itself streams over the keys by
-// the kernels of full attention, with C queries.
+// the kernels of full attention, with C queries (on CUDA devices: means.h).
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]) and ℓ [B, H, C] of full.h. The
 // centroids are averaged again, and v̄_c is the output of any member of c. Time 2 N E bits + T N C
@@ -32,29 +32,47 @@
 #pragma once
 
 #include "runtime/device.h"
+#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
 
-// The labels [B, H, N] of the queries; `lengths` of them, B numbers or null, exist.
-struct ClusterLabels {
+// What the kernels see. `lengths` and `query_lengths` hold B numbers or are null; labels [B, H, N].
+template <class T>
+struct ClusteredAttention {
+  View<const T, 4> q, k, v;
   View<const std::int32_t, 3> labels;
   const std::int64_t* lengths;
+  const std::int64_t* query_lengths;
   std::int64_t clusters;
+  T temperature;
+  double dropout;
+  RandomKey random;
+
+  constexpr std::int64_t B() const { return q.size(0); }
+  constexpr std::int64_t N() const { return q.size(1); }
+  constexpr std::int64_t S() const { return k.size(1); }
+  constexpr std::int64_t H() const { return q.size(2); }
+  constexpr std::int64_t E() const { return q.size(3); }
+  constexpr std::int64_t M() const { return v.size(3); }
 };
 
-// y_c = Σ_{g_i = c} x_i, divided by n_c where `mean`; x [B, N, H, width], y [B, C, H, width] with
-// neighbours along its last axis.
+// Writes out and log_sums [B, H, C] whole.
 template <class T>
-void gather_clusters(const Cpu&, const ClusterLabels&, bool mean, View<const T, 4> x, View<T, 4> y);
+void clustered_forward(const Cpu&, const ClusteredAttention<T>&, View<T, 4> out,
+                       View<T, 3> log_sums);
+template <class T>
+void clustered_forward(const Cuda&, const ClusteredAttention<T>&, View<T, 4> out,
+                       View<T, 3> log_sums);
 
-// x_i = y_{g_i}, divided by n_{g_i} where `share`; 0 where query i does not exist.
+// Writes dq, dk and dv whole.
 template <class T>
-void spread_clusters(const Cpu&, const ClusterLabels&, bool share, View<const T, 4> y,
-                     View<T, 4> x);
-
-// y_c = x_i of the first member i of c; 0 where there is none.
+void clustered_backward(const Cpu&, const ClusteredAttention<T>&, View<const T, 4> out,
+                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                        View<T, 4> dk, View<T, 4> dv);
 template <class T>
-void pick_clusters(const Cpu&, const ClusterLabels&, View<const T, 4> x, View<T, 4> y);
+void clustered_backward(const Cuda&, const ClusteredAttention<T>&, View<const T, 4> out,
+                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                        View<T, 4> dk, View<T, 4> dv);
 
 }  // namespace weft

@@ -1,8 +1,10 @@
-// CPU kernels of clustered attention besides those of full attention; equations: clustered.h.
+// Clustered attention on the CPU: maps between queries and clusters around the kernels of full
+// attention; equations: clustered.h.
 #include <algorithm>
 
 #include "ops/attention/clustered/clustered.h"
 #include "ops/attention/clustered/clusters.h"
+#include "ops/attention/full/full.h"
 #include "ops/attention/rows.h"
 #include "runtime/parallel.h"
 
@@ -10,20 +12,19 @@ namespace weft {
 namespace {
 
 // Calls f(b, h, labels of the existing queries, their number) for all batch items and heads.
-template <class F>
-void each_head(const ClusterLabels& p, const F& f) {
-  const std::int64_t H = p.labels.size(1), N = p.labels.size(2);
+template <class T, class F>
+void each_head(const ClusteredAttention<T>& p, const F& f) {
+  const std::int64_t H = p.H(), N = p.N();
   if (N == 0) return;
-  parallel_for(p.labels.size(0) * H, [&](std::int64_t piece) {
+  parallel_for(p.B() * H, [&](std::int64_t piece) {
     const std::int64_t b = piece / H, h = piece % H;
-    f(b, h, &p.labels(b, h, 0), length_of(p.lengths, b, N));
+    f(b, h, &p.labels(b, h, 0), length_of(p.query_lengths, b, N));
   });
 }
 
-}  // namespace
-
+// y_c = Σ_{g_i = c} x_i, divided by n_c where `mean`.
 template <class T>
-void gather_clusters(const Cpu&, const ClusterLabels& p, bool mean, View<const T, 4> x,
+void gather_clusters(const ClusteredAttention<T>& p, bool mean, View<const T, 4> x,
                      View<T, 4> y) {
   each_head(p, [&](std::int64_t b, std::int64_t h, const std::int32_t* labels, std::int64_t count) {
     const Members members(labels, count, p.clusters);
@@ -35,8 +36,9 @@ void gather_clusters(const Cpu&, const ClusterLabels& p, bool mean, View<const T
   });
 }
 
+// x_i = y_{g_i}, divided by n_{g_i} where `share`; 0 where query i does not exist.
 template <class T>
-void spread_clusters(const Cpu&, const ClusterLabels& p, bool share, View<const T, 4> y,
+void spread_clusters(const ClusteredAttention<T>& p, bool share, View<const T, 4> y,
                      View<T, 4> x) {
   each_head(p, [&](std::int64_t b, std::int64_t h, const std::int32_t* labels, std::int64_t count) {
     const Members members(labels, count, p.clusters);
@@ -50,8 +52,9 @@ void spread_clusters(const Cpu&, const ClusterLabels& p, bool share, View<const 
   });
 }
 
+// y_c = x_i of the first member i of c; 0 where there is none.
 template <class T>
-void pick_clusters(const Cpu&, const ClusterLabels& p, View<const T, 4> x, View<T, 4> y) {
+void pick_clusters(const ClusteredAttention<T>& p, View<const T, 4> x, View<T, 4> y) {
   each_head(p, [&](std::int64_t b, std::int64_t h, const std::int32_t* labels, std::int64_t count) {
     const Members members(labels, count, p.clusters);
     for (std::int64_t c = 0; c < p.clusters; ++c) {
@@ -61,12 +64,56 @@ void pick_clusters(const Cpu&, const ClusterLabels& p, View<const T, 4> x, View<
   });
 }
 
-#define WEFT_CLUSTERED(T)                                                                        \
-  template void gather_clusters(const Cpu&, const ClusterLabels&, bool, View<const T, 4>,         \
-                                View<T, 4>);                                                     \
-  template void spread_clusters(const Cpu&, const ClusterLabels&, bool, View<const T, 4>,         \
-                                View<T, 4>);                                                     \
-  template void pick_clusters(const Cpu&, const ClusterLabels&, View<const T, 4>, View<T, 4>);
+// A tensor [B, C, H, width] that lies as [B, H, C, width].
+template <class T>
+Tensor per_cluster(const ClusteredAttention<T>& p, std::int64_t width) {
+  return Tensor::empty({p.B(), p.H(), p.clusters, width}, dtype_of<T>).transpose(1, 2);
+}
+
+template <class T>
+FullAttention<T> over_centroids(const ClusteredAttention<T>& p, const Tensor& centroids) {
+  return {.q = centroids.view<const T, 4>(),
+          .k = p.k,
+          .v = p.v,
+          .bias = {},
+          .lengths = p.lengths,
+          .temperature = p.temperature,
+          .dropout = p.dropout,
+          .random = p.random};
+}
+
+}  // namespace
+
+template <class T>
+void clustered_forward(const Cpu& device, const ClusteredAttention<T>& p, View<T, 4> out,
+                       View<T, 3> log_sums) {
+  const Tensor centroids = per_cluster(p, p.E()), values = per_cluster(p, p.M());
+  gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
+  full_attention_forward<T>(device, over_centroids(p, centroids), values.view<T, 4>(), log_sums);
+  spread_clusters<T>(p, false, values.view<const T, 4>(), out);
+}
+
+template <class T>
+void clustered_backward(const Cpu& device, const ClusteredAttention<T>& p, View<const T, 4> out,
+                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                        View<T, 4> dk, View<T, 4> dv) {
+  const Tensor centroids = per_cluster(p, p.E()), dcentroids = per_cluster(p, p.E());
+  const Tensor values = per_cluster(p, p.M()), dvalues = per_cluster(p, p.M());
+  gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
+  gather_clusters<T>(p, false, dout, dvalues.view<T, 4>());
+  pick_clusters<T>(p, out, values.view<T, 4>());
+  full_attention_backward<T>(device, over_centroids(p, centroids), values.view<const T, 4>(),
+                             log_sums, dvalues.view<const T, 4>(), dcentroids.view<T, 4>(), dk, dv,
+                             {});
+  spread_clusters<T>(p, true, dcentroids.view<const T, 4>(), dq);
+}
+
+#define WEFT_CLUSTERED(T)                                                                      \
+  template void clustered_forward(const Cpu&, const ClusteredAttention<T>&, View<T, 4>,        \
+                                  View<T, 3>);                                                 \
+  template void clustered_backward(const Cpu&, const ClusteredAttention<T>&, View<const T, 4>, \
+                                   View<const T, 3>, View<const T, 4>, View<T, 4>, View<T, 4>, \
+                                   View<T, 4>);
 WEFT_CLUSTERED(float)
 WEFT_CLUSTERED(double)
 

@@ -13,13 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr std::uint32_t planes_stream = 1u << 31, positions_stream = 1u << 30;
-
-RandomKey with_stream(RandomKey key, std::uint32_t change) {
-  key.stream ^= change;
-  return key;
-}
-
 Tensor drawn_planes(const RandomKey& random, std::int64_t bits, std::int64_t E, DType type) {
   const RandomKey key = with_stream(random, planes_stream);
   std::vector<double> numbers(static_cast<std::size_t>(bits * (E + 1)));
@@ -149,8 +142,10 @@ std::vector<AttentionChoice> cluster_choices() {
           {.name = "hashes", .shape = "B H N", .accepted = false}};
 }
 
-Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
-                     const Tensor& q) {
+namespace {
+
+Tensor decide_labels(const Cpu&, const AttentionSpec& spec, const AttentionCall& call,
+                     const Tensor& lengths, const Tensor& q) {
   const bool reporting = call.chosen != nullptr;
   const Tensor given = given_labels(spec, call, lengths, q);
   if (given.defined() && !reporting) return given.to(DType::i32);
@@ -172,8 +167,6 @@ Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const
   }
   return labels;
 }
-
-namespace {
 
 // K-means by the rule, over the hashes of one batch item and head.
 std::vector<std::int64_t> means_of(const std::vector<std::uint64_t>& hashes,
@@ -202,6 +195,13 @@ std::vector<std::int64_t> means_of(const std::vector<std::uint64_t>& hashes,
 }
 
 }  // namespace
+
+Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
+                     const Tensor& q) {
+  return dispatch_device(q.device(), [&](auto device) {
+    return decide_labels(device, spec, call, lengths, q);
+  });
+}
 
 Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                         const Tensor& q) {
@@ -263,6 +263,16 @@ double cluster_bytes(const AttentionSpec& spec, const AttentionSizes& s, DType t
   const double width = std::max(bits, 8.0);
   return item * (bits * (E + 1) + width * (E + 1 + 64)) + 8 * double(s.B) * C +
          4 * words * double(s.N) + 4 * C * (33 * words + 1);
+}
+
+double cuda_cluster_bytes(const AttentionSpec& spec, const AttentionSizes& s, DType type) {
+  const double item = double(size_of(type)), C = spec.number("clusters");
+  return item * spec.number("bits") * double(s.E + 1) + 8 * double(s.B + 1) * C +
+         8 * double(s.B * s.H * s.N);
+}
+
+double cuda_order_bytes(const AttentionSpec& spec, const AttentionSizes& s) {
+  return 4 * double(s.B * s.H) * (double(s.N) + spec.number("clusters") + 1);
 }
 
 }  // namespace weft

@@ -27,10 +27,9 @@
 // count of bits and a minimum over (distance · 4096 + cluster), which holds the rule for ties.
 #pragma once
 
+#include "ops/attention/clustered/kernels.h"
 #include "ops/attention/scores.h"
-#include "runtime/device.h"
 #include "runtime/scratch.h"
-#include "runtime/view.h"
 
 namespace weft {
 
@@ -46,6 +45,10 @@ std::vector<AttentionChoice> cluster_choices();
 // gives them or by the rule above; reports all choices. i32.
 Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                      const Tensor& q);
+// Where q is on a CUDA device: nothing is read back, and what was handed in is kept within bounds
+// instead of checked.
+Tensor decide_labels(const Cuda&, const AttentionSpec& spec, const AttentionCall& call,
+                     const Tensor& lengths, const Tensor& q);
 // The same by loops over single bits, for definitions. i64.
 Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                         const Tensor& q);
@@ -60,29 +63,12 @@ Membership membership(const Tensor& labels, const Tensor& lengths, std::int64_t 
 // Multiplications and additions of the hashes, and scratch of the whole.
 double hash_operations(const AttentionSpec& spec, const AttentionSizes& sizes);
 double cluster_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, DType type);
+double cuda_cluster_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, DType type);
+// What the queries sorted by cluster take on a CUDA device.
+double cuda_order_bytes(const AttentionSpec& spec, const AttentionSizes& sizes);
 
-// What the kernel sees. `planes` is packed; `positions` [B, clusters] are below the item's length.
-template <class T>
-struct QueryClusters {
-  View<const T, 4> q;
-  View<const T, 2> planes;
-  const std::int64_t* positions;
-  const std::int64_t* lengths;
-  std::int64_t clusters, iterations;
-
-  constexpr std::int64_t B() const { return q.size(0); }
-  constexpr std::int64_t N() const { return q.size(1); }
-  constexpr std::int64_t H() const { return q.size(2); }
-  constexpr std::int64_t E() const { return q.size(3); }
-  constexpr std::int64_t bits() const { return planes.size(0); }
-};
-
-// Writes hashes [B, H, N] unless it has no data, and labels [B, H, N] unless those have none.
-template <class T>
-void cluster_queries(const Cpu&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
-                     View<std::int64_t, 3> hashes);
-
-// The queries of one batch item and head sorted by cluster, in rising order within each.
+// The queries of one batch item and head sorted by cluster, in rising order within each. On a CUDA
+// device sort_labels() does that for all of them.
 class Members {
  public:
   Members(const std::int32_t* labels, std::int64_t count, std::int64_t clusters);

@@ -1,0 +1,371 @@
+// CUDA kernels of the clustering of queries; the rules stand in clusters.h.
+//
+// For one head of N = 2048, E = 64, 32 bits, C = 100, T = 10 (estimates, not measured): the hashes
+// read 0.5 MB and take 8 MFLOP; K-means takes T N C = 2 M counts of bits, of which a multiprocessor
+// does 16 a clock, so about 130 000 clocks of one, with all it reads in its shared memory. It has a
+// block for each head and is one launch for all iterations: with few heads most of the device is
+// idle then, which costs less than the ten or twenty launches would.
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "ops/attention/clustered/kernels.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+namespace {
+
+constexpr const char* name = "clusters";
+constexpr unsigned whole_warp = 0xffffffffu;
+
+// --- planes
+
+template <class T>
+struct Planes {
+  RandomKey key;
+  T* planes;
+  __device__ void operator()(std::int64_t i) const {
+    const Philox words = key.words(static_cast<std::uint64_t>(i / 2));
+    planes[i] = static_cast<T>(i % 2 == 0 ? normal(words.word[0], words.word[1])
+                                          : normal(words.word[2], words.word[3]));
+  }
+};
+
+// --- positions
+
+constexpr unsigned position_threads = 128;
+
+// A block has one row of the positions, its thread t those of the clusters t, t + 128, …. Swap i of
+// Fisher and Yates takes the number at place target[i] >= i, and leaves there what stood at place
+// i: so the number at a place comes from the last swap before that pointed to it, or is the place.
+__global__ void position_kernel(PositionDraw p, std::int64_t* positions) {
+  std::int32_t* const target = SharedMemory{}.take<std::int32_t>(p.clusters);
+  const std::int64_t b = blockIdx.x;
+  std::int64_t length = 0;
+  if (b < p.B) {
+    length = length_of(p.lengths, b, p.N);
+  } else if (p.B == 0) {
+    length = p.N;
+  }
+  for (std::int64_t i = 0; b == p.B && i < p.B; ++i) {
+    const std::int64_t other = length_of(p.lengths, i, p.N);
+    length = other > length ? other : length;
+  }
+  if (length == 0) length = 1;
+  const std::int64_t drawn = length < p.clusters ? length : p.clusters;
+  for (std::int64_t i = threadIdx.x; i < drawn; i += position_threads) {
+    const auto left = static_cast<std::uint32_t>(length - i);
+    target[i] = static_cast<std::int32_t>(
+        i + below(p.random.words(static_cast<std::uint64_t>(i)).word[0], left));
+  }
+  __syncthreads();
+  for (std::int64_t c = threadIdx.x; c < p.clusters; c += position_threads) {
+    std::int64_t position = 0;
+    if (p.given != nullptr) {
+      position = (p.given[c] % length + length) % length;
+    } else {
+      auto time = static_cast<std::int32_t>(c % drawn);
+      std::int32_t place = target[time];
+      for (std::int32_t i = time - 1; i >= 0; --i) {
+        if (target[i] == place) place = i;
+      }
+      position = place;
+    }
+    positions[b * p.clusters + c] = position;
+  }
+}
+
+// --- hashes
+
+constexpr unsigned hash_threads = 128;
+constexpr int hash_queries = 32, warp_queries = 8, hash_depth = 32, most_bits = 64;
+
+// A block hashes 32 queries of one head, each warp eight of them: lane r has the planes r and r +
+// 32, and a vote makes the word.
+template <class T, bool Both>
+__global__ void hash_kernel(QueryClusters<T> p, std::int64_t* hashes) {
+  __shared__ T planes[hash_depth][most_bits + 1];
+  __shared__ T queries[hash_queries][hash_depth + 1];
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const std::int64_t tiles = (p.N() + hash_queries - 1) / hash_queries;
+  const std::int64_t row = blockIdx.x / tiles, begin = blockIdx.x % tiles * hash_queries;
+  const std::int64_t b = row / p.H(), h = row % p.H(), count = length_of(p.lengths, b, p.N());
+  const std::int64_t bits = p.bits();
+  T low[warp_queries] = {}, high[warp_queries] = {};
+  for (std::int64_t first = 0; first < p.E() && begin < count; first += hash_depth) {
+    const std::int64_t e = first + lane;
+    __syncthreads();
+    for (int i = warp; i < hash_queries; i += hash_threads / 32) {
+      const bool real = begin + i < count && e < p.E();
+      queries[i][lane] = real ? p.q(b, begin + i, h, e) : T(0);
+    }
+    for (int r = warp; r < (Both ? 64 : 32); r += hash_threads / 32) {
+      planes[lane][r] = r < bits && e < p.E() ? p.planes(r, e) : T(0);
+    }
+    __syncthreads();
+#pragma unroll 4
+    for (int d = 0; d < hash_depth; ++d) {
+      const T one = planes[d][lane], other = Both ? planes[d][lane + 32] : T(0);
+#pragma unroll
+      for (int i = 0; i < warp_queries; ++i) {
+        const T x = queries[warp * warp_queries + i][d];
+        low[i] += x * one;
+        if constexpr (Both) high[i] += x * other;
+      }
+    }
+  }
+  const T none = std::numeric_limits<T>::infinity();
+  const T low_threshold = lane < bits ? p.planes(lane, p.E()) : none;
+  const T high_threshold = Both && lane + 32 < bits ? p.planes(lane + 32, p.E()) : none;
+#pragma unroll
+  for (int i = 0; i < warp_queries; ++i) {
+    const unsigned word = __ballot_sync(whole_warp, low[i] > low_threshold);
+    unsigned more = 0;
+    if constexpr (Both) more = __ballot_sync(whole_warp, high[i] > high_threshold);
+    const std::int64_t query = begin + warp * warp_queries + i;
+    if (lane != 0 || query >= p.N()) continue;
+    const std::uint64_t code = std::uint64_t{more} << 32 | word;
+    hashes[row * p.N() + query] = query < count ? static_cast<std::int64_t>(code) : 0;
+  }
+}
+
+// --- K-means
+
+constexpr int cluster_bits = 12;  // of a key (distance, cluster)
+constexpr std::size_t most_shared = 96 * 1024;
+
+struct HammingMeans {
+  const std::int64_t* hashes;
+  const std::int64_t* positions;
+  const std::int64_t* lengths;
+  std::int32_t* labels;
+  std::int64_t N, H, clusters, iterations, bits;
+  std::int64_t range;  // clusters whose bits are counted at once
+  bool held;           // the codes stand in shared memory
+
+  constexpr std::int64_t stride() const { return bits | 1; }  // odd: clusters begin in all banks
+};
+
+__device__ inline int ones_of(std::uint32_t code) { return __popc(code); }
+__device__ inline int ones_of(std::uint64_t code) { return __popcll(code); }
+
+// A block has one head. Queries go to threads when they look for the nearest centroid, and to warps
+// when bits are counted: lane r then adds bit r (and r + 32) of a code to its cluster's counter.
+template <class Word>
+__global__ void hamming_means(HammingMeans p) {
+  const std::int64_t row = blockIdx.x, count = length_of(p.lengths, row / p.H, p.N);
+  const int t = threadIdx.x, threads = blockDim.x, lane = t % 32;
+  const std::int64_t* const hashes = p.hashes + row * p.N;
+  std::int32_t* const labels = p.labels + row * p.N;
+  for (std::int64_t i = count + t; i < p.N; i += threads) labels[i] = 0;
+  if (count == 0) return;
+  SharedMemory shared;
+  Word* const centroids = shared.take<Word>(p.clusters);
+  std::int32_t* const ones = shared.take<std::int32_t>(p.range * p.stride());
+  std::int32_t* const sizes = shared.take<std::int32_t>(p.range);
+  Word* const codes = shared.take<Word>(p.held ? p.N : 0);
+  const auto code_of = [&](std::int64_t i) {
+    return p.held ? codes[i] : static_cast<Word>(hashes[i]);
+  };
+  for (std::int64_t i = t; p.held && i < count; i += threads)
+    codes[i] = static_cast<Word>(hashes[i]);
+  for (std::int64_t c = t; c < p.clusters; c += threads) {
+    centroids[c] = static_cast<Word>(hashes[p.positions[row / p.H * p.clusters + c]]);
+  }
+  __syncthreads();
+  for (std::int64_t iteration = 0; iteration < p.iterations; ++iteration) {
+    for (std::int64_t i = t; i < count; i += threads) {
+      const Word code = code_of(i);
+      int best = std::numeric_limits<int>::max();
+#pragma unroll 4
+      for (int c = 0; c < p.clusters; ++c) {
+        const int key = ones_of(static_cast<Word>(code ^ centroids[c])) << cluster_bits | c;
+        best = key < best ? key : best;
+      }
+      labels[i] = best & ((1 << cluster_bits) - 1);
+    }
+    if (iteration + 1 == p.iterations) return;
+    bool changed = false;
+    for (std::int64_t first = 0; first < p.clusters; first += p.range) {
+      const std::int64_t some = p.clusters - first < p.range ? p.clusters - first : p.range;
+      __syncthreads();
+      for (std::int64_t i = t; i < some * p.stride(); i += threads) ones[i] = 0;
+      for (std::int64_t c = t; c < some; c += threads) sizes[c] = 0;
+      __syncthreads();
+      for (std::int64_t i = t / 32; i < count; i += threads / 32) {
+        const std::int64_t c = labels[i] - first;
+        if (c < 0 || c >= some) continue;
+        const Word code = code_of(i);
+        for (std::int64_t r = lane; r < p.bits; r += 32) {
+          atomicAdd(&ones[c * p.stride() + r], static_cast<std::int32_t>(code >> r & 1));
+        }
+        if (lane == 0) atomicAdd(&sizes[c], 1);
+      }
+      __syncthreads();
+      for (std::int64_t c = t; c < some; c += threads) {
+        if (sizes[c] == 0) continue;
+        Word code = 0;
+        for (std::int64_t r = 0; r < p.bits; ++r) {
+          code |= static_cast<Word>(Word{2 * ones[c * p.stride() + r] > sizes[c]} << r);
+        }
+        changed = changed || code != centroids[first + c];
+        centroids[first + c] = code;
+      }
+    }
+    if (__syncthreads_or(changed) == 0) return;
+  }
+}
+
+template <class Word>
+void start_means(const Cuda& device, HammingMeans p, std::int64_t rows) {
+  const auto bytes = [](std::int64_t count, std::size_t size) {
+    return (static_cast<std::size_t>(count) * size + 15) / 16 * 16;
+  };
+  std::size_t shared = bytes(p.clusters, sizeof(Word));
+  const auto row = static_cast<std::size_t>(p.stride() + 1) * sizeof(std::int32_t);
+  const auto fit = static_cast<std::int64_t>((most_shared - shared - 64) / row);
+  p.range = p.clusters < fit ? p.clusters : fit;
+  shared += bytes(p.range * p.stride(), sizeof(std::int32_t));
+  shared += bytes(p.range, sizeof(std::int32_t));
+  p.held = shared + bytes(p.N, sizeof(Word)) <= most_shared;
+  if (p.held) shared += bytes(p.N, sizeof(Word));
+  if (shared > 48 * 1024) {
+    check_cuda(
+        cudaFuncSetAttribute(hamming_means<Word>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(most_shared)),
+        name);
+  }
+  const std::int64_t wanted = (p.N + 31) / 32 * 32;
+  const auto threads = static_cast<unsigned>(wanted < 512 ? wanted : 512);
+  start(name, device, static_cast<unsigned>(rows), threads, shared, hamming_means<Word>, p);
+}
+
+// --- labels
+
+struct TakenLabels {
+  LabelsGiven p;
+  std::int32_t* labels;
+  __device__ void operator()(std::int64_t i) const {
+    const std::int64_t given = p.given[i], most = p.clusters - 1;
+    const bool real = i % p.N < length_of(p.lengths, i / p.N / p.H, p.N);
+    const std::int64_t kept = given < 0 ? 0 : given > most ? most : given;
+    labels[i] = real ? static_cast<std::int32_t>(kept) : 0;
+  }
+};
+
+constexpr unsigned sort_threads = 128, sort_warps = sort_threads / 32;
+constexpr std::int64_t most_range = 2816;  // labels counted at once: 44 KB
+
+// A block has one head, and each of its warps a quarter of the queries, one after the other: a
+// label has a counter for each warp, and what stands before a query is what the labels below it
+// hold, what the warps before its own hold of its label, and what its own warp has placed of it.
+__global__ void sort_kernel(LabelSort p, std::int64_t range) {
+  __shared__ std::int32_t of_thread[sort_threads];
+  std::int32_t* const places = SharedMemory{}.take<std::int32_t>(range * sort_warps);
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const std::int64_t row = blockIdx.x, count = length_of(p.lengths, row / p.H, p.N);
+  const std::int64_t quarter = (count + sort_threads - 1) / sort_threads * 32;
+  const std::int64_t begin = warp * quarter;
+  const std::int64_t end = begin + quarter < count ? begin + quarter : count;
+  const std::int32_t* const labels = p.labels + row * p.N;
+  std::int32_t* const begins = p.begins + row * (p.clusters + 1);
+  std::int32_t* const order = p.order + row * p.N;
+  std::int32_t placed = 0;  // of the labels below `first`
+  for (std::int64_t first = 0; first < p.clusters; first += range) {
+    const std::int64_t some = p.clusters - first < range ? p.clusters - first : range;
+    const std::int64_t counters = some * sort_warps;
+    for (std::int64_t i = t; i < counters; i += sort_threads) places[i] = 0;
+    __syncthreads();
+    for (std::int64_t i = begin + lane; i < end; i += 32) {
+      const std::int64_t c = labels[i] - first;
+      if (c >= 0 && c < some) atomicAdd(&places[c * sort_warps + warp], 1);
+    }
+    __syncthreads();
+    const std::int64_t each = (counters + sort_threads - 1) / sort_threads;
+    const std::int64_t own = t * each, next = own + each < counters ? own + each : counters;
+    std::int32_t sum = 0;
+    for (std::int64_t i = own; i < next; ++i) sum += places[i];
+    of_thread[t] = sum;
+    __syncthreads();
+    std::int32_t place = placed, all = placed;
+    for (int i = 0; i < static_cast<int>(sort_threads); ++i) {
+      if (i < t) place += of_thread[i];
+      all += of_thread[i];
+    }
+    for (std::int64_t i = own; i < next; ++i) {
+      const std::int32_t size = places[i];
+      places[i] = place;
+      if (i % sort_warps == 0) begins[first + i / sort_warps] = place;
+      place += size;
+    }
+    __syncthreads();
+    for (std::int64_t i = begin; i < end; i += 32) {
+      const std::int64_t c = i + lane < end ? labels[i + lane] - first : -1;
+      const bool in = c >= 0 && c < some;
+      const unsigned same = __match_any_sync(whole_warp, static_cast<int>(in ? c : -1));
+      const int before = __popc(same & ((1u << lane) - 1));
+      std::int32_t* const at = places + (in ? c : 0) * sort_warps + warp;
+      if (in) order[*at + before] = static_cast<std::int32_t>(i + lane);
+      __syncwarp();
+      if (in && before == 0) *at += __popc(same);
+      __syncwarp();
+    }
+    placed = all;
+    __syncthreads();
+  }
+  if (t == 0) begins[p.clusters] = placed;
+}
+
+}  // namespace
+
+template <class T>
+void draw_planes(const Cuda& device, const RandomKey& random, std::int64_t bits, std::int64_t E,
+                 T* planes) {
+  for_elements(name, device, bits * (E + 1), Planes<T>{with_stream(random, planes_stream), planes});
+}
+
+void draw_positions(const Cuda& device, const PositionDraw& draw, std::int64_t* positions) {
+  PositionDraw p = draw;
+  p.random = with_stream(p.random, positions_stream);
+  start(name, device, static_cast<unsigned>(p.B + 1), position_threads,
+        SharedMemory::bytes<std::int32_t>(static_cast<std::size_t>(p.clusters)), position_kernel, p,
+        positions);
+}
+
+template <class T>
+void cluster_queries(const Cuda& device, const QueryClusters<T>& p, View<std::int32_t, 3> labels,
+                     View<std::int64_t, 3> hashes) {
+  const std::int64_t rows = p.B() * p.H(), tiles = (p.N() + hash_queries - 1) / hash_queries;
+  if (rows * tiles == 0) return;
+  start(name, device, static_cast<unsigned>(rows * tiles), hash_threads, 0,
+        p.bits() <= 32 ? hash_kernel<T, false> : hash_kernel<T, true>, p, hashes.data);
+  if (labels.data == nullptr) return;
+  const HammingMeans means{hashes.data, p.positions,  p.lengths, labels.data, p.N(), p.H(),
+                           p.clusters,  p.iterations, p.bits(),  0,           false};
+  if (p.bits() <= 32) {
+    start_means<std::uint32_t>(device, means, rows);
+  } else {
+    start_means<std::uint64_t>(device, means, rows);
+  }
+}
+
+void take_labels(const Cuda& device, const LabelsGiven& p, std::int32_t* labels) {
+  for_elements(name, device, p.B * p.H * p.N, TakenLabels{p, labels});
+}
+
+void sort_labels(const Cuda& device, const LabelSort& p) {
+  if (p.B * p.H == 0) return;
+  const std::int64_t range = p.clusters < most_range ? p.clusters : most_range;
+  start(name, device, static_cast<unsigned>(p.B * p.H), sort_threads,
+        SharedMemory::bytes<std::int32_t>(static_cast<std::size_t>(range * sort_warps)),
+        sort_kernel, p, range);
+}
+
+#define WEFT_CLUSTERS(T)                                                                     \
+  template void draw_planes(const Cuda&, const RandomKey&, std::int64_t, std::int64_t, T*);  \
+  template void cluster_queries(const Cuda&, const QueryClusters<T>&, View<std::int32_t, 3>, \
+                                View<std::int64_t, 3>);
+WEFT_CLUSTERS(float)
+WEFT_CLUSTERS(double)
+
+}  // namespace weft

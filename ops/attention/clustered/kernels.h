@@ -1,0 +1,81 @@
+// The kernels of clusters.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/attention/length.h"
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+// The streams of what is drawn are that of the call's key ⊕ these.
+inline constexpr std::uint32_t planes_stream = 1u << 31, positions_stream = 1u << 30;
+
+constexpr RandomKey with_stream(RandomKey key, std::uint32_t change) {
+  key.stream ^= change;
+  return key;
+}
+
+// What the kernel sees. `planes` is packed; `positions` [B, clusters] are below the item's length.
+template <class T>
+struct QueryClusters {
+  View<const T, 4> q;
+  View<const T, 2> planes;
+  const std::int64_t* positions;
+  const std::int64_t* lengths;
+  std::int64_t clusters, iterations;
+
+  constexpr std::int64_t B() const { return q.size(0); }
+  constexpr std::int64_t N() const { return q.size(1); }
+  constexpr std::int64_t H() const { return q.size(2); }
+  constexpr std::int64_t E() const { return q.size(3); }
+  constexpr std::int64_t bits() const { return planes.size(0); }
+};
+
+// Writes hashes [B, H, N] unless it has no data, and labels [B, H, N] unless those have none. On a
+// CUDA device hashes must have data, and both are packed.
+template <class T>
+void cluster_queries(const Cpu&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
+                     View<std::int64_t, 3> hashes);
+template <class T>
+void cluster_queries(const Cuda&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
+                     View<std::int64_t, 3> hashes);
+
+// --- what CUDA devices do for themselves, since the host neither reads lengths there nor waits
+
+// `bits` planes [bits, E + 1] from the key.
+template <class T>
+void draw_planes(const Cuda&, const RandomKey&, std::int64_t bits, std::int64_t E, T* planes);
+
+// positions [B + 1, C]: those of each batch item, and in the last row those of the longest. Drawn
+// from the key, or `given` [C] modulo the length unless that is null.
+struct PositionDraw {
+  RandomKey random;
+  const std::int64_t* given;
+  const std::int64_t* lengths;
+  std::int64_t B, N, clusters;
+};
+void draw_positions(const Cuda&, const PositionDraw&, std::int64_t* positions);
+
+// Labels [B, H, N] that were handed in, kept within 0 … C − 1; 0 where the query does not exist.
+struct LabelsGiven {
+  const std::int64_t* given;
+  const std::int64_t* lengths;
+  std::int64_t B, H, N, clusters;
+};
+void take_labels(const Cuda&, const LabelsGiven&, std::int32_t* labels);
+
+// Counting sort: the first `length` (or all N) of each row of labels [B, H, N], in rising order
+// within each label, with begins [B, H, C + 1] in order [B, H, N].
+struct LabelSort {
+  const std::int32_t* labels;
+  const std::int64_t* lengths;
+  std::int64_t B, H, N, clusters;
+  std::int32_t* begins;
+  std::int32_t* order;
+};
+void sort_labels(const Cuda&, const LabelSort&);
+
+}  // namespace weft

@@ -1,0 +1,277 @@
+// CUDA kernels of attention of the means of clusters; the equations stand in means.h, who owns what
+// in tiles.cuh.
+//
+// For one head of C = 100, S = 2048, E = M = 64 in f32 (estimates, not measured): 52 MFLOP forward,
+// 200 MFLOP backward (the products are computed for dq̄ and again for dk and dv), over 1 MB of keys
+// and values that four blocks read through the second-level cache: shared memory is the limit.
+// Forward has a block for 32 means and 64 columns of v, so ⌈C/32⌉ B H blocks; dk and dv have one
+// for 32 keys.
+#include <cmath>
+#include <limits>
+
+#include "ops/attention/clustered/means.h"
+#include "ops/attention/clustered/tiles.cuh"
+
+namespace weft {
+namespace {
+
+using namespace tiles;
+
+template <class T>
+constexpr T infinity = std::numeric_limits<T>::infinity();
+
+// What a block works on: one batch item and head, 32 rows and 64 columns of a result.
+struct Place {
+  std::int64_t head, b, h, first, column;
+
+  __device__ Place(std::int64_t H, std::int64_t rows, std::int64_t width) {
+    const std::int64_t wide = (width + columns - 1) / columns, tall = (rows + side - 1) / side;
+    column = blockIdx.x % wide * columns;
+    first = blockIdx.x / wide % tall * side;
+    head = blockIdx.x / wide / tall;
+    b = head / H;
+    h = head % H;
+  }
+};
+unsigned blocks_of(std::int64_t heads, std::int64_t rows, std::int64_t width) {
+  const std::int64_t wide = (width + columns - 1) / columns, tall = (rows + side - 1) / side;
+  return static_cast<unsigned>(heads * tall * wide);
+}
+
+// Members of the clusters first … of one head, at most 32 of these.
+template <class T>
+__device__ std::int32_t members(const MeansAttention<T>& p, std::int64_t head, std::int64_t first) {
+  const std::int32_t* const begins = p.begins + head * (p.C() + 1);
+  return begins[first + side < p.C() ? first + side : p.C()] - begins[first];
+}
+template <class T>
+__device__ bool is_empty(const MeansAttention<T>& p, std::int64_t head, std::int64_t c) {
+  if (c >= p.C()) return true;
+  const std::int32_t* const begins = p.begins + head * (p.C() + 1);
+  return begins[c] == begins[c + 1];
+}
+
+// Of the eight keys from `key` on, which are in T_c.
+template <class T>
+__device__ unsigned chosen_of_eight(const MeansAttention<T>& p, std::int64_t head, std::int64_t c,
+                                    std::int64_t key) {
+  if (p.topk == nullptr || c >= p.C()) return 0;
+  return chosen_from(p.topk + (head * p.C() + c) * p.count, p.count, key, 8);
+}
+
+template <class T>
+__global__ __launch_bounds__(threads) void forward_kernel(MeansAttention<T> p, DropoutMask mask,
+                                                          View<T, 4> y, T* log_sums, T* mass) {
+  __shared__ Shared<T> s;
+  __shared__ T factors[side];  // of what was summed before; at the end, of the result
+  const Place at(p.H(), p.C(), p.M());
+  const int t = threadIdx.x, row = weighing_row(), eight = weighing_first();
+  const std::int64_t c = at.first + row, keys = length_of(p.lengths, at.b, p.S());
+  const bool none = is_empty(p, at.head, c);
+  T maximum = -infinity<T>, sum = 0, top = 0;  // of the row; the sums of this thread's keys
+  T o[4][4] = {};
+  if (t < side) {
+    const bool real = !is_empty(p, at.head, at.first + t);
+    s.own[0][t] = real ? &p.means(at.b, at.first + t, at.h, 0) : nullptr;
+  }
+  if (keys == 0 || members(p, at.head, at.first) == 0) {
+    for (std::int64_t i = t; i < side * columns; i += threads) {
+      const std::int64_t other = at.first + i / columns, m = at.column + i % columns;
+      if (other < p.C() && m < p.M()) y(at.b, other, at.h, m) = 0;
+    }
+    if (eight == 0 && at.column == 0 && c < p.C()) {
+      log_sums[at.head * p.C() + c] = infinity<T>;
+      if (mass != nullptr) mass[at.head * p.C() + c] = 0;
+    }
+    return;
+  }
+  for (std::int64_t key = 0; key < keys; key += side) {
+    if (t < side) {
+      const bool real = key + t < keys;
+      s.other[0][t] = real ? &p.k(at.b, key + t, at.h, 0) : nullptr;
+      s.other[1][t] = real ? &p.v(at.b, key + t, at.h, 0) : nullptr;
+    }
+    multiply(s, s.own[0], p.means.stride(3), s.other[0], p.k.stride(3), p.E(), p.temperature, false,
+             s.first);
+    __syncthreads();
+    T* const z = &s.first[row][eight];
+    T most = maximum;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if (key + eight + j < keys) most = Largest::of(most, z[j]);
+    }
+    most = of_row<Largest>(most);
+    const T factor = most == maximum ? T(1) : std::exp(maximum - most);
+    const unsigned chosen = none ? 0 : chosen_of_eight(p, at.head, c, key + eight);
+    const unsigned kept = none ? 0 : kept_of_eight(mask, at.head * p.C() + c, key + eight);
+    sum *= factor;
+    top *= factor;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const T weight = key + eight + j < keys ? std::exp(z[j] - most) : T(0);
+      const bool on = (chosen >> j & 1) != 0;
+      sum += weight;
+      top += on ? weight : T(0);
+      z[j] = !on && (kept >> j & 1) != 0 ? static_cast<T>(mask.factor) * weight : T(0);
+    }
+    maximum = most;
+    if (eight == 0) factors[row] = factor;
+    __syncthreads();
+    scale_rows(factors, o);
+    accumulate(s, s.first, s.other[1], p.v.stride(3), at.column, p.M(), false, o);
+  }
+  sum = of_row<Sum>(sum);
+  top = of_row<Sum>(top);
+  __syncthreads();
+  if (eight == 0) {
+    factors[row] = none || sum == 0 ? T(0) : 1 / sum;
+    if (at.column == 0 && c < p.C()) {
+      log_sums[at.head * p.C() + c] = none || sum == 0 ? infinity<T> : maximum + std::log(sum);
+      if (mass != nullptr) mass[at.head * p.C() + c] = none || sum == 0 ? T(0) : top / sum;
+    }
+  }
+  __syncthreads();
+  each_sum(at.column, p.M(), o, [&](int i, std::int64_t m, T x) {
+    if (at.first + i < p.C())
+      y(at.b, at.first + i, at.h, m) = factors[i] == 0 ? T(0) : x * factors[i];
+  });
+}
+
+// What backward reads besides.
+template <class T>
+struct Backward {
+  const T* log_sums;
+  const T* delta;
+  const T* dmass;
+  View<const T, 4> dy;
+};
+
+// z and dy · v of a cluster and eight keys, in steps of `stride`, become d a (0 on T) and dz.
+template <class T>
+__device__ void differentiate(const MeansAttention<T>& p, const DropoutMask& mask,
+                              const Backward<T>& g, std::int64_t head, std::int64_t c,
+                              std::int64_t key, std::int64_t keys, T* z, T* x, int stride) {
+  const bool none = is_empty(p, head, c);
+  const std::int64_t at = head * p.C() + c;
+  const T log_sum = none ? infinity<T> : g.log_sums[at], delta = none ? T(0) : g.delta[at];
+  const T dmass = none || g.dmass == nullptr ? T(0) : g.dmass[at];
+  const unsigned chosen = none ? 0 : chosen_of_eight(p, head, c, key);
+  const unsigned kept = none ? 0 : kept_of_eight(mask, at, key);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const bool real = !none && key + j < keys, on = (chosen >> j & 1) != 0;
+    const T factor = (kept >> j & 1) != 0 ? static_cast<T>(mask.factor) : T(0);
+    const T weight = real ? std::exp(z[j * stride] - log_sum) : T(0);
+    const T gradient = on ? dmass : factor * x[j * stride];
+    z[j * stride] = on ? T(0) : factor * weight;
+    x[j * stride] = real ? weight * (gradient - delta) : T(0);
+  }
+}
+
+// dq̄: a block has 32 means and goes through all keys.
+template <class T>
+__global__ __launch_bounds__(threads) void means_kernel(MeansAttention<T> p, DropoutMask mask,
+                                                        Backward<T> g, View<T, 4> dmeans) {
+  __shared__ Shared<T> s;
+  const Place at(p.H(), p.C(), p.E());
+  const int t = threadIdx.x, row = weighing_row(), eight = weighing_first();
+  const std::int64_t keys = length_of(p.lengths, at.b, p.S());
+  const std::int64_t end = members(p, at.head, at.first) > 0 ? keys : 0;
+  T sums[4][4] = {};
+  if (t < side) {
+    const bool real = !is_empty(p, at.head, at.first + t);
+    s.own[0][t] = real ? &p.means(at.b, at.first + t, at.h, 0) : nullptr;
+    s.own[1][t] = real ? &g.dy(at.b, at.first + t, at.h, 0) : nullptr;
+  }
+  for (std::int64_t key = 0; key < end; key += side) {
+    if (t < side) {
+      const bool real = key + t < keys;
+      s.other[0][t] = real ? &p.k(at.b, key + t, at.h, 0) : nullptr;
+      s.other[1][t] = real ? &p.v(at.b, key + t, at.h, 0) : nullptr;
+    }
+    multiply(s, s.own[0], p.means.stride(3), s.other[0], p.k.stride(3), p.E(), p.temperature, false,
+             s.first);
+    multiply(s, s.own[1], g.dy.stride(3), s.other[1], p.v.stride(3), p.M(), T(1), false, s.second);
+    __syncthreads();
+    differentiate(p, mask, g, at.head, at.first + row, key + eight, keys, &s.first[row][eight],
+                  &s.second[row][eight], 1);
+    accumulate(s, s.second, s.other[0], p.k.stride(3), at.column, p.E(), false, sums);
+  }
+  each_sum(at.column, p.E(), sums, [&](int i, std::int64_t e, T x) {
+    if (at.first + i < p.C()) dmeans(at.b, at.first + i, at.h, e) = p.temperature * x;
+  });
+}
+
+// dk and dv: a block has 32 keys and goes through all clusters.
+template <class T>
+__global__ __launch_bounds__(threads) void keys_kernel(MeansAttention<T> p, DropoutMask mask,
+                                                       Backward<T> g, View<T, 4> dk,
+                                                       View<T, 4> dv) {
+  __shared__ Shared<T> s;
+  const Place at(p.H(), p.S(), p.E() > p.M() ? p.E() : p.M());
+  const int t = threadIdx.x, row = weighing_row(), eight = weighing_first();
+  const std::int64_t keys = length_of(p.lengths, at.b, p.S());
+  T of_keys[4][4] = {}, of_values[4][4] = {};
+  if (t < side) {
+    const bool real = at.first + t < keys;
+    s.own[0][t] = real ? &p.k(at.b, at.first + t, at.h, 0) : nullptr;
+    s.own[1][t] = real ? &p.v(at.b, at.first + t, at.h, 0) : nullptr;
+  }
+  const std::int64_t end = at.first < keys ? p.C() : 0;
+  for (std::int64_t c = 0; c < end; c += side) {
+    if (members(p, at.head, c) == 0) continue;
+    if (t < side) {
+      const bool real = !is_empty(p, at.head, c + t);
+      s.other[0][t] = real ? &p.means(at.b, c + t, at.h, 0) : nullptr;
+      s.other[1][t] = real ? &g.dy(at.b, c + t, at.h, 0) : nullptr;
+    }
+    multiply(s, s.own[0], p.k.stride(3), s.other[0], p.means.stride(3), p.E(), p.temperature, false,
+             s.first);
+    multiply(s, s.own[1], p.v.stride(3), s.other[1], g.dy.stride(3), p.M(), T(1), false, s.second);
+    __syncthreads();
+    differentiate(p, mask, g, at.head, c + row, at.first + eight, keys, &s.first[eight][row],
+                  &s.second[eight][row], side + 1);
+    accumulate(s, s.first, s.other[1], g.dy.stride(3), at.column, p.M(), false, of_values);
+    accumulate(s, s.second, s.other[0], p.means.stride(3), at.column, p.E(), false, of_keys);
+  }
+  each_sum(at.column, p.E(), of_keys, [&](int i, std::int64_t e, T x) {
+    if (at.first + i < p.S()) dk(at.b, at.first + i, at.h, e) = p.temperature * x;
+  });
+  each_sum(at.column, p.M(), of_values, [&](int i, std::int64_t m, T x) {
+    if (at.first + i < p.S()) dv(at.b, at.first + i, at.h, m) = x;
+  });
+}
+
+}  // namespace
+
+template <class T>
+void means_forward(const Cuda& device, const MeansAttention<T>& p, View<T, 4> y, T* log_sums,
+                   T* mass) {
+  if (p.B() * p.H() == 0) return;
+  const DropoutMask mask(p.random, p.dropout, p.S());
+  start("clustered", device, blocks_of(p.B() * p.H(), p.C(), p.M()), threads, 0, forward_kernel<T>,
+        p, mask, y, log_sums, mass);
+}
+
+template <class T>
+void means_backward(const Cuda& device, const MeansAttention<T>& p, const T* log_sums,
+                    const T* delta, const T* dmass, View<const T, 4> dy, View<T, 4> dmeans,
+                    View<T, 4> dk, View<T, 4> dv) {
+  const std::int64_t heads = p.B() * p.H();
+  if (heads == 0) return;
+  const DropoutMask mask(p.random, p.dropout, p.S());
+  const Backward<T> g{log_sums, delta, dmass, dy};
+  start("clustered", device, blocks_of(heads, p.S(), p.E() > p.M() ? p.E() : p.M()), threads, 0,
+        keys_kernel<T>, p, mask, g, dk, dv);
+  start("clustered", device, blocks_of(heads, p.C(), p.E()), threads, 0, means_kernel<T>, p, mask,
+        g, dmeans);
+}
+
+#define WEFT_MEANS(T)                                                                     \
+  template void means_forward(const Cuda&, const MeansAttention<T>&, View<T, 4>, T*, T*); \
+  template void means_backward(const Cuda&, const MeansAttention<T>&, const T*, const T*, \
+                               const T*, View<const T, 4>, View<T, 4>, View<T, 4>, View<T, 4>);
+WEFT_MEANS(float)
+WEFT_MEANS(double)
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+// Attention of the means of clusters on CUDA devices, which clustered attention and its improved
+// form share. With q̄ [B, C, H, E], and T_c the keys on which the members of c attend by themselves
+// (none in clustered attention):
+//
+//     a_cs = exp(τ q̄_c · k_s − ℓ_c)      m_c = Σ_{s∈T_c} a_cs      y_c = Σ_{s∉T_c} d_cs a_cs v_s
+//
+//     da_cs = dm_c for s ∈ T_c, d_cs (dy_c · v_s) elsewhere        dz_cs = a_cs (da_cs − δ_c)
+//     dq̄_c = τ Σ_s dz_cs k_s      dk_s = τ Σ_c dz_cs q̄_c          dv_s = Σ_{c: s∉T_c} d_cs a_cs
+//     dy_c
+#pragma once
+
+#include "ops/attention/length.h"
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+template <class T>
+struct MeansAttention {
+  View<const T, 4> means, k, v;
+  const std::int64_t* lengths;  // of keys; null: all
+  const std::int32_t* begins;   // [B, H, C + 1], of the sorted queries: which clusters are empty
+  const std::int32_t* topk;     // T [B, H, C, k], rising, −1 behind the last; null: none
+  std::int64_t count;           // k
+  T temperature;
+  double dropout;
+  RandomKey random;
+
+  constexpr std::int64_t B() const { return k.size(0); }
+  constexpr std::int64_t S() const { return k.size(1); }
+  constexpr std::int64_t H() const { return k.size(2); }
+  constexpr std::int64_t C() const { return means.size(1); }
+  constexpr std::int64_t E() const { return k.size(3); }
+  constexpr std::int64_t M() const { return v.size(3); }
+};
+
+// y [B, C, H, M], ℓ and m [B, H, C] (null where there is no T) are written whole; an empty cluster
+// has y = 0, ℓ = +∞ and m = 0.
+template <class T>
+void means_forward(const Cuda&, const MeansAttention<T>&, View<T, 4> y, T* log_sums, T* mass);
+
+// δ and dm [B, H, C] (null: 0). dq̄, dk and dv are written whole.
+template <class T>
+void means_backward(const Cuda&, const MeansAttention<T>&, const T* log_sums, const T* delta,
+                    const T* dmass, View<const T, 4> dy, View<T, 4> dmeans, View<T, 4> dk,
+                    View<T, 4> dv);
+
+}  // namespace weft

@@ -1,0 +1,178 @@
+// What a block of 128 threads does with tiles of 32 rows and 32 others: their products, weights
+// between them, and sums of the others by these weights. Rows are reached through pointers in
+// shared memory, so that they may be gathered from anywhere; where the pointer is null they hold
+// zeros.
+//
+// Thread t owns, of a tile of products, the rows 4 ⌊t/16⌋ … + 3 and the columns t % 16 and + 16; of
+// a tile of sums, the same rows and four columns 16 apart; of weights, what weighing_row() and
+// weighing_first() say: eight neighbours, which share one draw of the dropout mask.
+//
+// A step of the inner loops reads 6 numbers of shared memory for 8 multiplications of products, and
+// 8 for 16 of sums: shared memory is the limit, at about a third of the peak of f32.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/dropout/mask.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft::tiles {
+
+constexpr int threads = 128, side = 32, columns = 64;
+
+template <class T>
+struct Shared {
+  T operand[2][side][side + 1];  // a part of the rows and of the others, or 32 rows of 64 columns
+  T first[side][side + 1], second[side][side + 1];  // products and weights [row, other]
+  const T* own[2][side];                            // rows: two sequences each, as keys and values
+  const T* other[2][side];
+};
+
+__device__ inline int weighing_row() { return static_cast<int>(threadIdx.x) / 4; }
+__device__ inline int weighing_first() { return static_cast<int>(threadIdx.x) % 4 * 8; }
+
+// Sum and largest over the four threads of a weighing row.
+template <class Op, class T>
+__device__ T of_row(T x) {
+  x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return Op::of(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+// to [row, other] = factor · the products over `width` numbers. Pointers that were set before need
+// no barrier in between; one is due before `to` is read. A warp of which all eight rows are `idle`
+// only loads.
+template <class T>
+__device__ void multiply(Shared<T>& s, const T* const* own, std::int64_t own_step,
+                         const T* const* other, std::int64_t other_step, std::int64_t width,
+                         T factor, bool idle, T (&to)[side][side + 1]) {
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32, row = t / 16 * 4, column = t % 16;
+  T z[4][2] = {};
+  for (std::int64_t begin = 0; begin < width; begin += side) {
+    const bool real = begin + lane < width;
+    __syncthreads();
+#pragma unroll
+    for (int i = warp; i < side; i += threads / 32) {
+      const T *const a = own[i], *const b = other[i];
+      s.operand[0][i][lane] = real && a != nullptr ? a[(begin + lane) * own_step] : T(0);
+      s.operand[1][i][lane] = real && b != nullptr ? b[(begin + lane) * other_step] : T(0);
+    }
+    __syncthreads();
+    if (idle) continue;
+#pragma unroll 8
+    for (int e = 0; e < side; ++e) {
+      const T b[2] = {s.operand[1][column][e], s.operand[1][column + 16][e]};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const T a = s.operand[0][row + i][e];
+        z[i][0] += a * b[0];
+        z[i][1] += a * b[1];
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[row + i][column] = factor * z[i][0];
+    to[row + i][column + 16] = factor * z[i][1];
+  }
+}
+
+// sums += weights [row, other] · the columns first … + 63 of the others.
+template <class T>
+__device__ void accumulate(Shared<T>& s, const T (&weights)[side][side + 1], const T* const* other,
+                           std::int64_t step, std::int64_t first, std::int64_t width, bool idle,
+                           T (&sums)[4][4]) {
+  const int t = threadIdx.x, row = t / 16 * 4, column = t % 16;
+  T* const values = &s.operand[0][0][0];
+  const std::int64_t at = first + t % columns;
+  __syncthreads();
+#pragma unroll
+  for (int i = t / columns; i < side; i += threads / columns) {
+    const T* const from = other[i];
+    values[i * columns + t % columns] = from != nullptr && at < width ? from[at * step] : T(0);
+  }
+  __syncthreads();
+  if (idle) return;
+#pragma unroll 4
+  for (int o = 0; o < side; ++o) {
+    T value[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) value[j] = values[o * columns + column + 16 * j];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const T weight = weights[row + i][o];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums[i][j] += weight * value[j];
+    }
+  }
+}
+
+// sums of each row · factors[row]
+template <class T>
+__device__ void scale_rows(const T (&factors)[side], T (&sums)[4][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const T factor = factors[threadIdx.x / 16 * 4 + i];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sums[i][j] *= factor;
+  }
+}
+
+// f(row of the tile, column) for the sums of this thread that lie in 0 … width − 1, with each.
+template <class T, class F>
+__device__ void each_sum(std::int64_t first, std::int64_t width, const T (&sums)[4][4],
+                         const F& f) {
+  const int t = threadIdx.x, row = t / 16 * 4;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const std::int64_t column = first + t % 16 + 16 * j;
+      if (column < width) f(row + i, column, sums[i][j]);
+    }
+  }
+}
+
+// Bit j says whether the element (row, column + j) is kept; column is a multiple of 8.
+__device__ inline unsigned kept_of_eight(const DropoutMask& mask, std::int64_t row,
+                                         std::int64_t column) {
+  if (mask.threshold == 0) return 0xff;
+  const Philox words = mask.key.words(mask.index(row, column));
+  unsigned bits = 0;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const std::uint32_t word = words.word[j / 2];
+    const auto piece = static_cast<std::int32_t>(j % 2 == 0 ? word & 0xffff : word >> 16);
+    bits |= static_cast<unsigned>(piece >= mask.threshold) << j;
+  }
+  return bits;
+}
+
+// The place of the first of the rising `keys`, −1 behind the last, that is not below `key`.
+__device__ inline std::int64_t place_of(const std::int32_t* keys, std::int64_t count,
+                                        std::int64_t key) {
+  std::int64_t low = 0, high = count;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    const std::int32_t found = keys[middle];
+    if (found >= 0 && found < key) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// Bit j says whether key + j, j < width <= 32, stands among the rising `keys`.
+__device__ inline unsigned chosen_from(const std::int32_t* keys, std::int64_t count,
+                                       std::int64_t key, int width) {
+  unsigned bits = 0;
+  for (std::int64_t t = place_of(keys, count, key); t < count; ++t) {
+    const std::int64_t j = keys[t] - key;
+    if (j < 0 || j >= width) break;
+    bits |= 1u << j;
+  }
+  return bits;
+}
+
+}  // namespace weft::tiles
