@@ -35,7 +35,7 @@ void for_elements(const char* name, const Cuda& device, std::int64_t count, cons
 
 // --- teams
 
-struct Sum {
+struct Added {
   template <class T>
   static __device__ T of(T a, T b) {
     return a + b;
@@ -63,7 +63,7 @@ struct WarpTeam {
   }
   template <class T>
   __device__ T sum(T x) const {
-    return all<weft::Sum>(x);
+    return all<Added>(x);
   }
   template <class T>
   __device__ T max(T x) const {
@@ -94,7 +94,7 @@ struct BlockTeam {
   }
   template <class T>
   __device__ T sum(T x) const {
-    return all<weft::Sum>(x);
+    return all<Added>(x);
   }
   template <class T>
   __device__ T max(T x) const {

@@ -112,7 +112,7 @@ TEST_CASE("charlm: on a CUDA device, with and without a graph") {
   }
   const Words eval = {"eval", "--checkpoint", folder.path("graph"), "--json"};
   CHECK(lines(charlm(eval + Words{"--device", "cuda"}).out)[0]["loss"] == graph[7]);
-  check_refused(train_tiny(folder.path("none"), {"--device", "cuda:5"}), "there is no device 5; 1 found");
+  check_refused(train_tiny(folder.path("none"), {"--device", "cuda:5"}), "there is no device 5");
 }
 
 TEST_CASE("charlm: eval gives the logged values again, bit for bit") {

@@ -120,8 +120,8 @@ __global__ __launch_bounds__(threads) void forward_kernel(MeansAttention<T> p, D
     scale_rows(factors, o);
     accumulate(s, s.first, s.other[1], p.v.stride(3), at.column, p.M(), false, o);
   }
-  sum = of_row<Sum>(sum);
-  top = of_row<Sum>(top);
+  sum = of_row<Added>(sum);
+  top = of_row<Added>(top);
   __syncthreads();
   if (eight == 0) {
     factors[row] = none || sum == 0 ? T(0) : 1 / sum;

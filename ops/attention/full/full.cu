@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(tile_threads, sizeof(T) == 4 ? 3 : 2)
   for (int r = 0; r < R; ++r) {
     const int row = 8 * r + tile_y();
     const std::int64_t i = at.first + row;
-    const T total = over_row<weft::Sum>(sum[r]);
+    const T total = over_row<Added>(sum[r]);
     if (i >= p.N()) continue;
     const bool empty = total == 0 || row >= rows;  // a sum of NaN is not 0: NaN goes on
 #pragma unroll

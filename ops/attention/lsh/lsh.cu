@@ -57,7 +57,7 @@ struct RunningRows {
       T total = 0;
 #pragma unroll
       for (int j = 0; j < 4; ++j) total += z[i][j] = std::exp(z[i][j] - shift);
-      sum[i] = sum[i] * before + of_row<Sum>(total);
+      sum[i] = sum[i] * before + of_row<Added>(total);
       most[i] = tile_most;
 #pragma unroll
       for (int j = 0; j < 4; ++j) out[i][j] *= before;

@@ -103,8 +103,8 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (block.idle()) continue;
-        delta[i] = of_row<Sum>(delta[i]);
-        weight[i] = of_row<Sum>(weight[i]);
+        delta[i] = of_row<Added>(delta[i]);
+        weight[i] = of_row<Added>(weight[i]);
         const std::int32_t n = block.own(i);
         if (n < 0 || other_group() != 0) continue;
         deltas[n] = delta[i];
