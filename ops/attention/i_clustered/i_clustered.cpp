@@ -7,6 +7,7 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/clustered/clusters.h"
+#include "ops/attention/i_clustered/held.h"
 #include "ops/attention/mechanism.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
@@ -122,12 +123,20 @@ Tensor given_topk(const AttentionSpec& spec, const AttentionCall& call, const Sh
   return given;
 }
 
+// T as it was handed in, as the kernels see it.
+Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& call,
+                 const Shape& shape, std::int64_t S) {
+  const Tensor given = given_topk(spec, call, shape, S);
+  return given.defined() ? given.to(DType::i32) : given;
+}
+
 Variable attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
   const Tensor &q = inputs[0].value(), &k = inputs[1].value();
   const std::int64_t C = spec.integer("clusters"), S = k.size(1);
   const Shape shape{q.size(0), q.size(2), C, std::min(spec.integer("topk"), S)};
-  const Tensor given = given_topk(spec, call, shape, S);
+  const Tensor given = dispatch_device(
+      q.device(), [&](auto device) { return held_topk(device, spec, call, shape, S); });
   const Tensor& query_lengths = lengths_of_queries(call);
   const ImprovedClusteredOp op{
       .lengths = call.lengths,
@@ -139,7 +148,7 @@ Variable attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call
       .dropout = call.dropout,
       .random = call.random,
       .labels = decide_labels(spec, call, query_lengths, q),
-      .topk = given.defined() ? given.to(DType::i32) : Tensor::empty(shape, DType::i32),
+      .topk = given.defined() ? given : Tensor::empty(shape, DType::i32, q.device()),
       .decide = !given.defined()};
   const Variable out = apply(op, inputs[0], inputs[1], inputs[2]);
   if (call.chosen != nullptr) report_choice(call, "topk", op.topk.to(DType::i64));
@@ -250,12 +259,18 @@ AttentionCost cost_of(const AttentionSpec& spec, const AttentionSizes& s, bool, 
   const double backward = members + item * (both + width * (2 * M + E + 64) + 64 * (M + E) +
                                             lanes * (2 * M + E + 66)) + 4 * lanes;
   const double most_forward = std::max(forward, cluster_bytes(spec, s, type));
+  const double order = cuda_order_bytes(spec, s);
+  const double cuda_forward = std::max(item * heads * C * (causal ? E : E + M) + order,
+                                       cuda_cluster_bytes(spec, s, type));
+  const double cuda_backward =
+      item * heads * (2 * N + (causal ? 0 : C * (2 * E + M + 2))) + order;
   return {.forward_operations = hash_operations(spec, s) + 2 * pairs * (causal ? E : E + M) +
                                 2 * top * (E + M),
           .backward_operations = (causal ? 0 : pairs * (6 * E + 4 * M)) + top * (6 * E + 4 * M),
           .exponentials = (causal ? 0 : 2 * pairs) + 2 * top,
           .saved_bytes = 4 * heads * (N + C * k) + (causal ? 0 : 2 * item * heads * C),
-          .working_bytes = std::max(backward, most_forward - results)};
+          .working_bytes = std::max(backward, most_forward - results),
+          .cuda_working_bytes = std::max(cuda_backward, cuda_forward - results)};
 }
 
 std::vector<OptionSheet> options_of(bool causal) {

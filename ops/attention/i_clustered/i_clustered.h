@@ -40,7 +40,8 @@
 // One pass over tiles of keys keeps, with clusters in the lanes, the running maximum and sum as full
 // attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that sum
 // less the terms of T_c, which are at hand. Members of a cluster lie side by side after a counting
-// sort by label, and their scores over T_c are small products. Nothing is N × S or C × S.
+// sort by label, and their scores over T_c are small products. Nothing is N × S or C × S. (CUDA
+// devices choose T first and leave it out of b then: means.h, members.h.)
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]), T (i32 [B, H, C, min(topk, S)],
 // rising; −1 stands behind the last where there are fewer keys, and has no weight), m and ℓ
@@ -89,11 +90,20 @@ template <class T>
 void i_clustered_forward(const Cpu&, const ImprovedClustered<T>&, bool decide,
                          View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
                          View<T, 4> out);
+template <class T>
+void i_clustered_forward(const Cuda&, const ImprovedClustered<T>&, bool decide,
+                         View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
+                         View<T, 4> out);
 
 // dq, dk and dv are packed and written whole.
 template <class T>
 void i_clustered_backward(const Cpu&, const ImprovedClustered<T>&, View<const std::int32_t, 4> topk,
                           View<const T, 3> mass, View<const T, 3> log_sums, View<const T, 4> out,
                           View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
+template <class T>
+void i_clustered_backward(const Cuda&, const ImprovedClustered<T>&,
+                          View<const std::int32_t, 4> topk, View<const T, 3> mass,
+                          View<const T, 3> log_sums, View<const T, 4> out, View<const T, 4> dout,
+                          View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
 
 }  // namespace weft

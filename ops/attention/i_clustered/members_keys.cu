@@ -1,0 +1,163 @@
+// CUDA kernel of what the members' own scores send to keys and values; the equations stand in
+// i_clustered.h.
+//
+// Which queries chose a key is known by their clusters, so a warp has a key (and 64 columns), looks
+// up which T_c hold it, and goes through the members of these clusters in their order: no two warps
+// write to the same place, and the order of every sum is fixed. Eight lanes have a member, four
+// members are under way at a time; lane l of the eight has the columns l, l + 8, ….
+//
+// For one head of N = 2048, k = 32, E = M = 64 in f32 (estimates, not measured): 65 536 pairs of a
+// member and a key, 33 MFLOP, and 34 MB of members' rows from the first- and second-level caches,
+// which are the limit. A key that all clusters chose meets all N queries.
+#include <cmath>
+
+#include "ops/attention/clustered/tiles.cuh"
+#include "ops/attention/i_clustered/members.h"
+
+namespace weft {
+namespace {
+
+using tiles::columns, tiles::side, tiles::threads;
+
+constexpr int warps = threads / 32, lanes = 8, together = 32 / lanes, each = columns / lanes;
+constexpr unsigned whole_warp = 0xffffffffu;
+
+template <class T>
+struct KeysGradient {
+  MembersAttention<T> p;
+  MemberSums<T> sums;
+  View<const T, 4> dout;
+  View<T, 4> dk, dv;
+  bool add;
+};
+
+// A warp's key, the columns at hand, and what its lanes have summed of them.
+template <class T>
+struct KeySums {
+  std::int64_t head, b, h, key, column;
+  T of_key[each] = {}, of_value[each] = {};
+
+  // The members of one cluster; d and the mask are those of the key's place in T_c.
+  __device__ void add(const KeysGradient<T>& g, const DropoutMask& mask, std::int64_t c) {
+    const MembersAttention<T>& p = g.p;
+    const SortedQueries& sorted = p.sorted;
+    const int group = threadIdx.x % 32 / lanes, lane = threadIdx.x % lanes;
+    const std::int64_t row = head * sorted.clusters + c, E = p.k.size(3), M = p.v.size(3);
+    const std::int32_t* const begins = sorted.begins + head * (sorted.clusters + 1) + c;
+    const std::int32_t* const chosen = p.topk + row * p.count;
+    const std::int32_t next = p.count > 1 ? chosen[1] : -1;
+    const T m = p.mass != nullptr ? p.mass[row] : T(1);
+    const std::int64_t place = mask.threshold == 0 ? 0 : tiles::place_of(chosen, p.count, key);
+    for (std::int64_t i = begins[0]; i < begins[1]; i += together) {
+      const bool real = i + group < begins[1];
+      const std::int64_t query = real ? sorted.order[head * sorted.N + i + group] : 0;
+      T z = 0, x = 0;
+      for (std::int64_t e = lane; real && e < E; e += lanes) {
+        z += p.q(b, query, h, e) * p.k(b, key, h, e);
+      }
+      for (std::int64_t e = lane; real && e < M; e += lanes) {
+        x += g.dout(b, query, h, e) * p.v(b, key, h, e);
+      }
+#pragma unroll
+      for (int by = lanes / 2; by > 0; by /= 2) {
+        z += __shfl_xor_sync(whole_warp, z, by);
+        x += __shfl_xor_sync(whole_warp, x, by);
+      }
+      if (!real || (p.causal && key > query)) continue;
+      const std::int64_t at = head * sorted.N + query;
+      const bool kept = (tiles::kept_of_eight(mask, at, place / 8 * 8) >> place % 8 & 1) != 0;
+      const T factor = kept ? static_cast<T>(mask.factor) : T(0);
+      const T weight = m * std::exp(p.temperature * z - g.sums.log_sums[at]);
+      // A key that its member sees alone leaves nothing to decide: 0, not what rounding leaves.
+      const bool alone = chosen[0] == key && (next < 0 || (p.causal && next > query));
+      const T dz = alone ? T(0) : weight * (factor * x - g.sums.dmass[at]);
+#pragma unroll
+      for (int j = 0; j < each; ++j) {
+        const std::int64_t e = column + lane + lanes * j;
+        if (e < E) of_key[j] += dz * p.q(b, query, h, e);
+        if (e < M) of_value[j] += factor * weight * g.dout(b, query, h, e);
+      }
+    }
+  }
+};
+
+template <class T>
+__global__ __launch_bounds__(threads) void keys_kernel(KeysGradient<T> g, DropoutMask mask) {
+  __shared__ T parts[warps][2][together][columns];
+  const MembersAttention<T>& p = g.p;
+  const SortedQueries& sorted = p.sorted;
+  std::uint32_t* const holds = SharedMemory{}.take<std::uint32_t>(sorted.clusters);
+  const std::int64_t E = p.k.size(3), M = p.v.size(3), S = p.k.size(1);
+  const std::int64_t wide = ((E > M ? E : M) + columns - 1) / columns, tall = (S + side - 1) / side;
+  const std::int64_t head = blockIdx.x / wide / tall, first = blockIdx.x / wide % tall * side;
+  const std::int64_t b = head / sorted.H, h = head % sorted.H, column = blockIdx.x % wide * columns;
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+  const std::int32_t* const begins = sorted.begins + head * (sorted.clusters + 1);
+  for (std::int64_t c = t; c < sorted.clusters; c += threads) {
+    const bool empty = begins[c] == begins[c + 1];
+    holds[c] = empty ? 0
+                     : tiles::chosen_from(p.topk + (head * sorted.clusters + c) * p.count, p.count,
+                                          first, side);
+  }
+  __syncthreads();
+  for (int i = warp; i < side && first + i < S; i += warps) {
+    KeySums<T> sums{head, b, h, first + i, column};
+    bool any = false;
+    for (std::int64_t c = 0; c < sorted.clusters; c += 32) {
+      const bool own = c + lane < sorted.clusters && (holds[c + lane] >> i & 1) != 0;
+      unsigned found = __ballot_sync(whole_warp, own);
+      any = any || found != 0;
+      for (; found != 0; found &= found - 1)
+        sums.add(g, mask, c + __ffs(static_cast<int>(found)) - 1);
+    }
+    if (!any && g.add) continue;
+    T(&part)[2][together][columns] = parts[warp];
+#pragma unroll
+    for (int j = 0; j < each; ++j) {
+      part[0][lane / lanes][lane % lanes + lanes * j] = sums.of_key[j];
+      part[1][lane / lanes][lane % lanes + lanes * j] = sums.of_value[j];
+    }
+    __syncwarp();
+    for (int e = lane; e < columns; e += 32) {
+      T of_key = 0, of_value = 0;
+#pragma unroll
+      for (int group = 0; group < together; ++group) {
+        of_key += part[0][group][e];
+        of_value += part[1][group][e];
+      }
+      if (column + e < E) {
+        T& to = g.dk(b, first + i, h, column + e);
+        to = (g.add ? to : T(0)) + p.temperature * of_key;
+      }
+      if (column + e < M) {
+        T& to = g.dv(b, first + i, h, column + e);
+        to = (g.add ? to : T(0)) + of_value;
+      }
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace
+
+template <class T>
+void members_keys_backward(const Cuda& device, const MembersAttention<T>& p,
+                           const MemberSums<T>& sums, View<const T, 4> dout, bool add,
+                           View<T, 4> dk, View<T, 4> dv) {
+  const std::int64_t S = p.k.size(1), width = p.k.size(3) > p.v.size(3) ? p.k.size(3) : p.v.size(3);
+  const std::int64_t wide = (width + columns - 1) / columns, tall = (S + side - 1) / side;
+  if (p.heads() == 0) return;
+  const DropoutMask mask(p.random, p.dropout, p.count);
+  start("i-clustered", device, static_cast<unsigned>(p.heads() * wide * tall), threads,
+        SharedMemory::bytes<std::uint32_t>(static_cast<std::size_t>(p.sorted.clusters)),
+        keys_kernel<T>, KeysGradient<T>{p, sums, dout, dk, dv, add}, mask);
+}
+
+#define WEFT_MEMBERS_KEYS(T)                                                                    \
+  template void members_keys_backward(const Cuda&, const MembersAttention<T>&,                  \
+                                      const MemberSums<T>&, View<const T, 4>, bool, View<T, 4>, \
+                                      View<T, 4>);
+WEFT_MEMBERS_KEYS(float)
+WEFT_MEMBERS_KEYS(double)
+
+}  // namespace weft
