@@ -1,5 +1,6 @@
-// What a block of LSH attention's CUDA kernels has: up to 32 ranks of a list, as queries or as keys,
-// and the ranks that these see or that see them. The rules of lsh.h for a tile of pairs stand here once.
+// What a block of LSH attention's CUDA kernels has: up to 32 ranks of a list, as queries or as
+// keys, and the ranks that these see or that see them. The rules of lsh.h for a tile of pairs
+// stand here once.
 #pragma once
 
 #include "ops/attention/lsh/tiles.cuh"
@@ -17,8 +18,8 @@ struct LshTile : Operands<T> {  // own and other hold positions
   std::int32_t own_chunk[owned_rows], other_chunk[streamed_rows];
 };
 
-// Ranks begin … end − 1 of a list that stream by, and the round of the queries. In a ring the keys are
-// those of the list of the round before.
+// Ranks begin … end − 1 of a list that stream by, and the round of the queries. In a ring the keys
+// are those of the list of the round before.
 struct LshPart {
   std::int32_t round;
   const std::int32_t* list;
@@ -33,8 +34,9 @@ __device__ __forceinline__ unsigned kept_of_eight(const DropoutMask& mask, std::
   unsigned kept = 0;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    kept |= (static_cast<std::int32_t>(words.word[k] & 0xffff) >= mask.threshold ? 1u : 0u) << 2 * k;
-    kept |= (static_cast<std::int32_t>(words.word[k] >> 16) >= mask.threshold ? 2u : 0u) << 2 * k;
+    const auto low = static_cast<std::int32_t>(words.word[k] & 0xffff);
+    const auto high = static_cast<std::int32_t>(words.word[k] >> 16);
+    kept |= ((low >= mask.threshold ? 1u : 0u) | (high >= mask.threshold ? 2u : 0u)) << 2 * k;
   }
   return kept;
 }
@@ -161,8 +163,8 @@ struct LshBlock {
     return {&w.p.v(b, 0, h, 0), w.p.v.stride(1), w.p.v.stride(3), w.p.M()};
   }
 
-  // z of this thread's pairs, −∞ where the query does not see the key. Bit 4 i + j of the result: the
-  // pair is a query and its own key, and self=last made z a constant.
+  // z of this thread's pairs, −∞ where the query does not see the key. Bit 4 i + j of the result:
+  // the pair is a query and its own key, and self=last made z a constant.
   __device__ __forceinline__ unsigned score(const LshPart& of, T (&z)[4][4]) const {
     const LshRules& rules = w.p.rules;
     clear(z);

@@ -323,7 +323,8 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
           .exponentials = 2 * pairs,
           .saved_bytes = rows * (4 * R + item * double(r.kept())),
           .working_bytes = item * (forward + backward) + 4 * (1 + correct) * R * N,
-          .cuda_working_bytes = rows * (4 * R * (1 + correct + sorts) + item * (1 + E + of_rounds))};
+          .cuda_working_bytes =
+              rows * (4 * R * (1 + correct + sorts) + item * (1 + E + of_rounds))};
 }
 
 const Registration registered{Mechanism{

@@ -1,13 +1,13 @@
-// CUDA kernels of LSH attention; the equations stand in lsh.h. A block has up to 32 ranks of a sorted
-// list, of whole chunks or of one, and what they see, or what sees them, streams by, 64 at a time;
-// scores never leave its registers, weights its shared memory (tiles.cuh). Keys, values and queries
-// are gathered where they lie. Rounds are launches one after the other, and in each of them every
-// output row has one owner: sums have a fixed order without atomics.
+// CUDA kernels of LSH attention; the equations stand in lsh.h. A block has up to 32 ranks of a
+// sorted list, of whole chunks or of one, and what they see, or what sees them, streams by, 64 at
+// a time; scores never leave its registers, weights its shared memory (tiles.cuh). Keys, values
+// and queries are gathered where they lie. Rounds are launches one after the other, and in each of
+// them every output row has one owner: sums have a fixed order without atomics.
 //
 // Forward 2 (E + M) operations a pair in f32, R N 2c pairs a head; backward 8 E + 6 M, as queries
 // and keys each make the scores again. With c = 32 a query reads 2 (E + M) elements through the
-// caches for 128 (E + M) operations: bound by arithmetic where those hold the head, by the L2 cache
-// at small chunks. Unmeasured.
+// caches for 128 (E + M) operations: bound by arithmetic where those hold the head, by the L2
+// cache at small chunks. Unmeasured.
 #include "ops/attention/lsh/head.cuh"
 
 namespace weft {
@@ -27,9 +27,10 @@ struct RunningRows {
     for (int i = 0; i < 4; ++i) most[i] = -infinity<T>, sum[i] = 0;
   }
 
-  // Scores become weights, and `out` what it is beside them. Bits of `selfs` are a query's own keys,
-  // which count only until others are seen.
-  __device__ __forceinline__ void meet(T (&z)[4][4], bool self_last, unsigned selfs, T (&out)[4][4]) {
+  // Scores become weights, and `out` what it is beside them. Bits of `selfs` are a query's own
+  // keys, which count only until others are seen.
+  __device__ __forceinline__ void meet(T (&z)[4][4], bool self_last, unsigned selfs,
+                                       T (&out)[4][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       T tile_most = -infinity<T>;
@@ -186,7 +187,8 @@ void lsh_start(const Cuda& device, const LshWork<T>& w, View<T, 4> out, View<T, 
 template <class T>
 void lsh_attend(const Cuda& device, const LshWork<T>& w, std::int32_t round, View<T, 4> out,
                 View<T, 4> log_sums) {
-  start("lsh", device, grid_of(w.items()), tile_threads, 0, attend_round<T>, w, round, out, log_sums);
+  start("lsh", device, grid_of(w.items()), tile_threads, 0, attend_round<T>, w, round, out,
+        log_sums);
 }
 
 #define WEFT_LSH(T)                                                                     \

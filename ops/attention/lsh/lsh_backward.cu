@@ -1,5 +1,5 @@
-// CUDA kernels of LSH attention, backward; the equations stand in lsh.h, who owns what in lsh.cu. For
-// dq a block owns queries, for dk and dv keys, and each makes the weights again from ℓ or L.
+// CUDA kernels of LSH attention, backward; the equations stand in lsh.h, who owns what in lsh.cu.
+// For dq a block owns queries, for dk and dv keys, and each makes the weights again from ℓ or L.
 #include "ops/attention/lsh/head.cuh"
 
 namespace weft {
@@ -47,8 +47,8 @@ __device__ __forceinline__ void add_owned(const std::int32_t* own, T* to, std::i
   }
 }
 
-// a and g of a tile of pairs, for a block that owns queries. A query's own key counts nothing where it
-// comes last: dz is 0 there.
+// a and g of a tile of pairs, for a block that owns queries. A query's own key counts nothing
+// where it comes last: dz is 0 there.
 template <class T>
 __device__ __forceinline__ void weigh(const LshBlock<T, true>& block, const LshGradient<T>& g,
                                       const LshPart& part, std::int64_t first, const T (&log_sum)[4],
@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
   }
 }
 
-// a and g of a tile of pairs, for a block that owns keys; `delta` of its queries. The result has the
-// bits of LshBlock::score(), and `all` those of kept().
+// a and g of a tile of pairs, for a block that owns keys; `delta` of its queries. The result has
+// the bits of LshBlock::score(), and `all` those of kept().
 template <class T>
 __device__ __forceinline__ unsigned weigh(const LshBlock<T, false>& block, const LshGradient<T>& g,
                                           const LshPart& part, std::int64_t first, T (&delta)[4],

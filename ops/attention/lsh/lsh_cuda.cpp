@@ -1,5 +1,5 @@
-// LSH attention on CUDA devices: scratch, and the order of the kernels. Rounds follow each other, so
-// that what they add to has one owner at a time.
+// LSH attention on CUDA devices: scratch, and the order of the kernels. Rounds follow each other,
+// so that what they add to has one owner at a time.
 #include "ops/attention/lsh/work.h"
 #include "runtime/cuda/device.h"
 #include "runtime/tensor.h"

@@ -1,8 +1,10 @@
-// CUDA kernels of LSH attention that come before any score: planes, buckets and sorted lists; lsh.h.
+// CUDA kernels of LSH attention that come before any score: planes, buckets and sorted lists;
+// lsh.h.
 //
-// Hashing is a product, B H N E R buckets multiplications and additions, its heights compared where
-// they arise and never stored: bound by arithmetic. A pass of the sort reads a list twice and writes
-// it once, 12 bytes a rank beside 4 at random: bound by latency, one block to a list. Unmeasured.
+// Hashing is a product, B H N E R buckets multiplications and additions, its heights compared
+// where they arise and never stored: bound by arithmetic. A pass of the sort reads a list twice
+// and writes it once, 12 bytes a rank beside 4 at random: bound by latency, one block to a list.
+// Unmeasured.
 #include "ops/attention/lsh/tiles.cuh"
 #include "ops/attention/lsh/work.h"
 
@@ -116,7 +118,8 @@ struct SortPass {
   int shift;                 // of the eight bits that this pass sorts by
 };
 
-// What a lane of a warp has in its hands: a position and its digit, and the lanes of the same digit.
+// What a lane of a warp has in its hands: a position and its digit, and the lanes of the same
+// digit.
 struct Digit {
   std::int32_t position = 0, digit = -1;
   unsigned peers = 0;

@@ -1,6 +1,6 @@
-// Tiles of products over rows that lie anywhere in memory: 32 rows that a block of 128 threads owns,
-// against 64 that stream by. Thread t has the 4 × 4 pairs of the rows 4 ⌊t/16⌋ … and 4 (t mod 16) …,
-// so that the 16 threads of half a warp have one owned row between them.
+// Tiles of products over rows that lie anywhere in memory: 32 rows that a block of 128 threads
+// owns, against 64 that stream by. Thread t has the 4 × 4 pairs of the rows 4 ⌊t/16⌋ … and 4 (t
+// mod 16) …, so that the 16 threads of half a warp have four owned rows between them.
 //
 // A step of 32 elements moves 96 · 32 elements to shared memory for 65,536 multiplications and
 // additions; the inner loop reads two vectors of four from shared memory for 16 of each.
@@ -27,8 +27,8 @@ struct alignas(16) Four {
   T at[4];
 };
 
-// Both operands of a step, turned, so that rows are neighbours, and which rows they are; −1: none. One
-// vector behind each line spreads the lines over the banks.
+// Both operands of a step, turned, so that rows are neighbours, and which rows they are; −1: none.
+// One vector behind each line spreads the lines over the banks.
 template <class T>
 struct Operands {
   Four<T> owned[slice][owned_rows / 4 + 1];
@@ -36,7 +36,8 @@ struct Operands {
   std::int32_t own[owned_rows], other[streamed_rows];
 };
 
-// Row r is `data` + r · row_stride, each element times `scale` and, where there are any, factors[r].
+// Row r is `data` + r · row_stride, each element times `scale` and, where there are any,
+// factors[r].
 template <class T>
 struct Rows {
   const T* data;
@@ -54,7 +55,9 @@ __device__ inline int own_group() { return static_cast<int>(threadIdx.x / 16); }
 __device__ inline int other_group() { return static_cast<int>(threadIdx.x % 16); }
 
 // Whether none of a warp's eight owned rows is among the first `rows`: it only helps to load.
-__device__ inline bool idle_warp(int rows) { return static_cast<int>(threadIdx.x / 32) * 8 >= rows; }
+__device__ inline bool idle_warp(int rows) {
+  return static_cast<int>(threadIdx.x / 32) * 8 >= rows;
+}
 
 // The elements begin … begin + 31 of each row. A warp takes 8 elements of 4 rows at a time: whole
 // sectors of memory, and 32 different banks.
@@ -71,8 +74,8 @@ __device__ __forceinline__ void load_turned(Four<T> (&to)[slice][lines], const s
   }
 }
 
-// z += owned · streamed, over the width of both, for the first `count` owned rows. The rows must have
-// been set; a barrier of its own stands between that and reading them.
+// z += owned · streamed, over the width of both, for the first `count` owned rows. The rows must
+// have been set; a barrier of its own stands between that and reading them.
 template <class T>
 __device__ __forceinline__ void add_products(Operands<T>& shared, int count, const Rows<T>& owned,
                                              const Rows<T>& streamed, T (&z)[4][4]) {
@@ -107,8 +110,9 @@ __device__ __forceinline__ void store_weights(Weights<T>& weights, const T (&w)[
   }
 }
 
-// sum[i][j] += Σ over streamed rows of the weight of owned row i · element begin + 4 (t mod 16) + j.
-// Barriers of its own stand before weights are read and, but for the weights, after the last read.
+// sum[i][j] += Σ over streamed rows of the weight of owned row i · element begin + 4 (t mod 16) +
+// j. Barriers of its own stand before weights are read and, but for the weights, after the last
+// read.
 template <class T>
 __device__ __forceinline__ void add_weighted(Operands<T>& shared, int count,
                                              const Weights<T>& weights, const Rows<T>& rows,

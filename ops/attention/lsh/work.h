@@ -25,7 +25,8 @@ struct LshWork {
 
   constexpr std::int64_t heads() const { return p.B() * p.H(); }
   constexpr std::int64_t chunk() const { return p.chunk(p.N()); }
-  // Ranks of a tile, tiles of a run of ranks (a chunk, or the chunks of one tile), and runs of a list.
+  // Ranks of a tile, tiles of a run of ranks (a chunk, or the chunks of one tile), and runs of a
+  // list.
   constexpr std::int64_t run() const {
     return chunk() < lsh_rows ? lsh_rows / chunk() * chunk() : chunk();
   }
