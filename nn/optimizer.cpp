@@ -113,29 +113,31 @@ class OptimizerBy final : public Optimizer {
 
   void enqueue_on(const Cuda& device, const std::vector<Tensor>& gradients, const Tensor& rate,
                   const Tensor& loss, double largest_norm) const override {
-    const auto narrow = tables<float>(gradients);
-    const auto wide = tables<double>(gradients);
-    std::int64_t sums = 0;
-    for (const auto& table : narrow) sums += table.size * squares_blocks;
-    for (const auto& table : wide) sums += table.size * squares_blocks;
-    const Tensor squares = Tensor::empty({sums}, DType::f64, rate.device());
-    const Tensor facts = Tensor::empty({std::int64_t(sizeof(StepFacts))}, DType::u8, rate.device());
-    double* next = squares.data<double>();
-    const auto add_squares = [&](const auto& table) {
-      sum_squares(device, table, next);
-      next += table.size * squares_blocks;
-    };
-    for (const auto& table : narrow) add_squares(table);
-    for (const auto& table : wide) add_squares(table);
-    auto* const step_facts = reinterpret_cast<StepFacts*>(facts.bytes());
-    auto* const step_report = reinterpret_cast<StepReport*>(report().bytes());
-    const Rule_& rule = rule_;
-    prepare_step(device, rule, squares.data<double>(), sums, rate.data<double>(), largest_norm,
-                 loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
-                 loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
-                 steps().data<std::int64_t>(), step_facts, step_report);
-    for (const auto& table : narrow) update_weights(device, rule, table, step_facts, step_report);
-    for (const auto& table : wide) update_weights(device, rule, table, step_facts, step_report);
+    if constexpr (has_cuda) {  // other builds have no kernels to call
+      const auto narrow = tables<float>(gradients);
+      const auto wide = tables<double>(gradients);
+      std::int64_t sums = 0;
+      for (const auto& table : narrow) sums += table.size * squares_blocks;
+      for (const auto& table : wide) sums += table.size * squares_blocks;
+      const Tensor squares = Tensor::empty({sums}, DType::f64, rate.device());
+      const Tensor facts = Tensor::empty({std::int64_t(sizeof(StepFacts))}, DType::u8, rate.device());
+      double* next = squares.data<double>();
+      const auto add_squares = [&](const auto& table) {
+        sum_squares(device, table, next);
+        next += table.size * squares_blocks;
+      };
+      for (const auto& table : narrow) add_squares(table);
+      for (const auto& table : wide) add_squares(table);
+      auto* const step_facts = reinterpret_cast<StepFacts*>(facts.bytes());
+      auto* const step_report = reinterpret_cast<StepReport*>(report().bytes());
+      const Rule_& rule = rule_;
+      prepare_step(device, rule, squares.data<double>(), sums, rate.data<double>(), largest_norm,
+                   loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
+                   loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
+                   steps().data<std::int64_t>(), step_facts, step_report);
+      for (const auto& table : narrow) update_weights(device, rule, table, step_facts, step_report);
+      for (const auto& table : wide) update_weights(device, rule, table, step_facts, step_report);
+    }
   }
 
   // AdamW is Adam to the kernels.

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cctype>
-#include <set>
 #include <sstream>
 
 #include "autograd/tape.h"
@@ -37,9 +36,6 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
   }
   return texts;
 }
-
-// Mechanisms whose CUDA kernels are still to be written.
-const std::set<std::string> unported{"conditional", "i-clustered", "i-clustered-causal"};
 
 enum class Extras { absent, whole, single };
 
@@ -163,7 +159,6 @@ std::int64_t Sample::queries(std::int64_t b) const {
 std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
   std::vector<Sample> all;
   for (const Mechanism* registered : mechanisms()) {
-    if (tested_device() != Device{} && unported.contains(registered->name)) continue;
     for (const std::string& spec : specs(*registered, variety.options)) {
       const AttentionSpec parsed(spec);
       const Mechanism& mechanism = parsed.mechanism();
