@@ -206,6 +206,8 @@ TEST_CASE("every mechanism: an input that wants no gradient changes nothing for 
 }
 
 TEST_CASE("every mechanism: two runs and any number of threads give the same bits") {
+  const bool cpu = tested_device() == Device{};
+  const std::vector<int> teams = cpu ? std::vector{1, 2, 3} : std::vector{1};
   const AttentionSizes all[] = {{.B = 3, .N = 300, .S = 300, .H = 2, .E = 8, .M = 8},
                                 {.B = 1, .N = 260, .S = 400, .H = 3, .E = 4, .M = 5}};
   for (const AttentionSizes& sizes : all) {
@@ -213,7 +215,7 @@ TEST_CASE("every mechanism: two runs and any number of threads give the same bit
       CAPTURE(sample.text);
       const ThreadsOf one(1);
       const Run first = sample.run();
-      for (const int team : {1, 2, 3}) {
+      for (const int team : teams) {
         const ThreadsOf scope(team);
         const Run again = sample.run();
         CHECK(same_bits(first.outputs[0], again.outputs[0]));
