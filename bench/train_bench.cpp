@@ -13,17 +13,14 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/charlm/evaluate.h"
-#include "apps/charlm/model.h"
 #include "apps/common/device_option.h"
 #include "apps/common/queued_steps.h"
 #include "apps/common/text.h"
 #include "autograd/tape.h"
 #include "bench/measure.h"
-#include "nn/context.h"
 #include "nn/optimizer.h"
 #include "ops/attention/mechanism.h"
 #include "runtime/allocator.h"
-#include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 
 namespace weft::bench {
@@ -49,15 +46,6 @@ double products_per_token(const Settings& settings, const std::vector<NamedParam
                            static_cast<double>(m.depth) / static_cast<double>(m.length);
 }
 
-std::unique_ptr<QueuedSteps> queued_on(Device device, const Task& task, const TrainOptions& options,
-                                       Optimizer& optimizer) {
-  std::unique_ptr<QueuedSteps> queue;
-  dispatch_device(device, [&]<class D>(const D& where) {
-    if constexpr (!std::is_same_v<D, Cpu>) queue = queued_steps(where, task, options, optimizer);
-  });
-  return queue;
-}
-
 nlohmann::ordered_json row(const std::string& preset_name, bool bare, std::int64_t batch,
                            Device device, bool graph, double rate, double seconds) {
   Settings settings = preset(preset_name);
@@ -67,27 +55,17 @@ nlohmann::ordered_json row(const std::string& preset_name, bool bare, std::int64
     settings.model.output_dropout = 0;
     settings.model.act = false;
   }
-  Model model = new_model(settings);
+  const Model model = new_model(settings);
   move_to(*model.network, device);
-  const std::vector<NamedParameter> parameters = model.parameters();
-  const auto optimizer = make_optimizer(settings.optimizer, parameters);
   const Text text = load_text("builtin", "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), settings.model.length);
-  Task task;
-  task.parameters = parameters;
-  task.batch = [&](std::uint32_t step) {
-    const RandomKey key{settings.seed, step, 0};
-    const Batch windows = random_windows(parts.train, key, batch, settings.model.length);
-    return std::vector{windows.inputs, windows.targets};
-  };
-  task.loss = [&](const std::vector<Tensor>& windows, const Task::Step& step) {
-    Context context(true, settings.seed, step.number, step.at);
-    return batch_loss(*model.network, context, {windows[0], windows[1]});
-  };
+  const Task task = training_task(model, parts);
+  const std::vector<NamedParameter>& parameters = task.parameters;
+  const auto optimizer = make_optimizer(settings.optimizer, parameters);
   TrainOptions options;
   options.graph = graph;
   options.learning_rate = [&](std::int64_t) { return settings.lr; };
-  const auto queue = queued_on(device, task, options, *optimizer);
+  const auto queue = queue_for(task, options, *optimizer);
   std::uint32_t number = 0;
   std::uint64_t system_allocations = 0;
   const auto step = [&] {

@@ -56,11 +56,6 @@ void each_weight(std::int64_t count, const Update& update, T* __restrict w, cons
   }
 }
 
-template <class T>
-T* data_or_null(const Tensor& x) {
-  return x.defined() ? x.data<T>() : nullptr;
-}
-
 template <class Rule>
 class OptimizerBy final : public Optimizer {
  public:

@@ -26,6 +26,13 @@ Matrix<T> rows_of(T* data, std::int64_t begin, std::int64_t end, std::int64_t wi
   return {data + begin * width, end - begin, width, width, 1};
 }
 
+// [.., n] as the matrix [rows, n] of its rows; no copy.
+inline Tensor as_rows(const Tensor& x) {
+  std::int64_t rows = 1;
+  for (int axis = 0; axis + 1 < x.rank(); ++axis) rows *= x.size(axis);
+  return x.reshape({rows, x.size(-1)});
+}
+
 // A packed copy [columns, rows] of the transpose of packed rows [rows, columns].
 template <class T>
 Tensor packed_transpose(const T* data, std::int64_t rows, std::int64_t columns) {

@@ -58,6 +58,30 @@ Measure measure_all(const UniversalTransformer& network, Ids ids, std::int64_t b
   return mean(network, windows.count(), [&](std::int64_t i) { return windows[i]; }, advance);
 }
 
+Task training_task(const Model& model, const Parts& parts) {
+  const Settings& s = model.settings;
+  const UniversalTransformer& network = *model.network;
+  Task task;
+  task.parameters = model.parameters();
+  task.batch = [&](std::uint32_t step) {
+    const RandomKey key = window_key(Purpose::train, s.seed, step);
+    const Batch windows = random_windows(parts.train, key, s.batch, s.model.length);
+    return std::vector{windows.inputs, windows.targets};
+  };
+  task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
+    Context context(true, s.seed, step.number, step.at);
+    return batch_loss(network, context, {batch[0], batch[1]});
+  };
+  task.validate = [&](const Advance& advance) {
+    return measure_random(network, parts.validation, Purpose::validation, s.seed,
+                          s.validation_batches, s.batch, advance);
+  };
+  task.targets_per_step = s.batch * s.model.length;
+  task.score = {"bits_per_character", "bpc", bits};
+  task.metadata = metadata_of(s);
+  return task;
+}
+
 double best_possible(const Grammar& grammar, Vocabulary vocabulary, Ids ids, std::int64_t length) {
   std::string text;
   for (const std::uint8_t id : ids) text += character_of(vocabulary, id);

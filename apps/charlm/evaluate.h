@@ -1,8 +1,9 @@
-// Losses of a model on text.
+// A model on text: its training, and its losses.
 #pragma once
 
 #include <functional>
 
+#include "apps/charlm/model.h"
 #include "apps/common/text.h"
 #include "apps/common/train.h"
 #include "nn/universal_transformer.h"
@@ -29,6 +30,9 @@ Measure measure_random(const UniversalTransformer& network, Ids ids, Purpose pur
 // Means over every character of `ids` but the first, in windows of the model's length.
 Measure measure_all(const UniversalTransformer& network, Ids ids, std::int64_t batch,
                     const Advance& advance);
+
+// Training on random windows of parts.train; model and parts stay where they are meanwhile.
+Task training_task(const Model& model, const Parts& parts);
 
 // What the best possible predictor would score on the windows of measure_all, in bits a character.
 double best_possible(const Grammar& grammar, Vocabulary vocabulary, Ids ids, std::int64_t length);

@@ -48,30 +48,6 @@ void describe(const Model& model, const Text& text, const Parts& parts,
   }
 }
 
-Task make_task(const Model& model, const Parts& parts) {
-  const Settings& s = model.settings;
-  const UniversalTransformer& network = *model.network;
-  Task task;
-  task.parameters = model.parameters();
-  task.batch = [&](std::uint32_t step) {
-    const RandomKey key = window_key(Purpose::train, s.seed, step);
-    const Batch windows = random_windows(parts.train, key, s.batch, s.model.length);
-    return std::vector{windows.inputs, windows.targets};
-  };
-  task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
-    Context context(true, s.seed, step.number, step.at);
-    return batch_loss(network, context, {batch[0], batch[1]});
-  };
-  task.validate = [&](const Advance& advance) {
-    return measure_random(network, parts.validation, Purpose::validation, s.seed,
-                          s.validation_batches, s.batch, advance);
-  };
-  task.targets_per_step = s.batch * s.model.length;
-  task.score = {"bits_per_character", "bpc", bits};
-  task.metadata = metadata_of(s);
-  return task;
-}
-
 TrainOptions train_options(const Settings& s, const TrainCommand& command) {
   const Schedule schedule{.kind = schedule_kind(s.schedule), .rate = s.lr, .warmup = s.warmup,
                           .steps = s.total_steps()};
@@ -166,7 +142,7 @@ int run_train(const TrainCommand& command) {
   const Parts parts = split_text(text, parse_split(settings.split), settings.model.length);
   const Model model = new_model(settings);
   move_to(*model.network, device);
-  const Task task = make_task(model, parts);
+  const Task task = training_task(model, parts);
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.quiet);
   std::optional<RunFolder> folder;

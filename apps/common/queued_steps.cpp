@@ -47,7 +47,7 @@ class Steps final : public QueuedSteps {
  private:
   // The places in device memory that change from step to step.
   void prepare(const std::vector<Tensor>& batch) {
-    const Device device{DeviceType::cuda, device_.index};
+    const Device device = device_;
     for (const Tensor& x : batch) batch_.push_back(Tensor::empty(x.shape(), x.dtype(), device));
     step_ = Tensor::empty({1}, DType::i32, device);
     rate_ = Tensor::empty({1}, DType::f64, device);

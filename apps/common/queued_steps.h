@@ -31,4 +31,8 @@ class QueuedSteps {
 std::unique_ptr<QueuedSteps> queued_steps(const Cuda& device, const Task& task,
                                           const TrainOptions& options, Optimizer& optimizer);
 
+// Null for a task on the CPU, whose steps are not queued.
+std::unique_ptr<QueuedSteps> queue_for(const Task& task, const TrainOptions& options,
+                                       Optimizer& optimizer);
+
 }  // namespace weft

@@ -66,11 +66,11 @@ class Training {
         options_(options),
         optimizer_(optimizer),
         folder_(folder),
-        progress_(progress) {}
+        progress_(progress),
+        queue_(queue_for(task, options, optimizer)) {}
 
   TrainResult run() {
     const SignalWatch watch;
-    prepare();
     bool going = true;
     while (going && submitted_ < options_.steps) {
       ++submitted_;
@@ -100,16 +100,6 @@ class Training {
     return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps;
   }
 
-  // Steps on a CUDA device are queued.
-  void prepare() {
-    const Device device = task_.parameters.at(0).variable.value().device();
-    dispatch_device(device, [&]<class D>(const D& where) {
-      if constexpr (!std::is_same_v<D, Cpu>) {
-        queue_ = queued_steps(where, task_, options_, optimizer_);
-      }
-    });
-  }
-
   // Starts the step and does what is to be done about those that are over; false where the training
   // ends with one of them.
   bool advance(std::uint32_t number) {
@@ -124,6 +114,11 @@ class Training {
       if (!handle(queue_->take())) return false;
     }
     return true;
+  }
+
+  // Waits for the steps that are under way when training has ended.
+  void forget_queued() {
+    while (queue_ && queue_->any()) queue_->take();
   }
 
   Outcome computed(std::uint32_t number) {
@@ -165,7 +160,7 @@ class Training {
       const bool finite = all_finite(parameter.variable.value().to(Device{}));
       if (name.empty() && !finite) name = parameter.name;
     }
-    while (queue_ && queue_->any()) queue_->take();  // they wrote nothing any more
+    forget_queued();
     queue_ ? optimizer_.take_back() : before_.put_back(task_.parameters);
     progress_.print(fmt::format("step {}: the update made {} not finite and was taken back; use a "
                                 "smaller learning rate", number, name));
@@ -178,7 +173,7 @@ class Training {
         fmt::format("step {}: the {} is not finite; nothing was updated", number, what));
     folder_.log({{"kind", "skipped"}, {"step", number}, {"epoch", epoch()}, {"what", what}});
     if (++failures_ < most_failures_in_a_row) return true;
-    while (queue_ && queue_->any()) queue_->take();
+    forget_queued();
     return end(Ending::not_finite);
   }
 
@@ -275,6 +270,16 @@ class Training {
 };
 
 }  // namespace
+
+std::unique_ptr<QueuedSteps> queue_for(const Task& task, const TrainOptions& options,
+                                       Optimizer& optimizer) {
+  std::unique_ptr<QueuedSteps> queue;
+  const Device device = task.parameters.at(0).variable.value().device();
+  dispatch_device(device, [&]<class D>(const D& where) {
+    if constexpr (!std::is_same_v<D, Cpu>) queue = queued_steps(where, task, options, optimizer);
+  });
+  return queue;
+}
 
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
                   RunFolder& folder, Progress& progress) {

@@ -166,9 +166,7 @@ __device__ void store_weights(const T (&z)[R][4], T* weights) {
 // Over the threads of a row of scores; all of them get it.
 template <class Op, class T>
 __device__ T over_row(T x) {
-#pragma unroll
-  for (int by = 8; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
-  return x;
+  return over_lanes<16, Op>(x);
 }
 
 // Which weights dropout keeps: bit j of kept[i] stands for row first_row + i of the mask and column
@@ -179,14 +177,7 @@ __device__ inline void draw_kept(const DropoutMask& mask, std::int64_t first_row
   for (int k = static_cast<int>(threadIdx.x); k < 8 * rows; k += tile_threads) {
     const std::int64_t row = first_row + k / 8, column = first_column + 8 * (k % 8);
     if (column >= mask.columns) continue;
-    const Philox drawn = mask.key.words(mask.index(row, column));
-    unsigned bits = 0;
-#pragma unroll
-    for (int piece = 0; piece < 8; ++piece) {
-      const std::uint32_t half = drawn.word[piece / 2] >> (16 * (piece % 2)) & 0xffff;
-      bits |= unsigned{static_cast<std::int32_t>(half) >= mask.threshold} << piece;
-    }
-    bytes[k] = static_cast<unsigned char>(bits);
+    bytes[k] = static_cast<unsigned char>(mask.keeps_eight(row, column));
   }
 }
 

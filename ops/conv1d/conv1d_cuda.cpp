@@ -11,24 +11,22 @@ Tensor matrix(const Tensor& weight, std::int64_t k) {  // W_k
   return weight.slice(0, k, k + 1).reshape({weight.size(1), weight.size(2)});
 }
 
-Tensor rows_of(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2)}); }
-
 // to[:, t + ahead] (+)= from[:, t + back] w, wherever both lie inside; one of the two is 0.
 void add_shifted(const Tensor& from, std::int64_t back, const Tensor& w, const Tensor& to,
                  std::int64_t ahead, bool add) {
   const std::int64_t N = from.size(1), shift = back + ahead;
-  if (shift == 0) return matmul_into(rows_of(from), w, rows_of(to), add);
+  if (shift == 0) return matmul_into(as_rows(from), w, as_rows(to), add);
   if (shift >= N) return;
   matmul_into(from.slice(1, back, N - ahead), w, to.slice(1, ahead, N - back), true);
 }
 
 // Every sequence behind `count` rows of zeros, all as one matrix.
 Tensor behind_zeros(const Tensor& x, std::int64_t count) {
-  if (count == 0) return rows_of(x);
+  if (count == 0) return as_rows(x);
   const std::int64_t N = x.size(1);
   const Tensor padded = Tensor::zeros({x.size(0), count + N, x.size(2)}, x.dtype(), x.device());
   padded.slice(1, count, count + N).copy_from(x);
-  return rows_of(padded);
+  return as_rows(padded);
 }
 
 }  // namespace
@@ -63,7 +61,7 @@ std::array<Tensor, 3> causal_conv1d_gradients(const Cuda& device, const CausalCo
     matmul_into(padded_x.slice(0, 0, known).transpose(0, 1), padded_dz.slice(0, rows - known, rows),
                 matrix(dweight, k));
   }
-  return {dx, dweight, sum_over(rows_of(dz), 0, 0)};
+  return {dx, dweight, sum_over(as_rows(dz), 0, 0)};
 }
 
 #define WEFT_CONV1D(T)                                                                           \

@@ -9,7 +9,7 @@ template <class T>
 void mean_of_nats(const Cuda& device, std::int64_t rows, const double* nats, T* loss) {
   const SumSizes sizes{1, rows, 1};
   const std::int64_t pieces = sum_pieces(sizes);
-  const Tensor partial = Tensor::empty({pieces}, DType::f64, {DeviceType::cuda, device.index});
+  const Tensor partial = Tensor::empty({pieces}, DType::f64, device);
   sum_by_pieces(device, sizes, pieces, nats, partial.data<double>());
   mean_of_pieces(device, rows, pieces, partial.data<double>(), loss);
 }

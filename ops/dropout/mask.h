@@ -44,6 +44,19 @@ struct DropoutMask {
     const std::uint32_t word = key.words(index(row, column)).word[column % pieces / 2];
     return static_cast<std::int32_t>(column % 2 == 0 ? word & 0xffff : word >> 16) >= threshold;
   }
+
+  // Bit j: whether (row, column + j) is kept; column is a multiple of eight. One draw for all.
+  constexpr unsigned keeps_eight(std::int64_t row, std::int64_t column) const {
+    if (threshold == 0) return 0xff;
+    const Philox words = key.words(index(row, column));
+    unsigned kept = 0;
+    for (int w = 0; w < 4; ++w) {
+      const auto low = static_cast<std::int32_t>(words.word[w] & 0xffff);
+      const auto high = static_cast<std::int32_t>(words.word[w] >> 16);
+      kept |= ((low >= threshold ? 1u : 0u) | (high >= threshold ? 2u : 0u)) << 2 * w;
+    }
+    return kept;
+  }
 };
 
 }  // namespace weft

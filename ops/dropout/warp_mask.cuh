@@ -20,13 +20,7 @@ class WarpMask {
                       std::int64_t end) {
     const std::int64_t column = begin + threadIdx.x % 32 * DropoutMask::pieces;
     if (column >= end) return;
-    const Philox words = mask.key.words(mask.index(row, column));
-    const auto threshold = static_cast<std::uint32_t>(mask.threshold);
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      kept_ |= ((words.word[w] & 0xffff) >= threshold ? 1u : 0u) << 2 * w;
-      kept_ |= (words.word[w] >> 16 >= threshold ? 2u : 0u) << 2 * w;
-    }
+    kept_ = mask.keeps_eight(row, column);
   }
 
   __device__ bool keeps(int k) const {

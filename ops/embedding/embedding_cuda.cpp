@@ -7,7 +7,7 @@ namespace weft {
 template <class T>
 void scatter_rows(const Cuda& cuda, std::int64_t count, std::int64_t V, std::int64_t d, const T* dy,
                   const std::int64_t* ids, T* dtable) {
-  const Device device{DeviceType::cuda, cuda.index};
+  const Device device = cuda;
   IdSort sort{count, V, ids, nullptr, nullptr, nullptr, nullptr};
   const std::int64_t tiles = (count + id_tile - 1) / id_tile;
   const Tensor counts = Tensor::zeros({sort.chunks(), V + 1}, DType::i32, device);

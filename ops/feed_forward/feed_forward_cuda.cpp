@@ -6,23 +6,16 @@
 #include "runtime/matmul.h"
 
 namespace weft {
-namespace {
-
-// [.., n] as rows.
-Tensor flat(const Tensor& x, std::int64_t rows) { return x.reshape({rows, x.size(-1)}); }
-
-}  // namespace
-
 template <class Phi, class T>
 void feed_forward_values(const Cuda& device, const FeedForward::Saved& saved, const Tensor& bias1,
                          const Tensor& bias2, const Tensor& y) {
   const std::int64_t h = saved.weight1.size(1), rows = saved.x.count() / saved.weight1.size(0);
   const Tensor f = Tensor::empty({rows, h}, y.dtype(), y.device());
-  matmul_into(flat(saved.x, rows), saved.weight1, flat(saved.z, rows));
+  matmul_into(as_rows(saved.x), saved.weight1, as_rows(saved.z));
   bias_and_activation<Phi>(device, rows, h, static_cast<const T*>(bias1.data<T>()),
                            saved.z.data<T>(), f.data<T>());
   y.copy_from(bias2.expand(y.shape()));
-  matmul_into(f, saved.weight2, flat(y, rows), true);
+  matmul_into(f, saved.weight2, as_rows(y), true);
 }
 
 template <class Phi, class T>
@@ -30,7 +23,7 @@ std::array<Tensor, 5> feed_forward_gradients(const Cuda& device, const FeedForwa
                                              const Tensor& dy) {
   const std::int64_t h = saved.weight1.size(1), rows = saved.x.count() / saved.weight1.size(0);
   const Tensor f = Tensor::empty({rows, h}, dy.dtype(), dy.device());
-  const Tensor x = flat(saved.x, rows), gradient = flat(dy, rows);
+  const Tensor x = as_rows(saved.x), gradient = as_rows(dy);
   const Tensor dz = matmul(gradient, saved.weight2.transpose(0, 1));  // df at first
   activation_gradient<Phi>(device, rows * h, static_cast<const T*>(saved.z.data<T>()), f.data<T>(),
                            dz.data<T>());

@@ -11,8 +11,7 @@ void layer_norm_backward(const Cuda& device, const LayerNormRows<T>& p, const T*
   layer_norm_row_gradients(device, p, normalised, inverse_deviation, dy, dx, dbranch);
   const std::int64_t pieces = sum_pieces({1, p.rows, p.d});
   if (pieces == 1) return layer_norm_column_sums(device, p, 1, normalised, dy, sums);
-  const Tensor partial =
-      Tensor::empty({2, pieces, p.d}, DType::f64, {DeviceType::cuda, device.index});
+  const Tensor partial = Tensor::empty({2, pieces, p.d}, DType::f64, device);
   layer_norm_column_sums(device, p, pieces, normalised, dy, partial.data<double>());
   sum_by_pieces<double, T>(device, {2, pieces, p.d}, 1, partial.data<double>(), sums);
 }

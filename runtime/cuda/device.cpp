@@ -58,10 +58,6 @@ void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
 
 }  // namespace
 
-Cuda::operator Cpu() const {
-  fail("cuda: this operation has no CUDA kernel yet; compute it on the CPU");
-}
-
 const CudaDevices& cuda_devices() {
   static const CudaDevices devices = found_devices();
   return devices;

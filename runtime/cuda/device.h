@@ -13,8 +13,7 @@ namespace weft {
 struct Cuda {
   int index = 0;
 
-  // An op that has no kernel for CUDA yet ends up at the one for the CPU, and with it here: throws.
-  operator Cpu() const;
+  constexpr operator Device() const { return {DeviceType::cuda, index}; }
 };
 
 struct CudaDevice {

@@ -48,7 +48,16 @@ struct Largest {  // NaN does not pass
   }
 };
 
-// The threads of a warp. Every lane gets the result; the order of the sum is fixed.
+// Over `lanes` neighbouring threads of a warp, a power of two; all of them get the result, and the
+// order of a sum is fixed.
+template <int lanes, class Op, class T>
+__device__ T over_lanes(T x) {
+#pragma unroll
+  for (int by = lanes / 2; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
+  return x;
+}
+
+// The threads of a warp. Every lane gets the result.
 struct WarpTeam {
   static constexpr unsigned threads = 32;
 
@@ -57,9 +66,7 @@ struct WarpTeam {
 
   template <class Op, class T>
   __device__ T all(T x) const {
-#pragma unroll
-    for (int by = 16; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
-    return x;
+    return over_lanes<32, Op>(x);
   }
   template <class T>
   __device__ T sum(T x) const {

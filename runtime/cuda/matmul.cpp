@@ -55,15 +55,16 @@ struct Layout {
   bool transposed = false;
   std::int64_t leading = 1;
 };
-bool readable(const Tensor& x, Layout& layout) {
+// x, or a packed copy where it has no such layout.
+Tensor readable(const Tensor& x, Layout& layout) {
   const std::int64_t rows = x.size(-2), columns = x.size(-1);
   const std::int64_t down = x.stride(-2), across = x.stride(-1);
-  if ((across == 1 || columns == 1) && (rows == 1 || down >= columns)) {
-    layout = {false, rows == 1 ? columns : down};
-    return true;
-  }
+  layout = {false, rows == 1 ? columns : down};
+  if ((across == 1 || columns == 1) && (rows == 1 || down >= columns)) return x;
   layout = {true, columns == 1 ? rows : across};
-  return (down == 1 || rows == 1) && (columns == 1 || across >= rows);
+  if ((down == 1 || rows == 1) && (columns == 1 || across >= rows)) return x;
+  layout = {false, columns};
+  return x.clone();
 }
 
 }  // namespace
@@ -97,10 +98,7 @@ void matmul_batched(const Cuda& device, const Tensor& a, const Tensor& b, const 
     return;
   }
   Layout layout_a, layout_b;
-  const Tensor left = readable(a, layout_a) ? a : a.clone();
-  const Tensor right = readable(b, layout_b) ? b : b.clone();
-  readable(left, layout_a);
-  readable(right, layout_b);
+  const Tensor left = readable(a, layout_a), right = readable(b, layout_b);
   const std::int64_t m = c.size(-2), n = c.size(-1), k = a.size(-1);
   const auto step = [&](const Tensor& x) { return axes == 1 && x.rank() == 3 ? x.stride(0) : 0; };
   const auto op = [](const Layout& layout) { return layout.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };

@@ -226,6 +226,17 @@ Inputs nearly_empty(std::int64_t N) {
   return in;
 }
 
+void check_exact(const Run& run, const Exact& exact) {
+  CHECK(relative_error(run.outputs[0], Tensor::from(exact.out, run.outputs[0].shape())) <=
+        tolerance::forward_f64);
+  const std::vector<double>* const wanted[] = {&exact.dzq, &exact.dzk, &exact.dy};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Tensor& gradient = run.gradients[i];
+    CHECK(relative_error(gradient, Tensor::from(*wanted[i], gradient.shape())) <=
+          tolerance::backward_f64);
+  }
+}
+
 TEST_CASE("agglomerative: a class of little mass is clipped") {
   const std::int64_t N = 20;
   const Inputs in = nearly_empty(N);
@@ -233,15 +244,7 @@ TEST_CASE("agglomerative: a class of little mass is clipped") {
   const Exact exact(in, dout);
   REQUIRE(exact.mass.front() < 0.9e-3L);
   REQUIRE(exact.mass[std::size_t(3 * (N - 1))] > 1.1e-3L);
-  const Run all = walked(in.list(), dout);
-  CHECK(relative_error(all.outputs[0], Tensor::from(exact.out, dout.shape())) <=
-        tolerance::forward_f64);
-  const std::vector<double>* const wanted[] = {&exact.dzq, &exact.dzk, &exact.dy};
-  for (std::size_t i = 0; i < 3; ++i) {
-    const Tensor& gradient = all.gradients[i];
-    CHECK(relative_error(gradient, Tensor::from(*wanted[i], gradient.shape())) <=
-          tolerance::backward_f64);
-  }
+  check_exact(walked(in.list(), dout), exact);
   CHECK_GRADIENTS(op(true), in.list());
   CHECK_GRADIENTS(op(false), in.list());
 }
@@ -252,15 +255,7 @@ TEST_CASE("agglomerative: many classes, and wide ones") {
     const Inputs in(1, N, N, H, M);
     const Tensor dout = random_normal({1, N, H, M}, DType::f64, 6);
     const Exact exact(in, dout);
-    const Run all = walked(in.list(), dout);
-    CHECK(relative_error(all.outputs[0], Tensor::from(exact.out, dout.shape())) <=
-          tolerance::forward_f64);
-    const std::vector<double>* const wanted[] = {&exact.dzq, &exact.dzk, &exact.dy};
-    for (std::size_t i = 0; i < 3; ++i) {
-      const Tensor& gradient = all.gradients[i];
-      CHECK(relative_error(gradient, Tensor::from(*wanted[i], gradient.shape())) <=
-            tolerance::backward_f64);
-    }
+    check_exact(walked(in.list(), dout), exact);
   }
 }
 

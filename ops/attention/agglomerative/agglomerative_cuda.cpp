@@ -6,10 +6,8 @@
 namespace weft {
 namespace {
 
-constexpr Device place{DeviceType::cuda, 0};
-
-Tensor chunk_rows(std::int64_t B, std::int64_t positions, std::int64_t width) {
-  return Tensor::empty({B, agglomerative_chunks(positions), width}, DType::f64, place);
+Tensor chunk_rows(const Cuda& device, std::int64_t B, std::int64_t positions, std::int64_t width) {
+  return Tensor::empty({B, agglomerative_chunks(positions), width}, DType::f64, device);
 }
 
 }  // namespace
@@ -22,7 +20,7 @@ void agglomerative_forward(const Cuda& device, const Agglomerative<T>& p, View<d
     sum_references(device, p, sums.data);
     combine_chunks(device, ChunkSums::upwards, p.B(), chunks, p.width(), sums.data, sums.data);
   } else {
-    const Tensor rows = chunk_rows(p.B(), p.S(), p.width());
+    const Tensor rows = chunk_rows(device, p.B(), p.S(), p.width());
     sum_references(device, p, rows.data<double>());
     combine_chunks(device, ChunkSums::total, p.B(), chunks, p.width(), rows.data<double>(),
                    sums.data);
@@ -41,14 +39,14 @@ void agglomerative_backward(const Cuda& device, const Agglomerative<T>& p,
                             View<const double, 3> sums, View<const T, 4> dout, View<T, 3> dzq,
                             View<T, 3> dzk, View<T, 4> dy) {
   const std::int64_t chunks = agglomerative_chunks(p.N());
-  const Tensor rows = chunk_rows(p.B(), p.N(), p.width());
+  const Tensor rows = chunk_rows(device, p.B(), p.N(), p.width());
   double* totals = rows.data<double>();
   sweep_queries<T>(device, p, sums.data, dout, dzq, dzk, totals);
   Tensor all;
   if (p.causal) {
     combine_chunks(device, ChunkSums::downwards, p.B(), chunks, p.width(), totals, totals);
   } else {
-    all = Tensor::empty({p.B(), p.width()}, DType::f64, place);
+    all = Tensor::empty({p.B(), p.width()}, DType::f64, device);
     combine_chunks(device, ChunkSums::total, p.B(), chunks, p.width(), totals, all.data<double>());
     totals = all.data<double>();
   }

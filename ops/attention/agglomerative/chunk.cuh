@@ -142,15 +142,7 @@ struct Mask {
     if (rows == 0) return;
     __syncthreads();
     for (int e = threadIdx.x; e < rows * pieces; e += blockDim.x) {
-      const std::uint64_t index = mask.index(row + e / pieces, (first + e % pieces) * 8);
-      const Philox drawn = mask.key.words(index);
-      unsigned kept = 0;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const std::uint32_t word = drawn.word[j / 2];
-        const auto piece = static_cast<std::int32_t>(j % 2 == 0 ? word & 0xffff : word >> 16);
-        kept |= static_cast<unsigned>(piece >= mask.threshold) << j;
-      }
+      const unsigned kept = mask.keeps_eight(row + e / pieces, (first + e % pieces) * 8);
       room[e] = static_cast<unsigned char>(kept);
     }
     __syncthreads();

@@ -103,7 +103,7 @@ __global__ __launch_bounds__(threads) void forward_kernel(MeansAttention<T> p, D
     most = of_row<Largest>(most);
     const T factor = most == maximum ? T(1) : std::exp(maximum - most);
     const unsigned chosen = none ? 0 : chosen_of_eight(p, at.head, c, key + eight);
-    const unsigned kept = none ? 0 : kept_of_eight(mask, at.head * p.C() + c, key + eight);
+    const unsigned kept = none ? 0 : mask.keeps_eight(at.head * p.C() + c, key + eight);
     sum *= factor;
     top *= factor;
 #pragma unroll
@@ -156,7 +156,7 @@ __device__ void differentiate(const MeansAttention<T>& p, const DropoutMask& mas
   const T log_sum = none ? infinity<T> : g.log_sums[at], delta = none ? T(0) : g.delta[at];
   const T dmass = none || g.dmass == nullptr ? T(0) : g.dmass[at];
   const unsigned chosen = none ? 0 : chosen_of_eight(p, head, c, key);
-  const unsigned kept = none ? 0 : kept_of_eight(mask, at, key);
+  const unsigned kept = none ? 0 : mask.keeps_eight(at, key);
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     const bool real = !none && key + j < keys, on = (chosen >> j & 1) != 0;

@@ -12,8 +12,7 @@ namespace weft {
 template <class T>
 Tensor per_cluster(const Cuda& device, std::int64_t B, std::int64_t C, std::int64_t H,
                    std::int64_t width) {
-  return Tensor::empty({B, H, C, width}, dtype_of<T>, {DeviceType::cuda, device.index})
-      .transpose(1, 2);
+  return Tensor::empty({B, H, C, width}, dtype_of<T>, device).transpose(1, 2);
 }
 
 // Of a problem with labels: its queries sorted by cluster, and the room that this takes.
@@ -23,9 +22,8 @@ struct Sorting {
 
   template <class Problem>
   Sorting(const Cuda& device, const Problem& p)
-      : begins(Tensor::empty({p.B(), p.H(), p.clusters + 1}, DType::i32,
-                             {DeviceType::cuda, device.index})),
-        order(Tensor::empty({p.B(), p.H(), p.N()}, DType::i32, {DeviceType::cuda, device.index})),
+      : begins(Tensor::empty({p.B(), p.H(), p.clusters + 1}, DType::i32, device)),
+        order(Tensor::empty({p.B(), p.H(), p.N()}, DType::i32, device)),
         queries{p.labels.data,
                 begins.data<std::int32_t>(),
                 order.data<std::int32_t>(),

@@ -34,8 +34,7 @@ __device__ inline int weighing_first() { return static_cast<int>(threadIdx.x) % 
 // Sum and largest over the four threads of a weighing row.
 template <class Op, class T>
 __device__ T of_row(T x) {
-  x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return Op::of(x, __shfl_xor_sync(0xffffffffu, x, 2));
+  return over_lanes<4, Op>(x);
 }
 
 // to [row, other] = factor · the products over `width` numbers. Pointers that were set before need
@@ -130,21 +129,6 @@ __device__ void each_sum(std::int64_t first, std::int64_t width, const T (&sums)
       if (column < width) f(row + i, column, sums[i][j]);
     }
   }
-}
-
-// Bit j says whether the element (row, column + j) is kept; column is a multiple of 8.
-__device__ inline unsigned kept_of_eight(const DropoutMask& mask, std::int64_t row,
-                                         std::int64_t column) {
-  if (mask.threshold == 0) return 0xff;
-  const Philox words = mask.key.words(mask.index(row, column));
-  unsigned bits = 0;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const std::uint32_t word = words.word[j / 2];
-    const auto piece = static_cast<std::int32_t>(j % 2 == 0 ? word & 0xffff : word >> 16);
-    bits |= static_cast<unsigned>(piece >= mask.threshold) << j;
-  }
-  return bits;
 }
 
 // The place of the first of the rising `keys`, −1 behind the last, that is not below `key`.

@@ -10,8 +10,6 @@
 namespace weft {
 namespace {
 
-constexpr Device place{DeviceType::cuda, 0};
-
 // Orders groups of more than csp_ranked for some channels: keeps the order, or hands it out in
 // `found`.
 template <class T>
@@ -28,7 +26,7 @@ void order_long(const Cuda& device, const CspProblem& p, const View<const T, 4>&
   constexpr std::int64_t entries_of_a_sample = 2 * sizeof(Entry) / sizeof(T);
   const std::int64_t most = std::max<std::int64_t>(1, p.B * p.C / entries_of_a_sample);
   const std::int64_t length = std::min(most, columns) * p.N;
-  const Tensor room = Tensor::empty({2, length, std::int64_t(sizeof(Entry))}, DType::u8, place);
+  const Tensor room = Tensor::empty({2, length, std::int64_t(sizeof(Entry))}, DType::u8, device);
   Entry* const lists = reinterpret_cast<Entry*>(room.data<std::uint8_t>());
   for (std::int64_t first = 0; first < columns; first += most) {
     const CspColumns some{first, std::min(most, columns - first), channels};
@@ -55,7 +53,7 @@ void csp_forward(const Cuda& device, const CspProblem& p, View<const T, 4> v, Vi
     rank_groups<T>(device, p, v);
   } else if (!p.decided) {
     const bool aligned = p.order == CspOrder::reference;
-    const Tensor of_first = Tensor::empty({aligned ? p.B : 0, p.N}, DType::i32, place);
+    const Tensor of_first = Tensor::empty({aligned ? p.B : 0, p.N}, DType::i32, device);
     auto* const places = reinterpret_cast<std::uint32_t*>(of_first.data<std::int32_t>());
     if (aligned) order_long<T>(device, p, v, 1, nullptr, places);
     order_long<T>(device, p, v, p.C, aligned ? places : nullptr, nullptr);

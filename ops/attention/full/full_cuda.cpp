@@ -9,8 +9,7 @@ template <class T>
 void full_attention_backward(const Cuda& device, const FullAttention<T>& p, View<const T, 4> out,
                              View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
                              View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
-  const Tensor deltas =
-      Tensor::empty({p.B(), p.H(), p.N()}, dtype_of<T>, {DeviceType::cuda, device.index});
+  const Tensor deltas = Tensor::empty({p.B(), p.H(), p.N()}, dtype_of<T>, device);
   full_attention_gradients<T>(device, p, out, log_sums, dout, deltas.view<T, 3>(), dq, dk, dv,
                               dbias);
 }

@@ -74,7 +74,7 @@ void i_clustered_backward(const Cuda& device, const ImprovedClustered<T>& p,
                           View<const T, 3> log_sums, View<const T, 4> out, View<const T, 4> dout,
                           View<T, 4> dq, View<T, 4> dk, View<T, 4> dv) {
   const auto floats = [&](std::int64_t width) {
-    return Tensor::empty({p.B(), p.H(), width}, dtype_of<T>, {DeviceType::cuda, device.index});
+    return Tensor::empty({p.B(), p.H(), width}, dtype_of<T>, device);
   };
   const Sorting sorting(device, p);
   const SortedQueries& sorted = sorting.queries;

@@ -143,7 +143,7 @@ __global__ __launch_bounds__(threads,
       most = of_row<Largest>(most);
       const T factor = most == maximum ? T(1) : std::exp(maximum - most);
       unsigned kept = 0;
-      if (seen != 0) kept = kept_of_eight(mask, at.head * sorted.N + q.query[row], begin + eight);
+      if (seen != 0) kept = mask.keeps_eight(at.head * sorted.N + q.query[row], begin + eight);
       sum *= factor;
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
@@ -217,7 +217,7 @@ __global__ __launch_bounds__(threads, 3) void backward_kernel(MembersAttention<T
           const unsigned seen = seen_of_eight(q, row, eight, low, high, p.causal);
           unsigned kept = 0;
           if (seen != 0)
-            kept = kept_of_eight(mask, at.head * sorted.N + q.query[row], begin + eight);
+            kept = mask.keeps_eight(at.head * sorted.N + q.query[row], begin + eight);
 #pragma unroll
           for (int j = 0; j < 8; ++j) {
             if ((seen >> j & 1) == 0) z[j] = -infinity<T>;

@@ -65,7 +65,7 @@ struct KeySums {
       }
       if (!real || (p.causal && key > query)) continue;
       const std::int64_t at = head * sorted.N + query;
-      const bool kept = (tiles::kept_of_eight(mask, at, place / 8 * 8) >> place % 8 & 1) != 0;
+      const bool kept = (mask.keeps_eight(at, place / 8 * 8) >> place % 8 & 1) != 0;
       const T factor = kept ? static_cast<T>(mask.factor) : T(0);
       const T weight = m * std::exp(p.temperature * z - g.sums.log_sums[at]);
       // A key that its member sees alone leaves nothing to decide: 0, not what rounding leaves.

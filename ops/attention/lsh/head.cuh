@@ -28,23 +28,12 @@ struct LshPart {
 };
 
 // Bit k: whether the weight in place first + k of a row is kept, for k = 0 … 3.
-__device__ __forceinline__ unsigned kept_of_eight(const DropoutMask& mask, std::int64_t row,
-                                                  std::int64_t group) {
-  const Philox words = mask.key.words(mask.index(row, group * DropoutMask::pieces));
-  unsigned kept = 0;
-#pragma unroll
-  for (int k = 0; k < 4; ++k) {
-    const auto low = static_cast<std::int32_t>(words.word[k] & 0xffff);
-    const auto high = static_cast<std::int32_t>(words.word[k] >> 16);
-    kept |= ((low >= mask.threshold ? 1u : 0u) | (high >= mask.threshold ? 2u : 0u)) << 2 * k;
-  }
-  return kept;
-}
 __device__ __forceinline__ unsigned kept_of_four(const DropoutMask& mask, std::int64_t row,
                                                  std::int32_t first) {
   const unsigned offset = static_cast<unsigned>(first & 7);
-  unsigned kept = kept_of_eight(mask, row, first >> 3);
-  if (offset > 4) kept |= kept_of_eight(mask, row, (first >> 3) + 1) << 8;
+  const std::int32_t begin = first - static_cast<std::int32_t>(offset);
+  unsigned kept = mask.keeps_eight(row, begin);
+  if (offset > 4) kept |= mask.keeps_eight(row, begin + DropoutMask::pieces) << 8;
   return kept >> offset & 15;
 }
 

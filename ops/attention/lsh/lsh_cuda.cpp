@@ -14,8 +14,7 @@ class Scratch {
   LshWork<T> work;
 
   Scratch(const Cuda& device, const Lsh<T>& p)
-      : work{p, DropoutMask(p.random, p.dropout, 2 * p.chunk(p.N()))},
-        device_{DeviceType::cuda, device.index} {
+      : work{p, DropoutMask(p.random, p.dropout, 2 * p.chunk(p.N()))}, device_(device) {
     const std::int64_t rows = p.B() * p.H() * p.N(), R = p.rules.rounds;
     work.lists = take<std::int32_t>(R * rows);
     if (lsh_passes(p.rules.buckets) > 1) work.spare = take<std::int32_t>(R * rows);

@@ -155,9 +155,7 @@ __device__ __forceinline__ void clear(T (&x)[4][4]) {
 // Over the 16 threads that have an owned row between them; all of them get the result.
 template <class Op, class T>
 __device__ __forceinline__ T of_row(T x) {
-#pragma unroll
-  for (int by = 8; by > 0; by /= 2) x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, by));
-  return x;
+  return over_lanes<16, Op>(x);
 }
 
 }  // namespace lsh_detail

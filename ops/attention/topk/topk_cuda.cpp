@@ -8,7 +8,7 @@ namespace weft {
 template <class T>
 void topk_select(const Cuda& device, const TopkAttention<T>& p, View<std::int32_t, 4> topk) {
   const std::int64_t bytes = topk_scratch_bytes(p, topk.size(3));
-  const Tensor scratch = Tensor::empty({bytes}, DType::u8, {DeviceType::cuda, device.index});
+  const Tensor scratch = Tensor::empty({bytes}, DType::u8, device);
   topk_select_tiles(device, p, topk, bytes == 0 ? nullptr : scratch.data<std::uint8_t>());
 }
 
@@ -16,8 +16,7 @@ template <class T>
 void topk_backward(const Cuda& device, const TopkAttention<T>& p, View<const std::int32_t, 4> topk,
                    View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
                    View<T, 4> dv) {
-  const Tensor work = Tensor::empty({2, p.B(), p.H(), p.N(), topk.size(3)}, dtype_of<T>,
-                                    {DeviceType::cuda, device.index});
+  const Tensor work = Tensor::empty({2, p.B(), p.H(), p.N(), topk.size(3)}, dtype_of<T>, device);
   T* const weights = work.data<T>();
   topk_gradients(device, p, topk, log_sums, dout, dq, dk, dv, weights, weights + work.count() / 2);
 }
