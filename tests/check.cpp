@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "autograd/tape.h"
+#include "runtime/cuda/device.h"
+#include "runtime/dispatch.h"
 
 namespace weft {
 namespace {
@@ -15,6 +17,13 @@ Device tested;
 
 Device tested_device() { return tested; }
 void set_tested_device(Device device) { tested = device; }
+
+bool tested_is_emulated() {
+  if constexpr (has_cuda) {
+    return tested.type == DeviceType::cuda && cuda_devices().all.at(0).name == "emulated device";
+  }
+  return false;
+}
 
 std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device) {
   std::vector<Tensor> moved;

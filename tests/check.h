@@ -14,6 +14,8 @@ namespace weft {
 // the functions below return is on the CPU.
 Device tested_device();
 void set_tested_device(Device device);
+// Whether that is a CUDA device that the CPU plays, some thirty times slower than itself.
+bool tested_is_emulated();
 std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device = tested_device());
 
 // ‖got − wanted‖ / ‖wanted‖ in the Frobenius norm; NaN where either holds one, and infinite where

@@ -157,8 +157,10 @@ std::int64_t Sample::queries(std::int64_t b) const {
 }
 
 std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
-  std::vector<Sample> all;
+  const std::size_t step = (sanitized ? 7 : 1) * (tested_is_emulated() ? 9 : 1);
+  std::vector<Sample> taken;
   for (const Mechanism* registered : mechanisms()) {
+    std::vector<Sample> all;
     for (const std::string& spec : specs(*registered, variety.options)) {
       const AttentionSpec parsed(spec);
       const Mechanism& mechanism = parsed.mechanism();
@@ -177,14 +179,12 @@ std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Varie
         }
       }
     }
+    const std::size_t apart = std::min(step, std::max<std::size_t>(all.size(), 1));
+    for (auto i = static_cast<std::size_t>(sizes.N) % apart; i < all.size(); i += apart) {
+      taken.push_back(std::move(all[i]));
+    }
   }
-  // Others for other sizes.
-  const std::size_t step = (sanitized ? 5 : 1) * (tested_device() != Device{} ? 3 : 1);
-  std::vector<Sample> some;
-  for (std::size_t i = static_cast<std::size_t>(sizes.N) % step; i < all.size(); i += step) {
-    some.push_back(std::move(all[i]));
-  }
-  return some;
+  return taken;
 }
 
 int position_axis(const AttentionInput& input, char symbol) {

@@ -40,8 +40,8 @@ struct Variety {
 // Every mechanism that fits `sizes` (N ≠ S wants cross-attention): with its defaults every combination
 // of masks, with every value of an option each mask alone and all of them. Of four batch items one
 // has all keys and some queries, one some keys and all queries, one no keys and one no queries.
-// Under the sanitizers, which are 20 times slower, every fifth of these; on a CUDA device, which the CPU
-// may play, every third.
+// Where that would take hours, under the sanitizers and on an emulated device, a few of them for each
+// mechanism, others for other sizes.
 std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
 // The first axis of an input that counts positions of its sequence (queries: N, references: S), or

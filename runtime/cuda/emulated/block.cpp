@@ -1,6 +1,7 @@
 #include "runtime/cuda/emulated/block.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -133,6 +134,7 @@ class Block {
   std::vector<Thread> threads_;
   std::vector<unsigned> sequence_;  // the order of the threads
   std::size_t started_ = 0, at_barrier_ = 0;
+  std::vector<unsigned> exchanging_;  // the lanes of each warp that wait for others
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
   Worker* current_ = nullptr;
@@ -155,6 +157,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   shared_.reset(new std::byte[shared]);  // exactly as much: a sanitizer sees what goes beyond
   std::fill_n(shared_.get(), shared, std::byte{0xff});
   threads_.assign(block.count(), {});
+  exchanging_.assign((block.count() + warp_size - 1) / warp_size, 0);
   started_ = at_barrier_ = 0, error_ = nullptr, giving_up_ = false;
   try {
     arrange();
@@ -275,10 +278,17 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
     fail("thread {} calls at {} with a mask {:#010x} that does not hold its lane {}", own,
          text_of(site), mask, own % warp_size);
   }
-  if (all_arrived(own)) {
+  // Only the last to come looks at the others: a lane that nobody will meet is found when the block is
+  // stuck.
+  unsigned& waiting = exchanging_[own / warp_size];
+  if (++waiting >= static_cast<unsigned>(std::popcount(mask)) && all_arrived(own)) {
+    waiting -= static_cast<unsigned>(std::popcount(mask));
     std::uint64_t results[warp_size] = {};
-    for (unsigned l = 0; l < warp_size; ++l) {
-      if (mask >> l & 1) results[l] = result_of(first + l);
+    for (unsigned l = 0, before = warp_size; l < warp_size; ++l) {
+      if ((mask >> l & 1) == 0) continue;
+      const bool known = kind == Exchange::vote && before < warp_size;  // a vote is the same for all
+      results[l] = known ? results[before] : result_of(first + l);
+      before = l;
     }
     for (unsigned l = 0; l < warp_size; ++l) {
       if (mask >> l & 1) threads_[first + l].value = results[l], threads_[first + l].state = State::ready;
