@@ -1,13 +1,11 @@
 #include "apps/charlm/commands.h"
 
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
-#include <nlohmann/json.hpp>
-
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
+#include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
 
 namespace weft {
@@ -88,9 +86,7 @@ int run_eval(const EvalCommand& command) {
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
   require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
-  require(std::isfinite(command.temperature) && command.temperature >= 0,
-          "--temperature: wanted 0 or more, got {}", command.temperature);
-  require(command.top_k >= 0, "--top-k: wanted 0 or more, got {}", command.top_k);
+  check(command.options);
   const std::int64_t length = model.settings.model.length;
   const auto restarted = [&] {
     fmt::print(stderr, "charlm: past the {} positions of the model: it starts again from the last "
@@ -103,8 +99,7 @@ int run_sample(const SampleCommand& command) {
     std::fflush(stdout);
   };
   const Stopwatch watch;
-  write_text(model, command.prompt, command.tokens,
-             {command.temperature, command.top_k, command.seed}, say, restarted);
+  write_text(model, command.prompt, command.tokens, command.options, say, restarted);
   fmt::print("{}\n", begun ? "" : command.prompt);
   std::fflush(stdout);
   fmt::print(stderr, "charlm: {} tokens/s\n",

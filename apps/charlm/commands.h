@@ -10,13 +10,8 @@ namespace weft {
 
 struct TrainCommand {
   Settings settings;
-  std::string out;          // folder to keep the run in; empty: nothing is kept
-  bool force = false;       // replace a run that is there
-  bool allow_leaky = false; // train also where the future reaches a prediction
-  std::string device = "cpu";
-  bool graph = true;        // on a CUDA device: replay one captured step
-  std::int64_t report_steps = 100;
-  bool quiet = false;
+  RunOptions run;
+  bool allow_leaky = false;  // train also where the future reaches a prediction
 };
 
 struct EvalCommand {
@@ -35,9 +30,7 @@ struct SampleCommand {
   std::string checkpoint;
   std::string prompt;
   std::int64_t tokens = 500;
-  double temperature = 1;
-  std::int64_t top_k = 0;
-  std::uint64_t seed = 1;
+  SamplingOptions options;
 };
 
 struct InfoCommand {

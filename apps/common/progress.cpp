@@ -76,4 +76,12 @@ std::string short_number(double value) {
   return value >= 1e3 ? fmt::format("{:.1f}k", value / 1e3) : fmt::format("{:.0f}", value);
 }
 
+std::string grouped(std::int64_t value) {
+  std::string text = std::to_string(value);
+  for (auto i = static_cast<std::ptrdiff_t>(text.size()) - 3; i > 0; i -= 3) {
+    text.insert(static_cast<std::size_t>(i), 1, ',');
+  }
+  return text;
+}
+
 }  // namespace weft

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace weft {
@@ -35,6 +36,8 @@ class Progress {
 std::string duration(double seconds);
 // "812", "48.2k", "1.31M".
 std::string short_number(double value);
+// "1,234,567".
+std::string grouped(std::int64_t value);
 
 // Seconds since it was made.
 class Stopwatch {

@@ -1,0 +1,65 @@
+// The command line that all apps have: `app command --option value …`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/common/settings.h"
+
+namespace weft {
+
+inline constexpr const char* settings_group = "Model and training";
+
+void add_run_options(CLI::App& app, RunOptions& run);
+
+class CommandLine {
+ public:
+  // `known`: the commands; the first one is meant where none is named.
+  CommandLine(std::string name, std::string description, std::vector<std::string> known);
+
+  CLI::App& add(const std::string& command, const std::string& help);
+  // The command. Exits after --help and --version; throws for a command or an option that there is
+  // not, with the nearest that exist.
+  std::string parse(std::vector<std::string> words);
+
+ private:
+  CLI::App app_;
+  std::string name_;
+  std::vector<std::string> known_;
+  int threads_ = 0;  // 0: as many as there are cores
+};
+
+// An option for every setting, and --preset.
+template <class Settings>
+void add_settings(CLI::App& app, Settings& settings, const std::string& preset_help) {
+  app.add_option("--preset", settings.preset, preset_help)->group(settings_group);
+  each_setting(settings,
+               [&](const std::string& name, auto& value, const Limits&, const char* help) {
+                 const std::string option = "--" + name;
+                 CLI::Option* made = nullptr;
+                 if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
+                   made = app.add_flag(option + ",!--no-" + name, value, help);
+                 } else {
+                   made = app.add_option(option, value, help)->capture_default_str();
+                 }
+                 // The parser itself would wrap a negative number round.
+                 if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::uint64_t>) {
+                   made->check(CLI::NonNegativeNumber);
+                 }
+                 made->group(settings_group);
+               });
+}
+
+// Another optimizer has another usual learning rate: to be called when the line was read.
+void follow_optimizer(const CLI::App& app, TrainingSettings& settings);
+
+// The exit status of run(words): Error is one line on stderr, and 2.
+int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
+            char** argv);
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+// The settings of an app as the JSON object that its checkpoints carry.
+#pragma once
+
+#include <string>
+#include <type_traits>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/settings.h"
+
+namespace weft {
+
+template <class Settings>
+nlohmann::ordered_json to_json(const Settings& settings) {
+  nlohmann::ordered_json json;
+  json["preset"] = settings.preset;
+  each_setting(settings, [&](const char* name, const auto& value, const Limits&, const char*) {
+    json[name] = value;
+  });
+  return json;
+}
+
+// What stands in `text`, which is not trusted; `source` begins every error.
+nlohmann::json parse_configuration(const std::string& text, const std::string& source);
+// The library would convert between kinds of numbers, cutting off what does not fit.
+template <class T>
+bool take_value(const nlohmann::json& from, T& to) {
+  const bool fits = std::is_same_v<T, bool>            ? from.is_boolean()
+                    : std::is_same_v<T, std::string>   ? from.is_string()
+                    : std::is_same_v<T, double>        ? from.is_number()
+                    : std::is_same_v<T, std::uint64_t> ? from.is_number_unsigned()
+                                                       : from.is_number_integer();
+  if (fits) from.get_to(to);
+  return fits;
+}
+
+// The settings that to_json() wrote, checked by the app's own check().
+template <class Settings>
+Settings settings_from_json(const std::string& text, const std::string& source) {
+  const nlohmann::json values = parse_configuration(text, source);
+  Settings settings;
+  const auto take = [&](const std::string& name, auto& value) {
+    require(values.is_object() && values.contains(name), "{}: its configuration has no '{}'",
+            source, name);
+    require(take_value(values.at(name), value), "{}: '{}' in its configuration has the wrong type",
+            source, name);
+  };
+  take("preset", settings.preset);
+  each_setting(settings, [&](const std::string& name, auto& value, const Limits&, const char*) {
+    take(name, value);
+  });
+  try {
+    check(settings);
+  } catch (const Error& error) {
+    fail("{}: its configuration: {}", source, error.what());
+  }
+  return settings;
+}
+
+}  // namespace weft

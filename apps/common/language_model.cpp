@@ -1,0 +1,177 @@
+#include "apps/common/language_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "apps/common/command_line.h"
+#include "ops/attention/mechanism.h"
+#include "runtime/random.h"
+
+namespace weft {
+namespace {
+
+// A model of these sizes has tensors of at least these numbers of elements; one that claims more
+// than the file holds is never built.
+void check_claims(const UniversalTransformerConfig& config, const Checkpoint& checkpoint,
+                  const std::string& file) {
+  std::int64_t held = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
+  const std::int64_t d = config.width;  // all sizes are within their limits: no product overflows
+  std::int64_t claimed = std::max(d * config.vocabulary, 8 * d * d);
+  if (config.encoding == "conv") claimed = std::max(claimed, d * d * config.conv_width);
+  if (config.encoding == "position") claimed = std::max(claimed, d * config.length);
+  if (!config.shared) claimed = std::max(claimed, d * d * config.depth);
+  require(claimed <= held,
+          "{}: its configuration (width {}, length {}, depth {}) wants more "
+          "numbers than the {} it holds",
+          file, d, config.length, config.depth, held);
+}
+
+// "q [B N H E], k [B S H E]": what the weights of a layer are made for.
+std::string learnt_inputs(const Mechanism& mechanism) {
+  std::string text;
+  for (const AttentionInput& input : mechanism.inputs) {
+    if (input.optional) continue;
+    text += fmt::format("{}{} [{}]{}", text.empty() ? "" : ", ", input.name, input.shape,
+                        input.biased ? " with a bias" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+UniversalTransformerConfig spellings_network(const std::string& attention,
+                                             const std::string& encoding) {
+  UniversalTransformerConfig network;
+  network.attention = attention;
+  network.encoding = encoding;
+  return network;
+}
+
+void train_as_spellings(TrainingSettings& s) {
+  s.optimizer = "adadelta:rho=0.95,epsilon=1e-7";
+  s.lr = 1;
+  s.schedule = "constant";
+  s.warmup = 0;
+  s.clip = 0;
+  s.epochs = 256;
+  s.patience = 10;
+}
+
+void add_shorthands(CLI::App& app, UniversalTransformerConfig& network,
+                    TrainingSettings& training) {
+  const auto dropout = std::make_shared<double>(0);
+  app.add_option("--dropout", *dropout, "all three dropout rates that are not given themselves")
+      ->group(settings_group);
+  app.final_callback([&app, &network, &training, dropout] {
+    const auto share = [&](const std::string& name, double& rate) {
+      if (app.count("--dropout") > 0 && app.count(name) == 0) rate = *dropout;
+    };
+    share("--attention-dropout", network.attention_dropout);
+    share("--residual-dropout", network.residual_dropout);
+    share("--output-dropout", network.output_dropout);
+    follow_optimizer(app, training);
+  });
+}
+
+void check_network(const UniversalTransformerConfig& network) {
+  check_word("encoding", network.encoding, {"position", "conv"});
+  check_word("wiring", network.wiring, {"universal", "vanilla"});
+  AttentionSpec{network.attention};
+}
+
+void check_causal(const std::string& attention, bool allow_leaky) {
+  const AttentionSpec spec(attention);
+  const Mechanism& mechanism = spec.mechanism();
+  require(mechanism.masks.causal,
+          "--attention {}: has no causal form, which a language model needs", spec.text());
+  require(
+      mechanism.strictly_causal || allow_leaky,
+      "--attention {}: is not strictly causal, what a position sees depends on the future, and "
+      "its bits per character would be too good to be true; --allow-leaky takes it all the same",
+      spec.text());
+}
+
+std::string description(const UniversalTransformerConfig& m, std::int64_t parameters) {
+  return fmt::format("{} attention, {}, width {}, depth {}, heads {}, length {}; {} parameters",
+                     m.attention, m.encoding == "conv" ? "causal convolution" : "trained positions",
+                     m.width, m.depth, m.heads, m.length, grouped(parameters));
+}
+
+std::unique_ptr<UniversalTransformer> load_network(const UniversalTransformerConfig& config,
+                                                   const Checkpoint& checkpoint,
+                                                   const std::string& app,
+                                                   const std::string& file) {
+  check_claims(config, checkpoint, file);
+  auto network = std::make_unique<UniversalTransformer>(config, 0);
+  load_parameters(parameters(*network), checkpoint.tensors, file);
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (!all_finite(tensor)) fmt::print(stderr, "{}: {}: '{}' is not finite\n", app, file, name);
+  }
+  return network;
+}
+
+void swap_attention(UniversalTransformerConfig& config, const std::string& attention,
+                    const std::string& file) {
+  const AttentionSpec own(config.attention), other(attention);
+  const std::string learnt = learnt_inputs(own.mechanism());
+  const std::string wanted = learnt_inputs(other.mechanism());
+  require(
+      learnt == wanted,
+      "--attention {}: its weights are not in {}, which was trained with {}: that one takes {}, "
+      "this one {}",
+      other.text(), file, own.text(), learnt, wanted);
+  config.attention = other.text();
+}
+
+Generator::Generator(const UniversalTransformer& network)
+    : network_(network), state_(network.start()) {}
+
+Tensor Generator::read(std::int64_t id) {
+  const UniversalTransformerConfig& config = network_.config();
+  if (config.encoding == "position") {
+    if (state_.position == config.length) {
+      ++restarts_;
+      state_ = network_.start();
+      window_.erase(window_.begin(), window_.end() - config.length / 2);
+      for (const std::int64_t past : window_) network_.step(state_, past);
+    }
+    window_.push_back(id);
+  }
+  return network_.step(state_, id);
+}
+
+void check(const SamplingOptions& options) {
+  require(std::isfinite(options.temperature) && options.temperature >= 0,
+          "--temperature: wanted 0 or more, got {}", options.temperature);
+  require(options.top_k >= 0, "--top-k: wanted 0 or more, got {}", options.top_k);
+}
+
+std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,
+                  std::uint64_t index) {
+  require(all_finite(logits), "sample: the model's logits are not finite; its weights are damaged");
+  const std::vector<float> values = logits.to_vector<float>();
+  std::vector<std::int64_t> ids(values.size() - static_cast<std::size_t>(first));
+  std::iota(ids.begin(), ids.end(), first);
+  const auto logit = [&](std::int64_t id) { return values[static_cast<std::size_t>(id)]; };
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](std::int64_t a, std::int64_t b) { return logit(a) > logit(b); });
+  if (options.temperature == 0) return ids.front();
+  if (options.top_k > 0 && options.top_k < static_cast<std::int64_t>(ids.size())) {
+    ids.resize(static_cast<std::size_t>(options.top_k));
+  }
+  std::vector<double> weights;
+  double sum = 0;
+  for (const std::int64_t id : ids) {
+    weights.push_back(std::exp((logit(id) - logit(ids.front())) / options.temperature));
+    sum += weights.back();
+  }
+  const Philox words = RandomKey{.seed = options.seed}.words(index);
+  double rest = (words.word[0] + words.word[1] * 0x1p-32) * 0x1p-32 * sum;
+  std::size_t choice = 0;
+  while (choice + 1 < ids.size() && rest >= weights[choice]) rest -= weights[choice++];
+  return ids[choice];
+}
+
+}  // namespace weft

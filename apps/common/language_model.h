@@ -1,0 +1,104 @@
+// What the apps that model language share: the network's settings, reading it back, and writing
+// with it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/common/settings.h"
+#include "nn/checkpoint.h"
+#include "nn/universal_transformer.h"
+
+namespace CLI {
+class App;
+}
+
+namespace weft {
+
+// The network of M. Spellings, "Agglomerative attention", arXiv 1907.06607, tables 1 and 2, and how
+// the paper's code trains it; width and vocabulary are the app's.
+UniversalTransformerConfig spellings_network(const std::string& attention,
+                                             const std::string& encoding);
+void train_as_spellings(TrainingSettings& settings);
+
+template <class SomeConfig, class F>
+void each_network_setting(SomeConfig& m, const F& f) {
+  constexpr Limits any{}, rate{0, 1 - 1e-9};
+  f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
+  f("encoding", m.encoding, any, "how order is known: position or conv");
+  f("width", m.width, Limits{1, 16384}, "of the model");
+  f("depth", m.depth, Limits{1, 1024}, "how often the block is applied");
+  f("heads", m.heads, Limits{1, 16384}, "heads, or classes, of the attention");
+  f("length", m.length, Limits{1, 1 << 20}, "tokens in a window");
+  f("conv-width", m.conv_width, Limits{1, 1024}, "tokens that the convolution sees");
+  f("wiring", m.wiring, any, "universal or vanilla: where the block's dropout stands");
+  f("shared", m.shared, any, "one block for all of the depth");
+  f("act", m.act, any, "adaptive computation time");
+  f("attention-dropout", m.attention_dropout, rate, "rate on the attention weights");
+  f("residual-dropout", m.residual_dropout, rate, "rate in the block");
+  f("output-dropout", m.output_dropout, rate, "rate before the output");
+  f("l2", m.l2, Limits{0, 1e3}, "weight of the squares of embedding and output matrix");
+}
+
+// --dropout stands for all three rates that are not given themselves. Reads the line's other
+// shorthands too: the app's final callback is taken.
+void add_shorthands(CLI::App& app, UniversalTransformerConfig& network, TrainingSettings& training);
+
+// Throws, naming the setting, where a word is none that is known.
+void check_network(const UniversalTransformerConfig& network);
+// Throws where the attention is not strictly causal, unless that is allowed: a prediction that the
+// future reaches measures nothing.
+void check_causal(const std::string& attention, bool allow_leaky);
+
+// "causal convolution" or "trained positions", …: the line that describes a run.
+std::string description(const UniversalTransformerConfig& network, std::int64_t parameters);
+
+// --- from a checkpoint
+
+// Makes the network of a checkpoint that is not trusted: sizes that `config` claims are compared
+// with what it holds before anything is built. Weights that are not finite are loaded, with a
+// warning on stderr that begins with `app`.
+std::unique_ptr<UniversalTransformer> load_network(const UniversalTransformerConfig& config,
+                                                   const Checkpoint& checkpoint,
+                                                   const std::string& app, const std::string& file);
+// The weights serve another mechanism; throws, saying why, where they do not fit.
+void swap_attention(UniversalTransformerConfig& config, const std::string& attention,
+                    const std::string& file);
+
+// --- writing
+
+// Reads a text token by token. The state belongs to the generator: one for each text that is
+// written at once.
+//
+// A model with a convolution goes on for ever. One with positions has `length` of them: when they
+// are used up it starts again from the last half window, which it reads anew.
+class Generator {
+ public:
+  explicit Generator(const UniversalTransformer& network);
+
+  // Reads one more token; returns the logits [V] of the next.
+  Tensor read(std::int64_t id);
+  std::int64_t restarts() const { return restarts_; }
+
+ private:
+  const UniversalTransformer& network_;
+  UniversalTransformer::State state_;
+  std::vector<std::int64_t> window_;  // what a restart may have to read again
+  std::int64_t restarts_ = 0;
+};
+
+struct SamplingOptions {
+  double temperature = 1;  // 0: the most probable token
+  std::int64_t top_k = 0;  // among this many most probable ones; 0: among all
+  std::uint64_t seed = 1;
+};
+void check(const SamplingOptions& options);
+
+// An id of at least `first`, drawn from softmax(logits / temperature); a function of the seed and
+// `index`.
+std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,
+                  std::uint64_t index);
+
+}  // namespace weft

@@ -1,0 +1,85 @@
+#include "apps/common/settings.h"
+
+#include <algorithm>
+
+#include "nn/schedule.h"
+#include "ops/attention/mechanism.h"
+
+namespace weft {
+namespace {
+
+constexpr int not_finite_status = 4;
+
+}  // namespace
+
+void check_limits(const std::string& name, double value, const Limits& limits) {
+  const bool inside = limits.open ? value > limits.least && value < limits.most
+                                  : value >= limits.least && value <= limits.most;
+  require(inside, "--{}: wanted a number {} {:g} and {} {:g}, got {:g}", name,
+          limits.open ? "above" : "of at least", limits.least, limits.open ? "below" : "at most",
+          limits.most, value);
+}
+
+void check_word(const std::string& name, const std::string& value,
+                const std::vector<std::string>& known) {
+  require(std::count(known.begin(), known.end(), value) == 1,
+          "--{}: there is no '{}'; there are {}", name, value, known_names(value, known));
+}
+
+void check_training(const TrainingSettings& settings) {
+  check_word("schedule", settings.schedule, {"constant", "cosine", "linear"});
+  make_optimizer(settings.optimizer, {});
+}
+
+void check(const RunOptions& run) {
+  require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
+}
+
+TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
+                           const RunOptions& run) {
+  const Schedule schedule{.kind = schedule_kind(s.schedule),
+                          .rate = s.lr,
+                          .warmup = s.warmup,
+                          .steps = s.total_steps(epoch_steps)};
+  TrainOptions options;
+  options.steps = s.total_steps(epoch_steps);
+  options.epoch_steps = epoch_steps;
+  options.patience = s.patience;
+  options.learning_rate = [schedule](std::int64_t step) { return schedule.at(step - 1); };
+  if (s.clip > 0) options.clip = s.clip;
+  options.report_steps = run.report_steps;
+  options.graph = run.graph;
+  return options;
+}
+
+std::unique_ptr<RunFolder> run_folder(const RunOptions& run) {
+  if (run.out.empty()) return std::make_unique<RunFolder>();
+  return std::make_unique<RunFolder>(run.out, run.force);
+}
+
+int training_status(const TrainResult& result, const TrainingSettings& settings,
+                    const RunOptions& run, Progress& progress) {
+  const std::string kept = run.out.empty() ? "" : "; the last good model is in " + run.out;
+  if (result.skipped > 0) {
+    progress.print(fmt::format("{} steps were skipped: their loss or gradient was not finite",
+                               result.skipped));
+  }
+  if (result.ending == Ending::not_finite) {
+    progress.print(
+        fmt::format("stopped at step {}: the training left the finite numbers{}; try a "
+                    "smaller --lr, or --clip 1",
+                    result.steps, kept));
+    return not_finite_status;
+  }
+  if (result.ending == Ending::interrupted) {
+    progress.print(fmt::format("interrupted after step {}{}", result.steps,
+                               run.out.empty() ? "" : "; the model is in " + run.out));
+    return 128 + result.signal;
+  }
+  if (result.ending == Ending::out_of_patience) {
+    progress.print(fmt::format("no better validation loss in {} epochs", settings.patience));
+  }
+  return 0;
+}
+
+}  // namespace weft

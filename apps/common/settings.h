@@ -1,0 +1,100 @@
+// What the settings of every app have in common. An app names each of its settings once, in a
+//
+//     template <class SomeSettings, class F>
+//     void each_setting(SomeSettings& s, const F& f) { f("batch", s.batch, Limits{1, 65536},
+//     "help"); … }
+//
+// The name is the option on the command line (command_line.h) and the key in a checkpoint
+// (configuration.h).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "apps/common/train.h"
+
+namespace weft {
+
+// What values a number may have.
+struct Limits {
+  double least = 0, most = std::numeric_limits<double>::infinity();
+  bool open = false;  // both ends are outside of it
+};
+
+// Each throws, naming the option, where the value is outside or no word that is known.
+void check_limits(const std::string& name, double value, const Limits& limits);
+void check_word(const std::string& name, const std::string& value,
+                const std::vector<std::string>& known);
+
+// How a model is trained.
+struct TrainingSettings {
+  std::int64_t batch = 32;
+  std::string optimizer = "adamw";
+  double lr = 0.01;
+  std::string schedule = "cosine";
+  std::int64_t warmup = 100;
+  double clip = 1;  // 0: none
+  std::int64_t epochs = 5;
+  std::int64_t steps = 0;     // 0: by epochs
+  std::int64_t patience = 0;  // 0: none
+  std::uint64_t seed = 1;
+
+  std::int64_t total_steps(std::int64_t epoch_steps) const {
+    return steps > 0 ? steps : epochs * epoch_steps;
+  }
+};
+
+template <class SomeSettings, class F>
+void each_training_setting(SomeSettings& s, const F& f) {
+  constexpr Limits any{}, positive{0, 1e6, true}, or_none{0, 1e9};
+  f("batch", s.batch, Limits{1, 65536}, "examples in a step");
+  f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
+  f("lr", s.lr, positive, "learning rate; another optimizer brings its own default");
+  f("schedule", s.schedule, any, "of the learning rate: constant, cosine or linear");
+  f("warmup", s.warmup, or_none, "steps over which the learning rate rises");
+  f("clip", s.clip, or_none, "largest norm of the gradient; 0: none");
+  f("epochs", s.epochs, Limits{1, 1e6}, "at most");
+  f("steps", s.steps, or_none, "in all, instead of epochs; 0: by epochs");
+  f("patience", s.patience, or_none, "epochs without a better validation; 0: no limit");
+  f("seed", s.seed, any, "of the weights, the batches and the dropout");
+}
+
+// The limits of every number, and the words of the training.
+void check_training(const TrainingSettings& settings);
+template <class Settings>
+void check_numbers(const Settings& settings) {
+  each_setting(settings,
+               [](const std::string& name, const auto& value, const Limits& limits, const char*) {
+                 if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
+                   if (name != "seed") check_limits(name, static_cast<double>(value), limits);
+                 }
+               });
+}
+
+// What every training command takes besides the settings.
+struct RunOptions {
+  std::string out;     // folder to keep the run in; empty: nothing is kept
+  bool force = false;  // replace a run that is there
+  std::string device = "cpu";
+  bool graph = true;  // on a CUDA device: replay one captured step
+  std::int64_t report_steps = 100;
+  bool quiet = false;
+};
+
+void check(const RunOptions& run);
+
+// --- from settings to a run
+
+TrainOptions train_options(const TrainingSettings& settings, std::int64_t epoch_steps,
+                           const RunOptions& run = {});
+std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
+// Says how the run ended where that was before its time, and returns the exit status: 0, 4 where it
+// left the finite numbers, 128 + the signal that ended it.
+int training_status(const TrainResult& result, const TrainingSettings& settings,
+                    const RunOptions& run, Progress& progress);
+
+}  // namespace weft
