@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "nn/initializer.h"
 #include "ops/linear/linear.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/views/views.h"
@@ -91,12 +92,12 @@ Accumulated UniversalTransformer::combined(std::span<const Variable> states) con
   return adaptive_computation(states, halting_->weight, halting_->bias);
 }
 
-Variable UniversalTransformer::logits_of(const Variable& hidden) const {
-  return linear(hidden, transpose(embedding_.table, 0, 1));
+Variable UniversalTransformer::logits_of(const Variable& states) const {
+  return linear(states, transpose(embedding_.table, 0, 1));
 }
 
-UniversalTransformer::Output UniversalTransformer::operator()(Context& context,
-                                                              const Tensor& ids) const {
+UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
+                                                          const Tensor& ids) const {
   require(ids.rank() == 2, "universal transformer: wanted ids [B, N], got {}", ids.shape());
   require(convolution_ || ids.size(1) <= config_.length,
           "universal transformer: the model has {} positions, got ids {}; cut them into windows",
@@ -112,11 +113,22 @@ UniversalTransformer::Output UniversalTransformer::operator()(Context& context,
   }
   const auto [accumulated, ponder] = combined(states);
   const nn::Dropout dropout{config_.output_dropout};
-  const Variable hidden = dropout(context, output_(accumulated));
   Variable penalty =
       scale(add(sum_of_squares(embedding_.table), sum_of_squares(output_.weight)), config_.l2);
   if (ponder.defined()) penalty = add(penalty, ponder);
-  return {logits_of(hidden), penalty};
+  return {dropout(context, output_(accumulated)), penalty};
+}
+
+UniversalTransformer::Output UniversalTransformer::operator()(Context& context,
+                                                              const Tensor& ids) const {
+  const auto [states, penalty] = hidden(context, ids);
+  return {logits_of(states), penalty};
+}
+
+UniversalTransformer::Loss UniversalTransformer::loss(Context& context, const Tensor& ids,
+                                                      const Tensor& targets) const {
+  const auto [states, penalty] = hidden(context, ids);
+  return {linear_cross_entropy(states, embedding_.table, targets), penalty};
 }
 
 UniversalTransformer::State UniversalTransformer::start() const {

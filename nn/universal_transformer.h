@@ -50,6 +50,12 @@ class UniversalTransformer {
   // ids [B, N] i64, in 0 … V−1. Position models take at most `length` of them.
   Output operator()(Context& context, const Tensor& ids) const;
 
+  struct Loss {
+    Variable cross_entropy, penalty;  // [] each; their sum is what training minimises
+  };
+  // Against targets [B, N] i64; the logits are never held at once.
+  Loss loss(Context& context, const Tensor& ids, const Tensor& targets) const;
+
   // Decoding: everything that the past left, for each step of depth.
   struct State {
     struct Step {
@@ -82,7 +88,12 @@ class UniversalTransformer {
   const nn::TransformerBlock& block(std::int64_t step) const;
   Variable encoded(const Variable& h, std::int64_t step, std::int64_t position) const;
   Accumulated combined(std::span<const Variable> states) const;
-  Variable logits_of(const Variable& hidden) const;
+  struct Hidden {
+    Variable states;  // [B, N, d], whose products with E are the logits
+    Variable penalty;
+  };
+  Hidden hidden(Context& context, const Tensor& ids) const;
+  Variable logits_of(const Variable& states) const;
 
   UniversalTransformerConfig config_;
   nn::Embedding embedding_;     // E [V, d]

@@ -33,7 +33,8 @@ struct Run {
 Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed = 17,
         Device device = tested_device());
 
-// gradcheck() with the inputs on the tested device.
+// gradcheck() with the inputs on the tested device. On an emulated one a few elements have to do:
+// what its gradients are is shown by those of the CPU.
 GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
                                std::uint64_t seed = 1, double step = 1e-6,
                                std::int64_t elements = 200);

@@ -1,6 +1,5 @@
 #include "apps/charlm/evaluate.h"
 
-#include "ops/cross_entropy/cross_entropy.h"
 #include "ops/pointwise/pointwise.h"
 #include "runtime/parallel.h"
 
@@ -33,8 +32,7 @@ Measure mean(const UniversalTransformer& network, std::int64_t batches,
 }  // namespace
 
 Task::Loss batch_loss(const UniversalTransformer& network, Context& context, const Batch& batch) {
-  const auto [logits, penalty] = network(context, batch.inputs);
-  const Variable entropy = cross_entropy(logits, batch.targets);
+  const auto [entropy, penalty] = network.loss(context, batch.inputs, batch.targets);
   return {add(entropy, penalty), entropy.value()};
 }
 

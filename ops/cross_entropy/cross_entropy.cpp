@@ -48,26 +48,16 @@ void cross_entropy_backward(const Cpu&, std::int64_t rows, std::int64_t V, const
   });
 }
 
-namespace {
+#define WEFT_CROSS_ENTROPY(T)                                                            \
+  template void cross_entropy_forward(const Cpu&, std::int64_t, std::int64_t, const T*,  \
+                                      const std::int64_t*, T*, double*);                 \
+  template void mean_of_nats(const Cpu&, std::int64_t, const double*, T*);               \
+  template void cross_entropy_backward(const Cpu&, std::int64_t, std::int64_t, const T*, \
+                                       const std::int64_t*, const T*, const T*, T*);
+WEFT_CROSS_ENTROPY(float)
+WEFT_CROSS_ENTROPY(double)
 
-// Row-major targets; their values are checked where the host can see them without waiting.
-Tensor checked(const Tensor& logits, const Tensor& targets) {
-  require_real("cross_entropy", logits);
-  Shape expected;
-  for (int axis = 0; axis + 1 < logits.rank(); ++axis) expected.push_back(logits.size(axis));
-  require(logits.rank() >= 1 && targets.shape() == expected && targets.dtype() == DType::i64,
-          "cross_entropy: logits {} want targets {} in i64, got {} {}", logits.shape(), expected,
-          targets.shape(), name_of(targets.dtype()));
-  const Tensor row_major = targets.packed();
-  if (targets.device() != Device{}) return row_major;
-  const std::int64_t* const classes = row_major.data<std::int64_t>();
-  for (std::int64_t row = 0; row < targets.count(); ++row) {
-    require(0 <= classes[row] && classes[row] < logits.size(-1),
-            "cross_entropy: the target at position {} of {} is {}; the logits {} have {} classes",
-            row, targets.shape(), classes[row], logits.shape(), logits.size(-1));
-  }
-  return row_major;
-}
+namespace {
 
 // The nats of every row, and the log-sum-exps where `lse` is defined.
 Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& lse) {
@@ -83,9 +73,28 @@ Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& l
 
 }  // namespace
 
+Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor& x,
+                             std::int64_t classes) {
+  Shape expected;
+  for (int axis = 0; axis + 1 < x.rank(); ++axis) expected.push_back(x.size(axis));
+  require(x.rank() >= 1 && targets.shape() == expected && targets.dtype() == DType::i64,
+          "{}: rows {} want targets {} in i64, got {} {}", op, x.shape(), expected, targets.shape(),
+          name_of(targets.dtype()));
+  const Tensor row_major = targets.packed();
+  if (targets.device() != Device{}) return row_major;
+  const std::int64_t* const ids = row_major.data<std::int64_t>();
+  for (std::int64_t row = 0; row < targets.count(); ++row) {
+    require(0 <= ids[row] && ids[row] < classes,
+            "{}: the target at position {} of {} is {}; there are {} classes", op, row,
+            targets.shape(), ids[row], classes);
+  }
+  return row_major;
+}
+
 Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& targets) const {
   require(targets.count() > 0, "cross_entropy: there are no targets in {}", targets.shape());
-  const Tensor classes = checked(logits, targets);
+  require_real(name, logits);
+  const Tensor classes = cross_entropy_targets(name, targets, logits, logits.size(-1));
   saved = {logits.packed(), classes,
            Tensor::empty(targets.shape(), logits.dtype(), logits.device())};
   const Tensor nats = forward_rows(saved.logits, classes, saved.lse);
@@ -114,7 +123,9 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets) {
 }
 
 Tensor cross_entropy_rows(const Tensor& logits, const Tensor& targets) {
-  const Tensor classes = checked(logits, targets);
+  require_real(CrossEntropy::name, logits);
+  const Tensor classes =
+      cross_entropy_targets(CrossEntropy::name, targets, logits, logits.size(-1));
   return forward_rows(logits.packed(), classes, Tensor{});
 }
 

@@ -45,8 +45,6 @@ GradientError gradcheck_module(Module& module, const Differentiable& f, std::vec
     });
     return f(variables.first(count));
   };
-  // On a device a few will do: the ops are compared with the CPU's definitions there.
-  if (tested_device() != Device{}) elements = std::min<std::int64_t>(elements, 4);
   const ThreadsOf alone(1);  // thousands of tiny passes: a team costs more than it gives
   const GradientError error = tested_gradients(with_parameters, inputs, 1, 1e-6, elements);
   std::size_t next = 0;

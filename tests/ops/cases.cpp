@@ -7,6 +7,7 @@
 #include "ops/feed_forward/feed_forward.h"
 #include "ops/layer_norm/layer_norm.h"
 #include "ops/linear/linear.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
@@ -64,6 +65,7 @@ Variable dropped(Inputs in) { return dropout(in[0], 0.3, {5, 6, 7}); }
 Variable product(Inputs in) { return matmul(in[0], in[1]); }
 Variable looked_up(Inputs in) { return embedding(in[0], in[1].value()); }
 Variable entropy(Inputs in) { return cross_entropy(in[0], in[1].value()); }
+Variable fused_entropy(Inputs in) { return linear_cross_entropy(in[0], in[1], in[2].value()); }
 Variable affine(Inputs in) { return linear(in[0], in[1], in.size() > 2 ? in[2] : Variable{}); }
 
 void add_pointwise(Cases& cases) {
@@ -122,6 +124,13 @@ void add_products_and_tables(Cases& cases) {
                                Shapes{{2, 3, 5}, {5, 4}}, Shapes{{2, 3, 5}, {2, 5, 4}},
                                Shapes{{2, 1, 3, 5}, {2, 1, 5, 7}}, Shapes{{2, 3, 1, 5}, {5, 1}}}) {
     cases.add("matmul", product, shapes);
+  }
+  for (const Shape& shape : {Shape{}, Shape{7}, Shape{2, 3}}) {
+    Shape inner = shape;
+    inner.push_back(5);
+    cases.add("linear_cross_entropy", fused_entropy,
+              std::vector{random_normal(inner, DType::f64, 33),
+                          random_normal({6, 5}, DType::f64, 34), random_integers(shape, 6, 35)});
   }
   for (const Shape& shape : {Shape{}, Shape{7}, Shape{2, 3, 4}}) {
     const Tensor table = random_normal({6, 5}, DType::f64, 41), ids = random_integers(shape, 6, 42);
@@ -248,6 +257,10 @@ std::vector<OpCase> large_op_cases() {
     const Tensor targets = random_integers({shape[0]}, shape[1], 32);
     cases.add("cross_entropy", entropy, std::vector{random_normal(shape, DType::f64, 31), targets});
   }
+  cases.add(
+      "linear_cross_entropy", fused_entropy,
+      std::vector{random_normal({3, 9, 4}, DType::f64, 33),
+                  random_normal({150001, 4}, DType::f64, 34), random_integers({3, 9}, 150001, 35)});
   const Tensor ids = random_integers({3, 900}, 27, 2);
   cases.add("embedding", looked_up, std::vector{random_normal({27, 40}, DType::f64, 1), ids});
   const Tensor wide = random_normal({9, 200}, DType::f64, 1);

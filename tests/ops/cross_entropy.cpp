@@ -4,10 +4,14 @@
 #include <limits>
 
 #include "autograd/tape.h"
+#include "ops/linear/linear.h"
+#include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
 #include "runtime/allocator.h"
+#include "runtime/matmul.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
 
@@ -104,13 +108,41 @@ TEST_CASE("besides its inputs only the log-sum-exps are kept") {
   CHECK(allocator(tested_device()).counts().live - before == 64 * sizeof(double) + 64);
 }
 
+TEST_CASE("linear cross-entropy is cross-entropy of the products, whose logits it never holds") {
+  const std::int64_t R = 700, d = 6, V = 30011;
+  const std::vector<Tensor> inputs{random_normal({2, R / 2, d}, DType::f64, 1),
+                                   random_normal({V, d}, DType::f64, 2)};
+  const Tensor t = random_integers({2, R / 2}, V, 3).to(tested_device());
+  const auto fused = [&](std::span<const Variable> in) {
+    return std::vector{linear_cross_entropy(in[0], in[1], t)};
+  };
+  const auto apart = [&](std::span<const Variable> in) {
+    return std::vector{cross_entropy(linear(in[0], transpose(in[1], 0, 1)), t)};
+  };
+  auto& memory = allocator(tested_device());
+  const std::size_t before = memory.counts().live;
+  memory.reset_peak();
+  const Run got = run(fused, inputs);
+  CHECK(memory.counts().peak - before < static_cast<std::size_t>(R * V) * sizeof(double) / 4);
+  const Run wanted = run(apart, inputs);
+  CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f64);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
+  }
+  const std::vector<Tensor> moved = on_device(inputs);
+  CHECK(relative_error(linear_cross_entropy_rows(moved[0], moved[1], t),
+                       cross_entropy_rows(matmul(moved[0], moved[1].transpose(0, 1)), t)) <=
+        tolerance::forward_f64);
+  CHECK_ERROR(linear_cross_entropy(moved[0], moved[0], t), "wanted x [.., d] and a table [V, d]");
+}
+
 TEST_CASE("bad targets are refused with position and value") {
   const Tensor x = random_normal({2, 2, 5}, DType::f32, 1);
   const auto targets = [](std::int64_t bad) {
     return Tensor::from(std::vector<std::int64_t>{0, 4, 1, bad}, {2, 2});
   };
   CHECK_ERROR(cross_entropy(x, targets(5)),
-              "cross_entropy: the target at position 3 of [2,2] is 5; the logits [2,2,5] have 5");
+              "cross_entropy: the target at position 3 of [2,2] is 5; there are 5");
   CHECK_ERROR(cross_entropy_rows(x, targets(-1)), "is -1");
   CHECK_ERROR(cross_entropy(x, Tensor::zeros({4}, DType::i64)),
               "want targets [2,2] in i64, got [4] i64");

@@ -1,0 +1,36 @@
+// Cross-entropy of logits that are products with a table of classes, which are never held at once:
+// what the output of a language model with many words needs.
+//
+//     z_r,v = x_r · e_v,    loss = (1/R) Σ_r (lse_r − z_r,t(r)),    lse_r = ln Σ_v e^(z_r,v)
+//     g_r,v = (1/R) (e^(z_r,v − lse_r) − [v = t(r)])
+//     dx = dloss g E,   dE = dloss gᵀ x
+//
+// x [.., d], table E [V, d], targets t [..] i64, R of them; loss [], in nats.
+//
+// The logits of some rows at a time become their g in the same memory, and that the part of dx and
+// dE: forward makes the gradients, where a tape is alive, and backward multiplies them by dloss. So
+// each product is made once, and R·V numbers are never held.
+//
+// Saved: g E and gᵀ x, of the shapes of x and E.
+#pragma once
+
+#include "autograd/apply.h"
+
+namespace weft {
+
+struct LinearCrossEntropy {
+  static constexpr const char* name = "linear_cross_entropy";
+  struct Saved {
+    Tensor dx, dtable;
+  };
+  Tensor forward(Saved&, const Tensor& x, const Tensor& table, const Tensor& targets) const;
+  std::array<Tensor, 3> backward(const Saved&, Wants wants, const Tensor& dloss) const;
+};
+
+// Throws for a target that is none of 0 … V − 1, as cross_entropy() does.
+Variable linear_cross_entropy(const Variable& x, const Variable& table, const Tensor& targets);
+
+// −ln softmax(x Eᵀ)[target] of every position, in nats, f64 [..]; no gradient.
+Tensor linear_cross_entropy_rows(const Tensor& x, const Tensor& table, const Tensor& targets);
+
+}  // namespace weft
