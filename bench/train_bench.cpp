@@ -24,6 +24,8 @@
 #include "runtime/parallel.h"
 
 namespace weft::bench {
+
+using namespace charlm;
 namespace {
 
 // Additions and multiplications of all products of one step, per token.

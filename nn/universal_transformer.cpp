@@ -131,6 +131,15 @@ UniversalTransformer::Loss UniversalTransformer::loss(Context& context, const Te
   return {linear_cross_entropy(states, embedding_.table, targets), penalty};
 }
 
+UniversalTransformer::Score UniversalTransformer::score(const Tensor& ids,
+                                                        const Tensor& targets) const {
+  const Tape::Pause pause;
+  Context context = Context::evaluation();
+  const auto [states, penalty] = hidden(context, ids);
+  const Tensor nats = linear_cross_entropy_rows(states.value(), embedding_.table.value(), targets);
+  return {nats, penalty.value()};
+}
+
 UniversalTransformer::State UniversalTransformer::start() const {
   State state;
   for (std::int64_t t = 0; t < config_.depth; ++t) {

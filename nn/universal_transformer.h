@@ -56,6 +56,13 @@ class UniversalTransformer {
   // Against targets [B, N] i64; the logits are never held at once.
   Loss loss(Context& context, const Tensor& ids, const Tensor& targets) const;
 
+  struct Score {
+    Tensor nats;     // [B, N] f64: of every target
+    Tensor penalty;  // []
+  };
+  // The same without dropout or tape.
+  Score score(const Tensor& ids, const Tensor& targets) const;
+
   // Decoding: everything that the past left, for each step of depth.
   struct State {
     struct Step {

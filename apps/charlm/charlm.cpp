@@ -10,7 +10,7 @@
 #include "apps/charlm/commands.h"
 #include "apps/common/command_line.h"
 
-namespace weft {
+namespace weft::charlm {
 namespace {
 
 constexpr const char* preset_help =
@@ -100,6 +100,6 @@ int run(const std::vector<std::string>& words) {
 }
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::charlm
 
-int main(int argc, char** argv) { return weft::run_app("charlm", weft::run, argc, argv); }
+int main(int argc, char** argv) { return weft::run_app("charlm", weft::charlm::run, argc, argv); }

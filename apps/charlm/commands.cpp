@@ -8,7 +8,7 @@
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
 
-namespace weft {
+namespace weft::charlm {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -19,23 +19,27 @@ void print_json(const Json& json) {
 
 struct Scored {
   const char* windows;
-  Measure measure;
+  Pass pass;
   double characters, seconds;
 };
 
 void print_score(const Scored& scored, const EvalCommand& command, const Model& model,
                  const Text& text) {
-  const double score = bits(scored.measure.cross_entropy);
+  const double score = bits(scored.pass.cross_entropy);
   if (!command.json) {
     fmt::print("{} split, {} windows: {:.6f} bits per character over {:.0f} characters, {} a "
                "second\n", command.split, scored.windows, score, scored.characters,
                short_number(scored.characters / scored.seconds));
     return;
   }
-  Json line = {{"checkpoint", command.checkpoint}, {"attention", model.settings.model.attention},
-               {"data", text.source}, {"split", command.split},
-               {"windows", scored.windows}, {"parameters", parameter_count(*model.network)},
-               {"characters", scored.characters}, {"loss", scored.measure.loss},
+  Json line = {{"checkpoint", command.checkpoint},
+               {"attention", model.settings.model.attention},
+               {"data", text.source},
+               {"split", command.split},
+               {"windows", scored.windows},
+               {"parameters", parameter_count(*model.network)},
+               {"characters", scored.characters},
+               {"loss", scored.pass.loss},
                {"bits_per_character", score},
                {"tokens_per_second", scored.characters / scored.seconds}};
   if (text.grammar) line["entropy"] = text.grammar->entropy();
@@ -62,7 +66,7 @@ int run_eval(const EvalCommand& command) {
     if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
   };
   const Stopwatch watch;
-  Scored scored{"consecutive", measure_all(*model.network, ids, s.batch, advance),
+  Scored scored{"consecutive", pass_over_all(*model.network, ids, s.batch, advance),
                 static_cast<double>(ids.size() - 1), 0};
   scored.seconds = watch.seconds();
   progress.clear();
@@ -74,8 +78,8 @@ int run_eval(const EvalCommand& command) {
   const std::int64_t batches = command.split == "test" ? s.test_batches : s.validation_batches;
   const Stopwatch again;
   scored.windows = "random";
-  scored.measure = measure_random(*model.network, ids, purpose, command.seed.value_or(s.seed),
-                                  batches, s.batch, advance);
+  scored.pass = measure_random(*model.network, ids, purpose, command.seed.value_or(s.seed), batches,
+                               s.batch, advance);
   scored.characters = static_cast<double>(batches * s.batch * s.model.length);
   scored.seconds = again.seconds();
   progress.clear();
@@ -132,4 +136,4 @@ int run_info(const InfoCommand& command) {
   return 0;
 }
 
-}  // namespace weft
+}  // namespace weft::charlm

@@ -6,7 +6,7 @@
 
 #include "apps/charlm/settings.h"
 
-namespace weft {
+namespace weft::charlm {
 
 struct TrainCommand {
   Settings settings;
@@ -45,4 +45,4 @@ int run_eval(const EvalCommand& command);
 int run_sample(const SampleCommand& command);
 int run_info(const InfoCommand& command);
 
-}  // namespace weft
+}  // namespace weft::charlm

@@ -1,6 +1,6 @@
 #include "apps/charlm/generate.h"
 
-namespace weft {
+namespace weft::charlm {
 
 void write_text(const Model& model, const std::string& prompt, std::int64_t characters,
                 const SamplingOptions& options, const std::function<void(char)>& say,
@@ -25,4 +25,4 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t char
   }
 }
 
-}  // namespace weft
+}  // namespace weft::charlm

@@ -7,7 +7,7 @@
 
 #include "apps/charlm/model.h"
 
-namespace weft {
+namespace weft::charlm {
 
 // Reads `prompt` (a space where it is empty), then hands `characters` characters to `say`.
 // `restarted` is called at the first restart.
@@ -15,4 +15,4 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t char
                 const SamplingOptions& options, const std::function<void(char)>& say,
                 const std::function<void()>& restarted);
 
-}  // namespace weft
+}  // namespace weft::charlm

@@ -3,7 +3,7 @@
 #include "apps/common/configuration.h"
 #include "apps/common/run_folder.h"
 
-namespace weft {
+namespace weft::charlm {
 namespace {
 
 constexpr const char* format_key = "charlm_format";
@@ -41,4 +41,4 @@ Model read_model(const std::string& path, const std::string& attention) {
   return {std::move(settings), std::move(network), std::move(checkpoint.metadata)};
 }
 
-}  // namespace weft
+}  // namespace weft::charlm

@@ -8,7 +8,7 @@
 #include "apps/charlm/settings.h"
 #include "nn/checkpoint.h"
 
-namespace weft {
+namespace weft::charlm {
 
 struct Model {
   Settings settings;  // the vocabulary is resolved: text8 or bytes
@@ -31,4 +31,4 @@ std::map<std::string, std::string> metadata_of(const Settings& settings);
 // the weights serve that one; throws, saying why, where they do not fit.
 Model read_model(const std::string& path, const std::string& attention = {});
 
-}  // namespace weft
+}  // namespace weft::charlm

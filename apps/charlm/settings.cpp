@@ -1,6 +1,6 @@
 #include "apps/charlm/settings.h"
 
-namespace weft {
+namespace weft::charlm {
 namespace {
 
 // The models of M. Spellings, "Agglomerative attention", arXiv 1907.06607, table 1, with the
@@ -54,4 +54,4 @@ void check(const Settings& settings) {
   parse_split(settings.split);
 }
 
-}  // namespace weft
+}  // namespace weft::charlm

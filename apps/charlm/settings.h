@@ -9,7 +9,7 @@
 #include "apps/common/language_model.h"
 #include "apps/common/text.h"
 
-namespace weft {
+namespace weft::charlm {
 
 // The defaults fit the built-in corpus: about a minute on one core.
 struct Settings : TrainingSettings {
@@ -52,4 +52,4 @@ Settings preset(const std::string& name);
 
 // Throws, naming the setting, where a value is out of its limits or no word that is known.
 void check(const Settings& settings);
-}  // namespace weft
+}  // namespace weft::charlm

@@ -5,7 +5,7 @@
 #include "apps/common/device_option.h"
 #include "ops/attention/spec.h"
 
-namespace weft {
+namespace weft::charlm {
 namespace {
 
 constexpr std::int64_t sample_characters = 400;
@@ -39,9 +39,9 @@ void score_test(const Model& model, const Parts& parts, const Text& text, RunFol
   const Advance advance = [&](double share) {
     progress.update(fmt::format("test {:.0f} %", 100 * share));
   };
-  const Measure all = measure_all(*model.network, parts.test, s.batch, advance);
-  const Measure random = measure_random(*model.network, parts.test, Purpose::test, s.seed,
-                                        s.test_batches, s.batch, advance);
+  const Pass all = pass_over_all(*model.network, parts.test, s.batch, advance);
+  const Pass random = measure_random(*model.network, parts.test, Purpose::test, s.seed,
+                                     s.test_batches, s.batch, advance);
   const double score = bits(all.cross_entropy);
   nlohmann::ordered_json line = {{"kind", "test"}, {"windows", "consecutive"}, {"loss", all.loss},
                                  {"bits_per_character", score}};
@@ -105,4 +105,4 @@ int run_train(const TrainCommand& command) {
   return 0;
 }
 
-}  // namespace weft
+}  // namespace weft::charlm

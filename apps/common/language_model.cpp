@@ -6,6 +6,7 @@
 
 #include "apps/common/command_line.h"
 #include "ops/attention/mechanism.h"
+#include "ops/pointwise/pointwise.h"
 #include "runtime/random.h"
 
 namespace weft {
@@ -97,6 +98,45 @@ std::string description(const UniversalTransformerConfig& m, std::int64_t parame
   return fmt::format("{} attention, {}, width {}, depth {}, heads {}, length {}; {} parameters",
                      m.attention, m.encoding == "conv" ? "causal convolution" : "trained positions",
                      m.width, m.depth, m.heads, m.length, grouped(parameters));
+}
+
+Task::Loss batch_loss(const UniversalTransformer& network, Context& context, const Batch& batch) {
+  const auto [entropy, penalty] = network.loss(context, batch.inputs, batch.targets);
+  return {add(entropy, penalty), entropy.value()};
+}
+
+Pass pass_over(const UniversalTransformer& network, std::int64_t batches,
+               const std::function<Batch(std::int64_t)>& batch_at, const Advance& advance) {
+  Pass pass;
+  std::int64_t rows = 0;
+  for (std::int64_t i = 0; i < batches; ++i) {
+    const Batch batch = batch_at(i);
+    const Device device = network.device();
+    const auto [nats, penalty] = network.score(batch.inputs.to(device), batch.targets.to(device));
+    const std::vector<double> values = nats.to_vector<double>();
+    const auto length = static_cast<std::size_t>(batch.targets.size(1));
+    double all = 0;
+    for (std::size_t row = 0; row < values.size(); row += length) {
+      double sum = 0;
+      for (std::size_t t = 0; t < length; ++t) sum += values[row + t];
+      pass.row_perplexity += std::exp(sum / static_cast<double>(length));
+      all += sum;
+      ++rows;
+    }
+    pass.cross_entropy += all;
+    pass.loss += all + penalty.item() * static_cast<double>(values.size());
+    pass.targets += static_cast<std::int64_t>(values.size());
+    advance(static_cast<double>(i + 1) / static_cast<double>(batches));
+  }
+  pass.loss /= static_cast<double>(pass.targets);
+  pass.cross_entropy /= static_cast<double>(pass.targets);
+  pass.row_perplexity /= static_cast<double>(rows);
+  return pass;
+}
+
+RandomKey batch_key(Purpose purpose, std::uint64_t seed, std::uint32_t step) {
+  constexpr std::uint32_t streams = 0xffff0000;
+  return {seed, step, streams + static_cast<std::uint32_t>(purpose)};
 }
 
 std::unique_ptr<UniversalTransformer> load_network(const UniversalTransformerConfig& config,

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "apps/common/settings.h"
+#include "apps/common/windows.h"
 #include "nn/checkpoint.h"
 #include "nn/universal_transformer.h"
 
@@ -54,6 +57,36 @@ void check_causal(const std::string& attention, bool allow_leaky);
 
 // "causal convolution" or "trained positions", …: the line that describes a run.
 std::string description(const UniversalTransformerConfig& network, std::int64_t parameters);
+
+// --- losses
+
+// The loss of one batch, recorded where a tape is alive: cross-entropy and the network's penalty.
+Task::Loss batch_loss(const UniversalTransformer& network, Context& context, const Batch& batch);
+
+// Called now and then with the share that is done.
+using Advance = std::function<void(double)>;
+
+// What a pass over batches measured.
+struct Pass {
+  double loss = 0, cross_entropy = 0;  // means over the targets, in nats
+  double row_perplexity = 0;  // the mean over all windows of e to the mean cross-entropy of one
+  std::int64_t targets = 0;
+};
+Pass pass_over(const UniversalTransformer& network, std::int64_t batches,
+               const std::function<Batch(std::int64_t)>& batch_at, const Advance& advance);
+// Over every id but the first, in consecutive windows of the network's length.
+template <class Id>
+Pass pass_over_all(const UniversalTransformer& network, std::span<const Id> ids, std::int64_t batch,
+                   const Advance& advance) {
+  const ConsecutiveWindows<Id> windows(ids, batch, network.config().length);
+  return pass_over(
+      network, windows.count(), [&](std::int64_t i) { return windows[i]; }, advance);
+}
+
+// Modules draw from the streams 0, 1, … of a step; batches stand far above. Those of one purpose
+// are a function of the seed and the purpose, whatever else is drawn.
+enum class Purpose : std::uint32_t { train = 1, validation = 2, test = 3 };
+RandomKey batch_key(Purpose purpose, std::uint64_t seed, std::uint32_t step);
 
 // --- from a checkpoint
 

@@ -24,21 +24,6 @@ std::string shown(char character) {
   return code > ' ' && code < 127 ? fmt::format("'{}'", character) : fmt::format("0x{:02x}", code);
 }
 
-Tensor id_tensor(Ids ids, std::span<const std::size_t> begins, std::int64_t length,
-                 std::size_t shift) {
-  Tensor tensor = Tensor::empty({static_cast<std::int64_t>(begins.size()), length}, DType::i64);
-  std::int64_t* out = tensor.data<std::int64_t>();
-  for (const std::size_t begin : begins) {
-    const Ids window = ids.subspan(begin + shift, static_cast<std::size_t>(length));
-    out = std::copy(window.begin(), window.end(), out);
-  }
-  return tensor;
-}
-
-Batch windows_at(Ids ids, std::span<const std::size_t> begins, std::int64_t length) {
-  return {id_tensor(ids, begins, length, 0), id_tensor(ids, begins, length, 1)};
-}
-
 }  // namespace
 
 const char* name_of(Vocabulary vocabulary) {
@@ -132,37 +117,6 @@ Parts split_text(const Text& text, const std::array<double, 3>& shares, std::int
             text.source, name, size, length + 1);
   }
   return parts;
-}
-
-Batch random_windows(Ids ids, RandomKey random, std::int64_t batch, std::int64_t length) {
-  require(ids.size() > static_cast<std::size_t>(length),
-          "windows: {} characters hold no window of {}", ids.size(), length + 1);
-  const std::uint64_t places = ids.size() - static_cast<std::uint64_t>(length);
-  std::vector<std::size_t> begins(static_cast<std::size_t>(batch));
-  for (std::size_t i = 0; i < begins.size(); ++i) {
-    const Philox words = random.words(i);
-    const std::uint64_t word = std::uint64_t{words.word[0]} << 32 | words.word[1];
-    begins[i] = static_cast<std::size_t>(word % places);
-  }
-  return windows_at(ids, begins, length);
-}
-
-ConsecutiveWindows::ConsecutiveWindows(Ids ids, std::int64_t batch, std::int64_t length)
-    : ids_(ids), batch_(batch), length_(length) {
-  const auto targets = static_cast<std::int64_t>(ids.size()) - 1;
-  windows_ = targets / length;
-  full_batches_ = (windows_ + batch - 1) / batch;
-  rest_ = targets % length;
-}
-
-Batch ConsecutiveWindows::operator[](std::int64_t i) const {
-  const std::int64_t first = i < full_batches_ ? i * batch_ : windows_;
-  const std::int64_t last = i < full_batches_ ? std::min(first + batch_, windows_) : windows_ + 1;
-  std::vector<std::size_t> begins;
-  for (std::int64_t window = first; window < last; ++window) {
-    begins.push_back(static_cast<std::size_t>(window * length_));
-  }
-  return windows_at(ids_, begins, i < full_batches_ ? length_ : rest_);
 }
 
 }  // namespace weft

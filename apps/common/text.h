@@ -9,8 +9,7 @@
 #include <vector>
 
 #include "apps/common/corpus.h"
-#include "runtime/random.h"
-#include "runtime/tensor.h"
+#include "apps/common/windows.h"
 
 namespace weft {
 
@@ -52,30 +51,5 @@ struct Parts {
 
 // Throws where a part has fewer than length + 1 characters.
 Parts split_text(const Text& text, const std::array<double, 3>& shares, std::int64_t length);
-
-// Windows of N + 1 characters: the first N are read, and each one's successor is the target.
-struct Batch {
-  Tensor inputs, targets;  // [B, N] i64
-};
-
-// `batch` windows that begin anywhere, each with the same chance: a function of `random` alone.
-Batch random_windows(Ids ids, RandomKey random, std::int64_t batch, std::int64_t length);
-
-// All windows of a part in order, as batches: every character but the first is a target once. The
-// last window is as long as what is left, and stands in a batch of its own.
-class ConsecutiveWindows {
- public:
-  ConsecutiveWindows(Ids ids, std::int64_t batch, std::int64_t length);
-
-  std::int64_t count() const { return full_batches_ + (rest_ > 0 ? 1 : 0); }
-  Batch operator[](std::int64_t i) const;
-
- private:
-  Ids ids_;
-  std::int64_t batch_, length_;
-  std::int64_t windows_;       // of full length
-  std::int64_t full_batches_;  // that hold them
-  std::int64_t rest_;          // targets of the last window
-};
 
 }  // namespace weft
