@@ -6,6 +6,7 @@
 
 #include "autograd/gradcheck.h"
 #include "doctest/doctest.h"
+#include "tests/sanitized.h"
 #include "tests/tolerance.h"
 
 namespace weft {
@@ -38,9 +39,6 @@ Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_
 GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
                                std::uint64_t seed = 1, double step = 1e-6,
                                std::int64_t elements = 200);
-
-// Whether the address sanitizer watches this build.
-extern const bool sanitized;
 
 // The caching allocator at work, also where the tests run without it (tests/poison.cpp).
 struct WithCache {
