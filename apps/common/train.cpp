@@ -214,10 +214,11 @@ class Training {
       progress_.update(
           fmt::format("epoch {}/{}  validation {:.0f} %", epoch(), epochs(), 100 * share));
     });
-    validating_ += watch.seconds();
     validated_step_ = result_.steps;
-    const bool better = validated_.loss < result_.best.loss;
+    const double criterion = task_.criterion ? task_.criterion(validated_) : validated_.loss;
+    const bool better = criterion < least_;
     if (better) {
+      least_ = criterion;
       result_.best = validated_;
       result_.best_epoch = epoch();
       best_.keep(task_.parameters);
@@ -226,12 +227,23 @@ class Training {
     folder_.save_last(checkpoint());
     const double score = task_.score.of(validated_.cross_entropy);
     const double elapsed = clock_.seconds();
-    progress_.print(fmt::format("epoch {}/{}  step {}  validation {:.4f} {}  loss {:.4f}{}  {}",
-                                epoch(), epochs(), result_.steps, score, task_.score.unit,
-                                validated_.loss, better ? "  best" : "", duration(elapsed)));
-    folder_.log({{"kind", "validation"}, {"step", result_.steps}, {"epoch", epoch()},
-                 {"loss", validated_.loss}, {task_.score.key, score}, {"best", better},
-                 {"elapsed", elapsed}});
+    std::string shown = fmt::format("{:.4f} {}", score, task_.score.unit);
+    nlohmann::ordered_json line = {{"kind", "validation"},
+                                   {"step", result_.steps},
+                                   {"epoch", epoch()},
+                                   {"loss", validated_.loss},
+                                   {task_.score.key, score}};
+    for (const Figure& figure : validated_.figures) {
+      shown += fmt::format("  {:.2f} {}", figure.value, figure.unit);
+      line[figure.key] = figure.value;
+    }
+    line.update({{"best", better}, {"elapsed", elapsed}});
+    progress_.print(fmt::format("epoch {}/{}  step {}  validation {}  loss {:.4f}{}  {}", epoch(),
+                                epochs(), result_.steps, shown, validated_.loss,
+                                better ? "  best" : "", duration(elapsed)));
+    folder_.log(line);
+    if (task_.validated) task_.validated(epoch());
+    validating_ += watch.seconds();
     const std::int64_t waited = epoch() - result_.best_epoch;
     const bool patient = options_.patience == 0 || waited < options_.patience;
     return patient || result_.steps == options_.steps || end(Ending::out_of_patience);
@@ -245,6 +257,9 @@ class Training {
       saved.metadata["validation_loss"] = fmt::format("{}", validated_.loss);
       saved.metadata[std::string("validation_") + task_.score.key] =
           fmt::format("{}", task_.score.of(validated_.cross_entropy));
+      for (const Figure& figure : validated_.figures) {
+        saved.metadata["validation_" + figure.key] = fmt::format("{}", figure.value);
+      }
     }
     return saved;
   }
@@ -260,6 +275,7 @@ class Training {
   std::int64_t submitted_ = 0;
   TrainResult result_;
   Measure validated_;                // the last validation
+  double least_ = std::numeric_limits<double>::infinity();  // of the criterion
   std::int64_t validated_step_ = 0;  // and the step that it followed
   Weights before_, best_;            // before this update, and of the best validation
   double loss_ = 0, rate_ = 0;

@@ -15,10 +15,17 @@
 
 namespace weft {
 
+// A further figure of a measurement: "top_1" in logs, "84.81 % top-1" on the validation's line.
+struct Figure {
+  std::string key, unit;
+  double value = 0;
+};
+
 // What a pass over some data measured; means over its targets.
 struct Measure {
   double loss = std::numeric_limits<double>::infinity();  // what training minimises, in nats
   double cross_entropy = loss;  // its part that is not a penalty, in nats a target
+  std::vector<Figure> figures = {};
 };
 
 // How cross-entropy is shown: "bits_per_character" in logs, "bpc" on the progress line.
@@ -47,6 +54,10 @@ struct Task {
   std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;
   // The same measure on data held out; calls `advance` now and then with the share that is done.
   std::function<Measure(const std::function<void(double)>& advance)> validate;
+  // What the best epoch has least of; undefined: the loss.
+  std::function<double(const Measure&)> criterion;
+  // Called when an epoch was validated, and logged; undefined: nothing.
+  std::function<void(std::int64_t epoch)> validated;
   std::int64_t targets_per_step = 1;
   Score score{};
   std::map<std::string, std::string> metadata;  // goes into every checkpoint
@@ -55,7 +66,7 @@ struct Task {
 struct TrainOptions {
   std::int64_t steps = 1;        // in all
   std::int64_t epoch_steps = 1;  // validation comes after each so many, and at the end
-  std::int64_t patience = 0;     // epochs without a better validation loss; 0: no limit
+  std::int64_t patience = 0;     // epochs without a better validation; 0: no limit
   std::function<double(std::int64_t step)> learning_rate;
   double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
   std::int64_t report_steps = 100;
@@ -73,14 +84,14 @@ struct TrainResult {
   Measure best;
 };
 
-// Trains until one of the endings; the parameters are then those of the best validation loss, or
-// the last ones where there was none.
+// Trains until one of the endings; the parameters are then those of the best validation, or the
+// last ones where there was none.
 //
 // A step whose loss or gradient is not finite changes nothing: it is logged as skipped, with the
 // step that keys its batch and random numbers, and three in a row end the training. So does an
-// update that makes a weight not finite, which is taken back. On a CUDA device a few steps are under
-// way before the outcome of the first is known. SIGINT and SIGTERM end it after the
-// step; a second one kills.
+// update that makes a weight not finite, which is taken back. On a CUDA device a few steps are
+// under way before the outcome of the first is known. SIGINT and SIGTERM end it after the step; a
+// second one kills.
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
                   RunFolder& folder, Progress& progress);
 
