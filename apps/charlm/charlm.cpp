@@ -48,28 +48,10 @@ void add_eval(CLI::App& app, EvalCommand& eval) {
   app.add_flag("--json", eval.json, "print one JSON object a line");
 }
 
-void add_sample(CLI::App& app, SampleCommand& sample) {
-  app.add_option("--checkpoint", sample.checkpoint, "a run's folder or a .safetensors file")
-      ->required();
-  app.add_option("--prompt", sample.prompt, "how the text begins");
-  app.add_option("--tokens", sample.tokens, "characters to write")->capture_default_str();
-  app.add_option("--temperature", sample.options.temperature, "0: always the most probable")
-      ->capture_default_str();
-  app.add_option("--top-k", sample.options.top_k, "only among so many; 0: among all")
-      ->capture_default_str();
-  app.add_option("--seed", sample.options.seed, "of the choices")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-}
-
 void add_info(CLI::App& app, InfoCommand& info) {
   add_settings(app, info.settings, preset_help);
   add_shorthands(app, info.settings.model, info.settings);
-  CLI::Option* const checkpoint =
-      app.add_option("--checkpoint", info.checkpoint, "a run's folder or a .safetensors file");
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_group() == settings_group) checkpoint->excludes(option);
-  }
+  add_checkpoint_instead(app, info.checkpoint);
   app.add_flag("--json", info.json, "print one JSON object");
 }
 
@@ -79,7 +61,9 @@ std::string parse(const std::vector<std::string>& words, Commands& commands) {
                    {"train", "eval", "sample", "info"});
   add_train(line.add("train", "train a model (the default)"), commands.train);
   add_eval(line.add("eval", "score a model on text"), commands.eval);
-  add_sample(line.add("sample", "write text"), commands.sample);
+  SampleCommand& sample = commands.sample;
+  add_sample_options(line.add("sample", "write text"), sample.checkpoint, sample.prompt,
+                     sample.tokens, sample.options);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   return line.parse(words);
 }

@@ -13,10 +13,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void print_json(const Json& json) {
-  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
 struct Scored {
   const char* windows;
   Pass pass;
@@ -115,25 +111,7 @@ int run_info(const InfoCommand& command) {
   if (command.checkpoint.empty()) check(command.settings);
   const Model model =
       command.checkpoint.empty() ? new_model(command.settings) : read_model(command.checkpoint);
-  const std::vector<NamedParameter> parameters = model.parameters();
-  if (!command.json) {
-    fmt::print("{}", parameter_table(parameters));
-    for (const auto& [key, value] : model.metadata) fmt::print("{}: {}\n", key, value);
-    return 0;
-  }
-  Json line = {{"preset", model.settings.preset},
-               {"parameters", parameter_count(*model.network)},
-               {"configuration", to_json(model.settings)},
-               {"tensors", Json::array()}};
-  for (const NamedParameter& parameter : parameters) {
-    const Shape& shape = parameter.variable.shape();
-    line["tensors"].push_back({{"name", parameter.name},
-                               {"shape", std::vector(shape.begin(), shape.end())},
-                               {"count", shape.count()}});
-  }
-  if (!model.metadata.empty()) line["metadata"] = model.metadata;
-  print_json(line);
-  return 0;
+  return print_information(model, command.json);
 }
 
 }  // namespace weft::charlm

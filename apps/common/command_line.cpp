@@ -80,6 +80,14 @@ std::string CommandLine::parse(std::vector<std::string> words) {
   return command->get_name();
 }
 
+void add_checkpoint_instead(CLI::App& app, std::string& checkpoint) {
+  CLI::Option* const own =
+      app.add_option("--checkpoint", checkpoint, "a run's folder or a .safetensors file");
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_group() == settings_group) own->excludes(option);
+  }
+}
+
 void follow_optimizer(const CLI::App& app, TrainingSettings& settings) {
   if (app.count("--optimizer") > 0 && app.count("--lr") == 0) {
     settings.lr = default_rate(settings.optimizer);

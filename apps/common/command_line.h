@@ -55,6 +55,9 @@ void add_settings(CLI::App& app, Settings& settings, const std::string& preset_h
                });
 }
 
+// --checkpoint in the place of the settings, which it excludes.
+void add_checkpoint_instead(CLI::App& app, std::string& checkpoint);
+
 // Another optimizer has another usual learning rate: to be called when the line was read.
 void follow_optimizer(const CLI::App& app, TrainingSettings& settings);
 

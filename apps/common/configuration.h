@@ -1,8 +1,10 @@
 // The settings of an app as the JSON object that its checkpoints carry.
 #pragma once
 
+#include <map>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -55,6 +57,28 @@ Settings settings_from_json(const std::string& text, const std::string& source) 
     fail("{}: its configuration: {}", source, error.what());
   }
   return settings;
+}
+
+// --- on the command line
+
+void print_json(const nlohmann::ordered_json& json);
+
+// What `info` says: `model` has settings, parameters() and metadata.
+nlohmann::ordered_json information(const std::string& preset,
+                                   const nlohmann::ordered_json& configuration,
+                                   const std::vector<NamedParameter>& parameters,
+                                   const std::map<std::string, std::string>& metadata);
+template <class Model>
+int print_information(const Model& model, bool json) {
+  const std::vector<NamedParameter> parameters = model.parameters();
+  if (json) {
+    print_json(
+        information(model.settings.preset, to_json(model.settings), parameters, model.metadata));
+    return 0;
+  }
+  fmt::print("{}", parameter_table(parameters));
+  for (const auto& [key, value] : model.metadata) fmt::print("{}: {}\n", key, value);
+  return 0;
 }
 
 }  // namespace weft

@@ -188,6 +188,20 @@ void check(const SamplingOptions& options) {
   require(options.top_k >= 0, "--top-k: wanted 0 or more, got {}", options.top_k);
 }
 
+void add_sample_options(CLI::App& app, std::string& checkpoint, std::string& prompt,
+                        std::int64_t& tokens, SamplingOptions& options) {
+  app.add_option("--checkpoint", checkpoint, "a run's folder or a .safetensors file")->required();
+  app.add_option("--prompt", prompt, "how the text begins");
+  app.add_option("--tokens", tokens, "tokens to write")->capture_default_str();
+  app.add_option("--temperature", options.temperature, "0: always the most probable")
+      ->capture_default_str();
+  app.add_option("--top-k", options.top_k, "only among so many; 0: among all")
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "of the choices")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
 std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,
                   std::uint64_t index) {
   require(all_finite(logits), "sample: the model's logits are not finite; its weights are damaged");

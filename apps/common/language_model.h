@@ -129,6 +129,9 @@ struct SamplingOptions {
 };
 void check(const SamplingOptions& options);
 
+void add_sample_options(CLI::App& app, std::string& checkpoint, std::string& prompt,
+                        std::int64_t& tokens, SamplingOptions& options);
+
 // An id of at least `first`, drawn from softmax(logits / temperature); a function of the seed and
 // `index`.
 std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,

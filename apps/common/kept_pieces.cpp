@@ -1,0 +1,67 @@
+#include "apps/common/kept_pieces.h"
+
+#include <filesystem>
+
+#include <xxhash.h>
+
+#include "apps/common/word_tokens.h"
+#include "nn/file.h"
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+std::string checksum(std::string_view bytes) {
+  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+std::string first_lines(std::string_view text) {
+  return fmt::format("weft kept pieces 1\nlearnt from {}\n", checksum(text));
+}
+
+std::string contents_line(std::string_view saved) {
+  return fmt::format("contents {}\n", checksum(saved));
+}
+
+std::shared_ptr<const PaperPieces> read_kept(std::string_view text, const std::string& path) {
+  const std::string kept = read_file(path), head = first_lines(text);
+  require(kept.starts_with("weft kept pieces 1\n"), "{}: no word pieces of this version of weft",
+          path);
+  require(kept.starts_with(head), "{}: was learnt from another text", path);
+  const std::size_t begin = head.size() + contents_line("").size();
+  const std::string saved = kept.size() < begin ? "" : kept.substr(begin);
+  require(kept == head + contents_line(saved) + saved, "{}: is damaged", path);
+  return PaperPieces::restore(saved, path);
+}
+
+void keep(const PaperPieces& pieces, std::string_view text, const std::string& path) {
+  const std::string saved = pieces.save();
+  const std::string kept = first_lines(text) + contents_line(saved) + saved;
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(kept)));
+  file.commit();
+}
+
+}  // namespace
+
+std::shared_ptr<const PaperPieces> kept_or_learnt(std::string_view text, const std::string& file,
+                                                  std::vector<std::string>& warnings) {
+  const std::string path = file + ".pieces";
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown)) {
+    try {
+      return read_kept(text, path);
+    } catch (const Error& error) {
+      warnings.push_back(fmt::format("{}; learning the word pieces anew", error.what()));
+    }
+  }
+  const auto pieces = PaperPieces::learn(without_split_marks(text), file);
+  try {
+    keep(*pieces, text, path);
+  } catch (const Error& error) {
+    warnings.push_back(fmt::format("the word pieces are not kept: {}", error.what()));
+  }
+  return pieces;
+}
+
+}  // namespace weft

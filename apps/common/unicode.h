@@ -1,0 +1,28 @@
+// Text in UTF-8, by GNU libunistring: what word pieces need to know of Unicode.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+// Throws, naming `source` and the byte, unless `text` is well-formed UTF-8: no overlong forms, no
+// surrogates, nothing above U+10FFFF, nothing cut short.
+void check_utf8(std::string_view text, const std::string& source);
+
+struct CodePoint {
+  char32_t value;
+  std::size_t bytes;
+};
+
+// The code point that begins at `at`, which lies inside `text`. Well-formed UTF-8.
+CodePoint code_point(std::string_view text, std::size_t at);
+
+// White space as Python's str.isspace() and the \s of its regular expressions have it.
+bool is_space(char32_t c);
+// A decimal digit of any script (general category Nd), as the \d of Python's expressions.
+bool is_digit(char32_t c);
+// `text` in lower case by Unicode's full mapping, with the final sigma: Python's str.lower().
+std::string lower(std::string_view text);
+
+}  // namespace weft

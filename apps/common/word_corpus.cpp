@@ -1,0 +1,171 @@
+#include "apps/common/word_corpus.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "apps/common/corpus.h"
+#include "apps/common/kept_pieces.h"
+#include "apps/common/sentence_pieces.h"
+#include "apps/common/unicode.h"
+#include "apps/common/word_tokens.h"
+#include "nn/file.h"
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+constexpr std::size_t builtin_characters = 500'000;
+constexpr int builtin_words_a_line = 16;
+
+struct Part {
+  std::string source, text;
+};
+
+struct Texts {
+  Part train, validation, test;
+  bool kept_beside = false;  // whether the training part lies in a file
+};
+
+// The built-in text, as lines of so many words.
+std::string builtin_text() {
+  std::string text = sentence_grammar().text(1, builtin_characters);
+  int words = 0;
+  for (char& c : text) {
+    if (c == ' ' && ++words % builtin_words_a_line == 0) c = '\n';
+  }
+  return text;
+}
+
+// Cuts behind the lines that end 90 and 95 percent of the text.
+Texts shared_lines(const std::string& source, const std::string& text) {
+  const auto cut = [&](std::size_t percent) {
+    return std::min(text.find('\n', text.size() / 100 * percent), text.size() - 1) + 1;
+  };
+  require(!text.empty(), "{}: the file is empty", source);
+  const std::size_t first = cut(90), second = std::max(first, cut(95));
+  return {{source, text.substr(0, first)},
+          {source + " (validation)", text.substr(first, second - first)},
+          {source + " (test)", text.substr(second)}};
+}
+
+Texts read_texts(const std::string& data) {
+  if (data == "builtin") return shared_lines(data, builtin_text());
+  std::error_code unknown;
+  Texts texts;
+  if (std::filesystem::is_directory(data, unknown)) {
+    const bool plain = std::filesystem::exists(data + "/train.txt", unknown);
+    require(plain || std::filesystem::exists(data + "/wiki.train.tokens", unknown),
+            "{}: the folder has neither wiki.train.tokens nor train.txt", data);
+    const auto part = [&](const char* name) -> Part {
+      const std::string file = plain ? fmt::format("{}/{}.txt", data, name)
+                                     : fmt::format("{}/wiki.{}.tokens", data, name);
+      return {file, read_file(file)};
+    };
+    texts = {part("train"), part("valid"), part("test")};
+  } else {
+    texts = shared_lines(data, read_file(data));
+  }
+  texts.kept_beside = true;
+  return texts;
+}
+
+WordCounts counted(const std::string& text) {
+  WordCounts counts;
+  bool inside = false;  // a word
+  bool blank = true;    // the line
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = code_point(text, at);
+    at += c.bytes;
+    const bool space = is_space(c.value);
+    if (!space && !inside) ++counts.words;
+    inside = !space;
+    blank = blank && space;
+    if (c.value != '\n' && at < text.size()) continue;
+    ++counts.words;
+    if (!blank) ++counts.lines;
+    blank = true;
+  }
+  return counts;
+}
+
+// The stream of a part. `marked`: split marks are to be taken out.
+PieceIds stream_of(const Part& part, const WordPieces& pieces, bool marked, WordCounts& counts) {
+  counts = counted(part.text);
+  require(counts.lines > 0,
+          "{}: there is no text in this part; training, validation and test need a line each",
+          part.source);
+  const std::string unmarked = marked ? without_split_marks(part.text) : std::string();
+  PieceIds ids = lines_to_stream(pieces, marked ? unmarked : part.text, part.source);
+  counts.tokens = static_cast<std::int64_t>(ids.size());
+  return ids;
+}
+
+void check_texts(const Texts& texts) {
+  for (const Part* part : {&texts.train, &texts.validation, &texts.test}) {
+    check_utf8(part->text, part->source);
+  }
+}
+
+void fill(WordCorpus& corpus, const Texts& texts) {
+  const WordPieces& pieces = *corpus.pieces;
+  const bool marked = dynamic_cast<const PaperPieces*>(&pieces) != nullptr;
+  corpus.train = stream_of(texts.train, pieces, marked, corpus.train_counts);
+  corpus.validation = stream_of(texts.validation, pieces, marked, corpus.validation_counts);
+  corpus.test = stream_of(texts.test, pieces, marked, corpus.test_counts);
+}
+
+}  // namespace
+
+WordCorpus load_words(const std::string& data, const std::string& pieces) {
+  const bool paper = pieces == "paper";
+  require(paper || pieces.ends_with(".model"),
+          "pieces: there are no '{}'; there are paper, and the models of SentencePiece: files "
+          "whose names end with .model",
+          pieces);
+  if (!paper) return load_words(data, load_sentence_pieces(pieces));
+  const Texts texts = read_texts(data);
+  check_texts(texts);
+  WordCorpus corpus;
+  if (texts.kept_beside) {
+    corpus.pieces = kept_or_learnt(texts.train.text, texts.train.source, corpus.warnings);
+  } else {
+    corpus.pieces = PaperPieces::learn(texts.train.text, texts.train.source);
+  }
+  fill(corpus, texts);
+  return corpus;
+}
+
+WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces> pieces) {
+  const Texts texts = read_texts(data);
+  check_texts(texts);
+  WordCorpus corpus;
+  corpus.pieces = std::move(pieces);
+  fill(corpus, texts);
+  return corpus;
+}
+
+WordChunks::WordChunks(std::span<const std::int32_t> ids, std::int64_t length, std::int32_t pad)
+    : ids_(ids), length_(length), pad_(pad) {
+  require(length > 0, "chunks: wanted a positive length, got {}", length);
+  count_ = (static_cast<std::int64_t>(ids.size()) + length - 1) / length;
+}
+
+Batch WordChunks::batch(std::span<const std::int64_t> chunks) const {
+  const Shape shape{static_cast<std::int64_t>(chunks.size()), length_};
+  Batch batch{Tensor::empty(shape, DType::i64), Tensor::empty(shape, DType::i64)};
+  std::int64_t* inputs = batch.inputs.data<std::int64_t>();
+  std::int64_t* targets = batch.targets.data<std::int64_t>();
+  for (const std::int64_t chunk : chunks) {
+    require(chunk >= 0 && chunk < count_, "chunks: there is no chunk {} of {}", chunk, count_);
+    const auto begin = static_cast<std::size_t>(chunk * length_);
+    const auto ids =
+        ids_.subspan(begin, std::min(static_cast<std::size_t>(length_), ids_.size() - begin));
+    std::fill(std::copy(ids.begin(), ids.end(), inputs), inputs + length_, pad_);
+    std::fill(std::copy(ids.begin() + 1, ids.end(), targets), targets + length_, pad_);
+    inputs += length_;
+    targets += length_;
+  }
+  return batch;
+}
+
+}  // namespace weft

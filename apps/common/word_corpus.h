@@ -1,0 +1,53 @@
+// Text as word pieces, in three parts, and the chunks that models of words read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/common/text.h"
+#include "apps/common/word_pieces.h"
+
+namespace weft {
+
+struct WordCounts {
+  std::int64_t lines = 0;   // that are not blank
+  std::int64_t words = 0;   // runs of what is not white space, and an end for every line, blank or
+                            // not, in the file as it is: what WikiText's perplexity is counted by
+  std::int64_t tokens = 0;  // ids of the stream
+};
+
+struct WordCorpus {
+  std::shared_ptr<const WordPieces> pieces;
+  PieceIds train, validation, test;  // <SEQ> pieces </SEQ> for each line, one after the other
+  WordCounts train_counts, validation_counts, test_counts;
+  std::vector<std::string> warnings;  // for the user: what was wrong with kept pieces
+};
+
+// `data` is "builtin" (sentences of corpus.h), a folder with wiki.{train,valid,test}.tokens or
+// {train,valid,test}.txt, or a file, whose lines are shared 90/5/5. `pieces` is "paper" (learnt
+// from the training part, and kept beside it: kept_pieces.h) or SentencePiece's MODEL.model. Text
+// that is not UTF-8, and a part without text, are errors.
+WordCorpus load_words(const std::string& data, const std::string& pieces);
+// The same with these pieces, those of a checkpoint say.
+WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces> pieces);
+
+// A stream cut into chunks of N ids, the last one as long as what is left, each filled up with pad
+// to N + 1. The first N are read, the last N are the targets: the last target of each chunk is pad,
+// and the first id of a chunk is never one (Spellings 2019 counts perplexity so).
+class WordChunks {
+ public:
+  WordChunks(std::span<const std::int32_t> ids, std::int64_t length, std::int32_t pad);
+
+  std::int64_t count() const { return count_; }
+  Batch batch(std::span<const std::int64_t> chunks) const;  // those chunks, [B, N]
+
+ private:
+  std::span<const std::int32_t> ids_;
+  std::int64_t length_, count_;
+  std::int32_t pad_;
+};
+
+}  // namespace weft

@@ -1,0 +1,194 @@
+#include "apps/wordlm/commands.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "apps/common/configuration.h"
+#include "apps/common/device_option.h"
+#include "apps/wordlm/evaluate.h"
+#include "apps/wordlm/generate.h"
+#include "ops/attention/mechanism.h"
+
+namespace weft::wordlm {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t sample_tokens = 120;
+
+struct Part {
+  std::span<const std::int32_t> ids;
+  const WordCounts& counts;
+};
+Part part_of(const WordCorpus& corpus, const std::string& name) {
+  check_word("split", name, {"train", "validation", "test"});
+  if (name == "train") return {corpus.train, corpus.train_counts};
+  if (name == "validation") return {corpus.validation, corpus.validation_counts};
+  return {corpus.test, corpus.test_counts};
+}
+
+// The three ways to count, and what each one counts.
+void print_perplexities(const std::string& part, const Perplexities& p, Progress& progress) {
+  progress.print(
+      fmt::format("{:<6} perplexity {:.2f} as the paper counts: the mean of exponentials over "
+                  "chunks, whose last "
+                  "target is always padding",
+                  part, p.chunks.row_perplexity));
+  progress.print(
+      fmt::format("       perplexity {:.2f} a piece: every piece but the first is a target "
+                  "once, no padding",
+                  p.token));
+  progress.print(
+      fmt::format("       perplexity {:.2f} a word or line end of the file as it is (the "
+                  "model reads it in lower case, with numbers as one piece)",
+                  p.word));
+}
+
+Json json_of(const Perplexities& p) {
+  return {{"perplexity", p.token},
+          {"paper_perplexity", p.chunks.row_perplexity},
+          {"word_perplexity", p.word},
+          {"cross_entropy", p.all.cross_entropy},
+          {"targets", p.all.targets}};
+}
+
+void describe(const Model& model, const WordCorpus& corpus, const WordChunks& chunks,
+              const RunOptions& run, Progress& progress) {
+  const Settings& s = model.settings;
+  for (const std::string& warning : corpus.warnings) progress.print("wordlm: " + warning);
+  progress.print(
+      fmt::format("data   {}: {} pieces in the vocabulary ({}); {} to train, {} to "
+                  "validate, {} to test",
+                  s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
+                  grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
+                  grouped(std::ssize(corpus.test))));
+  progress.print(fmt::format("model  {}{}: {}", s.preset,
+                             s.preset.empty() ? "universal transformer" : "",
+                             description(s.model, parameter_count(*model.network))));
+  const std::int64_t steps = epoch_steps(chunks, s.batch);
+  progress.print(
+      fmt::format("train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), "
+                  "seed {}",
+                  grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr,
+                  s.schedule, s.seed));
+  progress.print(run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
+                                 : "keep   in " + run.out);
+}
+
+void print_sample(const Model& model, Progress& progress) {
+  const AttentionSpec attention(model.settings.model.attention);
+  if (attention.mechanism().decode == nullptr) {
+    progress.print(fmt::format("sample none: {} cannot decode step by step", attention.text()));
+    return;
+  }
+  std::string sample;
+  SamplingOptions options;
+  options.seed = model.settings.seed;
+  write_text(
+      model, "", sample_tokens, options, [&](const std::string& more) { sample += more; }, [] {});
+  progress.print("sample " + sample);
+}
+
+}  // namespace
+
+int run_train(const TrainCommand& command) {
+  check(command.settings);
+  check_causal(command.settings.model.attention, command.allow_leaky);
+  check(command.run);
+  const Device device = device_named(command.run.device);
+  const Settings& s = command.settings;
+  const WordCorpus corpus = load_words(s.data, s.pieces);
+  const std::int32_t pad = corpus.pieces->special().pad;
+  const WordChunks training(corpus.train, s.model.length, pad);
+  const WordChunks validation(corpus.validation, s.model.length, pad);
+  const Model model = new_model(s, corpus.pieces);
+  move_to(*model.network, device);
+  const Task task = training_task(model, training, validation);
+  const auto optimizer = make_optimizer(s.optimizer, task.parameters);
+  Progress progress(command.run.quiet);
+  const auto folder = run_folder(command.run);
+  describe(model, corpus, training, command.run, progress);
+  const TrainOptions options = train_options(s, epoch_steps(training, s.batch), command.run);
+  const TrainResult result = train(task, options, *optimizer, *folder, progress);
+  const int status = training_status(result, s, command.run, progress);
+  if (status != 0) return status;
+  progress.print(
+      fmt::format("best   epoch {}: validation loss {:.4f}", result.best_epoch, result.best.loss));
+  const Perplexities test = perplexities(model, corpus.test, corpus.test_counts, [&](double share) {
+    progress.update(fmt::format("test {:.0f} %", 100 * share));
+  });
+  print_perplexities("test", test, progress);
+  Json line = {{"kind", "test"}};
+  line.update(json_of(test));
+  folder->log(line);
+  move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
+  print_sample(model, progress);
+  return 0;
+}
+
+int run_eval(const EvalCommand& command) {
+  if (!command.attention.empty()) check_causal(command.attention, command.allow_leaky);
+  const Device device = device_named(command.device);
+  const Model model = read_model(command.checkpoint, command.attention);
+  move_to(*model.network, device);
+  const Settings& s = model.settings;
+  check_causal(s.model.attention, command.allow_leaky);
+  const std::string data = command.data.empty() ? s.data : command.data;
+  const WordCorpus corpus = load_words(data, model.pieces);
+  const auto [ids, counts] = part_of(corpus, command.split);
+  Progress progress;
+  const Stopwatch watch;
+  const Perplexities found = perplexities(model, ids, counts, [&](double share) {
+    if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
+  });
+  progress.clear();
+  if (!command.json) {
+    print_perplexities(command.split, found, progress);
+    return 0;
+  }
+  Json line = {{"checkpoint", command.checkpoint},
+               {"attention", s.model.attention},
+               {"data", data},
+               {"split", command.split},
+               {"parameters", parameter_count(*model.network)},
+               {"words", counts.words},
+               {"tokens", counts.tokens}};
+  line.update(json_of(found));
+  line["tokens_per_second"] =
+      static_cast<double>(found.all.targets + found.chunks.targets) / watch.seconds();
+  print_json(line);
+  return 0;
+}
+
+int run_sample(const SampleCommand& command) {
+  const Model model = read_model(command.checkpoint);
+  require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
+  check(command.options);
+  const std::int64_t length = model.settings.model.length;
+  const auto restarted = [&] {
+    fmt::print(stderr,
+               "wordlm: past the {} positions of the model: it starts again from the last "
+               "{} pieces, now and whenever they are used up\n",
+               length, length / 2);
+  };
+  const auto say = [](const std::string& more) {
+    fmt::print("{}", more);
+    std::fflush(stdout);
+  };
+  const Stopwatch watch;
+  write_text(model, command.prompt, command.tokens, command.options, say, restarted);
+  fmt::print("\n");
+  std::fflush(stdout);
+  fmt::print(stderr, "wordlm: {} tokens/s\n",
+             short_number(static_cast<double>(command.tokens) / watch.seconds()));
+  return 0;
+}
+
+int run_info(const InfoCommand& command) {
+  if (command.checkpoint.empty()) check(command.settings);
+  const Model model = command.checkpoint.empty() ? new_model(command.settings, nullptr)
+                                                 : read_model(command.checkpoint);
+  return print_information(model, command.json);
+}
+
+}  // namespace weft::wordlm

@@ -1,0 +1,88 @@
+#include "apps/wordlm/evaluate.h"
+
+#include <cmath>
+#include <numeric>
+
+namespace weft::wordlm {
+
+std::vector<std::int64_t> shuffled(std::int64_t chunks, std::uint64_t seed, std::uint32_t epoch) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(chunks));
+  std::iota(order.begin(), order.end(), 0);
+  const RandomKey key = batch_key(Purpose::train, seed, epoch);
+  for (std::size_t i = order.size(); i > 1; --i) {  // Fisher and Yates
+    const std::uint32_t word = key.words(i).word[0];
+    std::swap(order[i - 1], order[below(word, static_cast<std::uint32_t>(i))]);
+  }
+  return order;
+}
+
+std::int64_t epoch_steps(const WordChunks& chunks, std::int64_t batch) {
+  return (chunks.count() + batch - 1) / batch;
+}
+
+Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks,
+                      std::int64_t batch, const Advance& advance) {
+  const auto batch_at = [&](std::int64_t i) {
+    const std::int64_t first = i * batch;
+    std::vector<std::int64_t> some(
+        static_cast<std::size_t>(std::min(batch, chunks.count() - first)));
+    std::iota(some.begin(), some.end(), first);
+    return chunks.batch(some);
+  };
+  return pass_over(network, epoch_steps(chunks, batch), batch_at, advance);
+}
+
+Task training_task(const Model& model, const WordChunks& training, const WordChunks& validation) {
+  const Settings& s = model.settings;
+  const UniversalTransformer& network = *model.network;
+  Task task;
+  task.parameters = model.parameters();
+  struct Epoch {
+    std::int64_t number = -1;
+    std::vector<std::int64_t> order;
+  };
+  task.batch = [&s, &training, epoch = Epoch{}](std::uint32_t step) mutable {
+    const std::int64_t steps = epoch_steps(training, s.batch), number = (step - 1) / steps;
+    if (number != epoch.number) {
+      epoch = {number, shuffled(training.count(), s.seed, static_cast<std::uint32_t>(number))};
+    }
+    std::vector<std::int64_t> some;
+    for (std::int64_t i = 0; i < s.batch; ++i) {
+      const std::int64_t place = ((step - 1) % steps * s.batch + i) % training.count();
+      some.push_back(epoch.order[static_cast<std::size_t>(place)]);
+    }
+    const Batch batch = training.batch(some);
+    return std::vector{batch.inputs, batch.targets};
+  };
+  task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
+    Context context(true, s.seed, step.number, step.at);
+    return batch_loss(network, context, {batch[0], batch[1]});
+  };
+  task.validate = [&](const Advance& advance) {
+    const Pass pass = pass_over_chunks(network, validation, s.batch, advance);
+    return Measure{pass.loss,
+                   pass.cross_entropy,
+                   {{"paper_perplexity", "ppl as the paper counts", pass.row_perplexity}}};
+  };
+  task.targets_per_step = s.batch * s.model.length;
+  task.score = {"perplexity", "ppl", [](double nats) { return std::exp(nats); }};
+  task.metadata = metadata_of(model);
+  return task;
+}
+
+Perplexities perplexities(const Model& model, std::span<const std::int32_t> ids,
+                          const WordCounts& counts, const Advance& advance) {
+  const UniversalTransformer& network = *model.network;
+  const Settings& s = model.settings;
+  const WordChunks chunks(ids, s.model.length, model.pieces->special().pad);
+  Perplexities found;
+  found.chunks =
+      pass_over_chunks(network, chunks, s.batch, [&](double share) { advance(share / 2); });
+  found.all = pass_over_all(network, ids, s.batch, [&](double share) { advance((1 + share) / 2); });
+  found.token = std::exp(found.all.cross_entropy);
+  found.word = std::exp(found.all.cross_entropy * static_cast<double>(found.all.targets) /
+                        static_cast<double>(counts.words));
+  return found;
+}
+
+}  // namespace weft::wordlm

@@ -1,0 +1,35 @@
+// A model of words on text: its training, and how well it predicts.
+#pragma once
+
+#include "apps/common/word_corpus.h"
+#include "apps/wordlm/model.h"
+
+namespace weft::wordlm {
+
+// The chunk numbers of an epoch in the order in which they are read: a function of the seed and the
+// epoch (0, 1, …).
+std::vector<std::int64_t> shuffled(std::int64_t chunks, std::uint64_t seed, std::uint32_t epoch);
+
+std::int64_t epoch_steps(const WordChunks& chunks, std::int64_t batch);
+
+// Over the chunks of a part as the agglomerative-attention paper counts: the last target of each is
+// padding, which a model soon learns for nothing, and the first id is no target. Its perplexity is
+// `row_perplexity`, the mean of exponentials over the chunks.
+Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks,
+                      std::int64_t batch, const Advance& advance);
+
+// Training on all chunks of `training` every epoch, in another order each; the last batch is filled
+// up with the first chunks of the epoch. All of these stay where they are meanwhile.
+Task training_task(const Model& model, const WordChunks& training, const WordChunks& validation);
+
+// What a part of a text gave.
+struct Perplexities {
+  Pass chunks;       // the paper's way
+  Pass all;          // every id but the first once, no padding
+  double token = 0;  // e to the mean over all.targets
+  double word = 0;   // e to the sum of nats over the words and line ends of the file as it is
+};
+Perplexities perplexities(const Model& model, std::span<const std::int32_t> ids,
+                          const WordCounts& counts, const Advance& advance);
+
+}  // namespace weft::wordlm

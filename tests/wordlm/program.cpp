@@ -1,0 +1,181 @@
+// wordlm as a user runs it.
+#include <cmath>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "doctest/doctest.h"
+#include "nn/checkpoint.h"
+#include "tests/program.h"
+
+using namespace weft;
+using nlohmann::json;
+
+namespace {
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+ProgramRun wordlm(const Words& words) { return run_program(WEFT_PROGRAMS "/wordlm", words); }
+
+std::vector<json> lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<json> all;
+  for (std::string line; std::getline(stream, line);) all.push_back(json::parse(line));
+  return all;
+}
+
+void check_refused(const ProgramRun& run, const std::string& part) {
+  weft::check_refused(run, "wordlm", part);
+}
+
+// A text whose next word is known: words in a circle, a line of them at a time, each part its own.
+struct CircleText {
+  TemporaryFolder folder;
+  std::string path = folder.path("text");
+
+  CircleText() {
+    std::filesystem::create_directory(path);
+    const char* const words[] = {"one", "two", "three", "four", "five", "six", "seven"};
+    int word = 0;
+    for (const auto& [name, count] : {std::pair{"train", 400}, {"valid", 60}, {"test", 50}}) {
+      std::string text;
+      for (int line = 0; line < count; ++line) {
+        for (int i = 0; i < 10; ++i) text += std::string(words[word++ % 7]) + " ";
+        text += "\n";
+      }
+      write_text(path + "/" + name + ".txt", text);
+    }
+  }
+};
+
+const Words small_model = {"--batch", "8", "--length", "24", "--width", "16", "--heads", "2"};
+
+struct Trained {
+  CircleText text;
+  std::string path = text.folder.path("run");
+  ProgramRun run = wordlm(Words{"--data", text.path, "--out", path, "--epochs", "6"} + small_model);
+  std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
+
+  json logged(const std::string& kind) const {
+    json found;
+    for (const json& line : log) {
+      if (line["kind"] == kind) found = line;
+    }
+    return found;
+  }
+};
+
+const Trained& trained() {
+  static const Trained once;
+  return once;
+}
+
+}  // namespace
+
+TEST_SUITE("wordlm") {
+
+TEST_CASE("wordlm: learns a text whose words follow from the last") {
+  const Trained& t = trained();
+  REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
+  const json test = t.logged("test");
+  CHECK(test["perplexity"].get<double>() < 1.5);
+  CHECK(test["perplexity"].get<double>() > 1);
+  // Ten words and the end of the line, which is two pieces of the stream.
+  CHECK(std::log(test["word_perplexity"].get<double>()) * 11 * 50 ==
+        doctest::Approx(test["cross_entropy"].get<double>() * test["targets"].get<double>()));
+  CHECK(test["targets"] == 50 * 12 - 1);
+  CHECK(contains(t.run.out, "as the paper counts"));
+  CHECK(contains(t.run.out, "sample "));
+}
+
+TEST_CASE("wordlm: eval gives the logged values again, bit for bit") {
+  const Trained& t = trained();
+  const ProgramRun run = wordlm({"eval", "--checkpoint", t.path, "--json"});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  const json score = lines(run.out).at(0), test = t.logged("test");
+  for (const char* key : {"perplexity", "paper_perplexity", "word_perplexity", "targets"}) {
+    CHECK(score[key] == test[key]);
+  }
+  CHECK(score["words"] == 11 * 50);
+  const Words again = {"eval", "--checkpoint", t.path, "--json", "--threads", "3"};
+  CHECK(lines(wordlm(again).out).at(0)["perplexity"] == test["perplexity"]);
+  check_refused(wordlm({"eval", "--checkpoint", t.path, "--split", "tset"}), "there is no 'tset'");
+  check_refused(wordlm({"eval", "--checkpoint", t.path, "--data", "/nowhere"}), "/nowhere");
+}
+
+TEST_CASE("wordlm: sample goes on as the text would, a function of the seed") {
+  const std::string path = trained().path;
+  const auto sample = [&](const Words& more) {
+    return wordlm(Words{"sample", "--checkpoint", path, "--tokens", "5"} + more);
+  };
+  const ProgramRun run = sample({"--prompt", "One two three", "--temperature", "0"});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(run.out == "one two three four five six seven one\n");
+  CHECK(sample({"--seed", "4"}).out == sample({"--seed", "4"}).out);
+  check_refused(sample({"--temperature", "-1"}), "--temperature");
+}
+
+TEST_CASE("wordlm: the same training on one thread and on two") {
+  const CircleText text;
+  const auto weights = [&](const std::string& threads) {
+    const std::string out = text.folder.path("run" + threads);
+    const ProgramRun run =
+        wordlm(Words{"--data", text.path, "--out", out, "--steps", "7", "--threads", threads} +
+               small_model);
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    return read_file(out + "/last.safetensors");
+  };
+  CHECK(weights("1") == weights("2"));
+}
+
+TEST_CASE("wordlm: the models of the paper's table 2 have its numbers of parameters") {
+  const std::pair<const char*, int> models[] = {{"wikitext2-full-position", 1'500'289},
+                                                {"wikitext2-full-conv", 1'614'465},
+                                                {"wikitext2-agglomerative-position", 1'469'585},
+                                                {"wikitext2-agglomerative-conv", 1'583'761}};
+  for (const auto& [preset, count] : models) {
+    const ProgramRun run = wordlm({"info", "--preset", preset, "--json"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK(lines(run.out).at(0)["parameters"] == count);
+  }
+}
+
+TEST_CASE("wordlm: bad input is refused in a line") {
+  const CircleText text;
+  const Words train = Words{"train", "--data", text.path} + small_model;
+  check_refused(wordlm({"--data", "/nowhere"}), "/nowhere");
+  check_refused(wordlm(train + Words{"--pieces", "/nowhere.model"}), "/nowhere.model");
+  check_refused(wordlm(train + Words{"--preset", "wikitext3"}), "there is no 'wikitext3'");
+  check_refused(wordlm(train + Words{"--attention", "clustered"}), "has no causal form");
+  check_refused(wordlm(train + Words{"--out", trained().path}), "holds another run");
+  write_text(text.path + "/valid.txt", " \n\n");
+  check_refused(wordlm(train), "valid.txt");
+  write_text(text.path + "/valid.txt", "fine\nbr\xc3ken");
+  check_refused(wordlm(train), "valid.txt");
+}
+
+TEST_CASE("wordlm: a checkpoint whose vocabulary does not fit it is refused") {
+  const Trained& t = trained();
+  Checkpoint checkpoint = read_checkpoint(t.path + "/best.safetensors");
+  const auto refused = [&](const char* part) {
+    const std::string file = t.text.folder.path("changed.safetensors");
+    write_checkpoint(checkpoint, file);
+    check_refused(wordlm({"eval", "--checkpoint", file}), part);
+  };
+  const std::map<std::string, std::string> metadata = checkpoint.metadata;
+  checkpoint.metadata["pieces"] = "nothing";
+  refused("changed.safetensors");
+  checkpoint.metadata = metadata;
+  checkpoint.metadata.erase("pieces");
+  refused("not one that wordlm wrote");
+  checkpoint.metadata = metadata;
+  for (auto& [name, tensor] : checkpoint.tensors) {
+    if (name == "embedding.table") tensor = Tensor::zeros({3, 16}, DType::f32);
+  }
+  refused("which its embedding does not fit");
+}
+
+}  // TEST_SUITE("wordlm")
