@@ -33,8 +33,8 @@ void describe(const Model& model, const Text& text, const Parts& parts,
 }
 
 // Scores the model on the test part, in both ways.
-void score_test(const Model& model, const Parts& parts, const Text& text, RunFolder& folder,
-                Progress& progress) {
+Trained score_test(const Model& model, const Parts& parts, const Text& text, RunFolder& folder,
+                   Progress& progress) {
   const Settings& s = model.settings;
   const Advance advance = [&](double share) {
     progress.update(fmt::format("test {:.0f} %", 100 * share));
@@ -60,6 +60,7 @@ void score_test(const Model& model, const Parts& parts, const Text& text, RunFol
   folder.log(line);
   folder.log({{"kind", "test"}, {"windows", "random"}, {"loss", random.loss},
               {"bits_per_character", bits(random.cross_entropy)}});
+  return {0, {{"bits_per_character", "bpc", score}}};
 }
 
 void print_sample(const Model& model, Progress& progress) {
@@ -75,12 +76,7 @@ void print_sample(const Model& model, Progress& progress) {
   progress.print("sample " + sample);
 }
 
-}  // namespace
-
-int run_train(const TrainCommand& command) {
-  check(command.settings);
-  check_causal(command.settings.model.attention, command.allow_leaky);
-  check(command.run);
+Trained train_once(const TrainCommand& command) {
   const Device device = device_named(command.run.device);
   Settings settings = command.settings;
   const Text text = load_text(settings.data, settings.vocabulary);
@@ -96,13 +92,28 @@ int run_train(const TrainCommand& command) {
   const TrainResult result = train(task, train_options(settings, settings.epoch_steps, command.run),
                                    *optimizer, *folder, progress);
   const int status = training_status(result, settings, command.run, progress);
-  if (status != 0) return status;
+  if (status != 0) return {status, {}};
   progress.print(fmt::format("best   epoch {}: validation {:.4f} bpc", result.best_epoch,
                              bits(result.best.cross_entropy)));
-  score_test(model, parts, text, *folder, progress);
+  const Trained trained = score_test(model, parts, text, *folder, progress);
   move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
   print_sample(model, progress);
-  return 0;
+  return trained;
+}
+
+}  // namespace
+
+int run_train(const TrainCommand& command) {
+  check(command.settings);
+  check_causal(command.settings.model.attention, command.allow_leaky);
+  check(command.run);
+  return train_replicas(command.run, command.settings.seed,
+                        [&](std::uint64_t seed, const RunOptions& run) {
+                          TrainCommand own = command;
+                          own.settings.seed = seed;
+                          own.run = run;
+                          return train_once(own);
+                        });
 }
 
 }  // namespace weft::charlm

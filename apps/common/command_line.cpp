@@ -39,6 +39,10 @@ void add_run_options(CLI::App& app, RunOptions& run) {
   app.add_option("--report-steps", run.report_steps, "steps between two lines of the log")
       ->capture_default_str();
   app.add_flag("--quiet", run.quiet, "print nothing");
+  app.add_option("--seeds", run.seeds,
+                 "as in 1,2,3: train with each, and say mean and standard error")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
 }
 
 CommandLine::CommandLine(std::string name, std::string description, std::vector<std::string> known)

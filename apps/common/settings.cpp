@@ -1,7 +1,13 @@
 #include "apps/common/settings.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
+#include <span>
 
+#include <nlohmann/json.hpp>
+
+#include "nn/file.h"
 #include "nn/schedule.h"
 #include "ops/attention/mechanism.h"
 
@@ -78,6 +84,42 @@ int training_status(const TrainResult& result, const TrainingSettings& settings,
   }
   if (result.ending == Ending::out_of_patience) {
     progress.print(fmt::format("no better validation loss in {} epochs", settings.patience));
+  }
+  return 0;
+}
+
+int train_replicas(const RunOptions& run, std::uint64_t seed,
+                   const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once) {
+  if (run.seeds.empty()) return once(seed, run).status;
+  const std::set<std::uint64_t> distinct(run.seeds.begin(), run.seeds.end());
+  require(distinct.size() == run.seeds.size(), "--seeds: one of them stands there twice");
+  std::vector<std::vector<Figure>> found;
+  for (const std::uint64_t own : run.seeds) {
+    RunOptions options = run;
+    if (!run.out.empty()) options.out = fmt::format("{}/seed-{}", run.out, own);
+    Trained trained = once(own, options);
+    if (trained.status != 0) return trained.status;
+    found.push_back(std::move(trained.figures));
+  }
+  Progress progress(run.quiet);
+  nlohmann::ordered_json summary = {{"seeds", run.seeds}};
+  const auto n = static_cast<double>(found.size());
+  for (std::size_t i = 0; i < found[0].size(); ++i) {
+    double mean = 0, squares = 0;
+    for (const std::vector<Figure>& figures : found) mean += figures[i].value / n;
+    for (const std::vector<Figure>& figures : found) {
+      squares += (figures[i].value - mean) * (figures[i].value - mean);
+    }
+    const double error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
+    progress.print(fmt::format("{:.0f} seeds: {:.4f} ± {:.4f} {} (mean ± standard error)", n, mean,
+                               error, found[0][i].unit));
+    summary[found[0][i].key] = {{"mean", mean}, {"standard_error", error}};
+  }
+  if (!run.out.empty()) {
+    const std::string text = summary.dump(2) + "\n";
+    OutputFile file(run.out + "/replicas.json");
+    file.write(std::as_bytes(std::span(text)));
+    file.commit();
   }
   return 0;
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -83,6 +84,7 @@ struct RunOptions {
   bool graph = true;  // on a CUDA device: replay one captured step
   std::int64_t report_steps = 100;
   bool quiet = false;
+  std::vector<std::uint64_t> seeds;  // train once with each; empty: with the settings' own
 };
 
 void check(const RunOptions& run);
@@ -96,5 +98,16 @@ std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
 // left the finite numbers, 128 + the signal that ended it.
 int training_status(const TrainResult& result, const TrainingSettings& settings,
                     const RunOptions& run, Progress& progress);
+
+// What one training came to.
+struct Trained {
+  int status = 0;
+  std::vector<Figure> figures;  // of the test
+};
+// Trains with `seed`, or, where there are run.seeds, with each of these after the other, in a
+// folder of its own (OUT/seed-1, …): then it says the mean and the standard error of every figure,
+// and writes them to OUT/replicas.json. Returns the first exit status that is not 0.
+int train_replicas(const RunOptions& run, std::uint64_t seed,
+                   const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once);
 
 }  // namespace weft

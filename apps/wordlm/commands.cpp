@@ -89,12 +89,7 @@ void print_sample(const Model& model, Progress& progress) {
   progress.print("sample " + sample);
 }
 
-}  // namespace
-
-int run_train(const TrainCommand& command) {
-  check(command.settings);
-  check_causal(command.settings.model.attention, command.allow_leaky);
-  check(command.run);
+Trained train_once(const TrainCommand& command) {
   const Device device = device_named(command.run.device);
   const Settings& s = command.settings;
   const WordCorpus corpus = load_words(s.data, s.pieces);
@@ -111,7 +106,7 @@ int run_train(const TrainCommand& command) {
   const TrainOptions options = train_options(s, epoch_steps(training, s.batch), command.run);
   const TrainResult result = train(task, options, *optimizer, *folder, progress);
   const int status = training_status(result, s, command.run, progress);
-  if (status != 0) return status;
+  if (status != 0) return {status, {}};
   progress.print(
       fmt::format("best   epoch {}: validation loss {:.4f}", result.best_epoch, result.best.loss));
   const Perplexities test = perplexities(model, corpus.test, corpus.test_counts, [&](double share) {
@@ -123,7 +118,25 @@ int run_train(const TrainCommand& command) {
   folder->log(line);
   move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
   print_sample(model, progress);
-  return 0;
+  return {0,
+          {{"perplexity", "ppl a piece", test.token},
+           {"paper_perplexity", "ppl as the paper counts", test.chunks.row_perplexity},
+           {"word_perplexity", "ppl a word", test.word}}};
+}
+
+}  // namespace
+
+int run_train(const TrainCommand& command) {
+  check(command.settings);
+  check_causal(command.settings.model.attention, command.allow_leaky);
+  check(command.run);
+  return train_replicas(command.run, command.settings.seed,
+                        [&](std::uint64_t seed, const RunOptions& run) {
+                          TrainCommand own = command;
+                          own.settings.seed = seed;
+                          own.run = run;
+                          return train_once(own);
+                        });
 }
 
 int run_eval(const EvalCommand& command) {

@@ -131,6 +131,28 @@ TEST_CASE("wordlm: the same training on one thread and on two") {
   CHECK(weights("1") == weights("2"));
 }
 
+TEST_CASE("wordlm: with several seeds it says mean and standard error") {
+  const CircleText text;
+  const std::string out = text.folder.path("runs");
+  const Words train = Words{"--data", text.path, "--steps", "6"} + small_model;
+  const ProgramRun run = wordlm(train + Words{"--out", out, "--seeds", "3,4,9"});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  double sum = 0, squares = 0;
+  for (const char* seed : {"3", "4", "9"}) {
+    const json log = lines(read_file(out + "/seed-" + seed + "/metrics.jsonl")).back();
+    const double perplexity = log["perplexity"];
+    sum += perplexity;
+    squares += perplexity * perplexity;
+  }
+  const json found = json::parse(read_file(out + "/replicas.json"))["perplexity"];
+  CHECK(found["mean"].get<double>() == doctest::Approx(sum / 3));
+  const double variance = (squares - sum * sum / 3) / 2;
+  CHECK(found["standard_error"].get<double>() == doctest::Approx(std::sqrt(variance / 3)));
+  CHECK(variance > 0);
+  CHECK(contains(run.out, "3 seeds: "));
+  check_refused(wordlm(train + Words{"--seeds", "3,3"}), "--seeds: one of them stands there twice");
+}
+
 TEST_CASE("wordlm: the models of the paper's table 2 have its numbers of parameters") {
   const std::pair<const char*, int> models[] = {{"wikitext2-full-position", 1'500'289},
                                                 {"wikitext2-full-conv", 1'614'465},
