@@ -1,0 +1,125 @@
+"""Trains the rows of a published table and writes them as Markdown and JSON, the published figures beside ours."""
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Row:
+    def __init__(self, preset, name, published, options=()):
+        self.preset, self.name, self.published, self.options = preset, name, published, list(options)
+
+
+class Table:
+    """`figures`: (key in the log's test line, heading); `published` of a row has their values in order."""
+
+    def __init__(self, title, app, epochs, figures, rows, source, notes=()):
+        self.title, self.app, self.epochs, self.figures = title, app, epochs, figures
+        self.rows, self.source, self.notes = rows, source, list(notes)
+
+
+def arguments(table):
+    parser = argparse.ArgumentParser(description=f"{table.title}. {table.source}")
+    parser.add_argument("--data", required=True, help="the data set, as the app takes it")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the runs, the table and its JSON")
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="build folder (default: build/)")
+    parser.add_argument("--budget", type=float, default=1.0,
+                        help=f"share of the paper's {table.epochs} epochs, at most; at least one is trained")
+    parser.add_argument("--rows", help="only these presets, comma between")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, help="of each training")
+    parser.add_argument("--seeds", default="1", help="comma between: mean and standard error of several")
+    parser.add_argument("more", nargs="*", help="behind --: further options of every training")
+    options = parser.parse_args()
+    if not 0 < options.budget <= 1:
+        parser.error(f"--budget: wanted a share in (0, 1], got {options.budget}")
+    return options
+
+
+def program(options, table):
+    path = options.build / "apps" / table.app
+    if not path.exists():
+        sys.exit(f"{path} is not there: meson compile -C {options.build}")
+    return str(path)
+
+
+def log_of(folder):
+    file = folder / "metrics.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def tested(folder):
+    """The first test line of a run that came to its end."""
+    return next((line for line in log_of(folder) if line["kind"] == "test"), None)
+
+
+def train(options, table, row, seed):
+    folder = options.out / row.preset / f"seed-{seed}"
+    if tested(folder) is None:
+        epochs = max(1, round(options.budget * table.epochs))
+        command = [program(options, table), "train", "--preset", row.preset, "--data", options.data,
+                   "--epochs", str(epochs), "--seed", seed, "--out", str(folder), "--force",
+                   "--device", options.device, *row.options, *options.more]
+        if options.threads:
+            command += ["--threads", str(options.threads)]
+        print("$", " ".join(command), flush=True)
+        if subprocess.run(command).returncode != 0:
+            sys.exit(f"{row.preset}, seed {seed}: the training did not come to its end")
+    lines = log_of(folder)
+    validations = [line for line in lines if line["kind"] == "validation"]
+    return {"seed": seed, "epochs": len(validations), "seconds": validations[-1]["elapsed"], "test": tested(folder)}
+
+
+def mean_and_error(values):
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return mean, None
+    return mean, (sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values)) ** 0.5
+
+
+def cell(values):
+    mean, error = mean_and_error(values)
+    return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
+
+
+def parameters(options, table, row):
+    command = [program(options, table), "info", "--preset", row.preset, "--json"]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["parameters"]
+
+
+def run(table):
+    options = arguments(table)
+    wanted = options.rows.split(",") if options.rows else [row.preset for row in table.rows]
+    unknown = set(wanted) - {row.preset for row in table.rows}
+    if unknown:
+        sys.exit(f"--rows: there is no {', '.join(sorted(unknown))}; there are {', '.join(r.preset for r in table.rows)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    heads = ["model", "parameters", "epochs", "time"]
+    for _, heading in table.figures:
+        heads += [heading, "published"]
+    markdown = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+    results = []
+    for row in table.rows:
+        if row.preset not in wanted:
+            continue
+        runs = [train(options, table, row, seed) for seed in options.seeds.split(",")]
+        count = parameters(options, table, row)
+        minutes = sum(r["seconds"] for r in runs) / len(runs) / 60
+        cells = [row.name, f"{count:,}", str(max(r["epochs"] for r in runs)), f"{minutes:.1f} min"]
+        for (key, _), published in zip(table.figures, row.published):
+            cells += [cell([r["test"][key] for r in runs]), str(published)]
+        markdown.append("| " + " | ".join(cells) + " |")
+        results.append({"preset": row.preset, "parameters": count, "runs": runs,
+                        "published": dict(zip([key for key, _ in table.figures], row.published))})
+        share = f"{options.budget:g} of the paper's {table.epochs} epochs at most" if options.budget < 1 else \
+            f"the paper's {table.epochs} epochs at most"
+        text = "\n".join([f"**{table.title}.** {table.source} Here: {share}, seeds {options.seeds}"
+                          + (f", {' '.join(options.more)}" if options.more else "") + ".", *table.notes, "",
+                          *markdown, ""])
+        (options.out / "table.md").write_text(text)
+        (options.out / "table.json").write_text(json.dumps(
+            {"table": table.title, "budget": options.budget, "options": options.more, "rows": results}, indent=1) + "\n")
+    print((options.out / "table.md").read_text())
