@@ -1,6 +1,8 @@
 #include "apps/common/picture.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -41,6 +43,31 @@ FT_GlyphSlot glyph_of(FT_Face face, char letter) {
   require(FT_Load_Char(face, code, FT_LOAD_RENDER) == 0, "picture: the font has no letter {}",
           static_cast<int>(code));
   return face->glyph;
+}
+
+constexpr std::int64_t most_pixels = 1 << 24;
+
+// For each pixel of the new axis, the pixels of the old one that it is made of, with their shares.
+std::vector<std::vector<std::pair<std::int64_t, double>>> triangle_weights(std::int64_t from,
+                                                                           std::int64_t to) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const double reach = std::max(1.0, scale);
+  std::vector<std::vector<std::pair<std::int64_t, double>>> all(static_cast<std::size_t>(to));
+  for (std::int64_t i = 0; i < to; ++i) {
+    auto& list = all[static_cast<std::size_t>(i)];
+    const double centre = (static_cast<double>(i) + 0.5) * scale - 0.5;
+    const auto first = static_cast<std::int64_t>(std::ceil(centre - reach));
+    double sum = 0;
+    for (std::int64_t j = std::max<std::int64_t>(0, first); j < from; ++j) {
+      const double weight = 1 - std::abs(static_cast<double>(j) - centre) / reach;
+      if (static_cast<double>(j) > centre + reach) break;
+      if (weight <= 0) continue;
+      list.emplace_back(j, weight);
+      sum += weight;
+    }
+    for (auto& [place, weight] : list) weight /= sum;
+  }
+  return all;
 }
 
 }  // namespace
@@ -92,6 +119,52 @@ void Picture::write(std::int64_t x, std::int64_t y, const std::string& text, int
     }
     x += glyph->advance.x / 64;
   }
+}
+
+Picture Picture::load(const std::string& path) {
+  const std::string bytes = read_file(path);
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  const std::unique_ptr<png_image, void (*)(png_image*)> freed(&image, png_image_free);
+  require(png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) != 0,
+          "{}: is no PNG picture: {}", path, image.message);
+  require(std::int64_t{image.width} * image.height <= most_pixels,
+          "{}: has {} x {} pixels, more than {}; make it smaller", path, image.width, image.height,
+          most_pixels);
+  Picture picture(image.width, image.height);
+  image.format = PNG_FORMAT_RGB;
+  const png_color white{255, 255, 255};
+  require(png_image_finish_read(&image, &white, picture.pixels_.data(), 0, nullptr) != 0,
+          "{}: is a damaged PNG picture: {}", path, image.message);
+  return picture;
+}
+
+Picture Picture::resized(std::int64_t width, std::int64_t height) const {
+  const auto across = triangle_weights(width_, width), down = triangle_weights(height_, height);
+  std::vector<std::array<double, 3>> rows(static_cast<std::size_t>(height_ * width));
+  for (std::int64_t y = 0; y < height_; ++y) {
+    for (std::int64_t x = 0; x < width; ++x) {
+      auto& sum = rows[static_cast<std::size_t>(y * width + x)];
+      for (const auto& [from, weight] : across[static_cast<std::size_t>(x)]) {
+        const Colour& pixel = pixels_[static_cast<std::size_t>(y * width_ + from)];
+        sum[0] += weight * pixel.red, sum[1] += weight * pixel.green, sum[2] += weight * pixel.blue;
+      }
+    }
+  }
+  Picture picture(width, height);
+  for (std::int64_t y = 0; y < height; ++y) {
+    for (std::int64_t x = 0; x < width; ++x) {
+      std::array<double, 3> sum{};
+      for (const auto& [from, weight] : down[static_cast<std::size_t>(y)]) {
+        for (std::size_t c = 0; c < 3; ++c) {
+          sum[c] += weight * rows[static_cast<std::size_t>(from * width + x)][c];
+        }
+      }
+      const auto rounded = [](double v) { return static_cast<std::uint8_t>(std::lround(v)); };
+      picture.at(x, y) = {rounded(sum[0]), rounded(sum[1]), rounded(sum[2])};
+    }
+  }
+  return picture;
 }
 
 void Picture::save(const std::string& path) const {

@@ -1,4 +1,4 @@
-// A raster picture with text, written as PNG (libpng; the letters are FreeType's).
+// A raster picture with text, written and read as PNG (libpng; the letters are FreeType's).
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,20 @@ class Picture {
   std::int64_t width() const { return width_; }
   std::int64_t height() const { return height_; }
   Colour& at(std::int64_t x, std::int64_t y);  // from the upper left
+  const Colour* pixels() const { return pixels_.data(); }  // [height, width]
   void fill(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height, Colour colour);
 
   enum class Align { left, centre, right };
   // A line of ASCII text whose baseline is at y. Throws where no font is found.
   void write(std::int64_t x, std::int64_t y, const std::string& text, int pixels,
              Align align = Align::left);
+
+  // Reads a PNG file of any kind; what is transparent is laid on white. Throws, with the file's
+  // name, where it is none, is damaged, or has more than 2^24 pixels.
+  static Picture load(const std::string& path);
+  // The same picture with so many pixels, by the triangle filter: linear between pixels where it
+  // grows, the mean over the pixels around where it shrinks.
+  Picture resized(std::int64_t width, std::int64_t height) const;
 
   // Throws where the file cannot be written; then nothing is left of it.
   void save(const std::string& path) const;

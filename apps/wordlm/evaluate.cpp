@@ -3,18 +3,9 @@
 #include <cmath>
 #include <numeric>
 
-namespace weft::wordlm {
+#include "apps/common/shuffle.h"
 
-std::vector<std::int64_t> shuffled(std::int64_t chunks, std::uint64_t seed, std::uint32_t epoch) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(chunks));
-  std::iota(order.begin(), order.end(), 0);
-  const RandomKey key = batch_key(Purpose::train, seed, epoch);
-  for (std::size_t i = order.size(); i > 1; --i) {  // Fisher and Yates
-    const std::uint32_t word = key.words(i).word[0];
-    std::swap(order[i - 1], order[below(word, static_cast<std::uint32_t>(i))]);
-  }
-  return order;
-}
+namespace weft::wordlm {
 
 std::int64_t epoch_steps(const WordChunks& chunks, std::int64_t batch) {
   return (chunks.count() + batch - 1) / batch;
@@ -44,7 +35,8 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
   task.batch = [&s, &training, epoch = Epoch{}](std::uint32_t step) mutable {
     const std::int64_t steps = epoch_steps(training, s.batch), number = (step - 1) / steps;
     if (number != epoch.number) {
-      epoch = {number, shuffled(training.count(), s.seed, static_cast<std::uint32_t>(number))};
+      epoch = {number, shuffled(training.count(), batch_key(Purpose::train, s.seed,
+                                                  static_cast<std::uint32_t>(number)))};
     }
     std::vector<std::int64_t> some;
     for (std::int64_t i = 0; i < s.batch; ++i) {

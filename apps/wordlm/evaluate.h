@@ -6,10 +6,6 @@
 
 namespace weft::wordlm {
 
-// The chunk numbers of an epoch in the order in which they are read: a function of the seed and the
-// epoch (0, 1, …).
-std::vector<std::int64_t> shuffled(std::int64_t chunks, std::uint64_t seed, std::uint32_t epoch);
-
 std::int64_t epoch_steps(const WordChunks& chunks, std::int64_t batch);
 
 // Over the chunks of a part as the agglomerative-attention paper counts: the last target of each is

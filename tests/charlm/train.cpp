@@ -143,6 +143,39 @@ TEST_CASE("train: the weights of the best validation come back") {
   }
 }
 
+TEST_CASE("train: another criterion, further figures, and a call after each validation") {
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    const TemporaryFolder folder;
+    Toy toy(way);
+    const double right[] = {10, 60, 40};
+    toy.task.validate = [&](const std::function<void(double)>&) {
+      const double share = right[toy.validations++];
+      return Measure{1.0 / double(toy.validations), 2, {{"right", "% right", share}}};
+    };
+    toy.task.criterion = [](const Measure& m) { return 100 - m.figures.at(0).value; };
+    std::vector<std::int64_t> called;
+    std::vector<float> weights;
+    toy.task.validated = [&](std::int64_t epoch) {
+      called.push_back(epoch);
+      weights.push_back(toy.weight());
+    };
+    RunFolder run(folder.path("run"), false);
+    const TrainResult result = toy.run(run);
+    CHECK(result.best_epoch == 2);  // the least loss is the third's
+    CHECK(result.best.figures.at(0).value == 60);
+    CHECK(called == std::vector<std::int64_t>{1, 2, 3});
+    CHECK(toy.weight() == weights[1]);
+    std::vector<double> logged;
+    for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
+      if (line["kind"] == "validation") logged.push_back(line["right"]);
+    }
+    CHECK(logged == std::vector<double>{10, 60, 40});
+    const Checkpoint best = read_checkpoint(folder.path("run/best.safetensors"));
+    CHECK(best.metadata.at("validation_right") == "60");
+  }
+}
+
 TEST_CASE("train: patience counts epochs without a better loss") {
   for (const Way& way : ways()) {
     CAPTURE(way.graph);

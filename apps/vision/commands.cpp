@@ -1,0 +1,127 @@
+#include "apps/vision/commands.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+
+#include "apps/common/configuration.h"
+#include "apps/common/device_option.h"
+#include "apps/common/picture.h"
+#include "apps/vision/evaluate.h"
+#include "ops/softmax/softmax.h"
+
+namespace weft::vision {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::vector<std::int64_t>& part_named(const Parts& parts, const std::string& name) {
+  check_word("split", name, {"train", "validation", "test"});
+  return name == "train" ? parts.train : name == "validation" ? parts.validation : parts.test;
+}
+
+struct Guess {
+  std::size_t label;
+  double probability;
+};
+
+// The classes of one picture of 32 × 32, from the most likely.
+std::vector<Guess> guesses(const Model& model, const Picture& picture) {
+  const Normalisation normalisation = normalisation_of(model.settings.dataset);
+  const Tensor image = Tensor::empty({1, picture_size, picture_size, 3}, DType::f32);
+  std::vector<std::uint8_t> pixels;
+  for (std::int64_t i = 0; i < picture_size * picture_size; ++i) {
+    const Colour& pixel = picture.pixels()[i];
+    pixels.insert(pixels.end(), {pixel.red, pixel.green, pixel.blue});
+  }
+  cut_picture(pixels.data(), {}, normalisation, image.data<float>());
+  Context context = Context::evaluation();
+  const std::vector<float> shares =
+      softmax((*model.network)(context, image)).value().to_vector<float>();
+  std::vector<Guess> all;
+  for (std::size_t i = 0; i < shares.size(); ++i) all.push_back({i, shares[i]});
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Guess& a, const Guess& b) { return a.probability > b.probability; });
+  return all;
+}
+
+void print_guesses(const Model& model, const std::string& file, const std::vector<Guess>& all,
+                   bool json) {
+  const std::size_t shown = std::min<std::size_t>(5, all.size());
+  Json line = {{"file", file}, {"classes", Json::array()}};
+  if (!json) fmt::print("{}\n", file);
+  for (const Guess& guess : std::span(all).first(shown)) {
+    const std::string& name = model.classes[guess.label];
+    if (!json) fmt::print("  {:5.1f} %  {}\n", 100 * guess.probability, name);
+    line["classes"].push_back({{"class", name}, {"probability", guess.probability}});
+  }
+  if (json) print_json(line);
+}
+
+}  // namespace
+
+int run_eval(const EvalCommand& command) {
+  const Device device = device_named(command.device);
+  const Model model = read_model(command.checkpoint);
+  move_to(*model.network, device);
+  const Settings& s = model.settings;
+  const std::string data = command.data.empty() ? s.data : command.data;
+  require(
+      data != s.data || data == "builtin" || std::filesystem::exists(data),
+      "{}: the pictures that the model was trained on are not here; name their folder by --data",
+      data);
+  const PictureSet set = load_pictures(data, s.dataset);
+  const Parts parts = divide(set, s);
+  const std::vector<std::int64_t>& which = part_named(parts, command.split);
+  Progress progress;
+  const Stopwatch watch;
+  const Pictures& pictures = command.split == "test" ? set.test : set.train;
+  const Measure measured = measure(model, pictures, which, [&](double share) {
+    if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
+  });
+  const double rate = static_cast<double>(which.size()) / watch.seconds();
+  progress.clear();
+  if (!command.json) {
+    fmt::print(
+        "{} split: {:.2f} % top-1, {:.2f} % top-5, loss {:.6f} over {} pictures, {} a second\n",
+        command.split, percent(measured, "top_1"), percent(measured, "top_5"), measured.loss,
+        which.size(), short_number(rate));
+    return 0;
+  }
+  Json line = {{"checkpoint", command.checkpoint},
+               {"attention", s.model.attention},
+               {"data", data},
+               {"dataset", s.dataset},
+               {"split", command.split},
+               {"parameters", parameter_count(*model.network)},
+               {"pictures", which.size()},
+               {"loss", measured.loss},
+               {"pictures_per_second", rate}};
+  for (const Figure& figure : measured.figures) line[figure.key] = figure.value;
+  print_json(line);
+  return 0;
+}
+
+int run_predict(const PredictCommand& command) {
+  const Model model = read_model(command.checkpoint);
+  for (const std::string& file : command.images) {
+    Picture picture = Picture::load(file);
+    if (picture.width() != picture_size || picture.height() != picture_size) {
+      fmt::print(stderr, "vision: {}: has {} x {} pixels; resized to {} x {}\n", file,
+                 picture.width(), picture.height(), picture_size, picture_size);
+      picture = picture.resized(picture_size, picture_size);
+    }
+    print_guesses(model, file, guesses(model, picture), command.json);
+  }
+  return 0;
+}
+
+int run_info(const InfoCommand& command) {
+  if (command.checkpoint.empty()) check(command.settings);
+  const Model model =
+      command.checkpoint.empty() ? new_model(command.settings) : read_model(command.checkpoint);
+  return print_information(model, command.json);
+}
+
+}  // namespace weft::vision

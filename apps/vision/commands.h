@@ -1,0 +1,50 @@
+// vision's subcommands.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/vision/settings.h"
+
+namespace weft::vision {
+
+struct TrainCommand {
+  Settings settings;
+  RunOptions run;
+};
+
+struct EvalCommand {
+  std::string checkpoint;
+  std::string data;  // empty: what the model was trained on
+  std::string split = "test";
+  std::string device = "cpu";
+  bool json = false;
+};
+
+struct PredictCommand {
+  std::string checkpoint;
+  std::vector<std::string> images;  // PNG files
+  bool json = false;
+};
+
+struct RankCommand {
+  std::vector<std::string> models;  // [NAME=]checkpoint
+  std::string data;                 // empty: what the first model was trained on
+  std::int64_t pictures = 16;
+  std::string out;  // a JSON file; empty: nothing is written
+};
+
+struct InfoCommand {
+  Settings settings;
+  std::string checkpoint;  // empty: a new model of these settings
+  bool json = false;
+};
+
+// Each returns the exit status; Error stands for 2.
+int run_train(const TrainCommand& command);
+int run_eval(const EvalCommand& command);
+int run_predict(const PredictCommand& command);
+int run_rank(const RankCommand& command);
+int run_info(const InfoCommand& command);
+
+}  // namespace weft::vision

@@ -1,0 +1,93 @@
+#include "apps/vision/evaluate.h"
+
+#include <numeric>
+
+#include "ops/cross_entropy/cross_entropy.h"
+
+namespace weft::vision {
+
+std::int64_t count_top(const Tensor& logits, const Tensor& labels, std::int64_t k) {
+  const std::int64_t rows = logits.size(0), classes = logits.size(1);
+  const std::vector<float> values = logits.to_vector<float>();
+  const std::vector<std::int64_t> wanted = labels.to_vector<std::int64_t>();
+  std::int64_t right = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* const row = values.data() + i * classes;
+    const std::int64_t label = wanted[static_cast<std::size_t>(i)];
+    std::int64_t before = 0;
+    for (std::int64_t j = 0; j < classes; ++j) {
+      before += row[j] > row[label] || (row[j] == row[label] && j < label);
+    }
+    right += before < k && row[label] == row[label];
+  }
+  return right;
+}
+
+Measure measure(const Model& model, const Pictures& pictures, std::span<const std::int64_t> which,
+                const Advance& advance) {
+  const Normalisation normalisation = normalisation_of(model.settings.dataset);
+  const VisionTransformer& network = *model.network;
+  const auto most = static_cast<std::size_t>(model.settings.batch);
+  double loss = 0;
+  std::int64_t first = 0, fifth = 0;
+  for (std::size_t begin = 0; begin < which.size(); begin += most) {
+    const auto part = which.subspan(begin, std::min(most, which.size() - begin));
+    const PictureBatch batch = plain_batch(pictures, part, normalisation);
+    Context context = Context::evaluation();
+    const Variable logits = network(context, batch.images.to(network.device()));
+    const Tensor labels = batch.labels.to(network.device());
+    loss += cross_entropy(logits, labels).value().item() * static_cast<double>(part.size());
+    first += count_top(logits.value(), batch.labels, 1);
+    fifth += count_top(logits.value(), batch.labels, 5);
+    advance(static_cast<double>(begin + part.size()) / static_cast<double>(which.size()));
+  }
+  const auto count = static_cast<double>(which.size());
+  return {loss / count,
+          loss / count,
+          {{"top_1", "% top-1", 100 * static_cast<double>(first) / count},
+           {"top_5", "% top-5", 100 * static_cast<double>(fifth) / count}}};
+}
+
+double percent(const Measure& measure, const std::string& key) {
+  for (const Figure& figure : measure.figures) {
+    if (figure.key == key) return figure.value;
+  }
+  fail("vision: nothing measured {}", key);
+}
+
+Parts divide(const PictureSet& set, const Settings& settings) {
+  const std::int64_t count = set.train.count();
+  require(settings.validation <= count - settings.batch,
+          "--validation: holding out {} of {} training pictures leaves no batch of {}; choose less",
+          settings.validation, count, settings.batch);
+  Division division = hold_out(count, settings.validation, settings.seed);
+  std::vector<std::int64_t> test(static_cast<std::size_t>(set.test.count()));
+  std::iota(test.begin(), test.end(), 0);
+  return {set, std::move(division.kept), std::move(division.held), std::move(test)};
+}
+
+Task training_task(const Model& model, const Parts& parts, TrainingBatches& batches) {
+  const Settings& s = model.settings;
+  const VisionTransformer& network = *model.network;
+  Task task;
+  task.parameters = model.parameters();
+  task.batch = [&](std::uint32_t step) {
+    const PictureBatch batch = batches(step);
+    return std::vector{batch.images, batch.labels};
+  };
+  task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
+    Context context(true, s.seed, step.number, step.at);
+    const Variable loss = cross_entropy(network(context, batch[0]), batch[1]);
+    return Task::Loss{loss, loss.value()};
+  };
+  task.validate = [&](const Advance& advance) {
+    return measure(model, parts.set.train, parts.validation, advance);
+  };
+  task.criterion = [](const Measure& measured) { return 100 - percent(measured, "top_1"); };
+  task.targets_per_step = s.batch * s.model.tokens();
+  task.score = {"cross_entropy", "nats", [](double nats) { return nats; }};
+  task.metadata = metadata_of(model);
+  return task;
+}
+
+}  // namespace weft::vision

@@ -1,0 +1,38 @@
+// A model of pictures: its training, and how often it is right.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "apps/common/augment.h"
+#include "apps/common/train.h"
+#include "apps/vision/model.h"
+
+namespace weft::vision {
+
+// How many rows of logits [B, classes] have their label [B] among the k largest; of equal logits
+// the lower class counts as the larger. A NaN is never among them.
+std::int64_t count_top(const Tensor& logits, const Tensor& labels, std::int64_t k);
+
+// Called now and then with the share that is done.
+using Advance = std::function<void(double)>;
+
+// The mean loss over these pictures, and the figures top_1 and top_5, in percent.
+Measure measure(const Model& model, const Pictures& pictures, std::span<const std::int64_t> which,
+                const Advance& advance);
+double percent(const Measure& measure,
+               const std::string& key);  // of the figures; throws for others
+
+// The pictures of a model as its settings divide them.
+struct Parts {
+  const PictureSet& set;
+  std::vector<std::int64_t> train, validation, test;
+};
+// Throws where validation leaves no picture, or fewer than a batch.
+Parts divide(const PictureSet& set, const Settings& settings);
+
+// Training on parts.train; all three stay where they are meanwhile. The best epoch is that of the
+// most validation pictures right.
+Task training_task(const Model& model, const Parts& parts, TrainingBatches& batches);
+
+}  // namespace weft::vision

@@ -1,0 +1,90 @@
+#include "apps/vision/model.h"
+
+#include <algorithm>
+
+#include "apps/common/cifar.h"
+#include "apps/common/configuration.h"
+#include "apps/common/run_folder.h"
+
+namespace weft::vision {
+namespace {
+
+constexpr const char* format_key = "vision_format";
+constexpr const char* format = "1";
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "\n") + name;
+  return text;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (const char c : text) {
+    if (c == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += c >= ' ' && c <= '~' ? c : '?';
+    }
+  }
+  return lines;
+}
+
+// A model of these sizes has at least these numbers; one that claims more than the file holds is
+// never built.
+void check_claims(const VisionTransformerConfig& c, const Checkpoint& checkpoint,
+                  const std::string& file) {
+  std::int64_t held = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
+  const std::int64_t values = c.value_width > 0 ? c.value_width : c.width;
+  const std::int64_t claimed = c.layers * c.width * (2 * c.hidden + values) + c.width * c.tokens();
+  require(claimed <= held,
+          "{}: its configuration (width {}, layers {}, hidden {}, patch {}) wants "
+          "more numbers than the {} it holds",
+          file, c.width, c.layers, c.hidden, c.patch, held);
+}
+
+}  // namespace
+
+Model new_model(Settings settings, std::vector<std::string> classes) {
+  if (settings.dataset == "auto") settings.dataset = "builtin";
+  if (classes.empty()) classes = class_names(settings.dataset);
+  settings.model.classes = static_cast<std::int64_t>(classes.size());
+  auto network = std::make_unique<VisionTransformer>(settings.model, settings.seed);
+  return {std::move(settings), std::move(classes), std::move(network), {}};
+}
+
+std::map<std::string, std::string> metadata_of(const Model& model) {
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  return {{format_key, format},
+          {"weft_version", WEFT_VERSION},
+          {"classes", joined(model.classes)},
+          {"configuration", to_json(model.settings).dump(-1, ' ', false, Handler::replace)}};
+}
+
+Model read_model(const std::string& path) {
+  const std::string file = checkpoint_file(path);
+  Checkpoint checkpoint = read_checkpoint(file);
+  const auto& metadata = checkpoint.metadata;
+  require(metadata.contains(format_key) && metadata.contains("configuration") &&
+              metadata.contains("classes"),
+          "{}: is a safetensors file, but not one that vision wrote", file);
+  require(metadata.at(format_key) == format, "{}: is of format {}, this vision reads format {}",
+          file, metadata.at(format_key), format);
+  auto settings = settings_from_json<Settings>(metadata.at("configuration"), file);
+  require(settings.dataset != "auto", "{}: its configuration names no data set", file);
+  std::vector<std::string> classes = lines_of(metadata.at("classes"));
+  const std::size_t wanted = class_names(settings.dataset).size();
+  require(classes.size() == wanted, "{}: names {} classes; {} has {}", file, classes.size(),
+          settings.dataset, wanted);
+  check_claims(settings.model, checkpoint, file);
+  Model model = new_model(std::move(settings), std::move(classes));
+  load_parameters(model.parameters(), checkpoint.tensors, file);
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (!all_finite(tensor)) fmt::print(stderr, "vision: {}: '{}' is not finite\n", file, name);
+  }
+  model.metadata = std::move(checkpoint.metadata);
+  return model;
+}
+
+}  // namespace weft::vision

@@ -1,0 +1,112 @@
+#include "apps/vision/settings.h"
+
+#include "apps/common/cifar.h"
+#include "ops/attention/spec.h"
+
+namespace weft::vision {
+namespace {
+
+struct Operator {
+  const char *name, *attention, *help;
+  std::int64_t value_width = 0;
+};
+
+// The rows of the paper's Tables 1 and 3. The linear rule of one step is Table 1's; pairs are
+// sorted.
+const std::vector<Operator>& operators() {
+  static const std::vector<Operator> list = {
+      {"full", "full", "multi-head attention"},
+      {"shift", "csp-shift", "circular shifts by channel"},
+      {"shift-heads", "csp-shift:shift=head", "circular shifts by head"},
+      {"sort", "csp-sort", "pairs sorted"},
+      {"csp", "csp", "shifts and sorted pairs"},
+      {"csp-wide", "csp", "the same with 1024 channels", 1024}};
+  return list;
+}
+
+// S. Yuan, H. Xu, arXiv 2410.10914, section 4.1 and the released code.
+Settings paper_model(const std::string& dataset, const Operator& row) {
+  Settings s;
+  s.dataset = dataset;
+  s.data = dataset == "cifar-10" ? "cifar-10-batches-bin" : "cifar-100-binary";
+  s.model = VisionTransformerConfig{};
+  s.model.patch = dataset == "cifar-10" ? 4 : 2;
+  s.model.classes = static_cast<std::int64_t>(class_names(dataset).size());
+  s.model.attention = row.attention;
+  s.model.value_width = row.value_width;
+  s.model.attention_dropout = s.model.attention == "full" ? 0.1 : 0;
+  s.batch = 64;
+  s.optimizer = "adam";
+  s.lr = 1e-4;
+  s.warmup = 0;
+  s.clip = 0;
+  s.epochs = 100;
+  s.rate_by_epoch = true;
+  s.validation = 5000;
+  s.test_epochs = true;
+  s.seed = 0;
+  return s;
+}
+
+}  // namespace
+
+Settings::Settings() {
+  model.width = 64;
+  model.layers = 2;
+  model.heads = 4;
+  model.hidden = 128;
+  model.attention = "csp";
+  model.attention_dropout = model.dropout = 0;
+  batch = 64;
+  lr = 4e-3;
+  epochs = 5;
+}
+
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> list = [] {
+    std::vector<Preset> all;
+    for (const char* dataset : {"cifar10", "cifar100"}) {
+      for (const Operator& row : operators()) {
+        all.push_back({std::string(dataset) + "-" + row.name, row.help});
+      }
+    }
+    return all;
+  }();
+  return list;
+}
+
+Settings preset(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Preset& known : presets()) names.push_back(known.name);
+  check_word("preset", name, names);
+  const std::size_t cut = name.find('-');
+  Settings s;
+  for (const Operator& row : operators()) {
+    if (name.substr(cut + 1) != row.name) continue;
+    s = paper_model(name.substr(0, cut) == "cifar10" ? "cifar-10" : "cifar-100", row);
+  }
+  s.preset = name;
+  return s;
+}
+
+void check(const Settings& settings) {
+  check_numbers(settings);
+  check_training(settings);
+  std::vector<std::string> sets = picture_sets();
+  sets.insert(sets.begin(), "auto");
+  check_word("dataset", settings.dataset, sets);
+  AttentionSpec{settings.model.attention};
+}
+
+TrainOptions training_options(const Settings& settings, std::int64_t epoch_steps,
+                              const RunOptions& run) {
+  TrainOptions options = train_options(settings, epoch_steps, run);
+  if (settings.rate_by_epoch) {
+    options.learning_rate = [rate = options.learning_rate, epoch_steps](std::int64_t step) {
+      return rate((step - 1) / epoch_steps * epoch_steps + 1);
+    };
+  }
+  return options;
+}
+
+}  // namespace weft::vision

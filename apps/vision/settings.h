@@ -1,0 +1,66 @@
+// All that defines a model of pictures and its training, each setting named once: the name is the
+// option on the command line and the key in a checkpoint.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "apps/common/settings.h"
+#include "nn/vision_transformer.h"
+
+namespace weft::vision {
+
+// The defaults fit the built-in pictures: about a minute on one core.
+struct Settings : TrainingSettings {
+  std::string preset;  // whose values were taken first; empty: none
+
+  std::string data = "builtin";
+  std::string dataset = "auto";
+
+  VisionTransformerConfig model;  // its size, channels and classes follow from the pictures
+
+  bool augment = true;
+  bool rate_by_epoch = false;
+  bool test_epochs = false;
+  std::int64_t validation = 1000;
+
+  Settings();
+};
+
+// Calls f(name, value, limits, help) for every setting but the preset.
+template <class SomeSettings, class F>
+void each_setting(SomeSettings& s, const F& f) {
+  constexpr Limits any{}, rate{0, 1 - 1e-9};
+  f("data", s.data, any, "builtin, or the folder of CIFAR-10 or CIFAR-100, binary version");
+  f("dataset", s.dataset, any, "auto, cifar-10, cifar-100, cifar-100-coarse or builtin");
+  f("attention", s.model.attention, any, "a mechanism, as name:option=value,option=value");
+  f("patch", s.model.patch, Limits{1, 32}, "pixels of a patch's side");
+  f("width", s.model.width, Limits{1, 16384}, "of the model");
+  f("layers", s.model.layers, Limits{1, 1024}, "of the model");
+  f("heads", s.model.heads, Limits{1, 16384}, "of the attention");
+  f("hidden", s.model.hidden, Limits{1, 65536}, "width inside the feed-forward layers");
+  f("value-width", s.model.value_width, Limits{0, 65536}, "of all heads' values; 0: the width");
+  f("attention-dropout", s.model.attention_dropout, rate, "rate on the attention's own weights");
+  f("dropout", s.model.dropout, rate, "rate everywhere else");
+  f("augment", s.augment, any, "training pictures are cut and mirrored at random");
+  each_training_setting(s, f);
+  f("rate-by-epoch", s.rate_by_epoch, any, "the learning rate changes between epochs alone");
+  f("validation", s.validation, Limits{1, 1e9}, "training pictures held out, by the seed");
+  f("test-epochs", s.test_epochs, any, "also test every epoch, as the paper reports");
+}
+
+struct Preset {
+  std::string name, help;
+};
+const std::vector<Preset>& presets();
+// The settings of a preset; throws, with the names that exist, where there is none of this name.
+Settings preset(const std::string& name);
+
+// Throws, naming the setting, where a value is out of its limits or no word that is known.
+void check(const Settings& settings);
+
+// As train_options(), with rate_by_epoch.
+TrainOptions training_options(const Settings& settings, std::int64_t epoch_steps,
+                              const RunOptions& run = {});
+
+}  // namespace weft::vision

@@ -1,0 +1,127 @@
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/device_option.h"
+#include "apps/vision/commands.h"
+#include "apps/vision/evaluate.h"
+
+namespace weft::vision {
+namespace {
+
+// The most that any epoch reached on the test pictures: what the paper reports.
+struct BestEpochs {
+  struct Most {
+    double percent = -1;
+    std::int64_t epoch = 0;
+  };
+  Most top1, top5;
+
+  void take(std::int64_t epoch, const Measure& measured) {
+    for (auto [most, key] : {std::pair{&top1, "top_1"}, std::pair{&top5, "top_5"}}) {
+      const double reached = percent(measured, key);
+      if (reached > most->percent) *most = {reached, epoch};
+    }
+  }
+};
+
+void describe(const Model& model, const Parts& parts, std::int64_t steps,
+              const TrainCommand& command, Progress& progress) {
+  const Settings& s = model.settings;
+  const auto count = [](const auto& list) {
+    return grouped(static_cast<std::int64_t>(list.size()));
+  };
+  progress.print(fmt::format(
+      "data   {}: {} classes; {} pictures to train, {} to validate, {} to test", s.dataset,
+      model.classes.size(), count(parts.train), count(parts.validation), count(parts.test)));
+  progress.print(fmt::format(
+      "model  {}{}: {} attention, patches of {}, width {}, layers {}, heads {}; {} parameters",
+      s.preset, s.preset.empty() ? "vision transformer" : "", s.model.attention, s.model.patch,
+      s.model.width, s.model.layers, s.model.heads, grouped(parameter_count(*model.network))));
+  progress.print(fmt::format("train  {} steps of {} pictures, {}, learning rate {:g} ({}), seed {}",
+                             grouped(steps), s.batch, s.optimizer, s.lr, s.schedule, s.seed));
+  if (command.run.out.empty()) {
+    progress.print("keep   nothing; --out DIR keeps the model and its log");
+  } else {
+    progress.print(fmt::format("keep   in {}", command.run.out));
+  }
+}
+
+Measure test(const Model& model, const Parts& parts, Progress& progress) {
+  return measure(model, parts.set.test, parts.test,
+                 [&](double share) { progress.update(fmt::format("test {:.0f} %", 100 * share)); });
+}
+
+nlohmann::ordered_json test_line(const char* kind, std::int64_t epoch, const Measure& measured) {
+  nlohmann::ordered_json line = {{"kind", kind}, {"epoch", epoch}, {"loss", measured.loss}};
+  for (const Figure& figure : measured.figures) line[figure.key] = figure.value;
+  return line;
+}
+
+// Scores the model on the test part.
+Measure score(const Model& model, const Parts& parts, const TrainResult& result,
+              const BestEpochs& epochs, RunFolder& folder, Progress& progress) {
+  progress.print(fmt::format("best   epoch {}: validation {:.2f} % top-1, {:.2f} % top-5",
+                             result.best_epoch, percent(result.best, "top_1"),
+                             percent(result.best, "top_5")));
+  const Measure tested = test(model, parts, progress);
+  progress.print(fmt::format("test   {:.2f} % top-1, {:.2f} % top-5, loss {:.4f}, of that epoch",
+                             percent(tested, "top_1"), percent(tested, "top_5"), tested.loss));
+  nlohmann::ordered_json line = test_line("test", result.best_epoch, tested);
+  if (epochs.top1.epoch > 0) {
+    progress.print(fmt::format(
+        "       {:.2f} % top-1 (epoch {}) and {:.2f} % top-5 (epoch {}) are the most of any epoch: "
+        "the paper's way, which lets the test pictures choose",
+        epochs.top1.percent, epochs.top1.epoch, epochs.top5.percent, epochs.top5.epoch));
+    line["most_top_1"] = epochs.top1.percent;
+    line["most_top_5"] = epochs.top5.percent;
+  }
+  folder.log(line);
+  return tested;
+}
+
+Trained train_once(const TrainCommand& command) {
+  const Device device = device_named(command.run.device);
+  Settings settings = command.settings;
+  const PictureSet set = load_pictures(settings.data, settings.dataset);
+  settings.dataset = set.name;
+  const Parts parts = divide(set, settings);
+  const Model model = new_model(settings, set.classes);
+  move_to(*model.network, device);
+  TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch,
+                          settings.seed, settings.augment);
+  Task task = training_task(model, parts, batches);
+  const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
+  Progress progress(command.run.quiet);
+  const auto folder = run_folder(command.run);
+  BestEpochs epochs;
+  if (settings.test_epochs) {
+    task.validated = [&](std::int64_t epoch) {
+      const Measure tested = test(model, parts, progress);
+      folder->log(test_line("test_epoch", epoch, tested));
+      epochs.take(epoch, tested);
+    };
+  }
+  const TrainOptions options = training_options(settings, batches.epoch_steps(), command.run);
+  describe(model, parts, options.steps, command, progress);
+  const TrainResult result = train(task, options, *optimizer, *folder, progress);
+  const int status = training_status(result, settings, command.run, progress);
+  if (status != 0) return {status, {}};
+  return {0, score(model, parts, result, epochs, *folder, progress).figures};
+}
+
+}  // namespace
+
+int run_train(const TrainCommand& command) {
+  check(command.settings);
+  check(command.run);
+  return train_replicas(command.run, command.settings.seed,
+                        [&](std::uint64_t seed, const RunOptions& run) {
+                          TrainCommand own = command;
+                          own.settings.seed = seed;
+                          own.run = run;
+                          return train_once(own);
+                        });
+}
+
+}  // namespace weft::vision

@@ -1,0 +1,100 @@
+// vision: classes of small pictures, by vision transformers.
+//
+//     vision [train] [options]   trains; without options on the built-in pictures, in about a
+//     minute vision eval                scores a checkpoint vision predict IMAGE…      says what
+//     PNG pictures show vision rank MODEL…         the singular spectra behind the layers of
+//     checkpoints vision info                lists a model's parameters
+//
+// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
+// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+#include "apps/common/command_line.h"
+#include "apps/vision/commands.h"
+
+namespace weft::vision {
+namespace {
+
+constexpr const char* preset_help = "a model of the CSP paper; other options change it";
+constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
+
+// The command line into these; nothing is opened or checked beyond the syntax.
+struct Commands {
+  TrainCommand train;
+  EvalCommand eval;
+  PredictCommand predict;
+  RankCommand rank;
+  InfoCommand info;
+};
+
+void add_all_settings(CLI::App& app, Settings& settings) {
+  add_settings(app, settings, preset_help);
+  app.final_callback([&app, &settings] { follow_optimizer(app, settings); });
+}
+
+void add_train(CLI::App& app, TrainCommand& train) {
+  add_all_settings(app, train.settings);
+  add_run_options(app, train.run);
+}
+
+void add_eval(CLI::App& app, EvalCommand& eval) {
+  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help)->required();
+  app.add_option("--data", eval.data, "pictures, if not where they were in training");
+  app.add_option("--split", eval.split, "train, validation or test")->capture_default_str();
+  app.add_option("--device", eval.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_flag("--json", eval.json, "print one JSON object");
+}
+
+void add_predict(CLI::App& app, PredictCommand& predict) {
+  app.add_option("--checkpoint", predict.checkpoint, checkpoint_help)->required();
+  app.add_option("images", predict.images, "PNG files")->required();
+  app.add_flag("--json", predict.json, "print one JSON object a line");
+}
+
+void add_rank(CLI::App& app, RankCommand& rank) {
+  app.add_option("models", rank.models, "checkpoints, as [NAME=]PATH")->required();
+  app.add_option("--data", rank.data, "pictures, if not where they were in training");
+  app.add_option("--pictures", rank.pictures, "of the test part, to take the mean over")
+      ->capture_default_str();
+  app.add_option("--out", rank.out, "a JSON file for the spectra; bench/plot spectra draws it");
+}
+
+void add_info(CLI::App& app, InfoCommand& info) {
+  add_all_settings(app, info.settings);
+  CLI::Option* const checkpoint = app.add_option("--checkpoint", info.checkpoint, checkpoint_help);
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_group() == settings_group) checkpoint->excludes(option);
+  }
+  app.add_flag("--json", info.json, "print one JSON object");
+}
+
+// Reads the line; returns the command.
+std::string parse(const std::vector<std::string>& words, Commands& commands) {
+  CommandLine line("vision", "Classes of small pictures, by vision transformers.",
+                   {"train", "eval", "predict", "rank", "info"});
+  add_train(line.add("train", "train a model (the default)"), commands.train);
+  add_eval(line.add("eval", "score a model on pictures"), commands.eval);
+  add_predict(line.add("predict", "say what pictures show"), commands.predict);
+  add_rank(line.add("rank", "singular spectra behind the layers"), commands.rank);
+  add_info(line.add("info", "list a model's parameters"), commands.info);
+  return line.parse(words);
+}
+
+int run(const std::vector<std::string>& words) {
+  Commands commands;
+  const std::string command = parse(words, commands);
+  // A preset's values stand below what the command line says: it is read again on top of them.
+  Settings& settings = command == "info" ? commands.info.settings : commands.train.settings;
+  if (!settings.preset.empty()) {
+    settings = preset(settings.preset);
+    parse(words, commands);
+  }
+  if (command == "eval") return run_eval(commands.eval);
+  if (command == "predict") return run_predict(commands.predict);
+  if (command == "rank") return run_rank(commands.rank);
+  if (command == "info") return run_info(commands.info);
+  return run_train(commands.train);
+}
+
+}  // namespace
+}  // namespace weft::vision
+
+int main(int argc, char** argv) { return weft::run_app("vision", weft::vision::run, argc, argv); }

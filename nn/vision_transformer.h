@@ -1,0 +1,96 @@
+// The vision transformer for small pictures, around any attention mechanism.
+// A. Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021, arXiv 2010.11929, eq. 1 to 4,
+// in the form of S. Yuan, H. Xu, "Towards better multi-head attention via channel-wise sample
+// permutation", 2024, arXiv 2410.10914, Tables 1 and 3: classes are read off the mean over the
+// tokens.
+//
+// A picture of S × S pixels and c channels is cut into N = (S/p)² patches, row by row; the features
+// of a patch are its p × p pixels, row by row, each with its channels.
+//
+//     h = drop(patches W_p + b_p + pos[0 … N − 1])
+//     L times:   h ← h + drop(attention(LN₁(h)))
+//                h ← h + drop(drop(φ(LN₂(h) W₁ + b₁)) W₂ + b₂)
+//     logits = LN(mean over the tokens of h) W_c + b_c
+//
+//     images [B, S, S, c]   patches [B, N, p² c]   h [B, N, d]   logits [B, classes]
+//
+// φ(z) = z Φ(z) is the exact GELU. Attention has a bias at its output alone; its own dropout is the
+// mechanism's (on the map of `full`). The positions have N + 1 rows, of which the last stays unused
+// with the mean, and so does the class token: the paper counts both.
+//
+// Weights and biases of linear maps start as PyTorch's, U(±1/√fan in), positions and class token as
+// N(0, 1).
+#pragma once
+
+#include "nn/attention.h"
+
+namespace weft {
+
+struct VisionTransformerConfig {
+  std::int64_t size = 32;     // S: pixels of a side
+  std::int64_t channels = 3;  // c
+  std::int64_t patch = 4;     // p: pixels of a patch's side, a divisor of S
+  std::int64_t classes = 10;
+  std::int64_t width = 512;  // d
+  std::int64_t layers = 6;   // L
+  std::int64_t heads = 8;
+  std::int64_t hidden = 512;       // of the feed-forward layer
+  std::int64_t value_width = 0;    // of all heads together; 0: the width
+  std::string attention = "full";  // a specification: name:option=value,…
+  double attention_dropout = 0.1, dropout = 0.1;
+
+  std::int64_t tokens() const { return (size / patch) * (size / patch); }  // N
+};
+
+namespace nn {
+
+// One of the L layers.
+struct VisionBlock {
+  Dropout dropout;
+  LayerNorm norm1, norm2;
+  Attention attention;
+  Linear up, down;  // W₁, b₁ and W₂, b₂
+
+  explicit VisionBlock(const VisionTransformerConfig& config, DType dtype = DType::f32);
+  Variable operator()(Context& context, const Variable& x) const;  // [B, N, d] → [B, N, d]
+
+  void each(const auto& visit) {
+    visit("norm1", norm1), visit("attention", attention);
+    visit("norm2", norm2), visit("up", up), visit("down", down);
+  }
+};
+
+}  // namespace nn
+
+class VisionTransformer {
+ public:
+  // Throws where a setting is out of range. Parameters are drawn from `seed` by their names.
+  VisionTransformer(const VisionTransformerConfig& config, std::uint64_t seed,
+                    DType dtype = DType::f32);
+
+  // The logits [B, classes] of images [B, S, S, c]. Where `states` is set, it takes the tokens
+  // [B, N, d] that each layer puts out.
+  Variable operator()(Context& context, const Tensor& images,
+                      std::vector<Tensor>* states = nullptr) const;
+
+  Device device() const { return position_.value().device(); }
+  const VisionTransformerConfig& config() const { return config_; }
+
+  void each(const auto& visit) {
+    visit("patch", patch_), visit("position", position_), visit("class_token", class_token_);
+    visit("blocks", blocks_), visit("norm", norm_), visit("head", head_);
+  }
+
+ private:
+  VisionTransformerConfig config_;
+  nn::Linear patch_;
+  Parameter position_, class_token_;  // [N + 1, d], [d]
+  std::vector<nn::VisionBlock> blocks_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+};
+
+// Patches [B, N, p² c] of images [B, S, S, c].
+Tensor patches_of(const Tensor& images, std::int64_t patch);
+
+}  // namespace weft

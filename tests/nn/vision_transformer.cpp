@@ -1,0 +1,308 @@
+#include "nn/vision_transformer.h"
+
+#include <cmath>
+#include <map>
+
+#include "ops/pointwise/pointwise.h"
+#include "ops/softmax/softmax.h"
+#include "tests/nn/checks.h"
+
+using namespace weft;
+
+namespace {
+
+constexpr DType f64 = DType::f64;
+
+VisionTransformerConfig paper(std::int64_t patch, std::int64_t classes,
+                              const std::string& attention, std::int64_t value_width = 0) {
+  return {.patch = patch, .classes = classes, .value_width = value_width, .attention = attention};
+}
+
+VisionTransformerConfig tiny(const std::string& attention, std::int64_t value_width = 0) {
+  return {.size = 6,
+          .channels = 2,
+          .patch = 2,
+          .classes = 4,
+          .width = 6,
+          .layers = 2,
+          .heads = 2,
+          .hidden = 5,
+          .value_width = value_width,
+          .attention = attention,
+          .attention_dropout = 0.2,
+          .dropout = 0.3};
+}
+
+std::vector<VisionTransformerConfig> forms() {
+  return {tiny("full"),
+          tiny("full", 10),
+          tiny("csp:group=3"),
+          tiny("csp:shift=power", 8),
+          tiny("csp-shift:shift=head"),
+          tiny("csp-sort:order=ascending,groups=1")};
+}
+
+Tensor images_for(const VisionTransformerConfig& c, std::int64_t batch) {
+  return random_normal({batch, c.size, c.size, c.channels}, f64, 4).to(tested_device());
+}
+
+// The definition, by loops over numbers of one picture; the mixing of tokens is the mechanism's own
+// definition.
+class Definition {
+ public:
+  using Rows = std::vector<std::vector<double>>;
+
+  explicit Definition(VisionTransformer& model) : c_(model.config()) {
+    for (const NamedParameter& p : parameters(model)) {
+      const Shape& shape = p.variable.shape();
+      const auto width = static_cast<std::size_t>(shape.back());
+      const std::vector<double> all = p.variable.value().to_vector<double>();
+      for (std::size_t i = 0; i < all.size(); i += width) {
+        p_[p.name].emplace_back(all.begin() + std::ptrdiff_t(i),
+                                all.begin() + std::ptrdiff_t(i + width));
+      }
+    }
+  }
+
+  std::vector<double> operator()(const std::vector<double>& picture) const {
+    Rows h = linear(patches(picture), "patch");
+    for (std::size_t n = 0; n < h.size(); ++n) add(h[n], p_.at("position")[n]);
+    for (std::int64_t i = 0; i < c_.layers; ++i) {
+      const std::string block = fmt::format("blocks.{}.", i);
+      add(h, linear(mixed(i, norm(h, block + "norm1")), block + "attention.output"));
+      Rows inner = linear(norm(h, block + "norm2"), block + "up");
+      for (auto& row : inner) {
+        for (double& z : row) z *= 0.5 * (1 + std::erf(z / std::sqrt(2.0)));
+      }
+      add(h, linear(inner, block + "down"));
+    }
+    std::vector<double> mean(h[0].size());
+    for (const auto& row : h) {
+      for (std::size_t j = 0; j < row.size(); ++j) mean[j] += row[j] / double(h.size());
+    }
+    return linear(norm({mean}, "norm"), "head")[0];
+  }
+
+ private:
+  // Patches from the top left, row by row; in one, (row, column, channel).
+  Rows patches(const std::vector<double>& picture) const {
+    Rows rows;
+    for (std::int64_t top = 0; top < c_.size; top += c_.patch) {
+      for (std::int64_t left = 0; left < c_.size; left += c_.patch) {
+        rows.emplace_back();
+        for (std::int64_t y = top; y < top + c_.patch; ++y) {
+          for (std::int64_t x = left; x < left + c_.patch; ++x) {
+            for (std::int64_t k = 0; k < c_.channels; ++k) {
+              rows.back().push_back(picture[std::size_t((y * c_.size + x) * c_.channels + k)]);
+            }
+          }
+        }
+      }
+    }
+    return rows;
+  }
+
+  Rows linear(const Rows& x, const std::string& name) const {
+    const Rows& w = p_.at(name + ".weight");
+    Rows y;
+    for (const auto& row : x) {
+      y.push_back(p_.contains(name + ".bias") ? p_.at(name + ".bias")[0]
+                                              : std::vector<double>(w[0].size()));
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        for (std::size_t j = 0; j < w[0].size(); ++j) y.back()[j] += row[i] * w[i][j];
+      }
+    }
+    return y;
+  }
+
+  Rows norm(Rows x, const std::string& name) const {
+    const std::vector<double>&gain = p_.at(name + ".gain")[0], &bias = p_.at(name + ".bias")[0];
+    for (auto& row : x) {
+      double mean = 0, variance = 0;
+      for (const double v : row) mean += v / double(row.size());
+      for (const double v : row) variance += (v - mean) * (v - mean) / double(row.size());
+      for (std::size_t j = 0; j < row.size(); ++j) {
+        row[j] = gain[j] * (row[j] - mean) / std::sqrt(variance + 1e-5) + bias[j];
+      }
+    }
+    return x;
+  }
+
+  // What stands before the output map: all projections side by side, cut into the mechanism's
+  // inputs.
+  Rows mixed(std::int64_t layer, const Rows& x) const {
+    const AttentionSpec spec(c_.attention);
+    const std::string block = fmt::format("blocks.{}.attention.", layer);
+    const bool full = spec.mechanism().name == "full";
+    const Rows projected = linear(x, block + (full ? "qkv" : "v"));
+    const std::int64_t N = c_.tokens(), H = c_.heads, E = c_.width / H;
+    const std::int64_t M = c_.value_width > 0 ? c_.value_width / H : E;
+    std::vector<Variable> inputs;
+    std::size_t at = 0;
+    const auto next = [&](std::int64_t width) {
+      std::vector<double> values;
+      for (const auto& row : projected) {
+        const auto first = row.begin() + std::ptrdiff_t(at);
+        values.insert(values.end(), first, first + H * width);
+      }
+      at += static_cast<std::size_t>(H * width);
+      inputs.emplace_back(Tensor::from(values, {1, N, H, width}));
+    };
+    if (full) next(E), next(E);
+    next(M);
+    AttentionCall call;
+    call.layer = static_cast<int>(layer);
+    call.layers = static_cast<int>(c_.layers);
+    const std::vector<double> out =
+        spec.mechanism().reference(spec, call, inputs).value().to_vector<double>();
+    Rows rows;
+    for (std::int64_t n = 0; n < N; ++n) {
+      rows.emplace_back(out.begin() + n * H * M, out.begin() + (n + 1) * H * M);
+    }
+    return rows;
+  }
+
+  static void add(std::vector<double>& to, const std::vector<double>& x) {
+    for (std::size_t j = 0; j < to.size(); ++j) to[j] += x[j];
+  }
+  static void add(Rows& to, const Rows& x) {
+    for (std::size_t i = 0; i < to.size(); ++i) add(to[i], x[i]);
+  }
+
+  VisionTransformerConfig c_;
+  std::map<std::string, Rows> p_;
+};
+
+}  // namespace
+
+TEST_SUITE("nn") {
+
+TEST_CASE("vision transformer: the paper's numbers of parameters") {
+  const auto count = [](const VisionTransformerConfig& config) {
+    VisionTransformer model(config, 1);
+    return parameter_count(model);
+  };
+  CHECK(count(paper(4, 10, "full")) == 9'523'722);
+  CHECK(count(paper(4, 10, "csp")) == 6'377'994);
+  CHECK(count(paper(4, 10, "csp", 1024)) == 9'523'722);
+  CHECK(count(paper(2, 100, "full")) == 9'649'764);
+  CHECK(count(paper(2, 100, "csp")) == 6'504'036);
+  CHECK(count(paper(2, 100, "csp", 1024)) == 9'649'764);
+}
+
+TEST_CASE("vision transformer: logits are those of the definition") {
+  for (const VisionTransformerConfig& config : forms()) {
+    CAPTURE(config.attention);
+    VisionTransformer model(config, 1, f64);
+    randomise(model, 3);
+    const Tensor images = images_for(config, 3);
+    Context context = Context::evaluation();
+    const Tensor logits = model(context, images).value();
+    const Definition definition(model);
+    for (std::int64_t b = 0; b < 3; ++b) {
+      const std::vector<double> wanted = definition(images.slice(0, b, b + 1).to_vector<double>());
+      const Tensor expected = Tensor::from(wanted, {1, config.classes});
+      CHECK(relative_error(logits.slice(0, b, b + 1), expected) < tolerance::backward_f64);
+    }
+  }
+}
+
+TEST_CASE("vision transformer: gradients by every parameter, with dropout") {
+  for (const VisionTransformerConfig& config : forms()) {
+    CAPTURE(config.attention);
+    VisionTransformer model(config, 1, f64);
+    randomise(model, 3);
+    const Tensor images = images_for(config, 2);
+    const GradientError error = gradcheck_module(
+        model,
+        [&](std::span<const Variable>) {
+          Context context(true, 5, 1);
+          return std::vector<Variable>{model(context, images)};
+        },
+        {}, 20);
+    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+  }
+}
+
+TEST_CASE("vision transformer: each rate of dropout counts in training only") {
+  for (const bool on_the_map : {false, true}) {
+    VisionTransformerConfig config = tiny("full");
+    (on_the_map ? config.dropout : config.attention_dropout) = 0;
+    VisionTransformer model(config, 1);
+    put_on_tested_device(model);
+    const Tensor images = images_for(config, 2).to(DType::f32);
+    const auto logits = [&](bool training, std::uint32_t step) {
+      Context context(training, 5, step);
+      return model(context, images).value();
+    };
+    CHECK(same_bits(logits(false, 1), logits(false, 2)));
+    CHECK(same_bits(logits(true, 1), logits(true, 1)));
+    CHECK_FALSE(same_bits(logits(true, 1), logits(true, 2)));
+    CHECK_FALSE(same_bits(logits(true, 1), logits(false, 1)));
+  }
+}
+
+TEST_CASE("vision transformer: linear maps start as PyTorch's, positions as N(0, 1)") {
+  VisionTransformerConfig config = tiny("full", 96);
+  config.width = 64;
+  config.heads = 4;
+  config.hidden = 128;
+  VisionTransformer model(config, 7);
+  std::map<std::string, double> limits = {{"patch.weight", std::sqrt(8)},
+                                          {"patch.bias", std::sqrt(8)},
+                                          {"blocks.0.attention.qkv.weight", 8},
+                                          {"blocks.1.attention.output.bias", std::sqrt(96)},
+                                          {"blocks.1.up.weight", 8},
+                                          {"blocks.0.down.weight", std::sqrt(128)},
+                                          {"head.weight", 8}};
+  for (const NamedParameter& p : parameters(model)) {
+    const std::vector<float> values = p.variable.value().to_vector<float>();
+    double largest = 0, squares = 0;
+    for (const float v : values) {
+      largest = std::max(largest, double(std::abs(v)));
+      squares += double(v) * v / double(values.size());
+    }
+    if (limits.contains(p.name)) {
+      CAPTURE(p.name);
+      const double limit = 1 / limits.at(p.name);
+      CHECK(largest <= limit);
+      CHECK(largest > 0.9 * limit);
+      limits.erase(p.name);
+    }
+    if (p.name == "position") {  // 640 numbers, whose squares deviate by √2
+      CHECK(std::abs(squares - 1) < tolerance::standard_errors * std::sqrt(2 / 640.0));
+    }
+  }
+  CHECK(limits.empty());
+}
+
+TEST_CASE("vision transformer: the tokens behind every layer") {
+  const VisionTransformerConfig config = tiny("csp");
+  VisionTransformer model(config, 1);
+  put_on_tested_device(model);
+  Context context = Context::evaluation();
+  std::vector<Tensor> states;
+  model(context, images_for(config, 2).to(DType::f32), &states);
+  REQUIRE(states.size() == 2);
+  CHECK(states[1].shape() == Shape{2, 9, 6});
+  CHECK_FALSE(same_bits(states[0], states[1]));
+}
+
+TEST_CASE("vision transformer: settings out of range and pictures of another size") {
+  const auto made = [](auto change) {
+    VisionTransformerConfig config = tiny("full");
+    change(config);
+    VisionTransformer model(config, 1);
+    Context context = Context::evaluation();
+    return model(context, Tensor::zeros({1, 6, 6, 3}, DType::f32));
+  };
+  CHECK_ERROR(made([](auto& c) { c.patch = 4; }),
+              "patches of 4 pixels do not divide a picture of 6");
+  CHECK_ERROR(made([](auto& c) { c.layers = 0; }), "layers must be at least 1, got 0");
+  CHECK_ERROR(made([](auto& c) { c.value_width = 7; }),
+              "value width 7 does not divide into 2 heads");
+  CHECK_ERROR(made([](auto& c) { c.dropout = 1; }), "dropout rates are in [0, 1), got 1");
+  CHECK_ERROR(made([](auto&) {}), "wanted images [B, 6, 6, 2], got [1,6,6,3]");
+}
+
+}  // TEST_SUITE("nn")
