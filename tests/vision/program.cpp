@@ -9,6 +9,7 @@
 #include "nn/checkpoint.h"
 #include "runtime/dispatch.h"
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 using namespace weft;
 using nlohmann::json;
@@ -31,12 +32,15 @@ std::vector<json> lines(const std::string& text) {
 const Words tiny = {"--width", "8", "--layers",     "1",    "--heads",  "2", "--hidden", "8",
                     "--patch", "8", "--validation", "7000", "--epochs", "1", "--steps",  "3"};
 
+// Under the sanitizers, where that is minutes, it learns nothing to speak of.
+const Words effort = sanitized ? Words{"--epochs", "1", "--steps", "8"} : Words{"--epochs", "2"};
+
 // A model that is trained in seconds, and the folder of its run.
 struct Trained {
   TemporaryFolder folder;
   std::string path = folder.path("run");
   ProgramRun run =
-      vision({"train", "--out", path, "--epochs", "2", "--test-epochs", "--report-steps", "50"});
+      vision(Words{"train", "--out", path, "--test-epochs", "--report-steps", "50"} + effort);
   std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
 
   std::vector<json> logged(const std::string& kind) const {
@@ -86,9 +90,11 @@ TEST_CASE("vision: learns the built-in pictures far beyond chance") {
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
   const std::vector<json> tests = t.logged("test"), epochs = t.logged("test_epoch");
   REQUIRE(tests.size() == 1);
-  CHECK(tests[0]["top_1"].get<double>() > 70);  // by chance 10
-  CHECK(tests[0]["top_5"].get<double>() > 95);  // by chance 50
-  REQUIRE(epochs.size() == 2);
+  if (!sanitized) {
+    CHECK(tests[0]["top_1"].get<double>() > 70);  // by chance 10
+    CHECK(tests[0]["top_5"].get<double>() > 95);  // by chance 50
+  }
+  REQUIRE(epochs.size() == (sanitized ? 1 : 2));
   double most = 0;
   for (const json& line : epochs) most = std::max(most, line["top_1"].get<double>());
   CHECK(tests[0]["most_top_1"] == most);
@@ -197,7 +203,7 @@ TEST_CASE("vision: predict on pictures of the set, and on one of another size") 
     }
     CHECK(sum <= 1.000001);
   }
-  CHECK(among > 35);  // of 40; by chance 20
+  if (!sanitized) CHECK(among > 35);  // of 40; by chance 20
   CHECK(run.err.empty());
   picture_of(pictures, 0).resized(50, 20).save(folder.path("wide.png"));
   const ProgramRun wide = vision({"predict", "--checkpoint", t.path, folder.path("wide.png")});
