@@ -36,7 +36,8 @@ const Words small_model = {"--batch", "16", "--length", "64", "--width", "48", "
 // Under the sanitizers, where that is minutes, it learns little.
 const int steps = sanitized ? 60 : 700;
 const Words effort = {"--steps", std::to_string(steps), "--epoch-steps", std::to_string(steps / 2),
-                      "--split", sanitized ? "90/9/1" : "60/30/10"};
+                      "--report-steps", std::to_string(steps / 2), "--split",
+                      sanitized ? "90/9/1" : "60/30/10"};
 
 const int test_characters = sanitized ? 9'999 : 99'999;
 
