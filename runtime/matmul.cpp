@@ -11,7 +11,8 @@
 namespace weft {
 namespace {
 
-// The right-hand matrix stays in the second-level cache up to here, beside the rest.
+// The right-hand matrix stays in the second-level cache up to here, beside the rest. So must a
+// left-hand one whose rows have gaps: a tile reads a few elements of each of its lines.
 constexpr std::int64_t tile_bytes = 256 << 10;
 // Rows that one piece of parallel work computes; pieces with fewer multiplications than `work_grain`
 // are done several at a time.
@@ -73,8 +74,11 @@ template <class T>
 void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
             bool add) {
   if (c.rows == 0 || c.columns == 0) return;
-  const bool small = b.rows * b.columns * std::int64_t(sizeof(T)) <= tile_bytes;
-  if (!small && a.columns > 0) return through_library(a, b, c, add);
+  const auto small = [](const auto& m) {
+    return m.rows * m.columns * std::int64_t(sizeof(T)) <= tile_bytes;
+  };
+  const bool tiles = small(b) && (rows_neighbour(a) || small(a));
+  if (!tiles && a.columns > 0) return through_library(a, b, c, add);
   static thread_local std::vector<T> buffer;
   const Matrix<const T> right = rows_neighbour(b) ? b : packed(b, buffer);
   tile_product<T>(c.rows, c.columns, a.columns, {a.data, a.row_stride, a.column_stride},
