@@ -11,11 +11,12 @@
 namespace weft {
 namespace {
 
-// The right-hand matrix stays in the second-level cache up to here, beside the rest. So must a
-// left-hand one whose rows have gaps: a tile reads a few elements of each of its lines.
+// The right-hand matrix stays in the second-level cache up to here, beside the rest. A left-hand
+// one whose columns neighbour must not spread over more: a tile reads a few elements of each of its
+// lines, and beyond some 64 pages every line costs a search for its page.
 constexpr std::int64_t tile_bytes = 256 << 10;
-// Rows that one piece of parallel work computes; pieces with fewer multiplications than `work_grain`
-// are done several at a time.
+// Rows that one piece of parallel work computes; pieces with fewer multiplications than
+// `work_grain` are done several at a time.
 constexpr std::int64_t row_grain = 256;
 constexpr std::int64_t work_grain = 1 << 17;
 
@@ -74,10 +75,11 @@ template <class T>
 void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
             bool add) {
   if (c.rows == 0 || c.columns == 0) return;
-  const auto small = [](const auto& m) {
-    return m.rows * m.columns * std::int64_t(sizeof(T)) <= tile_bytes;
+  const auto fits = [](std::int64_t count) {
+    return count * std::int64_t(sizeof(T)) <= tile_bytes;
   };
-  const bool tiles = small(b) && (rows_neighbour(a) || small(a));
+  const bool tiles =
+      fits(b.rows * b.columns) && (rows_neighbour(a) || fits(a.columns * a.column_stride));
   if (!tiles && a.columns > 0) return through_library(a, b, c, add);
   static thread_local std::vector<T> buffer;
   const Matrix<const T> right = rows_neighbour(b) ? b : packed(b, buffer);
@@ -114,7 +116,8 @@ void matmul_batched(const Cpu& cpu, const Tensor& a, const Tensor& b, const Tens
   const std::int64_t rows = a.size(-2);
   const std::int64_t pieces = (rows + row_grain - 1) / row_grain;
   const std::int64_t work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
-  const std::int64_t together = std::max<std::int64_t>(1, work_grain / std::max<std::int64_t>(1, work));
+  const std::int64_t together =
+      std::max<std::int64_t>(1, work_grain / std::max<std::int64_t>(1, work));
   const auto multiply = [&](std::int64_t index, std::int64_t begin) {
     const auto part = [&](auto matrix) {
       matrix.data += begin * matrix.row_stride;
@@ -140,14 +143,16 @@ void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
   expected[a.rank() - 1] = b.size(-1);
   bool batched = b.rank() == a.rank();
   for (int axis = 0; batched && axis < a.rank() - 2; ++axis) batched = a.size(axis) == b.size(axis);
-  require(b.rank() == 2 || batched, "matmul: the batches of {} and {} differ", a.shape(), b.shape());
+  require(b.rank() == 2 || batched, "matmul: the batches of {} and {} differ", a.shape(),
+          b.shape());
   require(c.shape() == expected, "matmul: {} × {} gives {}, the target is {}", a.shape(), b.shape(),
           expected, c.shape());
   require(c.size(-1) == 1 || c.stride(-1) == 1, "matmul: the rows of the target {} have gaps",
           c.shape());
   require(a.device() == b.device() && a.device() == c.device(),
           "matmul: {}, {} and {} are on different devices", a.shape(), b.shape(), c.shape());
-  dispatch(c, [&](auto device, auto type) { matmul_batched<decltype(type)>(device, a, b, c, add); });
+  dispatch(c,
+           [&](auto device, auto type) { matmul_batched<decltype(type)>(device, a, b, c, add); });
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
