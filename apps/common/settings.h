@@ -1,8 +1,10 @@
 // What the settings of every app have in common. An app names each of its settings once, in a
 //
 //     template <class SomeSettings, class F>
-//     void each_setting(SomeSettings& s, const F& f) { f("batch", s.batch, Limits{1, 65536},
-//     "help"); … }
+//     void each_setting(SomeSettings& s, const F& f) {
+//       f("batch", s.batch, Limits{1, 65536}, "help");
+//       …
+//     }
 //
 // The name is the option on the command line (command_line.h) and the key in a checkpoint
 // (configuration.h).

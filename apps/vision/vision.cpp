@@ -1,9 +1,10 @@
 // vision: classes of small pictures, by vision transformers.
 //
-//     vision [train] [options]   trains; without options on the built-in pictures, in about a
-//     minute vision eval                scores a checkpoint vision predict IMAGE…      says what
-//     PNG pictures show vision rank MODEL…         the singular spectra behind the layers of
-//     checkpoints vision info                lists a model's parameters
+//     vision [train] [options]  trains; without options on the built-in pictures, in about a minute
+//     vision eval               scores a checkpoint
+//     vision predict IMAGE…     says what PNG pictures show
+//     vision rank MODEL…        the singular spectra behind the layers of checkpoints
+//     vision info               lists a model's parameters
 //
 // Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.

@@ -29,19 +29,15 @@ Part part_of(const WordCorpus& corpus, const std::string& name) {
 
 // The three ways to count, and what each one counts.
 void print_perplexities(const std::string& part, const Perplexities& p, Progress& progress) {
-  progress.print(
-      fmt::format("{:<6} perplexity {:.2f} as the paper counts: the mean of exponentials over "
-                  "chunks, whose last "
-                  "target is always padding",
-                  part, p.chunks.row_perplexity));
-  progress.print(
-      fmt::format("       perplexity {:.2f} a piece: every piece but the first is a target "
-                  "once, no padding",
-                  p.token));
-  progress.print(
-      fmt::format("       perplexity {:.2f} a word or line end of the file as it is (the "
-                  "model reads it in lower case, with numbers as one piece)",
-                  p.word));
+  progress.print(fmt::format(
+      "{:<6} perplexity {:.2f} as the paper counts: the mean of exponentials over chunks, whose "
+      "last target is always padding", part, p.chunks.row_perplexity));
+  progress.print(fmt::format(
+      "       perplexity {:.2f} a piece: every piece but the first is a target once, no padding",
+      p.token));
+  progress.print(fmt::format(
+      "       perplexity {:.2f} a word or line end of the file as it is (the model reads it in "
+      "lower case, with numbers as one piece)", p.word));
 }
 
 Json json_of(const Perplexities& p) {
@@ -56,21 +52,19 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
               const RunOptions& run, Progress& progress) {
   const Settings& s = model.settings;
   for (const std::string& warning : corpus.warnings) progress.print("wordlm: " + warning);
-  progress.print(
-      fmt::format("data   {}: {} pieces in the vocabulary ({}); {} to train, {} to "
-                  "validate, {} to test",
-                  s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
-                  grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
-                  grouped(std::ssize(corpus.test))));
+  progress.print(fmt::format(
+      "data   {}: {} pieces in the vocabulary ({}); {} to train, {} to validate, {} to test",
+      s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
+      grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
+      grouped(std::ssize(corpus.test))));
   progress.print(fmt::format("model  {}{}: {}", s.preset,
                              s.preset.empty() ? "universal transformer" : "",
                              description(s.model, parameter_count(*model.network))));
   const std::int64_t steps = epoch_steps(chunks, s.batch);
-  progress.print(
-      fmt::format("train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), "
-                  "seed {}",
-                  grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr,
-                  s.schedule, s.seed));
+  progress.print(fmt::format(
+      "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
+      grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr, s.schedule,
+      s.seed));
   progress.print(run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
                                  : "keep   in " + run.out);
 }

@@ -34,8 +34,7 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
   for (std::int64_t i = 0; i < tokens; ++i) {
     float* const values = logits.data<float>();
     values[unknown] = values[pad] = never;
-    values[text.back() == end ? end : begin] =
-        never;  // a line begins behind an end, and only there
+    values[text.back() == end ? end : begin] = never;  // a line begins only behind an end
     const std::int64_t id = draw(logits, options, 0, static_cast<std::uint64_t>(i));
     const bool last = i + 1 == tokens;
     last ? text.push_back(static_cast<std::int32_t>(id)) : read(static_cast<std::int32_t>(id));

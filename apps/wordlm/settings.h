@@ -27,8 +27,7 @@ void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
   f("data", s.data, any,
     "builtin, a folder with wiki.train.tokens and its like or train.txt, valid.txt and test.txt, "
-    "or "
-    "a file of lines");
+    "or a file of lines");
   f("pieces", s.pieces, any, "paper: learnt from the text to train on; or a SentencePiece model");
   each_network_setting(s.model, f);
   each_training_setting(s, f);
