@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t sample_characters = 400;
 
-void describe(const Model& model, const Text& text, const Parts& parts,
-              const TrainCommand& command, Progress& progress) {
+void describe(const Model& model, const Text& text, const Parts& parts, const RunOptions& run,
+              Progress& progress) {
   const Settings& s = model.settings;
   progress.print(fmt::format(
       "data   {}: {} characters, vocabulary {}; {} to train, {} to validate, {} to test",
@@ -25,11 +25,7 @@ void describe(const Model& model, const Text& text, const Parts& parts,
   progress.print(fmt::format("train  {} steps of {} windows, {}, learning rate {:g} ({}), seed {}",
                              grouped(s.total_steps()), s.batch, s.optimizer, s.lr, s.schedule,
                              s.seed));
-  if (command.run.out.empty()) {
-    progress.print("keep   nothing; --out DIR keeps the model and its log");
-  } else {
-    progress.print(fmt::format("keep   in {}", command.run.out));
-  }
+  progress.print(kept(run));
 }
 
 // Scores the model on the test part, in both ways.
@@ -88,7 +84,7 @@ Trained train_once(const TrainCommand& command) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
-  describe(model, text, parts, command, progress);
+  describe(model, text, parts, command.run, progress);
   const TrainResult result = train(task, train_options(settings, settings.epoch_steps, command.run),
                                    *optimizer, *folder, progress);
   const int status = training_status(result, settings, command.run, progress);
@@ -106,14 +102,7 @@ Trained train_once(const TrainCommand& command) {
 int run_train(const TrainCommand& command) {
   check(command.settings);
   check_causal(command.settings.model.attention, command.allow_leaky);
-  check(command.run);
-  return train_replicas(command.run, command.settings.seed,
-                        [&](std::uint64_t seed, const RunOptions& run) {
-                          TrainCommand own = command;
-                          own.settings.seed = seed;
-                          own.run = run;
-                          return train_once(own);
-                        });
+  return train_replicas(command, train_once);
 }
 
 }  // namespace weft::charlm

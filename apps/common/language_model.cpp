@@ -190,7 +190,7 @@ void check(const SamplingOptions& options) {
 
 void add_sample_options(CLI::App& app, std::string& checkpoint, std::string& prompt,
                         std::int64_t& tokens, SamplingOptions& options) {
-  app.add_option("--checkpoint", checkpoint, "a run's folder or a .safetensors file")->required();
+  app.add_option("--checkpoint", checkpoint, checkpoint_help)->required();
   app.add_option("--prompt", prompt, "how the text begins");
   app.add_option("--tokens", tokens, "tokens to write")->capture_default_str();
   app.add_option("--temperature", options.temperature, "0: always the most probable")

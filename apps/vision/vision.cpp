@@ -15,7 +15,6 @@ namespace weft::vision {
 namespace {
 
 constexpr const char* preset_help = "a model of the CSP paper; other options change it";
-constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
 
 // The command line into these; nothing is opened or checked beyond the syntax.
 struct Commands {
@@ -60,10 +59,7 @@ void add_rank(CLI::App& app, RankCommand& rank) {
 
 void add_info(CLI::App& app, InfoCommand& info) {
   add_all_settings(app, info.settings);
-  CLI::Option* const checkpoint = app.add_option("--checkpoint", info.checkpoint, checkpoint_help);
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_group() == settings_group) checkpoint->excludes(option);
-  }
+  add_checkpoint_instead(app, info.checkpoint);
   app.add_flag("--json", info.json, "print one JSON object");
 }
 
@@ -81,13 +77,7 @@ std::string parse(const std::vector<std::string>& words, Commands& commands) {
 
 int run(const std::vector<std::string>& words) {
   Commands commands;
-  const std::string command = parse(words, commands);
-  // A preset's values stand below what the command line says: it is read again on top of them.
-  Settings& settings = command == "info" ? commands.info.settings : commands.train.settings;
-  if (!settings.preset.empty()) {
-    settings = preset(settings.preset);
-    parse(words, commands);
-  }
+  const std::string command = read_commands(words, commands, parse, preset);
   if (command == "eval") return run_eval(commands.eval);
   if (command == "predict") return run_predict(commands.predict);
   if (command == "rank") return run_rank(commands.rank);

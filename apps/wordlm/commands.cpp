@@ -65,8 +65,7 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
       "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
       grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr, s.schedule,
       s.seed));
-  progress.print(run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
-                                 : "keep   in " + run.out);
+  progress.print(kept(run));
 }
 
 void print_sample(const Model& model, Progress& progress) {
@@ -123,14 +122,7 @@ Trained train_once(const TrainCommand& command) {
 int run_train(const TrainCommand& command) {
   check(command.settings);
   check_causal(command.settings.model.attention, command.allow_leaky);
-  check(command.run);
-  return train_replicas(command.run, command.settings.seed,
-                        [&](std::uint64_t seed, const RunOptions& run) {
-                          TrainCommand own = command;
-                          own.settings.seed = seed;
-                          own.run = run;
-                          return train_once(own);
-                        });
+  return train_replicas(command, train_once);
 }
 
 int run_eval(const EvalCommand& command) {

@@ -31,8 +31,7 @@ void add_train(CLI::App& app, TrainCommand& train) {
 }
 
 void add_eval(CLI::App& app, EvalCommand& eval) {
-  app.add_option("--checkpoint", eval.checkpoint, "a run's folder or a .safetensors file")
-      ->required();
+  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help)->required();
   app.add_option("--attention", eval.attention,
                  "a mechanism to score the weights with, instead of "
                  "the one that they were trained with");
@@ -65,13 +64,7 @@ std::string parse(const std::vector<std::string>& words, Commands& commands) {
 
 int run(const std::vector<std::string>& words) {
   Commands commands;
-  const std::string command = parse(words, commands);
-  // A preset's values stand below what the command line says: it is read again on top of them.
-  Settings& settings = command == "info" ? commands.info.settings : commands.train.settings;
-  if (!settings.preset.empty()) {
-    settings = preset(settings.preset);
-    parse(words, commands);
-  }
+  const std::string command = read_commands(words, commands, parse, preset);
   if (command == "eval") return run_eval(commands.eval);
   if (command == "sample") return run_sample(commands.sample);
   if (command == "info") return run_info(commands.info);
