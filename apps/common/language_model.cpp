@@ -42,11 +42,21 @@ std::string learnt_inputs(const Mechanism& mechanism) {
 
 }  // namespace
 
-UniversalTransformerConfig spellings_network(const std::string& attention,
-                                             const std::string& encoding) {
+std::vector<std::string> spellings_presets(const std::string& dataset) {
+  std::vector<std::string> names;
+  for (const char* attention : {"full", "agglomerative"}) {
+    for (const char* encoding : {"position", "conv"}) {
+      names.push_back(fmt::format("{}-{}-{}", dataset, attention, encoding));
+    }
+  }
+  return names;
+}
+
+UniversalTransformerConfig spellings_network(const std::string& preset) {
+  const std::size_t first = preset.find('-') + 1, last = preset.rfind('-');
   UniversalTransformerConfig network;
-  network.attention = attention;
-  network.encoding = encoding;
+  network.attention = preset.substr(first, last - first);
+  network.encoding = preset.substr(last + 1);
   return network;
 }
 
@@ -58,6 +68,16 @@ void train_as_spellings(TrainingSettings& s) {
   s.clip = 0;
   s.epochs = 256;
   s.patience = 10;
+}
+
+UniversalTransformerConfig small_network() {
+  UniversalTransformerConfig network;
+  network.attention = "agglomerative";
+  network.encoding = "conv";
+  network.depth = 2;
+  network.act = false;
+  network.attention_dropout = network.residual_dropout = network.output_dropout = 0;
+  return network;
 }
 
 void add_shorthands(CLI::App& app, UniversalTransformerConfig& network,

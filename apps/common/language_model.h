@@ -20,11 +20,16 @@ class App;
 
 namespace weft {
 
-// The network of M. Spellings, "Agglomerative attention", arXiv 1907.06607, tables 1 and 2, and how
-// the paper's code trains it; width and vocabulary are the app's.
-UniversalTransformerConfig spellings_network(const std::string& attention,
-                                             const std::string& encoding);
+// The models of M. Spellings, "Agglomerative attention", arXiv 1907.06607, tables 1 and 2, as
+// presets of a data set: "text8-full-position" and its like.
+std::vector<std::string> spellings_presets(const std::string& dataset);
+// The network of such a preset, and how the paper's code trains it; width and vocabulary are the
+// app's.
+UniversalTransformerConfig spellings_network(const std::string& preset);
 void train_as_spellings(TrainingSettings& settings);
+
+// One that learns a built-in text in about a minute on one core.
+UniversalTransformerConfig small_network();
 
 template <class SomeConfig, class F>
 void each_network_setting(SomeConfig& m, const F& f) {

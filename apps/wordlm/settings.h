@@ -16,7 +16,7 @@ struct Settings : TrainingSettings {
   std::string data = "builtin";
   std::string pieces = "paper";
 
-  UniversalTransformerConfig model;
+  UniversalTransformerConfig model = small_network();
 
   Settings();
 };
@@ -33,10 +33,7 @@ void each_setting(SomeSettings& s, const F& f) {
   each_training_setting(s, f);
 }
 
-struct Preset {
-  std::string name, help;
-};
-const std::vector<Preset>& presets();
+const std::vector<std::string>& presets();  // their names
 // The settings of a preset; throws, with the names that exist, where there is none of this name.
 Settings preset(const std::string& name);
 
