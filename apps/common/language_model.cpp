@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "apps/common/command_line.h"
+#include "apps/common/configuration.h"
 #include "ops/attention/mechanism.h"
 #include "ops/pointwise/pointwise.h"
 #include "runtime/random.h"
@@ -165,10 +166,7 @@ std::unique_ptr<UniversalTransformer> load_network(const UniversalTransformerCon
                                                    const std::string& file) {
   check_claims(config, checkpoint, file);
   auto network = std::make_unique<UniversalTransformer>(config, 0);
-  load_parameters(parameters(*network), checkpoint.tensors, file);
-  for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!all_finite(tensor)) fmt::print(stderr, "{}: {}: '{}' is not finite\n", app, file, name);
-  }
+  load_weights(parameters(*network), checkpoint, app, file);
   return network;
 }
 
