@@ -3,7 +3,6 @@
 #include "apps/charlm/generate.h"
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
-#include "ops/attention/spec.h"
 
 namespace weft::charlm {
 namespace {
@@ -19,9 +18,7 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
       grouped(static_cast<std::int64_t>(parts.train.size())),
       grouped(static_cast<std::int64_t>(parts.validation.size())),
       grouped(static_cast<std::int64_t>(parts.test.size()))));
-  progress.print(fmt::format("model  {}{}: {}", s.preset,
-                             s.preset.empty() ? "universal transformer" : "",
-                             description(s.model, parameter_count(*model.network))));
+  progress.print(description(s.preset, s.model, parameter_count(*model.network)));
   progress.print(fmt::format("train  {} steps of {} windows, {}, learning rate {:g} ({}), seed {}",
                              grouped(s.total_steps()), s.batch, s.optimizer, s.lr, s.schedule,
                              s.seed));
@@ -59,19 +56,6 @@ Trained score_test(const Model& model, const Parts& parts, const Text& text, Run
   return {0, {{"bits_per_character", "bpc", score}}};
 }
 
-void print_sample(const Model& model, Progress& progress) {
-  const AttentionSpec attention(model.settings.model.attention);
-  if (attention.mechanism().decode == nullptr) {
-    progress.print(fmt::format("sample none: {} cannot decode step by step", attention.text()));
-    return;
-  }
-  std::string sample;
-  SamplingOptions options;
-  options.seed = model.settings.seed;
-  write_text(model, "", sample_characters, options, [&](char c) { sample += c; }, [] {});
-  progress.print("sample " + sample);
-}
-
 Trained train_once(const TrainCommand& command) {
   const Device device = device_named(command.run.device);
   Settings settings = command.settings;
@@ -93,7 +77,12 @@ Trained train_once(const TrainCommand& command) {
                              bits(result.best.cross_entropy)));
   const Trained trained = score_test(model, parts, text, *folder, progress);
   move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-  print_sample(model, progress);
+  print_sample(settings.model.attention, progress, [&] {
+    std::string sample;
+    write_text(model, "", sample_characters, {.seed = settings.seed},
+               [&](char character) { sample += character; });
+    return sample;
+  });
   return trained;
 }
 

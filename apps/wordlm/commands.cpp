@@ -7,7 +7,6 @@
 #include "apps/common/device_option.h"
 #include "apps/wordlm/evaluate.h"
 #include "apps/wordlm/generate.h"
-#include "ops/attention/mechanism.h"
 
 namespace weft::wordlm {
 namespace {
@@ -57,29 +56,13 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
       s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
       grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
       grouped(std::ssize(corpus.test))));
-  progress.print(fmt::format("model  {}{}: {}", s.preset,
-                             s.preset.empty() ? "universal transformer" : "",
-                             description(s.model, parameter_count(*model.network))));
+  progress.print(description(s.preset, s.model, parameter_count(*model.network)));
   const std::int64_t steps = epoch_steps(chunks, s.batch);
   progress.print(fmt::format(
       "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
       grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr, s.schedule,
       s.seed));
   progress.print(kept(run));
-}
-
-void print_sample(const Model& model, Progress& progress) {
-  const AttentionSpec attention(model.settings.model.attention);
-  if (attention.mechanism().decode == nullptr) {
-    progress.print(fmt::format("sample none: {} cannot decode step by step", attention.text()));
-    return;
-  }
-  std::string sample;
-  SamplingOptions options;
-  options.seed = model.settings.seed;
-  write_text(
-      model, "", sample_tokens, options, [&](const std::string& more) { sample += more; }, [] {});
-  progress.print("sample " + sample);
 }
 
 Trained train_once(const TrainCommand& command) {
@@ -110,7 +93,12 @@ Trained train_once(const TrainCommand& command) {
   line.update(json_of(test));
   folder->log(line);
   move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-  print_sample(model, progress);
+  print_sample(s.model.attention, progress, [&] {
+    std::string sample;
+    write_text(model, "", sample_tokens, {.seed = s.seed},
+               [&](const std::string& more) { sample += more; });
+    return sample;
+  });
   return {0,
           {{"perplexity", "ppl a piece", test.token},
            {"paper_perplexity", "ppl as the paper counts", test.chunks.row_perplexity},
@@ -161,15 +149,9 @@ int run_eval(const EvalCommand& command) {
 
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
-  require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
-  check(command.options);
+  check(command);
   const std::int64_t length = model.settings.model.length;
-  const auto restarted = [&] {
-    fmt::print(stderr,
-               "wordlm: past the {} positions of the model: it starts again from the last "
-               "{} pieces, now and whenever they are used up\n",
-               length, length / 2);
-  };
+  const auto restarted = [&] { say_restarted("wordlm", length, "pieces"); };
   const auto say = [](const std::string& more) {
     fmt::print("{}", more);
     std::fflush(stdout);
@@ -178,8 +160,7 @@ int run_sample(const SampleCommand& command) {
   write_text(model, command.prompt, command.tokens, command.options, say, restarted);
   fmt::print("\n");
   std::fflush(stdout);
-  fmt::print(stderr, "wordlm: {} tokens/s\n",
-             short_number(static_cast<double>(command.tokens) / watch.seconds()));
+  say_rate("wordlm", command.tokens, watch.seconds());
   return 0;
 }
 
