@@ -70,7 +70,7 @@ struct CheckpointFormat {
   std::vector<std::string> more = {};  // further keys that must be there
 };
 
-// All but the further keys.
+// What a checkpoint of this configuration says about itself, but for the further keys.
 std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,
                                                        const nlohmann::ordered_json& configuration);
 // Throws where the file is not the app's, or of another version.
