@@ -216,16 +216,16 @@ int main_of(int argc, char** argv) {
   set_threads(thread_count);
   const Device device = device_named(device_text);
   const double rate = gemm_rate(device);
-  for (const Preset& known : presets()) {
-    if (wanted != "all" && wanted != known.name) continue;
+  for (const std::string& known : presets()) {
+    if (wanted != "all" && wanted != known) continue;
     for (const bool without : {false, true}) {
       if (bare && !without) continue;
-      print(charlm_row(known.name, without, batch, device, graph, rate, seconds), json);
+      print(charlm_row(known, without, batch, device, graph, rate, seconds), json);
     }
   }
-  for (const vision::Preset& known : vision::presets()) {
-    if (wanted == known.name) {
-      print(vision_row(known.name, batch, device, graph, rate, seconds), json);
+  for (const std::string& known : vision::presets()) {
+    if (wanted == known) {
+      print(vision_row(known, batch, device, graph, rate, seconds), json);
       return 0;
     }
   }

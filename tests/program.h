@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ inline Words operator+(Words a, const Words& b) {
 }
 
 struct ProgramRun {
+  std::string program;  // its name
   int status = 0;
   std::string out, err;
 };
@@ -38,17 +40,17 @@ inline ProgramRun run_program(const std::string& program, const Words& words) {
   for (const std::string& word : words) command += " " + quoted(word);
   command += " </dev/null >" + quoted(folder.path("out")) + " 2>" + quoted(folder.path("err"));
   const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder.path("out")),
+  return {std::filesystem::path(program).filename().string(),
+          WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(folder.path("out")),
           read_file(folder.path("err"))};
 }
 
 // Exit status 2, one line on stderr that begins with the program's name and says `part`, and
 // nothing on stdout.
-inline void check_refused(const ProgramRun& run, const std::string& program,
-                          const std::string& part) {
+inline void check_refused(const ProgramRun& run, const std::string& part) {
   CHECK(run.status == 2);
   CHECK_MESSAGE(contains(run.err, part), run.err);
-  CHECK(run.err.rfind(program + ": ", 0) == 0);
+  CHECK(run.err.rfind(run.program + ": ", 0) == 0);
   CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
   CHECK(run.out.empty());
 }

@@ -85,13 +85,9 @@ int run_eval(const EvalCommand& command) {
 
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
-  require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
-  check(command.options);
+  check(command);
   const std::int64_t length = model.settings.model.length;
-  const auto restarted = [&] {
-    fmt::print(stderr, "charlm: past the {} positions of the model: it starts again from the last "
-               "{} characters, now and whenever they are used up\n", length, length / 2);
-  };
+  const auto restarted = [&] { say_restarted("charlm", length, "characters"); };
   bool begun = false;
   const auto say = [&](char character) {
     if (!std::exchange(begun, true)) fmt::print("{}", command.prompt);
@@ -102,8 +98,7 @@ int run_sample(const SampleCommand& command) {
   write_text(model, command.prompt, command.tokens, command.options, say, restarted);
   fmt::print("{}\n", begun ? "" : command.prompt);
   std::fflush(stdout);
-  fmt::print(stderr, "charlm: {} tokens/s\n",
-             short_number(static_cast<double>(command.tokens) / watch.seconds()));
+  say_rate("charlm", command.tokens, watch.seconds());
   return 0;
 }
 

@@ -2,41 +2,18 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "apps/charlm/settings.h"
+#include "apps/common/language_commands.h"
 
 namespace weft::charlm {
 
-struct TrainCommand {
-  Settings settings;
-  RunOptions run;
-  bool allow_leaky = false;  // train also where the future reaches a prediction
-};
+using TrainCommand = LanguageTrainCommand<Settings>;
+using InfoCommand = weft::InfoCommand<Settings>;
 
-struct EvalCommand {
-  std::string checkpoint;
-  std::string attention;    // instead of the model's own; empty: its own
-  std::string data;         // empty: what the model was trained on
-  std::string split = "test";
-  bool paper = false;       // also random windows, as many as the settings say
+struct EvalCommand : LanguageEvalCommand {
+  bool paper = false;                 // also random windows, as many as the settings say
   std::optional<std::uint64_t> seed;  // of those; by default the model's
-  bool allow_leaky = false;
-  std::string device = "cpu";
-  bool json = false;
-};
-
-struct SampleCommand {
-  std::string checkpoint;
-  std::string prompt;
-  std::int64_t tokens = 500;
-  SamplingOptions options;
-};
-
-struct InfoCommand {
-  Settings settings;
-  std::string checkpoint;   // empty: a new model of these settings
-  bool json = false;
 };
 
 // Each returns the exit status; Error stands for 2.

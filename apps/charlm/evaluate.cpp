@@ -17,23 +17,17 @@ Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpos
 Task training_task(const Model& model, const Parts& parts) {
   const Settings& s = model.settings;
   const UniversalTransformer& network = *model.network;
-  Task task;
-  task.parameters = model.parameters();
+  Task task = training_of(*model.network, s);
   task.batch = [&](std::uint32_t step) {
     const RandomKey key = batch_key(Purpose::train, s.seed, step);
     const Batch windows = random_windows(parts.train, key, s.batch, s.model.length);
     return std::vector{windows.inputs, windows.targets};
-  };
-  task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
-    Context context(true, s.seed, step.number, step.at);
-    return batch_loss(network, context, {batch[0], batch[1]});
   };
   task.validate = [&](const Advance& advance) {
     const Pass pass = measure_random(network, parts.validation, Purpose::validation, s.seed,
                                      s.validation_batches, s.batch, advance);
     return Measure{pass.loss, pass.cross_entropy};
   };
-  task.targets_per_step = s.batch * s.model.length;
   task.score = {"bits_per_character", "bpc", bits};
   task.metadata = metadata_of(s);
   return task;

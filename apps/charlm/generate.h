@@ -13,6 +13,6 @@ namespace weft::charlm {
 // `restarted` is called at the first restart.
 void write_text(const Model& model, const std::string& prompt, std::int64_t characters,
                 const SamplingOptions& options, const std::function<void(char)>& say,
-                const std::function<void()>& restarted);
+                const std::function<void()>& restarted = {});
 
 }  // namespace weft::charlm

@@ -19,13 +19,12 @@ struct Settings : TrainingSettings {
   std::string vocabulary = "auto";
   std::string split = "60/30/10";
 
-  UniversalTransformerConfig model;
+  UniversalTransformerConfig model = small_network();
 
   std::int64_t epoch_steps = 400;
   std::int64_t validation_batches = 24;
   std::int64_t test_batches = 244;
 
-  Settings();
   std::int64_t total_steps() const { return TrainingSettings::total_steps(epoch_steps); }
 };
 
@@ -43,10 +42,7 @@ void each_setting(SomeSettings& s, const F& f) {
   f("test-batches", s.test_batches, count, "batches of random windows");
 }
 
-struct Preset {
-  std::string name, help;
-};
-const std::vector<Preset>& presets();
+const std::vector<std::string>& presets();  // their names
 // The settings of a preset; throws, with the names that exist, where there is none of this name.
 Settings preset(const std::string& name);
 

@@ -3,15 +3,14 @@
 #include "apps/charlm/generate.h"
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
-#include "ops/attention/spec.h"
 
 namespace weft::charlm {
 namespace {
 
 constexpr std::int64_t sample_characters = 400;
 
-void describe(const Model& model, const Text& text, const Parts& parts,
-              const TrainCommand& command, Progress& progress) {
+void describe(const Model& model, const Text& text, const Parts& parts, const RunOptions& run,
+              Progress& progress) {
   const Settings& s = model.settings;
   progress.print(fmt::format(
       "data   {}: {} characters, vocabulary {}; {} to train, {} to validate, {} to test",
@@ -19,17 +18,11 @@ void describe(const Model& model, const Text& text, const Parts& parts,
       grouped(static_cast<std::int64_t>(parts.train.size())),
       grouped(static_cast<std::int64_t>(parts.validation.size())),
       grouped(static_cast<std::int64_t>(parts.test.size()))));
-  progress.print(fmt::format("model  {}{}: {}", s.preset,
-                             s.preset.empty() ? "universal transformer" : "",
-                             description(s.model, parameter_count(*model.network))));
+  progress.print(description(s.preset, s.model, parameter_count(*model.network)));
   progress.print(fmt::format("train  {} steps of {} windows, {}, learning rate {:g} ({}), seed {}",
                              grouped(s.total_steps()), s.batch, s.optimizer, s.lr, s.schedule,
                              s.seed));
-  if (command.run.out.empty()) {
-    progress.print("keep   nothing; --out DIR keeps the model and its log");
-  } else {
-    progress.print(fmt::format("keep   in {}", command.run.out));
-  }
+  progress.print(kept(run));
 }
 
 // Scores the model on the test part, in both ways.
@@ -63,19 +56,6 @@ Trained score_test(const Model& model, const Parts& parts, const Text& text, Run
   return {0, {{"bits_per_character", "bpc", score}}};
 }
 
-void print_sample(const Model& model, Progress& progress) {
-  const AttentionSpec attention(model.settings.model.attention);
-  if (attention.mechanism().decode == nullptr) {
-    progress.print(fmt::format("sample none: {} cannot decode step by step", attention.text()));
-    return;
-  }
-  std::string sample;
-  SamplingOptions options;
-  options.seed = model.settings.seed;
-  write_text(model, "", sample_characters, options, [&](char c) { sample += c; }, [] {});
-  progress.print("sample " + sample);
-}
-
 Trained train_once(const TrainCommand& command) {
   const Device device = device_named(command.run.device);
   Settings settings = command.settings;
@@ -88,7 +68,7 @@ Trained train_once(const TrainCommand& command) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
-  describe(model, text, parts, command, progress);
+  describe(model, text, parts, command.run, progress);
   const TrainResult result = train(task, train_options(settings, settings.epoch_steps, command.run),
                                    *optimizer, *folder, progress);
   const int status = training_status(result, settings, command.run, progress);
@@ -97,7 +77,12 @@ Trained train_once(const TrainCommand& command) {
                              bits(result.best.cross_entropy)));
   const Trained trained = score_test(model, parts, text, *folder, progress);
   move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-  print_sample(model, progress);
+  print_sample(settings.model.attention, progress, [&] {
+    std::string sample;
+    write_text(model, "", sample_characters, {.seed = settings.seed},
+               [&](char character) { sample += character; });
+    return sample;
+  });
   return trained;
 }
 
@@ -106,14 +91,7 @@ Trained train_once(const TrainCommand& command) {
 int run_train(const TrainCommand& command) {
   check(command.settings);
   check_causal(command.settings.model.attention, command.allow_leaky);
-  check(command.run);
-  return train_replicas(command.run, command.settings.seed,
-                        [&](std::uint64_t seed, const RunOptions& run) {
-                          TrainCommand own = command;
-                          own.settings.seed = seed;
-                          own.run = run;
-                          return train_once(own);
-                        });
+  return train_replicas(command, train_once);
 }
 
 }  // namespace weft::charlm

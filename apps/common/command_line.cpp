@@ -85,8 +85,7 @@ std::string CommandLine::parse(std::vector<std::string> words) {
 }
 
 void add_checkpoint_instead(CLI::App& app, std::string& checkpoint) {
-  CLI::Option* const own =
-      app.add_option("--checkpoint", checkpoint, "a run's folder or a .safetensors file");
+  CLI::Option* const own = app.add_option("--checkpoint", checkpoint, checkpoint_help);
   for (CLI::Option* option : app.get_options()) {
     if (option->get_group() == settings_group) own->excludes(option);
   }

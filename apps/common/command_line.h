@@ -14,6 +14,7 @@
 namespace weft {
 
 inline constexpr const char* settings_group = "Model and training";
+inline constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
 
 void add_run_options(CLI::App& app, RunOptions& run);
 
@@ -33,6 +34,20 @@ class CommandLine {
   std::vector<std::string> known_;
   int threads_ = 0;  // 0: as many as there are cores
 };
+
+// Reads the line by parse(words, commands), which returns the command. A preset's values, those of
+// preset(name), stand below what the line says: where it names one it is read again on top of them.
+template <class Commands, class Parse, class PresetOf>
+std::string read_commands(const std::vector<std::string>& words, Commands& commands,
+                          const Parse& parse, const PresetOf& preset) {
+  const std::string command = parse(words, commands);
+  auto& settings = command == "info" ? commands.info.settings : commands.train.settings;
+  if (!settings.preset.empty()) {
+    settings = preset(settings.preset);
+    parse(words, commands);
+  }
+  return command;
+}
 
 // An option for every setting, and --preset.
 template <class Settings>

@@ -1,6 +1,15 @@
 #include "apps/common/configuration.h"
 
 namespace weft {
+namespace {
+
+// What is not UTF-8 is replaced: a path may hold any bytes.
+std::string dumped(const nlohmann::ordered_json& json) {
+  using Handler = nlohmann::ordered_json::error_handler_t;
+  return json.dump(-1, ' ', false, Handler::replace);
+}
+
+}  // namespace
 
 nlohmann::json parse_configuration(const std::string& text, const std::string& source) {
   using nlohmann::json;
@@ -17,10 +26,37 @@ nlohmann::json parse_configuration(const std::string& text, const std::string& s
   return values;
 }
 
-void print_json(const nlohmann::ordered_json& json) {
-  using Handler = nlohmann::ordered_json::error_handler_t;
-  fmt::print("{}\n", json.dump(-1, ' ', false, Handler::replace));
+std::map<std::string, std::string> checkpoint_metadata(
+    const CheckpointFormat& format, const nlohmann::ordered_json& configuration) {
+  return {{format.app + "_format", format.version},
+          {"weft_version", WEFT_VERSION},
+          {"configuration", dumped(configuration)}};
 }
+
+Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format) {
+  Checkpoint checkpoint = read_checkpoint(file);
+  const auto& metadata = checkpoint.metadata;
+  const std::string format_key = format.app + "_format";
+  std::vector<std::string> wanted = format.more;
+  wanted.insert(wanted.end(), {format_key, "configuration"});
+  for (const std::string& key : wanted) {
+    require(metadata.contains(key), "{}: is a safetensors file, but not one that {} wrote", file,
+            format.app);
+  }
+  require(metadata.at(format_key) == format.version, "{}: is of format {}, this {} reads format {}",
+          file, metadata.at(format_key), format.app, format.version);
+  return checkpoint;
+}
+
+void load_weights(const std::vector<NamedParameter>& parameters, const Checkpoint& checkpoint,
+                  const std::string& app, const std::string& file) {
+  load_parameters(parameters, checkpoint.tensors, file);
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (!all_finite(tensor)) fmt::print(stderr, "{}: {}: '{}' is not finite\n", app, file, name);
+  }
+}
+
+void print_json(const nlohmann::ordered_json& json) { fmt::print("{}\n", dumped(json)); }
 
 nlohmann::ordered_json information(const std::string& preset,
                                    const nlohmann::ordered_json& configuration,

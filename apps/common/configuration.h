@@ -1,4 +1,4 @@
-// The settings of an app as the JSON object that its checkpoints carry.
+// The settings of an app as the JSON object that its checkpoints carry, and what else marks these.
 #pragma once
 
 #include <map>
@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/settings.h"
+#include "nn/checkpoint.h"
 
 namespace weft {
 
@@ -58,6 +59,26 @@ Settings settings_from_json(const std::string& text, const std::string& source) 
   }
   return settings;
 }
+
+// --- checkpoints
+
+// What an app's checkpoints are known by. Their metadata holds APP_format, weft_version and
+// configuration.
+struct CheckpointFormat {
+  std::string app;
+  std::string version;                 // the value of APP_format
+  std::vector<std::string> more = {};  // further keys that must be there
+};
+
+// What a checkpoint of this configuration says about itself, but for the further keys.
+std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,
+                                                       const nlohmann::ordered_json& configuration);
+// Throws where the file is not the app's, or of another version.
+Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format);
+// load_parameters(). Weights that are not finite are loaded, with a warning on stderr that begins
+// with `app`.
+void load_weights(const std::vector<NamedParameter>& parameters, const Checkpoint& checkpoint,
+                  const std::string& app, const std::string& file);
 
 // --- on the command line
 

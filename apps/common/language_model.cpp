@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
-#include "apps/common/command_line.h"
+#include "apps/common/configuration.h"
 #include "ops/attention/mechanism.h"
 #include "ops/pointwise/pointwise.h"
 #include "runtime/random.h"
@@ -42,11 +43,21 @@ std::string learnt_inputs(const Mechanism& mechanism) {
 
 }  // namespace
 
-UniversalTransformerConfig spellings_network(const std::string& attention,
-                                             const std::string& encoding) {
+std::vector<std::string> spellings_presets(const std::string& dataset) {
+  std::vector<std::string> names;
+  for (const char* attention : {"full", "agglomerative"}) {
+    for (const char* encoding : {"position", "conv"}) {
+      names.push_back(fmt::format("{}-{}-{}", dataset, attention, encoding));
+    }
+  }
+  return names;
+}
+
+UniversalTransformerConfig spellings_network(const std::string& preset) {
+  const std::size_t first = preset.find('-') + 1, last = preset.rfind('-');
   UniversalTransformerConfig network;
-  network.attention = attention;
-  network.encoding = encoding;
+  network.attention = preset.substr(first, last - first);
+  network.encoding = preset.substr(last + 1);
   return network;
 }
 
@@ -60,20 +71,14 @@ void train_as_spellings(TrainingSettings& s) {
   s.patience = 10;
 }
 
-void add_shorthands(CLI::App& app, UniversalTransformerConfig& network,
-                    TrainingSettings& training) {
-  const auto dropout = std::make_shared<double>(0);
-  app.add_option("--dropout", *dropout, "all three dropout rates that are not given themselves")
-      ->group(settings_group);
-  app.final_callback([&app, &network, &training, dropout] {
-    const auto share = [&](const std::string& name, double& rate) {
-      if (app.count("--dropout") > 0 && app.count(name) == 0) rate = *dropout;
-    };
-    share("--attention-dropout", network.attention_dropout);
-    share("--residual-dropout", network.residual_dropout);
-    share("--output-dropout", network.output_dropout);
-    follow_optimizer(app, training);
-  });
+UniversalTransformerConfig small_network() {
+  UniversalTransformerConfig network;
+  network.attention = "agglomerative";
+  network.encoding = "conv";
+  network.depth = 2;
+  network.act = false;
+  network.attention_dropout = network.residual_dropout = network.output_dropout = 0;
+  return network;
 }
 
 void check_network(const UniversalTransformerConfig& network) {
@@ -94,15 +99,26 @@ void check_causal(const std::string& attention, bool allow_leaky) {
       spec.text());
 }
 
-std::string description(const UniversalTransformerConfig& m, std::int64_t parameters) {
-  return fmt::format("{} attention, {}, width {}, depth {}, heads {}, length {}; {} parameters",
-                     m.attention, m.encoding == "conv" ? "causal convolution" : "trained positions",
-                     m.width, m.depth, m.heads, m.length, grouped(parameters));
+std::string description(const std::string& preset, const UniversalTransformerConfig& m,
+                        std::int64_t parameters) {
+  const char* const order = m.encoding == "conv" ? "causal convolution" : "trained positions";
+  return fmt::format(
+      "model  {}: {} attention, {}, width {}, depth {}, heads {}, length {}; {} parameters",
+      preset.empty() ? "universal transformer" : preset, m.attention, order, m.width, m.depth,
+      m.heads, m.length, grouped(parameters));
 }
 
-Task::Loss batch_loss(const UniversalTransformer& network, Context& context, const Batch& batch) {
-  const auto [entropy, penalty] = network.loss(context, batch.inputs, batch.targets);
-  return {add(entropy, penalty), entropy.value()};
+Task training_of(UniversalTransformer& network, const TrainingSettings& settings) {
+  Task task;
+  task.parameters = parameters(network);
+  task.loss = [&network, seed = settings.seed](const std::vector<Tensor>& batch,
+                                               const Task::Step& step) {
+    Context context(true, seed, step.number, step.at);
+    const auto [entropy, penalty] = network.loss(context, batch[0], batch[1]);
+    return Task::Loss{add(entropy, penalty), entropy.value()};
+  };
+  task.targets_per_step = settings.batch * network.config().length;
+  return task;
 }
 
 Pass pass_over(const UniversalTransformer& network, std::int64_t batches,
@@ -145,10 +161,7 @@ std::unique_ptr<UniversalTransformer> load_network(const UniversalTransformerCon
                                                    const std::string& file) {
   check_claims(config, checkpoint, file);
   auto network = std::make_unique<UniversalTransformer>(config, 0);
-  load_parameters(parameters(*network), checkpoint.tensors, file);
-  for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!all_finite(tensor)) fmt::print(stderr, "{}: {}: '{}' is not finite\n", app, file, name);
-  }
+  load_weights(parameters(*network), checkpoint, app, file);
   return network;
 }
 
@@ -165,14 +178,14 @@ void swap_attention(UniversalTransformerConfig& config, const std::string& atten
   config.attention = other.text();
 }
 
-Generator::Generator(const UniversalTransformer& network)
-    : network_(network), state_(network.start()) {}
+Generator::Generator(const UniversalTransformer& network, std::function<void()> restarted)
+    : network_(network), restarted_(std::move(restarted)), state_(network.start()) {}
 
 Tensor Generator::read(std::int64_t id) {
   const UniversalTransformerConfig& config = network_.config();
   if (config.encoding == "position") {
     if (state_.position == config.length) {
-      ++restarts_;
+      if (restarted_) std::exchange(restarted_, nullptr)();
       state_ = network_.start();
       window_.erase(window_.begin(), window_.end() - config.length / 2);
       for (const std::int64_t past : window_) network_.step(state_, past);
@@ -186,20 +199,6 @@ void check(const SamplingOptions& options) {
   require(std::isfinite(options.temperature) && options.temperature >= 0,
           "--temperature: wanted 0 or more, got {}", options.temperature);
   require(options.top_k >= 0, "--top-k: wanted 0 or more, got {}", options.top_k);
-}
-
-void add_sample_options(CLI::App& app, std::string& checkpoint, std::string& prompt,
-                        std::int64_t& tokens, SamplingOptions& options) {
-  app.add_option("--checkpoint", checkpoint, "a run's folder or a .safetensors file")->required();
-  app.add_option("--prompt", prompt, "how the text begins");
-  app.add_option("--tokens", tokens, "tokens to write")->capture_default_str();
-  app.add_option("--temperature", options.temperature, "0: always the most probable")
-      ->capture_default_str();
-  app.add_option("--top-k", options.top_k, "only among so many; 0: among all")
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "of the choices")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
 }
 
 std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,

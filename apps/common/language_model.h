@@ -14,17 +14,18 @@
 #include "nn/checkpoint.h"
 #include "nn/universal_transformer.h"
 
-namespace CLI {
-class App;
-}
-
 namespace weft {
 
-// The network of M. Spellings, "Agglomerative attention", arXiv 1907.06607, tables 1 and 2, and how
-// the paper's code trains it; width and vocabulary are the app's.
-UniversalTransformerConfig spellings_network(const std::string& attention,
-                                             const std::string& encoding);
+// The models of M. Spellings, "Agglomerative attention", arXiv 1907.06607, tables 1 and 2, as
+// presets of a data set: "text8-full-position" and its like.
+std::vector<std::string> spellings_presets(const std::string& dataset);
+// The network of such a preset, and how the paper's code trains it; width and vocabulary are the
+// app's.
+UniversalTransformerConfig spellings_network(const std::string& preset);
 void train_as_spellings(TrainingSettings& settings);
+
+// One that learns a built-in text in about a minute on one core.
+UniversalTransformerConfig small_network();
 
 template <class SomeConfig, class F>
 void each_network_setting(SomeConfig& m, const F& f) {
@@ -45,23 +46,22 @@ void each_network_setting(SomeConfig& m, const F& f) {
   f("l2", m.l2, Limits{0, 1e3}, "weight of the squares of embedding and output matrix");
 }
 
-// --dropout stands for all three rates that are not given themselves. Reads the line's other
-// shorthands too: the app's final callback is taken.
-void add_shorthands(CLI::App& app, UniversalTransformerConfig& network, TrainingSettings& training);
-
 // Throws, naming the setting, where a word is none that is known.
 void check_network(const UniversalTransformerConfig& network);
 // Throws where the attention is not strictly causal, unless that is allowed: a prediction that the
 // future reaches measures nothing.
 void check_causal(const std::string& attention, bool allow_leaky);
 
-// "causal convolution" or "trained positions", …: the line that describes a run.
-std::string description(const UniversalTransformerConfig& network, std::int64_t parameters);
+// The line that describes the model of a run; `preset` may be empty.
+std::string description(const std::string& preset, const UniversalTransformerConfig& network,
+                        std::int64_t parameters);
 
 // --- losses
 
-// The loss of one batch, recorded where a tape is alive: cross-entropy and the network's penalty.
-Task::Loss batch_loss(const UniversalTransformer& network, Context& context, const Batch& batch);
+// The training of `network`, which stays where it is meanwhile: its loss is the cross-entropy and
+// the network's penalty. The app adds its batches {inputs, targets}, the validation, the score and
+// what a checkpoint says.
+Task training_of(UniversalTransformer& network, const TrainingSettings& settings);
 
 // Called now and then with the share that is done.
 using Advance = std::function<void(double)>;
@@ -109,17 +109,17 @@ void swap_attention(UniversalTransformerConfig& config, const std::string& atten
 // are used up it starts again from the last half window, which it reads anew.
 class Generator {
  public:
-  explicit Generator(const UniversalTransformer& network);
+  // `restarted` is called at the first restart.
+  explicit Generator(const UniversalTransformer& network, std::function<void()> restarted = {});
 
   // Reads one more token; returns the logits [V] of the next.
   Tensor read(std::int64_t id);
-  std::int64_t restarts() const { return restarts_; }
 
  private:
   const UniversalTransformer& network_;
+  std::function<void()> restarted_;  // until it is called
   UniversalTransformer::State state_;
   std::vector<std::int64_t> window_;  // what a restart may have to read again
-  std::int64_t restarts_ = 0;
 };
 
 struct SamplingOptions {
@@ -128,9 +128,6 @@ struct SamplingOptions {
   std::uint64_t seed = 1;
 };
 void check(const SamplingOptions& options);
-
-void add_sample_options(CLI::App& app, std::string& checkpoint, std::string& prompt,
-                        std::int64_t& tokens, SamplingOptions& options);
 
 // An id of at least `first`, drawn from softmax(logits / temperature); a function of the seed and
 // `index`.

@@ -37,10 +37,6 @@ void check_training(const TrainingSettings& settings) {
   make_optimizer(settings.optimizer, {});
 }
 
-void check(const RunOptions& run) {
-  require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
-}
-
 TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
                            const RunOptions& run) {
   const Schedule schedule{.kind = schedule_kind(s.schedule),
@@ -61,6 +57,11 @@ TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run) {
   if (run.out.empty()) return std::make_unique<RunFolder>();
   return std::make_unique<RunFolder>(run.out, run.force);
+}
+
+std::string kept(const RunOptions& run) {
+  return run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
+                         : "keep   in " + run.out;
 }
 
 int training_status(const TrainResult& result, const TrainingSettings& settings,
@@ -90,6 +91,7 @@ int training_status(const TrainResult& result, const TrainingSettings& settings,
 
 int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once) {
+  require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
   if (run.seeds.empty()) return once(seed, run).status;
   const std::set<std::uint64_t> distinct(run.seeds.begin(), run.seeds.end());
   require(distinct.size() == run.seeds.size(), "--seeds: one of them stands there twice");

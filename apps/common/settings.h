@@ -1,8 +1,10 @@
 // What the settings of every app have in common. An app names each of its settings once, in a
 //
 //     template <class SomeSettings, class F>
-//     void each_setting(SomeSettings& s, const F& f) { f("batch", s.batch, Limits{1, 65536},
-//     "help"); … }
+//     void each_setting(SomeSettings& s, const F& f) {
+//       f("batch", s.batch, Limits{1, 65536}, "help");
+//       …
+//     }
 //
 // The name is the option on the command line (command_line.h) and the key in a checkpoint
 // (configuration.h).
@@ -87,13 +89,26 @@ struct RunOptions {
   std::vector<std::uint64_t> seeds;  // train once with each; empty: with the settings' own
 };
 
-void check(const RunOptions& run);
+// What an app's commands are told.
+template <class Settings>
+struct TrainCommand {
+  Settings settings;
+  RunOptions run;
+};
+template <class Settings>
+struct InfoCommand {
+  Settings settings;
+  std::string checkpoint;  // empty: a new model of these settings
+  bool json = false;
+};
 
 // --- from settings to a run
 
 TrainOptions train_options(const TrainingSettings& settings, std::int64_t epoch_steps,
                            const RunOptions& run = {});
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
+// The line that says what the run keeps, and where.
+std::string kept(const RunOptions& run);
 // Says how the run ended where that was before its time, and returns the exit status: 0, 4 where it
 // left the finite numbers, 128 + the signal that ended it.
 int training_status(const TrainResult& result, const TrainingSettings& settings,
@@ -106,8 +121,21 @@ struct Trained {
 };
 // Trains with `seed`, or, where there are run.seeds, with each of these after the other, in a
 // folder of its own (OUT/seed-1, …): then it says the mean and the standard error of every figure,
-// and writes them to OUT/replicas.json. Returns the first exit status that is not 0.
+// and writes them to OUT/replicas.json. Returns the first exit status that is not 0. Throws, naming
+// the option, where one of `run` is no good.
 int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once);
+// The same for a command with `settings` and `run`: once() is handed it with a seed and a folder of
+// its own.
+template <class Command>
+int train_replicas(const Command& command, Trained (*once)(const Command& command)) {
+  return train_replicas(command.run, command.settings.seed,
+                        [&](std::uint64_t seed, const RunOptions& run) {
+                          Command own = command;
+                          own.settings.seed = seed;
+                          own.run = run;
+                          return once(own);
+                        });
+}
 
 }  // namespace weft

@@ -8,10 +8,8 @@
 
 namespace weft::vision {
 
-struct TrainCommand {
-  Settings settings;
-  RunOptions run;
-};
+using TrainCommand = weft::TrainCommand<Settings>;
+using InfoCommand = weft::InfoCommand<Settings>;
 
 struct EvalCommand {
   std::string checkpoint;
@@ -32,12 +30,6 @@ struct RankCommand {
   std::string data;                 // empty: what the first model was trained on
   std::int64_t pictures = 16;
   std::string out;  // a JSON file; empty: nothing is written
-};
-
-struct InfoCommand {
-  Settings settings;
-  std::string checkpoint;  // empty: a new model of these settings
-  bool json = false;
 };
 
 // Each returns the exit status; Error stands for 2.

@@ -20,8 +20,8 @@ using Advance = std::function<void(double)>;
 // The mean loss over these pictures, and the figures top_1 and top_5, in percent.
 Measure measure(const Model& model, const Pictures& pictures, std::span<const std::int64_t> which,
                 const Advance& advance);
-double percent(const Measure& measure,
-               const std::string& key);  // of the figures; throws for others
+// One of its figures; throws where it has none of this key.
+double percent(const Measure& measure, const std::string& key);
 
 // The pictures of a model as its settings divide them.
 struct Parts {

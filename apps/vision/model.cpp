@@ -9,8 +9,7 @@
 namespace weft::vision {
 namespace {
 
-constexpr const char* format_key = "vision_format";
-constexpr const char* format = "1";
+const CheckpointFormat format{.app = "vision", .version = "1", .more = {"classes"}};
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -55,22 +54,15 @@ Model new_model(Settings settings, std::vector<std::string> classes) {
 }
 
 std::map<std::string, std::string> metadata_of(const Model& model) {
-  using Handler = nlohmann::ordered_json::error_handler_t;
-  return {{format_key, format},
-          {"weft_version", WEFT_VERSION},
-          {"classes", joined(model.classes)},
-          {"configuration", to_json(model.settings).dump(-1, ' ', false, Handler::replace)}};
+  auto metadata = checkpoint_metadata(format, to_json(model.settings));
+  metadata["classes"] = joined(model.classes);
+  return metadata;
 }
 
 Model read_model(const std::string& path) {
   const std::string file = checkpoint_file(path);
-  Checkpoint checkpoint = read_checkpoint(file);
+  Checkpoint checkpoint = read_checkpoint(file, format);
   const auto& metadata = checkpoint.metadata;
-  require(metadata.contains(format_key) && metadata.contains("configuration") &&
-              metadata.contains("classes"),
-          "{}: is a safetensors file, but not one that vision wrote", file);
-  require(metadata.at(format_key) == format, "{}: is of format {}, this vision reads format {}",
-          file, metadata.at(format_key), format);
   auto settings = settings_from_json<Settings>(metadata.at("configuration"), file);
   require(settings.dataset != "auto", "{}: its configuration names no data set", file);
   std::vector<std::string> classes = lines_of(metadata.at("classes"));
@@ -79,10 +71,7 @@ Model read_model(const std::string& path) {
           settings.dataset, wanted);
   check_claims(settings.model, checkpoint, file);
   Model model = new_model(std::move(settings), std::move(classes));
-  load_parameters(model.parameters(), checkpoint.tensors, file);
-  for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!all_finite(tensor)) fmt::print(stderr, "vision: {}: '{}' is not finite\n", file, name);
-  }
+  load_weights(model.parameters(), checkpoint, format.app, file);
   model.metadata = std::move(checkpoint.metadata);
   return model;
 }

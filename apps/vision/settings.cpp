@@ -7,7 +7,7 @@ namespace weft::vision {
 namespace {
 
 struct Operator {
-  const char *name, *attention, *help;
+  const char *name, *attention;
   std::int64_t value_width = 0;
 };
 
@@ -15,12 +15,12 @@ struct Operator {
 // sorted.
 const std::vector<Operator>& operators() {
   static const std::vector<Operator> list = {
-      {"full", "full", "multi-head attention"},
-      {"shift", "csp-shift", "circular shifts by channel"},
-      {"shift-heads", "csp-shift:shift=head", "circular shifts by head"},
-      {"sort", "csp-sort", "pairs sorted"},
-      {"csp", "csp", "shifts and sorted pairs"},
-      {"csp-wide", "csp", "the same with 1024 channels", 1024}};
+      {"full", "full"},
+      {"shift", "csp-shift"},
+      {"shift-heads", "csp-shift:shift=head"},
+      {"sort", "csp-sort"},
+      {"csp", "csp"},
+      {"csp-wide", "csp", 1024}};
   return list;
 }
 
@@ -62,23 +62,21 @@ Settings::Settings() {
   epochs = 5;
 }
 
-const std::vector<Preset>& presets() {
-  static const std::vector<Preset> list = [] {
-    std::vector<Preset> all;
+const std::vector<std::string>& presets() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
     for (const char* dataset : {"cifar10", "cifar100"}) {
       for (const Operator& row : operators()) {
-        all.push_back({std::string(dataset) + "-" + row.name, row.help});
+        all.push_back(fmt::format("{}-{}", dataset, row.name));
       }
     }
     return all;
   }();
-  return list;
+  return names;
 }
 
 Settings preset(const std::string& name) {
-  std::vector<std::string> names;
-  for (const Preset& known : presets()) names.push_back(known.name);
-  check_word("preset", name, names);
+  check_word("preset", name, presets());
   const std::size_t cut = name.find('-');
   Settings s;
   for (const Operator& row : operators()) {

@@ -49,10 +49,7 @@ void each_setting(SomeSettings& s, const F& f) {
   f("test-epochs", s.test_epochs, any, "also test every epoch, as the paper reports");
 }
 
-struct Preset {
-  std::string name, help;
-};
-const std::vector<Preset>& presets();
+const std::vector<std::string>& presets();  // their names
 // The settings of a preset; throws, with the names that exist, where there is none of this name.
 Settings preset(const std::string& name);
 

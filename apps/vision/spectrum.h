@@ -5,8 +5,8 @@
 // time,
 //
 //     a = |r_i|²,  b = |r_j|²,  c = r_i · r_j,   ζ = (b − a) / 2c,
-//     t = sign(ζ) / (|ζ| + √(1 + ζ²)),   r_i, r_j ← (r_i − t r_j)/√(1 + t²), (r_j + t r_i)/√(1 +
-//     t²)
+//     t = sign(ζ) / (|ζ| + √(1 + ζ²)),
+//     r_i, r_j ← (r_i − t r_j)/√(1 + t²), (r_j + t r_i)/√(1 + t²)
 //
 // until all are orthogonal: |c| <= ε √(a b). Their lengths are then the singular values, small ones
 // as accurate as large ones. Of a matrix with fewer columns than rows, the columns are turned.

@@ -25,8 +25,8 @@ struct BestEpochs {
   }
 };
 
-void describe(const Model& model, const Parts& parts, std::int64_t steps,
-              const TrainCommand& command, Progress& progress) {
+void describe(const Model& model, const Parts& parts, std::int64_t steps, const RunOptions& run,
+              Progress& progress) {
   const Settings& s = model.settings;
   const auto count = [](const auto& list) {
     return grouped(static_cast<std::int64_t>(list.size()));
@@ -40,11 +40,7 @@ void describe(const Model& model, const Parts& parts, std::int64_t steps,
       s.model.width, s.model.layers, s.model.heads, grouped(parameter_count(*model.network))));
   progress.print(fmt::format("train  {} steps of {} pictures, {}, learning rate {:g} ({}), seed {}",
                              grouped(steps), s.batch, s.optimizer, s.lr, s.schedule, s.seed));
-  if (command.run.out.empty()) {
-    progress.print("keep   nothing; --out DIR keeps the model and its log");
-  } else {
-    progress.print(fmt::format("keep   in {}", command.run.out));
-  }
+  progress.print(kept(run));
 }
 
 Measure test(const Model& model, const Parts& parts, Progress& progress) {
@@ -103,7 +99,7 @@ Trained train_once(const TrainCommand& command) {
     };
   }
   const TrainOptions options = training_options(settings, batches.epoch_steps(), command.run);
-  describe(model, parts, options.steps, command, progress);
+  describe(model, parts, options.steps, command.run, progress);
   const TrainResult result = train(task, options, *optimizer, *folder, progress);
   const int status = training_status(result, settings, command.run, progress);
   if (status != 0) return {status, {}};
@@ -114,14 +110,7 @@ Trained train_once(const TrainCommand& command) {
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
-  check(command.run);
-  return train_replicas(command.run, command.settings.seed,
-                        [&](std::uint64_t seed, const RunOptions& run) {
-                          TrainCommand own = command;
-                          own.settings.seed = seed;
-                          own.run = run;
-                          return train_once(own);
-                        });
+  return train_replicas(command, train_once);
 }
 
 }  // namespace weft::vision

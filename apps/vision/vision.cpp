@@ -1,9 +1,10 @@
 // vision: classes of small pictures, by vision transformers.
 //
-//     vision [train] [options]   trains; without options on the built-in pictures, in about a
-//     minute vision eval                scores a checkpoint vision predict IMAGE…      says what
-//     PNG pictures show vision rank MODEL…         the singular spectra behind the layers of
-//     checkpoints vision info                lists a model's parameters
+//     vision [train] [options]  trains; without options on the built-in pictures, in about a minute
+//     vision eval               scores a checkpoint
+//     vision predict IMAGE…     says what PNG pictures show
+//     vision rank MODEL…        the singular spectra behind the layers of checkpoints
+//     vision info               lists a model's parameters
 //
 // Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.
@@ -14,7 +15,6 @@ namespace weft::vision {
 namespace {
 
 constexpr const char* preset_help = "a model of the CSP paper; other options change it";
-constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
 
 // The command line into these; nothing is opened or checked beyond the syntax.
 struct Commands {
@@ -59,10 +59,7 @@ void add_rank(CLI::App& app, RankCommand& rank) {
 
 void add_info(CLI::App& app, InfoCommand& info) {
   add_all_settings(app, info.settings);
-  CLI::Option* const checkpoint = app.add_option("--checkpoint", info.checkpoint, checkpoint_help);
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_group() == settings_group) checkpoint->excludes(option);
-  }
+  add_checkpoint_instead(app, info.checkpoint);
   app.add_flag("--json", info.json, "print one JSON object");
 }
 
@@ -80,13 +77,7 @@ std::string parse(const std::vector<std::string>& words, Commands& commands) {
 
 int run(const std::vector<std::string>& words) {
   Commands commands;
-  const std::string command = parse(words, commands);
-  // A preset's values stand below what the command line says: it is read again on top of them.
-  Settings& settings = command == "info" ? commands.info.settings : commands.train.settings;
-  if (!settings.preset.empty()) {
-    settings = preset(settings.preset);
-    parse(words, commands);
-  }
+  const std::string command = read_commands(words, commands, parse, preset);
   if (command == "eval") return run_eval(commands.eval);
   if (command == "predict") return run_predict(commands.predict);
   if (command == "rank") return run_rank(commands.rank);

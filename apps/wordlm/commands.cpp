@@ -7,7 +7,6 @@
 #include "apps/common/device_option.h"
 #include "apps/wordlm/evaluate.h"
 #include "apps/wordlm/generate.h"
-#include "ops/attention/mechanism.h"
 
 namespace weft::wordlm {
 namespace {
@@ -29,19 +28,15 @@ Part part_of(const WordCorpus& corpus, const std::string& name) {
 
 // The three ways to count, and what each one counts.
 void print_perplexities(const std::string& part, const Perplexities& p, Progress& progress) {
-  progress.print(
-      fmt::format("{:<6} perplexity {:.2f} as the paper counts: the mean of exponentials over "
-                  "chunks, whose last "
-                  "target is always padding",
-                  part, p.chunks.row_perplexity));
-  progress.print(
-      fmt::format("       perplexity {:.2f} a piece: every piece but the first is a target "
-                  "once, no padding",
-                  p.token));
-  progress.print(
-      fmt::format("       perplexity {:.2f} a word or line end of the file as it is (the "
-                  "model reads it in lower case, with numbers as one piece)",
-                  p.word));
+  progress.print(fmt::format(
+      "{:<6} perplexity {:.2f} as the paper counts: the mean of exponentials over chunks, whose "
+      "last target is always padding", part, p.chunks.row_perplexity));
+  progress.print(fmt::format(
+      "       perplexity {:.2f} a piece: every piece but the first is a target once, no padding",
+      p.token));
+  progress.print(fmt::format(
+      "       perplexity {:.2f} a word or line end of the file as it is (the model reads it in "
+      "lower case, with numbers as one piece)", p.word));
 }
 
 Json json_of(const Perplexities& p) {
@@ -56,37 +51,18 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
               const RunOptions& run, Progress& progress) {
   const Settings& s = model.settings;
   for (const std::string& warning : corpus.warnings) progress.print("wordlm: " + warning);
-  progress.print(
-      fmt::format("data   {}: {} pieces in the vocabulary ({}); {} to train, {} to "
-                  "validate, {} to test",
-                  s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
-                  grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
-                  grouped(std::ssize(corpus.test))));
-  progress.print(fmt::format("model  {}{}: {}", s.preset,
-                             s.preset.empty() ? "universal transformer" : "",
-                             description(s.model, parameter_count(*model.network))));
+  progress.print(fmt::format(
+      "data   {}: {} pieces in the vocabulary ({}); {} to train, {} to validate, {} to test",
+      s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
+      grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
+      grouped(std::ssize(corpus.test))));
+  progress.print(description(s.preset, s.model, parameter_count(*model.network)));
   const std::int64_t steps = epoch_steps(chunks, s.batch);
-  progress.print(
-      fmt::format("train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), "
-                  "seed {}",
-                  grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr,
-                  s.schedule, s.seed));
-  progress.print(run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
-                                 : "keep   in " + run.out);
-}
-
-void print_sample(const Model& model, Progress& progress) {
-  const AttentionSpec attention(model.settings.model.attention);
-  if (attention.mechanism().decode == nullptr) {
-    progress.print(fmt::format("sample none: {} cannot decode step by step", attention.text()));
-    return;
-  }
-  std::string sample;
-  SamplingOptions options;
-  options.seed = model.settings.seed;
-  write_text(
-      model, "", sample_tokens, options, [&](const std::string& more) { sample += more; }, [] {});
-  progress.print("sample " + sample);
+  progress.print(fmt::format(
+      "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
+      grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr, s.schedule,
+      s.seed));
+  progress.print(kept(run));
 }
 
 Trained train_once(const TrainCommand& command) {
@@ -117,7 +93,12 @@ Trained train_once(const TrainCommand& command) {
   line.update(json_of(test));
   folder->log(line);
   move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-  print_sample(model, progress);
+  print_sample(s.model.attention, progress, [&] {
+    std::string sample;
+    write_text(model, "", sample_tokens, {.seed = s.seed},
+               [&](const std::string& more) { sample += more; });
+    return sample;
+  });
   return {0,
           {{"perplexity", "ppl a piece", test.token},
            {"paper_perplexity", "ppl as the paper counts", test.chunks.row_perplexity},
@@ -129,14 +110,7 @@ Trained train_once(const TrainCommand& command) {
 int run_train(const TrainCommand& command) {
   check(command.settings);
   check_causal(command.settings.model.attention, command.allow_leaky);
-  check(command.run);
-  return train_replicas(command.run, command.settings.seed,
-                        [&](std::uint64_t seed, const RunOptions& run) {
-                          TrainCommand own = command;
-                          own.settings.seed = seed;
-                          own.run = run;
-                          return train_once(own);
-                        });
+  return train_replicas(command, train_once);
 }
 
 int run_eval(const EvalCommand& command) {
@@ -175,15 +149,9 @@ int run_eval(const EvalCommand& command) {
 
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
-  require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
-  check(command.options);
+  check(command);
   const std::int64_t length = model.settings.model.length;
-  const auto restarted = [&] {
-    fmt::print(stderr,
-               "wordlm: past the {} positions of the model: it starts again from the last "
-               "{} pieces, now and whenever they are used up\n",
-               length, length / 2);
-  };
+  const auto restarted = [&] { say_restarted("wordlm", length, "pieces"); };
   const auto say = [](const std::string& more) {
     fmt::print("{}", more);
     std::fflush(stdout);
@@ -192,8 +160,7 @@ int run_sample(const SampleCommand& command) {
   write_text(model, command.prompt, command.tokens, command.options, say, restarted);
   fmt::print("\n");
   std::fflush(stdout);
-  fmt::print(stderr, "wordlm: {} tokens/s\n",
-             short_number(static_cast<double>(command.tokens) / watch.seconds()));
+  say_rate("wordlm", command.tokens, watch.seconds());
   return 0;
 }
 

@@ -26,8 +26,7 @@ Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chu
 Task training_task(const Model& model, const WordChunks& training, const WordChunks& validation) {
   const Settings& s = model.settings;
   const UniversalTransformer& network = *model.network;
-  Task task;
-  task.parameters = model.parameters();
+  Task task = training_of(*model.network, s);
   struct Epoch {
     std::int64_t number = -1;
     std::vector<std::int64_t> order;
@@ -46,17 +45,12 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
     const Batch batch = training.batch(some);
     return std::vector{batch.inputs, batch.targets};
   };
-  task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
-    Context context(true, s.seed, step.number, step.at);
-    return batch_loss(network, context, {batch[0], batch[1]});
-  };
   task.validate = [&](const Advance& advance) {
     const Pass pass = pass_over_chunks(network, validation, s.batch, advance);
     return Measure{pass.loss,
                    pass.cross_entropy,
                    {{"paper_perplexity", "ppl as the paper counts", pass.row_perplexity}}};
   };
-  task.targets_per_step = s.batch * s.model.length;
   task.score = {"perplexity", "ppl", [](double nats) { return std::exp(nats); }};
   task.metadata = metadata_of(model);
   return task;

@@ -1,7 +1,5 @@
 #include "apps/wordlm/generate.h"
 
-#include <utility>
-
 namespace weft::wordlm {
 namespace {
 
@@ -13,14 +11,12 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted) {
   const auto [unknown, begin, end, pad] = model.pieces->special();
-  Generator generator(*model.network);
-  bool announced = false;
+  Generator generator(*model.network, restarted);
   Tensor logits;
   PieceIds text;
   std::string said;
   const auto read = [&](std::int32_t id) {
     logits = generator.read(id);
-    if (generator.restarts() > 0 && !std::exchange(announced, true)) restarted();
     text.push_back(id);
   };
   const auto tell = [&] {  // what a piece adds may join it to the one before
@@ -34,8 +30,7 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
   for (std::int64_t i = 0; i < tokens; ++i) {
     float* const values = logits.data<float>();
     values[unknown] = values[pad] = never;
-    values[text.back() == end ? end : begin] =
-        never;  // a line begins behind an end, and only there
+    values[text.back() == end ? end : begin] = never;  // a line begins only behind an end
     const std::int64_t id = draw(logits, options, 0, static_cast<std::uint64_t>(i));
     const bool last = i + 1 == tokens;
     last ? text.push_back(static_cast<std::int32_t>(id)) : read(static_cast<std::int32_t>(id));

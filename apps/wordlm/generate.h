@@ -13,6 +13,6 @@ namespace weft::wordlm {
 // called at the first restart.
 void write_text(const Model& model, const std::string& prompt, std::int64_t tokens,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
-                const std::function<void()>& restarted);
+                const std::function<void()>& restarted = {});
 
 }  // namespace weft::wordlm

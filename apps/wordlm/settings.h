@@ -16,7 +16,7 @@ struct Settings : TrainingSettings {
   std::string data = "builtin";
   std::string pieces = "paper";
 
-  UniversalTransformerConfig model;
+  UniversalTransformerConfig model = small_network();
 
   Settings();
 };
@@ -27,17 +27,13 @@ void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
   f("data", s.data, any,
     "builtin, a folder with wiki.train.tokens and its like or train.txt, valid.txt and test.txt, "
-    "or "
-    "a file of lines");
+    "or a file of lines");
   f("pieces", s.pieces, any, "paper: learnt from the text to train on; or a SentencePiece model");
   each_network_setting(s.model, f);
   each_training_setting(s, f);
 }
 
-struct Preset {
-  std::string name, help;
-};
-const std::vector<Preset>& presets();
+const std::vector<std::string>& presets();  // their names
 // The settings of a preset; throws, with the names that exist, where there is none of this name.
 Settings preset(const std::string& name);
 

@@ -5,27 +5,13 @@ The twin of `bench/train_bench`: the same universal transformer (Spellings 2019,
 Table 1), the same batch and the same optimizer, written as PyTorch users write it. Prints one JSON
 object a line; README.md says what the keys mean.
 """
-import argparse
-import ctypes
-import json
 import math
-import os
-import statistics
-import sys
-import time
 
-# These pin OpenBLAS to the kernels or the cache of another CPU, and can halve its speed.
-os.environ.pop("OPENBLAS_CORETYPE", None)
-os.environ.pop("OPENBLAS_L2_SIZE", None)
+import torch_step as bench  # first: it prepares the environment, and says where PyTorch is not
 
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError as error:
-    print(f"torch_charlm: PyTorch is not here ({error}); on Debian: apt-get install python3-torch, "
-          "then run this with /usr/bin/python3", file=sys.stderr)
-    sys.exit(2)
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 VOCABULARY, LENGTH, BATCH = 28, 128, 32        # V, N, B
 WIDTH, HEADS, DEPTH, KERNEL = 64, 8, 5, 8      # d, H = m, L, window of the convolution
@@ -36,16 +22,6 @@ PRESETS = {  # name: (attention, encoding, parameters as the paper's Table 1 cou
     "text8-agglomerative-position": ("agglomerative", "position", 57_041),
     "text8-agglomerative-conv": ("agglomerative", "conv", 81_361),
 }
-
-
-def keep_freed_memory():
-    """Has glibc keep what is freed. By default it gives large blocks back to the system, and taking
-    them again costs page faults: some 5 to 15 % of a step, another share in each run."""
-    trim_threshold, mmap_max = -1, -4  # <malloc.h>
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(trim_threshold, -1)
-        libc.mallopt(mmap_max, 0)
 
 
 class FullAttention(nn.Module):
@@ -175,74 +151,25 @@ def loss_of(model, ids, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten()) + decay + ponder
 
 
-def wait(options):
-    """A step on a GPU is over when the GPU is."""
-    if options.device == "cuda":
-        torch.cuda.synchronize()
-
-
-def gemm_gflops(options, repeats=5):
-    """Rate of one large f32 product, what the matrix library of this PyTorch can do at best."""
-    size = 8192 if options.device == "cuda" else 2048
-    a, b = torch.rand(size, size), torch.rand(size, size)
-    seconds = []
-    for _ in range(repeats):
-        wait(options)
-        start = time.perf_counter()
-        a @ b
-        wait(options)
-        seconds.append(time.perf_counter() - start)
-    return 2e-9 * size**3 / min(seconds)
-
-
-def step_times(model, options):
-    """Milliseconds of each timed step (forward, backward, optimizer) on one random batch."""
+def measure(preset, bare, fused, options):
+    attention, encoding, published = PRESETS[preset]
+    torch.manual_seed(options.seed)
+    model = UniversalTransformer(attention, encoding, bare, fused)
+    parameters = bench.count_parameters(model, preset, published)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.95, eps=1e-7, foreach=True)
     window = torch.randint(1, VOCABULARY, (options.batch, LENGTH + 1))
     ids, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
     mode = "reduce-overhead" if options.device == "cuda" else None  # with CUDA graphs
     loss = torch.compile(loss_of, mode=mode) if options.compile else loss_of
-    milliseconds = []
-    for _ in range(options.warmup + options.steps):
-        start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        loss(model, ids, targets).backward()
-        optimizer.step()
-        wait(options)
-        milliseconds.append(1e3 * (time.perf_counter() - start))
-    return milliseconds[options.warmup:]
-
-
-def measure(preset, bare, fused, options):
-    attention, encoding, published = PRESETS[preset]
-    torch.manual_seed(options.seed)
-    model = UniversalTransformer(attention, encoding, bare, fused)
-    parameters = sum(p.numel() for p in model.parameters())
-    assert parameters == published, f"{preset}: {parameters} parameters, the paper has {published}"
-    milliseconds = step_times(model, options)
-    median = statistics.median(milliseconds)
-    deciles = statistics.quantiles(milliseconds, n=10, method="inclusive")
-    return {
-        "peer": "pytorch", "version": torch.__version__, "preset": preset, "bare": bare,
-        "threads": options.threads, "device": options.device, "compiled": options.compile, "batch": options.batch, "length": LENGTH,
-        "parameters": parameters, "tokens_per_second": round(options.batch * LENGTH / median * 1e3),
-        "ms_median": round(median, 3), "ms_p10": round(deciles[0], 3),
-        "ms_p90": round(deciles[-1], 3), "fused": fused, "gemm_gflops": options.gemm_gflops,
-    }
+    milliseconds = bench.step_times(lambda: loss(model, ids, targets), optimizer, options)
+    return bench.row(preset, LENGTH, milliseconds, options, bare=bare, compiled=options.compile,
+                     parameters=parameters, fused=fused)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--preset", default="all", choices=["all", *PRESETS])
+    parser = bench.parser_of(__doc__.split("\n")[0], PRESETS, BATCH, steps=30, warmup=5)
     parser.add_argument("--bare", action="store_true", help="only the step without dropout and ACT")
     parser.add_argument("--whole", action="store_true", help="only the step with both")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
-                        help="cuda: PyTorch 2 and a GPU (TF32 off)")
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--steps", type=int, default=30, help="timed steps (default 30)")
-    parser.add_argument("--warmup", type=int, default=5, help="steps before them (default 5)")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--compile", action="store_true", help="use torch.compile (PyTorch 2)")
     parser.add_argument("--attention", default="auto", choices=["auto", "fused", "plain"],
                         help="F.scaled_dot_product_attention or its parts; auto: the faster here")
@@ -250,23 +177,16 @@ def main():
                         help="leave the C library's allocator as it is")
     options = parser.parse_args()
     if not options.default_malloc:
-        keep_freed_memory()
-    torch.set_num_threads(options.threads)
-    if options.device == "cuda":
-        torch.set_default_device("cuda")
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    options.gemm_gflops = round(gemm_gflops(options), 1)
-
-    has_fused = hasattr(F, "scaled_dot_product_attention")
-    if options.attention == "fused" and not has_fused:
+        bench.keep_freed_memory()
+    bench.prepare(options)
+    if options.attention == "fused" and not bench.HAS_FUSED:
         parser.error(f"PyTorch {torch.__version__} has no fused attention; 2.0 or later has")
     for preset in PRESETS if options.preset == "all" else [options.preset]:
         forms = [False]
-        if PRESETS[preset][0] == "full" and has_fused:
+        if PRESETS[preset][0] == "full" and bench.HAS_FUSED:
             forms = {"auto": [False, True], "fused": [True], "plain": [False]}[options.attention]
         for bare in [False, True] if options.bare == options.whole else [options.bare]:
-            rows = [measure(preset, bare, fused, options) for fused in forms]
-            print(json.dumps(min(rows, key=lambda row: row["ms_median"])), flush=True)
+            bench.print_fastest([measure(preset, bare, fused, options) for fused in forms])
 
 
 if __name__ == "__main__":

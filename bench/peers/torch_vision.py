@@ -2,36 +2,20 @@
 """Times training steps of the CSP paper's vision transformers in PyTorch on the CPU.
 
 The twin of weft's train_bench for the cifar10 presets: the same model (Yuan & Xu 2024, arXiv
-2410.10914, Table 3), the same batch, Adam, written as PyTorch users write it. Prints one JSON object
-a line; README.md says what the keys mean.
+2410.10914, Table 3), the same batch, Adam, written as PyTorch users write it. Prints one JSON
+object a line; README.md says what the keys mean.
 """
-import argparse
-import json
-import os
-import statistics
-import sys
-import time
+import torch_step as bench  # first: it prepares the environment, and says where PyTorch is not
 
-# These pin OpenBLAS to the kernels or the cache of another CPU, and can halve its speed.
-os.environ.pop("OPENBLAS_CORETYPE", None)
-os.environ.pop("OPENBLAS_L2_SIZE", None)
-
-try:
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-except ImportError as error:
-    print(f"torch_vision: PyTorch is not here ({error}); on Debian: apt-get install python3-torch, "
-          "then run this with /usr/bin/python3", file=sys.stderr)
-    sys.exit(2)
-
-from torch_charlm import gemm_gflops, keep_freed_memory, wait
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 SIZE, PATCH, CLASSES, BATCH = 32, 4, 10, 64
 WIDTH, HEADS, LAYERS, HIDDEN, DROPOUT = 512, 8, 6, 512, 0.1
 TOKENS = (SIZE // PATCH) ** 2
 
-PRESETS = {  # name: (attention, channels of the values, parameters as the paper's Table 3 counts them)
+PRESETS = {  # name: (attention, channels of the values, parameters as the paper's Table 3 has them)
     "cifar10-full": ("full", 512, 9_523_722),
     "cifar10-csp": ("csp", 512, 6_377_994),
     "cifar10-csp-wide": ("csp", 1024, 9_523_722),
@@ -116,57 +100,26 @@ def measure(preset, fused, options):
     attention, channels, published = PRESETS[preset]
     torch.manual_seed(options.seed)
     model = VisionTransformer(attention, channels, fused)
-    parameters = sum(p.numel() for p in model.parameters())
-    assert parameters == published, f"{preset}: {parameters} parameters, the paper has {published}"
+    parameters = bench.count_parameters(model, preset, published)
     try:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, foreach=True)
     except TypeError:
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     images = torch.randn(options.batch, SIZE, SIZE, 3)
     labels = torch.randint(0, CLASSES, (options.batch,))
-    milliseconds = []
-    for _ in range(options.warmup + options.steps):
-        start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-        wait(options)
-        milliseconds.append(1e3 * (time.perf_counter() - start))
-    milliseconds = milliseconds[options.warmup:]
-    median = statistics.median(milliseconds)
-    deciles = statistics.quantiles(milliseconds, n=10, method="inclusive")
-    return {
-        "peer": "pytorch", "version": torch.__version__, "preset": preset,
-        "threads": options.threads, "device": options.device, "batch": options.batch,
-        "length": TOKENS, "parameters": parameters,
-        "tokens_per_second": round(options.batch * TOKENS / median * 1e3),
-        "ms_median": round(median, 3), "ms_p10": round(deciles[0], 3),
-        "ms_p90": round(deciles[-1], 3), "fused": fused, "gemm_gflops": options.gemm_gflops,
-    }
+    milliseconds = bench.step_times(lambda: F.cross_entropy(model(images), labels), optimizer,
+                                    options)
+    return bench.row(preset, TOKENS, milliseconds, options, parameters=parameters, fused=fused)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--preset", default="all", choices=["all", *PRESETS])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
-                        help="cuda: PyTorch 2 and a GPU (TF32 off)")
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--steps", type=int, default=8, help="timed steps (default 8)")
-    parser.add_argument("--warmup", type=int, default=2, help="steps before them (default 2)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser = bench.parser_of(__doc__.split("\n")[0], PRESETS, BATCH, steps=8, warmup=2)
     options = parser.parse_args()
-    keep_freed_memory()
-    torch.set_num_threads(options.threads)
-    if options.device == "cuda":
-        torch.set_default_device("cuda")
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    options.gemm_gflops = round(gemm_gflops(options), 1)
-    has_fused = hasattr(F, "scaled_dot_product_attention")
+    bench.keep_freed_memory()
+    bench.prepare(options)
     for preset in PRESETS if options.preset == "all" else [options.preset]:
-        forms = [False, True] if PRESETS[preset][0] == "full" and has_fused else [False]
-        rows = [measure(preset, fused, options) for fused in forms]
-        print(json.dumps(min(rows, key=lambda row: row["ms_median"])), flush=True)
+        forms = [False, True] if PRESETS[preset][0] == "full" and bench.HAS_FUSED else [False]
+        bench.print_fastest([measure(preset, fused, options) for fused in forms])
 
 
 if __name__ == "__main__":

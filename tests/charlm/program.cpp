@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "runtime/dispatch.h"
+#include "tests/json_lines.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
 
@@ -21,13 +21,6 @@ namespace {
 using Run = ProgramRun;
 
 Run charlm(const Words& words) { return run_program(WEFT_PROGRAMS "/charlm", words); }
-
-std::vector<json> lines(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<json> all;
-  for (std::string line; std::getline(stream, line);) all.push_back(json::parse(line));
-  return all;
-}
 
 // A model that is small enough to be trained in seconds, and the folder of its run.
 const Words small_model = {"--batch", "16", "--length", "64", "--width", "48", "--heads", "4",
@@ -67,10 +60,6 @@ Run train_tiny(const std::string& out, const Words& more = {}) {
   return charlm(Words{"--out", out, "--batch", "2", "--length", "16", "--width", "16", "--heads",
                       "2", "--validation-batches", "1", "--test-batches", "1", "--split",
                       "98/1.9/0.1", "--epochs", "1", "--epoch-steps", "3"} + more);
-}
-
-void check_refused(const Run& run, const std::string& part) {
-  weft::check_refused(run, "charlm", part);
 }
 
 }  // namespace

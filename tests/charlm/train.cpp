@@ -4,13 +4,13 @@
 #include <csignal>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "doctest/doctest.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/dispatch.h"
 #include "tests/files.h"
+#include "tests/json_lines.h"
 
 using namespace weft;
 
@@ -75,13 +75,6 @@ struct Toy {
   float weight() const { return weights.value().to_vector<float>()[0]; }
 };
 
-std::vector<nlohmann::json> lines(const std::string& file) {
-  std::istringstream text(read_file(file));
-  std::vector<nlohmann::json> all;
-  for (std::string line; std::getline(text, line);) all.push_back(nlohmann::json::parse(line));
-  return all;
-}
-
 const double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
@@ -103,7 +96,7 @@ TEST_CASE("train: steps, epochs, the log and the checkpoints") {
     CHECK(result.best_epoch == 3);
     const float wanted = 3 * std::pow(0.9f, 6.0f);  // w ← w − 0.1 w, six times
     CHECK(toy.weight() == doctest::Approx(wanted));
-    const auto log = lines(folder.path("run/metrics.jsonl"));
+    const auto log = lines(read_file(folder.path("run/metrics.jsonl")));
     REQUIRE(log.size() == 9);
     for (const char* key : {"step", "epoch", "loss", "score", "tokens_per_second", "learning_rate",
                             "gradient_norm", "elapsed", "remaining"}) {
@@ -167,7 +160,7 @@ TEST_CASE("train: another criterion, further figures, and a call after each vali
     CHECK(called == std::vector<std::int64_t>{1, 2, 3});
     CHECK(toy.weight() == weights[1]);
     std::vector<double> logged;
-    for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
+    for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
       if (line["kind"] == "validation") logged.push_back(line["right"]);
     }
     CHECK(logged == std::vector<double>{10, 60, 40});
@@ -204,7 +197,7 @@ TEST_CASE("train: a step that is not finite changes nothing") {
     CHECK(result.skipped == 3);
     CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
     std::vector<int> skipped;
-    for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
+    for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
       if (line["kind"] == "skipped") skipped.push_back(line["step"]);
     }
     CHECK(skipped == std::vector<int>{2, 3, 5});
@@ -230,7 +223,7 @@ TEST_CASE("train: three steps in a row that are not finite end it and keep the l
       const Tensor saved = read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights");
       CHECK(saved.to_vector<float>()[0] == toy.weight());
       CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
-      for (const auto& line : lines(folder.path("run/metrics.jsonl"))) {
+      for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
         if (line["kind"] == "skipped") CHECK(line["what"] == what);
       }
     }

@@ -35,7 +35,7 @@ struct Files {
   }
   void refused(const Words& more, const std::string& part) const {
     CAPTURE(part);
-    check_refused(attend_program(Words{"--in", in, "--out", out} + more), "attend", part);
+    check_refused(attend_program(Words{"--in", in, "--out", out} + more), part);
     CHECK_FALSE(std::filesystem::exists(out));
   }
 };
@@ -151,11 +151,11 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   Tensors lacking = sequence;
   lacking.erase("v");
   Files(lacking).refused({}, "v [B S H M], an input of full, is not there");
-  check_refused(attend_program({"--in", files.folder.path("none"), "--out", files.out}), "attend",
+  check_refused(attend_program({"--in", files.folder.path("none"), "--out", files.out}),
                 "cannot be opened");
-  check_refused(attend_program({"--in", files.in}), "attend", "nothing to write");
+  check_refused(attend_program({"--in", files.in}), "nothing to write");
   files.run({});
-  check_refused(attend_program({"--in", files.in, "--out", files.out}), "attend", "--force");
+  check_refused(attend_program({"--in", files.in, "--out", files.out}), "--force");
 }
 
 }  // TEST_SUITE("tools")

@@ -33,9 +33,9 @@ TEST_CASE("zoo: one fact sheet with its page") {
 }
 
 TEST_CASE("zoo: bad words") {
-  check_refused(zoo({"fulll"}), "zoo", "did you mean full?");
-  check_refused(zoo({"full", "topk"}), "zoo", "the name of one mechanism");
-  check_refused(zoo({"--full"}), "zoo", "the name of one mechanism");
+  check_refused(zoo({"fulll"}), "did you mean full?");
+  check_refused(zoo({"full", "topk"}), "the name of one mechanism");
+  check_refused(zoo({"--full"}), "the name of one mechanism");
 }
 
 }  // TEST_SUITE("tools")

@@ -1,6 +1,5 @@
 // vision as people run it.
 #include <algorithm>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -8,6 +7,7 @@
 #include "apps/common/picture.h"
 #include "nn/checkpoint.h"
 #include "runtime/dispatch.h"
+#include "tests/json_lines.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
 
@@ -18,16 +18,7 @@ namespace {
 
 ProgramRun vision(const Words& words) { return run_program(WEFT_PROGRAMS "/vision", words); }
 
-void refused(const Words& words, const std::string& part) {
-  check_refused(vision(words), "vision", part);
-}
-
-std::vector<json> lines(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<json> all;
-  for (std::string line; std::getline(stream, line);) all.push_back(json::parse(line));
-  return all;
-}
+void refused(const Words& words, const std::string& part) { check_refused(vision(words), part); }
 
 const Words tiny = {"--width", "8", "--layers",     "1",    "--heads",  "2", "--hidden", "8",
                     "--patch", "8", "--validation", "7000", "--epochs", "1", "--steps",  "3"};

@@ -1,12 +1,12 @@
 // wordlm as a user runs it.
 #include <cmath>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
+#include "tests/json_lines.h"
 #include "tests/program.h"
 
 using namespace weft;
@@ -19,17 +19,6 @@ void write_text(const std::string& path, const std::string& text) {
 }
 
 ProgramRun wordlm(const Words& words) { return run_program(WEFT_PROGRAMS "/wordlm", words); }
-
-std::vector<json> lines(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<json> all;
-  for (std::string line; std::getline(stream, line);) all.push_back(json::parse(line));
-  return all;
-}
-
-void check_refused(const ProgramRun& run, const std::string& part) {
-  weft::check_refused(run, "wordlm", part);
-}
 
 // A text whose next word is known: words in a circle, a line of them at a time, each part its own.
 struct CircleText {

@@ -1,0 +1,50 @@
+#include "apps/common/language_options.h"
+
+namespace weft {
+
+void add_shorthands(CLI::App& app, UniversalTransformerConfig& network,
+                    TrainingSettings& training) {
+  const auto dropout = std::make_shared<double>(0);
+  app.add_option("--dropout", *dropout, "all three dropout rates that are not given themselves")
+      ->group(settings_group);
+  app.final_callback([&app, &network, &training, dropout] {
+    const auto share = [&](const std::string& name, double& rate) {
+      if (app.count("--dropout") > 0 && app.count(name) == 0) rate = *dropout;
+    };
+    share("--attention-dropout", network.attention_dropout);
+    share("--residual-dropout", network.residual_dropout);
+    share("--output-dropout", network.output_dropout);
+    follow_optimizer(app, training);
+  });
+}
+
+void add_allow_leaky(CLI::App& app, bool& allow_leaky) {
+  app.add_flag("--allow-leaky", allow_leaky, "also an attention that is not strictly causal");
+}
+
+void add_eval(CLI::App& app, LanguageEvalCommand& eval) {
+  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help)->required();
+  app.add_option("--attention", eval.attention,
+                 "a mechanism to score the weights with, instead of the one that they were trained "
+                 "with");
+  app.add_option("--data", eval.data, "text, if not what the model was trained on");
+  app.add_option("--split", eval.split, "train, validation or test")->capture_default_str();
+  add_allow_leaky(app, eval.allow_leaky);
+  app.add_option("--device", eval.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_flag("--json", eval.json, "print one JSON object a line");
+}
+
+void add_sample(CLI::App& app, SampleCommand& sample) {
+  app.add_option("--checkpoint", sample.checkpoint, checkpoint_help)->required();
+  app.add_option("--prompt", sample.prompt, "how the text begins");
+  app.add_option("--tokens", sample.tokens, "tokens to write")->capture_default_str();
+  app.add_option("--temperature", sample.options.temperature, "0: always the most probable")
+      ->capture_default_str();
+  app.add_option("--top-k", sample.options.top_k, "only among so many; 0: among all")
+      ->capture_default_str();
+  app.add_option("--seed", sample.options.seed, "of the choices")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+}  // namespace weft
