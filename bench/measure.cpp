@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <vector>
 
 #include <unistd.h>
@@ -22,22 +23,35 @@ void drop_library_pins(char** argv) {
   execv("/proc/self/exe", argv);
 }
 
+namespace {
+
+double processor_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+double quantile(std::vector<double>& values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+}  // namespace
+
 Times measure(const std::function<void()>& f, int warm_up, int runs, double seconds) {
   using Clock = std::chrono::steady_clock;
   for (int i = 0; i < warm_up; ++i) f();
-  std::vector<double> times;
+  std::vector<double> times, used;
   double total = 0;
   while (static_cast<int>(times.size()) < runs || total < seconds) {
+    const double processor = processor_seconds();
     const auto begin = Clock::now();
     f();
     times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    used.push_back(processor_seconds() - processor);
     total += times.back();
   }
-  std::sort(times.begin(), times.end());
-  const auto at = [&](double share) {
-    return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1) + 0.5)];
-  };
-  return {at(0.5), at(0.1), at(0.9)};
+  return {quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9), quantile(used, 0.5)};
 }
 
 void wait_for(Device device) {
@@ -59,7 +73,7 @@ double gemm_rate(Device device) {
   };
   const Times times = measure(multiply, 2, 9, 0.5);
   set_threads(all);
-  return 2.0 * double(n) * double(n) * double(n) / times.median;
+  return 2.0 * double(n) * double(n) * double(n) / (device == Device{} ? times.cpu : times.median);
 }
 
 nlohmann::ordered_json machine(Device device) {

@@ -20,6 +20,8 @@ int run_main(const char* name, int (*f)(int, char**), int argc, char** argv);
 
 struct Times {
   double median = 0, p10 = 0, p90 = 0;  // seconds
+  double cpu = 0;  // median of the seconds of processor that this process took: on a busy machine
+                   // the fairer measure of one thread
 };
 
 // Calls f `warm_up` times unmeasured, then until `runs` runs and `seconds` seconds have passed,

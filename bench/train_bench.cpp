@@ -1,15 +1,16 @@
-// Tokens a second of one training step (forward, backward, optimizer) of charlm's and vision's
-// presets, beside the ceiling that the machine's GEMM rate sets.
+// Tokens a second of one training step (forward, backward, optimizer) of charlm's, wordlm's and
+// vision's presets, beside the ceiling that the machine's GEMM rate sets.
 //
 //     build/bench/train_bench [--preset NAME] [--bare] [--threads N] [--device cuda] [--batch N]
 //     [--json]
 //
 // On a CUDA device steps are queued as charlm queues them, by default as replays of one graph.
-// The step is timed as the preset has it, and charlm's also bare: no dropout, no adaptive
+// The step is timed as the preset has it, and those of language also bare: no dropout, no adaptive
 // computation time. The arithmetic counts the products alone, three times the forward pass (seven
 // products for five of attention's two), causal pairs counted once; the ceiling is the rate of a
 // 2048³ product on one thread, times the threads.
 #include <cstdio>
+#include <random>
 
 #include <CLI/CLI.hpp>
 
@@ -18,6 +19,7 @@
 #include "apps/common/queued_steps.h"
 #include "apps/common/text.h"
 #include "apps/vision/evaluate.h"
+#include "apps/wordlm/evaluate.h"
 #include "autograd/tape.h"
 #include "bench/measure.h"
 #include "nn/optimizer.h"
@@ -27,12 +29,11 @@
 
 namespace weft::bench {
 
-using namespace charlm;
 namespace {
 
 // Additions and multiplications of all products of one step, per token.
-double products_per_token(const Settings& settings, const std::vector<NamedParameter>& parameters) {
-  const UniversalTransformerConfig& m = settings.model;
+double products_per_token(const UniversalTransformerConfig& m,
+                          const std::vector<NamedParameter>& parameters) {
   double forward = 0;
   for (const NamedParameter& p : parameters) {
     const bool inner = p.name.starts_with("block") || p.name.starts_with("convolution");
@@ -50,9 +51,8 @@ double products_per_token(const Settings& settings, const std::vector<NamedParam
                            static_cast<double>(m.depth) / static_cast<double>(m.length);
 }
 
-double products_per_token(const vision::Settings& settings,
+double products_per_token(const VisionTransformerConfig& m,
                           const std::vector<NamedParameter>& parameters) {
-  const VisionTransformerConfig& m = settings.model;
   double forward = 0;
   for (const NamedParameter& p : parameters) {
     const bool of_picture = p.name == "head.weight";
@@ -83,14 +83,21 @@ struct Subject {
   double lr, work;  // additions and multiplications of products, per token
 };
 
-nlohmann::ordered_json row(const Subject& subject, const Task& task, Device device, bool graph,
-                           double rate, double seconds) {
+// How all rows are timed.
+struct Options {
+  std::int64_t batch = 0;  // 0: the preset's
+  Device device;
+  bool graph = true;
+  double seconds = 3, rate = 0;  // rate: of the machine's products, operations a second
+};
+
+nlohmann::ordered_json row(const Subject& subject, const Task& task, const Options& options) {
   const std::vector<NamedParameter>& parameters = task.parameters;
   const auto optimizer = make_optimizer(subject.optimizer, parameters);
-  TrainOptions options;
-  options.graph = graph;
-  options.learning_rate = [&](std::int64_t) { return subject.lr; };
-  const auto queue = queue_for(task, options, *optimizer);
+  TrainOptions training;
+  training.graph = options.graph;
+  training.learning_rate = [&](std::int64_t) { return subject.lr; };
+  const auto queue = queue_for(task, training, *optimizer);
   std::uint32_t number = 0;
   std::uint64_t system_allocations = 0;
   const auto step = [&] {
@@ -104,132 +111,148 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, Device devi
       tape.backward(task.loss(task.batch(number), {.number = number}).loss);
       optimizer->step(subject.lr);
     }
-    if (number == 3) system_allocations = allocator(device).counts().system_allocations;
+    if (number == 3) system_allocations = allocator(options.device).counts().system_allocations;
   };
-  const Times times = measure(step, 5, 15, seconds);
+  const Times times = measure(step, 5, 15, options.seconds);
   while (queue && queue->any()) queue->take();
   const auto tokens = static_cast<double>(subject.batch * subject.length);
-  const double ceiling = rate * (device == Device{} ? threads() : 1) / subject.work;
-  nlohmann::ordered_json json = machine(device);
+  const double ceiling = options.rate * (options.device == Device{} ? threads() : 1) / subject.work;
+  nlohmann::ordered_json json = machine(options.device);
   json.update({{"preset", subject.preset},
                {"bare", subject.bare},
-               {"graph", queue && graph},
+               {"graph", queue && options.graph},
                {"batch", subject.batch},
                {"length", subject.length},
                {"parameters", subject.parameters},
                {"tokens_per_second", tokens / times.median},
                {"ms_median", 1e3 * times.median},
+               {"cpu_ms_median", 1e3 * times.cpu},
                {"ms_p10", 1e3 * times.p10},
                {"ms_p90", 1e3 * times.p90},
                {"products_per_token", subject.work},
-               {"gemm_gflops", rate / 1e9},
+               {"gemm_gflops", options.rate / 1e9},
                {"ceiling_tokens_per_second", ceiling},
                {"share_of_ceiling", tokens / times.median / ceiling},
                {"system_allocations_after_step_3",
-                allocator(device).counts().system_allocations - system_allocations},
-               {"peak_bytes", allocator(device).counts().peak}});
+                allocator(options.device).counts().system_allocations - system_allocations},
+               {"peak_bytes", allocator(options.device).counts().peak}});
   return json;
 }
 
-nlohmann::ordered_json charlm_row(const std::string& name, bool bare, std::int64_t batch,
-                                  Device device, bool graph, double rate, double seconds) {
-  Settings settings = preset(name);
-  if (batch > 0) settings.batch = batch;
+// A step of a language model; task(model) is its training.
+template <class SomeSettings, class NewModel, class NewTask>
+nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Options& options,
+                                    const NewModel& new_model, const NewTask& new_task) {
+  if (options.batch > 0) settings.batch = options.batch;
+  UniversalTransformerConfig& m = settings.model;
   if (bare) {
-    settings.model.attention_dropout = settings.model.residual_dropout = 0;
-    settings.model.output_dropout = 0;
-    settings.model.act = false;
+    m.attention_dropout = m.residual_dropout = m.output_dropout = 0;
+    m.act = false;
   }
-  const Model model = new_model(settings);
-  move_to(*model.network, device);
+  const auto model = new_model(settings);
+  move_to(*model.network, options.device);
+  const Task task = new_task(model);
+  return row({settings.preset, bare, settings.batch, m.length, parameter_count(*model.network),
+              settings.optimizer, settings.lr, products_per_token(m, task.parameters)},
+             task, options);
+}
+
+nlohmann::ordered_json charlm_row(const std::string& name, bool bare, const Options& options) {
+  const charlm::Settings settings = charlm::preset(name);
   const Text text = load_text("builtin", "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), settings.model.length);
-  const Task task = training_task(model, parts);
-  const Subject subject{name,
-                        bare,
-                        settings.batch,
-                        settings.model.length,
-                        parameter_count(*model.network),
-                        settings.optimizer,
-                        settings.lr,
-                        products_per_token(settings, task.parameters)};
-  return row(subject, task, device, graph, rate, seconds);
+  return language_row(settings, bare, options, charlm::new_model, [&](const charlm::Model& model) {
+    return charlm::training_task(model, parts);
+  });
+}
+
+// On random pieces, like vision's pictures: what is read does not change the time of a step.
+nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Options& options) {
+  const wordlm::Settings settings = wordlm::preset(name);
+  std::mt19937 generator(1);
+  std::uniform_int_distribution<std::int32_t> piece(
+      1, static_cast<std::int32_t>(settings.model.vocabulary) - 1);
+  std::vector<std::int32_t> ids(
+      static_cast<std::size_t>(10 * settings.batch * settings.model.length));
+  for (std::int32_t& id : ids) id = piece(generator);
+  const WordChunks chunks(ids, settings.model.length, 0);
+  return language_row(
+      settings, bare, options,
+      [](const wordlm::Settings& s) { return wordlm::new_model(s, nullptr); },
+      [&](const wordlm::Model& model) { return wordlm::training_task(model, chunks, chunks); });
 }
 
 // On pictures that are drawn: what they show does not change the time of a step.
-nlohmann::ordered_json vision_row(const std::string& name, std::int64_t batch, Device device,
-                                  bool graph, double rate, double seconds) {
+nlohmann::ordered_json vision_row(const std::string& name, const Options& options) {
   vision::Settings settings = vision::preset(name);
-  if (batch > 0) settings.batch = batch;
+  if (options.batch > 0) settings.batch = options.batch;
   settings.validation = settings.batch;
   const vision::Model model = vision::new_model(settings);
-  move_to(*model.network, device);
+  move_to(*model.network, options.device);
   const PictureSet set{settings.dataset, drawn_pictures(1, 10 * settings.batch), {}, {}};
   const vision::Parts parts = vision::divide(set, settings);
   TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch,
                           settings.seed);
   const Task task = vision::training_task(model, parts, batches);
-  const Subject subject{name,
-                        false,
-                        settings.batch,
-                        settings.model.tokens(),
-                        parameter_count(*model.network),
-                        settings.optimizer,
-                        settings.lr,
-                        products_per_token(settings, task.parameters)};
-  return row(subject, task, device, graph, rate, seconds);
+  return row({name, false, settings.batch, settings.model.tokens(), parameter_count(*model.network),
+              settings.optimizer, settings.lr, products_per_token(settings.model, task.parameters)},
+             task, options);
 }
 
 void print(const nlohmann::ordered_json& result, bool json) {
   if (json) {
     fmt::print("{}\n", result.dump());
   } else {
-    fmt::print("{:<30}{:<6} {:8.0f} tokens/s  {:6.2f} ms  {:3.0f} % of {:.0f}\n",
-               result["preset"].get<std::string>(), result["bare"].get<bool>() ? "bare" : "whole",
-               result["tokens_per_second"].get<double>(), result["ms_median"].get<double>(),
-               100 * result["share_of_ceiling"].get<double>(),
-               result["ceiling_tokens_per_second"].get<double>());
+    fmt::print(
+        "{:<34}{:<6} {:8.0f} tokens/s  {:8.2f} ms, {:8.2f} of processor  {:3.0f} % of {:.0f}\n",
+        result["preset"].get<std::string>(), result["bare"].get<bool>() ? "bare" : "whole",
+        result["tokens_per_second"].get<double>(), result["ms_median"].get<double>(),
+        result["cpu_ms_median"].get<double>(), 100 * result["share_of_ceiling"].get<double>(),
+        result["ceiling_tokens_per_second"].get<double>());
   }
   std::fflush(stdout);
 }
 
 int main_of(int argc, char** argv) {
-  CLI::App app{"times one training step of charlm's and vision's presets"};
-  std::string wanted = "all";
+  CLI::App app{"times one training step of charlm's, wordlm's and vision's presets"};
+  Options options;
+  std::string wanted = "all", device = "cpu";
   bool bare = false, json = false;
   int thread_count = 1;
-  std::int64_t batch = 0;
-  double seconds = 3;
-  std::string device_text = "cpu";
-  bool graph = true;
-  app.add_option("--preset", wanted, "one of charlm's or vision's presets; all: charlm's")
+  app.add_option("--preset", wanted, "one of the apps' presets; all: charlm's")
       ->capture_default_str();
   app.add_flag("--bare", bare, "only without dropout and adaptive computation time");
   app.add_option("--threads", thread_count)->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--device", device_text, "cpu, cuda or cuda:N")->capture_default_str();
-  app.add_flag("--graph,!--no-graph", graph, "on a CUDA device: replay one captured step");
-  app.add_option("--batch", batch, "examples in a step; by default the preset's")
+  app.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_flag("--graph,!--no-graph", options.graph, "on a CUDA device: replay one captured step");
+  app.add_option("--batch", options.batch, "examples in a step; by default the preset's")
       ->check(CLI::Range(1, 65536));
-  app.add_option("--seconds", seconds, "least time of a measurement")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "least time of a measurement")
+      ->capture_default_str();
   app.add_flag("--json", json, "one object a line");
   CLI11_PARSE(app, argc, argv);
   set_threads(thread_count);
-  const Device device = device_named(device_text);
-  const double rate = gemm_rate(device);
-  for (const std::string& known : presets()) {
-    if (wanted != "all" && wanted != known) continue;
-    for (const bool without : {false, true}) {
-      if (bare && !without) continue;
-      print(charlm_row(known, without, batch, device, graph, rate, seconds), json);
+  options.device = device_named(device);
+  options.rate = gemm_rate(options.device);
+  std::vector<std::string> names = {"all"};
+  const auto each = [&](const std::vector<std::string>& presets, bool among_all, const auto& row) {
+    for (const std::string& name : presets) {
+      names.push_back(name);
+      if (wanted == name || (wanted == "all" && among_all)) row(name);
     }
-  }
-  for (const std::string& known : vision::presets()) {
-    if (wanted == known) {
-      print(vision_row(known, batch, device, graph, rate, seconds), json);
-      return 0;
-    }
-  }
-  if (wanted != "all") preset(wanted);  // an unknown name is an error
+  };
+  const auto language = [&](auto* row) {
+    return [&, row](const std::string& name) {
+      for (const bool without : {false, true}) {
+        if (without || !bare) print(row(name, without, options), json);
+      }
+    };
+  };
+  each(charlm::presets(), true, language(charlm_row));
+  each(wordlm::presets(), false, language(wordlm_row));
+  each(vision::presets(), false,
+       [&](const std::string& name) { print(vision_row(name, options), json); });
+  check_word("preset", wanted, names);
   return 0;
 }
 
