@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-VOCABULARY, LENGTH, BATCH = 28, 128, 32        # V, N, B
-WIDTH, HEADS, DEPTH, KERNEL = 64, 8, 5, 8      # d, H = m, L, window of the convolution
+LENGTH, BATCH = 128, 32           # N, B
+HEADS, DEPTH, KERNEL = 8, 5, 8    # H = m, L, window of the convolution
+VOCABULARY, WIDTH = 28, 64        # V, d: charlm's
 
 PRESETS = {  # name: (attention, encoding, parameters as the paper's Table 1 counts them)
     "text8-full-position": ("full", "position", 64_193),
@@ -27,10 +28,10 @@ PRESETS = {  # name: (attention, encoding, parameters as the paper's Table 1 cou
 class FullAttention(nn.Module):
     """Causal softmax attention, no biases: out = dropout(softmax(QKᵀ/√E)) V Wo."""
 
-    def __init__(self, dropout, fused):
+    def __init__(self, width, dropout, fused):
         super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
-        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
         self.dropout, self.fused = dropout, fused
         future = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
         self.register_buffer("future", future, persistent=False)
@@ -50,11 +51,11 @@ class FullAttention(nn.Module):
 class AgglomerativeAttention(nn.Module):
     """Masked agglomerative attention: each class keeps a running, weighted mean of its values."""
 
-    def __init__(self, dropout):
+    def __init__(self, width, dropout):
         super().__init__()
-        self.classes = nn.Linear(WIDTH, 2 * HEADS)  # the logits of query and key classes
-        self.values = nn.Linear(WIDTH, WIDTH, bias=False)
-        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.classes = nn.Linear(width, 2 * HEADS)  # the logits of query and key classes
+        self.values = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
         self.dropout = dropout
 
     def forward(self, x):  # [B, N, d]
@@ -71,11 +72,11 @@ class AgglomerativeAttention(nn.Module):
 class Block(nn.Module):
     """Post-norm block in universal wiring: the dropout is on the sum."""
 
-    def __init__(self, attention, dropout):
+    def __init__(self, width, attention, dropout):
         super().__init__()
         self.attention = attention
-        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.dropout = dropout
 
     def forward(self, x):
@@ -87,22 +88,22 @@ class Block(nn.Module):
 class UniversalTransformer(nn.Module):
     """One block, five times, with adaptive computation time and an embedding tied to the output."""
 
-    def __init__(self, attention, encoding, bare, fused):
+    def __init__(self, attention, encoding, bare, fused, vocabulary=VOCABULARY, width=WIDTH):
         super().__init__()
         attention_dropout, dropout, self.output_dropout = (0, 0, 0) if bare else (0.1, 0.1, 0.6)
         self.bare = bare
-        self.embedding = nn.Parameter(torch.empty(VOCABULARY, WIDTH).uniform_(-0.05, 0.05))
+        self.embedding = nn.Parameter(torch.empty(vocabulary, width).uniform_(-0.05, 0.05))
         self.position = self.depth = self.conv = None
         if encoding == "position":
-            self.position = nn.Parameter(torch.empty(LENGTH, WIDTH).uniform_(-0.05, 0.05))
-            self.depth = nn.Parameter(torch.empty(DEPTH, WIDTH).uniform_(-0.05, 0.05))
+            self.position = nn.Parameter(torch.empty(LENGTH, width).uniform_(-0.05, 0.05))
+            self.depth = nn.Parameter(torch.empty(DEPTH, width).uniform_(-0.05, 0.05))
         else:
-            self.conv = nn.Conv1d(WIDTH, WIDTH, KERNEL)
-        mechanism = (FullAttention(attention_dropout, fused) if attention == "full"
-                     else AgglomerativeAttention(attention_dropout))
-        self.block = Block(mechanism, dropout)
-        self.halt = nn.Linear(WIDTH, 1)
-        self.output = nn.Linear(WIDTH, WIDTH, bias=False)
+            self.conv = nn.Conv1d(width, width, KERNEL)
+        mechanism = (FullAttention(width, attention_dropout, fused) if attention == "full"
+                     else AgglomerativeAttention(width, attention_dropout))
+        self.block = Block(width, mechanism, dropout)
+        self.halt = nn.Linear(width, 1)
+        self.output = nn.Linear(width, width, bias=False)
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -151,13 +152,10 @@ def loss_of(model, ids, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten()) + decay + ponder
 
 
-def measure(preset, bare, fused, options):
-    attention, encoding, published = PRESETS[preset]
-    torch.manual_seed(options.seed)
-    model = UniversalTransformer(attention, encoding, bare, fused)
+def measure(preset, model, bare, fused, published, options):
     parameters = bench.count_parameters(model, preset, published)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.95, eps=1e-7, foreach=True)
-    window = torch.randint(1, VOCABULARY, (options.batch, LENGTH + 1))
+    window = torch.randint(1, len(model.embedding), (options.batch, LENGTH + 1))
     ids, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
     mode = "reduce-overhead" if options.device == "cuda" else None  # with CUDA graphs
     loss = torch.compile(loss_of, mode=mode) if options.compile else loss_of
@@ -166,8 +164,8 @@ def measure(preset, bare, fused, options):
                      parameters=parameters, fused=fused)
 
 
-def main():
-    parser = bench.parser_of(__doc__.split("\n")[0], PRESETS, BATCH, steps=30, warmup=5)
+def main(description, presets, vocabulary, width, steps, warmup):
+    parser = bench.parser_of(description.split("\n")[0], presets, BATCH, steps, warmup)
     parser.add_argument("--bare", action="store_true", help="only the step without dropout and ACT")
     parser.add_argument("--whole", action="store_true", help="only the step with both")
     parser.add_argument("--compile", action="store_true", help="use torch.compile (PyTorch 2)")
@@ -181,13 +179,19 @@ def main():
     bench.prepare(options)
     if options.attention == "fused" and not bench.HAS_FUSED:
         parser.error(f"PyTorch {torch.__version__} has no fused attention; 2.0 or later has")
-    for preset in PRESETS if options.preset == "all" else [options.preset]:
+    for preset in presets if options.preset == "all" else [options.preset]:
+        attention, encoding, published = presets[preset]
         forms = [False]
-        if PRESETS[preset][0] == "full" and bench.HAS_FUSED:
+        if attention == "full" and bench.HAS_FUSED:
             forms = {"auto": [False, True], "fused": [True], "plain": [False]}[options.attention]
         for bare in [False, True] if options.bare == options.whole else [options.bare]:
-            bench.print_fastest([measure(preset, bare, fused, options) for fused in forms])
+            rows = []
+            for fused in forms:
+                torch.manual_seed(options.seed)
+                model = UniversalTransformer(attention, encoding, bare, fused, vocabulary, width)
+                rows.append(measure(preset, model, bare, fused, published, options))
+            bench.print_fastest(rows)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, PRESETS, VOCABULARY, WIDTH, steps=30, warmup=5)
