@@ -1,0 +1,28 @@
+// The front door.
+#include "tests/program.h"
+
+using namespace weft;
+
+namespace {
+
+TEST_SUITE("tools") {
+
+TEST_CASE("weft: its help names every program and benchmark") {
+  const ProgramRun run = run_program(WEFT_SOURCE_ROOT "/weft", {"help"});
+  CHECK(run.status == 0);
+  CHECK(run.err.empty());
+  for (const std::string name : {"charlm", "wordlm", "vision", "attend", "devices", "zoo",
+                                 "train_bench", "attention_bench", "swap"}) {
+    CHECK_MESSAGE(contains(run.out, " " + name), name);
+  }
+}
+
+TEST_CASE("weft: bad words") {
+  check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"charml"}), "no program 'charml'");
+  check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"bench", "nothing"}),
+                "no program 'nothing'");
+}
+
+}  // TEST_SUITE("tools")
+
+}  // namespace
