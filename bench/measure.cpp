@@ -1,13 +1,13 @@
 #include "bench/measure.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <vector>
 
 #include <unistd.h>
 
-#include "autograd/gradcheck.h"
+#include "bench/stamp.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
@@ -15,29 +15,45 @@
 #include "runtime/simd.h"
 
 namespace weft::bench {
+namespace {
 
-void drop_library_pins(char** argv) {
-  if (std::getenv("OPENBLAS_CORETYPE") == nullptr) return;
-  unsetenv("OPENBLAS_CORETYPE");
-  execv("/proc/self/exe", argv);
+// "AMD EPYC 9655", as the processor calls itself.
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
 }
 
-Times measure(const std::function<void()>& f, int warm_up, int runs, double seconds) {
-  using Clock = std::chrono::steady_clock;
+}  // namespace
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void drop_library_pins(char** argv) {
+  constexpr const char* pins[] = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"};
+  bool pinned = false;
+  for (const char* const pin : pins) {
+    pinned = pinned || std::getenv(pin) != nullptr;
+    unsetenv(pin);
+  }
+  if (pinned) execv("/proc/self/exe", argv);
+}
+
+Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double seconds,
+                  const Clock& clock) {
   for (int i = 0; i < warm_up; ++i) f();
   std::vector<double> times;
   double total = 0;
   while (static_cast<int>(times.size()) < runs || total < seconds) {
-    const auto begin = Clock::now();
+    const double begin = clock();
     f();
-    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+    times.push_back(clock() - begin);
     total += times.back();
   }
-  std::sort(times.begin(), times.end());
-  const auto at = [&](double share) {
-    return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1) + 0.5)];
-  };
-  return {at(0.5), at(0.1), at(0.9)};
+  return quantiles(std::move(times));
 }
 
 void wait_for(Device device) {
@@ -46,28 +62,16 @@ void wait_for(Device device) {
   });
 }
 
-double gemm_rate(Device device) {
-  const std::int64_t n = device == Device{} ? 2048 : 8192;
-  const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1).to(device);
-  const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1).to(device);
-  const Tensor c = Tensor::empty_like(a);
-  const int all = threads();
-  set_threads(1);
-  const auto multiply = [&] {
-    matmul_into(a, b, c);
-    wait_for(device);
-  };
-  const Times times = measure(multiply, 2, 9, 0.5);
-  set_threads(all);
-  return 2.0 * double(n) * double(n) * double(n) / times.median;
-}
-
 nlohmann::ordered_json machine(Device device) {
   nlohmann::ordered_json json = {{"weft", WEFT_VERSION},
+                                 {"commit", commit},
+                                 {"library", library_hash},
+                                 {"tests", tests_of_this_library()},
                                  {"isa", hwy::TargetName(HWY_STATIC_TARGET)},
                                  {"matmul", matmul_library()},
                                  {"threads", threads()},
-                                 {"device", "cpu"}};
+                                 {"device", "cpu"},
+                                 {"processor", processor()}};
   dispatch_device(device, [&]<class D>(const D& where) {
     if constexpr (!std::is_same_v<D, Cpu>) {
       json["device"] = cuda_devices().all.at(static_cast<std::size_t>(where.index)).name;

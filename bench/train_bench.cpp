@@ -19,6 +19,7 @@
 #include "apps/common/text.h"
 #include "apps/vision/evaluate.h"
 #include "autograd/tape.h"
+#include "bench/ceilings.h"
 #include "bench/measure.h"
 #include "nn/optimizer.h"
 #include "ops/attention/mechanism.h"
@@ -106,7 +107,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, Device devi
     }
     if (number == 3) system_allocations = allocator(device).counts().system_allocations;
   };
-  const Times times = measure(step, 5, 15, seconds);
+  const Quantiles times = measure(step, 5, 15, seconds);
   while (queue && queue->any()) queue->take();
   const auto tokens = static_cast<double>(subject.batch * subject.length);
   const double ceiling = rate * (device == Device{} ? threads() : 1) / subject.work;
