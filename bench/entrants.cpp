@@ -117,7 +117,8 @@ void add_peers(std::vector<Entrant>& entrants, const Field& field, Device device
                const double ms =
                    row.at("forward_ms").get<double>() + row.at("backward_ms").get<double>();
                add_rates(row, sheet(n), ms / 1e3, best);
-               row.erase("saved_bytes"), row.erase("expected_saved_bytes");
+               for (const char* ours : {"expected_saved_bytes", "expected_peak_bytes"})
+                 row.erase(ours);
                return row;
              }});
       }

@@ -200,12 +200,14 @@ def draw(files, outputs):
                 guide(axes, 1, "∝ N")
                 guide(axes, 2, "∝ N²")
                 label_above(axes, ends)
-        column[0].set_title(title_of(device), fontsize=TEXT + 1, fontweight="bold", loc="left", pad=LABEL_POINTS)
+        column[0].set_title(title_of(device), fontsize=TEXT + 1, fontweight="bold", loc="left",
+                            pad=LABEL_POINTS)
+        column[0].set_xlabel("○ from here on faster than full", fontsize=TEXT, color="0.3",
+                             loc="left")
         column[1].set_xlabel("length N", fontsize=TEXT)
-        column[0].set_xlabel("○ from here on faster than full", fontsize=TEXT, color="0.3", loc="left")
-        column[1].annotate(f"{device['settings']}\ncommit {device['commit']}, tests: {device['tests']}",
-                           xy=(0, -0.16), xycoords="axes fraction", fontsize=TEXT - 2, color="0.4",
-                           va="top")
+        column[1].annotate(
+            f"{device['settings']}\ncommit {device['commit']}, tests: {device['tests']}",
+            xy=(0, -0.16), xycoords="axes fraction", fontsize=TEXT - 2, color="0.4", va="top")
     grid[0][0].set_ylabel("time, forward and backward", fontsize=TEXT)
     grid[1][0].set_ylabel("peak memory above the inputs", fontsize=TEXT)
     save(figure, outputs, dpi=150, metadata=None)

@@ -1,5 +1,6 @@
 #include "bench/summary.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -155,16 +156,16 @@ Row summary_of(const std::vector<Row>& lines, const Row& identity) {
                     {"forward_faster_than_full", json_of(c.forward)}});
   }
   Row& left_out = json["left_out"] = Row::array();
-  for (const Row& line : lines) {
-    const Key key = key_of(line);
-    if (line["kind"] == "row" || key.library != library || key.settings != settings ||
-        key.device != device) {
-      continue;
-    }
+  for (auto line = lines.begin(); line != lines.end(); ++line) {
+    const Key key = key_of(*line);
+    const bool of_run = key.library == library && key.settings == settings && key.device == device;
+    const bool later =
+        std::any_of(line + 1, lines.end(), [&](const Row& other) { return key_of(other) == key; });
+    if ((*line)["kind"] == "row" || !of_run || later) continue;
     left_out.push_back({{"name", key.name},
                         {"length", key.length},
-                        {"kind", line["kind"]},
-                        {"reason", line.value("reason", "")}});
+                        {"kind", (*line)["kind"]},
+                        {"reason", line->value("reason", "")}});
   }
   return json;
 }
