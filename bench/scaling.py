@@ -210,4 +210,4 @@ def draw(files, outputs):
             xy=(0, -0.16), xycoords="axes fraction", fontsize=TEXT - 2, color="0.4", va="top")
     grid[0][0].set_ylabel("time, forward and backward", fontsize=TEXT)
     grid[1][0].set_ylabel("peak memory above the inputs", fontsize=TEXT)
-    save(figure, outputs, dpi=150, metadata=None)
+    save(figure, outputs, dpi=120)

@@ -56,24 +56,26 @@ bool disagree(const Exponent& measured, const Exponent& expected, double toleran
 Crossover crossover(const std::vector<Point>& low, const std::vector<Point>& high) {
   struct Common {
     double length, gap;  // log low − log high: below 0 where `low` is the lower one
+    bool below;          // beyond the spread of both
   };
   std::vector<Common> common;
   for (const Point& a : low) {
     const auto b = std::find_if(high.begin(), high.end(),
                                 [&](const Point& p) { return p.length == a.length; });
-    if (b != high.end()) common.push_back({a.length, std::log(a.value / b->value)});
+    if (b == high.end()) continue;
+    common.push_back({a.length, std::log(a.value / b->value), a.high < b->low});
   }
   if (common.empty()) return {};
   Crossover result{.shortest = common.front().length, .longest = common.back().length};
   const auto last_above =
-      std::find_if(common.rbegin(), common.rend(), [](const Common& c) { return c.gap >= 0; });
+      std::find_if(common.rbegin(), common.rend(), [](const Common& c) { return !c.below; });
   if (last_above == common.rbegin()) {
     result.kind = Crossover::Kind::never;
   } else if (last_above == common.rend()) {
     result.kind = Crossover::Kind::always;
   } else {
     const Common &above = *last_above, &below = *(last_above - 1);
-    const double share = above.gap / (above.gap - below.gap);
+    const double share = above.gap > 0 ? above.gap / (above.gap - below.gap) : 1;
     result.kind = Crossover::Kind::at;
     result.length = std::exp(std::lerp(std::log(above.length), std::log(below.length), share));
   }

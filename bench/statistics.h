@@ -18,6 +18,7 @@ Quantiles quantiles(std::vector<double> values);
 // A point of a curve: what was measured, or what the fact sheet says, at this length.
 struct Point {
   double length = 0, value = 0;
+  double low = value, high = value;  // 10th and 90th percentile, where they are known
 };
 
 // value ≈ c · length^slope. `error` is the standard error of the slope.
@@ -38,7 +39,8 @@ std::optional<Exponent> fit_exponent(const std::vector<Point>& points);
 // errors of both fits allow.
 bool disagree(const Exponent& measured, const Exponent& expected, double tolerance);
 
-// From where on the curve `low` runs below the curve `high`, over the lengths that both have.
+// From where on the curve `low` runs below the curve `high`, over the lengths that both have: at a
+// length it does where its 90th percentile is below the other's 10th.
 struct Crossover {
   enum class Kind {
     unknown,  // no length in common

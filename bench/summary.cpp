@@ -23,6 +23,19 @@ std::vector<Point> points(const std::vector<Row>& rows, const F& value) {
   return result;
 }
 
+// With the percentiles of that time: forward's, or "" for forward and backward.
+std::vector<Point> times(const std::vector<Row>& rows, const std::string& of) {
+  std::vector<Point> result;
+  for (const Row& row : rows) {
+    const double median = of.empty() ? time_of(row) : number(row, (of + "ms").c_str());
+    const double low = number(row, (of + "p10_ms").c_str());
+    const double high = number(row, (of + "p90_ms").c_str());
+    result.push_back({row["length"].get<double>(), median, std::isnan(low) ? median : low,
+                      std::isnan(high) ? median : high});
+  }
+  return result;
+}
+
 template <class F>
 std::optional<Exponent> exponent(const std::vector<Row>& rows, const F& value) {
   return fit_exponent(upper_half(points(rows, value)));
@@ -82,7 +95,6 @@ std::vector<Curve> curves_of(const std::vector<Row>& rows) {
   }
   const auto full =
       std::find_if(curves.begin(), curves.end(), [](const Curve& c) { return c.name == baseline; });
-  const auto forward = [](const Row& row) { return number(row, "forward_ms"); };
   for (Curve& curve : curves) {
     curve.time = exponent(curve.rows, time_of);
     curve.memory = exponent(curve.rows, [](const Row& row) { return number(row, "peak_bytes"); });
@@ -96,8 +108,8 @@ std::vector<Curve> curves_of(const std::vector<Row>& rows) {
     curve.time_disagrees = differ(curve.time, curve.expected_time);
     curve.memory_disagrees = differ(curve.memory, curve.expected_memory);
     if (full != curves.end() && curve.name != baseline) {
-      curve.both = crossover(points(curve.rows, time_of), points(full->rows, time_of));
-      curve.forward = crossover(points(curve.rows, forward), points(full->rows, forward));
+      curve.both = crossover(times(curve.rows, ""), times(full->rows, ""));
+      curve.forward = crossover(times(curve.rows, "forward_"), times(full->rows, "forward_"));
     }
   }
   return curves;
@@ -133,9 +145,13 @@ std::string table_of(const std::vector<Curve>& curves) {
 Row summary_of(const std::vector<Row>& lines, const Row& identity) {
   const std::string library = identity["library"], settings = identity["settings"],
                     device = identity["device"];
+  const std::vector<Row> rows = rows_of_run(lines, library, settings, device);
   Row json = identity;
+  for (auto& [key, value] : json.items()) {  // as they were when it was measured
+    if (!rows.empty() && rows.back().contains(key)) value = rows.back()[key];
+  }
   Row& list = json["curves"] = Row::array();
-  for (const Curve& c : curves_of(rows_of_run(lines, library, settings, device))) {
+  for (const Curve& c : curves_of(rows)) {
     Row points = Row::array();
     for (const Row& row : c.rows) {
       points.push_back({{"length", row["length"]}, {"ms", time_of(row)}});

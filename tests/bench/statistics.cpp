@@ -123,6 +123,16 @@ TEST_CASE("crossover: only over lengths that both have, and for good") {
   CHECK(crossover({}, full).kind == Crossover::Kind::unknown);
 }
 
+TEST_CASE("crossover: what the spread of both allows is not faster") {
+  const std::vector<Point> full{{256, 10, 9, 11}, {512, 20, 18, 22}, {1024, 40, 36, 44}};
+  // Its 90th percentile is above full's 10th at 512, though its median is below.
+  const Crossover c = crossover({{256, 12, 11, 13}, {512, 17, 16, 19}, {1024, 20, 19, 21}}, full);
+  CHECK(c.kind == Crossover::Kind::at);
+  CHECK(c.length == doctest::Approx(1024));
+  const auto same = crossover({{256, 9.9, 9, 11}, {512, 19, 18, 22}, {1024, 39, 36, 44}}, full);
+  CHECK(same.kind == Crossover::Kind::never);
+}
+
 }  // TEST_SUITE("bench")
 
 }  // namespace
