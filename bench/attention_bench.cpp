@@ -1,192 +1,290 @@
-// Time and memory of attention mechanisms against length.
+// Time and memory of attention against length.
 //
+//     build/bench/attention_bench --out runs/bench                 every mechanism, every device
 //     build/bench/attention_bench --attention full agglomerative --lengths 512,4096 --causal
 //
-// A row for each mechanism and length: median times of forward and backward, the products that the
-// fact sheet counts and their share of the machine's GEMM rate, tokens a second, bytes saved for
-// backward, and the peak of all bytes (inputs, outputs and gradients included). With --layer the
-// whole layer is timed: projections, mechanism, output matrix. With --reference the definition in
-// plain ops takes the place of the kernel: for `full`, attention that holds N × N, as unfused ones do.
-#include <algorithm>
-#include <chrono>
+// A row for each mechanism, length and device: median, 10th and 90th percentile of the times of
+// forward and backward; the bytes saved for backward and the peak above the inputs; the operations,
+// exponentials and bytes of the fact sheet, the rates that they were done at, and the shares of
+// what the device does at best, measured in the same run (bench/ceilings.h). Without --attention
+// all registered mechanisms run, and beside them full attention that holds N × N, ours and
+// PyTorch's where it is installed. At the end: exponents of time and memory, and from which length
+// a mechanism is faster than fused full attention.
+//
+// With --out FOLDER rows are kept in FOLDER/rows.jsonl as they are measured, and the same command
+// goes on where it was interrupted; FOLDER/rows.csv has them as a table, FOLDER/curves.json what
+// bench/plot draws. With --layer the whole layer is timed, projections and output matrix included,
+// with --blocks so many transformer blocks. With --reference the definition in plain ops takes the
+// place of the kernel.
+#include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 
 #include "apps/common/device_option.h"
-#include "autograd/gradcheck.h"
-#include "autograd/tape.h"
-#include "bench/measure.h"
-#include "nn/attention.h"
-#include "nn/initializer.h"
-#include "ops/attention/mechanism.h"
-#include "runtime/allocator.h"
+#include "apps/common/progress.h"
+#include "bench/ceilings.h"
+#include "bench/entrants.h"
+#include "bench/stamp.h"
+#include "bench/summary.h"
+#include "nn/file.h"
+#include "runtime/cuda/device.h"
+#include "runtime/dispatch.h"
 #include "runtime/parallel.h"
 
 namespace weft::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Options {
-  std::vector<std::string> attention{"full", "agglomerative"};
-  std::vector<std::int64_t> lengths{512, 1024, 2048, 4096};
-  std::int64_t batch = 1, heads = 8, key_width = 64, value_width = 64;
-  int threads = 1;
-  bool causal = false, layer = false, reference = false, json = false;
-  double seconds = 1;
-  std::string device_text = "cpu";
-  Device device;
+  Field field;
+  std::vector<std::string> devices;
+  bool json = false, quick = false;
+  std::string out;
+  double memory_gib = 0;  // 0: half of what is there
+  Budgets budgets{.row_seconds = 60};
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+// Ctrl-C and SIGTERM are noted; the second one ends the program.
+volatile std::sig_atomic_t caught = 0;
+
+void watch_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int signal) { caught = signal; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
-// One forward and backward: its outputs come from `leaves`, which hold the gradients afterwards.
-struct Case {
-  std::vector<Variable> leaves;
-  std::function<Variable()> forward;
-};
+bool interrupted() { return caught != 0; }
 
-Case operator_case(const AttentionSpec& spec, const Options& options, const AttentionSizes& sizes) {
-  Case built;
-  std::uint64_t seed = 1;
-  for (const AttentionInput& input : spec.mechanism().inputs) {
-    if (input.optional) continue;
-    built.leaves.push_back(Variable::leaf(
-        random_normal(input_shape(input, sizes), DType::f32, seed++).to(options.device)));
+// What was named, or else all that are there; times of the emulated device would say nothing.
+std::vector<Device> devices_of(const Options& o) {
+  std::vector<Device> devices;
+  for (const std::string& text : o.devices) devices.push_back(device_named(text));
+  if (!devices.empty()) return devices;
+  devices.push_back({});
+  if constexpr (std::string_view(WEFT_GPU_KIND) == "cuda") {
+    const int count = static_cast<int>(cuda_devices().all.size());
+    for (int i = 0; i < count; ++i) devices.push_back({DeviceType::cuda, i});
   }
-  AttentionCall call;
-  call.causal = options.causal;
-  const auto run = options.reference ? spec.mechanism().reference : attend;
-  built.forward = [=, leaves = built.leaves] { return run(spec, call, leaves); };
-  return built;
+  return devices;
 }
 
-Case layer_case(const std::string& spec, const Options& options, const AttentionSizes& sizes) {
-  auto layer = std::make_shared<nn::Attention>(
-      nn::AttentionOptions{.mechanism = spec, .width = sizes.d, .heads = sizes.H,
-                           .causal = options.causal},
-      DType::f32);
-  initialize(*layer, 1);
-  move_to(*layer, options.device);
-  Case built;
-  const Variable x = Variable::leaf(
-      random_normal({sizes.B, sizes.N, sizes.d}, DType::f32, 1).to(options.device));
-  for (const NamedParameter& p : parameters(*layer)) built.leaves.push_back(p.variable);
-  built.leaves.push_back(x);
-  built.forward = [=] {
-    Context context = Context::evaluation();
-    return (*layer)(context, x);
+// Half of the bytes that are free on the host, or that the device has.
+double memory_of(Device device) {
+  double bytes = 0;
+  dispatch_device(device, [&]<class D>(const D& where) {
+    if constexpr (!std::is_same_v<D, Cpu>) {
+      bytes = double(cuda_devices().all.at(static_cast<std::size_t>(where.index)).memory);
+    }
+  });
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; bytes == 0 && std::getline(info, line);) {
+    if (line.rfind("MemAvailable:", 0) == 0) bytes = 1024 * std::stod(line.substr(13));
+  }
+  return bytes / 2;
+}
+
+void print_row(const Row& row, Progress& progress) {
+  const auto at = fmt::format("{:<24} N {:>7}  ", row["name"].get<std::string>(),
+                              row["length"].get<std::int64_t>());
+  if (row["kind"] != "row") {
+    const bool cut = row["kind"] == "cut";
+    return progress.print(at + (cut ? "left out from here on: " : "failed: ") +
+                          row["reason"].get<std::string>());
+  }
+  const double share = row.value("share_of_gemm", 0.0);
+  const double peak = row["peak_bytes"].is_null() ? 0 : row["peak_bytes"].get<double>();
+  const double ms = row["forward_ms"].get<double>() + row["backward_ms"].get<double>();
+  progress.print(
+      fmt::format("{}forward {:9.3f} ms  backward {:9.3f} ms  {:9.1f} ns/token  {:3.0f} % of GEMM  "
+                  "peak {:7.1f} MiB",
+                  at, row["forward_ms"].get<double>(), row["backward_ms"].get<double>(),
+                  1e6 * ms / row["length"].get<double>() / row["batch"].get<double>(), 100 * share,
+                  peak / (1 << 20)));
+}
+
+Row identity_of(const Options& o, Device device) {
+  const Settings& s = o.field.settings;
+  Row identity = {{"format", results_format}};
+  identity.update(machine(device));
+  identity.update({{"settings", s.text()},
+                   {"layer", s.layer},
+                   {"blocks", s.blocks},
+                   {"causal", s.causal},
+                   {"batch", s.batch},
+                   {"heads", s.heads},
+                   {"key_width", s.key_width},
+                   {"value_width", s.value_width}});
+  return identity;
+}
+
+void write(const std::string& path, const std::string& text) {
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+// A run on one device: measures, then says what the rows say. The summary for curves.json.
+Row run_on(Device device, const Options& o, Results& results, Progress& progress,
+           double run_seconds, Outcome& sum) {
+  const Say say = [&](const std::string& line) { progress.print(line); };
+  const std::vector<Candidate> candidates = candidates_of(o.field, say);
+  const bool hurried = o.field.settings.seconds == 0;
+  const Ceilings best = ceilings(device, hurried ? Effort{.runs = 1, .seconds = 0} : Effort{});
+  Run run{.identity = identity_of(o, device),
+          .budgets = o.budgets,
+          .seconds = o.field.settings.seconds,
+          .stop = interrupted};
+  run.budgets.run_seconds = run_seconds;
+  run.budgets.memory_bytes = o.memory_gib > 0 ? o.memory_gib * (1 << 30) : memory_of(device);
+  progress.print(fmt::format(
+      "{} ({}, {}), {} thread{}: products {:.1f} GFLOP/s, copy {:.1f} GB/s, exp {:.2f} G/s; the "
+      "library is {}{}",
+      run.identity["device"].get<std::string>(), run.identity["isa"].get<std::string>(),
+      run.identity["matmul"].get<std::string>(), threads(), threads() == 1 ? "" : "s",
+      best.gemm / 1e9, best.copy / 1e9, best.exp / 1e9, run.identity["tests"].get<std::string>(),
+      run.identity["tests"] == "untested" ? " (./weft test)" : ""));
+  run.entrants = entrants_of(candidates, o.field, device, best, interrupted, say);
+  std::int64_t shorter = 0;
+  run.begins = [&](const std::string& name, std::int64_t length, int number, int count,
+                   double left) {
+    const std::string line =
+        fmt::format("{}/{}  N {}  {}, about {} left", number, count, length, name, duration(left));
+    if (length > shorter) {
+      progress.report(line);  // for those who have no terminal, once a length
+    } else {
+      progress.update(line);
+    }
+    shorter = length;
   };
-  return built;
+  run.added = [&](const Row& row) {
+    if (o.json) {
+      fmt::print("{}\n", row.dump());
+      std::fflush(stdout);
+    }
+    print_row(row, progress);
+  };
+  const Outcome outcome = run_curves(run, results);
+  sum.measured += outcome.measured, sum.kept += outcome.kept, sum.cut += outcome.cut;
+  sum.failed += outcome.failed, sum.interrupted = outcome.interrupted;
+  const auto curves = curves_of(rows_of_run(results.lines(), run.identity["library"],
+                                            run.identity["settings"], run.identity["device"]));
+  const bool several = !curves.empty() && (curves.size() > 1 || curves[0].rows.size() > 2);
+  if (several) progress.print("\n" + table_of(curves));
+  return summary_of(results.lines(), run.identity);
 }
 
-nlohmann::ordered_json row(const std::string& text, std::int64_t length, const Options& options,
-                           double gemm) {
-  const AttentionSpec spec(text);
-  const AttentionSizes sizes{.B = options.batch, .N = length, .S = length, .H = options.heads,
-                             .E = options.key_width, .M = options.value_width,
-                             .d = options.heads * options.value_width};
-  CachingAllocator& memory = allocator(options.device);
-  memory.trim();
-  const Case built =
-      options.layer ? layer_case(text, options, sizes) : operator_case(spec, options, sizes);
-  const Tensor dout = random_normal(built.forward().shape(), DType::f32, 99).to(options.device);
-  std::vector<double> forward, backward;
-  std::size_t saved = 0;
-  memory.reset_peak();
-  double total = 0;
-  for (int run = 0; run < 3 || (total < options.seconds && run < 1000); ++run) {
-    for (const Variable& leaf : built.leaves) leaf.place()->clear();
-    Tape tape;
-    const std::size_t before = memory.counts().live;
-    wait_for(options.device);
-    const auto start = Clock::now();
-    Variable out = built.forward();
-    wait_for(options.device);
-    const auto middle = Clock::now();
-    saved = memory.counts().live - before -
-            static_cast<std::size_t>(out.value().count()) * size_of(DType::f32);
-    tape.backward(out, dout);
-    wait_for(options.device);
-    const auto end = Clock::now();
-    forward.push_back(std::chrono::duration<double>(middle - start).count());
-    backward.push_back(std::chrono::duration<double>(end - middle).count());
-    if (run > 0) total += forward.back() + backward.back();
-  }
-  forward.erase(forward.begin());  // the first run warms up
-  backward.erase(backward.begin());
-  const AttentionCost cost = spec.mechanism().cost(spec, sizes, options.causal, DType::f32);
-  const double tokens = static_cast<double>(sizes.B * sizes.N);
-  const double seconds = median(forward) + median(backward);
-  nlohmann::ordered_json json = machine(options.device);
-  json.update({{"attention", spec.text()},
-               {"layer", options.layer},
-               {"reference", options.reference},
-               {"causal", options.causal},
-               {"batch", sizes.B},
-               {"length", length},
-               {"heads", sizes.H},
-               {"key_width", sizes.E},
-               {"value_width", sizes.M},
-               {"forward_ms", 1e3 * median(forward)},
-               {"backward_ms", 1e3 * median(backward)},
-               {"tokens_per_second", tokens / seconds},
-               {"ns_per_token", 1e9 * seconds / tokens},
-               {"saved_bytes", saved},
-               {"peak_bytes", memory.counts().peak}});
-  if (!options.layer) {
-    const double ceiling = gemm * (options.device == Device{} ? options.threads : 1);
-    const double operations = cost.forward_operations + cost.backward_operations;
-    json.update({{"operations", operations},
-                 {"gflops", operations / seconds / 1e9},
-                 {"gemm_gflops", ceiling / 1e9},
-                 {"share_of_gemm", operations / seconds / (ceiling)}});
-  }
-  return json;
+void add_options(CLI::App& app, Options& o) {
+  Settings& s = o.field.settings;
+  app.add_option("--attention", o.field.attention, "specifications; without it all, and baselines");
+  app.add_option("--lengths", o.field.lengths, "default: 256 … 65536, linear ones to 1048576")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batch", s.batch)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--heads", s.heads, "heads, or classes")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--key-width", s.key_width, "of a head")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--value-width", s.value_width, "of a head")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", s.threads)->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--device", o.devices, "cpu, cuda or cuda:N; default: all that are there");
+  CLI::Option* const seconds = app.add_option("--seconds", s.seconds, "least time of a row")
+                                   ->check(CLI::NonNegativeNumber)
+                                   ->capture_default_str();
+  app.add_flag("--causal", s.causal);
+  CLI::Option* const layer = app.add_flag("--layer", s.layer, "with projections and output matrix");
+  CLI::Option* const blocks = app.add_option("--blocks", s.blocks, "so many transformer blocks")
+                                  ->check(CLI::PositiveNumber)
+                                  ->excludes(layer);
+  app.add_option("--hidden", s.hidden, "units of their feed-forward layer; default: 4 × width")
+      ->check(CLI::PositiveNumber)
+      ->needs(blocks);
+  app.add_flag("--reference", o.field.reference, "the definition in plain ops, not the kernel")
+      ->excludes(layer)
+      ->excludes(blocks);
+  app.add_flag("--json", o.json, "one object a line");
+  app.add_option("--out", o.out, "folder that keeps the rows; the same command goes on there");
+  CLI::Option* const row =
+      app.add_option("--row-seconds", o.budgets.row_seconds, "most time of a row, 0: no limit")
+          ->check(CLI::NonNegativeNumber)
+          ->capture_default_str();
+  CLI::Option* const all =
+      app.add_option("--run-seconds", o.budgets.run_seconds, "most time of all, 0: no limit")
+          ->check(CLI::NonNegativeNumber)
+          ->capture_default_str();
+  app.add_option("--memory", o.memory_gib, "most GiB of a row; default: half of what is free")
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--quick", o.quick,
+               "within five minutes: --seconds 0.05 --row-seconds 4 --run-seconds 270")
+      ->excludes(seconds)
+      ->excludes(row)
+      ->excludes(all);
+  app.add_flag("!--no-peers", o.field.peers, "without PyTorch");
+  app.add_option("--python", o.field.python,
+                 "that has PyTorch; default: python3, then /usr/bin/python3");
+  app.add_flag_callback(
+      "--library-hash",
+      [] {
+        fmt::print("{}\n", library_hash);
+        throw CLI::Success();
+      },
+      "prints the hash of this build's library, as in rows and in the stamp of ./weft test");
 }
 
 int main_of(int argc, char** argv) {
   CLI::App app{"time and memory of attention mechanisms against length"};
   Options o;
-  app.add_option("--attention", o.attention, "specifications")->capture_default_str();
-  app.add_option("--lengths", o.lengths)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch", o.batch)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--heads", o.heads, "heads, or classes")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--key-width", o.key_width, "of a head")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--value-width", o.value_width, "of a head")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--threads", o.threads)->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--device", o.device_text, "cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--seconds", o.seconds, "least time of a measurement")->capture_default_str();
-  app.add_flag("--causal", o.causal);
-  CLI::Option* const layer = app.add_flag("--layer", o.layer, "with projections and output matrix");
-  app.add_flag("--reference", o.reference, "the definition in plain ops, not the kernel")
-      ->excludes(layer);
-  app.add_flag("--json", o.json, "one object a line");
+  add_options(app, o);
   CLI11_PARSE(app, argc, argv);
-  set_threads(o.threads);
-  o.device = device_named(o.device_text);
-  const double gemm = gemm_rate(o.device);
-  for (const std::string& spec : o.attention) {
-    for (const std::int64_t length : o.lengths) {
-      const nlohmann::ordered_json result = row(spec, length, o, gemm);
-      if (o.json) {
-        fmt::print("{}\n", result.dump());
-      } else {
-        fmt::print("{:<24} N {:>7}  forward {:9.3f} ms  backward {:9.3f} ms  {:9.1f} ns/token  "
-                   "{:3.0f} % of GEMM  peak {:7.1f} MiB\n",
-                   spec, length, result["forward_ms"].get<double>(),
-                   result["backward_ms"].get<double>(), result["ns_per_token"].get<double>(),
-                   100 * result.value("share_of_gemm", 0.0),
-                   result["peak_bytes"].get<double>() / (1 << 20));
-      }
-      std::fflush(stdout);
+  if (o.quick) {
+    o.field.settings.seconds = 0.05;
+    o.budgets.row_seconds = 4, o.budgets.run_seconds = 270;
+  }
+  o.field.row_seconds = o.budgets.row_seconds;
+  std::sort(o.field.lengths.begin(), o.field.lengths.end());
+  const Stopwatch watch;
+  set_threads(o.field.settings.threads);
+  const std::vector<Device> devices = devices_of(o);
+  Progress progress(o.json);
+  std::unique_ptr<Results> results;
+  if (o.out.empty()) {
+    results = std::make_unique<Results>();
+  } else {
+    std::filesystem::create_directories(o.out);
+    results = std::make_unique<Results>(o.out + "/rows.jsonl");
+    if (results->torn()) progress.print(o.out + "/rows.jsonl: a torn last line was taken off");
+  }
+  watch_signals();
+  Outcome sum;
+  Row summaries = Row::array(), rows = Row::array();
+  for (std::size_t i = 0; i < devices.size() && !interrupted(); ++i) {
+    const double rest = (o.budgets.run_seconds - watch.seconds()) / double(devices.size() - i);
+    const double limit = o.budgets.run_seconds > 0 ? std::max(rest, 1.0) : 0;
+    summaries.push_back(run_on(devices[i], o, *results, progress, limit, sum));
+    const Row& run = summaries.back();
+    for (Row& row : rows_of_run(results->lines(), run["library"], run["settings"], run["device"])) {
+      rows.push_back(std::move(row));
     }
   }
-  return 0;
+  progress.print(
+      fmt::format("{} rows measured, {} kept from an earlier run, {} left out, {} failed, "
+                  "{}{}",
+                  sum.measured, sum.kept, sum.cut, sum.failed, duration(watch.seconds()),
+                  sum.interrupted ? "; interrupted: the same command goes on" : ""));
+  if (!o.out.empty()) {
+    write(o.out + "/rows.csv", csv(rows));
+    write(o.out + "/curves.json", summaries.dump(1) + "\n");
+    progress.print(o.out + ": rows.jsonl, rows.csv, curves.json");
+  }
+  if (interrupted()) return 128 + caught;
+  return sum.failed > 0 ? 1 : 0;
 }
 
 }  // namespace

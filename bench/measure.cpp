@@ -1,14 +1,14 @@
 #include "bench/measure.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <vector>
 
 #include <unistd.h>
 
-#include "autograd/gradcheck.h"
+#include "bench/stamp.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
@@ -16,14 +16,22 @@
 #include "runtime/simd.h"
 
 namespace weft::bench {
+namespace {
 
-void drop_library_pins(char** argv) {
-  if (std::getenv("OPENBLAS_CORETYPE") == nullptr) return;
-  unsetenv("OPENBLAS_CORETYPE");
-  execv("/proc/self/exe", argv);
+// "AMD EPYC 9655", as the processor calls itself.
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
 }
 
-namespace {
+}  // namespace
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double processor_seconds() {
   timespec used{};
@@ -31,27 +39,28 @@ double processor_seconds() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-double quantile(std::vector<double>& values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+void drop_library_pins(char** argv) {
+  constexpr const char* pins[] = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"};
+  bool pinned = false;
+  for (const char* const pin : pins) {
+    pinned = pinned || std::getenv(pin) != nullptr;
+    unsetenv(pin);
+  }
+  if (pinned) execv("/proc/self/exe", argv);
 }
 
-}  // namespace
-
-Times measure(const std::function<void()>& f, int warm_up, int runs, double seconds) {
-  using Clock = std::chrono::steady_clock;
+Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double seconds,
+                  const Clock& clock) {
   for (int i = 0; i < warm_up; ++i) f();
-  std::vector<double> times, used;
+  std::vector<double> times;
   double total = 0;
   while (static_cast<int>(times.size()) < runs || total < seconds) {
-    const double processor = processor_seconds();
-    const auto begin = Clock::now();
+    const double begin = clock();
     f();
-    times.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
-    used.push_back(processor_seconds() - processor);
+    times.push_back(clock() - begin);
     total += times.back();
   }
-  return {quantile(times, 0.5), quantile(times, 0.1), quantile(times, 0.9), quantile(used, 0.5)};
+  return quantiles(std::move(times));
 }
 
 void wait_for(Device device) {
@@ -60,28 +69,16 @@ void wait_for(Device device) {
   });
 }
 
-double gemm_rate(Device device) {
-  const std::int64_t n = device == Device{} ? 2048 : 8192;
-  const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1).to(device);
-  const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1).to(device);
-  const Tensor c = Tensor::empty_like(a);
-  const int all = threads();
-  set_threads(1);
-  const auto multiply = [&] {
-    matmul_into(a, b, c);
-    wait_for(device);
-  };
-  const Times times = measure(multiply, 2, 9, 0.5);
-  set_threads(all);
-  return 2.0 * double(n) * double(n) * double(n) / (device == Device{} ? times.cpu : times.median);
-}
-
 nlohmann::ordered_json machine(Device device) {
   nlohmann::ordered_json json = {{"weft", WEFT_VERSION},
+                                 {"commit", commit},
+                                 {"library", library_hash},
+                                 {"tests", tests_of_this_library()},
                                  {"isa", hwy::TargetName(HWY_STATIC_TARGET)},
                                  {"matmul", matmul_library()},
                                  {"threads", threads()},
-                                 {"device", "cpu"}};
+                                 {"device", "cpu"},
+                                 {"processor", processor()}};
   dispatch_device(device, [&]<class D>(const D& where) {
     if constexpr (!std::is_same_v<D, Cpu>) {
       json["device"] = cuda_devices().all.at(static_cast<std::size_t>(where.index)).name;

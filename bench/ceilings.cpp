@@ -1,0 +1,94 @@
+#include "bench/ceilings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "autograd/gradcheck.h"
+#include "bench/exp_kernel.h"
+#include "bench/measure.h"
+#include "runtime/dispatch.h"
+#include "runtime/matmul.h"
+#include "runtime/parallel.h"
+#include "runtime/simd.h"
+
+namespace weft::bench {
+namespace {
+
+// Seconds of the fastest of some runs: a ceiling is what was reached, and on a machine that has
+// other work to do the median is not.
+template <class F>
+double fastest(const F& f, Device device, const Effort& effort) {
+  if (effort.runs > 1) f();
+  double best = INFINITY, total = 0;
+  for (int run = 0; run < effort.runs || total < effort.seconds; ++run) {
+    wait_for(device);
+    const double begin = steady_seconds();
+    f();
+    wait_for(device);
+    const double time = steady_seconds() - begin;
+    best = std::min(best, time), total += time;
+  }
+  return best;
+}
+
+}  // namespace
+
+double gemm_rate(Device device, const Effort& effort) {
+  const std::int64_t n = device == Device{} ? 2048 : 8192;
+  const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1).to(device);
+  const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1).to(device);
+  const Tensor c = Tensor::empty_like(a);
+  const int all = threads();
+  set_threads(1);
+  const double time = fastest([&] { matmul_into(a, b, c); }, device, effort);
+  set_threads(all);
+  return 2.0 * double(n) * double(n) * double(n) / time;
+}
+
+double copy_rate(Device device, const Effort& effort) {
+  constexpr std::int64_t bytes = std::int64_t{128} << 20, grain = std::int64_t{4} << 20;
+  const Tensor from = Tensor::zeros({bytes}, DType::u8, device);
+  const Tensor to = Tensor::zeros({bytes}, DType::u8, device);
+  const auto copy = [&] {
+    if (device == Device{}) {
+      const auto* const source = from.data<std::uint8_t>();
+      auto* const target = to.data<std::uint8_t>();
+      parallel_ranges(bytes, grain, [&](std::int64_t begin, std::int64_t end) {
+        std::memcpy(target + begin, source + begin, static_cast<std::size_t>(end - begin));
+      });
+    } else {
+      to.copy_from(from);
+    }
+  };
+  return 2.0 * double(bytes) / fastest(copy, device, effort);
+}
+
+void repeat_exp(const Cpu&, float* values, std::int64_t count, std::int64_t rounds) {
+  namespace hn = simd::hn;
+  parallel_ranges(count, 4096, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t round = 0; round < rounds; ++round) {
+      for (std::int64_t i = begin; i < end; i += simd::lanes<float>) {
+        const auto x = simd::load(values + i, end - i);
+        simd::store<float>(simd::exp<float>(hn::Neg(x)), values + i, end - i);
+      }
+    }
+  });
+}
+
+double exp_rate(Device device, const Effort& effort) {
+  const std::int64_t count = device == Device{} ? 4096 * threads() : 1 << 22, rounds = 1024;
+  const Tensor values = random_uniform({count}, DType::f32, 1, -1, 1).to(device);
+  const auto exponentials = [&] {
+    dispatch_device(
+        device, [&](const auto& where) { repeat_exp(where, values.data<float>(), count, rounds); });
+  };
+  return double(count) * double(rounds) / fastest(exponentials, device, effort);
+}
+
+Ceilings ceilings(Device device, const Effort& effort) {
+  const double gemm = gemm_rate(device, effort) * (device == Device{} ? threads() : 1);
+  return {gemm, copy_rate(device, effort), exp_rate(device, effort)};
+}
+
+}  // namespace weft::bench

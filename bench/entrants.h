@@ -1,0 +1,35 @@
+// Who takes part in a run of the attention benchmark: mechanisms of the registry, full attention
+// that holds N × N, and PyTorch's full attention where it is installed.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/ceilings.h"
+#include "bench/curves.h"
+
+namespace weft::bench {
+
+struct Field {
+  Settings settings;
+  std::vector<std::string> attention;  // specifications; empty: all, and the baselines
+  std::vector<std::int64_t> lengths;   // ascending; empty: as far as makes sense
+  bool reference = false;              // `attention` by its definition in plain ops
+  bool peers = true;                   // PyTorch among the baselines
+  std::string python;                  // that has it; empty: python3, then /usr/bin/python3
+  double row_seconds = 0;              // most time of a row; 0: no limit
+};
+
+using Say = std::function<void(const std::string&)>;  // is told who is left out, and why
+
+// The mechanisms. Throws where one that was asked for does not exist or cannot do what was asked.
+std::vector<Candidate> candidates_of(const Field& field, const Say& say);
+
+// They and the peers on this device, whose ceilings stand beside the rates of each row. `stop` ends
+// a measurement.
+std::vector<Entrant> entrants_of(const std::vector<Candidate>& candidates, const Field& field,
+                                 Device device, const Ceilings& best,
+                                 const std::function<bool()>& stop, const Say& say);
+
+}  // namespace weft::bench

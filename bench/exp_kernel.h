@@ -1,0 +1,16 @@
+// exp over and over: the kernel behind exp_rate().
+//
+// Each of `count` numbers x in `values` becomes, `rounds` times, x ← e^−x: it comes close to 0.567,
+// the solution of x = e^−x, and no compiler can leave a round out.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/device.h"
+
+namespace weft::bench {
+
+void repeat_exp(const Cpu&, float* values, std::int64_t count, std::int64_t rounds);
+void repeat_exp(const Cuda&, float* values, std::int64_t count, std::int64_t rounds);
+
+}  // namespace weft::bench

@@ -1,0 +1,39 @@
+// Another library's attention, measured in the same run: a program that answers one line of JSON
+// for each line that it is sent.
+//
+//     peer → bench   {"peer": "PyTorch", "version": "2.1.0", "forms": ["naive", "fused"]}
+//     bench → peer   naive 4096
+//     peer → bench   {"forward_ms": …, "backward_ms": …, "peak_bytes": …} or {"error": "…"}
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "bench/results.h"
+
+namespace weft::bench {
+
+class Peer {
+ public:
+  // Starts it. Ctrl-C does not reach it: it ends when this object does.
+  explicit Peer(const std::vector<std::string>& command);
+  ~Peer();
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  // The next line of its output; throws where it ended, with what an "error" says, or where the
+  // line is no object.
+  Row read();
+  // Sends a line and reads the answer.
+  Row ask(const std::string& line);
+
+ private:
+  pid_t child_ = -1;
+  int to_ = -1;
+  std::FILE* from_ = nullptr;
+};
+
+}  // namespace weft::bench

@@ -1,0 +1,22 @@
+// Which library was measured, and what its tests said.
+//
+// `./weft test` leaves a stamp when it ends: one line, the hash of the library's objects and
+// "passed" or "failed". The hash of the library that a benchmark is linked with is compiled into it
+// (bench/library_hash), so that a stamp of an earlier build counts for nothing.
+#pragma once
+
+#include <string>
+
+namespace weft::bench {
+
+extern const char* const library_hash;  // 16 hexadecimal digits
+extern const char* const commit;  // of the sources; "…-dirty" with changes, "unknown" without git
+
+// "passed" or "failed" by the stamp in this file; "untested" where there is none, or where it is of
+// a library with another hash.
+std::string tests_of(const std::string& hash, const std::string& stamp_file);
+
+// That of this library by the stamp of this build.
+std::string tests_of_this_library();
+
+}  // namespace weft::bench

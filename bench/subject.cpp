@@ -1,0 +1,177 @@
+#include "bench/subject.h"
+
+#include <cmath>
+#include <memory>
+
+#include "autograd/gradcheck.h"
+#include "nn/attention.h"
+#include "nn/initializer.h"
+#include "nn/vision_transformer.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr double item = 4;  // bytes of an f32
+
+Tensor normal(const Shape& shape, std::uint64_t seed, Device device) {
+  return random_normal(shape, DType::f32, seed).to(device);
+}
+
+Subject operator_subject(const Candidate& candidate, const Settings& settings,
+                         const AttentionSizes& sizes, Device device) {
+  Subject built;
+  std::uint64_t seed = 1;
+  for (const AttentionInput& input : candidate.spec.mechanism().inputs) {
+    if (input.optional) continue;
+    built.leaves.push_back(Variable::leaf(normal(input_shape(input, sizes), seed++, device)));
+  }
+  AttentionCall call;
+  call.causal = masks_future(candidate.spec, settings);
+  const auto run = candidate.reference ? candidate.spec.mechanism().reference : attend;
+  built.forward = [=, spec = candidate.spec, leaves = built.leaves] {
+    return run(spec, call, leaves);
+  };
+  return built;
+}
+
+// A module as a subject: its parameters and its input x [B, N, d] want gradients.
+template <class Module>
+Subject module_subject(std::shared_ptr<Module> module, const AttentionSizes& sizes, Device device) {
+  initialize(*module, 1);
+  move_to(*module, device);
+  Subject built;
+  const Variable x = Variable::leaf(normal({sizes.B, sizes.N, sizes.d}, 1, device));
+  for (const NamedParameter& p : parameters(*module)) built.leaves.push_back(p.variable);
+  built.leaves.push_back(x);
+  built.forward = [module, x] {
+    Context context = Context::evaluation();
+    return (*module)(context, x);
+  };
+  return built;
+}
+
+struct Blocks {
+  std::vector<nn::VisionBlock> blocks;
+
+  Variable operator()(Context& context, Variable x) const {
+    for (const nn::VisionBlock& block : blocks) x = block(context, x);
+    return x;
+  }
+  void each(const auto& visit) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) visit(std::to_string(i), blocks[i]);
+  }
+};
+
+double bytes_of_inputs(const Candidate& candidate, const AttentionSizes& sizes) {
+  double bytes = 0;
+  for (const AttentionInput& input : candidate.spec.mechanism().inputs) {
+    if (!input.optional) bytes += item * double(input_shape(input, sizes).count());
+  }
+  return bytes;
+}
+
+// Attention that holds N × N: scores, scaled scores and weights are kept, and two more are at work
+// in backward.
+AttentionCost naive(AttentionCost cost, const AttentionSizes& s) {
+  const double map = item * double(s.B * s.H) * double(s.N) * double(s.S);
+  cost.saved_bytes += map;
+  cost.working_bytes += 2 * map;
+  cost.cuda_working_bytes += 2 * map;
+  return cost;
+}
+
+}  // namespace
+
+AttentionSizes Settings::sizes(std::int64_t length) const {
+  return {.B = batch,
+          .N = length,
+          .S = length,
+          .H = heads,
+          .E = key_width,
+          .M = value_width,
+          .d = width()};
+}
+
+std::string Settings::text() const {
+  std::string part = "operator";
+  if (layer) part = "layer";
+  if (blocks > 0) part = fmt::format("{} blocks with {} hidden units", blocks, feed_forward());
+  return fmt::format("{}, {}batch {}, {} heads of {} and {}, f32, {} thread{}, {} s", part,
+                     causal ? "causal, " : "", batch, heads, key_width, value_width, threads,
+                     threads == 1 ? "" : "s", seconds);
+}
+
+bool masks_future(const AttentionSpec& spec, const Settings& settings) {
+  return settings.causal || spec.mechanism().causal_only;
+}
+
+Subject subject(const Candidate& candidate, const Settings& settings, std::int64_t length,
+                Device device) {
+  const AttentionSizes sizes = settings.sizes(length);
+  const bool causal = masks_future(candidate.spec, settings);
+  if (settings.blocks > 0) {
+    require(!causal, "--blocks are of an encoder: not with --causal or {}", candidate.spec.text());
+    require(settings.key_width == settings.value_width,
+            "--blocks: wanted heads of one width, got keys of {} and values of {}",
+            settings.key_width, settings.value_width);
+    const VisionTransformerConfig config{.width = sizes.d,
+                                         .layers = settings.blocks,
+                                         .heads = sizes.H,
+                                         .hidden = settings.feed_forward(),
+                                         .attention = candidate.spec.text(),
+                                         .attention_dropout = 0,
+                                         .dropout = 0};
+    const auto stack = std::make_shared<Blocks>();
+    for (std::int64_t i = 0; i < settings.blocks; ++i) stack->blocks.emplace_back(config);
+    return module_subject(stack, sizes, device);
+  }
+  if (!settings.layer) return operator_subject(candidate, settings, sizes, device);
+  const nn::AttentionOptions options{.mechanism = candidate.spec.text(),
+                                     .width = sizes.d,
+                                     .heads = sizes.H,
+                                     .key_width = sizes.E,
+                                     .value_width = sizes.M,
+                                     .causal = causal};
+  return module_subject(std::make_shared<nn::Attention>(options, DType::f32), sizes, device);
+}
+
+Expected expected(const Candidate& candidate, const Settings& settings, std::int64_t length,
+                  Device device) {
+  const AttentionSizes sizes = settings.sizes(length);
+  const AttentionSpec& spec = candidate.spec;
+  AttentionCost cost = spec.mechanism().cost(spec, sizes, masks_future(spec, settings), DType::f32);
+  if (candidate.reference) cost = naive(cost, sizes);
+  const double inputs = bytes_of_inputs(candidate, sizes);
+  const double rows = double(sizes.B * sizes.N), d = double(sizes.d);
+  const double output = item * rows * d;
+  const double working = device == Device{} ? cost.working_bytes : cost.cuda_working_bytes;
+  Expected sum{.operations = cost.forward_operations + cost.backward_operations,
+               .exponentials = cost.exponentials,
+               // Forward reads the inputs, writes the output and what is saved; backward reads
+               // these and the output's gradient, and writes the inputs' gradients.
+               .moved_bytes = 3 * inputs + 3 * output + 2 * cost.saved_bytes,
+               .saved_bytes = cost.saved_bytes,
+               .peak_bytes = inputs + output + cost.saved_bytes + working};
+  if (settings.layer || settings.blocks > 0) {
+    const double depth = double(std::max<std::int64_t>(1, settings.blocks));
+    const double ff = settings.blocks > 0 ? double(settings.feed_forward()) : 0;
+    sum.operations = depth * (sum.operations + 6 * rows * d * (4 * d + 2 * ff));
+    sum.saved_bytes = depth * (cost.saved_bytes + inputs + item * rows * (4 * d + 2 * ff));
+    sum.peak_bytes = sum.saved_bytes + inputs + working + item * rows * (4 * d + ff);
+    sum.moved_bytes = 3 * sum.saved_bytes;
+    sum.exponentials *= depth;
+  }
+  return sum;
+}
+
+bool stays_linear(const Candidate& candidate, const Settings& settings, Device device,
+                  std::int64_t shorter, std::int64_t longer) {
+  const Expected low = expected(candidate, settings, shorter, device);
+  const Expected high = expected(candidate, settings, longer, device);
+  const double growth = std::log(double(longer) / double(shorter));
+  constexpr double linear = 1.1;  // N log N over these lengths is that, too
+  return std::log(high.operations / low.operations) <= linear * growth &&
+         std::log(high.peak_bytes / low.peak_bytes) <= linear * growth;
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,67 @@
+// What the attention benchmark times: a mechanism alone, in a layer, or in a stack of blocks; and
+// what the fact sheet says of it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autograd/variable.h"
+#include "ops/attention/mechanism.h"
+
+namespace weft::bench {
+
+struct Settings {
+  std::int64_t batch = 1, heads = 8;
+  std::int64_t key_width = 64, value_width = 64;  // of a head
+  bool causal = false;
+  bool layer = false;  // x → projections → mechanism → output matrix; width heads · value_width
+  std::int64_t blocks = 0;  // so many transformer blocks: norms, such a layer, feed-forward
+  std::int64_t hidden = 0;  // of their feed-forward layer; 0: four times the width
+  int threads = 1;
+  double seconds = 1;  // least time of a measurement
+
+  std::int64_t width() const { return heads * value_width; }
+  std::int64_t feed_forward() const { return hidden > 0 ? hidden : 4 * width(); }
+  AttentionSizes sizes(std::int64_t length) const;
+  // All of it in words, the same for the same settings: a part of the key of a row.
+  std::string text() const;
+};
+
+// A mechanism, by its hand-written kernels or, with `reference`, by its definition in plain ops:
+// for `full`, attention that holds N × N, as unfused ones do.
+struct Candidate {
+  AttentionSpec spec;
+  bool reference = false;
+
+  std::string name() const { return spec.text() + (reference ? " (naive)" : ""); }
+};
+
+// One forward and backward: forward() is of `leaves`, which hold the gradients afterwards.
+struct Subject {
+  std::vector<Variable> leaves;
+  std::function<Variable()> forward;
+};
+Subject subject(const Candidate& candidate, const Settings& settings, std::int64_t length,
+                Device device);
+
+// By arithmetic, forward and backward together. In a layer or in blocks, what surrounds the
+// mechanism is estimated.
+struct Expected {
+  double operations = 0;  // additions and multiplications
+  double exponentials = 0;
+  double moved_bytes = 0;  // that must cross the memory: inputs, output, gradients, what is saved
+  double saved_bytes = 0;  // kept for backward
+  double peak_bytes = 0;   // at once, above the inputs
+};
+Expected expected(const Candidate& candidate, const Settings& settings, std::int64_t length,
+                  Device device);
+
+// Whether both operations and bytes grow as the length does, or slower, from `shorter` on.
+bool stays_linear(const Candidate& candidate, const Settings& settings, Device device,
+                  std::int64_t shorter, std::int64_t longer);
+
+// The mechanism always masks, asked or not.
+bool masks_future(const AttentionSpec& spec, const Settings& settings);
+
+}  // namespace weft::bench

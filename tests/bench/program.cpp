@@ -1,0 +1,179 @@
+// The benchmark as people run it.
+#include "tests/program.h"
+#include "bench/results.h"
+#include "ops/attention/mechanism.h"
+
+using namespace weft;
+using namespace weft::bench;
+
+namespace {
+
+const std::string program = WEFT_BENCH "/attention_bench";
+
+ProgramRun bench(const Words& words) {
+  return run_program(program, words + Words{"--device", "cpu", "--seconds", "0"});
+}
+
+const Words small{"--lengths", "16,8,32", "--heads", "2", "--key-width", "4", "--value-width", "4"};
+
+TEST_SUITE("bench") {
+
+TEST_CASE("attention_bench: every registered mechanism, at every length, with its baselines") {
+  const TemporaryFolder folder;
+  const ProgramRun run = bench(small + Words{"--no-peers", "--out", folder.path("out")});
+  CHECK_MESSAGE(run.status == 0, run.err);
+  const Results results(folder.path("out/rows.jsonl"));
+  for (const Mechanism* mechanism : mechanisms()) {
+    CAPTURE(mechanism->name);
+    int rows = 0;
+    for (const Row& row : results.lines()) {
+      CHECK(row["kind"] == "row");
+      const std::string name = row["name"];
+      rows += name == mechanism->name || name.rfind(mechanism->name + "/", 0) == 0;
+    }
+    CHECK(rows == 3);
+  }
+  CHECK(contains(run.out, "full (naive)"));
+  CHECK(contains(run.out, "time ~ N^"));
+  const std::string table = read_file(folder.path("out/rows.csv"));
+  CHECK(std::count(table.begin(), table.end(), '\n') == 1 + std::ptrdiff_t(results.lines().size()));
+}
+
+TEST_CASE("attention_bench: every row says what was measured, on what, and whether it was tested") {
+  const ProgramRun run = bench(small + Words{"--attention", "csp", "--json"});
+  REQUIRE(run.status == 0);
+  const Row row = Row::parse(run.out.substr(0, run.out.find('\n')));
+  for (const char* key : {"forward_ms",
+                          "forward_p10_ms",
+                          "forward_p90_ms",
+                          "backward_ms",
+                          "backward_p10_ms",
+                          "backward_p90_ms",
+                          "saved_bytes",
+                          "peak_bytes",
+                          "operations",
+                          "moved_bytes",
+                          "gflops",
+                          "gbytes_per_second",
+                          "share_of_gemm",
+                          "share_of_copy",
+                          "share_of_exp",
+                          "gemm_gflops",
+                          "copy_gbytes_per_second",
+                          "exp_gexps",
+                          "threads",
+                          "isa",
+                          "matmul",
+                          "device",
+                          "commit",
+                          "library",
+                          "tests"}) {
+    CAPTURE(key);
+    CHECK(row.contains(key));
+  }
+  CHECK(row["length"] == 8);
+  CHECK(row["forward_p10_ms"] <= row["forward_ms"]);
+  CHECK(row["forward_ms"] <= row["forward_p90_ms"]);
+}
+
+TEST_CASE("attention_bench: the same command goes on, other settings begin again") {
+  const TemporaryFolder folder;
+  const Words words = small + Words{"--attention", "full", "csp", "--out", folder.path()};
+  CHECK(contains(bench(words).out, "6 rows measured, 0 kept"));
+  const std::string rows = read_file(folder.path("rows.jsonl"));
+  folder.file("rows.jsonl", rows.substr(0, rows.size() - 5));
+  const ProgramRun again = bench(words);
+  CHECK(contains(again.out, "a torn last line was taken off"));
+  CHECK(contains(again.out, "1 rows measured, 5 kept"));
+  CHECK(contains(bench(words + Words{"--batch", "2"}).out, "6 rows measured, 0 kept"));
+}
+
+TEST_CASE("attention_bench: a layer, blocks, the definition in plain ops, masks") {
+  const Words short_one{"--lengths", "8", "--heads", "2", "--key-width", "4", "--value-width", "4"};
+  for (const Words& more : {Words{"--layer"}, Words{"--layer", "--causal"}, Words{"--reference"},
+                            Words{"--blocks", "2"}, Words{"--causal"}}) {
+    const ProgramRun run = bench(short_one + Words{"--no-peers", "--attention", "full"} + more);
+    CHECK_MESSAGE(run.status == 0, run.err);
+    CHECK(contains(run.out, "forward"));
+  }
+  const ProgramRun causal = bench(short_one + Words{"--causal", "--no-peers"});
+  CHECK(causal.status == 0);
+  CHECK(contains(causal.out, "csp: left out, it has no causal form"));
+}
+
+TEST_CASE("attention_bench: what cannot be measured is told, and the rest goes on") {
+  // Heads of one width are what blocks have.
+  const ProgramRun run = bench({"--attention", "full", "--blocks", "1", "--key-width", "8",
+                                "--value-width", "4", "--lengths", "8"});
+  CHECK(run.status == 1);
+  CHECK(contains(run.out, "failed: --blocks: wanted heads of one width"));
+  CHECK(contains(run.out, "1 failed"));
+}
+
+TEST_CASE("attention_bench: the memory budget holds before anything is allocated") {
+  const ProgramRun run =
+      bench({"--attention", "full", "--reference", "--lengths", "65536", "--memory", "1"});
+  CHECK(run.status == 0);
+  CHECK(contains(run.out, "left out from here on: wants about"));
+}
+
+TEST_CASE("attention_bench: Ctrl-C keeps what is done") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("out");
+  const ProgramRun run =
+      run_program("/bin/sh", {"-c", "exec timeout --preserve-status -s INT 3 \"$@\"", "sh", program,
+                              "--attention", "csp-shift", "--device", "cpu", "--seconds", "600",
+                              "--row-seconds", "0", "--lengths", "64,128", "--out", out});
+  CHECK(run.status == 130);
+  CHECK(contains(run.out, "interrupted: the same command goes on"));
+  CHECK(Results(out + "/rows.jsonl").lines().empty());
+}
+
+TEST_CASE("attention_bench: without PyTorch its rows are left out, with a word") {
+  const Words short_one{"--lengths", "8", "--heads", "1", "--key-width", "2", "--value-width", "2"};
+  for (const std::string python : {"/nowhere/python", "/bin/false"}) {
+    const ProgramRun run = bench(short_one + Words{"--python", python});
+    CHECK(run.status == 0);
+    CHECK(contains(run.out, "PyTorch: left out (" + python));
+  }
+}
+
+TEST_CASE("attention_bench: another library's rows, and its errors") {
+  const TemporaryFolder folder;
+  const std::string peer = folder.file(
+      "peer",
+      "#!/bin/sh\n"
+      "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": [\"fused\"]}'\n"
+      "read line && echo '{\"error\": \"no memory\"}'\n"
+      "read line && echo '{\"forward_ms\": 1, \"backward_ms\": 2, \"peak_bytes\": null}'\n");
+  std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
+  const ProgramRun run =
+      bench({"--lengths", "8,16", "--heads", "1", "--key-width", "2", "--value-width", "2",
+             "--python", peer, "--out", folder.path("out")});
+  CHECK(run.status == 1);
+  std::vector<Row> rows;
+  const Results results(folder.path("out/rows.jsonl"));
+  for (const Row& row : results.lines()) {
+    if (row["name"] == "PyTorch 2.1.0 (fused)") rows.push_back(row);
+  }
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0]["kind"] == "error");
+  CHECK(rows[0]["reason"] == "no memory");
+  CHECK(rows[1]["forward_ms"] == 1);
+  CHECK(rows[1]["length"] == 16);
+}
+
+TEST_CASE("attention_bench: bad words and files") {
+  check_refused(bench({"--attention", "fulll"}), "did you mean full?");
+  check_refused(bench({"--attention", "csp", "--causal"}), "no causal form");
+  check_refused(bench({"--reference"}), "name mechanisms by --attention");
+  const TemporaryFolder folder;
+  const std::string file = folder.file("rows.jsonl", "{\"format\": 7}\n");
+  check_refused(bench({"--attention", "full", "--lengths", "8", "--out", folder.path()}),
+                file + ":1: rows of format 7");
+  check_refused(bench({"--attention", "full", "--lengths", "8", "--out", file}), file);
+}
+
+}  // TEST_SUITE("bench")
+
+}  // namespace
