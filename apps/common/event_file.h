@@ -11,9 +11,9 @@
 //
 // The messages, by the fields that are written of them (tensorflow's event.proto, summary.proto):
 //
-//     Event   { wall_time = 1 double; step = 2 int64; file_version = 3 string; summary = 5 Summary }
-//     Summary { value = 1 Value, any number }
-//     Value   { tag = 1 string; simple_value = 2 float }
+//     Event    wall_time = 1 double, step = 2 int64, file_version = 3 string, summary = 5 Summary
+//     Summary  value = 1 Value, any number of them
+//     Value    tag = 1 string, simple_value = 2 float
 //
 // A field is its number · 8 + its kind, as a varint, then the value: kind 0 a varint (7 bits a
 // byte, the lowest first, 128 added to all but the last), 1 eight bytes, 5 four bytes, 2 a length
