@@ -192,11 +192,13 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
          "I64, U8", file_, shown(key_), shown(name));
   }
 
+  // An axis of size 0 counts as 1 here: the strides are products of the others.
   void set_shape() {
     std::uint64_t product = 1;
     for (const std::uint64_t size : sizes_) {
-      const bool fits = !__builtin_mul_overflow(product, size, &product);
-      require(fits && size <= most_elements && product <= most_elements,
+      const bool wraps =
+          __builtin_mul_overflow(product, std::max<std::uint64_t>(size, 1), &product);
+      require(!wraps && product <= most_elements,
               "{}: tensor '{}': the number of its elements does not fit 60 bits", file_,
               shown(key_));
       entries_.back().shape.push_back(static_cast<std::int64_t>(size));

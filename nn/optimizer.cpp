@@ -129,7 +129,7 @@ class OptimizerBy final : public Optimizer {
       prepare_step(device, rule, squares.data<double>(), sums, rate.data<double>(), largest_norm,
                    loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
                    loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
-                   steps().data<std::int64_t>(), step_facts, step_report);
+                   steps().template data<std::int64_t>(), step_facts, step_report);
       for (const auto& table : narrow) update_weights(device, rule, table, step_facts, step_report);
       for (const auto& table : wide) update_weights(device, rule, table, step_facts, step_report);
     }

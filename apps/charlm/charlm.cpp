@@ -4,6 +4,7 @@
 //     charlm eval                scores a checkpoint
 //     charlm sample              writes text
 //     charlm info                lists a model's parameters
+//     charlm export              writes the weights for other programs
 //
 // Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.
@@ -19,12 +20,13 @@ struct Commands {
   EvalCommand eval;
   SampleCommand sample{.tokens = 500};
   InfoCommand info;
+  ExportCommand exported;
 };
 
 // Reads the line; returns the command.
 std::string parse(const std::vector<std::string>& words, Commands& commands) {
   CommandLine line("charlm", "Language models over characters.",
-                   {"train", "eval", "sample", "info"});
+                   {"train", "eval", "sample", "info", "export"});
   add_train(line.add("train", "train a model (the default)"), commands.train);
   CLI::App& eval = line.add("eval", "score a model on text");
   add_eval(eval, commands.eval);
@@ -33,6 +35,7 @@ std::string parse(const std::vector<std::string>& words, Commands& commands) {
       ->check(CLI::NonNegativeNumber);
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info);
+  add_export(line.add("export", "write the weights for other programs"), commands.exported);
   return line.parse(words);
 }
 
@@ -42,6 +45,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "eval") return run_eval(commands.eval);
   if (command == "sample") return run_sample(commands.sample);
   if (command == "info") return run_info(commands.info);
+  if (command == "export") return run_export(commands.exported);
   return run_train(commands.train);
 }
 

@@ -109,4 +109,9 @@ int run_info(const InfoCommand& command) {
   return print_information(model, command.json);
 }
 
+int run_export(const ExportCommand& command) {
+  const Model model = read_model(command.checkpoint);
+  return export_model(command, *model.network, model.parameters(), metadata_of(model.settings));
+}
+
 }  // namespace weft::charlm

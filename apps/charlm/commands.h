@@ -21,5 +21,6 @@ int run_train(const TrainCommand& command);
 int run_eval(const EvalCommand& command);
 int run_sample(const SampleCommand& command);
 int run_info(const InfoCommand& command);
+int run_export(const ExportCommand& command);
 
 }  // namespace weft::charlm

@@ -68,6 +68,8 @@ Trained train_once(const TrainCommand& command) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
+  folder->show_columns(
+      metric_columns({"bits_per_character", "windows", "entropy", "best_possible"}));
   describe(model, text, parts, command.run, progress);
   const TrainResult result = train(task, train_options(settings, settings.epoch_steps, command.run),
                                    *optimizer, *folder, progress);

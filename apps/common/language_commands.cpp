@@ -11,6 +11,21 @@ void check(const SampleCommand& command) {
   check(command.options);
 }
 
+int export_model(const ExportCommand& command, const UniversalTransformer& network,
+                 const std::vector<NamedParameter>& parameters,
+                 const std::map<std::string, std::string>& metadata) {
+  return export_model(command, parameters, metadata, [&] {
+    const auto vocabulary = static_cast<std::uint32_t>(network.config().vocabulary);
+    const Tensor ids = Tensor::empty({2, network.config().length}, DType::i64);
+    for (std::int64_t i = 0; i < ids.count(); ++i) {
+      const std::uint32_t word = RandomKey{}.words(static_cast<std::uint64_t>(i)).word[0];
+      ids.data<std::int64_t>()[i] = below(word, vocabulary);
+    }
+    Context context = Context::evaluation();
+    return Example{ids, network(context, ids).logits.value()};
+  });
+}
+
 void print_sample(const std::string& attention, Progress& progress,
                   const std::function<std::string()>& write) {
   const AttentionSpec spec(attention);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "apps/common/export.h"
 #include "apps/common/language_model.h"
 
 namespace weft {
@@ -31,6 +32,11 @@ struct SampleCommand {
   SamplingOptions options = {};
 };
 void check(const SampleCommand& command);
+
+// `export` of a language model; the example is two windows of tokens drawn at random.
+int export_model(const ExportCommand& command, const UniversalTransformer& network,
+                 const std::vector<NamedParameter>& parameters,
+                 const std::map<std::string, std::string>& metadata);
 
 // The last line of a training: "sample " and the text of write(), or why there is none.
 void print_sample(const std::string& attention, Progress& progress,

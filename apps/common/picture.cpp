@@ -45,7 +45,8 @@ FT_GlyphSlot glyph_of(FT_Face face, char letter) {
   return face->glyph;
 }
 
-constexpr std::int64_t most_pixels = 1 << 24;
+// A file of a few kilobytes may claim as many: these take 12 MB.
+constexpr std::int64_t most_pixels = 1 << 22;
 
 // For each pixel of the new axis, the pixels of the old one that it is made of, with their shares.
 std::vector<std::vector<std::pair<std::int64_t, double>>> triangle_weights(std::int64_t from,

@@ -14,7 +14,8 @@
 namespace weft {
 namespace {
 
-constexpr const char* run_files[] = {"best.safetensors", "last.safetensors", "metrics.jsonl"};
+constexpr const char* run_files[] = {"best.safetensors", "last.safetensors", "metrics.jsonl",
+                                     "metrics.csv"};
 
 // The folder, locked until the descriptor is closed, be it by the end of the process.
 int locked_folder(const std::string& path) {
@@ -42,6 +43,7 @@ RunFolder::RunFolder(const std::string& path, bool force) : path_(path) {
       std::filesystem::remove(file, error);
       require(!error, "{}: cannot be removed: {}", file.string(), error.message());
     }
+    if (force) remove_event_files(path);
     metrics_.open(path + "/metrics.jsonl");
     require(metrics_.is_open(), "{}/metrics.jsonl: cannot be written: {}", path,
             std::strerror(errno));
@@ -61,8 +63,10 @@ void RunFolder::save(const Checkpoint& checkpoint, const char* name) const {
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
   if (!keeps()) return;
+  if (!views_ && !columns_.empty()) views_.emplace(path_, columns_);
   metrics_ << line.dump() << std::endl;
   require(metrics_.good(), "{}/metrics.jsonl: writing failed: {}", path_, std::strerror(errno));
+  if (views_) views_->add(line);
 }
 
 std::string checkpoint_file(const std::string& path) {

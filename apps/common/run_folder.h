@@ -1,12 +1,15 @@
 // The folder that a training run writes to: best.safetensors, last.safetensors, and metrics.jsonl
-// with one JSON object a line.
+// with one JSON object a line; and what follows that log (metrics_views.h).
 #pragma once
 
 #include <fstream>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "apps/common/metrics_views.h"
 #include "nn/checkpoint.h"
 
 namespace weft {
@@ -24,6 +27,8 @@ class RunFolder {
   bool keeps() const { return descriptor_ >= 0; }
   void save_best(const Checkpoint& checkpoint) const { save(checkpoint, "best.safetensors"); }
   void save_last(const Checkpoint& checkpoint) const { save(checkpoint, "last.safetensors"); }
+  // What the log's lines may hold: from now on they go to the views, too.
+  void show_columns(std::vector<std::string> columns) { columns_ = std::move(columns); }
   void log(const nlohmann::ordered_json& line);
 
  private:
@@ -32,6 +37,8 @@ class RunFolder {
   std::string path_;
   int descriptor_ = -1;
   std::ofstream metrics_;
+  std::vector<std::string> columns_;   // empty: there are no views
+  std::optional<MetricsViews> views_;  // begun with the first line
 };
 
 // `path` itself, or, where it is a folder, its best.safetensors.

@@ -124,4 +124,18 @@ int run_info(const InfoCommand& command) {
   return print_information(model, command.json);
 }
 
+// The example is two pictures of noise.
+int run_export(const ExportCommand& command) {
+  const Model model = read_model(command.checkpoint);
+  return export_model(command, model.parameters(), metadata_of(model), [&] {
+    const Tensor images = Tensor::empty({2, picture_size, picture_size, 3}, DType::f32);
+    for (std::int64_t i = 0; i < images.count(); ++i) {
+      const Philox words = RandomKey{}.words(static_cast<std::uint64_t>(i));
+      images.data<float>()[i] = static_cast<float>(normal(words.word[0], words.word[1]));
+    }
+    Context context = Context::evaluation();
+    return Example{images, (*model.network)(context, images).value()};
+  });
+}
+
 }  // namespace weft::vision

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/export.h"
 #include "apps/vision/settings.h"
 
 namespace weft::vision {
@@ -38,5 +39,6 @@ int run_eval(const EvalCommand& command);
 int run_predict(const PredictCommand& command);
 int run_rank(const RankCommand& command);
 int run_info(const InfoCommand& command);
+int run_export(const ExportCommand& command);
 
 }  // namespace weft::vision

@@ -90,6 +90,8 @@ Trained train_once(const TrainCommand& command) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
+  folder->show_columns(
+      metric_columns({"cross_entropy", "top_1", "top_5", "most_top_1", "most_top_5"}));
   BestEpochs epochs;
   if (settings.test_epochs) {
     task.validated = [&](std::int64_t epoch) {

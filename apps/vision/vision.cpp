@@ -5,6 +5,7 @@
 //     vision predict IMAGE…     says what PNG pictures show
 //     vision rank MODEL…        the singular spectra behind the layers of checkpoints
 //     vision info               lists a model's parameters
+//     vision export             writes the weights for other programs
 //
 // Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.
@@ -23,6 +24,7 @@ struct Commands {
   PredictCommand predict;
   RankCommand rank;
   InfoCommand info;
+  ExportCommand exported;
 };
 
 void add_all_settings(CLI::App& app, Settings& settings) {
@@ -66,12 +68,13 @@ void add_info(CLI::App& app, InfoCommand& info) {
 // Reads the line; returns the command.
 std::string parse(const std::vector<std::string>& words, Commands& commands) {
   CommandLine line("vision", "Classes of small pictures, by vision transformers.",
-                   {"train", "eval", "predict", "rank", "info"});
+                   {"train", "eval", "predict", "rank", "info", "export"});
   add_train(line.add("train", "train a model (the default)"), commands.train);
   add_eval(line.add("eval", "score a model on pictures"), commands.eval);
   add_predict(line.add("predict", "say what pictures show"), commands.predict);
   add_rank(line.add("rank", "singular spectra behind the layers"), commands.rank);
   add_info(line.add("info", "list a model's parameters"), commands.info);
+  add_export(line.add("export", "write the weights for other programs"), commands.exported);
   return line.parse(words);
 }
 
@@ -82,6 +85,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "predict") return run_predict(commands.predict);
   if (command == "rank") return run_rank(commands.rank);
   if (command == "info") return run_info(commands.info);
+  if (command == "export") return run_export(commands.exported);
   return run_train(commands.train);
 }
 

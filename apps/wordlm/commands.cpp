@@ -78,6 +78,8 @@ Trained train_once(const TrainCommand& command) {
   const auto optimizer = make_optimizer(s.optimizer, task.parameters);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
+  folder->show_columns(metric_columns(
+      {"perplexity", "paper_perplexity", "word_perplexity", "cross_entropy", "targets"}));
   describe(model, corpus, training, command.run, progress);
   const TrainOptions options = train_options(s, epoch_steps(training, s.batch), command.run);
   const TrainResult result = train(task, options, *optimizer, *folder, progress);
@@ -169,6 +171,11 @@ int run_info(const InfoCommand& command) {
   const Model model = command.checkpoint.empty() ? new_model(command.settings, nullptr)
                                                  : read_model(command.checkpoint);
   return print_information(model, command.json);
+}
+
+int run_export(const ExportCommand& command) {
+  const Model model = read_model(command.checkpoint);
+  return export_model(command, *model.network, model.parameters(), metadata_of(model));
 }
 
 }  // namespace weft::wordlm

@@ -4,6 +4,7 @@
 //     wordlm eval                scores a checkpoint
 //     wordlm sample              writes text
 //     wordlm info                lists a model's parameters
+//     wordlm export              writes the weights for other programs
 //
 // Exit status: as charlm's.
 #include "apps/common/language_options.h"
@@ -18,16 +19,18 @@ struct Commands {
   EvalCommand eval;
   SampleCommand sample{.tokens = 200};
   InfoCommand info;
+  ExportCommand exported;
 };
 
 // Reads the line; returns the command.
 std::string parse(const std::vector<std::string>& words, Commands& commands) {
   CommandLine line("wordlm", "Language models over word pieces.",
-                   {"train", "eval", "sample", "info"});
+                   {"train", "eval", "sample", "info", "export"});
   add_train(line.add("train", "train a model (the default)"), commands.train);
   add_eval(line.add("eval", "score a model on text"), commands.eval);
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info);
+  add_export(line.add("export", "write the weights for other programs"), commands.exported);
   return line.parse(words);
 }
 
@@ -37,6 +40,7 @@ int run(const std::vector<std::string>& words) {
   if (command == "eval") return run_eval(commands.eval);
   if (command == "sample") return run_sample(commands.sample);
   if (command == "info") return run_info(commands.info);
+  if (command == "export") return run_export(commands.exported);
   return run_train(commands.train);
 }
 

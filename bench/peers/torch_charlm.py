@@ -41,10 +41,11 @@ class FullAttention(nn.Module):
         qkv = self.qkv(x).view(batch, length, 3, HEADS, width // HEADS)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # [B, H, N, E] each
         if self.fused:
-            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=True)
+            dropout = self.dropout if self.training else 0
+            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         else:
             scores = (q * (width // HEADS) ** -0.5) @ k.transpose(-2, -1) + self.future
-            mixed = F.dropout(scores.softmax(-1), self.dropout) @ v
+            mixed = F.dropout(scores.softmax(-1), self.dropout, self.training) @ v
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
 
 
@@ -66,7 +67,8 @@ class AgglomerativeAttention(nn.Module):
         sums = (key.unsqueeze(-1) * values).cumsum(1)  # [B, N, m, e]
         weights = key.cumsum(1).clamp(min=1e-3)  # [B, N, m]
         mixed = (query / weights).unsqueeze(-1) * sums
-        return self.out(F.dropout(mixed.view(batch, length, width), self.dropout))
+        mixed = F.dropout(mixed.view(batch, length, width), self.dropout, self.training)
+        return self.out(mixed)
 
 
 class Block(nn.Module):
@@ -80,9 +82,9 @@ class Block(nn.Module):
         self.dropout = dropout
 
     def forward(self, x):
-        y = self.norm1(F.dropout(x + self.attention(x), self.dropout))
+        y = self.norm1(F.dropout(x + self.attention(x), self.dropout, self.training))
         transition = self.down(F.gelu(self.up(y), approximate="tanh"))
-        return self.norm2(F.dropout(y + transition, self.dropout))
+        return self.norm2(F.dropout(y + transition, self.dropout, self.training))
 
 
 class UniversalTransformer(nn.Module):
@@ -123,7 +125,7 @@ class UniversalTransformer(nn.Module):
             state, ponder = h, 0.0
         else:
             state, ponder = self.adaptive_steps(h)
-        hidden = F.dropout(self.output(state), self.output_dropout)
+        hidden = F.dropout(self.output(state), self.output_dropout, self.training)
         return F.linear(hidden, self.embedding), ponder
 
     def adaptive_steps(self, h):

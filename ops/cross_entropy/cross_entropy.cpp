@@ -107,7 +107,7 @@ Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& t
 }
 
 std::array<Tensor, 2> CrossEntropy::backward(const Saved& saved, const Tensor& dloss) const {
-  const auto& [logits, targets, lse] = saved;
+  const Tensor &logits = saved.logits, &targets = saved.targets, &lse = saved.lse;
   const Tensor dlogits = Tensor::empty_like(logits);
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);

@@ -186,6 +186,8 @@ TEST_CASE("checkpoint: a malformed file is a named error and asks for no memory"
        "more than 6 axes"},
       {"product that wraps", safetensors(one("\"F32\"", "[4294967296,4294967296,2]", "[0,8]"), 8),
        "does not fit"},
+      {"strides that wrap", safetensors(one("\"U8\"", "[0,1099511627776,1099511627776]", "[0,0]")),
+       "does not fit"},
       {"size of 2^63", safetensors(one("\"U8\"", "[9223372036854775808]", "[0,8]"), 8),
        "does not fit"},
       {"more than the file", safetensors(one("\"F32\"", "[1000000000000]", "[0,4000000000000]"), 8),

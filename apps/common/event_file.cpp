@@ -1,0 +1,89 @@
+#include "apps/common/event_file.h"
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the records are little endian");
+
+template <class T>
+std::string bytes_of(T value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 128; value >>= 7) bytes += static_cast<char>(value | 128);
+  return bytes + static_cast<char>(value);
+}
+
+enum Kind : std::uint64_t { number = 0, eight_bytes = 1, counted = 2, four_bytes = 5 };
+
+std::string field(std::uint64_t place, Kind kind, const std::string& value) {
+  return varint(place * 8 + kind) + (kind == counted ? varint(value.size()) : "") + value;
+}
+
+std::string masked_checksum(std::string_view bytes) {
+  return bytes_of(std::rotr(crc32c(bytes), 15) + 0xA282EAD8u);
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static constexpr auto table = [] {
+    std::array<std::uint32_t, 256> remainders{};
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+      std::uint32_t rest = byte;
+      for (int bit = 0; bit < 8; ++bit) rest = (rest >> 1) ^ (rest & 1 ? 0x82F63B78u : 0);
+      remainders[byte] = rest;
+    }
+    return remainders;
+  }();
+  std::uint32_t rest = ~0u;
+  for (const char byte : bytes) {
+    rest = (rest >> 8) ^ table[(rest ^ static_cast<unsigned char>(byte)) & 255];
+  }
+  return ~rest;
+}
+
+EventFile::EventFile(const std::string& path, double wall_time)
+    : path_(path), file_(path, std::ios::binary) {
+  require(file_.is_open(), "{}: cannot be written: {}", path, std::strerror(errno));
+  write(field(1, eight_bytes, bytes_of(wall_time)) + field(3, counted, "brain.Event:2"));
+}
+
+void EventFile::add(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
+  std::string summary;
+  for (const auto& [tag, value] : scalars) {
+    summary += field(1, counted, field(1, counted, tag) + field(2, four_bytes, bytes_of(value)));
+  }
+  write(field(1, eight_bytes, bytes_of(wall_time)) +
+        field(2, number, varint(static_cast<std::uint64_t>(step))) + field(5, counted, summary));
+}
+
+void EventFile::write(std::string_view message) {
+  const std::string length = bytes_of(std::uint64_t{message.size()});
+  file_ << length << masked_checksum(length) << message << masked_checksum(message) << std::flush;
+  require(file_.good(), "{}: writing failed: {}", path_, std::strerror(errno));
+}
+
+std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line) {
+  std::string group = line.at("kind").get<std::string>() + "/";
+  if (line.contains("windows")) group += line.at("windows").get<std::string>() + "/";
+  std::vector<Scalar> scalars;
+  for (const auto& [key, value] : line.items()) {
+    if (!value.is_number() || key == "step" || key == "epoch") continue;
+    scalars.push_back({group + key, value.get<float>()});
+  }
+  return scalars;
+}
+
+}  // namespace weft

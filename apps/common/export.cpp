@@ -1,0 +1,58 @@
+#include "apps/common/export.h"
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/command_line.h"
+#include "nn/checkpoint.h"
+#include "nn/file.h"
+#include "nn/npy.h"
+
+namespace weft {
+namespace {
+
+void write_folder(const Checkpoint& contents, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require(!error, "{}: the folder cannot be made: {}", folder, error.message());
+  for (const auto& [name, tensor] : contents.tensors) {
+    write_npy(tensor, folder + "/" + name + ".npy");
+  }
+  const std::string text = nlohmann::ordered_json(contents.metadata).dump(1) + "\n";
+  OutputFile file(folder + "/metadata.json");
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, ExportCommand& command) {
+  app.add_option("--checkpoint", command.checkpoint, checkpoint_help)->required();
+  app.add_option("--out", command.out, "the file, or for npy the folder, to write")->required();
+  app.add_option("--format", command.format, "safetensors or npy")->capture_default_str();
+  app.add_flag("--example", command.example, "also an input, and what the model makes of it");
+}
+
+int export_model(const ExportCommand& command, const std::vector<NamedParameter>& parameters,
+                 const std::map<std::string, std::string>& metadata,
+                 const std::function<Example()>& example) {
+  check_word("format", command.format, {"safetensors", "npy"});
+  require(!std::filesystem::exists(std::filesystem::symlink_status(command.out)),
+          "{}: is there already; take another --out", command.out);
+  Checkpoint contents{tensors_of(parameters), metadata};
+  if (command.example) {
+    const auto [input, logits] = example();
+    contents.tensors["example.input"] = input;
+    contents.tensors["example.logits"] = logits;
+  }
+  if (command.format == "npy") {
+    write_folder(contents, command.out);
+  } else {
+    write_checkpoint(contents, command.out);
+  }
+  fmt::print("{}: {} tensors\n", command.out, contents.tensors.size());
+  return 0;
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// The configuration that a checkpoint carries, here by the settings that all trainings have.
+#include "apps/common/configuration.h"
+
+#include "tests/fuzz/fuzz.h"
+
+namespace weft {
+
+struct FuzzSettings : TrainingSettings {
+  std::string preset;
+};
+
+template <class SomeSettings, class F>
+requires std::is_base_of_v<FuzzSettings, SomeSettings>
+void each_setting(SomeSettings& settings, const F& f) { each_training_setting(settings, f); }
+
+void check(const FuzzSettings& settings) {
+  check_numbers(settings);
+  check_training(settings);
+}
+
+}  // namespace weft
+
+using namespace weft;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  return fuzz::read_untrusted("the file",
+                              [&] { settings_from_json<FuzzSettings>(text, "the file"); });
+}

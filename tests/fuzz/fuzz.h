@@ -1,0 +1,58 @@
+// What the fuzz targets share. A target is one function over the bytes of a file that nobody
+// trusts:
+//
+//     extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+//
+// It hands them to a reader, which reads them or throws Error; anything else, an Error that does
+// not name the file included, ends the program. Two programs run it: with -Dfuzz=true (and clang)
+// libFuzzer runs each target,
+//
+//     CXX=clang++ meson setup build-fuzz -Dfuzz=true -Db_sanitize=address -Db_lundef=false
+//     ninja -C build-fuzz tests/fuzz_npy && build-fuzz/tests/fuzz_npy FOUND tests/fuzz/corpus/npy
+//
+// and in every build the tests run all of them over tests/fuzz/corpus (corpus.cpp).
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/error.h"
+
+namespace weft::fuzz {
+
+// A regular file of these bytes, in memory.
+class MemoryFile {
+ public:
+  MemoryFile(const std::uint8_t* data, std::size_t size);
+  ~MemoryFile();
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  int descriptor_;
+  std::string path_;
+};
+
+inline bool refused = false;  // the last input
+
+// A reader may refuse what it is given, in a message of some lines' length that names `source`.
+template <class Read>
+int read_untrusted(const std::string& source, const Read& read) {
+  refused = false;
+  try {
+    read();
+  } catch (const Error& error) {
+    refused = true;
+    const std::string message = error.what();
+    const bool named = message.find(source) != std::string::npos;
+    if (!named || message.size() > 1000) {
+      throw std::logic_error("this error is no good: " + message.substr(0, 1000));
+    }
+  }
+  return 0;
+}
+
+}  // namespace weft::fuzz

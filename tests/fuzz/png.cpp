@@ -1,0 +1,10 @@
+// PNG pictures.
+#include "apps/common/picture.h"
+#include "tests/fuzz/fuzz.h"
+
+using namespace weft;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const fuzz::MemoryFile file(data, size);
+  return fuzz::read_untrusted(file.path(), [&] { Picture::load(file.path()); });
+}
