@@ -15,9 +15,10 @@ namespace {
 // one whose columns neighbour must not spread over more: a tile reads a few elements of each of its
 // lines, and beyond some 64 pages every line costs a search for its page.
 constexpr std::int64_t tile_bytes = 256 << 10;
-// Rows that one piece of parallel work computes; pieces with fewer multiplications than
-// `work_grain` are done several at a time.
-constexpr std::int64_t row_grain = 256;
+// Rows that one piece of parallel work computes: with fewer oneDNN 2.6 reaches half of its rate on
+// large right-hand matrices. Pieces with fewer multiplications than `work_grain` are done several
+// at a time.
+constexpr std::int64_t row_grain = 512;
 constexpr std::int64_t work_grain = 1 << 17;
 
 template <class T>
