@@ -1,12 +1,14 @@
 // Training that is killed and goes on against training that is not.
 #pragma once
 
-#include <algorithm>
+#include <filesystem>
 #include <set>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "tests/json_lines.h"
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 namespace weft {
 
@@ -24,14 +26,12 @@ inline std::vector<std::string> kept_bytes(const std::string& run) {
   std::vector<std::string> all = {read_file(run + "/best.safetensors"),
                                   read_file(run + "/last.safetensors"),
                                   read_file(run + "/result.json")};
-  std::set<std::string> states;
+  std::set<std::string> checkpoints;
   for (const auto& entry : std::filesystem::directory_iterator(run)) {
-    if (entry.is_directory()) states.insert(entry.path() / "state.safetensors");
+    if (entry.is_directory()) checkpoints.insert(entry.path().filename());
   }
-  for (const std::string& file : states) all.push_back(file + read_file(file));
-  for (std::string& bytes : all) {
-    const std::size_t place = bytes.find(run);
-    if (place == 0) bytes.erase(0, run.size());
+  for (const std::string& name : checkpoints) {
+    all.push_back(name + read_file(run + "/" + name + "/state.safetensors"));
   }
   return all;
 }
@@ -45,13 +45,14 @@ inline void check_resume(const std::string& program, const Words& words, const s
   const ProgramRun whole = run_program(program, words + Words{"--out", straight, "--threads", "1"});
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
   const Words parts = words + Words{"--out", killed, "--threads", "2"};
-  double seconds = 0.1;
-  for (int i = 0; i < kills; ++i, seconds += 0.1) {
+  const auto go_on = [&](double seconds) {
     const bool begun = std::filesystem::exists(killed + "/last.safetensors");
-    run_program("timeout", Words{"-s", "KILL", std::to_string(seconds), program} + parts +
-                               Words{begun ? "--resume" : "--force"});
-  }
-  const ProgramRun last = run_program(program, parts + Words{"--resume"});
+    return run_program(
+        "timeout", Words{"--foreground", "-s", "KILL", std::to_string(seconds), program} + parts +
+                       Words{begun ? "--resume" : "--force"});
+  };
+  for (int i = 1; i <= kills; ++i) go_on(i * (sanitized ? 1.5 : 0.1));
+  const ProgramRun last = go_on(0);  // at no time
   REQUIRE_MESSAGE(last.status == 0, last.err);
   CHECK(kept_bytes(straight) == kept_bytes(killed));
   const std::string log = read_file(killed + "/metrics.jsonl");

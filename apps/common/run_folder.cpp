@@ -90,6 +90,7 @@ std::optional<SavedTraining> RunFolder::go_on() {
   for (const std::string& name : saved_trainings(path_)) {
     if (name > last_) remove_training(path_, name);
   }
+  remove_old_trainings(path_, keep_);
   ::unlink((path_ + "/" + result_file).c_str());
   link_model(last_, last_file);
   if (!resumed_->best.empty()) link_model(resumed_->best, best_file);

@@ -1,11 +1,11 @@
 #include "apps/common/train.h"
 
 #include <cmath>
-#include <csignal>
 
 #include <nlohmann/json.hpp>
 
 #include "apps/common/queued_steps.h"
+#include "apps/common/signal_watch.h"
 #include "apps/common/training_state.h"
 #include "autograd/tape.h"
 #include "runtime/dispatch.h"
@@ -14,37 +14,6 @@ namespace weft {
 namespace {
 
 constexpr int most_failures_in_a_row = 3;
-
-volatile std::sig_atomic_t caught_signal = 0;
-volatile std::sig_atomic_t save_asked = 0;
-
-// While it lives it remembers the first SIGINT or SIGTERM, the second of which meets what was there
-// before, and whether there was a SIGUSR1.
-class SignalWatch {
- public:
-  SignalWatch() {
-    caught_signal = 0;
-    save_asked = 0;
-    struct sigaction ends {};
-    ends.sa_handler = [](int signal) { caught_signal = signal; };
-    ends.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-    struct sigaction saves {};
-    saves.sa_handler = [](int) { save_asked = 1; };
-    saves.sa_flags = SA_RESTART;
-    for (std::size_t i = 0; i < std::size(signals); ++i) {
-      ::sigaction(signals[i], signals[i] == SIGUSR1 ? &saves : &ends, &before_[i]);
-    }
-  }
-  ~SignalWatch() {
-    for (std::size_t i = 0; i < std::size(signals); ++i) {
-      ::sigaction(signals[i], &before_[i], nullptr);
-    }
-  }
-
- private:
-  static constexpr int signals[] = {SIGINT, SIGTERM, SIGUSR1};
-  struct sigaction before_[std::size(signals)];
-};
 
 // A copy of all weights, its memory used again for the next one.
 class Weights {
@@ -113,7 +82,7 @@ class Training {
         queue_(queue_for(task, options, optimizer)) {}
 
   TrainResult run() {
-    const SignalWatch watch;
+    SignalWatch watch;
     resume();
     save();
     bool going = !is_over();
@@ -121,18 +90,20 @@ class Training {
     while (going && submitted_ < options_.steps) {
       ++submitted_;
       going = advance(static_cast<std::uint32_t>(submitted_));
-      const bool signal = caught_signal != 0, saves = save_asked != 0 || checkpoint_due();
+      const bool signal = watch.caught() != 0;
+      const bool asked = watch.take_save(), saves = asked || checkpoint_due();
       if (going && (signal || saves || epoch_ends())) going = settle();
       if (!going || signal) break;
       if (epoch_ends()) {
-        going = validate() && caught_signal == 0;
+        going = validate() && watch.caught() == 0;
       } else if (saves) {
         save();
       }
+      if (asked && folder_.keeps()) progress_.print(fmt::format("saved after step {}", steps()));
     }
-    if (caught_signal != 0 && state_.result.ending != Ending::not_finite) {
+    if (watch.caught() != 0 && state_.result.ending != Ending::not_finite) {
       end(Ending::interrupted);
-      state_.result.signal = caught_signal;
+      state_.result.signal = watch.caught();
     }
     save();
     if (best_.kept()) best_.put_back(task_.parameters);
@@ -326,10 +297,10 @@ class Training {
 
   // Goes on from the folder's checkpoint, where there is one.
   void resume() {
+    if (folder_.resumed() == nullptr) return;
+    check_same_task(*folder_.resumed(), task_, folder_.path());
     const std::optional<SavedTraining> saved = folder_.go_on();
-    if (!saved) return;
-    const std::string name = name_of(*saved), source = folder_.path() + "/" + name;
-    check_same_task(*saved, task_, source);
+    const std::string source = folder_.path() + "/" + name_of(*saved);
     state_ = training_state(*saved, task_.notes, source);
     load_parameters(task_.parameters, saved->model.tensors, source);
     load_tensors(optimizer_.state(), saved->state.tensors, source);
@@ -354,8 +325,6 @@ class Training {
     saved.elapsed = elapsed();
     saved.unreported = saved.elapsed - reported_at_ - validating_;
     folder_.save(std::move(saved));
-    if (save_asked != 0) progress_.print(fmt::format("saved after step {}", steps()));
-    save_asked = 0;
   }
 
   double elapsed() const { return elapsed_before_ + clock_.seconds(); }

@@ -1,6 +1,5 @@
 // charlm as people run it.
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <limits>
 
@@ -12,7 +11,6 @@
 #include "runtime/dispatch.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
-#include "tests/resume.h"
 #include "tests/sanitized.h"
 
 using namespace weft;
@@ -365,84 +363,6 @@ TEST_CASE("charlm: a folder that holds another run is not touched") {
   CHECK(train_tiny(out, {"--seed", "2", "--force"}).status == 0);
   CHECK(read_file(out + "/best.safetensors") != before);
   check_refused(train_tiny(folder.file("file", "x")), "cannot be made");
-}
-
-TEST_CASE("charlm: killed and resumed, the same bits as at one go") {
-  const TemporaryFolder folder;
-  const Words words = {"--batch",
-                       "2",
-                       "--length",
-                       "16",
-                       "--width",
-                       "16",
-                       "--heads",
-                       "2",
-                       "--validation-batches",
-                       "1",
-                       "--test-batches",
-                       "1",
-                       "--split",
-                       "98/1.9/0.1",
-                       "--steps",
-                       "60",
-                       "--epoch-steps",
-                       "20",
-                       "--report-steps",
-                       "7",
-                       "--checkpoint-steps",
-                       "3",
-                       "--dropout",
-                       "0.1",
-                       "--act"};
-  check_resume(WEFT_PROGRAMS "/charlm", words, folder.path(), 6);
-}
-
-TEST_CASE("charlm: a signal ends it with a line that goes on") {
-  const TemporaryFolder folder;
-  const std::string out = folder.path("a run");
-  const auto train = [&](const Words& more) {
-    return run_program("timeout", Words{"-s", "TERM", "--preserve-status", sanitized ? "20" : "2",
-                                        WEFT_PROGRAMS "/charlm", "--out", out} +
-                                      small_model + more);
-  };
-  const Run stopped = train({"--epochs", "1000"});
-  CHECK(stopped.status == 128 + SIGTERM);
-  const std::string mark = "; to go on:\n";
-  REQUIRE(contains(stopped.out, mark));
-  const std::size_t begin = stopped.out.find(mark) + mark.size();
-  const std::string line = stopped.out.substr(begin, stopped.out.find('\n', begin) - begin);
-  CHECK(contains(line, " --out '" + out + "' "));
-  const std::int64_t steps =
-      std::stoll(read_checkpoint(out + "/last.safetensors").metadata.at("step"));
-  CHECK(steps > 0);
-  const Run resumed =
-      run_program("sh", {"-c", line + " --steps " + std::to_string(steps + 2) + " --quiet"});
-  CHECK_MESSAGE(resumed.status == 0, resumed.err);
-  CHECK(read_checkpoint(out + "/last.safetensors").metadata.at("step") ==
-        std::to_string(steps + 2));
-}
-
-TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
-  const TemporaryFolder folder;
-  const std::string out = folder.path("run");
-  const auto resumed = [&](const Words& more) {
-    return charlm(Words{"train", "--out", out, "--resume"} + more);
-  };
-  check_refused(charlm({"--resume"}), "--resume: wants --out");
-  check_refused(resumed({}), "holds no checkpoint to resume from");
-  REQUIRE(train_tiny(out).status == 0);
-  const std::string log = read_file(out + "/metrics.jsonl");
-  check_refused(resumed({"--force"}), "--resume: excludes --force");
-  check_refused(resumed({"--width", "24"}), "--width: the run in " + out + " has 16");
-  check_refused(resumed({"--preset", "text8-full-conv"}), "--preset: the run in");
-  check_refused(resumed({"--steps", "2"}), "is after step 3 already");
-  check_refused(resumed({"--keep", "0"}), "--keep: wanted 1 or more");
-  check_refused(resumed({"--data", folder.file("text", std::string(20'000, 'a'))}), "'data_xxh3'");
-  CHECK(read_file(out + "/metrics.jsonl") == log);
-  CHECK(contains(resumed({"--vocabulary", "auto"}).out, "nothing is left to do"));
-  const Run longer = resumed({"--epochs", "2"});
-  REQUIRE_MESSAGE(longer.status == 0, longer.err);
-  CHECK(read_checkpoint(out + "/last.safetensors").metadata.at("step") == "6");
 }
 
 TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {

@@ -11,6 +11,7 @@
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
 #include "tests/resume.h"
+#include "tests/sanitized.h"
 
 using namespace weft;
 
@@ -41,6 +42,24 @@ struct Run {
     return toy.run(folder, "adam");
   }
 };
+
+// charlm as people run it.
+ProgramRun charlm(const Words& words) { return run_program(WEFT_PROGRAMS "/charlm", words); }
+
+const Words tiny = {"--batch",
+                    "2",
+                    "--length",
+                    "16",
+                    "--width",
+                    "16",
+                    "--heads",
+                    "2",
+                    "--validation-batches",
+                    "1",
+                    "--test-batches",
+                    "1",
+                    "--split",
+                    "98/1.9/0.1"};
 
 // All checkpoints of a run, as bytes, by their names.
 std::map<std::string, std::string> checkpoints(const std::string& run) {
@@ -150,6 +169,9 @@ TEST_CASE("resume: which checkpoints are written, and which are kept") {
   CHECK(result.best_epoch == 2);
   CHECK(names(folder.path("one")) ==
         std::vector<std::string>{"step-0000000004-validated", "step-0000000007-validated"});
+  // A run that was killed before it had removed the old ones.
+  Run(Way{}).train(folder.path("all"), Start::resume, 1);
+  CHECK(names(folder.path("all")) == names(folder.path("one")));
 }
 
 TEST_CASE("resume: a checkpoint that is damaged is passed over for the one before") {
@@ -233,4 +255,73 @@ TEST_CASE("resume: refusals") {
   CHECK(contains(refusal({}), "the training left the finite numbers at step 3"));
 }
 
-}  // TEST_SUITE("charlm")
+TEST_CASE("charlm: killed and resumed, the same bits as at one go") {
+  const TemporaryFolder folder;
+  const Words words = tiny + Words{"--steps",
+                                   "60",
+                                   "--epoch-steps",
+                                   "20",
+                                   "--report-steps",
+                                   "7",
+                                   "--checkpoint-steps",
+                                   "3",
+                                   "--dropout",
+                                   "0.1",
+                                   "--act"};
+  check_resume(WEFT_PROGRAMS "/charlm", words, folder.path(), 6);
+}
+
+TEST_CASE("charlm: a signal ends it with a line that goes on") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("a run");
+  const Words train = {"-s",
+                       "TERM",
+                       "--preserve-status",
+                       sanitized ? "20" : "2",
+                       WEFT_PROGRAMS "/charlm",
+                       "--out",
+                       out,
+                       "--epochs",
+                       "1000"};
+  const ProgramRun stopped = run_program("timeout", train + tiny);
+  CHECK(stopped.status == 128 + SIGTERM);
+  const std::string mark = "; to go on:\n";
+  REQUIRE(contains(stopped.out, mark));
+  const std::size_t begin = stopped.out.find(mark) + mark.size();
+  const std::string line = stopped.out.substr(begin, stopped.out.find('\n', begin) - begin);
+  CHECK(contains(line, " --out '" + out + "' "));
+  const std::int64_t steps =
+      std::stoll(read_checkpoint(out + "/last.safetensors").metadata.at("step"));
+  CHECK(steps > 0);
+  const ProgramRun resumed =
+      run_program("sh", {"-c", line + " --steps " + std::to_string(steps + 2) + " --quiet"});
+  CHECK_MESSAGE(resumed.status == 0, resumed.err);
+  CHECK(read_checkpoint(out + "/last.safetensors").metadata.at("step") ==
+        std::to_string(steps + 2));
+}
+
+TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const auto resumed = [&](const Words& more) {
+    return charlm(Words{"train", "--out", out, "--resume"} + more);
+  };
+  check_refused(charlm({"--resume"}), "--resume: wants --out");
+  check_refused(resumed({}), "holds no checkpoint to resume from");
+  const Words few = {"--out", out, "--epochs", "1", "--epoch-steps", "3"};
+  REQUIRE(charlm(few + tiny).status == 0);
+  const std::string log = read_file(out + "/metrics.jsonl");
+  check_refused(resumed({"--force"}), "--resume: excludes --force");
+  check_refused(resumed({"--width", "24"}), "--width: the run in " + out + " has 16");
+  check_refused(resumed({"--preset", "text8-full-conv"}), "--preset: the run in");
+  check_refused(resumed({"--steps", "2"}), "is after step 3 already");
+  check_refused(resumed({"--keep", "0"}), "--keep: wanted 1 or more");
+  check_refused(resumed({"--data", folder.file("text", std::string(20'000, 'a'))}), "'data_xxh3'");
+  CHECK(read_file(out + "/metrics.jsonl") == log);
+  CHECK(contains(resumed({"--vocabulary", "auto"}).out, "nothing is left to do"));
+  const ProgramRun longer = resumed({"--epochs", "2"});
+  REQUIRE_MESSAGE(longer.status == 0, longer.err);
+  CHECK(read_checkpoint(out + "/last.safetensors").metadata.at("step") == "6");
+}
+
+}  // TEST_SUITE
