@@ -248,6 +248,16 @@ void check_tiling(const std::string& file, std::vector<Entry>& entries, std::uin
           bytes - reached);
 }
 
+// The parameters' own tensors, wherever they are.
+std::map<std::string, Tensor> places_of(std::span<const NamedParameter> parameters) {
+  std::map<std::string, Tensor> places;
+  for (const NamedParameter& parameter : parameters) {
+    const bool fresh = places.emplace(parameter.name, parameter.variable.value()).second;
+    require(fresh, "checkpoint: two parameters are named '{}'", parameter.name);
+  }
+  return places;
+}
+
 }  // namespace
 
 Checkpoint read_checkpoint(const std::string& path) {
@@ -307,34 +317,31 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
 
 std::map<std::string, Tensor> tensors_of(std::span<const NamedParameter> parameters) {
   std::map<std::string, Tensor> tensors;
-  for (const NamedParameter& parameter : parameters) {
-    const bool fresh = 
-        tensors.emplace(parameter.name, parameter.variable.value().to(Device{})).second;
-    require(fresh, "checkpoint: two parameters are named '{}'", parameter.name);
-  }
+  for (const auto& [name, tensor] : places_of(parameters)) tensors[name] = tensor.to(Device{});
   return tensors;
 }
 
-void load_parameters(std::span<const NamedParameter> parameters,
-                     const std::map<std::string, Tensor>& tensors, const std::string& source) {
-  std::map<std::string, Tensor> own = tensors_of(parameters);
-  for (const auto& [name, parameter] : own) {
+void load_tensors(const std::map<std::string, Tensor>& own,
+                  const std::map<std::string, Tensor>& tensors, const std::string& source) {
+  for (const auto& [name, place] : own) {
     const auto found = tensors.find(name);
     require(found != tensors.end(),
             "{}: holds no '{}', which the model has; it is of another model", source, name);
     const Tensor& tensor = found->second;
-    require(tensor.shape() == parameter.shape() && tensor.dtype() == parameter.dtype(),
+    require(tensor.shape() == place.shape() && tensor.dtype() == place.dtype(),
             "{}: '{}' is {} {}, but the model's is {} {}; it is of another model", source, name,
-            name_of(tensor.dtype()), tensor.shape(), name_of(parameter.dtype()),
-            parameter.shape());
+            name_of(tensor.dtype()), tensor.shape(), name_of(place.dtype()), place.shape());
   }
   for (const auto& [name, tensor] : tensors) {
     require(own.contains(name), "{}: holds '{}', which the model has not; it is of another model",
             source, name);
   }
-  for (const NamedParameter& parameter : parameters) {
-    parameter.variable.value().copy_from(tensors.at(parameter.name));
-  }
+  for (const auto& [name, place] : own) place.copy_from(tensors.at(name));
+}
+
+void load_parameters(std::span<const NamedParameter> parameters,
+                     const std::map<std::string, Tensor>& tensors, const std::string& source) {
+  load_tensors(places_of(parameters), tensors, source);
 }
 
 bool all_finite(const Tensor& tensor) {

@@ -37,8 +37,10 @@ Checkpoint read_checkpoint(const std::string& path);
 // The parameters by their names. The tensors are the parameters' own bytes, not copies.
 std::map<std::string, Tensor> tensors_of(std::span<const NamedParameter> parameters);
 
-// Copies `tensors` into the parameters. They must be the same by name, shape and type; `source`
+// Copies `tensors` into those of `own`. They must be the same by name, shape and type; `source`
 // (a file, say) begins the error where they are not, and then nothing is copied.
+void load_tensors(const std::map<std::string, Tensor>& own,
+                  const std::map<std::string, Tensor>& tensors, const std::string& source);
 void load_parameters(std::span<const NamedParameter> parameters,
                      const std::map<std::string, Tensor>& tensors, const std::string& source);
 

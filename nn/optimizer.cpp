@@ -234,6 +234,16 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters,
   report_ = Tensor::from(std::vector<double>{0, 0, 1}, {3}).to(device_);
 }
 
+std::map<std::string, Tensor> Optimizer::state() const {
+  std::map<std::string, Tensor> all{{"steps", steps_}};
+  for (const Slot& slot : slots_) {
+    for (const State& state : slot.states) {
+      all.emplace(slot.parameter.name + "." + state.name, state.value);
+    }
+  }
+  return all;
+}
+
 std::vector<Tensor> Optimizer::gradients() const {
   std::vector<Tensor> list;
   for (const Slot& slot : slots_) {

@@ -13,7 +13,9 @@
 #pragma once
 
 #include <limits>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "nn/module.h"
 
@@ -38,14 +40,9 @@ class Optimizer {
                         double largest_norm = std::numeric_limits<double>::infinity());
   void take_back();
 
-  // Calls visit(name, Tensor&) with all state: "steps" [], then "<parameter>.<what>" for each.
-  // Checkpoints keep it; copying values into these tensors restores it.
-  void each(const auto& visit) {
-    visit(std::string("steps"), steps_);
-    for (Slot& slot : slots_) {
-      for (State& state : slot.states) visit(slot.parameter.name + "." + state.name, state.value);
-    }
-  }
+  // All state by name: "steps" [], and "<parameter>.<what>" for each. Checkpoints keep it; copying
+  // values into these tensors restores it.
+  std::map<std::string, Tensor> state() const;
 
  protected:
   struct State {

@@ -1,5 +1,6 @@
 #include "apps/charlm/evaluate.h"
 
+#include "apps/common/digest.h"
 #include "runtime/parallel.h"
 
 namespace weft::charlm {
@@ -30,6 +31,7 @@ Task training_task(const Model& model, const Parts& parts) {
   };
   task.score = {"bits_per_character", "bpc", bits};
   task.metadata = metadata_of(s);
+  task.metadata["data_xxh3"] = data_digest(parts.train, parts.validation);
   return task;
 }
 

@@ -26,8 +26,8 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
 }
 
 // Scores the model on the test part, in both ways.
-Trained score_test(const Model& model, const Parts& parts, const Text& text, RunFolder& folder,
-                   Progress& progress) {
+std::vector<Figure> score_test(const Model& model, const Parts& parts, const Text& text,
+                               RunFolder& folder, Progress& progress) {
   const Settings& s = model.settings;
   const Advance advance = [&](double share) {
     progress.update(fmt::format("test {:.0f} %", 100 * share));
@@ -53,7 +53,7 @@ Trained score_test(const Model& model, const Parts& parts, const Text& text, Run
   folder.log(line);
   folder.log({{"kind", "test"}, {"windows", "random"}, {"loss", random.loss},
               {"bits_per_character", bits(random.cross_entropy)}});
-  return {0, {{"bits_per_character", "bpc", score}}};
+  return {{"bits_per_character", "bpc", score}};
 }
 
 Trained train_once(const TrainCommand& command) {
@@ -65,34 +65,34 @@ Trained train_once(const TrainCommand& command) {
   const Model model = new_model(settings);
   move_to(*model.network, device);
   const Task task = training_task(model, parts);
-  const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
   folder->show_columns(
       metric_columns({"bits_per_character", "windows", "entropy", "best_possible"}));
+  const TrainOptions options = train_options(settings, settings.epoch_steps, command.run);
+  if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, text, parts, command.run, progress);
-  const TrainResult result = train(task, train_options(settings, settings.epoch_steps, command.run),
-                                   *optimizer, *folder, progress);
-  const int status = training_status(result, settings, command.run, progress);
-  if (status != 0) return {status, {}};
-  progress.print(fmt::format("best   epoch {}: validation {:.4f} bpc", result.best_epoch,
-                             bits(result.best.cross_entropy)));
-  const Trained trained = score_test(model, parts, text, *folder, progress);
-  move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-  print_sample(settings.model.attention, progress, [&] {
-    std::string sample;
-    write_text(model, "", sample_characters, {.seed = settings.seed},
-               [&](char character) { sample += character; });
-    return sample;
-  });
-  return trained;
+  const auto score = [&](const TrainResult& result) {
+    progress.print(fmt::format("best   epoch {}: validation {:.4f} bpc", result.best_epoch,
+                               bits(result.best.cross_entropy)));
+    const std::vector<Figure> figures = score_test(model, parts, text, *folder, progress);
+    move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
+    print_sample(settings.model.attention, progress, [&] {
+      std::string sample;
+      write_text(model, "", sample_characters, {.seed = settings.seed},
+                 [&](char character) { sample += character; });
+      return sample;
+    });
+    return figures;
+  };
+  return run_training(task, options, settings, command.run, *folder, progress, score);
 }
 
 }  // namespace
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
-  check_causal(command.settings.model.attention, command.allow_leaky);
+  check_causal(command.settings.model.attention, allows_leaky(command));
   return train_replicas(command, train_once);
 }
 

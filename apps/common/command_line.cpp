@@ -1,7 +1,9 @@
 #include "apps/common/command_line.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <set>
 
 #include <hwy/targets.h>
 
@@ -33,6 +35,14 @@ void refuse_extras(const std::string& app, const CLI::App& command) {
 void add_run_options(CLI::App& app, RunOptions& run) {
   app.add_option("--out", run.out, "folder to keep the models and the log in");
   app.add_flag("--force", run.force, "replace a run that is in the folder");
+  app.add_flag("--resume", run.resume,
+               "go on with the run in the folder, with its settings, to the same bits as if it had "
+               "never stopped; --steps, --epochs and --patience may change");
+  app.add_option("--keep", run.keep, "checkpoints to keep, besides that of the best model")
+      ->capture_default_str();
+  app.add_option("--checkpoint-steps", run.checkpoint_steps,
+                 "steps between two checkpoints; 0: one after each validation")
+      ->capture_default_str();
   app.add_option("--device", run.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_flag("--graph,!--no-graph", run.graph,
                "on a CUDA device: capture one step and replay it (the default)");
@@ -43,6 +53,42 @@ void add_run_options(CLI::App& app, RunOptions& run) {
                  "as in 1,2,3: train with each, and say mean and standard error")
       ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
+}
+
+std::string resume_command(const std::vector<std::string>& words) {
+  constexpr const char* plain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+./,:@%";
+  std::string line = program_invocation_name;
+  for (const std::string& word : words) {
+    if (word == "--force" || word == "--resume") continue;
+    const bool safe = !word.empty() && word.find_first_not_of(plain) == std::string::npos;
+    std::string quoted;
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += safe ? " " + word : " '" + quoted + "'";
+  }
+  return line + " --resume";
+}
+
+std::string configuration_to_resume(const RunOptions& run) {
+  for (const std::string& folder : folders_of(run)) {
+    if (saved_trainings(folder).empty()) continue;
+    const Checkpoint model = read_last_training(folder).model;
+    require(model.metadata.contains("configuration"), "{}: its checkpoint has no configuration",
+            folder);
+    return model.metadata.at("configuration");
+  }
+  fail("{}: holds no checkpoint to resume from; start again without --resume", run.out);
+}
+
+void check_resumed(const nlohmann::ordered_json& wanted, const nlohmann::ordered_json& saved,
+                   const RunOptions& run) {
+  std::set<std::string> free = {"steps", "epochs", "patience", "data"};
+  if (!run.seeds.empty()) free.insert("seed");
+  for (const auto& [key, value] : wanted.items()) {
+    require(free.contains(key) || value == "auto" || value == saved.at(key),
+            "--{}: the run in {} has {}, and goes on with that; got {}", key, run.out,
+            saved.at(key).dump(), value.dump());
+  }
 }
 
 CommandLine::CommandLine(std::string name, std::string description, std::vector<std::string> known)

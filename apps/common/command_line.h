@@ -9,7 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/common/settings.h"
+#include "apps/common/configuration.h"
 
 namespace weft {
 
@@ -17,6 +17,8 @@ inline constexpr const char* settings_group = "Model and training";
 inline constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
 
 void add_run_options(CLI::App& app, RunOptions& run);
+// The line, for a shell, that goes on with the run that `words` began: the same words and --resume.
+std::string resume_command(const std::vector<std::string>& words);
 
 class CommandLine {
  public:
@@ -35,17 +37,34 @@ class CommandLine {
   int threads_ = 0;  // 0: as many as there are cores
 };
 
-// Reads the line by parse(words, commands), which returns the command. A preset's values, those of
-// preset(name), stand below what the line says: where it names one it is read again on top of them.
+// The configuration of the run that `run` resumes: that of a last complete checkpoint.
+std::string configuration_to_resume(const RunOptions& run);
+// Throws, naming the option, where `wanted` is another training than `saved`; both are settings as
+// JSON. Only how long it lasts may change, where the data lie, and with several seeds the seed.
+void check_resumed(const nlohmann::ordered_json& wanted, const nlohmann::ordered_json& saved,
+                   const RunOptions& run);
+
+// Reads the line by parse(words, commands), which returns the command. The values of a preset
+// (preset(name)), or of the run to resume, stand below what the line says: where it names one it is
+// read again on top of them.
 template <class Commands, class Parse, class PresetOf>
 std::string read_commands(const std::vector<std::string>& words, Commands& commands,
                           const Parse& parse, const PresetOf& preset) {
   const std::string command = parse(words, commands);
   auto& settings = command == "info" ? commands.info.settings : commands.train.settings;
-  if (!settings.preset.empty()) {
+  RunOptions& run = commands.train.run;
+  if (run.resume) {
+    check(run);
+    const std::string saved = configuration_to_resume(run);
+    settings = settings_from_json<std::decay_t<decltype(settings)>>(saved, run.out);
+    const nlohmann::ordered_json before = to_json(settings);
+    parse(words, commands);
+    check_resumed(to_json(settings), before, run);
+  } else if (!settings.preset.empty()) {
     settings = preset(settings.preset);
     parse(words, commands);
   }
+  run.resume_command = resume_command(words);
   return command;
 }
 

@@ -2,8 +2,7 @@
 
 #include <filesystem>
 
-#include <xxhash.h>
-
+#include "apps/common/digest.h"
 #include "apps/common/word_tokens.h"
 #include "nn/file.h"
 #include "runtime/error.h"
@@ -11,9 +10,7 @@
 namespace weft {
 namespace {
 
-std::string checksum(std::string_view bytes) {
-  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
-}
+std::string checksum(std::string_view bytes) { return digest(std::as_bytes(std::span(bytes))); }
 
 std::string first_lines(std::string_view text) {
   return fmt::format("weft kept pieces 1\nlearnt from {}\n", checksum(text));

@@ -14,6 +14,11 @@ template <class Settings>
 struct LanguageTrainCommand : TrainCommand<Settings> {
   bool allow_leaky = false;  // train also where the future reaches a prediction
 };
+// What is resumed was allowed when it began.
+template <class Settings>
+bool allows_leaky(const LanguageTrainCommand<Settings>& command) {
+  return command.allow_leaky || command.run.resume;
+}
 
 struct LanguageEvalCommand {
   std::string checkpoint;

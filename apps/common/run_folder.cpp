@@ -3,19 +3,27 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
+#include "nn/file.h"
 #include "runtime/error.h"
 
 namespace weft {
 namespace {
 
-constexpr const char* run_files[] = {"best.safetensors", "last.safetensors", "metrics.jsonl",
-                                     "metrics.csv"};
+namespace fs = std::filesystem;
+
+constexpr const char* best_file = "best.safetensors";
+constexpr const char* last_file = "last.safetensors";
+constexpr const char* log_file = "metrics.jsonl";
+constexpr const char* result_file = "result.json";
+constexpr const char* table_file = "metrics.csv";
 
 // The folder, locked until the descriptor is closed, be it by the end of the process.
 int locked_folder(const std::string& path) {
@@ -26,47 +34,141 @@ int locked_folder(const std::string& path) {
   fail("{}: another process is training into it; take another --out", path);
 }
 
+void remove_run(const std::string& path, bool asked) {
+  std::vector<std::string> names = saved_trainings(path);
+  for (const char* name : {result_file, table_file, log_file, last_file, best_file}) {
+    if (fs::exists(fs::symlink_status(fs::path(path) / name))) names.insert(names.begin(), name);
+  }
+  require(names.empty() || asked,
+          "{}: holds another run ({}); --resume goes on with it, --force replaces it, or take "
+          "another --out",
+          path, names.empty() ? "" : names.front());
+  for (const std::string& name : names) {
+    std::error_code error;
+    fs::remove_all(fs::path(path) / name, error);
+    require(!error, "{}/{}: cannot be removed: {}", path, name, error.message());
+  }
+  if (asked) remove_event_files(path);
+}
+
 }  // namespace
 
-RunFolder::RunFolder(const std::string& path, bool force) : path_(path) {
+RunFolder::RunFolder(const std::string& path, Start start, std::int64_t keep)
+    : path_(path), keep_(keep) {
   std::error_code error;
-  std::filesystem::create_directories(path, error);
-  require(!error || std::filesystem::is_directory(path), "{}: the folder cannot be made: {}", path,
+  if (start != Start::resume) fs::create_directories(path, error);
+  require(!error || fs::is_directory(path), "{}: the folder cannot be made: {}", path,
           error.message());
-  descriptor_ = locked_folder(path);
+  folder_ = locked_folder(path);
   try {
-    for (const char* name : run_files) {
-      const std::filesystem::path file = std::filesystem::path(path) / name;
-      if (!std::filesystem::exists(std::filesystem::symlink_status(file))) continue;
-      require(force, "{}: holds another run ({}); take another --out, or --force to replace it",
-              path, name);
-      std::filesystem::remove(file, error);
-      require(!error, "{}: cannot be removed: {}", file.string(), error.message());
+    if (start == Start::resume) {
+      resumed_ = read_last_training(path, [](const std::string& what) {
+        fmt::print(stderr, "warning: {}; it is passed over\n", what);
+      });
+      last_ = name_of(*resumed_);
+    } else {
+      remove_run(path, start == Start::replace);
+      open_log();
     }
-    if (force) remove_event_files(path);
-    metrics_.open(path + "/metrics.jsonl");
-    require(metrics_.is_open(), "{}/metrics.jsonl: cannot be written: {}", path,
-            std::strerror(errno));
   } catch (...) {
-    ::close(descriptor_);
+    ::close(folder_);
     throw;
   }
 }
 
 RunFolder::~RunFolder() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (log_ >= 0) ::close(log_);
+  if (folder_ >= 0) ::close(folder_);
 }
 
-void RunFolder::save(const Checkpoint& checkpoint, const char* name) const {
-  if (keeps()) write_checkpoint(checkpoint, path_ + "/" + name);
+void RunFolder::open_log() {
+  const std::string path = path_ + "/" + log_file;
+  log_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  require(log_ >= 0, "{}: cannot be written: {}", path, std::strerror(errno));
+}
+
+std::optional<SavedTraining> RunFolder::go_on() {
+  if (!resumed_) return {};
+  for (const std::string& name : saved_trainings(path_)) {
+    if (name > last_) remove_training(path_, name);
+  }
+  remove_old_trainings(path_, keep_);
+  ::unlink((path_ + "/" + result_file).c_str());
+  link_model(last_, last_file);
+  if (!resumed_->best.empty()) link_model(resumed_->best, best_file);
+  open_log();
+  cut_log(static_cast<std::int64_t>(resumed_->log_bytes));
+  return std::exchange(resumed_, {});
+}
+
+void RunFolder::cut_log(std::int64_t bytes) const {
+  struct stat status {};
+  require(::fstat(log_, &status) == 0, "{}/{}: its size cannot be read: {}", path_, log_file,
+          std::strerror(errno));
+  if (status.st_size < bytes) {
+    fmt::print(stderr, "warning: {}/{}: lines are missing that were there when {} was written\n",
+               path_, log_file, last_);
+    return;
+  }
+  require(::ftruncate(log_, bytes) == 0, "{}/{}: cannot be cut: {}", path_, log_file,
+          std::strerror(errno));
+}
+
+void RunFolder::save(SavedTraining saved) {
+  const std::string name = name_of(saved);
+  if (!keeps() || name == last_) return;
+  struct stat status {};
+  require(::fsync(log_) == 0 && ::fstat(log_, &status) == 0, "{}/{}: flushing failed: {}", path_,
+          log_file, std::strerror(errno));
+  saved.log_bytes = static_cast<std::uint64_t>(status.st_size);
+  write_training(saved, path_);
+  require(::fsync(folder_) == 0, "{}: flushing failed: {}", path_, std::strerror(errno));
+  last_ = name;
+  link_model(name, last_file);
+  if (!saved.best.empty()) link_model(saved.best, best_file);
+  remove_old_trainings(path_, keep_);
+}
+
+// A link that is renamed onto another one of the same file stays where it is.
+void RunFolder::link_model(const std::string& checkpoint, const char* name) const {
+  const std::string place = path_ + "/" + name, beside = place + ".partial";
+  ::unlink(beside.c_str());
+  const bool done =
+      ::link((path_ + "/" + checkpoint + "/model.safetensors").c_str(), beside.c_str()) == 0 &&
+      ::rename(beside.c_str(), place.c_str()) == 0;
+  require(done, "{}: cannot be made a link to {}: {}", place, checkpoint, std::strerror(errno));
+  ::unlink(beside.c_str());
 }
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
   if (!keeps()) return;
   if (!views_ && !columns_.empty()) views_.emplace(path_, columns_);
-  metrics_ << line.dump() << std::endl;
-  require(metrics_.good(), "{}/metrics.jsonl: writing failed: {}", path_, std::strerror(errno));
+  const std::string text = line.dump() + "\n";
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t put = ::write(log_, text.data() + done, text.size() - done);
+    if (put < 0 && errno == EINTR) continue;
+    require(put > 0, "{}/{}: writing failed: {}", path_, log_file, std::strerror(errno));
+    done += static_cast<std::size_t>(put);
+  }
   if (views_) views_->add(line);
+}
+
+void RunFolder::finish(std::int64_t step, const nlohmann::ordered_json& result) {
+  if (!keeps()) return;
+  const nlohmann::ordered_json all = {{"step", step}, {"result", result}};
+  const std::string text = all.dump(2) + "\n";
+  OutputFile file(path_ + "/" + result_file);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+nlohmann::json RunFolder::result(std::int64_t step) const {
+  const std::string path = path_ + "/" + result_file;
+  if (!keeps() || !fs::exists(path)) return nullptr;
+  const nlohmann::json all = nlohmann::json::parse(read_file(path), nullptr, false);
+  const bool valid = all.is_object() && all.contains("step") && all.contains("result");
+  require(valid, "{}: is not what a run left; remove it", path);
+  return all["step"] == step ? all["result"] : nlohmann::json();
 }
 
 std::string checkpoint_file(const std::string& path) {

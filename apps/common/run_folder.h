@@ -1,8 +1,13 @@
-// The folder that a training run writes to: best.safetensors, last.safetensors, and metrics.jsonl
-// with one JSON object a line; and what follows that log (metrics_views.h).
+// The folder that a training run writes to:
+//
+//     step-…              checkpoints that a training can go on from (saved_training.h)
+//     best.safetensors    the model of the best one, and last.safetensors that of the last: further
+//                         names (hard links) of the files there
+//     metrics.jsonl       the log, one JSON object a line, and what follows it (metrics_views.h)
+//     result.json         once the training is over: what its test gave
 #pragma once
 
-#include <fstream>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,33 +15,52 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "apps/common/metrics_views.h"
-#include "nn/checkpoint.h"
+#include "apps/common/saved_training.h"
 
 namespace weft {
+
+enum class Start { fresh, replace, resume };
 
 class RunFolder {
  public:
   RunFolder() = default;  // keeps nothing
   // Makes the folder and holds it until the end: a second process that wants it gets an error. One
-  // that holds another run is an error too, unless `force`, which removes that run's files.
-  RunFolder(const std::string& path, bool force);
+  // that holds another run is an error too, unless Start::replace removes that run's files, or
+  // Start::resume reads its last complete checkpoint, which must be there. `keep`: checkpoints to
+  // keep, besides that of the best model.
+  RunFolder(const std::string& path, Start start, std::int64_t keep = 2);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  bool keeps() const { return descriptor_ >= 0; }
-  void save_best(const Checkpoint& checkpoint) const { save(checkpoint, "best.safetensors"); }
-  void save_last(const Checkpoint& checkpoint) const { save(checkpoint, "last.safetensors"); }
+  bool keeps() const { return folder_ >= 0; }
+  const std::string& path() const { return path_; }
+  // What the run goes on from, until it does; null for a new run.
+  const SavedTraining* resumed() const { return resumed_ ? &*resumed_ : nullptr; }
+  // Makes the folder what it was at that checkpoint (what came after it, in the log too, is
+  // removed) and hands it over. For a new run nothing is done.
+  std::optional<SavedTraining> go_on();
+
   // What the log's lines may hold: from now on they go to the views, too.
   void show_columns(std::vector<std::string> columns) { columns_ = std::move(columns); }
+  // Writes a checkpoint, with the log up to here; one that has its name already is left as it is.
+  void save(SavedTraining saved);
   void log(const nlohmann::ordered_json& line);
+  // The training that ended after this step is over, with this result.
+  void finish(std::int64_t step, const nlohmann::ordered_json& result);
+  // That result; null where there is none of this step.
+  nlohmann::json result(std::int64_t step) const;
 
  private:
-  void save(const Checkpoint& checkpoint, const char* name) const;
+  void open_log();
+  void cut_log(std::int64_t bytes) const;
+  void link_model(const std::string& checkpoint, const char* name) const;
 
   std::string path_;
-  int descriptor_ = -1;
-  std::ofstream metrics_;
+  int folder_ = -1, log_ = -1;  // descriptors
+  std::int64_t keep_ = 0;
+  std::optional<SavedTraining> resumed_;
+  std::string last_;                   // the name of the last checkpoint
   std::vector<std::string> columns_;   // empty: there are no views
   std::optional<MetricsViews> views_;  // begun with the first line
 };

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <span>
 
-#include <nlohmann/json.hpp>
-
+#include "apps/common/configuration.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
 #include "ops/attention/mechanism.h"
@@ -37,6 +37,17 @@ void check_training(const TrainingSettings& settings) {
   make_optimizer(settings.optimizer, {});
 }
 
+void check(const RunOptions& run) {
+  require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
+  require(run.keep > 0, "--keep: wanted 1 or more, got {}", run.keep);
+  require(run.checkpoint_steps >= 0, "--checkpoint-steps: wanted 0 or more, got {}",
+          run.checkpoint_steps);
+  require(!run.resume || !run.out.empty(), "--resume: wants --out, the folder of the run");
+  require(!run.resume || !run.force, "--resume: excludes --force, which starts again");
+  const std::set<std::uint64_t> distinct(run.seeds.begin(), run.seeds.end());
+  require(distinct.size() == run.seeds.size(), "--seeds: one of them stands there twice");
+}
+
 TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
                            const RunOptions& run) {
   const Schedule schedule{.kind = schedule_kind(s.schedule),
@@ -50,13 +61,15 @@ TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
   options.learning_rate = [schedule](std::int64_t step) { return schedule.at(step - 1); };
   if (s.clip > 0) options.clip = s.clip;
   options.report_steps = run.report_steps;
+  options.checkpoint_steps = run.checkpoint_steps;
   options.graph = run.graph;
   return options;
 }
 
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run) {
   if (run.out.empty()) return std::make_unique<RunFolder>();
-  return std::make_unique<RunFolder>(run.out, run.force);
+  const Start start = run.resume ? Start::resume : run.force ? Start::replace : Start::fresh;
+  return std::make_unique<RunFolder>(run.out, start, run.keep);
 }
 
 std::string kept(const RunOptions& run) {
@@ -64,8 +77,11 @@ std::string kept(const RunOptions& run) {
                          : "keep   in " + run.out;
 }
 
-int training_status(const TrainResult& result, const TrainingSettings& settings,
-                    const RunOptions& run, Progress& progress) {
+namespace {
+
+// Says how the training ended where that was before its time; returns the exit status.
+int status_of(const TrainResult& result, const TrainingSettings& settings, const RunOptions& run,
+              Progress& progress) {
   const std::string kept = run.out.empty() ? "" : "; the last good model is in " + run.out;
   if (result.skipped > 0) {
     progress.print(fmt::format("{} steps were skipped: their loss or gradient was not finite",
@@ -80,7 +96,7 @@ int training_status(const TrainResult& result, const TrainingSettings& settings,
   }
   if (result.ending == Ending::interrupted) {
     progress.print(fmt::format("interrupted after step {}{}", result.steps,
-                               run.out.empty() ? "" : "; the model is in " + run.out));
+                               run.out.empty() ? "" : "; to go on:\n" + run.resume_command));
     return 128 + result.signal;
   }
   if (result.ending == Ending::out_of_patience) {
@@ -89,17 +105,79 @@ int training_status(const TrainResult& result, const TrainingSettings& settings,
   return 0;
 }
 
+nlohmann::ordered_json to_json(const std::vector<Figure>& figures) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Figure& figure : figures) {
+    all.push_back({{"key", figure.key}, {"unit", figure.unit}, {"value", figure.value}});
+  }
+  return all;
+}
+
+// What a folder's result says, where it is one.
+std::optional<std::vector<Figure>> figures_of(const nlohmann::json& result) {
+  if (!result.is_array()) return {};
+  std::vector<Figure> figures;
+  for (const nlohmann::json& entry : result) {
+    Figure figure;
+    const bool valid = entry.is_object() &&
+                       take_value(entry.value("key", nlohmann::json()), figure.key) &&
+                       take_value(entry.value("unit", nlohmann::json()), figure.unit) &&
+                       take_value(entry.value("value", nlohmann::json()), figure.value);
+    if (!valid) return {};
+    figures.push_back(figure);
+  }
+  return figures;
+}
+
+}  // namespace
+
+std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
+                                    const TrainOptions& options, Progress& progress) {
+  const SavedTraining* const saved = folder.resumed();
+  if (saved == nullptr || !is_over(*saved, task, options, folder.path())) return {};
+  const auto figures = figures_of(folder.result(saved->step));
+  if (!figures) return {};
+  progress.print(fmt::format("{}: the training ended after step {}; nothing is left to do",
+                             folder.path(), saved->step));
+  for (const Figure& f : *figures) progress.print(fmt::format("test   {:.4f} {}", f.value, f.unit));
+  return Trained{0, *figures};
+}
+
+Trained run_training(const Task& task, const TrainOptions& options,
+                     const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
+                     Progress& progress,
+                     const std::function<std::vector<Figure>(const TrainResult&)>& score) {
+  const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
+  const TrainResult result = train(task, options, *optimizer, folder, progress);
+  const int status = status_of(result, settings, run, progress);
+  if (status != 0) return {status, {}};
+  const Trained trained{0, score(result)};
+  folder.finish(result.steps, to_json(trained.figures));
+  return trained;
+}
+
+std::vector<std::string> folders_of(const RunOptions& run) {
+  std::vector<std::string> folders;
+  for (const std::uint64_t seed : run.seeds) {
+    folders.push_back(fmt::format("{}/seed-{}", run.out, seed));
+  }
+  return folders.empty() ? std::vector{run.out} : folders;
+}
+
 int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once) {
-  require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
+  check(run);
   if (run.seeds.empty()) return once(seed, run).status;
-  const std::set<std::uint64_t> distinct(run.seeds.begin(), run.seeds.end());
-  require(distinct.size() == run.seeds.size(), "--seeds: one of them stands there twice");
+  const std::vector<std::string> folders = folders_of(run);
   std::vector<std::vector<Figure>> found;
-  for (const std::uint64_t own : run.seeds) {
+  for (std::size_t i = 0; i < run.seeds.size(); ++i) {
     RunOptions options = run;
-    if (!run.out.empty()) options.out = fmt::format("{}/seed-{}", run.out, own);
-    Trained trained = once(own, options);
+    if (!run.out.empty()) options.out = folders[i];
+    if (run.resume && saved_trainings(folders[i]).empty()) {
+      options.resume = false;
+      options.force = true;  // it was stopped before there was anything to go on from
+    }
+    Trained trained = once(run.seeds[i], options);
     if (trained.status != 0) return trained.status;
     found.push_back(std::move(trained.figures));
   }

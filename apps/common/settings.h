@@ -14,6 +14,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -82,11 +83,15 @@ void check_numbers(const Settings& settings) {
 struct RunOptions {
   std::string out;     // folder to keep the run in; empty: nothing is kept
   bool force = false;  // replace a run that is there
+  bool resume = false;                // go on with it
+  std::int64_t keep = 2;              // checkpoints, besides that of the best model
+  std::int64_t checkpoint_steps = 0;  // between two of them; 0: only after validations
   std::string device = "cpu";
   bool graph = true;  // on a CUDA device: replay one captured step
   std::int64_t report_steps = 100;
   bool quiet = false;
   std::vector<std::uint64_t> seeds;  // train once with each; empty: with the settings' own
+  std::string resume_command;        // what goes on with this run
 };
 
 // What an app's commands are told.
@@ -104,25 +109,35 @@ struct InfoCommand {
 
 // --- from settings to a run
 
+// Throws, naming the option, where one of them is no good.
+void check(const RunOptions& run);
 TrainOptions train_options(const TrainingSettings& settings, std::int64_t epoch_steps,
                            const RunOptions& run = {});
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
 // The line that says what the run keeps, and where.
 std::string kept(const RunOptions& run);
-// Says how the run ended where that was before its time, and returns the exit status: 0, 4 where it
-// left the finite numbers, 128 + the signal that ended it.
-int training_status(const TrainResult& result, const TrainingSettings& settings,
-                    const RunOptions& run, Progress& progress);
 
 // What one training came to.
 struct Trained {
-  int status = 0;
+  int status = 0;  // 0, 4 where it left the finite numbers, 128 + the signal that ended it
   std::vector<Figure> figures;  // of the test
 };
+// Where the folder's run was over and scored before: its result, which is said again. Throws where
+// the run cannot go on as this task.
+std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
+                                    const TrainOptions& options, Progress& progress);
+// Trains, says how that ended where it was before its time, and otherwise has the model scored.
+Trained run_training(const Task& task, const TrainOptions& options,
+                     const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
+                     Progress& progress,
+                     const std::function<std::vector<Figure>(const TrainResult&)>& score);
+
+// The folders that the run's trainings write to: `out`, or one of each seed below it.
+std::vector<std::string> folders_of(const RunOptions& run);
 // Trains with `seed`, or, where there are run.seeds, with each of these after the other, in a
 // folder of its own (OUT/seed-1, …): then it says the mean and the standard error of every figure,
-// and writes them to OUT/replicas.json. Returns the first exit status that is not 0. Throws, naming
-// the option, where one of `run` is no good.
+// and writes them to OUT/replicas.json. Returns the first exit status that is not 0. Where the run
+// is resumed, each that has begun goes on and the others start.
 int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once);
 // The same for a command with `settings` and `run`: once() is handed it with a seed and a folder of

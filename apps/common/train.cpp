@@ -1,11 +1,12 @@
 #include "apps/common/train.h"
 
 #include <cmath>
-#include <csignal>
 
 #include <nlohmann/json.hpp>
 
 #include "apps/common/queued_steps.h"
+#include "apps/common/signal_watch.h"
+#include "apps/common/training_state.h"
 #include "autograd/tape.h"
 #include "runtime/dispatch.h"
 
@@ -13,27 +14,6 @@ namespace weft {
 namespace {
 
 constexpr int most_failures_in_a_row = 3;
-
-volatile std::sig_atomic_t caught_signal = 0;
-
-// Remembers the first SIGINT or SIGTERM while it lives; the second meets what was there before.
-class SignalWatch {
- public:
-  SignalWatch() {
-    caught_signal = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int signal) { caught_signal = signal; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    for (std::size_t i = 0; i < 2; ++i) ::sigaction(signals[i], &action, &before_[i]);
-  }
-  ~SignalWatch() {
-    for (std::size_t i = 0; i < 2; ++i) ::sigaction(signals[i], &before_[i], nullptr);
-  }
-
- private:
-  static constexpr int signals[] = {SIGINT, SIGTERM};
-  struct sigaction before_[2];
-};
 
 // A copy of all weights, its memory used again for the next one.
 class Weights {
@@ -48,6 +28,13 @@ class Weights {
       tensors_[i].copy_from(value);
     }
   }
+  void keep(const std::vector<NamedParameter>& parameters,
+            const std::map<std::string, Tensor>& saved) {
+    tensors_.clear();
+    for (const NamedParameter& parameter : parameters) {
+      tensors_.push_back(saved.at(parameter.name));
+    }
+  }
   void put_back(const std::vector<NamedParameter>& parameters) const {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       parameters[i].variable.value().copy_from(tensors_[i]);
@@ -57,6 +44,31 @@ class Weights {
  private:
   std::vector<Tensor> tensors_;
 };
+
+// Whether a training that reached this step ends there.
+bool ends_with(const TrainOptions& options, std::int64_t step, bool validated,
+               std::int64_t best_epoch) {
+  if (!validated || step == options.steps) return validated;
+  const std::int64_t epoch = (step - 1) / options.epoch_steps + 1;
+  return options.patience > 0 && epoch - best_epoch >= options.patience;
+}
+
+// Throws where the checkpoint is of another task: of other data, say.
+void check_same_task(const SavedTraining& saved, const Task& task, const std::string& source) {
+  for (const auto& [key, value] : task.metadata) {
+    const auto found = saved.model.metadata.find(key);
+    const bool same = found != saved.model.metadata.end() && found->second == value;
+    if (key == "weft_version" && !same) {
+      fmt::print(stderr, "warning: {}: is of another version than this, {}; the bits may differ\n",
+                 source, value);
+    } else if (key != "configuration") {
+      require(same,
+              "{}: its '{}' is not that of this run; a training goes on with the data and the "
+              "settings that it began with",
+              source, key);
+    }
+  }
+}
 
 class Training {
  public:
@@ -70,32 +82,52 @@ class Training {
         queue_(queue_for(task, options, optimizer)) {}
 
   TrainResult run() {
-    const SignalWatch watch;
-    bool going = true;
+    SignalWatch watch;
+    resume();
+    save();
+    bool going = !is_over();
+    if (going && epoch_ends() && validated_step_ != steps()) going = validate();
     while (going && submitted_ < options_.steps) {
       ++submitted_;
       going = advance(static_cast<std::uint32_t>(submitted_));
-      const bool epoch_ends =
-          submitted_ % options_.epoch_steps == 0 || submitted_ == options_.steps;
-      if (going && (epoch_ends || caught_signal != 0)) going = settle();
-      if (going && caught_signal != 0) {
-        going = end(Ending::interrupted);
-        result_.signal = caught_signal;
+      const bool signal = watch.caught() != 0;
+      const bool asked = watch.take_save(), saves = asked || checkpoint_due();
+      if (going && (signal || saves || epoch_ends())) going = settle();
+      if (!going || signal) break;
+      if (epoch_ends()) {
+        going = validate() && watch.caught() == 0;
+      } else if (saves) {
+        save();
       }
-      if (going && epoch_ends) going = validate();
+      if (asked && folder_.keeps()) progress_.print(fmt::format("saved after step {}", steps()));
     }
-    if (validated_step_ != result_.steps) folder_.save_last(checkpoint());
+    if (watch.caught() != 0 && state_.result.ending != Ending::not_finite) {
+      end(Ending::interrupted);
+      state_.result.signal = watch.caught();
+    }
+    save();
     if (best_.kept()) best_.put_back(task_.parameters);
-    return result_;
+    return state_.result;
   }
 
  private:
   bool end(Ending ending) {
-    result_.ending = ending;
+    state_.result.ending = ending;
     return false;
   }
 
-  std::int64_t epoch() const { return (result_.steps - 1) / options_.epoch_steps + 1; }
+  // Of steps whose outcome is known.
+  std::int64_t steps() const { return state_.result.steps; }
+  // Both of the last step that was begun.
+  bool epoch_ends() const {
+    return submitted_ > 0 &&
+           (submitted_ % options_.epoch_steps == 0 || submitted_ == options_.steps);
+  }
+  bool checkpoint_due() const {
+    return options_.checkpoint_steps > 0 && submitted_ % options_.checkpoint_steps == 0;
+  }
+
+  std::int64_t epoch() const { return (steps() - 1) / options_.epoch_steps + 1; }
   std::int64_t epochs() const {
     return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps;
   }
@@ -142,14 +174,14 @@ class Training {
 
   // False where the training ends with this step.
   bool handle(const Outcome& outcome) {
-    result_.steps = outcome.step;
+    state_.result.steps = outcome.step;
     loss_ = outcome.loss;
     rate_ = outcome.rate;
     if (!outcome.finite) return take_back(outcome.step);
     if (!outcome.updated) {
       return skip(outcome.step, std::isfinite(outcome.loss) ? "gradient" : "loss");
     }
-    failures_ = 0;
+    state_.failures = 0;
     count(outcome.cross_entropy, outcome.norm);
     return true;
   }
@@ -168,42 +200,49 @@ class Training {
   }
 
   bool skip(std::uint32_t number, const char* what) {
-    ++result_.skipped;
+    ++state_.result.skipped;
     progress_.print(
         fmt::format("step {}: the {} is not finite; nothing was updated", number, what));
     folder_.log({{"kind", "skipped"}, {"step", number}, {"epoch", epoch()}, {"what", what}});
-    if (++failures_ < most_failures_in_a_row) return true;
+    if (++state_.failures < most_failures_in_a_row) return true;
     forget_queued();
     return end(Ending::not_finite);
   }
 
   // Gathers what the next report says, and gives it when it is due.
   void count(double cross_entropy, double norm) {
-    recent_.loss += loss_;
-    recent_.cross_entropy += cross_entropy;
-    ++recent_steps_;
-    const bool due = result_.steps % options_.report_steps == 0;
+    state_.recent.loss += loss_;
+    state_.recent.cross_entropy += cross_entropy;
+    ++state_.recent_steps;
+    const bool due = steps() % options_.report_steps == 0;
     if (!due && !progress_.wants_update()) return;
-    const double elapsed = clock_.seconds();
-    const auto steps = static_cast<double>(recent_steps_);
-    const double loss = recent_.loss / steps;
-    const double score = task_.score.of(recent_.cross_entropy / steps);
-    const double rate = steps * static_cast<double>(task_.targets_per_step) /
+    const double elapsed = this->elapsed();
+    const auto count = static_cast<double>(state_.recent_steps);
+    const double loss = state_.recent.loss / count;
+    const double score = task_.score.of(state_.recent.cross_entropy / count);
+    const double rate = count * static_cast<double>(task_.targets_per_step) /
                         (elapsed - reported_at_ - validating_);
-    const double remaining = elapsed / static_cast<double>(result_.steps) *
-                             static_cast<double>(options_.steps - result_.steps);
+    const double remaining =
+        elapsed / static_cast<double>(steps()) * static_cast<double>(options_.steps - steps());
     const std::string line = fmt::format(
         "epoch {}/{}  step {}/{}  {:.4f} {}  {} < {}  {} tokens/s  loss {:.4f}  lr {:.3g}  "
         "gradient {:.3g}",
-        epoch(), epochs(), result_.steps, options_.steps, score, task_.score.unit,
-        duration(elapsed), duration(remaining), short_number(rate), loss, rate_, norm);
+        epoch(), epochs(), steps(), options_.steps, score, task_.score.unit, duration(elapsed),
+        duration(remaining), short_number(rate), loss, rate_, norm);
     if (!due) return progress_.update(line);
     progress_.report(line);
-    folder_.log({{"kind", "train"}, {"step", result_.steps}, {"epoch", epoch()}, {"loss", loss},
-                 {task_.score.key, score}, {"tokens_per_second", rate}, {"learning_rate", rate_},
-                 {"gradient_norm", norm}, {"elapsed", elapsed}, {"remaining", remaining}});
-    recent_ = {0, 0};
-    recent_steps_ = 0;
+    folder_.log({{"kind", "train"},
+                 {"step", steps()},
+                 {"epoch", epoch()},
+                 {"loss", loss},
+                 {task_.score.key, score},
+                 {"tokens_per_second", rate},
+                 {"learning_rate", rate_},
+                 {"gradient_norm", norm},
+                 {"elapsed", elapsed},
+                 {"remaining", remaining}});
+    state_.recent = {0, 0};
+    state_.recent_steps = 0;
     reported_at_ = elapsed;
     validating_ = 0;
   }
@@ -214,22 +253,21 @@ class Training {
       progress_.update(
           fmt::format("epoch {}/{}  validation {:.0f} %", epoch(), epochs(), 100 * share));
     });
-    validated_step_ = result_.steps;
+    validated_step_ = steps();
     const double criterion = task_.criterion ? task_.criterion(validated_) : validated_.loss;
-    const bool better = criterion < least_;
+    const bool better = criterion < state_.least;
     if (better) {
-      least_ = criterion;
-      result_.best = validated_;
-      result_.best_epoch = epoch();
+      state_.least = criterion;
+      state_.result.best = validated_;
+      state_.result.best_epoch = epoch();
+      state_.best = checkpoint_name(steps(), true);
       best_.keep(task_.parameters);
-      folder_.save_best(checkpoint());
     }
-    folder_.save_last(checkpoint());
     const double score = task_.score.of(validated_.cross_entropy);
-    const double elapsed = clock_.seconds();
+    const double elapsed = this->elapsed();
     std::string shown = fmt::format("{:.4f} {}", score, task_.score.unit);
     nlohmann::ordered_json line = {{"kind", "validation"},
-                                   {"step", result_.steps},
+                                   {"step", steps()},
                                    {"epoch", epoch()},
                                    {"loss", validated_.loss},
                                    {task_.score.key, score}};
@@ -239,21 +277,63 @@ class Training {
     }
     line.update({{"best", better}, {"elapsed", elapsed}});
     progress_.print(fmt::format("epoch {}/{}  step {}  validation {}  loss {:.4f}{}  {}", epoch(),
-                                epochs(), result_.steps, shown, validated_.loss,
-                                better ? "  best" : "", duration(elapsed)));
+                                epochs(), steps(), shown, validated_.loss, better ? "  best" : "",
+                                duration(elapsed)));
     folder_.log(line);
     if (task_.validated) task_.validated(epoch());
     validating_ += watch.seconds();
-    const std::int64_t waited = epoch() - result_.best_epoch;
-    const bool patient = options_.patience == 0 || waited < options_.patience;
-    return patient || result_.steps == options_.steps || end(Ending::out_of_patience);
+    save();
+    return !is_over();
   }
 
-  Checkpoint checkpoint() const {
+  // Whether the training ends with the validation after the last step.
+  bool is_over() {
+    if (!ends_with(options_, steps(), validated_step_ == steps(), state_.result.best_epoch)) {
+      return false;
+    }
+    if (steps() < options_.steps) end(Ending::out_of_patience);
+    return true;
+  }
+
+  // Goes on from the folder's checkpoint, where there is one.
+  void resume() {
+    if (folder_.resumed() == nullptr) return;
+    check_same_task(*folder_.resumed(), task_, folder_.path());
+    const std::optional<SavedTraining> saved = folder_.go_on();
+    const std::string source = folder_.path() + "/" + name_of(*saved);
+    state_ = training_state(*saved, task_.notes, source);
+    load_parameters(task_.parameters, saved->model.tensors, source);
+    load_tensors(optimizer_.state(), saved->state.tensors, source);
+    if (!saved->best.empty()) best_.keep(task_.parameters, saved->best_model.tensors);
+    submitted_ = steps();
+    if (saved->validated) validated_step_ = steps();
+    elapsed_before_ = saved->elapsed;
+    reported_at_ = saved->elapsed - saved->unreported;
+    progress_.print(
+        fmt::format("resume after step {} of {}, from {}", steps(), options_.steps, source));
+  }
+
+  void save() {
+    if (!folder_.keeps()) return;
+    SavedTraining saved;
+    saved.step = steps();
+    saved.validated = validated_step_ == steps();
+    saved.model = model();
+    saved.state = {optimizer_.state(), to_metadata(state_, task_.notes)};
+    for (auto& [name, tensor] : saved.state.tensors) tensor = tensor.to(Device{});
+    saved.best = state_.best;
+    saved.elapsed = elapsed();
+    saved.unreported = saved.elapsed - reported_at_ - validating_;
+    folder_.save(std::move(saved));
+  }
+
+  double elapsed() const { return elapsed_before_ + clock_.seconds(); }
+
+  Checkpoint model() const {
     Checkpoint saved{tensors_of(task_.parameters), task_.metadata};
-    saved.metadata["step"] = std::to_string(result_.steps);
+    saved.metadata["step"] = std::to_string(steps());
     saved.metadata["epoch"] = std::to_string(epoch());
-    if (validated_step_ == result_.steps) {
+    if (validated_step_ == steps()) {
       saved.metadata["validation_loss"] = fmt::format("{}", validated_.loss);
       saved.metadata[std::string("validation_") + task_.score.key] =
           fmt::format("{}", task_.score.of(validated_.cross_entropy));
@@ -273,16 +353,13 @@ class Training {
 
   std::unique_ptr<QueuedSteps> queue_;  // null on the CPU
   std::int64_t submitted_ = 0;
-  TrainResult result_;
-  Measure validated_;                // the last validation
-  double least_ = std::numeric_limits<double>::infinity();  // of the criterion
-  std::int64_t validated_step_ = 0;  // and the step that it followed
-  Weights before_, best_;            // before this update, and of the best validation
+  TrainingState state_;
+  Measure validated_;                 // the last validation
+  std::int64_t validated_step_ = -1;  // and the step that it followed; -1: none was
+  Weights before_, best_;             // before this update, and of the best validation
   double loss_ = 0, rate_ = 0;
-  int failures_ = 0;                 // steps in a row that were not finite
-  Measure recent_{0, 0};             // sums since the last report
-  std::int64_t recent_steps_ = 0;
-  double reported_at_ = 0, validating_ = 0;  // seconds: when, and spent on validation since
+  // Seconds: before this run, when the last report was, and spent on validation since.
+  double elapsed_before_ = 0, reported_at_ = 0, validating_ = 0;
 };
 
 }  // namespace
@@ -295,6 +372,16 @@ std::unique_ptr<QueuedSteps> queue_for(const Task& task, const TrainOptions& opt
     if constexpr (!std::is_same_v<D, Cpu>) queue = queued_steps(where, task, options, optimizer);
   });
   return queue;
+}
+
+bool is_over(const SavedTraining& saved, const Task& task, const TrainOptions& options,
+             const std::string& source) {
+  check_same_task(saved, task, source);
+  require(saved.step <= options.steps,
+          "{}: is after step {} already, and --steps or --epochs want {} in all", source,
+          saved.step, options.steps);
+  const TrainingState state = training_state(saved, nullptr, source);
+  return ends_with(options, saved.step, saved.validated, state.result.best_epoch);
 }
 
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,

@@ -60,7 +60,10 @@ struct Task {
   std::function<void(std::int64_t epoch)> validated;
   std::int64_t targets_per_step = 1;
   Score score{};
-  std::map<std::string, std::string> metadata;  // goes into every checkpoint
+  // Goes into every checkpoint. A training that goes on must have the same, but for the version and
+  // the configuration.
+  std::map<std::string, std::string> metadata;
+  std::map<std::string, double>* notes = nullptr;  // the app's own, kept by checkpoints; null: none
 };
 
 struct TrainOptions {
@@ -70,6 +73,7 @@ struct TrainOptions {
   std::function<double(std::int64_t step)> learning_rate;
   double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
   std::int64_t report_steps = 100;
+  std::int64_t checkpoint_steps = 0;  // between two checkpoints; 0: only after validations
   bool graph = true;  // on a CUDA device: replay one captured step
 };
 
@@ -85,14 +89,23 @@ struct TrainResult {
 };
 
 // Trains until one of the endings; the parameters are then those of the best validation, or the
-// last ones where there was none.
+// last ones where there was none. Where the folder has a checkpoint to resume, the training goes on
+// from there: to the same bits, in the checkpoints and in the log's losses, as if it had never
+// stopped.
+//
+// A checkpoint is written before the first step, after every validation, and at the end.
 //
 // A step whose loss or gradient is not finite changes nothing: it is logged as skipped, with the
 // step that keys its batch and random numbers, and three in a row end the training. So does an
-// update that makes a weight not finite, which is taken back. On a CUDA device a few steps are
-// under way before the outcome of the first is known. SIGINT and SIGTERM end it after the step; a
-// second one kills.
+// update that makes a weight not finite, which is taken back. Such a training cannot be resumed. On
+// a CUDA device a few steps are under way before the outcome of the first is known. SIGINT and
+// SIGTERM end it after the step, with a checkpoint; a second one kills. SIGUSR1 has one written.
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
                   RunFolder& folder, Progress& progress);
+
+// Whether the training ends where it was saved. Throws where it cannot go on as this task, or has
+// more steps behind it than there are in all.
+bool is_over(const SavedTraining& saved, const Task& task, const TrainOptions& options,
+             const std::string& source);
 
 }  // namespace weft

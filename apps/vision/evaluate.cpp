@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "apps/common/digest.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace weft::vision {
@@ -87,6 +88,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
   task.targets_per_step = s.batch * s.model.tokens();
   task.score = {"cross_entropy", "nats", [](double nats) { return nats; }};
   task.metadata = metadata_of(model);
+  task.metadata["data_xxh3"] = data_digest(parts.set.train.pixels, parts.set.train.labels);
   return task;
 }
 

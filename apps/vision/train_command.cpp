@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
@@ -9,21 +9,17 @@
 namespace weft::vision {
 namespace {
 
-// The most that any epoch reached on the test pictures: what the paper reports.
-struct BestEpochs {
-  struct Most {
-    double percent = -1;
-    std::int64_t epoch = 0;
-  };
-  Most top1, top5;
+// The most that any epoch reached on the test pictures, and when: what the paper reports.
+using BestEpochs = std::map<std::string, double>;
 
-  void take(std::int64_t epoch, const Measure& measured) {
-    for (auto [most, key] : {std::pair{&top1, "top_1"}, std::pair{&top5, "top_5"}}) {
-      const double reached = percent(measured, key);
-      if (reached > most->percent) *most = {reached, epoch};
-    }
+void take(BestEpochs& best, std::int64_t epoch, const Measure& measured) {
+  for (const std::string key : {"top_1", "top_5"}) {
+    const double reached = percent(measured, key);
+    if (best.contains(key) && reached <= best.at(key)) continue;
+    best[key] = reached;
+    best[key + "_epoch"] = static_cast<double>(epoch);
   }
-};
+}
 
 void describe(const Model& model, const Parts& parts, std::int64_t steps, const RunOptions& run,
               Progress& progress) {
@@ -64,13 +60,14 @@ Measure score(const Model& model, const Parts& parts, const TrainResult& result,
   progress.print(fmt::format("test   {:.2f} % top-1, {:.2f} % top-5, loss {:.4f}, of that epoch",
                              percent(tested, "top_1"), percent(tested, "top_5"), tested.loss));
   nlohmann::ordered_json line = test_line("test", result.best_epoch, tested);
-  if (epochs.top1.epoch > 0) {
+  if (!epochs.empty()) {
     progress.print(fmt::format(
         "       {:.2f} % top-1 (epoch {}) and {:.2f} % top-5 (epoch {}) are the most of any epoch: "
         "the paper's way, which lets the test pictures choose",
-        epochs.top1.percent, epochs.top1.epoch, epochs.top5.percent, epochs.top5.epoch));
-    line["most_top_1"] = epochs.top1.percent;
-    line["most_top_5"] = epochs.top5.percent;
+        epochs.at("top_1"), epochs.at("top_1_epoch"), epochs.at("top_5"),
+        epochs.at("top_5_epoch")));
+    line["most_top_1"] = epochs.at("top_1");
+    line["most_top_5"] = epochs.at("top_5");
   }
   folder.log(line);
   return tested;
@@ -87,25 +84,26 @@ Trained train_once(const TrainCommand& command) {
   TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch,
                           settings.seed, settings.augment);
   Task task = training_task(model, parts, batches);
-  const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
   folder->show_columns(
       metric_columns({"cross_entropy", "top_1", "top_5", "most_top_1", "most_top_5"}));
   BestEpochs epochs;
+  task.notes = &epochs;
   if (settings.test_epochs) {
     task.validated = [&](std::int64_t epoch) {
       const Measure tested = test(model, parts, progress);
       folder->log(test_line("test_epoch", epoch, tested));
-      epochs.take(epoch, tested);
+      take(epochs, epoch, tested);
     };
   }
   const TrainOptions options = training_options(settings, batches.epoch_steps(), command.run);
+  if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, parts, options.steps, command.run, progress);
-  const TrainResult result = train(task, options, *optimizer, *folder, progress);
-  const int status = training_status(result, settings, command.run, progress);
-  if (status != 0) return {status, {}};
-  return {0, score(model, parts, result, epochs, *folder, progress).figures};
+  return run_training(task, options, settings, command.run, *folder, progress,
+                      [&](const TrainResult& result) {
+                        return score(model, parts, result, epochs, *folder, progress).figures;
+                      });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
+#include "apps/common/digest.h"
 #include "apps/wordlm/evaluate.h"
 #include "apps/wordlm/generate.h"
 
@@ -65,6 +66,31 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
   progress.print(kept(run));
 }
 
+// Scores the model on the test part, and writes with it.
+std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
+                               const TrainResult& result, RunFolder& folder, Progress& progress) {
+  const Settings& s = model.settings;
+  progress.print(
+      fmt::format("best   epoch {}: validation loss {:.4f}", result.best_epoch, result.best.loss));
+  const Perplexities test = perplexities(model, corpus.test, corpus.test_counts, [&](double share) {
+    progress.update(fmt::format("test {:.0f} %", 100 * share));
+  });
+  print_perplexities("test", test, progress);
+  Json line = {{"kind", "test"}};
+  line.update(json_of(test));
+  folder.log(line);
+  move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
+  print_sample(s.model.attention, progress, [&] {
+    std::string sample;
+    write_text(model, "", sample_tokens, {.seed = s.seed},
+               [&](const std::string& more) { sample += more; });
+    return sample;
+  });
+  return {{"perplexity", "ppl a piece", test.token},
+          {"paper_perplexity", "ppl as the paper counts", test.chunks.row_perplexity},
+          {"word_perplexity", "ppl a word", test.word}};
+}
+
 Trained train_once(const TrainCommand& command) {
   const Device device = device_named(command.run.device);
   const Settings& s = command.settings;
@@ -74,44 +100,26 @@ Trained train_once(const TrainCommand& command) {
   const WordChunks validation(corpus.validation, s.model.length, pad);
   const Model model = new_model(s, corpus.pieces);
   move_to(*model.network, device);
-  const Task task = training_task(model, training, validation);
-  const auto optimizer = make_optimizer(s.optimizer, task.parameters);
+  Task task = training_task(model, training, validation);
+  task.metadata["data_xxh3"] = data_digest(corpus.train, corpus.validation);
   Progress progress(command.run.quiet);
   const auto folder = run_folder(command.run);
   folder->show_columns(metric_columns(
       {"perplexity", "paper_perplexity", "word_perplexity", "cross_entropy", "targets"}));
-  describe(model, corpus, training, command.run, progress);
   const TrainOptions options = train_options(s, epoch_steps(training, s.batch), command.run);
-  const TrainResult result = train(task, options, *optimizer, *folder, progress);
-  const int status = training_status(result, s, command.run, progress);
-  if (status != 0) return {status, {}};
-  progress.print(
-      fmt::format("best   epoch {}: validation loss {:.4f}", result.best_epoch, result.best.loss));
-  const Perplexities test = perplexities(model, corpus.test, corpus.test_counts, [&](double share) {
-    progress.update(fmt::format("test {:.0f} %", 100 * share));
-  });
-  print_perplexities("test", test, progress);
-  Json line = {{"kind", "test"}};
-  line.update(json_of(test));
-  folder->log(line);
-  move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-  print_sample(s.model.attention, progress, [&] {
-    std::string sample;
-    write_text(model, "", sample_tokens, {.seed = s.seed},
-               [&](const std::string& more) { sample += more; });
-    return sample;
-  });
-  return {0,
-          {{"perplexity", "ppl a piece", test.token},
-           {"paper_perplexity", "ppl as the paper counts", test.chunks.row_perplexity},
-           {"word_perplexity", "ppl a word", test.word}}};
+  if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
+  describe(model, corpus, training, command.run, progress);
+  const auto score = [&](const TrainResult& result) {
+    return score_test(model, corpus, result, *folder, progress);
+  };
+  return run_training(task, options, s, command.run, *folder, progress, score);
 }
 
 }  // namespace
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
-  check_causal(command.settings.model.attention, command.allow_leaky);
+  check_causal(command.settings.model.attention, allows_leaky(command));
   return train_replicas(command, train_once);
 }
 

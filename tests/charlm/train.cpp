@@ -6,74 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "doctest/doctest.h"
-#include "ops/pointwise/pointwise.h"
-#include "ops/reduce/reduce.h"
-#include "runtime/dispatch.h"
+#include "tests/charlm/toy.h"
 #include "tests/files.h"
 #include "tests/json_lines.h"
 
 using namespace weft;
 
 namespace {
-
-// Where steps run: on the CPU; and on a CUDA device, where there is one, as they come and as replays.
-struct Way {
-  Device device;
-  bool graph = false;
-};
-std::vector<Way> ways() {
-  constexpr Device cuda{DeviceType::cuda, 0};
-  if (!has_cuda) return {{}};
-  return {{}, {cuda, false}, {cuda, true}};
-}
-
-// Two numbers that are drawn to zero: the loss is Σ w² / 2 times a factor that a test chooses, and an
-// addition of 0 whose gradient is `bend(step)` · 1e30 · w.
-struct Toy {
-  Variable weights;
-  std::function<double(std::uint32_t)> factor = [](std::uint32_t) { return 1.0; };
-  std::function<double(std::uint32_t)> bend = [](std::uint32_t) { return 0.0; };
-  std::vector<double> validation = {};  // the losses of the validations to come; then Σ w²
-  Task task;
-  TrainOptions options;
-  std::size_t validations = 0;
-
-  explicit Toy(const Way& way)
-      : weights(Variable::leaf(Tensor::from(std::vector<float>{3, -2}, {2}).to(way.device))) {
-    options.graph = way.graph;
-    task.parameters = {{"weights", weights, {}}};
-    task.batch = [this](std::uint32_t step) {
-      return std::vector{Tensor::full({}, factor(step), DType::f32),
-                         Tensor::full({}, bend(step), DType::f32)};
-    };
-    task.loss = [this](const std::vector<Tensor>& batch, const Task::Step&) {
-      const Variable half = scale(sum(mul(weights, weights)), 0.5);
-      const Variable zero = add(half, scale(half.detached(), -1));
-      const Variable loss = add(mul(half, batch[0]), mul(scale(zero, 1e30), batch[1]));
-      return Task::Loss{loss, loss.value()};
-    };
-    task.validate = [this](const std::function<void(double)>&) {
-      double loss = 0;
-      for (const float w : weights.value().to_vector<float>()) loss += double(w) * w;
-      if (validations < validation.size()) loss = validation[validations];
-      ++validations;
-      return Measure{loss, loss};
-    };
-    task.score = {"score", "points", [](double x) { return x; }};
-    task.metadata = {{"kept", "text"}};
-    options.steps = 6;
-    options.epoch_steps = 2;
-    options.report_steps = 1;
-    options.learning_rate = [](std::int64_t) { return 0.1; };
-  }
-
-  TrainResult run(RunFolder& folder, const std::string& optimizer = "sgd") {
-    const auto made = make_optimizer(optimizer, task.parameters);
-    Progress progress(true);
-    return train(task, options, *made, folder, progress);
-  }
-  float weight() const { return weights.value().to_vector<float>()[0]; }
-};
 
 const double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
@@ -88,7 +27,7 @@ TEST_CASE("train: steps, epochs, the log and the checkpoints") {
     Toy toy(way);
     TrainResult result;
     {
-      RunFolder run(folder.path("run"), false);
+      RunFolder run(folder.path("run"), Start::fresh);
       result = toy.run(run);
     }
     CHECK(result.ending == Ending::complete);
@@ -123,7 +62,7 @@ TEST_CASE("train: the weights of the best validation come back") {
     const TemporaryFolder folder;
     Toy toy(way);
     toy.validation = {5, 3, 4};
-    RunFolder run(folder.path("run"), false);
+    RunFolder run(folder.path("run"), Start::fresh);
     const TrainResult result = toy.run(run);
     CHECK(result.best_epoch == 2);
     CHECK(result.best.loss == 3);
@@ -153,7 +92,7 @@ TEST_CASE("train: another criterion, further figures, and a call after each vali
       called.push_back(epoch);
       weights.push_back(toy.weight());
     };
-    RunFolder run(folder.path("run"), false);
+    RunFolder run(folder.path("run"), Start::fresh);
     const TrainResult result = toy.run(run);
     CHECK(result.best_epoch == 2);  // the least loss is the third's
     CHECK(result.best.figures.at(0).value == 60);
@@ -191,7 +130,7 @@ TEST_CASE("train: a step that is not finite changes nothing") {
     toy.factor = [](std::uint32_t step) {
       return step == 2 || step == 3 || step == 5 ? not_a_number : 1.0;
     };
-    RunFolder run(folder.path("run"), false);
+    RunFolder run(folder.path("run"), Start::fresh);
     const TrainResult result = toy.run(run);
     CHECK(result.ending == Ending::complete);
     CHECK(result.skipped == 3);
@@ -215,7 +154,7 @@ TEST_CASE("train: three steps in a row that are not finite end it and keep the l
       const double value = what == std::string("loss") ? not_a_number : 1e30;
       broken = [=, before = broken](std::uint32_t step) { return step < 4 ? before(step) : value; };
       toy.options.epoch_steps = 100;
-      RunFolder run(folder.path("run"), false);
+      RunFolder run(folder.path("run"), Start::fresh);
       const TrainResult result = toy.run(run);
       CHECK(result.ending == Ending::not_finite);
       CHECK(result.steps == 6);
@@ -236,7 +175,7 @@ TEST_CASE("train: an update that is not finite is taken back") {
     const TemporaryFolder folder;
     Toy toy(way);
     toy.options.learning_rate = [](std::int64_t step) { return step == 3 ? 1e39 : 0.1; };
-    RunFolder run(folder.path("run"), false);
+    RunFolder run(folder.path("run"), Start::fresh);
     const TrainResult result = toy.run(run);
     CHECK(result.ending == Ending::not_finite);
     CHECK(result.steps == 3);
@@ -267,7 +206,7 @@ TEST_CASE("train: a signal ends it after the step") {
         if (step == 3) std::raise(signal);
         return 1.0;
       };
-      RunFolder run(folder.path("run"), false);
+      RunFolder run(folder.path("run"), Start::fresh);
       const TrainResult result = toy.run(run);
       CHECK(result.ending == Ending::interrupted);
       CHECK(result.signal == signal);
@@ -284,19 +223,20 @@ TEST_CASE("train: a signal ends it after the step") {
 TEST_CASE("run folder: another run, another process, a file in the place") {
   const TemporaryFolder folder;
   {
-    RunFolder first(folder.path("run"), false);
-    first.save_best({});
-    CHECK(contains(error_of([&] { RunFolder(folder.path("run"), true); }), "another process"));
+    RunFolder first(folder.path("run"), Start::fresh);
+    first.save({.step = 1, .validated = true, .best = "step-0000000001-validated"});
+    CHECK(contains(error_of([&] { RunFolder(folder.path("run"), Start::replace); }),
+                   "another process"));
   }
   const std::string best = folder.path("run/best.safetensors");
-  const std::string message = error_of([&] { RunFolder(folder.path("run"), false); });
+  const std::string message = error_of([&] { RunFolder(folder.path("run"), Start::fresh); });
   CHECK(contains(message, "holds another run (best.safetensors)"));
   CHECK(std::filesystem::exists(best));
-  { RunFolder again(folder.path("run"), true); }
+  { RunFolder again(folder.path("run"), Start::replace); }
   CHECK_FALSE(std::filesystem::exists(best));
   const std::string file = folder.file("file", "x");
-  CHECK(contains(error_of([&] { RunFolder(file, false); }), "cannot be made"));
-  CHECK(contains(error_of([&] { RunFolder(file + "/below", false); }), "cannot be made"));
+  CHECK(contains(error_of([&] { RunFolder(file, Start::fresh); }), "cannot be made"));
+  CHECK(contains(error_of([&] { RunFolder(file + "/below", Start::fresh); }), "cannot be made"));
   CHECK(read_file(file) == "x");
 }
 

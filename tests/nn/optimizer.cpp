@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "nn/checkpoint.h"
 #include "tests/nn/checks.h"
 #include "tests/threads.h"
 
@@ -123,12 +124,6 @@ double worst_difference(const std::string& text, const Formula& formula, DType d
   return worst;
 }
 
-std::map<std::string, Tensor> state_of(Optimizer& optimizer) {
-  std::map<std::string, Tensor> state;
-  optimizer.each([&](const std::string& name, Tensor& value) { state[name] = value; });
-  return state;
-}
-
 }  // namespace
 
 TEST_SUITE("nn") {
@@ -149,7 +144,7 @@ TEST_CASE("optimizers: a parameter without a gradient stays, and so does its sta
     set_gradients(weights, 1);
     optimizer->step(0.1);
     CHECK(weights.idle.value().to_vector<float>() == before);
-    for (const auto& [name, value] : state_of(*optimizer)) {
+    for (const auto& [name, value] : optimizer->state()) {
       if (name.rfind("idle.", 0) != 0) continue;
       for (const float element : value.to_vector<float>()) CHECK(element == 0);
     }
@@ -167,7 +162,7 @@ TEST_CASE("optimizers: a gradient that is not finite is reported and nothing is 
       for (const NamedParameter& p : parameters(weights)) {
         all.push_back(p.variable.value().to_vector<float>());
       }
-      for (const auto& [name, value] : state_of(*optimizer)) {
+      for (const auto& [name, value] : optimizer->state()) {
         all.push_back(value.to(DType::f32).to_vector<float>());
       }
       return all;
@@ -189,8 +184,7 @@ TEST_CASE("optimizers: state copied into another one gives the same next step") 
     const auto b = make_optimizer(text, parameters(second));
     second.matrix.value().copy_from(first.matrix.value());
     second.vector.value().copy_from(first.vector.value());
-    const std::map<std::string, Tensor> state = state_of(*a);
-    b->each([&](const std::string& name, Tensor& value) { value.copy_from(state.at(name)); });
+    load_tensors(b->state(), a->state(), "the first");
     set_gradients(first, 4), a->step(0.1);
     set_gradients(second, 4), b->step(0.1);
     CHECK(same_bits(first.matrix.value(), second.matrix.value()));

@@ -9,6 +9,7 @@
 #include "runtime/dispatch.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
+#include "tests/resume.h"
 #include "tests/sanitized.h"
 
 using namespace weft;
@@ -133,6 +134,38 @@ TEST_CASE("vision: the same seed gives the same bits, on any number of threads")
   const std::string one = weights("one", {"--threads", "1", "--dropout", "0.1"});
   CHECK(one == weights("three", {"--threads", "3", "--dropout", "0.1"}));
   CHECK(one != weights("other", {"--seed", "2", "--dropout", "0.1"}));
+}
+
+TEST_CASE("vision: killed and resumed, the same bits as at one go") {
+  const TemporaryFolder folder, data;
+  const Words words = {"--data",
+                       few_pictures(data),
+                       "--width",
+                       "8",
+                       "--layers",
+                       "1",
+                       "--heads",
+                       "2",
+                       "--hidden",
+                       "8",
+                       "--patch",
+                       "8",
+                       "--validation",
+                       "8",
+                       "--batch",
+                       "4",
+                       "--epochs",
+                       "4",
+                       "--checkpoint-steps",
+                       "3",
+                       "--report-steps",
+                       "3",
+                       "--dropout",
+                       "0.1",
+                       "--test-epochs",
+                       "--optimizer",
+                       "sgd:momentum=0.9"};
+  check_resume(WEFT_PROGRAMS "/vision", words, folder.path(), 5);
 }
 
 TEST_CASE("vision: trains on files, and eval finds them again or says that they are gone") {

@@ -8,6 +8,7 @@
 #include "nn/checkpoint.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
+#include "tests/resume.h"
 
 using namespace weft;
 using nlohmann::json;
@@ -120,6 +121,15 @@ TEST_CASE("wordlm: the same training on one thread and on two") {
   CHECK(weights("1") == weights("2"));
 }
 
+TEST_CASE("wordlm: killed and resumed, the same bits as at one go") {
+  const CircleText text;
+  const Words words =
+      Words{"--data", text.path,     "--epochs", "2", "--report-steps", "7", "--checkpoint-steps",
+            "5",      "--optimizer", "adadelta"} +
+      small_model;
+  check_resume(WEFT_PROGRAMS "/wordlm", words, text.folder.path(), 5);
+}
+
 TEST_CASE("wordlm: with several seeds it says mean and standard error") {
   const CircleText text;
   const std::string out = text.folder.path("runs");
@@ -139,6 +149,18 @@ TEST_CASE("wordlm: with several seeds it says mean and standard error") {
   CHECK(found["standard_error"].get<double>() == doctest::Approx(std::sqrt(variance / 3)));
   CHECK(variance > 0);
   CHECK(contains(run.out, "3 seeds: "));
+
+  // One that is over, one that was stopped, and one that never began.
+  const std::string summary = read_file(out + "/replicas.json");
+  const std::string best = read_file(out + "/seed-4/best.safetensors");
+  std::filesystem::remove(out + "/replicas.json");
+  std::filesystem::remove(out + "/seed-4/result.json");
+  std::filesystem::remove_all(out + "/seed-9");
+  const ProgramRun again = wordlm(train + Words{"--out", out, "--seeds", "3,4,9", "--resume"});
+  REQUIRE_MESSAGE(again.status == 0, again.err);
+  CHECK(contains(again.out, "seed-3: the training ended after step 6"));
+  CHECK(read_file(out + "/replicas.json") == summary);
+  CHECK(read_file(out + "/seed-4/best.safetensors") == best);
   check_refused(wordlm(train + Words{"--seeds", "3,3"}), "--seeds: one of them stands there twice");
 }
 

@@ -1,0 +1,29 @@
+// What the training loop knows besides weights and optimizer, as a checkpoint keeps it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "apps/common/train.h"
+
+namespace weft {
+
+struct TrainingState {
+  TrainResult result;
+  double least = std::numeric_limits<double>::infinity();  // of the criterion
+  std::int64_t failures = 0;                               // steps in a row that were not finite
+  Measure recent{0, 0};                                    // sums since the last report
+  std::int64_t recent_steps = 0;
+  std::string best;  // the name of the checkpoint with the best model
+};
+
+// The metadata of state.safetensors, and back; the text of a number gives the same number. `notes`
+// may be null. `source` begins the error where something is missing.
+std::map<std::string, std::string> to_metadata(const TrainingState& state,
+                                               const std::map<std::string, double>* notes);
+TrainingState training_state(const SavedTraining& saved, std::map<std::string, double>* notes,
+                             const std::string& source);
+
+}  // namespace weft
