@@ -60,9 +60,12 @@ def train(options, table, row, seed):
     folder = options.out / row.preset / f"seed-{seed}"
     if tested(folder) is None:
         epochs = max(1, round(options.budget * table.epochs))
-        command = [program(options, table), "train", "--preset", row.preset, "--data", options.data,
-                   "--epochs", str(epochs), "--seed", seed, "--out", str(folder), "--force",
-                   "--device", options.device, *row.options, *options.more]
+        command = [program(options, table), "train", "--out", str(folder), "--device", options.device]
+        if any(folder.glob("step-*/manifest.json")):  # it was interrupted: on with its settings
+            command += ["--resume"]
+        else:
+            command += ["--force", "--preset", row.preset, "--data", options.data, "--epochs", str(epochs),
+                        "--seed", seed, *row.options, *options.more]
         if options.threads:
             command += ["--threads", str(options.threads)]
         print("$", " ".join(command), flush=True)
