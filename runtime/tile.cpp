@@ -12,6 +12,10 @@ namespace {
 constexpr bool many_registers = HWY_MAX_BYTES >= 64;
 constexpr int tile = many_registers ? 24 : 12;
 constexpr int widest = many_registers ? 4 : 2;  // vectors of a tile's row
+// A panel holds the part of B that one strip reads, in half of the first-level cache. It is copied
+// where so many rows read it that the copy costs a few hundredths.
+constexpr std::int64_t panel_bytes = many_registers ? 32 << 10 : 16 << 10;
+constexpr std::int64_t panel_rows = 64;
 
 template <int R, int V, class D, class T = simd::hn::TFromD<D>>
 HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Rows<T> c, bool add) {
@@ -59,6 +63,34 @@ void strip(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const 
   if (i < rows) run(std::integral_constant<int, 1>{});
 }
 
+// Rows of V vectors, moved together: rows of B that lie a power of two apart share a few sets of
+// the cache and drive each other out.
+template <int V, class D, class T = simd::hn::TFromD<D>>
+void copy_panel(D d, std::int64_t count, Rows<const T> b, T* panel) {
+  namespace hn = simd::hn;
+  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t k = 0; k < count; ++k) {
+    for (int v = 0; v < V; ++v) {
+      hn::StoreU(hn::LoadU(d, b.data + k * b.row + v * n), d, panel + (k * V + v) * n);
+    }
+  }
+}
+
+// A strip by panels, one after the other: the same sums in the same order.
+template <int V, class D, class T = simd::hn::TFromD<D>>
+void strip_by_panels(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b,
+                     Rows<T> c, bool add) {
+  alignas(64) static thread_local T panel[std::size_t(panel_bytes) / sizeof(T)];
+  const std::int64_t width = V * static_cast<std::int64_t>(simd::hn::Lanes(d));
+  const std::int64_t deep = panel_bytes / std::int64_t(sizeof(T)) / width;
+  for (std::int64_t k = 0; k < depth; k += deep) {
+    const std::int64_t count = std::min(deep, depth - k);
+    copy_panel<V>(d, count, {b.data + k * b.row, b.row}, panel);
+    strip<V>(d, rows, count, {a.data + k * a.column, a.row, a.column}, {panel, width}, c,
+             add || k > 0);
+  }
+}
+
 }  // namespace
 
 template <class T>
@@ -70,7 +102,11 @@ void tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, S
   const auto at = [&](auto p) { return decltype(p){p.data + j, p.row}; };
   const simd::Tag<T> wide;
   const auto sweep = [&]<int V>(std::integral_constant<int, V>) {
-    for (; j + V * n <= columns; j += V * n) strip<V>(wide, rows, depth, a, at(b), at(c), add);
+    const bool panels = rows >= panel_rows && b.row > V * n && depth > 0;
+    for (; j + V * n <= columns; j += V * n) {
+      (panels ? strip_by_panels<V, simd::Tag<T>> : strip<V, simd::Tag<T>>)(wide, rows, depth, a,
+                                                                           at(b), at(c), add);
+    }
   };
   sweep(std::integral_constant<int, widest>{});
   sweep(std::integral_constant<int, 2>{});

@@ -78,31 +78,43 @@ TEST_CASE("a sum of f32 is gathered in f64") {
   CHECK(std::abs(simd::sum_in_f64(x.data(), 100003) / wanted - 1) < tolerance::forward_f64);
 }
 
-// Sizes around every width of the tile; A transposed, B and C with gaps.
+// The largest distance of a tile product from its definition in f64; A is transposed, B and C have
+// gaps, which stay as they are.
+template <class T>
+double worst_of_tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth,
+                             bool add) {
+  const Tensor a = random_normal({depth + 1, rows + 2}, dtype_of<T>, 1);
+  const Tensor b = random_normal({depth + 1, columns + 3}, dtype_of<T>, 2);
+  const Tensor c = random_normal({rows, columns + 1}, dtype_of<T>, 3), before = c.clone();
+  tile_product<T>(rows, columns, depth, {a.data<T>(), 1, rows + 2}, {b.data<T>(), columns + 3},
+                  {c.data<T>(), columns + 1}, add);
+  double worst = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j <= columns; ++j) {
+      double sum = add || j == columns ? double(before.view<T, 2>()(i, j)) : 0;
+      for (std::int64_t k = 0; k < depth && j < columns; ++k) {
+        sum += double(a.view<T, 2>()(k, i)) * double(b.view<T, 2>()(k, j));
+      }
+      worst = std::max(worst, std::abs(sum - double(c.view<T, 2>()(i, j))));
+    }
+  }
+  return worst;
+}
+
+// Sizes around every width of the tile, and around the rows and the depth of a panel.
 TEST_CASE_TEMPLATE("tile products of any size", T, float, double) {
-  for (const std::int64_t rows : {1, 2, 5, 13, 25}) {
+  for (const std::int64_t rows : {1, 2, 5, 13, 25, 64, 67}) {
     for (const std::int64_t columns : {1, 3, 8, 17, 37, 70}) {
-      for (const std::int64_t depth : {0, 1, 7, 33}) {
-        const Tensor a = random_normal({depth + 1, rows + 2}, dtype_of<T>, 1);
-        const Tensor b = random_normal({depth + 1, columns + 3}, dtype_of<T>, 2);
-        const Tensor c = random_normal({rows, columns + 1}, dtype_of<T>, 3), before = c.clone();
-        tile_product<T>(rows, columns, depth, {a.data<T>(), 1, rows + 2},
-                        {b.data<T>(), columns + 3}, {c.data<T>(), columns + 1}, true);
-        double worst = 0;
-        for (std::int64_t i = 0; i < rows; ++i) {
-          for (std::int64_t j = 0; j <= columns; ++j) {
-            double sum = before.view<T, 2>()(i, j);
-            for (std::int64_t k = 0; k < depth && j < columns; ++k) {
-              sum += double(a.view<T, 2>()(k, i)) * double(b.view<T, 2>()(k, j));
-            }
-            worst = std::max(worst, std::abs(sum - double(c.view<T, 2>()(i, j))));
-          }
+      for (const std::int64_t depth : {0, 1, 7, 33, 270}) {
+        for (const bool add : {false, true}) {
+          CAPTURE(rows);
+          CAPTURE(columns);
+          CAPTURE(depth);
+          CAPTURE(add);
+          const double scale = std::sqrt(double(depth) + 1) * 4;
+          CHECK(worst_of_tile_product<T>(rows, columns, depth, add) <=
+                scale * (sizeof(T) == 4 ? tolerance::forward_f32 : tolerance::forward_f64));
         }
-        CAPTURE(rows);
-        CAPTURE(columns);
-        CAPTURE(depth);
-        const double scale = std::sqrt(double(depth) + 1) * 4;
-        CHECK(worst <= scale * (sizeof(T) == 4 ? tolerance::forward_f32 : tolerance::forward_f64));
       }
     }
   }
