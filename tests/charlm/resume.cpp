@@ -277,7 +277,7 @@ TEST_CASE("charlm: a signal ends it with a line that goes on") {
   const Words train = {"-s",
                        "TERM",
                        "--preserve-status",
-                       sanitized ? "20" : "2",
+                       sanitized ? "20" : "5",
                        WEFT_PROGRAMS "/charlm",
                        "--out",
                        out,
