@@ -14,6 +14,7 @@
 #include <span>
 #include <type_traits>
 
+#include "autograd/observer.h"
 #include "autograd/tape.h"
 
 namespace weft {
@@ -101,6 +102,7 @@ class Recorded final : public Node {
 template <class Op, std::size_t Outputs>
 std::vector<Variable> record(const Op& op, typename Op::Saved saved,
                              std::span<const Variable> inputs, std::vector<Tensor> values) {
+  if (Observer* const observer = Observer::current()) observer->made(Op::name, inputs, values);
   std::vector<Variable> outputs;
   bool wanted = false;
   for (const Variable& input : inputs) wanted = wanted || input.wants_gradient();

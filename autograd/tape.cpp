@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/observer.h"
 #include "runtime/arithmetic.h"
 
 namespace weft {
@@ -104,7 +105,11 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
               node->name(), dinputs.size(), node->inputs.size());
       for (std::size_t i = 0; i < dinputs.size(); ++i) {
         Tensor gradient = std::exchange(dinputs[i], {});
-        if (node->inputs[i] && gradient.defined()) node->inputs[i]->accumulate(gradient);
+        if (!node->inputs[i] || !gradient.defined()) continue;
+        node->inputs[i]->accumulate(gradient);
+        if (Observer* const observer = Observer::current()) {
+          observer->gathered(node->name(), i, *node->inputs[i]);
+        }
       }
     }
     for (const auto& place : node->inputs) {
