@@ -9,16 +9,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Row:
-    def __init__(self, preset, name, published, options=()):
-        self.preset, self.name, self.published, self.options = preset, name, published, list(options)
+    """`small`: options of this row alone where --small is asked for."""
+
+    def __init__(self, preset, name, published, small=()):
+        self.preset, self.name, self.published, self.small = preset, name, published, list(small)
 
 
 class Table:
-    """`figures`: (key in the log's test line, heading); `published` of a row has their values in order."""
+    """`figures`: (key in the log's test line, heading); `published` of a row has their values in order. `small`: options
+    that scale the models down."""
 
-    def __init__(self, title, app, epochs, figures, rows, source, notes=()):
+    def __init__(self, title, app, epochs, figures, rows, source, notes=(), small=()):
         self.title, self.app, self.epochs, self.figures = title, app, epochs, figures
-        self.rows, self.source, self.notes = rows, source, list(notes)
+        self.rows, self.source, self.notes, self.small = rows, source, list(notes), list(small)
 
 
 def arguments(table):
@@ -28,6 +31,8 @@ def arguments(table):
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="build folder (default: build/)")
     parser.add_argument("--budget", type=float, default=1.0,
                         help=f"share of the paper's {table.epochs} epochs, at most; at least one is trained")
+    if table.small:
+        parser.add_argument("--small", action="store_true", help=f"smaller models: {' '.join(table.small)}")
     parser.add_argument("--rows", help="only these presets, comma between")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="of each training")
@@ -36,6 +41,7 @@ def arguments(table):
     options = parser.parse_args()
     if not 0 < options.budget <= 1:
         parser.error(f"--budget: wanted a share in (0, 1], got {options.budget}")
+    options.small = table.small and options.small
     return options
 
 
@@ -65,7 +71,7 @@ def train(options, table, row, seed):
             command += ["--resume"]
         else:
             command += ["--force", "--preset", row.preset, "--data", options.data, "--epochs", str(epochs),
-                        "--seed", seed, *row.options, *options.more]
+                        "--seed", seed, *(table.small + row.small if options.small else []), *options.more]
         if options.threads:
             command += ["--threads", str(options.threads)]
         print("$", " ".join(command), flush=True)
@@ -89,7 +95,8 @@ def cell(values):
 
 
 def parameters(options, table, row):
-    command = [program(options, table), "info", "--preset", row.preset, "--json"]
+    folder = options.out / row.preset / f"seed-{options.seeds.split(',')[0]}"
+    command = [program(options, table), "info", "--checkpoint", str(folder), "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["parameters"]
 
 
@@ -117,12 +124,13 @@ def run(table):
         markdown.append("| " + " | ".join(cells) + " |")
         results.append({"preset": row.preset, "parameters": count, "runs": runs,
                         "published": dict(zip([key for key, _ in table.figures], row.published))})
+        settings = (table.small if options.small else []) + options.more
         share = f"{options.budget:g} of the paper's {table.epochs} epochs at most" if options.budget < 1 else \
             f"the paper's {table.epochs} epochs at most"
         text = "\n".join([f"**{table.title}.** {table.source} Here: {share}, seeds {options.seeds}"
-                          + (f", {' '.join(options.more)}" if options.more else "") + ".", *table.notes, "",
+                          + (f", {' '.join(settings)}" if settings else "") + ".", *table.notes, "",
                           *markdown, ""])
         (options.out / "table.md").write_text(text)
         (options.out / "table.json").write_text(json.dumps(
-            {"table": table.title, "budget": options.budget, "options": options.more, "rows": results}, indent=1) + "\n")
+            {"table": table.title, "budget": options.budget, "options": settings, "rows": results}, indent=1) + "\n")
     print((options.out / "table.md").read_text())
