@@ -59,6 +59,10 @@ struct Task {
   // Called when an epoch was validated, and logged; undefined: nothing.
   std::function<void(std::int64_t epoch)> validated;
   std::int64_t targets_per_step = 1;
+  // Additions and multiplications of the products of one step, counted: three times the forward
+  // pass (seven products for five of attention's two), causal pairs once. ACT counts as if every
+  // position took all of the depth.
+  double operations = 0;
   Score score{};
   // Goes into every checkpoint. A training that goes on must have the same, but for the version and
   // the configuration.
