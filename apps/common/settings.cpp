@@ -64,6 +64,7 @@ TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
   options.report_steps = run.report_steps;
   options.checkpoint_steps = run.checkpoint_steps;
   options.graph = run.graph;
+  options.detect_anomaly = run.detect_anomaly;
   return options;
 }
 
@@ -95,8 +96,9 @@ int status_of(const TrainResult& result, const TrainingSettings& settings, const
   if (result.ending == Ending::not_finite) {
     progress.print(
         fmt::format("stopped at step {}: the training left the finite numbers{}; try a "
-                    "smaller --lr, or --clip 1",
-                    result.steps, kept));
+                    "smaller --lr, or --clip 1{}",
+                    result.steps, kept,
+                    run.detect_anomaly ? "" : "; --detect-anomaly names the first such value"));
     return not_finite_status;
   }
   if (result.ending == Ending::interrupted) {

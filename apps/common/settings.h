@@ -90,6 +90,7 @@ struct RunOptions {
   std::int64_t report_steps = 100;
   bool quiet = false;
   bool json_lines = false;
+  bool detect_anomaly = false;
   std::vector<std::uint64_t> seeds;  // train once with each; empty: with the settings' own
 
   // Asked for at one time alone.
@@ -119,6 +120,8 @@ void each_run_option(SomeRun& run, const F& f) {
   f("report-steps", run.report_steps, "steps between two lines of the log");
   f("quiet", run.quiet, "print nothing for people to read, but errors");
   f("json-lines", run.json_lines, "print the lines of metrics.jsonl, and nothing else");
+  f("detect-anomaly", run.detect_anomaly,
+    "name the op and the tensor of the first value that is not finite, and stop (slow)");
   f("seeds", run.seeds, "as in 1,2,3: train with each, and say mean and standard error");
 }
 

@@ -79,6 +79,7 @@ struct TrainOptions {
   std::int64_t report_steps = 100;
   std::int64_t checkpoint_steps = 0;  // between two checkpoints; 0: only after validations
   bool graph = true;  // on a CUDA device: replay one captured step
+  bool detect_anomaly = false;
 };
 
 enum class Ending { complete, out_of_patience, interrupted, not_finite };
@@ -104,6 +105,9 @@ struct TrainResult {
 // update that makes a weight not finite, which is taken back. Such a training cannot be resumed. On
 // a CUDA device a few steps are under way before the outcome of the first is known. SIGINT and
 // SIGTERM end it after the step, with a checkpoint; a second one kills. SIGUSR1 has one written.
+//
+// With detect_anomaly the first value that is not finite ends it, and is named on stderr and in the
+// log (anomaly.h); on a CUDA device steps are then neither queued nor captured.
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
                   RunFolder& folder, Progress& progress);
 

@@ -282,6 +282,7 @@ TEST_CASE("vision: a file of options, a dry run, and the log on standard output"
     steps = 3
     report-steps = 1
     augment = false
+    detect-anomaly = true
   )");
   const std::string out = folder.path("run");
   for (const char* attention : {"csp", "csp-shift", "csp-sort", "full"}) {

@@ -180,7 +180,7 @@ TEST_CASE("wordlm: a file of options, a dry run, and the log on standard output"
   const CircleText text;
   const std::string file = text.folder.file(
       "tiny.toml", fmt::format("data = '{}'\nbatch = 8\nlength = 24\nwidth = 16\nheads = 2\n"
-                               "epochs = 1\n",
+                               "epochs = 1\ndetect-anomaly = true\n",
                                text.path));
   const std::string out = text.folder.path("run");
   const Words words = {"--config", file, "--out", out, "--json-lines"};
