@@ -6,9 +6,8 @@
 //
 // On a CUDA device steps are queued as charlm queues them, by default as replays of one graph.
 // The step is timed as the preset has it, and those of language also bare: no dropout, no adaptive
-// computation time. The arithmetic counts the products alone, three times the forward pass (seven
-// products for five of attention's two), causal pairs counted once; the ceiling is the rate of a
-// 2048³ product on one thread, times the threads.
+// computation time. The ceiling is the rate of a 2048³ product on one thread, times the threads,
+// over the operations that Task counts.
 #include <cstdio>
 #include <random>
 
@@ -24,7 +23,6 @@
 #include "bench/ceilings.h"
 #include "bench/measure.h"
 #include "nn/optimizer.h"
-#include "ops/attention/mechanism.h"
 #include "runtime/allocator.h"
 #include "runtime/parallel.h"
 
@@ -32,56 +30,13 @@ namespace weft::bench {
 
 namespace {
 
-// Additions and multiplications of all products of one step, per token.
-double products_per_token(const UniversalTransformerConfig& m,
-                          const std::vector<NamedParameter>& parameters) {
-  double forward = 0;
-  for (const NamedParameter& p : parameters) {
-    const bool inner = p.name.starts_with("block") || p.name.starts_with("convolution");
-    const Shape& shape = p.variable.shape();
-    const bool looked_up = p.name == "position" || p.name == "depth" || p.name.starts_with("halting");
-    if (shape.rank() < 2 || looked_up) continue;
-    forward += 2.0 * static_cast<double>(shape.count()) * (inner && m.shared ? m.depth : 1);
-  }
-  const AttentionSpec spec(m.attention);
-  const std::int64_t e = m.width / m.heads;
-  const AttentionSizes sizes{.B = 1, .N = m.length, .S = m.length, .H = m.heads, .E = e, .M = e,
-                             .d = m.width};
-  const AttentionCost cost = spec.mechanism().cost(spec, sizes, true, DType::f32);
-  return 3 * forward + (cost.forward_operations + cost.backward_operations) *
-                           static_cast<double>(m.depth) / static_cast<double>(m.length);
-}
-
-double products_per_token(const VisionTransformerConfig& m,
-                          const std::vector<NamedParameter>& parameters) {
-  double forward = 0;
-  for (const NamedParameter& p : parameters) {
-    const bool of_picture = p.name == "head.weight";
-    if (p.variable.shape().rank() < 2 || p.name == "position") continue;
-    forward += 2.0 * static_cast<double>(p.variable.shape().count()) /
-               static_cast<double>(of_picture ? m.tokens() : 1);
-  }
-  const AttentionSpec spec(m.attention);
-  const std::int64_t e = m.width / m.heads;
-  const AttentionSizes sizes{.B = 1,
-                             .N = m.tokens(),
-                             .S = m.tokens(),
-                             .H = m.heads,
-                             .E = e,
-                             .M = m.value_width > 0 ? m.value_width / m.heads : e,
-                             .d = m.width};
-  const AttentionCost cost = spec.mechanism().cost(spec, sizes, false, DType::f32);
-  return 3 * forward + (cost.forward_operations + cost.backward_operations) *
-                           static_cast<double>(m.layers) / static_cast<double>(m.tokens());
-}
-
 // What is timed: the steps of a task.
 struct Subject {
   std::string preset;
   bool bare;
   std::int64_t batch, length, parameters;
   std::string optimizer;
-  double lr, work;  // additions and multiplications of products, per token
+  double lr;
 };
 
 // How all rows are timed.
@@ -125,7 +80,8 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   processor.erase(processor.begin(), processor.begin() + warm_up);
   while (queue && queue->any()) queue->take();
   const auto tokens = static_cast<double>(subject.batch * subject.length);
-  const double ceiling = options.rate * (options.device == Device{} ? threads() : 1) / subject.work;
+  const double work = task.operations / tokens;  // of products, per token
+  const double ceiling = options.rate * (options.device == Device{} ? threads() : 1) / work;
   nlohmann::ordered_json json = machine(options.device);
   json.update({{"preset", subject.preset},
                {"bare", subject.bare},
@@ -138,7 +94,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
                {"cpu_ms_median", 1e3 * quantiles(processor).median},
                {"ms_p10", 1e3 * times.p10},
                {"ms_p90", 1e3 * times.p90},
-               {"products_per_token", subject.work},
+               {"products_per_token", work},
                {"gemm_gflops", options.rate / 1e9},
                {"ceiling_tokens_per_second", ceiling},
                {"share_of_ceiling", tokens / times.median / ceiling},
@@ -162,7 +118,7 @@ nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Opti
   move_to(*model.network, options.device);
   const Task task = new_task(model);
   return row({settings.preset, bare, settings.batch, m.length, parameter_count(*model.network),
-              settings.optimizer, settings.lr, products_per_token(m, task.parameters)},
+              settings.optimizer, settings.lr},
              task, options);
 }
 
@@ -204,7 +160,7 @@ nlohmann::ordered_json vision_row(const std::string& name, const Options& option
                           settings.seed);
   const Task task = vision::training_task(model, parts, batches);
   return row({name, false, settings.batch, settings.model.tokens(), parameter_count(*model.network),
-              settings.optimizer, settings.lr, products_per_token(settings.model, task.parameters)},
+              settings.optimizer, settings.lr},
              task, options);
 }
 

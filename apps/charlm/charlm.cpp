@@ -10,11 +10,12 @@
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.
 #include "apps/charlm/commands.h"
 #include "apps/common/language_options.h"
+#include "apps/common/read_commands.h"
 
 namespace weft::charlm {
 namespace {
 
-// The command line into these; nothing is opened or checked beyond the syntax.
+// The command line into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;
@@ -23,25 +24,24 @@ struct Commands {
   ExportCommand exported;
 };
 
-// Reads the line; returns the command.
-std::string parse(const std::vector<std::string>& words, Commands& commands) {
-  CommandLine line("charlm", "Language models over characters.",
-                   {"train", "eval", "sample", "info", "export"});
+const CommandLine::Names names{
+    "charlm", "Language models over characters.", {"train", "eval", "sample", "info", "export"}};
+
+void add_commands(CommandLine& line, Commands& commands) {
   add_train(line.add("train", "train a model (the default)"), commands.train);
   CLI::App& eval = line.add("eval", "score a model on text");
   add_eval(eval, commands.eval);
   eval.add_flag("--paper", commands.eval.paper, "also random windows, as the paper scores");
   eval.add_option("--seed", commands.eval.seed, "of the random windows; by default the model's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative);
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
-  return line.parse(words);
 }
 
 int run(const std::vector<std::string>& words) {
   Commands commands;
-  const std::string command = read_commands(words, commands, parse, preset);
+  const std::string command = CommandReader(names, add_commands, preset).read(words, commands);
   if (command == "eval") return run_eval(commands.eval);
   if (command == "sample") return run_sample(commands.sample);
   if (command == "info") return run_info(commands.info);

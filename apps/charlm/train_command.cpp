@@ -1,7 +1,7 @@
 #include "apps/charlm/commands.h"
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
-#include "apps/common/configuration.h"
+#include "apps/common/config_file.h"
 #include "apps/common/device_option.h"
 
 namespace weft::charlm {
@@ -65,7 +65,7 @@ Trained train_once(const TrainCommand& command) {
   const Model model = new_model(settings);
   move_to(*model.network, device);
   const Task task = training_task(model, parts);
-  Progress progress(command.run.quiet);
+  Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
   folder->show_columns(
       metric_columns({"bits_per_character", "windows", "entropy", "best_possible"}));
@@ -93,6 +93,7 @@ Trained train_once(const TrainCommand& command) {
 int run_train(const TrainCommand& command) {
   check(command.settings);
   check_causal(command.settings.model.attention, allows_leaky(command));
+  if (command.run.print_config) return print_config(command);
   return train_replicas(command, train_once);
 }
 

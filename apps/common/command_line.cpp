@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <set>
 
 #include <hwy/targets.h>
 
@@ -32,27 +31,32 @@ void refuse_extras(const std::string& app, const CLI::App& command) {
 
 }  // namespace
 
+std::string not_negative(const std::string& number) {
+  return number.starts_with("-") ? "wanted 0 or more, got " + number : "";
+}
+
 void add_run_options(CLI::App& app, RunOptions& run) {
-  app.add_option("--out", run.out, "folder to keep the models and the log in");
-  app.add_flag("--force", run.force, "replace a run that is in the folder");
-  app.add_flag("--resume", run.resume,
-               "go on with the run in the folder, with its settings, to the same bits as if it had "
-               "never stopped; --steps, --epochs and --patience may change");
-  app.add_option("--keep", run.keep, "checkpoints to keep, besides that of the best model")
-      ->capture_default_str();
-  app.add_option("--checkpoint-steps", run.checkpoint_steps,
-                 "steps between two checkpoints; 0: one after each validation")
-      ->capture_default_str();
-  app.add_option("--device", run.device, "cpu, cuda or cuda:N")->capture_default_str();
-  app.add_flag("--graph,!--no-graph", run.graph,
-               "on a CUDA device: capture one step and replay it (the default)");
-  app.add_option("--report-steps", run.report_steps, "steps between two lines of the log")
-      ->capture_default_str();
-  app.add_flag("--quiet", run.quiet, "print nothing");
-  app.add_option("--seeds", run.seeds,
-                 "as in 1,2,3: train with each, and say mean and standard error")
-      ->delimiter(',')
-      ->check(CLI::NonNegativeNumber);
+  each_run_option(run, [&](const std::string& name, auto& value, const char* help) {
+    add_value(app, name, value, help);
+  });
+  app.get_help_ptr()->group(once_group);
+  app.add_option("--config", run.config,
+                 "a TOML file of these options by their names; of several the later ones stand "
+                 "above, and the command line above all")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group(once_group);
+  const auto flag = [&](const char* name, bool& value, const char* help) {
+    app.add_flag(name, value, help)->group(once_group);
+  };
+  flag("--print-config", run.print_config,
+       "print the whole configuration, as --config reads it, and stop");
+  flag("--dry-run", run.dry_run,
+       "print the parameters, and the memory and arithmetic of a step; write nothing, and stop");
+  flag("--force", run.force, "replace a run that is in the folder");
+  flag("--resume", run.resume,
+       "go on with the run in the folder, with its settings, to the same bits as if it had never "
+       "stopped; --steps, --epochs and --patience may change");
 }
 
 std::string resume_command(const std::vector<std::string>& words) {
@@ -69,32 +73,9 @@ std::string resume_command(const std::vector<std::string>& words) {
   return line + " --resume";
 }
 
-std::string configuration_to_resume(const RunOptions& run) {
-  for (const std::string& folder : folders_of(run)) {
-    if (saved_trainings(folder).empty()) continue;
-    const Checkpoint model = read_last_training(folder).model;
-    require(model.metadata.contains("configuration"), "{}: its checkpoint has no configuration",
-            folder);
-    return model.metadata.at("configuration");
-  }
-  fail("{}: holds no checkpoint to resume from; start again without --resume", run.out);
-}
-
-void check_resumed(const nlohmann::ordered_json& wanted, const nlohmann::ordered_json& saved,
-                   const RunOptions& run) {
-  std::set<std::string> free = {"steps", "epochs", "patience", "data"};
-  if (!run.seeds.empty()) free.insert("seed");
-  for (const auto& [key, value] : wanted.items()) {
-    require(free.contains(key) || value == "auto" || value == saved.at(key),
-            "--{}: the run in {} has {}, and goes on with that; got {}", key, run.out,
-            saved.at(key).dump(), value.dump());
-  }
-}
-
-CommandLine::CommandLine(std::string name, std::string description, std::vector<std::string> known)
-    : app_(std::move(description), name), name_(std::move(name)), known_(std::move(known)) {
+CommandLine::CommandLine(const Names& names) : app_(names.description, names.app), names_(names) {
   app_.set_version_flag("--version",
-                        fmt::format("{} {} ({}; {})", name_, WEFT_VERSION,
+                        fmt::format("{} {} ({}; {})", names_.app, WEFT_VERSION,
                                     hwy::TargetName(HWY_STATIC_TARGET), matmul_library()));
   app_.require_subcommand(1);
 }
@@ -103,8 +84,7 @@ CLI::App& CommandLine::add(const std::string& command, const std::string& help) 
   CLI::App* const added = app_.add_subcommand(command, help);
   added->allow_extras();
   added->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  added->add_option("--threads", threads_, "that compute; by default one a core")
-      ->check(CLI::Range(1, 4096));
+  added->add_option("--threads", threads_, threads_help)->check(CLI::Range(1, 4096));
   return *added;
 }
 
@@ -112,10 +92,10 @@ std::string CommandLine::parse(std::vector<std::string> words) {
   const std::string first = words.empty() ? "" : words.front();
   if (first.empty() ||
       (first.starts_with("-") && first != "--help" && first != "-h" && first != "--version")) {
-    words.insert(words.begin(), known_.front());
+    words.insert(words.begin(), names_.known.front());
   } else if (!first.starts_with("-")) {
-    require(std::find(known_.begin(), known_.end(), first) != known_.end(),
-            "there is no command '{}'; there are {}", first, known_names(first, known_));
+    require(std::count(names_.known.begin(), names_.known.end(), first) > 0,
+            "there is no command '{}'; there are {}", first, known_names(first, names_.known));
   }
   try {
     std::reverse(words.begin(), words.end());
@@ -125,7 +105,7 @@ std::string CommandLine::parse(std::vector<std::string> words) {
     fail("{}", error.what());
   }
   const CLI::App* const command = app_.get_subcommands().front();
-  refuse_extras(name_, *command);
+  refuse_extras(names_.app, *command);
   if (threads_ > 0) set_threads(threads_);
   return command->get_name();
 }

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "apps/common/config_file.h"
 #include "apps/common/configuration.h"
 
 namespace weft {
@@ -16,57 +17,49 @@ namespace weft {
 inline constexpr const char* settings_group = "Model and training";
 inline constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
 
-void add_run_options(CLI::App& app, RunOptions& run);
 // The line, for a shell, that goes on with the run that `words` began: the same words and --resume.
 std::string resume_command(const std::vector<std::string>& words);
 
 class CommandLine {
  public:
   // `known`: the commands; the first one is meant where none is named.
-  CommandLine(std::string name, std::string description, std::vector<std::string> known);
+  struct Names {
+    std::string app, description;
+    std::vector<std::string> known;
+  };
+  explicit CommandLine(const Names& names);
 
   CLI::App& add(const std::string& command, const std::string& help);
+  const CLI::App& command(const std::string& name) const { return *app_.get_subcommand(name); }
   // The command. Exits after --help and --version; throws for a command or an option that there is
   // not, with the nearest that exist.
   std::string parse(std::vector<std::string> words);
+  int threads() const { return threads_; }  // 0: as many as there are cores
 
  private:
   CLI::App app_;
-  std::string name_;
-  std::vector<std::string> known_;
-  int threads_ = 0;  // 0: as many as there are cores
+  Names names_;
+  int threads_ = 0;
 };
 
-// The configuration of the run that `run` resumes: that of a last complete checkpoint.
-std::string configuration_to_resume(const RunOptions& run);
-// Throws, naming the option, where `wanted` is another training than `saved`; both are settings as
-// JSON. Only how long it lasts may change, where the data lie, and with several seeds the seed.
-void check_resumed(const nlohmann::ordered_json& wanted, const nlohmann::ordered_json& saved,
-                   const RunOptions& run);
+// A check: what is wrong where a number is negative, which the parser itself would wrap round.
+std::string not_negative(const std::string& number);
 
-// Reads the line by parse(words, commands), which returns the command. The values of a preset
-// (preset(name)), or of the run to resume, stand below what the line says: where it names one it is
-// read again on top of them.
-template <class Commands, class Parse, class PresetOf>
-std::string read_commands(const std::vector<std::string>& words, Commands& commands,
-                          const Parse& parse, const PresetOf& preset) {
-  const std::string command = parse(words, commands);
-  auto& settings = command == "info" ? commands.info.settings : commands.train.settings;
-  RunOptions& run = commands.train.run;
-  if (run.resume) {
-    check(run);
-    const std::string saved = configuration_to_resume(run);
-    settings = settings_from_json<std::decay_t<decltype(settings)>>(saved, run.out);
-    const nlohmann::ordered_json before = to_json(settings);
-    parse(words, commands);
-    check_resumed(to_json(settings), before, run);
-  } else if (!settings.preset.empty()) {
-    settings = preset(settings.preset);
-    parse(words, commands);
+// Adds the option --name: a flag, with --no-name, for a bool.
+template <class T>
+CLI::Option* add_value(CLI::App& app, const std::string& name, T& value, const char* help) {
+  const std::string option = "--" + name;
+  if constexpr (std::is_same_v<T, bool>) {
+    return app.add_flag(option + ",!--no-" + name, value, help);
+  } else if constexpr (std::is_same_v<T, std::vector<std::uint64_t>>) {
+    return app.add_option(option, value, help)->delimiter(',')->check(not_negative);
+  } else {
+    CLI::Option* const made = app.add_option(option, value, help)->capture_default_str();
+    return std::is_same_v<T, std::uint64_t> ? made->check(not_negative) : made;
   }
-  run.resume_command = resume_command(words);
-  return command;
 }
+
+void add_run_options(CLI::App& app, RunOptions& run);
 
 // An option for every setting, and --preset.
 template <class Settings>
@@ -74,18 +67,7 @@ void add_settings(CLI::App& app, Settings& settings, const std::string& preset_h
   app.add_option("--preset", settings.preset, preset_help)->group(settings_group);
   each_setting(settings,
                [&](const std::string& name, auto& value, const Limits&, const char* help) {
-                 const std::string option = "--" + name;
-                 CLI::Option* made = nullptr;
-                 if constexpr (std::is_same_v<std::decay_t<decltype(value)>, bool>) {
-                   made = app.add_flag(option + ",!--no-" + name, value, help);
-                 } else {
-                   made = app.add_option(option, value, help)->capture_default_str();
-                 }
-                 // The parser itself would wrap a negative number round.
-                 if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::uint64_t>) {
-                   made->check(CLI::NonNegativeNumber);
-                 }
-                 made->group(settings_group);
+                 add_value(app, name, value, help)->group(settings_group);
                });
 }
 

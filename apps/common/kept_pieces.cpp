@@ -31,7 +31,7 @@ std::shared_ptr<const PaperPieces> read_kept(std::string_view text, const std::s
   return PaperPieces::restore(saved, path);
 }
 
-void keep(const PaperPieces& pieces, std::string_view text, const std::string& path) {
+void write_kept(const PaperPieces& pieces, std::string_view text, const std::string& path) {
   const std::string saved = pieces.save();
   const std::string kept = first_lines(text) + contents_line(saved) + saved;
   OutputFile file(path);
@@ -42,7 +42,7 @@ void keep(const PaperPieces& pieces, std::string_view text, const std::string& p
 }  // namespace
 
 std::shared_ptr<const PaperPieces> kept_or_learnt(std::string_view text, const std::string& file,
-                                                  std::vector<std::string>& warnings) {
+                                                  bool keep, std::vector<std::string>& warnings) {
   const std::string path = file + ".pieces";
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown)) {
@@ -53,8 +53,9 @@ std::shared_ptr<const PaperPieces> kept_or_learnt(std::string_view text, const s
     }
   }
   const auto pieces = PaperPieces::learn(without_split_marks(text), file);
+  if (!keep) return pieces;
   try {
-    keep(*pieces, text, path);
+    write_kept(*pieces, text, path);
   } catch (const Error& error) {
     warnings.push_back(fmt::format("the word pieces are not kept: {}", error.what()));
   }

@@ -16,9 +16,9 @@
 namespace weft {
 
 // The pieces of the training text `text` (with its split marks) of `file`: those kept, where they
-// were learnt from the same bytes and are whole, else learnt, and then kept. What is wrong with a
-// kept file, or with writing one, is no error: `warnings` gets a line.
+// were learnt from the same bytes and are whole, else learnt, and then, with `keep`, kept. What is
+// wrong with a kept file, or with writing one, is no error: `warnings` gets a line.
 std::shared_ptr<const PaperPieces> kept_or_learnt(std::string_view text, const std::string& file,
-                                                  std::vector<std::string>& warnings);
+                                                  bool keep, std::vector<std::string>& warnings);
 
 }  // namespace weft

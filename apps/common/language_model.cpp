@@ -41,6 +41,27 @@ std::string learnt_inputs(const Mechanism& mechanism) {
   return text;
 }
 
+// Additions and multiplications of the products of one step, per token (Task::operations).
+double products_per_token(const UniversalTransformerConfig& m,
+                          const std::vector<NamedParameter>& parameters) {
+  double forward = 0;
+  for (const NamedParameter& p : parameters) {
+    const bool inner = p.name.starts_with("block") || p.name.starts_with("convolution");
+    const Shape& shape = p.variable.shape();
+    const bool looked_up =
+        p.name == "position" || p.name == "depth" || p.name.starts_with("halting");
+    if (shape.rank() < 2 || looked_up) continue;
+    forward += 2.0 * static_cast<double>(shape.count()) * (inner && m.shared ? m.depth : 1);
+  }
+  const AttentionSpec spec(m.attention);
+  const std::int64_t e = m.width / m.heads;
+  const AttentionSizes sizes{
+      .B = 1, .N = m.length, .S = m.length, .H = m.heads, .E = e, .M = e, .d = m.width};
+  const AttentionCost cost = spec.mechanism().cost(spec, sizes, true, DType::f32);
+  return 3 * forward + (cost.forward_operations + cost.backward_operations) *
+                           static_cast<double>(m.depth) / static_cast<double>(m.length);
+}
+
 }  // namespace
 
 std::vector<std::string> spellings_presets(const std::string& dataset) {
@@ -118,6 +139,8 @@ Task training_of(UniversalTransformer& network, const TrainingSettings& settings
     return Task::Loss{add(entropy, penalty), entropy.value()};
   };
   task.targets_per_step = settings.batch * network.config().length;
+  task.operations = static_cast<double>(task.targets_per_step) *
+                    products_per_token(network.config(), task.parameters);
   return task;
 }
 

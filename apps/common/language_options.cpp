@@ -19,7 +19,7 @@ void add_shorthands(CLI::App& app, UniversalTransformerConfig& network,
 }
 
 void add_allow_leaky(CLI::App& app, bool& allow_leaky) {
-  app.add_flag("--allow-leaky", allow_leaky, "also an attention that is not strictly causal");
+  app.add_flag("--allow-leaky", allow_leaky, allow_leaky_help);
 }
 
 void add_eval(CLI::App& app, LanguageEvalCommand& eval) {
@@ -44,7 +44,7 @@ void add_sample(CLI::App& app, SampleCommand& sample) {
       ->capture_default_str();
   app.add_option("--seed", sample.options.seed, "of the choices")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(not_negative);
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include "apps/common/run_folder.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -141,9 +142,13 @@ void RunFolder::link_model(const std::string& checkpoint, const char* name) cons
 }
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
+  const std::string text = line.dump() + "\n";
+  if (prints_) {
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
   if (!keeps()) return;
   if (!views_ && !columns_.empty()) views_.emplace(path_, columns_);
-  const std::string text = line.dump() + "\n";
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t put = ::write(log_, text.data() + done, text.size() - done);
     if (put < 0 && errno == EINTR) continue;

@@ -46,6 +46,7 @@ class RunFolder {
   // Writes a checkpoint, with the log up to here; one that has its name already is left as it is.
   void save(SavedTraining saved);
   void log(const nlohmann::ordered_json& line);
+  void print_log() { prints_ = true; }  // its lines also go to standard output
   // The training that ended after this step is over, with this result.
   void finish(std::int64_t step, const nlohmann::ordered_json& result);
   // That result; null where there is none of this step.
@@ -59,6 +60,7 @@ class RunFolder {
   std::string path_;
   int folder_ = -1, log_ = -1;  // descriptors
   std::int64_t keep_ = 0;
+  bool prints_ = false;
   std::optional<SavedTraining> resumed_;
   std::string last_;                   // the name of the last checkpoint
   std::vector<std::string> columns_;   // empty: there are no views

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "apps/common/configuration.h"
+#include "apps/common/dry_run.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
 #include "ops/attention/mechanism.h"
@@ -63,16 +64,21 @@ TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
   options.report_steps = run.report_steps;
   options.checkpoint_steps = run.checkpoint_steps;
   options.graph = run.graph;
+  options.detect_anomaly = run.detect_anomaly;
   return options;
 }
 
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run) {
-  if (run.out.empty()) return std::make_unique<RunFolder>();
   const Start start = run.resume ? Start::resume : run.force ? Start::replace : Start::fresh;
-  return std::make_unique<RunFolder>(run.out, start, run.keep);
+  auto folder = run.out.empty() || run.dry_run
+                    ? std::make_unique<RunFolder>()
+                    : std::make_unique<RunFolder>(run.out, start, run.keep);
+  if (run.json_lines) folder->print_log();
+  return folder;
 }
 
 std::string kept(const RunOptions& run) {
+  if (run.dry_run) return "keep   nothing; this is a dry run";
   return run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
                          : "keep   in " + run.out;
 }
@@ -90,8 +96,9 @@ int status_of(const TrainResult& result, const TrainingSettings& settings, const
   if (result.ending == Ending::not_finite) {
     progress.print(
         fmt::format("stopped at step {}: the training left the finite numbers{}; try a "
-                    "smaller --lr, or --clip 1",
-                    result.steps, kept));
+                    "smaller --lr, or --clip 1{}",
+                    result.steps, kept,
+                    run.detect_anomaly ? "" : "; --detect-anomaly names the first such value"));
     return not_finite_status;
   }
   if (result.ending == Ending::interrupted) {
@@ -148,6 +155,7 @@ Trained run_training(const Task& task, const TrainOptions& options,
                      Progress& progress,
                      const std::function<std::vector<Figure>(const TrainResult&)>& score) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
+  if (run.dry_run) return print_dry_run(task, options, *optimizer, run.json_lines), Trained{};
   const TrainResult result = train(task, options, *optimizer, folder, progress);
   const int status = status_of(result, settings, run, progress);
   if (status != 0) return {status, {}};
@@ -168,6 +176,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once) {
   check(run);
   if (run.seeds.empty()) return once(seed, run).status;
+  if (run.dry_run) return once(run.seeds.front(), run).status;
   const std::vector<std::string> folders = folders_of(run);
   std::vector<std::vector<Figure>> found;
   for (std::size_t i = 0; i < run.seeds.size(); ++i) {
@@ -181,7 +190,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
     if (trained.status != 0) return trained.status;
     found.push_back(std::move(trained.figures));
   }
-  Progress progress(run.quiet);
+  Progress progress(run.silent());
   nlohmann::ordered_json summary = {{"seeds", run.seeds}};
   const auto n = static_cast<double>(found.size());
   for (std::size_t i = 0; i < found[0].size(); ++i) {
@@ -195,6 +204,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
                                error, found[0][i].unit));
     summary[found[0][i].key] = {{"mean", mean}, {"standard_error", error}};
   }
+  if (run.json_lines) print_json(summary);
   if (!run.out.empty()) {
     const std::string text = summary.dump(2) + "\n";
     OutputFile file(run.out + "/replicas.json");

@@ -81,18 +81,49 @@ void check_numbers(const Settings& settings) {
 
 // What every training command takes besides the settings.
 struct RunOptions {
-  std::string out;     // folder to keep the run in; empty: nothing is kept
-  bool force = false;  // replace a run that is there
-  bool resume = false;                // go on with it
+  std::string out;                    // folder to keep the run in; empty: nothing is kept
   std::int64_t keep = 2;              // checkpoints, besides that of the best model
   std::int64_t checkpoint_steps = 0;  // between two of them; 0: only after validations
   std::string device = "cpu";
   bool graph = true;  // on a CUDA device: replay one captured step
+  int threads = 0;    // 0: one a core
   std::int64_t report_steps = 100;
   bool quiet = false;
+  bool json_lines = false;
+  bool detect_anomaly = false;
   std::vector<std::uint64_t> seeds;  // train once with each; empty: with the settings' own
-  std::string resume_command;        // what goes on with this run
+
+  // Asked for at one time alone.
+  std::vector<std::string> config;  // files of options; later ones stand above
+  bool print_config = false;        // instead of training
+  bool dry_run = false;             // the same
+  bool force = false;               // replace a run that is there
+  bool resume = false;              // go on with it
+  std::string resume_command;       // what goes on with this run
+
+  bool silent() const { return quiet || json_lines; }  // no words for people
 };
+
+inline constexpr const char* threads_help = "that compute; by default one a core";
+inline constexpr const char* allow_leaky_help = "also an attention that is not strictly causal";
+
+// Calls f(name, value, help) for each of those of one run or another, but for the threads, which
+// every command has.
+template <class SomeRun, class F>
+void each_run_option(SomeRun& run, const F& f) {
+  f("out", run.out, "folder to keep the models and the log in");
+  f("keep", run.keep, "checkpoints to keep, besides that of the best model");
+  f("checkpoint-steps", run.checkpoint_steps,
+    "steps between two checkpoints; 0: one after each validation");
+  f("device", run.device, "cpu, cuda or cuda:N");
+  f("graph", run.graph, "on a CUDA device: capture one step and replay it (the default)");
+  f("report-steps", run.report_steps, "steps between two lines of the log");
+  f("quiet", run.quiet, "print nothing for people to read, but errors");
+  f("json-lines", run.json_lines, "print the lines of metrics.jsonl, and nothing else");
+  f("detect-anomaly", run.detect_anomaly,
+    "name the op and the tensor of the first value that is not finite, and stop (slow)");
+  f("seeds", run.seeds, "as in 1,2,3: train with each, and say mean and standard error");
+}
 
 // What an app's commands are told.
 template <class Settings>
@@ -126,7 +157,8 @@ struct Trained {
 // the run cannot go on as this task.
 std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
                                     const TrainOptions& options, Progress& progress);
-// Trains, says how that ended where it was before its time, and otherwise has the model scored.
+// Trains, says how that ended where it was before its time, and otherwise has the model scored. A
+// dry run prints what a step takes instead.
 Trained run_training(const Task& task, const TrainOptions& options,
                      const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
                      Progress& progress,
@@ -136,8 +168,9 @@ Trained run_training(const Task& task, const TrainOptions& options,
 std::vector<std::string> folders_of(const RunOptions& run);
 // Trains with `seed`, or, where there are run.seeds, with each of these after the other, in a
 // folder of its own (OUT/seed-1, …): then it says the mean and the standard error of every figure,
-// and writes them to OUT/replicas.json. Returns the first exit status that is not 0. Where the run
-// is resumed, each that has begun goes on and the others start.
+// and writes them to OUT/replicas.json, with run.json_lines also to standard output. Returns the
+// first exit status that is not 0. Where the run is resumed, each that has begun goes on and the
+// others start.
 int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once);
 // The same for a command with `settings` and `run`: once() is handed it with a seed and a folder of

@@ -1,12 +1,15 @@
 #include "apps/common/train.h"
 
 #include <cmath>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/anomaly.h"
 #include "apps/common/queued_steps.h"
 #include "apps/common/signal_watch.h"
 #include "apps/common/training_state.h"
+#include "apps/common/weights.h"
 #include "autograd/tape.h"
 #include "runtime/dispatch.h"
 
@@ -15,35 +18,9 @@ namespace {
 
 constexpr int most_failures_in_a_row = 3;
 
-// A copy of all weights, its memory used again for the next one.
-class Weights {
- public:
-  bool kept() const { return !tensors_.empty(); }
-
-  void keep(const std::vector<NamedParameter>& parameters) {
-    tensors_.resize(parameters.size());
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Tensor& value = parameters[i].variable.value();
-      if (!tensors_[i].defined()) tensors_[i] = Tensor::empty(value.shape(), value.dtype());
-      tensors_[i].copy_from(value);
-    }
-  }
-  void keep(const std::vector<NamedParameter>& parameters,
-            const std::map<std::string, Tensor>& saved) {
-    tensors_.clear();
-    for (const NamedParameter& parameter : parameters) {
-      tensors_.push_back(saved.at(parameter.name));
-    }
-  }
-  void put_back(const std::vector<NamedParameter>& parameters) const {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i].variable.value().copy_from(tensors_[i]);
-    }
-  }
-
- private:
-  std::vector<Tensor> tensors_;
-};
+bool is_finite(const NamedParameter& parameter) {
+  return all_finite(parameter.variable.value().to(Device{}));
+}
 
 // Whether a training that reached this step ends there.
 bool ends_with(const TrainOptions& options, std::int64_t step, bool validated,
@@ -79,7 +56,7 @@ class Training {
         optimizer_(optimizer),
         folder_(folder),
         progress_(progress),
-        queue_(queue_for(task, options, optimizer)) {}
+        queue_(options.detect_anomaly ? nullptr : queue_for(task, options, optimizer)) {}
 
   TrainResult run() {
     SignalWatch watch;
@@ -135,9 +112,20 @@ class Training {
   // Starts the step and does what is to be done about those that are over; false where the training
   // ends with one of them.
   bool advance(std::uint32_t number) {
-    if (!queue_) return handle(computed(number));
-    queue_->submit(number);
-    return queue_->room() || handle(queue_->take());
+    if (queue_) {
+      queue_->submit(number);
+      return queue_->room() || handle(queue_->take());
+    }
+    try {
+      return handle(computed(number));
+    } catch (const Anomaly& anomaly) {
+      state_.result.steps = number;
+      progress_.clear();
+      fmt::print(stderr, "{}\n", anomaly.what());
+      folder_.log(
+          {{"kind", "anomaly"}, {"step", number}, {"epoch", epoch()}, {"what", anomaly.what()}});
+      return end(Ending::not_finite);
+    }
   }
 
   // Waits for all steps that are under way.
@@ -157,8 +145,12 @@ class Training {
     Outcome outcome{.step = number, .rate = options_.learning_rate(number)};
     for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
     before_.keep(task_.parameters);
+    std::optional<AnomalyWatch> watch;
+    if (options_.detect_anomaly) watch.emplace(task_.parameters, number);
+    std::vector<Tensor> batch = task_.batch(number);
+    for (Tensor& tensor : batch) tensor = tensor.to(device_);
     Tape tape;
-    const Task::Loss loss = task_.loss(task_.batch(number), {.number = number});
+    const Task::Loss loss = task_.loss(batch, {.number = number});
     outcome.loss = loss.loss.value().item();
     outcome.cross_entropy = loss.cross_entropy.item();
     outcome.updated = std::isfinite(outcome.loss);
@@ -167,7 +159,7 @@ class Training {
     outcome.norm = optimizer_.step(outcome.rate, options_.clip);
     outcome.updated = std::isfinite(outcome.norm);
     for (const NamedParameter& parameter : task_.parameters) {
-      outcome.finite = outcome.finite && (!outcome.updated || all_finite(parameter.variable.value()));
+      outcome.finite = outcome.finite && (!outcome.updated || is_finite(parameter));
     }
     return outcome;
   }
@@ -189,8 +181,7 @@ class Training {
   bool take_back(std::uint32_t number) {
     std::string name;
     for (const NamedParameter& parameter : task_.parameters) {
-      const bool finite = all_finite(parameter.variable.value().to(Device{}));
-      if (name.empty() && !finite) name = parameter.name;
+      if (name.empty() && !is_finite(parameter)) name = parameter.name;
     }
     forget_queued();
     queue_ ? optimizer_.take_back() : before_.put_back(task_.parameters);
@@ -350,8 +341,9 @@ class Training {
   RunFolder& folder_;
   Progress& progress_;
   const Stopwatch clock_;
+  const Device device_ = task_.parameters.at(0).variable.value().device();
 
-  std::unique_ptr<QueuedSteps> queue_;  // null on the CPU
+  std::unique_ptr<QueuedSteps> queue_;  // null on the CPU, and where anomalies are looked for
   std::int64_t submitted_ = 0;
   TrainingState state_;
   Measure validated_;                 // the last validation

@@ -59,6 +59,10 @@ struct Task {
   // Called when an epoch was validated, and logged; undefined: nothing.
   std::function<void(std::int64_t epoch)> validated;
   std::int64_t targets_per_step = 1;
+  // Additions and multiplications of the products of one step, counted: three times the forward
+  // pass (seven products for five of attention's two), causal pairs once. ACT counts as if every
+  // position took all of the depth.
+  double operations = 0;
   Score score{};
   // Goes into every checkpoint. A training that goes on must have the same, but for the version and
   // the configuration.
@@ -75,6 +79,7 @@ struct TrainOptions {
   std::int64_t report_steps = 100;
   std::int64_t checkpoint_steps = 0;  // between two checkpoints; 0: only after validations
   bool graph = true;  // on a CUDA device: replay one captured step
+  bool detect_anomaly = false;
 };
 
 enum class Ending { complete, out_of_patience, interrupted, not_finite };
@@ -100,6 +105,9 @@ struct TrainResult {
 // update that makes a weight not finite, which is taken back. Such a training cannot be resumed. On
 // a CUDA device a few steps are under way before the outcome of the first is known. SIGINT and
 // SIGTERM end it after the step, with a checkpoint; a second one kills. SIGUSR1 has one written.
+//
+// With detect_anomaly the first value that is not finite ends it, and is named on stderr and in the
+// log (anomaly.h); on a CUDA device steps are then neither queued nor captured.
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
                   RunFolder& folder, Progress& progress);
 

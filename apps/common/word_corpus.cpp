@@ -116,7 +116,7 @@ void fill(WordCorpus& corpus, const Texts& texts) {
 
 }  // namespace
 
-WordCorpus load_words(const std::string& data, const std::string& pieces) {
+WordCorpus load_words(const std::string& data, const std::string& pieces, bool keep) {
   const bool paper = pieces == "paper";
   require(paper || pieces.ends_with(".model"),
           "pieces: there are no '{}'; there are paper, and the models of SentencePiece: files "
@@ -127,7 +127,7 @@ WordCorpus load_words(const std::string& data, const std::string& pieces) {
   check_texts(texts);
   WordCorpus corpus;
   if (texts.kept_beside) {
-    corpus.pieces = kept_or_learnt(texts.train.text, texts.train.source, corpus.warnings);
+    corpus.pieces = kept_or_learnt(texts.train.text, texts.train.source, keep, corpus.warnings);
   } else {
     corpus.pieces = PaperPieces::learn(texts.train.text, texts.train.source);
   }

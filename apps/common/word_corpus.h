@@ -28,9 +28,9 @@ struct WordCorpus {
 
 // `data` is "builtin" (sentences of corpus.h), a folder with wiki.{train,valid,test}.tokens or
 // {train,valid,test}.txt, or a file, whose lines are shared 90/5/5. `pieces` is "paper" (learnt
-// from the training part, and kept beside it: kept_pieces.h) or SentencePiece's MODEL.model. Text
-// that is not UTF-8, and a part without text, are errors.
-WordCorpus load_words(const std::string& data, const std::string& pieces);
+// from the training part, and, with `keep`, kept beside it: kept_pieces.h) or SentencePiece's
+// MODEL.model. Text that is not UTF-8, and a part without text, are errors.
+WordCorpus load_words(const std::string& data, const std::string& pieces, bool keep = true);
 // The same with these pieces, those of a checkpoint say.
 WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces> pieces);
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/config_file.h"
 #include "apps/common/device_option.h"
 #include "apps/vision/commands.h"
 #include "apps/vision/evaluate.h"
@@ -84,7 +85,7 @@ Trained train_once(const TrainCommand& command) {
   TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch,
                           settings.seed, settings.augment);
   Task task = training_task(model, parts, batches);
-  Progress progress(command.run.quiet);
+  Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
   folder->show_columns(
       metric_columns({"cross_entropy", "top_1", "top_5", "most_top_1", "most_top_5"}));
@@ -110,6 +111,7 @@ Trained train_once(const TrainCommand& command) {
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
+  if (command.run.print_config) return print_config(command);
   return train_replicas(command, train_once);
 }
 

@@ -9,7 +9,7 @@
 //
 // Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.
-#include "apps/common/command_line.h"
+#include "apps/common/read_commands.h"
 #include "apps/vision/commands.h"
 
 namespace weft::vision {
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* preset_help = "a model of the CSP paper; other options change it";
 
-// The command line into these; nothing is opened or checked beyond the syntax.
+// The command line into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;
@@ -65,22 +65,22 @@ void add_info(CLI::App& app, InfoCommand& info) {
   app.add_flag("--json", info.json, "print one JSON object");
 }
 
-// Reads the line; returns the command.
-std::string parse(const std::vector<std::string>& words, Commands& commands) {
-  CommandLine line("vision", "Classes of small pictures, by vision transformers.",
-                   {"train", "eval", "predict", "rank", "info", "export"});
+const CommandLine::Names names{"vision",
+                               "Classes of small pictures, by vision transformers.",
+                               {"train", "eval", "predict", "rank", "info", "export"}};
+
+void add_commands(CommandLine& line, Commands& commands) {
   add_train(line.add("train", "train a model (the default)"), commands.train);
   add_eval(line.add("eval", "score a model on pictures"), commands.eval);
   add_predict(line.add("predict", "say what pictures show"), commands.predict);
   add_rank(line.add("rank", "singular spectra behind the layers"), commands.rank);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
-  return line.parse(words);
 }
 
 int run(const std::vector<std::string>& words) {
   Commands commands;
-  const std::string command = read_commands(words, commands, parse, preset);
+  const std::string command = CommandReader(names, add_commands, preset).read(words, commands);
   if (command == "eval") return run_eval(commands.eval);
   if (command == "predict") return run_predict(commands.predict);
   if (command == "rank") return run_rank(commands.rank);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/common/config_file.h"
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
 #include "apps/common/digest.h"
@@ -94,7 +95,7 @@ std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
 Trained train_once(const TrainCommand& command) {
   const Device device = device_named(command.run.device);
   const Settings& s = command.settings;
-  const WordCorpus corpus = load_words(s.data, s.pieces);
+  const WordCorpus corpus = load_words(s.data, s.pieces, !command.run.dry_run);
   const std::int32_t pad = corpus.pieces->special().pad;
   const WordChunks training(corpus.train, s.model.length, pad);
   const WordChunks validation(corpus.validation, s.model.length, pad);
@@ -102,7 +103,7 @@ Trained train_once(const TrainCommand& command) {
   move_to(*model.network, device);
   Task task = training_task(model, training, validation);
   task.metadata["data_xxh3"] = data_digest(corpus.train, corpus.validation);
-  Progress progress(command.run.quiet);
+  Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
   folder->show_columns(metric_columns(
       {"perplexity", "paper_perplexity", "word_perplexity", "cross_entropy", "targets"}));
@@ -120,6 +121,7 @@ Trained train_once(const TrainCommand& command) {
 int run_train(const TrainCommand& command) {
   check(command.settings);
   check_causal(command.settings.model.attention, allows_leaky(command));
+  if (command.run.print_config) return print_config(command);
   return train_replicas(command, train_once);
 }
 

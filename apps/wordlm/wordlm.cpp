@@ -8,12 +8,13 @@
 //
 // Exit status: as charlm's.
 #include "apps/common/language_options.h"
+#include "apps/common/read_commands.h"
 #include "apps/wordlm/commands.h"
 
 namespace weft::wordlm {
 namespace {
 
-// The command line into these; nothing is opened or checked beyond the syntax.
+// The command line into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;
@@ -22,21 +23,20 @@ struct Commands {
   ExportCommand exported;
 };
 
-// Reads the line; returns the command.
-std::string parse(const std::vector<std::string>& words, Commands& commands) {
-  CommandLine line("wordlm", "Language models over word pieces.",
-                   {"train", "eval", "sample", "info", "export"});
+const CommandLine::Names names{
+    "wordlm", "Language models over word pieces.", {"train", "eval", "sample", "info", "export"}};
+
+void add_commands(CommandLine& line, Commands& commands) {
   add_train(line.add("train", "train a model (the default)"), commands.train);
   add_eval(line.add("eval", "score a model on text"), commands.eval);
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
-  return line.parse(words);
 }
 
 int run(const std::vector<std::string>& words) {
   Commands commands;
-  const std::string command = read_commands(words, commands, parse, preset);
+  const std::string command = CommandReader(names, add_commands, preset).read(words, commands);
   if (command == "eval") return run_eval(commands.eval);
   if (command == "sample") return run_sample(commands.sample);
   if (command == "info") return run_info(commands.info);

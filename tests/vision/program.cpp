@@ -269,6 +269,47 @@ TEST_CASE("vision: info counts a preset's parameters") {
   CHECK(contains(vision({"info", "--checkpoint", trained().path}).out, "classes: disc"));
 }
 
+TEST_CASE("vision: a file of options, a dry run, and the log on standard output") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("tiny.toml", R"(
+    width = 8
+    layers = 1
+    heads = 2
+    hidden = 8
+    patch = 8
+    validation = 7000
+    epochs = 1
+    steps = 3
+    report-steps = 1
+    augment = false
+    detect-anomaly = true
+  )");
+  const std::string out = folder.path("run");
+  for (const char* attention : {"csp", "csp-shift", "csp-sort", "full"}) {
+    CAPTURE(attention);
+    const ProgramRun run = vision(
+        {"--config", file, "--out", out, "--json-lines", "--attention", attention, "--force"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK(run.out == read_file(out + "/metrics.jsonl"));
+  }
+  refused({"--config", file, "--augmnt"}, "did you mean --augment?");
+  refused({"--config", folder.file("bad.toml", "layers = 1.5")},
+          "bad.toml:1: layers: wanted an int");
+
+  const ProgramRun dry = vision({"--config", file, "--attention", "full", "--dry-run",
+                                 "--json-lines", "--out", folder.path("dry")});
+  REQUIRE_MESSAGE(dry.status == 0, dry.err);
+  CHECK_FALSE(std::filesystem::exists(folder.path("dry")));
+  const json cost = json::parse(dry.out);
+  CHECK(cost["parameters"] ==
+        json::parse(vision({"info", "--checkpoint", out, "--json"}).out)["parameters"]);
+  // The patches, the layer's matrices and the classes, and the 2 + 5 products of attention.
+  constexpr std::int64_t batch = 64, tokens = 16, width = 8, hidden = 8, classes = 10;
+  constexpr std::int64_t matrices = 8 * 8 * 3 * width + 4 * width * width + 2 * width * hidden;
+  CHECK(cost["operations"] ==
+        6 * batch * (tokens * matrices + width * classes) + 14 * batch * tokens * tokens * width);
+}
+
 TEST_CASE("vision: refusals") {
   const TemporaryFolder folder;
   refused({"--attention", "fulll"}, "did you mean full?");

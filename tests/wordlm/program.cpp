@@ -176,6 +176,28 @@ TEST_CASE("wordlm: the models of the paper's table 2 have its numbers of paramet
   }
 }
 
+TEST_CASE("wordlm: a file of options, a dry run, and the log on standard output") {
+  const CircleText text;
+  const std::string file = text.folder.file(
+      "tiny.toml", fmt::format("data = '{}'\nbatch = 8\nlength = 24\nwidth = 16\nheads = 2\n"
+                               "epochs = 1\ndetect-anomaly = true\n",
+                               text.path));
+  const std::string out = text.folder.path("run");
+  const Words words = {"--config", file, "--out", out, "--json-lines"};
+  const ProgramRun dry = wordlm(words + Words{"--dry-run"});
+  REQUIRE_MESSAGE(dry.status == 0, dry.err);
+  CHECK_FALSE(std::filesystem::exists(out));
+  CHECK_FALSE(std::filesystem::exists(text.path + "/train.txt.pieces"));
+  const ProgramRun run = wordlm(words);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(run.out == read_file(out + "/metrics.jsonl"));
+  const json info = json::parse(wordlm({"info", "--checkpoint", out, "--json"}).out);
+  CHECK(json::parse(dry.out)["parameters"] == info["parameters"]);
+  CHECK(json::parse(dry.out)["targets"] == 8 * 24);
+  check_refused(wordlm({"--config", text.folder.file("bad.toml", "\npieses = \"paper\"")}),
+                "bad.toml:2: there is no option \"pieses\"; did you mean pieces?");
+}
+
 TEST_CASE("wordlm: bad input is refused in a line") {
   const CircleText text;
   const Words train = Words{"train", "--data", text.path} + small_model;

@@ -1,0 +1,38 @@
+// --detect-anomaly: the first value of a training step that is not finite.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "autograd/observer.h"
+#include "nn/module.h"
+#include "runtime/error.h"
+
+namespace weft {
+
+class Anomaly : public Error {
+ public:
+  using Error::Error;
+};
+
+// Looks at a step while it lives: at every parameter that an op takes, every value that one makes,
+// and every gradient after each addition to it. Throws Anomaly, which names the step, the op and
+// the tensor, at the first that is not finite.
+class AnomalyWatch final : public Observer {
+ public:
+  AnomalyWatch(const std::vector<NamedParameter>& parameters, std::int64_t step);
+
+  void made(const char* op, std::span<const Variable> inputs,
+            std::span<const Tensor> values) override;
+  void gathered(const char* op, std::size_t input, const Gradient& place) override;
+
+ private:
+  void check(const Tensor& tensor, const std::string& what) const;
+
+  std::map<const Gradient*, std::string> names_;
+  std::int64_t step_, ops_ = 0;
+};
+
+}  // namespace weft

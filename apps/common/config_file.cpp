@@ -1,0 +1,191 @@
+#include "apps/common/config_file.h"
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <sstream>
+
+#include <toml++/toml.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "apps/common/configuration.h"
+#include "apps/common/unicode.h"
+#include "nn/file.h"
+#include "ops/attention/mechanism.h"
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+constexpr std::uint64_t most_bytes = 1 << 16;
+// The library follows dotted keys (a.b.c = 1) by recursion, as deep as they are long.
+constexpr std::size_t most_line_bytes = 4096;
+constexpr std::size_t most_shown = 100;  // bytes of the file in a message
+
+std::string lines_of(const std::string& path) {
+  const std::uint64_t size = InputFile(path).size();
+  require(size <= most_bytes, "{}: wanted at most {} bytes of options, got {}", path, most_bytes,
+          size);
+  const std::string text = read_file(path);
+  std::istringstream stream(text);
+  std::string line;
+  for (int number = 1; std::getline(stream, line); ++number) {
+    require(line.size() <= most_line_bytes, "{}:{}: wanted at most {} bytes in a line, got {}",
+            path, number, most_line_bytes, line.size());
+  }
+  return text;
+}
+
+const char* kind_of(const toml::node& value) {
+  switch (value.type()) {
+    case toml::node_type::table:
+      return "a table";
+    case toml::node_type::array:
+      return "an array";
+    case toml::node_type::string:
+      return "a string";
+    case toml::node_type::integer:
+      return "an integer";
+    case toml::node_type::floating_point:
+      return "a number with a point";
+    case toml::node_type::boolean:
+      return "true or false";
+    default:
+      return "a date or time";
+  }
+}
+
+// The value as CLI11 reads it where it fits an option; empty where it does not. A list is one word.
+struct Kind {
+  std::string wanted;  // "an integer"
+  std::optional<std::string> (*text)(const toml::node& value);
+};
+
+std::optional<std::string> integer_text(const toml::node& value) {
+  if (!value.is_integer()) return {};
+  return std::to_string(value.as_integer()->get());
+}
+std::optional<std::string> number_text(const toml::node& value) {
+  if (value.is_floating_point()) return fmt::format("{}", value.as_floating_point()->get());
+  return integer_text(value);
+}
+std::optional<std::string> string_text(const toml::node& value) {
+  if (!value.is_string()) return {};
+  return value.as_string()->get();
+}
+std::optional<std::string> flag_text(const toml::node& value) {
+  if (!value.is_boolean()) return {};
+  return value.as_boolean()->get() ? "true" : "false";
+}
+std::optional<std::string> list_text(const toml::node& value) {
+  if (!value.is_array() || value.as_array()->empty()) return {};
+  std::string text;
+  for (const toml::node& element : *value.as_array()) {
+    const auto number = integer_text(element);
+    if (!number) return {};
+    text += (text.empty() ? "" : ",") + *number;
+  }
+  return text;
+}
+
+bool is_flag(const CLI::Option& option) { return option.get_expected_max() == 0; }
+
+Kind kind_for(const CLI::Option& option) {
+  const std::string type = option.get_type_name();  // "INT", or with a check's name behind it
+  if (is_flag(option)) return {"true or false", flag_text};
+  if (option.get_items_expected_max() > 1) return {"an array of integers", list_text};
+  if (type.starts_with("TEXT")) return {"a string", string_text};
+  if (type.starts_with("FLOAT")) return {"a number", number_text};
+  return {"an integer", integer_text};
+}
+
+const CLI::Option& option_of(const std::string& key, const CLI::App& command) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_name() == "--" + key) {
+      require(option->get_group() != once_group, "--{} stands on the command line, not in a file",
+              key);
+      return *option;
+    }
+    if (option->get_group() != once_group) known.push_back(option->get_name().substr(2));
+  }
+  const std::string shown = key.size() > most_shown ? "key" : nlohmann::json(key).dump();
+  fail("there is no option {}; did you mean {}? {} --help lists them all", shown,
+       nearest_name(key.substr(0, most_shown), known), command.get_name());
+}
+
+std::vector<std::string> words_of(const std::string& key, const toml::node& value,
+                                  const CLI::App& command) {
+  require(!value.is_table(), "a key stands alone here, as an option does; there are no tables");
+  const CLI::Option& option = option_of(key, command);
+  const Kind kind = kind_for(option);
+  const auto text = kind.text(value);
+  require(text.has_value(), "{}: wanted {}, got {}", key, kind.wanted,
+          value.is_array() && value.as_array()->empty() ? "an empty one" : kind_of(value));
+  if (is_flag(option)) return {"--" + key + "=" + *text};
+  return {"--" + key, *text};
+}
+
+std::string toml_of(const std::string& key, const nlohmann::ordered_json& value) {
+  if (value.is_string()) {
+    const auto text = value.get<std::string>();
+    check_utf8(text, "--" + key);
+    const toml::value<std::string> node(text);
+    std::ostringstream stream;
+    stream << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
+    return stream.str();
+  }
+  // The fewest digits that give the same number.
+  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  for (const auto& number : value.is_array() ? value : nlohmann::ordered_json::array({value})) {
+    require(!number.is_number_unsigned() || number.get<std::uint64_t>() <= largest,
+            "--{}: the integers of TOML end at {}, got {}", key, largest, number.dump());
+  }
+  return value.dump();
+}
+
+}  // namespace
+
+std::vector<ConfigEntry> read_config(const std::string& path, const CLI::App& command) {
+  const std::string text = lines_of(path);
+  toml::table table;
+  try {
+    table = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    const std::string why(error.description());
+    fail("{}:{}: is not TOML{}", path, error.source().begin.line,
+         why.size() > most_shown ? "" : ": " + why);
+  }
+  std::map<unsigned, ConfigEntry> entries;
+  for (const auto& [key, value] : table) {
+    const unsigned line = key.source().begin.line;
+    const std::string place = fmt::format("{}:{}", path, line);
+    try {
+      entries[line] = {words_of(std::string(key.str()), value, command), place};
+    } catch (const Error& error) {
+      fail("{}: {}", place, error.what());
+    }
+  }
+  std::vector<ConfigEntry> sorted;
+  for (auto& [line, entry] : entries) sorted.push_back(std::move(entry));
+  return sorted;
+}
+
+std::string config_text(const std::vector<ConfigValue>& values) {
+  std::string text;
+  for (const auto& [key, value, help] : values) {
+    text += fmt::format("{:<40}  # {}\n", key + " = " + toml_of(key, value), help);
+  }
+  return text;
+}
+
+void print_config(const std::vector<ConfigValue>& values, bool json) {
+  if (!json) return fmt::print("{}", config_text(values));
+  nlohmann::ordered_json all;
+  for (const ConfigValue& value : values) all[value.key] = value.value;
+  print_json(all);
+}
+
+}  // namespace weft

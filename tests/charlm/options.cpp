@@ -1,0 +1,338 @@
+// How training commands are told, and what they say: files of options, --print-config, --dry-run,
+// --json-lines. What all apps share is tested on charlm.
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "doctest/doctest.h"
+#include "tests/json_lines.h"
+#include "tests/program.h"
+
+using namespace weft;
+using nlohmann::json;
+
+namespace {
+
+ProgramRun app(const std::string& name, const Words& words) {
+  return run_program(WEFT_PROGRAMS "/" + name, words);
+}
+ProgramRun charlm(const Words& words) { return app("charlm", words); }
+
+// What charlm would train with.
+json configuration(const Words& words) {
+  const ProgramRun run = charlm(Words{"train", "--print-config", "--json-lines"} + words);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  return json::parse(run.out);
+}
+
+// A training of a few steps.
+const Words tiny = {"--batch", "2", "--length", "16", "--width", "16", "--heads", "2",
+                    "--validation-batches", "1", "--test-batches", "1", "--split",
+                    "98/1.9/0.1", "--epochs", "2", "--epoch-steps", "3", "--report-steps", "1"};
+
+// tiny as a file.
+constexpr const char* tiny_file = R"(
+batch = 2
+length = 16
+width = 16   # of the model
+heads = 2
+validation-batches = 1
+test-batches = 1
+split = "98/1.9/0.1"
+epochs = 2
+epoch-steps = 3
+report-steps = 1
+)";
+
+std::vector<std::string> presets_of(const std::string& name) {
+  const std::string help = app(name, {"--preset", "?"}).err;
+  const std::size_t begin = help.find("there are ") + 10;
+  std::vector<std::string> all;
+  std::istringstream stream(help.substr(begin, help.find(';', begin) - begin));
+  for (std::string word; stream >> word;) all.push_back(word.substr(0, word.find(',')));
+  return all;
+}
+
+}  // namespace
+
+TEST_SUITE("charlm") {
+
+TEST_CASE("config: a file says what a command line says") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("tiny.toml", tiny_file);
+  CHECK(configuration({"--config", file}) == configuration(tiny));
+  const ProgramRun run = charlm({"--config", file, "--out", folder.path("file")});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  REQUIRE(charlm(tiny + Words{"--out", folder.path("line")}).status == 0);
+  CHECK(read_file(folder.path("file/best.safetensors")) ==
+        read_file(folder.path("line/best.safetensors")));
+  const ProgramRun more =
+      charlm({"--config", file, "--out", folder.path("file"), "--resume", "--epochs", "3"});
+  REQUIRE_MESSAGE(more.status == 0, more.err);
+  CHECK(contains(more.out, "resume after step 6 of 9"));
+}
+
+TEST_CASE("config: every type of value") {
+  const TemporaryFolder folder;
+  const std::string all = folder.file("all.toml", R"(
+    # a comment
+    "lr" = 5e-1
+    clip = 2              # an integer, where a number is wanted
+    act = true
+    graph = false
+    data = 'a "b" \c'
+    split = """
+80/10/10"""
+    seed = 0xff
+    seeds = [
+      3,
+      1_000,
+    ]
+    threads = 2
+    out = ""
+    dropout = 0.25
+    residual-dropout = 0
+    quiet = true
+  )");
+  const json found = configuration({"--config", all});
+  const json wanted = {{"lr", 0.5},
+                       {"clip", 2},
+                       {"act", true},
+                       {"graph", false},
+                       {"data", "a \"b\" \\c"},
+                       {"split", "80/10/10"},
+                       {"seed", 255},
+                       {"seeds", {3, 1000}},
+                       {"threads", 2},
+                       {"attention-dropout", 0.25},
+                       {"residual-dropout", 0},
+                       {"output-dropout", 0.25},
+                       {"quiet", true}};
+  for (const auto& [key, value] : wanted.items()) CHECK_MESSAGE(found.at(key) == value, key);
+  CHECK_FALSE(found.contains("out"));
+}
+
+TEST_CASE("config: later files stand above earlier ones, and the command line above all") {
+  const TemporaryFolder folder;
+  const std::string a = folder.file("a.toml",
+                                    "width = 16\ndepth = 3\nact = true\nseeds = [1, 2]\n"
+                                    "attention-dropout = 0.5\nquiet = true");
+  const std::string b = folder.file("b.toml", "width = 24\noptimizer = \"sgd\"\ndropout = 0.125");
+  const json both = configuration({"--config", a, "--config", b, "--depth", "4"});
+  CHECK(both["width"] == 24);
+  CHECK(both["depth"] == 4);
+  CHECK(both["act"] == true);
+  CHECK(both["lr"] == 0.01);                  // sgd's own
+  CHECK(both["attention-dropout"] == 0.125);  // a later file's --dropout is above it
+  CHECK(configuration({"--depth", "4", "--config", a, "--config", b}) == both);
+  CHECK(configuration({"--config", b, "--config", a})["width"] == 16);
+  CHECK(configuration({"--config", b, "--optimizer", "adam"})["lr"] == 0.001);
+  const json line =
+      configuration({"--config", a, "--width", "32", "--no-act", "--seeds", "7", "--no-quiet"});
+  CHECK(line["width"] == 32);
+  CHECK(line["act"] == false);
+  CHECK(line["seeds"] == json({7}));
+  CHECK(line["quiet"] == false);
+}
+
+TEST_CASE("config: a preset in a file, and what stands above it") {
+  const TemporaryFolder folder;
+  const std::string file =
+      folder.file("a.toml", "width = 32\npreset = \"text8-full-conv\"\ndevice = \"cpu\"\nkeep = 5");
+  const json wanted =
+      configuration({"--preset", "text8-full-conv", "--width", "32", "--keep", "5"});
+  CHECK(configuration({"--config", file}) == wanted);
+  const std::string wide = folder.file("b.toml", "width = 48");
+  CHECK(configuration({"--config", file, "--config", wide})["width"] == 48);
+  CHECK(configuration({"--config", file, "--width", "8"})["width"] == 8);
+  // A later preset takes the place of all settings before it, but not of the run's options.
+  const json other = configuration({"--config", file, "--preset", "text8-agglomerative-conv"});
+  CHECK(other == configuration({"--preset", "text8-agglomerative-conv", "--keep", "5"}));
+  CHECK(other["width"] == 64);
+}
+
+TEST_CASE(
+    "config: what --print-config prints gives the same again, for every preset of every app") {
+  const TemporaryFolder folder;
+  for (const char* name : {"charlm", "wordlm", "vision"}) {
+    std::vector<Words> all = {{}};
+    for (const std::string& preset : presets_of(name)) all.push_back({"--preset", preset});
+    CHECK(all.size() > 4);
+    for (const Words& words : all) {
+      CAPTURE(fmt::format("{} {}", name, fmt::join(words, " ")));
+      const ProgramRun printed = app(name, words + Words{"--print-config", "--seeds", "1,9"});
+      REQUIRE_MESSAGE(printed.status == 0, printed.err);
+      CHECK(contains(printed.out, "seeds = [1,9]"));
+      const std::string file = folder.file("printed.toml", printed.out);
+      const ProgramRun again = app(name, {"--config", file, "--print-config"});
+      CHECK_MESSAGE(again.status == 0, again.err);
+      CHECK(again.out == printed.out);
+    }
+  }
+  const Words odd = {"--data", "a\tb\n\"'\\ü\x7f#", "--lr", "0.30000000000000004", "--l2",
+                     "1.2345678901234567e-300", "--seed", "9223372036854775807", "--threads", "3"};
+  const std::string file = folder.file("odd.toml", charlm(odd + Words{"--print-config"}).out);
+  CHECK(configuration({"--config", file}) == configuration(odd));
+  check_refused(charlm({"--print-config", "--seed", "9223372036854775808"}),
+                "--seed: the integers");
+  check_refused(charlm({"--print-config", "--data", "\xff"}), "--data");
+}
+
+TEST_CASE("config: what is wrong with a file is said with its place") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("a.toml");
+  const auto refused = [&](const std::string& text, const std::string& part) {
+    CAPTURE(text.substr(0, 100));
+    folder.file("a.toml", text);
+    check_refused(charlm({"--config", path, "--out", folder.path("run")}), path + part);
+    CHECK_FALSE(std::filesystem::exists(folder.path("run")));
+  };
+  refused("\nwidht = 3", ":2: there is no option \"widht\"; did you mean width?");
+  refused("conv_width = 3", ":1: there is no option \"conv_width\"; did you mean conv-width?");
+  refused("no-graph = true", ":1: there is no option \"no-graph\"; did you mean graph?");
+  refused("\"a\\nb\" = 1", ":1: there is no option \"a\\nb\"; did you mean");
+  refused("\n\nwidth = \"3\"", ":3: width: wanted an integer, got a string");
+  refused("width = 3.0", ":1: width: wanted an integer, got a number with a point");
+  refused("lr = true", ":1: lr: wanted a number, got true or false");
+  refused("data = 3", ":1: data: wanted a string, got an integer");
+  refused("act = 1", ":1: act: wanted true or false, got an integer");
+  refused("act = 1979-05-27", ":1: act: wanted true or false, got a date or time");
+  refused("seeds = 1", ":1: seeds: wanted an array of integers, got an integer");
+  refused("seeds = [1, \"2\"]", ":1: seeds: wanted an array of integers, got an array");
+  refused("seeds = []", ":1: seeds: wanted an array of integers, got an empty one");
+  refused("[model]\nwidth = 3", ":1: a key stands alone here");
+  refused("model.width = 3", ":1: a key stands alone here");
+  refused("width = { is = 3 }", ":1: a key stands alone here");
+  refused("width = 3\nwidth = 4", ":2: is not TOML: ");
+  refused("width 3", ":1: is not TOML: ");
+  refused("\nwidth = ", ":2: is not TOML: ");
+  refused("data = \"\xff\"", ":1: is not TOML: ");
+  refused("depth = 99999999999999999999", ":1: is not TOML: ");
+  for (const char* once : {"config", "print-config", "dry-run", "force", "resume", "help"}) {
+    refused(fmt::format("{} = true", once),
+            fmt::format(":1: --{} stands on the command line, not in a file", once));
+  }
+  // What the command line would refuse, too.
+  refused("depth = 2\nwidth = 0", ":2: --width: wanted a number of at least 1");
+  refused("lr = nan", ":1: --lr: wanted a number above 0");
+  refused("seed = -1", ":1: --seed: wanted 0 or more, got -1");
+  refused("threads = 0", ":1: --threads");
+  refused("report-steps = 0", ":1: --report-steps: wanted 1 or more");
+  refused("attention = \"ful\"", ":1: attention: there is no mechanism 'ful'");
+  refused("preset = \"text8\"", ":1: --preset: there is no 'text8'");
+  // What would take long, or much memory.
+  refused("lr=1\n" + std::string(5000, '#'), ":2: wanted at most 4096 bytes in a line");
+  refused(std::string(70'000, '\n'), ": wanted at most 65536 bytes of options");
+  std::string deep;
+  for (int i = 0; i < 2000; ++i) deep += "a.";
+  refused(deep + "b = 1", ":1: a key stands alone here");
+  refused("lr = " + std::string(3000, '['), ":1: is not TOML");
+  refused(std::string(4000, 'x') + " = 1", ":1: there is no option key; did you mean");
+
+  check_refused(charlm({"--config", folder.path("b.toml")}), "b.toml: cannot be opened: No such");
+  check_refused(charlm({"--config", folder.path()}), "wanted a file, got a folder");
+  check_refused(charlm({"--config", "/dev/zero"}), "wanted a file, got a device");
+  check_refused(charlm({"--config"}), "--config");
+  check_refused(charlm({"--config", path, "b.toml"}), "'b.toml' stands there without an option");
+  check_refused(charlm({"eval", "--checkpoint", path, "--config", path}), "no option --config");
+}
+
+TEST_CASE("dry run: what a step takes, and nothing is written") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const auto dry = [&](const Words& more) {
+    const ProgramRun run =
+        charlm(Words{"--preset", "text8-full-conv", "--dry-run", "--out", out} + more);
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK_FALSE(std::filesystem::exists(out));
+    return run.out;
+  };
+  const json cost = json::parse(dry({"--json-lines"}));
+  constexpr std::int64_t batch = 32, length = 128, width = 64, depth = 5, parameters = 88'513;
+  CHECK(cost["parameters"] == parameters);
+  CHECK(cost["weight_bytes"] == 4 * parameters);
+  CHECK(cost["gradient_bytes"] == 4 * parameters);
+  CHECK(cost["optimizer_bytes"] == 8 * parameters + 8);  // two numbers each, and the step
+  CHECK(cost["steps"] == 256 * 1464);
+  CHECK(cost["epoch_steps"] == 1464);
+  // The block's four matrices and the convolution at every depth, the output's two once; and the
+  // 2 + 5 products of attention, of which causality leaves half.
+  constexpr std::int64_t matrices =
+      depth * (4 * width * width + 2 * 4 * width * width + 8 * width * width) + width * width +
+      28 * width;
+  constexpr std::int64_t attention = 7 * batch * depth * length * length * width;
+  CHECK(cost["operations"] == 3 * 2 * matrices * batch * length + attention);
+  CHECK(cost["peak_bytes"] >= cost["activation_bytes"].get<std::int64_t>() + 12 * parameters);
+  const json twice = json::parse(dry({"--json-lines", "--batch", "64"}));
+  const double ratio =
+      twice["activation_bytes"].get<double>() / cost["activation_bytes"].get<double>();
+  CHECK(ratio == doctest::Approx(2).epsilon(0.05));
+  CHECK(twice["weight_bytes"] == cost["weight_bytes"]);
+
+  const std::string words = dry({});
+  CHECK(contains(words, "88,513 parameters"));
+  CHECK(contains(words, "354,052 bytes"));
+  CHECK(contains(words, "374,784 in 256 epochs of 1,464"));
+  CHECK(json::parse(dry({"--seeds", "1,2", "--json-lines"})) == cost);
+}
+
+TEST_CASE("dry run: a run that is there stays as it is") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  REQUIRE(charlm(tiny + Words{"--out", out}).status == 0);
+  const std::string log = read_file(out + "/metrics.jsonl");
+  for (const char* start : {"--force", "--resume"}) {
+    CHECK(charlm(tiny + Words{"--out", out, "--dry-run", start}).status == 0);
+  }
+  CHECK(read_file(out + "/metrics.jsonl") == log);
+  CHECK(std::filesystem::exists(out + "/best.safetensors"));
+}
+
+TEST_CASE("json lines: standard output is the log, byte for byte") {
+  const TemporaryFolder folder;
+  const Words words = tiny + Words{"--json-lines"};
+  for (const char* name : {"plain", "quiet"}) {
+    const std::string out = folder.path(name);
+    const ProgramRun run = charlm(
+        words + Words{"--out", out, name == std::string("quiet") ? "--quiet" : "--no-quiet"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK(run.err.empty());
+    CHECK(run.out == read_file(out + "/metrics.jsonl"));
+    CHECK(lines(run.out).size() == 6 + 2 + 2);  // steps, validations, tests
+  }
+  const std::vector<json> kept = lines(charlm(words).out);  // no folder
+  CHECK(kept.size() == 10);
+  const std::string out = folder.path("plain");
+  const ProgramRun more = charlm(words + Words{"--out", out, "--resume", "--epochs", "3"});
+  REQUIRE_MESSAGE(more.status == 0, more.err);
+  CHECK(lines(more.out).size() == 3 + 1 + 2);  // what is new
+  CHECK(read_file(out + "/metrics.jsonl").ends_with(more.out));
+
+  const std::string seeds = folder.path("seeds");
+  const ProgramRun both = charlm(words + Words{"--out", seeds, "--seeds", "1,2"});
+  const std::vector<json> all = lines(both.out);
+  REQUIRE(all.size() == 10 + 10 + 1);
+  CHECK(all.back() == json::parse(read_file(seeds + "/replicas.json")));
+}
+
+TEST_CASE("quiet: nothing is printed but errors") {
+  const ProgramRun run = charlm(tiny + Words{"--quiet"});
+  CHECK(run.status == 0);
+  CHECK(run.out.empty());
+  CHECK(run.err.empty());
+}
+
+TEST_CASE("colours: none, on a terminal or elsewhere") {
+  const ProgramRun piped = charlm(tiny);
+  CHECK_FALSE(contains(piped.out + piped.err, "\x1b"));
+  std::string command = "NO_COLOR=1 " + quoted(WEFT_PROGRAMS "/charlm");
+  for (const std::string& word : tiny) command += " " + quoted(word);
+  const ProgramRun shown = run_program("script", {"-qec", command, "/dev/null"});
+  CHECK(shown.status == 0);
+  CHECK(contains(shown.out, "\r"));  // a line that is redrawn
+  std::string rest = shown.out;
+  for (std::size_t at; (at = rest.find("\x1b[K")) != std::string::npos;) rest.erase(at, 3);
+  CHECK_FALSE(contains(rest, "\x1b"));
+}
+
+}  // TEST_SUITE("charlm")
