@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <sstream>
 
 #include <toml++/toml.h>
@@ -18,22 +19,16 @@
 namespace weft {
 namespace {
 
-constexpr std::uint64_t most_bytes = 1 << 16;
-// The library follows dotted keys (a.b.c = 1) by recursion, as deep as they are long.
-constexpr std::size_t most_line_bytes = 4096;
+// The library follows dotted keys (a.b.c = 1) by recursion, half as deep as a file is long.
+constexpr std::uint64_t most_bytes = 1 << 15;
 constexpr std::size_t most_shown = 100;  // bytes of the file in a message
 
-std::string lines_of(const std::string& path) {
-  const std::uint64_t size = InputFile(path).size();
-  require(size <= most_bytes, "{}: wanted at most {} bytes of options, got {}", path, most_bytes,
-          size);
-  const std::string text = read_file(path);
-  std::istringstream stream(text);
-  std::string line;
-  for (int number = 1; std::getline(stream, line); ++number) {
-    require(line.size() <= most_line_bytes, "{}:{}: wanted at most {} bytes in a line, got {}",
-            path, number, most_line_bytes, line.size());
-  }
+std::string text_of(const std::string& path) {
+  InputFile file(path);
+  require(file.size() <= most_bytes, "{}: wanted at most {} bytes of options, got {}", path,
+          most_bytes, file.size());
+  std::string text(file.size(), ' ');
+  file.read(std::as_writable_bytes(std::span(text)));
   return text;
 }
 
@@ -149,10 +144,9 @@ std::string toml_of(const std::string& key, const nlohmann::ordered_json& value)
 }  // namespace
 
 std::vector<ConfigEntry> read_config(const std::string& path, const CLI::App& command) {
-  const std::string text = lines_of(path);
   toml::table table;
   try {
-    table = toml::parse(text);
+    table = toml::parse(text_of(path));
   } catch (const toml::parse_error& error) {
     const std::string why(error.description());
     fail("{}:{}: is not TOML{}", path, error.source().begin.line,
@@ -174,7 +168,7 @@ std::vector<ConfigEntry> read_config(const std::string& path, const CLI::App& co
 }
 
 std::string config_text(const std::vector<ConfigValue>& values) {
-  std::string text;
+  std::string text = fmt::format("# by weft {}\n", WEFT_VERSION);
   for (const auto& [key, value, help] : values) {
     text += fmt::format("{:<40}  # {}\n", key + " = " + toml_of(key, value), help);
   }

@@ -1,6 +1,7 @@
 #include "apps/common/dry_run.h"
 
 #include "apps/common/configuration.h"
+#include "apps/common/weights.h"
 #include "autograd/tape.h"
 #include "runtime/allocator.h"
 
@@ -17,6 +18,9 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   const Device device = task.parameters.at(0).variable.value().device();
   CachingAllocator& memory = allocator(device);
   StepCost cost{.operations = task.operations};
+  Weights before_update, best;  // which a training holds besides
+  before_update.keep(task.parameters);
+  best.keep(task.parameters);
   memory.reset_peak();
   {
     std::vector<Tensor> batch = task.batch(1);
@@ -62,11 +66,11 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
     line(what, static_cast<double>(count), "bytes" + note);
   };
   line("parameters", static_cast<double>(cost.parameters), "");
-  bytes("weights", cost.weights, ", and as many for each of two copies that a training keeps");
+  bytes("weights", cost.weights);
   bytes("gradients", cost.gradients);
   bytes("optimizer", cost.optimizer);
   bytes("activations", cost.activations, " kept for the backward pass (measured)");
-  bytes("peak", cost.peak, ", all of these but the copies included (measured)");
+  bytes("peak", cost.peak, " at most in a step, all of these included (measured)");
   line("arithmetic", cost.operations, "operations a step, those of its products (counted)");
   line("steps", static_cast<double>(options.steps),
        fmt::format("in {:g} epochs of {}", epochs, grouped(options.epoch_steps)));

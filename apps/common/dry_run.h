@@ -10,7 +10,7 @@ struct StepCost {
   // Bytes of the weights, of their gradients and of the optimizer's state, by their shapes.
   std::size_t weights = 0, gradients = 0, optimizer = 0;
   // Bytes on the device, measured: what the forward pass leaves for the backward pass, and the most
-  // at any time of the step, all of the above included.
+  // at any time of the step, all of the above included, and what copies a training holds there.
   std::size_t activations = 0, peak = 0;
   double operations = 0;  // of the matrix products, counted: Task::operations
 };

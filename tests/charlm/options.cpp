@@ -221,13 +221,12 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   refused("attention = \"ful\"", ":1: attention: there is no mechanism 'ful'");
   refused("preset = \"text8\"", ":1: --preset: there is no 'text8'");
   // What would take long, or much memory.
-  refused("lr=1\n" + std::string(5000, '#'), ":2: wanted at most 4096 bytes in a line");
-  refused(std::string(70'000, '\n'), ": wanted at most 65536 bytes of options");
+  refused(std::string(40'000, '\n'), ": wanted at most 32768 bytes of options, got 40000");
   std::string deep;
-  for (int i = 0; i < 2000; ++i) deep += "a.";
+  for (int i = 0; i < 16'000; ++i) deep += "a.";
   refused(deep + "b = 1", ":1: a key stands alone here");
-  refused("lr = " + std::string(3000, '['), ":1: is not TOML");
-  refused(std::string(4000, 'x') + " = 1", ":1: there is no option key; did you mean");
+  refused("lr = " + std::string(30'000, '['), ":1: is not TOML");
+  refused(std::string(30'000, 'x') + " = 1", ":1: there is no option key; did you mean");
 
   check_refused(charlm({"--config", folder.path("b.toml")}), "b.toml: cannot be opened: No such");
   check_refused(charlm({"--config", folder.path()}), "wanted a file, got a folder");
@@ -262,7 +261,7 @@ TEST_CASE("dry run: what a step takes, and nothing is written") {
       28 * width;
   constexpr std::int64_t attention = 7 * batch * depth * length * length * width;
   CHECK(cost["operations"] == 3 * 2 * matrices * batch * length + attention);
-  CHECK(cost["peak_bytes"] >= cost["activation_bytes"].get<std::int64_t>() + 12 * parameters);
+  CHECK(cost["peak_bytes"] >= cost["activation_bytes"].get<std::int64_t>() + 20 * parameters);
   const json twice = json::parse(dry({"--json-lines", "--batch", "64"}));
   const double ratio =
       twice["activation_bytes"].get<double>() / cost["activation_bytes"].get<double>();
