@@ -88,7 +88,7 @@ TEST_CASE("observer: one that throws leaves no uses behind") {
   CHECK(announced == 1);
 }
 
-}  // TEST_SUITE
+}  // TEST_SUITE("autograd")
 
 }  // namespace
 }  // namespace weft
