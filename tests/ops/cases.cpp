@@ -74,7 +74,8 @@ void add_pointwise(Cases& cases) {
         Shapes{{2, 3, 5}, {3, 5}}, Shapes{{2, 3, 5}, {2, 1, 5}}, Shapes{{2, 3, 5}, {2, 3, 1}},
         Shapes{{2, 1, 5}, {3, 1}}, Shapes{{2, 3, 5}, {1, 3, 1}}, Shapes{{4, 1}, {1, 6}},
         Shapes{{3, 4}, {}}, Shapes{{}, {}}, Shapes{{1}, {1, 1, 1}}, Shapes{{17}, {1}},
-        Shapes{{2, 3, 2, 3}, {3, 1, 3}}, Shapes{{2, 1, 3, 1, 2}, {1, 4, 1, 5, 1}}}) {
+        Shapes{{2, 3, 2, 3}, {3, 1, 3}}, Shapes{{1, 3, 5}, {1, 5}},
+        Shapes{{2, 1, 3, 1, 2}, {1, 4, 1, 5, 1}}}) {
     cases.add("add", plus, shapes);
     cases.add("mul", times, shapes);
   }
