@@ -74,7 +74,8 @@ void add_pointwise(Cases& cases) {
         Shapes{{2, 3, 5}, {3, 5}}, Shapes{{2, 3, 5}, {2, 1, 5}}, Shapes{{2, 3, 5}, {2, 3, 1}},
         Shapes{{2, 1, 5}, {3, 1}}, Shapes{{2, 3, 5}, {1, 3, 1}}, Shapes{{4, 1}, {1, 6}},
         Shapes{{3, 4}, {}}, Shapes{{}, {}}, Shapes{{1}, {1, 1, 1}}, Shapes{{17}, {1}},
-        Shapes{{2, 3, 2, 3}, {3, 1, 3}}, Shapes{{2, 1, 3, 1, 2}, {1, 4, 1, 5, 1}}}) {
+        Shapes{{2, 3, 2, 3}, {3, 1, 3}}, Shapes{{1, 3, 5}, {1, 5}},
+        Shapes{{2, 1, 3, 1, 2}, {1, 4, 1, 5, 1}}}) {
     cases.add("add", plus, shapes);
     cases.add("mul", times, shapes);
   }
@@ -268,6 +269,7 @@ std::vector<OpCase> large_op_cases() {
   cases.add("matmul", product, Shapes{{3, 300, 20}, {20, 30}});
   cases.add("matmul", product, Shapes{{2, 5, 70}, {2, 70, 600}});
   cases.add("linear", affine, Shapes{{3, 700, 20}, {20, 30}, {30}});
+  cases.add("linear", affine, Shapes{{5, 300}, {300, 1030}, {1030}});  // a weight cut by columns
   const auto fed = [](Inputs in) { return feed_forward(in[0], in[1], in[2], in[3], in[4]); };
   cases.add("feed_forward", fed, Shapes{{3, 200, 8}, {8, 32}, {32}, {32, 8}, {8}});
   const auto normalised = [](Inputs in) {
