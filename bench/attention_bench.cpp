@@ -121,12 +121,6 @@ Row identity_of(const Options& o, Device device) {
   return identity;
 }
 
-void write(const std::string& path, const std::string& text) {
-  OutputFile file(path);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
-
 // A run on one device: measures, then says what the rows say. The summary for curves.json.
 Row run_on(Device device, const Options& o, Results& results, Progress& progress,
            double run_seconds, Outcome& sum) {
@@ -279,8 +273,8 @@ int main_of(int argc, char** argv) {
                   sum.measured, sum.kept, sum.cut, sum.failed, duration(watch.seconds()),
                   sum.interrupted ? "; interrupted: the same command goes on" : ""));
   if (!o.out.empty()) {
-    write(o.out + "/rows.csv", csv(rows));
-    write(o.out + "/curves.json", summaries.dump(1) + "\n");
+    write_file(o.out + "/rows.csv", csv(rows));
+    write_file(o.out + "/curves.json", summaries.dump(1) + "\n");
     progress.print(o.out + ": rows.jsonl, rows.csv, curves.json");
   }
   if (interrupted()) return 128 + caught;

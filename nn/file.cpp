@@ -57,6 +57,10 @@ void InputFile::check_unchanged() const {
 
 std::string read_file(const std::string& path) {
   InputFile file(path);
+  return read_file(file);
+}
+
+std::string read_file(InputFile& file) {
   std::string text(file.size(), '\0');
   file.read(std::as_writable_bytes(std::span(text)));
   file.check_unchanged();
@@ -102,6 +106,12 @@ void OutputFile::commit() {
     ::fsync(parent);
     ::close(parent);
   }
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace weft {
 
@@ -32,6 +33,8 @@ class InputFile {
 };
 
 std::string read_file(const std::string& path);
+// All of an opened file of which nothing was read yet.
+std::string read_file(InputFile& file);
 
 // A file that appears whole or not at all, even where the power fails: it is written beside its
 // place as PATH.partial, flushed to the disk, and only then renamed.
@@ -52,5 +55,8 @@ class OutputFile {
   std::string partial_;
   int descriptor_;
 };
+
+// An OutputFile of this text.
+void write_file(const std::string& path, std::string_view text);
 
 }  // namespace weft

@@ -3,7 +3,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <span>
 #include <sstream>
 
 #include <toml++/toml.h>
@@ -27,9 +26,7 @@ std::string text_of(const std::string& path) {
   InputFile file(path);
   require(file.size() <= most_bytes, "{}: wanted at most {} bytes of options, got {}", path,
           most_bytes, file.size());
-  std::string text(file.size(), ' ');
-  file.read(std::as_writable_bytes(std::span(text)));
-  return text;
+  return read_file(file);
 }
 
 const char* kind_of(const toml::node& value) {

@@ -19,10 +19,7 @@ void write_folder(const Checkpoint& contents, const std::string& folder) {
   for (const auto& [name, tensor] : contents.tensors) {
     write_npy(tensor, folder + "/" + name + ".npy");
   }
-  const std::string text = nlohmann::ordered_json(contents.metadata).dump(1) + "\n";
-  OutputFile file(folder + "/metadata.json");
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  write_file(folder + "/metadata.json", nlohmann::ordered_json(contents.metadata).dump(1) + "\n");
 }
 
 }  // namespace

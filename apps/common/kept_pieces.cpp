@@ -33,10 +33,7 @@ std::shared_ptr<const PaperPieces> read_kept(std::string_view text, const std::s
 
 void write_kept(const PaperPieces& pieces, std::string_view text, const std::string& path) {
   const std::string saved = pieces.save();
-  const std::string kept = first_lines(text) + contents_line(saved) + saved;
-  OutputFile file(path);
-  file.write(std::as_bytes(std::span(kept)));
-  file.commit();
+  write_file(path, first_lines(text) + contents_line(saved) + saved);
 }
 
 }  // namespace

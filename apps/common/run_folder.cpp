@@ -161,10 +161,7 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
 void RunFolder::finish(std::int64_t step, const nlohmann::ordered_json& result) {
   if (!keeps()) return;
   const nlohmann::ordered_json all = {{"step", step}, {"result", result}};
-  const std::string text = all.dump(2) + "\n";
-  OutputFile file(path_ + "/" + result_file);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  write_file(path_ + "/" + result_file, all.dump(2) + "\n");
 }
 
 nlohmann::json RunFolder::result(std::int64_t step) const {

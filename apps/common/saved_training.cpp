@@ -113,10 +113,7 @@ void write_training(const SavedTraining& saved, const std::string& folder) {
       {"validated", saved.validated},   {"best", saved.best},
       {"log_bytes", saved.log_bytes},   {"elapsed", saved.elapsed},
       {"unreported", saved.unreported}, {"files", files}};
-  const std::string text = manifest.dump(2) + "\n";
-  OutputFile file(checkpoint + "/" + manifest_file);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  write_file(checkpoint + "/" + manifest_file, manifest.dump(2) + "\n");
 }
 
 SavedTraining read_training(const std::string& folder, const std::string& name) {

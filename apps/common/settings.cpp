@@ -205,12 +205,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
     summary[found[0][i].key] = {{"mean", mean}, {"standard_error", error}};
   }
   if (run.json_lines) print_json(summary);
-  if (!run.out.empty()) {
-    const std::string text = summary.dump(2) + "\n";
-    OutputFile file(run.out + "/replicas.json");
-    file.write(std::as_bytes(std::span(text)));
-    file.commit();
-  }
+  if (!run.out.empty()) write_file(run.out + "/replicas.json", summary.dump(2) + "\n");
   return 0;
 }
 

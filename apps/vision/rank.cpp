@@ -82,10 +82,7 @@ int run_rank(const RankCommand& command) {
         {{"name", name}, {"attention", model.settings.model.attention}, {"layers", layers}});
   }
   if (command.out.empty()) return 0;
-  OutputFile file(command.out);
-  const std::string json = report.dump() + "\n";
-  file.write(std::as_bytes(std::span(json)));
-  file.commit();
+  write_file(command.out, report.dump() + "\n");
   return 0;
 }
 

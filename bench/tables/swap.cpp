@@ -271,10 +271,7 @@ void write_json(const Options& o, const Scores& scores) {
                               {"trained_with", pair.second},
                               {"bits_per_masked_character", values}});
   }
-  const std::string text = json.dump(1) + "\n";
-  OutputFile file(o.out);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  write_file(o.out, json.dump(1) + "\n");
 }
 
 int main_of(int argc, char** argv) {

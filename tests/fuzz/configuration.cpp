@@ -2,16 +2,9 @@
 #include "apps/common/configuration.h"
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/settings.h"
 
 namespace weft {
-
-struct FuzzSettings : TrainingSettings {
-  std::string preset;
-};
-
-template <class SomeSettings, class F>
-requires std::is_base_of_v<FuzzSettings, SomeSettings>
-void each_setting(SomeSettings& settings, const F& f) { each_training_setting(settings, f); }
 
 void check(const FuzzSettings& settings) {
   check_numbers(settings);

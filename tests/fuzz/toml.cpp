@@ -1,25 +1,14 @@
 // A file of options, up to what the options' own types take.
 #include "apps/common/command_line.h"
 #include "tests/fuzz/fuzz.h"
-
-namespace weft {
-
-struct TomlSettings : TrainingSettings {
-  std::string preset;
-};
-
-template <class SomeSettings, class F>
-requires std::is_base_of_v<TomlSettings, SomeSettings>
-void each_setting(SomeSettings& settings, const F& f) { each_training_setting(settings, f); }
-
-}  // namespace weft
+#include "tests/fuzz/settings.h"
 
 using namespace weft;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const fuzz::MemoryFile file(data, size);
   return fuzz::read_untrusted(file.path(), [&] {
-    TomlSettings settings;
+    FuzzSettings settings;
     RunOptions run;
     CLI::App app("", "train");
     add_settings(app, settings, "");
