@@ -240,10 +240,11 @@ void order_groups(const CspProblem& p, const Block<T>& block, const std::int32_t
       }
       for (std::int64_t k = 0; k < count; ++k) {
         Index* const own = kept + k * p.N;
-        for (std::int64_t r = 0; ranks != nullptr && r < size; ++r) {
-          own[r] = found[k * G + ranks[n + r]];
+        for (std::int64_t r = 0; r < size; ++r) {
+          const Index from = ranks == nullptr ? own[r] : found[k * G + ranks[n + r]];
+          own[r] = from;
+          y[k * room + r] = x[k * room + from];
         }
-        for (std::int64_t r = 0; r < size; ++r) y[k * room + r] = x[k * room + own[r]];
       }
     }
   }

@@ -23,9 +23,8 @@ template <class T>
 class GroupOrder {
  public:
   static constexpr std::int64_t lists = simd::lanes<std::int64_t>;
-  // Groups up to here go through a network. Longer ones leave the cache with it, and for f64 the
-  // exchange of two numbers for one costs more than the comparisons that a quicksort saves.
-  static constexpr std::int64_t most_in_network = sizeof(T) == 4 ? 32768 : 256;
+  // Groups whose rows take up to 1 MiB go through a network; longer ones would leave the cache.
+  static constexpr std::int64_t most_in_network = 1024 * 1024 / 8 / NetworkRow<T>::words;
 
   explicit GroupOrder(std::int64_t G) : buffer_(words(G)) {
     if (G > most_in_network) sorter_.emplace();
@@ -41,11 +40,6 @@ class GroupOrder {
     for (std::int64_t i = 0; i < count; ++i) sort(descending, x + i * room, size, at + i * at_room);
   }
 
-  // Words of 8 bytes at work.
-  static constexpr std::int64_t words(std::int64_t G) {
-    return G > most_in_network ? G * std::int64_t(sizeof(Pair)) / 8 : places(G) * Row::words;
-  }
-
  private:
   // Key and offset as one number.
   using Pair = std::conditional_t<sizeof(T) == 4, std::uint64_t, hwy::uint128_t>;
@@ -53,6 +47,10 @@ class GroupOrder {
 
   static constexpr std::int64_t places(std::int64_t size) {
     return std::max<std::int64_t>(std::bit_ceil(std::uint64_t(size)), Network<T>::least);
+  }
+
+  static constexpr std::int64_t words(std::int64_t G) {
+    return G > most_in_network ? G * std::int64_t(sizeof(Pair)) / 8 : places(G) * Row::words;
   }
 
   template <class Index>
