@@ -32,12 +32,12 @@ Result csp(const std::string& spec, const Tensor& v, AttentionCall call = {},
 
 // The output and the gradient for this cotangent.
 Run walked(const std::string& spec, const Tensor& v, const Tensor& dout,
-           const AttentionCall& call = {}) {
-  const Variable leaf = Variable::leaf(v.to(tested_device()));
+           const AttentionCall& call = {}, Device device = tested_device()) {
+  const Variable leaf = Variable::leaf(v.to(device));
   const std::vector<Variable> inputs{leaf};
   Tape tape;
   const Variable out = attend(AttentionSpec(spec), call, inputs);
-  tape.backward(out, dout.to(tested_device()));
+  tape.backward(out, dout.to(device));
   return {{out.value().to(Device{})}, {leaf.gradient().to(Device{})}};
 }
 
@@ -477,6 +477,7 @@ TEST_CASE("csp: groups about every power of two, and blocks that are no whole ve
       }
       CHECK(equal);
       CHECK(same_bits(r.out, wanted.to(type)));
+      CHECK(same_bits(walked(spec, v.to(type), r.out, {}, Device{}).gradients[0], v.to(type)));
     }
   };
   for (const DType type : {DType::f32, DType::f64}) {
@@ -484,6 +485,10 @@ TEST_CASE("csp: groups about every power of two, and blocks that are no whole ve
                                  63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000}) {
       check(G, 3, G, type);
       check(2 * G + G / 2, 11, G, type);
+    }
+    for (const std::int64_t N : {1023, 1024, 1025, 2049, 2500}) {  // about the tiles of pairs
+      check(N, 19, 1, type);
+      check(N, 19, 2, type);
     }
     check(1, 5, 1000, type);
     check(2, 5, 1000, type);
