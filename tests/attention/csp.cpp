@@ -32,12 +32,12 @@ Result csp(const std::string& spec, const Tensor& v, AttentionCall call = {},
 
 // The output and the gradient for this cotangent.
 Run walked(const std::string& spec, const Tensor& v, const Tensor& dout,
-           const AttentionCall& call = {}) {
-  const Variable leaf = Variable::leaf(v.to(tested_device()));
+           const AttentionCall& call = {}, Device device = tested_device()) {
+  const Variable leaf = Variable::leaf(v.to(device));
   const std::vector<Variable> inputs{leaf};
   Tape tape;
   const Variable out = attend(AttentionSpec(spec), call, inputs);
-  tape.backward(out, dout.to(tested_device()));
+  tape.backward(out, dout.to(device));
   return {{out.value().to(Device{})}, {leaf.gradient().to(Device{})}};
 }
 
@@ -416,6 +416,101 @@ TEST_CASE("csp: many ties and values that are not finite") {
                            of_column(values).to(type));
       CHECK(r.src.to_vector<std::int64_t>() == wanted);
     }
+  }
+}
+
+// Where the outputs of channel c come from, shifted by J and in groups of G, by std::stable_sort.
+std::vector<std::int64_t> sources_by_stable_sort(const Tensor& v, std::int64_t c, std::int64_t J,
+                                                 std::int64_t G, const std::string& order) {
+  const std::int64_t N = v.size(1);
+  const auto from = [&](std::int64_t n, std::int64_t shift) { return (n - shift + N) % N; };
+  const auto ranked = [&](std::int64_t begin, std::int64_t channel, std::int64_t shift) {
+    std::vector<std::int64_t> list(static_cast<std::size_t>(std::min(G, N - begin)));
+    std::iota(list.begin(), list.end(), begin);
+    std::stable_sort(list.begin(), list.end(), [&](std::int64_t a, std::int64_t b) {
+      const double x = at(v, 0, from(a, shift), channel), y = at(v, 0, from(b, shift), channel);
+      if (std::isnan(x) || std::isnan(y)) return !std::isnan(x);
+      return order == "descending" ? y < x : x < y;
+    });
+    return list;
+  };
+  std::vector<std::int64_t> src(static_cast<std::size_t>(N));
+  for (std::int64_t begin = 0; begin < N; begin += G) {
+    const std::vector<std::int64_t> own = ranked(begin, c, J);
+    std::vector<std::int64_t> to(own.size());
+    std::iota(to.begin(), to.end(), begin);
+    if (order == "reference") to = ranked(begin, 0, 0);
+    for (std::size_t r = 0; r < own.size(); ++r) src[std::size_t(to[r])] = from(own[r], J);
+  }
+  return src;
+}
+
+// Every third sample from a few values, so that there are ties, and no channel is like another.
+Tensor with_ties(std::int64_t N, std::int64_t C) {
+  const double alphabet[] = {nan, -infinity, infinity, 0, -0.0, 1, -1};
+  const Tensor v = random_normal({1, N, 1, C}, DType::f32, 12).to(DType::f64);
+  for (std::int64_t i = 0; i < N * C; i += 3) {
+    const auto word = RandomKey{7}.words(static_cast<std::uint64_t>(i)).word[0];
+    v.data<double>()[i] = alphabet[below(word, 7)];
+  }
+  return v;
+}
+
+TEST_CASE("csp: groups about every power of two, and blocks that are no whole vectors") {
+  const auto check = [](std::int64_t N, std::int64_t C, std::int64_t G, DType type) {
+    const Tensor v = with_ties(N, C);
+    for (const std::string order : {"ascending", "descending", "reference"}) {
+      const std::string spec = fmt::format("csp:group={},order={}", G, order);
+      CAPTURE(spec);
+      CAPTURE(N);
+      const Result r = csp(spec, v.to(type), {}, Device{});
+      const Tensor wanted = Tensor::empty(v.shape(), DType::f64);
+      bool equal = true;
+      for (std::int64_t c = 0; c < C; ++c) {
+        const std::int64_t J = c * ((N + C - 1) / C) % N;
+        const std::vector<std::int64_t> src = sources_by_stable_sort(v, c, J, G, order);
+        for (std::int64_t n = 0; n < N; ++n) {
+          const std::int64_t from = src[static_cast<std::size_t>(n)];
+          equal &= source(r, 0, n, c) == from;
+          wanted.view<double, 4>()(0, n, 0, c) = at(v, 0, from, c);
+        }
+      }
+      CHECK(equal);
+      CHECK(same_bits(r.out, wanted.to(type)));
+      CHECK(same_bits(walked(spec, v.to(type), r.out, {}, Device{}).gradients[0], v.to(type)));
+    }
+  };
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const std::int64_t G : {3,  4,  5,  7,   8,   9,   15,  16,  17,  31,  33,
+                                 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000}) {
+      check(G, 3, G, type);
+      check(2 * G + G / 2, 11, G, type);
+    }
+    for (const std::int64_t N : {1023, 1024, 1025, 2049, 2500}) {  // about the tiles of pairs
+      check(N, 19, 1, type);
+      check(N, 19, 2, type);
+    }
+    check(1, 5, 1000, type);
+    check(2, 5, 1000, type);
+    check(4096, 17, 4096, type);
+    check(4097, 9, 4097, type);
+    check(40000, 2, 40000, type);
+  }
+}
+
+TEST_CASE("csp: the number of threads changes nothing") {
+  const Tensor v = random_normal({3, 2500, 3, 13}, DType::f32, 4);
+  const Tensor dout = random_normal(v.shape(), DType::f32, 5);
+  const AttentionCall call = with_lengths({2500, 1500, 1});
+  for (const std::string spec : {"csp", "csp-shift", "csp:group=70", "csp-sort:groups=1"}) {
+    CAPTURE(spec);
+    const auto run = [&](int threads) {
+      const ThreadsOf some(threads);
+      return walked(spec, v, dout, call);
+    };
+    const Run one = run(1), four = run(4);
+    CHECK(same_bits(one.outputs[0], four.outputs[0]));
+    CHECK(same_bits(one.gradients[0], four.gradients[0]));
   }
 }
 

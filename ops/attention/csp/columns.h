@@ -22,26 +22,31 @@ namespace columns_detail {
 
 namespace hn = simd::hn;
 
-// to[c, r] = from[r, c] for a square of as many elements a side as 16 bytes hold.
+// to[c, r] = from[r, c] for as many elements of a row as 16 bytes hold, and twice as many rows.
 template <class T>
-HWY_INLINE void turn_square(const T* from, std::int64_t from_row, T* to, std::int64_t to_row) {
-  const hn::FixedTag<T, 16 / sizeof(T)> d;
+HWY_INLINE void turn_patch(const T* from, std::int64_t from_row, T* to, std::int64_t to_row) {
+  constexpr std::size_t width = 16 / sizeof(T);
+  const hn::FixedTag<T, 2 * width> d;
+  const hn::FixedTag<T, width> half;
+  const auto rows = [&](std::int64_t r) {
+    return hn::Combine(d, hn::LoadU(half, from + (r + std::int64_t(width)) * from_row),
+                       hn::LoadU(half, from + r * from_row));
+  };
+  const auto a = rows(0), b = rows(1);
   if constexpr (sizeof(T) == 4) {
-    const hn::Repartition<double, decltype(d)> halves;
-    const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_row);
-    const auto e = hn::LoadU(d, from + 2 * from_row), f = hn::LoadU(d, from + 3 * from_row);
-    const auto wide = [&](auto x) { return hn::BitCast(halves, x); };
+    const hn::Repartition<double, decltype(d)> pairs;
+    const auto e = rows(2), f = rows(3);
+    const auto wide = [&](auto x) { return hn::BitCast(pairs, x); };
     const auto ab = wide(hn::InterleaveLower(d, a, b)), ef = wide(hn::InterleaveLower(d, e, f));
     const auto AB = wide(hn::InterleaveUpper(d, a, b)), EF = wide(hn::InterleaveUpper(d, e, f));
     const auto put = [&](auto x, std::int64_t row) {
       hn::StoreU(hn::BitCast(d, x), d, to + row * to_row);
     };
-    put(hn::InterleaveLower(halves, ab, ef), 0);
-    put(hn::InterleaveUpper(halves, ab, ef), 1);
-    put(hn::InterleaveLower(halves, AB, EF), 2);
-    put(hn::InterleaveUpper(halves, AB, EF), 3);
+    put(hn::InterleaveLower(pairs, ab, ef), 0);
+    put(hn::InterleaveUpper(pairs, ab, ef), 1);
+    put(hn::InterleaveLower(pairs, AB, EF), 2);
+    put(hn::InterleaveUpper(pairs, AB, EF), 3);
   } else {
-    const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_row);
     hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
     hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_row);
   }
@@ -52,26 +57,26 @@ HWY_INLINE void turn_square(const T* from, std::int64_t from_row, T* to, std::in
 template <class T>
 void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t from_row, T* to,
           std::int64_t to_row) {
-  constexpr std::int64_t side = 16 / sizeof(T), stripe = 8;
+  constexpr std::int64_t wide = 16 / sizeof(T), high = 2 * wide, stripe = 8;
   const bool tall = rows >= columns;
   const std::int64_t length = tall ? rows : columns;
   for (std::int64_t s = 0; s < length; s += stripe) {
     const std::int64_t end = std::min(s + stripe, length);
     const std::int64_t r0 = tall ? s : 0, r1 = tall ? end : rows;
     const std::int64_t c0 = tall ? 0 : s, c1 = tall ? columns : end;
-    for (std::int64_t k = end + stripe; k < std::min(end + 2 * stripe, length); ++k) {
+    for (std::int64_t k = end + 4 * stripe; k < std::min(end + 5 * stripe, length); ++k) {
       for (std::int64_t o = 0; o < (tall ? columns : rows); o += 64 / std::int64_t(sizeof(T))) {
         hwy::Prefetch(tall ? from + k * from_row + o : to + k * to_row + o);
       }
     }
     std::int64_t c = c0;
-    for (; c + side <= c1; c += side) {
+    for (; c + wide <= c1; c += wide) {
       std::int64_t r = r0;
-      for (; r + side <= r1; r += side) {
-        turn_square(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
+      for (; r + high <= r1; r += high) {
+        turn_patch(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
       }
       for (; r < r1; ++r) {
-        for (std::int64_t k = c; k < c + side; ++k) to[k * to_row + r] = from[r * from_row + k];
+        for (std::int64_t k = c; k < c + wide; ++k) to[k * to_row + r] = from[r * from_row + k];
       }
     }
     for (; c < c1; ++c) {
@@ -96,22 +101,22 @@ void each_run(const View<T, 4>& x, std::int64_t c, std::int64_t count, const F& 
 
 }  // namespace columns_detail
 
-// columns[i, n] = x[b, n, channel c + i] for n < N.
+// columns[i, n] = x[b, begin + n, channel c + i] for n < N.
 template <class T>
-void pack_columns(const View<const T, 4>& x, std::int64_t b, std::int64_t c, std::int64_t count,
-                  std::int64_t N, T* columns, std::int64_t room) {
+void pack_columns(const View<const T, 4>& x, std::int64_t b, std::int64_t begin, std::int64_t c,
+                  std::int64_t count, std::int64_t N, T* columns, std::int64_t room) {
   using namespace columns_detail;
   each_run(x, c, count, [&](std::int64_t i, std::int64_t h, std::int64_t m, std::int64_t run) {
-    turn(N, run, &x(b, 0, h, m), x.stride(1), columns + i * room, room);
+    turn(N, run, &x(b, begin, h, m), x.stride(1), columns + i * room, room);
   });
 }
 
 template <class T>
-void unpack_columns(const T* columns, std::int64_t room, std::int64_t b, std::int64_t c,
-                    std::int64_t count, std::int64_t N, const View<T, 4>& x) {
+void unpack_columns(const T* columns, std::int64_t room, std::int64_t b, std::int64_t begin,
+                    std::int64_t c, std::int64_t count, std::int64_t N, const View<T, 4>& x) {
   using namespace columns_detail;
   each_run(x, c, count, [&](std::int64_t i, std::int64_t h, std::int64_t m, std::int64_t run) {
-    turn(run, N, columns + i * room, room, &x(b, 0, h, m), x.stride(1));
+    turn(run, N, columns + i * room, room, &x(b, begin, h, m), x.stride(1));
   });
 }
 

@@ -8,7 +8,6 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/csp/columns.h"
-#include "ops/attention/csp/group_order.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
@@ -319,15 +318,17 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
   const std::int64_t G = s.sorted ? p.group_of(p.N) : 1;
   p.record = csp_record(G);
   const auto samples = double(p.B) * double(p.N * p.C), item = double(size_of(type));
-  const auto room = double(type == DType::f32 ? column_room<float>(p.N) : column_room<double>(p.N));
+  const auto room = [&](std::int64_t count) {
+    return double(type == DType::f32 ? column_room<float>(count) : column_room<double>(count));
+  };
   const auto kept = double(CspProblem::row_bytes(p.record, p.N));
-  const std::int64_t block = csp_block(p.N, p.C, std::int64_t(size_of(type)));
-  // On a CUDA device long groups take room in forward, no more than the gradient that is not there
-  // yet.
+  const auto block = double(csp_block(p.N, p.C, std::int64_t(size_of(type))));
+  const double shifted = G <= 2 ? block * room(csp_tile(p.N)) : room(p.N);
+  // To order groups takes room in forward, no more than the gradient that is not there yet.
   return {.forward_operations = samples * (1 + std::log2(double(G)) / 2),
           .backward_operations = samples * 2,
           .saved_bytes = double(p.B * p.C) * kept + 4 * double(p.C),
-          .working_bytes = item * room * double(block + 2),
+          .working_bytes = item * (block * room(p.N) + shifted),
           .cuda_working_bytes = 0};
 }
 

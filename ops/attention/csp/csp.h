@@ -40,11 +40,12 @@
 // and the first channel takes no gradient for the order that it gives to the others.
 //
 // Saved: nothing of v. For a shift alone nothing; for pairs (G = 2) one bit, 1 where a pair changed
-// places; otherwise, for each output, the offset in its group of the sample that it came from, in 16
-// bits, or 32 where the group is longer than 65,536. And the shifts, 4 C bytes for each length.
+// places; otherwise, for each output, the offset in its group of the sample that it came from, in
+// 16 bits, or 32 where the group is longer than 65,536. And the shifts, 4 C bytes for each length.
 //
 // Kernels of the CPU pack some channels at a time into contiguous columns, where a shift is two
-// copies; those of CUDA devices fold the shift into the address (steps.h).
+// copies, and sort a vector of them at once by a network (network.h); those of CUDA devices fold
+// the shift into the address (steps.h).
 #pragma once
 
 #include <bit>
@@ -225,6 +226,9 @@ constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t it
   while (block < 64 && 2 * block * N * item <= 1024 * 1024) block *= 2;
   return block < C ? block : C;
 }
+
+// Positions of a sequence of N that pairs are sorted in at a time: what a cache holds of a block.
+constexpr std::int64_t csp_tile(std::int64_t N) { return N < 1024 ? N : 1024; }
 
 // J of `rows` times H·M channels.
 void csp_shifts(const Cpu&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);

@@ -1,40 +1,57 @@
 // The order of the samples of a group: by value, then by position; NaN last, −0 = +0.
+//
+// A sample goes with its key and its offset in the group, so that no two are equal and a sort need
+// not be stable.
 #pragma once
 
 #include <hwy/contrib/sort/vqsort.h>
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 #include <optional>
 
+#include "ops/attention/csp/columns.h"
 #include "ops/attention/csp/csp.h"
+#include "ops/attention/csp/network.h"
 #include "runtime/scratch.h"
-#include "runtime/simd.h"
 
 namespace weft {
 
-// Finds the order of groups of up to G samples.
+// Finds the order of groups of up to G samples, of some neighbouring columns at a time.
 template <class T>
 class GroupOrder {
  public:
-  // Groups up to here are ranked by comparing all with all: no branches, G / lanes vectors a sample.
-  static constexpr std::int64_t most_compared = 64;
+  static constexpr std::int64_t lists = simd::lanes<std::int64_t>;
+  // Groups whose rows take up to 1 MiB go through a network; longer ones would leave the cache.
+  static constexpr std::int64_t most_in_network = 1024 * 1024 / 8 / NetworkRow<T>::words;
 
-  explicit GroupOrder(std::int64_t G)
-      : compared_(G <= most_compared), buffer_(compared_ ? 1 : G * words) {
-    if (!compared_) sorter_.emplace();
+  explicit GroupOrder(std::int64_t G) : buffer_(words(G)) {
+    if (G > most_in_network) sorter_.emplace();
   }
 
-  // at[r] = the offset of the sample of rank r among x[0 … size − 1].
+  // at[i·at_room + r] = the offset of the sample of rank r among x[i·room + (0 … size − 1)], for
+  // each of `count` ≤ lists columns i.
   template <class Index>
-  void operator()(CspOrder order, const T* x, std::int64_t size, Index* at) const {
+  void operator()(CspOrder order, const T* x, std::int64_t room, std::int64_t count,
+                  std::int64_t size, Index* at, std::int64_t at_room) const {
     const bool descending = order == CspOrder::descending;
-    compared_ ? compare(descending, x, size, at) : sort(descending, x, size, at);
+    if (!sorter_) return through_network(descending, x, room, count, size, at, at_room);
+    for (std::int64_t i = 0; i < count; ++i) sort(descending, x + i * room, size, at + i * at_room);
   }
 
  private:
-  // Key and position as one number: an unstable sort of them is a stable one of the keys.
+  // Key and offset as one number.
   using Pair = std::conditional_t<sizeof(T) == 4, std::uint64_t, hwy::uint128_t>;
-  static constexpr std::int64_t words = sizeof(Pair) / 8;
+  using Row = NetworkRow<T>;
+
+  static constexpr std::int64_t places(std::int64_t size) {
+    return std::max<std::int64_t>(std::bit_ceil(std::uint64_t(size)), Network<T>::least);
+  }
+
+  static constexpr std::int64_t words(std::int64_t G) {
+    return G > most_in_network ? G * std::int64_t(sizeof(Pair)) / 8 : places(G) * Row::words;
+  }
 
   template <class Index>
   void sort(bool descending, const T* x, std::int64_t size, Index* at) const {
@@ -56,41 +73,34 @@ class GroupOrder {
     }
   }
 
-  // The rank of a sample is the number of those before it: lanes are samples i, and j runs.
+  // Lanes are columns; those from `count` on hold anything.
   template <class Index>
-  static void compare(bool descending, const T* x, std::int64_t size, Index* at) {
-    namespace hn = simd::hn;
-    using Key = hwy::MakeSigned<T>;
-    const simd::Tag<Key> d;
-    constexpr std::int64_t n = simd::lanes<Key>;
-    constexpr auto sign = hwy::MakeUnsigned<T>{1} << (8 * sizeof(T) - 1);
-    HWY_ALIGN Key keys[most_compared + n], ranks[most_compared + n];
-    for (std::int64_t i = 0; i < size; ++i) {
-      keys[i] = static_cast<Key>(csp_key(descending, x[i]) ^ sign);
+  void through_network(bool descending, const T* x, std::int64_t room, std::int64_t count,
+                       std::int64_t size, Index* at, std::int64_t at_room) const {
+    constexpr std::int64_t stripe = 32;
+    std::int64_t* const rows = buffer_.data();
+    HWY_ALIGN T turned[stripe * lists] = {};
+    for (std::int64_t n = 0; n < size; n += stripe) {
+      const std::int64_t end = std::min(n + stripe, size);
+      columns_detail::turn(count, end - n, x + n, room, turned, lists);
+      for (std::int64_t r = n; r < end; ++r) {
+        Row::of(descending, turned + (r - n) * lists, r).store(rows + r * Row::words);
+      }
     }
-    std::fill(keys + size, keys + simd::round_up_to_lanes<Key>(size), Key{0});
-    for (std::int64_t i = 0; i < size; i += n) {
-      const auto own = hn::Load(d, keys + i), position = hn::Iota(d, static_cast<Key>(i));
-      const auto counted = [&](auto mask) { return hn::VecFromMask(d, mask); };  // −1 where true
-      auto rank = hn::Set(d, static_cast<Key>(i));  // of those before i, less those above it
-      for (std::int64_t j = 0; j < i; ++j) {
-        rank = hn::Add(rank, counted(hn::Lt(own, hn::Set(d, keys[j]))));
+    const std::int64_t all = places(size);
+    std::fill(rows + size * Row::words, rows + all * Row::words,
+              std::numeric_limits<std::int64_t>::max());
+    Network<T>::sort(rows, all, size);
+    for (std::int64_t n = 0; n < size; n += stripe) {
+      const std::int64_t end = std::min(n + stripe, size);
+      for (std::int64_t i = 0; i < count; ++i) {
+        for (std::int64_t r = n; r < end; ++r) {
+          at[i * at_room + r] = static_cast<Index>(Row::offset_in(rows + r * Row::words, i));
+        }
       }
-      for (std::int64_t j = i; j < std::min(i + n, size); ++j) {
-        const auto other = hn::Set(d, keys[j]);
-        const auto tied =
-            hn::And(hn::Eq(own, other), hn::Lt(hn::Set(d, static_cast<Key>(j)), position));
-        rank = hn::Sub(rank, counted(hn::Or(hn::Lt(other, own), tied)));
-      }
-      for (std::int64_t j = i + n; j < size; ++j) {
-        rank = hn::Sub(rank, counted(hn::Lt(hn::Set(d, keys[j]), own)));
-      }
-      hn::Store(rank, d, ranks + i);
     }
-    for (std::int64_t i = 0; i < size; ++i) at[ranks[i]] = static_cast<Index>(i);
   }
 
-  bool compared_;
   Scratch<std::int64_t> buffer_;
   std::optional<hwy::Sorter> sorter_;
 };
