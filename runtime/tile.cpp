@@ -25,7 +25,7 @@ HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Ro
   Vector sum[R][V];
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < V; ++v) {
-      sum[r][v] = add ? hn::LoadU(d, c.data + r * c.row + v * n) : hn::Zero(d);
+      sum[r][v] = hn::Zero(d);
     }
   }
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -36,8 +36,12 @@ HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Ro
       for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(x, y[v], sum[r][v]);
     }
   }
+  // What is added stands apart till here: a long product of some depths at a time is a sum of sums.
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) hn::StoreU(sum[r][v], d, c.data + r * c.row + v * n);
+    for (int v = 0; v < V; ++v) {
+      T* const to = c.data + r * c.row + v * n;
+      hn::StoreU(add ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
+    }
   }
 }
 
@@ -76,7 +80,7 @@ void copy_panel(D d, std::int64_t count, Rows<const T> b, T* panel) {
   }
 }
 
-// A strip by panels, one after the other: the same sums in the same order.
+// A strip by panels, one after the other.
 template <int V, class D, class T = simd::hn::TFromD<D>>
 void strip_by_panels(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b,
                      Rows<T> c, bool add) {

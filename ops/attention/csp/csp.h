@@ -223,7 +223,7 @@ struct CspProblem {
 constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t item) {
   const std::int64_t line = 64 / item;
   std::int64_t block = line;
-  while (block < 64 && 2 * block * N * item <= 1024 * 1024) block *= 2;
+  while (block < 64 && 2 * block * N * item <= 512 * 1024) block *= 2;
   return block < C ? block : C;
 }
 
