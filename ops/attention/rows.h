@@ -1,18 +1,18 @@
 // Rows of one batch item and head, between a tensor [B, N, H, width] and packed memory.
 #pragma once
 
-#include <hwy/cache_control.h>
-
 #include "runtime/simd.h"
 #include "runtime/view.h"
 
 namespace weft {
 
-// Asks for the lines of cache that hold `count` numbers: rows of one head lie a whole position of the
-// sequence apart, and those of a cluster anywhere, which no processor sees coming.
+// Asks for the lines of cache that hold `count` numbers: rows of one head lie a whole position of
+// the sequence apart, and those of a cluster anywhere, which no processor sees coming. Into the
+// second level: rows a power of two apart share a few lines of the first, which would not keep them.
 template <class T>
 void prefetch(const T* from, std::int64_t count) {
-  for (std::int64_t e = 0; e < count; e += 64 / std::int64_t(sizeof(T))) hwy::Prefetch(from + e);
+  constexpr std::int64_t line = 64 / sizeof(T);
+  for (std::int64_t e = 0; e < count; e += line) __builtin_prefetch(from + e, 0, 2);
 }
 
 // Copies rows of `width` numbers, scaled. Heads are as short as eight numbers and lie far apart, so
@@ -24,7 +24,7 @@ void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
   namespace hn = simd::hn;
   const hn::CappedTag<T, 8> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t ahead = 4;
+  constexpr std::int64_t ahead = 32;
   if (from_step == 1 && to_step == 1 && width % n == 0) {
     const auto factor = hn::Set(d, scale);
     for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {

@@ -218,17 +218,16 @@ struct CspProblem {
   }
 };
 
-// Channels that a kernel takes at a time, of elements of `item` bytes: whole lines of cache, several
+// Channels that a kernel takes at a time, of elements of `item` bytes: two lines of cache, more
 // where the columns still fit the caches.
 constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t item) {
-  const std::int64_t line = 64 / item;
-  std::int64_t block = line;
-  while (block < 64 && 2 * block * N * item <= 512 * 1024) block *= 2;
+  std::int64_t block = 2 * 64 / item;
+  while (block < 64 && 2 * block * N * item <= 1024 * 1024) block *= 2;
   return block < C ? block : C;
 }
 
 // Positions of a sequence of N that pairs are sorted in at a time: what a cache holds of a block.
-constexpr std::int64_t csp_tile(std::int64_t N) { return N < 1024 ? N : 1024; }
+constexpr std::int64_t csp_tile(std::int64_t N) { return N < 4096 ? N : 4096; }
 
 // J of `rows` times H·M channels.
 void csp_shifts(const Cpu&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
