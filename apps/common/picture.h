@@ -27,7 +27,7 @@ class Picture {
              Align align = Align::left);
 
   // Reads a PNG file of any kind; what is transparent is laid on white. Throws, with the file's
-  // name, where it is none, is damaged, or has more than 2^24 pixels.
+  // name, where it is none, is damaged, or has more than 2^22 pixels.
   static Picture load(const std::string& path);
   // The same picture with so many pixels, by the triangle filter: linear between pixels where it
   // grows, the mean over the pixels around where it shrinks.
