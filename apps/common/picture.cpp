@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include <ft2build.h>
 #include FT_FREETYPE_H
@@ -45,8 +47,34 @@ FT_GlyphSlot glyph_of(FT_Face face, char letter) {
   return face->glyph;
 }
 
-// A file of a few kilobytes may claim as many: these take 12 MB.
-constexpr std::int64_t most_pixels = 1 << 22;
+// A file of a few kilobytes may claim as many: these take 12 MB, and libpng three rows besides, of
+// up to 8 bytes a pixel.
+constexpr std::int64_t most_pixels = 1 << 22, most_across = 1 << 16;
+
+// Takes out of a file what says nothing about its pixels: libpng would unpack it, and a text or a
+// colour profile of a few kilobytes becomes 8 MB.
+void keep_pixels(std::string& bytes) {
+  constexpr std::string_view besides[] = {"tRNS", "gAMA", "cHRM", "sRGB"};
+  constexpr std::size_t signature = 8, around = 12;  // length and name before, checksum behind
+  const auto byte = [&](std::size_t at) {
+    return std::size_t{static_cast<unsigned char>(bytes[at])};
+  };
+  std::size_t to = std::min(signature, bytes.size()), at = to;
+  while (bytes.size() - at >= around) {
+    const std::size_t length =
+        byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
+    if (length > bytes.size() - at - around) break;
+    const std::string_view name = std::string_view(bytes).substr(at + 4, 4);
+    const bool needed = (name[0] & 32) == 0;  // a capital
+    const std::size_t end = at + around + length;
+    if (needed || std::find(std::begin(besides), std::end(besides), name) != std::end(besides)) {
+      std::memmove(&bytes[to], &bytes[at], end - at);
+      to += end - at;
+    }
+    at = end;
+  }
+  bytes.erase(to, at - to);
+}
 
 // For each pixel of the new axis, the pixels of the old one that it is made of, with their shares.
 std::vector<std::vector<std::pair<std::int64_t, double>>> triangle_weights(std::int64_t from,
@@ -123,17 +151,19 @@ void Picture::write(std::int64_t x, std::int64_t y, const std::string& text, int
 }
 
 Picture Picture::load(const std::string& path) {
-  const std::string bytes = read_file(path);
+  std::string bytes = read_file(path);
+  keep_pixels(bytes);
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   const std::unique_ptr<png_image, void (*)(png_image*)> freed(&image, png_image_free);
   require(png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) != 0,
           "{}: is no PNG picture: {}", path, image.message);
-  require(std::int64_t{image.width} * image.height <= most_pixels,
-          "{}: has {} x {} pixels, more than {}; make it smaller", path, image.width, image.height,
-          most_pixels);
+  require(std::int64_t{image.width} * image.height <= most_pixels && image.width <= most_across,
+          "{}: has {} x {} pixels, more than {}, or than {} in a row; make it smaller", path,
+          image.width, image.height, most_pixels, most_across);
   Picture picture(image.width, image.height);
   image.format = PNG_FORMAT_RGB;
+  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // where it does not say
   const png_color white{255, 255, 255};
   require(png_image_finish_read(&image, &white, picture.pixels_.data(), 0, nullptr) != 0,
           "{}: is a damaged PNG picture: {}", path, image.message);

@@ -26,8 +26,9 @@ class Picture {
   void write(std::int64_t x, std::int64_t y, const std::string& text, int pixels,
              Align align = Align::left);
 
-  // Reads a PNG file of any kind; what is transparent is laid on white. Throws, with the file's
-  // name, where it is none, is damaged, or has more than 2^24 pixels.
+  // Reads a PNG file of any kind; what is transparent is laid on white. The colours are sRGB's, or
+  // as gAMA and cHRM have it; a colour profile is passed over. Throws, with the file's name, where
+  // it is none, is damaged, or has more than 2^22 pixels, or 2^16 in a row.
   static Picture load(const std::string& path);
   // The same picture with so many pixels, by the triangle filter: linear between pixels where it
   // grows, the mean over the pixels around where it shrinks.

@@ -6,9 +6,21 @@
 
 using namespace weft;
 
+namespace {
+
+// Both parts of the set are the one file.
+struct Folder : TemporaryFolder {
+  explicit Folder(const std::string& file) {
+    for (const char* name : {"train.bin", "test.bin"}) {
+      std::filesystem::create_symlink(file, path(name));
+    }
+  }
+};
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const TemporaryFolder folder;
-  const std::string records(reinterpret_cast<const char*>(data), size);
-  folder.file("train.bin", records), folder.file("test.bin", records);
+  static const Folder folder(fuzz::memory_file(data, size));
+  fuzz::memory_file(data, size);
   return fuzz::read_untrusted(folder.path(), [&] { load_pictures(folder.path(), "cifar-100"); });
 }

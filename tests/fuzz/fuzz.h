@@ -4,13 +4,9 @@
 //     extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 //
 // It hands them to a reader, which reads them or throws Error; anything else, an Error that does
-// not name the file included, ends the program. Two programs run it: with -Dfuzz=true (and clang)
-// libFuzzer runs each target,
-//
-//     CXX=clang++ meson setup build-fuzz -Dfuzz=true -Db_sanitize=address -Db_lundef=false
-//     ninja -C build-fuzz tests/fuzz_npy && build-fuzz/tests/fuzz_npy FOUND tests/fuzz/corpus/npy
-//
-// and in every build the tests run all of them over tests/fuzz/corpus (corpus.cpp).
+// not name the file included, ends the program. libFuzzer runs each target (tests/fuzz/run builds
+// and runs them, by clang; runs.md says how far they came), and in every build the tests run all of
+// them over tests/fuzz/corpus (corpus.cpp).
 #pragma once
 
 #include <cstdint>
@@ -21,20 +17,8 @@
 
 namespace weft::fuzz {
 
-// A regular file of these bytes, in memory.
-class MemoryFile {
- public:
-  MemoryFile(const std::uint8_t* data, std::size_t size);
-  ~MemoryFile();
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  int descriptor_;
-  std::string path_;
-};
+// The path of a regular file of these bytes, in memory. There is one: the next call changes it.
+const std::string& memory_file(const std::uint8_t* data, std::size_t size);
 
 inline bool refused = false;  // the last input
 

@@ -5,13 +5,13 @@
 
 namespace weft::fuzz {
 
-MemoryFile::MemoryFile(const std::uint8_t* data, std::size_t size)
-    : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)),
-      path_("/proc/self/fd/" + std::to_string(descriptor_)) {
-  require(descriptor_ >= 0 && ::write(descriptor_, data, size) == static_cast<ssize_t>(size),
+const std::string& memory_file(const std::uint8_t* data, std::size_t size) {
+  static const int descriptor = ::memfd_create("fuzz", MFD_CLOEXEC);
+  static const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  require(descriptor >= 0 && ::ftruncate(descriptor, static_cast<off_t>(size)) == 0 &&
+              ::pwrite(descriptor, data, size, 0) == static_cast<ssize_t>(size),
           "fuzz: no file of {} bytes can be made in memory", size);
+  return path;
 }
-
-MemoryFile::~MemoryFile() { ::close(descriptor_); }
 
 }  // namespace weft::fuzz

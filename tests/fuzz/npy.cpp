@@ -5,6 +5,6 @@
 using namespace weft;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const fuzz::MemoryFile file(data, size);
-  return fuzz::read_untrusted(file.path(), [&] { read_npy(file.path()).packed(); });
+  const std::string& file = fuzz::memory_file(data, size);
+  return fuzz::read_untrusted(file, [&] { read_npy(file).packed(); });
 }

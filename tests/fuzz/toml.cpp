@@ -5,17 +5,29 @@
 
 using namespace weft;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const fuzz::MemoryFile file(data, size);
-  return fuzz::read_untrusted(file.path(), [&] {
-    FuzzSettings settings;
-    RunOptions run;
-    CLI::App app("", "train");
+namespace {
+
+// Made once: it takes longer than what it is made for.
+struct Command {
+  Command() {
     add_settings(app, settings, "");
     add_run_options(app, run);
-    for (const ConfigEntry& entry : read_config(file.path(), app)) {
+  }
+
+  FuzzSettings settings;
+  RunOptions run;
+  CLI::App app{"", "train"};
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string& file = fuzz::memory_file(data, size);
+  static Command command;
+  return fuzz::read_untrusted(file, [&] {
+    for (const ConfigEntry& entry : read_config(file, command.app)) {
       try {
-        app.parse(std::vector<std::string>(entry.words.rbegin(), entry.words.rend()));
+        command.app.parse(std::vector<std::string>(entry.words.rbegin(), entry.words.rend()));
       } catch (const CLI::ParseError& error) {
         fail("{}: {}", entry.place, error.what());
       }
