@@ -81,6 +81,8 @@ def state_dict_of(arrays):
 def check(path):
     arrays, metadata = read(path)
     preset = json.loads(metadata["configuration"])["preset"]
+    if preset not in torch_charlm.PRESETS:
+        sys.exit(f"{path}: its model is of no preset of charlm's; there are {', '.join(torch_charlm.PRESETS)}")
     attention, encoding, _ = torch_charlm.PRESETS[preset]
     model = torch_charlm.UniversalTransformer(attention, encoding, bare=False, fused=False)
     model.load_state_dict(state_dict_of(arrays))
