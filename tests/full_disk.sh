@@ -12,16 +12,9 @@ work=$(mktemp -d)
 disk=$work/disk
 trap 'umount "$disk" 2>/dev/null; rm -rf "$work"' EXIT
 
-train() {
-  OMP_NUM_THREADS=1 "$charlm" --batch 2 --length 16 --width 16 --heads 2 --validation-batches 1 \
-    --test-batches 1 --split 98/1.9/0.1 --steps 200 --epoch-steps 20 --dropout 0.1 --quiet "$@"
-}
-fail() {
-  echo "$1"
-  exit 1
-}
+. "$(dirname "$0")/small_training.sh"
 
-train --out "$work/straight" || fail "the training at one go failed"
+train "$charlm" --out "$work/straight" || fail "the training at one go failed"
 room=$more failures=0 resumed=0
 mkdir "$disk"
 mount -t tmpfs -o "size=${room}k" tmpfs "$disk" || fail "a small file system cannot be mounted here"
@@ -30,14 +23,12 @@ while true; do
   if ls -d "$disk"/run/step-*/manifest.json >/dev/null 2>&1; then
     again=--resume resumed=$((resumed + 1))
   fi
-  train --out "$disk/run" --checkpoint-steps 1 $again >"$work/output" 2>&1 && break
+  train "$charlm" --out "$disk/run" --checkpoint-steps 1 $again >"$work/output" 2>&1 && break
   grep -q "No space left on device" "$work/output" || fail "with $room KiB: $(cat "$work/output")"
   failures=$((failures + 1)) room=$((room + more))
   [ "$room" -lt 10000 ] || fail "10 MB are not enough"
   mount -o "remount,size=${room}k" "$disk" || exit
 done
-for file in best.safetensors last.safetensors result.json; do
-  cmp "$work/straight/$file" "$disk/run/$file" || fail "with $room KiB $file is another one"
-done
+same_bits "$disk/run" "with $room KiB"
 echo "$failures times the disk was full, $resumed times a training went on; it ended with $room KiB" \
   "and the same bits"

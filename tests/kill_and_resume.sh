@@ -10,22 +10,7 @@ kills=${2:-200}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-train() {
-  OMP_NUM_THREADS=1 "$@" --batch 2 --length 16 --width 16 --heads 2 --validation-batches 1 \
-    --test-batches 1 --split 98/1.9/0.1 --steps 200 --epoch-steps 20 --dropout 0.1 --quiet
-}
-fail() {
-  echo "$1"
-  exit 1
-}
-
-same_bits() {
-  for file in best.safetensors last.safetensors result.json; do
-    cmp "$work/straight/$file" "$work/run/$file" || fail "after life $life $file is another one"
-  done
-  finished=$((finished + 1))
-  rm -r "$work/run"
-}
+. "$(dirname "$0")/small_training.sh"
 
 train "$charlm" --out "$work/straight" || fail "the training at one go failed"
 killed=0 finished=0 passed_over=0 life=0
@@ -41,7 +26,11 @@ while [ "$killed" -lt "$kills" ] || [ -e "$work/run" ]; do
   grep -q "is passed over" "$work/errors" && passed_over=$((passed_over + 1))
   case $status in
     137) killed=$((killed + 1)) ;;
-    0) same_bits ;;
+    0)
+      same_bits "$work/run" "after life $life"
+      finished=$((finished + 1))
+      rm -r "$work/run"
+      ;;
     *) fail "life $life ended with $status: $(cat "$work/errors")" ;;
   esac
 done

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/attention/rows.h"
 #include "runtime/simd.h"
 #include "runtime/view.h"
 
@@ -51,8 +52,7 @@ HWY_INLINE void turn_patch(const T* from, std::int64_t from_row, T* to, std::int
 }
 
 // to[c, r] = from[r, c], r < rows, c < columns, in stripes of 8 along the longer side. Its rows lie
-// a whole position of the sequence apart, which no processor sees coming: they are asked for, into
-// the second level, as the few lines of the first that such rows share would not keep them.
+// a whole position of the sequence apart, which no processor sees coming: they are asked for.
 template <class T>
 void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t from_row, T* to,
           std::int64_t to_row) {
@@ -64,9 +64,7 @@ void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t f
     const std::int64_t r0 = tall ? s : 0, r1 = tall ? end : rows;
     const std::int64_t c0 = tall ? 0 : s, c1 = tall ? columns : end;
     for (std::int64_t k = end + 8 * stripe; k < std::min(end + 9 * stripe, length); ++k) {
-      for (std::int64_t o = 0; o < (tall ? columns : rows); o += 64 / std::int64_t(sizeof(T))) {
-        __builtin_prefetch(tall ? from + k * from_row + o : to + k * to_row + o, 0, 2);
-      }
+      prefetch(tall ? from + k * from_row : to + k * to_row, tall ? columns : rows);
     }
     std::int64_t c = c0;
     for (; c + wide <= c1; c += wide) {
