@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "autograd/apply.h"
-#include "ops/attention/csp/columns.h"
+#include "ops/attention/csp/ring.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
@@ -322,13 +322,26 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
     return double(type == DType::f32 ? column_room<float>(count) : column_room<double>(count));
   };
   const auto kept = double(CspProblem::row_bytes(p.record, p.N));
-  const auto block = double(csp_block(p.N, p.C, std::int64_t(size_of(type))));
-  const double shifted = G <= 2 ? block * room(csp_tile(p.N)) : room(p.N);
+  const std::int64_t block = csp_block(p.N, p.C, std::int64_t(size_of(type)));
+  const auto columns = [&] {  // of a block, as far as they are held
+    double most = 0;
+    const CspShiftTable table{s.rule, p.N, sizes.H, sizes.M};
+    for (std::int64_t c = 0; c < p.C; c += block) {
+      std::vector<std::int64_t> shifts;
+      for (std::int64_t i = c; i < std::min(c + block, p.C); ++i) {
+        shifts.push_back(table(std::int64_t{0}, i));
+      }
+      const bool known = s.rule.shift != CspShift::custom;
+      const std::int64_t places = known ? CspDelays(std::move(shifts), p.N).places() : p.N;
+      most = std::max(most, room(places) + room(csp_tile(p.N)));
+    }
+    return double(block) * most;
+  };
   // To order groups takes room in forward, no more than the gradient that is not there yet.
   return {.forward_operations = samples * (1 + std::log2(double(G)) / 2),
           .backward_operations = samples * 2,
           .saved_bytes = double(p.B * p.C) * kept + 4 * double(p.C),
-          .working_bytes = item * (block * room(p.N) + shifted),
+          .working_bytes = item * (G <= 2 ? columns() : double(block + 1) * room(p.N)),
           .cuda_working_bytes = 0};
 }
 

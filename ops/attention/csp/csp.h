@@ -226,9 +226,6 @@ constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t it
   return block < C ? block : C;
 }
 
-// Positions of a sequence of N that pairs are sorted in at a time: what a cache holds of a block.
-constexpr std::int64_t csp_tile(std::int64_t N) { return N < 4096 ? N : 4096; }
-
 // J of `rows` times H·M channels.
 void csp_shifts(const Cpu&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
 void csp_shifts(const Cuda&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);

@@ -2,8 +2,9 @@
 //
 // A piece of work is a block of neighbouring channels of one batch item, which share lines of
 // cache: they are transposed into contiguous columns, where a shift is two copies, put in order and
-// transposed back. Pairs are compared a vector of them at a time, tile by tile of positions; groups
-// are sorted for a vector of channels at a time (group_order.h).
+// transposed back. Pairs are compared a vector of them at a time, tile by tile of positions, and no
+// more of the columns is held than a tile needs (ring.h); groups are sorted for a vector of
+// channels at a time (group_order.h).
 #include "ops/attention/csp/csp.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "ops/attention/csp/columns.h"
 #include "ops/attention/csp/group_order.h"
+#include "ops/attention/csp/ring.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 
@@ -19,21 +21,16 @@ namespace {
 
 namespace hn = simd::hn;
 
-// y[n − begin] = x[(n − J) mod N], begin ≤ n < end.
+// y[n] = x[(n − J) mod N].
 template <class T>
-void shift(const T* x, std::int64_t N, std::int64_t J, std::int64_t begin, std::int64_t end, T* y) {
-  const std::int64_t middle = std::clamp(J, begin, end);
-  std::copy(x + begin - J + N, x + middle - J + N, y);
-  std::copy(x + middle - J, x + end - J, y + middle - begin);
+void shift(const T* x, std::int64_t N, std::int64_t J, T* y) {
+  std::rotate_copy(x, x + N - J, x + N, y);
 }
 
-// x[(n − J) mod N] = y[n − begin], the same back.
+// x[(n − J) mod N] = y[n], the same back.
 template <class T>
-void shift_back(const T* y, std::int64_t N, std::int64_t J, std::int64_t begin, std::int64_t end,
-                T* x) {
-  const std::int64_t middle = std::clamp(J, begin, end);
-  std::copy(y, y + middle - begin, x + begin - J + N);
-  std::copy(y + middle - begin, y + end - begin, x + middle - J);
+void shift_back(const T* y, std::int64_t N, std::int64_t J, T* x) {
+  std::rotate_copy(y, y + J, y + N, x);
 }
 
 // Vectors of pairs whose bits fill whole bytes.
@@ -112,25 +109,36 @@ void swap_pairs(std::int64_t pairs, const std::uint8_t* bits, T* x) {
   }
 }
 
-// One batch item's channels c … c + count − 1, as columns.
-template <class T>
+// One batch item's channels c … c + count − 1.
 struct Block {
-  std::int64_t b, c, count, N, room;  // N: its length; room: elements of a column
-  Scratch<T> columns;
+  std::int64_t b, c, count, N;  // N: its length
 
-  Block(const CspProblem& p, std::int64_t piece)
-      : room(column_room<T>(p.N)), columns(width(p) * room) {
-    const std::int64_t blocks = (p.C + width(p) - 1) / width(p);
+  Block(const CspProblem& p, std::int64_t width, std::int64_t piece) {
+    const std::int64_t blocks = (p.C + width - 1) / width;
     b = piece / blocks;
-    c = piece % blocks * width(p);
-    count = std::min(width(p), p.C - c);
+    c = piece % blocks * width;
+    count = std::min(width, p.C - c);
     N = p.length(b);
   }
-  static std::int64_t width(const CspProblem& p) { return csp_block(p.N, p.C, sizeof(T)); }
-  static std::int64_t pieces(const CspProblem& p) {
-    return p.B * ((p.C + width(p) - 1) / width(p));
-  }
-  T* column(std::int64_t i) const { return columns.data() + i * room; }
+};
+
+// Calls f(block) for the blocks of samples of `item` bytes, in parallel.
+template <class F>
+void each_block(const CspProblem& p, std::int64_t item, const F& f) {
+  const std::int64_t width = csp_block(p.N, p.C, item);
+  parallel_for(p.B * ((p.C + width - 1) / width),
+               [&](std::int64_t piece) { f(Block(p, width, piece)); });
+}
+
+// A block's columns, whole.
+template <class T>
+struct Columns {
+  std::int64_t room;  // elements of a column
+  Scratch<T> samples;
+
+  explicit Columns(const Block& block)
+      : room(column_room<T>(block.N)), samples(block.count * room) {}
+  T* operator()(std::int64_t i) const { return samples.data() + i * room; }
 };
 
 // What the first channel's samples, shifted, or their order decide for all channels.
@@ -177,18 +185,34 @@ std::int64_t pairs_of(const CspProblem& p, std::int64_t size, std::int64_t N) {
   return p.record == CspRecord::pairs && p.group_of(N) == 2 ? size / 2 : 0;
 }
 
+CspDelays delays_of(const CspProblem& p, const Block& block) {
+  std::vector<std::int64_t> shifts;
+  for (std::int64_t i = 0; i < block.count; ++i) shifts.push_back(p.shift(block.b, block.c + i));
+  return {std::move(shifts), block.N};
+}
+
 // Without an order inside groups, or with one of pairs, a tile of positions at a time.
 template <class T>
-void forward_pairs(const CspProblem& p, const Block<T>& block, const T* reference,
-                   const View<T, 4>& out) {
-  const std::int64_t room = column_room<T>(csp_tile(p.N));
+void forward_pairs(const CspProblem& p, const Block& block, const T* reference,
+                   const View<const T, 4>& v, const View<T, 4>& out) {
+  const CspDelays delays = delays_of(p, block);
+  const CspRing<T> ring(delays, block.count);
+  const std::int64_t step = csp_tile(block.N), room = column_room<T>(step);
   const Scratch<T> tile(block.count * room);
-  for (std::int64_t n = 0; n < block.N; n += csp_tile(p.N)) {
-    const std::int64_t end = std::min(n + csp_tile(p.N), block.N);
+  const auto load = [&](std::int64_t begin, std::int64_t end) {
+    ring.each_run(begin, end, [&](std::int64_t position, std::int64_t place, std::int64_t count) {
+      pack_columns(v, block.b, position, block.c, block.count, count, ring.data() + place,
+                   ring.room());
+    });
+  };
+  load(delays.whole() ? -block.N : -delays.spread, 0);
+  for (std::int64_t n = 0; n < block.N; n += step) {
+    const std::int64_t end = std::min(n + step, block.N);
     const std::int64_t pairs = pairs_of(p, end - n, block.N);
+    if (!delays.whole()) load(n, end);
     for (std::int64_t i = 0; i < block.count; ++i) {
       T* const y = tile.data() + i * room;
-      shift(block.column(i), block.N, p.shift(block.b, block.c + i), n, end, y);
+      ring.read(i, p.shift(block.b, block.c + i), n, end, y);
       if (pairs == 0) continue;
       sort_pairs(p.order, reference != nullptr ? reference + n : nullptr, pairs,
                  p.row(block.b, block.c + i) + n / 16, y);
@@ -197,27 +221,41 @@ void forward_pairs(const CspProblem& p, const Block<T>& block, const T* referenc
   }
 }
 
+// A time is complete when the outputs of all channels' delays have come.
 template <class T>
-void backward_pairs(const CspProblem& p, const Block<T>& block, const View<const T, 4>& dout) {
-  const std::int64_t room = column_room<T>(csp_tile(p.N));
+void backward_pairs(const CspProblem& p, const Block& block, const View<const T, 4>& dout,
+                    const View<T, 4>& dv) {
+  const CspDelays delays = delays_of(p, block);
+  const CspRing<T> ring(delays, block.count);
+  const std::int64_t N = block.N, step = csp_tile(N), room = column_room<T>(step);
   const Scratch<T> tile(block.count * room);
-  for (std::int64_t n = 0; n < block.N; n += csp_tile(p.N)) {
-    const std::int64_t end = std::min(n + csp_tile(p.N), block.N);
-    const std::int64_t pairs = pairs_of(p, end - n, block.N);
-    pack_columns(dout, block.b, n, block.c, block.count, end - n, tile.data(), room);
+  for (std::int64_t n = 0, end = 0, done = 0; done < N; n = end) {
+    const std::int64_t from = n % N, count = std::min(step, N - from);
+    const std::int64_t pairs = pairs_of(p, count, N);
+    end = n + count;
+    pack_columns(dout, block.b, from, block.c, block.count, count, tile.data(), room);
     for (std::int64_t i = 0; i < block.count; ++i) {
       T* const dy = tile.data() + i * room;
-      if (pairs > 0) swap_pairs(pairs, p.row(block.b, block.c + i) + n / 16, dy);
-      shift_back(dy, block.N, p.shift(block.b, block.c + i), n, end, block.column(i));
+      if (pairs > 0) swap_pairs(pairs, p.row(block.b, block.c + i) + from / 16, dy);
+      ring.write(i, p.shift(block.b, block.c + i), n, end, dy);
     }
+    const std::int64_t complete = delays.whole() ? end / N * N : std::min(end - delays.spread, N);
+    if (complete <= done) continue;
+    ring.each_run(done, complete,
+                  [&](std::int64_t position, std::int64_t place, std::int64_t size) {
+                    unpack_columns(ring.data() + place, ring.room(), block.b, position, block.c,
+                                   block.count, size, dv);
+                  });
+    done = complete;
   }
 }
 
 // Permutes the groups of the shifted columns, and keeps how. Index: what an offset is kept in.
 template <class T, class Index>
-void order_groups(const CspProblem& p, const Block<T>& block, const std::int32_t* ranks) {
+void order_groups(const CspProblem& p, const Block& block, const std::int32_t* ranks,
+                  const Columns<T>& columns) {
   constexpr std::int64_t lists = GroupOrder<T>::lists;
-  const std::int64_t N = block.N, G = p.group_of(N), room = block.room;
+  const std::int64_t N = block.N, G = p.group_of(N), room = columns.room;
   const GroupOrder<T> sorter(G);
   const Scratch<T> shifted(lists * room);
   const Scratch<std::uint8_t> order(ranks != nullptr ? lists * G * std::int64_t(sizeof(Index)) : 0);
@@ -226,12 +264,12 @@ void order_groups(const CspProblem& p, const Block<T>& block, const std::int32_t
     const std::int64_t count = std::min(lists, block.count - i);
     for (std::int64_t k = 0; k < count; ++k) {
       const std::int64_t J = p.shift(block.b, block.c + i + k);
-      shift(block.column(i + k), N, J, 0, N, shifted.data() + k * room);
+      shift(columns(i + k), N, J, shifted.data() + k * room);
     }
     for (std::int64_t n = 0; n < N; n += G) {
       const std::int64_t size = std::min(G, N - n);
       const T* const x = shifted.data() + n;
-      T* const y = block.column(i) + n;
+      T* const y = columns(i) + n;
       Index* const kept = p.offsets<Index>(block.b, block.c + i) + n;
       if (ranks == nullptr) {
         sorter(p.order, x, room, count, size, kept, p.N);
@@ -252,43 +290,51 @@ void order_groups(const CspProblem& p, const Block<T>& block, const std::int32_t
 
 // What was handed in is one group.
 template <class T, class Index>
-void take_kept(const CspProblem& p, const Block<T>& block) {
-  const Scratch<T> shifted(block.room);
+void take_kept(const CspProblem& p, const Block& block, const Columns<T>& columns) {
+  const Scratch<T> shifted(columns.room);
   for (std::int64_t i = 0; i < block.count; ++i) {
-    T* const y = block.column(i);
-    shift(y, block.N, p.shift(block.b, block.c + i), 0, block.N, shifted.data());
+    T* const y = columns(i);
+    shift(y, block.N, p.shift(block.b, block.c + i), shifted.data());
     const Index* const kept = p.offsets<Index>(block.b, block.c + i);
     for (std::int64_t n = 0; n < block.N; ++n) y[n] = shifted.data()[kept[n]];
   }
 }
 
 template <class T, class Index>
-void return_kept(const CspProblem& p, const Block<T>& block) {
+void return_kept(const CspProblem& p, const Block& block, const Columns<T>& columns) {
   const std::int64_t N = block.N, G = p.group_of(N);
-  const Scratch<T> shifted(block.room);
+  const Scratch<T> shifted(columns.room);
   for (std::int64_t i = 0; i < block.count; ++i) {
-    T* const dy = block.column(i);
+    T* const dy = columns(i);
     const Index* const kept = p.offsets<Index>(block.b, block.c + i);
     for (std::int64_t n = 0; n < N; n += G) {
       T* const dx = shifted.data() + n;
       const std::int64_t size = std::min(G, N - n);
       for (std::int64_t r = 0; r < size; ++r) dx[kept[n + r]] = dy[n + r];
     }
-    shift_back(shifted.data(), N, p.shift(block.b, block.c + i), 0, N, dy);
+    shift_back(shifted.data(), N, p.shift(block.b, block.c + i), dy);
   }
 }
 
 template <class T, class Index>
-void forward_groups(const CspProblem& p, const Block<T>& block, const std::int32_t* ranks,
-                    const View<T, 4>& out) {
-  p.decided ? take_kept<T, Index>(p, block) : order_groups<T, Index>(p, block, ranks);
-  unpack_columns(block.columns.data(), block.room, block.b, 0, block.c, block.count, block.N, out);
+void forward_groups(const CspProblem& p, const Block& block, const std::int32_t* ranks,
+                    const View<const T, 4>& v, const View<T, 4>& out) {
+  const auto [b, c, count, N] = block;
+  const Columns<T> columns(block);
+  pack_columns(v, b, 0, c, count, N, columns(0), columns.room);
+  p.decided ? take_kept<T, Index>(p, block, columns)
+            : order_groups<T, Index>(p, block, ranks, columns);
+  unpack_columns<T>(columns(0), columns.room, b, 0, c, count, N, out);
 }
 
 template <class T, class Index>
-void backward_groups(const CspProblem& p, const Block<T>& block, const View<const T, 4>& dout) {
-  pack_columns(dout, block.b, 0, block.c, block.count, block.N, block.columns.data(), block.room);
-  return_kept<T, Index>(p, block);
+void backward_groups(const CspProblem& p, const Block& block, const View<const T, 4>& dout,
+                     const View<T, 4>& dv) {
+  const auto [b, c, count, N] = block;
+  const Columns<T> columns(block);
+  pack_columns(dout, b, 0, c, count, N, columns(0), columns.room);
+  return_kept<T, Index>(p, block, columns);
+  unpack_columns<T>(columns(0), columns.room, b, 0, c, count, N, dv);
 }
 
 template <class F>
@@ -318,43 +364,36 @@ void csp_sources(const Cpu&, const CspProblem& p, View<std::int64_t, 3> src) {
 template <class T>
 void csp_forward(const Cpu&, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {
   const Reference<T> reference(p, v);
-  parallel_for(Block<T>::pieces(p), [&](std::int64_t piece) {
-    const Block<T> block(p, piece);
+  each_block(p, sizeof(T), [&](const Block& block) {
     const std::int64_t b = block.b;
     clear_channels(out, b, block.c, block.count, block.N);
     if (block.N == 0) return;
-    pack_columns(v, b, 0, block.c, block.count, block.N, block.columns.data(), block.room);
     switch (p.record) {
       case CspRecord::nothing:
       case CspRecord::pairs:
-        return forward_pairs(p, block, reference.samples_of(b), out);
+        return forward_pairs(p, block, reference.samples_of(b), v, out);
       case CspRecord::narrow:
-        return forward_groups<T, std::uint16_t>(p, block, reference.ranks_of(b), out);
+        return forward_groups<T, std::uint16_t>(p, block, reference.ranks_of(b), v, out);
       case CspRecord::wide:
-        return forward_groups<T, std::uint32_t>(p, block, reference.ranks_of(b), out);
+        return forward_groups<T, std::uint32_t>(p, block, reference.ranks_of(b), v, out);
     }
   });
 }
 
 template <class T>
 void csp_backward(const Cpu&, const CspProblem& p, View<const T, 4> dout, View<T, 4> dv) {
-  parallel_for(Block<T>::pieces(p), [&](std::int64_t piece) {
-    const Block<T> block(p, piece);
+  each_block(p, sizeof(T), [&](const Block& block) {
     clear_channels(dv, block.b, block.c, block.count, block.N);
     if (block.N == 0) return;
     switch (p.record) {
       case CspRecord::nothing:
       case CspRecord::pairs:
-        backward_pairs(p, block, dout);
-        break;
+        return backward_pairs(p, block, dout, dv);
       case CspRecord::narrow:
-        backward_groups<T, std::uint16_t>(p, block, dout);
-        break;
+        return backward_groups<T, std::uint16_t>(p, block, dout, dv);
       case CspRecord::wide:
-        backward_groups<T, std::uint32_t>(p, block, dout);
-        break;
+        return backward_groups<T, std::uint32_t>(p, block, dout, dv);
     }
-    unpack_columns(block.columns.data(), block.room, block.b, 0, block.c, block.count, block.N, dv);
   });
 }
 

@@ -1,0 +1,95 @@
+// What a tile needs of the columns of a block of channels, for its whole length.
+//
+// Channel i is shifted by J_i. Counted from a shift J, its delay is d_i = (J_i − J) mod N, and
+//
+//     shifted_i(n) = x_i(n − J_i mod N) = x_i(t − J mod N),   t = n − d_i
+//
+// is the sample of time t. The spread max_i d_i is least where J stands behind the widest gap
+// between shifts on the circle of positions. A tile of outputs n … n + tile − 1 needs the times
+// n − spread … n + tile − 1 only: a ring of spread + tile places holds them, time t in place
+// t mod ring. Times behind N are those from 0 on once more, so that the spread is seen twice; where
+// that would be too much, the ring is the whole sequence.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/attention/csp/columns.h"
+#include "ops/attention/csp/csp.h"
+#include "runtime/scratch.h"
+
+namespace weft {
+
+// Positions that pairs are sorted in at a time.
+constexpr std::int64_t csp_tile(std::int64_t N) { return std::min<std::int64_t>(N, 2048); }
+
+struct CspDelays {
+  std::int64_t N, J = 0, spread = 0;
+
+  // Of shifts in [0, N), one at least.
+  CspDelays(std::vector<std::int64_t> shifts, std::int64_t N) : N(N) {
+    std::sort(shifts.begin(), shifts.end());
+    std::int64_t before = shifts.back() - N, widest = 0;
+    for (const std::int64_t each : shifts) {
+      if (each - before > widest) widest = each - before, J = each;
+      before = each;
+    }
+    spread = N - widest;
+  }
+  std::int64_t operator()(std::int64_t shift) const {
+    return shift < J ? shift - J + N : shift - J;
+  }
+  bool whole() const { return 2 * (spread + csp_tile(N)) > N; }
+  std::int64_t places() const { return whole() ? N : spread + csp_tile(N); }
+};
+
+template <class T>
+class CspRing {
+ public:
+  CspRing(const CspDelays& delays, std::int64_t columns)
+      : delays_(delays),
+        places_(delays.places()),
+        room_(column_room<T>(places_)),
+        samples_(columns * room_) {}
+
+  T* data() const { return samples_.data(); }
+  std::int64_t room() const { return room_; }
+
+  // Calls f(position, place, count) for the times begin … end − 1, a run of neighbours at a time.
+  template <class F>
+  void each_run(std::int64_t begin, std::int64_t end, const F& f) const {
+    for (std::int64_t t = begin, count = 0; t < end; t += count) {
+      const std::int64_t position = modulo(t - delays_.J, delays_.N), place = modulo(t, places_);
+      count = std::min({end - t, delays_.N - position, places_ - place});
+      f(position, place, count);
+    }
+  }
+
+  // y = column i as it stands behind its shift, at n … end − 1.
+  void read(std::int64_t i, std::int64_t shift, std::int64_t n, std::int64_t end, T* y) const {
+    T* const x = data() + i * room_;
+    const std::int64_t place = modulo(n - delays_(shift), places_);
+    const std::int64_t first = std::min(end - n, places_ - place);
+    std::copy(x + place, x + place + first, y);
+    std::copy(x, x + (end - n - first), y + first);
+  }
+
+  // The same back.
+  void write(std::int64_t i, std::int64_t shift, std::int64_t n, std::int64_t end,
+             const T* y) const {
+    T* const x = data() + i * room_;
+    const std::int64_t place = modulo(n - delays_(shift), places_);
+    const std::int64_t first = std::min(end - n, places_ - place);
+    std::copy(y, y + first, x + place);
+    std::copy(y + first, y + (end - n), x);
+  }
+
+ private:
+  static std::int64_t modulo(std::int64_t t, std::int64_t N) { return (t % N + N) % N; }
+
+  CspDelays delays_;
+  std::int64_t places_, room_;
+  Scratch<T> samples_;
+};
+
+}  // namespace weft
