@@ -213,7 +213,7 @@ void add_options(CLI::App& app, Options& o) {
       app.add_option("--run-seconds", o.budgets.run_seconds, "most time of all, 0: no limit")
           ->check(CLI::NonNegativeNumber)
           ->capture_default_str();
-  app.add_option("--memory", o.memory_gib, "most GiB of a row; default: half of what is free")
+  app.add_option("--memory", o.memory_gib, "most GiB of a row, its inputs too; default: half of what is free")
       ->check(CLI::PositiveNumber);
   app.add_flag("--quick", o.quick,
                "within five minutes: --seconds 0.05 --row-seconds 4 --run-seconds 270")

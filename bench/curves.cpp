@@ -74,7 +74,8 @@ class CurveRun {
   // Why a budget leaves this step out.
   std::optional<std::string> beyond(const Step& step) const {
     const Budgets& budgets = run_.budgets;
-    const double bytes = run_.entrants[step.entrant].expected(step.length).peak_bytes;
+    const Expected expected = run_.entrants[step.entrant].expected(step.length);
+    const double bytes = expected.peak_bytes + expected.held_bytes;
     if (budgets.memory_bytes > 0 && bytes > budgets.memory_bytes) {
       return fmt::format("wants about {:.1f} GiB, more than the {:.1f} GiB of --memory",
                          bytes / (1 << 30), budgets.memory_bytes / (1 << 30));

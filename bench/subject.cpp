@@ -151,7 +151,8 @@ Expected expected(const Candidate& candidate, const Settings& settings, std::int
                // these and the output's gradient, and writes the inputs' gradients.
                .moved_bytes = 3 * inputs + 3 * output + 2 * cost.saved_bytes,
                .saved_bytes = cost.saved_bytes,
-               .peak_bytes = inputs + output + cost.saved_bytes + working};
+               .peak_bytes = inputs + output + cost.saved_bytes + working,
+               .held_bytes = inputs + output};
   if (settings.layer || settings.blocks > 0) {
     const double depth = double(std::max<std::int64_t>(1, settings.blocks));
     const double ff = settings.blocks > 0 ? double(settings.feed_forward()) : 0;
@@ -159,6 +160,7 @@ Expected expected(const Candidate& candidate, const Settings& settings, std::int
     sum.saved_bytes = depth * (cost.saved_bytes + inputs + item * rows * (4 * d + 2 * ff));
     sum.peak_bytes = sum.saved_bytes + inputs + working + item * rows * (4 * d + ff);
     sum.moved_bytes = 3 * sum.saved_bytes;
+    sum.held_bytes = 2 * item * rows * d;
     sum.exponentials *= depth;
   }
   return sum;

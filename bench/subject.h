@@ -53,6 +53,7 @@ struct Expected {
   double moved_bytes = 0;  // that must cross the memory: inputs, output, gradients, what is saved
   double saved_bytes = 0;  // kept for backward
   double peak_bytes = 0;   // at once, above the inputs
+  double held_bytes = 0;   // beside them: the inputs, and the output's gradient
 };
 Expected expected(const Candidate& candidate, const Settings& settings, std::int64_t length,
                   Device device);

@@ -37,7 +37,10 @@ struct Simulation {
     const auto work = [=](std::int64_t n) { return c * std::pow(double(n), slope); };
     run.entrants.push_back(
         {name, lengths,
-         [=](std::int64_t n) { return Expected{.operations = work(n), .peak_bytes = work(n)}; },
+         [=](std::int64_t n) {
+           return Expected{
+               .operations = work(n), .peak_bytes = work(n) / 4, .held_bytes = work(n) * 3 / 4};
+         },
          [=, this](std::int64_t n) {
            ++measured;
            now += 4 * work(n);
@@ -192,6 +195,7 @@ TEST_CASE("expected: N × N of 65,536 is far beyond any memory, linear ones go o
   constexpr double GiB = 1 << 30;
   CHECK(expected(naive, settings, 65536, {}).peak_bytes > 256 * GiB);
   CHECK(expected(full, settings, 65536, {}).peak_bytes < GiB);
+  CHECK(expected(full, settings, 65536, {}).held_bytes == GiB / 2);  // q, k, v and dout
   CHECK(!stays_linear(full, settings, {}, 65536, 1 << 20));
   CHECK(stays_linear({AttentionSpec("agglomerative"), false}, settings, {}, 65536, 1 << 20));
 }
