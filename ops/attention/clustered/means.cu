@@ -59,8 +59,12 @@ __device__ unsigned chosen_of_eight(const MeansAttention<T>& p, std::int64_t hea
   return chosen_from(p.topk + (head * p.C() + c) * p.count, p.count, key, 8);
 }
 
+// At least so many blocks on a multiprocessor: by itself nvcc spills.
 template <class T>
-__global__ __launch_bounds__(threads) void forward_kernel(MeansAttention<T> p, DropoutMask mask,
+constexpr int forward_blocks = sizeof(T) == 4 ? 7 : 4;
+
+template <class T>
+__global__ __launch_bounds__(threads, forward_blocks<T>) void forward_kernel(MeansAttention<T> p, DropoutMask mask,
                                                           View<T, 4> y, T* log_sums, T* mass) {
   __shared__ Shared<T> s;
   __shared__ T factors[side];  // of what was summed before; at the end, of the result
