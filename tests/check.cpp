@@ -54,6 +54,16 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return std::memcmp(left.bytes(), right.bytes(), bytes) == 0;
 }
 
+void check_same_bits(const Run& got, const Run& wanted) {
+  for (std::size_t i = 0; i < wanted.outputs.size(); ++i) {
+    CHECK(same_bits(got.outputs[i], wanted.outputs[i]));
+  }
+  for (std::size_t i = 0; i < wanted.gradients.size(); ++i) {
+    CHECK(got.gradients[i].defined() == wanted.gradients[i].defined());
+    if (got.gradients[i].defined()) CHECK(same_bits(got.gradients[i], wanted.gradients[i]));
+  }
+}
+
 GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
                                std::uint64_t seed, double step, std::int64_t elements) {
   if (tested_is_emulated()) elements = std::min<std::int64_t>(elements, sanitized ? 2 : 4);

@@ -33,6 +33,7 @@ struct Run {
 };
 Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed = 17,
         Device device = tested_device());
+void check_same_bits(const Run& got, const Run& wanted);
 
 // gradcheck() with the inputs on the tested device. On an emulated one a few elements have to do:
 // what its gradients are is shown by those of the CPU.

@@ -5,6 +5,7 @@
 
 #include "doctest/doctest.h"
 #include "tests/emulated/device.h"
+#include "tests/orders.h"
 #include "tests/program.h"
 
 using namespace weft;
@@ -13,23 +14,10 @@ namespace {
 
 constexpr unsigned all_lanes = 0xffffffff;
 
-// Sets the order of threads for the time of a scope.
-struct Ordered {
-  explicit Ordered(emulated::Order order, std::uint64_t seed = 1) { set_order(order, seed); }
-  ~Ordered() { emulated::set_order(emulated::Order::ascending); }
-};
-
-// Calls f under several orders of threads.
 template <class F>
 void under_all_orders(const F& f) {
-  for (const auto order : {emulated::Order::ascending, emulated::Order::descending}) {
-    const Ordered scope(order);
-    f();
-  }
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    const Ordered scope(emulated::Order::random, seed);
-    f();
-  }
+  f();
+  under_other_orders(f);
 }
 
 // Rows of a softmax, one block each: the warps reduce by shuffles, their results in shared memory.
@@ -94,6 +82,13 @@ __global__ void votes(const int* x, int* to) {
   const int any = __syncthreads_or(x[i] == 3), all = __syncthreads_and(x[i] < 4);
   to[i] = count * 100 + any * 10 + all;
 }
+
+__global__ void shared_place(int* to) {
+  if (to != nullptr) to[0] = SharedMemory().take<int>(1)[0];
+}
+
+// The block that comes last leaves its place; only its order can say which that is.
+__global__ void last_block(int* to) { to[0] = int(blockIdx.x); }
 
 // --- and with faults
 
@@ -258,11 +253,18 @@ TEST_CASE("emulated: a launch that no device takes") {
   CHECK(launch({.grid = 0}, barrier_of_half) == cudaErrorInvalidConfiguration);
   CHECK(launch({.grid = {1, 70000}}, barrier_of_half) == cudaErrorInvalidConfiguration);
   CHECK(launch({.shared = 228 * 1024}, barrier_of_half) == cudaErrorInvalidConfiguration);
-  CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
+  CHECK(launch({.shared = 49 * 1024}, shared_place, nullptr) == cudaErrorInvalidValue);
+  CHECK(cudaFuncSetAttribute(shared_place, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             228 * 1024) == cudaErrorInvalidValue);
+  CHECK(cudaFuncSetAttribute(shared_place, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             49 * 1024) == cudaSuccess);
+  CHECK(launch({.shared = 49 * 1024}, shared_place, nullptr) == cudaSuccess);
+  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("emulated: a race gives other bits in another order") {
+TEST_CASE(
+    "emulated: a race between threads, or between blocks, gives other bits in another order") {
   std::vector<int> x(64);
   std::iota(x.begin(), x.end(), 0);
   const DeviceArray<int> from(x), to(x.size());
@@ -276,6 +278,14 @@ TEST_CASE("emulated: a race gives other bits in another order") {
     right.push_back(found(true));
     racing.push_back(found(false));
   });
+  std::vector<int> last;
+  under_all_orders([&] {
+    REQUIRE(message_of(launch({.grid = 64}, last_block, to.data())) == "");
+    last.push_back(to.values()[0]);
+  });
+  CHECK(last[0] == 63);
+  CHECK(last[1] == 0);
+  for (std::size_t i = 2; i < last.size(); ++i) CHECK((last[i] != 63 && last[i] != 0));
   std::ranges::reverse(x);
   for (const std::vector<int>& values : right) CHECK(values == x);
   for (std::size_t i = 1; i < racing.size(); ++i) CHECK(racing[i] != racing[0]);
@@ -284,7 +294,7 @@ TEST_CASE("emulated: a race gives other bits in another order") {
 TEST_CASE("emulated: a barrier that not all threads reach") {
   under_all_orders([&] {
     const std::string half = message_of(launch({.grid = 2, .block = 64}, barrier_of_half));
-    CHECK(contains(half, "block (0, 0, 0): not all threads reach the same barrier"));
+    CHECK(contains(half, ", 0, 0): not all threads reach the same barrier"));
     CHECK(contains(half, "threads 0 … 31: waits at the barrier at emulated.cpp:"));
     CHECK(contains(half, "threads 32 … 63: has ended"));
     const std::string two = message_of(launch({.block = 4}, two_barriers));

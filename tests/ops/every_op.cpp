@@ -13,14 +13,6 @@ std::vector<Tensor> all_scattered(const std::vector<Tensor>& inputs) {
   return views;
 }
 
-void check_same_bits(const Run& a, const Run& b) {
-  for (std::size_t i = 0; i < a.outputs.size(); ++i) CHECK(same_bits(a.outputs[i], b.outputs[i]));
-  for (std::size_t i = 0; i < a.gradients.size(); ++i) {
-    CHECK(a.gradients[i].defined() == b.gradients[i].defined());
-    if (a.gradients[i].defined()) CHECK(same_bits(a.gradients[i], b.gradients[i]));
-  }
-}
-
 TEST_SUITE("ops") {
 
 TEST_CASE("every op: gradients against central differences") {

@@ -107,11 +107,19 @@ class Block {
   unsigned thread() const { return current_->thread; }
   std::byte* shared() const { return shared_.get(); }
 
+  // 0 … count − 1 in the order that is set.
+  template <class I>
+  void arrange(std::vector<I>& sequence, std::uint64_t count) {
+    sequence.resize(count);
+    std::iota(sequence.begin(), sequence.end(), I{0});
+    if (order == Order::descending) std::reverse(sequence.begin(), sequence.end());
+    if (order == Order::random) std::shuffle(sequence.begin(), sequence.end(), random);
+  }
+
   Order order = Order::ascending;
   std::mt19937_64 random;
 
  private:
-  void arrange();
   void start_fiber(Worker* worker);
   void resume(Worker* worker);
   void work(Worker* worker);
@@ -160,7 +168,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   exchanging_.assign((block.count() + warp_size - 1) / warp_size, 0);
   started_ = at_barrier_ = 0, error_ = nullptr, giving_up_ = false;
   try {
-    arrange();
+    arrange(sequence_, threads_.size());
     while (started_ < threads_.size()) {
       if (idle_.empty()) {
         workers_.push_back(std::make_unique<Worker>());
@@ -171,7 +179,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
       resume(worker);
     }
     for (bool ended = false; !ended;) {
-      arrange();
+      arrange(sequence_, threads_.size());  // anew whenever all have gone on as far as they could
       bool progress = false;
       ended = true;
       for (const unsigned i : sequence_) {
@@ -184,14 +192,6 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
     give_up();
     throw;
   }
-}
-
-// The order in which threads come: anew whenever all have gone on as far as they could.
-void Block::arrange() {
-  sequence_.resize(threads_.size());
-  std::iota(sequence_.begin(), sequence_.end(), 0u);
-  if (order == Order::descending) std::reverse(sequence_.begin(), sequence_.end());
-  if (order == Order::random) std::shuffle(sequence_.begin(), sequence_.end(), random);
 }
 
 void Block::start_fiber(Worker* worker) {
@@ -388,12 +388,13 @@ void set_order(Order order, std::uint64_t seed) {
 }
 
 void run_grid(Extent grid, Extent block, std::size_t shared, const std::function<void()>& thread) {
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        the_block().run(grid, block, {x, y, z}, shared, thread);
-      }
-    }
+  std::vector<std::uint64_t> sequence;
+  the_block().arrange(sequence, grid.count());
+  for (const std::uint64_t i : sequence) {
+    const std::uint64_t plane = i / grid.x;
+    const Extent index{static_cast<unsigned>(i % grid.x), static_cast<unsigned>(plane % grid.y),
+                       static_cast<unsigned>(plane / grid.y)};
+    the_block().run(grid, block, index, shared, thread);
   }
 }
 

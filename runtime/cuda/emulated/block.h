@@ -1,9 +1,9 @@
 // The threads of a GPU's block, run by one thread of the CPU.
 //
-// Each thread of the block is a fiber (Boost.Context). It runs until it has to wait for others, at a
-// barrier of the block or at an exchange inside its warp of 32, and gives way; nothing else stops it.
-// Blocks run one after the other. What a GPU would not forgive is an error that names block, threads
-// and line:
+// Each thread of the block is a fiber (Boost.Context). It runs until it has to wait for others, at
+// a barrier of the block or at an exchange inside its warp of 32, and gives way; nothing else stops
+// it. Blocks run one after the other. What a GPU would not forgive is an error that names block,
+// threads and line:
 //
 //     a barrier that not all threads reach: some have ended, wait elsewhere, or reach another line
 //     an exchange whose mask holds a lane that has ended, waits at a barrier, or is at another one,
@@ -11,8 +11,8 @@
 //     a shuffle from a lane outside of the mask
 //
 // A race shows as a result that depends on the order in which threads run: set_order() has them
-// ascend, descend, or come at random, anew after each barrier. A kernel is right when the bits are the
-// same for all of them.
+// ascend, descend, or come at random, anew after each barrier, and the blocks of a grid as well. A
+// kernel is right when the bits are the same for all of them.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@
 namespace weft::emulated {
 
 constexpr unsigned warp_size = 32, most_threads = 1024;
-constexpr std::size_t most_shared_bytes = 227 * 1024;  // of a block, as on compute capability 9.0
+// Of a block, as on compute capability 9.0; and what a kernel may have without asking.
+constexpr std::size_t most_shared_bytes = 227 * 1024, shared_bytes_unasked = 48 * 1024;
 
 enum class Order { ascending, descending, random };
 void set_order(Order order, std::uint64_t seed = 0);

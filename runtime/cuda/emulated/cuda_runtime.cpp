@@ -1,10 +1,12 @@
 #include "runtime/cuda/emulated/cuda_runtime.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -35,6 +37,7 @@ constexpr std::byte untouched{0xa5};
 
 EmulatedStream default_stream;
 int captures = 0;
+unsigned most_rows = 65535;  // of blocks, along y and z of a grid
 std::string launch_error = "the launch failed";
 cudaError_t last_error = cudaSuccess;
 
@@ -109,6 +112,16 @@ std::mutex& one_at_a_time() {
   return mutex;
 }
 
+// What a kernel may have of shared memory; where `bytes` are asked for, from now on.
+std::size_t shared_of(const void* kernel, std::optional<std::size_t> bytes = {}) {
+  static auto* const asked = new std::map<const void*, std::size_t>;
+  const std::lock_guard lock(one_at_a_time());
+  if (bytes) (*asked)[kernel] = *bytes;
+  const auto found = asked->find(kernel);
+  return found == asked->end() ? shared_bytes_unasked
+                               : std::max(found->second, shared_bytes_unasked);
+}
+
 // What would wait for the device, or change its memory, may not stand inside a capture.
 cudaError_t outside_captures() {
   return captures == 0 ? cudaSuccess : failed(cudaErrorStreamCaptureUnsupported);
@@ -132,18 +145,28 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
   }
 }
 
-cudaError_t start(dim3 grid, dim3 block, std::size_t shared, cudaStream_t stream,
-                  std::function<void()> thread) {
+cudaError_t start(const void* kernel, dim3 grid, dim3 block, std::size_t shared,
+                  cudaStream_t stream, std::function<void()> thread) {
   const Extent blocks{grid.x, grid.y, grid.z}, threads{block.x, block.y, block.z};
-  if (blocks.count() == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535 ||
+  if (blocks.count() == 0 || grid.x > 0x7fffffff || grid.y > most_rows || grid.z > most_rows ||
       threads.count() == 0 || threads.count() > most_threads || block.z > 64 ||
       shared > most_shared_bytes) {
     return failed(cudaErrorInvalidConfiguration);
   }
+  if (shared > shared_of(kernel)) return failed(cudaErrorInvalidValue);
   return enqueue(stream, [=, thread = std::move(thread)] {
     run_grid(blocks, threads, shared, thread);
     memory().check();
   });
+}
+
+void set_most_rows(unsigned rows) { most_rows = rows; }
+
+cudaError_t allow_shared(const void* kernel, int bytes) {
+  if (bytes < 0 || bytes > static_cast<int>(most_shared_bytes))
+    return failed(cudaErrorInvalidValue);
+  shared_of(kernel, static_cast<std::size_t>(bytes));
+  return cudaSuccess;
 }
 
 }  // namespace weft::emulated

@@ -125,14 +125,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t);
 namespace weft::emulated {
 // Does what a stream is told, or notes it where the stream is captured.
 cudaError_t enqueue(cudaStream_t, std::function<void()> work);
-cudaError_t start(dim3 grid, dim3 block, std::size_t shared, cudaStream_t,
+cudaError_t start(const void* kernel, dim3 grid, dim3 block, std::size_t shared, cudaStream_t,
                   std::function<void()> thread);
+// From now on the kernel may have so much shared memory.
+cudaError_t allow_shared(const void* kernel, int bytes);
+// A grid may have 65,535 blocks along y, and z; with less a test sees sooner what would go beyond.
+void set_most_rows(unsigned rows);
 }
 
 template <class Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
-  return bytes <= static_cast<int>(weft::emulated::most_shared_bytes) ? cudaSuccess
-                                                                      : cudaErrorInvalidValue;
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
+  return weft::emulated::allow_shared(reinterpret_cast<const void*>(kernel), bytes);
 }
 
 template <class... P>
@@ -141,7 +144,7 @@ cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void**
   const auto copied = [&]<std::size_t... i>(std::index_sequence<i...>) {
     return std::tuple<std::remove_cvref_t<P>...>(*static_cast<std::remove_cvref_t<P>*>(arguments[i])...);
   }(std::index_sequence_for<P...>{});
-  return weft::emulated::start(grid, block, shared, stream,
+  return weft::emulated::start(reinterpret_cast<const void*>(kernel), grid, block, shared, stream,
                                [kernel, copied] { std::apply(kernel, copied); });
 }
 

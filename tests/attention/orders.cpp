@@ -1,0 +1,55 @@
+// Mechanisms on the emulated device under other orders of threads.
+#include "tests/orders.h"
+
+#include "tests/attention/run_attention.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+TEST_SUITE("attention") {
+
+TEST_CASE("every mechanism: the same bits in any order of threads") {
+  if (tested_device() == Device{}) return;
+  const ThreadsOf one(1);
+  // More positions than any tile has.
+  const AttentionSizes all[] = {{.B = 2, .N = 131, .S = 131, .H = 2, .E = 8, .M = 9},
+                                {.B = 1, .N = 70, .S = 135, .H = 3, .E = 5, .M = 8}};
+  for (const AttentionSizes& sizes : all) {
+    for (const Sample& sample : samples(sizes, DType::f32)) {
+      CAPTURE(sample.text);
+      const Run usual = sample.run();
+      under_other_orders([&] { check_same_bits(sample.run(), usual); });
+    }
+  }
+  // Longer than what a block sorts.
+  const std::vector<Tensor> v{normal({1, 4200, 1, 2}, 1, DType::f32)};
+  const Run usual = attended_run("csp-sort:groups=1", v);
+  under_other_orders([&] { check_same_bits(attended_run("csp-sort:groups=1", v), usual); });
+}
+
+TEST_CASE("every mechanism: heads and batch do not count along y and z of a grid") {
+  if (tested_device() == Device{}) return;
+  const ThreadsOf one(1);
+  // As 65,537 are to 65,535.
+  struct Rows {
+    Rows() { emulated::set_most_rows(7); }
+    ~Rows() { emulated::set_most_rows(65535); }
+  } const limited;
+  const AttentionSizes all[] = {{.B = 9, .N = 3, .S = 3, .H = 1, .E = 2, .M = 2},
+                                {.B = 1, .N = 3, .S = 3, .H = 9, .E = 2, .M = 2},
+                                {.B = 3, .N = 3, .S = 3, .H = 3, .E = 2, .M = 2},
+                                {.B = 1, .N = 70, .S = 70, .H = 1, .E = 2, .M = 2}};
+  for (const AttentionSizes& sizes : all) {
+    for (const Sample& sample : samples(sizes, DType::f32)) {
+      CAPTURE(sample.text);
+      CHECK_NOTHROW(sample.run());
+    }
+  }
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft
