@@ -16,7 +16,10 @@ CudaDevices found_devices() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
     cudaGetLastError();
-    devices.none_because = cudaGetErrorString(error);
+    int driver = 0;
+    const bool known = cudaDriverGetVersion(&driver) == cudaSuccess;
+    devices.none_because =
+        known && driver == 0 ? "there is no CUDA driver" : cudaGetErrorString(error);
     return devices;
   }
   for (int i = 0; i < count; ++i) {

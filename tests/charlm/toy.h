@@ -7,7 +7,7 @@
 #include "apps/common/train.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
-#include "runtime/dispatch.h"
+#include "tests/cuda_there.h"
 
 namespace weft {
 
@@ -19,7 +19,7 @@ struct Way {
 };
 inline std::vector<Way> ways() {
   constexpr Device cuda{DeviceType::cuda, 0};
-  if (!has_cuda) return {{}};
+  if (!cuda_is_there()) return {{}};
   return {{}, {cuda, false}, {cuda, true}};
 }
 

@@ -8,9 +8,10 @@
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
 #include "runtime/arithmetic.h"
-#include "runtime/dispatch.h"
 #include "runtime/matmul.h"
 #include "tests/check.h"
+#include "tests/cuda_there.h"
+#include "tests/ops/cases.h"
 
 namespace weft {
 namespace {
@@ -20,14 +21,27 @@ constexpr Device cuda{DeviceType::cuda, 0};
 TEST_SUITE("ops") {
 
 TEST_CASE("device: tensors on two devices in one operation") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   const Tensor x = random_normal({3, 5}, DType::f32, 1);
   CHECK_ERROR(add(x.to(cuda), x), "add: wanted tensors on one device, got [3,5] on cuda and [3,5] on cpu");
   CHECK_ERROR(matmul(x.to(cuda), x.transpose(0, 1)), "are on different devices");
 }
 
+TEST_CASE("device: every op with one of its tensors on another device") {
+  if (!cuda_is_there()) return;
+  for (const OpCase& c : op_cases()) {
+    CAPTURE(c.name);
+    for (std::size_t i = 0; i < c.inputs.size() && c.inputs.size() > 1; ++i) {
+      const std::vector<Tensor> moved = on_device(c.inputs, cuda);
+      std::vector<Variable> inputs(moved.begin(), moved.end());
+      inputs[i] = c.inputs[i];
+      CHECK_ERROR(c.f(inputs), "device");
+    }
+  }
+}
+
 TEST_CASE("device: products of any strides and batches are those of the CPU") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   const Shape shapes[][2] = {{{3, 4}, {4, 5}},          {{1, 4}, {4, 1}},
                              {{6, 2, 3, 4}, {6, 2, 4, 5}}, {{6, 2, 3, 4}, {4, 5}},
                              {{2, 0, 4}, {2, 4, 3}},    {{2, 3, 0}, {2, 0, 3}}};
@@ -54,7 +68,7 @@ TEST_CASE("device: products of any strides and batches are those of the CPU") {
 }
 
 TEST_CASE("device: views and their gradients stay on the device") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   const Tensor x = random_normal({3, 4, 5}, DType::f64, 1), y = random_normal({3, 2, 5}, DType::f64, 2);
   const Tensor cotangent = random_normal({5, 6, 3}, DType::f64, 3);
   const auto walk = [&](Device device) {
@@ -72,7 +86,7 @@ TEST_CASE("device: views and their gradients stay on the device") {
 }
 
 TEST_CASE("device: ids and targets outside of the table give NaN, and touch nothing else") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   const auto on = [&](const Tensor& x) { return x.to(cuda); };
   const Tensor table = random_normal({4, 3}, DType::f64, 1), dy = random_normal({5, 3}, DType::f64, 2);
   const Tensor ids = Tensor::from(std::vector<std::int64_t>{2, -1, 0, 4, 2}, {5});

@@ -1,10 +1,10 @@
 // Tensors on a CUDA device, real or emulated: where they go, and that copies and sums are the CPU's.
-#include "runtime/dispatch.h"
 
 #include "autograd/gradcheck.h"
 #include "runtime/allocator.h"
 #include "runtime/arithmetic.h"
 #include "tests/check.h"
+#include "tests/cuda_there.h"
 
 namespace weft {
 namespace {
@@ -22,13 +22,12 @@ Tensor numbers(const Shape& shape, DType type) {
 
 TEST_SUITE("runtime") {
 
-TEST_CASE("device: a build without CUDA says so") {
-  if (has_cuda) return;
-  CHECK_ERROR(Tensor::empty({3}, DType::f32, cuda), "this build computes on the CPU only");
+TEST_CASE("device: where there is none, an error says so") {
+  if (!cuda_is_there()) CHECK_ERROR(Tensor::empty({3}, DType::f32, cuda), no_cuda);
 }
 
 TEST_CASE("device: there and back, all types and shapes") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   for (const DType type : all_types) {
     for (const Shape& shape : {Shape{}, Shape{0}, Shape{7}, Shape{3, 0, 2}, Shape{5, 33, 4}}) {
       const Tensor x = numbers(shape, type);
@@ -43,7 +42,7 @@ TEST_CASE("device: there and back, all types and shapes") {
 }
 
 TEST_CASE("device: strided copies and conversions are those of the CPU") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   for (const DType from : all_types) {
     for (const DType to : all_types) {
       const Tensor x = numbers({4, 9, 6}, from), there = x.to(cuda);
@@ -58,7 +57,7 @@ TEST_CASE("device: strided copies and conversions are those of the CPU") {
 }
 
 TEST_CASE("device: fills, sums, single elements") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   for (const DType type : {DType::f32, DType::f64}) {
     const Tensor x = random_normal({700, 3}, type, 1), y = random_normal({700, 3}, type, 2);
     const Tensor far_x = x.to(cuda), far_y = y.to(cuda);
@@ -75,7 +74,7 @@ TEST_CASE("device: fills, sums, single elements") {
 }
 
 TEST_CASE("device: memory is counted and comes again") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   CachingAllocator& memory = allocator(cuda);
   const MemoryCounts before = memory.counts();
   const void* first = nullptr;
@@ -92,7 +91,7 @@ TEST_CASE("device: memory is counted and comes again") {
 }
 
 TEST_CASE("device: what cannot be") {
-  if (!has_cuda) return;
+  if (!cuda_is_there()) return;
   CHECK_ERROR(Tensor::empty({3}, DType::f32, Device{DeviceType::cuda, 7}), "there is no device 7");
 }
 

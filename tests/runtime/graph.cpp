@@ -5,6 +5,7 @@
 #include "runtime/allocator.h"
 #include "runtime/arithmetic.h"
 #include "tests/check.h"
+#include "tests/cuda_there.h"
 
 namespace weft {
 namespace {
@@ -14,6 +15,7 @@ constexpr Device device{DeviceType::cuda, 0};
 TEST_SUITE("runtime") {
 
 TEST_CASE("graph: replays compute what was captured, on what stands in memory then") {
+  if (!cuda_is_there()) return;
   const Tensor x = random_normal({300}, DType::f64, 1).to(device);
   const Tensor sum = Tensor::zeros({300}, DType::f64, device);
   CudaGraph graph(Cuda{});
@@ -36,6 +38,7 @@ TEST_CASE("graph: replays compute what was captured, on what stands in memory th
 }
 
 TEST_CASE("graph: what cannot be captured") {
+  if (!cuda_is_there()) return;
   const Tensor x = random_normal({30}, DType::f64, 1).to(device);
   {
     CudaGraph graph(Cuda{});
@@ -49,6 +52,7 @@ TEST_CASE("graph: what cannot be captured") {
 }
 
 TEST_CASE("graph: its memory comes back with its end") {
+  if (!cuda_is_there()) return;
   const std::size_t live = allocator(device).counts().live;
   const Tensor x = Tensor::full({1000}, 1, DType::f64, device);
   {
@@ -65,6 +69,7 @@ TEST_CASE("graph: its memory comes back with its end") {
 }
 
 TEST_CASE("steps: each gets its inputs, and reports come in order") {
+  if (!cuda_is_there()) return;
   const Tensor number = Tensor::empty({1}, DType::i32, device);
   const Tensor rate = Tensor::empty({2}, DType::f64, device);
   const Tensor report = Tensor::empty({3}, DType::f64, device);

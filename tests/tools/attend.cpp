@@ -5,8 +5,8 @@
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
-#include "runtime/dispatch.h"
 #include "tests/check.h"
+#include "tests/cuda_there.h"
 #include "tests/program.h"
 
 using namespace weft;
@@ -90,7 +90,7 @@ TEST_CASE("attend: another element type than the file's") {
 
 TEST_CASE("attend: on a CUDA device") {
   const Files files(with(sequence, "dout", normal({2, 9, 3, 5}, 4)));
-  if (!has_cuda) return files.refused({"--device", "cuda", "--backward"}, "computes on the CPU only");
+  if (!cuda_is_there()) return files.refused({"--device", "cuda", "--backward"}, no_cuda);
   const Tensors here = files.run({"--backward"});
   const Tensors there = files.run({"--backward", "--device", "cuda"});
   REQUIRE(there.size() == 4);

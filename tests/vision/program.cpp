@@ -6,7 +6,7 @@
 #include "apps/common/cifar.h"
 #include "apps/common/picture.h"
 #include "nn/checkpoint.h"
-#include "runtime/dispatch.h"
+#include "tests/cuda_there.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
 #include "tests/resume.h"
@@ -321,7 +321,7 @@ TEST_CASE("vision: refusals") {
   refused({"--preset", "cifar10"}, "--preset: there is no 'cifar10'");
   refused({"tarin"}, "there is no command 'tarin'");
   refused({"--atention", "full"}, "did you mean --attention?");
-  if (!has_cuda) refused({"--device", "cuda"}, "this build computes on the CPU only");
+  if (!cuda_is_there()) refused({"--device", "cuda"}, no_cuda);
 }
 
 TEST_CASE("vision: checkpoints are not trusted") {
@@ -354,8 +354,8 @@ TEST_CASE("vision: checkpoints are not trusted") {
 }
 
 TEST_CASE("vision: on a CUDA device, with and without a graph") {
-  if (!has_cuda) {
-    MESSAGE("skipped: this build has no CUDA device");
+  if (!cuda_is_there()) {
+    MESSAGE("skipped: there is no CUDA device");
     return;
   }
   const TemporaryFolder folder;

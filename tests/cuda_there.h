@@ -1,0 +1,17 @@
+// Whether there is a CUDA device, real or emulated, for what is tested on one.
+#pragma once
+
+#include "runtime/cuda/device.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+
+inline bool cuda_is_there() {
+  if constexpr (has_cuda) return !cuda_devices().all.empty();
+  return false;
+}
+// What is said where there is none, by a build with kernels for it and by one without.
+inline constexpr const char* no_cuda =
+    has_cuda ? "no device to compute on" : "this build computes on the CPU only";
+
+}  // namespace weft
