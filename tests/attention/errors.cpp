@@ -10,16 +10,26 @@ const AttentionSizes sizes{.B = 2, .N = 5, .S = 5, .H = 3, .E = 4, .M = 6};
 const Variety plain{
     .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
 
-// Throws, and the message holds the mechanism's name and all of `parts`.
-void check_error(const Sample& sample, const std::vector<std::string>& parts) {
-  CAPTURE(sample.text);
+// What it throws on a device.
+std::string message_on(Device device, const Sample& sample) {
+  const Device tested = tested_device();
+  set_tested_device(device);
   std::string message;
   try {
     sample.output();
   } catch (const Error& error) {
     message = error.what();
   }
+  set_tested_device(tested);
+  return message;
+}
+
+// Throws, on every device the same, and the message holds the mechanism's name and all of `parts`.
+void check_error(const Sample& sample, const std::vector<std::string>& parts) {
+  CAPTURE(sample.text);
+  const std::string message = message_on(tested_device(), sample);
   CAPTURE(message);
+  CHECK(message == message_on(Device{}, sample));
   CHECK(message.rfind(sample.mechanism().name + ":", 0) == 0);
   for (const std::string& part : parts) {
     CAPTURE(part);
@@ -80,6 +90,19 @@ TEST_CASE("every mechanism: inputs missing, too many, or empty") {
             Tensor::zeros(input_shape(sample.mechanism().inputs[i], empty), DType::f32));
       }
       check_error(sample.with(inputs), {"is 0"});
+    }
+  }
+}
+
+TEST_CASE("every mechanism: tensors on two devices") {
+  if (tested_device() == Device{}) return;
+  for (const Sample& sample : samples(sizes, DType::f32, plain)) {
+    for (std::size_t i = 0; i < sample.inputs.size() && sample.inputs.size() > 1; ++i) {
+      CAPTURE(sample.text);
+      const std::vector<Tensor> moved = on_device(sample.inputs);
+      std::vector<Variable> inputs(moved.begin(), moved.end());
+      inputs[i] = sample.inputs[i];
+      CHECK_ERROR(attend(sample.spec, sample.call, inputs), "one device");
     }
   }
 }

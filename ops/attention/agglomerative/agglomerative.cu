@@ -306,7 +306,7 @@ void combine_chunks(const Cuda& device, ChunkSums how, std::int64_t B, std::int6
                     std::int64_t width, const double* from, double* to) {
   // Up to two rows the first one is zeros, and the second is what it should be.
   if (B == 0 || (how != ChunkSums::total && chunks <= 2)) return;
-  const std::int64_t wanted = (chunks + 7) / 8;
+  const std::int64_t wanted = chunks > 0 ? (chunks + 7) / 8 : 1;  // of none the total is 0
   const dim3 block(32, static_cast<unsigned>(wanted < most_runs ? wanted : most_runs));
   start("agglomerative", device, static_cast<unsigned>(B * ((width + 31) / 32)), block, 0,
         combine_kernel, how, chunks, width, from, to);

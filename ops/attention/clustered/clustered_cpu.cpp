@@ -15,7 +15,6 @@ namespace {
 template <class T, class F>
 void each_head(const ClusteredAttention<T>& p, const F& f) {
   const std::int64_t H = p.H(), N = p.N();
-  if (N == 0) return;
   parallel_for(p.B() * H, [&](std::int64_t piece) {
     const std::int64_t b = piece / H, h = piece % H;
     f(b, h, &p.labels(b, h, 0), length_of(p.query_lengths, b, N));

@@ -1,0 +1,80 @@
+// Every registered mechanism at the sizes where grids, tiles, shared memory and loops end.
+#include <algorithm>
+
+#include "tests/attention/run_attention.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+const Variety plain{
+    .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
+
+void check_defined(const Sample& sample) {
+  CAPTURE(sample.text);
+  check_same_run(sample.run(), sample.defined());
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("every mechanism: more heads in a batch than a grid has rows") {
+  if (tested_is_emulated()) return;  // would take an hour; orders.cpp has a grid with fewer rows
+  const ThreadsOf one(1);
+  // 65,792 of them, where a grid has 65,535 blocks along y and z.
+  const AttentionSizes sizes{.B = 256, .N = 2, .S = 2, .H = 257, .E = 1, .M = 1};
+  for (const Sample& sample : samples(sizes, DType::f64, plain)) check_defined(sample);
+}
+
+TEST_CASE("every mechanism: no positions give an empty result, no queries send nothing back") {
+  const ThreadsOf one(1);
+  for (const AttentionSizes& sizes :
+       {AttentionSizes{.B = 3, .N = 0, .S = 0, .H = 2, .E = 3, .M = 4},
+        AttentionSizes{.B = 3, .N = 0, .S = 5, .H = 2, .E = 3, .M = 4}}) {
+    for (const Sample& sample : samples(sizes, DType::f64, plain)) {
+      CAPTURE(sample.text);
+      const bool references = std::ranges::any_of(
+          sample.mechanism().inputs,
+          [](const AttentionInput& input) { return input.shape.find('S') != std::string::npos; });
+      if (sizes.S == 0 && references) continue;  // an error: errors.cpp
+      const Run run = sample.run();
+      CHECK(run.outputs[0].shape() == Shape{3, 0, 2, 4});
+      for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+        const Tensor none = Tensor::zeros(sample.inputs[i].shape(), DType::f64);
+        CHECK(relative_error(run.gradients[i], none) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("every mechanism: two positions, one more than tiles have, and wide heads") {
+  const ThreadsOf one(1);
+  for (const AttentionSizes& sizes :
+       {AttentionSizes{.B = 1, .N = 2, .S = 2, .H = 2, .E = 40, .M = 270},
+        AttentionSizes{.B = 1, .N = 65, .S = 65, .H = 1, .E = 130, .M = 129},
+        AttentionSizes{.B = 1, .N = 1, .S = 65, .H = 1, .E = 3, .M = 257}}) {
+    for (const Sample& sample : samples(sizes, DType::f64, plain)) check_defined(sample);
+  }
+}
+
+TEST_CASE("the largest options: what a block has of shared memory is enough") {
+  const ThreadsOf one(1);
+  const auto check = [](const std::string& spec, const std::vector<Tensor>& inputs) {
+    CAPTURE(spec);
+    const Run wanted = weft::run(mechanism_of(spec), inputs, 17, Device{});
+    check_same_run(attended_run(spec, inputs), wanted);
+  };
+  const std::vector<Tensor> few = QueryKeyValue(1, 3, 4100, 1, 2, 3).list();
+  check("topk:topk=4096", few);
+  check("clustered:clusters=4096,bits=63", few);
+  check("i-clustered:clusters=4096,bits=63,topk=4096", few);
+  check("lsh:rounds=33,chunk=1000000000,buckets=1000",
+        {normal({1, 5, 1, 2}, 1), normal({1, 5, 1, 3}, 2)});
+  check("agglomerative",
+        {normal({1, 3, 300}, 1), normal({1, 3, 300}, 2), normal({1, 3, 300, 2}, 3)});
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft
