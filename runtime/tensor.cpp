@@ -12,14 +12,22 @@ namespace {
 static_assert(ElementLoops::most >= Shape::max_rank);
 
 // Over tensors of this shape with these strides.
+// Axes whose elements follow each other in both tensors are one: each costs a division an element
+// on a GPU.
 ElementLoops loops_over(const Shape& shape, const Shape& to, const Shape& from) {
   ElementLoops loops;
-  loops.rank = shape.rank();
   loops.count = shape.count();
-  for (int axis = 0; axis < loops.rank; ++axis) {
-    loops.size[axis] = shape[axis];
-    loops.to[axis] = to[axis];
-    loops.from[axis] = from[axis];
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    const std::int64_t size = shape[axis];
+    if (size == 1) continue;
+    const int last = loops.rank - 1;
+    if (last >= 0 && loops.to[last] == size * to[axis] && loops.from[last] == size * from[axis]) {
+      loops.size[last] *= size;
+    } else {
+      loops.size[loops.rank++] = size;
+    }
+    loops.to[loops.rank - 1] = to[axis];
+    loops.from[loops.rank - 1] = from[axis];
   }
   return loops;
 }

@@ -1,4 +1,9 @@
 // CUDA kernels over the elements of tensors. Thread t of the grid has the elements t, t + threads, ….
+//
+// A copy in f32 moves 8 bytes an element, a fill 4, a sum 12. Each axis but the first costs a
+// division of 64 bits, some 70 instructions: with none the bandwidth of the memory is the limit,
+// with two or more the rate of integer instructions. 6 blocks of 256 threads on a multiprocessor
+// (38 and 34 registers), 8 for the sum (26). Estimated, not measured.
 #include "runtime/elements.h"
 
 #include "runtime/cuda/stream.h"
@@ -17,13 +22,13 @@ template <class To, class From>
 __global__ void copy_kernel(ElementLoops loops, const From* from, To* to) {
   for (std::int64_t i = first_element(); i < loops.count; i += next_element()) {
     std::int64_t rest = i, target = 0, source = 0;
-    for (int axis = loops.rank - 1; axis >= 0; --axis) {
+    for (int axis = loops.rank - 1; axis > 0; --axis) {
       const std::int64_t index = rest % loops.size[axis];
       rest /= loops.size[axis];
       target += index * loops.to[axis];
       source += index * loops.from[axis];
     }
-    to[target] = convert<To>(from[source]);
+    to[target + rest * loops.to[0]] = convert<To>(from[source + rest * loops.from[0]]);
   }
 }
 
@@ -31,11 +36,11 @@ template <class T>
 __global__ void fill_kernel(ElementLoops loops, T value, T* to) {
   for (std::int64_t i = first_element(); i < loops.count; i += next_element()) {
     std::int64_t rest = i, target = 0;
-    for (int axis = loops.rank - 1; axis >= 0; --axis) {
+    for (int axis = loops.rank - 1; axis > 0; --axis) {
       target += rest % loops.size[axis] * loops.to[axis];
       rest /= loops.size[axis];
     }
-    to[target] = value;
+    to[target + rest * loops.to[0]] = value;
   }
 }
 
