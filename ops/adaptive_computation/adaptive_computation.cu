@@ -2,6 +2,9 @@
 //
 // In f32, forward reads every state twice, 8 bytes an element; backward reads it twice and writes
 // its gradient, 12: the bandwidth of the memory is the limit. Estimated, not measured.
+//
+// Blocks of 256 threads on a multiprocessor: 8, all of its threads (32 registers), and 5 of what
+// goes element by element (46).
 #include <cmath>
 
 #include "ops/adaptive_computation/kernels.h"

@@ -3,6 +3,9 @@
 //
 // 4 bytes an element forward and 8 backward in f32, at about 10 operations: the bandwidth of the
 // memory is the limit. Estimated, not measured.
+//
+// Blocks of 256 threads on a multiprocessor, in f32: 8 forward, all of its threads (32
+// registers), 6 backward (36).
 #include "ops/cross_entropy/kernels.h"
 #include "ops/softmax/row_sum.cuh"
 

@@ -4,6 +4,9 @@
 // moves some 40 bytes a position and 30 for every id and chunk (40 MB for 65,536 positions and 10,000
 // ids). The bandwidth of the memory is the limit; for few positions, the eight launches. Estimated,
 // not measured.
+//
+// Blocks on a multiprocessor: 8 of 256 threads that gather, 12 of 128 that add up (40
+// registers), 16 that sort (32): three quarters of its threads at least.
 #include <limits>
 
 #include "ops/embedding/kernels.h"

@@ -1,5 +1,7 @@
 // CUDA kernels of the feed-forward map between its products. 12 bytes an element forward and 16
 // backward in f32, at one exponential: the bandwidth of the memory is the limit. Estimated, not measured.
+//
+// 8 blocks of 256 threads on a multiprocessor: all of its threads (32 registers).
 #include "ops/feed_forward/kernels.h"
 #include "ops/pointwise/functions.h"
 #include "runtime/cuda/loops.h"

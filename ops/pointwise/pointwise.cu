@@ -1,5 +1,8 @@
 // CUDA kernels of the pointwise ops: a function of every element (runtime/cuda/loops.h). 8 bytes an
 // element with one input in f32 and 12 with two: the bandwidth of the memory is the limit.
+//
+// Up to 30 operations, in f32. Blocks of 256 threads on a multiprocessor: 8, all of its threads
+// (32 registers), and 6 where one of two inputs is broadcast (38). Estimated, not measured.
 #include "ops/pointwise/kernels.h"
 #include "runtime/cuda/loops.h"
 

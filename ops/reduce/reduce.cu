@@ -1,6 +1,9 @@
 // CUDA kernels of the sums: short ones by a thread each, those along the last axis by a warp or a
 // block, those of columns by blocks (column_sums.cuh). Every element is read once, 4 bytes in f32
 // for one addition in f64: the bandwidth of the memory is the limit. Estimated, not measured.
+//
+// 8 blocks of 256 threads on a multiprocessor, all of its threads (28 registers), 12 of 128 for
+// columns (40, 1 KB of shared memory).
 #include "ops/reduce/column_sums.cuh"
 
 namespace weft {

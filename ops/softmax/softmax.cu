@@ -3,6 +3,9 @@
 //
 // Softmax moves 8 bytes an element forward and 12 backward in f32, at about 10 operations: the
 // bandwidth of the memory is its limit.
+//
+// 8 blocks of 256 threads on a multiprocessor in f32, all of its threads (32 registers), 4 in
+// f64 (61). Estimated, not measured.
 #include "ops/softmax/kernels.h"
 #include "ops/softmax/row_sum.cuh"
 

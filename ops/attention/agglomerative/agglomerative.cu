@@ -13,6 +13,10 @@
 // in f64, about 6 and 16 a value with the conversions, beside 2 exponentials for each class and
 // row; 132 multiprocessors of 64 a cycle do some 14 · 10¹² a second: memory is the limit wherever
 // f64 runs at half the rate of f32.
+//
+// Blocks of 128 threads on a multiprocessor, in f32 with 8 classes of 16: outputs 5 (96
+// registers, 26 KB of shared memory), queries 5 (80, 42 KB), references 6 (80, 34 KB), sums 5
+// (86, 8 KB): a third of its threads, each with 8 loads under way.
 #include "ops/attention/agglomerative/chunk.cuh"
 
 namespace weft {

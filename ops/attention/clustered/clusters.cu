@@ -5,6 +5,9 @@
 // does 16 a clock, so about 130 000 clocks of one, with all it reads in its shared memory. It has a
 // block for each head and is one launch for all iterations: with few heads most of the device is
 // idle then, which costs less than the ten or twenty launches would.
+//
+// Blocks on a multiprocessor: the hashes 9 of 128 threads (54 registers in f32, 13 KB of shared
+// memory), K-means 3 of 512 (40, 22 KB for the head above), the sort 10 of 128 (47, 2 KB).
 #include <cmath>
 #include <limits>
 #include <type_traits>

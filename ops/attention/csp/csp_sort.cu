@@ -1,12 +1,17 @@
 // CUDA kernels of channel-wise sample permutation that order groups; the equations stand in csp.h,
 // the steps in steps.h.
 //
-// Ranking compares each of G samples with all, some 3 operations a comparison: 100 a sample at
-// G = 32, which is 0.3 · 10¹² samples a second of the machine's 28 · 10¹². The bitonic sort of a
-// group of P = 2^k takes k (k + 1) / 2 steps, 16 bytes of shared memory each: 78 at 4,096, so that
-// 29 TB/s of shared memory bound it by 23 · 10⁹ samples a second. A merge reads a sample's
-// neighbourhood in the other run by a binary search, in the second-level cache, and moves 16 bytes.
-// None of this is measured.
+// Ranking compares each of G samples with all, some 3 operations a comparison: 100 a sample at G
+// = 32, which is 0.3 · 10¹² samples a second of the machine's 28 · 10¹². The bitonic sort of a
+// group of P = 2^k takes k (k + 1) / 2 steps, 16 bytes of shared memory each: 78 at 4,096, so
+// that 29 TB/s of shared memory bound it by 23 · 10⁹ samples a second. A merge reads a sample's
+// neighbourhood in the other run by a binary search, in the second-level cache, and moves 16
+// bytes: log₂ (G / 4,096) of them for groups of more. A segmented radix sort would move 20 bytes
+// in each of its four passes, for keys and offsets, and want lists of both and of where groups
+// begin; CUB's would not run on the emulated device. None of this is measured.
+//
+// Blocks on a multiprocessor, in f32: 10 of 128 threads that rank (48 registers, 13 KB of shared
+// memory), 4 of 512 threads that sort runs of 4,096 (23, 32 KB): all of its threads.
 #include "ops/attention/csp/channel.cuh"
 
 namespace weft {

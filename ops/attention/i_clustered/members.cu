@@ -7,6 +7,9 @@
 // second-level cache. So the work does not depend on how large the clusters are; where they hold
 // fewer than 32, rows of a tile of products are idle, and a warp of idle rows computes nothing.
 // Shared memory is the limit (tiles.cuh).
+//
+// Blocks of 128 threads on a multiprocessor, in f32: 4 forward (109 registers, 18 KB of shared
+// memory), 4 backward (127).
 #include <cmath>
 #include <limits>
 

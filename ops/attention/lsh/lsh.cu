@@ -8,6 +8,8 @@
 // and keys each make the scores again. With c = 32 a query reads 2 (E + M) elements through the
 // caches for 128 (E + M) operations: bound by arithmetic where those hold the head, by the L2
 // cache at small chunks. Unmeasured.
+//
+// Blocks of 128 threads on a multiprocessor, in f32: 3 (165 registers, 23 KB of shared memory).
 #include "ops/attention/lsh/head.cuh"
 
 namespace weft {

@@ -5,6 +5,9 @@
 // where they arise and never stored: bound by arithmetic. A pass of the sort reads a list twice
 // and writes it once, 12 bytes a rank beside 4 at random: bound by latency, one block to a list.
 // Unmeasured.
+//
+// Blocks on a multiprocessor: 8 of 128 threads that hash in f32 (64 registers, 14 KB of shared
+// memory), 6 of 256 threads that sort (39, 8 KB).
 #include "ops/attention/lsh/tiles.cuh"
 #include "ops/attention/lsh/work.h"
 

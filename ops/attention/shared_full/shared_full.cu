@@ -1,6 +1,9 @@
 // CUDA kernels of shared-QK attention; the equations stand in shared_full.h. A warp owns a row of E
 // elements, which it reads twice, from memory and from cache; 8 to 16 bytes an element in f32 for
 // some 6 operations: the bandwidth of the memory is the limit.
+//
+// Blocks of 256 threads on a multiprocessor, in f32: 4 that normalise (56 registers), 2 that
+// take the gradients together (96). Unmeasured.
 #include <cmath>
 
 #include "ops/attention/shared_full/shared_full.h"
