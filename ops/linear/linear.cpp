@@ -8,8 +8,8 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t block = 128;  // rows that are multiplied at a time, in cache
-// A weight with more elements than this is summed by columns: eight copies would not be cheap.
-constexpr std::int64_t most_summed = 1 << 18;
+// The gradient of a weight with more elements goes by columns: eight sums of it would leave the cache.
+constexpr std::int64_t most_summed = 1 << 17;
 
 template <class T>
 T* pointer(const Tensor& tensor) {
@@ -62,7 +62,7 @@ void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
     });
   }
   if (dweight != nullptr && n * m > most_summed) {
-    parallel_ranges(m, 512, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(m, 128, [&](std::int64_t begin, std::int64_t end) {
       matmul<T>(cpu, {x, n, rows, 1, n}, {dy + begin, rows, end - begin, m, 1},
                 {dweight + begin, n, end - begin, m, 1});
     });
