@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 
 constexpr std::int64_t block = 128;  // rows that are multiplied at a time, in cache
-// The gradient of a weight with more elements goes by columns: eight sums of it would leave the cache.
+// The gradient of a larger weight goes by columns: eight sums of it would leave the cache.
 constexpr std::int64_t most_summed = 1 << 17;
 
 template <class T>
