@@ -95,13 +95,22 @@ class Pack {
   Vector vector_;
 };
 
+// f(i, n) for 0 … count−1, a vector at a time: i is where it begins, n how many of its elements count,
+// which all but the last call know when they are compiled.
+template <class T, class F>
+HWY_INLINE void each_pack(std::int64_t count, const F& f) {
+  constexpr std::int64_t lanes = Pack<T>::lanes;
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) f(i, lanes);
+  if (i < count) f(i, count - i);
+}
+
 // y[i] = f(x₁[i], x₂[i], …), where f computes with Pack<T>.
 template <class T, class F, class... X>
 HWY_INLINE void map(std::int64_t count, T* y, const F& f, const X*... x) {
-  constexpr std::int64_t lanes = Pack<T>::lanes;
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) f(Pack<T>::load(x + i)...).store(y + i);
-  if (i < count) f(Pack<T>::load(x + i, count - i)...).store(y + i, count - i);
+  each_pack<T>(count, [&](std::int64_t i, std::int64_t n) {
+    f(Pack<T>::load(x + i, n)...).store(y + i, n);
+  });
 }
 
 }  // namespace weft

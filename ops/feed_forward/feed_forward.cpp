@@ -28,6 +28,28 @@ void start_rows(T* to, std::int64_t rows, std::int64_t width, const T* bias) {
   for (std::int64_t i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
 }
 
+// z ← z + bias and f = φ(z), over rows of h.
+template <class Phi, class T>
+void bias_and_activation(std::int64_t rows, std::int64_t h, const T* bias, T* z, T* f) {
+  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h) {
+    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
+      const Pack<T> sum = Pack<T>::load(z + j, n) + Pack<T>::load(bias + j, n);
+      sum.store(z + j, n);
+      Phi::value(sum).store(f + j, n);
+    });
+  }
+}
+
+// f = φ(z) and df ← df φ'(z), over `count` elements.
+template <class Phi, class T>
+void activation_gradient(std::int64_t count, const T* z, T* f, T* df) {
+  each_pack<T>(count, [=](std::int64_t i, std::int64_t n) {
+    const auto [value, slope] = Phi::both(Pack<T>::load(z + i, n));
+    value.store(f + i, n);
+    (Pack<T>::load(df + i, n) * slope).store(df + i, n);
+  });
+}
+
 template <class T>
 Problem<T> problem_of(const FeedForward::Saved& saved) {
   const std::int64_t d = saved.weight1.size(0);
@@ -48,18 +70,10 @@ void feed_forward_values(const Cpu& cpu, const FeedForward::Saved& saved, const 
   parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
     thread_local std::vector<T> f;
     f.resize(static_cast<std::size_t>(block * p.h));
-    const std::int64_t count = (end - begin) * p.h;
     T* const zs = z + begin * p.h;
     matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
               {zs, end - begin, p.h, p.h, 1});
-    for (std::int64_t i = 0; i < count; i += p.h) {
-      for (std::int64_t j = 0; j < p.h; j += Pack<T>::lanes) {
-        const Pack<T> offset = Pack<T>::load(bias1 + j, p.h - j);
-        const Pack<T> sum = Pack<T>::load(zs + i + j, p.h - j) + offset;
-        sum.store(zs + i + j, p.h - j);
-        Phi::value(sum).store(f.data() + i + j, p.h - j);
-      }
-    }
+    bias_and_activation<Phi>(end - begin, p.h, bias1, zs, f.data());
     T* const ys = y + begin * p.out;
     start_rows(ys, end - begin, p.out, bias2);
     matmul<T>(cpu, {f.data(), end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
@@ -83,14 +97,10 @@ std::array<Tensor, 5> feed_forward_gradients(const Cpu& cpu, const FeedForward::
     thread_local std::vector<T> f, dz;
     f.resize(static_cast<std::size_t>(block * p.h));
     dz.resize(f.size());
-    const std::int64_t rows = end - begin, count = rows * p.h;
+    const std::int64_t rows = end - begin;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
     matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
-    for (std::int64_t i = 0; i < count; i += simd::lanes<T>) {
-      const auto [value, slope] = Phi::both(Pack<T>::load(z + begin * p.h + i, count - i));
-      value.store(f.data() + i, count - i);
-      (Pack<T>::load(dz.data() + i, count - i) * slope).store(dz.data() + i, count - i);
-    }
+    activation_gradient<Phi>(rows * p.h, z + begin * p.h, f.data(), dz.data());
     const Matrix<const T> fs{f.data(), rows, p.h, p.h, 1}, dzs{dz.data(), rows, p.h, p.h, 1};
     matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
               {dx + begin * p.d, rows, p.d, p.d, 1});
