@@ -5,8 +5,8 @@
 #include "ops/dropout/mask_vectors.h"
 #include "ops/layer_norm/kernels.h"
 #include "runtime/dispatch.h"
+#include "runtime/pack.h"
 #include "runtime/row_sums.h"
-#include "runtime/simd.h"
 
 namespace weft {
 namespace {
@@ -41,22 +41,18 @@ class Factors {
   std::vector<T> ones_, values_;
 };
 
-template <class T, class F>
-HWY_INLINE void each_vector(std::int64_t d, const F& f) {
-  for (std::int64_t j = 0; j < d; j += simd::lanes<T>) f(j, d - j);
-}
-
 // z of one row into `z`; returns its mean.
 template <class T>
 T residual_row(const LayerNormRows<T>& p, std::int64_t i, const T* factors, T* z) {
+  const T* const x = p.x + i * p.d;
+  const T* const branch = p.branch == nullptr ? nullptr : p.branch + i * p.d;
+  const bool universal = p.wiring == Wiring::universal;
   auto sum = hn::Zero(simd::Tag<T>{});
-  each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
-    auto value = simd::load(p.x + i * p.d + j, left);
-    if (p.branch != nullptr) {
-      const auto branch = simd::load(p.branch + i * p.d + j, left);
-      const auto factor = simd::load(factors + j, left);
-      value = p.wiring == Wiring::universal ? hn::Mul(hn::Add(value, branch), factor)
-                                            : hn::MulAdd(branch, factor, value);
+  each_pack<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+    auto value = simd::load(x + j, left);
+    if (branch != nullptr) {
+      const auto added = simd::load(branch + j, left), factor = simd::load(factors + j, left);
+      value = universal ? hn::Mul(hn::Add(value, added), factor) : hn::MulAdd(added, factor, value);
     }
     sum = hn::Add(sum, value);
     simd::store<T>(value, z + j, left);
@@ -71,25 +67,27 @@ void layer_norm_forward(const Cpu&, const LayerNormRows<T>& p, T* normalised, T*
   const simd::Tag<T> tag;
   parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
     Factors<T> factors(p);
+    const std::int64_t d = p.d;
+    const T *const gain = p.gain, *const bias = p.bias;
     for (std::int64_t i = begin; i < end; ++i) {
-      T* const z = normalised + i * p.d;
+      T *const z = normalised + i * d, *const to = y + i * d;
       const auto mean = hn::Set(tag, residual_row(p, i, factors.of(i, begin, end), z));
       auto squares = hn::Zero(tag);
-      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
         auto centred = hn::Sub(simd::load(z + j, left), mean);
         if (left < simd::lanes<T>) {
           centred = hn::IfThenElseZero(hn::FirstN(tag, std::size_t(left)), centred);
         }
         squares = hn::MulAdd(centred, centred, squares);
       });
-      const T variance = simd::sum_of_lanes<T>(squares) / static_cast<T>(p.d);
+      const T variance = simd::sum_of_lanes<T>(squares) / static_cast<T>(d);
       inverse_deviation[i] = 1 / std::sqrt(variance + p.epsilon);
       const auto scale = hn::Set(tag, inverse_deviation[i]);
-      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
         const auto unit = hn::Mul(hn::Sub(simd::load(z + j, left), mean), scale);
         simd::store<T>(unit, z + j, left);
-        simd::store<T>(hn::MulAdd(simd::load(p.gain + j, left), unit, simd::load(p.bias + j, left)),
-                       y + i * p.d + j, left);
+        simd::store<T>(hn::MulAdd(simd::load(gain + j, left), unit, simd::load(bias + j, left)),
+                       to + j, left);
       });
     }
   });
@@ -102,31 +100,34 @@ void layer_norm_backward(const Cpu&, const LayerNormRows<T>& p, const T* normali
   const bool universal = p.wiring == Wiring::universal;
   row_sums<T>(p.rows, block, 2 * p.d, sums, [&](std::int64_t begin, std::int64_t end, T* part) {
     Factors<T> factors(p);
+    const std::int64_t d = p.d;
+    const T* const gain = p.gain;
+    T* const bias_part = part + d;
     for (std::int64_t i = begin; i < end; ++i) {
-      const T* const unit_row = normalised + i * p.d;
-      const T* const dy_row = dy + i * p.d;
+      const T *const unit_row = normalised + i * d, *const dy_row = dy + i * d;
+      T* const dx_row = dx + i * d;
+      T* const dbranch_row = universal || dbranch == nullptr ? nullptr : dbranch + i * d;
       const T* const factor_row = factors.of(i, begin, end);
       auto sum = hn::Zero(tag), product = hn::Zero(tag);
-      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
         const auto gradient = simd::load(dy_row + j, left), unit = simd::load(unit_row + j, left);
-        const auto dunit = hn::Mul(simd::load(p.gain + j, left), gradient);
+        const auto dunit = hn::Mul(simd::load(gain + j, left), gradient);
         sum = hn::Add(sum, dunit);
         product = hn::MulAdd(dunit, unit, product);
         simd::store<T>(hn::MulAdd(gradient, unit, simd::load(part + j, left)), part + j, left);
-        T* const bias_sum = part + p.d + j;
-        simd::store<T>(hn::Add(gradient, simd::load(bias_sum, left)), bias_sum, left);
+        simd::store<T>(hn::Add(gradient, simd::load(bias_part + j, left)), bias_part + j, left);
       });
-      const auto mean = hn::Set(tag, simd::sum_of_lanes<T>(sum) / static_cast<T>(p.d));
-      const auto slope = hn::Set(tag, simd::sum_of_lanes<T>(product) / static_cast<T>(p.d));
+      const auto mean = hn::Set(tag, simd::sum_of_lanes<T>(sum) / static_cast<T>(d));
+      const auto slope = hn::Set(tag, simd::sum_of_lanes<T>(product) / static_cast<T>(d));
       const auto scale = hn::Set(tag, inverse_deviation[i]);
-      each_vector<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
         const auto unit = simd::load(unit_row + j, left);
-        const auto dunit = hn::Mul(simd::load(p.gain + j, left), simd::load(dy_row + j, left));
+        const auto dunit = hn::Mul(simd::load(gain + j, left), simd::load(dy_row + j, left));
         const auto dz =
             hn::Mul(scale, hn::NegMulAdd(slope, unit, hn::Sub(dunit, mean)));
         const auto dropped = hn::Mul(dz, simd::load(factor_row + j, left));
-        simd::store<T>(universal ? dropped : dz, dx + i * p.d + j, left);
-        if (!universal && dbranch != nullptr) simd::store<T>(dropped, dbranch + i * p.d + j, left);
+        simd::store<T>(universal ? dropped : dz, dx_row + j, left);
+        if (dbranch_row != nullptr) simd::store<T>(dropped, dbranch_row + j, left);
       });
     }
   });
