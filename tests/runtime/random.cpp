@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "tests/check.h"
@@ -75,6 +76,27 @@ TEST_CASE("uniform and normal numbers have their moments") {
   CHECK(deviation(normal2, count, 1, 2) < most);
   CHECK(deviation(normal3, count, 0, 15) < most);
   CHECK(deviation(normal4, count, 3, 96) < most);
+}
+
+TEST_CASE("cosine_of_turns is the cosine") {
+  const double most = 1.5 * std::numeric_limits<double>::epsilon();
+  const auto check = [&](std::uint32_t b) {
+    const long double cosine = std::cos(6.28318530717958647692L * b / 4294967296.0L);
+    REQUIRE(std::abs(static_cast<double>(cosine_of_turns(b) - cosine)) <= most);
+  };
+  for (std::uint64_t b = 0; b < std::uint64_t{1} << 32; b += 100003) {
+    check(static_cast<std::uint32_t>(b));
+  }
+  // Around every eighth of a turn, where another series begins.
+  for (std::uint32_t eighth = 0; eighth < 8; ++eighth) {
+    for (std::uint32_t off = 0; off < 3; ++off) {
+      check((eighth << 29) + off);
+      check((eighth << 29) - off);
+    }
+  }
+  CHECK(cosine_of_turns(std::uint32_t{0}) == 1);
+  CHECK(cosine_of_turns(std::uint32_t{1} << 30) == 0);
+  CHECK(cosine_of_turns(std::uint32_t{2} << 30) == -1);
 }
 
 TEST_CASE("the ends of the ranges") {
