@@ -95,8 +95,8 @@ class Pack {
   Vector vector_;
 };
 
-// f(i, n) for 0 … count−1, a vector at a time: i is where it begins, n how many of its elements count,
-// which all but the last call know when they are compiled.
+// f(i, n) for 0 … count−1, a vector at a time: i is where it begins, n how many of its elements
+// count, which all but the last call know when they are compiled.
 template <class T, class F>
 HWY_INLINE void each_pack(std::int64_t count, const F& f) {
   constexpr std::int64_t lanes = Pack<T>::lanes;

@@ -59,10 +59,10 @@ constexpr std::uint32_t below(std::uint32_t word, std::uint32_t bound) {
   return static_cast<std::uint32_t>((std::uint64_t{word} * bound) >> 32);
 }
 
-// cos(2π b / 2³²). The nearest quarter turn is found in whole numbers, exactly; over the eighth of a
-// turn that is left on either side, Taylor's series up to t¹⁶ are exact to the last bits of f64. They
-// want no table, as CUDA's own reduction does, which lies in local memory. A constexpr template is
-// what code of CUDA devices may call.
+// cos(2π b / 2³²). The nearest quarter turn is found in whole numbers, exactly; over the eighth of
+// a turn that is left on either side, Taylor's series up to t¹⁶ are exact to the last bits of f64.
+// They want no table, as CUDA's own reduction does, which lies in local memory. A constexpr
+// template is what code of CUDA devices may call.
 template <class Word>
 constexpr double cosine_of_turns(Word b) {
   const auto turns = static_cast<std::uint32_t>(b), quarter = (turns + 0x20000000u) >> 30;

@@ -13,8 +13,8 @@ constexpr bool many_registers = HWY_MAX_BYTES >= 64;
 constexpr int tile = many_registers ? 24 : 12;
 constexpr int widest = many_registers ? 4 : 2;  // vectors of a tile's row
 // A panel holds the part of B that one strip reads, in half of the first-level cache. It is copied
-// where so many rows read it that the copy costs a few hundredths. Measured on AVX-512 the copy does
-// not pay: 512 × 512 × 512 runs 5 % slower with it, where AVX2 gains 24 %.
+// where so many rows read it that the copy costs a few hundredths. Measured on AVX-512 the copy
+// does not pay: 512 × 512 × 512 runs 5 % slower with it, where AVX2 gains 24 %.
 constexpr std::int64_t panel_bytes = 16 << 10;
 constexpr std::int64_t panel_rows = 64;
 
