@@ -13,8 +13,7 @@ constexpr bool many_registers = HWY_MAX_BYTES >= 64;
 constexpr int tile = many_registers ? 24 : 12;
 constexpr int widest = many_registers ? 4 : 2;  // vectors of a tile's row
 // A panel holds the part of B that one strip reads, in half of the first-level cache. It is copied
-// where so many rows read it that the copy costs a few hundredths. Measured on AVX-512 the copy
-// does not pay: 512 × 512 × 512 runs 5 % slower with it, where AVX2 gains 24 %.
+// where so many rows read it that the copy costs a few hundredths; on AVX-512 it does not pay.
 constexpr std::int64_t panel_bytes = 16 << 10;
 constexpr std::int64_t panel_rows = 64;
 
@@ -46,9 +45,9 @@ HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Ro
   }
 }
 
-// All rows of a strip of V vectors. Tiles of four rows and fewer wait for their loads, so that rows
-// which no number of full tiles makes up are cut into tiles of nearly one height where that is
-// possible.
+// All rows of a strip of V vectors. Tiles of four rows and fewer are slow: gcc has them read B anew
+// for every multiply-add. So rows that no number of full tiles makes up are cut into tiles of
+// nearly one height, where that is possible.
 template <int V, class D, class T = simd::hn::TFromD<D>>
 void strip(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b, Rows<T> c,
            bool add) {

@@ -7,8 +7,8 @@
 // vectors where there are 32 registers (AVX-512), so that per step 4 loads of B and 6 broadcasts of
 // A feed 24 multiply-adds; 6 rows × 2 vectors where there are 16 (AVX2), and there, where many rows
 // of A read them, the columns of B are moved together first. On shapes that fit the second-level
-// cache this reaches nine tenths of the arithmetic peak, without the fixed cost of a library call;
-// for larger ones runtime/matmul.h is the way.
+// cache this reaches eight to nine tenths of the arithmetic peak, without the fixed cost of a
+// library call; for larger ones runtime/matmul.h is the way.
 #pragma once
 
 #include <cstdint>
