@@ -17,6 +17,13 @@ constexpr int widest = many_registers ? 4 : 2;  // vectors of a tile's row
 constexpr std::int64_t panel_bytes = 16 << 10;
 constexpr std::int64_t panel_rows = 64;
 
+// Hides where a pointer comes from. Of rows that lie a stride apart gcc makes a pointer each, more
+// than there are registers for, and moves them in and out between the multiply-adds.
+template <class T>
+HWY_INLINE void hide(T*& pointer) {
+  asm("" : "+r"(pointer));
+}
+
 template <int R, int V, class D, class T = simd::hn::TFromD<D>>
 HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Rows<T> c, bool add) {
   namespace hn = simd::hn;
@@ -28,29 +35,42 @@ HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Ro
       sum[r][v] = hn::Zero(d);
     }
   }
+  // Every third row has a pointer: the processor adds one and two strides to an address by itself.
+  static_assert(R <= 12);
+  const T *a0 = a.data, *a3 = a0 + 3 * a.row, *a6 = a3 + 3 * a.row, *a9 = a6 + 3 * a.row;
   for (std::int64_t k = 0; k < depth; ++k) {
+    hide(a0);
+    if constexpr (R > 3) hide(a3);
+    if constexpr (R > 6) hide(a6);
+    if constexpr (R > 9) hide(a9);
     Vector y[V];
     for (int v = 0; v < V; ++v) y[v] = hn::LoadU(d, b.data + k * b.row + v * n);
     for (int r = 0; r < R; ++r) {
-      const Vector x = hn::Set(d, a.data[r * a.row + k * a.column]);
+      const T* const row = r < 3 ? a0 : r < 6 ? a3 : r < 9 ? a6 : a9;
+      const Vector x = hn::Set(d, row[r % 3 * a.row]);
       for (int v = 0; v < V; ++v) sum[r][v] = hn::MulAdd(x, y[v], sum[r][v]);
     }
+    a0 += a.column, a3 += a.column, a6 += a.column, a9 += a.column;
   }
   // What is added stands apart till here: a long product of some depths at a time is a sum of sums.
+#pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
-      T* const to = c.data + r * c.row + v * n;
+      T* const to = c.data + v * n;
       hn::StoreU(add ? hn::Add(hn::LoadU(d, to), sum[r][v]) : sum[r][v], d, to);
     }
+    c.data += c.row;
+    hide(c.data);
   }
 }
 
 // All rows of a strip of V vectors. Tiles of four rows and fewer are slow: gcc has them read B anew
 // for every multiply-add. So rows that no number of full tiles makes up are cut into tiles of
-// nearly one height, where that is possible.
+// nearly one height, where that is possible. A function of its own, for the registers' sake.
 template <int V, class D, class T = simd::hn::TFromD<D>>
-void strip(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b, Rows<T> c,
-           bool add) {
+HWY_NOINLINE void strip(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b,
+                        Rows<T> c, bool add) {
   constexpr int R = tile / (many_registers ? std::max(V, 2) : V);
   std::int64_t i = 0;
   const auto run = [&]<int N>(std::integral_constant<int, N>) {
