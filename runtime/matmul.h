@@ -33,17 +33,6 @@ inline Tensor as_rows(const Tensor& x) {
   return x.reshape({rows, x.size(-1)});
 }
 
-// A packed copy [columns, rows] of the transpose of packed rows [rows, columns].
-template <class T>
-Tensor packed_transpose(const T* data, std::int64_t rows, std::int64_t columns) {
-  const Tensor turned = Tensor::empty({columns, rows}, dtype_of<T>);
-  T* const to = turned.data<T>();
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) to[j * rows + i] = data[i * columns + j];
-  }
-  return turned;
-}
-
 // c (+)= a b on the calling thread. c must have neighbouring elements in its rows.
 template <class T>
 void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,

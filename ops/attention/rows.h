@@ -1,7 +1,10 @@
 // Rows of one batch item and head, between a tensor [B, N, H, width] and packed memory.
 #pragma once
 
+#include <algorithm>
+
 #include "runtime/simd.h"
+#include "runtime/transpose.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -52,22 +55,22 @@ void pack_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h, std::i
             std::int64_t{1});
 }
 
-// x[begin + row, :] = from [rows, width], the way back.
+// x[begin + row, :] = scale · from [rows, width], the way back.
 template <class T>
 void unpack_rows(const T* from, std::int64_t b, std::int64_t h, std::int64_t begin,
-                 std::int64_t rows, const View<T, 4>& x) {
+                 std::int64_t rows, const View<T, 4>& x, T scale = 1) {
   if (rows <= 0) return;
-  copy_rows(rows, x.size(3), T(1), from, x.size(3), std::int64_t{1}, &x(b, begin, h, 0), x.stride(1),
-            x.stride(3));
+  copy_rows(rows, x.size(3), scale, from, x.size(3), std::int64_t{1}, &x(b, begin, h, 0),
+            x.stride(1), x.stride(3));
 }
 
 // to [width, block] = the transpose of rows [rows, width]; columns from `rows` on are zero.
 template <class T>
 void transpose_block(const T* rows_data, std::int64_t rows, std::int64_t width, std::int64_t block,
                      T* to) {
-  for (std::int64_t e = 0; e < width; ++e) {
-    for (std::int64_t i = 0; i < rows; ++i) to[e * block + i] = rows_data[i * width + e];
-    for (std::int64_t i = rows; i < block; ++i) to[e * block + i] = 0;
+  transpose<T>(rows, width, {rows_data, width}, {to, block});
+  for (std::int64_t e = 0; rows < block && e < width; ++e) {
+    std::fill(to + e * block + rows, to + (e + 1) * block, T(0));
   }
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/matmul.h"
 #include "runtime/pack.h"
 #include "runtime/row_sums.h"
+#include "runtime/transpose.h"
 
 namespace weft {
 namespace {

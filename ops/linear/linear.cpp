@@ -3,6 +3,7 @@
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
 #include "runtime/row_sums.h"
+#include "runtime/transpose.h"
 
 namespace weft {
 namespace {

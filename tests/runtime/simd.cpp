@@ -6,6 +6,7 @@
 
 #include "runtime/pack.h"
 #include "runtime/tile.h"
+#include "runtime/transpose.h"
 #include "tests/check.h"
 
 namespace weft {
@@ -116,6 +117,27 @@ TEST_CASE_TEMPLATE("tile products of any size", T, float, double) {
                 scale * (sizeof(T) == 4 ? tolerance::forward_f32 : tolerance::forward_f64));
         }
       }
+    }
+  }
+}
+
+// From rows with gaps to rows with gaps, which stay as they are.
+TEST_CASE_TEMPLATE("transposes of any size", T, float, double) {
+  for (const std::int64_t rows : {0, 1, 3, 4, 8, 13, 32}) {
+    for (const std::int64_t columns : {0, 1, 4, 6, 8, 21}) {
+      CAPTURE(rows);
+      CAPTURE(columns);
+      const Tensor from = random_normal({rows, columns + 2}, dtype_of<T>, 1);
+      const Tensor to = random_normal({columns, rows + 3}, dtype_of<T>, 2), before = to.clone();
+      transpose<T>(rows, columns, {from.data<T>(), columns + 2}, {to.data<T>(), rows + 3});
+      std::int64_t wrong = 0;
+      for (std::int64_t j = 0; j < columns; ++j) {
+        for (std::int64_t i = 0; i < rows + 3; ++i) {
+          const T wanted = i < rows ? from.view<T, 2>()(i, j) : before.view<T, 2>()(j, i);
+          wrong += to.view<T, 2>()(j, i) != wanted;
+        }
+      }
+      CHECK(wrong == 0);
     }
   }
 }

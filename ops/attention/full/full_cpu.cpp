@@ -15,6 +15,7 @@
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 #include "runtime/tile.h"
+#include "runtime/transpose.h"
 
 namespace weft {
 namespace {
@@ -88,12 +89,15 @@ template <class T>
 struct ForwardBlock {
   const FullAttention<T>& p;
   Scratch<T> buffer;
-  T *q, *o, *z, *maximum, *sum;
+  T *q, *rows_of_head, *o, *z, *maximum, *sum;
 
   ForwardBlock(const FullAttention<T>& problem, std::int64_t block)
-      : p(problem), buffer(block * (problem.E() + problem.M() + key_tile + 2) + problem.E() * block) {
+      : p(problem),
+        buffer(block *
+               (problem.E() + problem.M() + std::max(problem.E(), problem.M()) + key_tile + 2)) {
     q = buffer.data();
-    o = q + 2 * block * p.E();
+    rows_of_head = q + block * p.E();
+    o = rows_of_head + block * std::max(p.E(), p.M());
     z = o + block * p.M();
     maximum = z + block * key_tile;
     sum = maximum + block;
@@ -101,9 +105,8 @@ struct ForwardBlock {
 
   void start(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows,
              std::int64_t block) {
-    T* const packed = q + block * p.E();
-    pack_rows(p.q, b, h, query, rows, p.temperature, packed);
-    transpose_block(packed, rows, p.E(), block, q);
+    pack_rows(p.q, b, h, query, rows, p.temperature, rows_of_head);
+    transpose_block(rows_of_head, rows, p.E(), block, q);
     std::fill(o, o + block * p.M(), T(0));
     std::fill(maximum, maximum + block, -infinity<T>);
     std::fill(sum, sum + block, T(0));
@@ -127,16 +130,22 @@ struct ForwardBlock {
 
   void finish(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows,
               std::int64_t block, const View<T, 4>& out, const View<T, 3>& log_sums) {
-    for (std::int64_t i = 0; i < rows; ++i) {
-      // A sum of NaN is not 0, so that NaN goes on to the output.
-      const bool empty = sum[i] == 0;
-      log_sums(b, h, query + i) = empty ? infinity<T> : maximum[i] + std::log(sum[i]);
-      sum[i] = empty ? T(0) : 1 / sum[i];
+    const simd::Tag<T> d;
+    const auto zero = hn::Zero(d);
+    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
+      const auto total = hn::LoadU(d, sum + i);
+      const auto empty = hn::Eq(total, zero);  // a sum of NaN is not, so that NaN goes on to out
+      const auto log_sum = hn::Add(hn::LoadU(d, maximum + i), simd::log<T>(total));
+      hn::StoreU(hn::IfThenElse(empty, hn::Inf(d), log_sum), d, maximum + i);
+      const auto share = hn::IfThenElse(empty, zero, hn::Div(hn::Set(d, T(1)), total));
+      for (std::int64_t m = 0; m < p.M(); ++m) {
+        T* const at = o + m * block + i;
+        hn::StoreU(hn::Mul(share, hn::LoadU(d, at)), d, at);
+      }
     }
-    for (std::int64_t i = 0; i < rows; ++i) {
-      T* const to = &out(b, query + i, h, 0);
-      for (std::int64_t m = 0; m < p.M(); ++m) to[m * out.stride(3)] = o[m * block + i] * sum[i];
-    }
+    for (std::int64_t i = 0; i < rows; ++i) log_sums(b, h, query + i) = maximum[i];
+    transpose<T>(p.M(), rows, {o, block}, {rows_of_head, p.M()});
+    unpack_rows(rows_of_head, b, h, query, rows, out);
   }
 };
 
@@ -183,7 +192,7 @@ template <class T>
 struct PackedQueries {
   std::int64_t E, M, block, blocks, begin_count;
   Scratch<T> buffer;
-  T *q, *dout, *q_turned, *dout_turned, *dq_turned, *log_sums, *delta;
+  T *q, *dout, *q_turned, *dout_turned, *dq_turned, *log_sums, *delta, *out_turned;
 
   PackedQueries(const FullAttention<T>& p, std::int64_t query_block, std::int64_t rows)
       : E(p.E()),
@@ -191,7 +200,7 @@ struct PackedQueries {
         block(query_block),
         blocks((rows + query_block - 1) / query_block),
         begin_count(rows),
-        buffer(blocks * block * (3 * E + 2 * M + 2)) {
+        buffer(blocks * block * (3 * E + 2 * M + 2) + block * M) {
     const std::int64_t padded = blocks * block;
     q = buffer.data();
     dout = q + padded * E;
@@ -200,6 +209,7 @@ struct PackedQueries {
     dq_turned = dout_turned + padded * M;
     log_sums = dq_turned + padded * E;
     delta = log_sums + padded;
+    out_turned = delta + padded;  // of one block
   }
 
   void pack(const FullAttention<T>& p, std::int64_t b, std::int64_t h, const View<const T, 4>& out,
@@ -212,15 +222,36 @@ struct PackedQueries {
     for (std::int64_t i = 0; i < blocks; ++i) {
       transpose_block(q + i * block * E, block, E, block, q_turned + i * block * E);
       transpose_block(dout + i * block * M, block, M, block, dout_turned + i * block * M);
+      find_delta(i, std::min(block, rows - i * block), &out(b, i * block, h, 0), out.stride(1));
     }
     std::fill(dq_turned, dq_turned + padded * E, T(0));
     for (std::int64_t i = 0; i < padded; ++i) {
       log_sums[i] = i < rows ? row_log_sums(b, h, i) : infinity<T>;
-      delta[i] = 0;
-      if (i >= rows) continue;
-      const T* const row = &out(b, i, h, 0);  // out is ours: its heads are packed
-      delta[i] = simd::dot(dout + i * M, row, M);
     }
+  }
+
+  // δ of one block; out is ours: its heads are packed.
+  void find_delta(std::int64_t i, std::int64_t rows, const T* out, std::int64_t row) {
+    const simd::Tag<T> d;
+    if (rows < block) std::fill(out_turned, out_turned + block * M, T(0));
+    transpose<T>(rows, M, {out, row}, {out_turned, block});
+    const T* const turned = dout_turned + i * block * M;
+    for (std::int64_t lane = 0; lane < block; lane += simd::lanes<T>) {
+      auto sum = hn::Zero(d);
+      for (std::int64_t m = 0; m < M; ++m) {
+        const std::int64_t at = m * block + lane;
+        sum = hn::MulAdd(hn::LoadU(d, turned + at), hn::LoadU(d, out_turned + at), sum);
+      }
+      hn::StoreU(sum, d, delta + i * block + lane);
+    }
+  }
+
+  // dq, from its transposed blocks; q is no longer needed.
+  void unpack(std::int64_t b, std::int64_t h, T temperature, const View<T, 4>& dq) {
+    for (std::int64_t i = 0; i < blocks; ++i) {
+      transpose<T>(E, block, {dq_turned + i * block * E, block}, {q + i * block * E, E});
+    }
+    unpack_rows(q, b, h, 0, begin_count, dq, temperature);
   }
 };
 
@@ -342,10 +373,7 @@ void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T
       unpack_rows(tile.dk, b, h, j, size, dk);
       unpack_rows(tile.dv, b, h, j, size, dv);
     }
-    for (std::int64_t i = 0; i < counted; ++i) {
-      const T* const from = queries.dq_turned + i / block * block * p.E() + i % block;
-      for (std::int64_t e = 0; e < p.E(); ++e) dq(b, i, h, e) = p.temperature * from[e * block];
-    }
+    queries.unpack(b, h, p.temperature, dq);
   });
 }
 
