@@ -286,7 +286,9 @@ std::vector<OpCase> large_op_cases() {
   const auto convolved = [](Inputs in) {
     return causal_conv1d(in[0], in[1], in[2], Activation::relu);
   };
-  cases.add("causal_conv1d", convolved, Shapes{{7, 301, 9}, {8, 9, 10}, {10}});
+  for (const std::int64_t window : {6, 8}) {
+    cases.add("causal_conv1d", convolved, Shapes{{7, 301, 9}, {window, 9, 10}, {10}});
+  }
   return cases.list;
 }
 
