@@ -6,18 +6,19 @@
 #include <limits>
 
 #include "runtime/simd.h"
+#include "runtime/tile.h"
 
 namespace weft {
 
 // For `width` queries, each in a lane, what a tile of keys with scores z [keys, width] changes:
 //
 //     μ' = max(μ, max_j z_j)     z_j ← exp(z_j − μ')     σ ← σ exp(μ − μ') + Σ_j z_j
-//     o ← o exp(μ − μ')          o [M, width]: the weighted sum of values so far
+//     o ← o exp(μ − μ')          o [M, width], in rows: the weighted sum of values so far
 //
 // A query that has seen no key yet keeps μ = −∞; its scores are −∞ and give 0.
 template <class T>
 void run_softmax(std::int64_t keys, std::int64_t width, std::int64_t M, T* z, T* maximum, T* sum,
-                 T* o) {
+                 Rows<T> o) {
   namespace hn = simd::hn;
   const simd::Tag<T> d;
   const auto none = hn::Set(d, -std::numeric_limits<T>::infinity());
@@ -38,7 +39,7 @@ void run_softmax(std::int64_t keys, std::int64_t width, std::int64_t M, T* z, T*
     hn::StoreU(now, d, maximum + i);
     if (hn::AllTrue(d, hn::Eq(before, now))) continue;
     for (std::int64_t m = 0; m < M; ++m) {
-      T* const at = o + m * width + i;
+      T* const at = o.data + m * o.row + i;
       hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
     }
   }

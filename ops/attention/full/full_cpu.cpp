@@ -37,9 +37,21 @@ constexpr T infinity = std::numeric_limits<T>::infinity();
 template <class T>
 struct Tile {
   std::int64_t b, h;
-  std::int64_t query, queries, block;  // first query, how many count, lanes in all
+  std::int64_t query, queries, lanes;  // first query, how many count, lanes in all
   std::int64_t key, keys;
 };
+
+// f of the tile; where the first half of its queries sees none of the last keys, f of these apart,
+// with the other half.
+template <class T, class F>
+void each_part(const Tile<T>& t, bool causal, const F& f) {
+  const std::int64_t half = t.lanes / 2, seen = t.query + half - t.key, last = t.keys - seen;
+  if (!causal || half % simd::lanes<T> != 0 || last <= 0) return f(t);
+  if (seen > 0) f(Tile<T>{t.b, t.h, t.query, t.queries, t.lanes, t.key, seen});
+  if (t.queries <= half) return;
+  const std::int64_t first = std::max<std::int64_t>(seen, 0);
+  f(Tile<T>{t.b, t.h, t.query + half, t.queries - half, half, t.key + first, t.keys - first});
+}
 
 // z += bias, and −∞ where a key lies behind the query.
 template <class T>
@@ -48,7 +60,7 @@ void mask_scores(const FullAttention<T>& p, const Tile<T>& t, T* z) {
   if (p.bias.data != nullptr) {
     for (std::int64_t j = 0; j < t.keys; ++j) {
       for (std::int64_t i = 0; i < t.queries; ++i) {
-        z[j * t.block + i] += p.bias(t.b, t.h, t.query + i, t.key + j);
+        z[j * t.lanes + i] += p.bias(t.b, t.h, t.query + i, t.key + j);
       }
     }
   }
@@ -56,10 +68,10 @@ void mask_scores(const FullAttention<T>& p, const Tile<T>& t, T* z) {
   const auto none = hn::Set(d, -infinity<T>);
   for (std::int64_t j = std::max<std::int64_t>(t.query + 1 - t.key, 0); j < t.keys; ++j) {
     const auto first = hn::Set(d, static_cast<T>(t.key + j - t.query));
-    for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
+    for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
       const auto query = hn::Iota(d, static_cast<T>(i));
-      const auto score = hn::LoadU(d, z + j * t.block + i);
-      hn::StoreU(hn::IfThenElse(hn::Lt(query, first), none, score), d, z + j * t.block + i);
+      const auto score = hn::LoadU(d, z + j * t.lanes + i);
+      hn::StoreU(hn::IfThenElse(hn::Lt(query, first), none, score), d, z + j * t.lanes + i);
     }
   }
 }
@@ -74,7 +86,7 @@ DropoutMask mask_of(const FullAttention<T>& p) {
 template <class T, class F>
 void each_weight(const FullAttention<T>& p, const Tile<T>& t, const F& f) {
   const DropoutMask mask = mask_of(p);
-  for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
+  for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
     const std::int64_t row = (t.b * p.H() + t.h) * p.N() + t.query + i;
     for (std::int64_t j = 0; j < t.keys; j += 8) {
       each_kept<T>(mask, row, t.key + j, [&](std::int64_t column, auto kept) {
@@ -88,11 +100,13 @@ void each_weight(const FullAttention<T>& p, const Tile<T>& t, const F& f) {
 template <class T>
 struct ForwardBlock {
   const FullAttention<T>& p;
+  std::int64_t block, first = 0;  // lanes, and the query of the first one
   Scratch<T> buffer;
   T *q, *rows_of_head, *o, *z, *maximum, *sum;
 
-  ForwardBlock(const FullAttention<T>& problem, std::int64_t block)
+  ForwardBlock(const FullAttention<T>& problem, std::int64_t query_block)
       : p(problem),
+        block(query_block),
         buffer(block *
                (problem.E() + problem.M() + std::max(problem.E(), problem.M()) + key_tile + 2)) {
     q = buffer.data();
@@ -103,8 +117,8 @@ struct ForwardBlock {
     sum = maximum + block;
   }
 
-  void start(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows,
-             std::int64_t block) {
+  void start(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows) {
+    first = query;
     pack_rows(p.q, b, h, query, rows, p.temperature, rows_of_head);
     transpose_block(rows_of_head, rows, p.E(), block, q);
     std::fill(o, o + block * p.M(), T(0));
@@ -113,23 +127,24 @@ struct ForwardBlock {
   }
 
   void add(const Tile<T>& t, const T* keys, const T* values) {
-    const std::int64_t E = p.E(), M = p.M();
-    tile_product<T>(t.keys, t.block, E, {keys, E, 1}, {q, t.block}, {z, t.block}, false);
+    const std::int64_t E = p.E(), M = p.M(), lane = t.query - first;
+    const T *const k = keys + t.key * E, *const v = values + t.key * M;
+    tile_product<T>(t.keys, t.lanes, E, {k, E, 1}, {q + lane, block}, {z, t.lanes}, false);
     mask_scores(p, t, z);
-    run_softmax(t.keys, t.block, M, z, maximum, sum, o);
+    run_softmax<T>(t.keys, t.lanes, M, z, maximum + lane, sum + lane, {o + lane, block});
     if (p.dropout > 0) {
       const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(mask_of(p).factor));
       each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto kept) {
-        T* const at = z + j * t.block + i;
+        T* const at = z + j * t.lanes + i;
         const simd::Tag<T> d;
         hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(scale, hn::LoadU(d, at))), d, at);
       });
     }
-    tile_product<T>(M, t.block, t.keys, {values, 1, M}, {z, t.block}, {o, t.block}, true);
+    tile_product<T>(M, t.lanes, t.keys, {v, 1, M}, {z, t.lanes}, {o + lane, block}, true);
   }
 
-  void finish(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows,
-              std::int64_t block, const View<T, 4>& out, const View<T, 3>& log_sums) {
+  void finish(std::int64_t b, std::int64_t h, std::int64_t rows, const View<T, 4>& out,
+              const View<T, 3>& log_sums) {
     const simd::Tag<T> d;
     const auto zero = hn::Zero(d);
     for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
@@ -143,9 +158,9 @@ struct ForwardBlock {
         hn::StoreU(hn::Mul(share, hn::LoadU(d, at)), d, at);
       }
     }
-    for (std::int64_t i = 0; i < rows; ++i) log_sums(b, h, query + i) = maximum[i];
+    for (std::int64_t i = 0; i < rows; ++i) log_sums(b, h, first + i) = maximum[i];
     transpose<T>(p.M(), rows, {o, block}, {rows_of_head, p.M()});
-    unpack_rows(rows_of_head, b, h, query, rows, out);
+    unpack_rows(rows_of_head, b, h, first, rows, out);
   }
 };
 
@@ -175,12 +190,12 @@ void full_attention_forward(const Cpu&, const FullAttention<T>& p, View<T, 4> ou
     for (std::int64_t i = begin; i < counted; i += block) {
       const std::int64_t rows = std::min(block, counted - i);
       const std::int64_t seen = p.causal ? std::min(keys, i + rows) : keys;
-      state.start(b, h, i, rows, block);
+      state.start(b, h, i, rows);
       for (std::int64_t j = 0; j < seen; j += key_tile) {
-        state.add({b, h, i, rows, block, j, std::min(key_tile, seen - j)}, k + j * p.E(),
-                  v + j * p.M());
+        const Tile<T> tile{b, h, i, rows, block, j, std::min(key_tile, seen - j)};
+        each_part(tile, p.causal, [&](const Tile<T>& part) { state.add(part, k, v); });
       }
-      state.finish(b, h, i, rows, block, out, log_sums);
+      state.finish(b, h, rows, out, log_sums);
     }
   });
 }
@@ -260,6 +275,7 @@ template <class T>
 struct BackwardTile {
   const FullAttention<T>& p;
   PackedQueries<T>& queries;
+  std::int64_t first = 0;  // key
   Scratch<T> buffer;
   T *k, *v, *dk, *dv, *a, *dz;
 
@@ -276,6 +292,7 @@ struct BackwardTile {
   }
 
   void start(std::int64_t b, std::int64_t h, std::int64_t key, std::int64_t keys) {
+    first = key;
     pack_rows(p.k, b, h, key, keys, T(1), k);
     pack_rows(p.v, b, h, key, keys, T(1), v);
     std::fill(dk, dk + keys * p.E(), T(0));
@@ -283,25 +300,29 @@ struct BackwardTile {
   }
 
   void add(const Tile<T>& t, const View<T, 4>& dbias) {
-    const std::int64_t E = p.E(), M = p.M(), at = t.query;
-    tile_product<T>(t.keys, t.block, E, {k, E, 1}, {queries.q_turned + at * E, t.block},
-                    {a, t.block}, false);
+    const std::int64_t E = p.E(), M = p.M(), block = queries.block, n = t.lanes;
+    const std::int64_t lane = t.query % block, row = t.query - lane, key = t.key - first;
+    const T *const keys = k + key * E, *const values = v + key * M;
+    tile_product<T>(t.keys, n, E, {keys, E, 1}, {queries.q_turned + row * E + lane, block}, {a, n},
+                    false);
     mask_scores(p, t, a);
-    tile_product<T>(t.keys, t.block, M, {v, M, 1}, {queries.dout_turned + at * M, t.block},
-                    {dz, t.block}, false);
+    tile_product<T>(t.keys, n, M, {values, M, 1}, {queries.dout_turned + row * M + lane, block},
+                    {dz, n}, false);
     if (p.dropout > 0) {
       differentiate_dropped(t);
     } else {
       differentiate(t);
     }
-    tile_product<T>(t.keys, M, t.block, {a, t.block, 1}, {queries.dout + at * M, M}, {dv, M}, true);
-    tile_product<T>(t.keys, E, t.block, {dz, t.block, 1}, {queries.q + at * E, E}, {dk, E}, true);
-    tile_product<T>(E, t.block, t.keys, {k, 1, E}, {dz, t.block},
-                    {queries.dq_turned + at * E, t.block}, true);
+    tile_product<T>(t.keys, M, n, {a, n, 1}, {queries.dout + t.query * M, M}, {dv + key * M, M},
+                    true);
+    tile_product<T>(t.keys, E, n, {dz, n, 1}, {queries.q + t.query * E, E}, {dk + key * E, E},
+                    true);
+    tile_product<T>(E, n, t.keys, {keys, 1, E}, {dz, n},
+                    {queries.dq_turned + row * E + lane, block}, true);
     if (dbias.data == nullptr) return;
     for (std::int64_t j = 0; j < t.keys; ++j) {
       for (std::int64_t i = 0; i < t.queries; ++i) {
-        dbias(t.b, t.h, t.query + i, t.key + j) = dz[j * t.block + i];
+        dbias(t.b, t.h, t.query + i, t.key + j) = dz[j * t.lanes + i];
       }
     }
   }
@@ -309,12 +330,12 @@ struct BackwardTile {
   // a holds z, dz holds do · v: they become a and dz.
   void differentiate(const Tile<T>& t) {
     const simd::Tag<T> d;
-    for (std::int64_t i = 0; i < t.block; i += simd::lanes<T>) {
+    for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
       const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
       const auto delta = hn::LoadU(d, queries.delta + t.query + i);
       for (std::int64_t j = 0; j < t.keys; ++j) {
-        T* const weight_at = a + j * t.block + i;
-        T* const gradient_at = dz + j * t.block + i;
+        T* const weight_at = a + j * t.lanes + i;
+        T* const gradient_at = dz + j * t.lanes + i;
         const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
         hn::StoreU(weight, d, weight_at);
         hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, gradient_at), delta)), d, gradient_at);
@@ -327,8 +348,8 @@ struct BackwardTile {
     const simd::Tag<T> d;
     const auto scale = hn::Set(d, static_cast<T>(mask_of(p).factor));
     each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto kept) {
-      T* const weight_at = a + j * t.block + i;
-      T* const gradient_at = dz + j * t.block + i;
+      T* const weight_at = a + j * t.lanes + i;
+      T* const gradient_at = dz + j * t.lanes + i;
       const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
       const auto delta = hn::LoadU(d, queries.delta + t.query + i);
       const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
@@ -368,7 +389,8 @@ void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T
       for (std::int64_t i = p.causal ? j / block * block : 0; i < counted; i += block) {
         const std::int64_t rows = std::min(block, counted - i);
         const std::int64_t seen = p.causal ? std::min(size, i + rows - j) : size;
-        tile.add({b, h, i, rows, block, j, seen}, dbias);
+        each_part(Tile<T>{b, h, i, rows, block, j, seen}, p.causal,
+                  [&](const Tile<T>& part) { tile.add(part, dbias); });
       }
       unpack_rows(tile.dk, b, h, j, size, dk);
       unpack_rows(tile.dv, b, h, j, size, dv);
