@@ -4,6 +4,7 @@
 
 #include "ops/adaptive_computation/kernels.h"
 #include "runtime/dispatch.h"
+#include "runtime/pack.h"
 #include "runtime/row_sums.h"
 #include "runtime/simd.h"
 
@@ -40,15 +41,14 @@ void act_values(const Cpu&, const AdaptiveComputation& op, const AdaptiveComputa
       }
       const Halting<T> token(probability + i, tokens, L, epsilon, weights.data(), 1);
       *sum += static_cast<double>(token.remainder) + static_cast<double>(token.active);
-      for (std::int64_t j = 0; j < d; j += simd::lanes<T>) {
-        auto total = simd::hn::Zero(simd::Tag<T>{});
+      each_pack<T>(d, [&](std::int64_t j, std::int64_t n) {
+        Pack<T> total(0);
         for (std::int64_t t = 0; t < L; ++t) {
-          const auto factor = simd::hn::Set(simd::Tag<T>{}, weights[std::size_t(t)]);
-          total = simd::hn::MulAdd(factor, simd::load(states[std::size_t(t)] + i * d + j, d - j),
-                                   total);
+          const Pack<T> factor(weights[std::size_t(t)]);
+          total = factor * Pack<T>::load(states[std::size_t(t)] + i * d + j, n) + total;
         }
-        simd::store<T>(total, accumulated + i * d + j, d - j);
-      }
+        total.store(accumulated + i * d + j, n);
+      });
     }
   };
   row_sums<double>(tokens, block, 1, &total_ponder, each);
@@ -70,8 +70,6 @@ std::vector<Tensor> act_gradients(const Cpu&, const AdaptiveComputation& op,
   const T share = static_cast<T>(dponder.item() * op.ponder_cost / static_cast<double>(tokens));
   const Tensor sums = Tensor::empty({d + 1}, dtype_of<T>);  // dw and, behind it, db
   const auto each = [&](std::int64_t begin, std::int64_t end, T* part) {
-    namespace hn = simd::hn;
-    const simd::Tag<T> tag;
     std::vector<T> weights(states.size()), dweights(states.size());
     for (std::int64_t i = begin; i < end; ++i) {
       const Halting<T> token(probability + i, tokens, L, epsilon, weights.data(), 1);
@@ -82,14 +80,14 @@ std::vector<Tensor> act_gradients(const Cpu&, const AdaptiveComputation& op,
       for (std::int64_t t = 0; t < L; ++t) {
         const T p = probability[t * tokens + i];
         const T dlogit = token.gradient(t, L, dweights.data(), 1, share) * p * (1 - p);
-        const auto scale = hn::Set(tag, weights[std::size_t(t)]), slope = hn::Set(tag, dlogit);
-        for (std::int64_t j = 0; j < d; j += simd::lanes<T>) {
-          const auto through = hn::Mul(slope, simd::load(weight + j, d - j));
-          simd::store<T>(hn::MulAdd(scale, simd::load(dout + j, d - j), through),
-                         dstates[std::size_t(t)] + i * d + j, d - j);
-          const auto state = simd::load(states[std::size_t(t)] + i * d + j, d - j);
-          simd::store<T>(hn::MulAdd(slope, state, simd::load(part + j, d - j)), part + j, d - j);
-        }
+        const T* const state = states[std::size_t(t)] + i * d;
+        T* const dstate = dstates[std::size_t(t)] + i * d;
+        const Pack<T> scale(weights[std::size_t(t)]), slope(dlogit);
+        each_pack<T>(d, [&](std::int64_t j, std::int64_t n) {
+          const Pack<T> through = slope * Pack<T>::load(weight + j, n);
+          (scale * Pack<T>::load(dout + j, n) + through).store(dstate + j, n);
+          (slope * Pack<T>::load(state + j, n) + Pack<T>::load(part + j, n)).store(part + j, n);
+        });
         part[d] += dlogit;
       }
     }
