@@ -65,24 +65,36 @@ HWY_INLINE V scale_by_power(V y, V n) {
   }
 }
 
-// e^x in f32: x = (n + f) ln 2 with n whole and |f| <= 1/2, and e^x = 2^f 2^n. The polynomial is the
-// minimax one of degree 6 for 2^f, to 2e-9; the product with log₂e carries its rounding error along.
-// Highway's own takes three times as long with AVX-512, which is what softmax over narrow heads
-// waits for. −∞, ∞ and NaN come out right.
+// 2^f 2^n in f32 for whole n and |f| <= 1/2: the minimax polynomial of degree 6, to 2e-9.
 template <class V>
-HWY_INLINE V exp_f32(V x) {
+HWY_INLINE V power_of_two(V n, V f) {
   const Tag<float> d;
-  // The second operand is what a NaN passes through; beyond the bounds lie 0 and ∞.
-  const auto bounded = hn::Max(hn::Set(d, -104.0f), hn::Min(hn::Set(d, 89.0f), x));
-  const auto log2e = hn::Set(d, 1.44269504f), rest = hn::Set(d, 1.92596299e-8f);
-  const auto n = hn::Round(hn::Mul(bounded, log2e));
-  const auto f = hn::MulAdd(bounded, rest, hn::MulSub(bounded, log2e, n));
   auto power = hn::Set(d, 1.5345812e-4f);
   for (const float c : {1.3399931e-3f, 9.6184890e-3f, 5.5503288e-2f, 2.4022647e-1f, 6.9314721e-1f,
                         1.0f}) {
     power = hn::MulAdd(power, f, hn::Set(d, c));
   }
   return scale_by_power(power, n);
+}
+
+// The second operand of Min and Max is what a NaN passes through; beyond the bounds lie 0 and ∞.
+template <class V>
+HWY_INLINE V exp2_f32(V x) {
+  const Tag<float> d;
+  const auto bounded = hn::Max(hn::Set(d, -151.0f), hn::Min(hn::Set(d, 129.0f), x));
+  const auto n = hn::Round(bounded);
+  return power_of_two(n, hn::Sub(bounded, n));
+}
+
+// x = (n + f) ln 2; the product with log₂e carries its rounding error along. Highway's own takes
+// three times as long with AVX-512, which is what softmax over narrow heads waits for.
+template <class V>
+HWY_INLINE V exp_f32(V x) {
+  const Tag<float> d;
+  const auto bounded = hn::Max(hn::Set(d, -104.0f), hn::Min(hn::Set(d, 89.0f), x));
+  const auto log2e = hn::Set(d, 1.44269504f), rest = hn::Set(d, 1.92596299e-8f);
+  const auto n = hn::Round(hn::Mul(bounded, log2e));
+  return power_of_two(n, hn::MulAdd(bounded, rest, hn::MulSub(bounded, log2e, n)));
 }
 
 }  // namespace detail
@@ -96,6 +108,16 @@ HWY_INLINE Vector<T> exp(Vector<T> x) {
     const Tag<T> d;
     const auto bound = hn::Set(d, T(710));  // e^710 is infinite
     return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, hn::Min(x, bound)));
+  }
+}
+
+// 2^x to 1 ulp in f32 and to |x| ulp in f64. −∞, ∞ and NaN come out right, as they do of exp.
+template <class T>
+HWY_INLINE Vector<T> exp2(Vector<T> x) {
+  if constexpr (sizeof(T) == 4) {
+    return detail::exp2_f32(x);
+  } else {
+    return exp<T>(hn::Mul(x, hn::Set(Tag<T>{}, T(0.69314718055994530942))));
   }
 }
 

@@ -10,13 +10,21 @@
 
 namespace weft {
 
+enum class Base { e, two };
+
+template <Base base, class T>
+HWY_INLINE simd::Vector<T> power(simd::Vector<T> x) {
+  return base == Base::two ? simd::exp2<T>(x) : simd::exp<T>(x);
+}
+
 // For `width` queries, each in a lane, what a tile of keys with scores z [keys, width] changes:
 //
 //     μ' = max(μ, max_j z_j)     z_j ← exp(z_j − μ')     σ ← σ exp(μ − μ') + Σ_j z_j
 //     o ← o exp(μ − μ')          o [M, width], in rows: the weighted sum of values so far
 //
 // A query that has seen no key yet keeps μ = −∞; its scores are −∞ and give 0.
-template <class T>
+// With Base::two the exponentials are powers of two, of scores that were multiplied by log₂e.
+template <Base base = Base::e, class T>
 void run_softmax(std::int64_t keys, std::int64_t width, std::int64_t M, T* z, T* maximum, T* sum,
                  Rows<T> o) {
   namespace hn = simd::hn;
@@ -30,11 +38,11 @@ void run_softmax(std::int64_t keys, std::int64_t width, std::int64_t M, T* z, T*
     auto total = hn::Zero(d);
     for (std::int64_t j = 0; j < keys; ++j) {
       T* const at = z + j * width + i;
-      const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, at), shift));
+      const auto weight = power<base, T>(hn::Sub(hn::LoadU(d, at), shift));
       total = hn::Add(total, weight);
       hn::StoreU(weight, d, at);
     }
-    const auto correction = simd::exp<T>(hn::Sub(before, shift));
+    const auto correction = power<base, T>(hn::Sub(before, shift));
     hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), correction, total), d, sum + i);
     hn::StoreU(now, d, maximum + i);
     if (hn::AllTrue(d, hn::Eq(before, now))) continue;

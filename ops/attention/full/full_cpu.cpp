@@ -2,8 +2,11 @@
 //
 // Vector lanes hold queries: a tile of scores is kept transposed, zᵀ [keys, queries], so that the
 // running maximum, the sum and ℓ are vectors, no sum crosses lanes, and all products but two come
-// out with contiguous rows. The tiles, their K, V, Q and dO, and the gradients that they add to stay
-// in the first two levels of cache.
+// out with contiguous rows. The tiles, their K, V, Q and dO, and the gradients that they add to
+// stay in the first two levels of cache.
+//
+// Scores, their maximum and ℓ are counted in units of ln 2 here: queries are packed with τ log₂e,
+// and powers of two take a fourth less than those of e.
 #include "ops/attention/full/full.h"
 
 #include <cmath>
@@ -31,6 +34,11 @@ constexpr std::int64_t forward_share = 1024;
 std::int64_t query_block(std::int64_t N) { return N <= 256 ? 32 : most_queries; }
 
 template <class T>
+constexpr T log2e = static_cast<T>(1.44269504088896340736);
+template <class T>
+constexpr T ln2 = static_cast<T>(0.69314718055994530942);
+
+template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // One block of queries against one tile of keys.
@@ -53,14 +61,14 @@ void each_part(const Tile<T>& t, bool causal, const F& f) {
   f(Tile<T>{t.b, t.h, t.query + half, t.queries - half, half, t.key + first, t.keys - first});
 }
 
-// z += bias, and −∞ where a key lies behind the query.
+// z += bias (in units of ln 2), and −∞ where a key lies behind the query.
 template <class T>
 void mask_scores(const FullAttention<T>& p, const Tile<T>& t, T* z) {
   const simd::Tag<T> d;
   if (p.bias.data != nullptr) {
     for (std::int64_t j = 0; j < t.keys; ++j) {
       for (std::int64_t i = 0; i < t.queries; ++i) {
-        z[j * t.lanes + i] += p.bias(t.b, t.h, t.query + i, t.key + j);
+        z[j * t.lanes + i] += log2e<T> * p.bias(t.b, t.h, t.query + i, t.key + j);
       }
     }
   }
@@ -119,7 +127,7 @@ struct ForwardBlock {
 
   void start(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows) {
     first = query;
-    pack_rows(p.q, b, h, query, rows, p.temperature, rows_of_head);
+    pack_rows(p.q, b, h, query, rows, log2e<T> * p.temperature, rows_of_head);
     transpose_block(rows_of_head, rows, p.E(), block, q);
     std::fill(o, o + block * p.M(), T(0));
     std::fill(maximum, maximum + block, -infinity<T>);
@@ -131,7 +139,7 @@ struct ForwardBlock {
     const T *const k = keys + t.key * E, *const v = values + t.key * M;
     tile_product<T>(t.keys, t.lanes, E, {k, E, 1}, {q + lane, block}, {z, t.lanes}, false);
     mask_scores(p, t, z);
-    run_softmax<T>(t.keys, t.lanes, M, z, maximum + lane, sum + lane, {o + lane, block});
+    run_softmax<Base::two, T>(t.keys, t.lanes, M, z, maximum + lane, sum + lane, {o + lane, block});
     if (p.dropout > 0) {
       const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(mask_of(p).factor));
       each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto kept) {
@@ -150,7 +158,8 @@ struct ForwardBlock {
     for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
       const auto total = hn::LoadU(d, sum + i);
       const auto empty = hn::Eq(total, zero);  // a sum of NaN is not, so that NaN goes on to out
-      const auto log_sum = hn::Add(hn::LoadU(d, maximum + i), simd::log<T>(total));
+      const auto log_sum =
+          hn::MulAdd(hn::Set(d, ln2<T>), hn::LoadU(d, maximum + i), simd::log<T>(total));
       hn::StoreU(hn::IfThenElse(empty, hn::Inf(d), log_sum), d, maximum + i);
       const auto share = hn::IfThenElse(empty, zero, hn::Div(hn::Set(d, T(1)), total));
       for (std::int64_t m = 0; m < p.M(); ++m) {
@@ -232,7 +241,7 @@ struct PackedQueries {
     const std::int64_t rows = begin_count, padded = blocks * block;
     std::fill(q + rows * E, q + padded * E, T(0));
     std::fill(dout + rows * M, dout + padded * M, T(0));
-    pack_rows(p.q, b, h, 0, rows, p.temperature, q);
+    pack_rows(p.q, b, h, 0, rows, log2e<T> * p.temperature, q);
     pack_rows(row_dout, b, h, 0, rows, T(1), dout);
     for (std::int64_t i = 0; i < blocks; ++i) {
       transpose_block(q + i * block * E, block, E, block, q_turned + i * block * E);
@@ -241,7 +250,7 @@ struct PackedQueries {
     }
     std::fill(dq_turned, dq_turned + padded * E, T(0));
     for (std::int64_t i = 0; i < padded; ++i) {
-      log_sums[i] = i < rows ? row_log_sums(b, h, i) : infinity<T>;
+      log_sums[i] = i < rows ? log2e<T> * row_log_sums(b, h, i) : infinity<T>;
     }
   }
 
@@ -336,7 +345,7 @@ struct BackwardTile {
       for (std::int64_t j = 0; j < t.keys; ++j) {
         T* const weight_at = a + j * t.lanes + i;
         T* const gradient_at = dz + j * t.lanes + i;
-        const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
+        const auto weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
         hn::StoreU(weight, d, weight_at);
         hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, gradient_at), delta)), d, gradient_at);
       }
@@ -352,7 +361,7 @@ struct BackwardTile {
       T* const gradient_at = dz + j * t.lanes + i;
       const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
       const auto delta = hn::LoadU(d, queries.delta + t.query + i);
-      const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
+      const auto weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
       const auto factor = hn::IfThenElseZero(kept, scale);
       hn::StoreU(hn::Mul(weight, factor), d, weight_at);
       const auto dweight = hn::Mul(factor, hn::LoadU(d, gradient_at));
@@ -392,7 +401,7 @@ void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T
         each_part(Tile<T>{b, h, i, rows, block, j, seen}, p.causal,
                   [&](const Tile<T>& part) { tile.add(part, dbias); });
       }
-      unpack_rows(tile.dk, b, h, j, size, dk);
+      unpack_rows(tile.dk, b, h, j, size, dk, ln2<T>);
       unpack_rows(tile.dv, b, h, j, size, dv);
     }
     queries.unpack(b, h, p.temperature, dq);

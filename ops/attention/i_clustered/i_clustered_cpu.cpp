@@ -44,7 +44,7 @@ struct Streamed {
   void add(std::int64_t key, std::int64_t keys) {
     const ImprovedClustered<T>& p = block.p;
     const simd::Tag<T> d;
-    run_softmax<T>(keys, block.width, p.M(), block.z, maximum, sum, {o, block.width});
+    run_softmax(keys, block.width, p.M(), block.z, maximum, sum, Rows<T>{o, block.width});
     if (p.dropout > 0) {
       block.each_weight(key, keys, [&](std::int64_t at, std::int64_t, auto factor) {
         hn::StoreU(hn::Mul(factor, hn::LoadU(d, block.z + at)), d, block.z + at);
