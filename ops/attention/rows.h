@@ -19,7 +19,8 @@ void prefetch(const T* from, std::int64_t count) {
 }
 
 // Copies rows of `width` numbers, scaled. Heads are as short as eight numbers and lie far apart, so
-// the usual case, neighbouring numbers in whole vectors of eight, has a loop of its own.
+// the usual case, neighbouring numbers in whole vectors of eight, has loops of its own: for the rows
+// that have others 32 behind them to ask for, and for the last ones.
 template <class T>
 void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
                std::int64_t from_row, std::int64_t from_step, T* to, std::int64_t to_row,
@@ -28,17 +29,23 @@ void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
   const hn::CappedTag<T, 8> d;
   const auto n = static_cast<std::int64_t>(hn::Lanes(d));
   constexpr std::int64_t ahead = 32;
-  if (from_step == 1 && to_step == 1 && width % n == 0) {
+  if (from_step == 1 && to_step == 1 && width % n == 0 && width > 0) {
     const auto factor = hn::Set(d, scale);
-    for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
-      if (i + ahead < rows) {
-        if (from_row > width) prefetch(from + ahead * from_row, width);
-        if (to_row > width) prefetch(to + ahead * to_row, width);
+    const auto copy = [&](const T* x, T* y) {
+      hn::StoreU(hn::Mul(factor, hn::LoadU(d, x)), d, y);
+      for (std::int64_t e = n; e < width; e += n) {
+        hn::StoreU(hn::Mul(factor, hn::LoadU(d, x + e)), d, y + e);
       }
-      for (std::int64_t e = 0; e < width; e += n) {
-        hn::StoreU(hn::Mul(factor, hn::LoadU(d, from + e)), d, to + e);
-      }
+    };
+    // Packed rows come by themselves.
+    const T* const scattered = from_row > width ? from : to;
+    const std::int64_t scattered_row = from_row > width ? from_row : to_row;
+    std::int64_t i = 0;
+    for (; i + ahead < rows; ++i) {
+      prefetch(scattered + (i + ahead) * scattered_row, width);
+      copy(from + i * from_row, to + i * to_row);
     }
+    for (; i < rows; ++i) copy(from + i * from_row, to + i * to_row);
     return;
   }
   for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
