@@ -21,12 +21,18 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight) {
   return {x.size(0), x.size(1), x.size(2), weight.size(2), weight.size(0)};
 }
 
-// How often products are halved: a third time gains nothing, and few positions do not pay for the
-// weights' sums.
-int halvings(const Sizes& s) {
-  if (s.B * s.N < block) return 0;
-  return s.W % 4 == 0 ? 2 : s.W % 2 == 0 ? 1 : 0;
-}
+// How the products are done: as one, or, where the taps can be halved twice and there are rows
+// enough to pay for the taps' sums, as nine of a quarter of the rows and of the taps.
+struct Products {
+  explicit Products(const Sizes& s)
+      : halved(s.W % 4 == 0 && s.B * s.N >= block),
+        parts(halved ? halves::parts : 1),
+        step(halved ? 4 : 1),
+        taps(s.W / step) {}
+  std::int64_t rows(std::int64_t count) const { return (count + step - 1) / step; }
+  bool halved;
+  std::int64_t parts, step, taps;
+};
 
 // Cuts every sequence into blocks and numbers them all.
 struct Blocks {
@@ -34,55 +40,74 @@ struct Blocks {
   std::int64_t N, each, count;
 };
 
-// One of them: rows begin … begin + rows − 1 of a sequence that starts at row `sequence` of all.
+// One of them: rows begin … begin + rows − 1 of the sequence whose first row is `sequence` of all.
 struct Block {
-  Block(const Blocks& blocks, std::int64_t i, int levels)
+  Block(const Blocks& blocks, std::int64_t i)
       : sequence(i / blocks.each * blocks.N),
         begin(i % blocks.each * block),
-        rows(std::min(blocks.N - begin, block)),
-        padded((rows + (1 << levels) - 1) >> levels << levels) {}
+        rows(std::min(blocks.N - begin, block)) {}
   std::int64_t at() const { return sequence + begin; }
   std::int64_t sequence, begin, rows;
-  std::int64_t padded;  // so many are computed, which can be halved
 };
 
-// Rows begin … of a sequence [N, width], zeros where they lie outside it, as one sequence `to`.
+// Row t of a sequence [N, width], counted from `begin` on: zeros where it lies outside.
 template <class T>
-void copy_rows(const T* sequence, std::int64_t N, std::int64_t width, std::int64_t begin,
-               std::int64_t rows, Halves<T>& to) {
-  to.start(1, rows, width);
-  const std::int64_t first = std::clamp<std::int64_t>(-begin, 0, rows);
-  const std::int64_t last = std::clamp(N - begin, first, rows);
-  std::fill(to[0], to[0] + first * width, T(0));
-  std::copy(sequence + (begin + first) * width, sequence + (begin + last) * width,
-            to[0] + first * width);
-  std::fill(to[0] + last * width, to[0] + rows * width, T(0));
-}
-
-// The taps of a weight [W, ..], `width` numbers each, halved.
-template <class T>
-Halves<T> halved_taps(const T* weight, const Sizes& s, int levels) {
-  Halves<T> taps;
-  taps.start(1, s.W, s.n * s.m);
-  std::copy(weight, weight + taps.size(), taps[0]);
-  for (int level = 0; level < levels; ++level) taps.split_pairs();
-  return taps;
-}
-
-template <class T>
-void split_windows(Halves<T>& windows, int levels) {
-  for (int level = 0; level < levels; ++level) windows.split_windows();
-}
-
-// y [rows, m] = windows ∗ taps; windows and taps are halved.
-template <class T>
-void correlate(Halves<T>& windows, Halves<T>& taps, std::int64_t m, int levels, Halves<T>& y) {
-  const std::int64_t n = windows.width;
-  y.start(windows.count, windows.rows - taps.rows + 1, m);
-  for (std::int64_t i = 0; i < windows.count; ++i) {
-    tile_product<T>(y.rows, m, taps.rows * n, {windows[i], n, 1}, {taps[i], m}, {y[i], m}, false);
+struct RowOf {
+  const T* sequence;
+  std::int64_t N, width, begin;
+  const T* zeros;
+  const T* operator()(std::int64_t t) const {
+    t += begin;
+    return t < 0 || t >= N ? zeros : sequence + t * width;
   }
-  for (int level = 0; level < levels; ++level) y.merge();
+};
+
+template <class T>
+T* room(std::vector<T>& buffer, std::int64_t count) {
+  if (std::int64_t(buffer.size()) < count) buffer.resize(static_cast<std::size_t>(count));
+  return buffer.data();
+}
+
+template <class T, class Rows>
+void copy_rows(std::int64_t rows, std::int64_t width, const Rows& row_of, T* to) {
+  for (std::int64_t t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
+}
+
+// Windows of so many rows, for each part of the product; and pairs, likewise.
+template <class T, class Rows>
+void start_windows(const Products& p, std::int64_t rows, std::int64_t width, const Rows& row_of,
+                   T* to) {
+  const std::int64_t reached = p.rows(rows) + p.taps - 1;
+  p.halved ? halves::split_windows(reached, width, row_of, to)
+           : copy_rows(reached, width, row_of, to);
+}
+template <class T, class Rows>
+void start_pairs(const Products& p, std::int64_t rows, std::int64_t width, const Rows& row_of,
+                 T* to) {
+  p.halved ? halves::split_pairs(p.rows(rows), width, row_of, to)
+           : copy_rows(rows, width, row_of, to);
+}
+// The parts of `rows` rows together, as halves::merge hands them out.
+template <class T, class Put>
+void finish(const Products& p, std::int64_t rows, std::int64_t width, const T* from,
+            const Put& put) {
+  if (p.halved) return halves::merge(p.rows(rows), width, from, put);
+  for (std::int64_t t = 0; t < rows; ++t) {
+    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
+      put(t, e, n, Pack<T>::load(from + t * width + e, n));
+    });
+  }
+}
+
+// windows ∗ taps, of each part: z [parts, rows, m].
+template <class T>
+void correlate(const Products& p, std::int64_t rows, std::int64_t n, std::int64_t m,
+               const T* windows, const T* taps, T* z) {
+  const std::int64_t each = p.rows(rows);
+  for (std::int64_t i = 0; i < p.parts; ++i) {
+    tile_product<T>(each, m, p.taps * n, {windows + i * (each + p.taps - 1) * n, n, 1},
+                    {taps + i * p.taps * n * m, m}, {z + i * each * m, m}, false);
+  }
 }
 
 }  // namespace
@@ -92,23 +117,29 @@ void causal_conv1d_values(const Cpu&, const CausalConv1d::Saved& saved, const Te
                           bool relu, const Tensor& result) {
   const Sizes s = sizes_of(saved.x, saved.weight);
   const Blocks blocks(s);
-  const int levels = halvings(s);
+  const Products p(s);
   const T *const x = saved.x.data<T>(), *const bias = offset.data<T>();
   T* const y = result.data<T>();
-  Halves<T> taps = halved_taps(saved.weight.data<T>(), s, levels);
+  const std::vector<T> zeros(static_cast<std::size_t>(s.n));
+  std::vector<T> taps(static_cast<std::size_t>(p.parts * p.taps * s.n * s.m));
+  const RowOf<T> weight{saved.weight.data<T>(), s.W, s.n * s.m, 0, nullptr};
+  start_pairs(p, s.W, s.n * s.m, weight, taps.data());
+  const Pack<T> least(relu ? 0 : -std::numeric_limits<double>::infinity());  // NaN is not less
   parallel_for(blocks.count, [&](std::int64_t i) {
-    thread_local Halves<T> windows, z;
-    const Block at(blocks, i, levels);
-    copy_rows(x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, at.padded + s.W - 1, windows);
-    split_windows(windows, levels);
-    correlate(windows, taps, s.m, levels, z);
-    const Pack<T> least(relu ? 0 : -std::numeric_limits<double>::infinity());  // NaN is not less
-    for (std::int64_t t = 0; t < at.rows; ++t) {
-      map<T>(
-          s.m, y + (at.at() + t) * s.m,
-          [&](auto sum, auto b) { return where(sum + b < least, least, sum + b); },
-          static_cast<const T*>(z[0] + t * s.m), bias);
-    }
+    thread_local std::vector<T> window_buffer, z_buffer;
+    const Block at(blocks, i);
+    const std::int64_t each = p.rows(at.rows);
+    T* const windows = room(window_buffer, p.parts * (each + p.taps - 1) * s.n);
+    T* const z = room(z_buffer, p.parts * each * s.m);
+    start_windows(p, at.rows, s.n,
+                  RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},
+                  windows);
+    correlate<T>(p, at.rows, s.n, s.m, windows, taps.data(), z);
+    finish<T>(p, at.rows, s.m, z, [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
+      if (t >= at.rows) return;
+      const auto value = sum + Pack<T>::load(bias + e, n);
+      where(value < least, least, value).store(y + (at.at() + t) * s.m + e, n);
+    });
   });
 }
 
@@ -132,53 +163,60 @@ std::array<Tensor, 3> causal_conv1d_gradients(const Cpu&, const CausalConv1d::Sa
                                               const Tensor& gradient) {
   const Sizes s = sizes_of(saved.x, saved.weight);
   const Blocks blocks(s);
-  const int levels = halvings(s);
+  const Products p(s);
   const T *const x = saved.x.data<T>(), *const dy = gradient.data<T>();
   const T* const y = saved.y.defined() ? saved.y.data<T>() : nullptr;
-  const Tensor inner = Tensor::empty_like(saved.x);
+  const Tensor inner = Tensor::empty_like(saved.x), dweight = Tensor::empty_like(saved.weight);
   T* const dx = inner.data<T>();
-  Halves<T> back = halved_taps(turned<T>(s, saved.weight.data<T>()).data(), s, levels);
-  const std::int64_t count = s.W * s.n * s.m;
-  const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW and, behind it, db
-  const auto gather = [&](std::int64_t first, std::int64_t last, T* part) {
-    thread_local Halves<T> dz, ahead, windows, rest, dweight;
-    dweight.start(back.count, back.rows, s.n * s.m);
-    std::fill(dweight[0], dweight[0] + dweight.size(), T(0));
-    for (std::int64_t i = first; i < last; ++i) {
-      const Block at(blocks, i, levels);
-      const T* const from = dy + at.sequence * s.m;
-      copy_rows(from, s.N, s.m, at.begin, at.padded + s.W - 1, ahead);
-      if (y != nullptr) {
-        const std::int64_t known = std::min(ahead.rows, s.N - at.begin) * s.m;
-        map<T>(
-            known, ahead[0], [](auto g, auto z) { return where(Pack<T>(0) < z, g, Pack<T>(0)); },
-            static_cast<const T*>(ahead[0]), y + at.at() * s.m);
-      }
-      copy_rows<T>(ahead[0], at.padded, s.m, 0, at.padded, dz);
-      for (std::int64_t t = 0; t < at.rows; ++t) {
-        simd::add_scaled(T(1), dz[0] + t * s.m, part + count, s.m);
-      }
-      split_windows(ahead, levels);
-      correlate(ahead, back, s.n, levels, rest);
-      std::copy(rest[0], rest[0] + at.rows * s.n, dx + at.at() * s.n);
-
-      for (int level = 0; level < levels; ++level) dz.split_pairs();
-      copy_rows(x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, at.padded + s.W - 1, windows);
-      split_windows(windows, levels);
-      for (std::int64_t k = 0; k < windows.count; ++k) {
-        tile_product<T>(dweight.rows * s.n, s.m, dz.rows, {windows[k], 1, s.n}, {dz[k], s.m},
-                        {dweight[k], s.m}, true);
-      }
+  const std::vector<T> zeros(static_cast<std::size_t>(std::max(s.n, s.m)));
+  const std::vector<T> back = turned<T>(s, saved.weight.data<T>());
+  const std::int64_t part_size = p.taps * s.n * s.m, count = p.parts * part_size;
+  std::vector<T> taps(static_cast<std::size_t>(count));
+  start_pairs(p, s.W, s.n * s.m, RowOf<T>{back.data(), s.W, s.n * s.m, 0, nullptr}, taps.data());
+  const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW by parts; behind it db
+  const auto gather = [&](std::int64_t i, std::int64_t, T* part) {
+    if (blocks.count == 0) return;
+    thread_local std::vector<T> dz_buffer, window_buffer, pair_buffer, z_buffer;
+    const Block at(blocks, i);
+    const std::int64_t each = p.rows(at.rows), reached = each + p.taps - 1;
+    // dz where y > 0, as far as the windows of the last rows look ahead.
+    const std::int64_t known = std::min(p.step * each + s.W - 1, s.N - at.begin);
+    const T* dz = dy + at.at() * s.m;
+    if (y != nullptr) {
+      dz = room(dz_buffer, known * s.m);
+      map<T>(
+          known * s.m, dz_buffer.data(),
+          [](auto g, auto value) { return where(Pack<T>(0) < value, g, Pack<T>(0)); },
+          dy + at.at() * s.m, y + at.at() * s.m);
     }
-    for (int level = 0; level < levels; ++level) dweight.merge();
-    simd::add_scaled(T(1), dweight[0], part, count);
+    for (std::int64_t t = 0; t < at.rows; ++t) {
+      simd::add_scaled(T(1), dz + t * s.m, part + count, s.m);
+    }
+    const RowOf<T> dz_rows{dz, known, s.m, 0, zeros.data()};
+    T* const windows = room(window_buffer, p.parts * reached * std::max(s.n, s.m));
+    T* const z = room(z_buffer, p.parts * each * s.n);
+    start_windows(p, at.rows, s.m, dz_rows, windows);
+    correlate<T>(p, at.rows, s.m, s.n, windows, taps.data(), z);
+    finish<T>(p, at.rows, s.n, z, [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
+      if (t < at.rows) sum.store(dx + (at.at() + t) * s.n + e, n);
+    });
+
+    T* const pairs = room(pair_buffer, p.parts * each * s.m);
+    start_pairs(p, at.rows, s.m, RowOf<T>{dz, at.rows, s.m, 0, zeros.data()}, pairs);
+    start_windows(p, at.rows, s.n,
+                  RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},
+                  windows);
+    for (std::int64_t k = 0; k < p.parts; ++k) {
+      tile_product<T>(p.taps * s.n, s.m, each, {windows + k * reached * s.n, 1, s.n},
+                      {pairs + k * each * s.m, s.m}, {part + k * part_size, s.m}, true);
+    }
   };
-  // As many blocks at a time as a part of the sum has: its dW is merged once.
-  const std::int64_t share =
-      std::max<std::int64_t>(1, (blocks.count + most_row_parts - 1) / most_row_parts);
-  row_sums<T>(blocks.count, share, count + s.m, sums.data<T>(), gather);
-  return {inner, sums.slice(0, 0, count).reshape({s.W, s.n, s.m}),
-          sums.slice(0, count, count + s.m)};
+  row_sums<T>(blocks.count, 1, count + s.m, sums.data<T>(), gather);
+  finish<T>(p, s.W, s.n * s.m, sums.data<T>(),
+            [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
+              sum.store(dweight.data<T>() + t * s.n * s.m + e, n);
+            });
+  return {inner, dweight, sums.slice(0, count, count + s.m)};
 }
 
 Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight,

@@ -5,8 +5,8 @@
 //
 // With rows of x next to each other, the window of position t is one run of W·n numbers, so that
 // all windows of a sequence are a matrix with overlapping rows, and z is its product with W seen as
-// [W·n, m]: nothing is copied W times. Where W is even, and there are rows enough, the product is
-// halved as halves.h has it, twice where W divides by four: 9/16 of the multiplications. CUDA
+// [W·n, m]: nothing is copied W times. Where W divides by four, and there are
+// rows enough, the product is halved twice, as halves.h has it: 9/16 of the multiplications. CUDA
 // devices add the products of the W shifted sequences with their W_k.
 //
 // Backward, dz = dy ⊙ 1[y > 0] with relu:

@@ -1,4 +1,4 @@
-// Correlations with fewer products, by halving them.
+// Correlations with fewer products, by halving them twice.
 // S. Winograd, "Arithmetic complexity of computations", SIAM 1980: F(2, 2), the numbers matrices.
 //
 // For rows x_t and an even number of taps w_a, the rows (x ∗ w)_t = Σ_a x_{t+a} w_a at even and at
@@ -8,98 +8,90 @@
 //     (x ∗ w)_even = x₁ ∗ (e + o) + (x₀ − x₁) ∗ e
 //     (x ∗ w)_odd  = x₁ ∗ (e + o) + (x₂ − x₁) ∗ o
 //
-// three correlations of half the rows and half the taps, where there were four. Doing it again with
-// each of the three leaves 9/16 of the products; the sums cost little beside them.
+// three correlations of half the rows and half the taps, where there were four. Each of them halved
+// again leaves nine of a quarter: 9/16 of the products. The sums cost little beside them.
 //
 // For the weights' gradient, with g the rows that are the gradient of x ∗ w, the transpose:
 //
 //     de = x₁ᵀ ∗ (g_even + g_odd) + (x₀ − x₁)ᵀ ∗ g_even
 //     do = x₁ᵀ ∗ (g_even + g_odd) + (x₂ − x₁)ᵀ ∗ g_odd
+//
+// So there are three steps: windows and pairs (of taps, or of g) are split, and what comes of their
+// products is merged, which is the transpose of splitting pairs. Nine parts of `rows` rows each,
+// one behind the other, belong to 4 rows + what the last window reaches; row_of(t) points to row t
+// of these, `width` numbers.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "runtime/pack.h"
 
-namespace weft {
+namespace weft::halves {
 
-// A list of sequences of `rows` rows, each `width` numbers, that halving makes three times as long.
-// It keeps its memory from one use to the next.
-template <class T>
-class Halves {
- public:
-  std::int64_t count = 0, rows = 0, width = 0;
+inline constexpr std::int64_t parts = 9;
 
-  // `count` sequences of any content.
-  void start(std::int64_t new_count, std::int64_t new_rows, std::int64_t new_width) {
-    width = new_width;
-    become(new_count, new_rows);
+// Part 3i + j holds what halving i, then j makes: x₁, x₀ − x₁ and x₂ − x₁. Reads rows 0 … 4 rows
+// + 2.
+template <class T, class RowOf>
+void split_windows(std::int64_t rows, std::int64_t width, const RowOf& row_of, T* to) {
+  for (std::int64_t t = 0; t < rows; ++t) {
+    const T *const r0 = row_of(4 * t), *const r1 = row_of(4 * t + 1), *const r2 = row_of(4 * t + 2);
+    const T *const r3 = row_of(4 * t + 3), *const r4 = row_of(4 * t + 4);
+    const T *const r5 = row_of(4 * t + 5), *const r6 = row_of(4 * t + 6);
+    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
+      const auto at = [&](const T* row) { return Pack<T>::load(row + e, n); };
+      const auto put = [&](std::int64_t i, auto a, auto b, auto c) {
+        T* const y = to + (i * rows + t) * width + e;
+        b.store(y, n);
+        (a - b).store(y + rows * width, n);
+        (c - b).store(y + 2 * rows * width, n);
+      };
+      const auto x1 = at(r1), x2 = at(r2), x3 = at(r3), x4 = at(r4), x5 = at(r5);
+      put(0, x1, x3, x5);
+      put(3, at(r0) - x1, x2 - x3, x4 - x5);
+      put(6, x2 - x1, x4 - x3, at(r6) - x5);
+    });
   }
-  T* operator[](std::int64_t i) { return now_.data() + i * rows * width; }
-  std::int64_t size() const { return count * rows * width; }
+}
 
-  // x → x₁, x₀ − x₁, x₂ − x₁; x has an odd number of rows.
-  void split_windows() {
-    halve((rows - 1) / 2,
-          [](auto x0, auto x1, auto x2, const auto& to) { to(x1, x0 - x1, x2 - x1); });
+// Part 3i + j: e + o, e and o. Reads rows 0 … 4 rows − 1.
+template <class T, class RowOf>
+void split_pairs(std::int64_t rows, std::int64_t width, const RowOf& row_of, T* to) {
+  for (std::int64_t t = 0; t < rows; ++t) {
+    const T *const r0 = row_of(4 * t), *const r1 = row_of(4 * t + 1), *const r2 = row_of(4 * t + 2);
+    const T* const r3 = row_of(4 * t + 3);
+    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
+      const auto at = [&](const T* row) { return Pack<T>::load(row + e, n); };
+      const auto put = [&](std::int64_t i, auto a, auto b) {
+        T* const y = to + (i * rows + t) * width + e;
+        (a + b).store(y, n);
+        a.store(y + rows * width, n);
+        b.store(y + 2 * rows * width, n);
+      };
+      const auto x0 = at(r0), x1 = at(r1), x2 = at(r2), x3 = at(r3);
+      put(0, x0 + x1, x2 + x3);
+      put(3, x0, x2);
+      put(6, x1, x3);
+    });
   }
-  // w → e + o, e, o, for taps, and for rows of gradients.
-  void split_pairs() {
-    halve(rows / 2, [](auto even, auto odd, auto, const auto& to) { to(even + odd, even, odd); });
-  }
-  // a, b, c → a + b and a + c in turn: what split_pairs is the transpose of.
-  void merge() {
-    const std::int64_t step = rows * width;
-    spare_.resize(static_cast<std::size_t>(count / 3 * 2 * step));
-    T* to = spare_.data();
-    for (std::int64_t i = 0; i < count; i += 3) {
-      const T* from = (*this)[i];
-      for (std::int64_t t = 0; t < rows; ++t, from += width, to += 2 * width) {
-        each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
-          const auto both = Pack<T>::load(from + e, n);
-          (both + Pack<T>::load(from + step + e, n)).store(to + e, n);
-          (both + Pack<T>::load(from + 2 * step + e, n)).store(to + width + e, n);
-        });
-      }
-    }
-    now_.swap(spare_);
-    become(count / 3, 2 * rows);
-  }
+}
 
- private:
-  // f sees rows 2t, 2t + 1 and, where there is one, 2t + 2, and gives row t of three sequences.
-  template <class F>
-  void halve(std::int64_t half, const F& f) {
-    const std::int64_t step = half * width;
-    spare_.resize(static_cast<std::size_t>(3 * count * step));
-    T* to = spare_.data();
-    for (std::int64_t i = 0; i < count; ++i, to += 2 * step) {
-      const T* from = (*this)[i];
-      for (std::int64_t t = 0; t < half; ++t, from += 2 * width, to += width) {
-        const std::int64_t third = 2 * t + 2 < rows ? 2 * width : width;
-        each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
-          f(Pack<T>::load(from + e, n), Pack<T>::load(from + width + e, n),
-            Pack<T>::load(from + third + e, n), [&](auto a, auto b, auto c) {
-              a.store(to + e, n);
-              b.store(to + step + e, n);
-              c.store(to + 2 * step + e, n);
-            });
-        });
-      }
-    }
-    now_.swap(spare_);
-    become(3 * count, half);
+// Calls put(t, e, n, sums) for vectors at element e of rows t = 0 … 4 rows − 1, in any order.
+template <class T, class Put>
+void merge(std::int64_t rows, std::int64_t width, const T* from, const Put& put) {
+  for (std::int64_t t = 0; t < rows; ++t) {
+    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
+      const auto at = [&](std::int64_t i) {
+        return Pack<T>::load(from + (i * rows + t) * width + e, n);
+      };
+      const auto both = at(0), even = at(3), odd = at(6);
+      const auto first = both + at(1), second = both + at(2);
+      put(4 * t, e, n, first + (even + at(4)));
+      put(4 * t + 1, e, n, first + (odd + at(7)));
+      put(4 * t + 2, e, n, second + (even + at(5)));
+      put(4 * t + 3, e, n, second + (odd + at(8)));
+    });
   }
-  void become(std::int64_t new_count, std::int64_t new_rows) {
-    count = new_count;
-    rows = new_rows;
-    const auto wanted = static_cast<std::size_t>(size());
-    if (now_.size() < wanted) now_.resize(wanted);
-  }
+}
 
-  std::vector<T> now_, spare_;
-};
-
-}  // namespace weft
+}  // namespace weft::halves

@@ -56,8 +56,8 @@ Convolution by_op(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 
 TEST_SUITE("ops") {
 
-// Windows that are halved twice, once and not at all, sequences of one block and of several, of
-// lengths that cannot be halved, and shorter than the window.
+// Windows that are halved and others, sequences of one block and of several, of lengths that cannot
+// be halved, and shorter than the window.
 TEST_CASE("causal convolution is its definition") {
   const ThreadsOf one(1);
   for (const std::int64_t window : {1, 2, 3, 4, 6, 8, 12}) {
