@@ -77,6 +77,7 @@ class Pack {
                                     x.vector_);
   }
   friend HWY_INLINE Pack exp(Pack x) { return simd::exp<T>(x.vector_); }
+  friend HWY_INLINE Pack exp2(Pack x) { return simd::exp2<T>(x.vector_); }
   friend HWY_INLINE Pack log(Pack x) { return simd::log<T>(x.vector_); }
   friend HWY_INLINE Pack tanh(Pack x) { return simd::hn::Tanh(Tag{}, x.vector_); }
   // To 4 units in f32; in f64, which gradients are checked in, lane by lane.

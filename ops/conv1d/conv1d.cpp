@@ -68,21 +68,21 @@ T* room(std::vector<T>& buffer, std::int64_t count) {
   return buffer.data();
 }
 
-template <class T, class Rows>
-void copy_rows(std::int64_t rows, std::int64_t width, const Rows& row_of, T* to) {
+template <class T, class Source>
+void copy_rows(std::int64_t rows, std::int64_t width, const Source& row_of, T* to) {
   for (std::int64_t t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
 }
 
 // Windows of so many rows, for each part of the product; and pairs, likewise.
-template <class T, class Rows>
-void start_windows(const Products& p, std::int64_t rows, std::int64_t width, const Rows& row_of,
+template <class T, class Source>
+void start_windows(const Products& p, std::int64_t rows, std::int64_t width, const Source& row_of,
                    T* to) {
   const std::int64_t reached = p.rows(rows) + p.taps - 1;
   p.halved ? halves::split_windows(reached, width, row_of, to)
            : copy_rows(reached, width, row_of, to);
 }
-template <class T, class Rows>
-void start_pairs(const Products& p, std::int64_t rows, std::int64_t width, const Rows& row_of,
+template <class T, class Source>
+void start_pairs(const Products& p, std::int64_t rows, std::int64_t width, const Source& row_of,
                  T* to) {
   p.halved ? halves::split_pairs(p.rows(rows), width, row_of, to)
            : copy_rows(rows, width, row_of, to);
