@@ -14,7 +14,7 @@ template <class T>
 void order_long(const Cuda& device, const CspProblem& p, const View<const T, 4>& v,
                 const std::uint32_t* places) {
   const std::int64_t columns = p.B * p.C;
-  if (p.group_of(p.N) <= csp_sorted<T>) {
+  if (p.group_of(p.N) <= csp_sorted) {
     sort_groups<T>(device, p, v, {0, columns}, places);
     return;
   }

@@ -5,7 +5,7 @@
 //
 //     1 and 2         nothing is ordered before; move_samples compares the two
 //     up to 64        rank_groups: every sample is compared with all of its group
-//     up to a block   sort_groups: a block sorts a group in shared memory
+//     up to 4,096     sort_groups: a block sorts a group in shared memory
 //     more            radix_groups: a block sorts a group in memory, eight bits at a time
 //
 // and what is kept then says where each output comes from. With the reference order it is a
@@ -20,9 +20,8 @@ namespace weft {
 template <class T>
 using CspKey = decltype(csp_key(false, T{}));
 
-constexpr std::int64_t csp_ranked = 64;  // groups up to here are ranked
-template <class T>
-constexpr std::int64_t csp_sorted = 32768 / (2 * sizeof(T));  // and up to here in shared memory
+// Groups up to here are ranked, and up to here sorted in shared memory.
+constexpr std::int64_t csp_ranked = 64, csp_sorted = 4096;
 
 // A range of columns: column q is channel q mod C of batch item q / C.
 struct CspColumns {
