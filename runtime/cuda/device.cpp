@@ -80,7 +80,7 @@ void check_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const std::string message = cudaGetErrorString(error);
   cudaGetLastError();
-  fail("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message);
+  throw DeviceError(fmt::format("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message));
 }
 
 unsigned blocks_for(const Cuda& device, std::int64_t count, unsigned threads) {
