@@ -122,6 +122,20 @@ std::vector<Variable> record(const Op& op, typename Op::Saved saved,
   return outputs;
 }
 
+// forward(), and where a device fails it, an error that names the op and its inputs.
+template <class F>
+auto named(const char* op, std::span<const Variable> inputs, const F& forward) {
+  try {
+    return forward();
+  } catch (const DeviceError& error) {
+    std::vector<Shape> shapes;
+    for (const Variable& input : inputs) {
+      if (input.defined()) shapes.push_back(input.shape());
+    }
+    fail_in(op, shapes, error);
+  }
+}
+
 }  // namespace apply_detail
 
 // For an op over a list; returns all its results.
@@ -131,7 +145,8 @@ std::vector<Variable> apply_list(const Op& op, std::span<const Variable> inputs)
   typename Op::Saved saved;
   std::vector<Tensor> values;
   for (const Variable& input : inputs) values.push_back(input.value());
-  auto results = op.forward(saved, std::span<const Tensor>(values));
+  auto results = apply_detail::named(
+      Op::name, inputs, [&] { return op.forward(saved, std::span<const Tensor>(values)); });
   constexpr std::size_t outputs = apply_detail::result_count<decltype(results)>;
   return apply_detail::record<Op, outputs>(op, std::move(saved), inputs,
                                            apply_detail::as_vector(std::move(results)));
@@ -144,7 +159,8 @@ auto apply(const Op& op, const Inputs&... inputs) {
   const std::array<Variable, sizeof...(Inputs)> list{inputs...};
   apply_detail::require_one_device(Op::name, list);
   typename Op::Saved saved;
-  auto results = op.forward(saved, inputs.value()...);
+  auto results =
+      apply_detail::named(Op::name, list, [&] { return op.forward(saved, inputs.value()...); });
   constexpr std::size_t outputs = apply_detail::result_count<decltype(results)>;
   std::vector<Variable> variables = apply_detail::record<Op, outputs>(
       op, std::move(saved), list, apply_detail::as_vector(std::move(results)));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "autograd/observer.h"
 #include "runtime/arithmetic.h"
 
@@ -10,7 +12,21 @@ namespace {
 
 thread_local Tape* current_tape = nullptr;
 
+std::vector<Tensor> walked_back(Node& node, std::vector<Tensor> douts) {
+  try {
+    return node.backward(std::move(douts));
+  } catch (const DeviceError& error) {
+    std::vector<Shape> shapes;
+    for (const Node::Output& output : node.outputs) shapes.push_back(output.shape);
+    fail_in(fmt::format("backward of {}", node.name()), shapes, error);
+  }
+}
+
 }  // namespace
+
+void fail_in(const std::string& what, const std::vector<Shape>& shapes, const DeviceError& error) {
+  throw DeviceError(fmt::format("{}; in {}: {}", error.what(), what, fmt::join(shapes, ", ")));
+}
 
 void Gradient::accumulate(const Tensor& value) {
   if (!sum_.defined()) {
@@ -100,7 +116,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
           douts[i] = Tensor::zeros(output.shape, output.dtype, output.device);
         }
       }
-      std::vector<Tensor> dinputs = node->backward(std::move(douts));
+      std::vector<Tensor> dinputs = walked_back(*node, std::move(douts));
       require(dinputs.size() == node->inputs.size(), "{}: backward gave {} gradients for {} inputs",
               node->name(), dinputs.size(), node->inputs.size());
       for (std::size_t i = 0; i < dinputs.size(); ++i) {

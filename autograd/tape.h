@@ -20,6 +20,9 @@
 
 namespace weft {
 
+// Throws the error again, saying what of which shapes was being computed.
+[[noreturn]] void fail_in(const std::string& what, const std::vector<Shape>&, const DeviceError&);
+
 // One recorded application of an op.
 class Node {
  public:

@@ -1,5 +1,6 @@
-// CUDA kernels of the optimizers: a step is three launches, whatever the number of parameters (64 of
-// them fit into one launch's arguments), and the host waits for none of them. Block (i, p) of a grid
+// CUDA kernels of the optimizers. A step is three launches, for the squares of all gradients, what
+// follows from their norm, and the update of all parameters, and the host waits for none of them; a
+// launch's arguments hold 128 parameters, more take further launches. Block (i, p) of a grid
 // has every gridDim.x-th tile of parameter p, thread t of it the elements t, t + 256, … of a tile.
 //
 // Adam reads 16 bytes a weight in f32 and writes 16 (with the copy of the old weight), at about 15

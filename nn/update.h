@@ -103,7 +103,7 @@ struct Adam {
 // Parameters of one type, as kernels see them: few enough to be handed over by value.
 template <class T>
 struct WeightTable {
-  static constexpr int most = 64;
+  static constexpr int most = 128;
   struct Entry {
     T* weight;
     const T* gradient;

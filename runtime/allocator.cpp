@@ -67,7 +67,7 @@ void* CachingAllocator::from_source(std::size_t size) {
     }
     block = source_.allocate(size);
   }
-  require(block != nullptr, "{}", report(size));
+  if (block == nullptr) throw DeviceError(report(size));
   return block;
 }
 

@@ -181,13 +181,10 @@ __device__ inline void draw_kept(const DropoutMask& mask, std::int64_t first_row
   }
 }
 
-// Starts a kernel of tiles; blocks may take more than 48 KB of shared memory.
+// Starts a kernel of tiles.
 template <class... P>
 void start_tiles(const char* name, const Cuda& device, dim3 grid, std::size_t shared,
                  void (*kernel)(P...), std::type_identity_t<P>... arguments) {
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared)),
-             name);
   start(name, device, grid, tile_threads, shared, kernel, arguments...);
 }
 

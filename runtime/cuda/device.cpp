@@ -32,13 +32,22 @@ CudaDevices found_devices() {
   return devices;
 }
 
-// A device that is there; throws where it is not.
+int in_use = -1;  // the device of this process: the first that it asked for
+
+// A device that is there; throws where it is not, and where the process computes on another.
 const CudaDevice& checked(const Cuda& device) {
   const CudaDevices& devices = cuda_devices();
   require(!devices.all.empty(), "cuda: no device to compute on ({}); use the CPU",
           devices.none_because);
   require(device.index >= 0 && device.index < static_cast<int>(devices.all.size()),
           "cuda: there is no device {}; {} found", device.index, devices.all.size());
+  if (in_use < 0) {
+    check_cuda(cudaSetDevice(device.index), "cuda");
+    in_use = device.index;
+  }
+  require(device.index == in_use,
+          "cuda: device {} was asked for, but this process computes on device {}, and on no other",
+          device.index, in_use);
   return devices.all[static_cast<std::size_t>(device.index)];
 }
 
@@ -56,7 +65,7 @@ void* device_memory(std::size_t bytes) {
 void release_memory(void* block) { cudaFree(block); }
 
 void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
-  check_cuda(cudaMemsetAsync(block, byte, bytes, stream_of(Cuda{})), "allocator");
+  check_cuda(cudaMemsetAsync(block, byte, bytes, stream_of(Cuda{in_use})), "allocator");
 }
 
 }  // namespace
@@ -80,7 +89,7 @@ void check_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const std::string message = cudaGetErrorString(error);
   cudaGetLastError();
-  fail("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message);
+  throw DeviceError(fmt::format("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message));
 }
 
 unsigned blocks_for(const Cuda& device, std::int64_t count, unsigned threads) {

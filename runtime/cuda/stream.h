@@ -17,10 +17,16 @@ void check_cuda(cudaError_t error, const char* what);
 // Blocks of `threads` for a grid-stride loop over `count` elements: as many as keep the device full.
 unsigned blocks_for(const Cuda&, std::int64_t count, unsigned threads);
 
-// Starts a kernel on the device's stream. `name` is that of the op, for errors.
+// Starts a kernel on the device's stream, which may have so much shared memory, also where that is
+// more than the 48 KB of a kernel that does not ask. `name` is that of the op, for errors.
 template <class... P>
 void start(const char* name, const Cuda& device, dim3 grid, dim3 block, std::size_t shared,
            void (*kernel)(P...), std::type_identity_t<P>... arguments) {
+  if (shared > 48 * 1024) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(shared)),
+               name);
+  }
   check_cuda(launch({grid, block, shared, stream_of(device)}, kernel, arguments...), name);
 }
 

@@ -457,9 +457,9 @@ Tensor with_ties(std::int64_t N, std::int64_t C) {
   return v;
 }
 
-// Sources, output and gradient on the CPU, of samples with ties.
+// Sources, output and gradient of samples with ties.
 void check_sources(std::int64_t N, std::int64_t G, const std::vector<std::int64_t>& shifts,
-                   DType type, const std::string& rule) {
+                   DType type, const std::string& rule, Device device = {}) {
   const std::int64_t C = static_cast<std::int64_t>(shifts.size());
   const Tensor v = with_ties(N, C);
   const AttentionCall call = rule == "custom" ? with_shifts(shifts) : AttentionCall{};
@@ -467,7 +467,7 @@ void check_sources(std::int64_t N, std::int64_t G, const std::vector<std::int64_
     const std::string spec = fmt::format("csp:shift={},group={},order={}", rule, G, order);
     CAPTURE(spec);
     CAPTURE(N);
-    const Result r = csp(spec, v.to(type), call, Device{});
+    const Result r = csp(spec, v.to(type), call, device);
     const Tensor wanted = Tensor::empty(v.shape(), DType::f64);
     bool equal = true;
     for (std::int64_t c = 0; c < C; ++c) {
@@ -480,7 +480,7 @@ void check_sources(std::int64_t N, std::int64_t G, const std::vector<std::int64_
     }
     CHECK(equal);
     CHECK(same_bits(r.out, wanted.to(type)));
-    CHECK(same_bits(walked(spec, v.to(type), r.out, call, Device{}).gradients[0], v.to(type)));
+    CHECK(same_bits(walked(spec, v.to(type), r.out, call, device).gradients[0], v.to(type)));
   }
 }
 
@@ -523,6 +523,21 @@ TEST_CASE("csp: groups about every power of two, and blocks that are no whole ve
     check(4097, 9, 4097, type);
     check(40000, 2, 40000, type);
   }
+}
+
+// As many as a device's block has threads, many times over, and more; a last group that is short.
+TEST_CASE("csp: groups that no shared memory holds, on every device") {
+  const ThreadsOf one(1);
+  for (const DType type : {DType::f32, DType::f64}) {
+    check_sources(4097, 4097, {0, 2049}, type, "linear", tested_device());
+    check_sources(8192, 8192, {0, 4096}, type, "linear", tested_device());
+    check_sources(11000, 5003, {0, 5500}, type, "linear", tested_device());
+  }
+  const Tensor equal = Tensor::full({1, 6000, 1, 1}, -0.0, DType::f32);
+  equal.data<float>()[4000] = 0;
+  const std::vector<std::int64_t> src =
+      csp("csp:groups=1,order=descending", equal).src.to_vector<std::int64_t>();
+  CHECK(std::is_sorted(src.begin(), src.end()));
 }
 
 TEST_CASE("csp: the number of threads changes nothing") {
@@ -581,7 +596,7 @@ TEST_CASE("csp: every device finds the same permutations, of short, long and ver
   const std::int64_t N = 9001;
   const AttentionCall call = with_lengths({N, 700});
   for (const DType type : {DType::f32, DType::f64}) {
-    const Tensor v = random_normal({2, N, 1, 3}, DType::f64, 8).to(type);
+    const Tensor v = with_ties(2 * N, 3).to(type).reshape({2, N, 1, 3});
     for (const char* const spec :
          {"csp:groups=1", "csp:groups=2", "csp:groups=2,order=descending", "csp:groups=13",
           "csp:group=40", "csp:shift=power,rule=code"}) {

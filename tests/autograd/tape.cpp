@@ -31,6 +31,15 @@ struct Watch {  // sees which inputs want one
   }
 };
 
+struct Greedy {  // asks for more memory than there is, forward or backward
+  static constexpr const char* name = "greedy";
+  bool forward_too;
+  struct Saved {};
+  static Tensor all() { return Tensor::empty({std::int64_t{1} << 57}, DType::f64); }
+  Tensor forward(Saved&, const Tensor& a, const Tensor&) const { return forward_too ? all() : a; }
+  std::array<Tensor, 2> backward(const Saved&, const Tensor&) const { return {all(), all()}; }
+};
+
 TEST_SUITE("autograd") {
 
 TEST_CASE("gradients of several uses add up") {
@@ -143,6 +152,15 @@ TEST_CASE("a loss that cannot be walked from says why") {
   Tape tape;
   CHECK_ERROR(tape.backward(exp(x), Tensor::full({3}, 1, DType::f64)),
               "the gradient [3] handed in is not shaped as [2]");
+}
+
+TEST_CASE("what a device cannot do is said with the op and its shapes") {
+  const Variable x = leaf({1, 2}), y = leaf({1, 2, 3});
+  CHECK_ERROR(apply(Greedy{true}, x, y), "in use in");
+  CHECK_ERROR(apply(Greedy{true}, x, y), "; in greedy: [2], [3]");
+  Tape tape;
+  const Variable z = sum(apply(Greedy{false}, x, y));
+  CHECK_ERROR(tape.backward(z), "; in backward of greedy: [2]");
 }
 
 TEST_CASE("an output that nobody uses counts as zero") {

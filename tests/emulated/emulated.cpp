@@ -100,6 +100,15 @@ __global__ void turn_around(const int* x, bool wait, int* y) {
   y[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
 }
 
+// The first warp waits three times before it writes what the second reads after a single time.
+__global__ void overtaking(int* to) {
+  int* const x = SharedMemory().take<int>(1);
+  *x = 0;
+  __syncthreads();
+  for (int i = 0; i < (threadIdx.x < 32 ? 3 : 1); ++i) __syncwarp();
+  if (threadIdx.x == 0) *x = 1;
+  if (threadIdx.x == 32) to[blockIdx.x] = *x;
+}
 __global__ void barrier_of_half() {
   if (threadIdx.x < 32) __syncthreads();
 }
@@ -289,6 +298,16 @@ TEST_CASE(
   std::ranges::reverse(x);
   for (const std::vector<int>& values : right) CHECK(values == x);
   for (std::size_t i = 1; i < racing.size(); ++i) CHECK(racing[i] != racing[0]);
+}
+
+TEST_CASE("emulated: in random order warps get ahead of others by more than a wait") {
+  const DeviceArray<int> to(256);
+  const Launch how{.grid = 256, .block = 64, .shared = SharedMemory::bytes<int>(1)};
+  REQUIRE(message_of(launch(how, overtaking, to.data())) == "");
+  CHECK(std::ranges::count(to.values(), 0) == 256);
+  const Ordered scope(emulated::Order::random);
+  REQUIRE(message_of(launch(how, overtaking, to.data())) == "");
+  CHECK(std::ranges::count(to.values(), 1) > 0);
 }
 
 TEST_CASE("emulated: a barrier that not all threads reach") {

@@ -28,6 +28,14 @@ struct Weights {
   }
 };
 
+struct Many {
+  std::vector<Parameter> all;
+
+  void each(const auto& visit) {
+    for (std::size_t i = 0; i < all.size(); ++i) visit(std::to_string(i), all[i]);
+  }
+};
+
 Tensor gradient_of(const Parameter& parameter, int step) {
   const Tensor& value = parameter.value();
   const std::uint64_t seed = static_cast<std::uint64_t>(100 * step) + value.shape()[0];
@@ -214,6 +222,22 @@ TEST_CASE("optimizers: gradients that are views count as they are seen") {
   const double norm = make_optimizer("sgd", parameters(straight))->step(0.1);
   CHECK(make_optimizer("sgd", parameters(viewed))->step(0.1) == norm);
   CHECK(same_bits(viewed.matrix.value(), straight.matrix.value()));
+}
+
+TEST_CASE("optimizers: more parameters than one launch on a device takes") {
+  constexpr int count = 130;
+  Many weights;
+  for (int i = 0; i < count; ++i) weights.all.emplace_back(Shape{1}, Initializer{}, DType::f32);
+  move_to(weights, tested_device());
+  double squares = 0;
+  for (int i = 0; i < count; ++i) {
+    Parameter& p = weights.all[std::size_t(i)];
+    p.variable.value().fill(0);
+    p.variable.place()->accumulate(Tensor::full({1}, i, DType::f32, tested_device()));
+    squares += double(i) * i;
+  }
+  CHECK(make_optimizer("sgd", parameters(weights))->step(0.5) == std::sqrt(squares));
+  for (int i = 0; i < count; ++i) CHECK(weights.all[std::size_t(i)].value().item() == -0.5 * i);
 }
 
 TEST_CASE("optimizers: queued steps stop at a loss or a weight that is not finite") {

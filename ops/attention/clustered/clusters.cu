@@ -232,12 +232,6 @@ void start_means(const Cuda& device, HammingMeans p, std::int64_t rows) {
   shared += bytes(p.range, sizeof(std::int32_t));
   p.held = shared + bytes(p.N, sizeof(Word)) <= most_shared;
   if (p.held) shared += bytes(p.N, sizeof(Word));
-  if (shared > 48 * 1024) {
-    check_cuda(
-        cudaFuncSetAttribute(hamming_means<Word>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(most_shared)),
-        name);
-  }
   const std::int64_t wanted = (p.N + 31) / 32 * 32;
   const auto threads = static_cast<unsigned>(wanted < 512 ? wanted : 512);
   start(name, device, static_cast<unsigned>(rows), threads, shared, hamming_means<Word>, p);

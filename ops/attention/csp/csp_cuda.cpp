@@ -1,7 +1,6 @@
 // Channel-wise sample permutation on a CUDA device: its steps in order, and the room for long
 // groups.
 #include <algorithm>
-#include <utility>
 
 #include "ops/attention/csp/steps.h"
 #include "runtime/cuda/device.h"
@@ -10,33 +9,25 @@
 namespace weft {
 namespace {
 
-// Orders groups of more than csp_ranked for some channels: keeps the order, or hands it out in
-// `found`.
+// Keeps the order of groups of more than csp_ranked.
 template <class T>
 void order_long(const Cuda& device, const CspProblem& p, const View<const T, 4>& v,
-                std::int64_t channels, const std::uint32_t* places, std::uint32_t* found) {
-  using Entry = CspEntry<T>;
-  const std::int64_t G = p.group_of(p.N), columns = p.B * channels;
-  if (G <= csp_run<T>) {
-    sort_groups<T>(device, p, v, {0, columns, channels}, places, found, nullptr);
+                const std::uint32_t* places) {
+  const std::int64_t columns = p.B * p.C;
+  if (p.group_of(p.N) <= csp_sorted) {
+    sort_groups<T>(device, p, v, {0, columns}, places);
     return;
   }
-  // Two lists of entries for as many columns at a time as leave them no longer than the gradient of
-  // v will be.
-  constexpr std::int64_t entries_of_a_sample = 2 * sizeof(Entry) / sizeof(T);
-  const std::int64_t most = std::max<std::int64_t>(1, p.B * p.C / entries_of_a_sample);
-  const std::int64_t length = std::min(most, columns) * p.N;
-  const Tensor room = Tensor::empty({2, length, std::int64_t(sizeof(Entry))}, DType::u8, device);
-  Entry* const lists = reinterpret_cast<Entry*>(room.data<std::uint8_t>());
-  for (std::int64_t first = 0; first < columns; first += most) {
-    const CspColumns some{first, std::min(most, columns - first), channels};
-    Entry *sorted = lists, *other = lists + length;
-    sort_groups<T>(device, p, v, some, nullptr, nullptr, sorted);
-    for (std::int64_t run = csp_run<T>; run < G; run *= 2) {
-      merge_runs<T>(device, p, some, run, sorted, other);
-      std::swap(sorted, other);
-    }
-    keep_order<T>(device, p, some, sorted, places, found);
+  // Lists for as many columns at a time as leave them no longer than the gradient of v will be.
+  constexpr std::int64_t item = sizeof(T), bytes_of_a_sample = 2 * (item + 4);
+  const std::int64_t most = v.size(0) * v.size(2) * v.size(3) * item / bytes_of_a_sample;
+  const std::int64_t some = std::clamp<std::int64_t>(most, 1, columns), length = some * p.N;
+  const Tensor keys = Tensor::empty({2, length, item}, DType::u8, device);
+  const Tensor offsets = Tensor::empty({2, length}, DType::i32, device);
+  const CspLists<T> lists{reinterpret_cast<CspKey<T>*>(keys.data<std::uint8_t>()),
+                          reinterpret_cast<std::uint32_t*>(offsets.data<std::int32_t>())};
+  for (std::int64_t first = 0; first < columns; first += some) {
+    radix_groups<T>(device, p, v, {first, std::min(some, columns - first)}, places, lists);
   }
 }
 
@@ -52,11 +43,18 @@ void csp_forward(const Cuda& device, const CspProblem& p, View<const T, 4> v, Vi
   if (!p.decided && p.group_of(p.N) <= csp_ranked) {
     rank_groups<T>(device, p, v);
   } else if (!p.decided) {
-    const bool aligned = p.order == CspOrder::reference;
-    const Tensor of_first = Tensor::empty({aligned ? p.B : 0, p.N}, DType::i32, device);
-    auto* const places = reinterpret_cast<std::uint32_t*>(of_first.data<std::int32_t>());
-    if (aligned) order_long<T>(device, p, v, 1, nullptr, places);
-    order_long<T>(device, p, v, p.C, aligned ? places : nullptr, nullptr);
+    Tensor room;
+    const std::uint32_t* places = nullptr;
+    if (p.order == CspOrder::reference) {  // of the first channel, as if there were no other
+      CspProblem alone = p;
+      alone.C = 1;
+      alone.record = CspRecord::wide;
+      room = Tensor::empty({p.B, CspProblem::row_bytes(alone.record, p.N)}, DType::u8, device);
+      alone.kept = room.data<std::uint8_t>();
+      order_long<T>(device, alone, v, nullptr);
+      places = alone.offsets<std::uint32_t>(0, 0);
+    }
+    order_long<T>(device, p, v, places);
   }
   take_samples<T>(device, p, v, out);
 }

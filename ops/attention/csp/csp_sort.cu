@@ -4,15 +4,24 @@
 // Ranking compares each of G samples with all, some 3 operations a comparison: 100 a sample at G
 // = 32, which is 0.3 · 10¹² samples a second of the machine's 28 · 10¹². The bitonic sort of a
 // group of P = 2^k takes k (k + 1) / 2 steps, 16 bytes of shared memory each: 78 at 4,096, so
-// that 29 TB/s of shared memory bound it by 23 · 10⁹ samples a second. A merge reads a sample's
-// neighbourhood in the other run by a binary search, in the second-level cache, and moves 16
-// bytes: log₂ (G / 4,096) of them for groups of more. A segmented radix sort would move 20 bytes
-// in each of its four passes, for keys and offsets, and want lists of both and of where groups
-// begin; CUB's would not run on the emulated device. None of this is measured.
+// that 29 TB/s of shared memory bound it by 23 · 10⁹ samples a second.
+//
+// A radix pass reads a key twice and an offset, and writes both: 20 bytes a sample in f32, 32 in
+// f64. Before the first, which has no offsets to read, the keys are read from v and written; the
+// last writes 2 or 4 bytes. That is 78 bytes in all, or 258: 55 or 17 · 10⁹ samples a second of
+// 4.3 TB/s, where some 90 instructions a pass for 32 samples allow 78 or 39. Neighbours of
+// different digits write to sectors of their own, which the second-level cache gathers: up to 7
+// a sample, or 15. (Samples that changed places in shared memory first would write fewer.) A
+// block has a whole group, and a third or a quarter of the columns is under way at a time, as the
+// lists have room; the first channel's groups are sorted before the others.
+//
+// None of this is measured.
 //
 // Blocks on a multiprocessor, in f32: 10 of 128 threads that rank (48 registers, 13 KB of shared
-// memory), 4 of 512 threads that sort runs of 4,096 (23, 32 KB): all of its threads.
+// memory), 4 of 512 threads that sort 4,096 (32, 32 KB; in f64 3, 36, 64 KB), 2 of 1,024 threads
+// that sort longer groups (32, 32 KB; in f64 too): all of its threads.
 #include "ops/attention/csp/channel.cuh"
+#include "ops/attention/radix.cuh"
 
 namespace weft {
 namespace {
@@ -20,8 +29,6 @@ namespace {
 using namespace permuted;
 
 constexpr int most_ranked = csp_ranked;
-template <class T>
-using Key = decltype(csp_key(false, T{}));
 
 // Rows of whole groups that a block of rank_kernel has.
 constexpr std::int64_t ranked_rows(std::int64_t G) { return csp_ranked / G * G; }
@@ -30,7 +37,7 @@ constexpr std::int64_t ranked_rows(std::int64_t G) { return csp_ranked / G * G; 
 // channel, and counts the samples of the group that stand before its own.
 template <class T>
 __global__ void rank_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v) {
-  __shared__ Key<T> keys[most_ranked][lanes], first_keys[most_ranked];
+  __shared__ CspKey<T> keys[most_ranked][lanes], first_keys[most_ranked];
   __shared__ std::uint16_t found[lanes][most_ranked + 2], places[most_ranked];
   const Tile tile(p, tiles, 0);
   const std::int64_t L = tile.L;
@@ -66,7 +73,7 @@ __global__ void rank_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v
   __syncthreads();
   for (int r = threadIdx.y; tile.there && r < rows; r += warps) {
     const int group = r - r % size, end = end_of(group);
-    const Key<T> own = keys[r][threadIdx.x];
+    const CspKey<T> own = keys[r][threadIdx.x];
     int rank = 0;
     for (int j = group; j < r; ++j) rank += !(own < keys[j][threadIdx.x]);
     for (int j = r + 1; j < end; ++j) rank += keys[j][threadIdx.x] < own;
@@ -80,16 +87,41 @@ __global__ void rank_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v
   }
 }
 
+// A sample of a group that is sorted: no two are equal. The lower word of `order` is the offset.
+template <class T>
+struct Entry;
+template <>
+struct Entry<float> {
+  std::uint64_t order;  // key, offset
+
+  constexpr Entry() = default;
+  constexpr Entry(std::uint32_t key, std::uint32_t offset)
+      : order(std::uint64_t{key} << 32 | offset) {}
+  constexpr std::uint32_t offset() const { return static_cast<std::uint32_t>(order); }
+  constexpr bool operator<(const Entry& other) const { return order < other.order; }
+};
+template <>
+struct Entry<double> {
+  std::uint64_t key, at;
+
+  constexpr Entry() = default;
+  constexpr Entry(std::uint64_t key, std::uint32_t offset) : key(key), at(offset) {}
+  constexpr std::uint32_t offset() const { return static_cast<std::uint32_t>(at); }
+  constexpr bool operator<(const Entry& other) const {
+    return key < other.key || (key == other.key && at < other.at);
+  }
+};
+
 // Sorts `count`, a power of two, entries in shared memory. Thread t exchanges the pairs t,
 // t + threads, …; as long as partners are at most 32 apart, they stay among what one warp has.
-template <class Entry>
-__device__ void sort_block(Entry* entries, int count) {
+template <class T>
+__device__ void sort_block(Entry<T>* entries, int count) {
   __syncthreads();
   for (int run = 2; run <= count; run *= 2) {
     for (int apart = run / 2; apart > 0; apart /= 2) {
       for (int t = threadIdx.x; t < count / 2; t += static_cast<int>(blockDim.x)) {
         const int i = 2 * t - (t & (apart - 1));
-        const Entry a = entries[i], b = entries[i + apart];
+        const Entry<T> a = entries[i], b = entries[i + apart];
         if ((b < a) == ((i & run) == 0)) {
           entries[i] = b;
           entries[i + apart] = a;
@@ -110,14 +142,9 @@ __device__ void sort_block(Entry* entries, int count) {
 struct Keeper {
   CspProblem p;
   const std::uint32_t* places;
-  std::uint32_t* found;
 
   __device__ void operator()(std::int64_t b, std::int64_t c, std::int64_t group, std::int64_t rank,
                              std::uint32_t offset) const {
-    if (found != nullptr) {
-      found[b * p.N + group + rank] = offset;
-      return;
-    }
     const std::int64_t to = group + (places != nullptr ? places[b * p.N + group + rank] : rank);
     p.with_offsets(b, c, [=](auto* at) {
       at[to] = static_cast<std::decay_t<decltype(*at)>>(offset);
@@ -125,99 +152,89 @@ struct Keeper {
   }
 };
 
-// A block has a group of a column, or a run of it. Neighbouring blocks have neighbouring channels,
-// whose samples share sectors.
+// The group of a column that a block has. Neighbouring blocks have neighbouring channels, whose
+// samples share sectors.
 template <class T>
-__global__ void sort_kernel(Keeper keep, View<const T, 4> v, CspColumns columns,
-                            CspEntry<T>* runs) {
-  using Entry = CspEntry<T>;
-  const CspProblem& p = keep.p;
-  const std::int64_t at = blockIdx.x % columns.count, q = columns.first + at;
-  const std::int64_t b = q / columns.channels, c = q % columns.channels, L = p.length(b);
-  if (L == 0) return;
-  const std::int64_t G = p.group_of(L), run = csp_run<T>;
-  const std::int64_t runs_of_group = (G + run - 1) / run, index = blockIdx.x / columns.count;
-  const std::int64_t group = index / runs_of_group * G, offset = index % runs_of_group * run;
-  const std::int64_t end = group + G < L ? group + G : L, begin = group + offset;
-  if (begin >= end) return;
-  const int size = static_cast<int>(end - begin < run ? end - begin : run);
+struct Group {
+  int column, b, c;  // column: among those of the launch
+  std::uint32_t size = 0;
+  std::int64_t begin, L, J;
+  Channel<const T> x;
+  bool down;
+
+  __device__ Group(const CspProblem& p, const View<const T, 4>& v, const CspColumns& columns)
+      : column(static_cast<int>(blockIdx.x % columns.count)),
+        b(static_cast<int>((columns.first + column) / p.C)),
+        c(static_cast<int>((columns.first + column) % p.C)),
+        L(p.length(b)),
+        J(p.shift(b, c)),
+        x(v, b, c),
+        down(p.order == CspOrder::descending) {
+    const std::int64_t G = p.group_of(L);
+    begin = blockIdx.x / columns.count * G;
+    if (begin < L) size = static_cast<std::uint32_t>(L - begin < G ? L - begin : G);
+  }
+  __device__ CspKey<T> key(std::int64_t i) const {
+    return csp_key(down, x[CspProblem::unshifted(begin + i, J, L)]);
+  }
+};
+
+template <class T>
+__global__ void sort_kernel(Keeper keep, View<const T, 4> v, CspColumns columns) {
+  const Group<T> group(keep.p, v, columns);
+  if (group.size == 0) return;
+  const int size = static_cast<int>(group.size);
   int count = 2;
   while (count < size) count *= 2;
   SharedMemory shared;
-  Entry* const entries = shared.take<Entry>(static_cast<std::size_t>(count));
-  const Channel<const T> x(v, b, c);
-  const std::int64_t J = p.shift(b, c);
-  const bool down = p.order == CspOrder::descending;
+  auto* const entries = shared.take<Entry<T>>(static_cast<std::size_t>(count));
   for (int i = threadIdx.x; i < count; i += blockDim.x) {  // what fills up stands behind NaN
-    const Key<T> key = i < size ? csp_key(down, x[p.unshifted(begin + i, J, L)]) : ~Key<T>{0};
-    entries[i] = Entry(key, static_cast<std::uint32_t>(offset + i));
+    const CspKey<T> key = i < size ? group.key(i) : ~CspKey<T>{0};
+    entries[i] = Entry<T>(key, static_cast<std::uint32_t>(i));
   }
   sort_block(entries, count);
   for (int i = threadIdx.x; i < size; i += blockDim.x) {
-    if (runs != nullptr) {
-      runs[at * p.N + begin + i] = entries[i];
-    } else {
-      keep(b, c, group, i, entries[i].offset());
-    }
+    keep(group.b, group.c, group.begin, i, entries[i].offset());
   }
 }
 
-// A position of a column: its group, and the end of that.
-struct Place {
-  std::int64_t b, c, n, group, end;
+constexpr unsigned radix_threads = 1024;
 
-  __device__ Place(const CspProblem& p, const CspColumns& columns, std::int64_t i) {
-    const std::int64_t q = columns.first + i / p.N;
-    b = q / columns.channels;
-    c = q % columns.channels;
-    n = i % p.N;
-    const std::int64_t L = p.length(b), G = L > 0 ? p.group_of(L) : 1;
-    group = n - n % G;
-    end = n < L ? (group + G < L ? group + G : L) : n;  // past the length: an empty group
-  }
-};
-
-// A thread has an entry, which goes behind the entries before it in its own run and in the other.
+// The keys of a block's group are put side by side; with their offsets they go to and fro between
+// the lists, a digit a pass, and the last pass keeps the offsets.
 template <class T>
-struct MergeEntry {
-  CspProblem p;
-  CspColumns columns;
-  std::int64_t run;
-  const CspEntry<T>* from;
-  CspEntry<T>* to;
-
-  __device__ void operator()(std::int64_t i) const {
-    const Place at(p, columns, i);
-    if (at.n >= at.end) return;
-    const std::int64_t column = i - at.n, offset = at.n - at.group, own = offset / run;
-    const std::int64_t other = at.group + (own ^ 1) * run;
-    const CspEntry<T> entry = from[i];
-    std::int64_t low = other < at.end ? other : at.end;
-    std::int64_t high = other + run < at.end ? other + run : at.end;
-    const std::int64_t first = low;
-    while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
-      if (from[column + middle] < entry) {
-        low = middle + 1;
+__global__ void __launch_bounds__(radix_threads)
+    radix_kernel(Keeper keep, View<const T, 4> v, CspColumns columns, CspLists<T> lists) {
+  const Group<T> group(keep.p, v, columns);
+  if (group.size == 0) return;
+  std::int64_t other = columns.count * keep.p.N;  // from what the lists hold to where it goes
+  CspKey<T>* keys = lists.keys + group.column * keep.p.N + group.begin;
+  std::uint32_t* offsets = lists.offsets + group.column * keep.p.N + group.begin;
+  for (std::uint32_t i = threadIdx.x; i < group.size; i += radix_threads) keys[i] = group.key(i);
+  constexpr unsigned bits = 8 * sizeof(T);
+#pragma unroll 1
+  for (unsigned shift = 0; shift < bits; shift += radix_bits) {
+    const auto digit = [&](std::uint32_t i) {
+      return static_cast<unsigned>(keys[i] >> shift) % radix_bins;
+    };
+    radix_pass<radix_threads>(group.size, digit, [&](std::uint32_t i, std::uint32_t rank) {
+      const std::uint32_t offset = shift == 0 ? i : offsets[i];
+      if (shift + radix_bits == bits) {
+        keep(group.b, group.c, group.begin, rank, offset);
       } else {
-        high = middle;
+        keys[other + rank] = keys[i];
+        offsets[other + rank] = offset;
       }
-    }
-    to[column + at.group + own / 2 * 2 * run + offset % run + (low - first)] = entry;
+    });
+    keys += other, offsets += other, other = -other;
   }
-};
+}
 
-template <class T>
-struct KeepEntry {
-  Keeper keep;
-  CspColumns columns;
-  const CspEntry<T>* sorted;
-
-  __device__ void operator()(std::int64_t i) const {
-    const Place at(keep.p, columns, i);
-    if (at.n < at.end) keep(at.b, at.c, at.group, at.n - at.group, sorted[i].offset());
-  }
-};
+// Groups of a column, not fewer than there are for any length.
+std::int64_t groups_of(const CspProblem& p) {
+  const std::int64_t G = p.group_of(p.N);
+  return p.groups > 0 ? std::min(p.groups, p.N) : (p.N + G - 1) / G;
+}
 
 }  // namespace
 
@@ -233,40 +250,28 @@ void rank_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
 
 template <class T>
 void sort_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v, CspColumns columns,
-                 const std::uint32_t* places, std::uint32_t* found, CspEntry<T>* runs) {
-  const std::int64_t G = p.group_of(p.N);
-  // Not more than these for any length: groups, and runs of one.
-  const std::int64_t groups = p.groups > 0 ? (p.groups < p.N ? p.groups : p.N) : (p.N + G - 1) / G;
-  const std::int64_t blocks = columns.count * groups * ((G + csp_run<T> - 1) / csp_run<T>);
+                 const std::uint32_t* places) {
   std::int64_t count = 2;
-  while (count < G && count < csp_run<T>) count *= 2;
+  while (count < p.group_of(p.N)) count *= 2;
   const unsigned threads = count <= 512 ? 64 : static_cast<unsigned>(count / 8);
-  start("csp", device, static_cast<unsigned>(blocks), threads,
-        SharedMemory::bytes<CspEntry<T>>(static_cast<std::size_t>(count)), sort_kernel<T>,
-        Keeper{p, places, found}, v, columns, runs);
+  start("csp", device, static_cast<unsigned>(columns.count * groups_of(p)), threads,
+        SharedMemory::bytes<Entry<T>>(static_cast<std::size_t>(count)), sort_kernel<T>,
+        Keeper{p, places}, v, columns);
 }
 
 template <class T>
-void merge_runs(const Cuda& device, const CspProblem& p, CspColumns columns, std::int64_t run,
-                const CspEntry<T>* from, CspEntry<T>* to) {
-  for_elements("csp", device, columns.count * p.N, MergeEntry<T>{p, columns, run, from, to});
+void radix_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v, CspColumns columns,
+                  const std::uint32_t* places, CspLists<T> lists) {
+  start("csp", device, static_cast<unsigned>(columns.count * groups_of(p)), radix_threads, 0,
+        radix_kernel<T>, Keeper{p, places}, v, columns, lists);
 }
 
-template <class T>
-void keep_order(const Cuda& device, const CspProblem& p, CspColumns columns,
-                const CspEntry<T>* sorted, const std::uint32_t* places, std::uint32_t* found) {
-  for_elements("csp", device, columns.count * p.N,
-               KeepEntry<T>{{p, places, found}, columns, sorted});
-}
-
-#define WEFT_CSP(T)                                                                              \
-  template void rank_groups(const Cuda&, const CspProblem&, View<const T, 4>);                   \
-  template void sort_groups(const Cuda&, const CspProblem&, View<const T, 4>, CspColumns,        \
-                            const std::uint32_t*, std::uint32_t*, CspEntry<T>*);                 \
-  template void merge_runs(const Cuda&, const CspProblem&, CspColumns, std::int64_t,             \
-                           const CspEntry<T>*, CspEntry<T>*);                                    \
-  template void keep_order(const Cuda&, const CspProblem&, CspColumns, const CspEntry<T>*,       \
-                           const std::uint32_t*, std::uint32_t*);
+#define WEFT_CSP(T)                                                                       \
+  template void rank_groups(const Cuda&, const CspProblem&, View<const T, 4>);            \
+  template void sort_groups(const Cuda&, const CspProblem&, View<const T, 4>, CspColumns, \
+                            const std::uint32_t*);                                        \
+  template void radix_groups(const Cuda&, const CspProblem&, View<const T, 4>, CspColumns, \
+                             const std::uint32_t*, CspLists<T>);
 WEFT_CSP(float)
 WEFT_CSP(double)
 

@@ -5,8 +5,8 @@
 //
 //     1 and 2         nothing is ordered before; move_samples compares the two
 //     up to 64        rank_groups: every sample is compared with all of its group
-//     up to a block   sort_groups: a block sorts a group in shared memory
-//     more            sort_groups sorts runs, and merge_runs merges them two by two in memory
+//     up to 4,096     sort_groups: a block sorts a group in shared memory
+//     more            radix_groups: a block sorts a group in memory, eight bits at a time
 //
 // and what is kept then says where each output comes from. With the reference order it is a
 // channel's sample of rank r that goes to where the first channel's sample of rank r stands: for
@@ -17,38 +17,15 @@
 
 namespace weft {
 
-// A sample of a group that is sorted: no two are equal. The lower word of `order` is the offset.
 template <class T>
-struct CspEntry;
-template <>
-struct CspEntry<float> {
-  std::uint64_t order;  // key, offset
+using CspKey = decltype(csp_key(false, T{}));
 
-  constexpr CspEntry() = default;
-  constexpr CspEntry(std::uint32_t key, std::uint32_t offset)
-      : order(std::uint64_t{key} << 32 | offset) {}
-  constexpr std::uint32_t offset() const { return static_cast<std::uint32_t>(order); }
-  constexpr bool operator<(const CspEntry& other) const { return order < other.order; }
-};
-template <>
-struct CspEntry<double> {
-  std::uint64_t key, at;
+// Groups up to here are ranked, and up to here sorted in shared memory.
+constexpr std::int64_t csp_ranked = 64, csp_sorted = 4096;
 
-  constexpr CspEntry() = default;
-  constexpr CspEntry(std::uint64_t key, std::uint32_t offset) : key(key), at(offset) {}
-  constexpr std::uint32_t offset() const { return static_cast<std::uint32_t>(at); }
-  constexpr bool operator<(const CspEntry& other) const {
-    return key < other.key || (key == other.key && at < other.at);
-  }
-};
-
-constexpr std::int64_t csp_ranked = 64;  // groups up to here are ranked
-template <class T>
-constexpr std::int64_t csp_run = 32768 / sizeof(CspEntry<T>);  // what a block sorts
-
-// A range of columns: column q is channel q mod `channels` of batch item q / channels.
+// A range of columns: column q is channel q mod C of batch item q / C.
 struct CspColumns {
-  std::int64_t first = 0, count = 0, channels = 0;
+  std::int64_t first = 0, count = 0;
 };
 
 // For groups of one or two: out, and the bits of the pairs.
@@ -59,23 +36,21 @@ void move_samples(const Cuda&, const CspProblem&, View<const T, 4> v, View<T, 4>
 template <class T>
 void rank_groups(const Cuda&, const CspProblem&, View<const T, 4> v);
 
-// Sorts the groups, or their runs of csp_run, of some columns. Where `runs` is null the order is
-// kept, or, where `found` is not null, rank r's offset goes there, [B, N], of one channel.
-// `places`, the same of the first channel, is null where there is no reference. Otherwise the
-// sorted runs go to `runs`, [columns, N].
+// Keep the order of the groups of some columns: those up to csp_sorted, and longer ones. Rank r
+// goes to places[b, group + r], [B, N], or to r itself where `places` is null.
 template <class T>
 void sort_groups(const Cuda&, const CspProblem&, View<const T, 4> v, CspColumns,
-                 const std::uint32_t* places, std::uint32_t* found, CspEntry<T>* runs);
+                 const std::uint32_t* places);
 
-// Merges runs of `run` entries of each group two by two.
+// Two lists of keys, and two of offsets, for every column: [2, columns, N].
 template <class T>
-void merge_runs(const Cuda&, const CspProblem&, CspColumns, std::int64_t run,
-                const CspEntry<T>* from, CspEntry<T>* to);
-
-// What sort_groups does with the order, from groups that are one run.
+struct CspLists {
+  CspKey<T>* keys;
+  std::uint32_t* offsets;
+};
 template <class T>
-void keep_order(const Cuda&, const CspProblem&, CspColumns, const CspEntry<T>* sorted,
-                const std::uint32_t* places, std::uint32_t* found);
+void radix_groups(const Cuda&, const CspProblem&, View<const T, 4> v, CspColumns,
+                  const std::uint32_t* places, CspLists<T>);
 
 // out by what is kept; and dv.
 template <class T>

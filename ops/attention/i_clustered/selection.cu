@@ -124,14 +124,8 @@ template <class T>
 void select_topk(const Cuda& device, const MeansAttention<T>& p, std::int32_t* topk) {
   const std::int64_t blocks = p.B() * p.H() * ((p.C() + side - 1) / side);
   if (blocks == 0) return;
-  const std::size_t shared = SharedMemory::bytes<SelectShared<T>>(1);
-  if (shared > 48 * 1024) {
-    check_cuda(cudaFuncSetAttribute(select_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared)),
-               "i-clustered");
-  }
-  start("i-clustered", device, static_cast<unsigned>(blocks), threads, shared, select_kernel<T>, p,
-        topk);
+  start("i-clustered", device, static_cast<unsigned>(blocks), threads,
+        SharedMemory::bytes<SelectShared<T>>(1), select_kernel<T>, p, topk);
 }
 
 void take_topk(const Cuda& device, const TopkGiven& p, std::int32_t* topk) {

@@ -7,9 +7,10 @@
 // Unmeasured.
 //
 // Blocks on a multiprocessor: 8 of 128 threads that hash in f32 (64 registers, 14 KB of shared
-// memory), 6 of 256 threads that sort (39, 8 KB).
+// memory), 8 of 256 threads that sort (32, 8 KB).
 #include "ops/attention/lsh/tiles.cuh"
 #include "ops/attention/lsh/work.h"
+#include "ops/attention/radix.cuh"
 
 namespace weft {
 namespace {
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(tile_threads)
 
 // --- lists
 
-constexpr unsigned sort_threads = 256, bins = 256, sort_warps = sort_threads / 32;
+constexpr unsigned sort_threads = 256;
 
 struct SortPass {
   std::int64_t lists, B, H, N, chunk;
@@ -121,84 +122,23 @@ struct SortPass {
   int shift;                 // of the eight bits that this pass sorts by
 };
 
-// What a lane of a warp has in its hands: a position and its digit, and the lanes of the same
-// digit.
-struct Digit {
-  std::int32_t position = 0, digit = -1;
-  unsigned peers = 0;
-  int before = 0;  // lanes of the same digit that come first
-
-  __device__ Digit(const SortPass& s, std::int64_t list, std::int64_t i, std::int64_t end) {
-    const std::int64_t at = list * s.N;
-    if (i < end) {
-      position = s.from == nullptr ? static_cast<std::int32_t>(i) : s.from[at + i];
-      digit = s.buckets[at + position] >> s.shift & static_cast<int>(bins - 1);
-    }
-    peers = __match_any_sync(0xffffffffu, digit);
-    before = __popc(peers & ((1u << threadIdx.x % 32) - 1));
-  }
-  __device__ bool first() const { return digit >= 0 && before == 0; }
-};
-
-// The sum of x over the threads before this one.
-__device__ int sum_before(int x) {
-  __shared__ int of_warp[sort_warps];
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  int sum = x;
-  for (int by = 1; by < 32; by *= 2) {
-    const int left = __shfl_up_sync(0xffffffffu, sum, static_cast<unsigned>(by));
-    if (lane >= by) sum += left;
-  }
-  if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) sum += of_warp[w];
-  return sum - x;
-}
-
-// A stable counting sort of one list by a block. Each warp has a stretch of it, and counts of its
-// own; thread t has bin t of all warps between the two ways through.
+// A block sorts a list at a time.
 __global__ void __launch_bounds__(sort_threads) sort_lists(SortPass s) {
-  __shared__ int counts[sort_warps][bins];
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  int* const own = counts[warp];
   for (std::int64_t list = blockIdx.x; list < s.lists; list += gridDim.x) {
-    const std::int64_t length = length_of(s.lengths, list / s.H % s.B, s.N);
-    const std::int64_t stretch = (length + sort_threads - 1) / sort_threads * 32;
-    const std::int64_t begin = stretch * warp;
-    const std::int64_t end = begin + stretch < length ? begin + stretch : length;
-    __syncthreads();
-    for (unsigned bin = threadIdx.x; bin < sort_warps * bins; bin += sort_threads) {
-      counts[bin / bins][bin % bins] = 0;
-    }
-    __syncthreads();
-    for (std::int64_t i = begin; i < end; i += 32) {
-      const Digit d(s, list, i + lane, end);
-      if (d.first()) own[d.digit] += __popc(d.peers);
-      __syncwarp();
-    }
-    __syncthreads();
-    int total = 0;
-    for (unsigned w = 0; w < sort_warps; ++w) {
-      const int count = counts[w][threadIdx.x];
-      counts[w][threadIdx.x] = total;
-      total += count;
-    }
-    const int base = sum_before(total);
-    for (unsigned w = 0; w < sort_warps; ++w) counts[w][threadIdx.x] += base;
-    __syncthreads();
-    for (std::int64_t i = begin; i < end; i += 32) {
-      const Digit d(s, list, i + lane, end);
-      if (d.digit >= 0) {
-        const int rank = own[d.digit] + d.before;
-        s.to[list * s.N + rank] = d.position;
-        if (s.chunks != nullptr) {
-          s.chunks[list * s.N + d.position] = static_cast<std::int32_t>(rank / s.chunk);
-        }
+    const std::int64_t at = list * s.N, length = length_of(s.lengths, list / s.H % s.B, s.N);
+    const auto position = [&](std::uint32_t i) {
+      return s.from == nullptr ? static_cast<std::int32_t>(i) : s.from[at + i];
+    };
+    const auto digit = [&](std::uint32_t i) {
+      return static_cast<unsigned>(s.buckets[at + position(i)]) >> s.shift & (radix_bins - 1);
+    };
+    const auto put = [&](std::uint32_t i, std::uint32_t rank) {
+      s.to[at + rank] = position(i);
+      if (s.chunks != nullptr) {
+        s.chunks[at + position(i)] = static_cast<std::int32_t>(rank / s.chunk);
       }
-      __syncwarp();
-      if (d.first()) own[d.digit] += __popc(d.peers);
-      __syncwarp();
-    }
+    };
+    radix_pass<sort_threads>(static_cast<std::uint32_t>(length), digit, put);
   }
 }
 
@@ -234,7 +174,7 @@ void lsh_sort(const Cuda& device, const LshWork<T>& w) {
     s.from = pass == 0 ? nullptr : s.to;
     s.to = (passes - pass) % 2 == 1 ? w.lists : w.spare;
     s.chunks = pass + 1 == passes ? w.chunks : nullptr;
-    s.shift = 8 * pass;
+    s.shift = radix_bits * pass;
     start("lsh", device, grid_of(s.lists), sort_threads, 0, sort_lists, s);
   }
 }

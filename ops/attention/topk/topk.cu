@@ -253,15 +253,6 @@ __global__ void __launch_bounds__(block_threads, 6)
   }
 }
 
-template <class... P>
-void start_shared(const Cuda& device, dim3 grid, std::size_t shared, void (*kernel)(P...),
-                  std::type_identity_t<P>... arguments) {
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared)),
-             "topk");
-  start("topk", device, grid, block_threads, shared, kernel, arguments...);
-}
-
 }  // namespace
 
 template <class T>
@@ -270,9 +261,9 @@ void topk_forward(const Cuda& device, const TopkAttention<T>& p, View<const std:
   const std::int64_t rows = p.B() * p.H() * p.N();
   if (rows == 0) return;
   const std::int64_t k = topk.size(3);
-  start_shared(device, blocks_for(device, 32 * rows, block_threads),
-               SharedMemory::bytes<T>(static_cast<std::size_t>(warps * k)), forward_rows<T>, p,
-               DropoutMask(p.random, p.dropout, k), topk, out, log_sums);
+  start("topk", device, blocks_for(device, 32 * rows, block_threads), block_threads,
+        SharedMemory::bytes<T>(static_cast<std::size_t>(warps * k)), forward_rows<T>, p,
+        DropoutMask(p.random, p.dropout, k), topk, out, log_sums);
 }
 
 template <class T>
@@ -289,12 +280,12 @@ void topk_gradients(const Cuda& device, const TopkAttention<T>& p, View<const st
   const std::int64_t width = std::max(p.E(), p.M());
   const int columns = static_cast<int>(std::min<std::int64_t>(width, most_columns));
   const auto sums = static_cast<std::size_t>(own_keys * columns);
-  start_shared(
-      device,
-      {static_cast<unsigned>(heads * ((p.S() + own_keys - 1) / own_keys)),
-       static_cast<unsigned>((width + columns - 1) / columns)},
-      2 * SharedMemory::bytes<T>(sums) + SharedMemory::bytes<int>((warps + 1) * block_threads),
-      key_gradients<T>, p, topk, dout, weights, scores, dk, dv, columns);
+  start("topk", device,
+        {static_cast<unsigned>(heads * ((p.S() + own_keys - 1) / own_keys)),
+         static_cast<unsigned>((width + columns - 1) / columns)},
+        block_threads,
+        2 * SharedMemory::bytes<T>(sums) + SharedMemory::bytes<int>((warps + 1) * block_threads),
+        key_gradients<T>, p, topk, dout, weights, scores, dk, dv, columns);
 }
 
 #define WEFT_TOPK(T)                                                                              \

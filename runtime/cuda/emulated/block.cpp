@@ -182,8 +182,12 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
       arrange(sequence_, threads_.size());  // anew whenever all have gone on as far as they could
       bool progress = false;
       ended = true;
+      const std::uint64_t resting = order == Order::random ? random() : 0;  // a bit for each warp
       for (const unsigned i : sequence_) {
-        if (threads_[i].state == State::ready) progress = true, resume(threads_[i].worker);
+        if (threads_[i].state == State::ready) {
+          progress = true;
+          if ((resting >> i / warp_size & 1) == 0) resume(threads_[i].worker);
+        }
         ended = ended && threads_[i].state == State::ended;
       }
       if (!ended && !progress) fail_stuck();

@@ -11,8 +11,9 @@
 //     a shuffle from a lane outside of the mask
 //
 // A race shows as a result that depends on the order in which threads run: set_order() has them
-// ascend, descend, or come at random, anew after each barrier, and the blocks of a grid as well. A
-// kernel is right when the bits are the same for all of them.
+// ascend, descend, or come at random, anew after each wait, while some warps rest and others get
+// ahead; and the blocks of a grid as well. A kernel is right when the bits are the same for all of
+// them.
 #pragma once
 
 #include <cstddef>
