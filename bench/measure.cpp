@@ -27,6 +27,15 @@ std::string processor() {
   return "unknown";
 }
 
+std::string today() {  // of UTC
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[sizeof "2026-11-23"];
+  std::strftime(text, sizeof text, "%Y-%m-%d", &parts);
+  return text;
+}
+
 }  // namespace
 
 double steady_seconds() {
@@ -72,6 +81,7 @@ void wait_for(Device device) {
 nlohmann::ordered_json machine(Device device) {
   nlohmann::ordered_json json = {{"weft", WEFT_VERSION},
                                  {"commit", commit},
+                                 {"date", today()},
                                  {"library", library_hash},
                                  {"tests", tests_of_this_library()},
                                  {"isa", hwy::TargetName(HWY_STATIC_TARGET)},

@@ -3,6 +3,7 @@ import argparse
 import json
 import subprocess
 import sys
+from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +101,20 @@ def parameters(options, table, row):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["parameters"]
 
 
+def facts(options):
+    """The device, commit and date that a result is of."""
+    def line(*command):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        return done.stdout if done.returncode == 0 else ""
+    kind = options.device.split(":")[0]
+    devices = [" ".join(row.split()) for row in line(options.build.resolve() / "apps/devices").splitlines() if row.startswith(kind)]
+    with open("/proc/cpuinfo") as info:
+        processor = next((row.split(": ", 1)[1].strip() for row in info if row.startswith("model name")), "unknown")
+    return {"device": f"{processor}; {'; '.join(devices) or options.device}",
+            "commit": line("git", "describe", "--always", "--dirty", "--exclude", "*").strip() or "unknown",
+            "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"}
+
+
 def run(table):
     options = arguments(table)
     wanted = options.rows.split(",") if options.rows else [row.preset for row in table.rows]
@@ -132,5 +147,6 @@ def run(table):
                           *markdown, ""])
         (options.out / "table.md").write_text(text)
         (options.out / "table.json").write_text(json.dumps(
-            {"table": table.title, "budget": options.budget, "options": settings, "rows": results}, indent=1) + "\n")
+            {"table": table.title, **facts(options), "budget": options.budget, "options": settings, "rows": results},
+            indent=1) + "\n")
     print((options.out / "table.md").read_text())
