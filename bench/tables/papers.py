@@ -107,7 +107,8 @@ def facts(options):
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         return done.stdout if done.returncode == 0 else ""
     kind = options.device.split(":")[0]
-    devices = [" ".join(row.split()) for row in line(options.build.resolve() / "apps/devices").splitlines() if row.startswith(kind)]
+    listed = line(options.build.resolve() / "apps/devices").splitlines()
+    devices = [" ".join(row.split()) for row in listed if row.startswith(kind)]
     with open("/proc/cpuinfo") as info:
         processor = next((row.split(": ", 1)[1].strip() for row in info if row.startswith("model name")), "unknown")
     return {"device": f"{processor}; {'; '.join(devices) or options.device}",
@@ -122,6 +123,7 @@ def run(table):
     if unknown:
         sys.exit(f"--rows: there is no {', '.join(sorted(unknown))}; there are {', '.join(r.preset for r in table.rows)}")
     options.out.mkdir(parents=True, exist_ok=True)
+    known = facts(options)
     heads = ["model", "parameters", "epochs", "time"]
     for _, heading in table.figures:
         heads += [heading, "published"]
@@ -147,6 +149,6 @@ def run(table):
                           *markdown, ""])
         (options.out / "table.md").write_text(text)
         (options.out / "table.json").write_text(json.dumps(
-            {"table": table.title, **facts(options), "budget": options.budget, "options": settings, "rows": results},
+            {"table": table.title, **known, "budget": options.budget, "options": settings, "rows": results},
             indent=1) + "\n")
     print((options.out / "table.md").read_text())

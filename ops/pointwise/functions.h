@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cmath>
+#include <numbers>
 
 namespace weft {
 
@@ -20,7 +21,6 @@ struct ValueAndSlope {
 };
 
 inline constexpr double sqrt_2_over_pi = 0.79788456080286535588;  // √(2/π)
-inline constexpr double log2_e = 1.44269504088896340736;
 inline constexpr double sqrt_1_over_2 = 0.70710678118654752440;   // 1/√2
 
 struct Relu {
@@ -117,7 +117,7 @@ struct Gelu {
   template <class X>
   static constexpr X gate(X x) {  // σ(2u) = 1 / (1 + 2^(−2u log₂e))
     using std::exp2;
-    constexpr double linear = -2 * sqrt_2_over_pi * log2_e;
+    constexpr double linear = -2 * sqrt_2_over_pi * std::numbers::log2e;
     return X(1) / (X(1) + exp2(x * (X(linear) + X(linear * 0.044715) * (x * x))));
   }
   template <class X>

@@ -9,8 +9,8 @@
 // and powers of two take a fourth less than those of e.
 #include "ops/attention/full/full.h"
 
-#include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "ops/attention/rows.h"
 #include "ops/attention/running_softmax.h"
@@ -24,6 +24,7 @@ namespace weft {
 namespace {
 
 namespace hn = simd::hn;
+using std::numbers::ln2_v, std::numbers::log2e_v;
 
 constexpr std::int64_t key_tile = 64;
 constexpr std::int64_t most_queries = 64;
@@ -32,11 +33,6 @@ constexpr std::int64_t forward_share = 1024;
 
 // Fewer queries in a block waste less of the diagonal of short causal sequences.
 std::int64_t query_block(std::int64_t N) { return N <= 256 ? 32 : most_queries; }
-
-template <class T>
-constexpr T log2e = static_cast<T>(1.44269504088896340736);
-template <class T>
-constexpr T ln2 = static_cast<T>(0.69314718055994530942);
 
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
@@ -68,7 +64,7 @@ void mask_scores(const FullAttention<T>& p, const Tile<T>& t, T* z) {
   if (p.bias.data != nullptr) {
     for (std::int64_t j = 0; j < t.keys; ++j) {
       for (std::int64_t i = 0; i < t.queries; ++i) {
-        z[j * t.lanes + i] += log2e<T> * p.bias(t.b, t.h, t.query + i, t.key + j);
+        z[j * t.lanes + i] += log2e_v<T> * p.bias(t.b, t.h, t.query + i, t.key + j);
       }
     }
   }
@@ -127,7 +123,7 @@ struct ForwardBlock {
 
   void start(std::int64_t b, std::int64_t h, std::int64_t query, std::int64_t rows) {
     first = query;
-    pack_rows(p.q, b, h, query, rows, log2e<T> * p.temperature, rows_of_head);
+    pack_rows(p.q, b, h, query, rows, log2e_v<T> * p.temperature, rows_of_head);
     transpose_block(rows_of_head, rows, p.E(), block, q);
     std::fill(o, o + block * p.M(), T(0));
     std::fill(maximum, maximum + block, -infinity<T>);
@@ -159,7 +155,7 @@ struct ForwardBlock {
       const auto total = hn::LoadU(d, sum + i);
       const auto empty = hn::Eq(total, zero);  // a sum of NaN is not, so that NaN goes on to out
       const auto log_sum =
-          hn::MulAdd(hn::Set(d, ln2<T>), hn::LoadU(d, maximum + i), simd::log<T>(total));
+          hn::MulAdd(hn::Set(d, ln2_v<T>), hn::LoadU(d, maximum + i), simd::log<T>(total));
       hn::StoreU(hn::IfThenElse(empty, hn::Inf(d), log_sum), d, maximum + i);
       const auto share = hn::IfThenElse(empty, zero, hn::Div(hn::Set(d, T(1)), total));
       for (std::int64_t m = 0; m < p.M(); ++m) {
@@ -241,7 +237,7 @@ struct PackedQueries {
     const std::int64_t rows = begin_count, padded = blocks * block;
     std::fill(q + rows * E, q + padded * E, T(0));
     std::fill(dout + rows * M, dout + padded * M, T(0));
-    pack_rows(p.q, b, h, 0, rows, log2e<T> * p.temperature, q);
+    pack_rows(p.q, b, h, 0, rows, log2e_v<T> * p.temperature, q);
     pack_rows(row_dout, b, h, 0, rows, T(1), dout);
     for (std::int64_t i = 0; i < blocks; ++i) {
       transpose_block(q + i * block * E, block, E, block, q_turned + i * block * E);
@@ -250,7 +246,7 @@ struct PackedQueries {
     }
     std::fill(dq_turned, dq_turned + padded * E, T(0));
     for (std::int64_t i = 0; i < padded; ++i) {
-      log_sums[i] = i < rows ? log2e<T> * row_log_sums(b, h, i) : infinity<T>;
+      log_sums[i] = i < rows ? log2e_v<T> * row_log_sums(b, h, i) : infinity<T>;
     }
   }
 
@@ -401,7 +397,7 @@ void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T
         each_part(Tile<T>{b, h, i, rows, block, j, seen}, p.causal,
                   [&](const Tile<T>& part) { tile.add(part, dbias); });
       }
-      unpack_rows(tile.dk, b, h, j, size, dk, ln2<T>);
+      unpack_rows(tile.dk, b, h, j, size, dk, ln2_v<T>);
       unpack_rows(tile.dv, b, h, j, size, dv);
     }
     queries.unpack(b, h, p.temperature, dq);
