@@ -6,7 +6,7 @@
 // stay in the first two levels of cache.
 //
 // Scores, their maximum and ℓ are counted in units of ln 2 here: queries are packed with τ log₂e,
-// and powers of two take a fourth less than those of e.
+// and powers of two want fewer operations than those of e.
 #include "ops/attention/full/full.h"
 
 #include <limits>
