@@ -73,6 +73,8 @@ TEST_CASE("every mechanism: what it decided, handed in, changes nothing") {
 TEST_CASE("every mechanism: f32 against f64") {
   const ThreadsOf one(1);
   const AttentionSizes all[] = {{.B = 4, .N = 131, .S = 131, .H = 3, .E = 8, .M = 16},
+                                {.B = 4, .N = 131, .S = 131, .H = 2, .E = 8, .M = 8},
+                                {.B = 1, .N = 300, .S = 67, .H = 2, .E = 8, .M = 8},
                                 {.B = 1, .N = 67, .S = 300, .H = 8, .E = 5, .M = 3}};
   for (const AttentionSizes& sizes : all) {
     for (const Sample& sample : samples(sizes, DType::f32)) {

@@ -12,6 +12,7 @@
 #include <limits>
 #include <numbers>
 
+#include "ops/attention/full/narrow.h"
 #include "ops/attention/rows.h"
 #include "ops/attention/running_softmax.h"
 #include "ops/dropout/mask_rows.h"
@@ -55,6 +56,18 @@ void each_part(const Tile<T>& t, bool causal, const F& f) {
   if (t.queries <= half) return;
   const std::int64_t first = std::max<std::int64_t>(seen, 0);
   f(Tile<T>{t.b, t.h, t.query + half, t.queries - half, half, t.key + first, t.keys - first});
+}
+
+// The same where narrow.h has it: without a bias and without dropout.
+template <class T>
+bool is_narrow(const FullAttention<T>& p) {
+  return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr && p.dropout == 0;
+}
+
+// The tile's keys for the vector of queries that begins with lane i.
+template <class T>
+narrow::Keys<T> narrow_keys(const Tile<T>& t, std::int64_t i, bool causal, const T* k, const T* v) {
+  return {k, v, t.keys, causal ? t.query + i - t.key : t.keys};
 }
 
 // z += bias (in units of ln 2), and −∞ where a key lies behind the query.
@@ -133,6 +146,13 @@ struct ForwardBlock {
   void add(const Tile<T>& t, const T* keys, const T* values) {
     const std::int64_t E = p.E(), M = p.M(), lane = t.query - first;
     const T *const k = keys + t.key * E, *const v = values + t.key * M;
+    if (is_narrow(p)) {
+      for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
+        narrow::forward<T>(narrow_keys(t, i, p.causal, k, v), {q + lane + i, block}, z,
+                           maximum + lane + i, sum + lane + i, {o + lane + i, block});
+      }
+      return;
+    }
     tile_product<T>(t.keys, t.lanes, E, {k, E, 1}, {q + lane, block}, {z, t.lanes}, false);
     mask_scores(p, t, z);
     run_softmax<Base::two, T>(t.keys, t.lanes, M, z, maximum + lane, sum + lane, {o + lane, block});
@@ -305,6 +325,22 @@ struct BackwardTile {
   }
 
   void add(const Tile<T>& t, const View<T, 4>& dbias) {
+    const std::int64_t E = p.E(), M = p.M(), n = t.lanes, key = t.key - first;
+    is_narrow(p) ? find_narrow(t) : find(t);
+    tile_product<T>(t.keys, M, n, {a, n, 1}, {queries.dout + t.query * M, M}, {dv + key * M, M},
+                    true);
+    tile_product<T>(t.keys, E, n, {dz, n, 1}, {queries.q + t.query * E, E}, {dk + key * E, E},
+                    true);
+    if (dbias.data == nullptr) return;
+    for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (std::int64_t i = 0; i < t.queries; ++i) {
+        dbias(t.b, t.h, t.query + i, t.key + j) = dz[j * t.lanes + i];
+      }
+    }
+  }
+
+  // a and dz of the tile, and what its keys add to dq.
+  void find(const Tile<T>& t) {
     const std::int64_t E = p.E(), M = p.M(), block = queries.block, n = t.lanes;
     const std::int64_t lane = t.query % block, row = t.query - lane, key = t.key - first;
     const T *const keys = k + key * E, *const values = v + key * M;
@@ -318,17 +354,20 @@ struct BackwardTile {
     } else {
       differentiate(t);
     }
-    tile_product<T>(t.keys, M, n, {a, n, 1}, {queries.dout + t.query * M, M}, {dv + key * M, M},
-                    true);
-    tile_product<T>(t.keys, E, n, {dz, n, 1}, {queries.q + t.query * E, E}, {dk + key * E, E},
-                    true);
     tile_product<T>(E, n, t.keys, {keys, 1, E}, {dz, n},
                     {queries.dq_turned + row * E + lane, block}, true);
-    if (dbias.data == nullptr) return;
-    for (std::int64_t j = 0; j < t.keys; ++j) {
-      for (std::int64_t i = 0; i < t.queries; ++i) {
-        dbias(t.b, t.h, t.query + i, t.key + j) = dz[j * t.lanes + i];
-      }
+  }
+
+  // The same by narrow.h.
+  void find_narrow(const Tile<T>& t) {
+    constexpr std::int64_t width = narrow::width;
+    const std::int64_t block = queries.block, n = t.lanes, key = t.key - first;
+    const std::int64_t at = t.query / block * block * width + t.query % block;
+    for (std::int64_t i = 0; i < n; i += simd::lanes<T>) {
+      narrow::backward<T>(narrow_keys(t, i, p.causal, k + key * width, v + key * width),
+                          {queries.q_turned + at + i, block}, {queries.dout_turned + at + i, block},
+                          queries.log_sums + t.query + i, queries.delta + t.query + i, {a + i, n},
+                          {dz + i, n}, {queries.dq_turned + at + i, block});
     }
   }
 

@@ -1,0 +1,128 @@
+// Full attention of heads of eight numbers: one vector of queries, each in a lane, against a tile
+// of keys. What belongs to the queries (q, do, the output, dq) stays in registers while keys go by,
+// and a score goes through the exponential to the products that want it without a tile of scores
+// in between; the equations stand in full.h. Scores are in units of ln 2, as in full_cpu.cpp.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "runtime/simd.h"
+#include "runtime/tile.h"
+
+namespace weft::narrow {
+
+inline constexpr int width = 8;
+
+// q, do and dq, and what the exponential needs beside them, want 32 registers.
+template <class T>
+constexpr bool possible(std::int64_t E, std::int64_t M) {
+  return HWY_MAX_BYTES >= 64 && sizeof(T) == 4 && E == width && M == width;
+}
+
+// A tile of keys k [keys, 8] and values v [keys, 8]. Key j lies behind lane i where j − i > last.
+template <class T>
+struct Keys {
+  const T *k, *v;
+  std::int64_t count, last;
+};
+
+// Σ_e x_e y_e + start, of eight vectors and eight numbers.
+template <class V, class T>
+HWY_INLINE V dot(const V (&x)[width], const T* y, V start) {
+  const simd::Tag<T> d;
+  for (int e = 0; e < width; ++e) start = simd::hn::MulAdd(x[e], simd::hn::Set(d, y[e]), start);
+  return start;
+}
+
+// y_e += x z_e
+template <class V, class T>
+HWY_INLINE void add_outer(V x, const T* z, V (&y)[width]) {
+  const simd::Tag<T> d;
+  for (int e = 0; e < width; ++e) y[e] = simd::hn::MulAdd(x, simd::hn::Set(d, z[e]), y[e]);
+}
+
+template <class V, class T>
+HWY_INLINE void load(Rows<T> from, V (&to)[width]) {
+  const simd::Tag<std::remove_const_t<T>> d;
+  for (int e = 0; e < width; ++e) to[e] = simd::hn::LoadU(d, from.data + e * from.row);
+}
+
+template <class V, class T>
+HWY_INLINE void store(const V (&from)[width], Rows<T> to) {
+  const simd::Tag<T> d;
+  for (int e = 0; e < width; ++e) simd::hn::StoreU(from[e], d, to.data + e * to.row);
+}
+
+// f(j, whole) for all keys: `whole` says that every lane sees key j.
+template <class T, class F>
+HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
+  const std::int64_t whole = std::clamp<std::int64_t>(keys.last + 1, 0, keys.count);
+  for (std::int64_t j = 0; j < whole; ++j) f(j, std::true_type{});
+  for (std::int64_t j = whole; j < keys.count; ++j) f(j, std::false_type{});
+}
+
+// The lanes that see key j.
+template <class T>
+HWY_INLINE auto seen(const Keys<T>& keys, std::int64_t j) {
+  const simd::Tag<T> d;
+  return simd::hn::Ge(simd::hn::Iota(d, T(0)), simd::hn::Set(d, static_cast<T>(j - keys.last)));
+}
+
+// What a tile of keys changes of the running maximum, the sum and the output o [8, lanes] of one
+// vector of queries q [8, lanes]; see running_softmax.h. z [keys, lanes] is scratch memory.
+template <class T>
+HWY_NOINLINE void forward(const Keys<T>& keys, Rows<const T> q, T* z, T* maximum, T* sum,
+                          Rows<T> o) {
+  namespace hn = simd::hn;
+  using V = simd::Vector<T>;
+  const simd::Tag<T> d;
+  const V none = hn::Set(d, -std::numeric_limits<T>::infinity());
+  const V before = hn::LoadU(d, maximum);
+  V now = before, x[width];
+  load(q, x);
+  each_key(keys, [&](std::int64_t j, auto whole) {
+    V score = dot(x, keys.k + j * width, hn::Zero(d));
+    if constexpr (!whole) score = hn::IfThenElse(seen(keys, j), score, none);
+    hn::StoreU(score, d, z + j * simd::lanes<T>);
+    now = hn::Max(now, score);
+  });
+  const V shift = hn::IfThenElse(hn::Eq(now, none), hn::Zero(d), now);
+  const V correction = simd::exp2<T>(hn::Sub(before, shift));
+  V total = hn::Mul(hn::LoadU(d, sum), correction), y[width];
+  load(o, y);
+  for (int e = 0; e < width; ++e) y[e] = hn::Mul(y[e], correction);
+  for (std::int64_t j = 0; j < keys.count; ++j) {
+    const V weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, z + j * simd::lanes<T>), shift));
+    total = hn::Add(total, weight);
+    add_outer(weight, keys.v + j * width, y);
+  }
+  hn::StoreU(now, d, maximum);
+  hn::StoreU(total, d, sum);
+  store(y, o);
+}
+
+// a and dz [keys, lanes, in rows] of one vector of queries, and dq [8, lanes] += dz k.
+template <class T>
+HWY_NOINLINE void backward(const Keys<T>& keys, Rows<const T> q, Rows<const T> dout,
+                           const T* log_sum, const T* delta, Rows<T> a, Rows<T> dz, Rows<T> dq) {
+  namespace hn = simd::hn;
+  using V = simd::Vector<T>;
+  const simd::Tag<T> d;
+  const V scores_from = hn::Neg(hn::LoadU(d, log_sum)), slopes_from = hn::Neg(hn::LoadU(d, delta));
+  V x[width], y[width], gradient[width];
+  load(q, x), load(dout, y), load(dq, gradient);
+  each_key(keys, [&](std::int64_t j, auto whole) {
+    V weight = simd::exp2<T>(dot(x, keys.k + j * width, scores_from));
+    if constexpr (!whole) weight = hn::IfThenElseZero(seen(keys, j), weight);
+    hn::StoreU(weight, d, a.data + j * a.row);
+    const V slope = hn::Mul(weight, dot(y, keys.v + j * width, slopes_from));
+    hn::StoreU(slope, d, dz.data + j * dz.row);
+    add_outer(slope, keys.k + j * width, gradient);
+  });
+  store(gradient, dq);
+}
+
+}  // namespace weft::narrow
