@@ -9,6 +9,7 @@
 // and powers of two want fewer operations than those of e.
 #include "ops/attention/full/full.h"
 
+#include <array>
 #include <limits>
 #include <numbers>
 
@@ -58,18 +59,6 @@ void each_part(const Tile<T>& t, bool causal, const F& f) {
   f(Tile<T>{t.b, t.h, t.query + half, t.queries - half, half, t.key + first, t.keys - first});
 }
 
-// The same where narrow.h has it: without a bias and without dropout.
-template <class T>
-bool is_narrow(const FullAttention<T>& p) {
-  return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr && p.dropout == 0;
-}
-
-// The tile's keys for the vector of queries that begins with lane i.
-template <class T>
-narrow::Keys<T> narrow_keys(const Tile<T>& t, std::int64_t i, bool causal, const T* k, const T* v) {
-  return {k, v, t.keys, causal ? t.query + i - t.key : t.keys};
-}
-
 // z += bias (in units of ln 2), and −∞ where a key lies behind the query.
 template <class T>
 void mask_scores(const FullAttention<T>& p, const Tile<T>& t, T* z) {
@@ -113,6 +102,33 @@ void each_weight(const FullAttention<T>& p, const Tile<T>& t, const F& f) {
   }
 }
 
+// Whether narrow.h has what is wanted.
+template <class T>
+bool is_narrow(const FullAttention<T>& p) {
+  return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr;
+}
+
+// f(i, keys, left) for each vector of queries of a tile, lanes i and on; see narrow.h.
+template <class T, class F>
+void each_narrow(const FullAttention<T>& p, const Tile<T>& t, const T* k, const T* v, const F& f) {
+  constexpr std::int64_t bits = 8;
+  std::array<std::uint8_t, key_tile * most_queries / bits + sizeof(std::uint64_t)> kept;
+  if (p.dropout > 0) {
+    each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto mask) {
+      hn::StoreMaskBits(simd::Tag<T>{}, mask, kept.data() + (j * t.lanes + i) / bits);
+    });
+  }
+  const T factor = static_cast<T>(mask_of(p).factor);
+  for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
+    const narrow::Keys<T> keys{k, v, t.keys, p.causal ? t.query + i - t.key : t.keys};
+    if (p.dropout > 0) {
+      f(i, keys, narrow::Kept<T>{{kept.data() + i / bits, t.lanes / bits}, factor});
+    } else {
+      f(i, keys, narrow::All{});
+    }
+  }
+}
+
 // Forward for one block of queries: streams over the tiles of keys.
 template <class T>
 struct ForwardBlock {
@@ -147,11 +163,10 @@ struct ForwardBlock {
     const std::int64_t E = p.E(), M = p.M(), lane = t.query - first;
     const T *const k = keys + t.key * E, *const v = values + t.key * M;
     if (is_narrow(p)) {
-      for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
-        narrow::forward<T>(narrow_keys(t, i, p.causal, k, v), {q + lane + i, block}, z,
-                           maximum + lane + i, sum + lane + i, {o + lane + i, block});
-      }
-      return;
+      return each_narrow(p, t, k, v, [&](std::int64_t i, const narrow::Keys<T>& seen, auto left) {
+        const std::int64_t at = lane + i;
+        narrow::forward<T>(seen, left, {q + at, block}, z, maximum + at, sum + at, {o + at, block});
+      });
     }
     tile_product<T>(t.keys, t.lanes, E, {k, E, 1}, {q + lane, block}, {z, t.lanes}, false);
     mask_scores(p, t, z);
@@ -363,12 +378,14 @@ struct BackwardTile {
     constexpr std::int64_t width = narrow::width;
     const std::int64_t block = queries.block, n = t.lanes, key = t.key - first;
     const std::int64_t at = t.query / block * block * width + t.query % block;
-    for (std::int64_t i = 0; i < n; i += simd::lanes<T>) {
-      narrow::backward<T>(narrow_keys(t, i, p.causal, k + key * width, v + key * width),
-                          {queries.q_turned + at + i, block}, {queries.dout_turned + at + i, block},
-                          queries.log_sums + t.query + i, queries.delta + t.query + i, {a + i, n},
-                          {dz + i, n}, {queries.dq_turned + at + i, block});
-    }
+    const auto run = [&](std::int64_t i, const narrow::Keys<T>& keys, auto left) {
+      const std::int64_t to = at + i;
+      narrow::backward<T>(keys, left, {queries.q_turned + to, block},
+                          {queries.dout_turned + to, block}, queries.log_sums + t.query + i,
+                          queries.delta + t.query + i, {a + i, n}, {dz + i, n},
+                          {queries.dq_turned + to, block});
+    };
+    each_narrow(p, t, k + key * width, v + key * width, run);
   }
 
   // a holds z, dz holds do · v: they become a and dz.

@@ -1,4 +1,4 @@
-// Full attention of heads of eight numbers: one vector of queries, each in a lane, against a tile
+// Full attention over heads of eight numbers: one vector of queries, each in a lane, against a tile
 // of keys. What belongs to the queries (q, do, the output, dq) stays in registers while keys go by,
 // and a score goes through the exponential to the products that want it without a tile of scores
 // in between; the equations stand in full.h. Scores are in units of ln 2, as in full_cpu.cpp.
@@ -27,6 +27,27 @@ template <class T>
 struct Keys {
   const T *k, *v;
   std::int64_t count, last;
+};
+
+// What dropout leaves of the weights: everything, or what is kept of each key's vector, in rows of
+// bits, times a factor.
+struct All {
+  template <class V>
+  HWY_INLINE V of(std::int64_t, V x) const {
+    return x;
+  }
+};
+template <class T>
+struct Kept {
+  Rows<const std::uint8_t> bits;
+  T factor;
+  template <class V>
+  HWY_INLINE V of(std::int64_t j, V x) const {
+    namespace hn = simd::hn;
+    const simd::Tag<T> d;
+    const auto mask = hn::LoadMaskBits(d, bits.data + j * bits.row);
+    return hn::Mul(x, hn::IfThenElseZero(mask, hn::Set(d, factor)));
+  }
 };
 
 // Σ_e x_e y_e + start, of eight vectors and eight numbers.
@@ -73,8 +94,8 @@ HWY_INLINE auto seen(const Keys<T>& keys, std::int64_t j) {
 
 // What a tile of keys changes of the running maximum, the sum and the output o [8, lanes] of one
 // vector of queries q [8, lanes]; see running_softmax.h. z [keys, lanes] is scratch memory.
-template <class T>
-HWY_NOINLINE void forward(const Keys<T>& keys, Rows<const T> q, T* z, T* maximum, T* sum,
+template <class T, class Left>
+HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z, T* maximum, T* sum,
                           Rows<T> o) {
   namespace hn = simd::hn;
   using V = simd::Vector<T>;
@@ -97,28 +118,30 @@ HWY_NOINLINE void forward(const Keys<T>& keys, Rows<const T> q, T* z, T* maximum
   for (std::int64_t j = 0; j < keys.count; ++j) {
     const V weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, z + j * simd::lanes<T>), shift));
     total = hn::Add(total, weight);
-    add_outer(weight, keys.v + j * width, y);
+    add_outer(left.of(j, weight), keys.v + j * width, y);
   }
   hn::StoreU(now, d, maximum);
   hn::StoreU(total, d, sum);
   store(y, o);
 }
 
-// a and dz [keys, lanes, in rows] of one vector of queries, and dq [8, lanes] += dz k.
-template <class T>
-HWY_NOINLINE void backward(const Keys<T>& keys, Rows<const T> q, Rows<const T> dout,
+// What one vector of queries has to do with a tile of keys: d ⊙ a and dz [keys, lanes], in rows,
+// and dq [8, lanes] += dz k.
+template <class T, class Left>
+HWY_NOINLINE void backward(const Keys<T>& keys, Left left, Rows<const T> q, Rows<const T> dout,
                            const T* log_sum, const T* delta, Rows<T> a, Rows<T> dz, Rows<T> dq) {
   namespace hn = simd::hn;
   using V = simd::Vector<T>;
   const simd::Tag<T> d;
-  const V scores_from = hn::Neg(hn::LoadU(d, log_sum)), slopes_from = hn::Neg(hn::LoadU(d, delta));
+  const V scores_from = hn::Neg(hn::LoadU(d, log_sum)), mean = hn::LoadU(d, delta);
   V x[width], y[width], gradient[width];
   load(q, x), load(dout, y), load(dq, gradient);
   each_key(keys, [&](std::int64_t j, auto whole) {
     V weight = simd::exp2<T>(dot(x, keys.k + j * width, scores_from));
     if constexpr (!whole) weight = hn::IfThenElseZero(seen(keys, j), weight);
-    hn::StoreU(weight, d, a.data + j * a.row);
-    const V slope = hn::Mul(weight, dot(y, keys.v + j * width, slopes_from));
+    hn::StoreU(left.of(j, weight), d, a.data + j * a.row);
+    const V dweight = left.of(j, dot(y, keys.v + j * width, hn::Zero(d)));
+    const V slope = hn::Mul(weight, hn::Sub(dweight, mean));
     hn::StoreU(slope, d, dz.data + j * dz.row);
     add_outer(slope, keys.k + j * width, gradient);
   });
