@@ -140,11 +140,10 @@ struct ForwardBlock {
   ForwardBlock(const FullAttention<T>& problem, std::int64_t query_block)
       : p(problem),
         block(query_block),
-        buffer(block *
-               (problem.E() + problem.M() + std::max(problem.E(), problem.M()) + key_tile + 2)) {
+        buffer(block * (2 * problem.E() + problem.M() + key_tile + 2)) {
     q = buffer.data();
     rows_of_head = q + block * p.E();
-    o = rows_of_head + block * std::max(p.E(), p.M());
+    o = rows_of_head + block * p.E();
     z = o + block * p.M();
     maximum = z + block * key_tile;
     sum = maximum + block;
@@ -182,6 +181,7 @@ struct ForwardBlock {
     tile_product<T>(M, t.lanes, t.keys, {v, 1, M}, {z, t.lanes}, {o + lane, block}, true);
   }
 
+  // out is ours: the numbers of a row lie side by side.
   void finish(std::int64_t b, std::int64_t h, std::int64_t rows, const View<T, 4>& out,
               const View<T, 3>& log_sums) {
     const simd::Tag<T> d;
@@ -199,8 +199,7 @@ struct ForwardBlock {
       }
     }
     for (std::int64_t i = 0; i < rows; ++i) log_sums(b, h, first + i) = maximum[i];
-    transpose<T>(p.M(), rows, {o, block}, {rows_of_head, p.M()});
-    unpack_rows(rows_of_head, b, h, first, rows, out);
+    transpose<T>(p.M(), rows, {o, block}, {&out(b, first, h, 0), out.stride(1)});
   }
 };
 
