@@ -41,14 +41,18 @@ void bias_and_activation(std::int64_t rows, std::int64_t h, const T* bias, T* z,
   }
 }
 
-// f = φ(z) and df ← df φ'(z), over `count` elements.
+// f = φ(z), df ← df φ'(z), and its sum over the rows of h, dbias.
 template <class Phi, class T>
-void activation_gradient(std::int64_t count, const T* z, T* f, T* df) {
-  each_pack<T>(count, [=](std::int64_t i, std::int64_t n) {
-    const auto [value, slope] = Phi::both(Pack<T>::load(z + i, n));
-    value.store(f + i, n);
-    (Pack<T>::load(df + i, n) * slope).store(df + i, n);
-  });
+void activation_gradient(std::int64_t rows, std::int64_t h, const T* z, T* f, T* df, T* dbias) {
+  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h, df += h) {
+    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
+      const auto [value, slope] = Phi::both(Pack<T>::load(z + j, n));
+      value.store(f + j, n);
+      const Pack<T> dz = Pack<T>::load(df + j, n) * slope;
+      dz.store(df + j, n);
+      (Pack<T>::load(dbias + j, n) + dz).store(dbias + j, n);
+    });
+  }
 }
 
 template <class T>
@@ -101,14 +105,13 @@ std::array<Tensor, 5> feed_forward_gradients(const Cpu& cpu, const FeedForward::
     const std::int64_t rows = end - begin;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
     matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
-    activation_gradient<Phi>(rows * p.h, z + begin * p.h, f.data(), dz.data());
+    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f.data(), dz.data(), part + at_bias1);
     const Matrix<const T> fs{f.data(), rows, p.h, p.h, 1}, dzs{dz.data(), rows, p.h, p.h, 1};
     matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
               {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
     matmul<T>(cpu, transposed(fs), dys, {part + at_weight2, p.h, p.out, p.out, 1}, true);
     for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < p.h; ++j) part[at_bias1 + j] += dz[std::size_t(i * p.h + j)];
       for (std::int64_t j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
     }
   });
