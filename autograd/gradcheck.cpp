@@ -85,7 +85,7 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
     }
     struct Difference { std::int64_t element; double numeric, rounding; };
     std::vector<Difference> differences;
-    const std::int64_t stride = std::max<std::int64_t>(1, count / elements);
+    const std::int64_t stride = std::max<std::int64_t>(1, (count + elements - 1) / elements);
     for (std::int64_t j = 0; j < count; j += stride) {
       const auto loss_at = [&](double shift) {
         std::vector<double> moved = values;
@@ -96,6 +96,8 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
       };
       const InnerProduct above = loss_at(step), below = loss_at(-step);
       const double numeric = (above.value - below.value) / (2 * step);
+      require(std::isfinite(numeric),
+              "gradcheck: the difference at input {} element {} is not finite", i, j);
       differences.push_back({j, numeric, epsilon * (above.magnitude + below.magnitude) / (2 * step)});
       scale = std::max(scale, std::abs(numeric));
     }

@@ -47,11 +47,13 @@ std::vector<Variable> recompute(const Recomputed& f, std::span<const Variable> i
       if (std::ranges::count(node->inputs, place) == 0) node->inputs.push_back(place);
     }
   }
+  const auto wants = [](const Variable& result) { return result.wants_gradient(); };
+  if (std::ranges::none_of(results, wants)) return results;
   for (Variable& result : results) {
     auto place = std::make_shared<Gradient>();
     const Tensor& value = result.value();
     node->outputs.push_back({place, value.shape(), value.dtype(), value.device()});
-    result = Variable(value, place);
+    if (wants(result)) result = Variable(value, place);
   }
   tape->record(std::move(node));
   return results;

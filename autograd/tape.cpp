@@ -87,13 +87,17 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
   require(!walked_,
           "tape: backward was called a second time, but what it needs was freed by the first; record "
           "the step again on a new Tape");
+  require(values.size() == gradients.size(), "tape: {} gradients were handed in for {} values",
+          gradients.size(), values.size());
   walked_ = true;
   const Pause pause;
   bool reaches = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    require(gradients[i].shape() == values[i].shape(),
-            "tape: the gradient {} handed in is not shaped as {}", gradients[i].shape(),
-            values[i].shape());
+    const Tensor &value = values[i].value(), &gradient = gradients[i];
+    require(gradient.defined() && gradient.shape() == value.shape() &&
+                gradient.dtype() == value.dtype() && gradient.device() == value.device(),
+            "tape: the gradient handed in is {} of {}, its value {} of {}", gradient.shape(),
+            name_of(gradient.dtype()), value.shape(), name_of(value.dtype()));
     if (!values[i].wants_gradient()) continue;
     values[i].place()->accumulate(gradients[i]);
     reaches = true;

@@ -109,6 +109,13 @@ TEST_CASE("gradcheck says where the worst element is") {
   CHECK(error.where.find("input 0 [3,5] element 7") != std::string::npos);
 }
 
+TEST_CASE("gradcheck refuses a difference that is not finite, wherever it stands") {
+  const auto f = [](std::span<const Variable> in) { return std::vector{log(in[0])}; };
+  for (const std::vector<double>& x : {std::vector<double>{1e-7, 1, 2}, {1, 2, 1e-7}}) {
+    CHECK_ERROR(gradcheck(f, std::vector{Tensor::from(x, {3})}), "is not finite");
+  }
+}
+
 TEST_CASE("a plain sum would be blind; random weights are not") {
   const auto f = [](std::span<const Variable> in) { return std::vector{apply(Centred{}, in[0])}; };
   CHECK(gradcheck(f, std::vector{random_normal({3}, DType::f64, 2)}).worst > 0.1);

@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "ops/dropout/dropout.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
 #include "ops/softmax/softmax.h"
 #include "runtime/allocator.h"
 #include "tests/check.h"
@@ -90,6 +91,21 @@ TEST_CASE("without a tape recompute is the function, called once") {
   const std::vector<Variable> results = recompute(f, inputs);
   CHECK(calls == 1);
   CHECK_FALSE(results[0].wants_gradient());
+}
+
+TEST_CASE("recompute: what wants no gradient stays a constant") {
+  const Variable x = Variable::leaf(random_normal({3}, DType::f64, 1));
+  const std::vector<Variable> inputs{x}, frozen{x.detached()};
+  Tape tape;
+  const auto detached = [](std::span<const Variable> in) {
+    return std::vector{exp(in[0].detached())};
+  };
+  const Variable constant = recompute(detached, inputs)[0];
+  CHECK_FALSE(constant.wants_gradient());
+  const auto plain = [](std::span<const Variable> in) { return std::vector{exp(in[0])}; };
+  CHECK_FALSE(recompute(plain, frozen)[0].wants_gradient());
+  tape.backward(sum(add(x, constant)));
+  CHECK(x.gradient().to_vector<double>() == std::vector<double>{1, 1, 1});
 }
 
 TEST_CASE("between the passes only the inputs are kept") {
