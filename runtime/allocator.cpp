@@ -104,7 +104,7 @@ void* CachingAllocator::allocate(std::size_t bytes) {
   return block;
 }
 
-void CachingAllocator::deallocate(void* block, std::size_t) noexcept {
+void CachingAllocator::deallocate(void* block) noexcept {
   const std::lock_guard lock(mutex_);
   Block& known = blocks_.at(block);
   counts_.live -= known.size;

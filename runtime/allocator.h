@@ -43,7 +43,7 @@ class CachingAllocator {
   // At least `bytes` bytes aligned to 64. Throws Error, with what was wanted, what is held and the
   // largest blocks in use, where the system has no more.
   void* allocate(std::size_t bytes);
-  void deallocate(void* block, std::size_t bytes) noexcept;
+  void deallocate(void* block) noexcept;
 
   MemoryCounts counts() const;
   void reset_peak();

@@ -27,11 +27,7 @@ Matrix<T> rows_of(T* data, std::int64_t begin, std::int64_t end, std::int64_t wi
 }
 
 // [.., n] as the matrix [rows, n] of its rows; no copy.
-inline Tensor as_rows(const Tensor& x) {
-  std::int64_t rows = 1;
-  for (int axis = 0; axis + 1 < x.rank(); ++axis) rows *= x.size(axis);
-  return x.reshape({rows, x.size(-1)});
-}
+inline Tensor as_rows(const Tensor& x) { return x.reshape({x.rows(), x.size(-1)}); }
 
 // c (+)= a b on the calling thread. c must have neighbouring elements in its rows.
 template <class T>

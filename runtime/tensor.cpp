@@ -39,14 +39,15 @@ Storage::Storage(std::size_t bytes, Device device)
       bytes_(bytes),
       device_(device) {}
 
-Storage::~Storage() { allocator(device_).deallocate(data_, bytes_); }
+Storage::~Storage() { allocator(device_).deallocate(data_); }
 
 Shape packed_strides(const Shape& shape) {
   Shape strides = shape;
   std::int64_t step = 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     strides[axis] = step;
-    step *= std::max<std::int64_t>(shape[axis], 1);
+    require(!__builtin_mul_overflow(step, std::max<std::int64_t>(shape[axis], 1), &step),
+            "tensor: the strides of {} do not fit 64 bits", shape);
   }
   return strides;
 }
@@ -80,7 +81,14 @@ int Tensor::checked_axis(int axis) const {
   return wrapped;
 }
 
+std::int64_t Tensor::rows() const {
+  std::int64_t rows = 1;
+  for (int axis = 0; axis + 1 < rank(); ++axis) rows *= size(axis);
+  return rows;
+}
+
 bool Tensor::contiguous() const {
+  if (count() == 0) return true;
   std::int64_t step = 1;
   for (int axis = rank() - 1; axis >= 0; --axis) {
     if (shape_[axis] != 1 && strides_[axis] != step) return false;

@@ -56,13 +56,17 @@ class Tensor {
   std::int64_t size(int axis) const { return shape_[checked_axis(axis)]; }  // −1 is the last axis
   std::int64_t stride(int axis) const { return strides_[checked_axis(axis)]; }
   std::int64_t count() const { return shape_.count(); }
+  std::int64_t rows() const;  // the product of all sizes but the last, also where that is 0
   DType dtype() const { return dtype_; }
   Device device() const { return storage_ ? storage_->device() : Device{}; }
   bool contiguous() const;  // row-major without gaps
   bool unique() const { return storage_.use_count() == 1; }  // nobody else holds these bytes
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
 
-  std::byte* bytes() const { return storage_->data() + offset_ * std::int64_t(size_of(dtype_)); }
+  std::byte* bytes() const {
+    require(defined(), "tensor: it is undefined; is an input missing?");
+    return storage_->data() + offset_ * std::int64_t(size_of(dtype_));
+  }
   template <class T>
   T* data() const {
     require(dtype_of<T> == dtype_, "tensor {}: wanted {} elements, got {}", shape_,

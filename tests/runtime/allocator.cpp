@@ -20,13 +20,13 @@ TEST_CASE("live, peak and cached bytes are counted") {
   CHECK(two.peak == two.live);
   CHECK(two.cached == 0);
   CHECK(two.system_allocations == 2);
-  memory.deallocate(b, 5000);
+  memory.deallocate(b);
   const MemoryCounts one = memory.counts();
   CHECK(one.live + one.cached == two.live);
   CHECK(one.peak == two.live);
   memory.reset_peak();
   CHECK(memory.counts().peak == one.live);
-  memory.deallocate(a, 1000);
+  memory.deallocate(a);
   CHECK(memory.counts().live == 0);
   memory.trim();
   CHECK(memory.counts().cached == 0);
@@ -35,12 +35,12 @@ TEST_CASE("live, peak and cached bytes are counted") {
 TEST_CASE("a freed block is handed out again without asking the system") {
   CachingAllocator memory;
   void* const first = memory.allocate(1 << 20);
-  memory.deallocate(first, 1 << 20);
+  memory.deallocate(first);
   void* const again = memory.allocate((1 << 20) - 1);
   CHECK(again == first);
   CHECK(memory.counts().cached == 0);
   CHECK(memory.counts().system_allocations == 1);
-  memory.deallocate(again, (1 << 20) - 1);
+  memory.deallocate(again);
 }
 
 TEST_CASE("blocks are aligned, and none is empty") {
@@ -50,7 +50,7 @@ TEST_CASE("blocks are aligned, and none is empty") {
     CHECK(block != nullptr);
     CHECK(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
     std::memset(block, 1, bytes);
-    memory.deallocate(block, bytes);
+    memory.deallocate(block);
   }
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("poison fills fresh and reused memory with NaN") {
     auto* const block = static_cast<double*>(memory.allocate(100 * sizeof(double)));
     for (int i = 0; i < 100; ++i) REQUIRE(std::isnan(block[i]));
     for (int i = 0; i < 100; ++i) block[i] = i;
-    memory.deallocate(block, 100 * sizeof(double));
+    memory.deallocate(block);
   }
   CHECK(memory.counts().system_allocations == 1);
 }
@@ -69,7 +69,7 @@ TEST_CASE("poison fills fresh and reused memory with NaN") {
 TEST_CASE("without the cache every block comes from the system and goes back") {
   CachingAllocator memory;
   memory.set_caching(false);
-  for (int round = 0; round < 3; ++round) memory.deallocate(memory.allocate(4096), 4096);
+  for (int round = 0; round < 3; ++round) memory.deallocate(memory.allocate(4096));
   CHECK(memory.counts().system_allocations == 3);
   CHECK(memory.counts().cached == 0);
 }
@@ -96,8 +96,8 @@ TEST_CASE("out of memory: what was wanted, what is held, the largest blocks, wha
   CHECK_ERROR(memory.allocate(8192),
               "allocator: a small device has no 8192 bytes left; 5120 are in use in 2 blocks (the "
               "largest: 4096, 1024), 5120 were at the peak; use a smaller batch or length");
-  memory.deallocate(a, 4096);
-  memory.deallocate(b, 1024);
+  memory.deallocate(a);
+  memory.deallocate(b);
   CHECK(memory.counts().live == 0);
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("a pool keeps its blocks to itself until it is released") {
   memory.use_pool(pool);
   void* const inner = memory.allocate(4096);
   memory.use_pool(0);
-  memory.deallocate(inner, 4096);
+  memory.deallocate(inner);
   void* const outer = memory.allocate(4096);
   CHECK(outer != inner);
   memory.use_pool(pool);
@@ -116,9 +116,9 @@ TEST_CASE("a pool keeps its blocks to itself until it is released") {
   memory.trim();
   CHECK(memory.counts().live == 8192);
   memory.release_pool(pool);
-  memory.deallocate(inner, 4096);  // goes to the system
+  memory.deallocate(inner);  // goes to the system
   CHECK(memory.counts().cached == 0);
-  memory.deallocate(outer, 4096);
+  memory.deallocate(outer);
   CHECK(memory.counts().cached == 4096);
   CHECK_ERROR(memory.use_pool(pool), "there is no pool");
 }

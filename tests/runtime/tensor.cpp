@@ -48,6 +48,17 @@ TEST_CASE("sizes that do not fit are refused before anything is allocated") {
   CHECK_ERROR(Tensor::empty({large << 22}, DType::f64), "do not fit the address space");
 }
 
+TEST_CASE("tensors of nothing: contiguous, with strides that fit, and rows that are counted") {
+  for (const Shape& shape : {Shape{2, 0}, Shape{2, 0, 3}, Shape{0, 3}}) {
+    const Tensor x = Tensor::zeros(shape, DType::f32);
+    CHECK(x.contiguous());
+    CHECK(x.rows() == (shape == Shape{2, 0} ? 2 : 0));
+  }
+  constexpr std::int64_t large = std::int64_t{1} << 40;
+  CHECK_ERROR(Tensor::zeros({0, large, large}, DType::f32), "the strides of [0,");
+  CHECK_ERROR(Tensor().to_vector<float>(), "it is undefined; is an input missing?");
+}
+
 TEST_CASE("views share bytes, copies do not") {
   const Tensor x = counted({3, 4});
   const Tensor view = x.slice(1, 1, 3).transpose(0, 1);
