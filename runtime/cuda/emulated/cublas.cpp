@@ -21,13 +21,13 @@ cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t op_a, cublasOpe
   }
   if (alpha != 1) return CUBLAS_STATUS_NOT_SUPPORTED;
   // In row order the same bytes are the transposes: Cᵀ = op(B)ᵀ op(A)ᵀ.
-  weft::emulated::enqueue(handle->stream, [=] {
+  const cudaError_t error = weft::emulated::enqueue(handle->stream, [=] {
     for (std::int64_t i = 0; i < batch; ++i) {
       weft::gemm(tb, ta, n, m, k, b + i * stride_b, ldb, a + i * stride_a, lda, beta,
                  c + i * stride_c, ldc);
     }
   });
-  return CUBLAS_STATUS_SUCCESS;
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 }  // namespace
@@ -50,6 +50,8 @@ const char* cublasGetStatusString(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return "no error";
     case CUBLAS_STATUS_INVALID_VALUE: return "an invalid value";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "a product failed";
     case CUBLAS_STATUS_NOT_SUPPORTED: return "not supported";
   }
   return "unknown status";

@@ -39,27 +39,13 @@ struct dim3 {
 struct uint3 {
   unsigned x, y, z;
 };
-struct alignas(8) float2 {
-  float x, y;
-};
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
-struct alignas(16) double2 {
-  double x, y;
-};
-struct alignas(16) uint4 {
-  unsigned x, y, z, w;
-};
 
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
-  cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
-  cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
 };
@@ -70,14 +56,14 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice,
   cudaMemcpyDefault,
 };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
 struct cudaDeviceProp {
   char name[256];
-  std::size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
-  int major, minor, multiProcessorCount, maxThreadsPerBlock, warpSize, l2CacheSize;
+  std::size_t totalGlobalMem;
+  int major, minor, multiProcessorCount;
 };
 
 using cudaStream_t = struct EmulatedStream*;
@@ -94,8 +80,6 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDriverGetVersion(int* version);
-cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
-cudaError_t cudaDeviceSynchronize();
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
 cudaError_t cudaFree(void* pointer);
@@ -118,8 +102,6 @@ cudaError_t cudaGraphDestroy(cudaGraph_t);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
 cudaError_t cudaEventSynchronize(cudaEvent_t);
-cudaError_t cudaEventQuery(cudaEvent_t);
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaEventDestroy(cudaEvent_t);
 
 namespace weft::emulated {
@@ -152,7 +134,6 @@ cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void**
 
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
-constexpr int warpSize = 32;
 
 using WeftSite = std::source_location;
 
@@ -168,8 +149,6 @@ inline int __syncthreads_or(int predicate, WeftSite site = WeftSite::current()) 
 inline int __syncthreads_and(int predicate, WeftSite site = WeftSite::current()) {
   return weft::emulated::barrier(predicate == 0, site) == 0;
 }
-inline void __threadfence() {}
-inline void __threadfence_block() {}
 
 inline unsigned __ballot_sync(unsigned mask, int predicate, WeftSite site = WeftSite::current()) {
   using namespace weft::emulated;
@@ -246,33 +225,7 @@ template <class T>
 T atomicMax(T* at, std::type_identity_t<T> value) {
   return std::exchange(*at, std::max(*at, value));
 }
-template <class T>
-T atomicMin(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, std::min(*at, value));
-}
-template <class T>
-T atomicOr(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, static_cast<T>(*at | value));
-}
-template <class T>
-T atomicExch(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, value);
-}
-template <class T>
-T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  return std::exchange(*at, *at == expected ? value : *at);
-}
 
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>(std::uint64_t{a} * b >> 32);
-}
-inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
-inline double rsqrt(double x) { return 1 / std::sqrt(x); }
-template <class T>
-T __ldg(const T* at) {
-  return *at;
-}
