@@ -104,10 +104,14 @@ std::array<Tensor, 2> AdaptiveComputation::forward(Saved& saved,
   const Tensor& weight = list[list.size() - 2];
   const Tensor& bias = list[list.size() - 1];
   const auto states = list.first(list.size() - 2);
+  require_real(name, weight);
   const std::int64_t d = states[0].size(-1);
-  require(weight.shape() == Shape{d, 1} && bias.count() == 1,
-          "adaptive_computation: states {} want a weight [{}, 1] and a bias [1], got {} and {}",
-          states[0].shape(), d, weight.shape(), bias.shape());
+  require(
+      weight.shape() == Shape{d, 1} && bias.shape() == Shape{1} && bias.dtype() == weight.dtype(),
+      "adaptive_computation: states {} want a weight [{}, 1] and a bias [1] of one type, got {} {} "
+      "and {} {}",
+      states[0].shape(), d, weight.shape(), name_of(weight.dtype()), bias.shape(),
+      name_of(bias.dtype()));
   for (const Tensor& state : states) {
     require(state.shape() == states[0].shape() && state.dtype() == weight.dtype(),
             "adaptive_computation: all states must be {} of {}, got {} of {}", states[0].shape(),
@@ -115,7 +119,8 @@ std::array<Tensor, 2> AdaptiveComputation::forward(Saved& saved,
     saved.states.push_back(state.packed());
   }
   const auto L = static_cast<std::int64_t>(states.size());
-  const std::int64_t tokens = states[0].count() / d;
+  const std::int64_t tokens = states[0].rows();
+  require(tokens > 0, "adaptive_computation: there are no tokens in {}", states[0].shape());
   saved.weight = weight.packed();
   saved.probability = Tensor::empty({L, tokens}, weight.dtype(), weight.device());
   Tensor accumulated = Tensor::empty(states[0].shape(), weight.dtype(), weight.device());

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "ops/dropout/mask.h"
+
 namespace weft {
 namespace {
 
@@ -169,8 +171,7 @@ AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& ca
   require(!call.causal || sizes.N == sizes.S,
           "{}: causal attention wants as many queries as keys, got N = {}, S = {}", mechanism.name,
           sizes.N, sizes.S);
-  require(call.dropout >= 0 && call.dropout < 1, "{}: the dropout rate must be in [0, 1), got {}",
-          mechanism.name, call.dropout);
+  check_dropout_rate(mechanism.name.c_str(), call.dropout);
   if (call.lengths.defined()) {
     require(mechanism.masks.lengths, "{}: does not take lengths; use full", mechanism.name);
     check_lengths(mechanism, "lengths", call.lengths, sizes.B, sizes.S);

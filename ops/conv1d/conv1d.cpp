@@ -221,6 +221,7 @@ std::array<Tensor, 3> causal_conv1d_gradients(const Cpu&, const CausalConv1d::Sa
 
 Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight,
                              const Tensor& bias) const {
+  require_real(name, x);
   require(x.rank() == 3 && weight.rank() == 3 && x.size(2) == weight.size(1) && weight.size(0) >= 1 &&
               bias.shape() == Shape{weight.size(2)},
           "causal_conv1d: wanted x [B, N, n], a weight [W, n, m] and a bias [m]; got {}, {} and {}",

@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::int64_t grain = 1 << 14;  // logits that one piece of parallel work reads
 
-std::int64_t rows_together(std::int64_t V) { return std::max<std::int64_t>(1, grain / V); }
+std::int64_t rows_together(std::int64_t V) {
+  return std::max<std::int64_t>(1, grain / std::max<std::int64_t>(1, V));
+}
 
 }  // namespace
 
@@ -80,6 +82,8 @@ Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor
   require(x.rank() >= 1 && targets.shape() == expected && targets.dtype() == DType::i64,
           "{}: rows {} want targets {} in i64, got {} {}", op, x.shape(), expected, targets.shape(),
           name_of(targets.dtype()));
+  require(targets.device() == x.device(), "{}: the rows are on {}, the targets on {}", op,
+          name_of(x.device().type), name_of(targets.device().type));
   const Tensor row_major = targets.packed();
   if (targets.device() != Device{}) return row_major;
   const std::int64_t* const ids = row_major.data<std::int64_t>();

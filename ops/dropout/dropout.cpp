@@ -51,8 +51,7 @@ Tensor Dropout::backward(const Saved&, const Tensor& dy) const { return masked(d
 
 Variable dropout(const Variable& x, double rate, const RandomKey& key) {
   require_real(Dropout::name, x.value());
-  require(rate >= 0 && std::lround(rate * 65536) < 65536,
-          "dropout: wanted a rate in [0, 1), in steps of 1/65536, got {}", rate);
+  check_dropout_rate("dropout", rate);
   return rate == 0 ? x : apply(Dropout{rate, key}, x);
 }
 

@@ -58,9 +58,9 @@ void activation_gradient(std::int64_t rows, std::int64_t h, const T* z, T* f, T*
 template <class T>
 Problem<T> problem_of(const FeedForward::Saved& saved) {
   const std::int64_t d = saved.weight1.size(0);
-  return {saved.x.count() / d,        d,
-          saved.weight1.size(1),      saved.weight2.size(1),
-          saved.x.data<T>(),          saved.weight1.data<T>(),
+  return {saved.x.rows(),         d,
+          saved.weight1.size(1),  saved.weight2.size(1),
+          saved.x.data<T>(),      saved.weight1.data<T>(),
           saved.weight2.data<T>()};
 }
 
@@ -148,6 +148,7 @@ void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Te
 
 Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1,
                             const Tensor& bias1, const Tensor& weight2, const Tensor& bias2) const {
+  require_real(name, x);
   check(x, weight1, bias1, weight2, bias2);
   Shape inner = x.shape(), outer = x.shape();
   inner[x.rank() - 1] = weight1.size(1);

@@ -9,7 +9,7 @@ namespace weft {
 template <class Phi, class T>
 void feed_forward_values(const Cuda& device, const FeedForward::Saved& saved, const Tensor& bias1,
                          const Tensor& bias2, const Tensor& y) {
-  const std::int64_t h = saved.weight1.size(1), rows = saved.x.count() / saved.weight1.size(0);
+  const std::int64_t h = saved.weight1.size(1), rows = saved.x.rows();
   const Tensor f = Tensor::empty({rows, h}, y.dtype(), y.device());
   matmul_into(as_rows(saved.x), saved.weight1, as_rows(saved.z));
   bias_and_activation<Phi>(device, rows, h, static_cast<const T*>(bias1.data<T>()),
@@ -21,7 +21,7 @@ void feed_forward_values(const Cuda& device, const FeedForward::Saved& saved, co
 template <class Phi, class T>
 std::array<Tensor, 5> feed_forward_gradients(const Cuda& device, const FeedForward::Saved& saved,
                                              const Tensor& dy) {
-  const std::int64_t h = saved.weight1.size(1), rows = saved.x.count() / saved.weight1.size(0);
+  const std::int64_t h = saved.weight1.size(1), rows = saved.x.rows();
   const Tensor f = Tensor::empty({rows, h}, dy.dtype(), dy.device());
   const Tensor x = as_rows(saved.x), gradient = as_rows(dy);
   const Tensor dz = matmul(gradient, saved.weight2.transpose(0, 1));  // df at first

@@ -144,6 +144,7 @@ T* pointer(const Tensor& tensor) {
 
 Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, const Tensor& gain,
                           const Tensor& bias) const {
+  require_real(name, x);
   require(x.rank() >= 1 && gain.shape() == Shape{x.size(-1)} && bias.shape() == gain.shape(),
           "layer_norm: x {} wants a gain and a bias [{}], got {} and {}", x.shape(),
           x.rank() >= 1 ? x.size(-1) : 0, gain.shape(), bias.shape());
@@ -153,9 +154,9 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
     require(!tensor->defined() || tensor->dtype() == x.dtype(), "layer_norm: x is {}, another input {}",
             name_of(x.dtype()), name_of(tensor->dtype()));
   }
-  require(dropout >= 0 && dropout < 1, "layer_norm: the dropout rate must be in [0, 1), got {}",
-          dropout);
-  const std::int64_t d = x.size(-1), rows = x.count() / d;
+  check_dropout_rate("layer_norm", dropout);
+  require(branch.defined() || dropout == 0, "layer_norm: dropout wants a branch");
+  const std::int64_t d = x.size(-1), rows = x.rows();
   const Tensor input = x.packed(), offset = bias.packed();
   const Tensor other = branch.defined() ? branch.packed() : branch;
   saved = {Tensor::empty({rows, d}, x.dtype(), x.device()),

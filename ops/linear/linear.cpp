@@ -35,7 +35,7 @@ void add_weight_gradient(const Cpu& cpu, std::int64_t begin, std::int64_t end, s
 template <class T>
 void linear_forward(const Cpu& cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
                     const Tensor& y) {
-  const std::int64_t n = weight.size(0), m = weight.size(1), rows = x.count() / n;
+  const std::int64_t n = weight.size(0), m = weight.size(1), rows = x.rows();
   const T *const inputs = x.data<T>(), *const factors = weight.data<T>();
   const T* const offset = pointer<T>(bias);
   T* const to = y.data<T>();
@@ -51,7 +51,7 @@ void linear_forward(const Cpu& cpu, const Tensor& x, const Tensor& weight, const
 template <class T>
 void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
                      const Tensor& gradient, const LinearGradients& gradients) {
-  const std::int64_t n = weight.size(0), m = weight.size(1), rows = gradient.count() / m;
+  const std::int64_t n = weight.size(0), m = weight.size(1), rows = gradient.rows();
   const T *const x = inputs.data<T>(), *const dy = gradient.data<T>();
   T *const dx = pointer<T>(gradients.x), *dweight = pointer<T>(gradients.weight);
   T* const dbias = pointer<T>(gradients.bias);
@@ -85,14 +85,15 @@ void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
 
 Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
                        const Tensor& bias) const {
+  require_real(name, x);
   require(x.rank() >= 1 && weight.rank() == 2 && x.size(-1) == weight.size(0),
           "linear: wanted x [.., n] and a weight [n, m], got {} and {}", x.shape(), weight.shape());
   require(x.dtype() == weight.dtype(), "linear: x is {}, the weight {}", name_of(x.dtype()),
           name_of(weight.dtype()));
   const std::int64_t m = weight.size(1);
   require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == x.dtype()),
-          "linear: the weight {} wants a bias [{}] of {}, got {}", weight.shape(), m,
-          name_of(x.dtype()), bias.shape());
+          "linear: the weight {} wants a bias [{}] of {}, got {} of {}", weight.shape(), m,
+          name_of(x.dtype()), bias.shape(), name_of(bias.dtype()));
   saved = {x.packed(), weight.packed(), bias.defined()};
   const Tensor offset = bias.defined() ? bias.packed() : bias;
   Shape shape = x.shape();

@@ -26,7 +26,8 @@ void check_shapes(const char* op, const Tensor& x, const Tensor& table) {
 template <class F>
 void each_piece(const Tensor& x, const Tensor& table, const F& piece) {
   const std::int64_t rows = x.size(0), V = table.size(0);
-  const std::int64_t together = std::min(rows, std::max<std::int64_t>(1, logits_at_a_time / V));
+  const std::int64_t together =
+      std::min(rows, std::max<std::int64_t>(1, logits_at_a_time / std::max<std::int64_t>(1, V)));
   const Tensor room = Tensor::empty({together, V}, x.dtype(), x.device());
   const Tensor turned = table.transpose(0, 1).packed();  // products with it are a fifth faster
   for (std::int64_t begin = 0; begin < rows; begin += together) {

@@ -131,7 +131,9 @@ struct Gelu {
   template <class X>
   static constexpr ValueAndSlope<X> both(X x) {
     const X s = gate(x), y = x * s;
-    const X inner = X(2 * sqrt_2_over_pi) + X(6 * sqrt_2_over_pi * 0.044715) * (x * x);
+    // Where |x| > 1000, s is 0 or 1, and 0 times infinity is no number.
+    const X most = X(1e6), square = where(most < x * x, most, x * x);
+    const X inner = X(2 * sqrt_2_over_pi) + X(6 * sqrt_2_over_pi * 0.044715) * square;
     return {y, s + y * (X(1) - s) * inner};
   }
 };

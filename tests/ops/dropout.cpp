@@ -145,7 +145,7 @@ TEST_CASE("what is dropped is zero, whatever it was") {
 TEST_CASE("rates outside [0, 1) are refused") {
   const Variable x = random_normal({3}, DType::f32, 1).to(tested_device());
   for (const double rate : {-0.1, 1.0, 1.5, 0.999999, std::nan("")}) {
-    CHECK_ERROR(dropout(x, rate, key), "dropout: wanted a rate in [0, 1)");
+    CHECK_ERROR(dropout(x, rate, key), "dropout: the dropout rate must be in [0, 1)");
   }
   CHECK_ERROR(dropout(Tensor::zeros({2}, DType::i64), 0.5, key), "dropout: wanted f32 or f64");
   CHECK(dropout(Tensor::empty({0, 4}, DType::f32, tested_device()), 0.5, key).shape() == Shape{0, 4});

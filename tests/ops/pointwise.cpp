@@ -113,7 +113,7 @@ TEST_CASE("gradients far from zero are finite") {
   for (const DType type : {DType::f32, DType::f64}) {
     for (const auto f :
          {relu, silu, gelu, gelu_erf, sigmoid, static_cast<Variable (*)(const Variable&)>(tanh)}) {
-      for (const double x : {-1e15, -500.0, -90.0, 90.0, 500.0, 1e15}) {
+      for (const double x : {-3e38, -1e20, -1e15, -500.0, -90.0, 90.0, 500.0, 1e15, 1e20, 3e38}) {
         CAPTURE(x);
         const Run result = run([&](std::span<const Variable> in) { return std::vector{f(in[0])}; },
                                {Tensor::full({1}, x, type)});
@@ -187,6 +187,12 @@ TEST_CASE("a function of one variable saves one tensor, add none") {
   CHECK(allocator(tested_device()).counts().live - before == 2 * bytes);
   (void)add(x, x);
   CHECK(allocator(tested_device()).counts().live - before == 2 * bytes);
+}
+
+TEST_CASE("ops say that an input is missing") {
+  const Variable x = random_normal({2}, DType::f32, 1);
+  CHECK_THROWS_AS(add(Variable(), x), Error);
+  CHECK_THROWS_AS(relu(Variable()), Error);
 }
 
 TEST_CASE("pointwise ops name themselves, and what they got, in errors") {
