@@ -15,6 +15,7 @@ OptionSheet temperature_option() {
           .help = "factor of the scores before the softmax; 0: 1/sqrt(E)",
           .least = 0,
           .most = 1e6,
+          .whole = false,
           .tried = {"0.7"}};
 }
 

@@ -41,6 +41,8 @@ void check_value(const Mechanism& mechanism, const OptionSheet& option, const st
   require(parse_number(value, number) && number >= option.least && number <= option.most,
           "attention {}: {} is a number in [{}, {}], got '{}'", mechanism.name, option.name,
           option.least, option.most, value);
+  require(!option.whole || number == std::floor(number),
+          "attention {}: {} must be a whole number, got {}", mechanism.name, option.name, value);
 }
 
 }  // namespace

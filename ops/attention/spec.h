@@ -20,6 +20,7 @@ struct OptionSheet {
   std::vector<std::string> choices = {};  // the words allowed; empty: a number in [least, most]
   std::vector<std::string> handed = {};   // words allowed besides, which want a choice handed in
   double least = 0, most = 0;
+  bool whole = true;                    // a whole number
   std::vector<std::string> tried = {};  // values that the tests try besides: what matters, in bounds
 };
 

@@ -27,6 +27,16 @@ TEST_CASE("conditional: full attention up to the length, the inner mechanism abo
   }
 }
 
+TEST_CASE("conditional: the inner mechanism's temperature is that of full attention, too") {
+  for (const char* wrapper :
+       {"conditional:length=12/", "conditional:length=12/conditional:length=4/"}) {
+    const Run got = attended_run(wrapper + std::string("topk:topk=2,temperature=2"), inputs(12, 9));
+    const Run wanted = attended_run("full:temperature=2", inputs(12, 9));
+    CHECK(same_bits(got.outputs[0], wanted.outputs[0]));
+    for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(got.gradients[i], wanted.gradients[i]));
+  }
+}
+
 TEST_CASE("conditional: it has the facts of its inner mechanism") {
   const AttentionSpec spec("conditional/topk");
   const Mechanism& sheet = spec.mechanism();

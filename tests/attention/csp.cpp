@@ -612,6 +612,7 @@ TEST_CASE("csp: every device finds the same permutations, of short, long and ver
 TEST_CASE("csp: what cannot be") {
   const Tensor v = random_normal({1, 4, 1, 2}, DType::f64, 1);
   CHECK_ERROR(csp("csp:group=4,groups=2", v), "csp: group=4");
+  CHECK_ERROR(csp("csp:sort=0,group=4", v), "csp: sort=0 sorts nothing");
   CHECK_ERROR(csp("csp:group=0", v), "group is a number in [1,");
   CHECK_ERROR(csp("csp:group=2.5", v), "whole number");
   CHECK_ERROR(csp("csp:shift=custom", v), "csp: shift=custom wants the choice shifts [2]");

@@ -16,7 +16,7 @@ const Mechanism& wrapper() {
     OptionSheet length, shift, rate;
     length.name = "length", length.initial = "16", length.least = 1, length.most = 4096;
     shift.name = "shift", shift.initial = "none", shift.choices = {"none", "linear"};
-    rate.name = "rate", rate.initial = "0.5", rate.most = 1;
+    rate.name = "rate", rate.initial = "0.5", rate.most = 1, rate.whole = false;
     sheet.options = {length, shift, rate};
     const Registration registration(sheet);
     return mechanisms().size() == listed;

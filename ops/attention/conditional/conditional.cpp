@@ -1,18 +1,27 @@
 // Full attention up to a length, another mechanism above it.
-// A. Katharopoulos et al., fast-transformers ("conditional-full"): clustering has a cost of its own,
-// which short sequences do not earn back.
+// A. Katharopoulos et al., fast-transformers ("conditional-full"): clustering has a cost of its
+// own, which short sequences do not earn back.
 //
-//     out = full(q, k, v)     where N <= length and S <= length
+//     out = full(q, k, v)     where N <= length and S <= length, with the temperature of inner
 //     out = inner(q, k, v)    otherwise
 //
 // A wrapper: `conditional:length=512/i-clustered:clusters=100,topk=32`. It has the masks that both
 // have; what the inner mechanism draws and decides can be handed in where it is the one that runs.
+#include <algorithm>
+
 #include "ops/attention/mechanism.h"
 
 namespace weft {
 namespace {
 
-AttentionSpec full_spec() { return AttentionSpec("full"); }
+// Full attention of the temperature that the last inner mechanism has.
+AttentionSpec full_spec(const AttentionSpec& spec) {
+  const AttentionSpec* last = spec.inner();
+  while (last->inner() != nullptr) last = last->inner();
+  const auto& options = last->mechanism().options;
+  const bool has = std::ranges::count(options, "temperature", &OptionSheet::name) > 0;
+  return AttentionSpec(has ? "full:temperature=" + last->word("temperature") : "full");
+}
 
 bool short_enough(const AttentionSpec& spec, std::int64_t N, std::int64_t S) {
   return std::max(N, S) <= spec.integer("length");
@@ -26,19 +35,20 @@ Variable attend_conditional(const AttentionSpec& spec, const AttentionCall& call
           "conditional: {} was handed in, but N = {} and S = {} are no longer than length={}, where "
           "full attention decides nothing",
           call.given.begin()->first, N, S, spec.integer("length"));
-  return attend(full_spec(), call, inputs);
+  return attend(full_spec(spec), call, inputs);
 }
 
 Variable reference_conditional(const AttentionSpec& spec, const AttentionCall& call,
                                std::span<const Variable> inputs) {
   const bool full = short_enough(spec, inputs[0].size(1), inputs[1].size(1));
-  const AttentionSpec chosen = full ? full_spec() : *spec.inner();
+  const AttentionSpec chosen = full ? full_spec(spec) : *spec.inner();
   return chosen.mechanism().reference(chosen, call, inputs);
 }
 
 AttentionCost cost_conditional(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
                                DType type) {
-  const AttentionSpec chosen = short_enough(spec, sizes.N, sizes.S) ? full_spec() : *spec.inner();
+  const AttentionSpec chosen =
+      short_enough(spec, sizes.N, sizes.S) ? full_spec(spec) : *spec.inner();
   return chosen.mechanism().cost(chosen, sizes, causal, type);
 }
 

@@ -58,6 +58,8 @@ Settings settings_of(const AttentionSpec& spec) {
   if (name == "csp-shift") return s;
   s.group = spec.integer("group");
   s.groups = spec.integer("groups");
+  require(s.sorted || (s.group == 2 && s.groups == 0 && spec.word("order") == "reference"),
+          "{}: sort=0 sorts nothing; leave group, groups and order out", name);
   require(s.groups == 0 || s.group == 2,
           "{}: group={} (samples in a group) and groups={} (how many) exclude each other; give one",
           name, s.group, s.groups);

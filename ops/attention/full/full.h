@@ -11,12 +11,14 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   bias [B|1, H|1, N, S]
 //
-// Masks: causal (j <= i), lengths (j < lengths_b), query_lengths, bias. A query without any key, and
-// one at or past its length, gives 0 and takes no gradient.
+// Masks: causal (j <= i), lengths (j < lengths_b), query_lengths, bias. A query without any key,
+// and one at or past its length, gives 0 and takes no gradient. A bias that hides a key is −∞: in
+// f32 a row whose keys all have a finite bias of −1e5 or less has no exact gradient, since ℓ cannot
+// hold log s beside such a maximum.
 //
 // Nothing of size N × S is held (but dbias, where a bias is given and wants it). Forward keeps, for
-// a block of queries, the running maximum μ and sum s over the keys seen so far; when a tile of keys
-// raises the maximum to μ', what was summed is scaled by exp(μ − μ'):
+// a block of queries, the running maximum μ and sum s over the keys seen so far; when a tile of
+// keys raises the maximum to μ', what was summed is scaled by exp(μ − μ'):
 //
 //     s ← s exp(μ − μ') + Σ_tile exp(z − μ'),   o ← o exp(μ − μ') + Σ_tile d exp(z − μ') v
 //     at the end o ← o / s,  ℓ = μ + log s

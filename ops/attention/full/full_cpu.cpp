@@ -10,6 +10,7 @@
 #include "ops/attention/full/full.h"
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <numbers>
 
@@ -64,9 +65,12 @@ template <class T>
 void mask_scores(const FullAttention<T>& p, const Tile<T>& t, T* z) {
   const simd::Tag<T> d;
   if (p.bias.data != nullptr) {
+    constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
     for (std::int64_t j = 0; j < t.keys; ++j) {
       for (std::int64_t i = 0; i < t.queries; ++i) {
-        z[j * t.lanes + i] += log2e_v<T> * p.bias(t.b, t.h, t.query + i, t.key + j);
+        const T bias = p.bias(t.b, t.h, t.query + i, t.key + j);
+        const T bounded = std::isinf(bias) ? bias : std::clamp(bias, -most, most);
+        z[j * t.lanes + i] += log2e_v<T> * bounded;
       }
     }
   }
