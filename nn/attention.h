@@ -29,8 +29,9 @@ struct AttentionOptions {
   bool output_bias = false;
 };
 
-// Which positions exist; undefined: all do. A query at or past its length gives 0; where only the
-// keys have lengths, those count for the queries of self-attention too.
+// Which positions exist; undefined: all do. A query at or past its length gives 0 (and the output's
+// bias, where there is one); where only the keys have lengths, those count for the queries of
+// self-attention too.
 struct Lengths {
   Tensor keys;     // [B] i64
   Tensor queries;  // [B] i64

@@ -44,6 +44,19 @@ struct Entry {
   std::uint64_t begin = 0, end = 0;  // bytes in the data
 };
 
+// Names come from the file: a message shows the beginning of a long one.
+std::string shown(const std::string& name) {
+  return name.size() <= 64 ? name : name.substr(0, 61) + "...";
+}
+
+void check_name(const std::string& file, const std::string& name) {
+  const auto printable = [](unsigned char c) { return c > ' ' && c != 127 && c != '/'; };
+  require(!name.empty() && name.size() <= longest_name &&
+              std::all_of(name.begin(), name.end(), printable),
+          "{}: '{}' is not a tensor's name: wanted 1 to {} bytes without spaces and slashes", file,
+          shown(name), longest_name);
+}
+
 // Takes the header event by event, so that no tree of an untrusted shape is ever built. What is
 // not expected where it stands ends the reading.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
@@ -76,6 +89,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     require(seen.insert(key).second, "{}: header: '{}' stands there twice", file_, shown(key));
     if (place_ == Place::header) {
       key_ = key;
+      field_.clear();
       fields_.clear();
     } else {
       field_ = key;
@@ -143,11 +157,6 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  private:
   enum class Place { nothing, header, metadata, tensor, sizes };
 
-  // Names come from the file: a message shows the beginning of a long one.
-  static std::string shown(const std::string& name) {
-    return name.size() <= 64 ? name : name.substr(0, 61) + "...";
-  }
-
   [[noreturn]] void refuse(const char* got) const {
     const char* wanted = "an object";
     if (place_ == Place::metadata) wanted = "a string";
@@ -163,11 +172,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   void start_tensor() {
-    const auto printable = [](unsigned char c) { return c > ' ' && c != 127 && c != '/'; };
-    require(!key_.empty() && key_.size() <= longest_name &&
-                std::all_of(key_.begin(), key_.end(), printable),
-            "{}: '{}' is not a tensor's name: wanted 1 to {} bytes without spaces and slashes",
-            file_, shown(key_), longest_name);
+    check_name(file_, key_);
     require(entries_.size() < most_tensors, "{}: holds more than {} tensors", file_, most_tensors);
     entries_.push_back({key_});
     field_.clear();
@@ -294,6 +299,7 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
   if (!checkpoint.metadata.empty()) header["__metadata__"] = checkpoint.metadata;
   std::uint64_t offset = 0;
   for (auto& [name, tensor] : tensors) {
+    check_name(path, name);
     tensor = tensor.packed();
     const std::uint64_t end = offset + bytes_of(tensor);
     header[name] = {{"dtype", dtypes[place_of(tensor.dtype())].name},
@@ -301,8 +307,12 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
                     {"data_offsets", {offset, end}}};
     offset = end;
   }
-  using Handler = nlohmann::ordered_json::error_handler_t;
-  std::string text = header.empty() ? "{}" : header.dump(-1, ' ', false, Handler::replace);
+  std::string text = "{}";
+  try {
+    if (!header.empty()) text = header.dump();
+  } catch (const nlohmann::json::exception&) {
+    fail("{}: a name or a text of the metadata is not UTF-8", path);
+  }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "nn/update.h"
 #include "ops/attention/mechanism.h"
@@ -15,29 +16,62 @@ namespace {
 
 constexpr std::int64_t grain = 16384;  // elements that one piece of parallel work updates
 
+enum class Range { unit, below_one, above_zero, flag };
+
+// Whether it is so in f32 as well, in which weights are updated.
+bool is_in(Range range, double x) {
+  const auto rounded = static_cast<float>(x);
+  switch (range) {
+    case Range::unit:
+      return 0 <= x && x <= 1;
+    case Range::below_one:
+      return 0 <= x && rounded < 1;
+    case Range::above_zero:
+      return rounded >= 2e-38f && x <= 1;
+    case Range::flag:
+      return x == 0 || x == 1;
+  }
+  return false;
+}
+
+const char* name_of(Range range) {
+  switch (range) {
+    case Range::unit:
+      return "a number in [0, 1]";
+    case Range::below_one:
+      return "a number in [0, 1)";
+    case Range::above_zero:
+      return "a number in [2e-38, 1]";
+    case Range::flag:
+      return "0 or 1";
+  }
+  return "";
+}
+
 struct Option {
   const char* name;
   double* value;
-  double least, most;
+  Range range;
 };
 
 // What people call a rule's options and states.
 std::vector<Option> options_of(Sgd& rule) {
-  return {{"momentum", &rule.momentum, 0, 1}, {"nesterov", &rule.nesterov, 0, 1}};
+  return {{"momentum", &rule.momentum, Range::unit}, {"nesterov", &rule.nesterov, Range::flag}};
 }
 std::vector<Option> options_of(Adadelta& rule) {
-  return {{"rho", &rule.rho, 0, 1}, {"epsilon", &rule.epsilon, 0, 1}};
+  return {{"rho", &rule.rho, Range::unit}, {"epsilon", &rule.epsilon, Range::above_zero}};
 }
 std::vector<Option> options_of(Adam& rule) {
-  return {{"beta1", &rule.beta1, 0, 1}, {"beta2", &rule.beta2, 0, 1},
-          {"epsilon", &rule.epsilon, 0, 1}};
+  return {{"beta1", &rule.beta1, Range::below_one},
+          {"beta2", &rule.beta2, Range::below_one},
+          {"epsilon", &rule.epsilon, Range::above_zero}};
 }
 struct AdamW : Adam {
   AdamW() { decay = 0.01; }
 };
 std::vector<Option> options_of(AdamW& rule) {
   std::vector<Option> all = options_of(static_cast<Adam&>(rule));
-  all.push_back({"decay", &rule.decay, 0, 1});
+  all.push_back({"decay", &rule.decay, Range::unit});
   return all;
 }
 
@@ -172,6 +206,7 @@ double sum_of_squares(const Tensor& gradient) {
 }
 
 void set_options(const std::string& text, const std::string& name, std::vector<Option> options) {
+  std::set<std::string> seen;
   for (std::size_t begin = name.size() + 1; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string setting = text.substr(begin, end - begin);
@@ -188,10 +223,9 @@ void set_options(const std::string& text, const std::string& name, std::vector<O
     const char* const last = setting.data() + setting.size();
     const char* const first = std::min(setting.data() + equals + 1, last);
     const auto [stop, status] = std::from_chars(first, last, *option->value);
-    require(status == std::errc{} && stop == last && *option->value >= option->least &&
-                *option->value <= option->most,
-            "optimizer {}: {} is a number in [{}, {}], got '{}'", name, key, option->least,
-            option->most, setting);
+    require(status == std::errc{} && stop == last && is_in(option->range, *option->value),
+            "optimizer {}: {} is {}, got '{}'", name, key, name_of(option->range), setting);
+    require(seen.insert(key).second, "optimizer {}: {} is given twice", name, key);
     begin = end + 1;
   }
 }
@@ -227,6 +261,7 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters,
       slot.states.push_back({state, Tensor::zeros(value.shape(), value.dtype(), value.device())});
     }
     if (device_ != Device{}) before_.push_back(value.clone());
+    written_.push_back(false);
     slots_.push_back(std::move(slot));
   }
   steps_ = Tensor::zeros({}, DType::i64, device_);
@@ -281,7 +316,9 @@ const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, double 
     if constexpr (std::is_same_v<D, Cpu>) {
       fail("optimizer: no kernels for this device");
     } else {
-      enqueue_on(device, gradients(), rate, loss, largest_norm);
+      const std::vector<Tensor> gathered = gradients();
+      for (std::size_t i = 0; i < slots_.size(); ++i) written_[i] = gathered[i].defined();
+      enqueue_on(device, gathered, rate, loss, largest_norm);
     }
   });
   return report_;
@@ -289,7 +326,7 @@ const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, double 
 
 void Optimizer::take_back() {
   for (std::size_t i = 0; i < before_.size(); ++i) {
-    slots_[i].parameter.variable.value().copy_from(before_[i]);
+    if (written_[i]) slots_[i].parameter.variable.value().copy_from(before_[i]);
   }
 }
 

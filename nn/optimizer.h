@@ -71,6 +71,7 @@ class Optimizer {
   Tensor steps_;  // [] i64
   // On a CUDA device: the weights before the last step that wrote any, and what it reported.
   std::vector<Tensor> before_;
+  std::vector<bool> written_;  // by slot: whether the last step that was queued had its gradient
   Tensor report_;
 };
 

@@ -21,7 +21,9 @@ Variable TransformerBlock::operator()(Context& context, const Variable& x,
                     .dropout = context.rate(options.dropout),
                     .random = context.random.next()};
   };
-  const Variable y = norm1(x, attention(context, x, lengths), residual());
+  // Arguments are evaluated in any order, but draws have one.
+  const Residual first = residual();
+  const Variable y = norm1(x, attention(context, x, lengths), first);
   return norm2(y, feed_forward(y), residual());
 }
 

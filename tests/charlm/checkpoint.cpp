@@ -156,6 +156,8 @@ TEST_CASE("checkpoint: a malformed file is a named error and asks for no memory"
       {"string as size", safetensors(one("\"F32\"", "[\"2\"]", "[0,8]"), 8), "got a string"},
       {"null", safetensors(one("null", "[2]", "[0,8]"), 8), "got null"},
       {"boolean", safetensors(one("\"F32\"", "[true]", "[0,8]"), 8), "got a boolean"},
+      {"the field is the tensor's own", safetensors("{\"__metadata__\":{\"k\":\"v\"},\"b\":3}"),
+       "header: b: wanted an object, got a number"},
       {"tensor twice", safetensors(good.substr(0, good.size() - 1) + "," + good.substr(1), 8),
        "'w' stands there twice"},
       {"dtype twice", safetensors("{\"w\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}"), "twice"},
@@ -170,8 +172,9 @@ TEST_CASE("checkpoint: a malformed file is a named error and asks for no memory"
        "is not a tensor's name"},
       {"name /", safetensors("{\"/\":" + entry("\"U8\"", "[4]", "[0,4]") + "}", 4),
        "is not a tensor's name"},
-      {"name of 1 MB", safetensors("{\"" + std::string(1'000'000, 'n') + "\":" +
-                                   entry("\"U8\"", "[4]", "[0,4]") + "}", 4),
+      {"name of 1 MB",
+       safetensors(
+           "{\"" + std::string(1'000'000, 'n') + "\":" + entry("\"U8\"", "[4]", "[0,4]") + "}", 4),
        "is not a tensor's name"},
       {"no dtype", safetensors("{\"w\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8),
        "has no dtype"},
@@ -206,13 +209,15 @@ TEST_CASE("checkpoint: a malformed file is a named error and asks for no memory"
        "begins at byte 6"},
       {"hole at the start", safetensors(one("\"U8\"", "[4]", "[4,8]"), 8), "begins at byte 4"},
       {"bytes left over", safetensors(good, 12), "4 bytes follow the last tensor"},
-      {"too many tensors", [] {
+      {"too many tensors",
+       [] {
          std::string header = "{";
          for (int i = 0; i < 65'537; ++i) {
            header += fmt::format("{}\"t{}\":{}", i ? "," : "", i, entry("\"U8\"", "[0]", "[0,0]"));
          }
          return safetensors(header + "}");
-       }(), "more than 65536 tensors"},
+       }(),
+       "more than 65536 tensors"},
   };
   const TemporaryFolder folder;
   const std::size_t live = allocator().counts().live;
@@ -279,6 +284,17 @@ TEST_CASE("checkpoint: a disk that is full leaves the old file as it was") {
   CHECK(read_file(folder.path("x")) == before);
   CHECK_FALSE(std::filesystem::exists(std::filesystem::symlink_status(folder.path("x.partial"))));
   CHECK_THROWS_AS(write_checkpoint({}, folder.path("no/such/folder")), Error);
+}
+
+TEST_CASE("checkpoint: what could not be read again is not written") {
+  const TemporaryFolder folder;
+  const Tensor x = Tensor::zeros({2}, DType::f32);
+  const auto error = [&](const Checkpoint& checkpoint) {
+    return error_of([&] { write_checkpoint(checkpoint, folder.path("x")); });
+  };
+  CHECK(contains(error({{{"a b", x}}, {}}), "'a b' is not a tensor's name"));
+  CHECK(contains(error({{{"a", x}}, {{"note", "\xff\xfe"}}}), "is not UTF-8"));
+  CHECK_FALSE(std::filesystem::exists(folder.path("x")));
 }
 
 TEST_CASE("checkpoint: parameters take the tensors of the same model only") {

@@ -287,6 +287,13 @@ TEST_CASE("optimizers: names and options that do not exist, and values out of ra
                        Error);
   CHECK_THROWS_WITH_AS(make("adadelta:rho=1.5"),
                        "optimizer adadelta: rho is a number in [0, 1], got 'rho=1.5'", Error);
+  for (const char* text : {"adam:beta1=1", "adamw:beta2=0.99999999", "adam:epsilon=0",
+                           "adadelta:epsilon=1e-46", "sgd:nesterov=0.5"}) {
+    CAPTURE(text);
+    CHECK_THROWS_AS(make(text), Error);
+  }
+  CHECK_THROWS_WITH_AS(make("sgd:momentum=0.9,momentum=0.1"),
+                       "optimizer sgd: momentum is given twice", Error);
   CHECK_THROWS_AS(make("adadelta:rho"), Error);
   CHECK_THROWS_AS(make("adadelta:rho="), Error);
   CHECK_THROWS_AS(make("adadelta:rho=0.9x"), Error);
