@@ -213,14 +213,19 @@ void add_options(CLI::App& app, Command& command) {
 }
 
 void check_place(const std::string& path, bool force) {
-  require(force || path.empty() || !std::filesystem::exists(path),
-          "{}: is there already; --force replaces it", path);
+  if (path.empty()) return;
+  require(force || !std::filesystem::exists(path), "{}: is there already; --force replaces it",
+          path);
+  require(std::filesystem::is_directory(std::filesystem::absolute(path).parent_path()),
+          "{}: there is no folder for it", path);
 }
 
 int run(const Command& command) {
   require(!command.out.empty() || !command.map.empty(), "wanted --out or --map: nothing to write");
   check_place(command.out, command.force);
   check_place(command.map, command.force);
+  require(command.map.empty() || command.map != command.out,
+          "--map and --out are the same file: {}", command.out);
   if (command.threads > 0) set_threads(command.threads);
   Call call(command, read_checkpoint(command.in));
   Checkpoint results{call.run(command), {{"attention", AttentionSpec(command.attention).text()}}};

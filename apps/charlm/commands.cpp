@@ -103,9 +103,13 @@ int run_sample(const SampleCommand& command) {
 }
 
 int run_info(const InfoCommand& command) {
-  if (command.checkpoint.empty()) check(command.settings);
+  Settings settings = command.settings;
+  if (command.checkpoint.empty()) {
+    check(settings);
+    settings.vocabulary = name_of(load_text(settings.data, settings.vocabulary).vocabulary);
+  }
   const Model model =
-      command.checkpoint.empty() ? new_model(command.settings) : read_model(command.checkpoint);
+      command.checkpoint.empty() ? new_model(settings) : read_model(command.checkpoint);
   return print_information(model, command.json);
 }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 
 #include <hwy/targets.h>
 
+#include "apps/common/output.h"
 #include "nn/optimizer.h"
 #include "ops/attention/mechanism.h"
 #include "runtime/matmul.h"
@@ -35,6 +37,19 @@ std::string not_negative(const std::string& number) {
   return number.starts_with("-") ? "wanted 0 or more, got " + number : "";
 }
 
+template <class T>
+std::string plain_integer(const std::string& text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  const std::size_t first = text.starts_with('-') ? 1 : 0;
+  const bool octal = text.size() > first + 1 && text[first] == '0';
+  const bool plain = status == std::errc{} && stop == end && !octal;
+  return plain ? "" : "wanted a whole number, got " + text;
+}
+template std::string plain_integer<std::int64_t>(const std::string& text);
+template std::string plain_integer<std::uint64_t>(const std::string& text);
+
 void add_run_options(CLI::App& app, RunOptions& run) {
   each_run_option(run, [&](const std::string& name, auto& value, const char* help) {
     add_value(app, name, value, help);
@@ -62,13 +77,16 @@ void add_run_options(CLI::App& app, RunOptions& run) {
 std::string resume_command(const std::vector<std::string>& words) {
   constexpr const char* plain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+./,:@%";
-  std::string line = program_invocation_name;
+  const auto quoted = [&](const std::string& word) {
+    if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+    std::string all;
+    for (const char c : word) all += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return "'" + all + "'";
+  };
+  std::string line = quoted(program_invocation_name);
   for (const std::string& word : words) {
-    if (word == "--force" || word == "--resume") continue;
-    const bool safe = !word.empty() && word.find_first_not_of(plain) == std::string::npos;
-    std::string quoted;
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += safe ? " " + word : " '" + quoted + "'";
+    const std::string name = word.substr(0, word.find('='));
+    if (name != "--force" && name != "--resume") line += " " + quoted(word);
   }
   return line + " --resume";
 }
@@ -96,6 +114,9 @@ std::string CommandLine::parse(std::vector<std::string> words) {
   } else if (!first.starts_with("-")) {
     require(std::count(names_.known.begin(), names_.known.end(), first) > 0,
             "there is no command '{}'; there are {}", first, known_names(first, names_.known));
+  }
+  for (const std::string& word : words) {  // the parser would take the next word
+    require(!word.starts_with("--") || !word.ends_with("="), "{} wants a value", word);
   }
   try {
     std::reverse(words.begin(), words.end());
@@ -126,7 +147,9 @@ void follow_optimizer(const CLI::App& app, TrainingSettings& settings) {
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
             char** argv) {
   try {
-    return run({argv + 1, argv + argc});
+    const int status = run({argv + 1, argv + argc});
+    flush_output();
+    return status;
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());
     return bad_input;

@@ -35,16 +35,17 @@ int locked_folder(const std::string& path) {
   fail("{}: another process is training into it; take another --out", path);
 }
 
-void remove_run(const std::string& path, bool asked) {
+std::vector<std::string> files_of_run(const std::string& path) {
   std::vector<std::string> names = saved_trainings(path);
   for (const char* name : {result_file, table_file, log_file, last_file, best_file}) {
     if (fs::exists(fs::symlink_status(fs::path(path) / name))) names.insert(names.begin(), name);
   }
-  require(names.empty() || asked,
-          "{}: holds another run ({}); --resume goes on with it, --force replaces it, or take "
-          "another --out",
-          path, names.empty() ? "" : names.front());
-  for (const std::string& name : names) {
+  return names;
+}
+
+void remove_run(const std::string& path, bool asked) {
+  if (!asked) require_no_run(path);
+  for (const std::string& name : files_of_run(path)) {
     std::error_code error;
     fs::remove_all(fs::path(path) / name, error);
     require(!error, "{}/{}: cannot be removed: {}", path, name, error.message());
@@ -53,6 +54,14 @@ void remove_run(const std::string& path, bool asked) {
 }
 
 }  // namespace
+
+void require_no_run(const std::string& path) {
+  const std::vector<std::string> names = files_of_run(path);
+  require(names.empty(),
+          "{}: holds another run ({}); --resume goes on with it, --force replaces it, or take "
+          "another --out",
+          path, names.empty() ? "" : names.front());
+}
 
 RunFolder::RunFolder(const std::string& path, Start start, std::int64_t keep)
     : path_(path), keep_(keep) {

@@ -21,6 +21,9 @@ namespace weft {
 
 enum class Start { fresh, replace, resume };
 
+// Throws where a folder holds a run.
+void require_no_run(const std::string& path);
+
 class RunFolder {
  public:
   RunFolder() = default;  // keeps nothing

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <span>
@@ -22,7 +23,7 @@ constexpr int not_finite_status = 4;
 void check_limits(const std::string& name, double value, const Limits& limits) {
   const bool inside = limits.open ? value > limits.least && value < limits.most
                                   : value >= limits.least && value <= limits.most;
-  require(inside, "--{}: wanted a number {} {:g} and {} {:g}, got {:g}", name,
+  require(inside, "--{}: wanted a number {} {:.10g} and {} {:.10g}, got {:.10g}", name,
           limits.open ? "above" : "of at least", limits.least, limits.open ? "below" : "at most",
           limits.most, value);
 }
@@ -88,17 +89,27 @@ namespace {
 // Says how the training ended where that was before its time; returns the exit status.
 int status_of(const TrainResult& result, const TrainingSettings& settings, const RunOptions& run,
               Progress& progress) {
-  const std::string kept = run.out.empty() ? "" : "; the last good model is in " + run.out;
   if (result.skipped > 0) {
     progress.print(fmt::format("{} steps were skipped: their loss or gradient was not finite",
                                result.skipped));
   }
   if (result.ending == Ending::not_finite) {
-    progress.print(
-        fmt::format("stopped at step {}: the training left the finite numbers{}; try a "
-                    "smaller --lr, or --clip 1{}",
-                    result.steps, kept,
-                    run.detect_anomaly ? "" : "; --detect-anomaly names the first such value"));
+    std::string said = fmt::format(
+        "stopped at step {}: the training left the finite numbers; try a smaller --lr, or --clip 1",
+        result.steps);
+    if (!run.out.empty()) {
+      said += fmt::format("; the last good model is {}/last.safetensors", run.out);
+    }
+    if (!run.detect_anomaly) {
+      said += run.out.empty() ? "; --detect-anomaly names the first such value"
+                              : "; what names the first such value:\n" + run.resume_command +
+                                    " --detect-anomaly";
+    }
+    if (run.silent()) {
+      fmt::print(stderr, "{}\n", said);  // an error is said in any case
+    } else {
+      progress.print(said);
+    }
     return not_finite_status;
   }
   if (result.ending == Ending::interrupted) {
@@ -178,6 +189,12 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
   if (run.seeds.empty()) return once(seed, run).status;
   if (run.dry_run) return once(run.seeds.front(), run).status;
   const std::vector<std::string> folders = folders_of(run);
+  const std::string summary_file = run.out + "/replicas.json";
+  if (!run.out.empty() && !run.force && !run.resume) {  // before the first is trained
+    for (const std::string& folder : folders) require_no_run(folder);
+    require(!std::filesystem::exists(summary_file),
+            "{}: is there already; --force replaces it, or take another --out", summary_file);
+  }
   std::vector<std::vector<Figure>> found;
   for (std::size_t i = 0; i < run.seeds.size(); ++i) {
     RunOptions options = run;
@@ -205,7 +222,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
     summary[found[0][i].key] = {{"mean", mean}, {"standard_error", error}};
   }
   if (run.json_lines) print_json(summary);
-  if (!run.out.empty()) write_file(run.out + "/replicas.json", summary.dump(2) + "\n");
+  if (!run.out.empty()) write_file(summary_file, summary.dump(2) + "\n");
   return 0;
 }
 

@@ -45,8 +45,10 @@ std::vector<std::uint8_t> encode(Vocabulary vocabulary, const std::string& text,
   if (vocabulary == Vocabulary::bytes) return ids;
   for (std::size_t i = 0; i < text.size(); ++i) {
     ids[i] = text8_id(text[i]);
-    require(ids[i] != 0, "{}: the character {} at position {} is not in text8, which has a to z "
-            "and space; take --vocabulary bytes", source, shown(text[i]), i);
+    require(ids[i] != 0,
+            "{}: the character {} at position {} is not in text8, which has a to z "
+            "and space; a model trained with --vocabulary bytes takes any text",
+            source, shown(text[i]), i);
   }
   return ids;
 }

@@ -292,7 +292,7 @@ class Training {
     check_same_task(*folder_.resumed(), task_, folder_.path());
     const std::optional<SavedTraining> saved = folder_.go_on();
     const std::string source = folder_.path() + "/" + name_of(*saved);
-    state_ = training_state(*saved, task_.notes, source);
+    state_ = training_state(*saved, task_.notes, options_.detect_anomaly, source);
     load_parameters(task_.parameters, saved->model.tensors, source);
     load_tensors(optimizer_.state(), saved->state.tensors, source);
     if (!saved->best.empty()) best_.keep(task_.parameters, saved->best_model.tensors);
@@ -372,7 +372,7 @@ bool is_over(const SavedTraining& saved, const Task& task, const TrainOptions& o
   require(saved.step <= options.steps,
           "{}: is after step {} already, and --steps or --epochs want {} in all", source,
           saved.step, options.steps);
-  const TrainingState state = training_state(saved, nullptr, source);
+  const TrainingState state = training_state(saved, nullptr, options.detect_anomaly, source);
   return ends_with(options, saved.step, saved.validated, state.result.best_epoch);
 }
 

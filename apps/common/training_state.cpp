@@ -39,12 +39,13 @@ std::map<std::string, std::string> to_metadata(const TrainingState& state,
 }
 
 TrainingState training_state(const SavedTraining& saved, std::map<std::string, double>* notes,
-                             const std::string& source) {
+                             bool look_for_anomaly, const std::string& source) {
   const auto& all = saved.state.metadata;
-  require(!all.contains(ended),
-          "{}: the training left the finite numbers at step {}: it cannot go "
-          "on; start again with --force, and a smaller --lr or --clip 1",
-          source, saved.step);
+  require(
+      !all.contains(ended) || look_for_anomaly,
+      "{}: the training left the finite numbers at step {}: it cannot go on; --resume "
+      "--detect-anomaly shows where, or start again with --force, and a smaller --lr or --clip 1",
+      source, saved.step);
   // The number that `text` begins with; returns what follows it.
   const auto take = [&](const std::string& name, const std::string& text, auto& value) {
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -20,10 +20,11 @@ struct TrainingState {
 };
 
 // The metadata of state.safetensors, and back; the text of a number gives the same number. `notes`
-// may be null. `source` begins the error where something is missing.
+// may be null; with `look_for_anomaly` also the state of a training that left the finite numbers is
+// one to go on from. `source` begins the error where something is missing.
 std::map<std::string, std::string> to_metadata(const TrainingState& state,
                                                const std::map<std::string, double>* notes);
 TrainingState training_state(const SavedTraining& saved, std::map<std::string, double>* notes,
-                             const std::string& source);
+                             bool look_for_anomaly, const std::string& source);
 
 }  // namespace weft

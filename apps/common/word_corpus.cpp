@@ -63,7 +63,9 @@ Texts read_texts(const std::string& data) {
     };
     texts = {part("train"), part("valid"), part("test")};
   } else {
-    texts = shared_lines(data, read_file(data));
+    const std::string text = read_file(data);
+    check_utf8(text, data);  // before it is cut: positions are those of the file
+    texts = shared_lines(data, text);
   }
   texts.kept_beside = true;
   return texts;

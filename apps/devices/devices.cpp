@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <hwy/targets.h>
 
+#include "apps/common/output.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
@@ -30,8 +31,12 @@ void print_cuda() {
 }  // namespace
 }  // namespace weft
 
-int main() {
+int main() try {
   fmt::print("cpu   {}, {} threads; products by {}\n", hwy::TargetName(HWY_STATIC_TARGET), weft::threads(),
              weft::matmul_library());
   weft::print_cuda();
+  weft::flush_output();
+} catch (const std::exception& error) {
+  fmt::print(stderr, "devices: {}\n", error.what());
+  return 2;
 }

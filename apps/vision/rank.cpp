@@ -1,5 +1,7 @@
 // The singular spectra of what the layers put out (S. Yuan, H. Xu, arXiv 2410.10914, Figure 3): a
 // model whose spectrum falls fast gives all tokens of a picture nearly the same representation.
+#include <set>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/common/progress.h"
@@ -73,11 +75,13 @@ int run_rank(const RankCommand& command) {
         [&](double share) { progress.update(fmt::format("{} {:.0f} %", name, 100 * share)); });
     progress.clear();
     const Spectrum& last = layers.back();
-    const auto at = [&](std::size_t i) { return last[std::min(i, last.size()) - 1]; };
-    fmt::print(
-        "{}: {} attention; behind the last layer σ2/σ1 = {:.3g}, σ8/σ1 = {:.3g}, "
-        "σ{}/σ1 = {:.3g}\n",
-        name, model.settings.model.attention, at(2), at(8), last.size() / 2, at(last.size() / 2));
+    std::string shares;
+    for (const std::size_t i : std::set<std::size_t>{2, 8, last.size() / 2}) {
+      if (i < 2 || i > last.size()) continue;
+      shares += fmt::format("{}σ{}/σ1 = {:.3g}", shares.empty() ? "" : ", ", i, last[i - 1]);
+    }
+    fmt::print("{}: {} attention; behind the last layer {}\n", name, model.settings.model.attention,
+               shares.empty() ? "σ1 alone: one token" : shares);
     report["models"].push_back(
         {{"name", name}, {"attention", model.settings.model.attention}, {"layers", layers}});
   }

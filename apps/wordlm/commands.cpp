@@ -178,8 +178,11 @@ int run_sample(const SampleCommand& command) {
 
 int run_info(const InfoCommand& command) {
   if (command.checkpoint.empty()) check(command.settings);
-  const Model model = command.checkpoint.empty() ? new_model(command.settings, nullptr)
-                                                 : read_model(command.checkpoint);
+  const Settings& s = command.settings;
+  const auto fresh = [&] {
+    return new_model(s, s.preset.empty() ? load_words(s.data, s.pieces, false).pieces : nullptr);
+  };
+  const Model model = command.checkpoint.empty() ? fresh() : read_model(command.checkpoint);
   return print_information(model, command.json);
 }
 

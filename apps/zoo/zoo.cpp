@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/common/output.h"
 #include "ops/attention/mechanism.h"
 #include "runtime/error.h"
 
@@ -116,6 +117,7 @@ int main(int argc, char** argv) {
     } else {
       weft::print_sheet(weft::mechanism(words[0]));
     }
+    weft::flush_output();
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "zoo: {}\n", error.what());

@@ -341,6 +341,10 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--threads", "0"}, "--threads"},
       {{"--seed", "-1"}, "--seed"},
       {{"--seed"}, "--seed"},
+      {{"--seed", "99999999999999999999999"}, "wanted a whole number, got 99999999999999999999999"},
+      {{"--batch", "010"}, "wanted a whole number, got 010"},
+      {{"--data="}, "--data= wants a value"},
+      {{"--optimizer", "adam:beta1=1"}, "beta1 is a number in [0, 1)"},
   };
   for (const auto& bad : cases) {
     CAPTURE(fmt::format("{}", fmt::join(bad.words, " ")));
@@ -441,9 +445,54 @@ TEST_CASE("charlm: training that leaves the finite numbers ends with 4 and keeps
   const Run run = train_tiny(folder.path("run"), {"--optimizer", "sgd", "--lr", "9e5", "--clip",
                                                   "0", "--epochs", "50"});
   CHECK(run.status == 4);
-  CHECK(contains(run.out, "last good model is in"));
+  CHECK(contains(run.out, "last good model is " + folder.path("run/last.safetensors")));
+  // What it says goes on from there, and ends with the name of the first such value.
+  CHECK(contains(run.out, " --resume --detect-anomaly\n"));
+  const Words again = {"--out", folder.path("run"), "--resume"};
+  check_refused(charlm(again), "--resume --detect-anomaly shows where");
+  const Run found = charlm(again + Words{"--detect-anomaly"});
+  CHECK(found.status == 4);
+  CHECK(contains(found.err, "is not finite"));
   for (const auto& [name, tensor] : read_checkpoint(folder.path("run/last.safetensors")).tensors) {
     CHECK(all_finite(tensor));
+  }
+}
+
+TEST_CASE("charlm: a training that ends so says it even where it is to be quiet") {
+  const TemporaryFolder folder;
+  const Run run = train_tiny(folder.path("run"), {"--optimizer", "sgd", "--lr", "9e5", "--clip",
+                                                  "0", "--epochs", "50", "--quiet"});
+  CHECK(run.status == 4);
+  CHECK(run.out.empty());
+  CHECK(contains(run.err, "left the finite numbers"));
+}
+
+TEST_CASE("charlm: seeds whose folders hold runs are refused before the first is trained") {
+  const TemporaryFolder folder;
+  REQUIRE(train_tiny(folder.path("runs/seed-2")).status == 0);
+  check_refused(train_tiny(folder.path("runs"), {"--seeds", "1,2"}), "seed-2: holds another run");
+  CHECK_FALSE(std::filesystem::exists(folder.path("runs/seed-1")));
+  REQUIRE(train_tiny(folder.path("runs"), {"--seeds", "3,4"}).status == 0);
+  const std::string summary = read_file(folder.path("runs/replicas.json"));
+  check_refused(train_tiny(folder.path("runs"), {"--seeds", "5,6"}), "replicas.json: is there");
+  CHECK(read_file(folder.path("runs/replicas.json")) == summary);
+}
+
+TEST_CASE("charlm: info counts with the vocabulary that the data will have") {
+  const TemporaryFolder folder;
+  const std::string bytes = folder.file("bytes", std::string(9000, 'a') + "\xff");
+  const Run text8 = charlm({"info", "--json"}), other = charlm({"info", "--json", "--data", bytes});
+  REQUIRE(text8.status == 0);
+  REQUIRE_MESSAGE(other.status == 0, other.err);
+  CHECK(json::parse(other.out)["parameters"] > json::parse(text8.out)["parameters"]);
+}
+
+TEST_CASE("programs: what cannot be printed is an error") {
+  for (const char* line : {"charlm info --json", "zoo", "devices", "vision info"}) {
+    CAPTURE(line);
+    const std::string command = std::string(WEFT_PROGRAMS) + "/" + line + " >/dev/full 2>/dev/null";
+    const int status = std::system(command.c_str());
+    CHECK(WEXITSTATUS(status) == 2);
   }
 }
 

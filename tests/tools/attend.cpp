@@ -143,6 +143,8 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   files.refused({"--device", "tpu"}, "wanted cpu, cuda or cuda:N, got 'tpu'");
   files.refused({"--dtype", "f16"}, "f16");
   files.refused({"--speed"}, "--speed");
+  files.refused({"--map", files.out}, "--map and --out are the same file");
+  files.refused({"--map", files.folder.path("no/x.png")}, "there is no folder for it");
   Files(with(sequence, "dout", normal({2, 9, 3, 5}, 4))).refused({}, "which only --backward reads");
   Files(with(sequence, "dout", normal({2, 9, 3, 6}, 4))).refused({"--backward"}, "dout is [2,9,3,6]");
   Files(with(sequence, "lengths", normal({2}, 4))).refused({}, "lengths: wanted integers, got f64");

@@ -107,6 +107,9 @@ TEST_CASE("corpus: bad text is refused with its file and place") {
   std::filesystem::remove(folder.path("wiki.valid.tokens"));
   CHECK(contains(message(), folder.path("wiki.valid.tokens") + ": cannot be opened"));
   fill(folder);
+  const std::string file = folder.file("one.txt", std::string(2000, 'x') + "\nbad \xff here\n");
+  CHECK(contains(error_of([&] { load_words(file, "paper"); }),
+                 file + ": not UTF-8: byte 0xff at position 2005"));
   CHECK(contains(message("papr"), "there are no 'papr'"));
   CHECK(contains(message(folder.path("none.model")), "No such file"));
   CHECK(contains(error_of([&] { load_words(folder.path("none"), "paper"); }), "No such file"));
