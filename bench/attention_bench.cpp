@@ -28,6 +28,7 @@
 #include "apps/common/progress.h"
 #include "bench/ceilings.h"
 #include "bench/entrants.h"
+#include "bench/parsed.h"
 #include "bench/stamp.h"
 #include "bench/summary.h"
 #include "nn/file.h"
@@ -236,7 +237,7 @@ int main_of(int argc, char** argv) {
   CLI::App app{"time and memory of attention mechanisms against length"};
   Options o;
   add_options(app, o);
-  CLI11_PARSE(app, argc, argv);
+  if (const auto over = parsed(app, argc, argv)) return *over;
   if (o.quick) {
     o.field.settings.seconds = 0.05;
     o.budgets.row_seconds = 4, o.budgets.run_seconds = 270;

@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "apps/common/output.h"
 #include "bench/stamp.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
@@ -100,7 +101,9 @@ nlohmann::ordered_json machine(Device device) {
 int run_main(const char* name, int (*f)(int, char**), int argc, char** argv) {
   drop_library_pins(argv);
   try {
-    return f(argc, argv);
+    const int status = f(argc, argv);
+    flush_output();
+    return status;
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());
     return 2;

@@ -22,6 +22,7 @@
 #include "autograd/tape.h"
 #include "bench/ceilings.h"
 #include "bench/measure.h"
+#include "bench/parsed.h"
 #include "nn/optimizer.h"
 #include "runtime/allocator.h"
 #include "runtime/parallel.h"
@@ -195,7 +196,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--seconds", options.seconds, "least time of a measurement")
       ->capture_default_str();
   app.add_flag("--json", json, "one object a line");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto over = parsed(app, argc, argv)) return *over;
   set_threads(thread_count);
   options.device = device_named(device);
   options.rate = gemm_rate(options.device);

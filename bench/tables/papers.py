@@ -123,6 +123,12 @@ def run(table):
     if unknown:
         sys.exit(f"--rows: there is no {', '.join(sorted(unknown))}; there are {', '.join(r.preset for r in table.rows)}")
     options.out.mkdir(parents=True, exist_ok=True)
+    told = json.dumps({"epochs": max(1, round(options.budget * table.epochs)),
+                       "options": (table.small if options.small else []) + options.more}) + "\n"
+    kept = options.out / "settings.json"
+    if kept.exists() and kept.read_text() != told:
+        sys.exit(f"{options.out}: holds runs of other settings ({kept.read_text().strip()}); take another --out")
+    kept.write_text(told)
     known = facts(options)
     heads = ["model", "parameters", "epochs", "time"]
     for _, heading in table.figures:

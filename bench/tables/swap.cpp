@@ -16,6 +16,7 @@
 // mechanism that makes its keys of the queries has no use for a trained k, those places stay empty.
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 
 #include <CLI/CLI.hpp>
@@ -26,6 +27,7 @@
 #include "apps/common/text.h"
 #include "autograd/tape.h"
 #include "bench/measure.h"
+#include "bench/parsed.h"
 #include "nn/file.h"
 #include "nn/initializer.h"
 #include "nn/layers.h"
@@ -290,13 +292,15 @@ int main_of(int argc, char** argv) {
   app.add_option("--windows", o.windows, "of an evaluation")->check(positive)->capture_default_str();
   app.add_option("--rate", o.rate)->check(positive)->capture_default_str();
   app.add_option("--threads", o.threads)->check(CLI::Range(1, 4096))->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto over = parsed(app, argc, argv)) return *over;
   set_threads(o.threads);
   std::vector<AttentionSpec> rows;
   for (const std::string& row : o.evaluate) rows.emplace_back(row);
   for (const std::string& column : o.train) AttentionSpec{column};
   require(o.windows % o.batch == 0, "--windows: wanted a multiple of --batch {}, got {}", o.batch,
           o.windows);
+  const auto folder = std::filesystem::absolute(o.out).parent_path();
+  require(std::filesystem::is_directory(folder), "--out {}: there is no folder for it", o.out);
   const Text text = load_text(o.data, "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), o.length);
   Scores scores;

@@ -47,6 +47,27 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   check_refused(plot({"table", vision, "--figure", "top_9"}), "does not log top_9");
 }
 
+TEST_CASE("plot: the table has the epoch that the run kept, by the count that test has, too") {
+  const TemporaryFolder folder;
+  const std::string vision =
+      R"({"kind": "train", "step": 10, "epoch": 1, "loss": 2, "tokens_per_second": 4096}
+{"kind": "validation", "step": 10, "epoch": 1, "loss": 0.9, "cross_entropy": 0.9, "top_1": 88, "best": true}
+{"kind": "validation", "step": 20, "epoch": 2, "loss": null, "cross_entropy": 0.8, "top_1": 78, "best": false}
+{"kind": "test", "top_1": 80.1}
+)";
+  const ProgramRun kept = plot({"table", "NAME=" + folder.file("vision.jsonl", vision)});
+  CHECK_MESSAGE(kept.status == 0, kept.err);
+  CHECK(contains(kept.out, "| NAME | 2 | 88.0 | 80.1 |"));
+  const std::string words =
+      R"({"kind": "train", "step": 10, "epoch": 1, "loss": 2, "tokens_per_second": 4096}
+{"kind": "validation", "step": 10, "epoch": 1, "loss": 2.7, "perplexity": 16.0, "paper_perplexity": 16.3, "best": true}
+{"kind": "test", "perplexity": 15.0, "paper_perplexity": 16.2}
+)";
+  const ProgramRun counted = plot({"table", "NAME=" + folder.file("words.jsonl", words)});
+  CHECK_MESSAGE(counted.status == 0, counted.err);
+  CHECK(contains(counted.out, "| NAME | 1 | 16.3 | 16.2 |"));
+}
+
 TEST_CASE("plot: curves that are none, and no matplotlib") {
   const TemporaryFolder folder;
   const std::string good =
