@@ -6,6 +6,12 @@
 #include "runtime/parallel.h"
 
 namespace weft {
+
+void check_dropout_rate(const char* op, double rate) {
+  require(rate >= 0 && std::lround(rate * 65536) < 65536,
+          "{}: the dropout rate must be in [0, 1), in steps of 1/65536, got {}", op, rate);
+}
+
 namespace {
 
 constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work draws

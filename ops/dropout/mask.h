@@ -16,16 +16,12 @@
 
 #include <cmath>
 
-#include "runtime/error.h"
 #include "runtime/random.h"
 
 namespace weft {
 
 // Throws, naming the op, unless some elements are kept.
-inline void check_dropout_rate(const char* op, double rate) {
-  require(rate >= 0 && std::lround(rate * 65536) < 65536,
-          "{}: the dropout rate must be in [0, 1), in steps of 1/65536, got {}", op, rate);
-}
+void check_dropout_rate(const char* op, double rate);
 
 struct DropoutMask {
   static constexpr std::int64_t pieces = 8;  // decisions that one Philox index gives
