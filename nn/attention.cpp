@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/dropout/mask.h"
 #include "ops/linear/linear.h"
 #include "ops/views/views.h"
 
@@ -39,8 +40,7 @@ Attention::Attention(const AttentionOptions& options, DType dtype)
           mechanism.name);
   require(options.causal || !mechanism.causal_only, "attention: {} has only a causal form",
           mechanism.name);
-  require(options.dropout >= 0 && options.dropout < 1,
-          "attention: the dropout rate must be in [0, 1), got {}", options.dropout);
+  check_dropout_rate("attention", options.dropout);
   for (const AttentionInput& input : mechanism.inputs) {
     Source source;
     if (input.optional) {

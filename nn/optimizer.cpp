@@ -16,37 +16,17 @@ namespace {
 
 constexpr std::int64_t grain = 16384;  // elements that one piece of parallel work updates
 
-enum class Range { unit, below_one, above_zero, flag };
-
-// Whether it is so in f32 as well, in which weights are updated.
-bool is_in(Range range, double x) {
-  const auto rounded = static_cast<float>(x);
-  switch (range) {
-    case Range::unit:
-      return 0 <= x && x <= 1;
-    case Range::below_one:
-      return 0 <= x && rounded < 1;
-    case Range::above_zero:
-      return rounded >= 2e-38f && x <= 1;
-    case Range::flag:
-      return x == 0 || x == 1;
-  }
-  return false;
-}
-
-const char* name_of(Range range) {
-  switch (range) {
-    case Range::unit:
-      return "a number in [0, 1]";
-    case Range::below_one:
-      return "a number in [0, 1)";
-    case Range::above_zero:
-      return "a number in [2e-38, 1]";
-    case Range::flag:
-      return "0 or 1";
-  }
-  return "";
-}
+// What an option may be, in words, and whether a number is that: in f32 as well, in which weights
+// are updated.
+struct Range {
+  const char* words;
+  bool (*has)(double x);
+};
+constexpr Range unit{"a number in [0, 1]", [](double x) { return 0 <= x && x <= 1; }};
+constexpr Range below_one{"a number in [0, 1)", [](double x) { return 0 <= x && float(x) < 1; }};
+constexpr Range above_zero{"a number in [2e-38, 1]",
+                           [](double x) { return 2e-38f <= float(x) && x <= 1; }};
+constexpr Range flag{"0 or 1", [](double x) { return x == 0 || x == 1; }};
 
 struct Option {
   const char* name;
@@ -56,22 +36,22 @@ struct Option {
 
 // What people call a rule's options and states.
 std::vector<Option> options_of(Sgd& rule) {
-  return {{"momentum", &rule.momentum, Range::unit}, {"nesterov", &rule.nesterov, Range::flag}};
+  return {{"momentum", &rule.momentum, unit}, {"nesterov", &rule.nesterov, flag}};
 }
 std::vector<Option> options_of(Adadelta& rule) {
-  return {{"rho", &rule.rho, Range::unit}, {"epsilon", &rule.epsilon, Range::above_zero}};
+  return {{"rho", &rule.rho, unit}, {"epsilon", &rule.epsilon, above_zero}};
 }
 std::vector<Option> options_of(Adam& rule) {
-  return {{"beta1", &rule.beta1, Range::below_one},
-          {"beta2", &rule.beta2, Range::below_one},
-          {"epsilon", &rule.epsilon, Range::above_zero}};
+  return {{"beta1", &rule.beta1, below_one},
+          {"beta2", &rule.beta2, below_one},
+          {"epsilon", &rule.epsilon, above_zero}};
 }
 struct AdamW : Adam {
   AdamW() { decay = 0.01; }
 };
 std::vector<Option> options_of(AdamW& rule) {
   std::vector<Option> all = options_of(static_cast<Adam&>(rule));
-  all.push_back({"decay", &rule.decay, Range::unit});
+  all.push_back({"decay", &rule.decay, unit});
   return all;
 }
 
@@ -223,8 +203,8 @@ void set_options(const std::string& text, const std::string& name, std::vector<O
     const char* const last = setting.data() + setting.size();
     const char* const first = std::min(setting.data() + equals + 1, last);
     const auto [stop, status] = std::from_chars(first, last, *option->value);
-    require(status == std::errc{} && stop == last && is_in(option->range, *option->value),
-            "optimizer {}: {} is {}, got '{}'", name, key, name_of(option->range), setting);
+    require(status == std::errc{} && stop == last && option->range.has(*option->value),
+            "optimizer {}: {} is {}, got '{}'", name, key, option->range.words, setting);
     require(seen.insert(key).second, "optimizer {}: {} is given twice", name, key);
     begin = end + 1;
   }

@@ -10,8 +10,7 @@ TransformerBlock::TransformerBlock(const BlockOptions& options, DType dtype)
                    options.hidden > 0 ? options.hidden : 4 * options.attention.width,
                    options.activation, dtype),
       norm2(options.attention.width, dtype) {
-  require(options.dropout >= 0 && options.dropout < 1,
-          "transformer block: the dropout rate must be in [0, 1), got {}", options.dropout);
+  check_dropout_rate("transformer block", options.dropout);
 }
 
 Variable TransformerBlock::operator()(Context& context, const Variable& x,

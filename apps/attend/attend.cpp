@@ -17,6 +17,7 @@
 
 #include "apps/attend/map.h"
 #include "apps/common/device_option.h"
+#include "apps/common/output.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
@@ -216,8 +217,7 @@ void check_place(const std::string& path, bool force) {
   if (path.empty()) return;
   require(force || !std::filesystem::exists(path), "{}: is there already; --force replaces it",
           path);
-  require(std::filesystem::is_directory(std::filesystem::absolute(path).parent_path()),
-          "{}: there is no folder for it", path);
+  require_folder_for(path);
 }
 
 int run(const Command& command) {

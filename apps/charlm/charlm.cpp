@@ -33,7 +33,7 @@ void add_commands(CommandLine& line, Commands& commands) {
   add_eval(eval, commands.eval);
   eval.add_flag("--paper", commands.eval.paper, "also random windows, as the paper scores");
   eval.add_option("--seed", commands.eval.seed, "of the random windows; by default the model's")
-      ->check(not_negative);
+      ->check(plain_integer<std::uint64_t>);
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   add_export(line.add("export", "write the weights for other programs"), commands.exported);

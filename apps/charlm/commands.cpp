@@ -103,13 +103,13 @@ int run_sample(const SampleCommand& command) {
 }
 
 int run_info(const InfoCommand& command) {
-  Settings settings = command.settings;
-  if (command.checkpoint.empty()) {
-    check(settings);
-    settings.vocabulary = name_of(load_text(settings.data, settings.vocabulary).vocabulary);
-  }
-  const Model model =
-      command.checkpoint.empty() ? new_model(settings) : read_model(command.checkpoint);
+  const auto fresh = [&] {
+    Settings s = command.settings;
+    check(s);
+    s.vocabulary = name_of(load_text(s.data, s.vocabulary).vocabulary);
+    return new_model(s);
+  };
+  const Model model = command.checkpoint.empty() ? fresh() : read_model(command.checkpoint);
   return print_information(model, command.json);
 }
 

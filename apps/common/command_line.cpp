@@ -33,12 +33,9 @@ void refuse_extras(const std::string& app, const CLI::App& command) {
 
 }  // namespace
 
-std::string not_negative(const std::string& number) {
-  return number.starts_with("-") ? "wanted 0 or more, got " + number : "";
-}
-
 template <class T>
 std::string plain_integer(const std::string& text) {
+  if (std::is_unsigned_v<T> && text.starts_with("-")) return "wanted 0 or more, got " + text;
   T value{};
   const char* const end = text.data() + text.size();
   const auto [stop, status] = std::from_chars(text.data(), end, value);

@@ -42,11 +42,8 @@ class CommandLine {
   int threads_ = 0;
 };
 
-// A check: what is wrong where a number is negative, which the parser itself would wrap round.
-std::string not_negative(const std::string& number);
-
 // A check: what is wrong where a word is no decimal integer of this type; the parser itself would
-// read 010 as 8, and stop at the largest one.
+// wrap a negative one round, read 010 as 8, and stop at the largest.
 template <class T>
 std::string plain_integer(const std::string& text);
 
@@ -57,13 +54,9 @@ CLI::Option* add_value(CLI::App& app, const std::string& name, T& value, const c
   if constexpr (std::is_same_v<T, bool>) {
     return app.add_flag(option + ",!--no-" + name, value, help);
   } else if constexpr (std::is_same_v<T, std::vector<std::uint64_t>>) {
-    return app.add_option(option, value, help)
-        ->delimiter(',')
-        ->check(not_negative)
-        ->check(plain_integer<std::uint64_t>);
+    return app.add_option(option, value, help)->delimiter(',')->check(plain_integer<std::uint64_t>);
   } else {
     CLI::Option* const made = app.add_option(option, value, help)->capture_default_str();
-    if constexpr (std::is_same_v<T, std::uint64_t>) made->check(not_negative);
     if constexpr (std::is_integral_v<T>) made->check(plain_integer<T>);
     return made;
   }

@@ -44,7 +44,7 @@ void add_sample(CLI::App& app, SampleCommand& sample) {
       ->capture_default_str();
   app.add_option("--seed", sample.options.seed, "of the choices")
       ->capture_default_str()
-      ->check(not_negative);
+      ->check(plain_integer<std::uint64_t>);
 }
 
 }  // namespace weft

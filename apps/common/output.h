@@ -1,7 +1,9 @@
-// Standard output, which a full disk may stand behind.
+// Where programs say and write what they found.
 #pragma once
 
 #include <cstdio>
+#include <filesystem>
+#include <string>
 
 #include "runtime/error.h"
 
@@ -11,6 +13,12 @@ namespace weft {
 inline void flush_output() {
   require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
           "standard output could not be written");
+}
+
+// Throws where the folder that a file is to be written into is not there.
+inline void require_folder_for(const std::string& file) {
+  require(std::filesystem::is_directory(std::filesystem::absolute(file).parent_path()),
+          "{}: there is no folder for it", file);
 }
 
 }  // namespace weft

@@ -42,6 +42,7 @@ Texts shared_lines(const std::string& source, const std::string& text) {
     return std::min(text.find('\n', text.size() / 100 * percent), text.size() - 1) + 1;
   };
   require(!text.empty(), "{}: the file is empty", source);
+  check_utf8(text, source);  // before it is cut: positions are those of the file
   const std::size_t first = cut(90), second = std::max(first, cut(95));
   return {{source, text.substr(0, first)},
           {source + " (validation)", text.substr(first, second - first)},
@@ -59,13 +60,13 @@ Texts read_texts(const std::string& data) {
     const auto part = [&](const char* name) -> Part {
       const std::string file = plain ? fmt::format("{}/{}.txt", data, name)
                                      : fmt::format("{}/wiki.{}.tokens", data, name);
-      return {file, read_file(file)};
+      Part read{file, read_file(file)};
+      check_utf8(read.text, file);
+      return read;
     };
     texts = {part("train"), part("valid"), part("test")};
   } else {
-    const std::string text = read_file(data);
-    check_utf8(text, data);  // before it is cut: positions are those of the file
-    texts = shared_lines(data, text);
+    texts = shared_lines(data, read_file(data));
   }
   texts.kept_beside = true;
   return texts;
@@ -102,12 +103,6 @@ PieceIds stream_of(const Part& part, const WordPieces& pieces, bool marked, Word
   return ids;
 }
 
-void check_texts(const Texts& texts) {
-  for (const Part* part : {&texts.train, &texts.validation, &texts.test}) {
-    check_utf8(part->text, part->source);
-  }
-}
-
 void fill(WordCorpus& corpus, const Texts& texts) {
   const WordPieces& pieces = *corpus.pieces;
   const bool marked = dynamic_cast<const PaperPieces*>(&pieces) != nullptr;
@@ -126,7 +121,6 @@ WordCorpus load_words(const std::string& data, const std::string& pieces, bool k
           pieces);
   if (!paper) return load_words(data, load_sentence_pieces(pieces));
   const Texts texts = read_texts(data);
-  check_texts(texts);
   WordCorpus corpus;
   if (texts.kept_beside) {
     corpus.pieces = kept_or_learnt(texts.train.text, texts.train.source, keep, corpus.warnings);
@@ -139,7 +133,6 @@ WordCorpus load_words(const std::string& data, const std::string& pieces, bool k
 
 WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces> pieces) {
   const Texts texts = read_texts(data);
-  check_texts(texts);
   WordCorpus corpus;
   corpus.pieces = std::move(pieces);
   fill(corpus, texts);

@@ -177,9 +177,9 @@ int run_sample(const SampleCommand& command) {
 }
 
 int run_info(const InfoCommand& command) {
-  if (command.checkpoint.empty()) check(command.settings);
-  const Settings& s = command.settings;
   const auto fresh = [&] {
+    const Settings& s = command.settings;
+    check(s);
     return new_model(s, s.preset.empty() ? load_words(s.data, s.pieces, false).pieces : nullptr);
   };
   const Model model = command.checkpoint.empty() ? fresh() : read_model(command.checkpoint);

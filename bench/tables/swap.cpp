@@ -16,13 +16,13 @@
 // mechanism that makes its keys of the queries has no use for a trained k, those places stay empty.
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <map>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/output.h"
 #include "apps/common/progress.h"
 #include "apps/common/text.h"
 #include "autograd/tape.h"
@@ -299,8 +299,7 @@ int main_of(int argc, char** argv) {
   for (const std::string& column : o.train) AttentionSpec{column};
   require(o.windows % o.batch == 0, "--windows: wanted a multiple of --batch {}, got {}", o.batch,
           o.windows);
-  const auto folder = std::filesystem::absolute(o.out).parent_path();
-  require(std::filesystem::is_directory(folder), "--out {}: there is no folder for it", o.out);
+  require_folder_for(o.out);
   const Text text = load_text(o.data, "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), o.length);
   Scores scores;
