@@ -55,13 +55,14 @@ void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
   const T *const x = inputs.data<T>(), *const dy = gradient.data<T>();
   T *const dx = pointer<T>(gradients.x), *dweight = pointer<T>(gradients.weight);
   T* const dbias = pointer<T>(gradients.bias);
-  if (dx != nullptr) {
-    const Tensor turned = packed_transpose<T>(weight.data<T>(), n, m);
-    const T* const back = turned.data<T>();
-    parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
-      matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));
-    });
-  }
+  const Tensor turned = dx != nullptr ? packed_transpose<T>(weight.data<T>(), n, m) : Tensor{};
+  const T* const back = pointer<T>(turned);
+  const auto find_dx = [&](std::int64_t begin, std::int64_t end) {
+    matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));
+  };
+  // Rows of dy that are in cache give both gradients.
+  const bool together = dx != nullptr && dweight != nullptr && n * m <= most_summed;
+  if (dx != nullptr && !together) parallel_ranges(rows, block, find_dx);
   if (dweight != nullptr && n * m > most_summed) {
     parallel_ranges(m, 128, [&](std::int64_t begin, std::int64_t end) {
       matmul<T>(cpu, {x, n, rows, 1, n}, {dy + begin, rows, end - begin, m, 1},
@@ -74,6 +75,7 @@ void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
   Tensor sums = Tensor::empty({count + m}, dtype_of<T>);
   row_sums<T>(rows, block, count + m, sums.data<T>(),
               [&](std::int64_t begin, std::int64_t end, T* part) {
+                if (together) find_dx(begin, end);
                 add_weight_gradient(cpu, begin, end, n, m, x, dy,
                                     dweight != nullptr ? part : nullptr,
                                     dbias != nullptr ? part + count : nullptr);
