@@ -39,7 +39,7 @@ void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
 
 }  // namespace
 
-const MemorySource host_memory{"the CPU", from_system, std::free, fill_memory};
+const MemorySource host_memory{"the CPU", from_system, std::free, fill_memory, huge_page};
 
 std::string CachingAllocator::report(std::size_t wanted) const {
   std::vector<std::size_t> sizes;
@@ -57,25 +57,55 @@ std::string CachingAllocator::report(std::size_t wanted) const {
 }
 
 // From the system; once more, after the common cache was given back, where it has no more.
-void* CachingAllocator::from_source(std::size_t size) {
+void* CachingAllocator::ask(std::size_t bytes) {
   ++counts_.system_allocations;
-  void* block = source_.allocate(size);
+  void* block = source_.allocate(bytes);
   if (block == nullptr) {
-    for (auto& [of_size, blocks] : pools_.at(0)) {
-      for (void* const unused : blocks) give_back(unused, blocks_.at(unused));
-      blocks.clear();
-    }
-    block = source_.allocate(size);
+    give_back_all(pools_.at(0));
+    block = source_.allocate(bytes);
   }
+  return block;
+}
+
+// A new block. Those of an eighth to a half of a page share one: a processor finds the addresses of
+// few large pages faster than those of many small ones. Pools of graphs come and go, and cut none.
+void* CachingAllocator::from_source(std::size_t size) {
+  const bool cut = caching_ && pool_ == 0 && size >= source_.page / 8 && size <= source_.page / 2;
+  void* const page = cut ? ask(source_.page) : nullptr;
+  void* const block = page != nullptr ? page : ask(size);
   if (block == nullptr) throw DeviceError(report(size));
+  blocks_[block] = {size, pool_, true, page};
+  if (page == nullptr) return block;
+  auto& others = pools_.at(0)[size];
+  for (std::size_t at = source_.page / size * size; (at -= size) > 0;) {
+    void* const other = static_cast<char*>(page) + at;
+    blocks_[other] = {size, 0, false, page};
+    others.push_back(other);
+    counts_.cached += size;
+  }
   return block;
 }
 
 // A block that stands in no cache any more goes back to the system.
-void CachingAllocator::give_back(void* block, const Block& known) {
+void CachingAllocator::give_back(void* block) {
+  const Block& known = blocks_.at(block);
   if (!known.live) counts_.cached -= known.size;
-  source_.release(block);
+  if (known.page == nullptr || known.page == block) source_.release(block);
   blocks_.erase(block);
+}
+
+// What is unused; a page only where all that was cut from it is.
+void CachingAllocator::give_back_all(Cache& cache) {
+  for (auto& [size, blocks] : cache) {
+    std::unordered_map<void*, std::size_t> unused;
+    for (void* const block : blocks) unused[blocks_.at(block).page] += size;
+    std::erase_if(blocks, [&](void* block) {
+      void* const page = blocks_.at(block).page;
+      if (page != nullptr && unused[page] + size <= source_.page) return false;
+      give_back(block);
+      return true;
+    });
+  }
 }
 
 void* CachingAllocator::allocate(std::size_t bytes) {
@@ -94,7 +124,6 @@ void* CachingAllocator::allocate(std::size_t bytes) {
       blocks_.at(block).live = true;
     } else {
       block = from_source(size);
-      blocks_[block] = {size, pool_, true};
     }
     counts_.live += size;
     counts_.peak = std::max(counts_.peak, counts_.live);
@@ -109,12 +138,12 @@ void CachingAllocator::deallocate(void* block) noexcept {
   Block& known = blocks_.at(block);
   counts_.live -= known.size;
   const auto pool = pools_.find(known.pool);
-  if ((caching_ || known.pool != 0) && pool != pools_.end()) {
+  if ((caching_ || known.pool != 0 || known.page != nullptr) && pool != pools_.end()) {
     known.live = false;
     pool->second[known.size].push_back(block);
     counts_.cached += known.size;
   } else {
-    give_back(block, known);
+    give_back(block);
   }
 }
 
@@ -131,10 +160,7 @@ void CachingAllocator::reset_peak() {
 // A pool of a graph keeps its blocks: what was captured will write to them again.
 void CachingAllocator::trim() noexcept {
   const std::lock_guard lock(mutex_);
-  for (auto& [size, blocks] : pools_.at(0)) {
-    for (void* const block : blocks) give_back(block, blocks_.at(block));
-    blocks.clear();
-  }
+  give_back_all(pools_.at(0));
 }
 
 int CachingAllocator::make_pool() {
@@ -153,9 +179,7 @@ void CachingAllocator::release_pool(int pool) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = pools_.find(pool);
   if (pool == 0 || found == pools_.end()) return;
-  for (auto& [size, blocks] : found->second) {
-    for (void* const block : blocks) give_back(block, blocks_.at(block));
-  }
+  give_back_all(found->second);
   pools_.erase(found);
   if (pool_ == pool) pool_ = 0;
 }

@@ -1,8 +1,9 @@
 // The caching allocator of one device.
 //
 // Freed blocks are kept by size class (eight classes an octave) and handed out again, so that a
-// training step stops asking the system for memory after it has run once or twice. Counts are of
-// rounded bytes; the memory curves and the memory tests read them.
+// training step stops asking the system for memory after it has run once or twice. Blocks below a
+// huge page are cut from one. Counts are of rounded bytes; the memory curves and the memory tests
+// read them.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +30,7 @@ struct MemorySource {
   void* (*allocate)(std::size_t bytes);  // null where there are no more
   void (*release)(void* block);
   void (*fill)(void* block, unsigned char byte, std::size_t bytes);
+  std::size_t page = 0;  // bytes of the pages that smaller blocks are cut from; 0: none are cut
 };
 
 extern const MemorySource host_memory;
@@ -67,12 +69,15 @@ class CachingAllocator {
     std::size_t size;
     int pool;
     bool live;
+    void* page;  // that the block was cut from, beside others of its size; null: it is whole
   };
   using Cache = std::unordered_map<std::size_t, std::vector<void*>>;
 
   std::string report(std::size_t wanted) const;
+  void* ask(std::size_t bytes);
   void* from_source(std::size_t size);
-  void give_back(void* block, const Block& known);
+  void give_back(void* block);
+  void give_back_all(Cache& cache);
 
   MemorySource source_;
   mutable std::mutex mutex_;

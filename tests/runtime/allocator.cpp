@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <new>
+#include <vector>
 
 #include "tests/check.h"
 
@@ -34,13 +36,67 @@ TEST_CASE("live, peak and cached bytes are counted") {
 
 TEST_CASE("a freed block is handed out again without asking the system") {
   CachingAllocator memory;
-  void* const first = memory.allocate(1 << 20);
+  void* const first = memory.allocate(3 << 20);
   memory.deallocate(first);
-  void* const again = memory.allocate((1 << 20) - 1);
+  void* const again = memory.allocate((3 << 20) - 1);
   CHECK(again == first);
   CHECK(memory.counts().cached == 0);
   CHECK(memory.counts().system_allocations == 1);
   memory.deallocate(again);
+}
+
+TEST_CASE("blocks of a part of a page share one, and go back together") {
+  constexpr std::size_t page = 4096, size = 1024;
+  static std::size_t taken = 0, given_back = 0;
+  taken = given_back = 0;
+  CachingAllocator memory(
+      {"a device with pages",
+       [](std::size_t bytes) -> void* {
+         taken += bytes;
+         return ::operator new (bytes, std::align_val_t{64});
+       },
+       [](void* block) {
+         ++given_back;
+         ::operator delete (block, std::align_val_t{64});
+       },
+       [](void* block, unsigned char byte, std::size_t bytes) { std::memset(block, byte, bytes); },
+       page});
+  memory.set_poison(true);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 5; ++i) {
+    blocks.push_back(memory.allocate(size));
+    std::memset(blocks.back(), i, size);  // poison of the next one must not touch it
+  }
+  for (int i = 0; i < 5; ++i) {
+    CHECK(static_cast<char*>(blocks[std::size_t(i)])[0] == i);
+    CHECK(static_cast<char*>(blocks[std::size_t(i)])[size - 1] == i);
+  }
+  CHECK(taken == 2 * page);
+  CHECK(memory.counts().system_allocations == 2);
+  CHECK(memory.counts().live == 5 * size);
+  CHECK(memory.counts().cached == 3 * size);
+  memory.deallocate(blocks[0]);
+  memory.deallocate(blocks[4]);
+  memory.trim();  // the second page is unused, the first one is not
+  CHECK(given_back == 1);
+  CHECK(memory.counts().live == 3 * size);
+  CHECK(memory.counts().cached == size);
+  memory.set_caching(false);  // what was cut waits for its page
+  for (const int i : {1, 2, 3}) memory.deallocate(blocks[std::size_t(i)]);
+  CHECK(given_back == 1);
+  memory.trim();
+  CHECK(given_back == 2);
+  CHECK(memory.counts().live + memory.counts().cached == 0);
+  memory.set_caching(true);
+  void* const odd = memory.allocate(1200);  // 1,280 of them: three to a page
+  CHECK(memory.counts().cached == 2 * 1280);
+  void* const whole = memory.allocate(3 * page / 4);
+  CHECK(taken == 3 * page + 3 * page / 4);
+  memory.deallocate(whole);
+  memory.deallocate(odd);
+  memory.trim();
+  CHECK(given_back == 4);
+  CHECK(memory.counts().cached == 0);
 }
 
 TEST_CASE("blocks are aligned, and none is empty") {
