@@ -102,8 +102,8 @@ AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool caus
           .backward_operations = pairs * double(6 * s.E + 4 * s.M),
           .exponentials = 2 * pairs,
           .saved_bytes = double(s.B * s.H * s.N) * item,
-          .working_bytes = item * double((3 * s.E + 2 * s.M + 2) * (s.N + 64) +
-                                         64 * 2 * (s.E + s.M + 64)),
+          .working_bytes =
+              item * double((3 * s.E + 2 * s.M + 2) * (s.N + 64) + 128 * 2 * (s.E + s.M + 64)),
           .cuda_working_bytes = double(s.B * s.H * s.N) * item};
 }
 

@@ -29,16 +29,33 @@ namespace {
 namespace hn = simd::hn;
 using std::numbers::ln2_v, std::numbers::log2e_v;
 
-constexpr std::int64_t key_tile = 64;
+constexpr std::int64_t most_keys = 128;
 constexpr std::int64_t most_queries = 64;
 // Queries of one piece of parallel work forward; its keys and values are packed once.
 constexpr std::int64_t forward_share = 1024;
 
-// Fewer queries in a block waste less of the diagonal of short causal sequences.
-std::int64_t query_block(std::int64_t N) { return N <= 256 ? 32 : most_queries; }
-
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
+
+// Whether narrow.h has what is wanted.
+template <class T>
+bool is_narrow(const FullAttention<T>& p) {
+  return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr;
+}
+
+// Keys of a tile: those of narrow heads are short.
+template <class T>
+std::int64_t key_tile(const FullAttention<T>& p) {
+  return is_narrow(p) ? most_keys : 64;
+}
+
+// Queries of a block. Fewer waste less of the diagonal of short causal sequences, of which narrow.h
+// leaves out what a vector of queries does not see.
+template <class T>
+std::int64_t query_block(const FullAttention<T>& p) {
+  if (is_narrow(p)) return std::min(most_queries, simd::round_up_to_lanes<T>(p.N()));
+  return p.N() <= 256 ? 32 : most_queries;
+}
 
 // One block of queries against one tile of keys.
 template <class T>
@@ -49,11 +66,15 @@ struct Tile {
 };
 
 // f of the tile; where the first half of its queries sees none of the last keys, f of these apart,
-// with the other half.
+// with the other half. A narrow tile stays whole, without the vectors that hold no query.
 template <class T, class F>
-void each_part(const Tile<T>& t, bool causal, const F& f) {
+void each_part(const FullAttention<T>& p, const Tile<T>& t, const F& f) {
+  if (is_narrow(p)) {
+    const std::int64_t lanes = simd::round_up_to_lanes<T>(t.queries);
+    return f(Tile<T>{t.b, t.h, t.query, t.queries, lanes, t.key, t.keys});
+  }
   const std::int64_t half = t.lanes / 2, seen = t.query + half - t.key, last = t.keys - seen;
-  if (!causal || half % simd::lanes<T> != 0 || last <= 0) return f(t);
+  if (!p.causal || half % simd::lanes<T> != 0 || last <= 0) return f(t);
   if (seen > 0) f(Tile<T>{t.b, t.h, t.query, t.queries, t.lanes, t.key, seen});
   if (t.queries <= half) return;
   const std::int64_t first = std::max<std::int64_t>(seen, 0);
@@ -91,42 +112,46 @@ DropoutMask mask_of(const FullAttention<T>& p) {
   return DropoutMask(p.random, p.dropout, p.S());
 }
 
-// Calls f(key, lane, mask) for each vector of the tile, in groups of eight keys that share one draw;
-// `mask` is true where the weight is kept.
+// Calls f(key, lane, mask) for the first `keys` of the tile and one vector of queries, in groups of
+// eight keys that share one draw; `mask` is true where the weight is kept.
 template <class T, class F>
-void each_weight(const FullAttention<T>& p, const Tile<T>& t, const F& f) {
+void each_weight_of(const FullAttention<T>& p, const Tile<T>& t, std::int64_t i, std::int64_t keys,
+                    const F& f) {
   const DropoutMask mask = mask_of(p);
-  for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
-    const std::int64_t row = (t.b * p.H() + t.h) * p.N() + t.query + i;
-    for (std::int64_t j = 0; j < t.keys; j += 8) {
-      each_kept<T>(mask, row, t.key + j, [&](std::int64_t column, auto kept) {
-        if (j + column < t.keys) f(j + column, i, kept);
-      });
-    }
+  const std::int64_t row = (t.b * p.H() + t.h) * p.N() + t.query + i;
+  for (std::int64_t j = 0; j < keys; j += 8) {
+    each_kept<T>(mask, row, t.key + j, [&](std::int64_t column, auto kept) {
+      if (j + column < keys) f(j + column, i, kept);
+    });
   }
 }
 
-// Whether narrow.h has what is wanted.
+// The same for all vectors of the tile.
+template <class T, class F>
+void each_weight(const FullAttention<T>& p, const Tile<T>& t, const F& f) {
+  for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) each_weight_of(p, t, i, t.keys, f);
+}
+
+// How many keys of the tile the vector of queries from lane i on sees.
 template <class T>
-bool is_narrow(const FullAttention<T>& p) {
-  return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr;
+std::int64_t keys_seen(const FullAttention<T>& p, const Tile<T>& t, std::int64_t i) {
+  const std::int64_t behind = t.query + i + simd::lanes<T> - t.key;
+  return p.causal ? std::clamp<std::int64_t>(behind, 0, t.keys) : t.keys;
 }
 
 // f(i, keys, left) for each vector of queries of a tile, lanes i and on; see narrow.h.
 template <class T, class F>
 void each_narrow(const FullAttention<T>& p, const Tile<T>& t, const T* k, const T* v, const F& f) {
   constexpr std::int64_t bits = 8;
-  std::array<std::uint8_t, key_tile * most_queries / bits + sizeof(std::uint64_t)> kept;
-  if (p.dropout > 0) {
-    each_weight(p, t, [&](std::int64_t j, std::int64_t i, auto mask) {
-      hn::StoreMaskBits(simd::Tag<T>{}, mask, kept.data() + (j * t.lanes + i) / bits);
-    });
-  }
+  std::array<std::uint8_t, most_keys * simd::lanes<T> / bits + sizeof(std::uint64_t)> kept;
   const T factor = static_cast<T>(mask_of(p).factor);
   for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
-    const narrow::Keys<T> keys{k, v, t.keys, p.causal ? t.query + i - t.key : t.keys};
+    const narrow::Keys<T> keys{k, v, keys_seen(p, t, i), p.causal ? t.query + i - t.key : t.keys};
     if (p.dropout > 0) {
-      f(i, keys, narrow::Kept<T>{{kept.data() + i / bits, t.lanes / bits}, factor});
+      each_weight_of(p, t, i, keys.count, [&](std::int64_t j, std::int64_t, auto mask) {
+        hn::StoreMaskBits(simd::Tag<T>{}, mask, kept.data() + j * simd::lanes<T> / bits);
+      });
+      f(i, keys, narrow::Kept<T>{{kept.data(), simd::lanes<T> / bits}, factor});
     } else {
       f(i, keys, narrow::All{});
     }
@@ -144,12 +169,12 @@ struct ForwardBlock {
   ForwardBlock(const FullAttention<T>& problem, std::int64_t query_block)
       : p(problem),
         block(query_block),
-        buffer(block * (2 * problem.E() + problem.M() + key_tile + 2)) {
+        buffer(block * (2 * problem.E() + problem.M() + key_tile(problem) + 2)) {
     q = buffer.data();
     rows_of_head = q + block * p.E();
     o = rows_of_head + block * p.E();
     z = o + block * p.M();
-    maximum = z + block * key_tile;
+    maximum = z + block * key_tile(p);
     sum = maximum + block;
   }
 
@@ -213,7 +238,7 @@ template <class T>
 void full_attention_forward(const Cpu&, const FullAttention<T>& p, View<T, 4> out,
                             View<T, 3> log_sums) {
   const std::int64_t shares = (p.N() + forward_share - 1) / forward_share;
-  const std::int64_t block = query_block(p.N());
+  const std::int64_t block = query_block(p);
   parallel_for(p.B() * p.H() * shares, [&](std::int64_t piece) {
     const std::int64_t b = piece / shares / p.H(), h = piece / shares % p.H();
     const std::int64_t begin = piece % shares * forward_share;
@@ -234,9 +259,9 @@ void full_attention_forward(const Cpu&, const FullAttention<T>& p, View<T, 4> ou
       const std::int64_t rows = std::min(block, counted - i);
       const std::int64_t seen = p.causal ? std::min(keys, i + rows) : keys;
       state.start(b, h, i, rows);
-      for (std::int64_t j = 0; j < seen; j += key_tile) {
-        const Tile<T> tile{b, h, i, rows, block, j, std::min(key_tile, seen - j)};
-        each_part(tile, p.causal, [&](const Tile<T>& part) { state.add(part, k, v); });
+      for (std::int64_t j = 0; j < seen; j += key_tile(p)) {
+        const Tile<T> tile{b, h, i, rows, block, j, std::min(key_tile(p), seen - j)};
+        each_part(p, tile, [&](const Tile<T>& part) { state.add(part, k, v); });
       }
       state.finish(b, h, rows, out, log_sums);
     }
@@ -325,13 +350,14 @@ struct BackwardTile {
   BackwardTile(const FullAttention<T>& problem, PackedQueries<T>& packed)
       : p(problem),
         queries(packed),
-        buffer(key_tile * 2 * (problem.E() + problem.M() + packed.block)) {
+        buffer(key_tile(problem) * 2 * (problem.E() + problem.M() + packed.block)) {
+    const std::int64_t most = key_tile(p);
     k = buffer.data();
-    v = k + key_tile * p.E();
-    dk = v + key_tile * p.M();
-    dv = dk + key_tile * p.E();
-    a = dv + key_tile * p.M();
-    dz = a + key_tile * packed.block;
+    v = k + most * p.E();
+    dk = v + most * p.M();
+    dv = dk + most * p.E();
+    a = dv + most * p.M();
+    dz = a + most * packed.block;
   }
 
   void start(std::int64_t b, std::int64_t h, std::int64_t key, std::int64_t keys) {
@@ -345,10 +371,15 @@ struct BackwardTile {
   void add(const Tile<T>& t, const View<T, 4>& dbias) {
     const std::int64_t E = p.E(), M = p.M(), n = t.lanes, key = t.key - first;
     is_narrow(p) ? find_narrow(t) : find(t);
-    tile_product<T>(t.keys, M, n, {a, n, 1}, {queries.dout + t.query * M, M}, {dv + key * M, M},
-                    true);
-    tile_product<T>(t.keys, E, n, {dz, n, 1}, {queries.q + t.query * E, E}, {dk + key * E, E},
-                    true);
+    for (std::int64_t i = 0, j = 0; i < n && j < t.keys; i += simd::lanes<T>) {
+      // Keys from j on, which the vectors before i do not see.
+      const std::int64_t seen = is_narrow(p) ? keys_seen(p, t, i) : t.keys, at = j * n + i;
+      tile_product<T>(seen - j, M, n - i, {a + at, n, 1}, {queries.dout + (t.query + i) * M, M},
+                      {dv + (key + j) * M, M}, true);
+      tile_product<T>(seen - j, E, n - i, {dz + at, n, 1}, {queries.q + (t.query + i) * E, E},
+                      {dk + (key + j) * E, E}, true);
+      j = seen;
+    }
     if (dbias.data == nullptr) return;
     for (std::int64_t j = 0; j < t.keys; ++j) {
       for (std::int64_t i = 0; i < t.queries; ++i) {
@@ -443,17 +474,17 @@ void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T
         for (std::int64_t j = 0; j < p.S(); ++j) dbias(b, h, i, j) = 0;
       }
     }
-    const std::int64_t block = query_block(p.N());
+    const std::int64_t block = query_block(p);
     PackedQueries<T> queries(p, block, counted);
     queries.pack(p, b, h, out, log_sums, dout);
     BackwardTile<T> tile(p, queries);
-    for (std::int64_t j = 0; j < keys; j += key_tile) {
-      const std::int64_t size = std::min(key_tile, keys - j);
+    for (std::int64_t j = 0; j < keys; j += key_tile(p)) {
+      const std::int64_t size = std::min(key_tile(p), keys - j);
       tile.start(b, h, j, size);
       for (std::int64_t i = p.causal ? j / block * block : 0; i < counted; i += block) {
         const std::int64_t rows = std::min(block, counted - i);
         const std::int64_t seen = p.causal ? std::min(size, i + rows - j) : size;
-        each_part(Tile<T>{b, h, i, rows, block, j, seen}, p.causal,
+        each_part(p, Tile<T>{b, h, i, rows, block, j, seen},
                   [&](const Tile<T>& part) { tile.add(part, dbias); });
       }
       unpack_rows(tile.dk, b, h, j, size, dk, ln2_v<T>);
