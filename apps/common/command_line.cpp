@@ -7,6 +7,7 @@
 
 #include <hwy/targets.h>
 
+#include "apps/common/extras.h"
 #include "apps/common/output.h"
 #include "nn/optimizer.h"
 #include "ops/attention/mechanism.h"
@@ -17,19 +18,6 @@ namespace weft {
 namespace {
 
 constexpr int bad_input = 2;
-
-// Reports words that no option takes, with the nearest option.
-void refuse_extras(const std::string& app, const CLI::App& command) {
-  for (const std::string& word : command.remaining()) {
-    const std::string name = word.substr(0, word.find('='));
-    require(name.starts_with("-"), "{}: '{}' stands there without an option before it",
-            command.get_name(), word);
-    std::vector<std::string> known;
-    for (const CLI::Option* option : command.get_options()) known.push_back(option->get_name());
-    fail("{}: there is no option {}; did you mean {}? {} {} --help lists them all",
-         command.get_name(), name, nearest_name(name, known), app, command.get_name());
-  }
-}
 
 }  // namespace
 
@@ -123,7 +111,7 @@ std::string CommandLine::parse(std::vector<std::string> words) {
     fail("{}", error.what());
   }
   const CLI::App* const command = app_.get_subcommands().front();
-  refuse_extras(names_.app, *command);
+  refuse_extras(*command, names_.app + " " + command->get_name());
   if (threads_ > 0) set_threads(threads_);
   return command->get_name();
 }

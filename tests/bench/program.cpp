@@ -101,6 +101,11 @@ TEST_CASE("attention_bench: a layer, blocks, the definition in plain ops, masks"
   CHECK(contains(causal.out, "csp: left out, it has no causal form"));
 }
 
+TEST_CASE("attention_bench: what no option takes is refused, with the nearest option") {
+  check_refused(bench({"--lenghts", "8"}), "there is no option --lenghts; did you mean --lengths?");
+  check_refused(bench({"8"}), "'8' stands there without an option before it");
+}
+
 TEST_CASE("attention_bench: what cannot be measured is told, and the rest goes on") {
   // Heads of one width are what blocks have.
   const ProgramRun run = bench({"--attention", "full", "--blocks", "1", "--key-width", "8",
