@@ -2,6 +2,7 @@
 #include "ops/attention/full/full.h"
 
 #include "autograd/apply.h"
+#include "ops/attention/full/narrow.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
@@ -98,12 +99,14 @@ Variable reference_full(const AttentionSpec& spec, const AttentionCall& call,
 AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool causal, DType type) {
   const double pairs = double(s.B * s.H * s.N) * double(s.S) / (causal ? 2 : 1);
   const double item = double(size_of(type));
+  const bool is_narrow = type == DType::f32 && narrow::possible<float>(s.E, s.M);
+  const std::int64_t keys = is_narrow ? narrow::most_keys : 64;
   return {.forward_operations = 2 * pairs * double(s.E + s.M),
           .backward_operations = pairs * double(6 * s.E + 4 * s.M),
           .exponentials = 2 * pairs,
           .saved_bytes = double(s.B * s.H * s.N) * item,
           .working_bytes =
-              item * double((3 * s.E + 2 * s.M + 2) * (s.N + 64) + 128 * 2 * (s.E + s.M + 64)),
+              item * double((3 * s.E + 2 * s.M + 2) * (s.N + 64) + keys * 2 * (s.E + s.M + 64)),
           .cuda_working_bytes = double(s.B * s.H * s.N) * item};
 }
 

@@ -29,7 +29,6 @@ namespace {
 namespace hn = simd::hn;
 using std::numbers::ln2_v, std::numbers::log2e_v;
 
-constexpr std::int64_t most_keys = 128;
 constexpr std::int64_t most_queries = 64;
 // Queries of one piece of parallel work forward; its keys and values are packed once.
 constexpr std::int64_t forward_share = 1024;
@@ -46,7 +45,7 @@ bool is_narrow(const FullAttention<T>& p) {
 // Keys of a tile: those of narrow heads are short.
 template <class T>
 std::int64_t key_tile(const FullAttention<T>& p) {
-  return is_narrow(p) ? most_keys : 64;
+  return is_narrow(p) ? narrow::most_keys : 64;
 }
 
 // Queries of a block. Fewer waste less of the diagonal of short causal sequences, of which narrow.h
@@ -143,7 +142,7 @@ std::int64_t keys_seen(const FullAttention<T>& p, const Tile<T>& t, std::int64_t
 template <class T, class F>
 void each_narrow(const FullAttention<T>& p, const Tile<T>& t, const T* k, const T* v, const F& f) {
   constexpr std::int64_t bits = 8;
-  std::array<std::uint8_t, most_keys * simd::lanes<T> / bits + sizeof(std::uint64_t)> kept;
+  std::array<std::uint8_t, narrow::most_keys * simd::lanes<T> / bits + sizeof(std::uint64_t)> kept;
   const T factor = static_cast<T>(mask_of(p).factor);
   for (std::int64_t i = 0; i < t.lanes; i += simd::lanes<T>) {
     const narrow::Keys<T> keys{k, v, keys_seen(p, t, i), p.causal ? t.query + i - t.key : t.keys};

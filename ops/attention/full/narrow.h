@@ -15,6 +15,7 @@
 namespace weft::narrow {
 
 inline constexpr int width = 8;
+inline constexpr std::int64_t most_keys = 128;  // of a tile
 
 // q, do and dq, and what the exponential needs beside them, want 32 registers.
 template <class T>
