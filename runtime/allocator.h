@@ -1,9 +1,9 @@
 // The caching allocator of one device.
 //
 // Freed blocks are kept by size class (eight classes an octave) and handed out again, so that a
-// training step stops asking the system for memory after it has run once or twice. Blocks below a
-// huge page are cut from one. Counts are of rounded bytes; the memory curves and the memory tests
-// read them.
+// training step stops asking the system for memory after it has run once or twice. Blocks of an
+// eighth to a half of a huge page are cut from one. Counts are of rounded bytes; the memory curves
+// and the memory tests read them.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct MemorySource {
   void* (*allocate)(std::size_t bytes);  // null where there are no more
   void (*release)(void* block);
   void (*fill)(void* block, unsigned char byte, std::size_t bytes);
-  std::size_t page = 0;  // bytes of the pages that smaller blocks are cut from; 0: none are cut
+  std::size_t page = 0;  // bytes of a page that several blocks share; 0: none do
 };
 
 extern const MemorySource host_memory;
