@@ -7,9 +7,13 @@
 //
 // x [.., d], table E [V, d], targets t [..] i64, R of them; loss [], in nats.
 //
-// The logits of some rows at a time become their g in the same memory, and that the part of dx and
-// dE: forward makes the gradients, where a tape is alive, and backward multiplies them by dloss. So
-// each product is made once, and R·V numbers are never held.
+// The logits of some rows at a time become their g, and that the part of dx and dE: forward makes
+// the gradients, where a tape is alive, and backward multiplies them by dloss. So each product is
+// made once, and R·V numbers are never held.
+//
+// On the CPU a panel of classes at a time is exponentiated while its logits are in cache, with the
+// greatest logit of the panel for m; once the sums of all panels are there, e^(z − m) of a panel
+// times e^(m − lse)/R is its part of g but for the targets, which goes into both products at once.
 //
 // Saved: g E and gᵀ x, of the shapes of x and E.
 #pragma once
@@ -26,6 +30,17 @@ struct LinearCrossEntropy {
   Tensor forward(Saved&, const Tensor& x, const Tensor& table, const Tensor& targets) const;
   std::array<Tensor, 3> backward(const Saved&, Wants wants, const Tensor& dloss) const;
 };
+
+// What forward runs on each device, its tensors checked and packed, x [R, d] and targets [R]: nats
+// [R] in f64 and, where they are defined, the gradients.
+template <class T>
+void linear_cross_entropy_nats(const Cpu&, const Tensor& x, const Tensor& table,
+                               const Tensor& targets, const Tensor& nats,
+                               const LinearCrossEntropy::Saved& gradients);
+template <class T>
+void linear_cross_entropy_nats(const Cuda&, const Tensor& x, const Tensor& table,
+                               const Tensor& targets, const Tensor& nats,
+                               const LinearCrossEntropy::Saved& gradients);
 
 // Throws for a target that is none of 0 … V − 1, as cross_entropy() does.
 Variable linear_cross_entropy(const Variable& x, const Variable& table, const Tensor& targets);

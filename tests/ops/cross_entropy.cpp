@@ -136,6 +136,43 @@ TEST_CASE("linear cross-entropy is cross-entropy of the products, whose logits i
   CHECK_ERROR(linear_cross_entropy(moved[0], moved[0], t), "wanted x [.., d] and a table [V, d]");
 }
 
+TEST_CASE("linear cross-entropy of logits that differ by thousands from one class to the next") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const std::int64_t V = 300;
+  for (const DType type : {DType::f32, DType::f64}) {
+    std::vector<double> classes(V, -9000);
+    classes[7] = 1000, classes[140] = 8990, classes[299] = 9000;
+    const Tensor table = Tensor::from(classes, {V, 1}).to(type).to(tested_device());
+    const Tensor x =
+        Tensor::from(std::vector<double>{1, -1, 0, 1}, {4, 1}).to(type).to(tested_device());
+    const Tensor t =
+        Tensor::from(std::vector<std::int64_t>{299, 0, 140, 7}, {4}).to(tested_device());
+    const std::vector<double> nats = linear_cross_entropy_rows(x, table, t).to_vector<double>();
+    CHECK(std::abs(nats[0] / std::log1p(std::exp(-10.0)) - 1) <= tolerance::forward_f32);
+    CHECK(std::abs(nats[1] - std::log(297.0)) <= 1e-6);
+    CHECK(std::abs(nats[2] - std::log(300.0)) <= 1e-6);
+    CHECK(std::abs(nats[3] - 8000) <= 1e-3);
+    const Run result = run(
+        [&](std::span<const Variable> in) {
+          return std::vector{linear_cross_entropy(in[0], in[1], t)};
+        },
+        {x, table});
+    for (const Tensor& gradient : result.gradients) {
+      for (const double g : gradient.to(DType::f64).to_vector<double>()) CHECK(std::isfinite(g));
+    }
+    // Classes that cannot be, among them all of the first hundred and thirty.
+    std::fill(classes.begin(), classes.begin() + 130, -infinity);
+    const Tensor without = Tensor::from(classes, {V, 1}).to(type).to(tested_device());
+    const Tensor one = Tensor::full({1, 1}, 1, type, tested_device());
+    const auto nats_of = [&](std::int64_t target) {
+      const Tensor id = Tensor::from(std::vector<std::int64_t>{target}, {1}).to(tested_device());
+      return linear_cross_entropy_rows(one, without, id).to_vector<double>()[0];
+    };
+    CHECK(std::abs(nats_of(140) - std::log1p(std::exp(10.0))) <= 1e-5);
+    CHECK(nats_of(3) == infinity);
+  }
+}
+
 TEST_CASE("bad targets are refused with position and value") {
   const Tensor x = random_normal({2, 2, 5}, DType::f32, 1);
   const auto targets = [](std::int64_t bad) {
