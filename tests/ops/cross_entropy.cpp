@@ -148,7 +148,7 @@ TEST_CASE("linear cross-entropy of logits that differ by thousands from one clas
     const Tensor t =
         Tensor::from(std::vector<std::int64_t>{299, 0, 140, 7}, {4}).to(tested_device());
     const std::vector<double> nats = linear_cross_entropy_rows(x, table, t).to_vector<double>();
-    CHECK(std::abs(nats[0] / std::log1p(std::exp(-10.0)) - 1) <= tolerance::forward_f32);
+    CHECK(std::abs(nats[0] - std::log1p(std::exp(-10.0))) <= tolerance::forward_f32);
     CHECK(std::abs(nats[1] - std::log(297.0)) <= 1e-6);
     CHECK(std::abs(nats[2] - std::log(300.0)) <= 1e-6);
     CHECK(std::abs(nats[3] - 8000) <= 1e-3);
