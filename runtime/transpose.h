@@ -9,36 +9,79 @@
 
 namespace weft {
 
-// to[j, i] = from[i, j] for i < rows, j < columns. In f32 four rows of four numbers at a time, by
-// four exchanges of neighbours and four of halves.
+namespace transpose_detail {
+
+namespace hn = simd::hn;
+
+// A vector whose blocks of 16 bytes are from[0 …], from[step …], from[2 step …], …
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> blocks_at(D d, const T* from, std::int64_t step) {
+  if constexpr (hn::MaxLanes(d) * sizeof(T) == 16) {
+    return hn::LoadU(d, from);
+  } else {
+    const hn::Half<D> half;
+    constexpr auto blocks = static_cast<std::int64_t>(hn::MaxLanes(half) * sizeof(T) / 16);
+    return hn::Combine(d, blocks_at(half, from + blocks * step, step), blocks_at(half, from, step));
+  }
+}
+
+// to[j, i] = from[i, j] for as many i as D has lanes, and as many j as 16 bytes hold.
+template <class D, class T = hn::TFromD<D>>
+HWY_INLINE void patch(D d, Rows<const T> from, Rows<T> to) {
+  constexpr std::int64_t width = 16 / sizeof(T);
+  const auto rows = [&](std::int64_t i) {
+    return blocks_at(d, from.data + i * from.row, width * from.row);
+  };
+  const auto a = rows(0), b = rows(1);
+  if constexpr (sizeof(T) == 4) {
+    const hn::Repartition<double, D> pairs;
+    const auto c = rows(2), e = rows(3);
+    const auto wide = [&](auto x) { return hn::BitCast(pairs, x); };
+    const auto ab = wide(hn::InterleaveLower(d, a, b)), ce = wide(hn::InterleaveLower(d, c, e));
+    const auto AB = wide(hn::InterleaveUpper(d, a, b)), CE = wide(hn::InterleaveUpper(d, c, e));
+    const auto put = [&](auto x, std::int64_t j) {
+      hn::StoreU(hn::BitCast(d, x), d, to.data + j * to.row);
+    };
+    put(hn::InterleaveLower(pairs, ab, ce), 0);
+    put(hn::InterleaveUpper(pairs, ab, ce), 1);
+    put(hn::InterleaveLower(pairs, AB, CE), 2);
+    put(hn::InterleaveUpper(pairs, AB, CE), 3);
+  } else {
+    hn::StoreU(hn::InterleaveLower(d, a, b), d, to.data);
+    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to.data + to.row);
+  }
+}
+
+}  // namespace transpose_detail
+
+// to[j, i] = from[i, j] for i < rows, j < columns. As many rows at a time as a vector has lanes:
+// with AVX-512 whole lines of cache are written.
 template <class T>
 HWY_INLINE void transpose(std::int64_t rows, std::int64_t columns, Rows<const T> from, Rows<T> to) {
-  const auto each = [&](std::int64_t i, std::int64_t j) {
-    to.data[j * to.row + i] = from.data[i * from.row + j];
-  };
+  namespace hn = simd::hn;
+  constexpr std::int64_t width = 16 / sizeof(T);
   std::int64_t i = 0;
-  if constexpr (sizeof(T) == 4) {
-    namespace hn = simd::hn;
-    const hn::FixedTag<T, 4> d;
-    for (; i + 4 <= rows; i += 4) {
+  const auto stripes = [&](auto d) {
+    const auto high = static_cast<std::int64_t>(hn::Lanes(d));
+    for (; i + high <= rows; i += high) {
       std::int64_t j = 0;
-      for (; j + 4 <= columns; j += 4) {
-        const T* const x = from.data + i * from.row + j;
-        const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + from.row);
-        const auto c = hn::LoadU(d, x + 2 * from.row), e = hn::LoadU(d, x + 3 * from.row);
-        const auto ab = hn::InterleaveLower(d, a, b), ce = hn::InterleaveLower(d, c, e);
-        const auto AB = hn::InterleaveUpper(d, a, b), CE = hn::InterleaveUpper(d, c, e);
-        T* const y = to.data + j * to.row + i;
-        hn::StoreU(hn::ConcatLowerLower(d, ce, ab), d, y);
-        hn::StoreU(hn::ConcatUpperUpper(d, ce, ab), d, y + to.row);
-        hn::StoreU(hn::ConcatLowerLower(d, CE, AB), d, y + 2 * to.row);
-        hn::StoreU(hn::ConcatUpperUpper(d, CE, AB), d, y + 3 * to.row);
+      const T* const x = from.data + i * from.row;
+      T* const y = to.data + i;
+      for (; j + width <= columns; j += width) {
+        transpose_detail::patch(d, {x + j, from.row}, {y + j * to.row, to.row});
       }
-      for (; j < columns; ++j) each(i, j), each(i + 1, j), each(i + 2, j), each(i + 3, j);
+      for (; j < columns; ++j) {
+        for (std::int64_t k = 0; k < high; ++k) y[j * to.row + k] = x[k * from.row + j];
+      }
     }
-  }
+  };
+  stripes(simd::Tag<T>{});
+  stripes(hn::CappedTag<T, 32 / sizeof(T)>{});
+  stripes(hn::FixedTag<T, width>{});
   for (; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) each(i, j);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      to.data[j * to.row + i] = from.data[i * from.row + j];
+    }
   }
 }
 

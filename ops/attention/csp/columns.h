@@ -5,6 +5,7 @@
 
 #include "ops/attention/rows.h"
 #include "runtime/simd.h"
+#include "runtime/transpose.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -19,44 +20,13 @@ constexpr std::int64_t column_room(std::int64_t N) {
 
 namespace columns_detail {
 
-namespace hn = simd::hn;
-
-// to[c, r] = from[r, c] for as many elements of a row as 16 bytes hold, and twice as many rows.
-template <class T>
-HWY_INLINE void turn_patch(const T* from, std::int64_t from_row, T* to, std::int64_t to_row) {
-  constexpr std::size_t width = 16 / sizeof(T);
-  const hn::FixedTag<T, 2 * width> d;
-  const hn::FixedTag<T, width> half;
-  const auto rows = [&](std::int64_t r) {
-    return hn::Combine(d, hn::LoadU(half, from + (r + std::int64_t(width)) * from_row),
-                       hn::LoadU(half, from + r * from_row));
-  };
-  const auto a = rows(0), b = rows(1);
-  if constexpr (sizeof(T) == 4) {
-    const hn::Repartition<double, decltype(d)> pairs;
-    const auto e = rows(2), f = rows(3);
-    const auto wide = [&](auto x) { return hn::BitCast(pairs, x); };
-    const auto ab = wide(hn::InterleaveLower(d, a, b)), ef = wide(hn::InterleaveLower(d, e, f));
-    const auto AB = wide(hn::InterleaveUpper(d, a, b)), EF = wide(hn::InterleaveUpper(d, e, f));
-    const auto put = [&](auto x, std::int64_t row) {
-      hn::StoreU(hn::BitCast(d, x), d, to + row * to_row);
-    };
-    put(hn::InterleaveLower(pairs, ab, ef), 0);
-    put(hn::InterleaveUpper(pairs, ab, ef), 1);
-    put(hn::InterleaveLower(pairs, AB, EF), 2);
-    put(hn::InterleaveUpper(pairs, AB, EF), 3);
-  } else {
-    hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
-    hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_row);
-  }
-}
-
-// to[c, r] = from[r, c], r < rows, c < columns, in stripes of 8 along the longer side. Its rows lie
-// a whole position of the sequence apart, which no processor sees coming: they are asked for.
+// to[c, r] = from[r, c], r < rows, c < columns, in stripes of a vector along the longer side. Its
+// rows lie a whole position of the sequence apart, which no processor sees coming: they are asked
+// for.
 template <class T>
 void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t from_row, T* to,
           std::int64_t to_row) {
-  constexpr std::int64_t wide = 16 / sizeof(T), high = 2 * wide, stripe = 8;
+  constexpr std::int64_t stripe = std::max<std::int64_t>(8, simd::lanes<T>);
   const bool tall = rows >= columns;
   const std::int64_t length = tall ? rows : columns;
   for (std::int64_t s = 0; s < length; s += stripe) {
@@ -66,19 +36,8 @@ void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t f
     for (std::int64_t k = end + 8 * stripe; k < std::min(end + 9 * stripe, length); ++k) {
       prefetch(tall ? from + k * from_row : to + k * to_row, tall ? columns : rows);
     }
-    std::int64_t c = c0;
-    for (; c + wide <= c1; c += wide) {
-      std::int64_t r = r0;
-      for (; r + high <= r1; r += high) {
-        turn_patch(from + r * from_row + c, from_row, to + c * to_row + r, to_row);
-      }
-      for (; r < r1; ++r) {
-        for (std::int64_t k = c; k < c + wide; ++k) to[k * to_row + r] = from[r * from_row + k];
-      }
-    }
-    for (; c < c1; ++c) {
-      for (std::int64_t r = r0; r < r1; ++r) to[c * to_row + r] = from[r * from_row + c];
-    }
+    transpose<T>(r1 - r0, c1 - c0, {from + r0 * from_row + c0, from_row},
+                 {to + c0 * to_row + r0, to_row});
   }
 }
 
