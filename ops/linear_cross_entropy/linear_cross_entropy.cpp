@@ -18,7 +18,8 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t logits_at_a_time = 1 << 22;  // 16 MiB in f32: they stay in the last cache
+// 16 MiB in f32, which stay in the last cache; more where that would be less than a block of rows.
+constexpr std::int64_t logits_at_a_time = 1 << 22;
 // What a panel of classes and a piece of rows work on stays in the second-level cache.
 constexpr std::int64_t most_rows = 384;
 constexpr std::int64_t most_classes = 128;
