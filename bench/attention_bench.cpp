@@ -25,6 +25,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/common/device_option.h"
+#include "apps/common/plugin_option.h"
 #include "apps/common/progress.h"
 #include "bench/ceilings.h"
 #include "bench/entrants.h"
@@ -224,6 +225,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("!--no-peers", o.field.peers, "without PyTorch");
   app.add_option("--python", o.field.python,
                  "that has PyTorch; default: python3, then /usr/bin/python3");
+  add_plugin_option(app);
   app.add_flag_callback(
       "--library-hash",
       [] {

@@ -13,6 +13,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
+#include "runtime/one_line.h"
 #include "runtime/parallel.h"
 #include "runtime/simd.h"
 
@@ -73,12 +74,6 @@ Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double 
   return quantiles(std::move(times));
 }
 
-void wait_for(Device device) {
-  dispatch_device(device, []<class D>(const D& where) {
-    if constexpr (!std::is_same_v<D, Cpu>) synchronize(where);
-  });
-}
-
 nlohmann::ordered_json machine(Device device) {
   nlohmann::ordered_json json = {{"weft", WEFT_VERSION},
                                  {"commit", commit},
@@ -105,7 +100,7 @@ int run_main(const char* name, int (*f)(int, char**), int argc, char** argv) {
     flush_output();
     return status;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
     return 2;
   }
 }

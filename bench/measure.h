@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/device_option.h"
 #include "bench/statistics.h"
 #include "runtime/device.h"
 
@@ -30,9 +31,6 @@ int run_main(const char* name, int (*f)(int, char**), int argc, char** argv);
 // whichever comes later. The times of a call, in seconds.
 Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double seconds,
                   const Clock& clock = steady_seconds);
-
-// Waits until the device has done what it was told.
-void wait_for(Device device);
 
 // version, commit, ISA, library, processor, threads, device, and whether the tests of this library
 // passed (bench/stamp.h): in every row.

@@ -20,17 +20,27 @@ Tensor normal(const Shape& shape, std::uint64_t seed, Device device) {
 Subject operator_subject(const Candidate& candidate, const Settings& settings,
                          const AttentionSizes& sizes, Device device) {
   Subject built;
+  std::vector<Variable> inputs;
   std::uint64_t seed = 1;
-  for (const AttentionInput& input : candidate.spec.mechanism().inputs) {
-    if (input.optional) continue;
-    built.leaves.push_back(Variable::leaf(normal(input_shape(input, sizes), seed++, device)));
+  for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
+    if (input.optional) {
+      inputs.emplace_back();
+    } else if (input.role == Role::drawn) {
+      const Tensor drawn = Tensor::empty(input.shape, DType::f32);
+      input.draw({.seed = seed++}, drawn);
+      inputs.emplace_back(drawn.to(device));
+    } else {
+      inputs.push_back(Variable::leaf(normal(input.shape, seed++, device)));
+      built.leaves.push_back(inputs.back());
+    }
   }
   AttentionCall call;
   call.causal = masks_future(candidate.spec, settings);
-  const auto run = candidate.reference ? candidate.spec.mechanism().reference : attend;
-  built.forward = [=, spec = candidate.spec, leaves = built.leaves] {
-    return run(spec, call, leaves);
-  };
+  const Mechanism& mechanism = candidate.spec.mechanism();
+  require(!candidate.reference || mechanism.reference != nullptr,
+          "--reference: {} has no definition in plain ops", mechanism.name);
+  const auto run = candidate.reference ? mechanism.reference : attend;
+  built.forward = [=, spec = candidate.spec] { return run(spec, call, inputs).out; };
   return built;
 }
 
@@ -64,8 +74,8 @@ struct Blocks {
 
 double bytes_of_inputs(const Candidate& candidate, const AttentionSizes& sizes) {
   double bytes = 0;
-  for (const AttentionInput& input : candidate.spec.mechanism().inputs) {
-    if (!input.optional) bytes += item * double(input_shape(input, sizes).count());
+  for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
+    if (!input.optional) bytes += item * double(input.shape.count());
   }
   return bytes;
 }
@@ -139,7 +149,7 @@ Expected expected(const Candidate& candidate, const Settings& settings, std::int
                   Device device) {
   const AttentionSizes sizes = settings.sizes(length);
   const AttentionSpec& spec = candidate.spec;
-  AttentionCost cost = spec.mechanism().cost(spec, sizes, masks_future(spec, settings), DType::f32);
+  AttentionCost cost = attention_cost(spec, sizes, masks_future(spec, settings), DType::f32);
   if (candidate.reference) cost = naive(cost, sizes);
   const double inputs = bytes_of_inputs(candidate, sizes);
   const double rows = double(sizes.B * sizes.N), d = double(sizes.d);

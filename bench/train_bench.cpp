@@ -1,9 +1,10 @@
 // Tokens a second of one training step (forward, backward, optimizer) of charlm's, wordlm's and
 // vision's presets, beside the ceiling that the machine's GEMM rate sets.
 //
-//     build/bench/train_bench [--preset NAME] [--bare] [--threads N] [--device cuda] [--batch N]
-//     [--json]
+//     build/bench/train_bench [--preset NAME] [--attention SPEC] [--bare] [--threads N]
+//     [--device cuda] [--batch N] [--json]
 //
+// With --attention the preset's model has that mechanism in the place of its own.
 // On a CUDA device steps are queued as charlm queues them, by default as replays of one graph.
 // The step is timed as the preset has it, and those of language also bare: no dropout, no adaptive
 // computation time. The ceiling is the rate of a 2048³ product on one thread, times the threads,
@@ -15,6 +16,7 @@
 
 #include "apps/charlm/evaluate.h"
 #include "apps/common/device_option.h"
+#include "apps/common/plugin_option.h"
 #include "apps/common/queued_steps.h"
 #include "apps/common/text.h"
 #include "apps/vision/evaluate.h"
@@ -33,7 +35,7 @@ namespace {
 
 // What is timed: the steps of a task.
 struct Subject {
-  std::string preset;
+  std::string preset, attention;
   bool bare;
   std::int64_t batch, length, parameters;
   std::string optimizer;
@@ -43,6 +45,7 @@ struct Subject {
 // How all rows are timed.
 struct Options {
   std::int64_t batch = 0;  // 0: the preset's
+  std::string attention;   // empty: the preset's
   Device device;
   bool graph = true;
   double seconds = 3, rate = 0;  // rate: of the machine's products, operations a second
@@ -85,6 +88,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   const double ceiling = options.rate * (options.device == Device{} ? threads() : 1) / work;
   nlohmann::ordered_json json = machine(options.device);
   json.update({{"preset", subject.preset},
+               {"attention", subject.attention},
                {"bare", subject.bare},
                {"graph", queue && options.graph},
                {"batch", subject.batch},
@@ -111,6 +115,7 @@ nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Opti
                                     const NewModel& new_model, const NewTask& new_task) {
   if (options.batch > 0) settings.batch = options.batch;
   UniversalTransformerConfig& m = settings.model;
+  if (!options.attention.empty()) m.attention = options.attention;
   if (bare) {
     m.attention_dropout = m.residual_dropout = m.output_dropout = 0;
     m.act = false;
@@ -118,8 +123,8 @@ nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Opti
   const auto model = new_model(settings);
   move_to(*model.network, options.device);
   const Task task = new_task(model);
-  return row({settings.preset, bare, settings.batch, m.length, parameter_count(*model.network),
-              settings.optimizer, settings.lr},
+  return row({settings.preset, m.attention, bare, settings.batch, m.length,
+              parameter_count(*model.network), settings.optimizer, settings.lr},
              task, options);
 }
 
@@ -127,9 +132,10 @@ nlohmann::ordered_json charlm_row(const std::string& name, bool bare, const Opti
   const charlm::Settings settings = charlm::preset(name);
   const Text text = load_text("builtin", "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), settings.model.length);
-  return language_row(settings, bare, options, charlm::new_model, [&](const charlm::Model& model) {
-    return charlm::training_task(model, parts);
-  });
+  return language_row(
+      settings, bare, options,
+      [&](const charlm::Settings& s) { return charlm::new_model(s, text); },
+      [&](const charlm::Model& model) { return charlm::training_task(model, parts); });
 }
 
 // On random pieces, like vision's pictures: what is read does not change the time of a step.
@@ -152,6 +158,7 @@ nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Opti
 nlohmann::ordered_json vision_row(const std::string& name, const Options& options) {
   vision::Settings settings = vision::preset(name);
   if (options.batch > 0) settings.batch = options.batch;
+  if (!options.attention.empty()) settings.model.attention = options.attention;
   settings.validation = settings.batch;
   const vision::Model model = vision::new_model(settings);
   move_to(*model.network, options.device);
@@ -160,8 +167,8 @@ nlohmann::ordered_json vision_row(const std::string& name, const Options& option
   TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch,
                           settings.seed);
   const Task task = vision::training_task(model, parts, batches);
-  return row({name, false, settings.batch, settings.model.tokens(), parameter_count(*model.network),
-              settings.optimizer, settings.lr},
+  return row({name, settings.model.attention, false, settings.batch, settings.model.tokens(),
+              parameter_count(*model.network), settings.optimizer, settings.lr},
              task, options);
 }
 
@@ -187,6 +194,9 @@ int main_of(int argc, char** argv) {
   int thread_count = 1;
   app.add_option("--preset", wanted, "one of the apps' presets; all: charlm's")
       ->capture_default_str();
+  app.add_option("--attention", options.attention,
+                 "a mechanism, as name:option=value,option=value; by default the preset's");
+  add_plugin_option(app);
   app.add_flag("--bare", bare, "only without dropout and adaptive computation time");
   app.add_option("--threads", thread_count)->check(CLI::Range(1, 4096))->capture_default_str();
   app.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();

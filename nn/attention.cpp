@@ -4,6 +4,8 @@
 
 #include "ops/dropout/mask.h"
 #include "ops/linear/linear.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/rotary/rotary.h"
 #include "ops/views/views.h"
 
 namespace weft::nn {
@@ -21,7 +23,8 @@ AttentionSizes sizes_of(const AttentionOptions& options) {
   return {.H = options.heads,
           .E = of_head(options.key_width),
           .M = of_head(options.value_width),
-          .d = options.width};
+          .d = options.width,
+          .N_max = options.max_length};
 }
 
 // Columns begin … end−1 of a matrix, or those elements of a vector.
@@ -31,40 +34,84 @@ Variable columns(const Variable& whole, std::int64_t begin, std::int64_t end) {
   return slice(whole, axis, begin, end);
 }
 
+// What rotary positions turn.
+bool is_turned(const AttentionInput& input) {
+  return input.role == Role::projected && (input.name == "q" || input.name == "k");
+}
+
 }  // namespace
 
+void check_rotary(const AttentionSpec& spec, const AttentionSizes& sizes) {
+  std::string names;
+  int turned = 0;
+  for (const AttentionInput& input : attention_inputs(spec, sizes)) {
+    if (input.role == Role::projected && !input.optional) {
+      names += (names.empty() ? "" : ", ") + input.name;
+    }
+    turned += is_turned(input);
+  }
+  require(turned == 2,
+          "attention: rotary positions turn the inputs q and k, and {} takes {}; take full, or "
+          "another encoding",
+          spec.mechanism().name, names.empty() ? "none" : names);
+  require(sizes.E % 2 == 0,
+          "attention: rotary positions turn pairs of features: a head has {}, wanted an even "
+          "number",
+          sizes.E);
+}
+
 Attention::Attention(const AttentionOptions& options, DType dtype)
-    : options_(options), spec_(options.mechanism), sizes_(sizes_of(options)) {
+    : options_(options), spec_(options.mechanism), sizes_(sizes_of(options)), dtype_(dtype) {
   const Mechanism& mechanism = spec_.mechanism();
   require(!options.causal || mechanism.masks.causal, "attention: {} has no causal form",
           mechanism.name);
   require(options.causal || !mechanism.causal_only, "attention: {} has only a causal form",
           mechanism.name);
   check_dropout_rate("attention", options.dropout);
-  for (const AttentionInput& input : mechanism.inputs) {
-    Source source;
-    if (input.optional) {
-      // Stays undefined.
-    } else if (input.role == Role::projected) {
-      source = add_projection(input, dtype);
-    } else if (input.role == Role::parameter) {
-      source.index = learnt_.size();
-      learnt_.push_back({input.name, Parameter(input_shape(input, sizes_), input.weight, dtype)});
-    } else {
-      require(input.role == Role::sequence, "attention: the layer cannot make the input {} of {}",
-              input.name, mechanism.name);
-    }
-    sources_.push_back(source);
+  inputs_ = attention_inputs(spec_, sizes_);
+  for (const AttentionInput& input : inputs_) sources_.push_back(add(input, dtype));
+  if (options.rotary) check_rotary(spec_, sizes_);
+  if (!options.position_bias.empty()) {
+    require(mechanism.masks.bias, "attention: {} takes no bias; use full", mechanism.name);
+    position_bias_.emplace(options.position_bias, options.heads, options.max_length, dtype);
   }
-  if (!mechanism.block) {
+  if (mechanism.kind != Kind::block) {
     output_.emplace(sizes_.H * sizes_.M, options.width, options.output_bias, dtype);
+  } else if (const Shape out = output_shape(spec_, sizes_); out.back() != options.width) {
+    output_.emplace(out.back(), options.width, options.output_bias, dtype);
   }
+}
+
+Attention::Source Attention::add(const AttentionInput& input, DType dtype) {
+  require(input.axes.find("N_max") == std::string::npos || options_.max_length > 0 || input.optional,
+          "attention: {} learns {} [{}] by position; say the longest sequence (max_length)",
+          spec_.mechanism().name, input.name, input.axes);
+  switch (input.role) {
+    case Role::projected:
+      if (input.optional) break;
+      return input.through.empty() ? add_projection(input, dtype) : add_layers(input, dtype);
+    case Role::parameter: {
+      if (input.optional) break;
+      Parameter parameter(input.shape, input.weight, dtype);
+      parameter.bounds = input.bounds;
+      learnt_.push_back({input.name, parameter});
+      return {learnt_.size() - 1};
+    }
+    case Role::drawn:
+      drawn_.push_back({input.name, Buffer(input.shape, input.draw, input.redraw, dtype)});
+      return {drawn_.size() - 1};
+    case Role::sequence:
+    case Role::index:
+    case Role::bias:
+      break;
+  }
+  return {};
 }
 
 // Adds the columns of `input` to the projection of its name, or makes that.
 Attention::Source Attention::add_projection(const AttentionInput& input, DType dtype) {
   const std::string& name = input.matrix.empty() ? input.name : input.matrix;
-  const std::int64_t wanted = input_shape(input, sizes_).count();
+  const std::int64_t wanted = input.shape.count();
   const auto found = std::find_if(projections_.begin(), projections_.end(),
                                   [&](const Projection& p) { return p.name == name; });
   const auto index = static_cast<std::size_t>(found - projections_.begin());
@@ -81,6 +128,27 @@ Attention::Source Attention::add_projection(const AttentionInput& input, DType d
     projections_.push_back(std::move(grown));
   }
   return {index, begin, begin + wanted};
+}
+
+// A map x → … → ReLU(· W + b) → · W (+ b).
+Attention::Source Attention::add_layers(const AttentionInput& input, DType dtype) {
+  Layers several{input.name, {}};
+  std::int64_t in = options_.width;
+  for (const std::int64_t width : input.through) {
+    several.maps.emplace_back(std::exchange(in, width), width, true, dtype);
+  }
+  several.maps.emplace_back(in, input.shape.count(), input.biased, dtype);
+  for (Linear& map : several.maps) map.weight.initializer = input.weight;
+  several.maps.back().bias.initializer = input.bias;
+  layers_.push_back(std::move(several));
+  return {layers_.size() - 1};
+}
+
+AttentionSizes Attention::sizes_over(const Variable& sequence) const {
+  AttentionSizes sizes = sizes_;
+  sizes.B = sequence.size(0);
+  sizes.N = sizes.S = sequence.size(1);
+  return sizes;
 }
 
 // The `wanted` inputs, all of one sequence, as views of one product.
@@ -116,50 +184,79 @@ void Attention::project(const Variable& sequence, const std::vector<std::size_t>
                         : biases.size() == 1 ? biases[0]
                                              : concatenate(biases, 0);
   const std::vector<Variable> parts = split(linear(sequence, weight, bias), 2, widths);
-  AttentionSizes sizes = sizes_;
-  sizes.B = sequence.size(0);
-  sizes.N = sizes.S = sequence.size(1);
+  const AttentionInputs sheets = attention_inputs(spec_, sizes_over(sequence));
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const AttentionInput& sheet = spec_.mechanism().inputs[wanted[i]];
-    inputs[wanted[i]] = reshape(parts[i], input_shape(sheet, sizes));
+    inputs[wanted[i]] = reshape(parts[i], sheets[wanted[i]].shape);
   }
 }
 
-// What the mechanism takes, in its order. Without a memory both sides come from x.
-std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& memory) const {
+Variable Attention::through_layers(std::size_t input, const Variable& sequence) const {
+  Variable h = sequence;
+  const std::vector<Linear>& maps = layers_[sources_[input].index].maps;
+  for (std::size_t i = 0; i < maps.size(); ++i) h = maps[i](i == 0 ? h : relu(h));
+  return reshape(h, attention_inputs(spec_, sizes_over(sequence))[input].shape);
+}
+
+// What the mechanism takes, in its order, for positions that follow `before` others. Without a memory
+// both sides come from x.
+std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& memory,
+                                           const Given& given, std::int64_t before) const {
   const auto check = [&](const Variable& sequence) {
     require(sequence.value().rank() == 3 && sequence.size(2) == options_.width,
             "attention: wanted a sequence [B, N, {}], got {}", options_.width, sequence.shape());
   };
   check(x);
   if (memory.defined()) check(memory);
-  const std::vector<AttentionInput>& sheets = spec_.mechanism().inputs;
-  std::vector<Variable> inputs(sheets.size());
+  std::vector<Variable> inputs(inputs_.size());
   std::vector<std::size_t> from_x, from_memory;
-  for (std::size_t i = 0; i < sheets.size(); ++i) {
-    if (sheets[i].optional) continue;
-    const bool elsewhere = memory.defined() && sheets[i].side == Side::reference;
-    if (sheets[i].role == Role::projected) {
+  for (const auto& [name, value] : given) {
+    const auto found = std::ranges::find(inputs_, name, &AttentionInput::name);
+    const bool handed = found != inputs_.end() && (found->role == Role::index || found->role == Role::bias);
+    require(handed, "attention: {} takes no '{}' from its caller", spec_.mechanism().name, name);
+    inputs[static_cast<std::size_t>(found - inputs_.begin())] = value;
+  }
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const AttentionInput& sheet = inputs_[i];
+    const bool elsewhere = memory.defined() && sheet.side == Side::reference;
+    const Variable& sequence = elsewhere ? memory : x;
+    if (sheet.role == Role::drawn) {
+      inputs[i] = drawn_[sources_[i].index].buffer.value;
+    } else if (sheet.role == Role::bias && position_bias_) {
+      require(!inputs[i].defined(), "attention: a bias was handed in beside that of the options");
+      const std::int64_t keys = memory.defined() ? memory.size(1) : before + x.size(1);
+      inputs[i] = (*position_bias_)(x.value().device(), before, x.size(1), keys);
+    } else if (sheet.optional) {
+      continue;
+    } else if (sheet.role == Role::projected && !sheet.through.empty()) {
+      inputs[i] = through_layers(i, sequence);
+    } else if (sheet.role == Role::projected) {
       (elsewhere ? from_memory : from_x).push_back(i);
-    } else if (sheets[i].role == Role::sequence) {
-      inputs[i] = elsewhere ? memory : x;
-    } else {
+    } else if (sheet.role == Role::sequence) {
+      inputs[i] = sequence;
+    } else if (sheet.role == Role::parameter) {
       inputs[i] = learnt_[sources_[i].index].parameter;
     }
   }
   project(x, from_x, inputs);
   if (memory.defined()) project(memory, from_memory, inputs);
+  for (std::size_t i = 0; options_.rotary && i < inputs_.size(); ++i) {
+    if (!is_turned(inputs_[i])) continue;
+    const bool elsewhere = memory.defined() && inputs_[i].side == Side::reference;
+    inputs[i] = rotary(inputs[i], elsewhere ? 0 : before);
+  }
   return inputs;
 }
 
-// [B, N, H, M] → [B, N, d]
-Variable Attention::outward(const Variable& heads) const {
-  if (!output_) return heads;
-  return (*output_)(reshape(heads, {heads.size(0), heads.size(1), sizes_.H * sizes_.M}));
+// [B, N, H, M], or [B, N, d'] of a block → [B, N, d]
+Variable Attention::outward(const Variable& out) const {
+  if (!output_) return out;
+  return (*output_)(out.value().rank() == 3
+                        ? out
+                        : reshape(out, {out.size(0), out.size(1), sizes_.H * sizes_.M}));
 }
 
 Variable Attention::operator()(Context& context, const Variable& x, const Lengths& lengths,
-                               const Variable& memory) const {
+                               const Variable& memory, const Given& given) const {
   const Mechanism& mechanism = spec_.mechanism();
   require(!memory.defined() || mechanism.cross, "attention: {} cannot attend to a memory; use full",
           mechanism.name);
@@ -175,8 +272,11 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   call.layer = context.layer;
   call.depth = context.depth;
   call.layers = context.layers;
-  call.training = context.training;
-  return outward(attend(spec_, call, inputs_of(x, memory)));
+  const std::vector<Variable> inputs = inputs_of(x, memory, given, 0);
+  if (context.attending) context.attending(spec_, call, inputs);
+  const Attended attended = attend(spec_, call, inputs);
+  if (attended.penalty.defined()) context.penalties.push_back(attended.penalty);
+  return outward(attended.out);
 }
 
 Attention::State Attention::start(std::int64_t capacity, std::int64_t batch) const {
@@ -185,14 +285,13 @@ Attention::State Attention::start(std::int64_t capacity, std::int64_t batch) con
   require(options_.causal, "attention: only a causal layer can decode step by step");
   AttentionSizes sizes = sizes_;
   sizes.B = batch;
-  DType dtype = DType::f32;
-  if (!projections_.empty()) dtype = projections_[0].map.weight.value().dtype();
-  return {mechanism.decode(spec_, sizes, dtype, capacity)};
+  return {mechanism.decode(spec_, sizes, dtype_, capacity)};
 }
 
 Variable Attention::step(State& state, const Variable& x) const {
   std::vector<Tensor> values;
-  for (const Variable& input : inputs_of(x, {})) values.push_back(input.value());
+  for (const Variable& input : inputs_of(x, {}, {}, state.positions)) values.push_back(input.value());
+  state.positions += x.size(1);
   return outward(Variable(state.decoding->step(values)));
 }
 

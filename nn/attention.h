@@ -1,19 +1,27 @@
 // An attention layer around any registered mechanism.
 //
 // The mechanism's fact sheet says what it wants; the layer makes it:
-//     projected inputs   columns of x W (+ b), the columns of one sequence in one product
+//     projected inputs   columns of x W (+ b), the columns of one sequence in one product; or a map of
+//                        several layers
 //     sequences          x or the memory themselves
 //     parameters         learnt here
-// and maps what comes out, [B, N, H, M] seen as [B, N, H·M], to the model's width. For `full` with
-// E = M = d / H that is multi-head attention (A. Vaswani et al., "Attention is all you need",
-// NIPS 2017, arXiv 1706.03762, section 3.2.2) without biases.
+//     drawn inputs       kept here, as buffers
+//     bias               by position, where the options say so; otherwise the caller's
+//     index              the caller's
+// turns q and k by their positions where the options ask for it,
+// and maps what comes out, [B, N, H, M] seen as [B, N, H·M], or [B, N, d'] of a block whose width is
+// another, to the model's width. For `full` with E = M = d / H that is multi-head attention
+// (A. Vaswani et al., "Attention is all you need", NIPS 2017, arXiv 1706.03762, section 3.2.2)
+// without biases.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "nn/layers.h"
+#include "nn/position_bias.h"
 #include "ops/attention/mechanism.h"
 
 namespace weft::nn {
@@ -27,7 +35,14 @@ struct AttentionOptions {
   bool causal = true;
   double dropout = 0;
   bool output_bias = false;
+  std::int64_t max_length = 0;  // N_max, of mechanisms and biases that learn by position; 0: none
+  std::string position_bias = {};  // "alibi", "relative" (position_bias.h), or none
+  bool rotary = false;             // q and k are turned by their positions (ops/rotary)
 };
+
+// Throws, naming the mechanism, where it takes no q and k of heads of an even width for rotary
+// positions to turn.
+void check_rotary(const AttentionSpec& spec, const AttentionSizes& sizes);
 
 // Which positions exist; undefined: all do. A query at or past its length gives 0 (and the output's
 // bias, where there is one); where only the keys have lengths, those count for the queries of
@@ -41,24 +56,35 @@ class Attention {
  public:
   explicit Attention(const AttentionOptions& options, DType dtype = DType::f32);
 
-  // x [B, N, d] → [B, N, d]. With a memory [B, S, d], keys and values come from there.
+  // Inputs of the mechanism that the caller hands in, by name: those of the roles index and bias.
+  using Given = std::map<std::string, Variable>;
+
+  // x [B, N, d] → [B, N, d]. With a memory [B, S, d], keys and values come from there. A penalty of
+  // the mechanism is left in the context.
   Variable operator()(Context& context, const Variable& x, const Lengths& lengths = {},
-                      const Variable& memory = {}) const;
+                      const Variable& memory = {}, const Given& given = {}) const;
 
   struct State {
     std::unique_ptr<DecodingState> decoding;
+    std::int64_t positions = 0;  // seen so far
   };
   // `capacity`: the most positions that a mechanism whose state grows may keep. Throws where the
   // mechanism cannot decode or the layer is not causal.
   State start(std::int64_t capacity, std::int64_t batch = 1) const;
-  Variable step(State& state, const Variable& x) const;  // x [B, 1, d] → [B, 1, d]
+  // The n ≥ 1 positions after those seen so far: x [B, n, d] → [B, n, d].
+  Variable step(State& state, const Variable& x) const;
 
   const AttentionSpec& spec() const { return spec_; }
   const AttentionOptions& options() const { return options_; }
+  // Whether the mechanism adds its input and normalises by itself (MEGA).
+  bool owns_residual() const { return spec_.mechanism().owns_residual; }
 
   void each(const auto& visit) {
     for (Projection& projection : projections_) visit(projection.name, projection.map);
+    for (Layers& several : layers_) visit(several.name, several.maps);
     for (Learnt& learnt : learnt_) visit(learnt.name, learnt.parameter);
+    for (Drawn& drawn : drawn_) visit(drawn.name, drawn.buffer);
+    visit("position_bias", position_bias_);
     visit("output", output_);
   }
 
@@ -67,29 +93,48 @@ class Attention {
     std::string name;
     Linear map;
   };
+  struct Layers {  // of a projection through hidden ones
+    std::string name;
+    std::vector<Linear> maps;
+  };
   struct Learnt {
     std::string name;
     Parameter parameter;
   };
-  // Where an input of the mechanism comes from: columns of a projection, or what is learnt here.
+  struct Drawn {
+    std::string name;
+    Buffer buffer;
+  };
+  // Where an input of the mechanism comes from: columns of a projection, or a place in one of the
+  // lists above.
   struct Source {
     std::size_t index = 0;
     std::int64_t begin = 0, end = 0;
   };
 
+  Source add(const AttentionInput& input, DType dtype);
   Source add_projection(const AttentionInput& input, DType dtype);
+  Source add_layers(const AttentionInput& input, DType dtype);
+  AttentionSizes sizes_over(const Variable& sequence) const;
   void project(const Variable& sequence, const std::vector<std::size_t>& wanted,
                std::vector<Variable>& inputs) const;
-  std::vector<Variable> inputs_of(const Variable& x, const Variable& memory) const;
-  Variable outward(const Variable& heads) const;
+  Variable through_layers(std::size_t input, const Variable& sequence) const;
+  std::vector<Variable> inputs_of(const Variable& x, const Variable& memory, const Given& given,
+                                  std::int64_t before) const;
+  Variable outward(const Variable& out) const;
 
   AttentionOptions options_;
   AttentionSpec spec_;
-  AttentionSizes sizes_;  // of one position
+  AttentionSizes sizes_;    // of one position
+  AttentionInputs inputs_;  // of the mechanism, for these sizes
+  DType dtype_;
   std::vector<Projection> projections_;
+  std::vector<Layers> layers_;
   std::vector<Learnt> learnt_;
+  std::vector<Drawn> drawn_;
+  std::optional<PositionBias> position_bias_;
   std::vector<Source> sources_;   // one for each input of the mechanism
-  std::optional<Linear> output_;  // none behind a mechanism that is a block of its own
+  std::optional<Linear> output_;  // none behind a block of the model's width
 };
 
 }  // namespace weft::nn

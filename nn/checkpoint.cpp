@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nn/file.h"
+#include "nn/half.h"
 
 namespace weft {
 namespace {
@@ -42,6 +43,11 @@ struct Entry {
   DType dtype = DType::f32;
   Shape shape = {};
   std::uint64_t begin = 0, end = 0;  // bytes in the data
+  bool half = false;                 // f16 in the file, f32 here
+
+  std::uint64_t bytes() const {
+    return static_cast<std::uint64_t>(shape.count()) * (half ? size_of_half : size_of(dtype));
+  }
 };
 
 // Names come from the file: a message shows the beginning of a long one.
@@ -193,8 +199,10 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
         return;
       }
     }
-    fail("{}: tensor '{}': dtype '{}' is not among those that can be read: F32, F64, BF16, I32, "
-         "I64, U8", file_, shown(key_), shown(name));
+    entries_.back().half = name == "F16";
+    require(entries_.back().half,
+            "{}: tensor '{}': dtype '{}' is not among those that can be read: F32, F64, BF16, F16, "
+            "I32, I64, U8", file_, shown(key_), shown(name));
   }
 
   // An axis of size 0 counts as 1 here: the strides are products of the others.
@@ -241,10 +249,10 @@ void check_tiling(const std::string& file, std::vector<Entry>& entries, std::uin
     require(entry.end >= entry.begin && entry.end <= bytes,
             "{}: tensor '{}' claims the bytes {} to {} of {}; the file was cut short or is "
             "damaged", file, entry.name, entry.begin, entry.end, bytes);
-    const auto wanted = static_cast<std::uint64_t>(entry.shape.count()) * size_of(entry.dtype);
-    require(entry.end - entry.begin == wanted,
+    require(entry.end - entry.begin == entry.bytes(),
             "{}: tensor '{}' of {} {} takes {} bytes, but {} are claimed for it", file, entry.name,
-            name_of(entry.dtype), entry.shape, wanted, entry.end - entry.begin);
+            entry.half ? "f16" : name_of(entry.dtype), entry.shape, entry.bytes(),
+            entry.end - entry.begin);
     require(entry.begin == reached, "{}: tensor '{}' begins at byte {} of the data, but the one "
             "before it ends at {}", file, entry.name, entry.begin, reached);
     reached = entry.end;
@@ -253,12 +261,12 @@ void check_tiling(const std::string& file, std::vector<Entry>& entries, std::uin
           bytes - reached);
 }
 
-// The parameters' own tensors, wherever they are.
-std::map<std::string, Tensor> places_of(std::span<const NamedParameter> parameters) {
+// The tensors by their names, wherever they are.
+std::map<std::string, Tensor> places_of(std::span<const NamedTensor> tensors) {
   std::map<std::string, Tensor> places;
-  for (const NamedParameter& parameter : parameters) {
-    const bool fresh = places.emplace(parameter.name, parameter.variable.value()).second;
-    require(fresh, "checkpoint: two parameters are named '{}'", parameter.name);
+  for (const NamedTensor& tensor : tensors) {
+    const bool fresh = places.emplace(tensor.name, tensor.value).second;
+    require(fresh, "checkpoint: two tensors are named '{}'", tensor.name);
   }
   return places;
 }
@@ -282,7 +290,11 @@ Checkpoint read_checkpoint(const std::string& path) {
   check_tiling(path, entries, file.size() - 8 - length);
   for (Entry& entry : entries) {
     Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
-    file.read({tensor.bytes(), static_cast<std::size_t>(entry.end - entry.begin)});
+    if (entry.half) {
+      read_halves(file, tensor);
+    } else {
+      file.read({tensor.bytes(), static_cast<std::size_t>(entry.end - entry.begin)});
+    }
     checkpoint.tensors.emplace(std::move(entry.name), std::move(tensor));
   }
   file.check_unchanged();
@@ -325,10 +337,10 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
   file.commit();
 }
 
-std::map<std::string, Tensor> tensors_of(std::span<const NamedParameter> parameters) {
-  std::map<std::string, Tensor> tensors;
-  for (const auto& [name, tensor] : places_of(parameters)) tensors[name] = tensor.to(Device{});
-  return tensors;
+std::map<std::string, Tensor> tensors_of(std::span<const NamedTensor> tensors) {
+  std::map<std::string, Tensor> copies;
+  for (const auto& [name, tensor] : places_of(tensors)) copies[name] = tensor.to(Device{});
+  return copies;
 }
 
 void load_tensors(const std::map<std::string, Tensor>& own,
@@ -349,9 +361,9 @@ void load_tensors(const std::map<std::string, Tensor>& own,
   for (const auto& [name, place] : own) place.copy_from(tensors.at(name));
 }
 
-void load_parameters(std::span<const NamedParameter> parameters,
-                     const std::map<std::string, Tensor>& tensors, const std::string& source) {
-  load_tensors(places_of(parameters), tensors, source);
+void load_tensors(std::span<const NamedTensor> own, const std::map<std::string, Tensor>& tensors,
+                  const std::string& source) {
+  load_tensors(places_of(own), tensors, source);
 }
 
 bool all_finite(const Tensor& tensor) {

@@ -8,7 +8,8 @@
 //     offset 8 + n  the elements             row-major, little endian, offsets count from here
 //
 // The tensors tile the data: the first begins at 0, each begins where another ends, the last ends
-// with the file. (The format: https://github.com/huggingface/safetensors.)
+// with the file. (The format: https://github.com/huggingface/safetensors.) F16, which no tensor
+// here is made of, is read as f32.
 //
 // The reader takes nothing on trust. Every size is compared with the file's real one before memory
 // is asked for, and whatever breaks a rule above is an error that names the file and the place.
@@ -34,15 +35,15 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path);
 
 Checkpoint read_checkpoint(const std::string& path);
 
-// The parameters by their names. The tensors are the parameters' own bytes, not copies.
-std::map<std::string, Tensor> tensors_of(std::span<const NamedParameter> parameters);
+// Tensors by their names, on the CPU.
+std::map<std::string, Tensor> tensors_of(std::span<const NamedTensor> tensors);
 
 // Copies `tensors` into those of `own`. They must be the same by name, shape and type; `source`
 // (a file, say) begins the error where they are not, and then nothing is copied.
 void load_tensors(const std::map<std::string, Tensor>& own,
                   const std::map<std::string, Tensor>& tensors, const std::string& source);
-void load_parameters(std::span<const NamedParameter> parameters,
-                     const std::map<std::string, Tensor>& tensors, const std::string& source);
+void load_tensors(std::span<const NamedTensor> own, const std::map<std::string, Tensor>& tensors,
+                  const std::string& source);
 
 // Whether no element of a floating type is a NaN or an infinity.
 bool all_finite(const Tensor& tensor);

@@ -1,20 +1,40 @@
 // What a forward pass carries from module to module besides its tensors.
 #pragma once
 
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "autograd/variable.h"
+#include "ops/pointwise/pointwise.h"
 #include "runtime/random.h"
 
 namespace weft {
+
+class AttentionSpec;
+struct AttentionCall;
 
 struct Context {
   bool training;
   RandomStreams random;      // whoever draws takes the next key
   int layer = 0, depth = 0;  // which block runs, and how often it ran before in this pass
   int layers = 1;            // how many times a block runs in this pass
+  std::vector<Variable> penalties;  // terms of the loss, [] each, that layers left on the way
+  // Where set, sees every attention's call before it runs: what maps are made of.
+  std::function<void(const AttentionSpec&, const AttentionCall&, std::span<const Variable> inputs)>
+      attending = {};
 
   Context(bool training, std::uint64_t seed, std::uint32_t step,
           const std::uint32_t* step_at = nullptr)
       : training(training), random(seed, step, step_at) {}
   static Context evaluation() { return {false, 0, 0}; }
+
+  // Their sum; undefined where there are none.
+  Variable penalty() const {
+    Variable sum;
+    for (const Variable& term : penalties) sum = sum.defined() ? add(sum, term) : term;
+    return sum;
+  }
 
   // A dropout rate, which counts in training only.
   double rate(double rate) const { return training ? rate : 0; }

@@ -79,6 +79,22 @@ void draw(const Initializer& initializer, const std::string& name, std::uint64_t
   fail("initializer: {} has the unknown kind {}", name, static_cast<int>(initializer.kind));
 }
 
+void draw(const NamedBuffer& buffer, std::uint64_t seed, std::uint32_t step) {
+  const Tensor& value = buffer.buffer.value;
+  RandomKey key = key_of(buffer.name, seed);
+  key.step ^= step;
+  const Tensor drawn = Tensor::empty(value.shape(), value.dtype());
+  buffer.buffer.draw(key, drawn);
+  value.copy_from(drawn);
+}
+
+void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t step) {
+  for (const NamedBuffer& named : buffers) {
+    const std::int64_t period = named.buffer.redraw;
+    if (period > 0 && step > 1 && (step - 1) % period == 0) draw(named, seed, step);
+  }
+}
+
 std::string text_of(const Initializer& initializer) {
   switch (initializer.kind) {
     case Initializer::zeros:

@@ -4,6 +4,8 @@
 // whatever order a model is built and whatever else it holds.
 #pragma once
 
+#include <span>
+
 #include "nn/module.h"
 
 namespace weft {
@@ -13,13 +15,23 @@ namespace weft {
 void draw(const Initializer& initializer, const std::string& name, std::uint64_t seed,
           const Tensor& target);
 
-// Draws every parameter of a module.
+// Fills a buffer. What it is after step `step` is a function of (seed, step, name); step 0 is the
+// start.
+void draw(const NamedBuffer& buffer, std::uint64_t seed, std::uint32_t step);
+
+// Draws every parameter and every buffer of a module.
 template <class Module>
 void initialize(Module& module, std::uint64_t seed) {
   each_parameter(module, [&](const std::string& name, Parameter& parameter) {
     draw(parameter.initializer, name, seed, parameter.value());
   });
+  for (const NamedBuffer& buffer : buffers(module)) draw(buffer, seed, 0);
 }
+
+// Draws anew the buffers whose turn it is before step 1, 2, …: with `redraw` = r before steps r + 1,
+// 2 r + 1, …. Training loops call it before every step; where a step is captured as a CUDA graph,
+// outside of that.
+void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t step);
 
 // "glorot uniform", "normal 0.05", … for tables.
 std::string text_of(const Initializer& initializer);

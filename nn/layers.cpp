@@ -72,6 +72,12 @@ CausalConv::State CausalConv::start(std::int64_t batch) const {
 
 // The new output is one product of the whole window: [B, 1, W·in] × [W·in, out].
 Variable CausalConv::step(State& state, const Variable& x) const {
+  if (const std::int64_t n = x.size(1), window = weight.value().size(0); n > 1) {
+    const Variable parts[] = {state.window.slice(1, 1, window), x};
+    const Variable all = concatenate(parts, 1);  // [B, W − 1 + n, in]
+    state.window = all.value().slice(1, n - 1, window - 1 + n).clone();
+    return slice((*this)(all), 1, window - 1, window - 1 + n);
+  }
   const Tensor& w = weight.value();
   const std::int64_t batch = state.window.size(0), window = w.size(0);
   const Tensor next = Tensor::empty(state.window.shape(), w.dtype(), w.device());

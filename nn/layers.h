@@ -75,7 +75,7 @@ struct CausalConv {
     Tensor window;  // [B, W, in]
   };
   State start(std::int64_t batch = 1) const;
-  Variable step(State& state, const Variable& x) const;  // x [B, 1, in] → [B, 1, out]
+  Variable step(State& state, const Variable& x) const;  // x [B, n, in] → [B, n, out]
 
   void each(const auto& visit) { visit("weight", weight), visit("bias", bias); }
 };

@@ -12,6 +12,12 @@ Parameter::Parameter(const Shape& shape, Initializer initializer, DType dtype)
           Variable::leaf(Tensor::full(shape, std::numeric_limits<double>::quiet_NaN(), dtype))),
       initializer(initializer) {}
 
+Buffer::Buffer(const Shape& shape, void (*draw)(RandomKey, const Tensor&), std::int64_t redraw,
+               DType dtype)
+    : value(Tensor::full(shape, std::numeric_limits<double>::quiet_NaN(), dtype)),
+      draw(draw),
+      redraw(redraw) {}
+
 std::string parameter_table(const std::vector<NamedParameter>& parameters) {
   std::size_t name_width = 9, shape_width = 5;
   for (const NamedParameter& parameter : parameters) {

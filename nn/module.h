@@ -5,12 +5,12 @@
 //       void each(const auto& visit) { visit("first", first), visit("second", second); }
 //     };
 //
-// A part is a Parameter, a module, or an optional or a vector of either. each_parameter() walks
-// them and puts the names together: "block.attention.qkv.weight", "blocks.2.norm1.gain".
-// Initialisation, optimizers, checkpoints and printing stand on that walk: what each() names is a
-// part everywhere.
+// A part is a Parameter, a Buffer, a module, or an optional or a vector of these. each_parameter()
+// and each_buffer() walk them and put the names together: "block.attention.qkv.weight",
+// "blocks.2.norm1.gain". Initialisation, optimizers, checkpoints and printing stand on that walk:
+// what each() names is a part everywhere.
 //
-// A copy of a module shares the parameters of the original.
+// A copy of a module shares the parameters and the buffers of the original.
 #pragma once
 
 #include <optional>
@@ -20,6 +20,7 @@
 
 #include "autograd/variable.h"
 #include "ops/initializer.h"
+#include "runtime/random.h"
 
 namespace weft {
 
@@ -27,6 +28,7 @@ namespace weft {
 struct Parameter {
   Variable variable;
   Initializer initializer;
+  Bounds bounds;
 
   Parameter() = default;
   // Holds NaN until initialize() draws it (nn/initializer.h).
@@ -37,7 +39,23 @@ struct Parameter {
   operator const Variable&() const { return variable; }
 };
 
+// A tensor of a model that is drawn and not learnt: random features. Checkpoints hold it, so that
+// evaluation uses what training used. One made by default stands for "none".
+struct Buffer {
+  Tensor value;  // NaN until initialize() draws it
+  void (*draw)(RandomKey key, const Tensor& target) = nullptr;  // fills a tensor on the CPU
+  std::int64_t redraw = 0;  // training steps after which it is drawn anew; 0: never
+
+  Buffer() = default;
+  Buffer(const Shape& shape, void (*draw)(RandomKey, const Tensor&), std::int64_t redraw, DType dtype);
+
+  bool defined() const { return value.defined(); }
+};
+
 namespace module_detail {
+
+template <class Part>
+inline constexpr bool is_leaf = std::is_same_v<Part, Parameter> || std::is_same_v<Part, Buffer>;
 
 template <class T>
 inline constexpr bool is_vector = false;
@@ -50,8 +68,10 @@ inline constexpr bool is_optional<std::optional<T>> = true;
 
 template <class Part, class F>
 void walk(const std::string& name, Part& part, const F& f) {
-  if constexpr (std::is_same_v<Part, Parameter>) {
-    if (part.defined()) f(name, part);
+  if constexpr (is_leaf<Part>) {
+    if constexpr (std::is_invocable_v<F, const std::string&, Part&>) {
+      if (part.defined()) f(name, part);
+    }
   } else if constexpr (is_optional<Part>) {
     if (part) walk(name, *part, f);
   } else if constexpr (is_vector<Part>) {
@@ -70,21 +90,55 @@ void walk(const std::string& name, Part& part, const F& f) {
 // Calls f(name, Parameter&) for every parameter, in the order in which the modules name them.
 template <class Module, class F>
 void each_parameter(Module& module, const F& f) {
-  module_detail::walk("", module, f);
+  module_detail::walk("", module, [&](const std::string& name, Parameter& part) { f(name, part); });
+}
+
+// Calls f(name, Buffer&) for every buffer, in the same order.
+template <class Module, class F>
+void each_buffer(Module& module, const F& f) {
+  module_detail::walk("", module, [&](const std::string& name, Buffer& part) { f(name, part); });
 }
 
 struct NamedParameter {
   std::string name;
   Variable variable;
   Initializer initializer;
+  Bounds bounds = {};
+};
+
+struct NamedBuffer {
+  std::string name;
+  Buffer buffer;  // a handle of the module's own bytes
 };
 
 template <class Module>
 std::vector<NamedParameter> parameters(Module& module) {
   std::vector<NamedParameter> list;
   each_parameter(module, [&](const std::string& name, Parameter& parameter) {
-    list.push_back({name, parameter.variable, parameter.initializer});
+    list.push_back({name, parameter.variable, parameter.initializer, parameter.bounds});
   });
+  return list;
+}
+
+template <class Module>
+std::vector<NamedBuffer> buffers(Module& module) {
+  std::vector<NamedBuffer> list;
+  each_buffer(module, [&](const std::string& name, Buffer& buffer) { list.push_back({name, buffer}); });
+  return list;
+}
+
+// A tensor of a model: a handle of the module's own bytes.
+struct NamedTensor {
+  std::string name;
+  Tensor value;
+};
+
+// All that a checkpoint of the module holds: the parameters, then the buffers.
+template <class Module>
+std::vector<NamedTensor> tensors(Module& module) {
+  std::vector<NamedTensor> list;
+  each_parameter(module, [&](const std::string& name, Parameter& p) { list.push_back({name, p.value()}); });
+  each_buffer(module, [&](const std::string& name, Buffer& b) { list.push_back({name, b.value}); });
   return list;
 }
 
@@ -101,13 +155,14 @@ void zero_gradients(Module& module) {
   each_parameter(module, [](const std::string&, Parameter& p) { p.variable.place()->clear(); });
 }
 
-// Puts the parameters on this device; gradients that gathered stay behind. Optimizers and copies of the
+// Puts parameters and buffers on this device; gradients that gathered stay behind. Optimizers and copies of the
 // module that were made before keep the old ones.
 template <class Module>
 void move_to(Module& module, Device device) {
   each_parameter(module, [&](const std::string&, Parameter& p) {
     if (p.value().device() != device) p.variable = Variable::leaf(p.value().to(device));
   });
+  each_buffer(module, [&](const std::string&, Buffer& b) { b.value = b.value.to(device); });
 }
 
 // One line a parameter (name, shape, count, start), and the total.

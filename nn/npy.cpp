@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "nn/file.h"
+#include "nn/half.h"
 
 namespace weft {
 namespace {
@@ -29,6 +30,11 @@ struct Header {
   DType dtype = DType::f32;
   bool fortran_order = false;
   Shape shape = {};
+  bool half = false;  // f16 in the file, f32 here
+
+  std::uint64_t bytes() const {
+    return static_cast<std::uint64_t>(shape.count()) * (half ? size_of_half : size_of(dtype));
+  }
 };
 
 // Reads the dict from left to right; whatever is not expected where it stands ends the reading.
@@ -45,7 +51,9 @@ class HeaderReader {
       require(seen.insert(key).second, "{}: header: '{}' stands there twice", file_, key);
       expect(':');
       if (key == "descr") {
-        header.dtype = dtype();
+        const std::string_view descr = string();
+        header.half = descr == "<f2";
+        if (!header.half) header.dtype = dtype_of(descr);
       } else if (key == "fortran_order") {
         header.fortran_order = boolean();
       } else if (key == "shape") {
@@ -99,12 +107,11 @@ class HeaderReader {
     return text_.substr(begin, place_++ - begin);
   }
 
-  DType dtype() {
-    const std::string_view descr = string();
+  DType dtype_of(std::string_view descr) const {
     for (const auto& known : dtypes) {
       if (descr == known.descr) return known.dtype;
     }
-    fail("{}: descr '{}' is not among those that can be read: <f4, <f8, <i4, <i8, |u1", file_,
+    fail("{}: descr '{}' is not among those that can be read: <f2, <f4, <f8, <i4, <i8, |u1", file_,
          descr);
   }
 
@@ -217,12 +224,15 @@ Tensor read_npy(const std::string& path) {
   InputFile file(path);
   const Start start = read_start(file);
   const Header header = HeaderReader(path, start.header).read();
-  const auto wanted = static_cast<std::uint64_t>(header.shape.count()) * size_of(header.dtype);
-  require(wanted == start.data, "{}: {} {} takes {} bytes, but {} follow the header", path,
-          name_of(header.dtype), header.shape, wanted, start.data);
+  require(header.bytes() == start.data, "{}: {} {} takes {} bytes, but {} follow the header", path,
+          header.half ? "f16" : name_of(header.dtype), header.shape, header.bytes(), start.data);
   const Shape stored = header.fortran_order ? reversed(header.shape) : header.shape;
   const Tensor tensor = Tensor::empty(stored, header.dtype);
-  file.read({tensor.bytes(), static_cast<std::size_t>(wanted)});
+  if (header.half) {
+    read_halves(file, tensor);
+  } else {
+    file.read({tensor.bytes(), static_cast<std::size_t>(start.data)});
+  }
   file.check_unchanged();
   return header.fortran_order ? turned(tensor) : tensor;
 }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "nn/update.h"
 #include "ops/attention/mechanism.h"
@@ -285,6 +286,7 @@ double Optimizer::step(double rate, double largest_norm) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (gathered[i].defined()) update(slots_[i], gathered[i], rate, scale, step);
   }
+  keep_within_bounds();
   return norm;
 }
 
@@ -299,9 +301,27 @@ const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, double 
       const std::vector<Tensor> gathered = gradients();
       for (std::size_t i = 0; i < slots_.size(); ++i) written_[i] = gathered[i].defined();
       enqueue_on(device, gathered, rate, loss, largest_norm);
+      keep_within_bounds();
     }
   });
   return report_;
+}
+
+void Optimizer::keep_within_bounds() const {
+  for (const Slot& slot : slots_) {
+    const Bounds& bounds = slot.parameter.bounds;
+    if (bounds == Bounds{}) continue;
+    const Tensor& weight = slot.parameter.variable.value();
+    dispatch(weight, [&](auto device, auto type) {
+      using T = decltype(type);
+      const Within<T> within{weight.data<T>(), T(bounds.least), T(bounds.most)};
+      if constexpr (std::is_same_v<decltype(device), Cpu>) {
+        for (std::int64_t i = 0; i < weight.count(); ++i) within(i);
+      } else {
+        keep_within(device, within, weight.count());
+      }
+    });
+  }
 }
 
 void Optimizer::take_back() {
@@ -319,6 +339,29 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& text,
 
 double default_rate(const std::string& text) {
   return with_rule(text, []<class Rule>(const Rule&) { return Rule::default_rate; });
+}
+
+bool gives_option(const std::string& text, const std::string& option) {
+  return text.find(":" + option + "=") != text.npos || text.find("," + option + "=") != text.npos;
+}
+
+std::string with_option(const std::string& text, const std::string& option, double value) {
+  make_optimizer(text, {});
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  std::string changed = text.substr(0, colon);
+  char separator = ':';
+  const auto add = [&](const std::string& setting) {
+    changed += std::exchange(separator, ',') + setting;
+  };
+  for (std::size_t begin = colon + 1; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string setting = text.substr(begin, end - begin);
+    if (!setting.starts_with(option + "=")) add(setting);
+    begin = end + 1;
+  }
+  add(fmt::format("{}={}", option, value));
+  make_optimizer(changed, {});
+  return changed;
 }
 
 }  // namespace weft

@@ -115,6 +115,13 @@ void update_weights(const Cuda& device, const Rule& rule, const WeightTable<T>& 
   start("optimizer", device, grid, threads, 0, update_kernel<Rule, T>, rule, table, facts, report);
 }
 
+template <class T>
+void keep_within(const Cuda& device, const Within<T>& within, std::int64_t count) {
+  for_elements("optimizer", device, count, within);
+}
+template void keep_within(const Cuda&, const Within<float>&, std::int64_t);
+template void keep_within(const Cuda&, const Within<double>&, std::int64_t);
+
 #define WEFT_RULE(Rule)                                                                            \
   template void prepare_step(const Cuda&, const Rule&, const double*, std::int64_t, const double*, \
                              double, const float*, const double*, std::int64_t*, StepFacts*,       \

@@ -10,6 +10,8 @@
 // M. D. Zeiler, arXiv 1212.5701, algorithm 1, with Keras's order and ε; D. P. Kingma, J. Ba, ICLR
 // 2015, arXiv 1412.6980, algorithm 1; I. Loshchilov, F. Hutter, ICLR 2019, arXiv 1711.05101,
 // algorithm 2; Y. Nesterov 1983 in the form of I. Sutskever et al., ICML 2013.
+//
+// After every step the weights of a parameter with bounds are cut to these.
 #pragma once
 
 #include <limits>
@@ -33,9 +35,9 @@ class Optimizer {
 
   // The same step on a CUDA device, only queued: nothing is waited for, and it can be captured in a
   // graph. `rate` is f64 [1] or [] there; where `loss` (undefined: none) is not finite, nothing is
-  // written. Returns f64 [3] there: the norm; 1 where weights were written; 1 as long as all weights
-  // that were written are finite, after that no step writes any more, and take_back() brings back
-  // the weights before the step that did it.
+  // written. Returns f64 [3] there: the norm; 1 where weights were written; 1 as long as all
+  // weights that were written are finite, after that no step writes any more, and take_back()
+  // brings back the weights before the step that did it.
   const Tensor& enqueue(const Tensor& rate, const Tensor& loss,
                         double largest_norm = std::numeric_limits<double>::infinity());
   void take_back();
@@ -65,6 +67,7 @@ class Optimizer {
 
  private:
   std::vector<Tensor> gradients() const;
+  void keep_within_bounds() const;  // NamedParameter::bounds
 
   Device device_;
   std::vector<Slot> slots_;
@@ -85,5 +88,10 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& text,
                                           std::vector<NamedParameter> parameters);
 // The rate that people start from: 0.01, 1, 0.001, 0.001.
 double default_rate(const std::string& text);
+// The same optimizer with another value of an option. Throws, with what exists, where it has no
+// such option or the option no such value.
+std::string with_option(const std::string& text, const std::string& option, double value);
+// Whether `text` itself gives the option a value.
+bool gives_option(const std::string& text, const std::string& option);
 
 }  // namespace weft

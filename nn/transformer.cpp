@@ -1,35 +1,57 @@
 #include "nn/transformer.h"
 
+#include "ops/pointwise/pointwise.h"
+
 namespace weft::nn {
+
+BlockWiring block_wiring(const std::string& name) {
+  if (name == "universal") return BlockWiring::universal;
+  if (name == "vanilla") return BlockWiring::vanilla;
+  require(name == "prenorm",
+          "transformer block: the wiring is universal, vanilla or prenorm, got '{}'", name);
+  return BlockWiring::prenorm;
+}
 
 TransformerBlock::TransformerBlock(const BlockOptions& options, DType dtype)
     : options(options),
       attention(options.attention, dtype),
-      norm1(options.attention.width, dtype),
       feed_forward(options.attention.width,
                    options.hidden > 0 ? options.hidden : 4 * options.attention.width,
                    options.activation, dtype),
       norm2(options.attention.width, dtype) {
   check_dropout_rate("transformer block", options.dropout);
+  if (!attention.owns_residual()) norm1.emplace(options.attention.width, dtype);
 }
 
-Variable TransformerBlock::operator()(Context& context, const Variable& x,
-                                      const Lengths& lengths) const {
+template <class Attended>
+Variable TransformerBlock::around(Context& context, const Variable& x,
+                                  const Attended& attended) const {
+  if (options.wiring == BlockWiring::prenorm) {
+    const Dropout drop{options.dropout};
+    const Variable y = norm1 ? add(x, drop(context, attended((*norm1)(x)))) : attended(x);
+    return add(y, drop(context, feed_forward(norm2(y))));
+  }
   const auto residual = [&] {
-    return Residual{.wiring = options.wiring,
+    const bool vanilla = options.wiring == BlockWiring::vanilla;
+    return Residual{.wiring = vanilla ? Wiring::vanilla : Wiring::universal,
                     .dropout = context.rate(options.dropout),
                     .random = context.random.next()};
   };
   // Arguments are evaluated in any order, but draws have one.
   const Residual first = residual();
-  const Variable y = norm1(x, attention(context, x, lengths), first);
+  const Variable mixed = attended(x);
+  const Variable y = norm1 ? (*norm1)(x, mixed, first) : mixed;
   return norm2(y, feed_forward(y), residual());
 }
 
+Variable TransformerBlock::operator()(Context& context, const Variable& x,
+                                      const Lengths& lengths) const {
+  return around(context, x, [&](const Variable& in) { return attention(context, in, lengths); });
+}
+
 Variable TransformerBlock::step(State& state, const Variable& x) const {
-  const Residual residual{.wiring = options.wiring};
-  const Variable y = norm1(x, attention.step(state, x), residual);
-  return norm2(y, feed_forward(y), residual);
+  Context context = Context::evaluation();
+  return around(context, x, [&](const Variable& in) { return attention.step(state, in); });
 }
 
 Transformer::Transformer(const BlockOptions& options, std::int64_t layers, DType dtype) {

@@ -1,29 +1,37 @@
-// A transformer block: attention, then the feed-forward layer, each followed by layer normalisation
-// of its sum with what went in.
+// A transformer block: attention, then the feed-forward layer, each summed with what went in, and a
+// layer normalisation of the sum, or of what goes in.
 //
 //     universal:  y = LN₁(drop(x + attention(x))),   out = LN₂(drop(y + feed_forward(y)))
 //     vanilla:    y = LN₁(x + drop(attention(x))),   out = LN₂(y + drop(feed_forward(y)))
+//     prenorm:    y = x + drop(attention(LN₁(x))),   out = y + drop(feed_forward(LN₂(y)))
 //
 // Vanilla is A. Vaswani et al., arXiv 1706.03762, section 5.4; universal is the wiring of the
-// keras-transformer library, and so of the agglomerative-attention models (arXiv 1907.06607).
+// keras-transformer library, and so of the agglomerative-attention models (arXiv 1907.06607);
+// prenorm is GPT-2's (R. Xiong et al., "On layer normalization in the transformer architecture",
+// ICML 2020, arXiv 2002.04745, table 1). Behind the last of its blocks the model normalises once
+// more.
 #pragma once
 
 #include "nn/attention.h"
 
 namespace weft::nn {
 
+enum class BlockWiring { universal, vanilla, prenorm };
+// Throws where there is none of this name.
+BlockWiring block_wiring(const std::string& name);
+
 struct BlockOptions {
   AttentionOptions attention;
   std::int64_t hidden = 0;  // of the feed-forward layer; 0: four times the width
   Activation activation = Activation::gelu;
-  Wiring wiring = Wiring::universal;
+  BlockWiring wiring = BlockWiring::universal;
   double dropout = 0;  // at both sums
 };
 
 struct TransformerBlock {
   BlockOptions options;
   Attention attention;
-  LayerNorm norm1;
+  std::optional<LayerNorm> norm1;  // none around an attention that has its own residual
   FeedForward feed_forward;
   LayerNorm norm2;
 
@@ -34,12 +42,17 @@ struct TransformerBlock {
   State start(std::int64_t capacity, std::int64_t batch = 1) const {
     return attention.start(capacity, batch);
   }
-  Variable step(State& state, const Variable& x) const;  // x [B, 1, d] → [B, 1, d]
+  Variable step(State& state, const Variable& x) const;  // x [B, n, d] → [B, n, d]
 
   void each(const auto& visit) {
     visit("attention", attention), visit("norm1", norm1);
     visit("feed_forward", feed_forward), visit("norm2", norm2);
   }
+
+ private:
+  // The block around attended(x), the attention of x.
+  template <class Attended>
+  Variable around(Context& context, const Variable& x, const Attended& attended) const;
 };
 
 // A stack of blocks, each with weights of its own.
@@ -51,7 +64,7 @@ struct Transformer {
 
   using State = std::vector<TransformerBlock::State>;
   State start(std::int64_t capacity, std::int64_t batch = 1) const;
-  Variable step(State& state, const Variable& x) const;  // x [B, 1, d] → [B, 1, d]
+  Variable step(State& state, const Variable& x) const;  // x [B, n, d] → [B, n, d]
 
   void each(const auto& visit) { visit("blocks", blocks); }
 };

@@ -25,10 +25,12 @@ const UniversalTransformerConfig& checked(const UniversalTransformerConfig& conf
   positive("heads", config.heads);
   positive("length", config.length);
   positive("conv_width", config.conv_width);
-  require(config.encoding == "position" || config.encoding == "conv",
-          "universal transformer: the encoding is position or conv, got '{}'", config.encoding);
-  require(config.wiring == "universal" || config.wiring == "vanilla",
-          "universal transformer: the wiring is universal or vanilla, got '{}'", config.wiring);
+  require(config.hidden >= 0, "universal transformer: hidden must not be negative, got {}",
+          config.hidden);
+  require(config.encoding == "position" || config.encoding == "conv" || config.encoding == "rotary",
+          "universal transformer: the encoding is position, conv or rotary, got '{}'",
+          config.encoding);
+  nn::block_wiring(config.wiring);
   for (const double rate :
        {config.attention_dropout, config.residual_dropout, config.output_dropout}) {
     require(rate >= 0 && rate < 1, "universal transformer: dropout rates are in [0, 1), got {}",
@@ -44,8 +46,11 @@ nn::BlockOptions block_options(const UniversalTransformerConfig& config) {
                         .width = config.width,
                         .heads = config.heads,
                         .causal = true,
-                        .dropout = config.attention_dropout},
-          .wiring = config.wiring == "vanilla" ? Wiring::vanilla : Wiring::universal,
+                        .dropout = config.attention_dropout,
+                        .max_length = config.length,
+                        .rotary = config.encoding == "rotary"},
+          .hidden = config.hidden,
+          .wiring = nn::block_wiring(config.wiring),
           .dropout = config.residual_dropout};
 }
 
@@ -60,12 +65,13 @@ UniversalTransformer::UniversalTransformer(const UniversalTransformerConfig& con
       output_(config.width, config.width, false, dtype) {
   if (config.encoding == "conv") {
     convolution_.emplace(config.conv_width, config.width, config.width, Activation::relu, dtype);
-  } else {
+  } else if (numbered()) {
     position_ = Parameter({config.length, config.width}, small, dtype);
     depth_ = Parameter({config.depth, config.width}, small, dtype);
   }
   const std::int64_t blocks = config.shared ? 1 : config.depth;
   for (std::int64_t i = 0; i < blocks; ++i) blocks_.emplace_back(block_options(config), dtype);
+  if (config.wiring == "prenorm") norm_.emplace(config.width, dtype);
   if (config.act) {
     halting_.emplace(config.width, 1, true, dtype);
     halting_->bias.initializer = {Initializer::constant, 0.1};
@@ -81,6 +87,7 @@ const nn::TransformerBlock& UniversalTransformer::block(std::int64_t step) const
 Variable UniversalTransformer::encoded(const Variable& h, std::int64_t step,
                                        std::int64_t position) const {
   if (convolution_) return (*convolution_)(h);
+  if (!numbered()) return h;
   const Variable coordinates = add(slice(position_, 0, position, position + h.size(1)),
                                    slice(depth_, 0, step, step + 1));  // [N, d]
   return add(h, coordinates);
@@ -92,6 +99,11 @@ Accumulated UniversalTransformer::combined(std::span<const Variable> states) con
   return adaptive_computation(states, halting_->weight, halting_->bias);
 }
 
+// What the output map makes of the depth's steps together.
+Variable UniversalTransformer::outward(const Variable& accumulated) const {
+  return output_(norm_ ? (*norm_)(accumulated) : accumulated);
+}
+
 Variable UniversalTransformer::logits_of(const Variable& states) const {
   return linear(states, transpose(embedding_.table, 0, 1));
 }
@@ -99,7 +111,7 @@ Variable UniversalTransformer::logits_of(const Variable& states) const {
 UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
                                                           const Tensor& ids) const {
   require(ids.rank() == 2, "universal transformer: wanted ids [B, N], got {}", ids.shape());
-  require(convolution_ || ids.size(1) <= config_.length,
+  require(!numbered() || ids.size(1) <= config_.length,
           "universal transformer: the model has {} positions, got ids {}; cut them into windows",
           config_.length, ids.shape());
   Variable h = embedding_(ids);
@@ -116,7 +128,10 @@ UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
   Variable penalty =
       scale(add(sum_of_squares(embedding_.table), sum_of_squares(output_.weight)), config_.l2);
   if (ponder.defined()) penalty = add(penalty, ponder);
-  return {dropout(context, output_(accumulated)), penalty};
+  if (const Variable of_layers = context.penalty(); of_layers.defined()) {
+    penalty = add(penalty, of_layers);
+  }
+  return {dropout(context, outward(accumulated)), penalty};
 }
 
 UniversalTransformer::Output UniversalTransformer::operator()(Context& context,
@@ -150,22 +165,26 @@ UniversalTransformer::State UniversalTransformer::start() const {
   return state;
 }
 
-Tensor UniversalTransformer::step(State& state, std::int64_t id) const {
-  require(convolution_ || state.position < config_.length,
-          "universal transformer: the model has {} positions, and all are used; start again from "
-          "a later character",
-          config_.length);
+Tensor UniversalTransformer::step(State& state, std::span<const std::int64_t> ids) const {
+  const auto n = static_cast<std::int64_t>(ids.size());
+  require(n > 0, "universal transformer: decoding wants an id");
+  const std::int64_t left = numbered() ? config_.length - state.position : n;
+  require(n <= left,
+          "universal transformer: the model has {} positions, and {} used; start again from a later "
+          "character",
+          config_.length, left == 0 ? "all are" : fmt::format("all but {} are", left));
   const Tape::Pause pause;
-  Variable h = embedding_(Tensor::full({1, 1}, static_cast<double>(id), DType::i64, device()));
+  const Tensor read = Tensor::from(std::vector<std::int64_t>(ids.begin(), ids.end()), {1, n});
+  Variable h = embedding_(read.to(device()));
   std::vector<Variable> states;
   for (std::int64_t t = 0; t < config_.depth; ++t) {
     State::Step& step = state.steps[static_cast<std::size_t>(t)];
     h = convolution_ ? convolution_->step(step.convolution, h) : encoded(h, t, state.position);
     h = block(t).step(step.block, h);
-    states.push_back(h);
+    states.push_back(slice(h, 1, n - 1, n));
   }
-  ++state.position;
-  const Variable logits = logits_of(output_(combined(states).states));
+  state.position += n;
+  const Variable logits = logits_of(outward(combined(states).states));
   return logits.value().reshape({config_.vocabulary});
 }
 

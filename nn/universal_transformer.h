@@ -5,10 +5,11 @@
 //     h = E[ids]
 //     for t = 0 … L−1:   position:  h ← h + pos[0 … N−1] + depth[t]
 //                        conv:      h ← conv(h)             (causal, ReLU)
+//                        rotary:    h as it is; the attention turns q and k (ops/rotary)
 //                        h ← block(h)
 //     a = Σ_t weight_t h_t by adaptive computation time (ops/adaptive_computation), or the last h
-//     logits = drop(a W_o) Eᵀ
-//     penalty = ponder + λ (ΣE² + ΣW_o²)
+//     logits = drop(a W_o) Eᵀ,  with the wiring prenorm drop(LN(a) W_o) Eᵀ
+//     penalty = ponder + λ (ΣE² + ΣW_o²) + what the attention layers add
 //
 // The convolution, the positions and the halting map are the same at every step, and so is the
 // block unless `shared` is off. E stands at both ends.
@@ -28,13 +29,14 @@ struct UniversalTransformerConfig {
   std::int64_t heads = 8;             // or classes
   std::int64_t length = 128;          // N: positions that there are, and keys that decoding keeps
   std::string attention = "full";     // a specification: name:option=value,…
-  std::string encoding = "position";  // or "conv"
+  std::string encoding = "position";  // "conv" or "rotary"
   std::int64_t conv_width = 8;
   double attention_dropout = 0.1, residual_dropout = 0.1, output_dropout = 0.6;
   bool act = true;
   double l2 = 1e-6;                  // λ
-  std::string wiring = "universal";  // or "vanilla"
+  std::string wiring = "universal";  // "vanilla" or "prenorm" (nn/transformer.h)
   bool shared = true;                // one block for all steps
+  std::int64_t hidden = 0;           // of the feed-forward layer; 0: four times the width
 };
 
 class UniversalTransformer {
@@ -73,9 +75,11 @@ class UniversalTransformer {
     std::int64_t position = 0;  // characters seen
   };
   State start() const;
-  // The logits [V] of the character after `id`. A position model throws past `length` characters:
-  // start again from a later one. `full` forgets keys that are more than `length` behind.
-  Tensor step(State& state, std::int64_t id) const;
+  // The logits [V] of the character after the last of `ids`, which follow what was read so far. A
+  // position model throws past `length` characters: start again from a later one. `full` forgets
+  // keys that are more than `length` behind.
+  Tensor step(State& state, std::span<const std::int64_t> ids) const;
+  Tensor step(State& state, std::int64_t id) const { return step(state, {&id, 1}); }
 
   Device device() const { return embedding_.table.value().device(); }
   const UniversalTransformerConfig& config() const { return config_; }
@@ -88,12 +92,14 @@ class UniversalTransformer {
     } else {
       visit("blocks", blocks_);
     }
-    visit("halting", halting_), visit("output", output_);
+    visit("halting", halting_), visit("norm", norm_), visit("output", output_);
   }
 
  private:
   const nn::TransformerBlock& block(std::int64_t step) const;
+  bool numbered() const { return config_.encoding == "position"; }
   Variable encoded(const Variable& h, std::int64_t step, std::int64_t position) const;
+  Variable outward(const Variable& accumulated) const;
   Accumulated combined(std::span<const Variable> states) const;
   struct Hidden {
     Variable states;  // [B, N, d], whose products with E are the logits
@@ -108,6 +114,7 @@ class UniversalTransformer {
   std::optional<nn::CausalConv> convolution_;
   std::vector<nn::TransformerBlock> blocks_;  // one, or one for each step
   std::optional<nn::Linear> halting_;         // [d, 1]
+  std::optional<nn::LayerNorm> norm_;         // of what the last block leaves, with prenorm
   nn::Linear output_;                         // W_o [d, d]
 };
 

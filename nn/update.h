@@ -138,4 +138,17 @@ void prepare_step(const Cuda&, const Rule&, const double* squares, std::int64_t 
 template <class Rule, class T>
 void update_weights(const Cuda&, const Rule&, const WeightTable<T>&, const StepFacts*, StepReport*);
 
+// w within its bounds; NaN stays NaN.
+template <class T>
+struct Within {
+  T* weight;
+  T least, most;
+  constexpr void operator()(std::int64_t i) const {
+    const T w = weight[i];
+    weight[i] = w < least ? least : w > most ? most : w;
+  }
+};
+template <class T>
+void keep_within(const Cuda&, const Within<T>&, std::int64_t count);
+
 }  // namespace weft

@@ -56,7 +56,7 @@ void start_linear_maps(Part& part) {
     if (part) start_linear_maps(*part);
   } else if constexpr (module_detail::is_vector<Part>) {
     for (auto& inner : part) start_linear_maps(inner);
-  } else if constexpr (!std::is_same_v<Part, Parameter>) {
+  } else if constexpr (!module_detail::is_leaf<Part>) {
     part.each([](const std::string&, auto& inner) { start_linear_maps(inner); });
   }
 }

@@ -1,5 +1,7 @@
-// How a weight starts.
+// How a weight starts, and where it is kept.
 #pragma once
+
+#include <limits>
 
 namespace weft {
 
@@ -8,6 +10,14 @@ namespace weft {
 struct Initializer {
   enum Kind { zeros, constant, uniform, normal, glorot_uniform, he_uniform } kind = glorot_uniform;
   double scale = 0;
+};
+
+// Where a learnt tensor is kept after every update, element by element.
+struct Bounds {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+
+  friend bool operator==(const Bounds&, const Bounds&) = default;
 };
 
 }  // namespace weft

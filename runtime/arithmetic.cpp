@@ -17,7 +17,7 @@ Tensor added(const Tensor& a, const Tensor& b) {
   check(a, b);
   const Tensor left = a.packed(), right = b.packed();
   Tensor sum = Tensor::empty_like(a);
-  dispatch(sum, [&](auto device, auto type) {
+  dispatch_floating(sum, [&](auto device, auto type) {
     using T = decltype(type);
     add_elements<T>(device, sum.count(), left.data<T>(), right.data<T>(), sum.data<T>());
   });
@@ -28,7 +28,7 @@ void add_into(const Tensor& target, const Tensor& value) {
   check(target, value);
   if (!target.contiguous()) return target.copy_from(added(target, value));
   const Tensor right = value.packed();
-  dispatch(target, [&](auto device, auto type) {
+  dispatch_floating(target, [&](auto device, auto type) {
     using T = decltype(type);
     add_elements<T>(device, target.count(), target.data<T>(), right.data<T>(), target.data<T>());
   });

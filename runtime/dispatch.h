@@ -1,6 +1,7 @@
 // From run-time tags to types: dispatch(tensor, f) calls f(device, T{}), where device is a Cpu or a
-// Cuda and T the element type. A kernel is an overload on that pair; one that is missing is an
-// error of the compiler or the linker, never of the run.
+// Cuda and T the element type. A kernel is an overload on that pair; one that is declared and
+// missing is an error of the linker. An op that declares its kernels on Cpu alone compiles in every
+// build, and refuses tensors on a CUDA device when it is called.
 #pragma once
 
 #include "runtime/tensor.h"
@@ -37,6 +38,20 @@ decltype(auto) dispatch(const Tensor& tensor, const F& f) {
             "wanted f32 or f64 elements, got {} {}", name_of(tensor.dtype()), tensor.shape());
     if (tensor.dtype() == DType::f32) return f(device, float{});
     return f(device, double{});
+  });
+}
+
+// Over the types that values and their gradients have: those, and bf16.
+template <class F>
+decltype(auto) dispatch_floating(const Tensor& tensor, const F& f) {
+  return dispatch_device(tensor.device(), [&](auto device) -> decltype(auto) {
+    switch (tensor.dtype()) {
+      case DType::f32: return f(device, float{});
+      case DType::f64: return f(device, double{});
+      case DType::bf16: return f(device, bf16{});
+      default: fail("wanted f32, f64 or bf16 elements, got {} {}", name_of(tensor.dtype()),
+                    tensor.shape());
+    }
   });
 }
 

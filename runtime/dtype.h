@@ -24,6 +24,11 @@ struct bf16 {
   constexpr explicit operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
+
+  // Computed in f32, rounded once.
+  friend constexpr bf16 operator+(bf16 a, bf16 b) {
+    return bf16(static_cast<float>(a) + static_cast<float>(b));
+  }
 };
 
 // A value in another element type.

@@ -56,6 +56,7 @@ void copy_bytes(const Cuda&, const std::byte* from, std::byte* to, std::size_t b
   WEFT_ELEMENTS_OF(Device, std::int64_t)                                                 \
   WEFT_ELEMENTS_OF(Device, std::uint8_t)                                                 \
   template void add_elements(const Device&, std::int64_t, const float*, const float*, float*); \
-  template void add_elements(const Device&, std::int64_t, const double*, const double*, double*);
+  template void add_elements(const Device&, std::int64_t, const double*, const double*, double*); \
+  template void add_elements(const Device&, std::int64_t, const bf16*, const bf16*, bf16*);
 
 }  // namespace weft

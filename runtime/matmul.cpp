@@ -7,6 +7,7 @@
 #include "runtime/gemm.h"
 #include "runtime/parallel.h"
 #include "runtime/tile.h"
+#include "runtime/transpose.h"
 
 namespace weft {
 namespace {
@@ -16,10 +17,8 @@ namespace {
 // lines, and beyond some 64 pages every line costs a search for its page.
 constexpr std::int64_t tile_bytes = 256 << 10;
 // Rows that one piece of parallel work computes: with fewer oneDNN 2.6 reaches half of its rate on
-// large right-hand matrices. Pieces with fewer multiplications than `work_grain` are done several
-// at a time.
+// large right-hand matrices.
 constexpr std::int64_t row_grain = 512;
-constexpr std::int64_t work_grain = 1 << 17;
 
 template <class T>
 bool rows_neighbour(const Matrix<T>& m) {
@@ -34,6 +33,10 @@ bool columns_neighbour(const Matrix<T>& m) {
 template <class T>
 Matrix<const T> packed(const Matrix<const T>& m, std::vector<T>& buffer) {
   buffer.resize(static_cast<std::size_t>(m.rows * m.columns));
+  if (columns_neighbour(m)) {
+    transpose<T>(m.columns, m.rows, {m.data, m.column_stride}, {buffer.data(), m.columns});
+    return {buffer.data(), m.rows, m.columns, m.columns, 1};
+  }
   for (std::int64_t i = 0; i < m.rows; ++i) {
     for (std::int64_t j = 0; j < m.columns; ++j) {
       buffer[static_cast<std::size_t>(i * m.columns + j)] =
@@ -117,8 +120,6 @@ void matmul_batched(const Cpu& cpu, const Tensor& a, const Tensor& b, const Tens
   const std::int64_t rows = a.size(-2);
   const std::int64_t pieces = (rows + row_grain - 1) / row_grain;
   const std::int64_t work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
-  const std::int64_t together =
-      std::max<std::int64_t>(1, work_grain / std::max<std::int64_t>(1, work));
   const auto multiply = [&](std::int64_t index, std::int64_t begin) {
     const auto part = [&](auto matrix) {
       matrix.data += begin * matrix.row_stride;
@@ -128,9 +129,8 @@ void matmul_batched(const Cpu& cpu, const Tensor& a, const Tensor& b, const Tens
     matmul<T>(cpu, part(matrix_of<const T>(a, index)),
               matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(matrix_of<T>(c, index)), add);
   };
-  parallel_ranges(batch * pieces, together, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) multiply(i / pieces, i % pieces * row_grain);
-  });
+  parallel_for(batch * pieces, work,
+               [&](std::int64_t i) { multiply(i / pieces, i % pieces * row_grain); });
 }
 
 void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {

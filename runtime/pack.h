@@ -67,6 +67,7 @@ class Pack {
   friend HWY_INLINE Pack operator/(Pack a, Pack b) { return simd::hn::Div(a.vector_, b.vector_); }
   friend HWY_INLINE Pack operator-(Pack a) { return simd::hn::Neg(a.vector_); }
   friend HWY_INLINE Mask operator<(Pack a, Pack b) { return {simd::hn::Lt(a.vector_, b.vector_)}; }
+  friend HWY_INLINE Mask operator<=(Pack a, Pack b) { return {simd::hn::Le(a.vector_, b.vector_)}; }
 
   friend HWY_INLINE Pack where(Mask condition, Pack a, Pack b) {
     return simd::hn::IfThenElse(condition.mask, a.vector_, b.vector_);
@@ -79,6 +80,7 @@ class Pack {
   friend HWY_INLINE Pack exp(Pack x) { return simd::exp<T>(x.vector_); }
   friend HWY_INLINE Pack exp2(Pack x) { return simd::exp2<T>(x.vector_); }
   friend HWY_INLINE Pack log(Pack x) { return simd::log<T>(x.vector_); }
+  friend HWY_INLINE Pack sqrt(Pack x) { return simd::hn::Sqrt(x.vector_); }
   friend HWY_INLINE Pack tanh(Pack x) { return simd::hn::Tanh(Tag{}, x.vector_); }
   // To 4 units in f32; in f64, which gradients are checked in, lane by lane.
   friend HWY_INLINE Pack erfc(Pack x) {

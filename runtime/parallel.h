@@ -40,8 +40,19 @@ void parallel_for(std::int64_t count, const F& f) {
 template <class F>
 void parallel_ranges(std::int64_t count, std::int64_t grain, const F& f) {
   const std::int64_t pieces = (count + grain - 1) / grain;
-  parallel_for(pieces, [&](std::int64_t piece) {
-    f(piece * grain, std::min(count, (piece + 1) * grain));
+  parallel_for(pieces,
+               [&](std::int64_t piece) { f(piece * grain, std::min(count, (piece + 1) * grain)); });
+}
+
+// Calls f(i) for i = 0 … count−1 where a call takes about `work` multiply-adds. Short calls go
+// several at a time: waking a thread takes as long as many of them, and milliseconds where other
+// programs hold its core.
+template <class F>
+void parallel_for(std::int64_t count, std::int64_t work, const F& f) {
+  constexpr std::int64_t least = 1 << 19;  // what a thread is woken for
+  const std::int64_t together = std::max<std::int64_t>(1, least / std::max<std::int64_t>(1, work));
+  parallel_ranges(count, together, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) f(i);
   });
 }
 

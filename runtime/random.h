@@ -30,6 +30,17 @@ constexpr Philox philox(Philox counter, std::uint32_t key0, std::uint32_t key1) 
   return counter;
 }
 
+// What a draw is for, where one key serves several. An op's key names its first draw, dropout as a
+// rule; further() names the others. Keys count their streams from 0, far below 2²⁴, so that the highest
+// byte of a stream is free to tell purposes apart.
+enum class DrawPurpose : std::uint8_t {
+  dropout = 0,            // of the weights: the key as it is
+  drawn_inputs = 1,       // and the numbers after it: random features of a mechanism (31 at most)
+  bottom_dropout = 0x20,  // i-clustered: of the weights outside the largest keys
+  positions = 0x40,       // of clusters' first centroids
+  planes = 0x80,          // that queries are hashed by
+};
+
 // Names one draw of random numbers; element i of it is a function of these and i.
 struct RandomKey {
   std::uint64_t seed = 0;
@@ -38,6 +49,13 @@ struct RandomKey {
   // Where set, the step stands there, in the memory of the device that draws: a captured graph of
   // kernels draws other numbers each time it is replayed.
   const std::uint32_t* step_at = nullptr;
+
+  // The key of another draw of the same op.
+  constexpr RandomKey further(DrawPurpose purpose, std::uint32_t number = 0) const {
+    RandomKey key = *this;
+    key.stream ^= (static_cast<std::uint32_t>(purpose) + number) << 24;
+    return key;
+  }
 
   constexpr std::uint32_t current_step() const { return step_at != nullptr ? *step_at : step; }
 

@@ -68,3 +68,23 @@ struct fmt::formatter<weft::Shape> : fmt::formatter<std::string_view> {
     return fmt::format_to(out, "]");
   }
 };
+
+namespace weft {
+
+// `axis`, counted from the end where it is negative. Throws, naming the op, where there is none.
+inline int wrapped_axis(const char* op, const Shape& shape, int axis) {
+  const int rank = shape.rank();
+  require(-rank <= axis && axis < rank, "{}: {} has no axis {}", op, shape, axis);
+  return axis < 0 ? axis + rank : axis;
+}
+
+// [outer, n, inner]: a tensor of any rank as one of three axes, of which `axis` is the second.
+inline Shape around_axis(const Shape& shape, int axis) {
+  Shape three{1, shape[axis], 1};
+  for (int other = 0; other < shape.rank(); ++other) {
+    if (other != axis) three[other < axis ? 0 : 2] *= shape[other];
+  }
+  return three;
+}
+
+}  // namespace weft

@@ -4,27 +4,42 @@
 // --expt-relaxed-constexpr) lets device code call as it is.
 #pragma once
 
-#include <cstdint>
+#include <type_traits>
+
+#include "runtime/types.h"
 
 namespace weft {
 
 template <class T, int Rank>
 struct View {
   T* data = nullptr;
-  std::int64_t sizes[Rank] = {};
-  std::int64_t strides[Rank] = {};  // in elements
+  i64 sizes[Rank] = {};
+  i64 strides[Rank] = {};  // in elements
 
   template <class... Index>
   constexpr T& operator()(Index... index) const {
     static_assert(sizeof...(Index) == Rank);
-    std::int64_t offset = 0;
+    i64 offset = 0;
     int axis = 0;
-    ((offset += static_cast<std::int64_t>(index) * strides[axis++]), ...);
+    ((offset += static_cast<i64>(index) * strides[axis++]), ...);
     return data[offset];
   }
 
-  constexpr std::int64_t size(int axis) const { return sizes[axis]; }
-  constexpr std::int64_t stride(int axis) const { return strides[axis]; }
+  constexpr i64 size(int axis) const { return sizes[axis]; }
+  constexpr i64 stride(int axis) const { return strides[axis]; }
+
+  // What may be written may be read.
+  constexpr operator View<const T, Rank>() const
+    requires(!std::is_const_v<T>)
+  {
+    View<const T, Rank> view;
+    view.data = data;
+    for (int axis = 0; axis < Rank; ++axis) {
+      view.sizes[axis] = sizes[axis];
+      view.strides[axis] = strides[axis];
+    }
+    return view;
+  }
 };
 
 }  // namespace weft

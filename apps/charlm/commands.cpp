@@ -42,21 +42,43 @@ void print_score(const Scored& scored, const EvalCommand& command, const Model& 
   print_json(line);
 }
 
+// What --map looks at: its text, or the first characters of the split.
+MapText map_text(const EvalCommand& command, const Model& model, const std::string& source,
+                 Ids split) {
+  const std::string& own = command.map.text;
+  const std::vector<CharacterId> given = model.vocabulary.encode(own, "--text");
+  const Ids ids = own.empty() ? first_tokens(split, *model.network) : Ids(given);
+  MapText text{
+      .ids = {ids.begin(), ids.end()}, .tokens = {}, .source = own.empty() ? source : "--text"};
+  for (const std::int64_t id : text.ids) text.tokens.push_back(model.vocabulary.character(id));
+  return text;
+}
+
 }  // namespace
 
 int run_eval(const EvalCommand& command) {
+  check(command.map);
+  require(command.map.place.empty() || !command.paper,
+          "--map scores nothing: it stands without --paper");
   if (!command.attention.empty()) check_causal(command.attention, command.allow_leaky);
   const Device device = device_named(command.device);
   const Model model = read_model(command.checkpoint, command.attention);
   move_to(*model.network, device);
   const Settings& s = model.settings;
   check_causal(s.model.attention, command.allow_leaky);
+  if (!command.map.text.empty()) {
+    return write_map(command.map, *model.network, map_text(command, model, "", {}));
+  }
   const std::string data = command.data.empty() ? s.data : command.data;
   require(data != s.data || data == "builtin" || std::filesystem::exists(data),
           "{}: the text that the model was trained on is not here; name it by --data", data);
-  const Text text = load_text(data, s.vocabulary);
+  const Text text = load_text(data, model.vocabulary);
   const Parts parts = split_text(text, parse_split(s.split), s.model.length);
   const Ids ids = parts.named(command.split);
+  if (!command.map.place.empty()) {
+    const std::string source = fmt::format("the {} split of {}", command.split, text.source);
+    return write_map(command.map, *model.network, map_text(command, model, source, ids));
+  }
   Progress progress;
   const Advance advance = [&](double share) {
     if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
@@ -85,29 +107,24 @@ int run_eval(const EvalCommand& command) {
 
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
-  check(command);
-  const std::int64_t length = model.settings.model.length;
-  const auto restarted = [&] { say_restarted("charlm", length, "characters"); };
-  bool begun = false;
-  const auto say = [&](char character) {
-    if (!std::exchange(begun, true)) fmt::print("{}", command.prompt);
-    std::fputc(character, stdout);
-    std::fflush(stdout);
+  const auto write = [&](const SamplingOptions& options, const SampleWriter::Say& say,
+                         const std::function<void()>& restarted) {
+    bool begun = false;
+    const auto character = [&](const std::string& more) {
+      if (!std::exchange(begun, true)) say(command.prompt);
+      say(more);
+    };
+    write_text(model, command.prompt, command.tokens, options, character, restarted);
+    if (!begun) say(command.prompt);
   };
-  const Stopwatch watch;
-  write_text(model, command.prompt, command.tokens, command.options, say, restarted);
-  fmt::print("{}\n", begun ? "" : command.prompt);
-  std::fflush(stdout);
-  say_rate("charlm", command.tokens, watch.seconds());
-  return 0;
+  return write_samples(command, {"charlm", "characters", model.settings.model.length, write});
 }
 
 int run_info(const InfoCommand& command) {
   const auto fresh = [&] {
-    Settings s = command.settings;
+    const Settings& s = command.settings;
     check(s);
-    s.vocabulary = name_of(load_text(s.data, s.vocabulary).vocabulary);
-    return new_model(s);
+    return new_model(s, load_text(s.data, s.vocabulary));
   };
   const Model model = command.checkpoint.empty() ? fresh() : read_model(command.checkpoint);
   return print_information(model, command.json);
@@ -115,7 +132,7 @@ int run_info(const InfoCommand& command) {
 
 int run_export(const ExportCommand& command) {
   const Model model = read_model(command.checkpoint);
-  return export_model(command, *model.network, model.parameters(), metadata_of(model.settings));
+  return export_model(command, *model.network, model.tensors(), metadata_of(model));
 }
 
 }  // namespace weft::charlm

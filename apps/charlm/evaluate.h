@@ -17,8 +17,8 @@ Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpos
 // Training on random windows of parts.train; model and parts stay where they are meanwhile.
 Task training_task(const Model& model, const Parts& parts);
 
-// What the best possible predictor would score on the windows of pass_over_all(), in bits a
-// character.
-double best_possible(const Grammar& grammar, Vocabulary vocabulary, Ids ids, std::int64_t length);
+// What the best possible predictor would score on the windows of pass_over_all() over `ids`, in bits
+// a character; `text` has a grammar.
+double best_possible(const Text& text, Ids ids, std::int64_t length);
 
 }  // namespace weft::charlm

@@ -9,10 +9,10 @@
 
 namespace weft::charlm {
 
-// Reads `prompt` (a space where it is empty), then hands `characters` characters to `say`.
-// `restarted` is called at the first restart.
+// Reads `prompt` (the vocabulary's opening where it is empty), then hands `characters` characters
+// to `say`. `restarted` is called at the first restart.
 void write_text(const Model& model, const std::string& prompt, std::int64_t characters,
-                const SamplingOptions& options, const std::function<void(char)>& say,
+                const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted = {});
 
 }  // namespace weft::charlm

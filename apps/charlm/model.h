@@ -11,19 +11,21 @@
 namespace weft::charlm {
 
 struct Model {
-  Settings settings;  // the vocabulary is resolved: text8 or bytes
+  Settings settings;  // the vocabulary's name and the split are resolved: neither is "auto"
+  Vocabulary vocabulary;
   std::unique_ptr<UniversalTransformer> network;
   std::map<std::string, std::string> metadata;  // of the checkpoint; empty for a new model
 
   std::vector<NamedParameter> parameters() const { return weft::parameters(*network); }
-  Vocabulary vocabulary() const { return vocabulary_named(settings.vocabulary); }
+  std::vector<NamedTensor> tensors() const { return weft::tensors(*network); }
 };
 
-// "auto" counts as text8 here: there is no text to decide by.
-Model new_model(Settings settings);
+// For this text.
+Model new_model(Settings settings, const Text& text);
 
-// What a checkpoint of charlm says about itself, besides what the training loop adds.
-std::map<std::string, std::string> metadata_of(const Settings& settings);
+// What a checkpoint of charlm says about itself, its characters included, besides what the training
+// loop adds.
+std::map<std::string, std::string> metadata_of(const Model& model);
 
 // `path` is a run's folder (its best model is taken) or a file. The file is not trusted: sizes
 // that its configuration claims are compared with what it holds before anything is built. Weights

@@ -13,6 +13,7 @@ Settings preset(const std::string& name) {
   Settings s;
   s.preset = name;
   s.vocabulary = "text8";
+  s.split = "60/30/10";
   s.model = spellings_network(name);
   train_as_spellings(s);
   s.epoch_steps = 1464;
@@ -23,10 +24,10 @@ Settings preset(const std::string& name) {
 
 void check(const Settings& settings) {
   check_numbers(settings);
-  check_word("vocabulary", settings.vocabulary, {"auto", "text8", "bytes"});
+  check_word("vocabulary", settings.vocabulary, {"auto", "text8", "characters", "bytes"});
   check_network(settings.model);
   check_training(settings);
-  parse_split(settings.split);
+  if (settings.split != "auto") parse_split(settings.split);
 }
 
 }  // namespace weft::charlm

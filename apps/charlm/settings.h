@@ -17,7 +17,7 @@ struct Settings : TrainingSettings {
 
   std::string data = "builtin";
   std::string vocabulary = "auto";
-  std::string split = "60/30/10";
+  std::string split = "auto";
 
   UniversalTransformerConfig model = small_network();
 
@@ -33,11 +33,15 @@ template <class SomeSettings, class F>
 void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{}, count{1, 1e9};
   f("data", s.data, any, "builtin, or a file of text");
-  f("vocabulary", s.vocabulary, any, "auto, text8 (a to z and space) or bytes");
-  f("split", s.split, any, "percent of the text for training/validation/test, by position");
+  f("vocabulary", s.vocabulary, any,
+    "auto, text8 (a to z and space), characters (those that occur) or bytes");
+  f("split", s.split, any,
+    "percent of the text for training/validation/test, by position; auto: 90/5/5, and 60/30/10 of "
+    "text8 and the built-in text");
   each_network_setting(s.model, f);
-  each_training_setting(s, f);
-  f("epoch-steps", s.epoch_steps, Limits{1, 1e6}, "steps between two validations");
+  each_training_setting(s, f, "rounds of --epoch-steps steps, at most");
+  f("epoch-steps", s.epoch_steps, Limits{1, 1e6},
+    "steps of a round, with a validation at its end (the paper's epoch, no pass over the text)");
   f("validation-batches", s.validation_batches, count, "batches of random windows");
   f("test-batches", s.test_batches, count, "batches of random windows");
 }

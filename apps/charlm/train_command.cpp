@@ -2,6 +2,7 @@
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
 #include "apps/common/config_file.h"
+#include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
 
 namespace weft::charlm {
@@ -13,15 +14,22 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
               Progress& progress) {
   const Settings& s = model.settings;
   progress.print(fmt::format(
-      "data   {}: {} characters, vocabulary {}; {} to train, {} to validate, {} to test",
-      text.source, grouped(static_cast<std::int64_t>(text.ids.size())), s.vocabulary,
-      grouped(static_cast<std::int64_t>(parts.train.size())),
+      "data   {}: {} characters, {} different ({}); {} to train, {} to validate, {} to test",
+      text.source, grouped(static_cast<std::int64_t>(text.ids.size())), text.vocabulary.size(),
+      s.vocabulary, grouped(static_cast<std::int64_t>(parts.train.size())),
       grouped(static_cast<std::int64_t>(parts.validation.size())),
       grouped(static_cast<std::int64_t>(parts.test.size()))));
-  progress.print(description(s.preset, s.model, parameter_count(*model.network)));
-  progress.print(fmt::format("train  {} steps of {} windows, {}, learning rate {:g} ({}), seed {}",
-                             grouped(s.total_steps()), s.batch, s.optimizer, s.lr, s.schedule,
-                             s.seed));
+  const std::string name = s.preset.empty() ? ""
+                                            : name_of_preset(to_json(s), to_json(preset(s.preset)),
+                                                             network_setting_names(), progress);
+  progress.print(description(name, s.model, parameter_count(*model.network)));
+  const auto drawn = static_cast<double>(s.total_steps() * s.batch * s.model.length);
+  const double passes = drawn / static_cast<double>(parts.train.size());
+  progress.print(fmt::format(
+      "train  {} steps of {} windows, {} a round, {:.{}f} times the training text, {}, learning "
+      "rate {:g} ({}), seed {}",
+      grouped(s.total_steps()), s.batch, grouped(s.epoch_steps), passes, passes < 10 ? 2 : 0,
+      s.optimizer, s.lr, s.schedule, s.seed));
   progress.print(kept(run));
 }
 
@@ -42,7 +50,7 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
       "test   {:.4f} bpc over every character in consecutive windows, {:.4f} bpc over {} random "
       "ones", score, bits(random.cross_entropy), grouped(s.test_batches * s.batch)));
   if (text.grammar) {
-    const double least = best_possible(*text.grammar, text.vocabulary, parts.test, s.model.length);
+    const double least = best_possible(text, parts.test, s.model.length);
     line["entropy"] = text.grammar->entropy();
     line["best_possible"] = least;
     progress.print(fmt::format(
@@ -58,29 +66,28 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
 
 Trained train_once(const TrainCommand& command) {
   const Device device = device_named(command.run.device);
-  Settings settings = command.settings;
-  const Text text = load_text(settings.data, settings.vocabulary);
-  settings.vocabulary = name_of(text.vocabulary);
+  const Text text = load_text(command.settings.data, command.settings.vocabulary);
+  const Model model = new_model(command.settings, text);
+  const Settings& settings = model.settings;
   const Parts parts = split_text(text, parse_split(settings.split), settings.model.length);
-  const Model model = new_model(settings);
   move_to(*model.network, device);
   const Task task = training_task(model, parts);
   Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
   folder->show_columns(
-      metric_columns({"bits_per_character", "windows", "entropy", "best_possible"}));
+      metric_columns(task.round, task.score.key, {"windows", "entropy", "best_possible"}));
   const TrainOptions options = train_options(settings, settings.epoch_steps, command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, text, parts, command.run, progress);
   const auto score = [&](const TrainResult& result) {
-    progress.print(fmt::format("best   epoch {}: validation {:.4f} bpc", result.best_epoch,
+    progress.print(fmt::format("best   round {}: validation {:.4f} bpc", result.best_epoch,
                                bits(result.best.cross_entropy)));
     const std::vector<Figure> figures = score_test(model, parts, text, *folder, progress);
     move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-    print_sample(settings.model.attention, progress, [&] {
+    print_sample(settings.model.attention, *folder, progress, [&] {
       std::string sample;
       write_text(model, "", sample_characters, {.seed = settings.seed},
-                 [&](char character) { sample += character; });
+                 [&](const std::string& character) { sample += character; });
       return sample;
     });
     return figures;
@@ -92,6 +99,8 @@ Trained train_once(const TrainCommand& command) {
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
+  check_together(command.settings);
+  check_encoding(command.settings.model);
   check_causal(command.settings.model.attention, allows_leaky(command));
   if (command.run.print_config) return print_config(command);
   return train_replicas(command, train_once);

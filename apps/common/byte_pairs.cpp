@@ -11,16 +11,15 @@ namespace {
 
 using Symbol = std::int32_t;
 
-constexpr std::string_view end_of_word = "</w>";
-
 constexpr std::uint64_t key_of(Symbol first, Symbol second) {
   return std::uint64_t{static_cast<std::uint32_t>(first)} << 32 |
          static_cast<std::uint32_t>(second);
 }
 
-// Calls f(symbol's name, where it begins in the word) for each character of the word.
+// Calls f(symbol's name, where it begins in the word) for each character of the word; that of the
+// last has the mark of the end behind it.
 template <class F>
-void for_each_character(std::string_view word, const F& f) {
+void for_each_character(std::string_view word, const char* end_of_word, const F& f) {
   for (std::size_t at = 0, next = 0; at < word.size(); at = next) {
     next = at + code_point(word, at).bytes;
     std::string name(word.substr(at, next - at));
@@ -32,7 +31,7 @@ void for_each_character(std::string_view word, const F& f) {
 // All words and how often each pair of neighbours stands in them.
 class PairCounts {
  public:
-  explicit PairCounts(const std::vector<CountedWord>& words);
+  PairCounts(const std::vector<CountedWord>& words, const char* end_of_word);
   // The most frequent pair with at least `least`; false where there is none.
   bool best(std::int64_t least, std::uint64_t& key);
   Merge merge(std::uint64_t key);
@@ -74,13 +73,14 @@ class PairCounts {
   std::vector<bool> was_merged_, is_merged_;  // by place, before and after
 };
 
-PairCounts::PairCounts(const std::vector<CountedWord>& words) {
+PairCounts::PairCounts(const std::vector<CountedWord>& words, const char* end_of_word) {
   words_.reserve(words.size());
   for (const CountedWord& word : words) {
     words_.push_back({{}, word.count});
     std::vector<Symbol>& symbols = words_.back().symbols;
     for_each_character(
-        word.word, [&](const std::string& name, std::size_t) { symbols.push_back(symbol(name)); });
+        word.word, end_of_word,
+        [&](const std::string& name, std::size_t) { symbols.push_back(symbol(name)); });
     for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
       add(symbols[i], symbols[i + 1], static_cast<std::int32_t>(words_.size() - 1));
     }
@@ -158,8 +158,8 @@ void PairCounts::merge_in(std::int32_t word, Symbol first, Symbol second, Symbol
 }  // namespace
 
 std::vector<Merge> learn_merges(const std::vector<CountedWord>& words, std::size_t most,
-                                std::int64_t least) {
-  PairCounts counts(words);
+                                std::int64_t least, const char* end_of_word) {
+  PairCounts counts(words, end_of_word);
   std::vector<Merge> merges;
   for (std::uint64_t key = 0; merges.size() < most && counts.best(least, key);) {
     merges.push_back(counts.merge(key));
@@ -167,7 +167,8 @@ std::vector<Merge> learn_merges(const std::vector<CountedWord>& words, std::size
   return merges;
 }
 
-MergeTable::MergeTable(const std::vector<Merge>& merges) {
+MergeTable::MergeTable(const std::vector<Merge>& merges, const char* end_of_word)
+    : end_of_word_(end_of_word) {
   const auto add = [&](const std::string& name) {
     return symbols_.try_emplace(name, static_cast<Symbol>(symbols_.size())).first->second;
   };
@@ -192,7 +193,7 @@ std::vector<std::string> MergeTable::split(std::string_view word) const {
     Join next;          // with the part behind it
   };
   std::vector<Part> parts;
-  for_each_character(word, [&](const std::string& name, std::size_t begin) {
+  for_each_character(word, end_of_word_, [&](const std::string& name, std::size_t begin) {
     const auto found = symbols_.find(name);
     parts.push_back({found == symbols_.end() ? -1 : found->second, begin, {}});
   });
@@ -224,7 +225,7 @@ std::vector<std::string> MergeTable::split(std::string_view word) const {
     const std::size_t end = i + 1 < parts.size() ? parts[i + 1].begin : word.size();
     pieces.emplace_back(word.substr(parts[i].begin, end - parts[i].begin));
   }
-  if (!pieces.empty()) pieces.back() += end_of_word;
+  if (!pieces.empty()) pieces.back() += end_of_word_;
   return pieces;
 }
 

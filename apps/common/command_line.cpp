@@ -4,14 +4,17 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 
 #include <hwy/targets.h>
 
 #include "apps/common/extras.h"
 #include "apps/common/output.h"
+#include "apps/common/plugin_option.h"
 #include "nn/optimizer.h"
 #include "ops/attention/mechanism.h"
 #include "runtime/matmul.h"
+#include "runtime/one_line.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -52,7 +55,8 @@ void add_run_options(CLI::App& app, RunOptions& run) {
   flag("--print-config", run.print_config,
        "print the whole configuration, as --config reads it, and stop");
   flag("--dry-run", run.dry_run,
-       "print the parameters, and the memory and arithmetic of a step; write nothing, and stop");
+       "print the parameters, the memory of the run and the arithmetic of a step; write nothing, "
+       "and stop");
   flag("--force", run.force, "replace a run that is in the folder");
   flag("--resume", run.resume,
        "go on with the run in the folder, with its settings, to the same bits as if it had never "
@@ -88,6 +92,7 @@ CLI::App& CommandLine::add(const std::string& command, const std::string& help) 
   added->allow_extras();
   added->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   added->add_option("--threads", threads_, threads_help)->check(CLI::Range(1, 4096));
+  add_plugin_option(*added)->group(once_group);
   return *added;
 }
 
@@ -123,10 +128,22 @@ void add_checkpoint_instead(CLI::App& app, std::string& checkpoint) {
   }
 }
 
-void follow_optimizer(const CLI::App& app, TrainingSettings& settings) {
-  if (app.count("--optimizer") > 0 && app.count("--lr") == 0) {
-    settings.lr = default_rate(settings.optimizer);
-  }
+std::function<void()> add_optimizer_shorthands(CLI::App& app, TrainingSettings& settings) {
+  const auto decay = std::make_shared<double>(0);
+  app.add_option("--weight-decay", *decay,
+                 "of the optimizer, as its own option says it: adamw:decay=0.1")
+      ->group(settings_group);
+  return [&app, &settings, decay] {
+    const bool chosen = app.count("--optimizer") > 0;
+    if (chosen && app.count("--lr") == 0) settings.lr = default_rate(settings.optimizer);
+    if (app.count("--weight-decay") == 0) return;
+    const std::string name = settings.optimizer.substr(0, settings.optimizer.find(':'));
+    require(name == "adamw", "--weight-decay: {} has none; --optimizer adamw has one", name);
+    require(!chosen || !gives_option(settings.optimizer, "decay"),
+            "--weight-decay: --optimizer {} says it already; give one of the two",
+            settings.optimizer);
+    settings.optimizer = with_option(settings.optimizer, "decay", *decay);
+  };
 }
 
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
@@ -136,10 +153,14 @@ int run_app(const char* name, int (*run)(const std::vector<std::string>& words),
     flush_output();
     return status;
   } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
+    return bad_input;
+  } catch (const std::filesystem::filesystem_error& error) {  // a name too long, a folder closed
+    fmt::print(stderr, "{}: {}\n", name,
+               one_line(error.path1().string() + ": " + error.code().message()));
     return bad_input;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: unexpected: {}\n", name, error.what());
+    fmt::print(stderr, "{}: unexpected: {}\n", name, one_line(error.what()));
     return 1;
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
 
 #include "apps/common/config_file.h"
 #include "apps/common/configuration.h"
@@ -64,10 +65,13 @@ CLI::Option* add_value(CLI::App& app, const std::string& name, T& value, const c
 
 void add_run_options(CLI::App& app, RunOptions& run);
 
-// An option for every setting, and --preset.
+// An option for every setting, and --preset, whose help names the presets.
 template <class Settings>
-void add_settings(CLI::App& app, Settings& settings, const std::string& preset_help) {
-  app.add_option("--preset", settings.preset, preset_help)->group(settings_group);
+void add_settings(CLI::App& app, Settings& settings, const std::string& preset_help,
+                  const std::vector<std::string>& presets) {
+  app.add_option("--preset", settings.preset,
+                 fmt::format("{}: {}", preset_help, fmt::join(presets, ", ")))
+      ->group(settings_group);
   each_setting(settings,
                [&](const std::string& name, auto& value, const Limits&, const char* help) {
                  add_value(app, name, value, help)->group(settings_group);
@@ -77,8 +81,9 @@ void add_settings(CLI::App& app, Settings& settings, const std::string& preset_h
 // --checkpoint in the place of the settings, which it excludes.
 void add_checkpoint_instead(CLI::App& app, std::string& checkpoint);
 
-// Another optimizer has another usual learning rate: to be called when the line was read.
-void follow_optimizer(const CLI::App& app, TrainingSettings& settings);
+// --weight-decay, which is an option of the optimizer said otherwise. What is returned is to be
+// called when the line was read: it also gives another optimizer its own usual learning rate.
+std::function<void()> add_optimizer_shorthands(CLI::App& app, TrainingSettings& settings);
 
 // The exit status of run(words): Error is one line on stderr, and 2.
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,

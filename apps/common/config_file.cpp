@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/configuration.h"
+#include "apps/common/hint.h"
 #include "apps/common/unicode.h"
 #include "nn/file.h"
-#include "ops/attention/mechanism.h"
 #include "runtime/error.h"
 
 namespace weft {
@@ -103,8 +103,8 @@ const CLI::Option& option_of(const std::string& key, const CLI::App& command) {
     if (option->get_group() != once_group) known.push_back(option->get_name().substr(2));
   }
   const std::string shown = key.size() > most_shown ? "key" : nlohmann::json(key).dump();
-  fail("there is no option {}; did you mean {}? {} --help lists them all", shown,
-       nearest_name(key.substr(0, most_shown), known), command.get_name());
+  fail("there is no option {}{} {} --help lists them all", shown,
+       hint(key.substr(0, most_shown), known, ""), command.get_name());
 }
 
 std::vector<std::string> words_of(const std::string& key, const toml::node& value,

@@ -48,12 +48,38 @@ Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& form
   return checkpoint;
 }
 
-void load_weights(const std::vector<NamedParameter>& parameters, const Checkpoint& checkpoint,
+void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpoint,
                   const std::string& app, const std::string& file) {
-  load_parameters(parameters, checkpoint.tensors, file);
+  load_tensors(own, checkpoint.tensors, file);
   for (const auto& [name, tensor] : checkpoint.tensors) {
     if (!all_finite(tensor)) fmt::print(stderr, "{}: {}: '{}' is not finite\n", app, file, name);
   }
+}
+
+std::string on_one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const bool plain = static_cast<unsigned char>(c) >= ' ' && c != 0x7f;
+    line += plain ? std::string(1, c) : c == '\n' ? "\\n" : fmt::format("\\u{:04x}", c);
+  }
+  return line;
+}
+
+std::string name_of_preset(const nlohmann::ordered_json& now, const nlohmann::ordered_json& preset,
+                           const std::vector<std::string>& names, Progress& progress) {
+  const auto shown = [](const nlohmann::ordered_json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  std::string changes;
+  for (const std::string& name : names) {
+    if (now.at(name) == preset.at(name)) continue;
+    changes += fmt::format("{}{} {} (preset: {})", changes.empty() ? "" : ", ", name,
+                           shown(now.at(name)), shown(preset.at(name)));
+  }
+  const auto name = preset.at("preset").get<std::string>();
+  if (changes.empty()) return name;
+  progress.note(fmt::format("the model is not that of {}: {}", name, changes));
+  return name + ", changed";
 }
 
 void print_json(const nlohmann::ordered_json& json) { fmt::print("{}\n", dumped(json)); }

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/plugin.h"
 #include "apps/common/settings.h"
 #include "nn/checkpoint.h"
 
@@ -37,7 +38,8 @@ bool take_value(const nlohmann::json& from, T& to) {
   return fits;
 }
 
-// The settings that to_json() wrote, checked by the app's own check().
+// The settings that to_json() wrote, here or in an earlier version, checked by the app's own
+// check().
 template <class Settings>
 Settings settings_from_json(const std::string& text, const std::string& source) {
   const nlohmann::json values = parse_configuration(text, source);
@@ -49,9 +51,13 @@ Settings settings_from_json(const std::string& text, const std::string& source) 
             source, name);
   };
   take("preset", settings.preset);
-  each_setting(settings, [&](const std::string& name, auto& value, const Limits&, const char*) {
-    take(name, value);
-  });
+  each_setting(settings,
+               [&](const std::string& name, auto& value, const Limits& limits, const char*) {
+                 if (!limits.later || values.contains(name)) take(name, value);
+               });
+  if constexpr (requires { settings.model.attention; }) {
+    require_mechanism(settings.model.attention, source);
+  }
   try {
     check(settings);
   } catch (const Error& error) {
@@ -75,14 +81,22 @@ std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& f
                                                        const nlohmann::ordered_json& configuration);
 // Throws where the file is not the app's, or of another version.
 Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format);
-// load_parameters(). Weights that are not finite are loaded, with a warning on stderr that begins
+// load_tensors(). Weights that are not finite are loaded, with a warning on stderr that begins
 // with `app`.
-void load_weights(const std::vector<NamedParameter>& parameters, const Checkpoint& checkpoint,
+void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpoint,
                   const std::string& app, const std::string& file);
+
+// Where a model's settings, those of these names, are not its preset's, says so in a note; `now`
+// and `preset` are settings as JSON. Returns what the model is called: "text8-full-conv, changed".
+std::string name_of_preset(const nlohmann::ordered_json& now, const nlohmann::ordered_json& preset,
+                           const std::vector<std::string>& names, Progress& progress);
 
 // --- on the command line
 
 void print_json(const nlohmann::ordered_json& json);
+
+// The text with its line ends and other control characters as JSON has them.
+std::string on_one_line(const std::string& text);
 
 // What `info` says: `model` has settings, parameters() and metadata.
 nlohmann::ordered_json information(const std::string& preset,
@@ -98,7 +112,7 @@ int print_information(const Model& model, bool json) {
     return 0;
   }
   fmt::print("{}", parameter_table(parameters));
-  for (const auto& [key, value] : model.metadata) fmt::print("{}: {}\n", key, value);
+  for (const auto& [key, value] : model.metadata) fmt::print("{}: {}\n", key, on_one_line(value));
   return 0;
 }
 

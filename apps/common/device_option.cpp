@@ -26,4 +26,10 @@ Device device_named(const std::string& text) {
   return device;
 }
 
+void wait_for(Device device) {
+  dispatch_device(device, []<class D>(const D& where) {
+    if constexpr (!std::is_same_v<D, Cpu>) synchronize(where);
+  });
+}
+
 }  // namespace weft

@@ -11,4 +11,7 @@ namespace weft {
 // that this build or this machine does not have.
 Device device_named(const std::string& text);
 
+// Until all that was asked of the device is done: times end there.
+void wait_for(Device device);
+
 }  // namespace weft

@@ -1,8 +1,12 @@
 #include "apps/common/dry_run.h"
 
+#include <fstream>
+#include <utility>
+
 #include "apps/common/configuration.h"
 #include "apps/common/weights.h"
 #include "autograd/tape.h"
+#include "nn/checkpoint.h"
 #include "runtime/allocator.h"
 
 namespace weft {
@@ -12,27 +16,89 @@ std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype());
 }
 
+// The size of this process, in bytes: "VmRSS" now, "VmHWM" at most.
+std::size_t process_memory(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field + ":")) return 1024 * std::stoull(line.substr(field.size() + 1));
+  }
+  fail("dry run: /proc/self/status says no {}, the size of this process", field);
+}
+
+const std::size_t at_start = process_memory("VmRSS");
+
+// How much the largest size of this process grew since the last time.
+class Growth {
+ public:
+  std::size_t take() {
+    const std::size_t now = process_memory("VmHWM");
+    return now - std::exchange(reached_, now);
+  }
+
+ private:
+  std::size_t reached_ = at_start;
+};
+
+// The first batch of a validation, of which there may be thousands, and the odd ones.
+void validate_a_little(const Task& task) {
+  struct Enough {};
+  try {
+    task.validate([](double) { throw Enough{}; });
+  } catch (const Enough&) {
+  }
+  if (task.odd_batches) task.odd_batches();
+}
+
+// The mean of some steps behind the first, which makes what these find there.
+double seconds_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
+  constexpr double enough_seconds = 2;
+  constexpr int enough_steps = 5;
+  const Device device = task.parameters.at(0).variable.value().device();
+  const Stopwatch watch;
+  for (std::uint32_t step = 1;; ++step) {
+    for (const NamedParameter& parameter : task.parameters) parameter.variable.place()->clear();
+    std::vector<Tensor> batch = task.batch(step + 1);
+    for (Tensor& tensor : batch) tensor = tensor.to(device);
+    Tape tape;
+    tape.backward(task.loss(batch, {.number = step + 1}).loss);
+    optimizer.step(options.learning_rate(step + 1), options.clip);  // waits for the device
+    const double seconds = watch.seconds();
+    if (step == enough_steps || seconds > enough_seconds) return seconds / step;
+  }
+}
+
 }  // namespace
 
 StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
   const Device device = task.parameters.at(0).variable.value().device();
   CachingAllocator& memory = allocator(device);
-  StepCost cost{.operations = task.operations};
+  StepCost cost{.program = at_start, .operations = task.operations};
   Weights before_update, best;  // which a training holds besides
-  before_update.keep(task.parameters);
-  best.keep(task.parameters);
+  before_update.keep(task.tensors);
+  best.keep(task.tensors);
+  Growth growth;
+  cost.data = growth.take();
   memory.reset_peak();
-  {
-    std::vector<Tensor> batch = task.batch(1);
+  for (std::uint32_t number = 1; number <= 2; ++number) {
+    for (const NamedParameter& parameter : task.parameters) parameter.variable.place()->clear();
+    std::vector<Tensor> batch = task.batch(number);
     for (Tensor& tensor : batch) tensor = tensor.to(device);
     const std::size_t before = memory.counts().live;
     Tape tape;
-    const Task::Loss loss = task.loss(batch, {.number = 1});
+    const Task::Loss loss = task.loss(batch, {.number = number});
     cost.activations = memory.counts().live - before;
     tape.backward(loss.loss);
-    optimizer.step(options.learning_rate(1), options.clip);
+    optimizer.step(options.learning_rate(number), options.clip);
   }
   cost.peak = memory.counts().peak;
+  cost.steps = growth.take();
+  validate_a_little(task);
+  cost.validation = growth.take();
+  const Checkpoint model{tensors_of(task.tensors), task.metadata};
+  std::map<std::string, Tensor> state = optimizer.state();
+  for (auto& [name, tensor] : state) tensor = tensor.to(Device{});
+  cost.checkpoint = growth.take();
+  cost.process = process_memory("VmHWM");
   for (const NamedParameter& parameter : task.parameters) {
     cost.parameters += parameter.variable.value().count();
     cost.weights += bytes_of(parameter.variable.value());
@@ -40,6 +106,7 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
     if (gradient.defined()) cost.gradients += bytes_of(gradient);
   }
   for (const auto& [name, tensor] : optimizer.state()) cost.optimizer += bytes_of(tensor);
+  cost.seconds = seconds_of_step(task, options, optimizer);
   return cost;
 }
 
@@ -54,7 +121,15 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
                        {"optimizer_bytes", cost.optimizer},
                        {"activation_bytes", cost.activations},
                        {"peak_bytes", cost.peak},
+                       {"process_bytes",
+                        {{"program", cost.program},
+                         {"data", cost.data},
+                         {"steps", cost.steps},
+                         {"validation", cost.validation},
+                         {"checkpoint", cost.checkpoint},
+                         {"peak", cost.process}}},
                        {"operations", static_cast<std::int64_t>(cost.operations)},
+                       {"step_seconds", cost.seconds},
                        {"targets", task.targets_per_step},
                        {"steps", options.steps},
                        {"epoch_steps", options.epoch_steps}});
@@ -63,7 +138,7 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
     fmt::print("{:<12}{:>18} {}\n", what, grouped(static_cast<std::int64_t>(value)), unit);
   };
   const auto bytes = [&](const char* what, std::size_t count, const std::string& note = "") {
-    line(what, static_cast<double>(count), "bytes" + note);
+    fmt::print("{:<12}{:>18.2f} MiB{}\n", what, static_cast<double>(count) / (1 << 20), note);
   };
   line("parameters", static_cast<double>(cost.parameters), "");
   bytes("weights", cost.weights);
@@ -71,9 +146,18 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
   bytes("optimizer", cost.optimizer);
   bytes("activations", cost.activations, " kept for the backward pass (measured)");
   bytes("peak", cost.peak, " at most in a step, all of these included (measured)");
+  bytes("process", cost.process, " at most (measured):");
+  bytes("  program", cost.program, " when it began");
+  bytes("  data", cost.data, " with the weights and their copies");
+  bytes("  steps", cost.steps, "");
+  bytes("  validation", cost.validation, "");
+  bytes("  checkpoint", cost.checkpoint, "");
   line("arithmetic", cost.operations, "operations a step, those of its products (counted)");
   line("steps", static_cast<double>(options.steps),
-       fmt::format("in {:g} epochs of {}", epochs, grouped(options.epoch_steps)));
+       fmt::format("in {:g} {}s of {}", epochs, task.round, grouped(options.epoch_steps)));
+  fmt::print("{:<12}{:>18} for these steps, by some of {:.3g} s (measured), and validations more\n",
+             "time", rough_duration(cost.seconds * static_cast<double>(options.steps)),
+             cost.seconds);
 }
 
 }  // namespace weft

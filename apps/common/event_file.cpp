@@ -1,5 +1,6 @@
 #include "apps/common/event_file.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -65,6 +66,22 @@ void EventFile::add(double wall_time, std::int64_t step, std::span<const Scalar>
   for (const auto& [tag, value] : scalars) {
     summary += field(1, counted, field(1, counted, tag) + field(2, four_bytes, bytes_of(value)));
   }
+  add_summary(wall_time, step, summary);
+}
+
+void EventFile::add_text(double wall_time, std::int64_t step, const std::string& tag,
+                         const std::string& text) {
+  constexpr std::uint64_t strings = 7;  // DT_STRING
+  const std::string tensor =
+      field(1, number, varint(strings)) + field(2, counted, "") + field(8, counted, text);
+  const std::string plugin = field(1, counted, field(1, counted, "text"));
+  add_summary(
+      wall_time, step,
+      field(1, counted,
+            field(1, counted, tag) + field(8, counted, tensor) + field(9, counted, plugin)));
+}
+
+void EventFile::add_summary(double wall_time, std::int64_t step, const std::string& summary) {
   write(field(1, eight_bytes, bytes_of(wall_time)) +
         field(2, number, varint(static_cast<std::uint64_t>(step))) + field(5, counted, summary));
 }
@@ -78,9 +95,11 @@ void EventFile::write(std::string_view message) {
 std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line) {
   std::string group = line.at("kind").get<std::string>() + "/";
   if (line.contains("windows")) group += line.at("windows").get<std::string>() + "/";
+  constexpr std::string_view places[] = {"step",   "epoch",   "round",
+                                         "tokens", "elapsed", "remaining"};
   std::vector<Scalar> scalars;
   for (const auto& [key, value] : line.items()) {
-    if (!value.is_number() || key == "step" || key == "epoch") continue;
+    if (!value.is_number() || std::ranges::count(places, key) > 0) continue;
     scalars.push_back({group + key, value.get<float>()});
   }
   return scalars;

@@ -14,6 +14,10 @@
 //     Event    wall_time = 1 double, step = 2 int64, file_version = 3 string, summary = 5 Summary
 //     Summary  value = 1 Value, any number of them
 //     Value    tag = 1 string, simple_value = 2 float
+//              or tensor = 8 TensorProto, metadata = 9 SummaryMetadata
+//
+// Text is a tensor of one string (dtype = 1, DT_STRING; tensor_shape = 2, none; string_val = 8)
+// whose metadata name the plugin that shows it (plugin_data = 1 with plugin_name = 1, "text").
 //
 // A field is its number · 8 + its kind, as a varint, then the value: kind 0 a varint (7 bits a
 // byte, the lowest first, 128 added to all but the last), 1 eight bytes, 5 four bytes, 2 a length
@@ -46,16 +50,20 @@ class EventFile {
   EventFile(const std::string& path, double wall_time);
   // Times are seconds since 1970. Throws where the file cannot be written.
   void add(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
+  // `text` is UTF-8, which TensorBoard reads as Markdown.
+  void add_text(double wall_time, std::int64_t step, const std::string& tag,
+                const std::string& text);
 
  private:
+  void add_summary(double wall_time, std::int64_t step, const std::string& summary);
   void write(std::string_view message);
 
   std::string path_;
   std::ofstream file_;
 };
 
-// The numbers of a line of metrics.jsonl but for its step and epoch, tagged KIND/KEY
-// ("train/loss"), or KIND/WINDOWS/KEY where a line says over which windows it measured.
+// The numbers that a line of metrics.jsonl measured, not those that say where and when it did,
+// tagged KIND/KEY ("train/loss"), or KIND/WINDOWS/KEY where a line says over which windows.
 std::vector<Scalar> scalars_of(const nlohmann::ordered_json& line);
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include "nn/checkpoint.h"
 #include "nn/file.h"
 #include "nn/npy.h"
+#include "ops/attention/mechanism.h"
 
 namespace weft {
 namespace {
@@ -31,17 +32,41 @@ void add_export(CLI::App& app, ExportCommand& command) {
   app.add_flag("--example", command.example, "also an input, and what the model makes of it");
 }
 
-int export_model(const ExportCommand& command, const std::vector<NamedParameter>& parameters,
+void load_widened(const std::vector<NamedTensor>& wide, const std::vector<NamedTensor>& own) {
+  auto widened = tensors_of(own);
+  for (auto& [name, tensor] : widened) tensor = tensor.to(DType::f64);
+  load_tensors(wide, widened, "export");
+}
+
+nlohmann::ordered_json to_json(const AttentionSpec& spec) {
+  nlohmann::ordered_json attention = {{"mechanism", spec.mechanism().name}};
+  for (const OptionSheet& option : spec.mechanism().options) {
+    if (option.choices.empty() && option.whole) {
+      attention[option.name] = spec.integer(option.name);
+    } else if (option.choices.empty()) {
+      attention[option.name] = spec.number(option.name);
+    } else {
+      attention[option.name] = spec.word(option.name);
+    }
+  }
+  if (spec.inner() != nullptr) attention["inner"] = to_json(*spec.inner());
+  return attention;
+}
+
+int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,
                  const std::map<std::string, std::string>& metadata,
+                 const nlohmann::ordered_json& architecture,
                  const std::function<Example()>& example) {
   check_word("format", command.format, {"safetensors", "npy"});
   require(!std::filesystem::exists(std::filesystem::symlink_status(command.out)),
           "{}: is there already; take another --out", command.out);
-  Checkpoint contents{tensors_of(parameters), metadata};
+  Checkpoint contents{tensors_of(tensors), metadata};
+  contents.metadata["architecture"] = architecture.dump();
   if (command.example) {
-    const auto [input, logits] = example();
+    const auto [input, logits, logits_f64] = example();
     contents.tensors["example.input"] = input;
     contents.tensors["example.logits"] = logits;
+    contents.tensors["example.logits_f64"] = logits_f64;
   }
   if (command.format == "npy") {
     write_folder(contents, command.out);

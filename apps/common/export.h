@@ -4,9 +4,14 @@
 //                            metadata. It is a checkpoint again, without what a training needs.
 //     --format npy           a folder: NAME.npy for each parameter, and metadata.json
 //
-// `info` lists the names. With --example there are two tensors more, example.input and
-// example.logits: what goes in, and what the model makes of it without dropout. Who loads the
-// weights elsewhere can see by them that it is the same model.
+// The metadata's `architecture`, a JSON object, says what else the parameters are used with: all
+// sizes, the attention with every option, activations, the epsilon of the norms.
+// bench/peers/torch_export.py builds the model from it.
+//
+// `info` lists the names. With --example there are three tensors more, example.input,
+// example.logits and example.logits_f64: what goes in, and what the model makes of it without
+// dropout, in f32 as it runs and in f64, where roundings hide nothing. Who loads the weights
+// elsewhere can see by them that it is the same model.
 #pragma once
 
 #include <functional>
@@ -14,7 +19,10 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "nn/module.h"
+#include "ops/attention/spec.h"
 
 namespace CLI {
 class App;
@@ -29,13 +37,19 @@ struct ExportCommand {
 };
 void add_export(CLI::App& app, ExportCommand& command);
 
+// An attention as `architecture` has it: its mechanism, and the values of all options.
+nlohmann::ordered_json to_json(const AttentionSpec& spec);
+
 struct Example {
-  Tensor input, logits;
+  Tensor input, logits, logits_f64;
 };
+// Gives a model of f64 these tensors of f32, its own by name.
+void load_widened(const std::vector<NamedTensor>& wide, const std::vector<NamedTensor>& own);
 // Returns the exit status. Throws where the file or the folder is there already; `example` is
 // called where one is wanted.
-int export_model(const ExportCommand& command, const std::vector<NamedParameter>& parameters,
+int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,
                  const std::map<std::string, std::string>& metadata,
+                 const nlohmann::ordered_json& architecture,
                  const std::function<Example()>& example);
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/common/export.h"
+#include "apps/common/language_map.h"
 #include "apps/common/language_model.h"
 
 namespace weft {
@@ -28,28 +29,40 @@ struct LanguageEvalCommand {
   bool allow_leaky = false;
   std::string device = "cpu";
   bool json = false;
+  MapCommand map;
 };
 
 struct SampleCommand {
   std::string checkpoint = {};
   std::string prompt = {};
   std::int64_t tokens = 0;
+  std::int64_t samples = 1;
   SamplingOptions options = {};
 };
 void check(const SampleCommand& command);
 
 // `export` of a language model; the example is two windows of tokens drawn at random.
 int export_model(const ExportCommand& command, const UniversalTransformer& network,
-                 const std::vector<NamedParameter>& parameters,
+                 const std::vector<NamedTensor>& tensors,
                  const std::map<std::string, std::string>& metadata);
 
-// The last line of a training: "sample " and the text of write(), or why there is none.
-void print_sample(const std::string& attention, Progress& progress,
+// The last line of a training: "sample " and the text of write(), which TensorBoard shows, too; or
+// why there is none.
+void print_sample(const std::string& attention, RunFolder& folder, Progress& progress,
                   const std::function<std::string()>& write);
 
-// What `sample` says on stderr: that a model of so many positions starts again, where `unit` is
-// what it counts ("characters"), and how fast it was.
-void say_restarted(const char* app, std::int64_t length, const char* unit);
-void say_rate(const char* app, std::int64_t tokens, double seconds);
+// `sample`: has write(options, say, restarted) say each text, below a heading where there are
+// several, on a terminal as printable.h has it, elsewhere every byte as it is. Says on stderr how
+// fast that was, and once that a model of `length` positions started again; `unit` is what it
+// counts ("characters"). Returns the exit status.
+struct SampleWriter {
+  using Say = std::function<void(std::string_view more)>;
+  const char *app, *unit;
+  std::int64_t length;
+  std::function<void(const SamplingOptions& options, const Say& say,
+                     const std::function<void()>& restarted)>
+      write;
+};
+int write_samples(const SampleCommand& command, const SampleWriter& writer);
 
 }  // namespace weft

@@ -20,22 +20,23 @@ void check_claims(const UniversalTransformerConfig& config, const Checkpoint& ch
   std::int64_t held = 0;
   for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
   const std::int64_t d = config.width;  // all sizes are within their limits: no product overflows
-  std::int64_t claimed = std::max(d * config.vocabulary, 8 * d * d);
+  const std::int64_t hidden = config.hidden > 0 ? config.hidden : 4 * d;
+  std::int64_t claimed = std::max(d * config.vocabulary, 2 * d * hidden);
   if (config.encoding == "conv") claimed = std::max(claimed, d * d * config.conv_width);
   if (config.encoding == "position") claimed = std::max(claimed, d * config.length);
   if (!config.shared) claimed = std::max(claimed, d * d * config.depth);
   require(claimed <= held,
-          "{}: its configuration (width {}, length {}, depth {}) wants more "
+          "{}: its configuration (width {}, hidden {}, length {}, depth {}) wants more "
           "numbers than the {} it holds",
-          file, d, config.length, config.depth, held);
+          file, d, hidden, config.length, config.depth, held);
 }
 
 // "q [B N H E], k [B S H E]": what the weights of a layer are made for.
-std::string learnt_inputs(const Mechanism& mechanism) {
+std::string learnt_inputs(const AttentionSpec& spec) {
   std::string text;
-  for (const AttentionInput& input : mechanism.inputs) {
+  for (const AttentionInput& input : attention_inputs(spec)) {
     if (input.optional) continue;
-    text += fmt::format("{}{} [{}]{}", text.empty() ? "" : ", ", input.name, input.shape,
+    text += fmt::format("{}{} [{}]{}", text.empty() ? "" : ", ", input.name, input.axes,
                         input.biased ? " with a bias" : "");
   }
   return text;
@@ -57,7 +58,7 @@ double products_per_token(const UniversalTransformerConfig& m,
   const std::int64_t e = m.width / m.heads;
   const AttentionSizes sizes{
       .B = 1, .N = m.length, .S = m.length, .H = m.heads, .E = e, .M = e, .d = m.width};
-  const AttentionCost cost = spec.mechanism().cost(spec, sizes, true, DType::f32);
+  const AttentionCost cost = attention_cost(spec, sizes, true, DType::f32);
   return 3 * forward + (cost.forward_operations + cost.backward_operations) *
                            static_cast<double>(m.depth) / static_cast<double>(m.length);
 }
@@ -102,10 +103,30 @@ UniversalTransformerConfig small_network() {
   return network;
 }
 
+std::vector<std::string> network_setting_names() {
+  std::vector<std::string> names;
+  const UniversalTransformerConfig network;
+  each_network_setting(network, [&](const char* name, const auto&, const Limits&, const char*) {
+    names.emplace_back(name);
+  });
+  return names;
+}
+
 void check_network(const UniversalTransformerConfig& network) {
-  check_word("encoding", network.encoding, {"position", "conv"});
-  check_word("wiring", network.wiring, {"universal", "vanilla"});
+  check_word("encoding", network.encoding, {"position", "conv", "rotary"});
+  check_word("wiring", network.wiring, {"universal", "vanilla", "prenorm"});
   AttentionSpec{network.attention};
+}
+
+void check_encoding(const UniversalTransformerConfig& network) {
+  if (network.encoding != "rotary" || network.width % network.heads != 0) return;
+  const i64 e = network.width / network.heads;
+  try {
+    nn::check_rotary(AttentionSpec(network.attention),
+                     {.H = network.heads, .E = e, .M = e, .d = network.width});
+  } catch (const Error& error) {
+    fail("--encoding rotary: {}", error.what());
+  }
 }
 
 void check_causal(const std::string& attention, bool allow_leaky) {
@@ -120,18 +141,20 @@ void check_causal(const std::string& attention, bool allow_leaky) {
       spec.text());
 }
 
-std::string description(const std::string& preset, const UniversalTransformerConfig& m,
+std::string description(const std::string& name, const UniversalTransformerConfig& m,
                         std::int64_t parameters) {
-  const char* const order = m.encoding == "conv" ? "causal convolution" : "trained positions";
+  const char* const order = m.encoding == "conv"     ? "causal convolution"
+                            : m.encoding == "rotary" ? "rotary positions"
+                                                     : "trained positions";
   return fmt::format(
       "model  {}: {} attention, {}, width {}, depth {}, heads {}, length {}; {} parameters",
-      preset.empty() ? "universal transformer" : preset, m.attention, order, m.width, m.depth,
-      m.heads, m.length, grouped(parameters));
+      name.empty() ? "universal transformer" : name, m.attention, order, m.width, m.depth, m.heads,
+      m.length, grouped(parameters));
 }
 
 Task training_of(UniversalTransformer& network, const TrainingSettings& settings) {
   Task task;
-  task.parameters = parameters(network);
+  take_parts(task, network, settings.seed);
   task.loss = [&network, seed = settings.seed](const std::vector<Tensor>& batch,
                                                const Task::Step& step) {
     Context context(true, seed, step.number, step.at);
@@ -184,15 +207,15 @@ std::unique_ptr<UniversalTransformer> load_network(const UniversalTransformerCon
                                                    const std::string& file) {
   check_claims(config, checkpoint, file);
   auto network = std::make_unique<UniversalTransformer>(config, 0);
-  load_weights(parameters(*network), checkpoint, app, file);
+  load_weights(tensors(*network), checkpoint, app, file);
   return network;
 }
 
 void swap_attention(UniversalTransformerConfig& config, const std::string& attention,
                     const std::string& file) {
   const AttentionSpec own(config.attention), other(attention);
-  const std::string learnt = learnt_inputs(own.mechanism());
-  const std::string wanted = learnt_inputs(other.mechanism());
+  const std::string learnt = learnt_inputs(own);
+  const std::string wanted = learnt_inputs(other);
   require(
       learnt == wanted,
       "--attention {}: its weights are not in {}, which was trained with {}: that one takes {}, "
@@ -222,6 +245,8 @@ void check(const SamplingOptions& options) {
   require(std::isfinite(options.temperature) && options.temperature >= 0,
           "--temperature: wanted 0 or more, got {}", options.temperature);
   require(options.top_k >= 0, "--top-k: wanted 0 or more, got {}", options.top_k);
+  require(options.top_p > 0 && options.top_p <= 1,
+          "--top-p: wanted a number above 0 and of at most 1, got {}", options.top_p);
 }
 
 std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,
@@ -231,19 +256,34 @@ std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int
   std::vector<std::int64_t> ids(values.size() - static_cast<std::size_t>(first));
   std::iota(ids.begin(), ids.end(), first);
   const auto logit = [&](std::int64_t id) { return values[static_cast<std::size_t>(id)]; };
-  std::stable_sort(ids.begin(), ids.end(),
-                   [&](std::int64_t a, std::int64_t b) { return logit(a) > logit(b); });
-  if (options.temperature == 0) return ids.front();
-  if (options.top_k > 0 && options.top_k < static_cast<std::int64_t>(ids.size())) {
-    ids.resize(static_cast<std::size_t>(options.top_k));
+  const auto before = [&](std::int64_t a, std::int64_t b) {
+    return logit(a) > logit(b) || (logit(a) == logit(b) && a < b);
+  };
+  // Only those that are drawn among are put in order, or all where a share of them is asked for: a
+  // sort of all is the greater part of a token.
+  const std::int64_t most = options.temperature == 0 ? 1 : options.top_k;
+  if (most > 0 && most < static_cast<std::int64_t>(ids.size())) {
+    std::partial_sort(ids.begin(), ids.begin() + most, ids.end(), before);
+    ids.resize(static_cast<std::size_t>(most));
+  } else if (options.top_p < 1) {
+    std::sort(ids.begin(), ids.end(), before);
   }
+  const double greatest = logit(*std::min_element(ids.begin(), ids.end(), before));
+  if (options.temperature == 0) return ids.front();
   std::vector<double> weights;
   double sum = 0;
   for (const std::int64_t id : ids) {
-    weights.push_back(std::exp((logit(id) - logit(ids.front())) / options.temperature));
+    weights.push_back(std::exp((logit(id) - greatest) / options.temperature));
     sum += weights.back();
   }
-  const Philox words = RandomKey{.seed = options.seed}.words(index);
+  if (options.top_p < 1) {
+    double held = 0;
+    std::size_t kept = 0;
+    while (held < options.top_p * sum) held += weights[kept++];
+    ids.resize(kept);
+    sum = held;
+  }
+  const Philox words = RandomKey{.seed = options.seed, .step = options.sample}.words(index);
   double rest = (words.word[0] + words.word[1] * 0x1p-32) * 0x1p-32 * sum;
   std::size_t choice = 0;
   while (choice + 1 < ids.size() && rest >= weights[choice]) rest -= weights[choice++];

@@ -31,13 +31,16 @@ template <class SomeConfig, class F>
 void each_network_setting(SomeConfig& m, const F& f) {
   constexpr Limits any{}, rate{0, 1 - 1e-9};
   f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
-  f("encoding", m.encoding, any, "how order is known: position or conv");
+  f("encoding", m.encoding, any, "how order is known: position, conv or rotary");
   f("width", m.width, Limits{1, 16384}, "of the model");
   f("depth", m.depth, Limits{1, 1024}, "how often the block is applied");
   f("heads", m.heads, Limits{1, 16384}, "heads, or classes, of the attention");
+  f("hidden", m.hidden, Limits{.most = 65536, .later = true},
+    "width inside the feed-forward layer; 0: four times the width");
   f("length", m.length, Limits{1, 1 << 20}, "tokens in a window");
   f("conv-width", m.conv_width, Limits{1, 1024}, "tokens that the convolution sees");
-  f("wiring", m.wiring, any, "universal or vanilla: where the block's dropout stands");
+  f("wiring", m.wiring, any,
+    "universal, vanilla or prenorm: where dropout and layer norms of the block stand");
   f("shared", m.shared, any, "one block for all of the depth");
   f("act", m.act, any, "adaptive computation time");
   f("attention-dropout", m.attention_dropout, rate, "rate on the attention weights");
@@ -46,14 +49,20 @@ void each_network_setting(SomeConfig& m, const F& f) {
   f("l2", m.l2, Limits{0, 1e3}, "weight of the squares of embedding and output matrix");
 }
 
+// The names of those.
+std::vector<std::string> network_setting_names();
+
 // Throws, naming the setting, where a word is none that is known.
 void check_network(const UniversalTransformerConfig& network);
+// Throws where the attention has nothing that the encoding could turn: for a network that is about
+// to be made.
+void check_encoding(const UniversalTransformerConfig& network);
 // Throws where the attention is not strictly causal, unless that is allowed: a prediction that the
 // future reaches measures nothing.
 void check_causal(const std::string& attention, bool allow_leaky);
 
-// The line that describes the model of a run; `preset` may be empty.
-std::string description(const std::string& preset, const UniversalTransformerConfig& network,
+// The line that describes the model of a run; `name` may be empty.
+std::string description(const std::string& name, const UniversalTransformerConfig& network,
                         std::int64_t parameters);
 
 // --- losses
@@ -122,15 +131,19 @@ class Generator {
   std::vector<std::int64_t> window_;  // what a restart may have to read again
 };
 
+// In the order in which they count.
 struct SamplingOptions {
   double temperature = 1;  // 0: the most probable token
   std::int64_t top_k = 0;  // among this many most probable ones; 0: among all
+  double top_p = 1;        // of these, the fewest most probable with this share of their sum
   std::uint64_t seed = 1;
+  std::uint32_t sample = 0;  // which of the texts of this seed
 };
 void check(const SamplingOptions& options);
 
-// An id of at least `first`, drawn from softmax(logits / temperature); a function of the seed and
-// `index`.
+// An id of at least `first`, drawn from softmax(logits / temperature), cut to the top_k largest,
+// and then to the nucleus of top_p (A. Holtzman et al., "The curious case of neural text
+// degeneration", ICLR 2020, arXiv 1904.09751, section 3.1); a function of seed, sample and `index`.
 std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,
                   std::uint64_t index);
 

@@ -7,14 +7,15 @@ void add_shorthands(CLI::App& app, UniversalTransformerConfig& network,
   const auto dropout = std::make_shared<double>(0);
   app.add_option("--dropout", *dropout, "all three dropout rates that are not given themselves")
       ->group(settings_group);
-  app.final_callback([&app, &network, &training, dropout] {
+  const std::function<void()> finish_optimizer = add_optimizer_shorthands(app, training);
+  app.final_callback([&app, &network, dropout, finish_optimizer] {
     const auto share = [&](const std::string& name, double& rate) {
       if (app.count("--dropout") > 0 && app.count(name) == 0) rate = *dropout;
     };
     share("--attention-dropout", network.attention_dropout);
     share("--residual-dropout", network.residual_dropout);
     share("--output-dropout", network.output_dropout);
-    follow_optimizer(app, training);
+    finish_optimizer();
   });
 }
 
@@ -27,11 +28,30 @@ void add_eval(CLI::App& app, LanguageEvalCommand& eval) {
   app.add_option("--attention", eval.attention,
                  "a mechanism to score the weights with, instead of the one that they were trained "
                  "with");
-  app.add_option("--data", eval.data, "text, if not what the model was trained on");
-  app.add_option("--split", eval.split, "train, validation or test")->capture_default_str();
+  CLI::Option* const data =
+      app.add_option("--data", eval.data, "text, if not what the model was trained on");
+  CLI::Option* const split =
+      app.add_option("--split", eval.split, "train, validation or test")->capture_default_str();
   add_allow_leaky(app, eval.allow_leaky);
   app.add_option("--device", eval.device, "cpu, cuda or cuda:N")->capture_default_str();
-  app.add_flag("--json", eval.json, "print one JSON object a line");
+  CLI::Option* const json = app.add_flag("--json", eval.json, "print one JSON object a line");
+  CLI::Option* const map = app.add_option(
+      "--map", eval.map.place,
+      "instead of scoring: draw the attention of LAYER,HEADS, as 0,2 or 1,0-3 or 0,all");
+  map->excludes(json);
+  app.add_option("--map-out", eval.map.out, "where: .png, or .safetensors for the numbers")
+      ->capture_default_str()
+      ->needs(map);
+  app.add_option("--scale", eval.map.scale,
+                 "of the map's colours: linear, sqrt, log, or row, each query by its own largest")
+      ->capture_default_str()
+      ->needs(map);
+  app.add_option("--text", eval.map.text,
+                 "that the model reads for the map; by default the first tokens of the split")
+      ->needs(map)
+      ->excludes(data)
+      ->excludes(split);
+  app.add_flag("--force", eval.map.force, "replace a map that is there")->needs(map);
 }
 
 void add_sample(CLI::App& app, SampleCommand& sample) {
@@ -41,6 +61,12 @@ void add_sample(CLI::App& app, SampleCommand& sample) {
   app.add_option("--temperature", sample.options.temperature, "0: always the most probable")
       ->capture_default_str();
   app.add_option("--top-k", sample.options.top_k, "only among so many; 0: among all")
+      ->capture_default_str();
+  app.add_option("--top-p", sample.options.top_p,
+                 "only among the most probable that --temperature and --top-k leave, as few as have "
+                 "this probability together; 1: all")
+      ->capture_default_str();
+  app.add_option("--samples", sample.samples, "texts to write, each drawn anew")
       ->capture_default_str();
   app.add_option("--seed", sample.options.seed, "of the choices")
       ->capture_default_str()

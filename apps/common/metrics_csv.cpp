@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
@@ -26,18 +27,26 @@ std::string cell_of(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-std::vector<std::string> metric_columns(const std::vector<std::string>& own) {
-  std::vector<std::string> columns = {"kind", "step", "epoch", "loss"};
+std::vector<std::string> metric_columns(const std::string& round, const std::string& score,
+                                        const std::vector<std::string>& own) {
+  std::vector<std::string> columns = {"kind", "step", round, "tokens", "loss", score};
   columns.insert(columns.end(), own.begin(), own.end());
-  columns.insert(columns.end(), {"best", "tokens_per_second", "learning_rate", "gradient_norm",
-                                 "elapsed", "remaining", "what"});
+  columns.insert(columns.end(), {"train_loss", "train_" + score, "best", "tokens_per_second",
+                                 "learning_rate", "gradient_norm", "elapsed", "remaining", "what"});
   return columns;
 }
 
 MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns)
-    : path_(path), columns_(std::move(columns)), file_(path) {
+    : path_(path), columns_(std::move(columns)) {
+  check_place(path);
+  file_.open(path);
   require(file_.is_open(), "{}: cannot be written: {}", path, std::strerror(errno));
   write(columns_);
+}
+
+void MetricsCsv::check_place(const std::string& path) {
+  std::error_code error;
+  require(!std::filesystem::is_fifo(path, error), "{}: wanted a file, got a pipe; remove it", path);
 }
 
 void MetricsCsv::add(const nlohmann::ordered_json& line) {

@@ -11,14 +11,17 @@
 
 namespace weft {
 
-// The columns of a run: what every training logs, the metrics that its app measures, and what else
-// stands in the app's own lines.
-std::vector<std::string> metric_columns(const std::vector<std::string>& own);
+// The columns of a run: what every training logs, where `round` and `score` are the task's words
+// (train.h), and what else stands in the app's own lines.
+std::vector<std::string> metric_columns(const std::string& round, const std::string& score,
+                                        const std::vector<std::string>& own);
 
 class MetricsCsv {
  public:
   // Makes the file, or empties it, and writes the header.
   MetricsCsv(const std::string& path, std::vector<std::string> columns);
+  // Throws where a pipe stands there, which would hold the writer up until somebody reads it.
+  static void check_place(const std::string& path);
   // `line` is an object of numbers, strings and booleans. Numbers stand as in metrics.jsonl; one
   // that is not finite, which JSON has as null, is nan. Throws for a key that is no column.
   void add(const nlohmann::ordered_json& line);

@@ -1,5 +1,6 @@
 #include "apps/common/metrics_views.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <sstream>
@@ -23,18 +24,30 @@ std::string event_file(const std::string& folder, double time) {
   return fmt::format("{}/{}{:017.6f}{}", folder, first_part, time, last_part);
 }
 
+// charlm's older logs call a round an epoch.
+nlohmann::ordered_json with_round(nlohmann::ordered_json line,
+                                  const std::vector<std::string>& columns) {
+  if (line.contains("epoch") && std::ranges::count(columns, "epoch") == 0) {
+    line["round"] = line["epoch"];
+    line.erase("epoch");
+  }
+  return line;
+}
+
 }  // namespace
 
 MetricsViews::MetricsViews(const std::string& folder, std::vector<std::string> columns)
-    : csv_(folder + "/metrics.csv", std::move(columns)), events_(event_file(folder, now()), now()) {
+    : columns_(std::move(columns)),
+      csv_(folder + "/metrics.csv", columns_),
+      events_(event_file(folder, now()), now()) {
   const std::string log = folder + "/metrics.jsonl";
   std::istringstream lines(read_file(log));
   std::int64_t number = 0;
   for (std::string text; std::getline(lines, text);) {
     ++number;
-    const auto line = nlohmann::ordered_json::parse(text, nullptr, false);
+    auto line = nlohmann::ordered_json::parse(text, nullptr, false);
     require(line.is_object(), "{}: line {} is no JSON object", log, number);
-    tabulate(line);
+    tabulate(with_round(std::move(line), columns_));
   }
 }
 
@@ -42,6 +55,10 @@ void MetricsViews::add(const nlohmann::ordered_json& line) {
   tabulate(line);
   const std::vector<Scalar> scalars = scalars_of(line);
   if (!scalars.empty()) events_.add(now(), step_, scalars);
+}
+
+void MetricsViews::add_text(const std::string& tag, const std::string& text) {
+  events_.add_text(now(), step_, tag, text);
 }
 
 void MetricsViews::tabulate(const nlohmann::ordered_json& line) {

@@ -21,10 +21,13 @@ class MetricsViews {
   MetricsViews(const std::string& folder, std::vector<std::string> columns);
   // A line that the log has got. One without a step counts to the last step that there was.
   void add(const nlohmann::ordered_json& line);
+  // For TensorBoard alone: `text` is UTF-8 and counts to the last step that there was.
+  void add_text(const std::string& tag, const std::string& text);
 
  private:
   void tabulate(const nlohmann::ordered_json& line);
 
+  std::vector<std::string> columns_;
   MetricsCsv csv_;
   EventFile events_;
   std::int64_t step_ = 0;

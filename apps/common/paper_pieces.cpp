@@ -1,9 +1,9 @@
 #include "apps/common/paper_pieces.h"
 
 #include <algorithm>
-#include <charconv>
 #include <unordered_set>
 
+#include "apps/common/saved_lines.h"
 #include "apps/common/unicode.h"
 #include "apps/common/word_tokens.h"
 #include "runtime/error.h"
@@ -23,46 +23,6 @@ void check_length(std::string_view token) {
           "at spaces or punctuation",
           token.size(), PaperPieces::longest_word);
 }
-
-// The lines of a saved vocabulary.
-class SavedLines {
- public:
-  SavedLines(std::string_view text, const std::string& source) : rest_(text), source_(source) {}
-
-  std::string_view next(const char* wanted) {
-    ++number_;
-    const std::size_t end = rest_.find('\n');
-    if (end == std::string_view::npos) refuse(wanted, rest_.empty() ? "the end" : rest_);
-    const std::string_view line = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
-    return line;
-  }
-
-  // "<count> <what>"
-  std::size_t count(const char* wanted, std::string_view what) {
-    const std::string_view line = next(wanted);
-    std::size_t count = 0;
-    const auto [end, status] = std::from_chars(line.data(), line.data() + line.size(), count);
-    const std::string_view rest(end, line.data() + line.size());
-    if (status != std::errc{} || rest != what) refuse(wanted, line);
-    return count;
-  }
-
-  void finish() {
-    ++number_;
-    if (!rest_.empty()) refuse("the end", rest_);
-  }
-
-  [[noreturn]] void refuse(const char* wanted, std::string_view found) const {
-    fail("{}: damaged word pieces: line {}: wanted {}, found \"{}\"", source_, number_, wanted,
-         found.substr(0, std::min<std::size_t>(found.find('\n'), 80)));
-  }
-
- private:
-  std::string_view rest_;
-  const std::string& source_;
-  std::size_t number_ = 0;
-};
 
 using Counts = std::unordered_map<std::string, std::int64_t>;
 
@@ -170,8 +130,7 @@ std::string PaperPieces::decode(std::span<const std::int32_t> ids) const {
 }
 
 std::string PaperPieces::save() const {
-  std::string text = fmt::format("{}{} merges\n", saved_head, merges_.size());
-  for (const auto& [first, second] : merges_) text += first + ' ' + second + '\n';
+  std::string text = std::string(saved_head) + merge_lines(merges_);
   text += fmt::format("{} pieces\n", pieces_.size());
   for (const std::string& piece : pieces_) text += piece + '\n';
   return text;
@@ -181,19 +140,9 @@ std::shared_ptr<const PaperPieces> PaperPieces::restore(const std::string& saved
                                                         const std::string& source) {
   check_utf8(saved, source);
   SavedLines lines(saved, source);
-  const std::string_view head = lines.next("\"paper pieces 1\"");
-  if (head != saved_head.substr(0, saved_head.size() - 1)) lines.refuse("\"paper pieces 1\"", head);
+  lines.head(saved_head);
   // The counts are not trusted: memory is asked for by the lines that are there.
-  std::vector<Merge> merges;
-  for (std::size_t left = lines.count("the number of merges", " merges"); left > 0; --left) {
-    const char* const wanted = "two symbols with a space between them";
-    const std::string_view line = lines.next(wanted);
-    const std::size_t space = line.find(' ');
-    const bool good = space != line.npos && space > 0 && space + 1 < line.size() &&
-                      line.find(' ', space + 1) == line.npos;
-    if (!good) lines.refuse(wanted, line);
-    merges.emplace_back(line.substr(0, space), line.substr(space + 1));
-  }
+  std::vector<Merge> merges = lines.merges();
   std::vector<std::string> pieces;
   std::unordered_set<std::string_view> seen;
   for (std::size_t left = lines.count("the number of pieces", " pieces"); left > 0; --left) {

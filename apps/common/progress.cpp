@@ -48,6 +48,12 @@ void Progress::print(const std::string& line) {
   std::fflush(stdout);
 }
 
+void Progress::note(const std::string& line) {
+  if (quiet_) return;
+  clear();
+  fmt::print(stderr, "note: {}\n", line);
+}
+
 // A line that is wider than the terminal would wrap, and the next drawing could not take it back.
 void Progress::redraw(const std::string& line) {
   fmt::print("\r{}\x1b[K", line.substr(0, terminal_width() - 1));
@@ -69,6 +75,35 @@ std::string duration(double seconds) {
   const long long hours = whole / 3600, minutes = whole / 60 % 60;
   return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, whole % 60)
                    : fmt::format("{}:{:02}", minutes, whole % 60);
+}
+
+void TimeEstimate::count(std::int64_t step, std::int64_t steps, Progress& progress) {
+  constexpr double hour = 3600, enough_seconds = 1;
+  constexpr std::int64_t enough_steps = 10;
+  if (noted_) return;
+  if (from_ < 0) {
+    from_ = step;
+    watch_ = {};
+    return;
+  }
+  const std::int64_t counted = step - from_, left = steps - step;
+  const double seconds = watch_.seconds();
+  if (counted < enough_steps && seconds < enough_seconds) return;
+  noted_ = true;
+  const double each = seconds / static_cast<double>(counted);
+  const double all = each * static_cast<double>(left);
+  if (all < hour) return;
+  progress.note(
+      fmt::format("the {} steps will take about {}, by {} of them ({:.3g} s each), and validations "
+                  "more; --steps or --epochs makes them fewer",
+                  grouped(left), rough_duration(all), counted, each));
+}
+
+std::string rough_duration(double seconds) {
+  if (seconds < 120) return fmt::format("{:.0f} seconds", seconds);
+  if (seconds < 2 * 3600) return fmt::format("{:.0f} minutes", seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{:.1f} hours", seconds / 3600);
+  return fmt::format("{:.1f} days", seconds / (24 * 3600));
 }
 
 std::string short_number(double value) {

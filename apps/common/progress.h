@@ -20,6 +20,8 @@ class Progress {
   void report(const std::string& line);
   // A line that stays, everywhere.
   void print(const std::string& line);
+  // A line on stderr, "note: …": what the run will do and its settings may not mean.
+  void note(const std::string& line);
 
   bool wants_update() const;  // whether update() would draw now
   void clear();  // takes back a line that is being redrawn
@@ -34,6 +36,8 @@ class Progress {
 
 // "0:07", "12:40", "3:05:09".
 std::string duration(double seconds);
+// "40 seconds", "12 minutes", "14.6 hours", "3.2 days".
+std::string rough_duration(double seconds);
 // "812", "48.2k", "1.31M".
 std::string short_number(double value);
 // "1,234,567".
@@ -48,6 +52,21 @@ class Stopwatch {
 
  private:
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Notes once how long a training will take, where that is hours, by some of its steps: those of a
+// second, or ten. The first is not counted: it makes what later ones find there.
+class TimeEstimate {
+ public:
+  // After each step, of so many in all.
+  void count(std::int64_t step, std::int64_t steps, Progress& progress);
+  // What follows is no step.
+  void restart() { from_ = -1; }
+
+ private:
+  bool noted_ = false;
+  std::int64_t from_ = -1;  // the step that is not counted; -1: the next one
+  Stopwatch watch_;         // since then
 };
 
 }  // namespace weft

@@ -72,6 +72,7 @@ RunFolder::RunFolder(const std::string& path, Start start, std::int64_t keep)
   folder_ = locked_folder(path);
   try {
     if (start == Start::resume) {
+      MetricsCsv::check_place(path + "/" + table_file);
       resumed_ = read_last_training(path, [](const std::string& what) {
         fmt::print(stderr, "warning: {}; it is passed over\n", what);
       });
@@ -157,7 +158,10 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
     std::fflush(stdout);
   }
   if (!keeps()) return;
-  if (!views_ && !columns_.empty()) views_.emplace(path_, columns_);
+  if (!views_ && !columns_.empty()) {
+    views_.emplace(path_, columns_);
+    for (const auto& [tag, shown] : texts_) views_->add_text(tag, shown);
+  }
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t put = ::write(log_, text.data() + done, text.size() - done);
     if (put < 0 && errno == EINTR) continue;
@@ -165,6 +169,15 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
     done += static_cast<std::size_t>(put);
   }
   if (views_) views_->add(line);
+}
+
+void RunFolder::show_text(const std::string& tag, const std::string& text) {
+  if (!keeps() || columns_.empty()) return;
+  if (views_) {
+    views_->add_text(tag, text);
+  } else {
+    texts_.emplace_back(tag, text);
+  }
 }
 
 void RunFolder::finish(std::int64_t step, const nlohmann::ordered_json& result) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -49,6 +50,8 @@ class RunFolder {
   // Writes a checkpoint, with the log up to here; one that has its name already is left as it is.
   void save(SavedTraining saved);
   void log(const nlohmann::ordered_json& line);
+  // Text for the views that can show it, TensorBoard's; a line of the log must follow or be there.
+  void show_text(const std::string& tag, const std::string& text);
   void print_log() { prints_ = true; }  // its lines also go to standard output
   // The training that ended after this step is over, with this result.
   void finish(std::int64_t step, const nlohmann::ordered_json& result);
@@ -68,6 +71,7 @@ class RunFolder {
   std::string last_;                   // the name of the last checkpoint
   std::vector<std::string> columns_;   // empty: there are no views
   std::optional<MetricsViews> views_;  // begun with the first line
+  std::vector<std::pair<std::string, std::string>> texts_;  // tags and texts for them
 };
 
 // `path` itself, or, where it is a folder, its best.safetensors.

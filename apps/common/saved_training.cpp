@@ -21,11 +21,6 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* state_file = "state.safetensors";
 constexpr const char* manifest_file = "manifest.json";
 
-std::string digest_of_file(const std::string& path) {
-  const std::string bytes = read_file(path);
-  return digest(std::as_bytes(std::span(bytes)));
-}
-
 // The manifest of a checkpoint, which is not trusted.
 class Manifest {
  public:

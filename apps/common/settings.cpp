@@ -9,6 +9,7 @@
 
 #include "apps/common/configuration.h"
 #include "apps/common/dry_run.h"
+#include "apps/common/printable.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
 #include "ops/attention/mechanism.h"
@@ -39,6 +40,13 @@ void check_training(const TrainingSettings& settings) {
   make_optimizer(settings.optimizer, {});
 }
 
+void check_together(const TrainingSettings& settings) {
+  require(settings.min_lr == 0 || settings.schedule != "constant",
+          "--min-lr: a constant learning rate never falls; take --schedule cosine or linear");
+  require(settings.min_lr <= settings.lr, "--min-lr: {:g} is above --lr, which is {:g}",
+          settings.min_lr, settings.lr);
+}
+
 void check(const RunOptions& run) {
   require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
   require(run.keep > 0, "--keep: wanted 1 or more, got {}", run.keep);
@@ -55,7 +63,8 @@ TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
   const Schedule schedule{.kind = schedule_kind(s.schedule),
                           .rate = s.lr,
                           .warmup = s.warmup,
-                          .steps = s.total_steps(epoch_steps)};
+                          .steps = s.total_steps(epoch_steps),
+                          .last = s.min_lr};
   TrainOptions options;
   options.steps = s.total_steps(epoch_steps);
   options.epoch_steps = epoch_steps;
@@ -87,8 +96,8 @@ std::string kept(const RunOptions& run) {
 namespace {
 
 // Says how the training ended where that was before its time; returns the exit status.
-int status_of(const TrainResult& result, const TrainingSettings& settings, const RunOptions& run,
-              Progress& progress) {
+int status_of(const TrainResult& result, const Task& task, const TrainingSettings& settings,
+              const RunOptions& run, Progress& progress) {
   if (result.skipped > 0) {
     progress.print(fmt::format("{} steps were skipped: their loss or gradient was not finite",
                                result.skipped));
@@ -118,7 +127,7 @@ int status_of(const TrainResult& result, const TrainingSettings& settings, const
     return 128 + result.signal;
   }
   if (result.ending == Ending::out_of_patience) {
-    progress.print(fmt::format("no better validation loss in {} epochs", settings.patience));
+    progress.print(fmt::format("no better validation in {} {}s", settings.patience, task.round));
   }
   return 0;
 }
@@ -129,6 +138,33 @@ nlohmann::ordered_json to_json(const std::vector<Figure>& figures) {
     all.push_back({{"key", figure.key}, {"unit", figure.unit}, {"value", figure.value}});
   }
   return all;
+}
+
+void note_warmup(const TrainingSettings& settings, const TrainOptions& options,
+                 Progress& progress) {
+  if (settings.warmup <= options.steps) return;
+  progress.note(
+      fmt::format("the warm-up of {} steps is longer than the run, of {}: the learning rate comes "
+                  "to {:.3g}, not "
+                  "{:g}",
+                  grouped(settings.warmup), grouped(options.steps),
+                  options.learning_rate(options.steps), settings.lr));
+}
+
+// A table of all settings, for TensorBoard.
+void show_configuration(const Task& task, RunFolder& folder) {
+  const auto found = task.metadata.find("configuration");
+  if (found == task.metadata.end()) return;
+  std::string table = "| setting | value |\n| --- | --- |\n";
+  const auto settings = nlohmann::ordered_json::parse(found->second);
+  for (const auto& [key, value] : settings.items()) {
+    std::string shown;
+    for (const char c : value.is_string() ? value.get<std::string>() : value.dump()) {
+      shown += c == '|' ? "\\|" : std::string(1, c);
+    }
+    table += fmt::format("| {} | {} |\n", key, printable(shown));
+  }
+  folder.show_text("configuration", table);
 }
 
 // What a folder's result says, where it is one.
@@ -166,9 +202,11 @@ Trained run_training(const Task& task, const TrainOptions& options,
                      Progress& progress,
                      const std::function<std::vector<Figure>(const TrainResult&)>& score) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
+  note_warmup(settings, options, progress);
   if (run.dry_run) return print_dry_run(task, options, *optimizer, run.json_lines), Trained{};
+  show_configuration(task, folder);
   const TrainResult result = train(task, options, *optimizer, folder, progress);
-  const int status = status_of(result, settings, run, progress);
+  const int status = status_of(result, task, settings, run, progress);
   if (status != 0) return {status, {}};
   const Trained trained{0, score(result)};
   folder.finish(result.steps, to_json(trained.figures));

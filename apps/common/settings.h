@@ -23,10 +23,11 @@
 
 namespace weft {
 
-// What values a number may have.
+// What values a number may have, and which checkpoints say it.
 struct Limits {
   double least = 0, most = std::numeric_limits<double>::infinity();
-  bool open = false;  // both ends are outside of it
+  bool open = false;   // both ends are outside of it
+  bool later = false;  // older checkpoints lack it: the default is what held for them
 };
 
 // Each throws, naming the option, where the value is outside or no word that is known.
@@ -41,6 +42,7 @@ struct TrainingSettings {
   double lr = 0.01;
   std::string schedule = "cosine";
   std::int64_t warmup = 100;
+  double min_lr = 0;
   double clip = 1;  // 0: none
   std::int64_t epochs = 5;
   std::int64_t steps = 0;     // 0: by epochs
@@ -53,22 +55,27 @@ struct TrainingSettings {
 };
 
 template <class SomeSettings, class F>
-void each_training_setting(SomeSettings& s, const F& f) {
+void each_training_setting(SomeSettings& s, const F& f,
+                           const char* epochs_help = "passes over the training data, at most") {
   constexpr Limits any{}, positive{0, 1e6, true}, or_none{0, 1e9};
   f("batch", s.batch, Limits{1, 65536}, "examples in a step");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
   f("lr", s.lr, positive, "learning rate; another optimizer brings its own default");
   f("schedule", s.schedule, any, "of the learning rate: constant, cosine or linear");
   f("warmup", s.warmup, or_none, "steps over which the learning rate rises");
+  f("min-lr", s.min_lr, Limits{.most = 1e6, .later = true},
+    "the learning rate that cosine and linear fall to");
   f("clip", s.clip, or_none, "largest norm of the gradient; 0: none");
-  f("epochs", s.epochs, Limits{1, 1e6}, "at most");
+  f("epochs", s.epochs, Limits{1, 1e6}, epochs_help);
   f("steps", s.steps, or_none, "in all, instead of epochs; 0: by epochs");
-  f("patience", s.patience, or_none, "epochs without a better validation; 0: no limit");
+  f("patience", s.patience, or_none, "validations without a better one; 0: no limit");
   f("seed", s.seed, any, "of the weights, the batches and the dropout");
 }
 
 // The limits of every number, and the words of the training.
 void check_training(const TrainingSettings& settings);
+// What only all of them together can have wrong: for a training that is about to begin.
+void check_together(const TrainingSettings& settings);
 template <class Settings>
 void check_numbers(const Settings& settings) {
   each_setting(settings,

@@ -1,8 +1,8 @@
 #include "apps/common/text.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 
 #include "nn/file.h"
 #include "ops/attention/mechanism.h"
@@ -12,72 +12,44 @@ namespace {
 
 constexpr std::size_t builtin_characters = 1'000'000;
 
-// The text8 id of a character; 0 where there is none.
-constexpr std::uint8_t text8_id(char character) {
-  if (character == ' ') return 27;
-  if (character >= 'a' && character <= 'z') return static_cast<std::uint8_t>(character - 'a' + 1);
-  return 0;
-}
+constexpr std::size_t text8_characters = 100'000'000;
 
-std::string shown(char character) {
-  const auto code = static_cast<unsigned char>(character);
-  return code > ' ' && code < 127 ? fmt::format("'{}'", character) : fmt::format("0x{:02x}", code);
+// The characters of a text that has no ids yet.
+std::string read_text(const std::string& data, Text& text) {
+  text.source = data;
+  if (data == "builtin") {
+    text.grammar = std::make_shared<const Grammar>(sentence_grammar());
+    return text.grammar->text(1, builtin_characters);
+  }
+  std::string characters = read_file(data);
+  require(!characters.empty(), "{}: the file is empty", data);
+  return characters;
 }
 
 }  // namespace
 
-const char* name_of(Vocabulary vocabulary) {
-  return vocabulary == Vocabulary::text8 ? "text8" : "bytes";
-}
-
-Vocabulary vocabulary_named(const std::string& name) {
-  if (name == "text8") return Vocabulary::text8;
-  require(name == "bytes", "vocabulary: there is no '{}'; there are {}", name,
-          known_names(name, {"text8", "bytes"}));
-  return Vocabulary::bytes;
-}
-
-std::int64_t size_of(Vocabulary vocabulary) { return vocabulary == Vocabulary::text8 ? 28 : 256; }
-
-std::vector<std::uint8_t> encode(Vocabulary vocabulary, const std::string& text,
-                                 const std::string& source) {
-  std::vector<std::uint8_t> ids(text.begin(), text.end());
-  if (vocabulary == Vocabulary::bytes) return ids;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    ids[i] = text8_id(text[i]);
-    require(ids[i] != 0,
-            "{}: the character {} at position {} is not in text8, which has a to z "
-            "and space; a model trained with --vocabulary bytes takes any text",
-            source, shown(text[i]), i);
-  }
-  return ids;
-}
-
-char character_of(Vocabulary vocabulary, std::int64_t id) {
-  if (vocabulary == Vocabulary::bytes) return static_cast<char>(id);
-  if (id == 0) return '_';  // never in a text, but an untrained model may say it
-  return id == 27 ? ' ' : static_cast<char>('a' + id - 1);
-}
-
 Text load_text(const std::string& data, const std::string& vocabulary) {
   Text text;
-  text.source = data;
-  std::string characters;
-  if (data == "builtin") {
-    text.grammar = std::make_shared<const Grammar>(sentence_grammar());
-    characters = text.grammar->text(1, builtin_characters);
-  } else {
-    characters = read_file(data);
-    require(!characters.empty(), "{}: the file is empty", data);
-  }
-  if (vocabulary == "auto") {
-    const bool fits = std::all_of(characters.begin(), characters.end(), text8_id);
-    text.vocabulary = fits ? Vocabulary::text8 : Vocabulary::bytes;
-  } else {
-    text.vocabulary = vocabulary_named(vocabulary);
-  }
-  text.ids = encode(text.vocabulary, characters, data);
+  const std::string characters = read_text(data, text);
+  text.vocabulary = Vocabulary::fitting(vocabulary, characters, data);
+  text.ids = text.vocabulary.encode(characters, data);
   return text;
+}
+
+Text load_text(const std::string& data, const Vocabulary& vocabulary) {
+  Text text;
+  const std::string characters = read_text(data, text);
+  text.vocabulary = vocabulary;
+  text.ids = vocabulary.encode(characters, data);
+  return text;
+}
+
+std::string resolved_split(const std::string& split, const Text& text) {
+  if (split != "auto") return split;
+  const bool named = std::filesystem::path(text.source).filename() == "text8";
+  const bool is_text8 = text.vocabulary.name() == "text8" &&
+                        (named || text.ids.size() == text8_characters);
+  return text.grammar || is_text8 ? "60/30/10" : "90/5/5";
 }
 
 std::array<double, 3> parse_split(const std::string& text) {
@@ -93,7 +65,7 @@ std::array<double, 3> parse_split(const std::string& text) {
   }
   good = good && at == end && std::abs(shares[0] + shares[1] + shares[2] - 100) < 1e-9;
   require(good, "--split: wanted the shares of training, validation and test, positive and 100 in "
-          "sum, as in 60/30/10; got '{}'", text);
+          "sum, as in 90/5/5; got '{}'", text);
   return shares;
 }
 

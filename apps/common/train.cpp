@@ -11,6 +11,7 @@
 #include "apps/common/training_state.h"
 #include "apps/common/weights.h"
 #include "autograd/tape.h"
+#include "nn/initializer.h"
 #include "runtime/dispatch.h"
 
 namespace weft {
@@ -28,23 +29,6 @@ bool ends_with(const TrainOptions& options, std::int64_t step, bool validated,
   if (!validated || step == options.steps) return validated;
   const std::int64_t epoch = (step - 1) / options.epoch_steps + 1;
   return options.patience > 0 && epoch - best_epoch >= options.patience;
-}
-
-// Throws where the checkpoint is of another task: of other data, say.
-void check_same_task(const SavedTraining& saved, const Task& task, const std::string& source) {
-  for (const auto& [key, value] : task.metadata) {
-    const auto found = saved.model.metadata.find(key);
-    const bool same = found != saved.model.metadata.end() && found->second == value;
-    if (key == "weft_version" && !same) {
-      fmt::print(stderr, "warning: {}: is of another version than this, {}; the bits may differ\n",
-                 source, value);
-    } else if (key != "configuration") {
-      require(same,
-              "{}: its '{}' is not that of this run; a training goes on with the data and the "
-              "settings that it began with",
-              source, key);
-    }
-  }
 }
 
 class Training {
@@ -83,7 +67,7 @@ class Training {
       state_.result.signal = watch.caught();
     }
     save();
-    if (best_.kept()) best_.put_back(task_.parameters);
+    if (best_.kept()) best_.put_back(task_.tensors);
     return state_.result;
   }
 
@@ -104,6 +88,7 @@ class Training {
     return options_.checkpoint_steps > 0 && submitted_ % options_.checkpoint_steps == 0;
   }
 
+  std::int64_t tokens() const { return steps() * task_.targets_per_step; }
   std::int64_t epoch() const { return (steps() - 1) / options_.epoch_steps + 1; }
   std::int64_t epochs() const {
     return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps;
@@ -112,6 +97,7 @@ class Training {
   // Starts the step and does what is to be done about those that are over; false where the training
   // ends with one of them.
   bool advance(std::uint32_t number) {
+    redraw(task_.buffers, task_.seed, number);
     if (queue_) {
       queue_->submit(number);
       return queue_->room() || handle(queue_->take());
@@ -122,8 +108,10 @@ class Training {
       state_.result.steps = number;
       progress_.clear();
       fmt::print(stderr, "{}\n", anomaly.what());
-      folder_.log(
-          {{"kind", "anomaly"}, {"step", number}, {"epoch", epoch()}, {"what", anomaly.what()}});
+      folder_.log({{"kind", "anomaly"},
+                   {"step", number},
+                   {task_.round, epoch()},
+                   {"what", anomaly.what()}});
       return end(Ending::not_finite);
     }
   }
@@ -144,7 +132,7 @@ class Training {
   Outcome computed(std::uint32_t number) {
     Outcome outcome{.step = number, .rate = options_.learning_rate(number)};
     for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
-    before_.keep(task_.parameters);
+    before_.keep(task_.tensors);
     std::optional<AnomalyWatch> watch;
     if (options_.detect_anomaly) watch.emplace(task_.parameters, number);
     std::vector<Tensor> batch = task_.batch(number);
@@ -174,6 +162,7 @@ class Training {
       return skip(outcome.step, std::isfinite(outcome.loss) ? "gradient" : "loss");
     }
     state_.failures = 0;
+    estimate_.count(steps(), options_.steps, progress_);
     count(outcome.cross_entropy, outcome.norm);
     return true;
   }
@@ -184,7 +173,7 @@ class Training {
       if (name.empty() && !is_finite(parameter)) name = parameter.name;
     }
     forget_queued();
-    queue_ ? optimizer_.take_back() : before_.put_back(task_.parameters);
+    queue_ ? optimizer_.take_back() : before_.put_back(task_.tensors);
     progress_.print(fmt::format("step {}: the update made {} not finite and was taken back; use a "
                                 "smaller learning rate", number, name));
     return end(Ending::not_finite);
@@ -194,18 +183,33 @@ class Training {
     ++state_.result.skipped;
     progress_.print(
         fmt::format("step {}: the {} is not finite; nothing was updated", number, what));
-    folder_.log({{"kind", "skipped"}, {"step", number}, {"epoch", epoch()}, {"what", what}});
+    folder_.log({{"kind", "skipped"}, {"step", number}, {task_.round, epoch()}, {"what", what}});
     if (++state_.failures < most_failures_in_a_row) return true;
     forget_queued();
     return end(Ending::not_finite);
   }
 
+  // "epoch 3/12  step 250/1000".
+  std::string place() const {
+    return fmt::format("{} {}/{}  step {}/{}", task_.round, epoch(), epochs(), steps(),
+                       options_.steps);
+  }
+
+  // After a run's last step, and until the first report before each validation, one is due as well.
+  bool report_due() const {
+    const bool first = steps() < options_.report_steps && steps() % options_.epoch_steps == 0;
+    return steps() % options_.report_steps == 0 || steps() == options_.steps || first;
+  }
+
   // Gathers what the next report says, and gives it when it is due.
   void count(double cross_entropy, double norm) {
-    state_.recent.loss += loss_;
-    state_.recent.cross_entropy += cross_entropy;
+    for (Measure* sums : {&state_.recent, &state_.round}) {
+      sums->loss += loss_;
+      sums->cross_entropy += cross_entropy;
+    }
     ++state_.recent_steps;
-    const bool due = steps() % options_.report_steps == 0;
+    ++state_.round_steps;
+    const bool due = report_due();
     if (!due && !progress_.wants_update()) return;
     const double elapsed = this->elapsed();
     const auto count = static_cast<double>(state_.recent_steps);
@@ -216,15 +220,14 @@ class Training {
     const double remaining =
         elapsed / static_cast<double>(steps()) * static_cast<double>(options_.steps - steps());
     const std::string line = fmt::format(
-        "epoch {}/{}  step {}/{}  {:.4f} {}  {} < {}  {} tokens/s  loss {:.4f}  lr {:.3g}  "
-        "gradient {:.3g}",
-        epoch(), epochs(), steps(), options_.steps, score, task_.score.unit, duration(elapsed),
-        duration(remaining), short_number(rate), loss, rate_, norm);
+        "{}  train {:.4f} {}  {} < {}  {} tokens/s  lr {:.3g}  gradient {:.3g}", place(), score,
+        task_.score.unit, duration(elapsed), duration(remaining), short_number(rate), rate_, norm);
     if (!due) return progress_.update(line);
     progress_.report(line);
     folder_.log({{"kind", "train"},
                  {"step", steps()},
-                 {"epoch", epoch()},
+                 {task_.round, epoch()},
+                 {"tokens", tokens()},
                  {"loss", loss},
                  {task_.score.key, score},
                  {"tokens_per_second", rate},
@@ -240,9 +243,9 @@ class Training {
 
   bool validate() {
     const Stopwatch watch;
+    estimate_.restart();
     validated_ = task_.validate([&](double share) {
-      progress_.update(
-          fmt::format("epoch {}/{}  validation {:.0f} %", epoch(), epochs(), 100 * share));
+      progress_.update(fmt::format("{}  validation {:.0f} %", place(), 100 * share));
     });
     validated_step_ = steps();
     const double criterion = task_.criterion ? task_.criterion(validated_) : validated_.loss;
@@ -252,25 +255,31 @@ class Training {
       state_.result.best = validated_;
       state_.result.best_epoch = epoch();
       state_.best = checkpoint_name(steps(), true);
-      best_.keep(task_.parameters);
+      best_.keep(task_.tensors);
     }
     const double score = task_.score.of(validated_.cross_entropy);
     const double elapsed = this->elapsed();
-    std::string shown = fmt::format("{:.4f} {}", score, task_.score.unit);
-    nlohmann::ordered_json line = {{"kind", "validation"},
-                                   {"step", steps()},
-                                   {"epoch", epoch()},
-                                   {"loss", validated_.loss},
-                                   {task_.score.key, score}};
+    std::string shown = fmt::format("validation {:.4f} {}", score, task_.score.unit);
+    nlohmann::ordered_json line = {{"kind", "validation"},    {"step", steps()},
+                                   {task_.round, epoch()},    {"tokens", tokens()},
+                                   {"loss", validated_.loss}, {task_.score.key, score}};
+    if (state_.round_steps > 0) {
+      const auto count = static_cast<double>(state_.round_steps);
+      const double trained = task_.score.of(state_.round.cross_entropy / count);
+      shown = fmt::format("train {:.4f}  {}", trained, shown);
+      line["train_loss"] = state_.round.loss / count;
+      line[std::string("train_") + task_.score.key] = trained;
+    }
     for (const Figure& figure : validated_.figures) {
       shown += fmt::format("  {:.2f} {}", figure.value, figure.unit);
       line[figure.key] = figure.value;
     }
     line.update({{"best", better}, {"elapsed", elapsed}});
-    progress_.print(fmt::format("epoch {}/{}  step {}  validation {}  loss {:.4f}{}  {}", epoch(),
-                                epochs(), steps(), shown, validated_.loss, better ? "  best" : "",
-                                duration(elapsed)));
+    progress_.print(
+        fmt::format("{}  {}{}  {}", place(), shown, better ? "  best" : "", duration(elapsed)));
     folder_.log(line);
+    state_.round = {0, 0};
+    state_.round_steps = 0;
     if (task_.validated) task_.validated(epoch());
     validating_ += watch.seconds();
     save();
@@ -293,9 +302,9 @@ class Training {
     const std::optional<SavedTraining> saved = folder_.go_on();
     const std::string source = folder_.path() + "/" + name_of(*saved);
     state_ = training_state(*saved, task_.notes, options_.detect_anomaly, source);
-    load_parameters(task_.parameters, saved->model.tensors, source);
+    load_tensors(task_.tensors, saved->model.tensors, source);
     load_tensors(optimizer_.state(), saved->state.tensors, source);
-    if (!saved->best.empty()) best_.keep(task_.parameters, saved->best_model.tensors);
+    if (!saved->best.empty()) best_.keep(task_.tensors, saved->best_model.tensors);
     submitted_ = steps();
     if (saved->validated) validated_step_ = steps();
     elapsed_before_ = saved->elapsed;
@@ -321,9 +330,9 @@ class Training {
   double elapsed() const { return elapsed_before_ + clock_.seconds(); }
 
   Checkpoint model() const {
-    Checkpoint saved{tensors_of(task_.parameters), task_.metadata};
+    Checkpoint saved{tensors_of(task_.tensors), task_.metadata};
     saved.metadata["step"] = std::to_string(steps());
-    saved.metadata["epoch"] = std::to_string(epoch());
+    saved.metadata[task_.round] = std::to_string(epoch());
     if (validated_step_ == steps()) {
       saved.metadata["validation_loss"] = fmt::format("{}", validated_.loss);
       saved.metadata[std::string("validation_") + task_.score.key] =
@@ -350,6 +359,7 @@ class Training {
   std::int64_t validated_step_ = -1;  // and the step that it followed; -1: none was
   Weights before_, best_;             // before this update, and of the best validation
   double loss_ = 0, rate_ = 0;
+  TimeEstimate estimate_;
   // Seconds: before this run, when the last report was, and spent on validation since.
   double elapsed_before_ = 0, reported_at_ = 0, validating_ = 0;
 };

@@ -1,5 +1,6 @@
-// The training loop of every app: epochs, validation, patience, logs, checkpoints, and what is done
-// when a number is no longer finite. The app says what a loss is.
+// The training loop of every app: rounds of steps, validation, patience, logs, checkpoints, and
+// what is done when a number is no longer finite. The app says what a loss is, and what it calls a
+// round: an epoch where that is a pass over its data.
 #pragma once
 
 #include <functional>
@@ -48,16 +49,23 @@ struct Task {
   };
 
   std::vector<NamedParameter> parameters;
+  std::vector<NamedBuffer> buffers;
+  std::vector<NamedTensor> tensors;  // of both: what checkpoints hold
+  std::uint64_t seed = 0;            // of buffers that are drawn anew
   // The batch of this step, on the CPU; of the same shapes at every step.
   std::function<std::vector<Tensor>(std::uint32_t step)> batch;
   // The loss on such a batch, on the device of the parameters; recorded where a tape is alive.
   std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;
   // The same measure on data held out; calls `advance` now and then with the share that is done.
   std::function<Measure(const std::function<void(double)>& advance)> validate;
+  // The batches of validation and of the final score that are smaller than the others: the dry run
+  // measures what they take. Undefined: there are none.
+  std::function<void()> odd_batches;
   // What the best epoch has least of; undefined: the loss.
   std::function<double(const Measure&)> criterion;
   // Called when an epoch was validated, and logged; undefined: nothing.
   std::function<void(std::int64_t epoch)> validated;
+  const char* round = "epoch";  // what steps from one validation to the next are called, and logged
   std::int64_t targets_per_step = 1;
   // Additions and multiplications of the products of one step, counted: three times the forward
   // pass (seven products for five of attention's two), causal pairs once. ACT counts as if every
@@ -70,10 +78,19 @@ struct Task {
   std::map<std::string, double>* notes = nullptr;  // the app's own, kept by checkpoints; null: none
 };
 
+// A task's parameters and buffers are those of a module.
+template <class Module>
+void take_parts(Task& task, Module& module, std::uint64_t seed) {
+  task.parameters = parameters(module);
+  task.buffers = buffers(module);
+  task.tensors = tensors(module);
+  task.seed = seed;
+}
+
 struct TrainOptions {
   std::int64_t steps = 1;        // in all
-  std::int64_t epoch_steps = 1;  // validation comes after each so many, and at the end
-  std::int64_t patience = 0;     // epochs without a better validation; 0: no limit
+  std::int64_t epoch_steps = 1;  // of a round: validation comes after each, and at the end
+  std::int64_t patience = 0;     // validations without a better one; 0: no limit
   std::function<double(std::int64_t step)> learning_rate;
   double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
   std::int64_t report_steps = 100;
@@ -97,6 +114,9 @@ struct TrainResult {
 // last ones where there was none. Where the folder has a checkpoint to resume, the training goes on
 // from there: to the same bits, in the checkpoints and in the log's losses, as if it had never
 // stopped.
+//
+// A report is logged after each report_steps and at the end, and until the first of them before
+// each validation. A validation is logged with the training's loss since the one before.
 //
 // A checkpoint is written before the first step, after every validation, and at the end.
 //

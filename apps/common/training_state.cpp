@@ -22,12 +22,22 @@ void each_number(State& s, const F& f) {
   f("recent_steps", s.recent_steps);
 }
 
+// The same of those that checkpoints of before do not have.
+template <class State, class F>
+void each_later_number(State& s, const F& f) {
+  f("round_loss", s.round.loss);
+  f("round_cross_entropy", s.round.cross_entropy);
+  f("round_steps", s.round_steps);
+}
+
 }  // namespace
 
 std::map<std::string, std::string> to_metadata(const TrainingState& state,
                                                const std::map<std::string, double>* notes) {
   std::map<std::string, std::string> all;
-  each_number(state, [&](const char* name, auto value) { all[name] = fmt::format("{}", value); });
+  const auto put = [&](const char* name, auto value) { all[name] = fmt::format("{}", value); };
+  each_number(state, put);
+  each_later_number(state, put);
   for (const Figure& figure : state.result.best.figures) {
     all[best_prefix + figure.key] = fmt::format("{} {}", figure.value, figure.unit);
   }
@@ -58,6 +68,9 @@ TrainingState training_state(const SavedTraining& saved, std::map<std::string, d
   each_number(state, [&](const std::string& name, auto& value) {
     take(name, all.contains(name) ? all.at(name) : "", value);
   });
+  each_later_number(state, [&](const std::string& name, auto& value) {
+    if (all.contains(name)) take(name, all.at(name), value);
+  });
   for (const auto& [name, text] : all) {
     double value = 0;
     if (name.starts_with(best_prefix)) {
@@ -70,6 +83,22 @@ TrainingState training_state(const SavedTraining& saved, std::map<std::string, d
     }
   }
   return state;
+}
+
+void check_same_task(const SavedTraining& saved, const Task& task, const std::string& source) {
+  for (const auto& [key, value] : task.metadata) {
+    const auto found = saved.model.metadata.find(key);
+    const bool same = found != saved.model.metadata.end() && found->second == value;
+    if (key == "weft_version" && !same) {
+      fmt::print(stderr, "warning: {}: is of another version than this, {}; the bits may differ\n",
+                 source, value);
+    } else if (key != "configuration") {
+      require(same,
+              "{}: its '{}' is not that of this run; a training goes on with the data and the "
+              "settings that it began with",
+              source, key);
+    }
+  }
 }
 
 }  // namespace weft

@@ -16,6 +16,8 @@ struct TrainingState {
   std::int64_t failures = 0;                               // steps in a row that were not finite
   Measure recent{0, 0};                                    // sums since the last report
   std::int64_t recent_steps = 0;
+  Measure round{0, 0};  // the same since the last validation
+  std::int64_t round_steps = 0;
   std::string best;  // the name of the checkpoint with the best model
 };
 
@@ -26,5 +28,8 @@ std::map<std::string, std::string> to_metadata(const TrainingState& state,
                                                const std::map<std::string, double>* notes);
 TrainingState training_state(const SavedTraining& saved, std::map<std::string, double>* notes,
                              bool look_for_anomaly, const std::string& source);
+
+// Throws where the checkpoint is of another task: of other data, say.
+void check_same_task(const SavedTraining& saved, const Task& task, const std::string& source);
 
 }  // namespace weft

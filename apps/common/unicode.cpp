@@ -60,10 +60,25 @@ void check_utf8(std::string_view text, const std::string& source) {
       std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n') + 1);
 }
 
+bool is_utf8(std::string_view text) { return u8_check(bytes_of(text), text.size()) == nullptr; }
+
+std::string utf8(char32_t code_point) {
+  std::uint8_t bytes[6];
+  const int count = u8_uctomb(bytes, static_cast<ucs4_t>(code_point), sizeof bytes);
+  return std::string(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(count));
+}
+
 CodePoint code_point(std::string_view text, std::size_t at) {
   if (is_ascii(text[at])) return {static_cast<char32_t>(text[at]), 1};
   ucs4_t value = 0;
   const int bytes = u8_mbtouc_unsafe(&value, bytes_of(text) + at, text.size() - at);
+  return {static_cast<char32_t>(value), static_cast<std::size_t>(bytes)};
+}
+
+CodePoint code_point_of_any(std::string_view text, std::size_t at) {
+  ucs4_t value = 0;
+  const int bytes = u8_mbtoucr(&value, bytes_of(text) + at, text.size() - at);
+  if (bytes <= 0) return {0xfffd, 1};
   return {static_cast<char32_t>(value), static_cast<std::size_t>(bytes)};
 }
 
@@ -76,6 +91,16 @@ bool is_space(char32_t c) {
 bool is_digit(char32_t c) {
   if (c < 128) return c >= '0' && c <= '9';
   return uc_is_general_category(c, UC_DECIMAL_DIGIT_NUMBER);
+}
+
+bool is_letter(char32_t c) {
+  if (c < 128) return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  return uc_is_general_category(c, UC_LETTER);
+}
+
+bool is_number(char32_t c) {
+  if (c < 128) return c >= '0' && c <= '9';
+  return uc_is_general_category(c, UC_NUMBER);
 }
 
 std::string lower(std::string_view text) {

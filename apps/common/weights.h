@@ -13,25 +13,20 @@ class Weights {
  public:
   bool kept() const { return !tensors_.empty(); }
 
-  void keep(const std::vector<NamedParameter>& parameters) {
-    tensors_.resize(parameters.size());
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Tensor& value = parameters[i].variable.value();
+  void keep(const std::vector<NamedTensor>& own) {
+    tensors_.resize(own.size());
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const Tensor& value = own[i].value;
       if (!tensors_[i].defined()) tensors_[i] = Tensor::empty(value.shape(), value.dtype());
       tensors_[i].copy_from(value);
     }
   }
-  void keep(const std::vector<NamedParameter>& parameters,
-            const std::map<std::string, Tensor>& saved) {
+  void keep(const std::vector<NamedTensor>& own, const std::map<std::string, Tensor>& saved) {
     tensors_.clear();
-    for (const NamedParameter& parameter : parameters) {
-      tensors_.push_back(saved.at(parameter.name));
-    }
+    for (const NamedTensor& tensor : own) tensors_.push_back(saved.at(tensor.name));
   }
-  void put_back(const std::vector<NamedParameter>& parameters) const {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      parameters[i].variable.value().copy_from(tensors_[i]);
-    }
+  void put_back(const std::vector<NamedTensor>& own) const {
+    for (std::size_t i = 0; i < own.size(); ++i) own[i].value.copy_from(tensors_[i]);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "apps/common/byte_pieces.h"
 #include "apps/common/corpus.h"
 #include "apps/common/kept_pieces.h"
 #include "apps/common/sentence_pieces.h"
@@ -37,20 +38,21 @@ std::string builtin_text() {
 }
 
 // Cuts behind the lines that end 90 and 95 percent of the text.
-Texts shared_lines(const std::string& source, const std::string& text) {
+Texts shared_lines(const std::string& source, const std::string& text, bool any_bytes) {
   const auto cut = [&](std::size_t percent) {
     return std::min(text.find('\n', text.size() / 100 * percent), text.size() - 1) + 1;
   };
   require(!text.empty(), "{}: the file is empty", source);
-  check_utf8(text, source);  // before it is cut: positions are those of the file
+  if (!any_bytes) check_utf8(text, source);  // before it is cut: positions are those of the file
   const std::size_t first = cut(90), second = std::max(first, cut(95));
   return {{source, text.substr(0, first)},
           {source + " (validation)", text.substr(first, second - first)},
           {source + " (test)", text.substr(second)}};
 }
 
-Texts read_texts(const std::string& data) {
-  if (data == "builtin") return shared_lines(data, builtin_text());
+// Throws where one is not UTF-8, unless they may be any bytes.
+Texts read_texts(const std::string& data, bool any_bytes) {
+  if (data == "builtin") return shared_lines(data, builtin_text(), any_bytes);
   std::error_code unknown;
   Texts texts;
   if (std::filesystem::is_directory(data, unknown)) {
@@ -61,12 +63,12 @@ Texts read_texts(const std::string& data) {
       const std::string file = plain ? fmt::format("{}/{}.txt", data, name)
                                      : fmt::format("{}/wiki.{}.tokens", data, name);
       Part read{file, read_file(file)};
-      check_utf8(read.text, file);
+      if (!any_bytes) check_utf8(read.text, file);
       return read;
     };
     texts = {part("train"), part("valid"), part("test")};
   } else {
-    texts = shared_lines(data, read_file(data));
+    texts = shared_lines(data, read_file(data), any_bytes);
   }
   texts.kept_beside = true;
   return texts;
@@ -77,7 +79,7 @@ WordCounts counted(const std::string& text) {
   bool inside = false;  // a word
   bool blank = true;    // the line
   for (std::size_t at = 0; at < text.size();) {
-    const CodePoint c = code_point(text, at);
+    const CodePoint c = code_point_of_any(text, at);
     at += c.bytes;
     const bool space = is_space(c.value);
     if (!space && !inside) ++counts.words;
@@ -98,7 +100,7 @@ PieceIds stream_of(const Part& part, const WordPieces& pieces, bool marked, Word
           "{}: there is no text in this part; training, validation and test need a line each",
           part.source);
   const std::string unmarked = marked ? without_split_marks(part.text) : std::string();
-  PieceIds ids = lines_to_stream(pieces, marked ? unmarked : part.text, part.source);
+  PieceIds ids = pieces.stream(marked ? unmarked : part.text, part.source);
   counts.tokens = static_cast<std::int64_t>(ids.size());
   return ids;
 }
@@ -113,16 +115,23 @@ void fill(WordCorpus& corpus, const Texts& texts) {
 
 }  // namespace
 
-WordCorpus load_words(const std::string& data, const std::string& pieces, bool keep) {
-  const bool paper = pieces == "paper";
-  require(paper || pieces.ends_with(".model"),
-          "pieces: there are no '{}'; there are paper, and the models of SentencePiece: files "
-          "whose names end with .model",
+void check_pieces(const std::string& pieces) {
+  if (pieces.starts_with("bpe") && !pieces.ends_with(".model")) BytePieces::merges_of(pieces);
+  require(pieces == "paper" || pieces.starts_with("bpe") || pieces.ends_with(".model"),
+          "--pieces: there are no '{}'; there are bpe, bpe:merges=N, paper, and the models of "
+          "SentencePiece: files whose names end with .model",
           pieces);
-  if (!paper) return load_words(data, load_sentence_pieces(pieces));
-  const Texts texts = read_texts(data);
+}
+
+WordCorpus load_words(const std::string& data, const std::string& pieces, bool keep) {
+  check_pieces(pieces);
+  if (pieces.ends_with(".model")) return load_words(data, load_sentence_pieces(pieces));
+  const bool paper = pieces == "paper";
+  const Texts texts = read_texts(data, !paper);
   WordCorpus corpus;
-  if (texts.kept_beside) {
+  if (!paper) {
+    corpus.pieces = BytePieces::learn(texts.train.text, pieces);
+  } else if (texts.kept_beside) {
     corpus.pieces = kept_or_learnt(texts.train.text, texts.train.source, keep, corpus.warnings);
   } else {
     corpus.pieces = PaperPieces::learn(texts.train.text, texts.train.source);
@@ -132,7 +141,7 @@ WordCorpus load_words(const std::string& data, const std::string& pieces, bool k
 }
 
 WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces> pieces) {
-  const Texts texts = read_texts(data);
+  const Texts texts = read_texts(data, pieces->any_bytes());
   WordCorpus corpus;
   corpus.pieces = std::move(pieces);
   fill(corpus, texts);

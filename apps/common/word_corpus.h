@@ -21,15 +21,19 @@ struct WordCounts {
 
 struct WordCorpus {
   std::shared_ptr<const WordPieces> pieces;
-  PieceIds train, validation, test;  // <SEQ> pieces </SEQ> for each line, one after the other
+  PieceIds train, validation, test;  // WordPieces::stream()
   WordCounts train_counts, validation_counts, test_counts;
   std::vector<std::string> warnings;  // for the user: what was wrong with kept pieces
 };
 
+// Throws, with those that exist, where `pieces` names none.
+void check_pieces(const std::string& pieces);
+
 // `data` is "builtin" (sentences of corpus.h), a folder with wiki.{train,valid,test}.tokens or
-// {train,valid,test}.txt, or a file, whose lines are shared 90/5/5. `pieces` is "paper" (learnt
-// from the training part, and, with `keep`, kept beside it: kept_pieces.h) or SentencePiece's
-// MODEL.model. Text that is not UTF-8, and a part without text, are errors.
+// {train,valid,test}.txt, or a file, whose lines are shared 90/5/5. `pieces` is "bpe" or
+// "bpe:merges=N" (byte_pieces.h, learnt from the training part), "paper" (learnt from it too, and,
+// with `keep`, kept beside it: kept_pieces.h) or SentencePiece's MODEL.model. Text that is not
+// UTF-8 is an error for these last two, and so is a part without text for all.
 WordCorpus load_words(const std::string& data, const std::string& pieces, bool keep = true);
 // The same with these pieces, those of a checkpoint say.
 WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces> pieces);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/common/byte_pieces.h"
 #include "apps/common/paper_pieces.h"
 #include "apps/common/sentence_pieces.h"
 #include "apps/common/unicode.h"
@@ -28,6 +29,7 @@ std::string_view stripped(std::string_view line) {
 
 std::shared_ptr<const WordPieces> restore_pieces(const std::string& saved,
                                                  const std::string& source) {
+  if (saved.starts_with(BytePieces::saved_head)) return BytePieces::restore(saved, source);
   if (saved.starts_with(PaperPieces::saved_head)) return PaperPieces::restore(saved, source);
   if (saved.starts_with(saved_sentence_pieces)) return restore_sentence_pieces(saved, source);
   fail("{}: holds no word pieces of this version of weft: wanted a first line like \"{}\"", source,
@@ -50,15 +52,14 @@ void for_each_line(std::string_view text, const std::string& source,
   }
 }
 
-PieceIds lines_to_stream(const WordPieces& pieces, std::string_view text,
-                         const std::string& source) {
-  const WordPieces::Special special = pieces.special();
+PieceIds WordPieces::stream(std::string_view text, const std::string& source) const {
+  const Special own = special();
   PieceIds stream;
   for_each_line(text, source, [&](std::string_view line) {
-    const PieceIds ids = pieces.encode(line);
-    stream.push_back(special.begin);
+    const PieceIds ids = encode(line);
+    stream.push_back(own.begin);
     stream.insert(stream.end(), ids.begin(), ids.end());
-    stream.push_back(special.end);
+    stream.push_back(own.end);
   });
   return stream;
 }

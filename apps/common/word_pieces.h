@@ -1,6 +1,7 @@
-// Word pieces: what turns text into ids and ids into text, for models of words. Two kinds: those
-// that are learnt from the text (paper_pieces.h), and models of SentencePiece that somebody
-// has trained (sentence_pieces.h).
+// Word pieces: what turns text into ids and ids into text, for models of words. Three kinds: over
+// bytes, learnt from the text, for any text (byte_pieces.h); those of a paper, learnt from the text
+// in lower case (paper_pieces.h); and models of SentencePiece that somebody has trained
+// (sentence_pieces.h).
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,15 @@ class WordPieces {
   virtual std::string name() const = 0;
   virtual std::int64_t size() const = 0;
   virtual Special special() const = 0;
-  // The pieces of one line of UTF-8, without begin and end. Keeps what it has found for a word, so
-  // one thread calls it at a time.
+  // Whether text is any bytes; otherwise it is UTF-8.
+  virtual bool any_bytes() const { return false; }
+  // What stands before a text that begins with nothing.
+  virtual PieceIds opening() const { return {special().begin}; }
+  // The pieces of one line, or of any text with any_bytes(), without begin and end. Keeps what it
+  // has found for a word, so one thread calls it at a time.
   virtual PieceIds encode(std::string_view line) const = 0;
+  // A whole text: begin, pieces, end for each line of for_each_line(), where nothing else is said.
+  virtual PieceIds stream(std::string_view text, const std::string& source) const;
   // Text that reads well: a new line for each end; nothing for begin and pad. The ids may begin or
   // stop inside a word. Throws where one is not in [0, size()).
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
@@ -44,9 +51,5 @@ std::shared_ptr<const WordPieces> restore_pieces(const std::string& saved,
 // of the line put before it. The text is well-formed UTF-8.
 void for_each_line(std::string_view text, const std::string& source,
                    const std::function<void(std::string_view)>& f);
-
-// begin, pieces, end for each such line, one after the other.
-PieceIds lines_to_stream(const WordPieces& pieces, std::string_view text,
-                         const std::string& source);
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
+#include "runtime/one_line.h"
 #include "runtime/parallel.h"
 #include "runtime/simd.h"
 
@@ -37,6 +38,6 @@ int main() try {
   weft::print_cuda();
   weft::flush_output();
 } catch (const std::exception& error) {
-  fmt::print(stderr, "devices: {}\n", error.what());
+  fmt::print(stderr, "devices: {}\n", weft::one_line(error.what()));
   return 2;
 }

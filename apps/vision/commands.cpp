@@ -127,14 +127,35 @@ int run_info(const InfoCommand& command) {
 // The example is two pictures of noise.
 int run_export(const ExportCommand& command) {
   const Model model = read_model(command.checkpoint);
-  return export_model(command, model.parameters(), metadata_of(model), [&] {
+  const VisionTransformerConfig& m = model.network->config();
+  const Json architecture = {{"model", "vision transformer"},
+                             {"size", m.size},
+                             {"channels", m.channels},
+                             {"patch", m.patch},
+                             {"classes", m.classes},
+                             {"width", m.width},
+                             {"layers", m.layers},
+                             {"heads", m.heads},
+                             {"value_width", m.value_width > 0 ? m.value_width : m.width},
+                             {"attention", to_json(AttentionSpec(m.attention))},
+                             {"causal", false},
+                             {"hidden", m.hidden},
+                             {"activation", "gelu_erf"},
+                             {"norm_epsilon", weft::LayerNorm{}.epsilon}};
+  return export_model(command, model.tensors(), metadata_of(model), architecture, [&] {
     const Tensor images = Tensor::empty({2, picture_size, picture_size, 3}, DType::f32);
     for (std::int64_t i = 0; i < images.count(); ++i) {
       const Philox words = RandomKey{}.words(static_cast<std::uint64_t>(i));
       images.data<float>()[i] = static_cast<float>(normal(words.word[0], words.word[1]));
     }
-    Context context = Context::evaluation();
-    return Example{images, (*model.network)(context, images).value()};
+    VisionTransformer wide(m, 0, DType::f64);
+    load_widened(tensors(wide), model.tensors());
+    const auto logits_of = [](const VisionTransformer& network, const Tensor& pictures) {
+      Context context = Context::evaluation();
+      return network(context, pictures).value();
+    };
+    return Example{images, logits_of(*model.network, images),
+                   logits_of(wide, images.to(DType::f64))};
   });
 }
 

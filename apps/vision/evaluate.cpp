@@ -28,7 +28,7 @@ double products_per_token(const VisionTransformerConfig& m,
                              .E = e,
                              .M = m.value_width > 0 ? m.value_width / m.heads : e,
                              .d = m.width};
-  const AttentionCost cost = spec.mechanism().cost(spec, sizes, false, DType::f32);
+  const AttentionCost cost = attention_cost(spec, sizes, false, DType::f32);
   return 3 * forward + (cost.forward_operations + cost.backward_operations) *
                            static_cast<double>(m.layers) / static_cast<double>(m.tokens());
 }
@@ -99,18 +99,27 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
   const Settings& s = model.settings;
   const VisionTransformer& network = *model.network;
   Task task;
-  task.parameters = model.parameters();
+  take_parts(task, *model.network, s.seed);
   task.batch = [&](std::uint32_t step) {
     const PictureBatch batch = batches(step);
     return std::vector{batch.images, batch.labels};
   };
   task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
     Context context(true, s.seed, step.number, step.at);
-    const Variable loss = cross_entropy(network(context, batch[0]), batch[1]);
-    return Task::Loss{loss, loss.value()};
+    const Variable entropy = cross_entropy(network(context, batch[0]), batch[1]);
+    const Variable penalty = context.penalty();
+    return Task::Loss{penalty.defined() ? add(entropy, penalty) : entropy, entropy.value()};
   };
   task.validate = [&](const Advance& advance) {
     return measure(model, parts.set.train, parts.validation, advance);
+  };
+  task.odd_batches = [&] {
+    for (const auto& [pictures, part] : {std::pair{&parts.set.train, &parts.validation},
+                                         std::pair{&parts.set.test, &parts.test}}) {
+      const std::span<const std::int64_t> which(*part);
+      measure(model, *pictures, which.last(which.size() % static_cast<std::size_t>(s.batch)),
+              [](double) {});
+    }
   };
   task.criterion = [](const Measure& measured) { return 100 - percent(measured, "top_1"); };
   task.targets_per_step = s.batch * s.model.tokens();

@@ -71,7 +71,7 @@ Model read_model(const std::string& path) {
           settings.dataset, wanted);
   check_claims(settings.model, checkpoint, file);
   Model model = new_model(std::move(settings), std::move(classes));
-  load_weights(model.parameters(), checkpoint, format.app, file);
+  load_weights(model.tensors(), checkpoint, format.app, file);
   model.metadata = std::move(checkpoint.metadata);
   return model;
 }

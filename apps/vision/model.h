@@ -17,6 +17,7 @@ struct Model {
   std::map<std::string, std::string> metadata;  // of the checkpoint; empty for a new model
 
   std::vector<NamedParameter> parameters() const { return weft::parameters(*network); }
+  std::vector<NamedTensor> tensors() const { return weft::tensors(*network); }
 };
 
 // For the pictures of settings.dataset ("auto" counts as builtin here); `classes` are their names,

@@ -27,21 +27,27 @@ struct Settings : TrainingSettings {
   Settings();
 };
 
+template <class SomeConfig, class F>
+void each_network_setting(SomeConfig& m, const F& f) {
+  constexpr Limits any{}, rate{0, 1 - 1e-9};
+  f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
+  f("patch", m.patch, Limits{1, 32}, "pixels of a patch's side");
+  f("width", m.width, Limits{1, 16384}, "of the model");
+  f("layers", m.layers, Limits{1, 1024}, "of the model");
+  f("heads", m.heads, Limits{1, 16384}, "of the attention");
+  f("hidden", m.hidden, Limits{1, 65536}, "width inside the feed-forward layers");
+  f("value-width", m.value_width, Limits{0, 65536}, "of all heads' values; 0: the width");
+  f("attention-dropout", m.attention_dropout, rate, "rate on the attention's own weights");
+  f("dropout", m.dropout, rate, "rate everywhere else");
+}
+
 // Calls f(name, value, limits, help) for every setting but the preset.
 template <class SomeSettings, class F>
 void each_setting(SomeSettings& s, const F& f) {
-  constexpr Limits any{}, rate{0, 1 - 1e-9};
+  constexpr Limits any{};
   f("data", s.data, any, "builtin, or the folder of CIFAR-10 or CIFAR-100, binary version");
   f("dataset", s.dataset, any, "auto, cifar-10, cifar-100, cifar-100-coarse or builtin");
-  f("attention", s.model.attention, any, "a mechanism, as name:option=value,option=value");
-  f("patch", s.model.patch, Limits{1, 32}, "pixels of a patch's side");
-  f("width", s.model.width, Limits{1, 16384}, "of the model");
-  f("layers", s.model.layers, Limits{1, 1024}, "of the model");
-  f("heads", s.model.heads, Limits{1, 16384}, "of the attention");
-  f("hidden", s.model.hidden, Limits{1, 65536}, "width inside the feed-forward layers");
-  f("value-width", s.model.value_width, Limits{0, 65536}, "of all heads' values; 0: the width");
-  f("attention-dropout", s.model.attention_dropout, rate, "rate on the attention's own weights");
-  f("dropout", s.model.dropout, rate, "rate everywhere else");
+  each_network_setting(s.model, f);
   f("augment", s.augment, any, "training pictures are cut and mirrored at random");
   each_training_setting(s, f);
   f("rate-by-epoch", s.rate_by_epoch, any, "the learning rate changes between epochs alone");

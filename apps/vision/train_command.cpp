@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/config_file.h"
+#include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
 #include "apps/vision/commands.h"
 #include "apps/vision/evaluate.h"
@@ -31,10 +32,17 @@ void describe(const Model& model, const Parts& parts, std::int64_t steps, const 
   progress.print(fmt::format(
       "data   {}: {} classes; {} pictures to train, {} to validate, {} to test", s.dataset,
       model.classes.size(), count(parts.train), count(parts.validation), count(parts.test)));
+  std::string name = "vision transformer";
+  if (!s.preset.empty()) {
+    std::vector<std::string> names;
+    each_network_setting(s.model, [&](const char* setting, const auto&, const Limits&,
+                                      const char*) { names.emplace_back(setting); });
+    name = name_of_preset(to_json(s), to_json(preset(s.preset)), names, progress);
+  }
   progress.print(fmt::format(
-      "model  {}{}: {} attention, patches of {}, width {}, layers {}, heads {}; {} parameters",
-      s.preset, s.preset.empty() ? "vision transformer" : "", s.model.attention, s.model.patch,
-      s.model.width, s.model.layers, s.model.heads, grouped(parameter_count(*model.network))));
+      "model  {}: {} attention, patches of {}, width {}, layers {}, heads {}; {} parameters", name,
+      s.model.attention, s.model.patch, s.model.width, s.model.layers, s.model.heads,
+      grouped(parameter_count(*model.network))));
   progress.print(fmt::format("train  {} steps of {} pictures, {}, learning rate {:g} ({}), seed {}",
                              grouped(steps), s.batch, s.optimizer, s.lr, s.schedule, s.seed));
   progress.print(kept(run));
@@ -88,7 +96,7 @@ Trained train_once(const TrainCommand& command) {
   Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
   folder->show_columns(
-      metric_columns({"cross_entropy", "top_1", "top_5", "most_top_1", "most_top_5"}));
+      metric_columns(task.round, task.score.key, {"top_1", "top_5", "most_top_1", "most_top_5"}));
   BestEpochs epochs;
   task.notes = &epochs;
   if (settings.test_epochs) {
@@ -111,6 +119,7 @@ Trained train_once(const TrainCommand& command) {
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
+  check_together(command.settings);
   if (command.run.print_config) return print_config(command);
   return train_replicas(command, train_once);
 }

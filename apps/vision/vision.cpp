@@ -15,7 +15,7 @@
 namespace weft::vision {
 namespace {
 
-constexpr const char* preset_help = "a model of the CSP paper; other options change it";
+constexpr const char* preset_help = "a model of the CSP paper, which other options change";
 
 // The command line into these.
 struct Commands {
@@ -28,8 +28,8 @@ struct Commands {
 };
 
 void add_all_settings(CLI::App& app, Settings& settings) {
-  add_settings(app, settings, preset_help);
-  app.final_callback([&app, &settings] { follow_optimizer(app, settings); });
+  add_settings(app, settings, preset_help, presets());
+  app.final_callback(add_optimizer_shorthands(app, settings));
 }
 
 void add_train(CLI::App& app, TrainCommand& train) {

@@ -29,16 +29,18 @@ Part part_of(const WordCorpus& corpus, const std::string& name) {
 }
 
 // The three ways to count, and what each one counts.
-void print_perplexities(const std::string& part, const Perplexities& p, Progress& progress) {
+void print_perplexities(const std::string& part, const WordPieces& pieces, const Perplexities& p,
+                        Progress& progress) {
   progress.print(fmt::format(
-      "{:<6} perplexity {:.2f} as the paper counts: the mean of exponentials over chunks, whose "
-      "last target is always padding", part, p.chunks.row_perplexity));
+      "{:<6} perplexity {:.2f} a piece: every piece but the first is a target once, no padding",
+      part, p.token));
+  const bool lossy = pieces.name() == "paper";
   progress.print(fmt::format(
-      "       perplexity {:.2f} a piece: every piece but the first is a target once, no padding",
-      p.token));
+      "       perplexity {:.2f} a word or line end of the file as it is{}", p.word,
+      lossy ? " (the model reads it in lower case, with numbers as one piece)" : ""));
   progress.print(fmt::format(
-      "       perplexity {:.2f} a word or line end of the file as it is (the model reads it in "
-      "lower case, with numbers as one piece)", p.word));
+      "       perplexity {:.2f} as the agglomerative paper counts: the mean of exponentials over "
+      "chunks, whose last target is always padding", p.chunks.row_perplexity));
 }
 
 Json json_of(const Perplexities& p) {
@@ -58,7 +60,10 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
       s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
       grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
       grouped(std::ssize(corpus.test))));
-  progress.print(description(s.preset, s.model, parameter_count(*model.network)));
+  const std::string name = s.preset.empty() ? ""
+                                            : name_of_preset(to_json(s), to_json(preset(s.preset)),
+                                                             network_setting_names(), progress);
+  progress.print(description(name, s.model, parameter_count(*model.network)));
   const std::int64_t steps = epoch_steps(chunks, s.batch);
   progress.print(fmt::format(
       "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
@@ -71,17 +76,17 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
 std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
                                const TrainResult& result, RunFolder& folder, Progress& progress) {
   const Settings& s = model.settings;
-  progress.print(
-      fmt::format("best   epoch {}: validation loss {:.4f}", result.best_epoch, result.best.loss));
+  progress.print(fmt::format("best   epoch {}: validation {:.2f} ppl", result.best_epoch,
+                             std::exp(result.best.cross_entropy)));
   const Perplexities test = perplexities(model, corpus.test, corpus.test_counts, [&](double share) {
     progress.update(fmt::format("test {:.0f} %", 100 * share));
   });
-  print_perplexities("test", test, progress);
+  print_perplexities("test", *model.pieces, test, progress);
   Json line = {{"kind", "test"}};
   line.update(json_of(test));
   folder.log(line);
   move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
-  print_sample(s.model.attention, progress, [&] {
+  print_sample(s.model.attention, folder, progress, [&] {
     std::string sample;
     write_text(model, "", sample_tokens, {.seed = s.seed},
                [&](const std::string& more) { sample += more; });
@@ -103,10 +108,12 @@ Trained train_once(const TrainCommand& command) {
   move_to(*model.network, device);
   Task task = training_task(model, training, validation);
   task.metadata["data_xxh3"] = data_digest(corpus.train, corpus.validation);
+  task.odd_batches = [&] { odd_batches(model, corpus); };
   Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
-  folder->show_columns(metric_columns(
-      {"perplexity", "paper_perplexity", "word_perplexity", "cross_entropy", "targets"}));
+  folder->show_columns(
+      metric_columns(task.round, task.score.key,
+                     {"paper_perplexity", "word_perplexity", "cross_entropy", "targets"}));
   const TrainOptions options = train_options(s, epoch_steps(training, s.batch), command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, corpus, training, command.run, progress);
@@ -116,25 +123,62 @@ Trained train_once(const TrainCommand& command) {
   return run_training(task, options, s, command.run, *folder, progress, score);
 }
 
+// What --map looks at: its text, behind what stands before a text, or the first pieces of the
+// split.
+MapText map_text(const EvalCommand& command, const Model& model, const std::string& source,
+                 std::span<const std::int32_t> split) {
+  const WordPieces& pieces = *model.pieces;
+  const auto special = pieces.special();
+  PieceIds ids = pieces.opening();
+  if (command.map.text.empty()) {
+    const auto first = first_tokens(split, *model.network);
+    ids.assign(first.begin(), first.end());
+  } else {
+    const PieceIds given = pieces.encode(command.map.text);
+    ids.insert(ids.end(), given.begin(), given.end());
+  }
+  MapText text{.ids = {ids.begin(), ids.end()},
+               .tokens = {},
+               .source = command.map.text.empty() ? source : "--text",
+               .between = pieces.any_bytes() ? "" : " "};
+  for (const std::int32_t id : ids) {
+    const std::string piece = id == special.begin ? "<begin>"
+                              : id == special.end ? "<end>"
+                                                  : pieces.decode(std::span(&id, 1));
+    text.tokens.push_back(piece);
+  }
+  return text;
+}
+
 }  // namespace
 
 int run_train(const TrainCommand& command) {
   check(command.settings);
+  check_together(command.settings);
+  check_encoding(command.settings.model);
   check_causal(command.settings.model.attention, allows_leaky(command));
   if (command.run.print_config) return print_config(command);
   return train_replicas(command, train_once);
 }
 
 int run_eval(const EvalCommand& command) {
+  check(command.map);
   if (!command.attention.empty()) check_causal(command.attention, command.allow_leaky);
   const Device device = device_named(command.device);
   const Model model = read_model(command.checkpoint, command.attention);
   move_to(*model.network, device);
   const Settings& s = model.settings;
   check_causal(s.model.attention, command.allow_leaky);
+  if (!command.map.text.empty()) {
+    return write_map(command.map, *model.network, map_text(command, model, "", {}));
+  }
   const std::string data = command.data.empty() ? s.data : command.data;
   const WordCorpus corpus = load_words(data, model.pieces);
   const auto [ids, counts] = part_of(corpus, command.split);
+  if (!command.map.place.empty()) {
+    const std::string source = fmt::format("the {} split of {}", command.split, data);
+    return write_map(command.map, *model.network, map_text(command, model, source, ids));
+  }
   Progress progress;
   const Stopwatch watch;
   const Perplexities found = perplexities(model, ids, counts, [&](double share) {
@@ -142,7 +186,7 @@ int run_eval(const EvalCommand& command) {
   });
   progress.clear();
   if (!command.json) {
-    print_perplexities(command.split, found, progress);
+    print_perplexities(command.split, *model.pieces, found, progress);
     return 0;
   }
   Json line = {{"checkpoint", command.checkpoint},
@@ -161,26 +205,19 @@ int run_eval(const EvalCommand& command) {
 
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
-  check(command);
-  const std::int64_t length = model.settings.model.length;
-  const auto restarted = [&] { say_restarted("wordlm", length, "pieces"); };
-  const auto say = [](const std::string& more) {
-    fmt::print("{}", more);
-    std::fflush(stdout);
+  const auto write = [&](const SamplingOptions& options, const SampleWriter::Say& say,
+                         const std::function<void()>& restarted) {
+    write_text(model, command.prompt, command.tokens, options, say, restarted);
   };
-  const Stopwatch watch;
-  write_text(model, command.prompt, command.tokens, command.options, say, restarted);
-  fmt::print("\n");
-  std::fflush(stdout);
-  say_rate("wordlm", command.tokens, watch.seconds());
-  return 0;
+  return write_samples(command, {"wordlm", "pieces", model.settings.model.length, write});
 }
 
 int run_info(const InfoCommand& command) {
   const auto fresh = [&] {
     const Settings& s = command.settings;
     check(s);
-    return new_model(s, s.preset.empty() ? load_words(s.data, s.pieces, false).pieces : nullptr);
+    const bool of_paper = !s.preset.empty() && s.pieces == "paper";
+    return new_model(s, of_paper ? nullptr : load_words(s.data, s.pieces, false).pieces);
   };
   const Model model = command.checkpoint.empty() ? fresh() : read_model(command.checkpoint);
   return print_information(model, command.json);
@@ -188,7 +225,7 @@ int run_info(const InfoCommand& command) {
 
 int run_export(const ExportCommand& command) {
   const Model model = read_model(command.checkpoint);
-  return export_model(command, *model.network, model.parameters(), metadata_of(model));
+  return export_model(command, *model.network, model.tensors(), metadata_of(model));
 }
 
 }  // namespace weft::wordlm

@@ -56,6 +56,20 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
   return task;
 }
 
+void odd_batches(const Model& model, const WordCorpus& corpus) {
+  const UniversalTransformer& network = *model.network;
+  const Settings& s = model.settings;
+  const auto batch = static_cast<std::size_t>(s.batch * s.model.length);
+  const auto ignored = [](double) {};
+  for (const std::vector<std::int32_t>* const part : {&corpus.validation, &corpus.test}) {
+    const std::span<const std::int32_t> ids(*part);
+    const WordChunks chunks(ids.last(ids.size() % batch), s.model.length,
+                            model.pieces->special().pad);
+    pass_over_chunks(network, chunks, s.batch, ignored);
+    pass_over_all(network, ids.last((ids.size() - 1) % batch + 1), s.batch, ignored);
+  }
+}
+
 Perplexities perplexities(const Model& model, std::span<const std::int32_t> ids,
                           const WordCounts& counts, const Advance& advance) {
   const UniversalTransformer& network = *model.network;

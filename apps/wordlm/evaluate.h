@@ -18,6 +18,9 @@ Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chu
 // up with the first chunks of the epoch. All of these stay where they are meanwhile.
 Task training_task(const Model& model, const WordChunks& training, const WordChunks& validation);
 
+// Task::odd_batches.
+void odd_batches(const Model& model, const WordCorpus& corpus);
+
 // What a part of a text gave.
 struct Perplexities {
   Pass chunks;       // the paper's way

@@ -13,8 +13,9 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
   const auto [unknown, begin, end, pad] = model.pieces->special();
   Generator generator(*model.network, restarted);
   Tensor logits;
-  PieceIds text;
+  PieceIds text;  // behind the opening
   std::string said;
+  for (const std::int32_t id : model.pieces->opening()) logits = generator.read(id);
   const auto read = [&](std::int32_t id) {
     logits = generator.read(id);
     text.push_back(id);
@@ -24,13 +25,13 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
     if (now.starts_with(said)) say(now.substr(said.size()));
     said = now;
   };
-  read(begin);
   for (const std::int32_t id : model.pieces->encode(prompt)) read(id);
   tell();
   for (std::int64_t i = 0; i < tokens; ++i) {
     float* const values = logits.data<float>();
     values[unknown] = values[pad] = never;
-    values[text.back() == end ? end : begin] = never;  // a line begins only behind an end
+    const bool ended = !text.empty() && text.back() == end;
+    values[ended ? end : begin] = never;  // a line begins only behind an end
     const std::int64_t id = draw(logits, options, 0, static_cast<std::uint64_t>(i));
     const bool last = i + 1 == tokens;
     last ? text.push_back(static_cast<std::int32_t>(id)) : read(static_cast<std::int32_t>(id));

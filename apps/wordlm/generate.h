@@ -8,7 +8,7 @@
 
 namespace weft::wordlm {
 
-// Reads `prompt`, then draws `tokens` pieces and hands the text that each adds to `say`; a line
+// Reads the pieces' opening and `prompt`, then draws `tokens` pieces and hands the text that each adds to `say`; a line
 // ends where the model ends one. Pieces that stand for no text are never drawn. `restarted` is
 // called at the first restart.
 void write_text(const Model& model, const std::string& prompt, std::int64_t tokens,

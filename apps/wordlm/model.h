@@ -19,6 +19,7 @@ struct Model {
   std::map<std::string, std::string> metadata;  // of the checkpoint; empty for a new model
 
   std::vector<NamedParameter> parameters() const { return weft::parameters(*network); }
+  std::vector<NamedTensor> tensors() const { return weft::tensors(*network); }
 };
 
 // For text in these pieces; without them for the vocabulary of the settings.

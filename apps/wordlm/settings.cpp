@@ -1,5 +1,7 @@
 #include "apps/wordlm/settings.h"
 
+#include "apps/common/word_corpus.h"
+
 namespace weft::wordlm {
 namespace {
 
@@ -7,7 +9,10 @@ constexpr std::int64_t paper_vocabulary = 9914;  // pieces of WikiText-2
 
 }  // namespace
 
-Settings::Settings() { model.vocabulary = paper_vocabulary; }
+Settings::Settings() {
+  model.vocabulary = paper_vocabulary;
+  batch = 16;
+}
 
 const std::vector<std::string>& presets() {
   static const std::vector<std::string> names = spellings_presets("wikitext2");
@@ -19,9 +24,11 @@ Settings preset(const std::string& name) {
   check_word("preset", name, presets());
   Settings s;
   s.preset = name;
+  s.pieces = "paper";
   s.model = spellings_network(name);
   s.model.width = 128;
   s.model.vocabulary = paper_vocabulary;
+  s.batch = 32;
   train_as_spellings(s);
   return s;
 }
@@ -30,7 +37,7 @@ void check(const Settings& settings) {
   check_numbers(settings);
   check_network(settings.model);
   check_training(settings);
-  require(!settings.pieces.empty(), "--pieces: wanted paper or a SentencePiece model, got ''");
+  check_pieces(settings.pieces);
 }
 
 }  // namespace weft::wordlm

@@ -14,7 +14,7 @@ struct Settings : TrainingSettings {
   std::string preset;  // whose values were taken first; empty: none
 
   std::string data = "builtin";
-  std::string pieces = "paper";
+  std::string pieces = "bpe";
 
   UniversalTransformerConfig model = small_network();
 
@@ -28,7 +28,9 @@ void each_setting(SomeSettings& s, const F& f) {
   f("data", s.data, any,
     "builtin, a folder with wiki.train.tokens and its like or train.txt, valid.txt and test.txt, "
     "or a file of lines");
-  f("pieces", s.pieces, any, "paper: learnt from the text to train on; or a SentencePiece model");
+  f("pieces", s.pieces, any,
+    "bpe or bpe:merges=N: of bytes, learnt from the text; paper: the agglomerative paper's, in "
+    "lower case; or a SentencePiece model");
   each_network_setting(s.model, f);
   each_training_setting(s, f);
 }

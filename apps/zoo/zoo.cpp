@@ -1,126 +1,63 @@
 // zoo: the attention mechanisms that weft knows.
 //
-//     zoo          a table of all, in Markdown: the README's
-//     zoo NAME     one fact sheet, with its page of equations
+//     zoo                 a table of all, for a terminal
+//     zoo --markdown      the README's table, in Markdown
+//     zoo topk            one fact sheet, with its page of equations
+//     zoo topk:topk=16    the same of a specification, with its options as it sets them
+//     zoo --json          all fact sheets, or the one that is named, as JSON
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
+#include "apps/common/extras.h"
 #include "apps/common/output.h"
-#include "ops/attention/mechanism.h"
-#include "runtime/error.h"
+#include "apps/common/plugin_option.h"
+#include "apps/zoo/facts.h"
+#include "apps/zoo/tables.h"
+#include "runtime/one_line.h"
 
 namespace weft {
 namespace {
 
-std::string joined(const std::vector<std::string>& words, const char* between,
-                   const char* none = "") {
-  return words.empty() ? none : fmt::format("{}", fmt::join(words, between));
-}
-
-std::string masks_of(const Mechanism& m) {
-  std::vector<std::string> words;
-  if (m.masks.lengths) words.push_back(m.masks.query_lengths ? "lengths of both" : "lengths");
-  if (m.masks.bias) words.push_back("bias");
-  return joined(words, ", ", "none");
-}
-
-// Whether the past can be kept from the future.
-std::string causal_of(const Mechanism& m) {
-  if (!m.masks.causal) return "no";
-  if (!m.strictly_causal) return m.causal_only ? "only, and leaks" : "leaks";
-  return m.causal_only ? "only" : "yes";
-}
-
-std::string values_of(const OptionSheet& option) {
-  if (!option.choices.empty()) return joined(option.choices, "/");
-  return fmt::format("{:g} … {:g}", option.least, option.most);
-}
-
-void print_table() {
-  fmt::print("| mechanism | what | paper | equations | time | memory | masks | causal | two "
-             "sequences | decoding | options |\n"
-             "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-  for (const Mechanism* m : mechanisms()) {
-    std::vector<std::string> options;
-    for (const OptionSheet& option : m->options) {
-      options.push_back(fmt::format("`{}={}`", option.name, option.initial));
-    }
-    // A wrapper has what its inner mechanism has.
-    const auto fact = [&](const std::string& own) { return m->wrapper ? "as inner" : own; };
-    fmt::print("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
-               m->name + (m->wrapper ? "/…" : ""), m->title, m->paper, m->equations, m->scaling,
-               fact(m->memory), fact(masks_of(*m)), fact(causal_of(*m)),
-               fact(m->cross ? "yes" : "no"), m->decode != nullptr ? "yes" : "no",
-               joined(options, " "));
+int run(int argc, char** argv) {
+  CLI::App app("The attention mechanisms that weft knows.", "zoo");
+  std::string wanted;
+  bool markdown = false, json = false;
+  app.allow_extras();
+  app.add_option("mechanism", wanted,
+                 "a name, or a specification as name:option=value,option=value: its fact sheet and "
+                 "its page of equations; without one a table of all");
+  CLI::Option* const markdown_flag =
+      app.add_flag("--markdown", markdown, "the table with all its columns, in Markdown");
+  app.add_flag("--json", json, "the fact sheets as JSON")->excludes(markdown_flag);
+  add_plugin_option(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Error& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    fail("{}", error.what());
   }
-}
-
-const char* source_of(const AttentionInput& input) {
-  switch (input.role) {
-    case Role::projected: return "projected";
-    case Role::sequence: return "the sequence itself";
-    case Role::parameter: return "learnt";
-    case Role::state: return "state";
-    case Role::bias: return "added to the scores";
-  }
-  return "";
-}
-
-void print_sheet(const Mechanism& m) {
-  fmt::print("{}: {}\n\n", m.name, m.title);
-  fmt::print("paper      {}\n", m.paper);
-  fmt::print("equations  {}\n", m.equations);
-  fmt::print("time       {}\n", m.scaling);
-  if (m.wrapper) {
-    fmt::print("a wrapper  {0}:option=value/inner:option=value; inputs, masks and facts are those of "
-               "the inner mechanism\n", m.name);
+  refuse_extras(app, "zoo");
+  require(wanted.empty() || !markdown, "--markdown is of the table: it stands without {}", wanted);
+  if (wanted.empty()) {
+    fmt::print("{}", json ? facts_of_all() : markdown ? markdown_table() : plain_table());
   } else {
-    fmt::print("memory     {}\n", m.memory);
-    fmt::print("masks      {}\n", masks_of(m));
-    fmt::print("causal     {}\n", causal_of(m));
-    fmt::print("two sequences {}\n", m.cross ? "yes" : "no");
+    const Sheet sheet(wanted);
+    fmt::print("{}", json ? facts_of(sheet) : text_of(sheet));
   }
-  fmt::print("decoding   {}\n", m.decode != nullptr ? "step by step" : "no");
-  if (!m.inputs.empty()) fmt::print("\ninputs\n");
-  for (const AttentionInput& input : m.inputs) {
-    fmt::print("  {:<12} [{}]  {}{}{}\n", input.name, input.shape, source_of(input),
-               input.biased ? ", with a bias" : "", input.optional ? ", may be absent" : "");
-  }
-  if (!m.choices.empty()) fmt::print("\ndrawn or decided\n");
-  for (const AttentionChoice& choice : m.choices) {
-    fmt::print("  {:<12} [{}]  {}; {}\n", choice.name, choice.shape,
-               choice.integer ? "integers" : "numbers",
-               choice.accepted ? "can be handed in" : "comes out only");
-  }
-  if (!m.options.empty()) fmt::print("\noptions\n");
-  for (const OptionSheet& option : m.options) {
-    fmt::print("  {:<16} {:<10} {} ({})\n", option.name, option.initial, option.help,
-               values_of(option));
-  }
-  fmt::print("\n{}", page_of(m));
+  flush_output();
+  return 0;
 }
 
 }  // namespace
 }  // namespace weft
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
   try {
-    weft::require(words.size() < 2 && (words.empty() || words[0][0] != '-' || words[0] == "--help"),
-                  "wanted nothing, for the table, or the name of one mechanism");
-    if (words.empty()) {
-      weft::print_table();
-    } else if (words[0] == "--help") {
-      fmt::print("zoo: the attention mechanisms that weft knows\n\n  zoo        a table of all\n"
-                 "  zoo NAME   one fact sheet, with its equations\n");
-    } else {
-      weft::print_sheet(weft::mechanism(words[0]));
-    }
-    weft::flush_output();
-    return 0;
+    return weft::run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "zoo: {}\n", error.what());
+    fmt::print(stderr, "zoo: {}\n", weft::one_line(error.what()));
     return 2;
   }
 }

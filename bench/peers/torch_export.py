@@ -1,105 +1,463 @@
 #!/usr/bin/env python3
-"""charlm's text8 models in PyTorch: the weights that `charlm export` wrote, and the same logits.
+"""Models of charlm, wordlm and vision in PyTorch: the weights that `export` wrote, the same logits.
 
-    build/apps/charlm export --checkpoint runs/agg-conv --example --out agg-conv.safetensors
-    /usr/bin/python3 bench/peers/torch_export.py agg-conv.safetensors
+    build/apps/charlm export --checkpoint runs/first --example --out first.safetensors
+    python3 bench/peers/torch_export.py first.safetensors
 
-Takes files of --format safetensors and folders of --format npy, of models with a preset's sizes.
-With --example inside, says how far the logits of PyTorch are from weft's, one JSON object a line;
-more than 1e-5 of the largest logit is exit status 1.
+    from torch_export import load                       # in a program of one's own
+    model = load("first.safetensors")                   # an nn.Module
+    logits = model(ids)                                 # vision: model(images [B, S, S, channels])
 
-A linear map is [in, out] to weft and [out, in] to PyTorch; a convolution [window, in, out] and
-[out, in, window]. NAMES is the rest of the difference.
+Takes files of --format safetensors and folders of --format npy. All that the weights do not say
+stands in the metadata's `architecture`. With --example inside, says how far PyTorch's logits are from
+weft's, one JSON object a line: `error` is the largest difference where both compute in f64, over the
+largest logit, or over 1 where all are smaller; more than 1e-6 is exit status 1. `error_f32` is the
+same in f32, where each rounds in its own way. Attention that depends on numbers that weft draws
+(clustered, i-clustered, lsh) has no form here.
+
+Modules have weft's names, `feed_forward` aside (RENAMED). A linear map is [in, out] to weft and
+[out, in] to PyTorch, a convolution [window, in, out] and [out, in, window].
 """
 import json
+import math
 import pathlib
+import re
 import struct
 import sys
 
-import torch_charlm  # first: it prepares the environment, and says where PyTorch is not
+import torch_step  # first: it prepares the environment, and says where PyTorch is not  # noqa: F401
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import nn
 
-NAMES = {  # PyTorch: weft; of several, the columns stand side by side
-    "embedding": ["embedding.table"],
-    "position": ["position"],
-    "depth": ["depth"],
-    "conv.weight": ["convolution.weight"],
-    "conv.bias": ["convolution.bias"],
-    "block.attention.qkv.weight": ["block.attention.qkv.weight"],
-    "block.attention.classes.weight": ["block.attention.zq.weight", "block.attention.zk.weight"],
-    "block.attention.classes.bias": ["block.attention.zq.bias", "block.attention.zk.bias"],
-    "block.attention.values.weight": ["block.attention.y.weight"],
-    "block.attention.out.weight": ["block.attention.output.weight"],
-    "block.norm1.weight": ["block.norm1.gain"],
-    "block.norm1.bias": ["block.norm1.bias"],
-    "block.up.weight": ["block.feed_forward.weight1"],
-    "block.up.bias": ["block.feed_forward.bias1"],
-    "block.down.weight": ["block.feed_forward.weight2"],
-    "block.down.bias": ["block.feed_forward.bias2"],
-    "block.norm2.weight": ["block.norm2.gain"],
-    "block.norm2.bias": ["block.norm2.bias"],
-    "halt.weight": ["halting.weight"],
-    "halt.bias": ["halting.bias"],
-    "output.weight": ["output.weight"],
-}
+TOLERANCE = 1e-6
+RENAMED = [(r"feed_forward\.(weight|bias)1$", r"feed_forward.up.\1"),
+           (r"feed_forward\.(weight|bias)2$", r"feed_forward.down.\1"),
+           (r"\.gain$", ".weight"), (r"^embedding\.table$", "embedding.weight")]
+ACTIVATIONS = {"relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+               "gelu_erf": F.gelu}
 
+
+class Refusal(Exception):
+    """A model or a file that has no form here, told in one line."""
+
+
+def chosen(what, name, forms):
+    if name not in forms:
+        raise Refusal(f"{what} {name} has no form in PyTorch here; there are {', '.join(forms)}")
+    return forms[name]
+
+
+# --- attention: x [B, N, d] → [B, N, d]
+
+class Attention(nn.Module):
+    """`spec` is the mechanism with its options, `layer` where it stands among `layers`."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__()
+        self.spec, self.causal, self.heads = spec, model["causal"], model["heads"]
+        self.layer, self.layers = layer, layers
+        self.width, self.values = model["width"], model.get("value_width", model["width"])
+        self.output = nn.Linear(self.values, self.width, bias=model["model"] == "vision transformer")
+
+    def forward(self, x):
+        return self.output(self.mixed(x).flatten(2))
+
+    def split(self, x):  # [B, N, H·E] → [B, H, N, E]
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def temperature(self, width):
+        return self.spec.get("temperature", 0) or width ** -0.5
+
+    def hidden(self, scores):  # the keys that a query does not see
+        hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool)
+        return torch.ones_like(hidden).triu(1) if self.causal else hidden
+
+    def softmax_of(self, q, k, v):  # [B, H, N, E] each → [B, N, H, M]
+        scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
+        weights = scores.masked_fill(self.hidden(scores), -math.inf).softmax(-1)
+        return (weights @ v).transpose(1, 2)
+
+
+def turned(x, base):
+    """Rotary positions of x [B, H, N, E]; the features 2i and 2i + 1 are a pair."""
+    width = x.shape[-1]
+    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angles = torch.arange(x.shape[-2])[:, None] * rates
+    c, s = angles.cos().to(x), angles.sin().to(x)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([c * even - s * odd, s * even + c * odd], -1).flatten(-2)
+
+
+class Full(Attention):
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.qkv = nn.Linear(self.width, 2 * self.width + self.values, bias=False)
+        self.rotary_base = model.get("rotary_base")  # none: q and k stay as they are
+
+    def mixed(self, x):
+        parts = self.qkv(x).split([self.width, self.width, self.values], -1)
+        q, k, v = map(self.split, parts)
+        if self.rotary_base:
+            q, k = turned(q, self.rotary_base), turned(k, self.rotary_base)
+        return self.softmax_of(q, k, v)
+
+
+class TopK(Full):
+    """Softmax over the k largest scores of each query; of equal ones the first."""
+
+    def softmax_of(self, q, k, v):
+        products = q @ k.transpose(-2, -1)
+        products = products.masked_fill(self.hidden(products), -math.inf)
+        kept = min(self.spec["topk"], k.shape[2])
+        largest = products.sort(dim=-1, descending=True, stable=True).indices[..., :kept]
+        scores = torch.full_like(products, -math.inf)
+        scores.scatter_(-1, largest, self.temperature(q.shape[-1]) * products.gather(-1, largest))
+        return (scores.softmax(-1) @ v).transpose(1, 2)
+
+
+class SharedFull(Attention):
+    """The keys are the queries, at length 1 where the options say so."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.qv = nn.Linear(self.width, self.width + self.values, bias=False)
+
+    def mixed(self, x):
+        q, v = map(self.split, self.qv(x).split([self.width, self.values], -1))
+        normalizes = self.spec["normalize_keys"] == "1"
+        return self.softmax_of(q, F.normalize(q, dim=-1) if normalizes else q, v)
+
+
+class Conditional(nn.Module):
+    """Full attention up to a length, the inner mechanism above it, with the same weights."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__()
+        last = spec["inner"]
+        while "inner" in last:
+            last = last["inner"]
+        full = {"mechanism": "full", "temperature": last.get("temperature", 0)}
+        inner = attention_of(spec["inner"], model, layer, layers)
+        self.length, self.inner, self.full = spec["length"], [inner], [Full(full, model, layer, layers)]
+        self.qkv, self.output = inner.qkv, inner.output
+        self.full[0].qkv, self.full[0].output = self.qkv, self.output
+
+    def forward(self, x):  # lists hide the two from state_dict(): the weights are here
+        return (self.full if x.shape[1] <= self.length else self.inner)[0](x)
+
+
+class Agglomerative(Attention):
+    """Means of soft classes over the past (or all), gathered in f64 as weft does."""
+    LEAST_MASS = 1e-3
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.zq, self.zk = (nn.Linear(self.width, self.heads) for _ in range(2))
+        self.y = nn.Linear(self.width, self.values, bias=False)
+
+    def mixed(self, x):
+        query, key = self.zq(x).softmax(-1).double(), self.zk(x).softmax(-1).double()  # [B, N, H]
+        weighted = key.unsqueeze(-1) * self.y(x).unflatten(-1, (self.heads, -1))  # [B, N, H, M]
+        if self.causal:
+            mass, sums = key.cumsum(1), weighted.cumsum(1)
+        else:
+            mass, sums = key.sum(1, keepdim=True), weighted.sum(1, keepdim=True)
+        return ((query / mass.clamp(min=self.LEAST_MASS)).unsqueeze(-1) * sums).to(x.dtype)
+
+
+class SamplePermutation(Attention):
+    """csp, csp-shift and csp-sort: each channel shifted along the sequence, then sorted in groups."""
+    HEAD_STEP = 8
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.v = nn.Linear(self.width, self.values, bias=False)
+        released = spec.get("preset") == "released"
+        self.shift = spec.get("shift", "none")
+        self.code = released or spec.get("rule") == "code"
+        self.sorts = "group" in spec and spec.get("sort", 1) == 1
+        self.order = "ascending" if released else spec.get("order")
+        if self.shift == "custom":
+            raise Refusal("attention shift=custom of csp has no form in PyTorch here: its shifts are "
+                          "handed in")
+
+    def shift_of(self, c, length):  # J of channel c, from 0
+        channels = self.values
+        place, whole = self.layer * channels + c, 1 - 2.0 ** -44
+        if self.shift == "linear":
+            return (2 * max(c - 1, 0) if self.code else c * -(-length // channels)) % length
+        if self.shift == "head":
+            return self.HEAD_STEP * (c // (channels // self.heads)) % length
+        if self.shift == "none":
+            return 0
+        every = self.layers * channels
+        if self.code:
+            return math.ceil(length ** (place / every) * whole) % length
+        return (math.floor(length ** (place / (every - 1) if every > 1 else 0) + 0.5) - 1) % length
+
+    def sorted_groups(self, x):  # [B, groups, G, C]
+        if self.order == "descending":
+            return x.sort(dim=2, descending=True, stable=True).values
+        ascending = x.sort(dim=2, stable=True).values
+        if self.order == "ascending":
+            return ascending
+        rank = x[..., :1].sort(dim=2, stable=True).indices.argsort(2)  # of the first channel's samples
+        return ascending.gather(2, rank.expand_as(x))
+
+    def mixed(self, x):
+        values = self.v(x)
+        length, channels = values.shape[1:]
+        shifts = torch.tensor([self.shift_of(c, length) for c in range(channels)])
+        source = (torch.arange(length)[:, None] - shifts) % length
+        values = values.gather(1, source.expand_as(values))
+        if not self.sorts:
+            return values
+        groups = self.spec["groups"]
+        size = min(-(-length // groups) if groups > 0 else self.spec["group"], length)
+        whole = length // size * size  # the last group may be short
+        parts = [self.sorted_groups(values[:, :whole].unflatten(1, (-1, size))).flatten(1, 2)]
+        if whole < length:
+            parts.append(self.sorted_groups(values[:, None, whole:]).flatten(1, 2))
+        return torch.cat(parts, 1)
+
+
+MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditional": Conditional,
+              "agglomerative": Agglomerative, "csp": SamplePermutation,
+              "csp-shift": SamplePermutation, "csp-sort": SamplePermutation}
+
+
+def attention_of(spec, model, layer, layers):
+    return chosen("attention", spec["mechanism"], MECHANISMS)(spec, model, layer, layers)
+
+
+# --- charlm and wordlm
+
+class FeedForward(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.up = nn.Linear(model["width"], model["hidden"])
+        self.down = nn.Linear(model["hidden"], model["width"])
+        self.activation = chosen("activation", model["activation"], ACTIVATIONS)
+
+    def forward(self, x):
+        return self.down(self.activation(self.up(x)))
+
+
+def is_prenorm(model):
+    return chosen("wiring", model["wiring"], {"universal": False, "vanilla": False, "prenorm": True})
+
+
+class Block(nn.Module):
+    """Norms behind the sums, or before the branches; without dropout, universal and vanilla wiring
+    are the same."""
+
+    def __init__(self, model, layer, layers):
+        super().__init__()
+        self.prenorm = is_prenorm(model)
+        self.attention = attention_of(model["attention"], model, layer, layers)
+        self.norm1, self.norm2 = (nn.LayerNorm(model["width"], model["norm_epsilon"])
+                                  for _ in range(2))
+        self.feed_forward = FeedForward(model)
+
+    def forward(self, x):
+        if self.prenorm:
+            y = x + self.attention(self.norm1(x))
+            return y + self.feed_forward(self.norm2(y))
+        y = self.norm1(x + self.attention(x))
+        return self.norm2(y + self.feed_forward(y))
+
+
+class UniversalTransformer(nn.Module):
+    """ids [B, N] → logits [B, N, V]"""
+
+    def __init__(self, model):
+        super().__init__()
+        width, depth = model["width"], model["depth"]
+        self.steps, self.shared = depth, model["shared"]
+        self.embedding = nn.Embedding(model["vocabulary"], width)
+        self.encoding = chosen("encoding", model["encoding"],
+                               {name: name for name in ("position", "conv", "rotary")})
+        if self.encoding == "conv":
+            self.convolution = nn.Conv1d(width, width, model["conv_width"])
+            self.activation = chosen("activation", model["conv_activation"], ACTIVATIONS)
+        elif self.encoding == "position":
+            self.position = nn.Parameter(torch.empty(model["length"], width))
+            self.depth = nn.Parameter(torch.empty(depth, width))
+        if self.shared:
+            self.block = Block(model, 0, depth)
+        else:
+            self.blocks = nn.ModuleList(Block(model, t, depth) for t in range(depth))
+        self.halting = nn.Linear(width, 1) if model["act"] else None
+        self.budget = 1 - model["act_epsilon"]
+        self.norm = nn.LayerNorm(width, model["norm_epsilon"]) if is_prenorm(model) else nn.Identity()
+        self.output = nn.Linear(width, width, bias=False)
+
+    def encoded(self, h, step):
+        if self.encoding == "rotary":
+            return h
+        if self.encoding == "position":
+            return h + (self.position[:h.shape[1]] + self.depth[step])
+        padded = F.pad(h.transpose(1, 2), (self.convolution.kernel_size[0] - 1, 0))  # causal
+        return self.activation(self.convolution(padded)).transpose(1, 2)
+
+    def accumulated(self, states):
+        """Adaptive computation time: every step is computed, halting only weighs."""
+        if self.halting is None:
+            return states[-1]
+        sums, remainder, budget = 0, 1, torch.full(states[0].shape[:2], self.budget).to(states[0])
+        for h in states:
+            p = torch.sigmoid(self.halting(h).squeeze(-1))
+            active, last = budget > 0, budget - p <= 0
+            sums = sums + (active * torch.where(last, remainder, p)).unsqueeze(-1) * h
+            remainder, budget = torch.where(last, remainder, remainder - p), budget - p
+        return sums
+
+    def forward(self, ids):
+        h, states = self.embedding(ids), []
+        for step in range(self.steps):
+            h = (self.block if self.shared else self.blocks[step])(self.encoded(h, step))
+            states.append(h)
+        return F.linear(self.output(self.norm(self.accumulated(states))), self.embedding.weight)
+
+
+# --- vision
+
+class VisionBlock(nn.Module):
+    """Norms before attention and feed-forward layer."""
+
+    def __init__(self, model, layer):
+        super().__init__()
+        self.norm1, self.norm2 = (nn.LayerNorm(model["width"], model["norm_epsilon"])
+                                  for _ in range(2))
+        self.attention = attention_of(model["attention"], model, layer, model["layers"])
+        self.up = nn.Linear(model["width"], model["hidden"])
+        self.down = nn.Linear(model["hidden"], model["width"])
+        self.activation = chosen("activation", model["activation"], ACTIVATIONS)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.down(self.activation(self.up(self.norm2(x))))
+
+
+class VisionTransformer(nn.Module):
+    """images [B, S, S, channels] → logits [B, classes]"""
+
+    def __init__(self, model):
+        super().__init__()
+        width, self.side = model["width"], model["patch"]
+        self.tokens = (model["size"] // self.side) ** 2
+        self.patch = nn.Linear(self.side ** 2 * model["channels"], width)
+        self.position = nn.Parameter(torch.empty(self.tokens + 1, width))
+        self.class_token = nn.Parameter(torch.empty(width))  # of the paper's count, and unused
+        self.blocks = nn.ModuleList(VisionBlock(model, layer) for layer in range(model["layers"]))
+        self.norm = nn.LayerNorm(width, model["norm_epsilon"])
+        self.head = nn.Linear(width, model["classes"])
+
+    def forward(self, images):
+        patches = images.unflatten(2, (-1, self.side)).unflatten(1, (-1, self.side)).transpose(2, 3)
+        h = self.patch(patches.flatten(3).flatten(1, 2)) + self.position[:self.tokens]
+        for block in self.blocks:
+            h = block(h)
+        return self.head(self.norm(h.mean(1)))
+
+
+MODELS = {"universal transformer": UniversalTransformer, "vision transformer": VisionTransformer}
+
+
+# --- files
 
 def read(path):
     """The arrays by their names, and the metadata."""
     path = pathlib.Path(path)
-    if path.is_dir():
-        arrays = {file.stem: np.load(file) for file in path.glob("*.npy")}
-        return arrays, json.loads((path / "metadata.json").read_text(encoding="utf-8"))
-    data = path.read_bytes()  # what the package safetensors does, for the types that occur here
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
-    metadata = header.pop("__metadata__", {})
-    types = {"F32": "<f4", "I64": "<i8"}
-    arrays = {}
-    for name, entry in header.items():
-        begin, end = (8 + length + offset for offset in entry["data_offsets"])
-        arrays[name] = np.frombuffer(data[begin:end], types[entry["dtype"]])
-        arrays[name] = arrays[name].reshape(entry["shape"])
-    return arrays, metadata
+    try:
+        if path.is_dir():
+            arrays = {file.stem: np.load(file) for file in path.glob("*.npy")}
+            return arrays, json.loads((path / "metadata.json").read_text(encoding="utf-8"))
+        data = path.read_bytes()  # what the package safetensors does, for the types that occur here
+        (length,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+        metadata = header.pop("__metadata__", {})
+        types = {"F32": "<f4", "F64": "<f8", "I64": "<i8"}
+        arrays = {}
+        for name, entry in header.items():
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            arrays[name] = np.frombuffer(data[begin:end], types[entry["dtype"]])
+            arrays[name] = arrays[name].reshape(entry["shape"])
+        return arrays, metadata
+    except OSError as error:
+        raise Refusal(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, AttributeError, struct.error):
+        raise Refusal(f"{path}: is nothing that `export` wrote") from None
 
 
-def state_dict_of(arrays):
-    """What load_state_dict() of torch_charlm.UniversalTransformer takes."""
+def state_dict_of(model, arrays):
+    """What load_state_dict() takes: the arrays by PyTorch's names, matrices transposed."""
+    matrices = {f"{name}.weight" for name, module in model.named_modules()
+                if isinstance(module, (nn.Linear, nn.Conv1d))}
     state = {}
-    for name, sources in NAMES.items():
-        if sources[0] not in arrays:
-            continue
-        array = np.concatenate([arrays[source] for source in sources], axis=-1)
-        if name.endswith(".weight"):
-            array = array.transpose()  # all axes
-        state[name] = torch.from_numpy(array.copy())
+    for name, array in arrays.items():
+        for old, new in RENAMED:
+            name = re.sub(old, new, name)
+        state[name] = torch.tensor(array.transpose() if name in matrices else array)  # all axes
     return state
+
+
+def model_of(path, arrays, metadata):
+    if "architecture" not in metadata:
+        raise Refusal(f"{path}: its metadata has no architecture; export the checkpoint again")
+    architecture = json.loads(metadata["architecture"])
+    try:
+        model = chosen("model", architecture["model"], MODELS)(architecture)
+        weights = {name: array for name, array in arrays.items() if not name.startswith("example.")}
+        model.load_state_dict(state_dict_of(model, weights))
+    except Refusal as refusal:
+        raise Refusal(f"{path}: {refusal}") from None
+    except (KeyError, RuntimeError) as error:
+        raise Refusal(f"{path}: its weights and its architecture do not fit: "
+                      f"{' '.join(str(error).split())}") from None
+    return model.eval(), architecture
+
+
+def load(path):
+    """The model that `export` wrote, without dropout."""
+    return model_of(path, *read(path))[0]
+
+
+def compared(model, arrays):
+    """How far the logits are from weft's, in either type; the model is left in f64."""
+    given = torch.tensor(arrays["example.input"])
+    exact = arrays["example.logits_f64"]
+    largest = float(np.abs(exact).max())
+
+    def error(logits, wanted):
+        return float(np.abs(logits.numpy() - wanted).max()) / max(1, largest)
+
+    with torch.no_grad():
+        rounded = error(model(given), arrays["example.logits"])
+        model = model.double()
+        found = error(model(given.double() if given.is_floating_point() else given), exact)
+    return {"logits": exact.size, "largest": largest, "error": found, "error_f32": rounded}
 
 
 def check(path):
     arrays, metadata = read(path)
-    preset = json.loads(metadata["configuration"])["preset"]
-    if preset not in torch_charlm.PRESETS:
-        sys.exit(f"{path}: its model is of no preset of charlm's; there are {', '.join(torch_charlm.PRESETS)}")
-    attention, encoding, _ = torch_charlm.PRESETS[preset]
-    model = torch_charlm.UniversalTransformer(attention, encoding, bare=False, fused=False)
-    model.load_state_dict(state_dict_of(arrays))
-    model.eval()
-    row = {"file": str(path), "preset": preset}
+    model, architecture = model_of(path, arrays, metadata)
+    row = {"file": str(path), "model": architecture["model"],
+           "attention": architecture["attention"]["mechanism"]}
     if "example.input" in arrays:
-        with torch.no_grad():
-            logits, _ = model(torch.from_numpy(arrays["example.input"].copy()))
-        wanted = arrays["example.logits"]
-        largest = float(np.abs(wanted).max())
-        row |= {"logits": wanted.size, "largest": largest,
-                "error": float(np.abs(logits.numpy() - wanted).max()) / largest}
+        row |= compared(model, arrays)
     print(json.dumps(row))
-    return row.get("error", 0) <= 1e-5
+    return row.get("error", 0) <= TOLERANCE  # false for NaN
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    sys.exit(0 if all([check(path) for path in sys.argv[1:]]) else 1)
+    try:
+        sys.exit(0 if all([check(path) for path in sys.argv[1:]]) else 1)
+    except Refusal as refusal:
+        print(f"torch_export: {refusal}", file=sys.stderr)
+        sys.exit(2)

@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/output.h"
+#include "apps/common/plugin_option.h"
 #include "apps/common/progress.h"
 #include "apps/common/text.h"
 #include "autograd/tape.h"
@@ -33,6 +34,7 @@
 #include "nn/layers.h"
 #include "nn/optimizer.h"
 #include "nn/schedule.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/scores.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/embedding/embedding.h"
@@ -77,7 +79,7 @@ const std::vector<std::string> evaluated_with = {
     "topk:topk=32",
 };
 
-bool shares_keys(const AttentionSpec& spec) { return spec.mechanism().inputs.size() == 2; }
+bool shares_keys(const AttentionSpec& spec) { return attention_inputs(spec).size() == 2; }
 
 // Attention whose mechanism can be exchanged while the weights stay.
 struct Attention {
@@ -99,8 +101,7 @@ struct Attention {
     if (shared && !shares_keys(spec)) parts.insert(parts.begin() + 1, unit_rows(parts[0]));
     AttentionCall call;
     call.random = context.random.next();
-    call.training = context.training;
-    return output(reshape(attend(spec, call, parts), {B, N, d}));
+    return output(reshape(attend(spec, call, parts).out, {B, N, d}));
   }
   void each(const auto& visit) { visit("projection", projection), visit("output", output); }
 };
@@ -153,7 +154,7 @@ Masked masked_windows(Ids text, const RandomKey& key, std::int64_t batch, std::i
 constexpr std::int64_t reach = 2;  // symbols to each side
 
 Tensor neighbours(const Tensor& ids, std::int64_t offset) {
-  const std::int64_t N = ids.size(1), first = (offset + reach) * size_of(Vocabulary::text8);
+  const std::int64_t N = ids.size(1), first = (offset + reach) * Vocabulary::text8().size();
   const Tensor moved = Tensor::full(ids.shape(), static_cast<double>(first), DType::i64);
   const View<std::int64_t, 2> from = ids.view<std::int64_t, 2>(), to = moved.view<std::int64_t, 2>();
   for (std::int64_t b = 0; b < ids.size(0); ++b) {
@@ -172,10 +173,10 @@ struct Model {
   nn::Linear output;
 
   Model(const Options& o, bool shared, std::uint64_t seed)
-      : symbols((2 * reach + 1) * size_of(Vocabulary::text8), o.width),
+      : symbols((2 * reach + 1) * Vocabulary::text8().size(), o.width),
         positions({o.length, o.width}, {Initializer::uniform, 0.05}, DType::f32),
         norm(o.width),
-        output(o.width, size_of(Vocabulary::text8)) {
+        output(o.width, Vocabulary::text8().size()) {
     for (std::int64_t l = 0; l < o.layers; ++l) blocks.emplace_back(o.width, o.heads, shared);
     initialize(*this, seed);
   }
@@ -292,6 +293,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--windows", o.windows, "of an evaluation")->check(positive)->capture_default_str();
   app.add_option("--rate", o.rate)->check(positive)->capture_default_str();
   app.add_option("--threads", o.threads)->check(CLI::Range(1, 4096))->capture_default_str();
+  add_plugin_option(app);
   if (const auto over = parsed(app, argc, argv)) return *over;
   set_threads(o.threads);
   std::vector<AttentionSpec> rows;

@@ -1,6 +1,7 @@
 #include "ops/attention/key_value_cache.h"
 
 #include "autograd/tape.h"
+#include "ops/views/views.h"
 
 namespace weft {
 
@@ -17,13 +18,61 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
     k_ = Tensor::empty({sizes_.B, capacity_, sizes_.H, sizes_.E}, type_, device);
     v_ = Tensor::empty({sizes_.B, capacity_, sizes_.H, sizes_.M}, type_, device);
   }
+  const Tape::Pause pause;
+  const std::int64_t n = inputs[0].size(1);
+  if (n == 1) return one(inputs);
+  // The last axis of a bias counts positions from the first one on.
+  const auto positions = [&](std::int64_t begin, std::int64_t end) {
+    std::vector<Tensor> part;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].defined()) {
+        part.emplace_back();
+        continue;
+      }
+      part.push_back(i == 3 ? inputs[i].slice(2, begin, end).slice(3, 0, seen_ + end - begin)
+                          : inputs[i].slice(1, begin, end));
+    }
+    return part;
+  };
+  const Tensor out = Tensor::empty({sizes_.B, n, sizes_.H, sizes_.M}, type_, inputs[0].device());
+  std::int64_t done = 0;
+  if (seen_ == 0) {
+    done = std::min(n, capacity_);
+    out.slice(1, 0, done).copy_from(prompt(positions(0, done)));
+  }
+  for (; done < n; ++done) {
+    out.slice(1, done, done + 1).copy_from(one(positions(done, done + 1)));
+  }
+  return out;
+}
+
+// The first positions: causal attention among themselves.
+Tensor KeyValueCache::prompt(std::span<const Tensor> inputs) {
+  seen_ = inputs[0].size(1);
+  k_.slice(1, 0, seen_).copy_from(inputs[1]);
+  v_.slice(1, 0, seen_).copy_from(inputs[2]);
+  const std::vector<Variable> list(inputs.begin(), inputs.end());
+  return attend(spec_, {.causal = true}, list).out.value();
+}
+
+Tensor KeyValueCache::one(std::span<const Tensor> inputs) {
   const std::int64_t row = seen_++ % capacity_;
   k_.slice(1, row, row + 1).copy_from(inputs[1]);
   v_.slice(1, row, row + 1).copy_from(inputs[2]);
   const std::int64_t held = std::min(seen_, capacity_);
-  const Variable list[] = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
-  const Tape::Pause pause;
-  return attend(spec_, {}, list).value();
+  std::vector<Variable> list = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
+  if (inputs.size() > 3 && inputs[3].defined()) list.push_back(bias_of_held(inputs[3]));
+  return attend(spec_, {}, list).out.value();
+}
+
+// Of a bias over all positions, those that are held, in the order of the ring.
+Tensor KeyValueCache::bias_of_held(const Tensor& bias) const {
+  if (seen_ <= capacity_) return bias;
+  const Tensor held = bias.slice(3, seen_ - capacity_, seen_);
+  const std::int64_t oldest = seen_ % capacity_;  // its row
+  const Variable parts[] = {held.slice(3, capacity_ - oldest, capacity_),
+                            held.slice(3, 0, capacity_ - oldest)};
+  return oldest == 0 ? held : concatenate(parts, 3).value();
 }
 
 std::int64_t KeyValueCache::bytes() const {

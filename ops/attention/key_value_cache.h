@@ -13,10 +13,14 @@ class KeyValueCache : public DecodingState {
   KeyValueCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
                 std::int64_t capacity);
 
-  Tensor step(std::span<const Tensor> inputs) override;  // q, k, v of one position
+  Tensor step(std::span<const Tensor> inputs) override;  // q, k, v, and a bias where `spec` takes one
   std::int64_t bytes() const override;
 
  private:
+  Tensor prompt(std::span<const Tensor> inputs);
+  Tensor one(std::span<const Tensor> inputs);
+  Tensor bias_of_held(const Tensor& bias) const;
+
   AttentionSpec spec_;
   AttentionSizes sizes_;
   DType type_;

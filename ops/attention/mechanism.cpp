@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -19,40 +21,56 @@ std::map<std::string, Mechanism>& registry() {
   return all;
 }
 
-// Levenshtein distance.
+RegistrationWatch* watch = nullptr;
+
+// Levenshtein distance, where two neighbours in the other order are one edit (optimal string
+// alignment).
 std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> above2, above, row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
+    above2 = std::exchange(above, row);
+    row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+      const std::size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, replaced});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) row[j] = std::min(row[j], above2[j - 2] + 1);
     }
   }
   return row.back();
 }
 
-std::int64_t* find(AttentionSizes& sizes, const std::string& symbol) {
-  if (symbol == "B" || symbol == "b") return &sizes.B;
-  if (symbol == "N") return &sizes.N;
-  if (symbol == "S") return &sizes.S;
-  if (symbol == "H" || symbol == "h") return &sizes.H;
-  if (symbol == "E") return &sizes.E;
-  if (symbol == "M") return &sizes.M;
-  if (symbol == "d") return &sizes.d;
-  fail("mechanism: a shape names the unknown size {}", symbol);
+// The size that a word of an input's axes names; null where it names none.
+std::int64_t* find(AttentionSizes& sizes, const std::string& word) {
+  if (word == "B" || word == "b") return &sizes.B;
+  if (word == "N") return &sizes.N;
+  if (word == "S") return &sizes.S;
+  if (word == "H" || word == "h") return &sizes.H;
+  if (word == "E") return &sizes.E;
+  if (word == "M") return &sizes.M;
+  if (word == "d") return &sizes.d;
+  if (word == "N_max") return &sizes.N_max;
+  return nullptr;
 }
 
-std::vector<std::string> symbols(const AttentionInput& input) {
-  std::istringstream words(input.shape);
-  return {std::istream_iterator<std::string>(words), {}};
+bool may_be_one(const std::string& word) { return word == "b" || word == "h"; }
+
+Shape shape_by_axes(const AttentionSpec& spec, const AttentionInput& input, AttentionSizes sizes) {
+  Shape shape;
+  for (const std::string& word : axes_of(input)) {
+    const std::int64_t* const size = find(sizes, word);
+    require(size != nullptr || spec.has(word), "{}: the axis {} of {} is neither a size nor an option",
+            spec.mechanism().name, word, input.name);
+    shape.push_back(size != nullptr ? *size : spec.integer(word));
+  }
+  return shape;
 }
 
-std::string listed(const Mechanism& mechanism, std::span<const Variable> inputs) {
+std::string listed(const AttentionInputs& sheets, std::span<const Variable> inputs) {
   std::string text;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const std::string name = i < mechanism.inputs.size() ? mechanism.inputs[i].name : "?";
+    const std::string name = i < sheets.size() ? sheets[i].name : "?";
     text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name,
                         inputs[i].defined() ? fmt::format("{}", inputs[i].shape()) : "undefined");
   }
@@ -82,22 +100,48 @@ const std::vector<const Mechanism*>& mechanisms() {
   return list;
 }
 
-Registration::Registration(Mechanism mechanism) {
-  const std::string name = mechanism.name;
-  const bool inserted = registry().emplace(name, std::move(mechanism)).second;
-  require(inserted, "mechanism {}: the name is registered twice", name);
+Registration::Registration(Mechanism mechanism, ThisInterface) {
+  try {
+    const std::string name = mechanism.name;
+    const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
+    require(!name.empty() && std::all_of(name.begin(), name.end(), plain),
+            "mechanism '{}': a name is of letters, digits, - and _", name);
+    require(mechanism.wrapper || (mechanism.attend != nullptr && mechanism.inputs != nullptr),
+            "mechanism {}: wanted `inputs` and `attend`, what it takes and computes", name);
+    const bool inserted = registry().emplace(name, std::move(mechanism)).second;
+    require(inserted, "mechanism {}: the name is registered twice", name);
+    if (watch != nullptr) watch->registered.push_back(name);
+  } catch (const Error& error) {
+    if (watch == nullptr) throw;
+    if (watch->error.empty()) watch->error = error.what();
+  }
 }
 
+RegistrationWatch::RegistrationWatch() {
+  require(watch == nullptr, "mechanism: registrations are watched already");
+  watch = this;
+}
+
+RegistrationWatch::~RegistrationWatch() { watch = nullptr; }
+
 std::string nearest_name(const std::string& wanted, const std::vector<std::string>& names) {
-  require(!names.empty(), "nearest_name: there are no names");
-  return *std::min_element(names.begin(), names.end(), [&](auto& a, auto& b) {
-    return edit_distance(a, wanted) < edit_distance(b, wanted);
-  });
+  std::string nearest;
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (const std::string& name : names) {
+    const std::size_t edits = edit_distance(name, wanted);
+    const std::size_t longer = std::max(name.size(), wanted.size());
+    if (edits >= least || edits > std::max<std::size_t>(1, (longer + 2) / 3)) continue;
+    nearest = name;
+    least = edits;
+  }
+  return nearest;
 }
 
 std::string known_names(const std::string& wanted, const std::vector<std::string>& names) {
   if (names.empty()) return "none";
-  return fmt::format("{}; did you mean {}?", fmt::join(names, ", "), nearest_name(wanted, names));
+  const std::string near = nearest_name(wanted, names);
+  return fmt::format("{}{}", fmt::join(names, ", "),
+                     near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 
 const Mechanism& mechanism(const std::string& name) {
@@ -108,59 +152,97 @@ const Mechanism& mechanism(const std::string& name) {
   fail("attention: there is no mechanism '{}'; there are {}", name, known_names(name, names));
 }
 
-Shape input_shape(const AttentionInput& input, const AttentionSizes& sizes) {
-  AttentionSizes values = sizes;
-  Shape shape;
-  for (const std::string& symbol : symbols(input)) shape.push_back(*find(values, symbol));
-  return shape;
+std::vector<std::string> axes_of(const AttentionInput& input) {
+  std::istringstream words(input.axes);
+  return {std::istream_iterator<std::string>(words), {}};
 }
 
-AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& call,
-                             std::span<const Variable> inputs) {
-  require(inputs.size() <= mechanism.inputs.size(), "{}: wanted at most {} inputs, got {}",
-          mechanism.name, mechanism.inputs.size(), listed(mechanism, inputs));
-  AttentionSizes sizes;
-  std::map<std::string, std::int64_t> known;
-  const Tensor* first = nullptr;
-  for (std::size_t i = 0; i < mechanism.inputs.size(); ++i) {
-    const AttentionInput& sheet = mechanism.inputs[i];
-    if (i >= inputs.size() || !inputs[i].defined()) {
-      require(sheet.optional, "{}: the input {} is missing; got {}", mechanism.name, sheet.name,
-              listed(mechanism, inputs));
-      continue;
-    }
-    const Tensor& value = inputs[i].value();
-    const std::vector<std::string> axes = symbols(sheet);
+AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes& sizes) {
+  AttentionInputs inputs = spec.mechanism().inputs(spec, sizes);
+  for (AttentionInput& input : inputs) {
+    if (input.shape.rank() == 0) input.shape = shape_by_axes(spec, input, sizes);
+  }
+  return inputs;
+}
+
+AttentionCost attention_cost(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
+                             DType type) {
+  const auto cost = spec.mechanism().cost;
+  return cost != nullptr ? cost(spec, sizes, causal, type) : AttentionCost{};
+}
+
+Shape output_shape(const AttentionSpec& spec, const AttentionSizes& s) {
+  const Mechanism& mechanism = spec.mechanism();
+  if (mechanism.kind != Kind::block) return {s.B, s.N, s.H, s.M};
+  return {s.B, s.N, mechanism.out_width != nullptr ? mechanism.out_width(spec, s) : s.d};
+}
+
+namespace {
+
+void check_type(const Mechanism& mechanism, const AttentionInput& sheet, DType type,
+                const std::optional<DType>& first, const std::string& all) {
+  if (sheet.role == Role::index) {
+    require(type == DType::i64, "{}: {} must be i64, got {}; inputs are {}", mechanism.name,
+            sheet.name, name_of(type), all);
+    return;
+  }
+  require(type == DType::f32 || type == DType::f64,
+          "{}: {} must be f32 or f64, got {}; inputs are {}", mechanism.name, sheet.name,
+          name_of(type), all);
+  require(type == first.value_or(type),
+          "{}: wanted one element type, {} is {} and the first input {}; inputs are {}",
+          mechanism.name, sheet.name, name_of(type), name_of(first.value_or(type)), all);
+}
+
+// What the words of the axes say of the sizes and of the options.
+struct Binding {
+  AttentionSpec spec;
+  std::map<std::string, std::int64_t> known = {};
+
+  void add(const AttentionInput& sheet, const Tensor& value, const std::string& all) {
+    const Mechanism& mechanism = spec.mechanism();
+    const std::vector<std::string> axes = axes_of(sheet);
     require(value.rank() == static_cast<int>(axes.size()), "{}: {} must be [{}]; got {}",
-            mechanism.name, sheet.name, fmt::join(axes, ", "), listed(mechanism, inputs));
+            mechanism.name, sheet.name, fmt::join(axes, ", "), all);
+    AttentionSizes sizes;
     for (int axis = 0; axis < value.rank(); ++axis) {
-      std::string symbol = axes[static_cast<std::size_t>(axis)];
-      if (std::islower(static_cast<unsigned char>(symbol[0])) && symbol != "d") {
+      std::string word = axes[static_cast<std::size_t>(axis)];
+      if (may_be_one(word)) {
         if (value.size(axis) == 1) continue;
-        symbol[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(symbol[0])));
+        word[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(word[0])));
       }
-      const auto [entry, fresh] = known.emplace(symbol, value.size(axis));
+      const bool option = find(sizes, word) == nullptr;
+      if (option && !spec.has(word)) continue;  // an expression: compared when all is known
+      const auto [entry, fresh] = known.emplace(word, value.size(axis));
       require(entry->second == value.size(axis),
               "{}: {} is [{}] with {} = {}, but {} = {} elsewhere; got {}", mechanism.name,
-              sheet.name, fmt::join(axes, ", "), symbol, value.size(axis), symbol, entry->second,
-              listed(mechanism, inputs));
-      *find(sizes, symbol) = value.size(axis);
+              sheet.name, fmt::join(axes, ", "), word, value.size(axis), word, entry->second, all);
+      if (!option || !fresh) continue;
+      require(!spec.sets(word) || spec.integer(word) == value.size(axis),
+              "{}: {} is [{}] with {} = {}, but the option says {}={}; got {}", mechanism.name,
+              sheet.name, fmt::join(axes, ", "), word, value.size(axis), word, spec.word(word), all);
+      spec = spec.with(word, value.size(axis));
     }
-    if (first == nullptr) first = &value;
-    require(value.dtype() == DType::f32 || value.dtype() == DType::f64,
-            "{}: {} must be f32 or f64, got {}; inputs are {}", mechanism.name, sheet.name,
-            name_of(value.dtype()), listed(mechanism, inputs));
-    require(value.dtype() == first->dtype(),
-            "{}: wanted one element type, {} is {} and the first input {}; inputs are {}",
-            mechanism.name, sheet.name, name_of(value.dtype()), name_of(first->dtype()),
-            listed(mechanism, inputs));
   }
-  for (const auto& [symbol, size] : known) {
-    require(size > 0 || symbol == "B" || symbol == "N",
-            "{}: {} is 0; every length and width must be at least 1; got {}", mechanism.name,
-            symbol, listed(mechanism, inputs));
+
+  AttentionSizes sizes(const std::string& all) const {
+    AttentionSizes sizes;
+    for (const auto& [word, size] : known) {
+      require(size > 0 || word == "B" || word == "N",
+              "{}: {} is 0; every length and width must be at least 1; got {}",
+              spec.mechanism().name, word, all);
+      if (std::int64_t* const place = find(sizes, word)) *place = size;
+    }
+    if (known.contains("N") && !known.contains("S")) sizes.S = sizes.N;
+    const std::int64_t longest = std::max(sizes.N, sizes.S);
+    if (!known.contains("N_max")) sizes.N_max = longest;
+    require(sizes.N_max >= longest, "{}: its learnt tensors serve {} positions, got {}; {}",
+            spec.mechanism().name, sizes.N_max, longest, all);
+    return sizes;
   }
-  if (known.contains("N") && !known.contains("S")) sizes.S = sizes.N;
+};
+
+void check_masks(const Mechanism& mechanism, const AttentionCall& call, const AttentionSizes& sizes) {
   require(mechanism.cross || sizes.N == sizes.S,
           "{}: cannot attend across two sequences, but N = {} and S = {}; use full for "
           "cross-attention",
@@ -181,7 +263,45 @@ AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& ca
             mechanism.name);
     check_lengths(mechanism, "query lengths", call.query_lengths, sizes.B, sizes.N);
   }
-  return sizes;
+}
+
+}  // namespace
+
+BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
+                std::span<const Variable> inputs) {
+  const Mechanism& mechanism = spec.mechanism();
+  const AttentionInputs named = attention_inputs(spec);
+  const std::string all = listed(named, inputs);
+  require(inputs.size() <= named.size(), "{}: wanted at most {} inputs, got {}", mechanism.name,
+          named.size(), all);
+  Binding binding{spec};
+  std::optional<DType> first;
+  const auto there = [&](std::size_t i) { return i < inputs.size() && inputs[i].defined(); };
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    require(there(i) || named[i].optional || named[i].role == Role::drawn,
+            "{}: the input {} is missing; got {}", mechanism.name, named[i].name, all);
+    if (!there(i)) continue;
+    const Tensor& value = inputs[i].value();
+    binding.add(named[i], value, all);
+    check_type(mechanism, named[i], value.dtype(), first, all);
+    if (named[i].role != Role::index) first = value.dtype();
+  }
+  const AttentionSizes sizes = binding.sizes(all);
+  check_masks(mechanism, call, sizes);
+  const AttentionInputs sheets = attention_inputs(binding.spec, sizes);
+  for (std::size_t i = 0; i < sheets.size(); ++i) {
+    const std::vector<std::string> axes = axes_of(sheets[i]);
+    for (int axis = 0; there(i) && axis < sheets[i].shape.rank(); ++axis) {
+      const std::string& word = axes[static_cast<std::size_t>(axis)];
+      // What is learnt by position may serve more positions than there are.
+      const bool longer = word.find("N_max") != std::string::npos &&
+                          inputs[i].size(axis) > sheets[i].shape[axis];
+      require(sheets[i].shape[axis] == inputs[i].size(axis) || may_be_one(word) || longer,
+              "{}: {} must be [{}] with {} = {}; got {}", mechanism.name, sheets[i].name,
+              fmt::join(axes, ", "), word, sheets[i].shape[axis], all);
+    }
+  }
+  return {binding.spec, sizes};
 }
 
 Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
@@ -199,13 +319,25 @@ void report_choice(const AttentionCall& call, const std::string& name, const Ten
   if (call.chosen != nullptr) call.chosen->insert_or_assign(name, value);
 }
 
-Variable attend(const AttentionSpec& spec, const AttentionCall& call,
-                std::span<const Variable> inputs) {
-  const Mechanism& mechanism = spec.mechanism();
-  checked_sizes(mechanism, call, inputs);
+Tensor drawn(const AttentionInput& sheet, RandomKey key, DType type) {
+  const Tensor target = Tensor::empty(sheet.shape, type);
+  sheet.draw(key, target);
+  return target;
+}
+
+namespace {
+
+Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<const Variable> inputs,
+             Mechanism::Forward Mechanism::*forward) {
+  const BoundCall fitted = bound(spec, call, inputs);
+  const Mechanism& mechanism = fitted.spec.mechanism();
+  const AttentionInputs sheets = attention_inputs(fitted.spec, fitted.sizes);
   std::vector<std::string> accepted;
   for (const AttentionChoice& choice : mechanism.choices) {
     if (choice.accepted) accepted.push_back(choice.name);
+  }
+  for (const AttentionInput& sheet : sheets) {
+    if (sheet.role == Role::drawn) accepted.push_back(sheet.name);
   }
   for (const auto& [name, value] : call.given) {
     require(std::count(accepted.begin(), accepted.end(), name) == 1,
@@ -214,8 +346,11 @@ Variable attend(const AttentionSpec& spec, const AttentionCall& call,
   }
   // What kernels read besides the inputs goes where these are.
   Device device;
+  DType type = DType::f32;
   for (const Variable& input : inputs) {
-    if (input.defined()) device = input.value().device();
+    if (!input.defined()) continue;
+    device = input.value().device();
+    if (is_floating(input.value().dtype())) type = input.value().dtype();
   }
   const auto placed = [&](Tensor& x) {
     if (x.defined()) x = x.packed().to(device);
@@ -224,7 +359,32 @@ Variable attend(const AttentionSpec& spec, const AttentionCall& call,
   placed(ready.lengths);
   placed(ready.query_lengths);
   for (auto& [name, value] : ready.given) placed(value);
-  return mechanism.attend(spec, ready, inputs);
+  std::vector<Variable> whole(inputs.begin(), inputs.end());
+  whole.resize(sheets.size());
+  std::uint32_t number = 0;
+  for (std::size_t i = 0; i < sheets.size(); ++i) {
+    if (sheets[i].role != Role::drawn) continue;
+    const RandomKey key = call.random.further(DrawPurpose::drawn_inputs, number++);
+    if (!whole[i].defined()) {
+      const Tensor given = given_choice(mechanism, ready, sheets[i].name, sheets[i].shape, type);
+      whole[i] = given.defined() ? given : drawn(sheets[i], key, type).to(device);
+    }
+    report_choice(call, sheets[i].name, whole[i].value());
+    ready.given.erase(sheets[i].name);
+  }
+  return (mechanism.*forward)(fitted.spec, ready, whole);
+}
+
+}  // namespace
+
+Attended attend(const AttentionSpec& spec, const AttentionCall& call,
+                std::span<const Variable> inputs) {
+  return run(spec, call, inputs, &Mechanism::attend);
+}
+
+Attended defined(const AttentionSpec& spec, const AttentionCall& call,
+                 std::span<const Variable> inputs) {
+  return run(spec, call, inputs, &Mechanism::reference);
 }
 
 }  // namespace weft

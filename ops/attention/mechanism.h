@@ -3,10 +3,11 @@
 // A mechanism's .cpp ends with
 //     const Registration registered{Mechanism{.name = "clustered", …}};
 // and one word in ops/meson.build compiles it in. The tests, the benchmark, the layers and the apps
-// loop over mechanisms(); nothing else names one.
+// loop over mechanisms(); nothing else names one. From outside the tree it comes in as a shared
+// object, by --plugin (apps/common/plugin.h).
 //
 // Sizes: B batch, N query length, S key length, H heads (or classes), E key width and M value width
-// of a head, d model width.
+// of a head, d model width, N_max the most positions that learnt tensors serve.
 #pragma once
 
 #include <map>
@@ -24,29 +25,43 @@ namespace weft {
 
 struct AttentionSizes {
   std::int64_t B = 1, N = 1, S = 1, H = 1, E = 1, M = 1, d = 1;
+  std::int64_t N_max = 1;
 };
 
-// Where an input comes from.
+// What an input is, and who makes it in a layer (nn::Attention).
 enum class Role {
-  projected,  // a learnt linear map of a sequence: query, key, value, logits
-  sequence,   // the layer's own x
-  parameter,  // learnt, the same for every sequence
-  state,      // in and out: memories
-  bias,       // added to the scores
+  projected,  // a learnt map of a sequence: query, key, value, logits; the layer
+  sequence,   // the layer's own x, or the memory
+  parameter,  // learnt, the same for every sequence; the layer
+  drawn,      // random features; the layer keeps them, a call without them draws them
+  index,      // choices of positions, i64; the caller
+  bias,       // added to the scores; the model or the caller
 };
 enum class Side { query, reference };  // which of the two sequences (self-attention: the same)
 
 struct AttentionInput {
-  std::string name = {};   // "q"
+  std::string name = {};  // "q"
   Role role = Role::projected;
   Side side = Side::query;
-  std::string shape = {};  // symbols of AttentionSizes: "B N H E"; a small letter: that size or 1
+  // A word an axis, "B N H E". A symbol of AttentionSizes is that size, "b" and "h" are that size or
+  // 1, the name of an option is what that option says. Any other word is for people, `shape` has
+  // its number, and a tensor with more is welcome where the word names N_max.
+  std::string axes = {};
+  // The shape for the sizes at hand; empty: the words of `axes` say all.
+  Shape shape = {};
   // Projected inputs that name the same matrix are column ranges of one, drawn as one.
   std::string matrix = {};
-  Initializer weight = {};
-  bool biased = false;  // the projection adds a vector, started by `bias`
+  // Widths of the hidden layers of the projection, each with a bias and ReLU behind it.
+  std::vector<std::int64_t> through = {};
+  Initializer weight = {};  // of the projection's matrices, of a parameter
+  bool biased = false;      // the projection adds a vector, started by `bias`
   Initializer bias = {};
-  bool optional = false;  // may be undefined
+  bool optional = false;    // may be undefined
+  Bounds bounds = {};       // of a parameter
+  // Drawn inputs: fills a tensor on the CPU, and after how many training steps it is drawn anew (0:
+  // never).
+  void (*draw)(RandomKey key, const Tensor& target) = nullptr;
+  std::int64_t redraw = 0;
 };
 
 // What a mechanism draws or decides on the way, through which no gradient flows: random planes,
@@ -60,6 +75,7 @@ struct AttentionChoice {
 };
 
 using Choices = std::map<std::string, Tensor>;
+using AttentionInputs = std::vector<AttentionInput>;
 
 // What a call carries besides its inputs. Tensors are packed.
 struct AttentionCall {
@@ -73,7 +89,7 @@ struct AttentionCall {
   RandomKey random = {};  // of that dropout and of whatever else is drawn
   int layer = 0, depth = 0;  // this layer's index among all, and how often it was applied before
   int layers = 1;            // how many applications of layers there are in one pass
-  bool training = false;
+  std::int64_t offset = 0;   // the first query's position in the sequence, in decoding
   Choices given = {};         // instead of being drawn or decided
   Choices* chosen = nullptr;  // where set, takes what was drawn and decided
 };
@@ -94,13 +110,31 @@ struct AttentionCost {
   double cuda_working_bytes = 0;  // the same on a CUDA device
 };
 
-// Step-by-step decoding: the state belongs to one call of one layer.
+// Decoding: the state belongs to one call of one layer.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;
-  // The inputs of one new position (N = S = 1); returns its output [B, 1, H, M].
+  // The inputs of n >= 1 new positions (N = S = n) after those seen so far: a prompt is one step.
+  // A bias is [B or 1, H or 1, n, positions seen, the new ones included]. Returns the outputs
+  // [B, n, H, M].
   virtual Tensor step(std::span<const Tensor> inputs) = 0;
   virtual std::int64_t bytes() const = 0;
+};
+
+// What a call gives.
+struct Attended {
+  Variable out;      // [B, N, H, M]; of a block [B, N, d']
+  Variable penalty;  // [], a term of the loss; undefined: none
+
+  Attended() = default;
+  Attended(Variable out, Variable penalty = {})  // NOLINT(google-explicit-constructor)
+      : out(std::move(out)), penalty(std::move(penalty)) {}
+};
+
+enum class Kind {
+  operation,    // between the projections of q, k, v and the output map
+  block,        // from x [B, N, d] to out [B, N, d'], with all that is learnt inside
+  composition,  // an operation made of other mechanisms and plain ops, without kernels
 };
 
 struct Mechanism {
@@ -109,9 +143,14 @@ struct Mechanism {
   std::string paper;      // authors, title, venue, arXiv number
   std::string equations;  // where they stand in the paper
   std::string page = {};  // the folder that explains it; empty: its own name
-  bool block = false;     // from x to out, without outer projections; otherwise an operator
+  Kind kind = Kind::operation;
   bool wrapper = false;   // stands before another: name:…/inner:…
-  std::vector<AttentionInput> inputs;
+  // What it takes, with shapes for these sizes (attention_inputs() completes them). Options change
+  // which inputs there are and how large; names, roles and axes do not depend on the sizes.
+  AttentionInputs (*inputs)(const AttentionSpec&, const AttentionSizes&) = nullptr;
+  // The width d' of a block's output; null: d.
+  std::int64_t (*out_width)(const AttentionSpec&, const AttentionSizes&) = nullptr;
+  bool owns_residual = false;  // a block that adds its input and normalises by itself
   std::vector<AttentionChoice> choices = {};
   std::vector<OptionSheet> options = {};
   Masks masks = {};
@@ -125,11 +164,13 @@ struct Mechanism {
   std::string scaling;           // time against length, e.g. "N S" or "N"
   std::string memory = "N";      // bytes against length
 
-  // out [B, N, H, M]. The hand-written kernel, and the same mathematics composed of plain ops.
-  using Forward = Variable (*)(const AttentionSpec&, const AttentionCall&,
+  // The hand-written kernel, and the same mathematics composed of plain ops. A composition has one
+  // function for both.
+  using Forward = Attended (*)(const AttentionSpec&, const AttentionCall&,
                                std::span<const Variable> inputs);
   Forward attend = nullptr;
   Forward reference = nullptr;
+  // Null where nothing is claimed.
   AttentionCost (*cost)(const AttentionSpec&, const AttentionSizes&, bool causal, DType) = nullptr;
   // Null where the mechanism cannot decode. `capacity` is the most positions that a mechanism whose
   // state grows may keep; past it the oldest are forgotten.
@@ -143,23 +184,70 @@ struct Mechanism {
 };
 
 // The page of a mechanism: the text that begins its folder's header, without the comment signs.
+// Empty for one from outside the tree.
 std::string page_of(const Mechanism& mechanism);
 
-// All mechanisms, by name.
+// All mechanisms, by name, as they are when this is first asked for: plugins come before.
 const std::vector<const Mechanism*>& mechanisms();
 // Throws, with the names that exist and the nearest one, where there is none of this name.
 const Mechanism& mechanism(const std::string& name);
 
+// What a plugin, a shared object with mechanisms from outside the tree, has to see as the program
+// does that loads it: the layouts of what crosses between the two, and a number that is raised
+// where their meaning changes and no layout does. It is part of the name of Registration's
+// constructor, which a plugin takes from the program: one that was built with other headers asks
+// for a name that is not there, and the loader refuses it before any of its code runs.
+template <int meaning, class Functions, std::size_t... layouts>
+struct PluginInterface {};
+using PluginFunctions =
+    void(decltype(Mechanism::inputs), decltype(Mechanism::out_width), Mechanism::Forward,
+         decltype(Mechanism::cost), decltype(Mechanism::decode), decltype(Mechanism::around),
+         decltype(AttentionInput::draw), decltype(&DecodingState::step));
+using ThisInterface =
+    PluginInterface<1, PluginFunctions, sizeof(Mechanism), sizeof(AttentionInput),
+                    sizeof(AttentionChoice), sizeof(OptionSheet), sizeof(AttentionSpec),
+                    sizeof(AttentionCall), sizeof(AttentionSizes), sizeof(AttentionCost),
+                    sizeof(Attended), sizeof(Variable), sizeof(Tensor)>;
+
 struct Registration {
-  explicit Registration(Mechanism mechanism);  // a name that is taken is an error
+  // A name that is taken or cannot stand in a specification is an error, and so is a mechanism that
+  // computes nothing. Without a cost it is counted as 0.
+  explicit Registration(Mechanism mechanism, ThisInterface = {});
 };
 
-// The shape of an input for these sizes.
-Shape input_shape(const AttentionInput& input, const AttentionSizes& sizes);
-// The sizes that these inputs have; throws, naming the mechanism and all shapes, where they do not
-// fit the fact sheet, and where the call asks for a mask that the mechanism does not take.
-AttentionSizes checked_sizes(const Mechanism& mechanism, const AttentionCall& call,
-                             std::span<const Variable> inputs);
+// Registrations on the way: while one lives they throw nothing, since what loads a shared object
+// lets no exception through.
+class RegistrationWatch {
+ public:
+  RegistrationWatch();
+  ~RegistrationWatch();
+  RegistrationWatch(const RegistrationWatch&) = delete;
+  RegistrationWatch& operator=(const RegistrationWatch&) = delete;
+
+  std::vector<std::string> registered = {};  // names
+  std::string error = {};                    // why one was not
+};
+
+// The mechanism's inputs, their shapes complete.
+AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes& sizes = {});
+// The words of an input's axes.
+std::vector<std::string> axes_of(const AttentionInput& input);
+// What a call costs; zeros where the fact sheet does not say (compositions of plain ops).
+AttentionCost attention_cost(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
+                             DType type);
+// [B, N, H, M]; of a block [B, N, d'].
+Shape output_shape(const AttentionSpec& spec, const AttentionSizes& sizes);
+
+// A call whose tensors fit the fact sheet: the sizes that they have, and the specification with the
+// options that tensors say.
+struct BoundCall {
+  AttentionSpec spec;
+  AttentionSizes sizes;
+};
+// Throws, naming the mechanism and all shapes, where the inputs do not fit the fact sheet, and where
+// the call asks for a mask that the mechanism does not take.
+BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
+                std::span<const Variable> inputs);
 
 // A choice that was handed in, checked to be of this shape and type; undefined where it was not.
 Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
@@ -167,13 +255,19 @@ Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const
 // Hands a choice out where the call asks for it.
 void report_choice(const AttentionCall& call, const std::string& name, const Tensor& value);
 
-// The output of `spec` over `inputs`, checked: what layers call.
-Variable attend(const AttentionSpec& spec, const AttentionCall& call,
+// What `spec` gives over `inputs`, checked: what layers call. Drawn inputs that are undefined are
+// drawn by call.random; all that was drawn comes out among the choices under its name, and can be
+// handed in as one.
+Attended attend(const AttentionSpec& spec, const AttentionCall& call,
                 std::span<const Variable> inputs);
+// The same by the mechanism's definition.
+Attended defined(const AttentionSpec& spec, const AttentionCall& call,
+                 std::span<const Variable> inputs);
 
-// The name with the fewest edits from `wanted`.
+// The name with the fewest edits from `wanted`, where these are at most a third of the longer one's
+// letters, or one; otherwise "".
 std::string nearest_name(const std::string& wanted, const std::vector<std::string>& names);
-// "full, agglomerative; did you mean full?" for error messages.
+// "full, agglomerative; did you mean full?" for error messages; the names alone where none is near.
 std::string known_names(const std::string& wanted, const std::vector<std::string>& names);
 
 }  // namespace weft

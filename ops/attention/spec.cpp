@@ -99,6 +99,22 @@ std::int64_t AttentionSpec::integer(const std::string& option) const {
   return static_cast<std::int64_t>(value);
 }
 
+bool AttentionSpec::has(const std::string& option) const {
+  return std::ranges::count(mechanism_->options, option, &OptionSheet::name) > 0;
+}
+
+bool AttentionSpec::sets(const std::string& option) const {
+  return word(option) != mechanism_->options[option_index(*mechanism_, option)].initial;
+}
+
+AttentionSpec AttentionSpec::with(const std::string& option, std::int64_t value) const {
+  AttentionSpec changed = *this;
+  const std::size_t index = option_index(*mechanism_, option);
+  changed.values_[index] = std::to_string(value);
+  check_value(*mechanism_, mechanism_->options[index], changed.values_[index]);
+  return changed;
+}
+
 std::string AttentionSpec::text() const {
   std::string text = mechanism_->name;
   char separator = ':';
@@ -108,6 +124,25 @@ std::string AttentionSpec::text() const {
                         values_[i]);
   }
   return inner_ ? text + "/" + inner_->text() : text;
+}
+
+std::vector<std::string> split_specifications(const std::string& list) {
+  std::vector<std::string> specifications;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string entry = list.substr(begin, end - begin);
+    require(!entry.empty(), "attention '{}': wanted specifications with single commas between them",
+            list);
+    if (entry.find('=') < entry.find(':')) {
+      require(!specifications.empty(), "attention '{}': the option {} stands before any mechanism",
+              list, entry);
+      specifications.back() += "," + entry;
+    } else {
+      specifications.push_back(entry);
+    }
+    begin = end + 1;
+  }
+  return specifications;
 }
 
 }  // namespace weft

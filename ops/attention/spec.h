@@ -35,6 +35,11 @@ class AttentionSpec {
   double number(const std::string& option) const;
   std::int64_t integer(const std::string& option) const;
   const std::string& word(const std::string& option) const;
+  // Whether the mechanism has this option; whether it was given a value other than the initial one.
+  bool has(const std::string& option) const;
+  bool sets(const std::string& option) const;
+  // The same with a number for an option, checked as if it had been written.
+  AttentionSpec with(const std::string& option, std::int64_t value) const;
   // A wrapper's inner mechanism; null elsewhere.
   const AttentionSpec* inner() const { return inner_.get(); }
   // The text that makes this spec again, options in the fact sheet's order, defaults left out.
@@ -45,5 +50,10 @@ class AttentionSpec {
   std::vector<std::string> values_;  // in the order of mechanism().options
   std::shared_ptr<const AttentionSpec> inner_;
 };
+
+// The specifications of a list with commas, "full,topk:topk=16,detach=1,csp". What has a '=' and no
+// ':' before it is an option of the specification before it; all else begins a new one. Throws where
+// an entry is empty, or an option stands first.
+std::vector<std::string> split_specifications(const std::string& list);
 
 }  // namespace weft

@@ -39,7 +39,7 @@ void causal_conv1d_values(const Cuda& device, const CausalConv1d::Saved& saved, 
   for (std::int64_t shift = 0; shift < W; ++shift) {
     add_shifted(saved.x, 0, matrix(saved.weight, W - 1 - shift), y, shift, true);
   }
-  if (relu) pointwise<Relu>(device, y.count(), static_cast<const T*>(y.data<T>()), y.data<T>());
+  if (relu) pointwise<Relu, T>(device, y.count(), y.data<T>(), y.data<T>());
 }
 
 template <class T>

@@ -12,8 +12,7 @@ void feed_forward_values(const Cuda& device, const FeedForward::Saved& saved, co
   const std::int64_t h = saved.weight1.size(1), rows = saved.x.rows();
   const Tensor f = Tensor::empty({rows, h}, y.dtype(), y.device());
   matmul_into(as_rows(saved.x), saved.weight1, as_rows(saved.z));
-  bias_and_activation<Phi>(device, rows, h, static_cast<const T*>(bias1.data<T>()),
-                           saved.z.data<T>(), f.data<T>());
+  bias_and_activation<Phi, T>(device, rows, h, bias1.data<T>(), saved.z.data<T>(), f.data<T>());
   y.copy_from(bias2.expand(y.shape()));
   matmul_into(f, saved.weight2, as_rows(y), true);
 }
@@ -25,8 +24,7 @@ std::array<Tensor, 5> feed_forward_gradients(const Cuda& device, const FeedForwa
   const Tensor f = Tensor::empty({rows, h}, dy.dtype(), dy.device());
   const Tensor x = as_rows(saved.x), gradient = as_rows(dy);
   const Tensor dz = matmul(gradient, saved.weight2.transpose(0, 1));  // df at first
-  activation_gradient<Phi>(device, rows * h, static_cast<const T*>(saved.z.data<T>()), f.data<T>(),
-                           dz.data<T>());
+  activation_gradient<Phi, T>(device, rows * h, saved.z.data<T>(), f.data<T>(), dz.data<T>());
   const Tensor dx = matmul(dz, saved.weight1.transpose(0, 1)).reshape(saved.x.shape());
   return {dx, matmul(x.transpose(0, 1), dz), sum_over(dz, 0, 0),
           matmul(f.transpose(0, 1), gradient), sum_over(gradient, 0, 0)};

@@ -17,6 +17,19 @@ T* pointer(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<T>() : nullptr;
 }
 
+bool is_turned(const Tensor& weight) {
+  return !weight.contiguous() && weight.transpose(0, 1).contiguous();
+}
+
+// The weight as it lies, where its rows or its columns are packed: the table of an embedding,
+// turned, is not copied.
+Tensor readable(const Tensor& weight) { return is_turned(weight) ? weight : weight.packed(); }
+
+template <class T>
+Matrix<const T> matrix(const Tensor& weight) {
+  return {weight.data<T>(), weight.size(0), weight.size(1), weight.stride(0), weight.stride(1)};
+}
+
 // dW (and, behind it in `sums`, db) of one block of rows.
 template <class T>
 void add_weight_gradient(const Cpu& cpu, std::int64_t begin, std::int64_t end, std::int64_t n,
@@ -36,15 +49,16 @@ template <class T>
 void linear_forward(const Cpu& cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
                     const Tensor& y) {
   const std::int64_t n = weight.size(0), m = weight.size(1), rows = x.rows();
-  const T *const inputs = x.data<T>(), *const factors = weight.data<T>();
+  const T* const inputs = x.data<T>();
+  const Matrix<const T> factors = matrix<T>(weight);
   const T* const offset = pointer<T>(bias);
   T* const to = y.data<T>();
   parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; offset != nullptr && i < end; ++i) {
       std::memcpy(to + i * m, offset, static_cast<std::size_t>(m) * sizeof(T));
     }
-    matmul<T>(cpu, rows_of(inputs, begin, end, n), rows_of(factors, 0, n, m),
-              rows_of(to, begin, end, m), offset != nullptr);
+    matmul<T>(cpu, rows_of(inputs, begin, end, n), factors, rows_of(to, begin, end, m),
+              offset != nullptr);
   });
 }
 
@@ -55,7 +69,11 @@ void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
   const T *const x = inputs.data<T>(), *const dy = gradient.data<T>();
   T *const dx = pointer<T>(gradients.x), *dweight = pointer<T>(gradients.weight);
   T* const dbias = pointer<T>(gradients.bias);
-  const Tensor turned = dx != nullptr ? packed_transpose<T>(weight.data<T>(), n, m) : Tensor{};
+  Tensor turned;
+  if (dx != nullptr) {
+    turned =
+        is_turned(weight) ? weight.transpose(0, 1) : packed_transpose<T>(weight.data<T>(), n, m);
+  }
   const T* const back = pointer<T>(turned);
   const auto find_dx = [&](std::int64_t begin, std::int64_t end) {
     matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));
@@ -73,13 +91,12 @@ void linear_backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
   if (dweight == nullptr && dbias == nullptr) return;
   const std::int64_t count = dweight != nullptr ? n * m : 0;
   Tensor sums = Tensor::empty({count + m}, dtype_of<T>);
-  row_sums<T>(rows, block, count + m, sums.data<T>(),
-              [&](std::int64_t begin, std::int64_t end, T* part) {
-                if (together) find_dx(begin, end);
-                add_weight_gradient(cpu, begin, end, n, m, x, dy,
-                                    dweight != nullptr ? part : nullptr,
-                                    dbias != nullptr ? part + count : nullptr);
-              });
+  row_sums<T>(
+      rows, block, count + m, sums.data<T>(), [&](std::int64_t begin, std::int64_t end, T* part) {
+        if (together) find_dx(begin, end);
+        add_weight_gradient(cpu, begin, end, n, m, x, dy, dweight != nullptr ? part : nullptr,
+                            dbias != nullptr ? part + count : nullptr);
+      });
   const T* const total = sums.data<T>();
   if (dweight != nullptr) std::copy(total, total + count, dweight);
   if (dbias != nullptr) std::copy(total + count, total + count + m, dbias);
@@ -96,7 +113,7 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
   require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == x.dtype()),
           "linear: the weight {} wants a bias [{}] of {}, got {} of {}", weight.shape(), m,
           name_of(x.dtype()), bias.shape(), name_of(bias.dtype()));
-  saved = {x.packed(), weight.packed(), bias.defined()};
+  saved = {x.packed(), readable(weight), bias.defined()};
   const Tensor offset = bias.defined() ? bias.packed() : bias;
   Shape shape = x.shape();
   shape[x.rank() - 1] = m;

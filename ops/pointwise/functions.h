@@ -97,6 +97,20 @@ struct Log {
   }
 };
 
+struct Sqrt {
+  static constexpr const char* name = "sqrt";
+  static constexpr bool from_result = true;
+  template <class X>
+  static constexpr X value(X x) {
+    using std::sqrt;
+    return sqrt(x);
+  }
+  template <class X>
+  static constexpr X derivative(X y) {
+    return where(X(0) < y, X(0.5) / y, X(0) * y);  // 0 at 0, NaN of NaN
+  }
+};
+
 struct Silu {
   static constexpr const char* name = "silu";
   static constexpr bool from_result = false;

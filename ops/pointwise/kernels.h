@@ -37,10 +37,41 @@ struct Plus {
     return a + b;
   }
 };
+struct Minus {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return a - b;
+  }
+};
 struct Times {
   template <class X>
   constexpr X operator()(X a, X b) const {
     return a * b;
+  }
+};
+struct Over {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return a / b;
+  }
+};
+struct Larger {  // of numbers that compare as neither, one is NaN, and so is their sum
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return where(b <= a, a, where(a < b, b, a + b));
+  }
+};
+// The slopes of max(a, b): by b, and by a.
+struct Below {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return where(a < b, X(1), X(0));
+  }
+};
+struct NotBelow {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return where(a < b, X(0), X(1));
   }
 };
 

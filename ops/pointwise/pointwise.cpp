@@ -81,8 +81,7 @@ Tensor broadcast(const char* name, const Tensor& a, const Tensor& b) {
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
   dispatch(c, [&](auto device, auto type) {
     using T = decltype(type);
-    binary<F>(device, loops, c.count(), static_cast<const T*>(a.data<T>()),
-              static_cast<const T*>(b.data<T>()), c.data<T>());
+    binary<F, T>(device, loops, c.count(), a.data<T>(), b.data<T>(), c.data<T>());
   });
   return c;
 }
@@ -121,19 +120,6 @@ std::array<Tensor, 2> Add::backward(const Saved& saved, Wants wants, const Tenso
   return {wants[0] ? sum_to(dc, saved.a) : Tensor{}, wants[1] ? sum_to(dc, saved.b) : Tensor{}};
 }
 
-Tensor Mul::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
-  saved = {a, b};
-  return broadcast<Times>(name, a, b);
-}
-
-std::array<Tensor, 2> Mul::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
-  const auto gradient = [&](const Tensor& factor, const Shape& shape) {
-    return sum_to(broadcast<Times>(name, dc, factor), shape);
-  };
-  return {wants[0] ? gradient(saved.b, saved.a.shape()) : Tensor{},
-          wants[1] ? gradient(saved.a, saved.b.shape()) : Tensor{}};
-}
-
 namespace {
 
 Tensor scaled(const Tensor& x, double factor) {
@@ -147,6 +133,54 @@ Tensor scaled(const Tensor& x, double factor) {
 }
 
 }  // namespace
+
+Tensor Sub::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
+  saved = {a.shape(), b.shape()};
+  return broadcast<Minus>(name, a, b);
+}
+
+std::array<Tensor, 2> Sub::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
+  return {wants[0] ? sum_to(dc, saved.a) : Tensor{},
+          wants[1] ? scaled(sum_to(dc, saved.b), -1) : Tensor{}};
+}
+
+Tensor Mul::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
+  saved = {a, b};
+  return broadcast<Times>(name, a, b);
+}
+
+std::array<Tensor, 2> Mul::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
+  const auto gradient = [&](const Tensor& factor, const Shape& shape) {
+    return sum_to(broadcast<Times>(name, dc, factor), shape);
+  };
+  return {wants[0] ? gradient(saved.b, saved.a.shape()) : Tensor{},
+          wants[1] ? gradient(saved.a, saved.b.shape()) : Tensor{}};
+}
+
+Tensor Div::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
+  saved = {a.shape(), b, broadcast<Over>(name, a, b)};
+  return saved.c;
+}
+
+std::array<Tensor, 2> Div::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
+  const Tensor da = broadcast<Over>(name, dc, saved.b);  // in the shape of c
+  const auto by_b = [&] { return sum_to(broadcast<Times>(name, da, saved.c), saved.b.shape()); };
+  return {wants[0] ? sum_to(da, saved.a) : Tensor{}, wants[1] ? scaled(by_b(), -1) : Tensor{}};
+}
+
+Tensor Maximum::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
+  saved = {a, b};
+  return broadcast<Larger>(name, a, b);
+}
+
+std::array<Tensor, 2> Maximum::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
+  const auto gradient = [&](const Tensor& slope, const Shape& shape) {
+    return sum_to(broadcast<Times>(name, dc, slope), shape);
+  };
+  const auto& [a, b] = saved;
+  return {wants[0] ? gradient(broadcast<NotBelow>(name, a, b), a.shape()) : Tensor{},
+          wants[1] ? gradient(broadcast<Below>(name, a, b), b.shape()) : Tensor{}};
+}
 
 Tensor Scale::forward(Saved&, const Tensor& x) const {
   require_real(name, x);
@@ -180,13 +214,17 @@ Tensor Pointwise<F>::backward(const Saved& saved, const Tensor& dy) const {
 }
 
 Variable add(const Variable& a, const Variable& b) { return apply(Add{}, a, b); }
+Variable sub(const Variable& a, const Variable& b) { return apply(Sub{}, a, b); }
 Variable mul(const Variable& a, const Variable& b) { return apply(Mul{}, a, b); }
+Variable div(const Variable& a, const Variable& b) { return apply(Div{}, a, b); }
+Variable maximum(const Variable& a, const Variable& b) { return apply(Maximum{}, a, b); }
 Variable scale(const Variable& x, double factor) { return apply(Scale{factor}, x); }
 Variable relu(const Variable& x) { return apply(Pointwise<Relu>{}, x); }
 Variable sigmoid(const Variable& x) { return apply(Pointwise<Sigmoid>{}, x); }
 Variable tanh(const Variable& x) { return apply(Pointwise<Tanh>{}, x); }
 Variable exp(const Variable& x) { return apply(Pointwise<Exp>{}, x); }
 Variable log(const Variable& x) { return apply(Pointwise<Log>{}, x); }
+Variable sqrt(const Variable& x) { return apply(Pointwise<Sqrt>{}, x); }
 Variable silu(const Variable& x) { return apply(Pointwise<Silu>{}, x); }
 Variable gelu(const Variable& x) { return apply(Pointwise<Gelu>{}, x); }
 Variable gelu_erf(const Variable& x) { return apply(Pointwise<GeluErf>{}, x); }

@@ -81,20 +81,26 @@ void pointwise_backward(const Cuda& device, std::int64_t count, const T* kept, c
   for_elements(F::name, device, count, Derivative<F, T>{kept, dy, dx});
 }
 
+#define WEFT_BINARY(F, T)                                                                         \
+  template void binary<F>(const Cuda&, const BroadcastLoops&, std::int64_t, const T*, const T*, T*);
 #define WEFT_POINTWISE(F, T)                                                      \
   template void pointwise<F>(const Cuda&, std::int64_t, const T*, T*);            \
   template void pointwise_backward<F>(const Cuda&, std::int64_t, const T*, const T*, T*);
 #define WEFT_ALL_POINTWISE(T)                                                                    \
-  template void binary<Plus>(const Cuda&, const BroadcastLoops&, std::int64_t, const T*, const T*, \
-                             T*);                                                                \
-  template void binary<Times>(const Cuda&, const BroadcastLoops&, std::int64_t, const T*,        \
-                              const T*, T*);                                                     \
+  WEFT_BINARY(Plus, T)                                                                           \
+  WEFT_BINARY(Minus, T)                                                                          \
+  WEFT_BINARY(Times, T)                                                                          \
+  WEFT_BINARY(Over, T)                                                                           \
+  WEFT_BINARY(Larger, T)                                                                         \
+  WEFT_BINARY(Below, T)                                                                          \
+  WEFT_BINARY(NotBelow, T)                                                                       \
   template void scale(const Cuda&, std::int64_t, double, const T*, T*);                          \
   WEFT_POINTWISE(Relu, T)                                                                        \
   WEFT_POINTWISE(Sigmoid, T)                                                                     \
   WEFT_POINTWISE(Tanh, T)                                                                        \
   WEFT_POINTWISE(Exp, T)                                                                         \
   WEFT_POINTWISE(Log, T)                                                                         \
+  WEFT_POINTWISE(Sqrt, T)                                                                        \
   WEFT_POINTWISE(Silu, T)                                                                        \
   WEFT_POINTWISE(Gelu, T)                                                                        \
   WEFT_POINTWISE(GeluErf, T)

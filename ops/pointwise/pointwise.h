@@ -1,9 +1,13 @@
 // Pointwise ops: every element by itself, after NumPy's broadcasting where there are two inputs.
 //
 //     add        c = a + b         da = dc               db = dc
+//     sub        c = a − b         da = dc               db = −dc
 //     mul        c = a b           da = dc b             db = dc a
+//     div        c = a / b         da = dc / b           db = −(dc / b) c
+//     maximum    c = max(a, b)     da = dc [a >= b]      db = dc [a < b]
 //     scale      y = α x           dx = α dy
 //     relu       y = max(x, 0)     dx = dy [y > 0]       (0 at x = 0)
+//     sqrt       y = √x            dx = dy / 2y          (0 at x = 0)
 //     sigmoid    y = 1/(1 + e^−x)  dx = dy y (1 − y)
 //     tanh       y = tanh x        dx = dy (1 − y²)
 //     exp        y = e^x           dx = dy y
@@ -15,11 +19,16 @@
 //                Φ(x) = ½ erfc(−x/√2),   φ(x) = e^(−x²/2) / √(2π)
 //
 // The tanh form of GELU (D. Hendrycks, K. Gimpel, arXiv 1606.08415) is ½ x (1 + tanh u), and
-// ½ (1 + tanh u) = σ(2u). Where an input of add or mul was broadcast, its gradient is summed over
-// the axes that repeated it.
+// ½ (1 + tanh u) = σ(2u). Where one of two inputs was broadcast, its gradient is summed over the
+// axes that repeated it.
 //
-// Saved: add the two shapes, mul its inputs; the functions of one variable x or y, whichever gives
-// the derivative for less (functions.h says which). All as handles.
+// At a kink one value is chosen. Equal inputs of maximum: all of dc goes to a. sqrt at 0, where its
+// slope is infinite: 0, so that the norm √(Σ x²) has the gradient 0 at x = 0, one of its
+// subgradients. A NaN in either input of maximum goes on to the output.
+//
+// Saved: add and sub the two shapes, mul and maximum their inputs, div b and c; the functions of
+// one variable x or y, whichever gives the derivative for less (functions.h says which). All as
+// handles.
 #pragma once
 
 #include "autograd/apply.h"
@@ -35,8 +44,36 @@ struct Add {
   std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dc) const;
 };
 
+struct Sub {
+  static constexpr const char* name = "sub";
+  struct Saved {
+    Shape a, b;
+  };
+  Tensor forward(Saved&, const Tensor& a, const Tensor& b) const;
+  std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dc) const;
+};
+
 struct Mul {
   static constexpr const char* name = "mul";
+  struct Saved {
+    Tensor a, b;
+  };
+  Tensor forward(Saved&, const Tensor& a, const Tensor& b) const;
+  std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dc) const;
+};
+
+struct Div {
+  static constexpr const char* name = "div";
+  struct Saved {
+    Shape a;
+    Tensor b, c;
+  };
+  Tensor forward(Saved&, const Tensor& a, const Tensor& b) const;
+  std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dc) const;
+};
+
+struct Maximum {
+  static constexpr const char* name = "maximum";
   struct Saved {
     Tensor a, b;
   };
@@ -65,7 +102,10 @@ struct Pointwise {
 
 // Throw where the shapes do not broadcast or the element types differ.
 Variable add(const Variable& a, const Variable& b);
+Variable sub(const Variable& a, const Variable& b);
 Variable mul(const Variable& a, const Variable& b);
+Variable div(const Variable& a, const Variable& b);  // by IEEE 754: 0/0 is NaN
+Variable maximum(const Variable& a, const Variable& b);
 
 Variable scale(const Variable& x, double factor);
 Variable relu(const Variable& x);
@@ -73,6 +113,7 @@ Variable sigmoid(const Variable& x);
 Variable tanh(const Variable& x);
 Variable exp(const Variable& x);
 Variable log(const Variable& x);
+Variable sqrt(const Variable& x);  // NaN below 0
 Variable silu(const Variable& x);
 Variable gelu(const Variable& x);      // the tanh form
 Variable gelu_erf(const Variable& x);  // the exact one

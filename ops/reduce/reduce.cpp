@@ -141,12 +141,6 @@ Tensor Sum::backward(const Saved& saved, const Tensor& ds) const {
 
 namespace {
 
-int checked_axis(const char* op, const Variable& x, int axis) {
-  const int wrapped = axis < 0 ? axis + x.shape().rank() : axis;
-  require(wrapped >= 0 && wrapped < x.shape().rank(), "{}: {} has no axis {}", op, x.shape(), axis);
-  return wrapped;
-}
-
 Variable averaged(const Variable& x, int first, int last) {
   std::int64_t count = 1;
   for (int axis = first; axis <= last; ++axis) count *= x.size(axis);
@@ -159,14 +153,14 @@ Variable averaged(const Variable& x, int first, int last) {
 Variable sum(const Variable& x) { return apply(Sum{0, x.shape().rank() - 1}, x); }
 
 Variable sum(const Variable& x, int axis) {
-  axis = checked_axis("sum", x, axis);
+  axis = wrapped_axis("sum", x.shape(), axis);
   return apply(Sum{axis, axis}, x);
 }
 
 Variable mean(const Variable& x) { return averaged(x, 0, x.shape().rank() - 1); }
 
 Variable mean(const Variable& x, int axis) {
-  axis = checked_axis("mean", x, axis);
+  axis = wrapped_axis("mean", x.shape(), axis);
   return averaged(x, axis, axis);
 }
 

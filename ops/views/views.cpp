@@ -27,7 +27,7 @@ struct Reshape {
   };
   Tensor forward(Saved& saved, const Tensor& x) const {
     saved.from = x.shape();
-    return x.reshape(shape);
+    return x.reshaped(shape);
   }
   Tensor backward(const Saved& saved, const Tensor& dy) const {
     return dy.reshaped(saved.from);
@@ -116,12 +116,6 @@ struct Split {
   }
 };
 
-int wrapped_axis(const char* op, const Variable& x, int axis) {
-  const int rank = x.shape().rank();
-  require(-rank <= axis && axis < rank, "{}: {} has no axis {}", op, x.shape(), axis);
-  return axis < 0 ? axis + rank : axis;
-}
-
 }  // namespace
 
 Variable reshape(const Variable& x, const Shape& shape) { return apply(Reshape{shape}, x); }
@@ -129,14 +123,14 @@ Variable reshape(const Variable& x, const Shape& shape) { return apply(Reshape{s
 Variable transpose(const Variable& x, int a, int b) { return apply(Transpose{a, b}, x); }
 
 Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end) {
-  return apply(Slice{wrapped_axis(Slice::name, x, axis), begin, end}, x);
+  return apply(Slice{wrapped_axis(Slice::name, x.shape(), axis), begin, end}, x);
 }
 
 Variable expand(const Variable& x, const Shape& shape) { return apply(Expand{shape}, x); }
 
 Variable concatenate(std::span<const Variable> parts, int axis) {
   require(!parts.empty(), "concatenate: wanted at least one input, got none");
-  axis = wrapped_axis(Concatenate::name, parts[0], axis);
+  axis = wrapped_axis(Concatenate::name, parts[0].shape(), axis);
   for (const Variable& part : parts) {
     Shape shape = part.shape();
     if (shape.rank() == parts[0].shape().rank()) shape[axis] = parts[0].size(axis);
@@ -149,7 +143,7 @@ Variable concatenate(std::span<const Variable> parts, int axis) {
 }
 
 std::vector<Variable> split(const Variable& x, int axis, const std::vector<std::int64_t>& sizes) {
-  axis = wrapped_axis(Split::name, x, axis);
+  axis = wrapped_axis(Split::name, x.shape(), axis);
   std::int64_t total = 0;
   for (const std::int64_t size : sizes) total += size;
   require(!sizes.empty() && total == x.size(axis),

@@ -1,4 +1,5 @@
-// Differentiable views: the same elements, seen in another way. Only concatenate copies.
+// Differentiable views: the same elements, seen in another way. Only concatenate copies, and
+// reshape where no strides give the new shape (after a transpose, say).
 //
 //     reshape      y = x in another shape                      dx = dy in the shape of x
 //     transpose    two axes change places                      dx = dy with them changed back
@@ -18,8 +19,7 @@
 
 namespace weft {
 
-// All throw where shapes do not fit; an axis counts from the end where it is negative. reshape
-// throws too where it would have to copy (after a transpose, say).
+// All throw where shapes do not fit; an axis counts from the end where it is negative.
 Variable reshape(const Variable& x, const Shape& shape);
 Variable transpose(const Variable& x, int a, int b);
 Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end);

@@ -14,6 +14,8 @@ struct Cuda {
   int index = 0;
 
   constexpr operator Device() const { return {DeviceType::cuda, index}; }
+  // So that an op that declares kernels on Cpu alone compiles: throws DeviceError, which says that.
+  [[noreturn]] operator Cpu() const;
 };
 
 struct CudaDevice {

@@ -26,7 +26,7 @@ Differentiable op(bool causal) {
   return [causal](std::span<const Variable> inputs) {
     AttentionCall call;
     call.causal = causal;
-    return std::vector{attend(AttentionSpec("agglomerative"), call, inputs)};
+    return std::vector{attend(AttentionSpec("agglomerative"), call, inputs).out};
   };
 }
 

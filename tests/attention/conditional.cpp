@@ -44,10 +44,10 @@ TEST_CASE("conditional: it has the facts of its inner mechanism") {
   CHECK(sheet.masks.causal);
   CHECK(sheet.cross);
   CHECK(sheet.strictly_causal);
-  CHECK(sheet.inputs.size() == 3);
+  CHECK(attention_inputs(spec).size() == 3);
   CHECK(sheet.choices.size() == 1);
   CHECK((sheet.decode == nullptr));
-  CHECK(AttentionSpec("conditional:length=4/conditional/topk").mechanism().inputs.size() == 3);
+  CHECK(attention_inputs(AttentionSpec("conditional:length=4/conditional/topk")).size() == 3);
 }
 
 TEST_CASE("conditional: bad specifications and calls are refused") {

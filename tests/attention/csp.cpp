@@ -25,7 +25,7 @@ Result csp(const std::string& spec, const Tensor& v, AttentionCall call = {},
   Choices chosen;
   call.chosen = &chosen;
   const std::vector<Variable> inputs{v.to(device)};
-  const Tensor out = attend(AttentionSpec(spec), call, inputs).value();
+  const Tensor out = attend(AttentionSpec(spec), call, inputs).out.value();
   const Tensor shifts = chosen.contains("shifts") ? chosen.at("shifts").to(Device{}) : Tensor{};
   return {out.to(Device{}), chosen.at("src").to(Device{}), shifts};
 }
@@ -36,7 +36,7 @@ Run walked(const std::string& spec, const Tensor& v, const Tensor& dout,
   const Variable leaf = Variable::leaf(v.to(device));
   const std::vector<Variable> inputs{leaf};
   Tape tape;
-  const Variable out = attend(AttentionSpec(spec), call, inputs);
+  const Variable out = attend(AttentionSpec(spec), call, inputs).out;
   tape.backward(out, dout.to(device));
   return {{out.value().to(Device{})}, {leaf.gradient().to(Device{})}};
 }

@@ -47,15 +47,14 @@ TEST_CASE("every mechanism: shapes that do not fit") {
       const Tensor& input = sample.inputs[i];
       std::vector<Tensor> inputs = sample.inputs;
       inputs[i] = input.reshape({input.count()});
-      check_error(sample.with(inputs), {sample.mechanism().inputs[i].name, shape_of(inputs[i])});
+      check_error(sample.with(inputs), {sample.sheets()[i].name, shape_of(inputs[i])});
       for (int axis = 0; axis < input.rank(); ++axis) {
         // An axis that no other input has may have any size.
-        const std::string& symbols = sample.mechanism().inputs[i].shape;
-        const char symbol = symbols[static_cast<std::size_t>(2 * axis)];
+        const std::string word = axes_of(sample.sheets()[i])[static_cast<std::size_t>(axis)];
         std::size_t sharing = 0;
         for (std::size_t j = 0; j < sample.inputs.size(); ++j) {
-          const std::string& other = sample.mechanism().inputs[j].shape;
-          sharing += other.find(symbol) != std::string::npos;
+          const std::vector<std::string> others = axes_of(sample.sheets()[j]);
+          sharing += std::count(others.begin(), others.end(), word) > 0;
         }
         if (sharing < 2) continue;
         Shape shape = input.shape();
@@ -75,19 +74,20 @@ TEST_CASE("every mechanism: inputs missing, too many, or empty") {
       check_error(sample.with(inputs), {"missing", shape_of(inputs[0])});
     }
     check_error(sample.with({}), {"missing"});
-    inputs.assign(sample.mechanism().inputs.size() + 1, sample.inputs[0]);
+    inputs.assign(sample.sheets().size() + 1, sample.inputs[0]);
     check_error(sample.with(inputs), {"at most", shape_of(inputs[0])});
     for (const char symbol : {'H', 'S'}) {
-      const bool known = std::ranges::any_of(sample.mechanism().inputs, [&](const auto& input) {
-        return input.shape.find(symbol) != std::string::npos;
-      });
+      AttentionInputs there = sample.sheets();
+      there.resize(sample.inputs.size());
+      const bool known = std::ranges::any_of(
+          there, [&](const auto& input) { return position_axis(input, symbol) >= 0; });
       if (!known) continue;
       inputs.clear();
       AttentionSizes empty = sizes;
       (symbol == 'H' ? empty.H : empty.S) = 0;
       for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
-        inputs.push_back(
-            Tensor::zeros(input_shape(sample.mechanism().inputs[i], empty), DType::f32));
+        const AttentionInputs sheets = attention_inputs(sample.spec, empty);
+        inputs.push_back(Tensor::zeros(sheets[i].shape, DType::f32));
       }
       check_error(sample.with(inputs), {"is 0"});
     }
@@ -172,8 +172,10 @@ TEST_CASE("every mechanism: an empty batch gives an empty result") {
   for (const Sample& sample : samples(empty, DType::f32)) {
     CAPTURE(sample.text);
     const Run run = sample.run();
-    CHECK(run.outputs[0].shape() == Shape{0, sizes.N, sizes.H, sizes.M});
+    CHECK(run.outputs[0].shape() == sample.output_shape());
     for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+      // Plain ops over no items are not run, and send nothing back.
+      if (sample.mechanism().kind == Kind::block) continue;
       CHECK(run.gradients[i].shape() == sample.inputs[i].shape());
     }
   }
@@ -193,7 +195,8 @@ TEST_CASE("every mechanism: the fact sheet is complete") {
     const std::string inner = mechanism->wrapper ? "/" + mechanism->inner_tried.at(0) : "";
     for (const bool causal : {false, true}) {
       const AttentionSpec spec(mechanism->name + inner);
-      const AttentionCost cost = spec.mechanism().cost(spec, sizes, causal, DType::f32);
+      if (spec.mechanism().cost == nullptr) continue;
+      const AttentionCost cost = attention_cost(spec, sizes, causal, DType::f32);
       CHECK(cost.forward_operations > 0);
       CHECK(cost.backward_operations > 0);
     }

@@ -106,7 +106,7 @@ TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient"
   bias.slice(2, 2, 3).fill(-infinity);
   bias.slice(3, 10, 69).fill(-infinity);
   const auto f = [](std::span<const Variable> inputs) {
-    return std::vector{attend(AttentionSpec("full"), {}, inputs)};
+    return std::vector{attend(AttentionSpec("full"), {}, inputs).out};
   };
   const Run all = run(f, {in.q, in.k, in.v, bias});
   for (const double x : all.outputs[0].slice(1, 2, 3).to_vector<double>()) CHECK(x == 0);
@@ -135,7 +135,7 @@ TEST_CASE("full: the gradient of a score") {
     const Variable leaf = Variable::leaf(bias.to(device));
     const std::vector<Variable> inputs{in.q.to(device), in.k.to(device), in.v.to(device), leaf};
     Tape tape;
-    const Variable attended = attend(AttentionSpec("full"), call, inputs);
+    const Variable attended = attend(AttentionSpec("full"), call, inputs).out;
     const Tensor out = attended.value().to(Device{});
     const Tensor dout = random_normal(out.shape(), DType::f64, 8);
     tape.backward(attended, dout.to(device));
@@ -165,7 +165,7 @@ TEST_CASE("full: f32 over thousands of keys") {
   for (const bool masked : {false, true}) {
     const auto f = [&](std::span<const Variable> variables) {
       return std::vector{
-          attend(AttentionSpec("full"), masked ? causal() : AttentionCall{}, variables)};
+          attend(AttentionSpec("full"), masked ? causal() : AttentionCall{}, variables).out};
     };
     const Run got = run(f, inputs), wanted = run(f, in_f64(inputs));
     CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::forward_f32_long);

@@ -31,8 +31,8 @@ Differentiable shared_full(const Tensor& seen, Self self = Self::allow) {
   return [=](std::span<const Variable> inputs) {
     const Variable q = transpose(inputs[0], 1, 2), v = transpose(inputs[1], 1, 2);
     const std::int64_t B = q.size(0), H = q.size(1), N = q.size(2), E = q.size(3);
-    const Variable square = reshape(sum(mul(q, q), -1), {B, H, N, 1});
-    const Variable k = mul(q, expand(exp(scale(log(square), -0.5)), {B, H, N, E}));
+    const Variable norm = sqrt(reshape(sum(mul(q, q), -1), {B, H, N, 1}));
+    const Variable k = div(q, norm);
     const Tensor hidden = seen.clone();
     const Tensor others = Tensor::full({N, N}, 1, DType::f64);
     for (std::int64_t i = 0; i < N; ++i) others.slice(0, i, i + 1).slice(1, i, i + 1).fill(0);
@@ -108,6 +108,23 @@ TEST_CASE("lsh: one chunk is attention over all, for any rounds") {
           "rounds=3,combine=logsumexp,duplicates=correct,wrap=1", "rounds=2,duplicates=correct"}) {
       CAPTURE(options);
       check_same(mechanism_of("lsh:chunk=130," + options), shared_full(all_seen(2, N)), in.both());
+    }
+  }
+}
+
+TEST_CASE("lsh: a query of zeros has a key of zeros and no gradient through it") {
+  const Tensor v = normal({2, 37, 2, 4}, 2);
+  for (const std::string options : {"", ",combine=logsumexp", ",self=last", ",self=exclude,wrap=1",
+                                    ",across_buckets=0,duplicates=correct"}) {
+    for (const bool all : {false, true}) {
+      const std::string spec = "lsh:rounds=2,chunk=8,buckets=6" + options;
+      CAPTURE(fmt::format("{} {}", spec, all));
+      const Tensor q = with_zero_rows(normal({2, 37, 2, 3}, 1), all);
+      for (const AttentionCall& call : {AttentionCall{}, causal()}) {
+        const Run got = attended_run(spec, {q, v}, call);
+        check_finite(got);
+        check_same_run(got, defined_run(spec, {q, v}, call));
+      }
     }
   }
 }
@@ -327,7 +344,7 @@ TEST_CASE("lsh: what cannot be") {
   const Inputs in(1, 6, 1, 4, 3);
   const auto call_of = [&](const std::string& spec, const AttentionCall& call) {
     const std::vector<Variable> inputs{in.q, in.v};
-    return attend(AttentionSpec(spec), call, inputs);
+    return attend(AttentionSpec(spec), call, inputs).out;
   };
   CHECK_ERROR(call_of("lsh:buckets=5", {}), "lsh: buckets must be even");
   CHECK_ERROR(call_of("lsh:chunk=0", {}), "chunk is a number in [1,");

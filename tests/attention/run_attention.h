@@ -1,6 +1,8 @@
 // A mechanism by its specification, over tensors: for the tests of single mechanisms.
 #pragma once
 
+#include <cmath>
+
 #include "ops/attention/mechanism.h"
 #include "tests/check.h"
 
@@ -8,7 +10,7 @@ namespace weft {
 
 inline Differentiable mechanism_of(const std::string& spec, const AttentionCall& call = {}) {
   return [=](std::span<const Variable> inputs) {
-    return std::vector{attend(AttentionSpec(spec), call, inputs)};
+    return std::vector{attend(AttentionSpec(spec), call, inputs).out};
   };
 }
 
@@ -16,13 +18,23 @@ inline Tensor attended(const std::string& spec, const std::vector<Tensor>& input
                        const AttentionCall& call = {}) {
   const std::vector<Tensor> moved = on_device(inputs);
   const std::vector<Variable> variables(moved.begin(), moved.end());
-  return attend(AttentionSpec(spec), call, variables).value().to(Device{});
+  return attend(AttentionSpec(spec), call, variables).out.value().to(Device{});
 }
 
 // Output, then the gradients of all inputs for a random cotangent.
 inline Run attended_run(const std::string& spec, const std::vector<Tensor>& inputs,
                         const AttentionCall& call = {}) {
   return run(mechanism_of(spec, call), inputs);
+}
+
+// The same by the definition.
+inline Run defined_run(const std::string& spec, const std::vector<Tensor>& inputs,
+                       const AttentionCall& call = {}) {
+  const AttentionSpec parsed(spec);
+  const auto definition = [&](std::span<const Variable> variables) {
+    return std::vector{defined(parsed, call, variables).out};
+  };
+  return run(definition, inputs, 17, Device{});
 }
 
 // What it drew and decided.
@@ -64,6 +76,22 @@ struct QueryKeyValue {
         v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
   std::vector<Tensor> list() const { return {q, k, v}; }
 };
+
+// A copy of x [B, N, H, E] with zeros at position 5, and with `all` in the whole first head.
+inline Tensor with_zero_rows(const Tensor& x, bool all) {
+  const Tensor y = x.clone();
+  y.slice(1, 5, 6).fill(0);
+  if (all) y.slice(2, 0, 1).fill(0);
+  return y;
+}
+
+inline void check_finite(const Run& run) {
+  for (const std::vector<Tensor>& tensors : {run.outputs, run.gradients}) {
+    for (const Tensor& x : tensors) {
+      for (const double value : x.to(DType::f64).to_vector<double>()) CHECK(std::isfinite(value));
+    }
+  }
+}
 
 inline Tensor normal(const Shape& shape, std::uint64_t seed, DType type = DType::f64) {
   return random_normal(shape, DType::f64, seed).to(type);

@@ -10,10 +10,7 @@
 namespace weft {
 namespace {
 
-std::vector<std::string> words(const std::string& shape) {
-  std::istringstream stream(shape);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
+bool may_be_one(const std::string& axis) { return axis == "b" || axis == "h"; }
 
 std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
   if (mechanism.wrapper) {  // one inner mechanism with the wrapper's options, then the others
@@ -40,18 +37,18 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
 
 enum class Extras { absent, whole, single };
 
-std::vector<Tensor> sampled(const Mechanism& mechanism, const AttentionSizes& sizes, DType type,
+// Drawn inputs are left out, with what follows them: calls draw them.
+std::vector<Tensor> sampled(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
                             Extras extras) {
   std::vector<Tensor> inputs;
   std::uint64_t seed = 1000;
-  for (const AttentionInput& input : mechanism.inputs) {
+  for (const AttentionInput& input : attention_inputs(spec, sizes)) {
     ++seed;
-    if (input.optional && extras == Extras::absent) break;
-    Shape shape = input_shape(input, sizes);
-    const std::vector<std::string> symbols = words(input.shape);
+    if ((input.optional && extras == Extras::absent) || input.role == Role::drawn) break;
+    Shape shape = input.shape;
+    const std::vector<std::string> axes = axes_of(input);
     for (int axis = 0; axis < shape.rank() && extras == Extras::single; ++axis) {
-      const char symbol = symbols[static_cast<std::size_t>(axis)][0];
-      if (std::islower(static_cast<unsigned char>(symbol)) && symbol != 'd') shape[axis] = 1;
+      if (may_be_one(axes[static_cast<std::size_t>(axis)])) shape[axis] = 1;
     }
     inputs.push_back(random_normal(shape, DType::f64, seed).to(type));
   }
@@ -88,30 +85,36 @@ std::vector<AttentionCall> calls(const Mechanism& mechanism, const AttentionSize
     if (lengths) call.lengths = cut_lengths(s.B, s.S, true);
     if (queries) call.query_lengths = cut_lengths(s.B, s.N, false);
     call.dropout = dropout ? 0.3 : 0;
-    call.training = dropout;
     call.random = {5, 6, 7};
     all.push_back(call);
   }
   return all;
 }
 
-std::vector<Extras> extras_of(const Mechanism& mechanism, bool varied) {
-  const bool any = !mechanism.inputs.empty() && mechanism.inputs.back().optional;
+std::vector<Extras> extras_of(const AttentionSpec& spec, bool varied) {
+  const AttentionInputs inputs = attention_inputs(spec);
+  const bool any = !inputs.empty() && inputs.back().optional;
   if (!any || !varied) return {Extras::absent};
   return {Extras::absent, Extras::whole, Extras::single};
 }
 
 }  // namespace
 
+std::vector<Variable> outputs_of(const Attended& attended) {
+  if (!attended.penalty.defined()) return {attended.out};
+  return {attended.out, attended.penalty};
+}
+
 Differentiable Sample::attend() const {
   return [spec = spec, call = call](std::span<const Variable> inputs) {
-    return std::vector{weft::attend(spec, call, inputs)};
+    return outputs_of(weft::attend(spec, call, inputs));
   };
 }
 
+// The options are those that the tensors say, drawn inputs those that the call draws.
 Differentiable Sample::reference() const {
   return [spec = spec, call = call](std::span<const Variable> inputs) {
-    return std::vector{spec.mechanism().reference(spec, call, inputs)};
+    return outputs_of(weft::defined(spec, call, inputs));
   };
 }
 
@@ -121,16 +124,18 @@ Tensor Sample::output() const {
   const std::vector<Tensor> moved = on_device(inputs);
   const std::vector<Variable> variables(moved.begin(), moved.end());
   const Tape::Pause pause;
-  return weft::attend(spec, call, variables).value().to(Device{});
+  return weft::attend(spec, call, variables).out.value().to(Device{});
 }
 
 Sample Sample::decided() const {
   Sample fixed = *this;
-  if (mechanism().choices.empty()) return fixed;
   Choices chosen;
   Sample asking = *this;
   asking.call.chosen = &chosen;
   asking.output();
+  for (const AttentionInput& sheet : sheets()) {
+    if (sheet.role == Role::drawn) fixed.call.given[sheet.name] = chosen.at(sheet.name).to(Device{});
+  }
   for (const AttentionChoice& choice : mechanism().choices) {
     // A wrapper may run a mechanism that decides nothing.
     const auto found = chosen.find(choice.name);
@@ -168,17 +173,20 @@ std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Varie
       const AttentionSpec parsed(spec);
       const Mechanism& mechanism = parsed.mechanism();
       if (sizes.N != sizes.S && !mechanism.cross) continue;
-      for (const Extras extras : extras_of(mechanism, variety.extras)) {
+      AttentionSizes own = sizes;  // a block's model is as wide as its heads would be
+      if (mechanism.kind == Kind::block) own.d = sizes.H * sizes.M;
+      own.N_max = std::max(sizes.N, sizes.S) + 3;
+      for (const Extras extras : extras_of(parsed, variety.extras)) {
         const bool few = spec != mechanism.name || extras == Extras::single;
         for (const AttentionCall& call : calls(mechanism, sizes, variety, few)) {
           std::string text = spec;
-          const std::vector<Tensor> inputs = sampled(mechanism, sizes, type, extras);
+          const std::vector<Tensor> inputs = sampled(parsed, own, type, extras);
           for (const Tensor& input : inputs) text += fmt::format(" {}", input.shape());
           if (call.causal) text += " causal";
           if (call.lengths.defined()) text += " lengths";
           if (call.query_lengths.defined()) text += " query_lengths";
           if (call.dropout > 0) text += " dropout";
-          all.push_back({parsed, sizes, call, inputs, text});
+          all.push_back({parsed, own, call, inputs, text});
         }
       }
     }
@@ -191,17 +199,22 @@ std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Varie
 }
 
 int position_axis(const AttentionInput& input, char symbol) {
-  const std::vector<std::string> symbols = words(input.shape);
-  const auto found = std::find(symbols.begin(), symbols.end(), std::string(1, symbol));
-  return found == symbols.end() ? -1 : static_cast<int>(found - symbols.begin());
+  const std::vector<std::string> axes = axes_of(input);
+  const auto found = std::find(axes.begin(), axes.end(), std::string(1, symbol));
+  return found == axes.end() ? -1 : static_cast<int>(found - axes.begin());
 }
 
-std::size_t values_input(const Mechanism& mechanism) {
-  for (std::size_t i = 0; i < mechanism.inputs.size(); ++i) {
-    const std::vector<std::string> symbols = words(mechanism.inputs[i].shape);
-    if (!symbols.empty() && symbols.back() == "M") return i;
+std::size_t values_input(const Sample& sample) {
+  const AttentionInputs sheets = sample.sheets();
+  for (std::size_t i = 0; i < sheets.size(); ++i) {
+    const std::vector<std::string> axes = axes_of(sheets[i]);
+    if (!axes.empty() && axes.back() == "M") return i;
   }
-  fail("{}: no input has width M", mechanism.name);
+  fail("{}: no input has width M", sample.mechanism().name);
+}
+
+bool has_batch(const AttentionInput& input) {
+  return position_axis(input, 'B') == 0 || position_axis(input, 'b') == 0;
 }
 
 Tensor filled(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, double value,

@@ -13,11 +13,14 @@ struct Sample {
   AttentionSpec spec;
   AttentionSizes sizes;
   AttentionCall call;
-  std::vector<Tensor> inputs;  // in the order of the fact sheet; optional ones may be left out
+  std::vector<Tensor> inputs;  // in the order of the fact sheet; optional and drawn ones may be left out
   std::string text;            // for messages
 
   const Mechanism& mechanism() const { return spec.mechanism(); }
-  Differentiable attend() const;     // the kernel
+  // The fact sheet's inputs for these sizes; `inputs` may leave out the last of them.
+  AttentionInputs sheets() const { return attention_inputs(spec, sizes); }
+  Shape output_shape() const { return weft::output_shape(spec, sizes); }
+  Differentiable attend() const;     // the kernel: out, and the penalty where there is one
   Differentiable reference() const;  // the definition
   Run run() const { return weft::run(attend(), inputs); }
   Run defined() const;  // the definition, on the CPU
@@ -48,7 +51,9 @@ std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Varie
 // −1.
 int position_axis(const AttentionInput& input, char symbol);
 // The index of the input that is linear: the one of width M.
-std::size_t values_input(const Mechanism& mechanism);
+std::size_t values_input(const Sample& sample);
+// Whether the input has an axis that counts batch items.
+bool has_batch(const AttentionInput& input);
 
 // x with value at the elements [begin, end) of an axis, for batch item b, or for all where b < 0.
 Tensor filled(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, double value,

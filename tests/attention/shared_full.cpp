@@ -18,7 +18,7 @@ TEST_CASE("shared-full: full attention of q, q, v; the gradient of q has both pa
     const Run shared = attended_run("shared-full", {q, v}, call);
     const auto twice = [&](std::span<const Variable> in) {
       const std::vector<Variable> list{in[0], in[0], in[1]};
-      return std::vector{attend(AttentionSpec("full"), call, list)};
+      return std::vector{attend(AttentionSpec("full"), call, list).out};
     };
     check_same_run(shared, run(twice, {q, v}));
   }
@@ -38,12 +38,29 @@ TEST_CASE("shared-full: normalised keys have length 1, whatever the queries' len
 }
 
 TEST_CASE("shared-full: a query of zeros has a key of zeros and no gradient through it") {
-  const Tensor q = normal({1, 6, 1, 3}, 1), v = normal({1, 6, 1, 2}, 2);
-  q.slice(1, 2, 3).fill(0);
-  const Run run = attended_run("shared-full:normalize_keys=1", {q, v});
-  for (const Tensor& x : {run.outputs[0], run.gradients[0], run.gradients[1]}) {
-    for (const double value : x.to_vector<double>()) CHECK(std::isfinite(value));
+  const Tensor v = normal({2, 37, 2, 4}, 2);
+  for (const std::string spec : {"shared-full:normalize_keys=1", "shared-full"}) {
+    for (const bool all : {false, true}) {
+      CAPTURE(fmt::format("{} {}", spec, all));
+      const Tensor q = with_zero_rows(normal({2, 37, 2, 3}, 1), all);
+      for (const AttentionCall& call : {AttentionCall{}, causal()}) {
+        const Run got = attended_run(spec, {q, v}, call);
+        check_finite(got);
+        check_same_run(got, defined_run(spec, {q, v}, call));
+      }
+    }
   }
+  // What is left of dq where the query is 0: the gradient of full attention with such keys.
+  const Tensor q = with_zero_rows(normal({2, 37, 2, 3}, 1), false), k = q.clone();
+  for (std::int64_t row = 0; row < k.count() / 3; ++row) {
+    double* const x = k.data<double>() + 3 * row;
+    const double norm = std::hypot(x[0], x[1], x[2]);
+    for (int e = 0; e < 3; ++e) x[e] = norm == 0 ? 0 : x[e] / norm;
+  }
+  const Run shared = attended_run("shared-full:normalize_keys=1", {q, v});
+  const Run apart = attended_run("full", {q, k, v});
+  const auto at_zero = [](const Run& run) { return run.gradients[0].slice(1, 5, 6); };
+  CHECK(relative_error(at_zero(shared), at_zero(apart)) <= tolerance::backward_f64);
 }
 
 TEST_CASE("shared-full: lengths count for queries and keys") {

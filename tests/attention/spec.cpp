@@ -116,6 +116,19 @@ TEST_CASE("registry: a name can be taken once") {
   CHECK_ERROR(Registration(mechanism("full")), "full: the name is registered twice");
 }
 
+TEST_CASE("spec: a list, whose options have commas, too") {
+  using List = std::vector<std::string>;
+  CHECK(split_specifications("full") == List{"full"});
+  CHECK(split_specifications("a,b:x=1,y=2,c") == List{"a", "b:x=1,y=2", "c"});
+  CHECK(split_specifications("w:l=3/full:t=1,s=2,w/full:t=1,w:l=3,r=0/full:t=1,full") ==
+        List{"w:l=3/full:t=1,s=2", "w/full:t=1", "w:l=3,r=0/full:t=1", "full"});
+  for (const char* text : {"", ",", "a,", ",a", "a,,b"}) {
+    CAPTURE(text);
+    CHECK_ERROR(split_specifications(text), "single commas");
+  }
+  CHECK_ERROR(split_specifications("x=1,a"), "the option x=1 stands before any mechanism");
+}
+
 }  // TEST_SUITE("attention")
 
 }  // namespace

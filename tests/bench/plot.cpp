@@ -38,7 +38,7 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
            {"cross_entropy", "cross-entropy in nats"}}) {
     const ProgramRun run = plot({"table", "NAME=" + folder.file("metrics.jsonl", log_of(figure))});
     CHECK_MESSAGE(run.status == 0, run.err);
-    CHECK(contains(run.out, "| run | epochs | validation, " + label + " | test, " + label));
+    CHECK(contains(run.out, "| run | validations | validation, " + label + " | test, " + label));
     CHECK(contains(run.out, "| NAME | 2 | 2.000 | 2.125 |"));
   }
   const std::string vision = folder.file("vision.jsonl", log_of("cross_entropy"));
@@ -66,6 +66,91 @@ TEST_CASE("plot: the table has the epoch that the run kept, by the count that te
   const ProgramRun counted = plot({"table", "NAME=" + folder.file("words.jsonl", words)});
   CHECK_MESSAGE(counted.status == 0, counted.err);
   CHECK(contains(counted.out, "| NAME | 1 | 16.3 | 16.2 |"));
+}
+
+TEST_CASE("plot: the time between validations, where the log says it") {
+  const TemporaryFolder folder;
+  const auto table = [&](const std::string& log, const Words& more = {}) {
+    const ProgramRun run = plot(Words{"table", "NAME=" + folder.file("x.jsonl", log)} + more);
+    CHECK_MESSAGE(run.status == 0, run.err);
+    return run.out;
+  };
+  const std::string validation = R"({"kind": "validation", "step": 10, "perplexity": 16.0)";
+  const std::string train = R"({"kind": "train", "step": 10, "perplexity": 17.0,)"
+                            R"( "tokens_per_second": 50})";
+  CHECK(contains(table(validation + "}\n"), "| NAME | 1 | 16.0 | not scored | not logged |"));
+  CHECK(contains(table(train + "\n" + validation + "}\n"), "not logged |"));
+  CHECK(
+      contains(table(train + "\n" + validation + "}\n", {"--step-tokens", "600"}), "| 2.0 min |"));
+  CHECK(contains(table(train + "\n" + validation + ", \"tokens\": 1000}\n"), "| 20.0 s |"));
+  check_refused(plot({"table", folder.file("x.jsonl", train + "\n")}), "has no validation yet");
+}
+
+// The number of 4 bytes, the highest first, that stands there.
+std::uint32_t number_at(const std::string& bytes, std::size_t place) {
+  std::uint32_t number = 0;
+  for (std::size_t i = place; i < place + 4; ++i) {
+    number = number << 8 | static_cast<unsigned char>(bytes.at(i));
+  }
+  return number;
+}
+
+TEST_CASE("plot: a picture keeps its height, wherever the curves end and by whatever they go") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& name, double figure) {
+    std::string log;
+    for (const int step : {100, 200, 300}) {
+      const double now = figure * 300 / step;
+      for (const char* kind : {"train", "validation"}) {
+        log += fmt::format(R"({{"kind": "{}", "step": {}, "tokens": {}, "elapsed": {},)"
+                           R"( "perplexity": {}, "bits_per_character": {}}})"
+                           "\n",
+                           kind, step, 32 * step, 0.5 * step, now, now);
+      }
+    }
+    return folder.file(name + ".jsonl", log);
+  };
+  const std::string low = run("low", 2), high = run("high", 40);
+  const std::string picture = folder.path("x.png");
+  const auto height = [&](const Words& more) {
+    const ProgramRun drawn = plot(Words{"curves", low, high, "-o", picture} + more);
+    if (drawn.status == 2 && contains(drawn.err, "needs matplotlib")) return 0u;
+    REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
+    return number_at(read_file(picture), 20);
+  };
+  const std::uint32_t whole = height({});
+  if (whole == 0) {
+    MESSAGE("skipped: python3 has no matplotlib");
+    return;
+  }
+  for (const Words& more : {Words{"--top", "3"}, Words{"--top", "3", "--figure", "perplexity"},
+                            Words{"--figure", "perplexity"}, Words{"--x", "tokens"},
+                            Words{"--x", "seconds"}, Words{"--x", "step"}}) {
+    CAPTURE(more.back());
+    const std::uint32_t other = height(more);
+    CHECK(other > 0.9 * whole);
+    CHECK(other < 1.1 * whole);
+  }
+}
+
+TEST_CASE("plot: what curves cannot be drawn against, or up to") {
+  const TemporaryFolder folder;
+  const std::string log = folder.file("x.jsonl", log_of("perplexity"));
+  const auto curves = [&](const Words& more) {
+    return plot(Words{"curves", log, "-o", folder.path("x.png")} + more);
+  };
+  check_refused(curves({"--x", "tokens"}), "x.jsonl:1: does not log tokens; --step-tokens N");
+  check_refused(curves({"--x", "seconds"}), "wanted numbers as seconds and perplexity");
+  check_refused(curves({"--figure", "kind"}), "does not log kind");
+  const ProgramRun epoch = curves({"--x", "epoch"});
+  CHECK(epoch.status == 2);
+  CHECK(contains(epoch.err, "invalid choice: 'epoch' (choose from 'step', 'tokens', 'seconds')"));
+  const ProgramRun low = curves({"--top", "1"});
+  if (contains(low.err, "needs matplotlib")) {
+    MESSAGE("skipped: python3 has no matplotlib");
+    return;
+  }
+  check_refused(low, "--top: wanted more than 2.000, the least that is drawn, got 1");
 }
 
 TEST_CASE("plot: curves that are none, and no matplotlib") {

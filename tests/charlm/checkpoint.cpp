@@ -184,7 +184,8 @@ TEST_CASE("checkpoint: a malformed file is a named error and asks for no memory"
        "has no data_offsets"},
       {"unknown field", safetensors("{\"w\":{\"dtype\":\"F32\",\"kind\":\"x\"}}"), "got a string"},
       {"unknown dtype", safetensors(one("\"Q4_K\"", "[2]", "[0,8]"), 8), "dtype 'Q4_K'"},
-      {"dtype that is not held", safetensors(one("\"F16\"", "[4]", "[0,8]"), 8), "dtype 'F16'"},
+      {"dtype that is not held", safetensors(one("\"F8_E4M3\"", "[8]", "[0,8]"), 8), "'F8_E4M3'"},
+      {"half of 6 bytes", safetensors(one("\"F16\"", "[4]", "[0,6]"), 6), "of f16 [4] takes 8 bytes"},
       {"rank 10^6", safetensors(one("\"F32\"", "[1" + repeated(",1", 999'999) + "]", "[0,4]"), 4),
        "more than 6 axes"},
       {"product that wraps", safetensors(one("\"F32\"", "[4294967296,4294967296,2]", "[0,8]"), 8),
@@ -297,14 +298,14 @@ TEST_CASE("checkpoint: what could not be read again is not written") {
   CHECK_FALSE(std::filesystem::exists(folder.path("x")));
 }
 
-TEST_CASE("checkpoint: parameters take the tensors of the same model only") {
+TEST_CASE("checkpoint: a model takes the tensors of the same model only") {
   nn::Linear layer(3, 2);
-  const std::vector<NamedParameter> list = parameters(layer);
-  for (const NamedParameter& parameter : list) parameter.variable.value().fill(1);
+  const std::vector<NamedTensor> list = tensors(layer);
+  for (const NamedTensor& own : list) own.value.fill(1);
   const Tensor weight = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {3, 2});
   const Tensor bias = Tensor::from(std::vector<float>{7, 8}, {2});
-  const auto error = [&](const std::map<std::string, Tensor>& tensors) {
-    return error_of([&] { load_parameters(list, tensors, "file"); });
+  const auto error = [&](const std::map<std::string, Tensor>& others) {
+    return error_of([&] { load_tensors(list, others, "file"); });
   };
   CHECK(contains(error({{"weight", weight}}), "file: holds no 'bias'"));
   CHECK(contains(error({{"weight", weight}, {"bias", bias}, {"more", bias}}), "holds 'more'"));
@@ -314,7 +315,7 @@ TEST_CASE("checkpoint: parameters take the tensors of the same model only") {
   CHECK(contains(error({{"weight", weight}, {"bias", bias.to(DType::f64)}}), "'bias' is f64"));
   // Nothing was copied.
   CHECK(layer.weight.value().to_vector<float>() == std::vector<float>(6, 1));
-  load_parameters(list, {{"weight", weight}, {"bias", bias}}, "file");
+  load_tensors(list, {{"weight", weight}, {"bias", bias}}, "file");
   CHECK(layer.weight.value().to_vector<float>() == weight.to_vector<float>());
   CHECK(layer.bias.value().to_vector<float>() == bias.to_vector<float>());
 }

@@ -27,6 +27,7 @@ TEST_CASE("event file: the bytes are those of TensorBoard's own writer") {
     file.add(1600000000.25, 1, train);
     const Scalar validation[] = {{"validation/loss", -1.0f}};
     file.add(1600000060.5, 300, validation);
+    file.add_text(1600000061, 301, "sample", "    the river\n    ×");
     // Whole after every event: TensorBoard reads while the run goes on.
     CHECK(read_file(path) ==
           read_file(std::string(WEFT_SOURCE_ROOT) + "/tests/formats/events.tfevents"));
@@ -41,8 +42,15 @@ TEST_CASE("event file: what of a line of the log is drawn") {
     for (const auto& [tag, value] : scalars_of(line)) text += fmt::format("{}={} ", tag, value);
     return text;
   };
-  CHECK(tags({{"kind", "train"}, {"step", 7}, {"epoch", 1}, {"loss", 0.5}, {"elapsed", 2}}) ==
-        "train/loss=0.5 train/elapsed=2 ");
+  // Not where the line stands, and not when it came: TensorBoard shows them by itself.
+  CHECK(tags({{"kind", "train"},
+              {"step", 7},
+              {"epoch", 1},
+              {"round", 1},
+              {"tokens", 90},
+              {"loss", 0.5},
+              {"elapsed", 2},
+              {"remaining", 3}}) == "train/loss=0.5 ");
   CHECK(tags({{"kind", "validation"}, {"best", true}, {"top_1", 5}}) == "validation/top_1=5 ");
   CHECK(tags({{"kind", "test"}, {"windows", "random"}, {"loss", 1}}) == "test/random/loss=1 ");
   CHECK(tags({{"kind", "skipped"}, {"step", 3}, {"what", "loss"}}) == "");

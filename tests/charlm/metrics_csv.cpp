@@ -32,10 +32,13 @@ TEST_CASE("metrics.csv: a header, then a cell for every column") {
 }
 
 TEST_CASE("metrics.csv: the columns of an app stand between those of all") {
-  const std::vector<std::string> columns = metric_columns({"bits_per_character", "windows"});
+  const std::vector<std::string> columns =
+      metric_columns("round", "bits_per_character", {"windows"});
   CHECK(columns.front() == "kind");
-  CHECK(columns[4] == "bits_per_character");
-  CHECK(columns[5] == "windows");
+  CHECK(columns[2] == "round");
+  CHECK(columns[5] == "bits_per_character");
+  CHECK(columns[6] == "windows");
+  CHECK(columns[8] == "train_bits_per_character");
   CHECK(columns.back() == "what");
 }
 

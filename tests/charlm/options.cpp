@@ -190,7 +190,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   refused("\nwidht = 3", ":2: there is no option \"widht\"; did you mean width?");
   refused("conv_width = 3", ":1: there is no option \"conv_width\"; did you mean conv-width?");
   refused("no-graph = true", ":1: there is no option \"no-graph\"; did you mean graph?");
-  refused("\"a\\nb\" = 1", ":1: there is no option \"a\\nb\"; did you mean");
+  refused("\"a\\nb\" = 1", ":1: there is no option \"a\\nb\"; ");
   refused("\n\nwidth = \"3\"", ":3: width: wanted an integer, got a string");
   refused("width = 3.0", ":1: width: wanted an integer, got a number with a point");
   refused("lr = true", ":1: lr: wanted a number, got true or false");
@@ -226,7 +226,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   for (int i = 0; i < 16'000; ++i) deep += "a.";
   refused(deep + "b = 1", ":1: a key stands alone here");
   refused("lr = " + std::string(30'000, '['), ":1: is not TOML");
-  refused(std::string(30'000, 'x') + " = 1", ":1: there is no option key; did you mean");
+  refused(std::string(30'000, 'x') + " = 1", ":1: there is no option key; train --help");
 
   check_refused(charlm({"--config", folder.path("b.toml")}), "b.toml: cannot be opened: No such");
   check_refused(charlm({"--config", folder.path()}), "wanted a file, got a folder");
@@ -246,7 +246,7 @@ TEST_CASE("dry run: what a step takes, and nothing is written") {
     CHECK_FALSE(std::filesystem::exists(out));
     return run.out;
   };
-  const json cost = json::parse(dry({"--json-lines"}));
+  json cost = json::parse(dry({"--json-lines"}));
   constexpr std::int64_t batch = 32, length = 128, width = 64, depth = 5, parameters = 88'513;
   CHECK(cost["parameters"] == parameters);
   CHECK(cost["weight_bytes"] == 4 * parameters);
@@ -270,9 +270,13 @@ TEST_CASE("dry run: what a step takes, and nothing is written") {
 
   const std::string words = dry({});
   CHECK(contains(words, "88,513 parameters"));
-  CHECK(contains(words, "354,052 bytes"));
-  CHECK(contains(words, "374,784 in 256 epochs of 1,464"));
-  CHECK(json::parse(dry({"--seeds", "1,2", "--json-lines"})) == cost);
+  CHECK(contains(words, "0.34 MiB"));
+  CHECK(contains(words, "374,784 in 256 rounds of 1,464"));
+  json first_seed = json::parse(dry({"--seeds", "1,2", "--json-lines"}));
+  for (json* const found : {&cost, &first_seed}) {
+    CHECK((found->erase("process_bytes") == 1 && found->erase("step_seconds") == 1));  // measured
+  }
+  CHECK(first_seed == cost);
 }
 
 TEST_CASE("dry run: a run that is there stays as it is") {

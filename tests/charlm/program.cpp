@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/unicode.h"
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "tests/cuda_there.h"
@@ -268,20 +269,59 @@ TEST_CASE("charlm: the same bits for any number of threads, and from run to run"
   CHECK(bytes("a/best.safetensors") != bytes("c/best.safetensors"));
 }
 
-TEST_CASE("charlm: bytes of any text") {
+TEST_CASE("charlm: a text of one's own, with the characters that occur in it") {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 400; ++i) text += fmt::format("Zeile {}: größer als zuvor.\n", i);
-  const std::string file = folder.file("text", text);
-  const Run run = train_tiny(folder.path("run"), {"--data", file, "--split", "60/30/10"});
-  REQUIRE_MESSAGE(run.status == 0, run.err);
-  CHECK(contains(run.out, "vocabulary bytes"));
-  const Run infos = charlm({"info", "--checkpoint", folder.path("run"), "--json"});
-  const json info = json::parse(infos.out);
+  const std::string file = folder.file("text", text), run = folder.path("run");
+  const Words train = {"--data", file, "--split", "auto"};
+  const Run trained = train_tiny(run, train);
+  REQUIRE_MESSAGE(trained.status == 0, trained.err);
+  CHECK(contains(trained.out, "28 different (characters)"));
+  const auto configured = [&](const std::string& path) {
+    return json::parse(charlm({"info", "--checkpoint", path, "--json"}).out);
+  };
+  const json info = configured(run);
+  CHECK(info["configuration"]["vocabulary"] == "characters");
+  CHECK(info["configuration"]["split"] == "90/5/5");
+  CHECK(info["metadata"]["characters"] == "\n .0123456789:Zaegilorsuvzßö");
+  CHECK(info["tensors"][0]["shape"] == json({28, 16}));
+  CHECK(contains(charlm({"info", "--checkpoint", run}).out, "characters: \\n .0123"));
+  const Run eval = charlm({"eval", "--checkpoint", run});
+  REQUIRE_MESSAGE(eval.status == 0, eval.err);
+  const Run sample = charlm({"sample", "--checkpoint", run, "--prompt", "grö", "--tokens", "20"});
+  REQUIRE_MESSAGE(sample.status == 0, sample.err);
+  CHECK(sample.out.starts_with("grö"));
+  CHECK(is_utf8(sample.out));
+  check_refused(charlm({"sample", "--checkpoint", run, "--prompt", "grün"}),
+                "--prompt: the character 'ü' (U+00FC) at position 2 is none of the 28 that");
+  check_refused(charlm({"eval", "--checkpoint", run, "--data", folder.file("other", "Wörter")}),
+                "other: the character 'W' (U+0057) at position 0 is none of the 28");
+  // It goes on with this text alone, and is told the same by auto.
+  CHECK(charlm({"--resume", "--out", run, "--vocabulary", "auto"}).status == 0);
+  folder.file("text", "W" + text);
+  check_refused(charlm({"--resume", "--out", run, "--epochs", "2"}),
+                "its 'characters' is not that of this run");
+}
+
+TEST_CASE("charlm: bytes of any text") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += fmt::format("Zeile {}: gr\xf6\xdf er als zuvor.\n", i);
+  const Words data = {"--data", folder.file("text", text), "--split", "60/30/10"};
+  const std::string run = folder.path("run"), claimed = folder.path("claimed");
+  const Run trained = train_tiny(run, data);  // Latin-1, not UTF-8
+  REQUIRE_MESSAGE(trained.status == 0, trained.err);
+  CHECK(contains(trained.out, "256 different (bytes)"));
+  const json info = json::parse(charlm({"info", "--checkpoint", run, "--json"}).out);
   CHECK(info["configuration"]["vocabulary"] == "bytes");
   CHECK(info["tensors"][0]["shape"] == json({256, 16}));
-  CHECK(charlm({"eval", "--checkpoint", folder.path("run")}).status == 0);
-  CHECK(charlm({"sample", "--checkpoint", folder.path("run"), "--prompt", "grö"}).status == 0);
+  CHECK(charlm({"eval", "--checkpoint", run}).status == 0);
+  CHECK(charlm({"sample", "--checkpoint", run, "--prompt", "grö"}).status == 0);
+  REQUIRE(train_tiny(claimed, data + Words{"--vocabulary", "bytes"}).status == 0);
+  CHECK(read_file(claimed + "/best.safetensors") == read_file(run + "/best.safetensors"));
+  check_refused(train_tiny(folder.path("none"), data + Words{"--vocabulary", "characters"}),
+                "text: not UTF-8");
 }
 
 TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is written") {
@@ -298,7 +338,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--data", empty}, "empty: the file is empty"},
       {{"--data", folder.path()}, "wanted a file, got a folder"},
       {{"--data", "/dev/zero"}, "wanted a file, got a device"},
-      {{"--data", brief}, "too short: its train part has 6 characters, a window takes 129"},
+      {{"--data", brief}, "too short: its train part has 9 characters, a window takes 129"},
       {{"--data", plain, "--vocabulary", "text8"}, "the character 'B' at position 3000"},
       {{"--data", plain, "--preset", "text8-full-conv"}, "the character 'B' at position 3000"},
       {{"--vocabulary", "text"}, "did you mean text8?"},
@@ -312,6 +352,8 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--attention", "csp", "--allow-leaky"}, "csp: has no causal form"},
       {{"--encoding", "con"}, "did you mean conv?"},
       {{"--wiring", "vanila"}, "did you mean vanilla?"},
+      {{"--wiring", "pre-norm"}, "did you mean prenorm?"},
+      {{"--encoding", "rotary", "--attention", "shared-full"}, "and shared-full takes q, v"},
       {{"--schedule", "cosin"}, "did you mean cosine?"},
       {{"--optimizer", "adamax"}, "did you mean adam?"},
       {{"--optimizer", "adam:beta3=1"}, "there is no option 'beta3'"},
@@ -411,7 +453,7 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
   refused(configured("width", 16000), "wants more numbers than");
   refused(configured("width", 1e12), "its configuration");
   refused(configured("depth", -1), "its configuration: --depth");
-  refused(configured("attention", "ful"), "did you mean full?");
+  refused(configured("attention", "ful"), "this program has no mechanism 'ful'");
   refused(configured("vocabulary", 3), "'vocabulary' in its configuration has the wrong type");
   refused(configured("lr", json::array({1})), "nested");
   refused(changed([](Checkpoint& c) { c.metadata["configuration"] = "{"; }), "not JSON");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/common/saved_training.h"
+#include "apps/common/training_state.h"
 #include "doctest/doctest.h"
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
@@ -126,6 +127,25 @@ TEST_CASE("resume: stopped after any step, the same bits as at one go") {
             without_times(read_file(straight + "/metrics.jsonl")));
     }
   }
+}
+
+TEST_CASE("resume: a state that was saved without the sums since the last validation") {
+  TrainingState state;
+  state.recent_steps = 3;
+  state.round = {2.5, 1.5};
+  state.round_steps = 7;
+  SavedTraining saved;
+  saved.state.metadata = to_metadata(state, nullptr);
+  const TrainingState same = training_state(saved, nullptr, false, "x");
+  CHECK(same.round.loss == 2.5);
+  CHECK(same.round.cross_entropy == 1.5);
+  CHECK(same.round_steps == 7);
+  for (const char* name : {"round_loss", "round_cross_entropy", "round_steps"}) {
+    REQUIRE(saved.state.metadata.erase(name) == 1);
+  }
+  const TrainingState older = training_state(saved, nullptr, false, "x");
+  CHECK(older.recent_steps == 3);
+  CHECK(older.round_steps == 0);
 }
 
 TEST_CASE("resume: patience goes on counting, and what is over stays over") {

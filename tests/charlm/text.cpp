@@ -3,6 +3,8 @@
 #include <numeric>
 #include <set>
 
+#include "apps/common/digest.h"
+#include "apps/common/unicode.h"
 #include "doctest/doctest.h"
 #include "tests/files.h"
 
@@ -13,9 +15,9 @@ namespace {
 Text counted(std::size_t size) {
   Text text;
   text.source = "counted";
-  text.vocabulary = Vocabulary::bytes;
+  text.vocabulary = Vocabulary::bytes();
   text.ids.resize(size);
-  std::iota(text.ids.begin(), text.ids.end(), std::uint8_t{0});
+  std::iota(text.ids.begin(), text.ids.end(), CharacterId{0});
   return text;
 }
 
@@ -25,31 +27,108 @@ TEST_SUITE("charlm") {
 
 TEST_CASE("text: text8's ids, and back") {
   const std::string all = "abcdefghijklmnopqrstuvwxyz ";
-  const std::vector<std::uint8_t> ids = encode(Vocabulary::text8, all, "here");
+  const Vocabulary text8 = Vocabulary::text8();
+  const std::vector<CharacterId> ids = text8.encode(all, "here");
   for (std::size_t i = 0; i < all.size(); ++i) {
     CHECK(ids[i] == i + 1);
-    CHECK(character_of(Vocabulary::text8, ids[i]) == all[i]);
+    CHECK(text8.character(ids[i]) == all.substr(i, 1));
   }
-  CHECK(size_of(Vocabulary::text8) == 28);
-  const std::string bytes = "\xff\x01Z";
-  CHECK(character_of(Vocabulary::bytes, encode(Vocabulary::bytes, bytes, "here")[0]) == '\xff');
+  CHECK(text8.size() == 28);
+  CHECK(text8.first() == 1);
+  CHECK(text8.character(text8.opening()) == " ");
+  const Vocabulary bytes = Vocabulary::bytes();
+  CHECK(bytes.decode(bytes.encode("\xff\x01Z", "here")) == "\xff\x01Z");
+}
+
+TEST_CASE("text: a vocabulary of the characters that occur") {
+  const std::string text = "Größe: 三 €\n\U0001f600e";
+  const Vocabulary own = Vocabulary::of(text, "here");
+  CHECK(own.name() == "characters");
+  CHECK(own.characters() == "\n :Gerßö€三\U0001f600");
+  CHECK(own.size() == 11);
+  const std::vector<CharacterId> ids = own.encode(text, "here");
+  CHECK(ids.size() == 13);
+  CHECK(own.decode(ids) == text);
+  CHECK(own.character(0) == "\n");
+  CHECK(own.character(own.opening()) == " ");
+  CHECK(Vocabulary::of("x\n", "here").opening() == 0);
+  const Vocabulary again = Vocabulary::restore("characters", own.characters(), "there");
+  CHECK(again.encode(text, "here") == ids);
+
+  const auto refused = [&](const std::string& odd) {
+    return error_of([&] { own.encode(odd, "--prompt"); });
+  };
+  CHECK(contains(refused("Grüße"), "--prompt: the character 'ü' (U+00FC) at position 2 is none of "
+                                   "the 11 that the model's text has"));
+  CHECK(contains(refused("\x07"), "the character U+0007 at position 0"));
+  CHECK(contains(refused("\xff"), "--prompt: not UTF-8"));
+  CHECK(contains(error_of([] { Vocabulary::of("\xff", "here"); }), "here: not UTF-8"));
+  for (const char* damaged : {"", "ba", "aa", "\xff"}) {
+    CAPTURE(damaged);
+    const auto restore = [&] { Vocabulary::restore("characters", damaged, "there"); };
+    CHECK(contains(error_of(restore), "there"));
+  }
+  CHECK(contains(error_of([] { Vocabulary::restore("byte", "", "there"); }), "did you mean bytes"));
+  std::string many;
+  for (char32_t c = 0x10000; c < 0x20001; ++c) many += utf8(c);
+  CHECK(contains(error_of([&] { Vocabulary::of(many, "here"); }), "65537 different characters"));
+  many.resize(many.size() - 4);
+  CHECK(Vocabulary::of(many, "here").size() == 65536);
 }
 
 TEST_CASE("text: the vocabulary is what the file needs, or what is claimed") {
   const TemporaryFolder folder;
   const std::string plain = folder.file("plain", "some words");
   const std::string rich = folder.file("rich", "some W\xc3\xb6rds\n");
-  CHECK(load_text(plain, "auto").vocabulary == Vocabulary::text8);
-  CHECK(load_text(plain, "bytes").vocabulary == Vocabulary::bytes);
-  CHECK(load_text(rich, "auto").vocabulary == Vocabulary::bytes);
-  CHECK(load_text(rich, "auto").ids.size() == 12);
+  const std::string odd = folder.file("odd", "some \xf6\n");
+  const auto found = [](const std::string& file, const char* name) {
+    return load_text(file, name).vocabulary.name();
+  };
+  CHECK(found(plain, "auto") == "text8");
+  CHECK(found(plain, "bytes") == "bytes");
+  CHECK(found(plain, "characters") == "characters");
+  CHECK(found(rich, "auto") == "characters");
+  CHECK(found(odd, "auto") == "bytes");
+  CHECK(load_text(rich, "auto").ids.size() == 11);
+  CHECK(load_text(rich, "bytes").ids.size() == 12);
+  CHECK(load_text(rich, load_text(rich, "auto").vocabulary).ids == load_text(rich, "auto").ids);
   const std::string message = error_of([&] { load_text(rich, "text8"); });
   CHECK(contains(message, rich + ": the character 'W' at position 5"));
+  CHECK(contains(error_of([&] { load_text(rich, Vocabulary::of("some", "")); }),
+                 rich + ": the character U+0020 at position 4"));
   CHECK(contains(error_of([&] { load_text(folder.file("none", ""), "auto"); }), "empty"));
   CHECK(contains(error_of([&] { load_text(folder.path("missing"), "auto"); }), "No such file"));
   CHECK(contains(error_of([&] { load_text(folder.path(), "auto"); }), "got a folder"));
   CHECK(load_text("builtin", "auto").grammar != nullptr);
   CHECK(load_text(plain, "auto").grammar == nullptr);
+}
+
+TEST_CASE("text: one's own is shared 90/5/5, text8 as the paper shares it") {
+  CHECK(resolved_split("auto", counted(1000)) == "90/5/5");
+  CHECK(resolved_split("50/25/25", counted(1000)) == "50/25/25");
+  CHECK(resolved_split("auto", load_text("builtin", "auto")) == "60/30/10");
+  Text text8;
+  text8.ids.resize(100'000'000, 1);
+  CHECK(resolved_split("auto", text8) == "60/30/10");
+  text8.ids.pop_back();
+  CHECK(resolved_split("auto", text8) == "90/5/5");
+  text8.source = "data/text8";  // a part of it, say
+  CHECK(resolved_split("auto", text8) == "60/30/10");
+  text8.vocabulary = Vocabulary::bytes();
+  CHECK(resolved_split("auto", text8) == "90/5/5");
+}
+
+TEST_CASE("text: the digest of ids is that of the bytes that they were once") {
+  std::vector<CharacterId> ids;
+  std::vector<std::uint8_t> bytes;
+  for (std::uint32_t i = 0; i < 200'000; ++i) {
+    bytes.push_back(static_cast<std::uint8_t>(i * i >> 5));
+    ids.push_back(bytes.back());
+  }
+  for (const std::size_t size : {0u, 1u, 1000u, 65'536u, 65'537u, 200'000u}) {
+    CHECK(digest_of_low_bytes(std::span(ids).first(size)) ==
+          digest(std::as_bytes(std::span(bytes).first(size))));
+  }
 }
 
 TEST_CASE("text: the parts tile the text by position") {

@@ -38,6 +38,7 @@ struct Toy {
       : weights(Variable::leaf(Tensor::from(std::vector<float>{3, -2}, {2}).to(way.device))) {
     options.graph = way.graph;
     task.parameters = {{"weights", weights, {}}};
+    task.tensors = {{"weights", weights.value()}};
     task.batch = [this](std::uint32_t step) {
       return std::vector{Tensor::full({}, factor(step), DType::f32),
                          Tensor::full({}, bend(step), DType::f32)};

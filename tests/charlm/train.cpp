@@ -9,6 +9,7 @@
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
 #include "tests/json_lines.h"
+#include "tests/program.h"
 
 using namespace weft;
 
@@ -37,8 +38,8 @@ TEST_CASE("train: steps, epochs, the log and the checkpoints") {
     CHECK(toy.weight() == doctest::Approx(wanted));
     const auto log = lines(read_file(folder.path("run/metrics.jsonl")));
     REQUIRE(log.size() == 9);
-    for (const char* key : {"step", "epoch", "loss", "score", "tokens_per_second", "learning_rate",
-                            "gradient_norm", "elapsed", "remaining"}) {
+    for (const char* key : {"step", "epoch", "tokens", "loss", "score", "tokens_per_second",
+                            "learning_rate", "gradient_norm", "elapsed", "remaining"}) {
       CHECK_MESSAGE(log[0].contains(key), key);
     }
     CHECK(log[0]["kind"] == "train");
@@ -53,6 +54,82 @@ TEST_CASE("train: steps, epochs, the log and the checkpoints") {
       CHECK(saved.metadata.at("step") == "6");
       CHECK(std::stod(saved.metadata.at("validation_score")) == result.best.cross_entropy);
     }
+  }
+}
+
+TEST_CASE("train: a validation is logged with the training's loss since the one before") {
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    const TemporaryFolder folder;
+    Toy toy(way);
+    toy.options.steps = 7;
+    toy.options.epoch_steps = 3;
+    toy.options.report_steps = 2;
+    toy.task.round = "round";
+    toy.task.targets_per_step = 10;
+    RunFolder run(folder.path("run"), Start::fresh);
+    toy.run(run);
+    std::vector<double> losses;  // Σ w² / 2, where w shrinks by a tenth a step
+    for (int step = 0; step < 7; ++step) losses.push_back(6.5 * std::pow(0.81, step));
+    const auto mean = [&](int first, int last) {
+      double sum = 0;
+      for (int step = first; step <= last; ++step) sum += losses[std::size_t(step - 1)];
+      return doctest::Approx(sum / (last - first + 1));
+    };
+    std::vector<nlohmann::json> validations, reports;
+    for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
+      (line["kind"] == "validation" ? validations : reports).push_back(line);
+      CHECK(line["tokens"] == 10 * line["step"].get<int>());
+      CHECK_FALSE(line.contains("epoch"));
+    }
+    REQUIRE(validations.size() == 3);
+    CHECK(validations[0]["train_loss"].get<double>() == mean(1, 3));
+    CHECK(validations[1]["train_loss"].get<double>() == mean(4, 6));
+    CHECK(validations[2]["train_loss"].get<double>() == mean(7, 7));
+    CHECK(validations[1]["train_score"] == validations[1]["train_loss"]);
+    CHECK(validations[2]["round"] == 3);
+    REQUIRE(reports.size() == 4);  // after 2, 4 and 6 steps and at the end
+    CHECK(reports[3]["loss"].get<double>() == mean(7, 7));
+  }
+}
+
+TEST_CASE("train: a run that is shorter than a report has one all the same") {
+  const TemporaryFolder folder;
+  Toy toy(Way{});
+  toy.options.report_steps = 100;
+  toy.options.patience = 1;
+  toy.validation = {1, 2, 3};  // ends after four of six steps
+  RunFolder run(folder.path("run"), Start::fresh);
+  CHECK(toy.run(run).ending == Ending::out_of_patience);
+  std::vector<int> reports;
+  for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
+    if (line["kind"] == "train") reports.push_back(line["step"]);
+  }
+  CHECK(reports == std::vector<int>{2, 4});
+}
+
+TEST_CASE("train: a line that is printed has one unit of loss") {
+  for (const auto& [app, unit] : std::vector<std::pair<std::string, std::string>>{
+           {"charlm", "bpc"}, {"wordlm", "ppl"}, {"vision", "nats"}}) {
+    CAPTURE(app);
+    const ProgramRun run =
+        run_program(WEFT_PROGRAMS "/" + app, {"--steps", "3", "--width", "16", "--heads", "2"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    std::istringstream text(run.out);
+    std::vector<std::string> shown;
+    for (std::string line; std::getline(text, line);) {
+      if (contains(line, "step 3/3")) shown.push_back(line);
+    }
+    REQUIRE(shown.size() == 2);  // a report and the validation
+    for (const std::string& line : shown) {
+      CHECK(line.starts_with(app == "charlm" ? "round 1/1 " : "epoch 1/1 "));
+      CHECK(contains(line, "train "));
+      CHECK(contains(line, unit));
+      for (const char* other : {"bpc", "ppl", "nats", "loss"}) {
+        if (other != unit) CHECK_FALSE(contains(line, other));
+      }
+    }
+    CHECK(contains(shown[1], "  validation "));
   }
 }
 

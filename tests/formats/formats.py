@@ -47,6 +47,7 @@ def values(shape, dtype):
 # --- .npy
 
 NPY = {  # file: (values, version)
+    "f2.npy": (values((2, 3), "<f2"), (1, 0)),
     "f4.npy": (values((2, 3), "<f4"), (1, 0)),
     "f8.npy": (values((3, 1, 2), "<f8"), (1, 0)),
     "i4.npy": (values((7,), "<i4"), (1, 0)),
@@ -89,36 +90,50 @@ METADATA = {"made by": "the package safetensors"}
 # --- TensorBoard's event files
 
 RECORDS = "tensorboard.summary.writer.record_writer"
-EVENTS = [  # of tests/charlm/event_file.cpp: (wall time, step, {tag: value})
+EVENTS = [  # of tests/charlm/event_file.cpp: (wall time, step, {tag: number or text})
     (1600000000.25, 1, {"train/loss": 2.5, "train/learning_rate": np.float32(0.1)}),
     (1600000060.5, 300, {"validation/loss": -1.0}),
+    (1600000061, 301, {"sample": "    the river\n    ×"}),
 ]
 
 
 def event_bytes(tensorboard):
     """The events by TensorBoard's protocol buffers and its writer of records."""
     from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+    def value_of(tag, value):
+        if not isinstance(value, str):
+            return Summary.Value(tag=tag, simple_value=value)
+        plugin = SummaryMetadata.PluginData(plugin_name="text")
+        return Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin),
+                             tensor=TensorProto(dtype=DT_STRING, tensor_shape=TensorShapeProto(),
+                                                string_val=[value.encode()]))
+
     stream = io.BytesIO()
     records = tensorboard.RecordWriter(stream)
     records.write(Event(wall_time=EVENTS[0][0],
                         file_version="brain.Event:2").SerializeToString(deterministic=True))
-    for wall_time, step, scalars in EVENTS:
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)
-                                 for tag, value in scalars.items()])
+    for wall_time, step, values in EVENTS:
+        summary = Summary(value=[value_of(tag, value) for tag, value in values.items()])
         event = Event(wall_time=wall_time, step=step, summary=summary)
         records.write(event.SerializeToString(deterministic=True))
     return stream.getvalue()
 
 
 def read_events(path):
-    """[(wall time, step, {tag: value})] by TensorBoard's own reader, which checks the checksums."""
+    """[(wall time, step, {tag: number or text})] by TensorBoard's own reader, which checks the
+    checksums."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
     events = [Event.FromString(raw) for raw in RawEventFileLoader(str(path)).Load()]
     assert events[0].file_version == "brain.Event:2"
     return [(event.wall_time, event.step,
-             {value.tag: value.simple_value for value in event.summary.value})
+             {value.tag: value.tensor.string_val[0].decode() if value.HasField("tensor") else
+              value.simple_value for value in event.summary.value})
             for event in events[1:]]
 
 
@@ -172,12 +187,19 @@ def check_build(build):
         log = [json.loads(line) for line in open(f"{run}/metrics.jsonl", encoding="utf-8")]
         if package(RECORDS):
             (path,) = pathlib.Path(run).glob("*tfevents*")
-            events = [(step, scalars["train/loss"]) for _, step, scalars in read_events(path)
+            written = read_events(path)
+            events = [(step, scalars["train/loss"]) for _, step, scalars in written
                       if "train/loss" in scalars]
             wanted = [(line["step"], np.float32(line["loss"])) for line in log
                       if line["kind"] == "train"]
             good &= say(f"charlm train: {len(wanted)} losses by TensorBoard",
                         len(wanted) > 0 and events == wanted)
+            texts = [(step, values) for _, step, values in written if "sample" in values or
+                     "configuration" in values]
+            good &= say("charlm train: configuration and sample by TensorBoard",
+                        len(texts) == 2 and texts[0][0] == 0 and texts[1][0] == 40 and
+                        "| width | 16 |" in texts[0][1]["configuration"] and
+                        len(texts[1][1]["sample"]) > 400)
     return good
 
 

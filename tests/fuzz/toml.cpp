@@ -10,7 +10,7 @@ namespace {
 // Made once: it takes longer than what it is made for.
 struct Command {
   Command() {
-    add_settings(app, settings, "");
+    add_settings(app, settings, "", {"preset"});
     add_run_options(app, run);
   }
 

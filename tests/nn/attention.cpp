@@ -4,6 +4,7 @@
 
 #include "autograd/tape.h"
 #include "nn/transformer.h"
+#include "ops/pointwise/pointwise.h"
 #include "tests/nn/checks.h"
 
 using namespace weft;
@@ -21,7 +22,7 @@ std::vector<std::string> operators() {
 }
 
 nn::AttentionOptions options(const std::string& mechanism, bool causal) {
-  return {.mechanism = mechanism, .width = 6, .heads = 2, .causal = causal};
+  return {.mechanism = mechanism, .width = 6, .heads = 2, .causal = causal, .max_length = 64};
 }
 
 Tensor output_of(const nn::Attention& layer, const Tensor& x, const nn::Lengths& lengths = {},
@@ -153,6 +154,62 @@ TEST_CASE("attention: steps give the whole sequence") {
   }
 }
 
+TEST_CASE("attention: rotary positions where there are q and k, elsewhere an error") {
+  int turned = 0;
+  for (const std::string& name : operators()) {
+    CAPTURE(name);
+    const Mechanism& sheet = mechanism(name);
+    nn::AttentionOptions plain = options(name, sheet.masks.causal);
+    plain.key_width = plain.value_width = 4;
+    nn::AttentionOptions rotary = plain;
+    rotary.rotary = true;
+    const AttentionSizes sizes{.H = 2, .E = 4, .M = 4, .d = 6};
+    const AttentionInputs inputs = attention_inputs(AttentionSpec(name), sizes);
+    const auto takes = [&](const char* input) {
+      return std::ranges::count(inputs, input, &AttentionInput::name) == 1;
+    };
+    if (!takes("q") || !takes("k")) {
+      try {
+        nn::Attention layer(rotary);
+        FAIL("no error");
+      } catch (const Error& error) {
+        CHECK(std::string(error.what()).find("and " + name + " takes ") != std::string::npos);
+      }
+      continue;
+    }
+    ++turned;
+    nn::Attention layer(rotary, f64), without(plain, f64);
+    randomise(layer, 3), randomise(without, 3);
+    const Tensor x = random_normal({2, 5, 6}, f64, 1);
+    const GradientError error = gradcheck_module(
+        layer,
+        [&](std::span<const Variable> v) {
+          Context context = Context::evaluation();
+          return std::vector<Variable>{layer(context, v[0])};
+        },
+        {x});
+    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+    const Tensor whole = output_of(layer, x);
+    CHECK(relative_error(whole, output_of(without, x)) > 1e-3);
+    if (sheet.cross && !sheet.masks.causal) {
+      CHECK(relative_error(output_of(layer, x, {}, x), whole) < tolerance::backward_f64);
+    }
+    if (sheet.decode == nullptr) continue;
+    for (const std::int64_t before : {0, 1000}) {  // where a sequence begins does not matter
+      nn::Attention::State state = layer.start(5, 2);
+      state.positions = before;
+      for (std::int64_t t = 0; t < 5; ++t) {
+        const Variable one(x.slice(1, t, t + 1).to(tested_device()));
+        CHECK(relative_error(layer.step(state, one).value(), whole.slice(1, t, t + 1)) < 1e-9);
+      }
+    }
+  }
+  CHECK(turned >= 3);
+  nn::AttentionOptions odd = options("full", true);
+  odd.rotary = true;
+  CHECK_THROWS_AS(nn::Attention{odd}, Error);  // heads of three
+}
+
 TEST_CASE("attention: settings and inputs that do not fit are errors that say so") {
   CHECK_THROWS_WITH_AS(nn::Attention({.width = 64, .heads = 7}),
                        "attention: the width 64 does not divide into 7 heads; choose a multiple",
@@ -167,8 +224,9 @@ TEST_CASE("attention: settings and inputs that do not fit are errors that say so
                        Error);
 }
 
-TEST_CASE("transformer block: gradients in both wirings, with dropout and lengths") {
-  for (const Wiring wiring : {Wiring::universal, Wiring::vanilla}) {
+TEST_CASE("transformer block: gradients in every wiring, with dropout and lengths") {
+  using enum nn::BlockWiring;
+  for (const nn::BlockWiring wiring : {universal, vanilla, prenorm}) {
     nn::BlockOptions sheet{
         .attention = options("full", false), .hidden = 9, .wiring = wiring, .dropout = 0.2};
     sheet.attention.dropout = 0.1;
@@ -187,16 +245,32 @@ TEST_CASE("transformer block: gradients in both wirings, with dropout and length
   }
 }
 
-TEST_CASE("transformer block: without dropout the wirings agree, with it they do not") {
-  const auto output = [](Wiring wiring, bool training) {
+TEST_CASE("transformer block: without dropout both wirings with norms behind agree, not with it") {
+  using enum nn::BlockWiring;
+  const auto output = [](nn::BlockWiring wiring, bool training) {
     nn::TransformerBlock block(
         {.attention = options("full", true), .wiring = wiring, .dropout = 0.5}, f64);
     randomise(block, 3);
     Context context(training, 5, 1);
     return block(context, Variable(random_normal({2, 5, 6}, f64, 1).to(tested_device()))).value();
   };
-  CHECK(same_bits(output(Wiring::universal, false), output(Wiring::vanilla, false)));
-  CHECK_FALSE(same_bits(output(Wiring::universal, true), output(Wiring::vanilla, true)));
+  CHECK(same_bits(output(universal, false), output(vanilla, false)));
+  CHECK_FALSE(same_bits(output(universal, true), output(vanilla, true)));
+  CHECK_FALSE(same_bits(output(universal, false), output(prenorm, false)));
+  CHECK_FALSE(same_bits(output(prenorm, true), output(prenorm, false)));
+}
+
+TEST_CASE("transformer block: prenorm is its definition") {
+  nn::TransformerBlock block({.attention = options("full", true),
+                              .hidden = 9,
+                              .wiring = nn::BlockWiring::prenorm},
+                             f64);
+  randomise(block, 3);
+  const Variable x(random_normal({2, 5, 6}, f64, 1).to(tested_device()));
+  Context context = Context::evaluation();
+  const Variable y = add(x, block.attention(context, (*block.norm1)(x)));
+  const Variable wanted = add(y, block.feed_forward(block.norm2(y)));
+  CHECK(relative_error(block(context, x).value(), wanted.value()) < tolerance::forward_f64);
 }
 
 TEST_CASE("transformer: a stack has its own weights, gradients, and steps that give the whole") {

@@ -16,19 +16,17 @@ namespace weft {
 // The parameters on the tested device, as leaves of their own where that is not the CPU.
 template <class Module>
 void put_on_tested_device(Module& module) {
-  each_parameter(module, [](const std::string&, Parameter& parameter) {
-    if (parameter.value().device() == tested_device()) return;
-    parameter.variable = Variable::leaf(parameter.value().to(tested_device()));
-  });
+  move_to(module, tested_device());
 }
 
-// Draws every parameter anew, biases and gains too: a zero or a one hides a missing term.
+// Draws every parameter anew, biases and gains too, and every buffer: a zero or a one hides a missing term.
 template <class Module>
 void randomise(Module& module, std::uint64_t seed, double deviation = 0.4) {
   put_on_tested_device(module);
   each_parameter(module, [&](const std::string& name, Parameter& parameter) {
     draw({Initializer::normal, deviation}, name, seed, parameter.value());
   });
+  for (const NamedBuffer& buffer : buffers(module)) draw(buffer, seed, 0);
 }
 
 // gradcheck of f(inputs) by the inputs and by every parameter of the module.

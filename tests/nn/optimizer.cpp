@@ -282,7 +282,10 @@ TEST_CASE("optimizers: names and options that do not exist, and values out of ra
                        "did you mean adadelta?",
                        Error);
   CHECK_THROWS_WITH_AS(make("adam:rho=0.9"),
-                       "optimizer adam: there is no option 'rho'; there are beta1, beta2, epsilon; "
+                       "optimizer adam: there is no option 'rho'; there are beta1, beta2, epsilon",
+                       Error);
+  CHECK_THROWS_WITH_AS(make("adam:bata1=0.9"),
+                       "optimizer adam: there is no option 'bata1'; there are beta1, beta2, epsilon; "
                        "did you mean beta1?",
                        Error);
   CHECK_THROWS_WITH_AS(make("adadelta:rho=1.5"),

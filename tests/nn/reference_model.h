@@ -51,6 +51,13 @@ struct Model {
     return y;
   }
 
+  static Rows sum(Rows a, const Rows& b) {
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      for (std::size_t j = 0; j < a[i].size(); ++j) a[i][j] += b[i][j];
+    }
+    return a;
+  }
+
   Rows norm(const Rows& a, const Rows& b, const std::string& name) const {
     Rows y = a;
     for (std::size_t i = 0; i < a.size(); ++i) {
@@ -73,11 +80,25 @@ struct Model {
     for (double& value : row) value /= sum;
   }
 
+  // Rotary positions of heads of e features.
+  static void turn(Rows& x, std::size_t e) {
+    for (std::size_t p = 0; p < x.size(); ++p) {
+      for (std::size_t c = 0; c < x[p].size(); c += 2) {
+        const double power = static_cast<double>(c % e) / static_cast<double>(e);
+        const double angle = static_cast<double>(p) * std::pow(10000.0, -power);
+        const double a = x[p][c], b = x[p][c + 1];
+        x[p][c] = a * std::cos(angle) - b * std::sin(angle);
+        x[p][c + 1] = a * std::sin(angle) + b * std::cos(angle);
+      }
+    }
+  }
+
   Rows full(const Rows& x, const std::string& name) const {
     const std::size_t d = x[0].size(), e = d / static_cast<std::size_t>(config.heads);
-    const Rows q = affine(x, name + ".qkv.weight", "", 0, d);
-    const Rows k = affine(x, name + ".qkv.weight", "", d, 2 * d);
+    Rows q = affine(x, name + ".qkv.weight", "", 0, d);
+    Rows k = affine(x, name + ".qkv.weight", "", d, 2 * d);
     const Rows v = affine(x, name + ".qkv.weight", "", 2 * d, 3 * d);
+    if (config.encoding == "rotary") turn(q, e), turn(k, e);
     Rows out = zeros(x.size(), d);
     for (std::size_t h = 0; h < d; h += e) {
       for (std::size_t i = 0; i < x.size(); ++i) {
@@ -157,7 +178,7 @@ struct Model {
     for (std::size_t t = 0; t < static_cast<std::size_t>(config.depth); ++t) {
       if (config.encoding == "conv") {
         h = convolution(h);
-      } else {
+      } else if (config.encoding == "position") {
         for (std::size_t i = 0; i < n; ++i) {
           for (std::size_t c = 0; c < d; ++c) {
             h[i][c] += weights.at("position")[i][c] + weights.at("depth")[t][c];
@@ -165,10 +186,18 @@ struct Model {
         }
       }
       const std::string block = config.shared ? "block" : "blocks." + std::to_string(t);
-      const Rows mixed = config.attention == "full" ? full(h, block + ".attention")
-                                                    : agglomerative(h, block + ".attention");
-      const Rows y = norm(h, mixed, block + ".norm1");
-      h = norm(y, feed_forward(y, block + ".feed_forward"), block + ".norm2");
+      const auto mixed = [&](const Rows& x) {
+        return config.attention == "full" ? full(x, block + ".attention")
+                                          : agglomerative(x, block + ".attention");
+      };
+      if (config.wiring == "prenorm") {
+        const Rows nothing = zeros(n, d);
+        h = sum(h, mixed(norm(h, nothing, block + ".norm1")));
+        h = sum(h, feed_forward(norm(h, nothing, block + ".norm2"), block + ".feed_forward"));
+      } else {
+        const Rows y = norm(h, mixed(h), block + ".norm1");
+        h = norm(y, feed_forward(y, block + ".feed_forward"), block + ".norm2");
+      }
       if (!config.act) {
         accumulated = h;
         continue;
@@ -186,6 +215,7 @@ struct Model {
         for (std::size_t c = 0; c < d; ++c) accumulated[i][c] += weight * h[i][c];
       }
     }
+    if (config.wiring == "prenorm") accumulated = norm(accumulated, zeros(n, d), "norm");
     const Rows hidden = affine(accumulated, "output.weight");
     result.logits = zeros(n, table.size());
     for (std::size_t i = 0; i < n; ++i) {

@@ -45,6 +45,18 @@ std::vector<UniversalTransformerConfig> forms() {
   list.back().act = false;
   list.push_back(tiny("agglomerative", "position"));
   list.back().wiring = "vanilla";
+  for (const char* encoding : {"position", "conv"}) {
+    list.push_back(tiny("full", encoding));
+    list.back().wiring = "prenorm";
+    list.back().hidden = 5;
+  }
+  list.back().act = false;
+  list.back().shared = false;
+  list.push_back(tiny("full", "rotary"));
+  list.back().width = 8;
+  list.push_back(list.back());
+  list.back().wiring = "prenorm";
+  list.back().shared = false;
   list.push_back(tiny("full", "position"));
   list.back().shared = false;
   return list;
@@ -264,16 +276,20 @@ TEST_CASE("universal transformer: past the trained length") {
                        Error);
   CHECK_THROWS_AS(evaluate(positions, ids), Error);
 
-  // One block alone, convolution of width 1: the keys kept are the whole past that counts.
-  UniversalTransformerConfig config = tiny("full", "conv");
-  config.depth = 1;
-  config.conv_width = 1;
-  UniversalTransformer window(config, 1);
-  randomise(window, 3);
-  state = window.start();
-  for (const std::int64_t id : list) logits = window.step(state, id);
-  const Tensor last = evaluate(window, ids.slice(1, 28, 40).clone()).logits.value();
-  CHECK(relative_error(logits, at(last, 11)) < tolerance::forward_f32_long);
+  // One block alone, convolution of width 1 or rotary positions: the keys kept are the whole past
+  // that counts, and where they stand does not matter.
+  for (const char* encoding : {"conv", "rotary"}) {
+    UniversalTransformerConfig config = tiny("full", encoding);
+    config.width = 8;
+    config.depth = 1;
+    config.conv_width = 1;
+    UniversalTransformer window(config, 1);
+    randomise(window, 3);
+    state = window.start();
+    for (const std::int64_t id : list) logits = window.step(state, id);
+    const Tensor last = evaluate(window, ids.slice(1, 28, 40).clone()).logits.value();
+    CHECK(relative_error(logits, at(last, 11)) < tolerance::forward_f32_long);
+  }
 }
 
 TEST_CASE("universal transformer: training on one thread or two gives the same bits") {
@@ -321,8 +337,20 @@ TEST_CASE("universal transformer: settings out of range are errors that name the
     change(config);
     UniversalTransformer(config, 1);
   };
+  CHECK_THROWS_WITH_AS(make([](auto& c) { c.encoding = "rotate"; }),
+                       "universal transformer: the encoding is position, conv or rotary, got "
+                       "'rotate'",
+                       Error);
+  CHECK_THROWS_WITH_AS(make([](auto& c) {
+                         c.encoding = "rotary";
+                         c.attention = "agglomerative";
+                       }),
+                       "attention: rotary positions turn the inputs q and k, and agglomerative "
+                       "takes zq, zk, y; take full, or another encoding",
+                       Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.encoding = "rotary"; }),
-                       "universal transformer: the encoding is position or conv, got 'rotary'",
+                       "attention: rotary positions turn pairs of features: a head has 3, wanted "
+                       "an even number",
                        Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.depth = 0; }),
                        "universal transformer: depth must be at least 1, got 0", Error);

@@ -154,7 +154,7 @@ class Definition {
     call.layer = static_cast<int>(layer);
     call.layers = static_cast<int>(c_.layers);
     const std::vector<double> out =
-        spec.mechanism().reference(spec, call, inputs).value().to_vector<double>();
+        spec.mechanism().reference(spec, call, inputs).out.value().to_vector<double>();
     Rows rows;
     for (std::int64_t n = 0; n < N; ++n) {
       rows.emplace_back(out.begin() + n * H * M, out.begin() + (n + 1) * H * M);

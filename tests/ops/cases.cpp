@@ -1,16 +1,20 @@
 #include "tests/ops/cases.h"
 
+#include "ops/cast/cast.h"
 #include "ops/conv1d/conv1d.h"
 #include "ops/cross_entropy/cross_entropy.h"
+#include "ops/cumulative_sum/cumulative_sum.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 #include "ops/feed_forward/feed_forward.h"
+#include "ops/gather/gather.h"
 #include "ops/layer_norm/layer_norm.h"
 #include "ops/linear/linear.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
+#include "ops/rotary/rotary.h"
 #include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 #include "runtime/random.h"
@@ -60,13 +64,27 @@ Tensor away_from_zero(const Shape& shape, double gap) {
 }
 
 Variable plus(Inputs in) { return add(in[0], in[1]); }
+Variable minus(Inputs in) { return sub(in[0], in[1]); }
 Variable times(Inputs in) { return mul(in[0], in[1]); }
+Variable quotient(Inputs in) { return div(in[0], in[1]); }
+Variable larger(Inputs in) { return maximum(in[0], in[1]); }
 Variable dropped(Inputs in) { return dropout(in[0], 0.3, {5, 6, 7}); }
 Variable product(Inputs in) { return matmul(in[0], in[1]); }
 Variable looked_up(Inputs in) { return embedding(in[0], in[1].value()); }
 Variable entropy(Inputs in) { return cross_entropy(in[0], in[1].value()); }
 Variable fused_entropy(Inputs in) { return linear_cross_entropy(in[0], in[1], in[2].value()); }
 Variable affine(Inputs in) { return linear(in[0], in[1], in.size() > 2 ? in[2] : Variable{}); }
+
+auto cumulated(int axis, bool reverse) {
+  return [=](Inputs in) { return cumulative_sum(in[0], axis, reverse); };
+}
+auto gathered(int axis) {
+  return [=](Inputs in) { return gather(in[0], axis, in[1].value()); };
+}
+// x and numbers of its positions along the axis.
+std::vector<Tensor> to_gather(const Shape& x, int axis, const Shape& index) {
+  return {random_normal(x, DType::f64, 43), random_integers(index, x[axis], 44)};
+}
 
 void add_pointwise(Cases& cases) {
   for (const Shapes& shapes :
@@ -77,7 +95,11 @@ void add_pointwise(Cases& cases) {
         Shapes{{2, 3, 2, 3}, {3, 1, 3}}, Shapes{{1, 3, 5}, {1, 5}},
         Shapes{{2, 1, 3, 1, 2}, {1, 4, 1, 5, 1}}}) {
     cases.add("add", plus, shapes);
+    cases.add("sub", minus, shapes);
     cases.add("mul", times, shapes);
+    cases.add("div", quotient,
+              std::vector{random_normal(shapes[0], DType::f64, 6), away_from_zero(shapes[1], 0.5)});
+    cases.add("maximum", larger, shapes);
   }
   const std::vector<std::pair<const char*, Variable (*)(const Variable&)>> functions{
       {"sigmoid", sigmoid}, {"tanh", tanh}, {"exp", exp},          {"silu", silu},
@@ -89,6 +111,12 @@ void add_pointwise(Cases& cases) {
     }
     const auto logarithm = [](Inputs in) { return log(in[0]); };
     cases.add("log", logarithm, std::vector{random_uniform(shape, DType::f64, 7, 0.2, 5)});
+    const auto root = [](Inputs in) { return sqrt(in[0]); };
+    cases.add("sqrt", root, std::vector{random_uniform(shape, DType::f64, 7, 0.2, 5)});
+    const auto there_and_back = [](Inputs in) {
+      return cast(cast(in[0], DType::f64), in[0].value().dtype());
+    };
+    cases.add("cast", there_and_back, Shapes{shape});
     const auto scaled = [](Inputs in) { return scale(in[0], -2.75); };
     cases.add("scale", scaled, Shapes{shape});
     cases.add("dropout", dropped, Shapes{shape});
@@ -108,6 +136,8 @@ void add_reductions(Cases& cases) {
       const auto mean_along = [axis](Inputs in) { return mean(in[0], axis); };
       cases.add(fmt::format("sum {}", axis), sum_along, Shapes{shape});
       cases.add(fmt::format("mean {}", axis), mean_along, Shapes{shape});
+      cases.add(fmt::format("cumulative_sum {}", axis), cumulated(axis, axis % 2 == 0),
+                Shapes{shape});
     }
   }
   for (const Shape& shape : {Shape{1}, Shape{5}, Shape{3, 1}, Shape{4, 27}, Shape{2, 3, 37}}) {
@@ -137,6 +167,21 @@ void add_products_and_tables(Cases& cases) {
     const Tensor table = random_normal({6, 5}, DType::f64, 41), ids = random_integers(shape, 6, 42);
     cases.add("embedding", looked_up, std::vector{table, ids});
     cases.add("embedding i32", looked_up, std::vector{table, ids.to(DType::i32)});
+  }
+  for (const auto& [x, axis, index] : {std::tuple<Shape, int, Shape>{{5}, 0, {7}},
+                                       {{1}, 0, {1}},
+                                       {{4, 3}, 0, {7, 1}},
+                                       {{4, 3}, 0, {2, 3}},
+                                       {{4, 3}, 1, {4, 5}},
+                                       {{4, 3}, 1, {1, 5}},
+                                       {{2, 3, 5}, 1, {2, 9, 5}},
+                                       {{2, 3, 5}, 1, {2, 9, 1}},
+                                       {{2, 3, 5}, 1, {1, 9, 5}},
+                                       {{2, 3, 5}, 1, {1, 1, 1}},
+                                       {{2, 3, 5}, 1, {2, 0, 5}},
+                                       {{2, 3, 4, 5}, 2, {2, 1, 6, 5}},
+                                       {{2, 3, 4, 5}, 3, {2, 3, 1, 6}}}) {
+    cases.add(fmt::format("gather {}", axis), gathered(axis), to_gather(x, axis, index));
   }
 }
 
@@ -192,6 +237,11 @@ void add_layers(Cases& cases) {
       cases.add("residual_layer_norm", f, Shapes{x, x, {n}, {n}});
     }
   }
+  for (const auto& [first, x] : {std::pair{0, Shape{1, 1, 1, 2}}, {0, Shape{2, 5, 3, 4}},
+                                 {7, Shape{1, 3, 2, 6}}, {1000, Shape{2, 1, 1, 8}}}) {
+    const auto f = [first = first](Inputs in) { return rotary(in[0], first, 100); };
+    cases.add(fmt::format("rotary from {}", first), f, Shapes{x});
+  }
   cases.add("linear", affine, Shapes{{1, 1}, {1, 1}, {1}});
   for (const Activation activation : {Activation::none, Activation::relu}) {
     const auto f = [activation](Inputs in) {
@@ -238,6 +288,10 @@ std::vector<OpCase> large_op_cases() {
   cases.add("mul", times, Shapes{{40, 60, 33}, {40, 1, 33}});
   cases.add("mul", times, Shapes{{40, 60, 33}, {40, 60, 1}});
   cases.add("mul", times, Shapes{{2, 37001}, {}});
+  cases.add("sub", minus, Shapes{{40, 60, 33}, {60, 33}});
+  cases.add("div", quotient,
+            std::vector{random_normal({40, 60, 33}, DType::f64, 6), away_from_zero({60, 1}, 0.5)});
+  cases.add("maximum", larger, Shapes{{71, 1009}, {71, 1}});
   for (const Shape& shape : {Shape{71, 1009}, Shape{90, 1016}, Shape{70001}}) {
     cases.add("dropout", dropped, Shapes{shape});
   }
@@ -246,8 +300,12 @@ std::vector<OpCase> large_op_cases() {
     for (const Shape& shape : {Shape{3, 90, 301}, Shape{2, 40000, 1}, Shape{1, 3, 40000},
                                Shape{9000, 3, 3}, Shape{3, 5, 6007}}) {
       cases.add(fmt::format("sum {}", axis), f, Shapes{shape});
+      cases.add(fmt::format("cumulative_sum {}", axis), cumulated(axis, axis == 1), Shapes{shape});
     }
   }
+  cases.add("gather", gathered(1), to_gather({40, 60, 33}, 1, {40, 90, 33}));
+  cases.add("gather", gathered(0), to_gather({9, 300}, 0, {400, 1}));
+  cases.add("gather", gathered(1), to_gather({3, 5}, 1, {3, 40000}));
   const auto average = [](Inputs in) { return mean(in[0]); };
   cases.add("mean", average, Shapes{{70, 1001}});
   const auto probabilities = [](Inputs in) { return softmax(in[0]); };
@@ -283,6 +341,8 @@ std::vector<OpCase> large_op_cases() {
     cases.add("residual_layer_norm", normalised, Shapes{{3, d}, {3, d}, {d}, {d}});
     cases.add("residual_layer_norm vanilla", vanilla, Shapes{{3, d}, {3, d}, {d}, {d}});
   }
+  const auto turned = [](Inputs in) { return rotary(in[0], 3); };
+  cases.add("rotary", turned, Shapes{{3, 301, 3, 34}});
   const auto convolved = [](Inputs in) {
     return causal_conv1d(in[0], in[1], in[2], Activation::relu);
   };

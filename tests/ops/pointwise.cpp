@@ -1,9 +1,12 @@
 #include "ops/pointwise/pointwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "autograd/tape.h"
+#include "ops/reduce/reduce.h"
 #include "runtime/allocator.h"
 #include "tests/check.h"
 
@@ -27,6 +30,7 @@ const std::vector<Named> functions{
     {"tanh", tanh, [](double x) { return std::tanh(x); }},
     {"exp", exp, [](double x) { return std::exp(x); }},
     {"log", log, [](double x) { return std::log(x); }},
+    {"sqrt", sqrt, [](double x) { return std::sqrt(x); }},
     {"silu", silu, [](double x) { return x / (1 + std::exp(-x)); }},
     {"gelu", gelu,
      [](double x) {
@@ -71,7 +75,7 @@ TEST_SUITE("ops") {
 TEST_CASE("pointwise functions agree with their textbook forms") {
   for (const Named& f : functions) {
     CAPTURE(f.name);
-    const bool positive = f.op == static_cast<Variable (*)(const Variable&)>(log);
+    const bool positive = f.name == std::string("log") || f.name == std::string("sqrt");
     const Tensor x = random_uniform({5, 7, 13}, DType::f64, 3, positive ? 0.01 : -9, 9).to(tested_device());
     CHECK(relative_error(f.op(x).value(), mapped(x, f.formula)) <= tolerance::forward_f64);
     const Tensor narrow = x.to(DType::f32);
@@ -102,6 +106,8 @@ TEST_CASE("far from zero the functions reach their limits, and NaN stays NaN") {
     CHECK(exp(one(800, type)).value().item() == infinity);
     CHECK(log(one(0, type)).value().item() == -infinity);
     CHECK(std::isnan(log(one(-1, type)).value().item()));
+    CHECK(std::isnan(sqrt(one(-1, type)).value().item()));
+    CHECK(sqrt(one(infinity, type)).value().item() == infinity);
     for (const Named& f : functions) {
       CAPTURE(f.name);
       CHECK(std::isnan(f.op(one(std::nan(""), type)).value().item()));
@@ -132,7 +138,77 @@ TEST_CASE("relu passes no gradient at zero") {
   CHECK(x.gradient().to_vector<double>() == std::vector<double>{0, 0, 7});
 }
 
-TEST_CASE("add and mul broadcast as NumPy does") {
+// The values of f, and the gradients of its two inputs for a cotangent of ones.
+struct TwoSided {
+  std::vector<double> c, da, db;
+  TwoSided(Variable (*f)(const Variable&, const Variable&), const std::vector<double>& left,
+           const std::vector<double>& right, DType type) {
+    const Shape shape{static_cast<std::int64_t>(left.size())};
+    const auto leaf = [&](const std::vector<double>& values) {
+      return Variable::leaf(Tensor::from(values, shape).to(type).to(tested_device()));
+    };
+    const Variable a = leaf(left), b = leaf(right);
+    Tape tape;
+    const Variable result = f(a, b);
+    tape.backward(result, Tensor::full(shape, 1, type, tested_device()));
+    const auto numbers = [](const Tensor& x) { return x.to(DType::f64).to_vector<double>(); };
+    c = numbers(result.value()), da = numbers(a.gradient()), db = numbers(b.gradient());
+  }
+};
+
+TEST_CASE("maximum: at a tie the gradient goes to the first") {
+  for (const DType type : {DType::f32, DType::f64}) {
+    const TwoSided two(maximum, {1, 2, 3, infinity, -infinity, -0.0}, {2, 2, 2, infinity, 5, 0.0},
+                       type);
+    CHECK(two.c == std::vector<double>{2, 2, 3, infinity, 5, 0});
+    CHECK(two.da == std::vector<double>{0, 1, 1, 1, 0, 1});
+    CHECK(two.db == std::vector<double>{1, 0, 0, 0, 1, 0});
+  }
+}
+
+TEST_CASE("maximum: NaN on either side goes on to the output") {
+  const double nan = std::nan("");
+  for (const DType type : {DType::f32, DType::f64}) {
+    const TwoSided two(maximum, {nan, 1, nan, nan, infinity}, {1, nan, nan, -infinity, nan}, type);
+    for (const double c : two.c) CHECK(std::isnan(c));
+  }
+}
+
+TEST_CASE("div: what IEEE 754 says, and the gradients where the quotient is finite") {
+  for (const DType type : {DType::f32, DType::f64}) {
+    const TwoSided two(div, {1, -1, 0, 6, 3}, {0, 0, 0, -2, infinity}, type);
+    CHECK(two.c[0] == infinity);
+    CHECK(two.c[1] == -infinity);
+    CHECK(std::isnan(two.c[2]));
+    CHECK(two.c[3] == -3);
+    CHECK(two.da[3] == -0.5);
+    CHECK(two.db[3] == -1.5);
+    CHECK(two.c[4] == 0);
+    CHECK(two.da[4] == 0);
+    CHECK(two.db[4] == 0);
+  }
+}
+
+TEST_CASE("sqrt passes no gradient at zero, so that the norm of zeros has the gradient zero") {
+  const double nan = std::nan("");
+  for (const DType type : {DType::f32, DType::f64}) {
+    const Tensor values = Tensor::from(std::vector<double>{0, 4, nan, -1}, {4}).to(type);
+    const Variable x = Variable::leaf(values.to(tested_device()));
+    const Variable zeros = Variable::leaf(Tensor::zeros({3}, type, tested_device()));
+    Tape tape;
+    const Variable root = sqrt(x), norm = sqrt(sum(mul(zeros, zeros)));
+    tape.backward(std::array{root, norm}, std::array{Tensor::full({4}, 1, type, tested_device()),
+                                                     Tensor::full({}, 1, type, tested_device())});
+    const std::vector<double> dx = x.gradient().to(DType::f64).to_vector<double>();
+    CHECK(dx[0] == 0);
+    CHECK(dx[1] == 0.25);
+    CHECK(std::isnan(dx[2]));
+    CHECK(std::isnan(dx[3]));
+    CHECK(zeros.gradient().to(DType::f64).to_vector<double>() == std::vector<double>{0, 0, 0});
+  }
+}
+
+TEST_CASE("ops of two inputs broadcast as NumPy does") {
   const std::vector<std::pair<Shape, Shape>> pairs{{{4, 5}, {4, 5}},
                                                    {{3, 4, 5}, {5}},
                                                    {{5}, {3, 4, 5}},
@@ -153,7 +229,11 @@ TEST_CASE("add and mul broadcast as NumPy does") {
     for (const Tensor& x : {a, scattered(a)}) {
       for (const Tensor& y : {b, scattered(b)}) {
         CHECK(same_bits(add(x, y).value(), broadcast_by_index(a, b, std::plus<double>())));
+        CHECK(same_bits(sub(x, y).value(), broadcast_by_index(a, b, std::minus<double>())));
         CHECK(same_bits(mul(x, y).value(), broadcast_by_index(a, b, std::multiplies<double>())));
+        CHECK(same_bits(div(x, y).value(), broadcast_by_index(a, b, std::divides<double>())));
+        const auto larger = [](double left, double right) { return std::max(left, right); };
+        CHECK(same_bits(maximum(x, y).value(), broadcast_by_index(a, b, larger)));
       }
     }
   }
@@ -169,7 +249,8 @@ TEST_CASE("scale multiplies, forward and back") {
 TEST_CASE("pointwise ops take empty tensors") {
   const Run result = run(
       [](std::span<const Variable> in) {
-        return std::vector{gelu(in[0]), add(in[0], in[1]), scale(in[0], 2)};
+        return std::vector{gelu(in[0]),       add(in[0], in[1]), scale(in[0], 2),
+                           sub(in[0], in[1]), div(in[0], in[1]), maximum(in[0], in[1])};
       },
       {Tensor::empty({0, 3}, DType::f64), random_normal({3}, DType::f64, 1)});
   CHECK(result.gradients[0].shape() == Shape{0, 3});
@@ -202,6 +283,12 @@ TEST_CASE("pointwise ops name themselves, and what they got, in errors") {
               "mul: wanted one element type, got f32 [2,3] and f64 [3]");
   CHECK_ERROR(add(Tensor::zeros({2}, DType::i64), Tensor::zeros({2}, DType::i64)),
               "add: wanted f32 or f64 elements, got i64 [2]");
+  CHECK_ERROR(sub(x, random_normal({2}, DType::f32, 1)), "sub: [2,3] and [2] do not broadcast");
+  CHECK_ERROR(div(x, random_normal({3}, DType::f64, 1)), "div: wanted one element type");
+  CHECK_ERROR(maximum(x, random_normal({4, 3}, DType::f32, 1)),
+              "maximum: [2,3] and [4,3] do not broadcast");
+  CHECK_ERROR(sqrt(Tensor::zeros({2}, DType::i64)),
+              "sqrt: wanted f32 or f64 elements, got i64 [2]");
   CHECK_ERROR(gelu(Tensor::zeros({2}, DType::bf16)),
               "gelu: wanted f32 or f64 elements, got bf16 [2]");
   CHECK_ERROR(scale(Tensor::zeros({2}, DType::i32), 2), "scale: wanted f32 or f64");

@@ -63,10 +63,17 @@ TEST_CASE("gradients that lie side by side reach the input of split uncopied") {
   }
 }
 
-TEST_CASE("reshape throws where it would have to copy; a contiguous copy is the caller's choice") {
-  const Variable x = random_normal({2, 3}, DType::f64, 1);
-  CHECK_ERROR(reshape(transpose(x, 0, 1), {6}), "without a copy");
-  CHECK_ERROR(reshape(x, {7}), "[2,3] has 6 elements, [7] has 7");
+TEST_CASE("reshape copies where no strides give the new shape, after a transpose") {
+  const Tensor value = random_normal({2, 3, 4}, DType::f64, 1);
+  const Variable x = value, turned = reshape(transpose(x, 0, 1), {3, 8});
+  CHECK_FALSE(turned.value().same_storage(value));
+  CHECK(same_bits(turned.value(), value.transpose(0, 1).clone().reshape({3, 8})));
+  CHECK_GRADIENTS(
+      [](std::span<const Variable> in) {
+        return std::vector{reshape(transpose(in[0], 0, 1), {6, 4})};
+      },
+      std::vector{value});
+  CHECK_ERROR(reshape(x, {25}), "[2,3,4] has 24 elements, [25] has 25");
 }
 
 TEST_CASE("views and concatenate refuse what does not fit") {

@@ -1,6 +1,7 @@
 #include "runtime/parallel.h"
 
 #include <atomic>
+#include <thread>
 #include <vector>
 
 #include "runtime/error.h"
@@ -34,6 +35,20 @@ TEST_CASE("ranges cover everything, cut by the grain alone") {
   });
   CHECK(pieces == 11);
   CHECK(calls == std::vector<int>(103, 1));
+}
+
+TEST_CASE("short calls are not worth a thread, long ones are cut as they are") {
+  const ThreadsOf scope(4);
+  std::vector<std::thread::id> callers(100);
+  parallel_for(100, 1000, [&](std::int64_t i) {
+    callers[static_cast<std::size_t>(i)] = std::this_thread::get_id();
+  });
+  CHECK(callers == std::vector(100, std::this_thread::get_id()));
+  for (const std::int64_t work : {std::int64_t{0}, std::int64_t{1} << 16, std::int64_t{1} << 40}) {
+    std::vector<int> calls(1000);
+    parallel_for(1000, work, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+    CHECK(calls == std::vector<int>(1000, 1));
+  }
 }
 
 TEST_CASE("an exception in any call comes out of the loop") {

@@ -9,6 +9,10 @@
 namespace weft {
 namespace {
 
+static_assert(std::is_convertible_v<View<float, 3>, View<const float, 3>>);
+static_assert(!std::is_convertible_v<View<const float, 3>, View<float, 3>>);
+static_assert(!std::is_convertible_v<View<float, 3>, View<const double, 3>>);
+
 // 0, 1, 2, … in this shape.
 Tensor counted(const Shape& shape, DType dtype = DType::f64) {
   std::vector<double> values(static_cast<std::size_t>(shape.count()));
@@ -30,6 +34,8 @@ TEST_CASE("a tensor knows its shape, strides and type") {
   CHECK(x.contiguous());
   CHECK(x.dtype() == DType::f64);
   CHECK(x.view<const double, 3>()(1, 2, 3) == 23);
+  const View<const double, 3> read_only = x.transpose(0, 2).view<double, 3>();
+  CHECK(read_only(3, 2, 1) == 23);
   CHECK_FALSE(Tensor().defined());
   CHECK(Tensor::full({}, 7, DType::i64).item() == 7);
   CHECK(Tensor::zeros({3}, DType::f32).to_vector<float>() == std::vector<float>(3, 0));

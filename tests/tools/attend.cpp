@@ -1,9 +1,13 @@
 // attend on tensors of a file.
+#include <array>
 #include <cmath>
 #include <filesystem>
 
+#include "apps/common/picture.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
+#include "nn/file.h"
+#include "nn/npy.h"
 #include "ops/attention/mechanism.h"
 #include "tests/check.h"
 #include "tests/cuda_there.h"
@@ -40,8 +44,8 @@ struct Files {
   }
 };
 
-const Tensors sequence{{"q", normal({2, 9, 3, 4}, 1)}, {"k", normal({2, 9, 3, 4}, 2)},
-                       {"v", normal({2, 9, 3, 5}, 3)}};
+const Tensors sequence{
+    {"q", normal({2, 9, 3, 4}, 1)}, {"k", normal({2, 9, 3, 4}, 2)}, {"v", normal({2, 9, 3, 5}, 3)}};
 
 Tensors with(Tensors tensors, const std::string& name, const Tensor& tensor) {
   tensors[name] = tensor;
@@ -61,7 +65,7 @@ TEST_CASE("attend: the output and the gradients of the library") {
   std::vector<Variable> leaves;
   for (const char* name : {"q", "k", "v"}) leaves.push_back(Variable::leaf(sequence.at(name)));
   Tape tape;
-  const Variable out = attend(AttentionSpec("full:temperature=0.3"), call, leaves);
+  const Variable out = attend(AttentionSpec("full:temperature=0.3"), call, leaves).out;
   tape.backward(out, dout);
   CHECK(got.size() == 4);
   CHECK(same_bits(got.at("out"), out.value()));
@@ -101,11 +105,114 @@ TEST_CASE("attend: on a CUDA device") {
 }
 
 TEST_CASE("attend: joined heads stand as one axis") {
-  const Files files({{"zq", normal({2, 7, 3}, 1)}, {"zk", normal({2, 7, 3}, 2)},
-                     {"y", normal({2, 7, 3, 4}, 3)}, {"dout", normal({2, 7, 12}, 4)}});
+  const Files files({{"zq", normal({2, 7, 3}, 1)},
+                     {"zk", normal({2, 7, 3}, 2)},
+                     {"y", normal({2, 7, 3, 4}, 3)},
+                     {"dout", normal({2, 7, 12}, 4)}});
   const Tensors got = files.run({"--attention", "agglomerative", "--backward"});
   CHECK(got.at("out").shape() == Shape{2, 7, 12});
   CHECK(got.at("dy").shape() == Shape{2, 7, 3, 4});
+}
+
+// [B, N, H, E] and [B, H, N, E], each from the other.
+Tensor other_layout(const Tensor& tensor) { return tensor.transpose(1, 2).packed(); }
+
+TEST_CASE("attend: PyTorch's layout, in and out") {
+  const Tensor dout = normal({2, 9, 3, 5}, 4);
+  const Tensors whole = with(sequence, "dout", dout);
+  Tensors turned;
+  for (const auto& [name, tensor] : whole) turned[name] = other_layout(tensor);
+  const Files files(turned);
+  const Words more = {"--attention", "i-clustered:clusters=3,topk=2", "--backward"};
+  const Tensors wanted = Files(whole).run(more);
+  const Tensors got = files.run(more + Words{"--layout", "bhne"});
+  CHECK(got.size() == wanted.size());
+  for (const char* name : {"out", "dq", "dk", "dv"}) {
+    CAPTURE(name);
+    CHECK(same_bits(got.at(name), other_layout(wanted.at(name))));
+  }
+  for (const char* name : {"labels", "topk"}) CHECK(same_bits(got.at(name), wanted.at(name)));
+  const std::string one = files.folder.path("one.safetensors"),
+                    two = files.folder.path("2.safetensors");
+  Files(whole).run({"--backward", "--map", one, "--head", "2"});
+  files.run({"--backward", "--map", two, "--head", "2", "--layout", "bhne"});
+  CHECK(same_bits(read_checkpoint(one).tensors.at("map"), read_checkpoint(two).tensors.at("map")));
+  Files(turned).refused({"--layout", "nbhe"}, "--layout: wanted bnhe");
+}
+
+TEST_CASE("attend: PyTorch's layout of a mechanism that joins its heads") {
+  const Tensors given{{"zq", normal({2, 7, 3}, 1)},
+                      {"zk", normal({2, 7, 3}, 2)},
+                      {"y", normal({2, 7, 3, 4}, 3)},
+                      {"dout", normal({2, 7, 12}, 4)}};
+  Tensors turned;
+  for (const auto& [name, tensor] : given) {
+    turned[name] =
+        name == "dout" ? other_layout(tensor.reshape({2, 7, 3, 4})) : other_layout(tensor);
+  }
+  const Words more = {"--attention", "agglomerative", "--backward"};
+  const Tensors wanted = Files(given).run(more);
+  const Tensors got = Files(turned).run(more + Words{"--layout", "bhne"});
+  CHECK(same_bits(got.at("out"), other_layout(wanted.at("out").reshape({2, 7, 3, 4}))));
+  for (const char* name : {"dzq", "dzk", "dy"}) {
+    CHECK(same_bits(got.at(name), other_layout(wanted.at(name))));
+  }
+}
+
+TEST_CASE("attend: says what it read and wrote") {
+  const Tensors pytorch{{"q", normal({2, 4, 128, 16}, 1)},
+                        {"k", normal({2, 4, 128, 16}, 2)},
+                        {"v", normal({2, 4, 128, 16}, 3)}};
+  const Files files(pytorch);
+  const auto said = [&](const Words& more) {
+    const ProgramRun run =
+        attend_program(Words{"--in", files.in, "--out", files.out, "--force"} + more);
+    CHECK(run.status == 0);
+    CHECK(run.err.empty());
+    return run.out;
+  };
+  const std::string wrong = said({});
+  CHECK(contains(wrong, "read " + files.in + ": 2 items, 4 positions, 128 heads of 16, f64\n"));
+  CHECK(contains(wrong, "if it is the other way round, --layout bhne reads it so"));
+  CHECK(contains(wrong, "wrote " + files.out + ": out [2,4,128,16]\n"));
+  const std::string right = said({"--layout", "bhne", "--dtype", "f32"});
+  CHECK(right == "read " + files.in + ": 2 items, 128 positions, 4 heads of 16, f32\nwrote " +
+                     files.out + ": out [2,4,128,16]\n");
+  const Files cross({{"q", normal({1, 2, 1, 3}, 1)},
+                     {"k", normal({1, 5, 1, 3}, 2)},
+                     {"v", normal({1, 5, 1, 4}, 3)}});
+  const ProgramRun run = attend_program({"--in", cross.in, "--out", cross.out});
+  CHECK(contains(run.out, ": 1 item, 2 queries, 5 keys, 1 head of 3 (values of 4), f64\n"));
+}
+
+TEST_CASE("attend: a folder of .npy files, and f16") {
+  const TemporaryFolder folder;
+  const std::string arrays = folder.path("arrays"), out = folder.path("out.safetensors");
+  std::filesystem::create_directory(arrays);
+  for (const auto& [name, tensor] : sequence) {
+    write_npy(tensor.to(DType::f32), arrays + "/" + name + ".npy");
+  }
+  const Tensors wanted = Files(sequence).run({"--dtype", "f32"});
+  ProgramRun run = attend_program({"--in", arrays, "--out", out});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(same_bits(read_checkpoint(out).tensors.at("out"), wanted.at("out")));
+  // 1, 2, …, 6 as halves: their upper byte moves through the exponents.
+  const std::string halves("\0\x3c\0\x40\0\x42\0\x44\0\x45\0\x46", 12);
+  std::string dict = "{'descr': '<f2', 'fortran_order': False, 'shape': (1, 3, 1, 2), }";
+  dict.resize(117, ' ');
+  for (const char* name : {"q", "k", "v"}) {
+    write_file(arrays + "/" + name + ".npy",
+               std::string("\x93NUMPY\1\0v\0", 10) + dict + "\n" + halves);
+  }
+  run = attend_program({"--in", arrays, "--out", out, "--force"});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "1 item, 3 positions, 1 head of 2, f32"));
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {1, 3, 1, 2});
+  const Files wide({{"q", x}, {"k", x}, {"v", x}});
+  CHECK(same_bits(read_checkpoint(out).tensors.at("out"), wide.run({}).at("out")));
+  std::filesystem::create_directory(folder.path("empty"));
+  check_refused(attend_program({"--in", folder.path("empty"), "--out", out, "--force"}),
+                "is a folder without .npy files");
 }
 
 TEST_CASE("attend: the map of a head, as numbers and as a picture") {
@@ -133,6 +240,93 @@ TEST_CASE("attend: the map of a head, as numbers and as a picture") {
   CHECK(read_file(picture).substr(1, 3) == "PNG");
 }
 
+TEST_CASE("attend: the maps of several heads") {
+  const Files files(sequence);
+  const std::string numbers = files.folder.path("map.safetensors");
+  const auto maps = [&](const std::string& heads) {
+    files.run({"--map", numbers, "--head", heads});
+    return read_checkpoint(numbers).tensors.at("map");
+  };
+  const Tensor all = maps("all"), two = maps("0,2");
+  CHECK(all.shape() == Shape{3, 9, 9});
+  CHECK(two.shape() == Shape{2, 9, 9});
+  CHECK(same_bits(two.slice(0, 1, 2).packed(), maps("2").reshape({1, 9, 9})));
+  CHECK(same_bits(maps("0-2"), all));
+  for (const char* wrong : {"3", "0,3", "-1", "2-0", "", "0,", "x", "0-9"}) {
+    CAPTURE(wrong);
+    Files(sequence).refused({"--map", files.folder.path("x.png"), "--head", wrong}, "--head: ");
+  }
+}
+
+// Pixels of each colour, and the size.
+struct Drawn {
+  std::int64_t width, height;
+  std::map<std::array<int, 3>, int> colours;
+};
+Drawn drawn(const std::string& path) {
+  const Picture picture = Picture::load(path);
+  Drawn all{picture.width(), picture.height(), {}};
+  for (std::int64_t i = 0; i < picture.width() * picture.height(); ++i) {
+    const Colour& c = picture.pixels()[i];
+    ++all.colours[{c.red, c.green, c.blue}];
+  }
+  return all;
+}
+
+TEST_CASE("attend: maps are readable, and scaled as was asked") {
+  // Without queries every key weighs as much: 1/i for query i where it sees i keys.
+  const Files files({{"q", Tensor::zeros({1, 9, 3, 4}, DType::f64)},
+                     {"k", normal({1, 9, 3, 4}, 2)},
+                     {"v", normal({1, 9, 3, 5}, 3)}});
+  const std::string path = files.folder.path("map.png");
+  const auto with_scale = [&](const std::string& scale) {
+    files.run({"--causal", "--map", path, "--scale", scale});
+    return drawn(path);
+  };
+  const std::array<int, 3> darkest{8, 35, 85};
+  const Drawn linear = with_scale("linear"), row = with_scale("row"), root = with_scale("sqrt"),
+              log = with_scale("log");
+  const int cell = linear.colours.at(darkest);  // the first query's alone
+  CHECK(cell >= 24 * 24);
+  CHECK(row.colours.at(darkest) >
+        44 * cell);  // all 45 that are seen; the scale has some pixels, too
+  CHECK(linear.width >= 9 * 24);
+  const auto ninth = [](double share) {  // the last row's shade, by the scale's definition
+    constexpr int stops[] = {255, 190, 95, 25, 8};
+    const double place = 4 * share;
+    const int low = std::min(3, static_cast<int>(place));
+    return static_cast<int>(
+        std::lround(stops[low] + (place - low) * (stops[low + 1] - stops[low])));
+  };
+  const auto has_red = [&](const Drawn& picture, int red) {
+    int count = 0;
+    for (const auto& [colour, pixels] : picture.colours) count += colour[0] == red ? pixels : 0;
+    return count > 8 * cell;
+  };
+  CHECK(has_red(linear, ninth(1.0 / 9)));
+  CHECK(has_red(root, ninth(1.0 / 3)));
+  CHECK(has_red(log, ninth(1 + std::log10(1.0 / 9) / 4)));
+  files.run({"--causal", "--map", path, "--head", "all"});
+  const Drawn grid = drawn(path);  // two rows of two
+  CHECK(grid.width > 2 * 9 * 24);
+  CHECK(grid.height > 2 * 9 * 24);
+  CHECK(grid.colours.at(darkest) >= 3 * 24 * 24);
+  Files(sequence).refused({"--map", files.folder.path("x.png"), "--scale", "cubic"},
+                          "--scale: there is no 'cubic'");
+}
+
+TEST_CASE("attend: the map of a long sequence keeps a size that can be shown") {
+  const Files files({{"q", normal({1, 3000, 1, 2}, 1)},
+                     {"k", normal({1, 3000, 1, 2}, 2)},
+                     {"v", normal({1, 3000, 1, 2}, 3)}});
+  const std::string path = files.folder.path("map.png");
+  files.run({"--map", path, "--dtype", "f32"});
+  const Drawn picture = drawn(path);
+  CHECK(picture.width < 1300);
+  CHECK(picture.height < 1300);
+  CHECK(picture.width > 700);
+}
+
 TEST_CASE("attend: bad input is one line and exit status 2, and nothing is written") {
   const Files files(sequence);
   files.refused({"--attention", "fulll"}, "did you mean full?");
@@ -146,7 +340,8 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   files.refused({"--map", files.out}, "--map and --out are the same file");
   files.refused({"--map", files.folder.path("no/x.png")}, "there is no folder for it");
   Files(with(sequence, "dout", normal({2, 9, 3, 5}, 4))).refused({}, "which only --backward reads");
-  Files(with(sequence, "dout", normal({2, 9, 3, 6}, 4))).refused({"--backward"}, "dout is [2,9,3,6]");
+  Files(with(sequence, "dout", normal({2, 9, 3, 6}, 4)))
+      .refused({"--backward"}, "dout is [2,9,3,6]");
   Files(with(sequence, "lengths", normal({2}, 4))).refused({}, "lengths: wanted integers, got f64");
   Files(with(sequence, "labels", normal({2}, 4))).refused({}, "takes no tensor 'labels'");
   Files(with(sequence, "k", normal({2, 9, 3, 6}, 4))).refused({}, "E = 6");

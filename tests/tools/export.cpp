@@ -1,4 +1,6 @@
 // `export` of charlm, wordlm and vision.
+#include <optional>
+
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "nn/npy.h"
@@ -68,7 +70,9 @@ TEST_CASE("export: the example is what the weights give") {
   Checkpoint exported = read_checkpoint(folder.path("x"));
   const Tensor input = exported.tensors.at("example.input");
   const Tensor logits = exported.tensors.at("example.logits");
+  const Tensor exact = exported.tensors.at("example.logits_f64");
   exported.tensors.erase("example.input"), exported.tensors.erase("example.logits");
+  exported.tensors.erase("example.logits_f64");
   const auto settings = nlohmann::json::parse(exported.metadata.at("configuration"));
   UniversalTransformer network({.width = 16,
                                 .depth = settings["depth"],
@@ -81,10 +85,102 @@ TEST_CASE("export: the example is what the weights give") {
                                 .wiring = settings["wiring"],
                                 .shared = settings["shared"]},
                                7);
-  load_parameters(parameters(network), exported.tensors, "x");
+  load_tensors(tensors(network), exported.tensors, "x");
   Context context = Context::evaluation();
   CHECK(input.shape() == Shape{2, 12});
   CHECK(same_bits(network(context, input).logits.value(), logits));
+  const std::vector<float> rounded = logits.to_vector<float>();
+  const std::vector<double> wide = exact.to_vector<double>();
+  REQUIRE(rounded.size() == wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    CHECK(std::abs(double(rounded[i]) - wide[i]) < 1e-5);
+  }
+}
+
+// What torch_export.py says of these files; nothing where there is no PyTorch.
+std::optional<ProgramRun> torch_export(const Words& files) {
+  const ProgramRun run = run_program(WEFT_SOURCE_ROOT "/bench/peers/torch_export.py", files);
+  if (run.status != 2 || !contains(run.err, "PyTorch is not here")) return run;
+  MESSAGE("skipped: " << run.err);
+  return {};
+}
+
+TEST_CASE("export: PyTorch makes the same logits of every app's models") {
+  const TemporaryFolder folder;
+  const Words language = {"--steps",  "4",  "--width", "24", "--heads", "2",
+                          "--length", "12", "--depth", "3",  "--batch", "4"};
+  const Words pictures = {"--steps", "4", "--width", "24", "--heads",  "2", "--layers", "3",
+                          "--patch", "8", "--batch", "4",  "--hidden", "20"};
+  const std::vector<std::pair<const char*, Words>> models = {
+      {"charlm", {"--attention", "full", "--encoding", "position", "--act"}},
+      {"charlm", {"--attention", "topk:topk=3", "--no-shared", "--wiring", "vanilla"}},
+      {"charlm", {"--attention", "shared-full:normalize_keys=1,temperature=0.7"}},
+      {"wordlm", {"--attention", "agglomerative", "--no-shared", "--act", "--conv-width", "3"}},
+      {"wordlm", {"--attention", "conditional:length=5/topk:topk=2", "--encoding", "position"}},
+      {"wordlm", {"--attention", "shared-full", "--wiring", "vanilla", "--act"}},
+      {"wordlm", {"--attention", "full", "--wiring", "prenorm", "--hidden", "7", "--act"}},
+      {"charlm", {"--attention", "full", "--encoding", "rotary", "--wiring", "prenorm"}},
+      {"wordlm", {"--attention", "topk:topk=3", "--encoding", "rotary", "--no-shared"}},
+      {"vision", {"--attention", "full:temperature=0.3", "--value-width", "6"}},
+      {"vision", {"--attention", "agglomerative"}},
+      {"vision", {"--attention", "conditional:length=100/topk:topk=3"}},
+      {"vision", {"--attention", "csp", "--value-width", "38"}},
+      {"vision", {"--attention", "csp:shift=power,rule=code,group=3,order=descending"}},
+      {"vision", {"--attention", "csp:preset=released,shift=power"}},
+      {"vision", {"--attention", "csp-shift:shift=head"}},
+      {"vision", {"--attention", "csp-sort:groups=3"}}};
+  Words files;
+  for (const auto& [name, words] : models) {
+    CAPTURE(words[1]);
+    const std::string run = folder.path("run" + std::to_string(files.size()));
+    const Words size = name == std::string("vision") ? pictures : language;
+    Words tests;
+    if (name == std::string("charlm")) {
+      tests = {"--validation-batches", "1", "--test-batches", "1"};
+    }
+    require_done(app(name, Words{"train", "--out", run, "--quiet"} + size + words + tests));
+    files.push_back(run + ".safetensors");
+    require_done(app(name, {"export", "--checkpoint", run, "--example", "--out", files.back()}));
+  }
+  const auto checked = torch_export(files);
+  if (!checked) return;
+  REQUIRE_MESSAGE(checked->status == 0, checked->err << checked->out);
+  const auto rows = lines(checked->out);
+  REQUIRE(rows.size() == files.size());
+  for (const auto& row : rows) {
+    CAPTURE(row["file"]);
+    CHECK(row["error"].get<double>() < 1e-10);
+    CHECK(row["error_f32"].get<double>() < 1e-5);
+    CHECK(row["largest"].get<double>() > 0.01);
+  }
+}
+
+TEST_CASE("export: what has no form in PyTorch is refused in a line that names it") {
+  const TemporaryFolder folder;
+  const std::string file = folder.path("x.safetensors");
+  require_done(app("vision", {"train", "--steps", "1", "--width", "8", "--heads", "1", "--layers",
+                              "1", "--attention", "i-clustered:clusters=3,topk=2", "--out",
+                              folder.path("run"), "--quiet"}));
+  require_done(app("vision", {"export", "--checkpoint", folder.path("run"), "--out", file}));
+  const auto run = torch_export({file});
+  if (!run) return;
+  const auto check = [](ProgramRun refused, const std::string& part) {
+    refused.program = "torch_export";
+    check_refused(refused, part);
+  };
+  check(*run, "x.safetensors: attention i-clustered has no form in PyTorch here; there are full, ");
+  check(*torch_export({folder.file("none", "no tensors")}), "is nothing that `export` wrote");
+  check(*torch_export({folder.path("nowhere")}), "cannot be read: No such file");
+  check(*torch_export({folder.path("run/best.safetensors")}),
+        "its metadata has no architecture; export the checkpoint again");
+  // Weights and metadata of two models.
+  Checkpoint contents = read_checkpoint(file);
+  auto architecture = nlohmann::json::parse(contents.metadata.at("architecture"));
+  architecture["attention"] = {{"mechanism", "full"}, {"temperature", 0}};
+  architecture["width"] = 9;
+  contents.metadata["architecture"] = architecture.dump();
+  write_checkpoint(contents, folder.path("other"));
+  check(*torch_export({folder.path("other")}), "its weights and its architecture do not fit");
 }
 
 TEST_CASE("export: bad input is refused in a line, and nothing is overwritten") {

@@ -55,15 +55,21 @@ TEST_SUITE("tools") {
 
 TEST_CASE("views: every line of a run is in the table and, but for its words, in the events") {
   const std::tuple<const char*, Words, const char*> apps[] = {
-      {"charlm", {"--epoch-steps", "4", "--validation-batches", "1", "--test-batches", "1"},
-       "kind,step,epoch,loss,bits_per_character,windows,entropy,best_possible,best,"
-       "tokens_per_second,learning_rate,gradient_norm,elapsed,remaining,what"},
-      {"wordlm", {},
-       "kind,step,epoch,loss,perplexity,paper_perplexity,word_perplexity,cross_entropy,targets,"
-       "best,tokens_per_second,learning_rate,gradient_norm,elapsed,remaining,what"},
-      {"vision", {"--layers", "1"},
-       "kind,step,epoch,loss,cross_entropy,top_1,top_5,most_top_1,most_top_5,best,"
-       "tokens_per_second,learning_rate,gradient_norm,elapsed,remaining,what"}};
+      {"charlm",
+       {"--epoch-steps", "4", "--validation-batches", "1", "--test-batches", "1"},
+       "kind,step,round,tokens,loss,bits_per_character,windows,entropy,best_possible,"
+       "train_loss,train_bits_per_character,best,tokens_per_second,learning_rate,gradient_norm,"
+       "elapsed,remaining,what"},
+      {"wordlm",
+       {},
+       "kind,step,epoch,tokens,loss,perplexity,paper_perplexity,word_perplexity,cross_entropy,"
+       "targets,train_loss,train_perplexity,best,tokens_per_second,learning_rate,gradient_norm,"
+       "elapsed,remaining,what"},
+      {"vision",
+       {"--layers", "1"},
+       "kind,step,epoch,tokens,loss,cross_entropy,top_1,top_5,most_top_1,most_top_5,train_loss,"
+       "train_cross_entropy,best,tokens_per_second,learning_rate,gradient_norm,elapsed,remaining,"
+       "what"}};
   for (const auto& [name, more, header] : apps) {
     CAPTURE(name);
     const TemporaryFolder folder;
@@ -75,9 +81,13 @@ TEST_CASE("views: every line of a run is in the table and, but for its words, in
     CHECK(read_file(run + "/metrics.csv") == table_of(log, header));
     REQUIRE(event_files(run).size() == 1);
     const std::vector<std::string> events = records(read_file(event_files(run)[0]));
-    CHECK(events.size() == 1 + lines(log).size());  // no step was skipped
-    CHECK(contains(events[1], "train/loss"));
-    CHECK(contains(events.back(), "test/"));
+    const bool writes = name != std::string("vision");
+    REQUIRE(events.size() == 2 + lines(log).size() + writes);  // no step was skipped
+    CHECK(contains(events[1], "| width | 16 |"));
+    CHECK(contains(events[2], "train/loss"));
+    for (const std::string& event : events) CHECK_FALSE(contains(event, "/elapsed"));
+    CHECK(contains(events[1 + lines(log).size()], "test/"));
+    CHECK(contains(events.back(), "sample") == writes);
   }
 }
 
@@ -101,6 +111,13 @@ TEST_CASE("views: a run that goes on has one table and a second event file") {
   folder.file("events.out.tfevents.1.other", "kept");
   remove_event_files(folder.path());
   CHECK(event_files(folder.path()) == std::vector{folder.path("events.out.tfevents.1.other")});
+}
+
+TEST_CASE("views: a run of charlm goes on whose log calls its rounds epochs") {
+  const TemporaryFolder folder;
+  folder.file("metrics.jsonl", "{\"kind\":\"train\",\"step\":3,\"epoch\":2}\n");
+  MetricsViews(folder.path(), {"kind", "step", "round"});
+  CHECK(read_file(folder.path("metrics.csv")) == "kind,step,round\ntrain,3,2\n");
 }
 
 TEST_CASE("views: --force replaces them with the run") {

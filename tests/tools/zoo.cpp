@@ -1,4 +1,9 @@
 // The table of mechanisms, and single fact sheets.
+#include <map>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
 #include "ops/attention/mechanism.h"
 #include "tests/program.h"
 
@@ -10,14 +15,91 @@ ProgramRun zoo(const Words& words) { return run_program(WEFT_PROGRAMS "/zoo", wo
 
 TEST_SUITE("tools") {
 
-TEST_CASE("zoo: the README's table is its output") {
-  const ProgramRun run = zoo({});
+TEST_CASE("zoo: the README's table is its output in Markdown") {
+  const ProgramRun run = zoo({"--markdown"});
   REQUIRE(run.status == 0);
   const std::string readme = read_file(WEFT_SOURCE_ROOT "/README.md");
-  CHECK_MESSAGE(contains(readme, run.out), "replace the table of README.md by the output of zoo");
+  CHECK_MESSAGE(contains(readme, run.out),
+                "replace the table of README.md by the output of zoo --markdown");
   for (const Mechanism* mechanism : mechanisms()) {
     CHECK(contains(run.out, "| `" + mechanism->name + (mechanism->wrapper ? "/…`" : "`")));
   }
+}
+
+// Characters: bytes of UTF-8 but those that continue one.
+std::ptrdiff_t characters(const std::string& line) {
+  return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+TEST_CASE("zoo: the table for a terminal fits 100 columns") {
+  const ProgramRun run = zoo({});
+  REQUIRE(run.status == 0);
+  std::istringstream lines(run.out);
+  std::string line, words;
+  std::map<std::string, std::string> starts;
+  for (bool first = true; std::getline(lines, line); first = false) {
+    CAPTURE(line);
+    CHECK(characters(line) <= 100);
+    if (first) {
+      for (const char* column : {"mechanism", "what", "causal", "time", "memory"}) {
+        CHECK(contains(line, column));
+      }
+    }
+    starts[line.substr(0, line.find(' '))] = line;
+    std::istringstream cells(line);
+    for (std::string word; cells >> word;) words += word + " ";
+  }
+  CHECK_FALSE(contains(run.out, "|"));
+  for (const Mechanism* mechanism : mechanisms()) {
+    CAPTURE(mechanism->name);
+    const std::string row = starts[mechanism->name + (mechanism->wrapper ? "/…" : "")];
+    CHECK_FALSE(row.empty());
+    const std::string title = mechanism->title.substr(0, mechanism->title.find(' '));
+    CHECK(contains(row, title));
+    CHECK(contains(row, mechanism->wrapper ? "as inner" : mechanism->scaling));
+    if (!mechanism->wrapper && !mechanism->masks.causal) CHECK(contains(row, " no "));
+    const std::string last = mechanism->title.substr(mechanism->title.rfind(' ') + 1);
+    CHECK(contains(words, last));  // no title is cut
+  }
+}
+
+TEST_CASE("zoo: a specification shows its options as it sets them") {
+  const ProgramRun plain = zoo({"topk"}), set = zoo({"topk:topk=16"});
+  REQUIRE(set.status == 0);
+  CHECK(contains(plain.out, "topk: "));
+  CHECK(contains(set.out, "topk:topk=16: "));
+  CHECK(contains(set.out, "default 32"));
+  CHECK_FALSE(contains(plain.out, "default 32"));
+  CHECK(contains(set.out, page_of(mechanism("topk"))));
+  const ProgramRun wrapped = zoo({"conditional/topk:topk=7"});
+  REQUIRE(wrapped.status == 0);
+  CHECK(contains(wrapped.out, "options of topk"));
+  CHECK(contains(wrapped.out, "default 32"));
+  CHECK(contains(wrapped.out, "[B N H E]"));
+  check_refused(zoo({"topk:topk=0"}), "topk is a number in");
+  check_refused(zoo({"topk:tokp=3"}), "did you mean topk?");
+}
+
+TEST_CASE("zoo: the fact sheets as JSON") {
+  const auto all = nlohmann::json::parse(zoo({"--json"}).out);
+  REQUIRE(all.size() == mechanisms().size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Mechanism& mechanism = *mechanisms()[i];
+    CAPTURE(mechanism.name);
+    CHECK(all[i]["name"] == mechanism.name);
+    CHECK(all[i]["title"] == mechanism.title);
+    CHECK(all[i]["time"] == mechanism.scaling);
+    CHECK(all[i]["options"].size() == mechanism.options.size());
+    const std::size_t inputs =
+        mechanism.wrapper ? 0 : attention_inputs(AttentionSpec(mechanism.name)).size();
+    CHECK(all[i]["inputs"].size() == inputs);
+    CHECK(all[i].contains("causal") == !mechanism.wrapper);
+  }
+  const auto one = nlohmann::json::parse(zoo({"topk:topk=16", "--json"}).out);
+  CHECK(one["specification"] == "topk:topk=16");
+  CHECK(one["options"][0]["value"] == "16");
+  CHECK(one["options"][0]["default"] == "32");
+  CHECK(one["inputs"][0]["shape"] == "B N H E");
 }
 
 TEST_CASE("zoo: one fact sheet with its page") {
@@ -34,8 +116,10 @@ TEST_CASE("zoo: one fact sheet with its page") {
 
 TEST_CASE("zoo: bad words") {
   check_refused(zoo({"fulll"}), "did you mean full?");
-  check_refused(zoo({"full", "topk"}), "the name of one mechanism");
-  check_refused(zoo({"--full"}), "the name of one mechanism");
+  check_refused(zoo({"full", "topk"}), "'topk' stands there without an option before it");
+  check_refused(zoo({"--full"}), "there is no option --full");
+  check_refused(zoo({"--json", "--markdown"}), "--markdown");
+  check_refused(zoo({"full", "--markdown"}), "--markdown is of the table");
 }
 
 }  // TEST_SUITE("tools")

@@ -266,7 +266,7 @@ TEST_CASE("vision: info counts a preset's parameters") {
   const json info = lines(vision({"info", "--preset", "cifar10-csp", "--json"}).out).at(0);
   CHECK(info["parameters"] == 6'377'994);
   CHECK(info["configuration"]["lr"] == 1e-4);
-  CHECK(contains(vision({"info", "--checkpoint", trained().path}).out, "classes: disc"));
+  CHECK(contains(vision({"info", "--checkpoint", trained().path}).out, "classes: disc\\n"));
 }
 
 TEST_CASE("vision: a file of options, a dry run, and the log on standard output") {

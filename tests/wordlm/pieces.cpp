@@ -57,12 +57,12 @@ TEST_CASE("pieces: ids by count, then by piece, the largest first") {
   CHECK(pieces->encode("").empty());
   const auto [unknown, begin, end, pad] = pieces->special();
   CHECK(PieceIds{unknown, begin, end, pad} == PieceIds{0, 1, 2, 3});
-  CHECK(lines_to_stream(*pieces, "x\r\n \r\nab\n", "here") == PieceIds{1, 4, 2, 1, 5, 2});
+  CHECK(pieces->stream("x\r\n \r\nab\n", "here") == PieceIds{1, 4, 2, 1, 5, 2});
 }
 
 TEST_CASE("pieces: known text comes back, in lower case and with <num>") {
   const auto pieces = learnt();
-  CHECK(pieces->decode(lines_to_stream(*pieces, rhyme, "rhyme")) ==
+  CHECK(pieces->decode(pieces->stream(rhyme, "rhyme")) ==
         "the old king waits near the bridge, and the old dog waits behind the king.\n"
         "three small birds (two old, one young) sing: the king's dog sings <num> times.\n"
         "\"the river!\" said the old teacher. the caf\u00e9 opens at <num> or <num>.\n");
@@ -167,7 +167,7 @@ TEST_CASE("pieces: SentencePiece's models") {
   const PieceIds ids = pieces->encode(line);
   CHECK(ids.size() > 5);
   CHECK(pieces->decode(ids) == line);
-  CHECK(pieces->decode(lines_to_stream(*pieces, line + "\r\n\n" + line, "here")) ==
+  CHECK(pieces->decode(pieces->stream(line + "\r\n\n" + line, "here")) ==
         line + "\n" + line + "\n");
   CHECK(pieces->decode(PieceIds{1, 50, 50}) == "");
   CHECK(contains(error_of([&] { pieces->decode(PieceIds{51}); }), "there is no id 51"));

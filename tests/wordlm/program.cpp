@@ -41,7 +41,8 @@ struct CircleText {
   }
 };
 
-const Words small_model = {"--batch", "8", "--length", "24", "--width", "16", "--heads", "2"};
+const Words small_model = {"--pieces", "paper", "--batch", "8",       "--length", "24",
+                           "--width",  "16",    "--heads", "2"};
 
 struct Trained {
   CircleText text;
@@ -106,6 +107,48 @@ TEST_CASE("wordlm: sample goes on as the text would, a function of the seed") {
   CHECK(run.out == "one two three four five six seven one\n");
   CHECK(sample({"--seed", "4"}).out == sample({"--seed", "4"}).out);
   check_refused(sample({"--temperature", "-1"}), "--temperature");
+}
+
+TEST_CASE("wordlm: pieces over bytes, where nothing else is asked for") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) {
+    text += fmt::format("Zeile {}: Gr\u00f6\u00dfer, als ZUVOR!\n", i % 10);
+  }
+  const std::string file = folder.file("own.txt", text), out = folder.path("run");
+  const Words train = {"--data",  file, "--out",    out,  "--batch", "8",       "--length", "25",
+                       "--width", "16", "--heads", "2", "--epochs", "25", "--quiet"};
+  const ProgramRun run = wordlm(train);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  const json info = json::parse(wordlm({"info", "--checkpoint", out, "--json"}).out);
+  CHECK(info["configuration"]["pieces"] == "bpe");
+  const json score = lines(wordlm({"eval", "--checkpoint", out, "--json"}).out).at(0);
+  CHECK(score["perplexity"].get<double>() < 3);
+  CHECK(score["words"] == 19 * 6);
+  const ProgramRun said = wordlm({"eval", "--checkpoint", out});
+  CHECK(contains(said.out, "test   perplexity"));
+  CHECK(said.out.find(" a piece") < said.out.find("as the agglomerative paper counts"));
+  CHECK_FALSE(contains(said.out, "lower case"));
+  const Words sample = {"sample", "--checkpoint", out, "--tokens", "12", "--temperature", "0"};
+  const ProgramRun more = wordlm(sample + Words{"--prompt", "Zeile 3:"});
+  REQUIRE_MESSAGE(more.status == 0, more.err);
+  CHECK_MESSAGE(more.out.starts_with("Zeile 3: Gr\u00f6\u00dfer, als ZUVOR!\nZeile "), more.out);
+  CHECK_MESSAGE(wordlm(sample).out.starts_with("Zeile "), wordlm(sample).out);
+  const std::string odd = "a\tB  c\xff\n ";  // a prompt is said again as it is
+  const Words say = {"sample", "--checkpoint", out, "--tokens", "0", "--prompt", odd};
+  CHECK(wordlm(say).out == odd + "\n");
+  CHECK(wordlm({"--resume", "--out", out, "--pieces", "bpe"}).status == 0);
+  check_refused(wordlm({"--resume", "--out", out, "--pieces", "paper"}), "--pieces: the run in");
+  folder.file("own.txt", text + text + "other other other other\n" + text);
+  check_refused(wordlm({"--resume", "--out", out, "--epochs", "26"}), "is not that of this run");
+
+  const auto parameters = [](const Words& words) {
+    return json::parse(wordlm(Words{"info", "--json"} + words).out)["parameters"];
+  };
+  CHECK(parameters({"--data", file, "--width", "16"}) > parameters(
+        {"--data", file, "--width", "16", "--pieces", "bpe:merges=3"}));
+  check_refused(wordlm({"--pieces", "bpe:merges=many"}), "--pieces: wanted bpe or bpe:merges=N");
+  check_refused(wordlm({"--pieces", "papr"}), "--pieces: there are no 'papr'; there are bpe");
 }
 
 TEST_CASE("wordlm: the same training on one thread and on two") {

@@ -87,6 +87,27 @@ TEST_CASE("corpus: a file is shared by lines, and the built-in text needs none")
   CHECK(!contains(known, "<UNK>"));
 }
 
+TEST_CASE("corpus: pieces over bytes are learnt from the training part of any text") {
+  const TemporaryFolder folder;
+  fill(folder, " = Heading = \n\nThe cat , in 1999 .\r\nThe c\xe9t\n");  // Latin-1
+  const WordCorpus corpus = load_words(folder.path(), "bpe");
+  CHECK(corpus.pieces->name() == "bpe");
+  CHECK(corpus.pieces->decode(corpus.train) == read_file(folder.path("wiki.train.tokens")));
+  CHECK(corpus.pieces->decode(corpus.validation) == " = Mats = \n\n the mat @-@ cat \n");
+  CHECK(corpus.train_counts.words == 3 + 6 + 2 + 4);
+  CHECK(corpus.train_counts.lines == 3);
+  CHECK_FALSE(std::filesystem::exists(folder.path("wiki.train.tokens.pieces")));
+  CHECK(load_words(folder.path(), "bpe").train == corpus.train);
+  CHECK(load_words(folder.path(), corpus.pieces).test == corpus.test);
+  CHECK(load_words(folder.path(), "bpe:merges=0").train.size() ==
+        read_file(folder.path("wiki.train.tokens")).size());
+  folder.file("wiki.valid.tokens", "\n \n");
+  CHECK(contains(error_of([&] { load_words(folder.path(), "bpe"); }), "no text in this part"));
+  const WordCorpus builtin = load_words("builtin", "bpe");
+  CHECK(builtin.train_counts.words > 50'000);
+  CHECK(builtin.train.size() < 100'000);  // a word is a piece
+}
+
 TEST_CASE("corpus: bad text is refused with its file and place") {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& pieces = "paper") {

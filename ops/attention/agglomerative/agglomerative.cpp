@@ -5,10 +5,12 @@
 #include <algorithm>
 
 #include "autograd/apply.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/scores.h"
+#include "ops/cumulative_sum/cumulative_sum.h"
 #include "ops/dropout/dropout.h"
-#include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
 #include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 #include "runtime/dispatch.h"
@@ -80,43 +82,31 @@ struct AgglomerativeOp {
   }
 };
 
-Variable attend_agglomerative(const AttentionSpec&, const AttentionCall& call,
+Attended attend_agglomerative(const AttentionSpec&, const AttentionCall& call,
                               std::span<const Variable> inputs) {
   return apply(AgglomerativeOp{call}, inputs[0], inputs[1], inputs[2]);
 }
 
-// 1 before each length, 0 from there on: [B, positions, 1] in `type`.
-Variable existence(const Tensor& lengths, std::int64_t B, std::int64_t positions, DType type) {
-  const Tensor mask = Tensor::full({B, positions, 1}, 1, type);
-  for (std::int64_t b = 0; lengths.defined() && b < B; ++b) {
-    const std::int64_t length = lengths.to_vector<std::int64_t>()[static_cast<std::size_t>(b)];
-    mask.slice(0, b, b + 1).slice(1, length, positions).fill(0);
-  }
-  return mask;
-}
-
-// The definition: the sums over references are products with a matrix of zeros and ones [N, S].
-Variable reference_agglomerative(const AttentionSpec&, const AttentionCall& call,
+// The definition.
+Attended reference_agglomerative(const AttentionSpec&, const AttentionCall& call,
                                  std::span<const Variable> inputs) {
   const Variable &zq = inputs[0], &zk = inputs[1], &y = inputs[2];
-  const std::int64_t B = zq.size(0), N = zq.size(1), S = zk.size(1), H = zq.size(2), M = y.size(3);
+  const i64 B = zq.size(0), N = zq.size(1), S = zk.size(1), H = zq.size(2), M = y.size(3);
   const DType type = zq.value().dtype();
-  const Tensor seen = Tensor::zeros({N, S}, type);
-  for (std::int64_t i = 0; i < N; ++i) {
-    seen.slice(0, i, i + 1).slice(1, 0, call.causal ? i + 1 : S).fill(1);
-  }
-  const Variable gather = expand(seen, {B, N, S});
   const Variable cq = mul(softmax(zq), existence(call.query_lengths, B, N, type));
   const Variable ck = mul(softmax(zk), existence(call.lengths, B, S, type));
-  const Variable mass = matmul(gather, ck);  // [B, N, H]
-  const Variable weighted = reshape(mul(reshape(ck, {B, S, H, 1}), y), {B, S, H * M});
-  const Variable sums = reshape(matmul(gather, weighted), {B, N, H, M});
-  const auto constant = [&](double value) { return Variable(Tensor::full({}, value, type)); };
-  const Variable excess = relu(add(mass, constant(-least_class_mass)));
-  const Variable n = add(excess, constant(least_class_mass));
-  const Variable share = mul(cq, exp(scale(log(n), -1)));  // cq / n
-  const Variable p = reshape(mul(reshape(share, {B, N, H, 1}), sums), {B, N, H * M});
-  return reshape(call.dropout > 0 ? dropout(p, call.dropout, call.random) : p, {B, N, H, M});
+  // Over the references that a query sees: [B, N, …], or [B, 1, …] where all see the same.
+  const auto summed = [&](const Variable& x) {
+    if (call.causal) return cumulative_sum(x, 1);
+    Shape once = x.shape();
+    once[1] = 1;
+    return reshape(sum(x, 1), once);
+  };
+  const Variable mass = summed(ck), weighted = summed(mul(column(ck), y));  // S, U
+  const Variable n = maximum(mass, Tensor::full({}, least_class_mass, type));
+  const Variable a = div(weighted, column(n));
+  const Variable p = reshape(mul(column(cq), a), {B, N, H * M});
+  return reshape(dropout(p, call.dropout, call.random), {B, N, H, M});
 }
 
 AttentionCost cost_agglomerative(const AttentionSpec&, const AttentionSizes& s, bool causal,
@@ -149,21 +139,27 @@ class AgglomerativeDecoding final : public DecodingState {
 
   Tensor step(std::span<const Tensor> inputs) override {
     if (!sums_.defined()) sums_ = Tensor::zeros(shape_, DType::f64, inputs[0].device());
-    AgglomerativeOp op;
-    op.call.causal = true;
-    const AgglomerativeOp::Saved saved{dense(inputs[0]), dense(inputs[1]), dense(inputs[2]), {}};
     const Tensor out = Tensor::empty_like(inputs[2]);
-    dispatch(out, [&](auto device, auto type) {
-      using T = decltype(type);
-      agglomerative_advance<T>(device, op.problem<T>(saved), sums_.view<double, 2>(),
-                               out.view<T, 4>());
-    });
+    for (std::int64_t i = 0; i < out.size(1); ++i) {
+      const auto position = [&](const Tensor& x) { return dense(x.slice(1, i, i + 1)); };
+      advance({position(inputs[0]), position(inputs[1]), position(inputs[2]), {}}, position(out));
+    }
     return out;
   }
 
   std::int64_t bytes() const override { return shape_.count() * std::int64_t(sizeof(double)); }
 
  private:
+  void advance(const AgglomerativeOp::Saved& saved, const Tensor& out) const {
+    AgglomerativeOp op;
+    op.call.causal = true;
+    dispatch(out, [&](auto device, auto type) {
+      using T = decltype(type);
+      agglomerative_advance<T>(device, op.problem<T>(saved), sums_.view<double, 2>(),
+                               out.view<T, 4>());
+    });
+  }
+
   Shape shape_;  // [B, H (1 + M)]
   Tensor sums_;  // from the first step on
 };
@@ -182,14 +178,16 @@ const Registration registered{Mechanism{
     .title = "means of soft classes over the past, read by each position's own classes",
     .paper = "M. Spellings, Agglomerative attention, 2019, arXiv 1907.06607",
     .equations = "Methods",
-    .inputs = {{.name = "zq", .shape = "B N H", .weight = glorot, .biased = true, .bias = small},
-               {.name = "zk",
-                .side = Side::reference,
-                .shape = "B S H",
-                .weight = glorot,
-                .biased = true,
-                .bias = small},
-               {.name = "y", .side = Side::reference, .shape = "B S H M", .weight = glorot}},
+    .inputs = [](const AttentionSpec&, const AttentionSizes&) -> AttentionInputs {
+      return {{.name = "zq", .axes = "B N H", .weight = glorot, .biased = true, .bias = small},
+              {.name = "zk",
+               .side = Side::reference,
+               .axes = "B S H",
+               .weight = glorot,
+               .biased = true,
+               .bias = small},
+              {.name = "y", .side = Side::reference, .axes = "B S H M", .weight = glorot}};
+    },
     .options = {},
     .masks = {.causal = true, .lengths = true, .query_lengths = true},
     .cross = true,

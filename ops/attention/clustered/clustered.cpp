@@ -6,6 +6,7 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/clustered/clusters.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/mechanism.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
@@ -70,7 +71,7 @@ struct ClusteredOp {
   }
 };
 
-Variable attend_clustered(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_clustered(const AttentionSpec& spec, const AttentionCall& call,
                           std::span<const Variable> inputs) {
   const Tensor& q = inputs[0].value();
   const ClusteredOp op{call.lengths, call.query_lengths, call.dropout, call.random,
@@ -80,22 +81,22 @@ Variable attend_clustered(const AttentionSpec& spec, const AttentionCall& call,
 }
 
 // The definition: the labels as a matrix of zeros and ones [N, C].
-Variable reference_clustered(const AttentionSpec& spec, const AttentionCall& call,
+Attended reference_clustered(const AttentionSpec& spec, const AttentionCall& call,
                              std::span<const Variable> inputs) {
   const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
   const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
   const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
   const std::int64_t C = spec.integer("clusters");
   const Tensor labels = reference_labels(spec, call, call.query_lengths, inputs[0].value());
-  const Membership g = membership(labels, call.query_lengths, C, q.value().dtype());
-  const Variable centroids = matmul(transpose(g.share, 2, 3), q);
+  const Tensor g = membership(labels, call.query_lengths, C, q.value().dtype());
+  const Variable centroids = means_of_members(g, q);
   const Variable z =
       scale(matmul(centroids, transpose(k, 2, 3)), temperature_of(spec, q.size(3)));
   AttentionCall keys;
   keys.lengths = call.lengths;
   const Variable a = softmax(masked(z, visibility(keys, q.size(0), C, k.size(2))));
-  const Variable kept = call.dropout > 0 ? dropout(a, call.dropout, call.random) : a;
-  return transpose(matmul(g.belongs, matmul(kept, v)), 1, 2);
+  const Variable values = matmul(dropout(a, call.dropout, call.random), v);
+  return transpose(matmul(g, values), 1, 2);
 }
 
 AttentionCost cost_clustered(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
@@ -126,7 +127,7 @@ const Registration registered{Mechanism{
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
              "NeurIPS 2020, arXiv 2007.04825",
     .equations = "section 3.2, eqs. 3-6",
-    .inputs = query_key_value(),
+    .inputs = query_key_value,
     .choices = cluster_choices(),
     .options = cluster_options(),
     .masks = {.lengths = true, .query_lengths = true},

@@ -8,13 +8,18 @@
 #include <map>
 #include <numeric>
 
+#include "ops/attention/definitions.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/views/views.h"
 #include "runtime/dispatch.h"
 
 namespace weft {
 namespace {
 
 Tensor drawn_planes(const RandomKey& random, std::int64_t bits, std::int64_t E, DType type) {
-  const RandomKey key = with_stream(random, planes_stream);
+  const RandomKey key = random.further(DrawPurpose::planes);
   std::vector<double> numbers(static_cast<std::size_t>(bits * (E + 1)));
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const Philox words = key.words(i / 2);
@@ -26,7 +31,7 @@ Tensor drawn_planes(const RandomKey& random, std::int64_t bits, std::int64_t E, 
 // C of the positions 0 … length − 1 without replacement, again from the first where C > length.
 std::vector<std::int64_t> drawn_positions(const RandomKey& random, std::int64_t length,
                                           std::int64_t clusters) {
-  const RandomKey key = with_stream(random, positions_stream);
+  const RandomKey key = random.further(DrawPurpose::positions);
   std::vector<std::int64_t> order(static_cast<std::size_t>(std::max<std::int64_t>(length, 1)));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const std::size_t drawn = std::min(order.size(), static_cast<std::size_t>(clusters));
@@ -236,21 +241,21 @@ Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, co
   return labels;
 }
 
-Membership membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters,
-                      DType type) {
-  const std::int64_t B = labels.size(0), H = labels.size(1), N = labels.size(2);
+Tensor membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters, DType type) {
+  const i64 B = labels.size(0), H = labels.size(1), N = labels.size(2);
   const Tensor belongs = Tensor::zeros({B, H, N, clusters}, DType::f64);
-  const Tensor share = Tensor::zeros({B, H, N, clusters}, DType::f64);
-  for (std::int64_t row = 0; row < B * H; ++row) {
-    const std::int64_t count = length_of(lengths, row / H, N);
-    const std::int64_t* const label = labels.data<std::int64_t>() + row * N;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t at = (row * N + i) * clusters + label[i];
-      belongs.data<double>()[at] = 1;
-      share.data<double>()[at] = 1.0 / double(std::count(label, label + count, label[i]));
+  for (i64 row = 0; row < B * H; ++row) {
+    for (i64 i = row * N; i < row * N + length_of(lengths, row / H, N); ++i) {
+      belongs.data<double>()[i * clusters + labels.data<i64>()[i]] = 1;
     }
   }
-  return {belongs.to(type), share.to(type)};
+  return belongs.to(type);
+}
+
+Variable means_of_members(const Tensor& membership, const Variable& q) {
+  const Variable g = membership, members = column(sum(g, 2));  // n_c, [B, H, C, 1]
+  const Variable one = Tensor::full({}, 1, q.value().dtype());
+  return div(matmul(transpose(g, 2, 3), q), maximum(members, one));
 }
 
 double hash_operations(const AttentionSpec& spec, const AttentionSizes& s) {

@@ -318,12 +318,12 @@ __global__ void sort_kernel(LabelSort p, std::int64_t range) {
 template <class T>
 void draw_planes(const Cuda& device, const RandomKey& random, std::int64_t bits, std::int64_t E,
                  T* planes) {
-  for_elements(name, device, bits * (E + 1), Planes<T>{with_stream(random, planes_stream), planes});
+  for_elements(name, device, bits * (E + 1), Planes<T>{random.further(DrawPurpose::planes), planes});
 }
 
 void draw_positions(const Cuda& device, const PositionDraw& draw, std::int64_t* positions) {
   PositionDraw p = draw;
-  p.random = with_stream(p.random, positions_stream);
+  p.random = p.random.further(DrawPurpose::positions);
   start(name, device, static_cast<unsigned>(p.B + 1), position_threads,
         SharedMemory::bytes<std::int32_t>(static_cast<std::size_t>(p.clusters)), position_kernel, p,
         positions);

@@ -52,13 +52,11 @@ Tensor decide_labels(const Cuda&, const AttentionSpec& spec, const AttentionCall
 // The same by loops over single bits, for definitions. i64.
 Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                         const Tensor& q);
-// What the labels of a definition say as matrices of q's type [B, H, N, C]: 1 where query i belongs
-// to cluster c, and the same divided by the number of its members.
-struct Membership {
-  Variable belongs, share;
-};
-Membership membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters,
-                      DType type);
+// For definitions: the labels as a matrix g [B, H, N, C], 1 where query i belongs to cluster c, so
+// that g v hands every member what its cluster has.
+Tensor membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters, DType type);
+// And the means of the members of each cluster, q̄ [B, H, C, E] of q [B, H, N, E]; 0 of none.
+Variable means_of_members(const Tensor& membership, const Variable& q);
 
 // Multiplications and additions of the hashes, and scratch of the whole.
 double hash_operations(const AttentionSpec& spec, const AttentionSizes& sizes);

@@ -10,14 +10,6 @@
 
 namespace weft {
 
-// The streams of what is drawn are that of the call's key ⊕ these.
-inline constexpr std::uint32_t planes_stream = 1u << 31, positions_stream = 1u << 30;
-
-constexpr RandomKey with_stream(RandomKey key, std::uint32_t change) {
-  key.stream ^= change;
-  return key;
-}
-
 // What the kernel sees. `planes` is packed; `positions` [B, clusters] are below the item's length.
 template <class T>
 struct QueryClusters {

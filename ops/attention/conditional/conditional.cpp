@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "ops/attention/mechanism.h"
+#include "ops/attention/scores.h"
 
 namespace weft {
 namespace {
@@ -27,7 +28,7 @@ bool short_enough(const AttentionSpec& spec, std::int64_t N, std::int64_t S) {
   return std::max(N, S) <= spec.integer("length");
 }
 
-Variable attend_conditional(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_conditional(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
   const std::int64_t N = inputs[0].size(1), S = inputs[1].size(1);
   if (!short_enough(spec, N, S)) return attend(*spec.inner(), call, inputs);
@@ -38,7 +39,7 @@ Variable attend_conditional(const AttentionSpec& spec, const AttentionCall& call
   return attend(full_spec(spec), call, inputs);
 }
 
-Variable reference_conditional(const AttentionSpec& spec, const AttentionCall& call,
+Attended reference_conditional(const AttentionSpec& spec, const AttentionCall& call,
                                std::span<const Variable> inputs) {
   const bool full = short_enough(spec, inputs[0].size(1), inputs[1].size(1));
   const AttentionSpec chosen = full ? full_spec(spec) : *spec.inner();
@@ -49,20 +50,18 @@ AttentionCost cost_conditional(const AttentionSpec& spec, const AttentionSizes& 
                                DType type) {
   const AttentionSpec chosen =
       short_enough(spec, sizes.N, sizes.S) ? full_spec(spec) : *spec.inner();
-  return chosen.mechanism().cost(chosen, sizes, causal, type);
+  return attention_cost(chosen, sizes, causal, type);
 }
 
 Mechanism around_inner(const Mechanism& own, const AttentionSpec& inner) {
-  const Mechanism& full = mechanism("full");
   const Mechanism& other = inner.mechanism();
   std::string names;
-  for (const AttentionInput& input : other.inputs) {
+  for (const AttentionInput& input : attention_inputs(inner)) {
     if (!input.optional) names += (names.empty() ? "" : ", ") + input.name;
   }
   require(names == "q, k, v", "attention conditional: stands before a mechanism over q, k, v; {} is "
           "one over {}", other.name, names);
   Mechanism sheet = own;
-  sheet.inputs = {full.inputs.begin(), full.inputs.begin() + 3};
   sheet.choices = other.choices;
   sheet.masks = {.causal = other.masks.causal,
                  .lengths = other.masks.lengths,
@@ -82,8 +81,9 @@ const Registration registered{Mechanism{
     .title = "full attention up to a length, another mechanism above it",
     .paper = "A. Katharopoulos et al., fast-transformers, 2020, github.com/idiap/fast-transformers",
     .equations = "conditional-full",
+    .kind = Kind::composition,
     .wrapper = true,
-    .inputs = {},
+    .inputs = query_key_value,
     .options = {{.name = "length",
                  .initial = "512",
                  .help = "the longest sequences that full attention takes",

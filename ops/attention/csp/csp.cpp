@@ -8,9 +8,10 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/csp/ring.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
-#include "ops/embedding/embedding.h"
+#include "ops/gather/gather.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
 #include "runtime/dispatch.h"
@@ -226,7 +227,7 @@ Variable dropped(const Variable& out, const AttentionCall& call) {
   return reshape(dropout(channels, call.dropout, call.random), shape);
 }
 
-Variable attend_csp(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_csp(const AttentionSpec& spec, const AttentionCall& call,
                     std::span<const Variable> inputs) {
   const Tensor& v = inputs[0].value();
   Settings settings = settings_of(spec);
@@ -278,37 +279,31 @@ void define_sources(const Settings& s, const std::vector<std::int64_t>& shifts,
   }
 }
 
-// Rows of a table of single samples, taken by number.
-Variable reference_csp(const AttentionSpec& spec, const AttentionCall& call,
+// The definition: out_c[n] = v_c[src_c(n)].
+Attended reference_csp(const AttentionSpec& spec, const AttentionCall& call,
                        std::span<const Variable> inputs) {
   const Shape shape = inputs[0].shape();
-  const std::int64_t B = shape[0], N = shape[1], C = shape[2] * shape[3];
+  const i64 B = shape[0], N = shape[1], C = shape[2] * shape[3];
+  const DType type = inputs[0].value().dtype();
   Settings s = settings_of(spec);
   const Given given = given_of(s, spec, call, shape);
-  const Tensor ids = Tensor::empty({B, N, C}, DType::i64);
-  const Tensor mask = Tensor::zeros({B, N, C, 1}, inputs[0].value().dtype());
-  const View<std::int64_t, 3> at = ids.view<std::int64_t, 3>();
+  const Tensor src = Tensor::zeros({B, N, C}, DType::i64);
   const Tensor v = inputs[0].value().to(DType::f64);
   const CspShiftTable table{s.rule, N, shape[2], shape[3], numbers_of(given.shifts),
                             numbers_of(call.lengths)};
-  for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t length = length_of(call.lengths, b, N);
-    for (std::int64_t n = 0; n < N; ++n) {
-      for (std::int64_t c = 0; c < C; ++c) at(b, n, c) = n;
+  for (i64 b = 0; b < B; ++b) {
+    const i64 length = length_of(call.lengths, b, N);
+    if (given.src.defined()) {
+      const auto there = [&](const Tensor& x) { return x.slice(0, b, b + 1).slice(1, 0, length); };
+      there(src).copy_from(there(given.src));
+      continue;
     }
-    std::vector<std::int64_t> shifts;
-    for (std::int64_t c = 0; c < C; ++c) {
-      shifts.push_back(table(b, c));
-    }
-    define_sources(s, shifts, v.view<const double, 4>(), b, length, at);
-    if (given.src.defined()) ids.slice(0, b, b + 1).copy_from(given.src.slice(0, b, b + 1));
-    mask.slice(0, b, b + 1).slice(1, 0, length).fill(1);
-    for (std::int64_t n = 0; n < N; ++n) {
-      for (std::int64_t c = 0; c < C; ++c) at(b, n, c) = (b * N + at(b, n, c)) * C + c;
-    }
+    std::vector<i64> shifts;
+    for (i64 c = 0; c < C; ++c) shifts.push_back(table(b, c));
+    define_sources(s, shifts, v.view<const double, 4>(), b, length, src.view<i64, 3>());
   }
-  const Variable taken = embedding(reshape(inputs[0], {B * N * C, 1}), ids);
-  return dropped(reshape(mul(taken, mask), shape), call);
+  const Variable taken = gather(reshape(inputs[0], {B, N, C}), 1, src);
+  return dropped(reshape(mul(taken, existence(call.lengths, B, N, type)), shape), call);
 }
 
 // A comparison and a move count as one operation each.
@@ -386,7 +381,9 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
                "permutation, 2024, arXiv 2410.10914",
       .equations = "eq. 3 and 4",
       .page = "csp",
-      .inputs = {{.name = "v", .shape = "B N H M"}},
+      .inputs = [](const AttentionSpec&, const AttentionSizes&) -> AttentionInputs {
+        return {{.name = "v", .axes = "B N H M"}};
+      },
       .choices = {{.name = "src", .shape = "B N C"}},
       .masks = {.lengths = true},
       .joined = true,

@@ -2,6 +2,7 @@
 #include "ops/attention/full/full.h"
 
 #include "autograd/apply.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/full/narrow.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
@@ -77,14 +78,14 @@ struct FullAttentionOp {
   }
 };
 
-Variable attend_full(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_full(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const FullAttentionOp op{call, temperature_of(spec, inputs[0].size(3))};
   return apply(op, inputs[0], inputs[1], inputs[2], inputs.size() > 3 ? inputs[3] : Variable{});
 }
 
 // The definition: N × S matrices, plain ops.
-Variable reference_full(const AttentionSpec& spec, const AttentionCall& call,
+Attended reference_full(const AttentionSpec& spec, const AttentionCall& call,
                         std::span<const Variable> inputs) {
   const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
   const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
@@ -92,8 +93,7 @@ Variable reference_full(const AttentionSpec& spec, const AttentionCall& call,
   Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, q.size(3)));
   if (inputs.size() > 3 && inputs[3].defined()) z = add(z, inputs[3]);
   const Variable a = softmax(masked(z, visibility(call, q.size(0), q.size(2), k.size(2))));
-  const Variable kept = call.dropout > 0 ? dropout(a, call.dropout, call.random) : a;
-  return transpose(matmul(kept, v), 1, 2);
+  return transpose(matmul(dropout(a, call.dropout, call.random), v), 1, 2);
 }
 
 AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool causal, DType type) {
@@ -115,10 +115,11 @@ const Registration registered{Mechanism{
     .title = "softmax attention over all keys",
     .paper = "A. Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv 1706.03762",
     .equations = "eq. 1",
-    .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qkv"},
-               {.name = "k", .side = Side::reference, .shape = "B S H E", .matrix = "qkv"},
-               {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qkv"},
-               {.name = "bias", .role = Role::bias, .shape = "b h N S", .optional = true}},
+    .inputs = [](const AttentionSpec& spec, const AttentionSizes& sizes) {
+      AttentionInputs inputs = query_key_value(spec, sizes);
+      inputs.push_back({.name = "bias", .role = Role::bias, .axes = "b h N S", .optional = true});
+      return inputs;
+    },
     .options = {temperature_option()},
     .masks = {.causal = true, .lengths = true, .query_lengths = true, .bias = true},
     .cross = true,

@@ -289,10 +289,7 @@ void full_attention_gradients(const Cuda& device, const FullAttention<T>& p, Vie
                               View<T, 4> dq, View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
   if (p.B() * p.H() == 0) return;
   for_rows("full", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
-  const View<const T, 3> delta{deltas.data,
-                               {deltas.sizes[0], deltas.sizes[1], deltas.sizes[2]},
-                               {deltas.strides[0], deltas.strides[1], deltas.strides[2]}};
-  const Backward<T> backward{device, p, log_sums, delta, dout, dq, dk, dv, dbias};
+  const Backward<T> backward{device, p, log_sums, deltas, dout, dq, dk, dv, dbias};
   const std::int64_t width = std::max(p.E(), p.M());
   if (width <= 16) return backward.template both<1>();
   if (width <= 32) return backward.template both<2>();

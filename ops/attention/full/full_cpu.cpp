@@ -238,7 +238,9 @@ void full_attention_forward(const Cpu&, const FullAttention<T>& p, View<T, 4> ou
                             View<T, 3> log_sums) {
   const std::int64_t shares = (p.N() + forward_share - 1) / forward_share;
   const std::int64_t block = query_block(p);
-  parallel_for(p.B() * p.H() * shares, [&](std::int64_t piece) {
+  const std::int64_t rows_computed = simd::round_up_to_lanes<T>(std::min(p.N(), forward_share));
+  const std::int64_t work = rows_computed * p.S() * (p.E() + p.M());
+  parallel_for(p.B() * p.H() * shares, work, [&](std::int64_t piece) {
     const std::int64_t b = piece / shares / p.H(), h = piece / shares % p.H();
     const std::int64_t begin = piece % shares * forward_share;
     const std::int64_t end = std::min(p.N(), begin + forward_share);

@@ -3,15 +3,14 @@
 #include "ops/attention/i_clustered/i_clustered.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "autograd/apply.h"
 #include "ops/attention/clustered/clusters.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/i_clustered/held.h"
 #include "ops/attention/mechanism.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
-#include "ops/dropout/mask.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
@@ -130,7 +129,7 @@ Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& cal
   return given.defined() ? given.to(DType::i32) : given;
 }
 
-Variable attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
   const Tensor &q = inputs[0].value(), &k = inputs[1].value();
   const std::int64_t C = spec.integer("clusters"), S = k.size(1);
@@ -155,93 +154,72 @@ Variable attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call
   return out;
 }
 
-// The keys of T by sorting whole rows of scores [B, H, C, S].
-Tensor reference_topk(const Tensor& scores, const Tensor& lengths, std::int64_t k) {
-  const std::int64_t S = scores.size(3), rows = scores.count() / S;
-  const Tensor topk = Tensor::full({scores.size(0), scores.size(1), scores.size(2), k}, -1,
-                                   DType::i64);
-  const std::vector<double> z = scores.to(DType::f64).to_vector<double>();
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t keys =
-        length_of(lengths, row / (scores.size(1) * scores.size(2)), S);
-    std::vector<std::int64_t> order(static_cast<std::size_t>(keys));
-    std::iota(order.begin(), order.end(), std::int64_t{0});
-    const double* const score = z.data() + row * S;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::int64_t a, std::int64_t b) { return score[a] > score[b]; });
-    order.resize(static_cast<std::size_t>(std::min(k, keys)));
-    std::sort(order.begin(), order.end());
-    std::copy(order.begin(), order.end(), topk.data<std::int64_t>() + row * k);
-  }
-  return topk;
-}
-
-// Of T as matrices of f64: 1 on T, by cluster [B, H, C, S] and by query [B, H, N, S] (there without
-// keys past the query when causal), and the mask d by query.
-struct Selected {
-  Tensor of_cluster, of_query, kept;
-
-  Selected(const AttentionCall& call, const Tensor& labels, const Tensor& topk, std::int64_t S) {
-    const std::int64_t B = labels.size(0), H = labels.size(1), N = labels.size(2);
-    const std::int64_t C = topk.size(2), k = topk.size(3);
-    of_cluster = Tensor::zeros({B, H, C, S}, DType::f64);
-    of_query = Tensor::zeros({B, H, N, S}, DType::f64);
-    kept = Tensor::zeros({B, H, N, S}, DType::f64);
-    const DropoutMask mask(call.random, call.dropout, k);
-    for (std::int64_t row = 0; row < B * H; ++row) {
-      const std::int64_t* const keys = topk.data<std::int64_t>() + row * C * k;
-      for (std::int64_t i = 0; i < C * k; ++i) {
-        if (keys[i] >= 0) of_cluster.data<double>()[(row * C + i / k) * S + keys[i]] = 1;
-      }
-      const std::int64_t queries = length_of(lengths_of_queries(call), row / H, N);
-      for (std::int64_t i = 0; i < queries; ++i) {
-        const std::int64_t cluster = labels.data<std::int64_t>()[row * N + i];
-        for (std::int64_t t = 0; t < k; ++t) {
-          const std::int64_t key = keys[cluster * k + t], at = (row * N + i) * S + key;
-          if (key < 0 || (call.causal && key > i)) continue;
-          of_query.data<double>()[at] = 1;
-          kept.data<double>()[at] = mask.keeps(row * N + i, t) ? mask.factor : 0;
-        }
+// Of the keys T [B, H, C, k] of the clusters, those of each query's own: [B, H, N, k]; causal
+// without those past the query.
+Tensor keys_of_queries(const AttentionCall& call, const Tensor& labels, const Tensor& topk) {
+  const i64 B = labels.size(0), H = labels.size(1), N = labels.size(2);
+  const i64 C = topk.size(2), k = topk.size(3);
+  const Tensor keys = Tensor::full({B, H, N, k}, -1, DType::i64);
+  for (i64 row = 0; row < B * H; ++row) {
+    for (i64 i = 0; i < length_of(lengths_of_queries(call), row / H, N); ++i) {
+      const i64 cluster = row * C + labels.data<i64>()[row * N + i];
+      for (i64 t = 0; t < k; ++t) {
+        const i64 key = topk.data<i64>()[cluster * k + t];
+        if (!call.causal || key <= i) keys.data<i64>()[(row * N + i) * k + t] = key;
       }
     }
   }
-};
+  return keys;
+}
 
-// The definition: N × S matrices of scores with −∞ outside T.
-Variable reference_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
+// 0 at the keys of T, 1 at the others: [B, H, C, S].
+Tensor other_keys(const Tensor& topk, i64 S, DType type) {
+  const Tensor others = Tensor::full({topk.size(0), topk.size(1), topk.size(2), S}, 1, DType::f64);
+  for (i64 i = 0; i < topk.count(); ++i) {
+    const i64 key = topk.data<i64>()[i];
+    if (key >= 0) others.data<double>()[i / topk.size(3) * S + key] = 0;
+  }
+  return others.to(type);
+}
+
+// The definition.
+Attended reference_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
                                std::span<const Variable> inputs) {
   const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
   const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
   const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
-  const std::int64_t B = q.size(0), C = spec.integer("clusters"), S = k.size(2);
+  const i64 B = q.size(0), C = spec.integer("clusters"), S = k.size(2);
   const DType type = q.value().dtype();
   const double temperature = temperature_of(spec, q.size(3));
   const Tensor& query_lengths = lengths_of_queries(call);
   const Tensor labels = reference_labels(spec, call, query_lengths, inputs[0].value());
-  const Membership g = membership(labels, query_lengths, C, type);
-  const Variable centroids = matmul(transpose(g.share, 2, 3), q);
-  const Variable means = scale(matmul(centroids, transpose(k, 2, 3)), temperature);
-  const std::int64_t width = std::min(spec.integer("topk"), S);
+  const Tensor g = membership(labels, query_lengths, C, type);
+  const Variable means = means_of_members(g, q);
+  const Variable of_means = scale(matmul(means, transpose(k, 2, 3)), temperature);
+  const i64 width = std::min(spec.integer("topk"), S);
   Tensor topk = given_topk(spec, call, {B, q.size(1), C, width}, S);
-  if (!topk.defined()) topk = reference_topk(means.value(), call.lengths, width);
-  const Selected selected(call, labels, topk, S);
+  if (!topk.defined()) {
+    const auto keys = [&](i64 b, i64) { return length_of(call.lengths, b, S); };
+    topk = largest(of_means.value(), width, keys);
+  }
+  const ChosenKeys own(keys_of_queries(call, labels, topk), type);
   const Variable scores = scale(matmul(q, transpose(k, 2, 3)), temperature);
-  const Variable p = softmax(masked(scores, selected.of_query));
-  const Variable kept = mul(p, selected.kept.to(type));
-  if (call.causal) return transpose(matmul(kept, v), 1, 2);
+  const Variable p = softmax(masked(own.of(scores), own.there));
+  const Variable kept = dropout(p, call.dropout, call.random);
+  if (call.causal) return transpose(own.sum(kept, v), 1, 2);
 
   AttentionCall keys;
   keys.lengths = call.lengths;
-  const Variable a = softmax(masked(means, visibility(keys, B, C, S)));
-  const Variable on = mul(a, selected.of_cluster.to(type));
-  const Variable mass = sum(on, 3);  // [B, H, C]
+  const Variable a = softmax(masked(of_means, visibility(keys, B, C, S)));
+  const ChosenKeys chosen(topk, type);
+  const Variable mass = sum(mul(chosen.of(a), chosen.there), 3);  // m, [B, H, C]
   const Variable given = detaches(spec, call) ? mass.detached() : mass;
-  const Variable by_query = matmul(g.belongs, reshape(given, {B, q.size(1), C, 1}));
-  const Variable off = add(a, scale(on, -1));
+  const Variable off = mul(a, other_keys(topk, S, type));
   RandomKey random = call.random;
-  random.stream ^= bottom_dropout_stream;
-  const Variable bottom = matmul(call.dropout > 0 ? dropout(off, call.dropout, random) : off, v);
-  return transpose(add(matmul(mul(by_query, kept), v), matmul(g.belongs, bottom)), 1, 2);
+  random = random.further(DrawPurpose::bottom_dropout);
+  const Variable bottom = matmul(dropout(off, call.dropout, random), v);  // b, [B, H, C, M]
+  const Variable top = own.sum(mul(matmul(g, column(given)), kept), v);
+  return transpose(add(top, matmul(g, bottom)), 1, 2);
 }
 
 AttentionCost cost_of(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
@@ -305,7 +283,7 @@ Mechanism sheet(bool causal) {
                "NeurIPS 2020, arXiv 2007.04825",
       .equations = "section 3.3, eqs. 7-11",
       .page = "i_clustered",
-      .inputs = query_key_value(),
+      .inputs = query_key_value,
       .choices = choices_of_both(),
       .options = options_of(causal),
       .masks = {.lengths = true, .query_lengths = true},

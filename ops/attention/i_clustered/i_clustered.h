@@ -56,9 +56,6 @@
 
 namespace weft {
 
-// The stream of d' is that of the call's key (d's own) ⊕ this.
-inline constexpr std::uint32_t bottom_dropout_stream = 1u << 29;
-
 // What the kernels see. `lengths` and `query_lengths` hold B numbers or are null.
 template <class T>
 struct ImprovedClustered {

@@ -125,7 +125,7 @@ struct ForwardHead {
     const T inverse = streamed.sum[c] == 0 ? T(0) : 1 / streamed.sum[c];
     for (std::int64_t m = 0; m < p.M(); ++m) bottom[m] = streamed.o[m * block.width + c] * inverse;
     RandomKey random = p.random;
-    random.stream ^= bottom_dropout_stream;
+    random = random.further(DrawPurpose::bottom_dropout);
     const DropoutMask mask(random, p.dropout, p.S());
     const std::int64_t row = head.row() * p.clusters + block.first + c;
     for (std::int64_t t = 0; t < top.count; ++t) {

@@ -13,7 +13,7 @@ template <class T>
 MeansAttention<T> over_means(const ImprovedClustered<T>& p, const SortedQueries& sorted,
                              const std::int32_t* topk, const Tensor& means) {
   RandomKey random = p.random;
-  random.stream ^= bottom_dropout_stream;
+  random = random.further(DrawPurpose::bottom_dropout);
   return {.means = means.view<const T, 4>(),
           .k = p.k,
           .v = p.v,

@@ -85,7 +85,7 @@ struct Block {
   template <class F>
   void each_weight(std::int64_t key, std::int64_t keys, const F& f) const {
     RandomKey random = p.random;
-    random.stream ^= bottom_dropout_stream;
+    random = random.further(DrawPurpose::bottom_dropout);
     const DropoutMask mask(random, p.dropout, p.S());
     const auto factor = hn::Set(simd::Tag<T>{}, static_cast<T>(mask.factor));
     for (std::int64_t i = 0; i < width; i += simd::lanes<T>) {

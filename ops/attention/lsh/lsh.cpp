@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "autograd/apply.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/lsh/rounds.h"
 #include "ops/attention/mechanism.h"
 #include "ops/attention/scores.h"
@@ -45,7 +46,7 @@ Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, con
   const Tensor planes = Tensor::empty({r.rounds, r.buckets / 2, E}, like.dtype(), like.device());
   dispatch(planes, [&](auto device, auto type) {
     using T = decltype(type);
-    lsh_draw<T>(device, key, planes.count(), planes.data<T>());
+    lsh_draw<T>(device, key.further(DrawPurpose::planes), planes.count(), planes.data<T>());
   });
   return planes;
 }
@@ -133,7 +134,7 @@ Tensor planes_of(const AttentionSpec& spec, const AttentionCall& call, const Lsh
   return given.defined() ? given : drawn_planes(rules, E, call.random, q);
 }
 
-Variable attend_lsh(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_lsh(const AttentionSpec& spec, const AttentionCall& call,
                     std::span<const Variable> inputs) {
   const Tensor& q = inputs[0].value();
   const LshRules rules = rules_of(spec);
@@ -242,67 +243,69 @@ void hide_self(const LshRules& rules, std::vector<std::vector<double>>& places, 
   }
 }
 
-// The definition: a matrix of scores and, for each round, how many times each of them counts.
-Variable reference_lsh(const AttentionSpec& spec, const AttentionCall& call,
-                       std::span<const Variable> inputs) {
-  const LshRules rules = rules_of(spec);
-  const Shape shape = inputs[0].shape();
-  const std::int64_t B = shape[0], N = shape[1], H = shape[2], E = shape[3], R = rules.rounds;
-  const DType type = inputs[0].value().dtype();
-  const Tensor q64 = inputs[0].value().to(DType::f64);
-  const Tensor planes = planes_of(spec, call, rules, inputs[0].value()).to(DType::f64);
-  const Tensor given = given_buckets(spec, call, rules, inputs[0].value());
+// The lists as matrices [B, H, i, r, j]: the logarithm of how often query i sees key j in round r,
+// less log n_ij where duplicates are corrected, −∞ where it does not; and the mean of the dropout
+// factors of these places.
+struct Places {
+  Tensor log_count, factor;
+};
+
+Places defined_places(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
+                      const Tensor& q) {
+  const i64 B = q.size(0), N = q.size(1), H = q.size(2), R = rules.rounds;
+  const Tensor wide = q.to(DType::f64);
+  const Tensor planes = planes_of(spec, call, rules, q).to(DType::f64);
+  const Tensor given = given_buckets(spec, call, rules, q);
   const double none = -std::numeric_limits<double>::infinity();
-  // log of how often query i sees key j in round r, [B, H, i, r, j]; and the share of it that
-  // dropout keeps.
-  const Tensor often = Tensor::full({B, H, N, R, N}, none, DType::f64);
-  const Tensor share = Tensor::zeros({B, H, N, R, N}, DType::f64);
-  for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t length = length_of(call.lengths, b, N);
-    for (std::int64_t h = 0; h < H; ++h) {
-      std::vector<std::vector<std::int64_t>> buckets;
-      for (std::int64_t r = 0; r < R; ++r) {
-        buckets.push_back(defined_buckets(rules, q64, planes, r, b, h, length));
-        for (std::int64_t i = 0; given.defined() && i < length; ++i) {
-          buckets.back()[std::size_t(i)] =
-              given.data<std::int32_t>()[((r * B + b) * H + h) * N + i];
-        }
+  const Tensor log_count = Tensor::full({B, H, N, R, N}, none, DType::f64);
+  const Tensor factor = Tensor::zeros({B, H, N, R, N}, DType::f64);
+  for (i64 head = 0; head < B * H; ++head) {
+    const i64 b = head / H, length = length_of(call.lengths, b, N);
+    std::vector<std::vector<i64>> buckets;
+    for (i64 r = 0; r < R; ++r) {
+      buckets.push_back(defined_buckets(rules, wide, planes, r, b, head % H, length));
+      for (i64 i = 0; given.defined() && i < length; ++i) {
+        buckets.back()[std::size_t(i)] = given.data<std::int32_t>()[(r * B * H + head) * N + i];
       }
-      Seen seen = seen_of(rules, call, buckets, length, N, b * H + h);
-      std::vector<double> total(static_cast<std::size_t>(length * length), 0);
-      for (const std::vector<double>& places : seen.places) {
-        for (std::size_t k = 0; k < total.size(); ++k) total[k] += places[k];
-      }
-      const std::vector<std::vector<double>> places = seen.places;
-      if (rules.self == LshSelf::last) hide_self(rules, seen.places, length);
-      for (std::int64_t r = 0; r < R; ++r) {
-        for (std::int64_t k = 0; k < length * length; ++k) {
-          const std::size_t at = std::size_t(k);
-          const double count = seen.places[std::size_t(r)][at];
-          if (count == 0) continue;
-          const std::int64_t to = (((b * H + h) * N + k / length) * R + r) * N + k % length;
-          often.data<double>()[to] = std::log(count) - (rules.correct ? std::log(total[at]) : 0);
-          share.data<double>()[to] =
-              seen.factors[std::size_t(r)][at] / places[std::size_t(r)][at];
-        }
+    }
+    const Seen seen = seen_of(rules, call, buckets, length, N, head);
+    std::vector<std::vector<double>> counts = seen.places;
+    if (rules.self == LshSelf::last) hide_self(rules, counts, length);
+    for (std::size_t r = 0; r < counts.size(); ++r) {
+      for (std::size_t k = 0; k < counts[r].size(); ++k) {
+        if (counts[r][k] == 0) continue;
+        double places = 0;  // of all rounds
+        for (const std::vector<double>& of_round : seen.places) places += of_round[k];
+        const i64 i = i64(k) / length, j = i64(k) % length;
+        const i64 to = ((head * N + i) * R + i64(r)) * N + j;
+        log_count.data<double>()[to] = std::log(counts[r][k] / (rules.correct ? places : 1));
+        factor.data<double>()[to] = seen.factors[r][k] / seen.places[r][k];
       }
     }
   }
+  return {log_count.to(q.dtype()), factor.to(q.dtype())};
+}
+
+// The definition.
+Attended reference_lsh(const AttentionSpec& spec, const AttentionCall& call,
+                       std::span<const Variable> inputs) {
+  const LshRules rules = rules_of(spec);
   const Variable q = transpose(inputs[0], 1, 2), v = transpose(inputs[1], 1, 2);  // [B, H, N, …]
+  const i64 B = q.size(0), H = q.size(1), N = q.size(2), R = rules.rounds;
+  const Places places = defined_places(spec, call, rules, inputs[0].value());
   const Variable k = rules.normalize ? unit_rows(q) : q;
-  Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, E));
+  Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, q.size(3)));
   if (rules.self == LshSelf::last) {
-    const Tensor others = Tensor::full({N, N}, 1, type);
-    for (std::int64_t i = 0; i < N; ++i) others.slice(0, i, i + 1).slice(1, i, i + 1).fill(0);
+    const Tensor others = Tensor::full({N, N}, 1, q.value().dtype());
+    for (i64 i = 0; i < N; ++i) others.slice(0, i, i + 1).slice(1, i, i + 1).fill(0);
     z = mul(z, others);
   }
-  z = add(reshape(z, {B, H, N, 1, N}), often.to(type));
+  z = add(reshape(z, {B, H, N, 1, N}), places.log_count);
   // For logsumexp one softmax over the keys of all rounds.
-  const Variable weights = rules.logsumexp
-                               ? reshape(softmax(reshape(z, {B, H, N, R * N})), {B, H, N, R, N})
-                               : scale(softmax(z), 1 / double(R));
-  const Variable a = sum(mul(weights, share.to(type)), 3);
-  return transpose(matmul(a, v), 1, 2);
+  const Variable a = rules.logsumexp
+                         ? reshape(softmax(reshape(z, {B, H, N, R * N})), {B, H, N, R, N})
+                         : scale(softmax(z), 1 / double(R));
+  return transpose(matmul(sum(mul(a, places.factor), 3), v), 1, 2);
 }
 
 AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
@@ -333,8 +336,10 @@ const Registration registered{Mechanism{
     .paper = "N. Kitaev, L. Kaiser, A. Levskaya, Reformer: the efficient transformer, ICLR 2020, "
              "arXiv 2001.04451",
     .equations = "section 2",
-    .inputs = {{.name = "q", .shape = "B N H E"},
-               {.name = "v", .side = Side::reference, .shape = "B S H M"}},
+    .inputs = [](const AttentionSpec&, const AttentionSizes&) -> AttentionInputs {
+      return {{.name = "q", .axes = "B N H E"},
+              {.name = "v", .side = Side::reference, .axes = "B S H M"}};
+    },
     .choices = {{.name = "planes", .shape = "rounds buckets/2 E", .integer = false},
                 {.name = "buckets", .shape = "rounds B H N"}},
     .options = {{.name = "rounds",

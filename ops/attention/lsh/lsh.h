@@ -43,7 +43,7 @@
 //
 //     dq_i = τ Σ dz_ij k_j + (dk_i − k_i (k_i · dk_i)) / |q_i|,   dk_j = τ Σ dz_ij q_i
 //
-// (or dk_i itself where keys are not normalised). Buckets, lists and n_ij take no gradient.
+// (or dk_i itself where keys are not normalised; dk_i does not count where q_i = 0). Buckets, lists and n_ij take no gradient.
 //
 // Saved: buckets in 32 bits [R, B, H, N], from which a counting sort makes the lists again, and ℓ^r
 // [B, H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others, [B, H, 2,
@@ -56,9 +56,6 @@
 #include "runtime/view.h"
 
 namespace weft {
-
-// Elements of the planes are drawn from here on, far from those of the dropout masks.
-inline constexpr std::uint64_t lsh_planes_begin = std::uint64_t{1} << 62;
 
 enum class LshSelf { allow, exclude, last };
 

@@ -38,7 +38,7 @@ std::int32_t signed_argmax(const T* x, std::int64_t count) {
 template <class T>
 void lsh_draw(const Cpu&, const RandomKey& key, std::int64_t count, T* planes) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const Philox words = key.words(lsh_planes_begin + static_cast<std::uint64_t>(i));
+    const Philox words = key.words(static_cast<std::uint64_t>(i));
     planes[i] = static_cast<T>(normal(words.word[0], words.word[1]));
   }
 }

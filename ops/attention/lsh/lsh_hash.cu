@@ -22,7 +22,7 @@ struct DrawnPlane {
   RandomKey key;
   T* planes;
   __device__ void operator()(std::int64_t i) const {
-    const Philox words = key.words(lsh_planes_begin + static_cast<std::uint64_t>(i));
+    const Philox words = key.words(static_cast<std::uint64_t>(i));
     planes[i] = static_cast<T>(normal(words.word[0], words.word[1]));
   }
 };

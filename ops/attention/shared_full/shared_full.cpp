@@ -2,11 +2,9 @@
 #include "ops/attention/shared_full/shared_full.h"
 
 #include "autograd/apply.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
-#include "ops/pointwise/pointwise.h"
-#include "ops/reduce/reduce.h"
-#include "ops/views/views.h"
 #include "runtime/dispatch.h"
 
 namespace weft {
@@ -82,14 +80,14 @@ AttentionSpec full_spec(const AttentionSpec& spec) {
 
 bool normalizes(const AttentionSpec& spec) { return spec.integer("normalize_keys") != 0; }
 
-Variable attend_shared_full(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_shared_full(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
   const SharedFullOp op{call, temperature_of(spec, inputs[0].size(3)), normalizes(spec)};
   return apply(op, inputs[0], inputs[1]);
 }
 
 // The definition: that of `full`, with these keys.
-Variable reference_shared_full(const AttentionSpec& spec, const AttentionCall& call,
+Attended reference_shared_full(const AttentionSpec& spec, const AttentionCall& call,
                                std::span<const Variable> inputs) {
   const Variable& q = inputs[0];
   AttentionCall both = call;
@@ -142,8 +140,10 @@ const Registration registered{Mechanism{
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
              "NeurIPS 2020, arXiv 2007.04825",
     .equations = "section 4.1; keys of length 1: Kitaev et al., Reformer, arXiv 2001.04451, section 2",
-    .inputs = {{.name = "q", .shape = "B N H E", .matrix = "qv"},
-               {.name = "v", .side = Side::reference, .shape = "B S H M", .matrix = "qv"}},
+    .inputs = [](const AttentionSpec&, const AttentionSizes&) -> AttentionInputs {
+      return {{.name = "q", .axes = "B N H E", .matrix = "qv"},
+              {.name = "v", .side = Side::reference, .axes = "B S H M", .matrix = "qv"}};
+    },
     .options = {temperature_option(),
                 {.name = "normalize_keys",
                  .initial = "0",

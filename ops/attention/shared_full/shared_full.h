@@ -15,6 +15,7 @@
 // Backward: full attention gives dq, dk, dv; then
 //
 //     dq_j += dk_j,  or, with normalize_keys,  dq_j += (dk_j − k_j (k_j · dk_j)) / n_j
+//                                                      0 where q_j = 0
 //
 // Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are made again backward.
 #pragma once

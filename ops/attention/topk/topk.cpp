@@ -4,9 +4,10 @@
 #include <algorithm>
 
 #include "autograd/apply.h"
+#include "ops/attention/definitions.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
-#include "ops/dropout/mask.h"
+#include "ops/dropout/dropout.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/softmax/softmax.h"
@@ -108,7 +109,7 @@ std::int64_t kept_keys(const AttentionSpec& spec, std::int64_t S) {
   return std::min(spec.integer("topk"), S);
 }
 
-Variable attend_topk(const AttentionSpec& spec, const AttentionCall& call,
+Attended attend_topk(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const Variable& q = inputs[0];
   const std::int64_t S = inputs[1].size(1), kept = kept_keys(spec, S);
@@ -116,57 +117,22 @@ Variable attend_topk(const AttentionSpec& spec, const AttentionCall& call,
   return apply(TopkOp{call, temperature_of(spec, q.size(3)), given, kept}, q, inputs[1], inputs[2]);
 }
 
-// 1 where key j is among the k largest of query i, by sorting whole rows: [B, H, N, S] in f64; the
-// dropout mask of the weights beside it.
-struct Selection {
-  Tensor kept, factor;
-};
-
-Selection select_by_sorting(const AttentionCall& call, const Tensor& scores, std::int64_t k,
-                            const Tensor& given) {
-  const Tensor z = scores.to(DType::f64).packed();
-  const std::int64_t B = z.size(0), H = z.size(1), N = z.size(2), S = z.size(3);
-  Selection all{Tensor::zeros(z.shape(), DType::f64), Tensor::zeros(z.shape(), DType::f64)};
-  const DropoutMask mask(call.random, call.dropout, k);
-  for (std::int64_t row = 0; row < B * H * N; ++row) {
-    const double* const score = z.data<double>() + row * S;
-    std::vector<std::int64_t> order;
-    for (std::int64_t t = 0; given.defined() && t < k; ++t) {
-      const std::int32_t key = given.data<std::int32_t>()[row * k + t];
-      if (key >= 0) order.push_back(key);
-    }
-    if (!given.defined()) {
-      for (std::int64_t j = 0; j < seen_keys(call, S, row / N / H, row % N); ++j) order.push_back(j);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](std::int64_t i, std::int64_t j) { return score[i] > score[j]; });
-      order.resize(static_cast<std::size_t>(
-          std::min(k, static_cast<std::int64_t>(order.size()))));
-      std::sort(order.begin(), order.end());
-    }
-    std::int64_t rank = 0;
-    for (const std::int64_t j : order) {
-      all.kept.data<double>()[row * S + j] = 1;
-      all.factor.data<double>()[row * S + j] = mask.keeps(row, rank++) ? mask.factor : 0;
-    }
-  }
-  return all;
-}
-
-// The definition: N × S matrices, plain ops; whatever is not among the largest is hidden.
-Variable reference_topk(const AttentionSpec& spec, const AttentionCall& call,
+// The definition.
+Attended reference_topk(const AttentionSpec& spec, const AttentionCall& call,
                         std::span<const Variable> inputs) {
   const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
   const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
   const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
-  const std::int64_t kept = kept_keys(spec, k.size(2));
-  const Tensor given =
-      given_topk(spec, call, {q.size(0), q.size(1), q.size(2), kept}, k.size(2));
-  const Variable products = matmul(q, transpose(k, 2, 3));
-  const Selection selection = select_by_sorting(call, products.value(), kept, given);
-  const Variable z = scale(products, temperature_of(spec, q.size(3)));
-  const Variable a = softmax(masked(z, selection.kept));
-  const Variable dropped = mul(a, selection.factor.to(q.value().dtype()));
-  return transpose(matmul(dropped, v), 1, 2);
+  const i64 S = k.size(2), kept = kept_keys(spec, S);
+  const Variable z = matmul(q, transpose(k, 2, 3));
+  Tensor topk = given_topk(spec, call, {q.size(0), q.size(1), q.size(2), kept}, S);
+  if (!topk.defined()) {
+    topk = largest(z.value(), kept, [&](i64 b, i64 i) { return seen_keys(call, S, b, i); });
+  }
+  const ChosenKeys chosen(topk, q.value().dtype());
+  const Variable scaled = scale(chosen.of(z), temperature_of(spec, q.size(3)));
+  const Variable a = softmax(masked(scaled, chosen.there));
+  return transpose(chosen.sum(dropout(a, call.dropout, call.random), v), 1, 2);
 }
 
 AttentionCost cost_topk(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
@@ -188,7 +154,7 @@ const Registration registered{Mechanism{
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
              "NeurIPS 2020, arXiv 2007.04825",
     .equations = "section 4.1",
-    .inputs = query_key_value(),
+    .inputs = query_key_value,
     .choices = {{.name = "topk", .shape = "B H N topk"}},
     .options = {{.name = "topk",
                  .initial = "32",

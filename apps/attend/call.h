@@ -1,0 +1,53 @@
+// A mechanism on the tensors of a file.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "apps/attend/tensors.h"
+
+namespace weft {
+
+// What attend is told.
+struct AttendCommand {
+  std::string attention = "full", compare, in, out, map, scale = "linear", dtype, device = "cpu";
+  std::string layout = "bnhe", head = "0";
+  bool causal = false, backward = false, force = false;
+  std::uint64_t seed = 0;
+  std::int64_t item = 0;
+  int threads = 0;
+};
+
+class Call {
+ public:
+  // Reads the file; throws for a tensor that the mechanism does not take.
+  explicit Call(const AttendCommand& command);
+
+  // What is written: out, choices, gradients; in the layout of the file.
+  std::map<std::string, Tensor> run(const AttendCommand& command);
+  // The weights [N, S] of some heads of one batch item. What was drawn and decided stays what it
+  // was in run().
+  std::vector<Tensor> maps(std::int64_t item, const std::vector<std::int64_t>& heads) const;
+
+  const AttentionSpec& spec() const { return spec_; }
+  AttentionSizes sizes() const;
+  DType type() const { return given_.type; }
+
+ private:
+  const Mechanism& mechanism() const { return spec_.mechanism(); }
+  void check_names(const AttendCommand& command) const;
+  Tensor written(const Tensor& out) const;
+  Tensor dout_like(const Tensor& out) const;
+  std::vector<Variable> placed(bool leaves) const;
+
+  AttentionSpec spec_;
+  AttentionInputs sheets_;
+  Given given_;
+  Device device_;
+  AttentionCall call_;
+  Choices chosen_;
+  std::vector<Tensor> inputs_;
+};
+
+}  // namespace weft

@@ -1,0 +1,13 @@
+// Tables of all mechanisms.
+#pragma once
+
+#include <string>
+
+namespace weft {
+
+// Name, title, causal, time and memory against length, in at most 100 columns.
+std::string plain_table();
+// All that the fact sheets say, as the README has it.
+std::string markdown_table();
+
+}  // namespace weft

@@ -1,0 +1,44 @@
+// A bias on the scores by the distance of query and key.
+//
+//     alibi      bias[h, i, j] = -2^(-8 (h + 1) / H) |i - j|, nothing learnt: O. Press, N. A. Smith,
+//                M. Lewis, "Train short, test long", ICLR 2022, arXiv 2108.12409, section 3
+//     relative   bias[h, i, j] = table[clamp(j - i, 1 - L, L - 1) + L - 1, h] with a learnt table
+//                [2 L - 1, H]: C. Raffel et al., JMLR 2020, arXiv 1910.10683, section 2.1, with a
+//                row for every distance below L
+//
+// The bias is a tensor [1, H, n, S], so that time and memory grow with the square of the length.
+#pragma once
+
+#include <array>
+
+#include "nn/module.h"
+
+namespace weft::nn {
+
+class PositionBias {
+ public:
+  // `longest` is L; alibi needs none.
+  PositionBias(const std::string& kind, std::int64_t heads, std::int64_t longest, DType dtype);
+
+  // Of the queries at positions before … before + n - 1 and the keys at 0 … S - 1, on a device.
+  Variable operator()(Device device, std::int64_t before, std::int64_t n, std::int64_t S) const;
+
+  void each(const auto& visit) { visit("table", table_); }
+
+ private:
+  Tensor alibi(std::int64_t before, std::int64_t n, std::int64_t S) const;
+  Tensor rows(std::int64_t before, std::int64_t n, std::int64_t S) const;
+
+  std::int64_t heads_, longest_;
+  DType dtype_;
+  Parameter table_;  // [2 L - 1, H], or none
+  // What depends on the positions alone stays on the device: steps of equal lengths, captured ones
+  // too, move nothing.
+  struct Constant {
+    std::array<std::int64_t, 3> positions = {-1, -1, -1};  // before, n, S
+    Tensor value;
+  };
+  mutable Constant constant_;
+};
+
+}  // namespace weft::nn

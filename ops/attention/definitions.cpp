@@ -1,0 +1,90 @@
+#include "ops/attention/definitions.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "ops/attention/scores.h"
+#include "ops/gather/gather.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/views/views.h"
+
+namespace weft {
+
+Variable column(const Variable& x) {
+  Shape shape = x.shape();
+  shape.push_back(1);
+  return reshape(x, shape);
+}
+
+Variable unit_rows(const Variable& x) {
+  const Variable norm = column(sqrt(sum(mul(x, x), -1)));
+  return div(x, masked(norm, norm.value()));  // by an infinite number where the norm is 0
+}
+
+Tensor existence(const Tensor& lengths, i64 B, i64 positions, DType type) {
+  const Tensor mask = Tensor::zeros({B, positions, 1}, type);
+  for (i64 b = 0; b < B; ++b) {
+    mask.slice(0, b, b + 1).slice(1, 0, length_of(lengths, b, positions)).fill(1);
+  }
+  return mask;
+}
+
+Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S) {
+  Tensor seen = Tensor::zeros({B, 1, N, S}, DType::f64);
+  const View<double, 4> view = seen.view<double, 4>();
+  for (i64 b = 0; b < B; ++b) {
+    const i64 keys = length_of(call.lengths, b, S);
+    const i64 queries = length_of(call.query_lengths, b, N);
+    for (i64 i = 0; i < queries; ++i) {
+      for (i64 j = 0; j < (call.causal ? std::min(keys, i + 1) : keys); ++j) view(b, 0, i, j) = 1;
+    }
+  }
+  return seen;
+}
+
+Variable masked(const Variable& z, const Tensor& seen) {
+  const Tensor hidden = seen.to(DType::f64).clone();
+  for (double& value : std::span(hidden.data<double>(), static_cast<std::size_t>(hidden.count()))) {
+    value = value == 0 ? -std::numeric_limits<double>::infinity() : 0;
+  }
+  return add(z, hidden.to(z.value().dtype()).to(z.value().device()));
+}
+
+Tensor largest(const Tensor& z, i64 k, const std::function<i64(i64 b, i64 i)>& count) {
+  const i64 B = z.size(0), H = z.size(1), N = z.size(2), S = z.size(3);
+  const Tensor keys = Tensor::full({B, H, N, k}, -1, DType::i64);
+  const std::vector<double> numbers = z.to(DType::f64).to_vector<double>();
+  for (i64 row = 0; row < B * H * N; ++row) {
+    std::vector<i64> order(static_cast<std::size_t>(count(row / N / H, row % N)));
+    std::iota(order.begin(), order.end(), i64{0});
+    const double* const score = numbers.data() + row * S;
+    std::stable_sort(order.begin(), order.end(), [&](i64 a, i64 b) { return score[a] > score[b]; });
+    order.resize(std::min(order.size(), static_cast<std::size_t>(k)));
+    std::sort(order.begin(), order.end());
+    std::copy(order.begin(), order.end(), keys.data<i64>() + row * k);
+  }
+  return keys;
+}
+
+ChosenKeys::ChosenKeys(const Tensor& keys, DType type)
+    : index(keys.to(DType::i64).clone()), there(Tensor::full(keys.shape(), 1, type)) {
+  const Tensor chosen = there.reshape({there.count()});
+  for (i64 i = 0; i < index.count(); ++i) {
+    i64& key = index.data<i64>()[i];
+    if (key >= 0) continue;
+    key = 0;
+    chosen.slice(0, i, i + 1).fill(0);
+  }
+}
+
+Variable ChosenKeys::of(const Variable& z) const { return gather(z, 3, index); }
+
+Variable ChosenKeys::sum(const Variable& a, const Variable& v) const {
+  const i64 B = index.size(0), H = index.size(1), N = index.size(2), k = index.size(3);
+  const Variable rows = gather(v, 2, index.reshape({B, H, N * k, 1}));
+  return weft::sum(mul(column(a), reshape(rows, {B, H, N, k, v.size(3)})), 3);
+}
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// CUDA kernels of gather.h. Forward, a thread has elements of y, and neighbours write neighbours.
+// Backward, a thread has a column (o, j) and walks along the axis, so that no two threads add to
+// the same place and the order of the sums is fixed. The bandwidth of the memory is the limit where
+// there are columns enough to fill the device, its latency where there are few.
+#include <limits>
+
+#include "ops/gather/kernels.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+namespace {
+
+template <class T>
+struct GatherElement {
+  View<const T, 3> x;
+  View<const i64, 3> index;
+  View<T, 3> y;
+
+  __device__ void operator()(i64 element) const {
+    const i64 j = element % y.size(2), i = element / y.size(2) % y.size(1);
+    const i64 o = element / y.size(2) / y.size(1), at = index(o, i, j);
+    const bool there = 0 <= at && at < x.size(1);
+    y(o, i, j) = there ? x(o, at, j) : std::numeric_limits<T>::quiet_NaN();
+  }
+};
+
+template <class T>
+struct ScatterColumn {
+  View<const T, 3> dy;
+  View<const i64, 3> index;
+  View<double, 3> dx;
+
+  __device__ void operator()(i64 column) const {
+    const i64 o = column / dy.size(2), j = column % dy.size(2);
+    for (i64 i = 0; i < dy.size(1); ++i) {
+      const i64 at = index(o, i, j);
+      if (0 <= at && at < dx.size(1)) dx(o, at, j) += static_cast<double>(dy(o, i, j));
+    }
+  }
+};
+
+}  // namespace
+
+template <class T>
+void gather_elements(const Cuda& device, View<const T, 3> x, View<const i64, 3> index,
+                     View<T, 3> y) {
+  for_elements("gather", device, y.size(0) * y.size(1) * y.size(2), GatherElement<T>{x, index, y});
+}
+
+template <class T>
+void scatter_elements(const Cuda& device, View<const T, 3> dy, View<const i64, 3> index,
+                      View<double, 3> dx) {
+  for_elements("gather", device, dy.size(0) * dy.size(2), ScatterColumn<T>{dy, index, dx});
+}
+
+template void gather_elements(const Cuda&, View<const float, 3>, View<const i64, 3>,
+                              View<float, 3>);
+template void gather_elements(const Cuda&, View<const double, 3>, View<const i64, 3>,
+                              View<double, 3>);
+template void scatter_elements(const Cuda&, View<const float, 3>, View<const i64, 3>,
+                               View<double, 3>);
+template void scatter_elements(const Cuda&, View<const double, 3>, View<const i64, 3>,
+                               View<double, 3>);
+
+}  // namespace weft

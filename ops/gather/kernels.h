@@ -1,0 +1,24 @@
+// The kernels of gather.h over three axes [outer, n, inner]. `index` has the sizes of y, with
+// stride 0 where it repeats.
+#pragma once
+
+#include "runtime/device.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+// y[o, i, j] = x[o, index[o, i, j], j]
+template <class T>
+void gather_elements(const Cpu&, View<const T, 3> x, View<const i64, 3> index, View<T, 3> y);
+template <class T>
+void gather_elements(const Cuda&, View<const T, 3> x, View<const i64, 3> index, View<T, 3> y);
+
+// dx[o, index[o, i, j], j] += dy[o, i, j], in the order of i.
+template <class T>
+void scatter_elements(const Cpu&, View<const T, 3> dy, View<const i64, 3> index,
+                      View<double, 3> dx);
+template <class T>
+void scatter_elements(const Cuda&, View<const T, 3> dy, View<const i64, 3> index,
+                      View<double, 3> dx);
+
+}  // namespace weft

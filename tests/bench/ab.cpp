@@ -1,0 +1,64 @@
+// The comparison of two builds: which ratios are regressions, over benchmarks that only say what they took.
+#include "tests/program.h"
+
+using namespace weft;
+
+namespace {
+
+// A benchmark whose n-th run takes times[n % count] milliseconds forward and a tenth more backward.
+std::string benchmark(const TemporaryFolder& folder, const std::string& name, const std::string& times) {
+  const std::string counter = folder.path(name + ".count");
+  const std::string script = "#!/bin/sh\nn=$(cat '" + counter + "' 2>/dev/null || echo 0)\necho $((n + 1)) >'" +
+                             counter + "'\nset -- " + times +
+                             "\nshift $((n % $#))\n"
+                             R"(echo "{\"kind\": \"row\", \"name\": \"full\", \"length\": 64, \"forward_ms\": $1,)"
+                             R"( \"peak_bytes\": 1024}")"
+                             "\n";
+  const std::string path = folder.file(name, script);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+ProgramRun ab(const std::string& now, const std::string& before, const Words& words = {}) {
+  return run_program(WEFT_SOURCE_ROOT "/bench/ab", Words{"--this", now, "--with", before} + words);
+}
+
+TEST_SUITE("bench") {
+
+TEST_CASE("ab: a regression is an interval wholly above 1.03") {
+  const TemporaryFolder folder;
+  const std::string before = benchmark(folder, "before", "100 110 120");
+  const ProgramRun same = ab(benchmark(folder, "same", "100 110 120"), before);
+  CHECK_MESSAGE(same.status == 0, same.err);
+  CHECK(contains(same.out, " 1.000  [1.000, 1.000]  forward_ms   full length 64\n"));
+  CHECK(contains(same.out, "2 figures, 0 regressions"));
+  // Ratios of 1.1 to 1.1.
+  const ProgramRun slower = ab(benchmark(folder, "slower", "110 121 132"), before);
+  CHECK(slower.status == 1);
+  CHECK(contains(slower.out, " 1.100  [1.100, 1.100]  REGRESSION  forward_ms   full length 64\n"));
+  CHECK(contains(slower.out, " 1.000  [1.000, 1.000]  peak_bytes   full length 64\n"));
+  CHECK(contains(slower.out, "2 figures, 1 regressions"));
+  // As often 1.3 as 0.9: no verdict.
+  const ProgramRun noisy = ab(benchmark(folder, "noisy", "130 143 156 90 99 108"), before);
+  CHECK_MESSAGE(noisy.status == 0, noisy.err);
+  CHECK(contains(noisy.out, "[0.900, 1.300]"));
+  const ProgramRun faster = ab(benchmark(folder, "faster", "50 55 60"), before, {"--json"});
+  CHECK_MESSAGE(faster.status == 0, faster.err);
+  CHECK(contains(faster.out, R"("figure": "forward_ms", "ratio": 0.5, "low": 0.5, "high": 0.5, "pairs": 15)"));
+}
+
+TEST_CASE("ab: what it cannot compare") {
+  const TemporaryFolder folder;
+  const std::string program = benchmark(folder, "program", "1");
+  CHECK(ab(program, program, {"--runs", "5"}).status == 2);
+  const std::string silent = folder.file("silent", "#!/bin/sh\n");
+  std::filesystem::permissions(silent, std::filesystem::perms::owner_all);
+  CHECK(contains(ab(silent, program).err, "measured nothing"));
+  const ProgramRun unknown = run_program(WEFT_SOURCE_ROOT "/bench/ab", {"no-such-commit"});
+  CHECK(contains(unknown.err, "there is no commit 'no-such-commit'"));
+  CHECK(unknown.status == 1);
+}
+
+}  // TEST_SUITE("bench")
+
+}  // namespace

@@ -1,0 +1,212 @@
+// What an attention layer makes for its mechanism, shown by the toy block; biases by position.
+#include "autograd/tape.h"
+#include "nn/attention.h"
+#include "nn/checkpoint.h"
+#include "nn/initializer.h"
+#include "nn/optimizer.h"
+#include "nn/transformer.h"
+#include "nn/universal_transformer.h"
+#include "ops/reduce/reduce.h"
+#include "tests/attention/toy.h"
+#include "tests/check.h"
+#include "tests/nn/checks.h"
+
+namespace weft {
+namespace {
+
+constexpr DType f64 = DType::f64;
+
+nn::AttentionOptions toy(const std::string& options = "", std::int64_t width = 6) {
+  return {.mechanism = "toy" + options, .width = width, .heads = 2, .causal = true, .max_length = 20};
+}
+
+std::vector<std::string> names_of(auto& module) {
+  std::vector<std::string> names;
+  for (const NamedTensor& tensor : tensors(module)) names.push_back(tensor.name);
+  return names;
+}
+
+Tensor output_of(const auto& layer, const Tensor& x) {
+  Context context = Context::evaluation();
+  return layer(context, Variable(x.to(tested_device()))).value().to(Device{});
+}
+
+TEST_SUITE("nn") {
+
+TEST_CASE("roles: a layer makes maps of several layers, parameters, buffers and an output map") {
+  nn::Attention same(toy()), wider(toy(":width=4"));
+  CHECK(names_of(same) == std::vector<std::string>{"gate.0.weight", "gate.0.bias", "gate.1.weight",
+                                                   "gate.1.bias", "w", "table", "omega"});
+  CHECK(names_of(wider).back() == "omega");
+  CHECK(parameters(wider).back().name == "output.weight");
+  CHECK(parameters(wider).back().variable.shape() == Shape{4, 6});
+  initialize(wider, 1);
+  move_to(wider, tested_device());
+  CHECK(output_of(wider, random_normal({2, 9, 6}, DType::f32, 1)).shape() == Shape{2, 9, 6});
+  nn::AttentionOptions endless = toy();
+  endless.max_length = 0;
+  CHECK_ERROR(nn::Attention(endless), "toy learns table [⌈N_max/step⌉ d] by position");
+}
+
+TEST_CASE("roles: drawn inputs stay until their period has passed, and are part of a checkpoint") {
+  nn::Attention layer(toy());
+  initialize(layer, 7);
+  move_to(layer, tested_device());
+  const std::vector<NamedBuffer> drawn = buffers(layer);
+  REQUIRE(drawn.size() == 1);
+  const auto values = [&] { return drawn[0].buffer.value.to(Device{}).to_vector<float>(); };
+  const std::vector<float> first = values();
+  const Tensor x = random_normal({1, 5, 6}, DType::f32, 2);
+  const Tensor out = output_of(layer, x);
+  CHECK(same_bits(output_of(layer, x), out));
+  for (const std::uint32_t step : {1, 2, 3}) redraw(drawn, 7, step);
+  CHECK(values() == first);
+  std::map<std::string, Tensor> kept = tensors_of(tensors(layer));
+  for (auto& [name, tensor] : kept) tensor = tensor.clone();
+  redraw(drawn, 7, 4);
+  const std::vector<float> second = values();
+  CHECK(second != first);
+  CHECK_FALSE(same_bits(output_of(layer, x), out));
+  redraw(drawn, 7, 7);
+  CHECK(values() != second);
+  redraw(drawn, 7, 4);  // a function of seed, step and name
+  CHECK(values() == second);
+  load_tensors(tensors(layer), kept, "kept");
+  CHECK(values() == first);
+  CHECK(same_bits(output_of(layer, x), out));
+}
+
+TEST_CASE("roles: penalties gather in the context, and bounds hold after the update") {
+  nn::Transformer body({.attention = toy(), .wiring = nn::BlockWiring::vanilla}, 2);
+  initialize(body, 3);
+  move_to(body, tested_device());
+  const auto optimizer = make_optimizer("sgd", parameters(body));
+  Tape tape;
+  Context context(true, 3, 1);
+  const Variable out = body(context, Variable(random_normal({2, 6, 6}, DType::f32, 4).to(tested_device())));
+  CHECK(context.penalties.size() == 2);
+  CHECK(context.penalty().value().item() == doctest::Approx(2 * 0.1 * 0.5));
+  tape.backward(context.penalty());
+  optimizer->step(1e6);  // far below 0 without the bounds
+  int tables = 0;
+  for (const NamedParameter& p : parameters(body)) {
+    if (!p.name.ends_with("table")) continue;
+    ++tables;
+    for (const float w : p.variable.value().to(Device{}).to_vector<float>()) CHECK(w == 0);
+  }
+  CHECK(tables == 2);
+}
+
+TEST_CASE("roles: around a block with its own residual a transformer block adds and normalises nothing") {
+  nn::BlockOptions options{.attention = toy("-residual")};
+  nn::TransformerBlock block(options);
+  for (const std::string& name : names_of(block)) CHECK(name.find("norm1") == std::string::npos);
+  initialize(block, 2);
+  move_to(block, tested_device());
+  const Tensor x = random_normal({1, 4, 6}, DType::f32, 1).to(tested_device());
+  Context context = Context::evaluation();
+  const Variable y = block.attention(context, Variable(x));
+  const Variable wanted = block.norm2(y, block.feed_forward(y), {.wiring = Wiring::universal});
+  Context again = Context::evaluation();
+  CHECK(same_bits(block(again, Variable(x)).value(), wanted.value()));
+}
+
+TEST_CASE("roles: a universal transformer of toys trains, its penalty in the loss, and reads a prompt at once") {
+  UniversalTransformerConfig config{.vocabulary = 11, .width = 6, .depth = 2, .heads = 2, .length = 12,
+                                    .attention = "toy:step=3"};
+  config.attention_dropout = config.residual_dropout = config.output_dropout = 0;
+  config.act = false;
+  config.l2 = 0;
+  for (const std::string attention : {"toy:step=3", "full", "agglomerative"}) {
+    for (const std::string encoding : {"position", "conv"}) {
+      CAPTURE(attention);
+      CAPTURE(encoding);
+      config.attention = attention, config.encoding = encoding;
+      UniversalTransformer model(config, 5, f64);
+      move_to(model, tested_device());
+      const std::vector<std::int64_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5};
+      Context context = Context::evaluation();
+      const auto [logits, penalty] = model(context, Tensor::from(ids, {1, 9}).to(tested_device()));
+      CHECK(penalty.value().item() == doctest::Approx(attention == "toy:step=3" ? 2 * 0.1 * 0.5 : 0));
+      const Tensor wanted = logits.value().to(Device{});
+      UniversalTransformer::State state = model.start();
+      std::int64_t read = 0;
+      for (const std::int64_t end : {5, 6, 9}) {
+        const Tensor got = model.step(state, std::span(ids).subspan(std::size_t(read), std::size_t(end - read)));
+        CHECK(relative_error(got.to(Device{}), wanted.slice(1, end - 1, end).reshape({11})) <= 1e-12);
+        read = end;
+      }
+    }
+  }
+}
+
+TEST_CASE("position bias: alibi falls with the distance, relative learns a number a distance") {
+  const Device cpu;
+  const nn::PositionBias alibi("alibi", 4, 0, f64);
+  const Tensor bias = alibi(cpu, 2, 3, 5).value();
+  REQUIRE(bias.shape() == Shape{1, 4, 3, 5});
+  const View<double, 4> at = bias.view<double, 4>();
+  for (std::int64_t h = 0; h < 4; ++h) {
+    for (std::int64_t i = 0; i < 3; ++i) {
+      for (std::int64_t j = 0; j < 5; ++j) {
+        CHECK(at(0, h, i, j) == -std::pow(2.0, -2.0 * double(h + 1)) * std::abs(double(2 + i - j)));
+      }
+    }
+  }
+  nn::PositionBias relative("relative", 2, 3, f64);
+  initialize(relative, 1);
+  const Tensor table = parameters(relative)[0].variable.value();
+  REQUIRE(table.shape() == Shape{5, 2});
+  const Tensor learnt = relative(cpu, 1, 4, 5).value();
+  for (std::int64_t h = 0; h < 2; ++h) {
+    for (std::int64_t i = 0; i < 4; ++i) {
+      for (std::int64_t j = 0; j < 5; ++j) {
+        const std::int64_t row = std::clamp<std::int64_t>(j - i - 1, -2, 2) + 2;
+        CHECK(learnt.view<double, 4>()(0, h, i, j) == table.view<double, 2>()(row, h));
+      }
+    }
+  }
+  CHECK_ERROR(nn::PositionBias("other", 2, 3, f64), "alibi or relative, got 'other'");
+  CHECK_ERROR(nn::PositionBias("relative", 2, 0, f64), "want the longest sequence");
+  CHECK_ERROR(nn::Attention({.mechanism = "agglomerative", .width = 6, .heads = 2, .position_bias = "alibi"}),
+              "agglomerative takes no bias");
+}
+
+TEST_CASE("position bias: gradients, and decoding as the whole sequence, past the capacity too") {
+  for (const std::string kind : {"alibi", "relative"}) {
+    CAPTURE(kind);
+    nn::Attention layer({.mechanism = "full", .width = 6, .heads = 2, .causal = true, .max_length = 8,
+                         .position_bias = kind}, f64);
+    randomise(layer, 3);
+    const GradientError error =
+        gradcheck_module(layer,
+                         [&](std::span<const Variable> v) {
+                           Context context(true, 5, 1);
+                           return std::vector<Variable>{layer(context, v[0])};
+                         },
+                         {random_normal({2, 5, 6}, f64, 1)});
+    CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+    move_to(layer, tested_device());
+    const Tensor x = random_normal({1, 12, 6}, f64, 2);
+    for (const std::int64_t capacity : {12, 5}) {
+      nn::Attention::State state = layer.start(capacity);
+      std::int64_t begin = 0;
+      for (const std::int64_t end : {4, 5, 7, 12}) {
+        const Tensor got = layer.step(state, Variable(x.slice(1, begin, end).to(tested_device()))).value();
+        for (std::int64_t i = begin; i < end; ++i) {
+          // What is held: the last `capacity` positions, whose distances are what they were.
+          const std::int64_t first = std::max<std::int64_t>(0, i + 1 - capacity);
+          const Tensor whole = output_of(layer, x.slice(1, first, i + 1));
+          CHECK(relative_error(got.slice(1, i - begin, i - begin + 1).to(Device{}),
+                               whole.slice(1, i - first, i - first + 1)) <= 1e-12);
+        }
+        begin = end;
+      }
+    }
+  }
+}
+
+}  // TEST_SUITE("nn")
+
+}  // namespace
+}  // namespace weft

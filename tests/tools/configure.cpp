@@ -1,0 +1,85 @@
+// What `meson setup` decides about the GPU, with a toolkit and drivers of our own.
+#include <filesystem>
+
+#include <dlfcn.h>
+
+#include "tests/program.h"
+
+using namespace weft;
+
+namespace {
+
+ProgramRun shell(const std::string& command) { return run_program("/bin/sh", {"-c", command}); }
+
+// A toolkit whose nvcc says its version alone: enough to configure, not to compile.
+class Toolkit {
+ public:
+  Toolkit() {
+    for (const char* name : {"/bin", "/lib64", "/include"}) {
+      std::filesystem::create_directory(root() + name);
+    }
+    const std::string nvcc =
+        folder_.file("bin/nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0'\n");
+    std::filesystem::permissions(nvcc, std::filesystem::perms::owner_all);
+    for (const char* name : {"cudart", "cublas"}) {
+      library("", root() + "/lib64/lib" + name + ".so");
+    }
+  }
+
+  // A folder with a driver whose cuInit answers so.
+  std::string driver(const std::string& name, int answer) const {
+    const std::string place = folder_.path(name);
+    std::filesystem::create_directory(place);
+    library("extern \"C\" int cuInit(unsigned) { return " + std::to_string(answer) + "; }",
+            place + "/libcuda.so.1");
+    return place;
+  }
+
+  // The summary's line about the GPU.
+  std::string decided(const std::string& drivers, const std::string& options = "") {
+    const ProgramRun run =
+        shell("PATH=" + quoted(root() + "/bin") + ":$PATH LD_LIBRARY_PATH=" + quoted(drivers) +
+              " meson setup " + quoted(folder_.path("build" + std::to_string(++builds_))) +
+              " " WEFT_SOURCE_ROOT " " + options);
+    const std::string said = run.out + run.err;
+    REQUIRE_MESSAGE(run.status == 0, said);
+    const std::size_t at = run.out.find("  GPU ");
+    REQUIRE(at != std::string::npos);
+    const std::string line = run.out.substr(at, run.out.find('\n', at) - at);
+    return line.substr(line.find(": ") + 2);
+  }
+
+ private:
+  std::string root() const { return folder_.path(); }
+  void library(const std::string& code, const std::string& file) const {
+    const std::string source = folder_.file("library.cpp", code + "\n");
+    const ProgramRun run = shell("g++ -shared -fPIC " + quoted(source) + " -o " + quoted(file));
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+  }
+
+  TemporaryFolder folder_;
+  int builds_ = 0;
+};
+
+TEST_SUITE("tools") {
+
+TEST_CASE("configure: auto means cuda where there is a driver, too, and says why not") {
+  Toolkit toolkit;
+  CHECK(toolkit.decided(toolkit.driver("gpu", 0)) == "cuda by nvcc 13.0, compute capability 90");
+  const std::string none = "none (nvcc 13.0 is there, but no NVIDIA driver: ",
+                    anyway = "; -Dgpu=cuda compiles anyway)";
+  CHECK(toolkit.decided(toolkit.driver("empty", 100)) ==
+        none + "libcuda.so.1 finds no GPU" + anyway);
+  CHECK(toolkit.decided(toolkit.driver("ill", 999)) ==
+        none + "libcuda.so.1 reports error 999" + anyway);
+  if (::dlopen("libcuda.so.1", RTLD_LAZY) == nullptr) {
+    CHECK(toolkit.decided("") == none + "libcuda.so.1 was not found" + anyway);
+    CHECK(toolkit.decided("", "-Dgpu=cuda") == "cuda by nvcc 13.0, compute capability 90");
+  } else {
+    MESSAGE("without a driver: skipped, this machine has one");
+  }
+}
+
+}  // TEST_SUITE("tools")
+
+}  // namespace

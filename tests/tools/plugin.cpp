@@ -1,0 +1,281 @@
+// --plugin: mechanisms from outside the tree, in every program.
+#include <array>
+#include <filesystem>
+#include <sstream>
+
+#include "nn/checkpoint.h"
+#include "ops/attention/mechanism.h"
+#include "tests/check.h"
+#include "tests/program.h"
+#include "tests/sanitized.h"
+
+using namespace weft;
+
+namespace {
+
+const std::string tree = WEFT_SOURCE_ROOT;
+
+// What the README has people write.
+std::string compiler(const std::string& headers) {
+  return "g++ -std=c++20 -shared -fPIC -I" + quoted(headers) + " ";
+}
+
+// A plugin of this source; returns its path.
+std::string built(const TemporaryFolder& folder, const std::string& name, const std::string& source,
+                  const std::string& headers = tree) {
+  const std::string made = folder.path(name + ".so");
+  const ProgramRun run =
+      run_program("/bin/sh", {"-c", compiler(headers) + quoted(folder.file(name + ".cpp", source)) +
+                                        " -o " + quoted(made)});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  return made;
+}
+
+std::string sharp_source() { return read_file(tree + "/tests/install/sharp.cpp"); }
+
+// One for all cases; it takes seconds to compile.
+const std::string& sharp() {
+  static const TemporaryFolder folder;
+  static const std::string made = built(folder, "sharp", sharp_source());
+  return made;
+}
+
+ProgramRun app(const std::string& name, const Words& words) {
+  return run_program(WEFT_PROGRAMS "/" + name, words);
+}
+
+bool skipped() {
+  if (sanitized) MESSAGE("skipped: the library carries the sanitizers, and so would the plugin");
+  return sanitized;
+}
+
+const Words small = {"--attention", "sharp", "--width", "16", "--heads", "2", "--length", "16"};
+
+TEST_SUITE("tools") {
+
+TEST_CASE("plugin: zoo lists it and has its sheet") {
+  if (skipped()) return;
+  const ProgramRun table = app("zoo", {"--plugin", sharp()});
+  CHECK_MESSAGE(table.status == 0, table.err);
+  CHECK(contains(table.out, "\nsharp "));
+  CHECK(contains(table.out, "\nfull "));
+  CHECK(contains(app("zoo", {"sharp", "--plugin", sharp()}).out, "[B N H E]"));
+  CHECK(contains(app("zoo", {"sharp", "--json", "--plugin=" + sharp()}).out, "\"sharp\""));
+  CHECK(contains(app("zoo", {"--markdown", "--plugin", sharp()}).out, "| `sharp` |"));
+  check_refused(app("zoo", {"sharp"}), "there is no mechanism 'sharp'");
+}
+
+TEST_CASE("plugin: attend computes by it") {
+  if (skipped()) return;
+  const TemporaryFolder folder;
+  std::map<std::string, Tensor> tensors;
+  for (const char* name : {"q", "k", "v", "dout"}) {
+    tensors[name] = random_normal({2, 9, 3, 4}, DType::f64, tensors.size());
+  }
+  write_checkpoint({tensors, {}}, folder.path("in"));
+  const auto results = [&](const Words& more) {
+    const ProgramRun run =
+        app("attend", Words{"--in", folder.path("in"), "--out", folder.path("out"), "--force",
+                            "--causal", "--backward"} +
+                          more);
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    return read_checkpoint(folder.path("out")).tensors;
+  };
+  const auto own = results({"--attention", "sharp", "--plugin", sharp()});
+  const auto wanted = results({"--attention", "full:temperature=0.9"});
+  CHECK(own.size() == 4);
+  for (const auto& [name, tensor] : wanted) CHECK(same_bits(own.at(name), tensor));
+}
+
+TEST_CASE("plugin: a model learns with it, and its checkpoint says what it wants") {
+  if (skipped()) return;
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const Words train =
+      Words{"train", "--out", out, "--steps", "20", "--epoch-steps", "10", "--quiet"} + small;
+  const Words with = {"--plugin", sharp()};
+  const ProgramRun run = app("charlm", train + with);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(app("charlm", Words{"eval", "--checkpoint", out} + with).status == 0);
+  CHECK(app("charlm", Words{"info", "--checkpoint", out} + with).status == 0);
+  CHECK(app("charlm", train + with + Words{"--resume", "--steps", "30"}).status == 0);
+  for (const Words& words :
+       {Words{"eval", "--checkpoint", out}, Words{"sample", "--checkpoint", out},
+        Words{"info", "--checkpoint", out},
+        Words{"export", "--checkpoint", out, "--out", folder.path("x")}}) {
+    const ProgramRun refused = app("charlm", words);
+    check_refused(refused, "its attention is 'sharp', and this program has no mechanism 'sharp'");
+    CHECK(contains(refused.err, "load it by --plugin FILE.so"));
+  }
+  check_refused(app("charlm", {"train", "--out", out, "--resume"}), "load it by --plugin FILE.so");
+}
+
+TEST_CASE("plugin: a file of options may name its mechanism") {
+  if (skipped()) return;
+  const TemporaryFolder folder;
+  const std::string file = folder.file("run.toml", "attention = \"sharp\"\n");
+  const Words words = {"train", "--config", file, "--dry-run"};
+  const ProgramRun run = app("charlm", words + Words{"--plugin", sharp()});
+  CHECK_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "sharp attention"));
+  check_refused(app("charlm", words), "run.toml:1");
+  check_refused(app("charlm", {"train", "--config", folder.file("p.toml", "plugin = \"x.so\"\n")}),
+                "plugin");
+}
+
+TEST_CASE("plugin: the other apps and the benchmarks") {
+  if (skipped()) return;
+  const Words with = {"--plugin", sharp()};
+  const ProgramRun words = app("wordlm", Words{"info"} + small + with);
+  CHECK_MESSAGE(words.status == 0, words.err);
+  const ProgramRun pictures = app("vision", Words{"info", "--attention", "sharp"} + with);
+  CHECK_MESSAGE(pictures.status == 0, pictures.err);
+  const ProgramRun bench = run_program(
+      WEFT_BENCH "/attention_bench",
+      Words{"--lengths", "16,32,64,128", "--heads", "2", "--key-width", "4", "--value-width", "4",
+            "--seconds", "0", "--no-peers", "--attention", "sharp", "full", "--device", "cpu"} +
+          with);
+  CHECK_MESSAGE(bench.status == 0, bench.err);
+  CHECK(contains(bench.out, "sharp "));
+  const ProgramRun naive = run_program(WEFT_BENCH "/attention_bench",
+                                       Words{"--lengths", "16", "--seconds", "0", "--no-peers",
+                                             "--attention", "sharp", "--reference"} +
+                                           with);
+  CHECK(naive.status != 0);
+  CHECK(contains(naive.err + naive.out, "sharp has no definition in plain ops"));
+  if (std::filesystem::exists(WEFT_BENCH "/train_bench")) {
+    const ProgramRun step = run_program(
+        WEFT_BENCH "/train_bench", Words{"--preset", "text8-full-position", "--attention", "sharp",
+                                         "--bare", "--batch", "1", "--seconds", "0", "--json"} +
+                                       with);
+    CHECK_MESSAGE(step.status == 0, step.err);
+    CHECK(contains(step.out, "\"attention\":\"sharp\""));
+  }
+}
+
+TEST_CASE("plugin: what cannot be loaded is one line") {
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::string& file, const std::string& part) {
+    CAPTURE(file);
+    for (const char* program : {"zoo", "charlm", "attend"}) {
+      Words words = {"--plugin", file};
+      if (program == std::string("attend")) words = words + Words{"--in", "x", "--out", "y"};
+      check_refused(app(program, words), part);
+    }
+  };
+  refused(folder.path("none.so"), "none.so: No such file or directory");
+  refused(folder.path(), "is no shared object");
+  refused(folder.file("text.so", "not a shared object, and longer than a header of one\n"),
+          "text.so: cannot be loaded: ");
+  if (skipped()) return;
+  refused(built(folder, "nothing", "int x;"), "registers no mechanism");
+  const std::string head =
+      "#include \"ops/attention/mechanism.h\"\nusing namespace weft;\n"
+      "Attended f(const AttentionSpec&, const AttentionCall&, "
+      "std::span<const Variable> x) { return x[0]; }\n"
+      "AttentionInputs i(const AttentionSpec&, const AttentionSizes&) { return {}; }\n";
+  const auto registration = [&](const std::string& fields) {
+    return head + "const Registration one{Mechanism{" + fields + "}};\n";
+  };
+  refused(built(folder, "taken", registration(".name = \"full\", .inputs = i, .attend = f")),
+          "mechanism full: the name is registered twice");
+  refused(built(folder, "name", registration(".name = \"a:b\", .inputs = i, .attend = f")),
+          "'a:b': a name is of");
+  refused(built(folder, "empty", registration(".name = \"mine\", .inputs = i")),
+          "wanted `inputs` and");
+  refused(built(folder, "foreign",
+                registration(".name = \"mine\", .inputs = i, .attend = f") +
+                    "int elsewhere();\nint y = elsewhere();\n"),
+          "wants the symbol elsewhere(), which neither weft nor");
+}
+
+TEST_CASE("plugin: one that was built with the headers of another weft is refused") {
+  if (skipped()) return;
+  const TemporaryFolder folder;
+  const std::string headers = folder.path("headers");
+  for (const char* room : {"runtime", "autograd", "ops"}) {
+    std::filesystem::create_directories(headers);
+    std::filesystem::copy(tree + "/" + room, headers + "/" + room,
+                          std::filesystem::copy_options::recursive);
+  }
+  const std::string file = headers + "/ops/attention/mechanism.h";
+  const std::string header = read_file(file);
+  // A member more, another signature, another meaning.
+  const std::array<std::pair<std::string, std::string>, 3> changes{
+      {{"  std::string title; ", "  std::string subtitle = {}; std::string title; "},
+       {"virtual Tensor step(std::span<const Tensor> inputs)",
+        "virtual Tensor step(std::span<const Tensor> inputs, int more)"},
+       {"PluginInterface<1, ", "PluginInterface<2, "}}};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    CAPTURE(changes[i].second);
+    std::string changed = header;
+    const std::size_t place = changed.find(changes[i].first);
+    REQUIRE(place != std::string::npos);
+    changed.replace(place, changes[i].first.size(), changes[i].second);
+    folder.file("headers/ops/attention/mechanism.h", changed);
+    const std::string other = built(folder, "other" + std::to_string(i), sharp_source(), headers);
+    for (const char* program : {"zoo", "charlm"}) {
+      check_refused(app(program, {"--plugin", other}),
+                    "wants weft::Registration::Registration, which this weft does not have in that "
+                    "form: it was built with the headers of another version");
+    }
+  }
+}
+
+TEST_CASE("plugin: loaded twice, and together with another") {
+  if (skipped()) return;
+  const TemporaryFolder folder;
+  std::string source = sharp_source();
+  for (std::size_t place = 0; (place = source.find("\"sharp\"")) != std::string::npos;) {
+    source.replace(place, 7, "\"other\"");
+  }
+  const std::string other = built(folder, "other", source);
+  std::filesystem::create_symlink(sharp(), folder.path("link.so"));
+  const ProgramRun run =
+      app("zoo", {"--plugin", sharp(), "--plugin", folder.path("link.so"), "--plugin", other});
+  CHECK_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "\nsharp "));
+  CHECK(contains(run.out, "\nother "));
+}
+
+TEST_CASE("plugin: against what is installed, linked with libweft and not") {
+  if (skipped()) return;
+  const TemporaryFolder folder;
+  const auto shell = [](const std::string& command) {
+    return run_program("/bin/sh", {"-c", command});
+  };
+  const ProgramRun install = shell("meson install -C " WEFT_PROGRAMS "/.. --no-rebuild --destdir " +
+                                   quoted(folder.path("root")));
+  REQUIRE_MESSAGE(install.status == 0, install.err);
+  const std::string there = "root=" + quoted(folder.path("root")) + "; cd " +
+                            quoted(folder.path()) +
+                            "; pc=$(find root -name weft.pc); export PKG_CONFIG_PATH=${pc%/*}"
+                            " PKG_CONFIG_SYSROOT_DIR=$root; ";
+  for (const char* flags : {"--cflags", "--cflags --libs"}) {
+    CAPTURE(flags);
+    const ProgramRun run =
+        shell(there + "g++ -std=c++20 -shared -fPIC " + quoted(tree) +
+              "/tests/install/sharp.cpp -o sharp.so $(pkg-config " + flags +
+              " weft) && zoo=$(find root -path '*/bin/zoo') && $zoo --plugin sharp.so && " +
+              quoted(WEFT_PROGRAMS "/zoo") + " --plugin sharp.so");
+    CHECK_MESSAGE(run.status == 0, run.err);
+    const std::size_t first = run.out.find("\nsharp ");
+    CHECK(first != std::string::npos);
+    CHECK(run.out.find("\nsharp ", first + 1) != std::string::npos);  // installed and built
+  }
+}
+
+TEST_CASE("plugin: the README shows one") {
+  const std::string program = sharp_source();
+  std::istringstream lines(program.substr(program.find("#include \"")));
+  std::string shown;
+  for (std::string line; std::getline(lines, line);) {
+    shown += (line.empty() ? "" : "    ") + line + "\n";
+  }
+  CHECK_MESSAGE(contains(read_file(tree + "/README.md"), shown),
+                "replace the plugin of README.md by tests/install/sharp.cpp");
+}
+
+}  // TEST_SUITE("tools")
+
+}  // namespace

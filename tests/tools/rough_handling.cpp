@@ -1,0 +1,119 @@
+// What programs do when they are treated roughly: early signals, pipes in the place of files, words
+// that no terminal should see.
+#include <filesystem>
+
+#include <sys/stat.h>
+
+#include "tests/program.h"
+#include "tests/sanitized.h"
+
+using namespace weft;
+
+namespace {
+
+const Words tiny = {"--steps",
+                    "4",
+                    "--epoch-steps",
+                    "2",
+                    "--batch",
+                    "2",
+                    "--length",
+                    "16",
+                    "--width",
+                    "16",
+                    "--heads",
+                    "2",
+                    "--report-steps",
+                    "1",
+                    "--validation-batches",
+                    "1",
+                    "--test-batches",
+                    "1"};
+
+TEST_SUITE("tools") {
+
+TEST_CASE("SIGUSR1 in the first moments of a program is a checkpoint after the first step") {
+  if (sanitized) {
+    MESSAGE("skipped: the sanitizers want to be the first library");
+    return;
+  }
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const auto with_signal = [&](const char* program, const Words& words) {
+    return run_program(
+        "/usr/bin/env",
+        Words{"LD_PRELOAD=" WEFT_EARLY_SIGNAL, std::string(WEFT_PROGRAMS "/") + program} + words);
+  };
+  const ProgramRun run = with_signal("charlm", tiny + Words{"--out", out});
+  CHECK_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "saved after step 1"));
+  CHECK(with_signal("wordlm", {"info", "--preset", "wikitext2-full-position"}).status == 0);
+  CHECK(with_signal("vision", {"info"}).status == 0);
+}
+
+TEST_CASE("a pipe in the place of a file is refused, and holds nobody up") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const auto charlm = [&](const Words& more) {
+    return run_program("/usr/bin/timeout",
+                       Words{"60", WEFT_PROGRAMS "/charlm"} + tiny + Words{"--out", out} + more);
+  };
+  const auto make_pipe = [&](const char* name) {
+    std::filesystem::remove(out + "/" + name);
+    REQUIRE(::mkfifo((out + "/" + name).c_str(), 0600) == 0);
+  };
+  REQUIRE(charlm({"--steps", "2"}).status == 0);
+  for (const char* name : {"metrics.csv", "metrics.jsonl", "result.json"}) {
+    CAPTURE(name);
+    make_pipe(name);
+    const ProgramRun run = charlm({"--resume"});
+    CHECK(run.status != 124);  // it would be killed
+    if (name == std::string("metrics.csv")) {
+      CHECK(run.err == "charlm: " + out + "/metrics.csv: wanted a file, got a pipe; remove it\n");
+      std::filesystem::remove(out + "/" + name);
+      CHECK(charlm({"--resume"}).status == 0);  // nothing was lost
+    }
+  }
+  make_pipe("last.safetensors.partial");
+  make_pipe("metrics.csv");
+  CHECK(charlm({"--force"}).status == 0);
+}
+
+TEST_CASE("every program says what is wrong in one short line, whatever the words hold") {
+  const TemporaryFolder folder;
+  const std::string apps = WEFT_PROGRAMS "/";
+  const std::string bad = "12\n\x1b[31m\xff" + std::string(5000, 'x');
+  const std::pair<std::string, Words> calls[] = {
+      {apps + "charlm", {"--lr", bad}},
+      {apps + "charlm", {"--encoding", bad}},
+      {apps + "charlm", {"--data", bad}},
+      {apps + "charlm", {"--" + bad, "1"}},
+      {apps + "charlm", {bad}},
+      {apps + "charlm",
+       {"--config", folder.file("bad.toml", "lr = '" + std::string(5000, 'x') + "'")}},
+      {apps + "wordlm", {"--attention", bad}},
+      {apps + "wordlm", {"eval", "--checkpoint", bad}},
+      {apps + "vision", {"--seeds", bad}},
+      {apps + "zoo", {bad}},
+      {apps + "attend", {"--dtype", bad}},
+      {apps + "attend", {"--in", bad, "--out", folder.path("out"), "--attention", "full"}},
+      {WEFT_BENCH "/attention_bench", {"--batch", bad}},
+      {WEFT_BENCH "/attention_bench", {"--attention", bad}},
+  };
+  for (const auto& [program, words] : calls) {
+    CAPTURE(program + " " + words.front());
+    const ProgramRun run = run_program(program, words);
+    check_refused(run, "");
+    CHECK(run.err.size() < 2000);
+    const std::string text = run.err.substr(0, run.err.size() - 1);
+    CHECK(std::none_of(text.begin(), text.end(), [](char c) {
+      return static_cast<unsigned char>(c) < ' ' || c == '\x7f' || c == '\xff';
+    }));
+  }
+  CHECK(contains(run_program(apps + "charlm", {"--encoding", bad}).err,
+                 "--encoding: there is no '12\\n\\x1b[31m\\xffxxx"));
+}
+
+}  // TEST_SUITE("tools")
+
+}  // namespace
