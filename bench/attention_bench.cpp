@@ -22,14 +22,11 @@
 #include <fstream>
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/common/device_option.h"
-#include "apps/common/plugin_option.h"
+#include "apps/common/options.h"
 #include "apps/common/progress.h"
 #include "bench/ceilings.h"
 #include "bench/entrants.h"
-#include "bench/parsed.h"
 #include "bench/stamp.h"
 #include "bench/summary.h"
 #include "nn/file.h"
@@ -173,73 +170,69 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
   return summary_of(results.lines(), run.identity);
 }
 
-void add_options(CLI::App& app, Options& o) {
+void add_options(const weft::Options& app, Options& o) {
   Settings& s = o.field.settings;
   app.add_option("--attention", o.field.attention, "specifications; without it all, and baselines");
   app.add_option("--lengths", o.field.lengths, "default: 256 … 65536, linear ones to 1048576")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
-  app.add_option("--batch", s.batch)->check(CLI::PositiveNumber)->capture_default_str();
+      .comma_separated()
+      .positive();
+  app.add_option("--batch", s.batch).positive().show_default();
   app.add_option("--heads", s.heads, "heads, or classes")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      .positive()
+      .show_default();
   app.add_option("--key-width", s.key_width, "of a head")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      .positive()
+      .show_default();
   app.add_option("--value-width", s.value_width, "of a head")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--threads", s.threads)->check(CLI::Range(1, 4096))->capture_default_str();
+      .positive()
+      .show_default();
+  app.add_option("--threads", s.threads).between(1, 4096).show_default();
   app.add_option("--device", o.devices, "cpu, cuda or cuda:N; default: all that are there");
-  CLI::Option* const seconds = app.add_option("--seconds", s.seconds, "least time of a row")
-                                   ->check(CLI::NonNegativeNumber)
-                                   ->capture_default_str();
+  const Option seconds = app.add_option("--seconds", s.seconds, "least time of a row")
+                                   .non_negative()
+                                   .show_default();
   app.add_flag("--causal", s.causal);
-  CLI::Option* const layer = app.add_flag("--layer", s.layer, "with projections and output matrix");
-  CLI::Option* const blocks = app.add_option("--blocks", s.blocks, "so many transformer blocks")
-                                  ->check(CLI::PositiveNumber)
-                                  ->excludes(layer);
+  const Option layer = app.add_flag("--layer", s.layer, "with projections and output matrix");
+  const Option blocks = app.add_option("--blocks", s.blocks, "so many transformer blocks")
+                                  .positive()
+                                  .excludes(layer);
   app.add_option("--hidden", s.hidden, "units of their feed-forward layer; default: 4 × width")
-      ->check(CLI::PositiveNumber)
-      ->needs(blocks);
+      .positive()
+      .needs(blocks);
   app.add_flag("--reference", o.field.reference, "the definition in plain ops, not the kernel")
-      ->excludes(layer)
-      ->excludes(blocks);
+      .excludes(layer)
+      .excludes(blocks);
   app.add_flag("--json", o.json, "one object a line");
   app.add_option("--out", o.out, "folder that keeps the rows; the same command goes on there");
-  CLI::Option* const row =
+  const Option row =
       app.add_option("--row-seconds", o.budgets.row_seconds, "most time of a row, 0: no limit")
-          ->check(CLI::NonNegativeNumber)
-          ->capture_default_str();
-  CLI::Option* const all =
+          .non_negative()
+          .show_default();
+  const Option all =
       app.add_option("--run-seconds", o.budgets.run_seconds, "most time of all, 0: no limit")
-          ->check(CLI::NonNegativeNumber)
-          ->capture_default_str();
+          .non_negative()
+          .show_default();
   app.add_option("--memory", o.memory_gib, "most GiB of a row, its inputs too; default: half of what is free")
-      ->check(CLI::PositiveNumber);
+      .positive();
   app.add_flag("--quick", o.quick,
                "within five minutes: --seconds 0.05 --row-seconds 4 --run-seconds 270")
-      ->excludes(seconds)
-      ->excludes(row)
-      ->excludes(all);
+      .excludes(seconds)
+      .excludes(row)
+      .excludes(all);
   app.add_flag("!--no-peers", o.field.peers, "without PyTorch");
   app.add_option("--python", o.field.python,
                  "that has PyTorch; default: python3, then /usr/bin/python3");
   add_plugin_option(app);
-  app.add_flag_callback(
-      "--library-hash",
-      [] {
-        fmt::print("{}\n", library_hash);
-        throw CLI::Success();
-      },
+  app.add_printing_flag(
+      "--library-hash", [] { fmt::print("{}\n", library_hash); },
       "prints the hash of this build's library, as in rows and in the stamp of ./weft test");
 }
 
 int main_of(int argc, char** argv) {
-  CLI::App app{"time and memory of attention mechanisms against length"};
+  Program app("time and memory of attention mechanisms against length");
   Options o;
   add_options(app, o);
-  if (const auto over = parsed(app, argc, argv)) return *over;
+  if (const auto status = app.parse(argc, argv)) return *status;
   if (o.quick) {
     o.field.settings.seconds = 0.05;
     o.budgets.row_seconds = 4, o.budgets.run_seconds = 270;

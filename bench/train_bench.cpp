@@ -12,11 +12,9 @@
 #include <cstdio>
 #include <random>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/charlm/evaluate.h"
 #include "apps/common/device_option.h"
-#include "apps/common/plugin_option.h"
+#include "apps/common/options.h"
 #include "apps/common/queued_steps.h"
 #include "apps/common/text.h"
 #include "apps/vision/evaluate.h"
@@ -24,7 +22,6 @@
 #include "autograd/tape.h"
 #include "bench/ceilings.h"
 #include "bench/measure.h"
-#include "bench/parsed.h"
 #include "nn/optimizer.h"
 #include "runtime/allocator.h"
 #include "runtime/parallel.h"
@@ -187,26 +184,26 @@ void print(const nlohmann::ordered_json& result, bool json) {
 }
 
 int main_of(int argc, char** argv) {
-  CLI::App app{"times one training step of charlm's, wordlm's and vision's presets"};
+  Program app("times one training step of charlm's, wordlm's and vision's presets");
   Options options;
   std::string wanted = "all", device = "cpu";
   bool bare = false, json = false;
   int thread_count = 1;
   app.add_option("--preset", wanted, "one of the apps' presets; all: charlm's")
-      ->capture_default_str();
+      .show_default();
   app.add_option("--attention", options.attention,
                  "a mechanism, as name:option=value,option=value; by default the preset's");
   add_plugin_option(app);
   app.add_flag("--bare", bare, "only without dropout and adaptive computation time");
-  app.add_option("--threads", thread_count)->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--threads", thread_count).between(1, 4096).show_default();
+  app.add_option("--device", device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--graph,!--no-graph", options.graph, "on a CUDA device: replay one captured step");
   app.add_option("--batch", options.batch, "examples in a step; by default the preset's")
-      ->check(CLI::Range(1, 65536));
+      .between(1, 65536);
   app.add_option("--seconds", options.seconds, "least time of a measurement")
-      ->capture_default_str();
+      .show_default();
   app.add_flag("--json", json, "one object a line");
-  if (const auto over = parsed(app, argc, argv)) return *over;
+  if (const auto status = app.parse(argc, argv)) return *status;
   set_threads(thread_count);
   options.device = device_named(device);
   options.rate = gemm_rate(options.device);

@@ -21,13 +21,12 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include "apps/attend/call.h"
 #include "apps/attend/compare.h"
 #include "apps/common/attention_map.h"
+#include "apps/common/options.h"
 #include "apps/common/output.h"
-#include "apps/common/plugin_option.h"
 #include "nn/checkpoint.h"
 #include "runtime/one_line.h"
 #include "runtime/parallel.h"
@@ -35,44 +34,44 @@
 namespace weft {
 namespace {
 
-void add_options(CLI::App& app, AttendCommand& command) {
-  CLI::Option* const attention = app.add_option("--attention", command.attention,
+void add_options(const Options& app, AttendCommand& command) {
+  const Option attention = app.add_option("--attention", command.attention,
                                                 "a mechanism, as name:option=value,option=value")
-                                     ->capture_default_str();
+                                     .show_default();
   app.add_option(
          "--compare", command.compare,
          "several mechanisms with commas between them, name:option=value,option=value,name; "
          "errors are relative to the first")
-      ->excludes(attention);
+      .excludes(attention);
   app.add_option("--in", command.in,
                  "the inputs: a safetensors file, or a folder of .npy files named for them; f16 is "
                  "taken as f32")
-      ->required();
+      .required();
   app.add_option(
          "--layout", command.layout,
          "of inputs, out and gradients: bnhe for [batch, positions, heads, width], bhne, as "
          "PyTorch has it, for [batch, heads, positions, width]")
-      ->capture_default_str();
+      .show_default();
   app.add_option("--out", command.out, "safetensors file to write; of --compare a picture, .png");
   app.add_option("--dtype", command.dtype, "f32 or f64; by default what the inputs are")
-      ->check(CLI::IsMember({"f32", "f64"}));
-  app.add_option("--device", command.device, "cpu, cuda or cuda:N")->capture_default_str();
+      .one_of({"f32", "f64"});
+  app.add_option("--device", command.device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--causal", command.causal, "query i sees keys up to i");
   app.add_option("--seed", command.seed, "of what the mechanism draws")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      .non_negative()
+      .show_default();
   app.add_flag("--backward", command.backward, "also the gradients, for dout in the file");
   app.add_option("--map", command.map, "write attention matrices: .png or .safetensors");
   app.add_option("--head", command.head, "of --map: some heads, as 0,2-3, or all")
-      ->capture_default_str();
-  app.add_option("--item", command.item, "of the batch, for --map")->capture_default_str();
+      .show_default();
+  app.add_option("--item", command.item, "of the batch, for --map").show_default();
   app.add_option("--scale", command.scale,
                  "of --map's colours: linear, sqrt, log, or row, each query by its own largest")
-      ->capture_default_str();
+      .show_default();
   add_plugin_option(app);
   app.add_flag("--force", command.force, "replace files that are there");
   app.add_option("--threads", command.threads, "that compute; by default one a core")
-      ->check(CLI::Range(1, 4096));
+      .between(1, 4096);
 }
 
 void check_place(const std::string& path, bool force) {
@@ -130,14 +129,11 @@ int run(const AttendCommand& command) {
 
 int main(int argc, char** argv) {
   weft::AttendCommand command;
-  CLI::App app("Runs attention mechanisms on tensors of a file.", "attend");
+  weft::Program app("Runs attention mechanisms on tensors of a file.", "attend");
   weft::add_options(app, command);
   try {
-    app.parse(argc, argv);
+    if (const auto status = app.parse(argc, argv)) return *status;
     return weft::run(command);
-  } catch (const CLI::Error& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "attend: {}\n", weft::one_line(error.what()));
   } catch (const std::exception& error) {
     fmt::print(stderr, "attend: {}\n", weft::one_line(error.what()));
   }

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 
+#include <CLI/CLI.hpp>
 #include <hwy/targets.h>
 
 #include "apps/common/extras.h"
 #include "apps/common/output.h"
-#include "apps/common/plugin_option.h"
 #include "nn/optimizer.h"
 #include "ops/attention/mechanism.h"
 #include "runtime/matmul.h"
@@ -24,33 +23,18 @@ constexpr int bad_input = 2;
 
 }  // namespace
 
-template <class T>
-std::string plain_integer(const std::string& text) {
-  if (std::is_unsigned_v<T> && text.starts_with("-")) return "wanted 0 or more, got " + text;
-  T value{};
-  const char* const end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, value);
-  const std::size_t first = text.starts_with('-') ? 1 : 0;
-  const bool octal = text.size() > first + 1 && text[first] == '0';
-  const bool plain = status == std::errc{} && stop == end && !octal;
-  return plain ? "" : "wanted a whole number, got " + text;
-}
-template std::string plain_integer<std::int64_t>(const std::string& text);
-template std::string plain_integer<std::uint64_t>(const std::string& text);
-
-void add_run_options(CLI::App& app, RunOptions& run) {
+void add_run_options(const Options& app, RunOptions& run) {
   each_run_option(run, [&](const std::string& name, auto& value, const char* help) {
     add_value(app, name, value, help);
   });
-  app.get_help_ptr()->group(once_group);
+  app.help().group(once_group);
   app.add_option("--config", run.config,
                  "a TOML file of these options by their names; of several the later ones stand "
                  "above, and the command line above all")
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group(once_group);
+      .repeated()
+      .group(once_group);
   const auto flag = [&](const char* name, bool& value, const char* help) {
-    app.add_flag(name, value, help)->group(once_group);
+    app.add_flag(name, value, help).group(once_group);
   };
   flag("--print-config", run.print_config,
        "print the whole configuration, as --config reads it, and stop");
@@ -80,20 +64,27 @@ std::string resume_command(const std::vector<std::string>& words) {
   return line + " --resume";
 }
 
-CommandLine::CommandLine(const Names& names) : app_(names.description, names.app), names_(names) {
-  app_.set_version_flag("--version",
-                        fmt::format("{} {} ({}; {})", names_.app, WEFT_VERSION,
-                                    hwy::TargetName(HWY_STATIC_TARGET), matmul_library()));
-  app_.require_subcommand(1);
+CommandLine::CommandLine(const Names& names)
+    : app_(std::make_unique<CLI::App>(names.description, names.app)), names_(names) {
+  app_->set_version_flag("--version",
+                         fmt::format("{} {} ({}; {})", names_.app, WEFT_VERSION,
+                                     hwy::TargetName(HWY_STATIC_TARGET), matmul_library()));
+  app_->require_subcommand(1);
 }
+CommandLine::~CommandLine() = default;
 
-CLI::App& CommandLine::add(const std::string& command, const std::string& help) {
-  CLI::App* const added = app_.add_subcommand(command, help);
+Options CommandLine::add(const std::string& command, const std::string& help) {
+  CLI::App* const added = app_->add_subcommand(command, help);
   added->allow_extras();
   added->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  added->add_option("--threads", threads_, threads_help)->check(CLI::Range(1, 4096));
-  add_plugin_option(*added)->group(once_group);
-  return *added;
+  const Options options(*added);
+  options.add_option("--threads", threads_, threads_help).between(1, 4096);
+  add_plugin_option(options).group(once_group);
+  return options;
+}
+
+Options CommandLine::command(const std::string& name) const {
+  return Options(*app_->get_subcommand(name));
 }
 
 std::string CommandLine::parse(std::vector<std::string> words) {
@@ -110,33 +101,30 @@ std::string CommandLine::parse(std::vector<std::string> words) {
   }
   try {
     std::reverse(words.begin(), words.end());
-    app_.parse(std::move(words));
+    app_->parse(std::move(words));
   } catch (const CLI::Error& error) {
-    if (error.get_exit_code() == 0) std::exit(app_.exit(error));
+    if (error.get_exit_code() == 0) std::exit(app_->exit(error));
     fail("{}", error.what());
   }
-  const CLI::App* const command = app_.get_subcommands().front();
+  const CLI::App* const command = app_->get_subcommands().front();
   refuse_extras(*command, names_.app + " " + command->get_name());
   if (threads_ > 0) set_threads(threads_);
   return command->get_name();
 }
 
-void add_checkpoint_instead(CLI::App& app, std::string& checkpoint) {
-  CLI::Option* const own = app.add_option("--checkpoint", checkpoint, checkpoint_help);
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_group() == settings_group) own->excludes(option);
-  }
+void add_checkpoint_instead(const Options& app, std::string& checkpoint) {
+  app.excluded_by(app.add_option("--checkpoint", checkpoint, checkpoint_help), settings_group);
 }
 
-std::function<void()> add_optimizer_shorthands(CLI::App& app, TrainingSettings& settings) {
+std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSettings& settings) {
   const auto decay = std::make_shared<double>(0);
   app.add_option("--weight-decay", *decay,
                  "of the optimizer, as its own option says it: adamw:decay=0.1")
-      ->group(settings_group);
-  return [&app, &settings, decay] {
-    const bool chosen = app.count("--optimizer") > 0;
-    if (chosen && app.count("--lr") == 0) settings.lr = default_rate(settings.optimizer);
-    if (app.count("--weight-decay") == 0) return;
+      .group(settings_group);
+  return [app, &settings, decay] {
+    const bool chosen = app.given("--optimizer");
+    if (chosen && !app.given("--lr")) settings.lr = default_rate(settings.optimizer);
+    if (!app.given("--weight-decay")) return;
     const std::string name = settings.optimizer.substr(0, settings.optimizer.find(':'));
     require(name == "adamw", "--weight-decay: {} has none; --optimizer adamw has one", name);
     require(!chosen || !gives_option(settings.optimizer, "decay"),

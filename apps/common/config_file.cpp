@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include <toml++/toml.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/configuration.h"
@@ -81,41 +80,45 @@ std::optional<std::string> list_text(const toml::node& value) {
   return text;
 }
 
-bool is_flag(const CLI::Option& option) { return option.get_expected_max() == 0; }
-
-Kind kind_for(const CLI::Option& option) {
-  const std::string type = option.get_type_name();  // "INT", or with a check's name behind it
-  if (is_flag(option)) return {"true or false", flag_text};
-  if (option.get_items_expected_max() > 1) return {"an array of integers", list_text};
-  if (type.starts_with("TEXT")) return {"a string", string_text};
-  if (type.starts_with("FLOAT")) return {"a number", number_text};
-  return {"an integer", integer_text};
+Kind kind_for(OptionKind option) {
+  switch (option) {
+    case OptionKind::flag:
+      return {"true or false", flag_text};
+    case OptionKind::integers:
+      return {"an array of integers", list_text};
+    case OptionKind::text:
+      return {"a string", string_text};
+    case OptionKind::number:
+      return {"a number", number_text};
+    case OptionKind::integer:
+      return {"an integer", integer_text};
+  }
+  fail("unknown kind of option {}", static_cast<int>(option));
 }
 
-const CLI::Option& option_of(const std::string& key, const CLI::App& command) {
+OptionKind kind_named(const std::string& key, const Options& command) {
   std::vector<std::string> known;
-  for (const CLI::Option* option : command.get_options()) {
-    if (option->get_name() == "--" + key) {
-      require(option->get_group() != once_group, "--{} stands on the command line, not in a file",
-              key);
-      return *option;
+  for (const OptionFacts& option : command.all()) {
+    if (option.name == "--" + key) {
+      require(option.group != once_group, "--{} stands on the command line, not in a file", key);
+      return option.kind;
     }
-    if (option->get_group() != once_group) known.push_back(option->get_name().substr(2));
+    if (option.group != once_group) known.push_back(option.name.substr(2));
   }
   const std::string shown = key.size() > most_shown ? "key" : nlohmann::json(key).dump();
   fail("there is no option {}{} {} --help lists them all", shown,
-       hint(key.substr(0, most_shown), known, ""), command.get_name());
+       hint(key.substr(0, most_shown), known, ""), command.name());
 }
 
 std::vector<std::string> words_of(const std::string& key, const toml::node& value,
-                                  const CLI::App& command) {
+                                  const Options& command) {
   require(!value.is_table(), "a key stands alone here, as an option does; there are no tables");
-  const CLI::Option& option = option_of(key, command);
+  const OptionKind option = kind_named(key, command);
   const Kind kind = kind_for(option);
   const auto text = kind.text(value);
   require(text.has_value(), "{}: wanted {}, got {}", key, kind.wanted,
           value.is_array() && value.as_array()->empty() ? "an empty one" : kind_of(value));
-  if (is_flag(option)) return {"--" + key + "=" + *text};
+  if (option == OptionKind::flag) return {"--" + key + "=" + *text};
   return {"--" + key, *text};
 }
 
@@ -140,7 +143,7 @@ std::string toml_of(const std::string& key, const nlohmann::ordered_json& value)
 
 }  // namespace
 
-std::vector<ConfigEntry> read_config(const std::string& path, const CLI::App& command) {
+std::vector<ConfigEntry> read_config(const std::string& path, const Options& command) {
   toml::table table;
   try {
     table = toml::parse(text_of(path));

@@ -15,11 +15,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/options.h"
 #include "apps/common/settings.h"
-
-namespace CLI {
-class App;
-}
 
 namespace weft {
 
@@ -33,7 +30,7 @@ struct ConfigEntry {
 
 // What stands in the file, which is not trusted, by lines. Throws, with file and line, for what is
 // no TOML, a key that is no option of `command`, and a value of another type than the option's.
-std::vector<ConfigEntry> read_config(const std::string& path, const CLI::App& command);
+std::vector<ConfigEntry> read_config(const std::string& path, const Options& command);
 
 // An option and its value, to be written.
 struct ConfigValue {

@@ -25,10 +25,10 @@ void write_folder(const Checkpoint& contents, const std::string& folder) {
 
 }  // namespace
 
-void add_export(CLI::App& app, ExportCommand& command) {
-  app.add_option("--checkpoint", command.checkpoint, checkpoint_help)->required();
-  app.add_option("--out", command.out, "the file, or for npy the folder, to write")->required();
-  app.add_option("--format", command.format, "safetensors or npy")->capture_default_str();
+void add_export(const Options& app, ExportCommand& command) {
+  app.add_option("--checkpoint", command.checkpoint, checkpoint_help).required();
+  app.add_option("--out", command.out, "the file, or for npy the folder, to write").required();
+  app.add_option("--format", command.format, "safetensors or npy").show_default();
   app.add_flag("--example", command.example, "also an input, and what the model makes of it");
 }
 

@@ -24,18 +24,16 @@
 #include "nn/module.h"
 #include "ops/attention/spec.h"
 
-namespace CLI {
-class App;
-}
-
 namespace weft {
+
+class Options;
 
 struct ExportCommand {
   std::string checkpoint, out;
   std::string format = "safetensors";
   bool example = false;
 };
-void add_export(CLI::App& app, ExportCommand& command);
+void add_export(const Options& app, ExportCommand& command);
 
 // An attention as `architecture` has it: its mechanism, and the values of all options.
 nlohmann::ordered_json to_json(const AttentionSpec& spec);

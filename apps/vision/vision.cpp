@@ -27,39 +27,39 @@ struct Commands {
   ExportCommand exported;
 };
 
-void add_all_settings(CLI::App& app, Settings& settings) {
+void add_all_settings(const Options& app, Settings& settings) {
   add_settings(app, settings, preset_help, presets());
-  app.final_callback(add_optimizer_shorthands(app, settings));
+  app.when_read(add_optimizer_shorthands(app, settings));
 }
 
-void add_train(CLI::App& app, TrainCommand& train) {
+void add_train(const Options& app, TrainCommand& train) {
   add_all_settings(app, train.settings);
   add_run_options(app, train.run);
 }
 
-void add_eval(CLI::App& app, EvalCommand& eval) {
-  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help)->required();
+void add_eval(const Options& app, EvalCommand& eval) {
+  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help).required();
   app.add_option("--data", eval.data, "pictures, if not where they were in training");
-  app.add_option("--split", eval.split, "train, validation or test")->capture_default_str();
-  app.add_option("--device", eval.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--split", eval.split, "train, validation or test").show_default();
+  app.add_option("--device", eval.device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--json", eval.json, "print one JSON object");
 }
 
-void add_predict(CLI::App& app, PredictCommand& predict) {
-  app.add_option("--checkpoint", predict.checkpoint, checkpoint_help)->required();
-  app.add_option("images", predict.images, "PNG files")->required();
+void add_predict(const Options& app, PredictCommand& predict) {
+  app.add_option("--checkpoint", predict.checkpoint, checkpoint_help).required();
+  app.add_option("images", predict.images, "PNG files").required();
   app.add_flag("--json", predict.json, "print one JSON object a line");
 }
 
-void add_rank(CLI::App& app, RankCommand& rank) {
-  app.add_option("models", rank.models, "checkpoints, as [NAME=]PATH")->required();
+void add_rank(const Options& app, RankCommand& rank) {
+  app.add_option("models", rank.models, "checkpoints, as [NAME=]PATH").required();
   app.add_option("--data", rank.data, "pictures, if not where they were in training");
   app.add_option("--pictures", rank.pictures, "of the test part, to take the mean over")
-      ->capture_default_str();
+      .show_default();
   app.add_option("--out", rank.out, "a JSON file for the spectra; bench/plot spectra draws it");
 }
 
-void add_info(CLI::App& app, InfoCommand& info) {
+void add_info(const Options& app, InfoCommand& info) {
   add_all_settings(app, info.settings);
   add_checkpoint_instead(app, info.checkpoint);
   app.add_flag("--json", info.json, "print one JSON object");

@@ -8,11 +8,9 @@
 #include <cstdio>
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
-#include "apps/common/extras.h"
+#include "apps/common/options.h"
 #include "apps/common/output.h"
-#include "apps/common/plugin_option.h"
 #include "apps/zoo/facts.h"
 #include "apps/zoo/tables.h"
 #include "runtime/one_line.h"
@@ -21,24 +19,17 @@ namespace weft {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app("The attention mechanisms that weft knows.", "zoo");
+  Program app("The attention mechanisms that weft knows.", "zoo");
   std::string wanted;
   bool markdown = false, json = false;
-  app.allow_extras();
   app.add_option("mechanism", wanted,
                  "a name, or a specification as name:option=value,option=value: its fact sheet and "
                  "its page of equations; without one a table of all");
-  CLI::Option* const markdown_flag =
+  const Option markdown_flag =
       app.add_flag("--markdown", markdown, "the table with all its columns, in Markdown");
-  app.add_flag("--json", json, "the fact sheets as JSON")->excludes(markdown_flag);
+  app.add_flag("--json", json, "the fact sheets as JSON").excludes(markdown_flag);
   add_plugin_option(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Error& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    fail("{}", error.what());
-  }
-  refuse_extras(app, "zoo");
+  if (const auto status = app.parse(argc, argv)) return *status;
   require(wanted.empty() || !markdown, "--markdown is of the table: it stands without {}", wanted);
   if (wanted.empty()) {
     fmt::print("{}", json ? facts_of_all() : markdown ? markdown_table() : plain_table());

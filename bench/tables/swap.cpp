@@ -18,17 +18,15 @@
 #include <cstdio>
 #include <map>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/common/options.h"
 #include "apps/common/output.h"
-#include "apps/common/plugin_option.h"
 #include "apps/common/progress.h"
 #include "apps/common/text.h"
 #include "autograd/tape.h"
 #include "bench/measure.h"
-#include "bench/parsed.h"
 #include "nn/file.h"
 #include "nn/initializer.h"
 #include "nn/layers.h"
@@ -278,23 +276,22 @@ void write_json(const Options& o, const Scores& scores) {
 }
 
 int main_of(int argc, char** argv) {
-  CLI::App app{"trains with one attention, evaluates with another"};
+  Program app("trains with one attention, evaluates with another");
   Options o;
   o.train = trained_with, o.evaluate = evaluated_with;
-  const auto positive = CLI::PositiveNumber;
-  app.add_option("--data", o.data, "text8")->required();
-  app.add_option("--out", o.out, "JSON file to write")->capture_default_str();
-  app.add_option("--seeds", o.seeds)->delimiter(',')->capture_default_str();
+  app.add_option("--data", o.data, "text8").required();
+  app.add_option("--out", o.out, "JSON file to write").show_default();
+  app.add_option("--seeds", o.seeds).comma_separated().show_default();
   app.add_option("--train", o.train, "specifications");
   app.add_option("--evaluate", o.evaluate, "specifications");
-  app.add_option("--steps", o.steps)->check(positive)->capture_default_str();
-  app.add_option("--batch", o.batch)->check(positive)->capture_default_str();
-  app.add_option("--length", o.length)->check(positive)->capture_default_str();
-  app.add_option("--windows", o.windows, "of an evaluation")->check(positive)->capture_default_str();
-  app.add_option("--rate", o.rate)->check(positive)->capture_default_str();
-  app.add_option("--threads", o.threads)->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--steps", o.steps).positive().show_default();
+  app.add_option("--batch", o.batch).positive().show_default();
+  app.add_option("--length", o.length).positive().show_default();
+  app.add_option("--windows", o.windows, "of an evaluation").positive().show_default();
+  app.add_option("--rate", o.rate).positive().show_default();
+  app.add_option("--threads", o.threads).between(1, 4096).show_default();
   add_plugin_option(app);
-  if (const auto over = parsed(app, argc, argv)) return *over;
+  if (const auto status = app.parse(argc, argv)) return *status;
   set_threads(o.threads);
   std::vector<AttentionSpec> rows;
   for (const std::string& row : o.evaluate) rows.emplace_back(row);

@@ -16,7 +16,7 @@ struct Command {
 
   FuzzSettings settings;
   RunOptions run;
-  CLI::App app{"", "train"};
+  Program app{"", "train"};
 };
 
 }  // namespace
@@ -27,8 +27,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return fuzz::read_untrusted(file, [&] {
     for (const ConfigEntry& entry : read_config(file, command.app)) {
       try {
-        command.app.parse(std::vector<std::string>(entry.words.rbegin(), entry.words.rend()));
-      } catch (const CLI::ParseError& error) {
+        command.app.parse(entry.words);
+      } catch (const Error& error) {
         fail("{}: {}", entry.place, error.what());
       }
     }
