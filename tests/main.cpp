@@ -2,14 +2,16 @@
 //     weft-test <area>: <passed> passed, <failed> failed
 // counting test cases (cuda/<area> with --device=cuda, which puts on that device what is tested), and it
 // exits with 3 where no test case was run: to doctest itself, a filter
-// that matches nothing is a success.
+// that matches nothing is a success. Lines of times (tests/budget.h) stand before that one.
 #define DOCTEST_CONFIG_IMPLEMENT
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <string_view>
 
 #include "doctest/doctest.h"
 #include "runtime/allocator.h"
+#include "tests/budget.h"
 #include "tests/check.h"
 
 namespace {
@@ -23,6 +25,7 @@ struct ClosingLine : doctest::IReporter {
   // Also called from doctest's signal handler, with the case that crashed counted as failed.
   void test_run_end(const doctest::TestRunStats& run) override {
     cases_run = run.numTestCasesPassingFilters;
+    weft::print_times();
     const bool cuda = weft::tested_device() != weft::Device{};
     std::printf("weft-test %s%s: %u passed, %u failed\n", cuda ? "cuda/" : "", area.c_str(),
                 cases_run - run.numTestCasesFailed, run.numTestCasesFailed);
@@ -31,9 +34,16 @@ struct ClosingLine : doctest::IReporter {
 
   void report_query(const doctest::QueryData&) override {}
   void test_run_start() override {}
-  void test_case_start(const doctest::TestCaseData&) override {}
+  // attention/i_clustered.cpp is i-clustered's; what tests all of them says whose turn it is.
+  void test_case_start(const doctest::TestCaseData& test) override {
+    const std::string file = test.m_file.c_str();
+    const std::size_t begin = file.find_last_of('/') + 1, end = file.find_last_of('.');
+    std::string name = file.substr(begin, end - begin);
+    std::replace(name.begin(), name.end(), '_', '-');
+    weft::work_for(area == "attention" ? name : "");
+  }
   void test_case_reenter(const doctest::TestCaseData&) override {}
-  void test_case_end(const doctest::CurrentTestCaseStats&) override {}
+  void test_case_end(const doctest::CurrentTestCaseStats&) override { weft::work_for(""); }
   void test_case_exception(const doctest::TestCaseException&) override {}
   void subcase_start(const doctest::SubcaseSignature&) override {}
   void subcase_end() override {}

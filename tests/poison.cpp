@@ -3,6 +3,8 @@
 // and a request that is too large fails as it does elsewhere.
 #include "tests/check.h"
 
+#include <cstdlib>
+
 #include "runtime/allocator.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -11,6 +13,11 @@ const bool weft::sanitized = true;
 #else
 const bool weft::sanitized = false;
 #endif
+
+bool weft::all_wanted() {
+  const char* const wanted = std::getenv("WEFT_TEST_ALL");
+  return wanted != nullptr && *wanted != 0;
+}
 
 namespace {
 

@@ -5,4 +5,8 @@ namespace weft {
 // Whether the address sanitizer watches this build: all is some twenty times slower then.
 extern const bool sanitized;
 
+// Whether `./weft test --all` asks for what CI leaves out: every sample, at its full size, on an
+// emulated device and under the sanitizers, too.
+bool all_wanted();
+
 }  // namespace weft

@@ -34,6 +34,7 @@ class Growth {
     const std::size_t now = process_memory("VmHWM");
     return now - std::exchange(reached_, now);
   }
+  std::size_t reached() const { return reached_; }
 
  private:
   std::size_t reached_ = at_start;
@@ -98,7 +99,7 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   std::map<std::string, Tensor> state = optimizer.state();
   for (auto& [name, tensor] : state) tensor = tensor.to(Device{});
   cost.checkpoint = growth.take();
-  cost.process = process_memory("VmHWM");
+  cost.process = growth.reached();  // read again it would be more than its parts by some page
   for (const NamedParameter& parameter : task.parameters) {
     cost.parameters += parameter.variable.value().count();
     cost.weights += bytes_of(parameter.variable.value());

@@ -37,9 +37,10 @@ TEST_SUITE("attention") {
 
 TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact sheet says") {
   const ThreadsOf one(1);
+  const std::int64_t many = tested_is_emulated() && !all_wanted() ? 512 : 2048;
   for (const AttentionSizes& sizes :
        {AttentionSizes{.B = 2, .N = 256, .S = 256, .H = 4, .E = 16, .M = 16},
-        AttentionSizes{.B = 1, .N = 2048, .S = 2048, .H = 2, .E = 8, .M = 32},
+        AttentionSizes{.B = 1, .N = many, .S = many, .H = 2, .E = 8, .M = 32},
         AttentionSizes{.B = 4, .N = 64, .S = 512, .H = 4, .E = 8, .M = 8}}) {
     const Variety plain{
         .lengths = false, .query_lengths = false, .dropout = false, .extras = false};
@@ -91,7 +92,9 @@ TEST_CASE("every mechanism: without a tape nothing but the output stays") {
 TEST_CASE("every mechanism: decoding gives what the whole sequence gives") {
   const ThreadsOf one(1);
   for (const DType type : {DType::f32, DType::f64}) {
-    const AttentionSizes sizes{.B = 3, .N = 137, .S = 137, .H = 3, .E = 4, .M = 5};
+    const bool few = tested_is_emulated() && !all_wanted();
+    const std::int64_t N = few ? 70 : 137;  // more than a tile
+    const AttentionSizes sizes{.B = 3, .N = N, .S = N, .H = 3, .E = 4, .M = 5};
     const Variety causal{
         .lengths = false, .query_lengths = false, .dropout = false, .extras = false};
     for (const Sample& sample : samples(sizes, type, causal)) {
@@ -101,7 +104,8 @@ TEST_CASE("every mechanism: decoding gives what the whole sequence gives") {
       const Tensor wanted = sample.output();
       // One position at a time; a prompt, then one at a time; a prompt, another one, the rest.
       for (const std::vector<std::int64_t>& ends :
-           {std::vector<std::int64_t>{}, {90}, {1, 70, 100, 137}}) {
+           {std::vector<std::int64_t>{}, {90}, {1, N / 2, N - 12, N}}) {
+        if (few && (ends.empty() ? type == DType::f64 : ends.size() == 1)) continue;
         const auto state = mechanism.decode(sample.spec, sample.sizes, type, sizes.N);
         const Tensor got = Tensor::empty(wanted.shape(), type);
         std::size_t part = 0;

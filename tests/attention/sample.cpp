@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "autograd/tape.h"
+#include "tests/budget.h"
 
 namespace weft {
 namespace {
@@ -162,10 +163,21 @@ std::int64_t Sample::queries(std::int64_t b) const {
   return call.query_lengths.defined() ? call.query_lengths.data<std::int64_t>()[b] : sizes.N;
 }
 
-std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
-  const bool emulated = tested_is_emulated();
+const Sample& Samples::Iterator::operator*() const {
+  work_for(at_->mechanism().name);
+  return *at_;
+}
+
+Samples::Iterator& Samples::Iterator::operator++() {
+  work_for("");
+  ++at_;
+  return *this;
+}
+
+Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
+  const bool emulated = tested_is_emulated() && !all_wanted(), watched = sanitized && !all_wanted();
   constexpr auto one_of_each = std::numeric_limits<std::size_t>::max();
-  const std::size_t step = sanitized && emulated ? one_of_each : sanitized ? 7 : emulated ? 9 : 1;
+  const std::size_t step = watched && emulated ? one_of_each : watched ? 7 : emulated ? 9 : 1;
   std::vector<Sample> taken;
   for (const Mechanism* registered : mechanisms()) {
     std::vector<Sample> all;
@@ -195,7 +207,7 @@ std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Varie
       taken.push_back(std::move(all[i]));
     }
   }
-  return taken;
+  return Samples(std::move(taken));
 }
 
 int position_axis(const AttentionInput& input, char symbol) {

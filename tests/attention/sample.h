@@ -33,6 +33,28 @@ struct Sample {
   std::int64_t queries(std::int64_t b) const;
 };
 
+// To be looped over; the time of each turn goes to its mechanism (tests/budget.h).
+class Samples {
+ public:
+  class Iterator {
+   public:
+    explicit Iterator(const Sample* at) : at_(at) {}
+    const Sample& operator*() const;
+    Iterator& operator++();
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    const Sample* at_;
+  };
+
+  explicit Samples(std::vector<Sample> list) : list_(std::move(list)) {}
+  Iterator begin() const { return Iterator(list_.data()); }
+  Iterator end() const { return Iterator(list_.data() + list_.size()); }
+
+ private:
+  std::vector<Sample> list_;
+};
+
 // What the calls of a mechanism are made of; each of these is varied where the mechanism has it.
 struct Variety {
   bool causal = true, lengths = true, query_lengths = true, dropout = true;
@@ -44,8 +66,8 @@ struct Variety {
 // of masks, with every value of an option each mask alone and all of them. Of four batch items one
 // has all keys and some queries, one some keys and all queries, one no keys and one no queries.
 // Where that would take hours, under the sanitizers and on an emulated device, a few of them for each
-// mechanism, others for other sizes.
-std::vector<Sample> samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
+// mechanism, others for other sizes; all of them with `./weft test --all`, which sets WEFT_TEST_ALL.
+Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
 // The first axis of an input that counts positions of its sequence (queries: N, references: S), or
 // −1.
