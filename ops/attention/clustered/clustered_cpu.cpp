@@ -88,7 +88,7 @@ void clustered_forward(const Cpu& device, const ClusteredAttention<T>& p, View<T
                        View<T, 3> log_sums) {
   const Tensor centroids = per_cluster(p, p.E()), values = per_cluster(p, p.M());
   gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
-  full_attention_forward<T>(device, over_centroids(p, centroids), values.view<T, 4>(), log_sums);
+  FullKernels<Cpu, T>::forward(device, over_centroids(p, centroids), values.view<T, 4>(), log_sums);
   spread_clusters<T>(p, false, values.view<const T, 4>(), out);
 }
 
@@ -101,9 +101,9 @@ void clustered_backward(const Cpu& device, const ClusteredAttention<T>& p, View<
   gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
   gather_clusters<T>(p, false, dout, dvalues.view<T, 4>());
   pick_clusters<T>(p, out, values.view<T, 4>());
-  full_attention_backward<T>(device, over_centroids(p, centroids), values.view<const T, 4>(),
-                             log_sums, dvalues.view<const T, 4>(), dcentroids.view<T, 4>(), dk, dv,
-                             {});
+  FullBackwardKernels<Cpu, T>::backward(
+      device, over_centroids(p, centroids), values.view<const T, 4>(), log_sums,
+      dvalues.view<const T, 4>(), dcentroids.view<T, 4>(), dk, dv, {});
   spread_clusters<T>(p, true, dcentroids.view<const T, 4>(), dq);
 }
 
