@@ -45,9 +45,10 @@ struct TopkOp {
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
       const TopkAttention<T> p = problem<T>(saved);
-      if (!given.defined())
-        TopkSelectKernels<decltype(device), T>::select(device, p,
-                                                       saved.topk.view<std::int32_t, 4>());
+      if (!given.defined()) {
+        const View<std::int32_t, 4> topk = saved.topk.view<std::int32_t, 4>();
+        TopkSelectKernels<decltype(device), T>::select(device, p, topk);
+      }
       TopkKernels<decltype(device), T>::forward(device, p, saved.topk.view<const std::int32_t, 4>(),
                                                 out.view<T, 4>(), saved.log_sums.view<T, 3>());
     });
