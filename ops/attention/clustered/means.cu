@@ -1,5 +1,5 @@
-// CUDA kernels of attention of the means of clusters; the equations stand in means.h, who owns what
-// in tiles.cuh.
+// CUDA kernels of attention of the means of clusters; the equations stand in means.cuh, who owns
+// what in tiles.cuh.
 //
 // For one head of C = 100, S = 2048, E = M = 64 in f32 (estimates, not measured): 52 MFLOP forward,
 // 200 MFLOP backward (the products are computed for dq̄ and again for dk and dv), over 1 MB of keys

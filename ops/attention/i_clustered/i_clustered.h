@@ -41,7 +41,7 @@
 // attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that sum
 // less the terms of T_c, which are at hand. Members of a cluster lie side by side after a counting
 // sort by label, and their scores over T_c are small products. Nothing is N × S or C × S. (CUDA
-// devices choose T first and leave it out of b then: means.h, members.h.)
+// devices choose T first and leave it out of b then: means.cuh, members.cuh.)
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]), T (i32 [B, H, C, min(topk, S)],
 // rising; −1 stands behind the last where there are fewer keys, and has no weight), m and ℓ
