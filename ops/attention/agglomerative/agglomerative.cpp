@@ -50,8 +50,8 @@ struct AgglomerativeOp {
     const Tensor out = Tensor::empty({B, N, H, M}, zq.dtype(), zq.device());
     dispatch(zq, [&](auto device, auto type) {
       using T = decltype(type);
-      agglomerative_forward<T>(device, problem<T>(saved), saved.sums.view<double, 3>(),
-                               out.view<T, 4>());
+      AgglomerativeKernels<decltype(device), T>::forward(
+          device, problem<T>(saved), saved.sums.view<double, 3>(), out.view<T, 4>());
     });
     return out;
   }
@@ -61,9 +61,9 @@ struct AgglomerativeOp {
     const Tensor rows = call.dropout > 0 ? dout.packed() : dense(dout);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      agglomerative_backward<T>(device, problem<T>(saved), saved.sums.view<const double, 3>(),
-                                rows.view<const T, 4>(), gradients[0].view<T, 3>(),
-                                gradients[1].view<T, 3>(), gradients[2].view<T, 4>());
+      AgglomerativeKernels<decltype(device), T>::backward(
+          device, problem<T>(saved), saved.sums.view<const double, 3>(), rows.view<const T, 4>(),
+          gradients[0].view<T, 3>(), gradients[1].view<T, 3>(), gradients[2].view<T, 4>());
     });
     return gradients;
   }
@@ -155,8 +155,8 @@ class AgglomerativeDecoding final : public DecodingState {
     op.call.causal = true;
     dispatch(out, [&](auto device, auto type) {
       using T = decltype(type);
-      agglomerative_advance<T>(device, op.problem<T>(saved), sums_.view<double, 2>(),
-                               out.view<T, 4>());
+      AgglomerativeKernels<decltype(device), T>::advance(device, op.problem<T>(saved),
+                                                         sums_.view<double, 2>(), out.view<T, 4>());
     });
   }
 

@@ -1,5 +1,4 @@
-// CUDA kernels of agglomerative attention; the equations stand in agglomerative.h, the steps in
-// steps.h.
+// CUDA kernels of agglomerative attention; the equations stand in agglomerative.h.
 //
 // A block has a chunk of positions of one batch item and up to 8 classes, about 128 columns of
 // [H, M]. What concerns its classes alone (softmax, S, w, dn) it first computes into shared memory,
@@ -18,6 +17,8 @@
 // registers, 26 KB of shared memory), queries 5 (80, 42 KB), references 6 (80, 34 KB), sums 5
 // (86, 8 KB): a third of its threads, each with 8 loads under way.
 #include "ops/attention/agglomerative/chunk.cuh"
+#include "ops/attention/agglomerative/chunk_sums.cuh"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -54,41 +55,6 @@ __global__ void sum_references_kernel(Agglomerative<T> p, int classes, double* s
     }
     to[H + c.of_row] = U;
     if (c.m == 0) to[piece.first + c.k] = S;
-  }
-}
-
-constexpr unsigned most_runs = 16;
-
-// A warp has 32 columns of a batch item's rows and a run of the chunks: it sums them, adds up the
-// runs before its own, and goes through them again.
-__global__ void combine_kernel(ChunkSums how, std::int64_t chunks, std::int64_t width,
-                               const double* from, double* to) {
-  __shared__ double totals[most_runs][32];
-  const std::int64_t groups = (width + 31) / 32, b = blockIdx.x / groups;
-  const std::int64_t column = blockIdx.x % groups * 32 + threadIdx.x;
-  const std::int64_t length = (chunks + blockDim.y - 1) / blockDim.y;
-  const std::int64_t begin = threadIdx.y * length;
-  const std::int64_t end = begin + length < chunks ? begin + length : chunks;
-  const bool there = column < width;
-  const auto at = [&](std::int64_t i) {
-    return (b * chunks + (how == ChunkSums::downwards ? chunks - 1 - i : i)) * width + column;
-  };
-  double total = 0;
-#pragma unroll 8
-  for (std::int64_t i = begin; i < end; ++i) total += there ? from[at(i)] : 0;
-  totals[threadIdx.y][threadIdx.x] = total;
-  __syncthreads();
-  if (!there) return;
-  double running = 0;
-  for (unsigned run = 0; run < threadIdx.y; ++run) running += totals[run][threadIdx.x];
-  if (how == ChunkSums::total) {
-    if (threadIdx.y + 1 == blockDim.y) to[b * width + column] = running + total;
-    return;
-  }
-#pragma unroll 8
-  for (std::int64_t i = begin; i < end; ++i) {
-    running += from[at(i)];
-    to[at(i)] = running;
   }
 }
 
@@ -298,24 +264,15 @@ DropoutMask mask_of(const Agglomerative<T>& p) {
   return DropoutMask(p.random, p.dropout, p.H() * p.M());
 }
 
-}  // namespace
-
+// (S, U) of each chunk of references. Causal: in the row of the next chunk, and zeros in row 0.
 template <class T>
 void sum_references(const Cuda& device, const Agglomerative<T>& p, double* sums) {
   const Deal deal(p.H(), p.M());
   start_chunks(device, p, p.S(), 1, false, sum_references_kernel<T>, deal, p, deal.classes, sums);
 }
 
-void combine_chunks(const Cuda& device, ChunkSums how, std::int64_t B, std::int64_t chunks,
-                    std::int64_t width, const double* from, double* to) {
-  // Up to two rows the first one is zeros, and the second is what it should be.
-  if (B == 0 || (how != ChunkSums::total && chunks <= 2)) return;
-  const std::int64_t wanted = chunks > 0 ? (chunks + 7) / 8 : 1;  // of none the total is 0
-  const dim3 block(32, static_cast<unsigned>(wanted < most_runs ? wanted : most_runs));
-  start("agglomerative", device, static_cast<unsigned>(B * ((width + 31) / 32)), block, 0,
-        combine_kernel, how, chunks, width, from, to);
-}
-
+// out, from sums as they are saved. Where `after` is not null, the sums behind the only chunk go
+// there, which may be `sums` itself.
 template <class T>
 void write_outputs(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                    View<T, 4> out, double* after) {
@@ -324,6 +281,8 @@ void write_outputs(const Cuda& device, const Agglomerative<T>& p, const double* 
                sums, out, after);
 }
 
+// dcq in the place of dzq; (g, G) of each chunk of queries in `totals`. Causal: dn in the place of
+// dzk, and the row of totals is that of the chunk before, with zeros in the last one.
 template <class T>
 void sweep_queries(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                    View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, double* totals) {
@@ -332,6 +291,7 @@ void sweep_queries(const Cuda& device, const Agglomerative<T>& p, const double* 
                sums, dout, dzq, dzk, totals);
 }
 
+// dy, and dck in the place of dzk. `totals`: (g, G) behind each chunk, or of all queries.
 template <class T>
 void sweep_references(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                       const double* totals, View<const T, 4> dout, View<T, 3> dzk, View<T, 4> dy) {
@@ -340,22 +300,64 @@ void sweep_references(const Cuda& device, const Agglomerative<T>& p, const doubl
                sums, totals, dout, dzk, dy);
 }
 
+// dzq and dzk from the dcq and dck that stand there.
 template <class T>
 void finish_logits(const Cuda& device, const Agglomerative<T>& p, View<T, 3> dzq,
                    View<T, 3> dzk) {
   for_elements("agglomerative", device, p.B() * (p.N() + p.S()), FinishRow<T>{p, dzq, dzk});
 }
 
-#define WEFT_AGGLOMERATIVE(T)                                                                     \
-  template void sum_references(const Cuda&, const Agglomerative<T>&, double*);                    \
-  template void write_outputs(const Cuda&, const Agglomerative<T>&, const double*, View<T, 4>,    \
-                              double*);                                                           \
-  template void sweep_queries(const Cuda&, const Agglomerative<T>&, const double*,                \
-                              View<const T, 4>, View<T, 3>, View<T, 3>, double*);                 \
-  template void sweep_references(const Cuda&, const Agglomerative<T>&, const double*,             \
-                                 const double*, View<const T, 4>, View<T, 3>, View<T, 4>);        \
-  template void finish_logits(const Cuda&, const Agglomerative<T>&, View<T, 3>, View<T, 3>);
-WEFT_AGGLOMERATIVE(float)
-WEFT_AGGLOMERATIVE(double)
+// [B, chunks, width], the sums of chunks.
+template <class T>
+Workspace<double> chunk_rows(const Cuda& device, const Agglomerative<T>& p,
+                             std::int64_t positions) {
+  return {device, p.B() * agglomerative_chunks(positions) * p.width()};
+}
+
+}  // namespace
+
+template <class Device, class T>
+void AgglomerativeKernels<Device, T>::forward(const Device& device, const Agglomerative<T>& p,
+                                              View<double, 3> sums, View<T, 4> out) {
+  const std::int64_t chunks = agglomerative_chunks(p.S());
+  if (p.causal) {
+    sum_references(device, p, sums.data);
+    combine_chunks(device, ChunkSums::upwards, p.B(), chunks, p.width(), sums.data, sums.data);
+  } else {
+    const Workspace<double> rows = chunk_rows(device, p, p.S());
+    sum_references(device, p, rows.data());
+    combine_chunks(device, ChunkSums::total, p.B(), chunks, p.width(), rows.data(), sums.data);
+  }
+  write_outputs<T>(device, p, sums.data, out, nullptr);
+}
+
+template <class Device, class T>
+void AgglomerativeKernels<Device, T>::advance(const Device& device, const Agglomerative<T>& p,
+                                              View<double, 2> sums, View<T, 4> out) {
+  write_outputs<T>(device, p, sums.data, out, sums.data);
+}
+
+template <class Device, class T>
+void AgglomerativeKernels<Device, T>::backward(const Device& device, const Agglomerative<T>& p,
+                                               View<const double, 3> sums, View<const T, 4> dout,
+                                               View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy) {
+  const std::int64_t chunks = agglomerative_chunks(p.N());
+  const Workspace<double> rows = chunk_rows(device, p, p.N());
+  double* totals = rows.data();
+  sweep_queries<T>(device, p, sums.data, dout, dzq, dzk, totals);
+  Workspace<double> all;
+  if (p.causal) {
+    combine_chunks(device, ChunkSums::downwards, p.B(), chunks, p.width(), totals, totals);
+  } else {
+    all = {device, p.B() * p.width()};
+    combine_chunks(device, ChunkSums::total, p.B(), chunks, p.width(), totals, all.data());
+    totals = all.data();
+  }
+  sweep_references<T>(device, p, sums.data, totals, dout, dzk, dy);
+  finish_logits<T>(device, p, dzq, dzk);
+}
+
+template struct AgglomerativeKernels<Cuda, float>;
+template struct AgglomerativeKernels<Cuda, double>;
 
 }  // namespace weft

@@ -85,33 +85,20 @@ constexpr std::int64_t agglomerative_rows(bool causal, std::int64_t positions) {
   return causal ? agglomerative_chunks(positions) : 1;
 }
 
-// Writes out, row-major, and sums [B, rows, width]: (S, U) before each chunk, or over all
-// references.
-template <class T>
-void agglomerative_forward(const Cpu&, const Agglomerative<T>&, View<double, 3> sums,
-                           View<T, 4> out);
+template <class Device, class T>
+struct AgglomerativeKernels {
+  // Writes out, row-major, and sums [B, rows, width]: (S, U) before each chunk, or over all
+  // references.
+  static void forward(const Device&, const Agglomerative<T>&, View<double, 3> sums, View<T, 4> out);
 
-// The causal outputs of positions that follow those gathered in sums [B, width], at most a chunk of
-// them; leaves the sums after them.
-template <class T>
-void agglomerative_advance(const Cpu&, const Agglomerative<T>&, View<double, 2> sums,
-                           View<T, 4> out);
+  // The causal outputs of positions that follow those gathered in sums [B, width], at most a chunk
+  // of them; leaves the sums after them.
+  static void advance(const Device&, const Agglomerative<T>&, View<double, 2> sums, View<T, 4> out);
 
-// dzq, dzk and dy are written whole; their last axes, and that of dout, have stride 1. With dropout
-// dout is row-major.
-template <class T>
-void agglomerative_backward(const Cpu&, const Agglomerative<T>&, View<const double, 3> sums,
-                            View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy);
-
-// The same on a CUDA device (steps.h).
-template <class T>
-void agglomerative_forward(const Cuda&, const Agglomerative<T>&, View<double, 3> sums,
-                           View<T, 4> out);
-template <class T>
-void agglomerative_advance(const Cuda&, const Agglomerative<T>&, View<double, 2> sums,
-                           View<T, 4> out);
-template <class T>
-void agglomerative_backward(const Cuda&, const Agglomerative<T>&, View<const double, 3> sums,
-                            View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy);
+  // dzq, dzk and dy are written whole; their last axes, and that of dout, have stride 1. With
+  // dropout dout is row-major.
+  static void backward(const Device&, const Agglomerative<T>&, View<const double, 3> sums,
+                       View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy);
+};
 
 }  // namespace weft

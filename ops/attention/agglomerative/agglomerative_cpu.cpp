@@ -312,9 +312,9 @@ void full_backward(const Agglomerative<T>& p, const View<const double, 3>& sums,
 
 }  // namespace
 
-template <class T>
-void agglomerative_forward(const Cpu&, const Agglomerative<T>& p, View<double, 3> sums,
-                           View<T, 4> out) {
+template <class Device, class T>
+void AgglomerativeKernels<Device, T>::forward(const Device&, const Agglomerative<T>& p,
+                                              View<double, 3> sums, View<T, 4> out) {
   if (p.causal) return causal_forward(p, sums, out);
   sum_chunks(p, p.S(), sums.data, [&](const Chunk& c, double* row) { add_references(p, c, row); });
   parallel_for(p.B() * agglomerative_chunks(p.N()), [&](std::int64_t piece) {
@@ -324,33 +324,22 @@ void agglomerative_forward(const Cpu&, const Agglomerative<T>& p, View<double, 3
   });
 }
 
-template <class T>
-void agglomerative_advance(const Cpu&, const Agglomerative<T>& p, View<double, 2> sums,
-                           View<T, 4> out) {
+template <class Device, class T>
+void AgglomerativeKernels<Device, T>::advance(const Device&, const Agglomerative<T>& p,
+                                              View<double, 2> sums, View<T, 4> out) {
   parallel_for(p.B(),
                [&](std::int64_t b) { write_outputs(p, Chunk(p, b, p.N()), &sums(b, 0), out); });
 }
 
-template <class T>
-void agglomerative_backward(const Cpu&, const Agglomerative<T>& p, View<const double, 3> sums,
-                            View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy) {
+template <class Device, class T>
+void AgglomerativeKernels<Device, T>::backward(const Device&, const Agglomerative<T>& p,
+                                               View<const double, 3> sums, View<const T, 4> dout,
+                                               View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy) {
   const auto backward = p.causal ? causal_backward<T> : full_backward<T>;
   backward(p, sums, dout, dzq, dzk, dy);
 }
 
-template void agglomerative_forward(const Cpu&, const Agglomerative<float>&, View<double, 3>,
-                                    View<float, 4>);
-template void agglomerative_forward(const Cpu&, const Agglomerative<double>&, View<double, 3>,
-                                    View<double, 4>);
-template void agglomerative_advance(const Cpu&, const Agglomerative<float>&, View<double, 2>,
-                                    View<float, 4>);
-template void agglomerative_advance(const Cpu&, const Agglomerative<double>&, View<double, 2>,
-                                    View<double, 4>);
-template void agglomerative_backward(const Cpu&, const Agglomerative<float>&, View<const double, 3>,
-                                     View<const float, 4>, View<float, 3>, View<float, 3>,
-                                     View<float, 4>);
-template void agglomerative_backward(const Cpu&, const Agglomerative<double>&,
-                                     View<const double, 3>, View<const double, 4>, View<double, 3>,
-                                     View<double, 3>, View<double, 4>);
+template struct AgglomerativeKernels<Cpu, float>;
+template struct AgglomerativeKernels<Cpu, double>;
 
 }  // namespace weft

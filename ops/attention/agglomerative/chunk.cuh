@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/attention/agglomerative/steps.h"
+#include "ops/attention/agglomerative/agglomerative.h"
 #include "ops/dropout/mask.h"
 #include "runtime/cuda/loops.h"
 

@@ -22,7 +22,7 @@ constexpr std::int64_t block = 32;  // rows that a strip goes through at a time
 // The first min(count, lanes) elements at `from` in f64, zeros behind them.
 template <class T>
 HWY_INLINE Doubles load(const T* from, std::int64_t count) {
-  if constexpr (sizeof(T) == sizeof(double)) {
+  if constexpr (std::is_same_v<T, double>) {
     return simd::load(from, count);
   } else {
     const hn::Rebind<T, simd::Tag<double>> narrow;
@@ -34,7 +34,7 @@ HWY_INLINE Doubles load(const T* from, std::int64_t count) {
 
 template <class T>
 HWY_INLINE void store(Doubles value, T* to, std::int64_t count) {
-  if constexpr (sizeof(T) == sizeof(double)) {
+  if constexpr (std::is_same_v<T, double>) {
     simd::store<double>(value, to, count);
   } else {
     const hn::Rebind<T, simd::Tag<double>> narrow;

@@ -52,8 +52,8 @@ struct ClusteredOp {
              Tensor::empty({B, H, clusters}, q.dtype(), q.device())};
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      clustered_forward<T>(device, problem<T>(saved), saved.out.view<T, 4>(),
-                           saved.log_sums.view<T, 3>());
+      ClusteredKernels<decltype(device), T>::forward(
+          device, problem<T>(saved), saved.out.view<T, 4>(), saved.log_sums.view<T, 3>());
     });
     return saved.out;
   }
@@ -63,9 +63,10 @@ struct ClusteredOp {
     const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      clustered_backward<T>(device, problem<T>(saved), saved.out.view<const T, 4>(),
-                            saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
-                            dq.view<T, 4>(), dk.view<T, 4>(), dv.view<T, 4>());
+      ClusteredKernels<decltype(device), T>::backward(
+          device, problem<T>(saved), saved.out.view<const T, 4>(),
+          saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), dq.view<T, 4>(),
+          dk.view<T, 4>(), dv.view<T, 4>());
     });
     return {dq, dk, dv};
   }

@@ -24,7 +24,7 @@
 //
 // So an op of attention over centroids stands between two maps that are each other's transpose:
 // gather, from queries to clusters, and spread, back. The attention itself streams over the keys by
-// the kernels of full attention, with C queries (on CUDA devices: means.h).
+// the kernels of full attention, with C queries (on CUDA devices: means.cuh).
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]) and ℓ [B, H, C] of full.h. The
 // centroids are averaged again, and v̄_c is the output of any member of c. Time 2 N E bits + T N C
@@ -57,22 +57,16 @@ struct ClusteredAttention {
   constexpr std::int64_t M() const { return v.size(3); }
 };
 
-// Writes out and log_sums [B, H, C] whole.
-template <class T>
-void clustered_forward(const Cpu&, const ClusteredAttention<T>&, View<T, 4> out,
-                       View<T, 3> log_sums);
-template <class T>
-void clustered_forward(const Cuda&, const ClusteredAttention<T>&, View<T, 4> out,
-                       View<T, 3> log_sums);
+template <class Device, class T>
+struct ClusteredKernels {
+  // Writes out and log_sums [B, H, C] whole.
+  static void forward(const Device&, const ClusteredAttention<T>&, View<T, 4> out,
+                      View<T, 3> log_sums);
 
-// Writes dq, dk and dv whole.
-template <class T>
-void clustered_backward(const Cpu&, const ClusteredAttention<T>&, View<const T, 4> out,
-                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
-                        View<T, 4> dk, View<T, 4> dv);
-template <class T>
-void clustered_backward(const Cuda&, const ClusteredAttention<T>&, View<const T, 4> out,
-                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
-                        View<T, 4> dk, View<T, 4> dv);
+  // Writes dq, dk and dv whole.
+  static void backward(const Device&, const ClusteredAttention<T>&, View<const T, 4> out,
+                       View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                       View<T, 4> dk, View<T, 4> dv);
+};
 
 }  // namespace weft

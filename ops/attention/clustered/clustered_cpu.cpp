@@ -83,37 +83,33 @@ FullAttention<T> over_centroids(const ClusteredAttention<T>& p, const Tensor& ce
 
 }  // namespace
 
-template <class T>
-void clustered_forward(const Cpu& device, const ClusteredAttention<T>& p, View<T, 4> out,
-                       View<T, 3> log_sums) {
+template <class Device, class T>
+void ClusteredKernels<Device, T>::forward(const Device& device, const ClusteredAttention<T>& p,
+                                          View<T, 4> out, View<T, 3> log_sums) {
   const Tensor centroids = per_cluster(p, p.E()), values = per_cluster(p, p.M());
   gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
-  full_attention_forward<T>(device, over_centroids(p, centroids), values.view<T, 4>(), log_sums);
+  FullKernels<Device, T>::forward(device, over_centroids(p, centroids), values.view<T, 4>(),
+                                  log_sums);
   spread_clusters<T>(p, false, values.view<const T, 4>(), out);
 }
 
-template <class T>
-void clustered_backward(const Cpu& device, const ClusteredAttention<T>& p, View<const T, 4> out,
-                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
-                        View<T, 4> dk, View<T, 4> dv) {
+template <class Device, class T>
+void ClusteredKernels<Device, T>::backward(const Device& device, const ClusteredAttention<T>& p,
+                                           View<const T, 4> out, View<const T, 3> log_sums,
+                                           View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                                           View<T, 4> dv) {
   const Tensor centroids = per_cluster(p, p.E()), dcentroids = per_cluster(p, p.E());
   const Tensor values = per_cluster(p, p.M()), dvalues = per_cluster(p, p.M());
   gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
   gather_clusters<T>(p, false, dout, dvalues.view<T, 4>());
   pick_clusters<T>(p, out, values.view<T, 4>());
-  full_attention_backward<T>(device, over_centroids(p, centroids), values.view<const T, 4>(),
-                             log_sums, dvalues.view<const T, 4>(), dcentroids.view<T, 4>(), dk, dv,
-                             {});
+  FullBackwardKernels<Device, T>::backward(
+      device, over_centroids(p, centroids), values.view<const T, 4>(), log_sums,
+      dvalues.view<const T, 4>(), dcentroids.view<T, 4>(), dk, dv, {});
   spread_clusters<T>(p, true, dcentroids.view<const T, 4>(), dq);
 }
 
-#define WEFT_CLUSTERED(T)                                                                      \
-  template void clustered_forward(const Cpu&, const ClusteredAttention<T>&, View<T, 4>,        \
-                                  View<T, 3>);                                                 \
-  template void clustered_backward(const Cpu&, const ClusteredAttention<T>&, View<const T, 4>, \
-                                   View<const T, 3>, View<const T, 4>, View<T, 4>, View<T, 4>, \
-                                   View<T, 4>);
-WEFT_CLUSTERED(float)
-WEFT_CLUSTERED(double)
+template struct ClusteredKernels<Cpu, float>;
+template struct ClusteredKernels<Cpu, double>;
 
 }  // namespace weft

@@ -158,15 +158,92 @@ Tensor decide_labels(const Cpu&, const AttentionSpec& spec, const AttentionCall&
   const Shape shape{q.size(0), q.size(2), q.size(1)};
   const Tensor labels = given.defined() ? given.to(DType::i32) : Tensor::empty(shape, DType::i32);
   const Tensor hashes = reporting ? Tensor::empty(shape, DType::i64) : Tensor{};
-  dispatch(q, [&](auto device, auto type) {
+  dispatch(q, [&](auto, auto type) {
     using T = decltype(type);
-    cluster_queries<T>(device, problem<T>(spec, lengths, q, draws),
-                       given.defined() ? View<std::int32_t, 3>{} : labels.view<std::int32_t, 3>(),
-                       reporting ? hashes.view<std::int64_t, 3>() : View<std::int64_t, 3>{});
+    ClusterKernels<Cpu, T>::cluster(
+        {}, problem<T>(spec, lengths, q, draws),
+        given.defined() ? View<std::int32_t, 3>{} : labels.view<std::int32_t, 3>(),
+        reporting ? hashes.view<std::int64_t, 3>() : View<std::int64_t, 3>{});
   });
   if (reporting) {
     report_choice(call, "planes", draws.planes);
     report_choice(call, "positions", draws.longest);
+    report_choice(call, "labels", labels.to(DType::i64));
+    report_choice(call, "hashes", hashes);
+  }
+  return labels;
+}
+
+// All that is drawn for a call on a CUDA device, or handed in instead.
+struct DeviceDraws {
+  Tensor planes;     // [bits, E + 1], of q's type
+  Tensor positions;  // [B + 1, C] i64; the last row is that of the longest item
+  Tensor given;      // positions that were handed in
+
+  template <class Device>
+  DeviceDraws(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
+              const Tensor& lengths, const Tensor& q) {
+    const Mechanism& mechanism = spec.mechanism();
+    const std::int64_t B = q.size(0), E = q.size(3);
+    const std::int64_t C = spec.integer("clusters"), bits = spec.integer("bits");
+    planes = given_choice(mechanism, call, "planes", {bits, E + 1}, q.dtype());
+    const bool drawn = !planes.defined();
+    if (drawn) {
+      planes = Tensor::empty({bits, E + 1}, q.dtype(), q.device());
+      dispatch(q, [&](auto, auto type) {
+        using T = decltype(type);
+        ClusterPlaneKernels<Device, T>::draw(device, call.random, bits, E, planes.data<T>());
+      });
+    }
+    if (spec.integer("hash_bias") == 0) {
+      if (!drawn) planes = planes.clone();
+      planes.slice(1, E, E + 1).fill(0);
+    }
+    given = given_choice(mechanism, call, "positions", {C});
+    positions = Tensor::empty({B + 1, C}, DType::i64, q.device());
+    ClusterChoiceKernels<Device>::draw_positions(
+        device,
+        {call.random, given.defined() ? given.data<std::int64_t>() : nullptr, numbers_of(lengths),
+         B, q.size(1), C},
+        positions.data<std::int64_t>());
+  }
+
+  Tensor longest() const {
+    if (given.defined()) return given;
+    const std::int64_t B = positions.size(0) - 1;
+    return positions.slice(0, B, B + 1).reshape({positions.size(1)}).clone();
+  }
+};
+
+// Where q is on a CUDA device: nothing is read back, and what was handed in is kept within bounds
+// instead of checked.
+template <class Device>
+Tensor decide_labels(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
+                     const Tensor& lengths, const Tensor& q) {
+  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), C = spec.integer("clusters");
+  const Shape shape{B, H, N};
+  const Tensor given = given_choice(spec.mechanism(), call, "labels", shape);
+  const Tensor labels = Tensor::empty(shape, DType::i32, q.device());
+  if (given.defined()) {
+    ClusterChoiceKernels<Device>::take_labels(
+        device, {given.data<std::int64_t>(), numbers_of(lengths), B, H, N, C},
+        labels.data<std::int32_t>());
+    if (call.chosen == nullptr) return labels;
+  }
+  const DeviceDraws draws(device, spec, call, lengths, q);
+  const Tensor hashes = Tensor::empty(shape, DType::i64, q.device());
+  dispatch(q, [&](auto, auto type) {
+    using T = decltype(type);
+    ClusterKernels<Device, T>::cluster(
+        device,
+        {q.view<const T, 4>(), draws.planes.view<const T, 2>(),
+         draws.positions.data<std::int64_t>(), numbers_of(lengths), C, spec.integer("iterations")},
+        given.defined() ? View<std::int32_t, 3>{} : labels.view<std::int32_t, 3>(),
+        hashes.view<std::int64_t, 3>());
+  });
+  if (call.chosen != nullptr) {
+    report_choice(call, "planes", draws.planes);
+    report_choice(call, "positions", draws.longest());
     report_choice(call, "labels", labels.to(DType::i64));
     report_choice(call, "hashes", hashes);
   }

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "ops/attention/clustered/kernels.h"
+#include "ops/attention/clustered/sorted.cuh"
 #include "runtime/cuda/loops.h"
 
 namespace weft {
@@ -315,13 +316,15 @@ __global__ void sort_kernel(LabelSort p, std::int64_t range) {
 
 }  // namespace
 
-template <class T>
-void draw_planes(const Cuda& device, const RandomKey& random, std::int64_t bits, std::int64_t E,
-                 T* planes) {
+template <class Device, class T>
+void ClusterPlaneKernels<Device, T>::draw(const Device& device, const RandomKey& random,
+                                          std::int64_t bits, std::int64_t E, T* planes) {
   for_elements(name, device, bits * (E + 1), Planes<T>{random.further(DrawPurpose::planes), planes});
 }
 
-void draw_positions(const Cuda& device, const PositionDraw& draw, std::int64_t* positions) {
+template <class Device>
+void ClusterChoiceKernels<Device>::draw_positions(const Device& device, const PositionDraw& draw,
+                                                  std::int64_t* positions) {
   PositionDraw p = draw;
   p.random = p.random.further(DrawPurpose::positions);
   start(name, device, static_cast<unsigned>(p.B + 1), position_threads,
@@ -329,9 +332,10 @@ void draw_positions(const Cuda& device, const PositionDraw& draw, std::int64_t* 
         positions);
 }
 
-template <class T>
-void cluster_queries(const Cuda& device, const QueryClusters<T>& p, View<std::int32_t, 3> labels,
-                     View<std::int64_t, 3> hashes) {
+template <class Device, class T>
+void ClusterKernels<Device, T>::cluster(const Device& device, const QueryClusters<T>& p,
+                                        View<std::int32_t, 3> labels,
+                                        View<std::int64_t, 3> hashes) {
   const std::int64_t rows = p.B() * p.H(), tiles = (p.N() + hash_queries - 1) / hash_queries;
   if (rows * tiles == 0) return;
   start(name, device, static_cast<unsigned>(rows * tiles), hash_threads, 0,
@@ -346,7 +350,9 @@ void cluster_queries(const Cuda& device, const QueryClusters<T>& p, View<std::in
   }
 }
 
-void take_labels(const Cuda& device, const LabelsGiven& p, std::int32_t* labels) {
+template <class Device>
+void ClusterChoiceKernels<Device>::take_labels(const Device& device, const LabelsGiven& p,
+                                               std::int32_t* labels) {
   for_elements(name, device, p.B * p.H * p.N, TakenLabels{p, labels});
 }
 
@@ -358,11 +364,10 @@ void sort_labels(const Cuda& device, const LabelSort& p) {
         sort_kernel, p, range);
 }
 
-#define WEFT_CLUSTERS(T)                                                                     \
-  template void draw_planes(const Cuda&, const RandomKey&, std::int64_t, std::int64_t, T*);  \
-  template void cluster_queries(const Cuda&, const QueryClusters<T>&, View<std::int32_t, 3>, \
-                                View<std::int64_t, 3>);
-WEFT_CLUSTERS(float)
-WEFT_CLUSTERS(double)
+template struct ClusterPlaneKernels<Cuda, float>;
+template struct ClusterPlaneKernels<Cuda, double>;
+template struct ClusterChoiceKernels<Cuda>;
+template struct ClusterKernels<Cuda, float>;
+template struct ClusterKernels<Cuda, double>;
 
 }  // namespace weft

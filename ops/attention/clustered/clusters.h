@@ -45,10 +45,6 @@ std::vector<AttentionChoice> cluster_choices();
 // gives them or by the rule above; reports all choices. i32.
 Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                      const Tensor& q);
-// Where q is on a CUDA device: nothing is read back, and what was handed in is kept within bounds
-// instead of checked.
-Tensor decide_labels(const Cuda&, const AttentionSpec& spec, const AttentionCall& call,
-                     const Tensor& lengths, const Tensor& q);
 // The same by loops over single bits, for definitions. i64.
 Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                         const Tensor& q);

@@ -182,9 +182,10 @@ void cluster_item(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, std:
 
 }  // namespace
 
-template <class T>
-void cluster_queries(const Cpu&, const QueryClusters<T>& p, View<std::int32_t, 3> labels,
-                     View<std::int64_t, 3> hashes) {
+template <class Device, class T>
+void ClusterKernels<Device, T>::cluster(const Device&, const QueryClusters<T>& p,
+                                        View<std::int32_t, 3> labels,
+                                        View<std::int64_t, 3> hashes) {
   const TurnedPlanes<T> planes(p);
   parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
     const std::int64_t b = piece / p.H(), h = piece % p.H();
@@ -233,10 +234,8 @@ void sum_of_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h,
   }
 }
 
-template void cluster_queries(const Cpu&, const QueryClusters<float>&, View<std::int32_t, 3>,
-                              View<std::int64_t, 3>);
-template void cluster_queries(const Cpu&, const QueryClusters<double>&, View<std::int32_t, 3>,
-                              View<std::int64_t, 3>);
+template struct ClusterKernels<Cpu, float>;
+template struct ClusterKernels<Cpu, double>;
 template void sum_of_rows(const View<const float, 4>&, std::int64_t, std::int64_t,
                           const std::int32_t*, std::int64_t, double, float*);
 template void sum_of_rows(const View<const double, 4>&, std::int64_t, std::int64_t,

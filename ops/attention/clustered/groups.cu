@@ -7,8 +7,7 @@
 // spreading writes 4, or reads and writes 8 where it adds. Blocks of 256 threads on a
 // multiprocessor: 5 that gather (42 registers), 4 that take inner products (54), 6 that spread
 // (38).
-#include "ops/attention/clustered/groups.h"
-
+#include "ops/attention/clustered/groups.cuh"
 #include "ops/attention/length.h"
 #include "runtime/cuda/loops.h"
 
@@ -105,31 +104,24 @@ struct Spread {
 }  // namespace
 
 template <class T>
-void gather_clusters(const Cuda& device, const SortedQueries& p, bool mean, View<const T, 4> x,
-                     View<T, 4> y) {
+void GroupKernels<T>::gather(const Cuda& device, const SortedQueries& p, bool mean,
+                             View<const T, 4> x, View<T, 4> y) {
   for_rows(name, device, p.B * p.H * p.clusters, x.size(3), Gather<T>{p, mean, x, y});
 }
 
 template <class T>
-void spread_clusters(const Cuda& device, const SortedQueries& p, bool share, bool add,
-                     View<const T, 4> y, View<T, 4> x) {
+void GroupKernels<T>::spread(const Cuda& device, const SortedQueries& p, bool share, bool add,
+                             View<const T, 4> y, View<T, 4> x) {
   for_elements(name, device, p.B * p.N * p.H * x.size(3), Spread<T>{p, share, add, y, x});
 }
 
 template <class T>
-void inner_products(const Cuda& device, const SortedQueries& p, View<const T, 4> x,
-                    View<const T, 4> y, T* inner) {
+void GroupKernels<T>::inner_products(const Cuda& device, const SortedQueries& p, View<const T, 4> x,
+                                     View<const T, 4> y, T* inner) {
   for_rows(name, device, p.B * p.H * p.clusters, x.size(3), Inner<T>{p, x, y, inner});
 }
 
-#define WEFT_GROUPS(T)                                                                           \
-  template void gather_clusters(const Cuda&, const SortedQueries&, bool, View<const T, 4>,       \
-                                View<T, 4>);                                                     \
-  template void spread_clusters(const Cuda&, const SortedQueries&, bool, bool, View<const T, 4>, \
-                                View<T, 4>);                                                     \
-  template void inner_products(const Cuda&, const SortedQueries&, View<const T, 4>,              \
-                               View<const T, 4>, T*);
-WEFT_GROUPS(float)
-WEFT_GROUPS(double)
+template struct GroupKernels<float>;
+template struct GroupKernels<double>;
 
 }  // namespace weft

@@ -26,20 +26,21 @@ struct QueryClusters {
   constexpr std::int64_t bits() const { return planes.size(0); }
 };
 
-// Writes hashes [B, H, N] unless it has no data, and labels [B, H, N] unless those have none. On a
-// CUDA device hashes must have data, and both are packed.
-template <class T>
-void cluster_queries(const Cpu&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
-                     View<std::int64_t, 3> hashes);
-template <class T>
-void cluster_queries(const Cuda&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
-                     View<std::int64_t, 3> hashes);
+template <class Device, class T>
+struct ClusterKernels {
+  // Writes hashes [B, H, N] unless it has no data, and labels [B, H, N] unless those have none. On
+  // a CUDA device hashes must have data, and both are packed.
+  static void cluster(const Device&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
+                      View<std::int64_t, 3> hashes);
+};
 
 // --- what CUDA devices do for themselves, since the host neither reads lengths there nor waits
 
-// `bits` planes [bits, E + 1] from the key.
-template <class T>
-void draw_planes(const Cuda&, const RandomKey&, std::int64_t bits, std::int64_t E, T* planes);
+template <class Device, class T>
+struct ClusterPlaneKernels {
+  // `bits` planes [bits, E + 1] from the key.
+  static void draw(const Device&, const RandomKey&, std::int64_t bits, std::int64_t E, T* planes);
+};
 
 // positions [B + 1, C]: those of each batch item, and in the last row those of the longest. Drawn
 // from the key, or `given` [C] modulo the length unless that is null.
@@ -49,7 +50,6 @@ struct PositionDraw {
   const std::int64_t* lengths;
   std::int64_t B, N, clusters;
 };
-void draw_positions(const Cuda&, const PositionDraw&, std::int64_t* positions);
 
 // Labels [B, H, N] that were handed in, kept within 0 … C − 1; 0 where the query does not exist.
 struct LabelsGiven {
@@ -57,17 +57,11 @@ struct LabelsGiven {
   const std::int64_t* lengths;
   std::int64_t B, H, N, clusters;
 };
-void take_labels(const Cuda&, const LabelsGiven&, std::int32_t* labels);
 
-// Counting sort: the first `length` (or all N) of each row of labels [B, H, N], in rising order
-// within each label, with begins [B, H, C + 1] in order [B, H, N].
-struct LabelSort {
-  const std::int32_t* labels;
-  const std::int64_t* lengths;
-  std::int64_t B, H, N, clusters;
-  std::int32_t* begins;
-  std::int32_t* order;
+template <class Device>
+struct ClusterChoiceKernels {
+  static void draw_positions(const Device&, const PositionDraw&, std::int64_t* positions);
+  static void take_labels(const Device&, const LabelsGiven&, std::int32_t* labels);
 };
-void sort_labels(const Cuda&, const LabelSort&);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// CUDA kernels of attention of the means of clusters; the equations stand in means.h, who owns what
-// in tiles.cuh.
+// CUDA kernels of attention of the means of clusters; the equations stand in means.cuh, who owns
+// what in tiles.cuh.
 //
 // For one head of C = 100, S = 2048, E = M = 64 in f32 (estimates, not measured): 52 MFLOP forward,
 // 200 MFLOP backward (the products are computed for dq̄ and again for dk and dv), over 1 MB of keys
@@ -12,7 +12,8 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/attention/clustered/means.h"
+#include "ops/attention/by_type.h"
+#include "ops/attention/clustered/means.cuh"
 #include "ops/attention/clustered/tiles.cuh"
 
 namespace weft {
@@ -64,7 +65,7 @@ __device__ unsigned chosen_of_eight(const MeansAttention<T>& p, std::int64_t hea
 
 // At least so many blocks on a multiprocessor: by itself nvcc spills.
 template <class T>
-constexpr int forward_blocks = sizeof(T) == 4 ? 7 : 4;
+constexpr int forward_blocks = by_type<T>(7, 4);
 
 template <class T>
 __global__ void __launch_bounds__(threads, forward_blocks<T>)
@@ -252,8 +253,8 @@ __global__ __launch_bounds__(threads) void keys_kernel(MeansAttention<T> p, Drop
 }  // namespace
 
 template <class T>
-void means_forward(const Cuda& device, const MeansAttention<T>& p, View<T, 4> y, T* log_sums,
-                   T* mass) {
+void MeansKernels<T>::forward(const Cuda& device, const MeansAttention<T>& p, View<T, 4> y,
+                              T* log_sums, T* mass) {
   if (p.B() * p.H() == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.S());
   start("clustered", device, blocks_of(p.B() * p.H(), p.C(), p.M()), threads, 0, forward_kernel<T>,
@@ -261,9 +262,9 @@ void means_forward(const Cuda& device, const MeansAttention<T>& p, View<T, 4> y,
 }
 
 template <class T>
-void means_backward(const Cuda& device, const MeansAttention<T>& p, const T* log_sums,
-                    const T* delta, const T* dmass, View<const T, 4> dy, View<T, 4> dmeans,
-                    View<T, 4> dk, View<T, 4> dv) {
+void MeansKernels<T>::backward(const Cuda& device, const MeansAttention<T>& p, const T* log_sums,
+                               const T* delta, const T* dmass, View<const T, 4> dy,
+                               View<T, 4> dmeans, View<T, 4> dk, View<T, 4> dv) {
   const std::int64_t heads = p.B() * p.H();
   if (heads == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.S());
@@ -274,11 +275,7 @@ void means_backward(const Cuda& device, const MeansAttention<T>& p, const T* log
         g, dmeans);
 }
 
-#define WEFT_MEANS(T)                                                                     \
-  template void means_forward(const Cuda&, const MeansAttention<T>&, View<T, 4>, T*, T*); \
-  template void means_backward(const Cuda&, const MeansAttention<T>&, const T*, const T*, \
-                               const T*, View<const T, 4>, View<T, 4>, View<T, 4>, View<T, 4>);
-WEFT_MEANS(float)
-WEFT_MEANS(double)
+template struct MeansKernels<float>;
+template struct MeansKernels<double>;
 
 }  // namespace weft

@@ -4,8 +4,19 @@
 // read and write neighbours, and the four warps share the rows.
 #pragma once
 
-#include "ops/attention/csp/steps.h"
+#include "ops/attention/csp/csp.h"
 #include "runtime/cuda/loops.h"
+
+namespace weft {
+
+// What csp_sort.cu has for csp.cu.
+template <class T>
+struct CspSortKernels {
+  // Keeps the order of groups of more than two.
+  static void order(const Cuda&, const CspProblem&, View<const T, 4> v);
+};
+
+}  // namespace weft
 
 namespace weft::permuted {
 

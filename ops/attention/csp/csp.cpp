@@ -162,7 +162,8 @@ struct CspOp {
     const Tensor out = Tensor::empty_like(v);
     dispatch(v, [&](auto device, auto type) {
       using T = decltype(type);
-      csp_forward<T>(device, problem(v, saved.kept), v.view<const T, 4>(), out.view<T, 4>());
+      CspKernels<decltype(device), T>::forward(device, problem(v, saved.kept), v.view<const T, 4>(),
+                                               out.view<T, 4>());
     });
     return out;
   }
@@ -171,8 +172,8 @@ struct CspOp {
     const Tensor dv = Tensor::empty_like(dout);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      csp_backward<T>(device, problem(dout, saved.kept), dout.view<const T, 4>(),
-                      dv.view<T, 4>());
+      CspKernels<decltype(device), T>::backward(device, problem(dout, saved.kept),
+                                                dout.view<const T, 4>(), dv.view<T, 4>());
     });
     return dv;
   }
@@ -183,7 +184,8 @@ struct CspOp {
     shifts.fill(0);
     decided = room(problem(v, {}), v.device());
     dispatch_device(v.device(), [&](auto device) {
-      csp_decide(device, problem(v, decided), src.view<const std::int64_t, 3>());
+      CspSourceKernels<decltype(device)>::decide(device, problem(v, decided),
+                                                 src.view<const std::int64_t, 3>());
     });
   }
 };
@@ -193,8 +195,9 @@ struct CspOp {
 Tensor sources(const CspOp& op, const CspOp::Saved& saved, const Tensor& v) {
   const CspProblem p = op.problem(v, saved.kept);
   const Tensor src = Tensor::empty({p.B, p.N, p.C}, DType::i64, v.device());
-  dispatch_device(v.device(),
-                  [&](auto device) { csp_sources(device, p, src.view<std::int64_t, 3>()); });
+  dispatch_device(v.device(), [&](auto device) {
+    CspSourceKernels<decltype(device)>::sources(device, p, src.view<std::int64_t, 3>());
+  });
   return src;
 }
 
@@ -215,7 +218,7 @@ Tensor shift_table(const Settings& s, const Tensor& given, const Tensor& lengths
   const Tensor table = Tensor::empty({rows, v[2] * v[3]}, DType::i32, device);
   const CspShiftTable rule{s.rule, v[1], v[2], v[3], numbers_of(given), numbers_of(lengths)};
   dispatch_device(device, [&](auto place) {
-    csp_shifts(place, rule, rows, table.data<std::int32_t>());
+    CspSourceKernels<decltype(place)>::shifts(place, rule, rows, table.data<std::int32_t>());
   });
   return table;
 }

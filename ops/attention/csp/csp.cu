@@ -1,5 +1,6 @@
-// CUDA kernels of channel-wise sample permutation that move samples; the equations stand in csp.h,
-// the steps in steps.h, and what sorts groups in csp_sort.cu.
+// CUDA kernels of channel-wise sample permutation that move samples; the equations stand in csp.h.
+// Groups of one and two are moved as they are compared; longer ones are ordered before, by
+// csp_sort.cu, and what is kept then says where each output comes from.
 //
 // 8 bytes a sample in f32, and what is kept: a bit for pairs (a sixteenth of a byte), 2 or 4 bytes
 // for other groups. Neighbouring channels come from rows that lie some shift apart, so that a
@@ -163,27 +164,14 @@ struct SourceElement {
 
 constexpr std::int64_t tiles_of(std::int64_t N, std::int64_t rows) { return (N + rows - 1) / rows; }
 
-}  // namespace
-
-void csp_shifts(const Cuda& device, const CspShiftTable& table, std::int64_t rows,
-                std::int32_t* shifts) {
-  for_elements("csp", device, rows * table.H * table.M, ShiftElement{table, shifts});
-}
-
-void csp_decide(const Cuda& device, const CspProblem& p, View<const std::int64_t, 3> src) {
-  for_elements("csp", device, p.B * p.N * p.C, DecideElement{p, src});
-}
-
-void csp_sources(const Cuda& device, const CspProblem& p, View<std::int64_t, 3> src) {
-  for_elements("csp", device, p.B * p.N * p.C, SourceElement{p, src});
-}
-
+// For groups of one or two: out, and the bits of the pairs.
 template <class T>
 void move_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {
   const std::int64_t tiles = tiles_of(p.N, rows_of_block);
   start_tiles(device, p, tiles, move_kernel<T>, p, tiles, v, out);
 }
 
+// out by what is kept.
 template <class T>
 void take_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {
   const std::int64_t tiles = tiles_of(p.N, lanes);
@@ -193,6 +181,7 @@ void take_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, V
               out);
 }
 
+// dv by what is kept.
 template <class T>
 void return_samples(const Cuda& device, const CspProblem& p, View<const T, 4> dout,
                     View<T, 4> dv) {
@@ -207,11 +196,46 @@ void return_samples(const Cuda& device, const CspProblem& p, View<const T, 4> do
               dout, dv);
 }
 
-#define WEFT_CSP(T)                                                                               \
-  template void move_samples(const Cuda&, const CspProblem&, View<const T, 4>, View<T, 4>);       \
-  template void take_samples(const Cuda&, const CspProblem&, View<const T, 4>, View<T, 4>);       \
-  template void return_samples(const Cuda&, const CspProblem&, View<const T, 4>, View<T, 4>);
-WEFT_CSP(float)
-WEFT_CSP(double)
+}  // namespace
+
+template <class Device>
+void CspSourceKernels<Device>::shifts(const Device& device, const CspShiftTable& table,
+                                      std::int64_t rows, std::int32_t* shifts) {
+  for_elements("csp", device, rows * table.H * table.M, ShiftElement{table, shifts});
+}
+
+template <class Device>
+void CspSourceKernels<Device>::decide(const Device& device, const CspProblem& p,
+                                      View<const std::int64_t, 3> src) {
+  for_elements("csp", device, p.B * p.N * p.C, DecideElement{p, src});
+}
+
+template <class Device>
+void CspSourceKernels<Device>::sources(const Device& device, const CspProblem& p,
+                                       View<std::int64_t, 3> src) {
+  for_elements("csp", device, p.B * p.N * p.C, SourceElement{p, src});
+}
+
+template <class Device, class T>
+void CspKernels<Device, T>::forward(const Device& device, const CspProblem& p, View<const T, 4> v,
+                                    View<T, 4> out) {
+  if (p.B * p.N * p.C == 0) return;
+  if (p.record == CspRecord::nothing || p.record == CspRecord::pairs) {
+    move_samples<T>(device, p, v, out);
+    return;
+  }
+  if (!p.decided) CspSortKernels<T>::order(device, p, v);
+  take_samples<T>(device, p, v, out);
+}
+
+template <class Device, class T>
+void CspKernels<Device, T>::backward(const Device& device, const CspProblem& p,
+                                     View<const T, 4> dout, View<T, 4> dv) {
+  if (p.B * p.N * p.C > 0) return_samples<T>(device, p, dout, dv);
+}
+
+template struct CspSourceKernels<Cuda>;
+template struct CspKernels<Cuda, float>;
+template struct CspKernels<Cuda, double>;
 
 }  // namespace weft

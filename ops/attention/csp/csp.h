@@ -45,7 +45,7 @@
 //
 // Kernels of the CPU pack some channels at a time into contiguous columns, where a shift is two
 // copies, and sort a vector of them at once by a network (network.h); those of CUDA devices fold
-// the shift into the address (steps.h).
+// the shift into the address.
 #pragma once
 
 #include <bit>
@@ -53,6 +53,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/attention/by_type.h"
 #include "ops/attention/length.h"
 #include "runtime/device.h"
 #include "runtime/view.h"
@@ -99,8 +100,8 @@ constexpr bool csp_precedes(CspOrder order, T a, T b) {
 
 // An integer whose order as an unsigned number is that of the samples.
 template <class T>
-constexpr auto csp_key(bool descending, T x) {
-  using Key = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+constexpr Bits<T> csp_key(bool descending, T x) {
+  using Key = Bits<T>;
   constexpr Key sign = Key{1} << (8 * sizeof(T) - 1);
   const Key bits = std::bit_cast<Key>(x + T(0));  // −0 + 0 = +0
   const Key up = bits & sign ? ~bits : bits | sign;
@@ -226,26 +227,23 @@ constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t it
   return block < C ? block : C;
 }
 
-// J of `rows` times H·M channels.
-void csp_shifts(const Cpu&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
-void csp_shifts(const Cuda&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
+template <class Device>
+struct CspSourceKernels {
+  // J of `rows` times H·M channels.
+  static void shifts(const Device&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
 
-// Keeps the sources src [B, N, C] that were handed in; writes those that are kept.
-void csp_decide(const Cpu&, const CspProblem&, View<const std::int64_t, 3> src);
-void csp_decide(const Cuda&, const CspProblem&, View<const std::int64_t, 3> src);
-void csp_sources(const Cpu&, const CspProblem&, View<std::int64_t, 3> src);
-void csp_sources(const Cuda&, const CspProblem&, View<std::int64_t, 3> src);
+  // Keeps the sources src [B, N, C] that were handed in; writes those that are kept.
+  static void decide(const Device&, const CspProblem&, View<const std::int64_t, 3> src);
+  static void sources(const Device&, const CspProblem&, View<std::int64_t, 3> src);
+};
 
-// out is written whole, and, unless decided, what is kept.
-template <class T>
-void csp_forward(const Cpu&, const CspProblem&, View<const T, 4> v, View<T, 4> out);
-template <class T>
-void csp_forward(const Cuda&, const CspProblem&, View<const T, 4> v, View<T, 4> out);
+template <class Device, class T>
+struct CspKernels {
+  // out is written whole, and, unless decided, what is kept.
+  static void forward(const Device&, const CspProblem&, View<const T, 4> v, View<T, 4> out);
 
-// dv is written whole.
-template <class T>
-void csp_backward(const Cpu&, const CspProblem&, View<const T, 4> dout, View<T, 4> dv);
-template <class T>
-void csp_backward(const Cuda&, const CspProblem&, View<const T, 4> dout, View<T, 4> dv);
+  // dv is written whole.
+  static void backward(const Device&, const CspProblem&, View<const T, 4> dout, View<T, 4> dv);
+};
 
 }  // namespace weft

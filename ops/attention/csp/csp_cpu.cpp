@@ -348,21 +348,28 @@ void each_source(const CspProblem& p, const F& f) {
 
 }  // namespace
 
-void csp_shifts(const Cpu&, const CspShiftTable& table, std::int64_t rows, std::int32_t* shifts) {
+template <class Device>
+void CspSourceKernels<Device>::shifts(const Device&, const CspShiftTable& table, std::int64_t rows,
+                                      std::int32_t* shifts) {
   const std::int64_t C = table.H * table.M;
   for (std::int64_t i = 0; i < rows * C; ++i) shifts[i] = table(i / C, i % C);
 }
 
-void csp_decide(const Cpu&, const CspProblem& p, View<const std::int64_t, 3> src) {
+template <class Device>
+void CspSourceKernels<Device>::decide(const Device&, const CspProblem& p,
+                                      View<const std::int64_t, 3> src) {
   each_source(p, [&](auto b, auto n, auto c) { p.decide(b, n, c, src(b, n, c)); });
 }
 
-void csp_sources(const Cpu&, const CspProblem& p, View<std::int64_t, 3> src) {
+template <class Device>
+void CspSourceKernels<Device>::sources(const Device&, const CspProblem& p,
+                                       View<std::int64_t, 3> src) {
   each_source(p, [&](auto b, auto n, auto c) { src(b, n, c) = p.source(b, n, c); });
 }
 
-template <class T>
-void csp_forward(const Cpu&, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {
+template <class Device, class T>
+void CspKernels<Device, T>::forward(const Device&, const CspProblem& p, View<const T, 4> v,
+                                    View<T, 4> out) {
   const Reference<T> reference(p, v);
   each_block(p, sizeof(T), [&](const Block& block) {
     const std::int64_t b = block.b;
@@ -380,8 +387,9 @@ void csp_forward(const Cpu&, const CspProblem& p, View<const T, 4> v, View<T, 4>
   });
 }
 
-template <class T>
-void csp_backward(const Cpu&, const CspProblem& p, View<const T, 4> dout, View<T, 4> dv) {
+template <class Device, class T>
+void CspKernels<Device, T>::backward(const Device&, const CspProblem& p, View<const T, 4> dout,
+                                     View<T, 4> dv) {
   each_block(p, sizeof(T), [&](const Block& block) {
     clear_channels(dv, block.b, block.c, block.count, block.N);
     if (block.N == 0) return;
@@ -397,9 +405,8 @@ void csp_backward(const Cpu&, const CspProblem& p, View<const T, 4> dout, View<T
   });
 }
 
-template void csp_forward(const Cpu&, const CspProblem&, View<const float, 4>, View<float, 4>);
-template void csp_forward(const Cpu&, const CspProblem&, View<const double, 4>, View<double, 4>);
-template void csp_backward(const Cpu&, const CspProblem&, View<const float, 4>, View<float, 4>);
-template void csp_backward(const Cpu&, const CspProblem&, View<const double, 4>, View<double, 4>);
+template struct CspSourceKernels<Cpu>;
+template struct CspKernels<Cpu, float>;
+template struct CspKernels<Cpu, double>;
 
 }  // namespace weft

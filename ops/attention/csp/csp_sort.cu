@@ -1,5 +1,12 @@
-// CUDA kernels of channel-wise sample permutation that order groups; the equations stand in csp.h,
-// the steps in steps.h.
+// CUDA kernels of channel-wise sample permutation that order groups; the equations stand in csp.h.
+// By how long the groups are:
+//
+//     up to 64        rank_groups: every sample is compared with all of its group
+//     up to 4,096     sort_groups: a block sorts a group in shared memory
+//     more            radix_groups: a block sorts a group in memory, eight bits at a time
+//
+// With the reference order it is a channel's sample of rank r that goes to where the first
+// channel's sample of rank r stands: for long groups these places are found first.
 //
 // Ranking compares each of G samples with all, some 3 operations a comparison: 100 a sample at G
 // = 32, which is 0.3 · 10¹² samples a second of the machine's 28 · 10¹². The bitonic sort of a
@@ -20,13 +27,31 @@
 // Blocks on a multiprocessor, in f32: 10 of 128 threads that rank (48 registers, 13 KB of shared
 // memory), 4 of 512 threads that sort 4,096 (32, 32 KB; in f64 3, 36, 64 KB), 2 of 1,024 threads
 // that sort longer groups (32, 32 KB; in f64 too): all of its threads.
+#include <algorithm>
+
 #include "ops/attention/csp/channel.cuh"
 #include "ops/attention/radix.cuh"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
 
 using namespace permuted;
+
+// Groups up to here are ranked, and up to here sorted in shared memory.
+constexpr std::int64_t csp_ranked = 64, csp_sorted = 4096;
+
+// A range of columns: column q is channel q mod C of batch item q / C.
+struct CspColumns {
+  std::int64_t first = 0, count = 0;
+};
+
+// Two lists of keys, and two of offsets, for every column: [2, columns, N].
+template <class T>
+struct CspLists {
+  Bits<T>* keys;
+  std::uint32_t* offsets;
+};
 
 constexpr int most_ranked = csp_ranked;
 
@@ -37,7 +62,7 @@ constexpr std::int64_t ranked_rows(std::int64_t G) { return csp_ranked / G * G; 
 // channel, and counts the samples of the group that stand before its own.
 template <class T>
 __global__ void rank_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v) {
-  __shared__ CspKey<T> keys[most_ranked][lanes], first_keys[most_ranked];
+  __shared__ Bits<T> keys[most_ranked][lanes], first_keys[most_ranked];
   __shared__ std::uint16_t found[lanes][most_ranked + 2], places[most_ranked];
   const Tile tile(p, tiles, 0);
   const std::int64_t L = tile.L;
@@ -73,7 +98,7 @@ __global__ void rank_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v
   __syncthreads();
   for (int r = threadIdx.y; tile.there && r < rows; r += warps) {
     const int group = r - r % size, end = end_of(group);
-    const CspKey<T> own = keys[r][threadIdx.x];
+    const Bits<T> own = keys[r][threadIdx.x];
     int rank = 0;
     for (int j = group; j < r; ++j) rank += !(own < keys[j][threadIdx.x]);
     for (int j = r + 1; j < end; ++j) rank += keys[j][threadIdx.x] < own;
@@ -174,7 +199,7 @@ struct Group {
     begin = blockIdx.x / columns.count * G;
     if (begin < L) size = static_cast<std::uint32_t>(L - begin < G ? L - begin : G);
   }
-  __device__ CspKey<T> key(std::int64_t i) const {
+  __device__ Bits<T> key(std::int64_t i) const {
     return csp_key(down, x[CspProblem::unshifted(begin + i, J, L)]);
   }
 };
@@ -189,7 +214,7 @@ __global__ void sort_kernel(Keeper keep, View<const T, 4> v, CspColumns columns)
   SharedMemory shared;
   auto* const entries = shared.take<Entry<T>>(static_cast<std::size_t>(count));
   for (int i = threadIdx.x; i < count; i += blockDim.x) {  // what fills up stands behind NaN
-    const CspKey<T> key = i < size ? group.key(i) : ~CspKey<T>{0};
+    const Bits<T> key = i < size ? group.key(i) : ~Bits<T>{0};
     entries[i] = Entry<T>(key, static_cast<std::uint32_t>(i));
   }
   sort_block(entries, count);
@@ -208,7 +233,7 @@ __global__ void __launch_bounds__(radix_threads)
   const Group<T> group(keep.p, v, columns);
   if (group.size == 0) return;
   std::int64_t other = columns.count * keep.p.N;  // from what the lists hold to where it goes
-  CspKey<T>* keys = lists.keys + group.column * keep.p.N + group.begin;
+  Bits<T>* keys = lists.keys + group.column * keep.p.N + group.begin;
   std::uint32_t* offsets = lists.offsets + group.column * keep.p.N + group.begin;
   for (std::uint32_t i = threadIdx.x; i < group.size; i += radix_threads) keys[i] = group.key(i);
   constexpr unsigned bits = 8 * sizeof(T);
@@ -236,8 +261,7 @@ std::int64_t groups_of(const CspProblem& p) {
   return p.groups > 0 ? std::min(p.groups, p.N) : (p.N + G - 1) / G;
 }
 
-}  // namespace
-
+// Keeps the order of groups up to csp_ranked.
 template <class T>
 void rank_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
   // With lengths a batch item's groups may be shorter than those of N, and a block has fewer rows,
@@ -248,6 +272,8 @@ void rank_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
   start_tiles(device, p, tiles, rank_kernel<T>, p, tiles, v);
 }
 
+// Keep the order of the groups of some columns: those up to csp_sorted, and longer ones. Rank r
+// goes to places[b, group + r], [B, N], or to r itself where `places` is null.
 template <class T>
 void sort_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v, CspColumns columns,
                  const std::uint32_t* places) {
@@ -266,13 +292,47 @@ void radix_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v, C
         radix_kernel<T>, Keeper{p, places}, v, columns, lists);
 }
 
-#define WEFT_CSP(T)                                                                       \
-  template void rank_groups(const Cuda&, const CspProblem&, View<const T, 4>);            \
-  template void sort_groups(const Cuda&, const CspProblem&, View<const T, 4>, CspColumns, \
-                            const std::uint32_t*);                                        \
-  template void radix_groups(const Cuda&, const CspProblem&, View<const T, 4>, CspColumns, \
-                             const std::uint32_t*, CspLists<T>);
-WEFT_CSP(float)
-WEFT_CSP(double)
+// Keeps the order of groups of more than csp_ranked.
+template <class T>
+void order_long(const Cuda& device, const CspProblem& p, const View<const T, 4>& v,
+                const std::uint32_t* places) {
+  const std::int64_t columns = p.B * p.C;
+  if (p.group_of(p.N) <= csp_sorted) {
+    sort_groups<T>(device, p, v, {0, columns}, places);
+    return;
+  }
+  // Lists for as many columns at a time as leave them no longer than the gradient of v will be.
+  constexpr std::int64_t item = sizeof(T), bytes_of_a_sample = 2 * (item + 4);
+  const std::int64_t most = v.size(0) * v.size(2) * v.size(3) * item / bytes_of_a_sample;
+  const std::int64_t some = std::clamp<std::int64_t>(most, 1, columns), length = some * p.N;
+  const Workspace<Bits<T>> keys(device, 2 * length);
+  const Workspace<std::uint32_t> offsets(device, 2 * length);
+  for (std::int64_t first = 0; first < columns; first += some) {
+    radix_groups<T>(device, p, v, {first, std::min(some, columns - first)}, places,
+                    {keys.data(), offsets.data()});
+  }
+}
+
+}  // namespace
+
+template <class T>
+void CspSortKernels<T>::order(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
+  if (p.group_of(p.N) <= csp_ranked) return rank_groups<T>(device, p, v);
+  Workspace<std::uint8_t> room;
+  const std::uint32_t* places = nullptr;
+  if (p.order == CspOrder::reference) {  // of the first channel, as if there were no other
+    CspProblem alone = p;
+    alone.C = 1;
+    alone.record = CspRecord::wide;
+    room = {device, p.B * CspProblem::row_bytes(alone.record, p.N)};
+    alone.kept = room.data();
+    order_long<T>(device, alone, v, nullptr);
+    places = alone.offsets<std::uint32_t>(0, 0);
+  }
+  order_long<T>(device, p, v, places);
+}
+
+template struct CspSortKernels<float>;
+template struct CspSortKernels<double>;
 
 }  // namespace weft

@@ -42,7 +42,7 @@ class GroupOrder {
 
  private:
   // Key and offset as one number.
-  using Pair = std::conditional_t<sizeof(T) == 4, std::uint64_t, hwy::uint128_t>;
+  using Pair = std::conditional_t<std::is_same_v<T, float>, std::uint64_t, hwy::uint128_t>;
   using Row = NetworkRow<T>;
 
   static constexpr std::int64_t places(std::int64_t size) {
@@ -57,7 +57,7 @@ class GroupOrder {
   void sort(bool descending, const T* x, std::int64_t size, Index* at) const {
     auto* const pairs = reinterpret_cast<Pair*>(buffer_.data());
     for (std::int64_t i = 0; i < size; ++i) {
-      if constexpr (sizeof(T) == 4) {
+      if constexpr (std::is_same_v<T, float>) {
         pairs[i] = std::uint64_t{csp_key(descending, x[i])} << 32 | std::uint64_t(i);
       } else {
         pairs[i] = {std::uint64_t(i), csp_key(descending, x[i])};
@@ -65,7 +65,7 @@ class GroupOrder {
     }
     (*sorter_)(pairs, std::size_t(size), hwy::SortAscending());
     for (std::int64_t r = 0; r < size; ++r) {
-      if constexpr (sizeof(T) == 4) {
+      if constexpr (std::is_same_v<T, float>) {
         at[r] = static_cast<Index>(pairs[r] & 0xffffffff);
       } else {
         at[r] = static_cast<Index>(pairs[r].lo);

@@ -55,8 +55,8 @@ struct FullAttentionOp {
              Tensor::empty({B, H, N}, q.dtype(), q.device())};
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      full_attention_forward<T>(device, problem<T>(saved), saved.out.view<T, 4>(),
-                                saved.log_sums.view<T, 3>());
+      FullKernels<decltype(device), T>::forward(device, problem<T>(saved), saved.out.view<T, 4>(),
+                                                saved.log_sums.view<T, 3>());
     });
     return saved.out;
   }
@@ -69,10 +69,10 @@ struct FullAttentionOp {
         biased ? Tensor::empty_like(expanded(saved.bias, saved.q, saved.k)) : Tensor{};
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      full_attention_backward<T>(device, problem<T>(saved), saved.out.view<const T, 4>(),
-                                 saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
-                                 dq.view<T, 4>(), dk.view<T, 4>(), dv.view<T, 4>(),
-                                 biased ? dbias.view<T, 4>() : View<T, 4>{});
+      FullBackwardKernels<decltype(device), T>::backward(
+          device, problem<T>(saved), saved.out.view<const T, 4>(),
+          saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), dq.view<T, 4>(),
+          dk.view<T, 4>(), dv.view<T, 4>(), biased ? dbias.view<T, 4>() : View<T, 4>{});
     });
     return {dq, dk, dv, biased ? sum_to(dbias, saved.bias.shape()) : dbias};
   }

@@ -13,6 +13,7 @@
 // exponentials weigh as much as the products.
 #include <cmath>
 
+#include "ops/attention/by_type.h"
 #include "ops/attention/full/full.h"
 #include "ops/attention/full/full_tile.cuh"
 
@@ -59,7 +60,7 @@ __device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C
 }
 
 template <class T, int R, int C>
-__global__ void __launch_bounds__(tile_threads, sizeof(T) == 4 ? 3 : 2)
+__global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
     forward_tiles(FullAttention<T> p, DropoutMask mask, View<T, 4> out, View<T, 3> log_sums) {
   using Layout = ForwardLayout<T, R, C>;
   constexpr T none = -std::numeric_limits<T>::infinity();
@@ -167,7 +168,7 @@ void start_forward(const Cuda& device, const FullAttention<T>& p, const View<T, 
                    const View<T, 3>& log_sums) {
   if (p.M() <= 16) return start_forward<T, R, 1>(device, p, out, log_sums);
   if (p.M() <= 32) return start_forward<T, R, 2>(device, p, out, log_sums);
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (std::is_same_v<T, float>) {
     if (p.M() > 64) return start_forward<T, R, 8>(device, p, out, log_sums);
   }
   start_forward<T, R, 4>(device, p, out, log_sums);
@@ -175,17 +176,15 @@ void start_forward(const Cuda& device, const FullAttention<T>& p, const View<T, 
 
 }  // namespace
 
-template <class T>
-void full_attention_forward(const Cuda& device, const FullAttention<T>& p, View<T, 4> out,
-                            View<T, 3> log_sums) {
+template <class Device, class T>
+void FullKernels<Device, T>::forward(const Device& device, const FullAttention<T>& p,
+                                     View<T, 4> out, View<T, 3> log_sums) {
   if (p.B() * p.H() * p.N() == 0) return;
   if (p.N() <= few_rows) return start_forward<T, 1>(device, p, out, log_sums);
   start_forward<T, long_rows<T>>(device, p, out, log_sums);
 }
 
-template void full_attention_forward(const Cuda&, const FullAttention<float>&, View<float, 4>,
-                                     View<float, 3>);
-template void full_attention_forward(const Cuda&, const FullAttention<double>&, View<double, 4>,
-                                     View<double, 3>);
+template struct FullKernels<Cuda, float>;
+template struct FullKernels<Cuda, double>;
 
 }  // namespace weft

@@ -65,28 +65,19 @@ struct FullAttention {
   }
 };
 
-// `out` and `log_sums` [B, H, N] are written whole; log_sums is +∞ for a query without keys, so
-// that exp(z − ℓ) is 0.
-template <class T>
-void full_attention_forward(const Cpu&, const FullAttention<T>&, View<T, 4> out,
-                            View<T, 3> log_sums);
-template <class T>
-void full_attention_forward(const Cuda&, const FullAttention<T>&, View<T, 4> out,
-                            View<T, 3> log_sums);
+template <class Device, class T>
+struct FullKernels {
+  // `out` and `log_sums` [B, H, N] are written whole; log_sums is +∞ for a query without keys, so
+  // that exp(z − ℓ) is 0.
+  static void forward(const Device&, const FullAttention<T>&, View<T, 4> out, View<T, 3> log_sums);
+};
 
-// dq, dk, dv are written whole; dbias [B, H, N, S] too, unless it has no data.
-template <class T>
-void full_attention_backward(const Cpu&, const FullAttention<T>&, View<const T, 4> out,
-                             View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
-                             View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias);
-template <class T>
-void full_attention_backward(const Cuda&, const FullAttention<T>&, View<const T, 4> out,
-                             View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
-                             View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias);
-// What that runs; `deltas` [B, H, N] takes δ.
-template <class T>
-void full_attention_gradients(const Cuda&, const FullAttention<T>&, View<const T, 4> out,
-                              View<const T, 3> log_sums, View<const T, 4> dout, View<T, 3> deltas,
-                              View<T, 4> dq, View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias);
+template <class Device, class T>
+struct FullBackwardKernels {
+  // dq, dk, dv are written whole; dbias [B, H, N, S] too, unless it has no data.
+  static void backward(const Device&, const FullAttention<T>&, View<const T, 4> out,
+                       View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                       View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias);
+};
 
 }  // namespace weft

@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "ops/attention/full/full_tile.cuh"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -283,11 +284,14 @@ struct Backward {
 
 }  // namespace
 
-template <class T>
-void full_attention_gradients(const Cuda& device, const FullAttention<T>& p, View<const T, 4> out,
-                              View<const T, 3> log_sums, View<const T, 4> dout, View<T, 3> deltas,
-                              View<T, 4> dq, View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
+template <class Device, class T>
+void FullBackwardKernels<Device, T>::backward(const Device& device, const FullAttention<T>& p,
+                                              View<const T, 4> out, View<const T, 3> log_sums,
+                                              View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                                              View<T, 4> dv, View<T, 4> dbias) {
   if (p.B() * p.H() == 0) return;
+  const Workspace<T> work(device, p.B() * p.H() * p.N());
+  const View<T, 3> deltas = work.view(p.B(), p.H(), p.N());
   for_rows("full", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
   const Backward<T> backward{device, p, log_sums, deltas, dout, dq, dk, dv, dbias};
   const std::int64_t width = std::max(p.E(), p.M());
@@ -296,11 +300,7 @@ void full_attention_gradients(const Cuda& device, const FullAttention<T>& p, Vie
   backward.template both<4>();
 }
 
-#define WEFT_GRADIENTS(T)                                                                        \
-  template void full_attention_gradients(const Cuda&, const FullAttention<T>&, View<const T, 4>, \
-                                         View<const T, 3>, View<const T, 4>, View<T, 3>,         \
-                                         View<T, 4>, View<T, 4>, View<T, 4>, View<T, 4>);
-WEFT_GRADIENTS(float)
-WEFT_GRADIENTS(double)
+template struct FullBackwardKernels<Cuda, float>;
+template struct FullBackwardKernels<Cuda, double>;
 
 }  // namespace weft

@@ -233,9 +233,9 @@ struct ForwardBlock {
 
 }  // namespace
 
-template <class T>
-void full_attention_forward(const Cpu&, const FullAttention<T>& p, View<T, 4> out,
-                            View<T, 3> log_sums) {
+template <class Device, class T>
+void FullKernels<Device, T>::forward(const Device&, const FullAttention<T>& p, View<T, 4> out,
+                                     View<T, 3> log_sums) {
   const std::int64_t shares = (p.N() + forward_share - 1) / forward_share;
   const std::int64_t block = query_block(p);
   const std::int64_t rows_computed = simd::round_up_to_lanes<T>(std::min(p.N(), forward_share));
@@ -459,10 +459,11 @@ struct BackwardTile {
 
 }  // namespace
 
-template <class T>
-void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T, 4> out,
-                             View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
-                             View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
+template <class Device, class T>
+void FullBackwardKernels<Device, T>::backward(const Device&, const FullAttention<T>& p,
+                                              View<const T, 4> out, View<const T, 3> log_sums,
+                                              View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                                              View<T, 4> dv, View<T, 4> dbias) {
   parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
     const std::int64_t b = piece / p.H(), h = piece % p.H();
     const std::int64_t counted = std::min(p.queries(b), p.N());
@@ -495,16 +496,9 @@ void full_attention_backward(const Cpu&, const FullAttention<T>& p, View<const T
   });
 }
 
-template void full_attention_forward(const Cpu&, const FullAttention<float>&, View<float, 4>,
-                                     View<float, 3>);
-template void full_attention_forward(const Cpu&, const FullAttention<double>&, View<double, 4>,
-                                     View<double, 3>);
-template void full_attention_backward(const Cpu&, const FullAttention<float>&, View<const float, 4>,
-                                      View<const float, 3>, View<const float, 4>, View<float, 4>,
-                                      View<float, 4>, View<float, 4>, View<float, 4>);
-template void full_attention_backward(const Cpu&, const FullAttention<double>&,
-                                      View<const double, 4>, View<const double, 3>,
-                                      View<const double, 4>, View<double, 4>, View<double, 4>,
-                                      View<double, 4>, View<double, 4>);
+template struct FullKernels<Cpu, float>;
+template struct FullKernels<Cpu, double>;
+template struct FullBackwardKernels<Cpu, float>;
+template struct FullBackwardKernels<Cpu, double>;
 
 }  // namespace weft

@@ -20,7 +20,7 @@ inline constexpr std::int64_t most_keys = 128;  // of a tile
 // q, do and dq, and what the exponential needs beside them, want 32 registers.
 template <class T>
 constexpr bool possible(std::int64_t E, std::int64_t M) {
-  return HWY_MAX_BYTES >= 64 && sizeof(T) == 4 && E == width && M == width;
+  return HWY_MAX_BYTES >= 64 && std::is_same_v<T, float> && E == width && M == width;
 }
 
 // A tile of keys k [keys, 8] and values v [keys, 8]. Key j lies behind lane i where j − i > last.

@@ -7,7 +7,6 @@
 #include "autograd/apply.h"
 #include "ops/attention/clustered/clusters.h"
 #include "ops/attention/definitions.h"
-#include "ops/attention/i_clustered/held.h"
 #include "ops/attention/mechanism.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
@@ -78,9 +77,9 @@ struct ImprovedClusteredOp {
              per_cluster()};
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      i_clustered_forward<T>(device, problem<T>(saved), decide, topk.view<std::int32_t, 4>(),
-                             optional_view<T>(saved.mass), optional_view<T>(saved.log_sums),
-                             saved.out.view<T, 4>());
+      ImprovedClusteredKernels<decltype(device), T>::forward(
+          device, problem<T>(saved), decide, topk.view<std::int32_t, 4>(),
+          optional_view<T>(saved.mass), optional_view<T>(saved.log_sums), saved.out.view<T, 4>());
     });
     return saved.out;
   }
@@ -90,11 +89,11 @@ struct ImprovedClusteredOp {
     const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      i_clustered_backward<T>(device, problem<T>(saved), topk.view<const std::int32_t, 4>(),
-                              optional_view<const T>(saved.mass),
-                              optional_view<const T>(saved.log_sums), saved.out.view<const T, 4>(),
-                              dout.view<const T, 4>(), dq.view<T, 4>(), dk.view<T, 4>(),
-                              dv.view<T, 4>());
+      ImprovedClusteredKernels<decltype(device), T>::backward(
+          device, problem<T>(saved), topk.view<const std::int32_t, 4>(),
+          optional_view<const T>(saved.mass), optional_view<const T>(saved.log_sums),
+          saved.out.view<const T, 4>(), dout.view<const T, 4>(), dq.view<T, 4>(), dk.view<T, 4>(),
+          dv.view<T, 4>());
     });
     return {dq, dk, dv};
   }
@@ -127,6 +126,20 @@ Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& cal
                  const Shape& shape, std::int64_t S) {
   const Tensor given = given_topk(spec, call, shape, S);
   return given.defined() ? given.to(DType::i32) : given;
+}
+
+// The same on a CUDA device. Nothing is waited for: what is no key of its item counts as none.
+template <class Device>
+Tensor held_topk(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
+                 const Shape& shape, std::int64_t S) {
+  const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
+  if (!given.defined()) return given;
+  const Tensor topk = Tensor::empty(shape, DType::i32, given.device());
+  GivenTopkKernels<Device>::take(device,
+                                 {given.data<std::int64_t>(), numbers_of(call.lengths), shape[0],
+                                  shape[1], shape[2], shape[3], S},
+                                 topk.data<std::int32_t>());
+  return topk;
 }
 
 Attended attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call,

@@ -41,7 +41,7 @@
 // attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that sum
 // less the terms of T_c, which are at hand. Members of a cluster lie side by side after a counting
 // sort by label, and their scores over T_c are small products. Nothing is N × S or C × S. (CUDA
-// devices choose T first and leave it out of b then: means.h, members.h.)
+// devices choose T first and leave it out of b then: means.cuh, members.cuh.)
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]), T (i32 [B, H, C, min(topk, S)],
 // rising; −1 stands behind the last where there are fewer keys, and has no weight), m and ℓ
@@ -81,26 +81,29 @@ struct ImprovedClustered {
   }
 };
 
-// Decides topk [B, H, C, k] where `decide`, otherwise reads it. Writes out whole and, unless causal,
-// mass and log_sums [B, H, C] (0 and +∞ for an empty cluster).
-template <class T>
-void i_clustered_forward(const Cpu&, const ImprovedClustered<T>&, bool decide,
-                         View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
-                         View<T, 4> out);
-template <class T>
-void i_clustered_forward(const Cuda&, const ImprovedClustered<T>&, bool decide,
-                         View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
-                         View<T, 4> out);
+template <class Device, class T>
+struct ImprovedClusteredKernels {
+  // Decides topk [B, H, C, k] where `decide`, otherwise reads it. Writes out whole and, unless
+  // causal, mass and log_sums [B, H, C] (0 and +∞ for an empty cluster).
+  static void forward(const Device&, const ImprovedClustered<T>&, bool decide,
+                      View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
+                      View<T, 4> out);
 
-// dq, dk and dv are packed and written whole.
-template <class T>
-void i_clustered_backward(const Cpu&, const ImprovedClustered<T>&, View<const std::int32_t, 4> topk,
-                          View<const T, 3> mass, View<const T, 3> log_sums, View<const T, 4> out,
-                          View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
-template <class T>
-void i_clustered_backward(const Cuda&, const ImprovedClustered<T>&,
-                          View<const std::int32_t, 4> topk, View<const T, 3> mass,
-                          View<const T, 3> log_sums, View<const T, 4> out, View<const T, 4> dout,
-                          View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
+  // dq, dk and dv are packed and written whole.
+  static void backward(const Device&, const ImprovedClustered<T>&, View<const std::int32_t, 4> topk,
+                       View<const T, 3> mass, View<const T, 3> log_sums, View<const T, 4> out,
+                       View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
+};
+
+// T that was handed in on a CUDA device, [B, H, C, k]: what is no key of its item becomes −1.
+struct TopkGiven {
+  const std::int64_t* given;
+  const std::int64_t* lengths;
+  std::int64_t B, H, C, k, S;
+};
+template <class Device>
+struct GivenTopkKernels {
+  static void take(const Device&, const TopkGiven&, std::int32_t* topk);
+};
 
 }  // namespace weft

@@ -359,32 +359,28 @@ struct BackwardHead {
 
 }  // namespace
 
-template <class T>
-void i_clustered_forward(const Cpu&, const ImprovedClustered<T>& p, bool decide,
-                         View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
-                         View<T, 4> out) {
+template <class Device, class T>
+void ImprovedClusteredKernels<Device, T>::forward(const Device&, const ImprovedClustered<T>& p,
+                                                  bool decide, View<std::int32_t, 4> topk,
+                                                  View<T, 3> mass, View<T, 3> log_sums,
+                                                  View<T, 4> out) {
   parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
     ForwardHead<T>(p, piece).run(decide, topk, mass, log_sums, out);
   });
 }
 
-template <class T>
-void i_clustered_backward(const Cpu&, const ImprovedClustered<T>& p, View<const std::int32_t, 4> topk,
-                          View<const T, 3> mass, View<const T, 3> log_sums, View<const T, 4> out,
-                          View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv) {
+template <class Device, class T>
+void ImprovedClusteredKernels<Device, T>::backward(const Device&, const ImprovedClustered<T>& p,
+                                                   View<const std::int32_t, 4> topk,
+                                                   View<const T, 3> mass, View<const T, 3> log_sums,
+                                                   View<const T, 4> out, View<const T, 4> dout,
+                                                   View<T, 4> dq, View<T, 4> dk, View<T, 4> dv) {
   parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
     BackwardHead<T>(p, piece, out, dout, dq, dk, dv).run(topk, mass, log_sums);
   });
 }
 
-#define WEFT_I_CLUSTERED(T)                                                                       \
-  template void i_clustered_forward(const Cpu&, const ImprovedClustered<T>&, bool,                \
-                                    View<std::int32_t, 4>, View<T, 3>, View<T, 3>, View<T, 4>);   \
-  template void i_clustered_backward(const Cpu&, const ImprovedClustered<T>&,                     \
-                                     View<const std::int32_t, 4>, View<const T, 3>,               \
-                                     View<const T, 3>, View<const T, 4>, View<const T, 4>,        \
-                                     View<T, 4>, View<T, 4>, View<T, 4>);
-WEFT_I_CLUSTERED(float)
-WEFT_I_CLUSTERED(double)
+template struct ImprovedClusteredKernels<Cpu, float>;
+template struct ImprovedClusteredKernels<Cpu, double>;
 
 }  // namespace weft

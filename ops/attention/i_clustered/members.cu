@@ -14,7 +14,7 @@
 #include <limits>
 
 #include "ops/attention/clustered/tiles.cuh"
-#include "ops/attention/i_clustered/members.h"
+#include "ops/attention/i_clustered/members.cuh"
 
 namespace weft {
 namespace {
@@ -304,8 +304,8 @@ struct SummedMass {
 }  // namespace
 
 template <class T>
-void members_forward(const Cuda& device, const MembersAttention<T>& p, View<const T, 4> bottom,
-                     View<T, 4> out) {
+void MembersKernels<T>::forward(const Cuda& device, const MembersAttention<T>& p,
+                                View<const T, 4> bottom, View<T, 4> out) {
   if (p.heads() * p.sorted.N == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.count);
   start(name, device, blocks_of(p.sorted, p.v.size(3)), threads, 0, forward_kernel<T>, p, mask,
@@ -313,8 +313,8 @@ void members_forward(const Cuda& device, const MembersAttention<T>& p, View<cons
 }
 
 template <class T>
-void members_backward(const Cuda& device, const MembersAttention<T>& p, View<const T, 4> dout,
-                      View<T, 4> dq, const MemberSums<T>& sums) {
+void MembersKernels<T>::backward(const Cuda& device, const MembersAttention<T>& p,
+                                 View<const T, 4> dout, View<T, 4> dq, const MemberSums<T>& sums) {
   if (p.heads() * p.sorted.N == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.count);
   start(name, device, blocks_of(p.sorted, p.k.size(3)), threads, 0, backward_kernel<T>, p, mask,
@@ -322,20 +322,13 @@ void members_backward(const Cuda& device, const MembersAttention<T>& p, View<con
 }
 
 template <class T>
-void sum_of_mass(const Cuda& device, const MembersAttention<T>& p, const MemberSums<T>& sums,
-                 bool detach, T* dmass, T* delta) {
+void MembersKernels<T>::sum_of_mass(const Cuda& device, const MembersAttention<T>& p,
+                                    const MemberSums<T>& sums, bool detach, T* dmass, T* delta) {
   for_rows(name, device, p.heads() * p.sorted.clusters, 32,
            SummedMass<T>{p.sorted, sums.dmass, p.mass, detach, dmass, delta});
 }
 
-#define WEFT_MEMBERS(T)                                                                          \
-  template void members_forward(const Cuda&, const MembersAttention<T>&, View<const T, 4>,       \
-                                View<T, 4>);                                                     \
-  template void members_backward(const Cuda&, const MembersAttention<T>&, View<const T, 4>,      \
-                                 View<T, 4>, const MemberSums<T>&);                              \
-  template void sum_of_mass(const Cuda&, const MembersAttention<T>&, const MemberSums<T>&, bool, \
-                            T*, T*);
-WEFT_MEMBERS(float)
-WEFT_MEMBERS(double)
+template struct MembersKernels<float>;
+template struct MembersKernels<double>;
 
 }  // namespace weft

@@ -15,7 +15,7 @@
 #include <cmath>
 
 #include "ops/attention/clustered/tiles.cuh"
-#include "ops/attention/i_clustered/members.h"
+#include "ops/attention/i_clustered/members.cuh"
 
 namespace weft {
 namespace {
@@ -144,9 +144,9 @@ __global__ __launch_bounds__(threads) void keys_kernel(KeysGradient<T> g, Dropou
 }  // namespace
 
 template <class T>
-void members_keys_backward(const Cuda& device, const MembersAttention<T>& p,
-                           const MemberSums<T>& sums, View<const T, 4> dout, bool add,
-                           View<T, 4> dk, View<T, 4> dv) {
+void MembersKeysKernels<T>::backward(const Cuda& device, const MembersAttention<T>& p,
+                                     const MemberSums<T>& sums, View<const T, 4> dout, bool add,
+                                     View<T, 4> dk, View<T, 4> dv) {
   const std::int64_t S = p.k.size(1), width = p.k.size(3) > p.v.size(3) ? p.k.size(3) : p.v.size(3);
   const std::int64_t wide = (width + columns - 1) / columns, tall = (S + side - 1) / side;
   if (p.heads() == 0) return;
@@ -156,11 +156,7 @@ void members_keys_backward(const Cuda& device, const MembersAttention<T>& p,
         keys_kernel<T>, KeysGradient<T>{p, sums, dout, dk, dv, add}, mask);
 }
 
-#define WEFT_MEMBERS_KEYS(T)                                                                    \
-  template void members_keys_backward(const Cuda&, const MembersAttention<T>&,                  \
-                                      const MemberSums<T>&, View<const T, 4>, bool, View<T, 4>, \
-                                      View<T, 4>);
-WEFT_MEMBERS_KEYS(float)
-WEFT_MEMBERS_KEYS(double)
+template struct MembersKeysKernels<float>;
+template struct MembersKeysKernels<double>;
 
 }  // namespace weft

@@ -10,10 +10,11 @@
 // Blocks of 128 threads on a multiprocessor, in f32: 4 (96 registers, 51 KB of shared memory).
 #include <bit>
 #include <limits>
-#include <type_traits>
 
+#include "ops/attention/by_type.h"
 #include "ops/attention/clustered/tiles.cuh"
-#include "ops/attention/i_clustered/members.h"
+#include "ops/attention/i_clustered/i_clustered.h"
+#include "ops/attention/i_clustered/members.cuh"
 
 namespace weft {
 namespace {
@@ -23,7 +24,7 @@ using namespace tiles;
 constexpr int digits = 256, digit_bits = 8;
 
 template <class T>
-using Code = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+using Code = Bits<T>;
 
 // Rises with the score. NaN and −∞ are no candidates: the lowest keys fill up, and these are 0.
 template <class T>
@@ -121,18 +122,21 @@ struct TakenTopk {
 }  // namespace
 
 template <class T>
-void select_topk(const Cuda& device, const MeansAttention<T>& p, std::int32_t* topk) {
+void SelectionKernels<T>::select(const Cuda& device, const MeansAttention<T>& p,
+                                 std::int32_t* topk) {
   const std::int64_t blocks = p.B() * p.H() * ((p.C() + side - 1) / side);
   if (blocks == 0) return;
   start("i-clustered", device, static_cast<unsigned>(blocks), threads,
         SharedMemory::bytes<SelectShared<T>>(1), select_kernel<T>, p, topk);
 }
 
-void take_topk(const Cuda& device, const TopkGiven& p, std::int32_t* topk) {
+template <class Device>
+void GivenTopkKernels<Device>::take(const Device& device, const TopkGiven& p, std::int32_t* topk) {
   for_elements("i-clustered", device, p.B * p.H * p.C * p.k, TakenTopk{p, topk});
 }
 
-template void select_topk(const Cuda&, const MeansAttention<float>&, std::int32_t*);
-template void select_topk(const Cuda&, const MeansAttention<double>&, std::int32_t*);
+template struct SelectionKernels<float>;
+template struct SelectionKernels<double>;
+template struct GivenTopkKernels<Cuda>;
 
 }  // namespace weft

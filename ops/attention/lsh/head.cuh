@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ops/attention/lsh/tiles.cuh"
-#include "ops/attention/lsh/work.h"
+#include "ops/attention/lsh/work.cuh"
 
 namespace weft {
 namespace lsh_detail {
@@ -13,7 +13,7 @@ template <class T>
 inline constexpr T infinity = std::numeric_limits<T>::infinity();
 
 template <class T>
-struct LshTile : Operands<T> {  // own and other hold positions
+struct LshOperands : Operands<T> {  // own and other hold positions
   Weights<T> weights;
   std::int32_t own_chunk[owned_rows], other_chunk[streamed_rows];
 };
@@ -55,14 +55,14 @@ __device__ void keep_inverse_norm(const LshWork<T>& w, const Team& team, std::in
 template <class T, bool queries>
 struct LshBlock {
   const LshWork<T>& w;
-  LshTile<T>& shared;
+  LshOperands<T>& shared;
   const std::int32_t round, c;  // ranks, chunks and rounds are below 2^24
   std::int64_t piece = 0;
   std::int32_t b = 0, h = 0, length = 0;
   std::int32_t rank = 0, rows = 0;                         // owned
   std::int32_t first_chunk = 0, last_chunk = 0, last = 0;  // of those, and of the list
 
-  __device__ LshBlock(const LshWork<T>& work, LshTile<T>& tile, std::int32_t of_round)
+  __device__ LshBlock(const LshWork<T>& work, LshOperands<T>& tile, std::int32_t of_round)
       : w(work), shared(tile), round(of_round), c(static_cast<std::int32_t>(work.chunk())) {}
 
   // Sets what the block owns; false where that is nothing, for all threads alike.

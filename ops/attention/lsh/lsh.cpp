@@ -46,7 +46,8 @@ Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, con
   const Tensor planes = Tensor::empty({r.rounds, r.buckets / 2, E}, like.dtype(), like.device());
   dispatch(planes, [&](auto device, auto type) {
     using T = decltype(type);
-    lsh_draw<T>(device, key.further(DrawPurpose::planes), planes.count(), planes.data<T>());
+    LshHashKernels<decltype(device), T>::draw(device, key.further(DrawPurpose::planes),
+                                              planes.count(), planes.data<T>());
   });
   return planes;
 }
@@ -59,8 +60,9 @@ Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const
   if (!given.defined()) return given;
   const Tensor narrow = Tensor::empty(given.shape(), DType::i32, q.device());
   dispatch_device(q.device(), [&](auto device) {
-    lsh_narrow(device, rules, B, H, N, numbers_of(call.lengths), given.data<std::int64_t>(),
-               narrow.data<std::int32_t>());
+    LshBucketKernels<decltype(device)>::narrow(device, rules, B, H, N, numbers_of(call.lengths),
+                                               given.data<std::int64_t>(),
+                                               narrow.data<std::int32_t>());
   });
   return narrow;
 }
@@ -97,7 +99,8 @@ struct LshOp {
     buckets = Tensor::empty(shape, DType::i32, q.device());
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      lsh_hash<T>(device, problem<T>(q, q), planes.data<T>(), buckets.data<std::int32_t>());
+      LshHashKernels<decltype(device), T>::hash(device, problem<T>(q, q), planes.data<T>(),
+                                                buckets.data<std::int32_t>());
     });
   }
 
@@ -107,8 +110,8 @@ struct LshOp {
              Tensor::empty({B, H, rules.kept(), N}, q.dtype(), q.device())};
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      lsh_forward<T>(device, problem<T>(q, v), saved.out.view<T, 4>(),
-                     saved.log_sums.view<T, 4>());
+      LshKernels<decltype(device), T>::forward(device, problem<T>(q, v), saved.out.view<T, 4>(),
+                                               saved.log_sums.view<T, 4>());
     });
     return saved.out;
   }
@@ -118,9 +121,10 @@ struct LshOp {
     const Tensor dv = Tensor::empty(saved.v.shape(), dout.dtype(), dout.device());
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      lsh_backward<T>(device, problem<T>(saved.q, saved.v), saved.out.view<const T, 4>(),
-                      saved.log_sums.view<const T, 4>(), dout.view<const T, 4>(),
-                      dq.view<T, 4>(), dv.view<T, 4>());
+      LshBackwardKernels<decltype(device), T>::backward(
+          device, problem<T>(saved.q, saved.v), saved.out.view<const T, 4>(),
+          saved.log_sums.view<const T, 4>(), dout.view<const T, 4>(), dq.view<T, 4>(),
+          dv.view<T, 4>());
     });
     return {dq, dv};
   }

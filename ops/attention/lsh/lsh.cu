@@ -101,7 +101,7 @@ struct Combined {
 template <class T>
 __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
     attend_round(LshWork<T> w, std::int32_t round, View<T, 4> out, View<T, 4> log_sums) {
-  __shared__ LshTile<T> shared;
+  __shared__ LshOperands<T> shared;
   const Lsh<T>& p = w.p;
   const bool self_last = p.rules.self == LshSelf::last;
   for (std::int64_t item = blockIdx.x; item < w.items(); item += gridDim.x) {
@@ -178,26 +178,33 @@ struct Start {
   }
 };
 
-}  // namespace
-
+// Inverse norms, and what the rounds add to: out 0, log_sums as they are before the first round.
 template <class T>
-void lsh_start(const Cuda& device, const LshWork<T>& w, View<T, 4> out, View<T, 4> log_sums) {
+void start_rounds(const Cuda& device, const LshWork<T>& w, View<T, 4> out, View<T, 4> log_sums) {
   const std::int64_t width = w.p.E() < w.p.M() ? w.p.M() : w.p.E();
   for_rows("lsh", device, w.heads() * w.p.N(), width, Start<T>{w, out, log_sums});
 }
 
+// Adds a round to out and log_sums; the last one leaves them whole.
 template <class T>
-void lsh_attend(const Cuda& device, const LshWork<T>& w, std::int32_t round, View<T, 4> out,
-                View<T, 4> log_sums) {
+void attend(const Cuda& device, const LshWork<T>& w, std::int32_t round, View<T, 4> out,
+            View<T, 4> log_sums) {
   start("lsh", device, grid_of(w.items()), tile_threads, 0, attend_round<T>, w, round, out,
         log_sums);
 }
 
-#define WEFT_LSH(T)                                                                     \
-  template void lsh_start(const Cuda&, const LshWork<T>&, View<T, 4>, View<T, 4>);      \
-  template void lsh_attend(const Cuda&, const LshWork<T>&, std::int32_t, View<T, 4>,    \
-                           View<T, 4>);
-WEFT_LSH(float)
-WEFT_LSH(double)
+}  // namespace
+
+template <class Device, class T>
+void LshKernels<Device, T>::forward(const Device& device, const Lsh<T>& p, View<T, 4> out,
+                                    View<T, 4> log_sums) {
+  if (p.B() * p.N() * p.H() == 0) return;
+  const LshScratch<T> scratch(device, p);
+  start_rounds(device, scratch.work, out, log_sums);
+  for (std::int32_t r = 0; r < p.rules.rounds; ++r) attend(device, scratch.work, r, out, log_sums);
+}
+
+template struct LshKernels<Cuda, float>;
+template struct LshKernels<Cuda, double>;
 
 }  // namespace weft

@@ -96,37 +96,35 @@ struct Lsh {
   }
 };
 
-// planes [R, buckets/2, E] of standard normal numbers, `count` in all, packed.
-template <class T>
-void lsh_draw(const Cpu&, const RandomKey&, std::int64_t count, T* planes);
-template <class T>
-void lsh_draw(const Cuda&, const RandomKey&, std::int64_t count, T* planes);
+template <class Device, class T>
+struct LshHashKernels {
+  // planes [R, buckets/2, E] of standard normal numbers, `count` in all, packed.
+  static void draw(const Device&, const RandomKey&, std::int64_t count, T* planes);
 
-// buckets [R, B, H, N] that were handed in, in 32 bits; 0 at and past the lengths. One outside 0 …
-// buckets − 1 throws on the CPU; a CUDA device takes the nearest inside.
-void lsh_narrow(const Cpu&, const LshRules&, std::int64_t B, std::int64_t H, std::int64_t N,
-                const std::int64_t* lengths, const std::int64_t* given, std::int32_t* buckets);
-void lsh_narrow(const Cuda&, const LshRules&, std::int64_t B, std::int64_t H, std::int64_t N,
-                const std::int64_t* lengths, const std::int64_t* given, std::int32_t* buckets);
+  // buckets [R, B, H, N] by planes [R · buckets/2, E], both packed; 0 at and past the lengths.
+  static void hash(const Device&, const Lsh<T>&, const T* planes, std::int32_t* buckets);
+};
 
-// buckets [R, B, H, N] by planes [R · buckets/2, E], both packed; 0 at and past the lengths.
-template <class T>
-void lsh_hash(const Cpu&, const Lsh<T>&, const T* planes, std::int32_t* buckets);
-template <class T>
-void lsh_hash(const Cuda&, const Lsh<T>&, const T* planes, std::int32_t* buckets);
+template <class Device>
+struct LshBucketKernels {
+  // buckets [R, B, H, N] that were handed in, in 32 bits; 0 at and past the lengths. One outside
+  // 0 … buckets − 1 throws on the CPU; a CUDA device takes the nearest inside.
+  static void narrow(const Device&, const LshRules&, std::int64_t B, std::int64_t H, std::int64_t N,
+                     const std::int64_t* lengths, const std::int64_t* given, std::int32_t* buckets);
+};
 
-// out and log_sums [B, H, kept(), N] are written whole; a log_sum is +∞ where nothing is seen.
-template <class T>
-void lsh_forward(const Cpu&, const Lsh<T>&, View<T, 4> out, View<T, 4> log_sums);
-template <class T>
-void lsh_forward(const Cuda&, const Lsh<T>&, View<T, 4> out, View<T, 4> log_sums);
+template <class Device, class T>
+struct LshKernels {
+  // out and log_sums [B, H, kept(), N] are written whole; a log_sum is +∞ where nothing is seen.
+  static void forward(const Device&, const Lsh<T>&, View<T, 4> out, View<T, 4> log_sums);
+};
 
-// dq and dv are written whole.
-template <class T>
-void lsh_backward(const Cpu&, const Lsh<T>&, View<const T, 4> out, View<const T, 4> log_sums,
-                  View<const T, 4> dout, View<T, 4> dq, View<T, 4> dv);
-template <class T>
-void lsh_backward(const Cuda&, const Lsh<T>&, View<const T, 4> out, View<const T, 4> log_sums,
-                  View<const T, 4> dout, View<T, 4> dq, View<T, 4> dv);
+template <class Device, class T>
+struct LshBackwardKernels {
+  // dq and dv are written whole.
+  static void backward(const Device&, const Lsh<T>&, View<const T, 4> out,
+                       View<const T, 4> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                       View<T, 4> dv);
+};
 
 }  // namespace weft

@@ -9,6 +9,12 @@ namespace {
 
 using namespace lsh_detail;
 
+// The gradient of out as the rounds see it, and what they read of the forward pass.
+template <class T>
+struct LshGradient {
+  View<const T, 4> out, log_sums, dout;
+};
+
 // The rows of dout times what a round weighs.
 template <class T>
 __device__ Rows<T> dout_rows(const LshWork<T>& w, const View<const T, 4>& dout, std::int64_t b,
@@ -74,7 +80,7 @@ __device__ __forceinline__ void weigh(const LshBlock<T, true>& block, const LshG
 template <class T>
 __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
     query_gradients(LshWork<T> w, LshGradient<T> g, std::int32_t round, View<T, 4> dq) {
-  __shared__ LshTile<T> shared;
+  __shared__ LshOperands<T> shared;
   const Lsh<T>& p = w.p;
   const bool mean = !p.rules.logsumexp;
   for (std::int64_t item = blockIdx.x; item < w.items(); item += gridDim.x) {
@@ -169,7 +175,7 @@ __device__ __forceinline__ unsigned weigh(const LshBlock<T, false>& block, const
 template <class T>
 __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
     key_gradients(LshWork<T> w, LshGradient<T> g, std::int32_t round, View<T, 4> dv) {
-  __shared__ LshTile<T> shared;
+  __shared__ LshOperands<T> shared;
   const Lsh<T>& p = w.p;
   const std::int64_t E = p.E(), M = p.M(), widest = E < M ? M : E;
   for (std::int64_t item = blockIdx.x; item < w.items(); item += gridDim.x) {
@@ -268,41 +274,53 @@ struct Finish {
   }
 };
 
-}  // namespace
-
+// Inverse norms, zeros in dq, dv and dk, and for logsumexp the deltas.
 template <class T>
-void lsh_start_backward(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g,
-                        View<T, 4> dq, View<T, 4> dv) {
+void start_rounds(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g, View<T, 4> dq,
+                  View<T, 4> dv) {
   const std::int64_t width = w.p.E() < w.p.M() ? w.p.M() : w.p.E();
   for_rows("lsh", device, w.heads() * w.p.N(), width, Start<T>{w, g, dq, dv});
 }
 
+// Adds Σ dz k of a round to dq; leaves its deltas and who is alone, for all rounds before to_keys()
+// is called for any.
 template <class T>
-void lsh_backward_queries(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g,
-                          std::int32_t round, View<T, 4> dq) {
+void to_queries(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g,
+                std::int32_t round, View<T, 4> dq) {
   start("lsh", device, grid_of(w.items()), tile_threads, 0, query_gradients<T>, w, g, round, dq);
 }
 
+// Adds what queries of all rounds owe to the keys in the list of this one to dk and dv.
 template <class T>
-void lsh_backward_keys(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g,
-                       std::int32_t round, View<T, 4> dv) {
+void to_keys(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g, std::int32_t round,
+             View<T, 4> dv) {
   start("lsh", device, grid_of(w.items()), tile_threads, 0, key_gradients<T>, w, g, round, dv);
 }
 
+// dq ← τ dq and the way of dk through the normalisation.
 template <class T>
-void lsh_finish_backward(const Cuda& device, const LshWork<T>& w, View<T, 4> dq) {
+void finish(const Cuda& device, const LshWork<T>& w, View<T, 4> dq) {
   for_rows("lsh", device, w.heads() * w.p.N(), w.p.E(), Finish<T>{w, dq});
 }
 
-#define WEFT_LSH_BACKWARD(T)                                                                     \
-  template void lsh_start_backward(const Cuda&, const LshWork<T>&, const LshGradient<T>&,        \
-                                   View<T, 4>, View<T, 4>);                                      \
-  template void lsh_backward_queries(const Cuda&, const LshWork<T>&, const LshGradient<T>&,      \
-                                     std::int32_t, View<T, 4>);                                  \
-  template void lsh_backward_keys(const Cuda&, const LshWork<T>&, const LshGradient<T>&,         \
-                                  std::int32_t, View<T, 4>);                                     \
-  template void lsh_finish_backward(const Cuda&, const LshWork<T>&, View<T, 4>);
-WEFT_LSH_BACKWARD(float)
-WEFT_LSH_BACKWARD(double)
+}  // namespace
+
+template <class Device, class T>
+void LshBackwardKernels<Device, T>::backward(const Device& device, const Lsh<T>& p,
+                                             View<const T, 4> out, View<const T, 4> log_sums,
+                                             View<const T, 4> dout, View<T, 4> dq, View<T, 4> dv) {
+  if (p.B() * p.N() * p.H() == 0) return;
+  LshScratch<T> scratch(device, p);
+  scratch.add_backward(device);
+  const LshWork<T>& work = scratch.work;
+  const LshGradient<T> gradient{out, log_sums, dout};
+  start_rounds(device, work, gradient, dq, dv);
+  for (std::int32_t r = 0; r < p.rules.rounds; ++r) to_queries(device, work, gradient, r, dq);
+  for (std::int32_t r = 0; r < p.rules.rounds; ++r) to_keys(device, work, gradient, r, dv);
+  finish(device, work, dq);
+}
+
+template struct LshBackwardKernels<Cuda, float>;
+template struct LshBackwardKernels<Cuda, double>;
 
 }  // namespace weft

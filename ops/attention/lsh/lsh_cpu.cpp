@@ -35,16 +35,19 @@ std::int32_t signed_argmax(const T* x, std::int64_t count) {
 
 }  // namespace
 
-template <class T>
-void lsh_draw(const Cpu&, const RandomKey& key, std::int64_t count, T* planes) {
+template <class Device, class T>
+void LshHashKernels<Device, T>::draw(const Device&, const RandomKey& key, std::int64_t count,
+                                     T* planes) {
   for (std::int64_t i = 0; i < count; ++i) {
     const Philox words = key.words(static_cast<std::uint64_t>(i));
     planes[i] = static_cast<T>(normal(words.word[0], words.word[1]));
   }
 }
 
-void lsh_narrow(const Cpu&, const LshRules& rules, std::int64_t B, std::int64_t H, std::int64_t N,
-                const std::int64_t* lengths, const std::int64_t* given, std::int32_t* buckets) {
+template <class Device>
+void LshBucketKernels<Device>::narrow(const Device&, const LshRules& rules, std::int64_t B,
+                                      std::int64_t H, std::int64_t N, const std::int64_t* lengths,
+                                      const std::int64_t* given, std::int32_t* buckets) {
   for (std::int64_t i = 0; i < rules.rounds * B * H * N; ++i) {
     const std::int64_t n = i % N, b = i / N / H % B, bucket = given[i];
     const bool exists = n < length_of(lengths, b, N);
@@ -55,8 +58,9 @@ void lsh_narrow(const Cpu&, const LshRules& rules, std::int64_t B, std::int64_t 
   }
 }
 
-template <class T>
-void lsh_hash(const Cpu&, const Lsh<T>& p, const T* planes, std::int32_t* buckets) {
+template <class Device, class T>
+void LshHashKernels<Device, T>::hash(const Device&, const Lsh<T>& p, const T* planes,
+                                     std::int32_t* buckets) {
   const std::int64_t E = p.E(), half = p.rules.buckets / 2, all = p.rules.rounds * half;
   const Scratch<T> turned(E * all);
   transpose_block(planes, all, E, all, turned.data());
@@ -335,8 +339,9 @@ struct Backward {
 
 }  // namespace
 
-template <class T>
-void lsh_forward(const Cpu&, const Lsh<T>& p, View<T, 4> out, View<T, 4> log_sums) {
+template <class Device, class T>
+void LshKernels<Device, T>::forward(const Device&, const Lsh<T>& p, View<T, 4> out,
+                                    View<T, 4> log_sums) {
   parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
     const std::int64_t b = piece / p.H(), h = piece % p.H(), N = p.length(b);
     clear_rows(out, b, h, N);
@@ -361,9 +366,10 @@ void lsh_forward(const Cpu&, const Lsh<T>& p, View<T, 4> out, View<T, 4> log_sum
   });
 }
 
-template <class T>
-void lsh_backward(const Cpu&, const Lsh<T>& p, View<const T, 4> out, View<const T, 4> log_sums,
-                  View<const T, 4> dout, View<T, 4> dq, View<T, 4> dv) {
+template <class Device, class T>
+void LshBackwardKernels<Device, T>::backward(const Device&, const Lsh<T>& p, View<const T, 4> out,
+                                             View<const T, 4> log_sums, View<const T, 4> dout,
+                                             View<T, 4> dq, View<T, 4> dv) {
   parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
     const std::int64_t b = piece / p.H(), h = piece % p.H(), N = p.length(b);
     clear_rows(dq, b, h, N);
@@ -377,17 +383,12 @@ void lsh_backward(const Cpu&, const Lsh<T>& p, View<const T, 4> out, View<const 
   });
 }
 
-template void lsh_draw(const Cpu&, const RandomKey&, std::int64_t, float*);
-template void lsh_draw(const Cpu&, const RandomKey&, std::int64_t, double*);
-template void lsh_hash(const Cpu&, const Lsh<float>&, const float*, std::int32_t*);
-template void lsh_hash(const Cpu&, const Lsh<double>&, const double*, std::int32_t*);
-template void lsh_forward(const Cpu&, const Lsh<float>&, View<float, 4>, View<float, 4>);
-template void lsh_forward(const Cpu&, const Lsh<double>&, View<double, 4>, View<double, 4>);
-template void lsh_backward(const Cpu&, const Lsh<float>&, View<const float, 4>,
-                           View<const float, 4>, View<const float, 4>, View<float, 4>,
-                           View<float, 4>);
-template void lsh_backward(const Cpu&, const Lsh<double>&, View<const double, 4>,
-                           View<const double, 4>, View<const double, 4>, View<double, 4>,
-                           View<double, 4>);
+template struct LshHashKernels<Cpu, float>;
+template struct LshHashKernels<Cpu, double>;
+template struct LshBucketKernels<Cpu>;
+template struct LshKernels<Cpu, float>;
+template struct LshKernels<Cpu, double>;
+template struct LshBackwardKernels<Cpu, float>;
+template struct LshBackwardKernels<Cpu, double>;
 
 }  // namespace weft

@@ -9,7 +9,7 @@
 // Blocks on a multiprocessor: 8 of 128 threads that hash in f32 (64 registers, 14 KB of shared
 // memory), 8 of 256 threads that sort (32, 8 KB).
 #include "ops/attention/lsh/tiles.cuh"
-#include "ops/attention/lsh/work.h"
+#include "ops/attention/lsh/work.cuh"
 #include "ops/attention/radix.cuh"
 
 namespace weft {
@@ -144,20 +144,23 @@ __global__ void __launch_bounds__(sort_threads) sort_lists(SortPass s) {
 
 }  // namespace
 
-template <class T>
-void lsh_draw(const Cuda& device, const RandomKey& key, std::int64_t count, T* planes) {
+template <class Device, class T>
+void LshHashKernels<Device, T>::draw(const Device& device, const RandomKey& key, std::int64_t count,
+                                     T* planes) {
   for_elements("lsh", device, count, DrawnPlane<T>{key, planes});
 }
 
-void lsh_narrow(const Cuda& device, const LshRules& rules, std::int64_t B, std::int64_t H,
-                std::int64_t N, const std::int64_t* lengths, const std::int64_t* given,
-                std::int32_t* buckets) {
+template <class Device>
+void LshBucketKernels<Device>::narrow(const Device& device, const LshRules& rules, std::int64_t B,
+                                      std::int64_t H, std::int64_t N, const std::int64_t* lengths,
+                                      const std::int64_t* given, std::int32_t* buckets) {
   for_elements("lsh", device, rules.rounds * B * H * N,
                NarrowBucket{B, H, N, rules.buckets, lengths, given, buckets});
 }
 
-template <class T>
-void lsh_hash(const Cuda& device, const Lsh<T>& p, const T* planes, std::int32_t* buckets) {
+template <class Device, class T>
+void LshHashKernels<Device, T>::hash(const Device& device, const Lsh<T>& p, const T* planes,
+                                     std::int32_t* buckets) {
   const std::int64_t items =
       p.rules.rounds * p.B() * p.H() * ((p.N() + owned_rows - 1) / owned_rows);
   if (items == 0) return;
@@ -165,7 +168,7 @@ void lsh_hash(const Cuda& device, const Lsh<T>& p, const T* planes, std::int32_t
 }
 
 template <class T>
-void lsh_sort(const Cuda& device, const LshWork<T>& w) {
+void LshSortKernels<T>::sort(const Cuda& device, const LshWork<T>& w) {
   const Lsh<T>& p = w.p;
   const int passes = lsh_passes(p.rules.buckets);
   SortPass s{p.rules.rounds * w.heads(), p.B(),  p.H(), p.N(), w.chunk(), p.lengths, p.buckets,
@@ -179,11 +182,10 @@ void lsh_sort(const Cuda& device, const LshWork<T>& w) {
   }
 }
 
-#define WEFT_LSH_HASH(T)                                                         \
-  template void lsh_draw(const Cuda&, const RandomKey&, std::int64_t, T*);       \
-  template void lsh_hash(const Cuda&, const Lsh<T>&, const T*, std::int32_t*);   \
-  template void lsh_sort(const Cuda&, const LshWork<T>&);
-WEFT_LSH_HASH(float)
-WEFT_LSH_HASH(double)
+template struct LshHashKernels<Cuda, float>;
+template struct LshHashKernels<Cuda, double>;
+template struct LshBucketKernels<Cuda>;
+template struct LshSortKernels<float>;
+template struct LshSortKernels<double>;
 
 }  // namespace weft

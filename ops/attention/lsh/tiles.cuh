@@ -6,6 +6,7 @@
 // additions; the inner loop reads two vectors of four from shared memory for 16 of each.
 #pragma once
 
+#include "ops/attention/by_type.h"
 #include "runtime/cuda/loops.h"
 
 namespace weft {
@@ -14,7 +15,7 @@ namespace lsh_detail {
 inline constexpr unsigned tile_threads = 128;
 // At least so many blocks on a multiprocessor, for registers to be given out by.
 template <class T>
-inline constexpr unsigned tile_blocks = sizeof(T) == 4 ? 3 : 2;
+inline constexpr unsigned tile_blocks = by_type<T>(3u, 2u);
 inline constexpr int owned_rows = 32, streamed_rows = 64, slice = 32;
 
 inline constexpr std::int64_t most_blocks = std::int64_t{1} << 30;  // of a grid; the rest by loops

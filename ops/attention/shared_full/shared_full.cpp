@@ -25,7 +25,8 @@ struct SharedFullOp {
     const Tensor k = Tensor::empty_like(q);
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      normalize_rows<T>(device, q.view<const T, 4>(), k.view<T, 4>());
+      SharedFullKernels<decltype(device), T>::normalize_rows(device, q.view<const T, 4>(),
+                                                             k.view<T, 4>());
     });
     return k;
   }
@@ -52,8 +53,8 @@ struct SharedFullOp {
     const Tensor k = keys(q);
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      full_attention_forward<T>(device, problem<T>(saved, k), saved.out.view<T, 4>(),
-                                saved.log_sums.view<T, 3>());
+      FullKernels<decltype(device), T>::forward(
+          device, problem<T>(saved, k), saved.out.view<T, 4>(), saved.log_sums.view<T, 3>());
     });
     return saved.out;
   }
@@ -64,11 +65,12 @@ struct SharedFullOp {
     const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      full_attention_backward<T>(device, problem<T>(saved, k), saved.out.view<const T, 4>(),
-                                 saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
-                                 dq.view<T, 4>(), dk.view<T, 4>(), dv.view<T, 4>(), {});
-      shared_keys_backward<T>(device, normalize, saved.q.view<const T, 4>(),
-                              dk.view<const T, 4>(), dq.view<T, 4>());
+      FullBackwardKernels<decltype(device), T>::backward(
+          device, problem<T>(saved, k), saved.out.view<const T, 4>(),
+          saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), dq.view<T, 4>(),
+          dk.view<T, 4>(), dv.view<T, 4>(), {});
+      SharedFullKernels<decltype(device), T>::keys_backward(
+          device, normalize, saved.q.view<const T, 4>(), dk.view<const T, 4>(), dq.view<T, 4>());
     });
     return {dq, dv};
   }

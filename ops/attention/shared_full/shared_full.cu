@@ -88,22 +88,20 @@ std::int64_t rows_of(const View<T, 4>& x) {
 
 }  // namespace
 
-template <class T>
-void normalize_rows(const Cuda& device, View<const T, 4> q, View<T, 4> k) {
+template <class Device, class T>
+void SharedFullKernels<Device, T>::normalize_rows(const Device& device, View<const T, 4> q,
+                                                  View<T, 4> k) {
   for_rows("shared-full", device, rows_of(q), q.size(3), NormalizedRow<T>{q, k});
 }
 
-template <class T>
-void shared_keys_backward(const Cuda& device, bool normalized, View<const T, 4> q,
-                          View<const T, 4> dk, View<T, 4> dq) {
+template <class Device, class T>
+void SharedFullKernels<Device, T>::keys_backward(const Device& device, bool normalized,
+                                                 View<const T, 4> q, View<const T, 4> dk,
+                                                 View<T, 4> dq) {
   for_rows("shared-full", device, rows_of(q), q.size(3), SharedKeyRow<T>{normalized, q, dk, dq});
 }
 
-#define WEFT_SHARED_FULL(T)                                                                 \
-  template void normalize_rows(const Cuda&, View<const T, 4>, View<T, 4>);                  \
-  template void shared_keys_backward(const Cuda&, bool, View<const T, 4>, View<const T, 4>, \
-                                     View<T, 4>);
-WEFT_SHARED_FULL(float)
-WEFT_SHARED_FULL(double)
+template struct SharedFullKernels<Cuda, float>;
+template struct SharedFullKernels<Cuda, double>;
 
 }  // namespace weft

@@ -24,18 +24,14 @@
 
 namespace weft {
 
-// k [B, N, H, E] = the rows of q at length 1.
-template <class T>
-void normalize_rows(const Cpu&, View<const T, 4> q, View<T, 4> k);
-template <class T>
-void normalize_rows(const Cuda&, View<const T, 4> q, View<T, 4> k);
+template <class Device, class T>
+struct SharedFullKernels {
+  // k [B, N, H, E] = the rows of q at length 1.
+  static void normalize_rows(const Device&, View<const T, 4> q, View<T, 4> k);
 
-// dq += the gradient through k = q, or through k = q / ‖q‖ where `normalized`.
-template <class T>
-void shared_keys_backward(const Cpu&, bool normalized, View<const T, 4> q, View<const T, 4> dk,
-                          View<T, 4> dq);
-template <class T>
-void shared_keys_backward(const Cuda&, bool normalized, View<const T, 4> q, View<const T, 4> dk,
-                          View<T, 4> dq);
+  // dq += the gradient through k = q, or through k = q / ‖q‖ where `normalized`.
+  static void keys_backward(const Device&, bool normalized, View<const T, 4> q, View<const T, 4> dk,
+                            View<T, 4> dq);
+};
 
 }  // namespace weft

@@ -22,7 +22,7 @@ void each_row(const View<T, 4>& x, const F& f) {
 }
 
 template <class T>
-T length_of(const View<const T, 4>& q, std::int64_t b, std::int64_t i, std::int64_t h) {
+T row_length(const View<const T, 4>& q, std::int64_t b, std::int64_t i, std::int64_t h) {
   T squares = 0;
   for (std::int64_t e = 0; e < q.size(3); ++e) squares += q(b, i, h, e) * q(b, i, h, e);
   return std::sqrt(squares);
@@ -30,18 +30,18 @@ T length_of(const View<const T, 4>& q, std::int64_t b, std::int64_t i, std::int6
 
 }  // namespace
 
-template <class T>
-void normalize_rows(const Cpu&, View<const T, 4> q, View<T, 4> k) {
+template <class Device, class T>
+void SharedFullKernels<Device, T>::normalize_rows(const Device&, View<const T, 4> q, View<T, 4> k) {
   each_row(q, [&](std::int64_t b, std::int64_t i, std::int64_t h) {
-    const T n = length_of(q, b, i, h);
+    const T n = row_length(q, b, i, h);
     const T factor = n == 0 ? T(0) : 1 / n;
     for (std::int64_t e = 0; e < q.size(3); ++e) k(b, i, h, e) = factor * q(b, i, h, e);
   });
 }
 
-template <class T>
-void shared_keys_backward(const Cpu&, bool normalized, View<const T, 4> q, View<const T, 4> dk,
-                          View<T, 4> dq) {
+template <class Device, class T>
+void SharedFullKernels<Device, T>::keys_backward(const Device&, bool normalized, View<const T, 4> q,
+                                                 View<const T, 4> dk, View<T, 4> dq) {
   each_row(q, [&](std::int64_t b, std::int64_t i, std::int64_t h) {
     if (!normalized) {
       for (std::int64_t e = 0; e < q.size(3); ++e) dq(b, i, h, e) += dk(b, i, h, e);
@@ -50,7 +50,7 @@ void shared_keys_backward(const Cpu&, bool normalized, View<const T, 4> q, View<
     // A key that padding hides has no gradient, and its memory may hold anything.
     bool any = false;
     for (std::int64_t e = 0; e < q.size(3); ++e) any = any || dk(b, i, h, e) != 0;
-    const T n = any ? length_of(q, b, i, h) : T(0);
+    const T n = any ? row_length(q, b, i, h) : T(0);
     if (n == 0) return;
     T along = 0;  // k · dk
     for (std::int64_t e = 0; e < q.size(3); ++e) along += q(b, i, h, e) / n * dk(b, i, h, e);
@@ -60,11 +60,7 @@ void shared_keys_backward(const Cpu&, bool normalized, View<const T, 4> q, View<
   });
 }
 
-template void normalize_rows(const Cpu&, View<const float, 4>, View<float, 4>);
-template void normalize_rows(const Cpu&, View<const double, 4>, View<double, 4>);
-template void shared_keys_backward(const Cpu&, bool, View<const float, 4>, View<const float, 4>,
-                                   View<float, 4>);
-template void shared_keys_backward(const Cpu&, bool, View<const double, 4>, View<const double, 4>,
-                                   View<double, 4>);
+template struct SharedFullKernels<Cpu, float>;
+template struct SharedFullKernels<Cpu, double>;
 
 }  // namespace weft

@@ -45,9 +45,12 @@ struct TopkOp {
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
       const TopkAttention<T> p = problem<T>(saved);
-      if (!given.defined()) topk_select<T>(device, p, saved.topk.view<std::int32_t, 4>());
-      topk_forward<T>(device, p, saved.topk.view<const std::int32_t, 4>(), out.view<T, 4>(),
-                      saved.log_sums.view<T, 3>());
+      if (!given.defined()) {
+        const View<std::int32_t, 4> topk = saved.topk.view<std::int32_t, 4>();
+        TopkSelectKernels<decltype(device), T>::select(device, p, topk);
+      }
+      TopkKernels<decltype(device), T>::forward(device, p, saved.topk.view<const std::int32_t, 4>(),
+                                                out.view<T, 4>(), saved.log_sums.view<T, 3>());
     });
     if (call.chosen != nullptr) report_choice(call, "topk", saved.topk.to(DType::i64));
     return out;
@@ -58,9 +61,10 @@ struct TopkOp {
     const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      topk_backward<T>(device, problem<T>(saved), saved.topk.view<const std::int32_t, 4>(),
-                       saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), dq.view<T, 4>(),
-                       dk.view<T, 4>(), dv.view<T, 4>());
+      TopkKernels<decltype(device), T>::backward(
+          device, problem<T>(saved), saved.topk.view<const std::int32_t, 4>(),
+          saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), dq.view<T, 4>(),
+          dk.view<T, 4>(), dv.view<T, 4>());
     });
     return {dq, dk, dv};
   }

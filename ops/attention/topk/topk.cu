@@ -17,6 +17,7 @@
 #include "ops/attention/topk/topk.h"
 #include "ops/dropout/mask.h"
 #include "runtime/cuda/loops.h"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -255,9 +256,10 @@ __global__ void __launch_bounds__(block_threads, 6)
 
 }  // namespace
 
-template <class T>
-void topk_forward(const Cuda& device, const TopkAttention<T>& p, View<const std::int32_t, 4> topk,
-                  View<T, 4> out, View<T, 3> log_sums) {
+template <class Device, class T>
+void TopkKernels<Device, T>::forward(const Device& device, const TopkAttention<T>& p,
+                                     View<const std::int32_t, 4> topk, View<T, 4> out,
+                                     View<T, 3> log_sums) {
   const std::int64_t rows = p.B() * p.H() * p.N();
   if (rows == 0) return;
   const std::int64_t k = topk.size(3);
@@ -266,12 +268,17 @@ void topk_forward(const Cuda& device, const TopkAttention<T>& p, View<const std:
         DropoutMask(p.random, p.dropout, k), topk, out, log_sums);
 }
 
-template <class T>
-void topk_gradients(const Cuda& device, const TopkAttention<T>& p, View<const std::int32_t, 4> topk,
-                    View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                    View<T, 4> dv, T* weights, T* scores) {
+template <class Device, class T>
+void TopkKernels<Device, T>::backward(const Device& device, const TopkAttention<T>& p,
+                                      View<const std::int32_t, 4> topk, View<const T, 3> log_sums,
+                                      View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                                      View<T, 4> dv) {
   const std::int64_t heads = p.B() * p.H(), rows = heads * p.N();
   if (heads == 0) return;
+  // d a and τ dz of the chosen keys, [B, H, N, k]
+  const std::int64_t chosen = rows * topk.size(3);
+  const Workspace<T> work(device, 2 * chosen);
+  T *const weights = work.data(), *const scores = weights + chosen;
   if (rows > 0) {
     start("topk", device, blocks_for(device, 32 * rows, block_threads), block_threads, 0,
           query_gradients<T>, p, DropoutMask(p.random, p.dropout, topk.size(3)), topk, log_sums,
@@ -288,13 +295,7 @@ void topk_gradients(const Cuda& device, const TopkAttention<T>& p, View<const st
         key_gradients<T>, p, topk, dout, weights, scores, dk, dv, columns);
 }
 
-#define WEFT_TOPK(T)                                                                              \
-  template void topk_forward(const Cuda&, const TopkAttention<T>&, View<const std::int32_t, 4>,   \
-                             View<T, 4>, View<T, 3>);                                             \
-  template void topk_gradients(const Cuda&, const TopkAttention<T>&, View<const std::int32_t, 4>, \
-                               View<const T, 3>, View<const T, 4>, View<T, 4>, View<T, 4>,        \
-                               View<T, 4>, T*, T*);
-WEFT_TOPK(float)
-WEFT_TOPK(double)
+template struct TopkKernels<Cuda, float>;
+template struct TopkKernels<Cuda, double>;
 
 }  // namespace weft

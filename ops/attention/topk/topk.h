@@ -64,39 +64,21 @@ struct TopkAttention {
   }
 };
 
-// topk [B, H, N, k] written whole.
-template <class T>
-void topk_select(const Cpu&, const TopkAttention<T>&, View<std::int32_t, 4> topk);
-template <class T>
-void topk_select(const Cuda&, const TopkAttention<T>&, View<std::int32_t, 4> topk);
-// What that runs, with the scratch that it wants: none, and null, but for thousands of keys kept.
-template <class T>
-void topk_select_tiles(const Cuda&, const TopkAttention<T>&, View<std::int32_t, 4> topk,
-                       unsigned char* scratch);
-template <class T>
-std::int64_t topk_scratch_bytes(const TopkAttention<T>&, std::int64_t k);
+template <class Device, class T>
+struct TopkSelectKernels {
+  // topk [B, H, N, k] written whole.
+  static void select(const Device&, const TopkAttention<T>&, View<std::int32_t, 4> topk);
+};
 
-// out and log_sums [B, H, N] written whole.
-template <class T>
-void topk_forward(const Cpu&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
-                  View<T, 4> out, View<T, 3> log_sums);
-template <class T>
-void topk_forward(const Cuda&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
-                  View<T, 4> out, View<T, 3> log_sums);
-
-// dq, dk, dv written whole.
-template <class T>
-void topk_backward(const Cpu&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
-                   View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                   View<T, 4> dv);
-template <class T>
-void topk_backward(const Cuda&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
-                   View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                   View<T, 4> dv);
-// What that runs; `weights` and `scores` [B, H, N, k] take d a and τ dz of the chosen keys.
-template <class T>
-void topk_gradients(const Cuda&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
-                    View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                    View<T, 4> dv, T* weights, T* scores);
+template <class Device, class T>
+struct TopkKernels {
+  // out and log_sums [B, H, N] written whole.
+  static void forward(const Device&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
+                      View<T, 4> out, View<T, 3> log_sums);
+  // dq, dk, dv written whole.
+  static void backward(const Device&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
+                       View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
+                       View<T, 4> dk, View<T, 4> dv);
+};
 
 }  // namespace weft

@@ -38,7 +38,7 @@ bool goes_before(const Candidate<T>& a, const Candidate<T>& b) {
 
 // The largest of a row of scores that arrives tile by tile, in the order of the keys.
 template <class T>
-class Largest {
+class LargestKeys {
  public:
   void start(Candidate<T>* room, std::int64_t wanted) {
     room_ = room, wanted_ = wanted, held_ = 0, full_ = false;
@@ -142,11 +142,12 @@ struct Row {
 
 }  // namespace
 
-template <class T>
-void topk_select(const Cpu&, const TopkAttention<T>& p, View<std::int32_t, 4> topk) {
+template <class Device, class T>
+void TopkSelectKernels<Device, T>::select(const Device&, const TopkAttention<T>& p,
+                                          View<std::int32_t, 4> topk) {
   static_assert(sizeof(Candidate<T>) == 2 * sizeof(T));
   const std::int64_t E = p.E(), k = topk.size(3), shares = (p.N() + share - 1) / share;
-  const std::int64_t room = Largest<T>::room_for(k);
+  const std::int64_t room = LargestKeys<T>::room_for(k);
   parallel_for(p.B() * p.H() * shares, [&](std::int64_t piece) {
     const std::int64_t b = piece / shares / p.H(), h = piece / shares % p.H();
     const std::int64_t begin = piece % shares * share, end = std::min(p.N(), begin + share);
@@ -160,7 +161,7 @@ void topk_select(const Cpu&, const TopkAttention<T>& p, View<std::int32_t, 4> to
       transpose_block(tile.data(), rows, E, key_tile, turned.data() + j * key_tile * E);
     }
     const Scratch<T> q(query_block * E), z(query_block * key_tile), rooms(query_block * room * 2);
-    Largest<T> largest[query_block];
+    LargestKeys<T> largest[query_block];
     for (std::int64_t i = begin; i < end; i += query_block) {
       const std::int64_t rows = std::min(query_block, end - i);
       const std::int64_t counted = std::clamp<std::int64_t>(p.queries(b) - i, 0, rows);
@@ -184,9 +185,10 @@ void topk_select(const Cpu&, const TopkAttention<T>& p, View<std::int32_t, 4> to
   });
 }
 
-template <class T>
-void topk_forward(const Cpu&, const TopkAttention<T>& p, View<const std::int32_t, 4> topk,
-                  View<T, 4> out, View<T, 3> log_sums) {
+template <class Device, class T>
+void TopkKernels<Device, T>::forward(const Device&, const TopkAttention<T>& p,
+                                     View<const std::int32_t, 4> topk, View<T, 4> out,
+                                     View<T, 3> log_sums) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const std::int64_t E = p.E(), M = p.M(), shares = (p.N() + share - 1) / share;
   parallel_for(p.B() * p.H() * shares, [&](std::int64_t piece) {
@@ -217,10 +219,11 @@ void topk_forward(const Cpu&, const TopkAttention<T>& p, View<const std::int32_t
   });
 }
 
-template <class T>
-void topk_backward(const Cpu&, const TopkAttention<T>& p, View<const std::int32_t, 4> topk,
-                   View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                   View<T, 4> dv) {
+template <class Device, class T>
+void TopkKernels<Device, T>::backward(const Device&, const TopkAttention<T>& p,
+                                      View<const std::int32_t, 4> topk, View<const T, 3> log_sums,
+                                      View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                                      View<T, 4> dv) {
   const std::int64_t E = p.E(), M = p.M();
   parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
     const std::int64_t b = piece / p.H(), h = piece % p.H();
@@ -261,17 +264,9 @@ void topk_backward(const Cpu&, const TopkAttention<T>& p, View<const std::int32_
   });
 }
 
-template void topk_select(const Cpu&, const TopkAttention<float>&, View<std::int32_t, 4>);
-template void topk_select(const Cpu&, const TopkAttention<double>&, View<std::int32_t, 4>);
-template void topk_forward(const Cpu&, const TopkAttention<float>&, View<const std::int32_t, 4>,
-                           View<float, 4>, View<float, 3>);
-template void topk_forward(const Cpu&, const TopkAttention<double>&, View<const std::int32_t, 4>,
-                           View<double, 4>, View<double, 3>);
-template void topk_backward(const Cpu&, const TopkAttention<float>&, View<const std::int32_t, 4>,
-                            View<const float, 3>, View<const float, 4>, View<float, 4>,
-                            View<float, 4>, View<float, 4>);
-template void topk_backward(const Cpu&, const TopkAttention<double>&, View<const std::int32_t, 4>,
-                            View<const double, 3>, View<const double, 4>, View<double, 4>,
-                            View<double, 4>, View<double, 4>);
+template struct TopkSelectKernels<Cpu, float>;
+template struct TopkSelectKernels<Cpu, double>;
+template struct TopkKernels<Cpu, float>;
+template struct TopkKernels<Cpu, double>;
 
 }  // namespace weft

@@ -13,10 +13,11 @@
 // For that, blocks of 64 queries and 128 threads: 2 on a multiprocessor (118 registers, 89 KB of
 // shared memory).
 #include <bit>
-#include <type_traits>
 
+#include "ops/attention/by_type.h"
 #include "ops/attention/score_tile.cuh"
 #include "ops/attention/topk/topk.h"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -28,7 +29,7 @@ constexpr std::int64_t scratch_blocks = 264;     // where rooms are too large fo
 // A whole number in the order of scores: larger is larger, NaN is largest, both zeros are one, and
 // nothing is as low as 0.
 template <class T>
-using Code = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+using Code = Bits<T>;
 template <class T>
 __device__ Code<T> code_of(T score) {
   constexpr Code<T> sign = Code<T>{1} << (8 * sizeof(T) - 1);
@@ -217,29 +218,23 @@ void start_select(const Cuda& device, const TopkAttention<T>& p, const View<std:
 
 }  // namespace
 
-template <class T>
-std::int64_t topk_scratch_bytes(const TopkAttention<T>& p, std::int64_t k) {
-  const int room = room_for(k);
-  if (SelectLayout<T, 1>::bytes(p.E(), room) <= most_shared) return 0;
-  const std::int64_t blocks = std::min(p.B() * p.H() * ((p.N() + 7) / 8), scratch_blocks);
-  return blocks * 8 * room * static_cast<std::int64_t>(room_bytes<T>);
-}
-
-template <class T>
-void topk_select_tiles(const Cuda& device, const TopkAttention<T>& p, View<std::int32_t, 4> topk,
-                       unsigned char* scratch) {
+template <class Device, class T>
+void TopkSelectKernels<Device, T>::select(const Device& device, const TopkAttention<T>& p,
+                                          View<std::int32_t, 4> topk) {
   constexpr int R = long_rows<T>;
   if (p.B() * p.H() * p.N() == 0) return;
-  const bool fits = SelectLayout<T, R>::bytes(p.E(), room_for(topk.size(3))) <= most_shared;
+  const int room = room_for(topk.size(3));
+  const bool fits = SelectLayout<T, R>::bytes(p.E(), room) <= most_shared;
   if (fits && p.N() > few_rows) return start_select<T, R>(device, p, topk, nullptr);
-  start_select<T, 1>(device, p, topk, scratch);
+  Workspace<unsigned char> rooms;  // none but for thousands of keys kept
+  if (SelectLayout<T, 1>::bytes(p.E(), room) > most_shared) {
+    const std::int64_t blocks = std::min(p.B() * p.H() * ((p.N() + 7) / 8), scratch_blocks);
+    rooms = {device, blocks * 8 * room * static_cast<std::int64_t>(room_bytes<T>)};
+  }
+  start_select<T, 1>(device, p, topk, rooms.data());
 }
 
-#define WEFT_SELECT(T)                                                                         \
-  template std::int64_t topk_scratch_bytes(const TopkAttention<T>&, std::int64_t);             \
-  template void topk_select_tiles(const Cuda&, const TopkAttention<T>&, View<std::int32_t, 4>, \
-                                  unsigned char*);
-WEFT_SELECT(float)
-WEFT_SELECT(double)
+template struct TopkSelectKernels<Cuda, float>;
+template struct TopkSelectKernels<Cuda, double>;
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 #pragma once
 
 #include "ops/attention/length.h"
-#include "runtime/device.h"
+#include "runtime/cuda/device.h"
 #include "runtime/random.h"
 #include "runtime/view.h"
 
@@ -35,15 +35,16 @@ struct MeansAttention {
   constexpr std::int64_t M() const { return v.size(3); }
 };
 
-// y [B, C, H, M], ℓ and m [B, H, C] (null where there is no T) are written whole; an empty cluster
-// has y = 0, ℓ = +∞ and m = 0.
 template <class T>
-void means_forward(const Cuda&, const MeansAttention<T>&, View<T, 4> y, T* log_sums, T* mass);
+struct MeansKernels {
+  // y [B, C, H, M], ℓ and m [B, H, C] (null where there is no T) are written whole; an empty
+  // cluster has y = 0, ℓ = +∞ and m = 0.
+  static void forward(const Cuda&, const MeansAttention<T>&, View<T, 4> y, T* log_sums, T* mass);
 
-// δ and dm [B, H, C] (null: 0). dq̄, dk and dv are written whole.
-template <class T>
-void means_backward(const Cuda&, const MeansAttention<T>&, const T* log_sums, const T* delta,
-                    const T* dmass, View<const T, 4> dy, View<T, 4> dmeans, View<T, 4> dk,
-                    View<T, 4> dv);
+  // δ and dm [B, H, C] (null: 0). dq̄, dk and dv are written whole.
+  static void backward(const Cuda&, const MeansAttention<T>&, const T* log_sums, const T* delta,
+                       const T* dmass, View<const T, 4> dy, View<T, 4> dmeans, View<T, 4> dk,
+                       View<T, 4> dv);
+};
 
 }  // namespace weft

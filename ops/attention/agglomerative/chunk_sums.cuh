@@ -1,0 +1,63 @@
+// From the sums of single chunks to those that chunks want of each other. Rows of `width` f64 stand
+// in [B, chunks, width]: (S, U) of the references before a chunk, (g, G) of the queries behind it.
+// Equations: agglomerative.h.
+#pragma once
+
+#include "runtime/cuda/stream.h"
+
+namespace weft::chunked {
+
+// What becomes of the sums of single chunks.
+enum class ChunkSums {
+  upwards,    // row c += Σ of the rows below c
+  downwards,  // row c += Σ of the rows above c
+  total,      // the sum of all, one row for each batch item
+};
+
+inline constexpr unsigned most_runs = 16;
+
+// A warp has 32 columns of a batch item's rows and a run of the chunks: it sums them, adds up the
+// runs before its own, and goes through them again.
+static __global__ void combine_kernel(ChunkSums how, std::int64_t chunks, std::int64_t width,
+                                      const double* from, double* to) {
+  __shared__ double totals[most_runs][32];
+  const std::int64_t groups = (width + 31) / 32, b = blockIdx.x / groups;
+  const std::int64_t column = blockIdx.x % groups * 32 + threadIdx.x;
+  const std::int64_t length = (chunks + blockDim.y - 1) / blockDim.y;
+  const std::int64_t begin = threadIdx.y * length;
+  const std::int64_t end = begin + length < chunks ? begin + length : chunks;
+  const bool there = column < width;
+  const auto at = [&](std::int64_t i) {
+    return (b * chunks + (how == ChunkSums::downwards ? chunks - 1 - i : i)) * width + column;
+  };
+  double total = 0;
+#pragma unroll 8
+  for (std::int64_t i = begin; i < end; ++i) total += there ? from[at(i)] : 0;
+  totals[threadIdx.y][threadIdx.x] = total;
+  __syncthreads();
+  if (!there) return;
+  double running = 0;
+  for (unsigned run = 0; run < threadIdx.y; ++run) running += totals[run][threadIdx.x];
+  if (how == ChunkSums::total) {
+    if (threadIdx.y + 1 == blockDim.y) to[b * width + column] = running + total;
+    return;
+  }
+#pragma unroll 8
+  for (std::int64_t i = begin; i < end; ++i) {
+    running += from[at(i)];
+    to[at(i)] = running;
+  }
+}
+
+// `to` may be `from`, but not for the total.
+inline void combine_chunks(const Cuda& device, ChunkSums how, std::int64_t B, std::int64_t chunks,
+                           std::int64_t width, const double* from, double* to) {
+  // Up to two rows the first one is zeros, and the second is what it should be.
+  if (B == 0 || (how != ChunkSums::total && chunks <= 2)) return;
+  const std::int64_t wanted = chunks > 0 ? (chunks + 7) / 8 : 1;  // of none the total is 0
+  const dim3 block(32, static_cast<unsigned>(wanted < most_runs ? wanted : most_runs));
+  start("agglomerative", device, static_cast<unsigned>(B * ((width + 31) / 32)), block, 0,
+        combine_kernel, how, chunks, width, from, to);
+}
+
+}  // namespace weft::chunked

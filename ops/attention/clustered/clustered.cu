@@ -1,0 +1,62 @@
+// Clustered attention on CUDA devices: the kernels that it starts, of clusters.cu, groups.cu and
+// means.cu.
+#include "ops/attention/clustered/clustered.h"
+#include "ops/attention/clustered/means.cuh"
+#include "ops/attention/clustered/sorted.cuh"
+
+namespace weft {
+namespace {
+
+template <class T>
+MeansAttention<T> over_means(const ClusteredAttention<T>& p, const SortedQueries& sorted,
+                             const View<T, 4>& means) {
+  return {.means = means,
+          .k = p.k,
+          .v = p.v,
+          .lengths = p.lengths,
+          .begins = sorted.begins,
+          .topk = nullptr,
+          .count = 0,
+          .temperature = p.temperature,
+          .dropout = p.dropout,
+          .random = p.random};
+}
+
+}  // namespace
+
+template <class Device, class T>
+void ClusteredKernels<Device, T>::forward(const Device& device, const ClusteredAttention<T>& p,
+                                          View<T, 4> out, View<T, 3> log_sums) {
+  const Sorting sorting(device, p);
+  const SortedQueries& sorted = sorting.queries;
+  const PerCluster<T> means(device, sorted, p.E());
+  const PerCluster<T> values(device, sorted, p.M());
+  GroupKernels<T>::gather(device, sorted, true, p.q, means.view());
+  MeansKernels<T>::forward(device, over_means(p, sorted, means.view()), values.view(),
+                           log_sums.data, nullptr);
+  GroupKernels<T>::spread(device, sorted, false, false, values.view(), out);
+}
+
+template <class Device, class T>
+void ClusteredKernels<Device, T>::backward(const Device& device, const ClusteredAttention<T>& p,
+                                           View<const T, 4> out, View<const T, 3> log_sums,
+                                           View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                                           View<T, 4> dv) {
+  const Sorting sorting(device, p);
+  const SortedQueries& sorted = sorting.queries;
+  const PerCluster<T> means(device, sorted, p.E());
+  const PerCluster<T> dmeans(device, sorted, p.E());
+  const PerCluster<T> dvalues(device, sorted, p.M());
+  const PerCluster<T> delta(device, sorted, 1);
+  GroupKernels<T>::gather(device, sorted, true, p.q, means.view());
+  GroupKernels<T>::gather(device, sorted, false, dout, dvalues.view());
+  GroupKernels<T>::inner_products(device, sorted, dout, out, delta.data());
+  MeansKernels<T>::backward(device, over_means(p, sorted, means.view()), log_sums.data,
+                            delta.data(), nullptr, dvalues.view(), dmeans.view(), dk, dv);
+  GroupKernels<T>::spread(device, sorted, true, false, dmeans.view(), dq);
+}
+
+template struct ClusteredKernels<Cuda, float>;
+template struct ClusteredKernels<Cuda, double>;
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+// The second stage of improved clustered attention on CUDA devices: which keys a cluster chooses,
+// and its members' own scores on these. Equations: i_clustered.h.
+#pragma once
+
+#include "ops/attention/clustered/groups.cuh"
+#include "ops/attention/clustered/means.cuh"
+
+namespace weft {
+
+template <class T>
+struct SelectionKernels {
+  // T [B, H, C, k] by the scores of p's means over p's keys; p.topk is not read.
+  static void select(const Cuda&, const MeansAttention<T>& p, std::int32_t* topk);
+};
+
+template <class T>
+struct MembersAttention {
+  View<const T, 4> q, k, v;
+  SortedQueries sorted;
+  const std::int32_t* topk;  // [B, H, C, k]
+  std::int64_t count;        // k
+  const T* mass;             // m [B, H, C]; null: 1
+  T temperature;
+  bool causal;
+  double dropout;
+  RandomKey random;
+
+  constexpr std::int64_t heads() const { return sorted.B * sorted.H; }
+};
+
+// log Σ_{s∈T_c} exp(τ q_i · k_s) and dm_i, [B, H, N]; nothing where query i does not exist.
+template <class T>
+struct MemberSums {
+  T* log_sums;
+  T* dmass;
+};
+
+template <class T>
+struct MembersKernels {
+  // out [B, N, H, M] whole: the terms of T, and `bottom` b [B, C, H, M] unless that has no data.
+  static void forward(const Cuda&, const MembersAttention<T>&, View<const T, 4> bottom,
+                      View<T, 4> out);
+
+  // dq [B, N, H, E] whole, from the members' own scores; and their sums.
+  static void backward(const Cuda&, const MembersAttention<T>&, View<const T, 4> dout,
+                       View<T, 4> dq, const MemberSums<T>&);
+
+  // dm_c = Σ_{g_i = c} dm_i [B, H, C]; with `detach`, δ_c loses m_c dm_c and dm_c becomes 0.
+  static void sum_of_mass(const Cuda&, const MembersAttention<T>&, const MemberSums<T>&,
+                          bool detach, T* dmass, T* delta);
+};
+
+template <class T>
+struct MembersKeysKernels {
+  // dk and dv of the members' own scores: on top of what they hold where `add`, otherwise whole.
+  static void backward(const Cuda&, const MembersAttention<T>&, const MemberSums<T>&,
+                       View<const T, 4> dout, bool add, View<T, 4> dk, View<T, 4> dv);
+};
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+// What the kernels of LSH attention on CUDA devices share: all heads of the batch are at work at
+// once, one round after the other, so that what the rounds add to has one owner at a time. The
+// rules stand in lsh.h.
+#pragma once
+
+#include "ops/attention/lsh/lsh.h"
+#include "ops/dropout/mask.h"
+#include "runtime/cuda/workspace.h"
+
+namespace weft {
+
+// Queries that a block has at once; a tile of them holds whole chunks, or lies inside one.
+inline constexpr std::int64_t lsh_rows = 32;
+
+// Scratch of a call. A list holds what its length says; behind that nobody looks.
+template <class T>
+struct LshWork {
+  Lsh<T> p;
+  DropoutMask mask;
+  std::int32_t* lists = nullptr;   // [R, B, H, N] positions
+  std::int32_t* spare = nullptr;   // the same, where sorting takes turns; otherwise null
+  std::int32_t* chunks = nullptr;  // [R, B, H, N] of each position, where duplicates are counted
+  T* inverse_norms = nullptr;      // [B, H, N] of keys; 1 where they are the queries, 0 of a norm 0
+  T* deltas = nullptr;             // [B, H, R or (logsumexp) 1, N]
+  T* alone = nullptr;  // [B, H, R, N]: 1 where i sees nothing else; for the mean with self=last
+  T* dk = nullptr;     // [B, H, N, E]
+
+  constexpr std::int64_t heads() const { return p.B() * p.H(); }
+  constexpr std::int64_t chunk() const { return p.chunk(p.N()); }
+  // Ranks of a tile, tiles of a run of ranks (a chunk, or the chunks of one tile), and runs of a
+  // list.
+  constexpr std::int64_t run() const {
+    return chunk() < lsh_rows ? lsh_rows / chunk() * chunk() : chunk();
+  }
+  constexpr std::int64_t tiles() const { return (run() + lsh_rows - 1) / lsh_rows; }
+  constexpr std::int64_t runs() const { return (p.N() + run() - 1) / run(); }
+  constexpr std::int64_t items() const { return heads() * runs() * tiles(); }
+};
+
+// Passes of the sort, of 8 bits each.
+constexpr int lsh_passes(std::int64_t buckets) {
+  return buckets <= 1 << 8 ? 1 : buckets <= 1 << 16 ? 2 : 3;
+}
+
+// What lsh_hash.cu has for the other kernels.
+template <class T>
+struct LshSortKernels {
+  // lists, and chunks where there are any.
+  static void sort(const Cuda&, const LshWork<T>&);
+};
+
+// The scratch of a call, with the lists in it.
+template <class T>
+class LshScratch {
+ public:
+  LshWork<T> work;
+
+  LshScratch(const Cuda& device, const Lsh<T>& p)
+      : work{p, DropoutMask(p.random, p.dropout, 2 * p.chunk(p.N()))} {
+    const std::int64_t rows = work.heads() * p.N(), R = p.rules.rounds;
+    work.lists = take(device, R * rows, lists_);
+    if (lsh_passes(p.rules.buckets) > 1) work.spare = take(device, R * rows, spare_);
+    if (p.rules.correct) work.chunks = take(device, R * rows, chunks_);
+    work.inverse_norms = take(device, rows, inverse_norms_);
+    LshSortKernels<T>::sort(device, work);
+  }
+
+  void add_backward(const Cuda& device) {
+    const Lsh<T>& p = work.p;
+    const std::int64_t rows = work.heads() * p.N(), R = p.rules.rounds;
+    work.dk = take(device, rows * p.E(), dk_);
+    work.deltas = take(device, p.rules.logsumexp ? rows : R * rows, deltas_);
+    const bool alone = !p.rules.logsumexp && p.rules.self == LshSelf::last;
+    if (alone) work.alone = take(device, R * rows, alone_);
+  }
+
+ private:
+  template <class Item>
+  static Item* take(const Cuda& device, std::int64_t count, Workspace<Item>& from) {
+    from = {device, count};
+    return from.data();
+  }
+
+  Workspace<std::int32_t> lists_, spare_, chunks_;
+  Workspace<T> inverse_norms_, dk_, deltas_, alone_;
+};
+
+}  // namespace weft
