@@ -99,7 +99,8 @@ AttentionSizes Settings::sizes(std::int64_t length) const {
           .H = heads,
           .E = key_width,
           .M = value_width,
-          .d = width()};
+          .d = width(),
+          .N_max = length};
 }
 
 std::string Settings::text() const {
@@ -141,7 +142,8 @@ Subject subject(const Candidate& candidate, const Settings& settings, std::int64
                                      .heads = sizes.H,
                                      .key_width = sizes.E,
                                      .value_width = sizes.M,
-                                     .causal = causal};
+                                     .causal = causal,
+                                     .max_length = length};
   return module_subject(std::make_shared<nn::Attention>(options, DType::f32), sizes, device);
 }
 

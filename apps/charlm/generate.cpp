@@ -7,9 +7,10 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t char
                 const std::function<void()>& restarted) {
   const Vocabulary& vocabulary = model.vocabulary;
   Generator generator(*model.network, restarted);
-  Tensor logits;
-  if (prompt.empty()) logits = generator.read(vocabulary.opening());
-  for (const CharacterId id : vocabulary.encode(prompt, "--prompt")) logits = generator.read(id);
+  std::vector<std::int64_t> read;
+  if (prompt.empty()) read.push_back(vocabulary.opening());
+  for (const CharacterId id : vocabulary.encode(prompt, "--prompt")) read.push_back(id);
+  Tensor logits = generator.read(read);
   for (std::int64_t i = 0; i < characters; ++i) {
     const std::int64_t id = draw(logits, options, vocabulary.first(), static_cast<std::uint64_t>(i));
     say(vocabulary.character(id));

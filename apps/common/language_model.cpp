@@ -227,18 +227,26 @@ void swap_attention(UniversalTransformerConfig& config, const std::string& atten
 Generator::Generator(const UniversalTransformer& network, std::function<void()> restarted)
     : network_(network), restarted_(std::move(restarted)), state_(network.start()) {}
 
-Tensor Generator::read(std::int64_t id) {
-  const UniversalTransformerConfig& config = network_.config();
-  if (config.encoding == "position") {
-    if (state_.position == config.length) {
-      if (restarted_) std::exchange(restarted_, nullptr)();
-      state_ = network_.start();
-      window_.erase(window_.begin(), window_.end() - config.length / 2);
-      for (const std::int64_t past : window_) network_.step(state_, past);
-    }
-    window_.push_back(id);
+void Generator::restart() {
+  if (restarted_) std::exchange(restarted_, nullptr)();
+  state_ = network_.start();
+  window_.erase(window_.begin(), window_.end() - network_.config().length / 2);
+  if (!window_.empty()) network_.step(state_, window_);
+}
+
+Tensor Generator::read(std::span<const std::int64_t> ids) {
+  const std::int64_t length = network_.config().length;
+  const bool numbered = network_.config().encoding == "position";
+  Tensor logits;
+  while (!ids.empty()) {
+    if (numbered && state_.position == length) restart();
+    const std::int64_t most = numbered ? length - state_.position : length;
+    const auto piece = ids.first(std::min(ids.size(), static_cast<std::size_t>(most)));
+    ids = ids.subspan(piece.size());
+    logits = network_.step(state_, piece);
+    if (numbered) window_.insert(window_.end(), piece.begin(), piece.end());
   }
-  return network_.step(state_, id);
+  return logits;
 }
 
 void check(const SamplingOptions& options) {

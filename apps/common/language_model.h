@@ -111,7 +111,7 @@ void swap_attention(UniversalTransformerConfig& config, const std::string& atten
 
 // --- writing
 
-// Reads a text token by token. The state belongs to the generator: one for each text that is
+// Reads a text, a prompt at once. The state belongs to the generator: one for each text that is
 // written at once.
 //
 // A model with a convolution goes on for ever. One with positions has `length` of them: when they
@@ -121,14 +121,17 @@ class Generator {
   // `restarted` is called at the first restart.
   explicit Generator(const UniversalTransformer& network, std::function<void()> restarted = {});
 
-  // Reads one more token; returns the logits [V] of the next.
-  Tensor read(std::int64_t id);
+  // Reads n ≥ 1 more tokens, `length` of them in a step; returns the logits [V] of the next.
+  Tensor read(std::span<const std::int64_t> ids);
+  Tensor read(std::int64_t id) { return read({&id, 1}); }
 
  private:
+  void restart();
+
   const UniversalTransformer& network_;
   std::function<void()> restarted_;  // until it is called
   UniversalTransformer::State state_;
-  std::vector<std::int64_t> window_;  // what a restart may have to read again
+  std::vector<std::int64_t> window_;  // what a restart may have to read again; at most `length`
 };
 
 // In the order in which they count.

@@ -12,20 +12,17 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
                 const std::function<void()>& restarted) {
   const auto [unknown, begin, end, pad] = model.pieces->special();
   Generator generator(*model.network, restarted);
-  Tensor logits;
-  PieceIds text;  // behind the opening
+  PieceIds text = model.pieces->encode(prompt);  // behind the opening
   std::string said;
-  for (const std::int32_t id : model.pieces->opening()) logits = generator.read(id);
-  const auto read = [&](std::int32_t id) {
-    logits = generator.read(id);
-    text.push_back(id);
-  };
+  const PieceIds opening = model.pieces->opening();
+  std::vector<std::int64_t> read(opening.begin(), opening.end());
+  read.insert(read.end(), text.begin(), text.end());
+  Tensor logits = generator.read(read);
   const auto tell = [&] {  // what a piece adds may join it to the one before
     const std::string now = model.pieces->decode(text);
     if (now.starts_with(said)) say(now.substr(said.size()));
     said = now;
   };
-  for (const std::int32_t id : model.pieces->encode(prompt)) read(id);
   tell();
   for (std::int64_t i = 0; i < tokens; ++i) {
     float* const values = logits.data<float>();
@@ -33,8 +30,8 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
     const bool ended = !text.empty() && text.back() == end;
     values[ended ? end : begin] = never;  // a line begins only behind an end
     const std::int64_t id = draw(logits, options, 0, static_cast<std::uint64_t>(i));
-    const bool last = i + 1 == tokens;
-    last ? text.push_back(static_cast<std::int32_t>(id)) : read(static_cast<std::int32_t>(id));
+    if (i + 1 < tokens) logits = generator.read(id);
+    text.push_back(static_cast<std::int32_t>(id));
     tell();
   }
 }

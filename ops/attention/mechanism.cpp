@@ -304,20 +304,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
   return {binding.spec, sizes};
 }
 
-Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
-                    const Shape& shape, DType type) {
-  const auto found = call.given.find(name);
-  if (found == call.given.end()) return {};
-  const Tensor& value = found->second;
-  require(value.shape() == shape && value.dtype() == type,
-          "{}: {} handed in must be {} of {}, got {} of {}", mechanism.name, name, shape,
-          name_of(type), value.shape(), name_of(value.dtype()));
-  return value.packed();
-}
-
-void report_choice(const AttentionCall& call, const std::string& name, const Tensor& value) {
-  if (call.chosen != nullptr) call.chosen->insert_or_assign(name, value);
-}
+namespace {
 
 Tensor drawn(const AttentionInput& sheet, RandomKey key, DType type) {
   const Tensor target = Tensor::empty(sheet.shape, type);
@@ -325,25 +312,12 @@ Tensor drawn(const AttentionInput& sheet, RandomKey key, DType type) {
   return target;
 }
 
-namespace {
-
 Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<const Variable> inputs,
              Mechanism::Forward Mechanism::*forward) {
   const BoundCall fitted = bound(spec, call, inputs);
   const Mechanism& mechanism = fitted.spec.mechanism();
   const AttentionInputs sheets = attention_inputs(fitted.spec, fitted.sizes);
-  std::vector<std::string> accepted;
-  for (const AttentionChoice& choice : mechanism.choices) {
-    if (choice.accepted) accepted.push_back(choice.name);
-  }
-  for (const AttentionInput& sheet : sheets) {
-    if (sheet.role == Role::drawn) accepted.push_back(sheet.name);
-  }
-  for (const auto& [name, value] : call.given) {
-    require(std::count(accepted.begin(), accepted.end(), name) == 1,
-            "{}: {} cannot be handed in; what can: {}", mechanism.name, name,
-            known_names(name, accepted));
-  }
+  check_choices(fitted, call);
   // What kernels read besides the inputs goes where these are.
   Device device;
   DType type = DType::f32;

@@ -10,6 +10,7 @@
 // of a head, d model width, N_max the most positions that learnt tensors serve.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -64,14 +65,36 @@ struct AttentionInput {
   std::int64_t redraw = 0;
 };
 
+struct ChoicePlace;
+enum class ChoiceOrder {  // of a choice of integers
+  any,
+  ascending,    // along the last axis, with -1 behind the last
+  permutation,  // of positions, along axis 1 of three
+};
+
 // What a mechanism draws or decides on the way, through which no gradient flows: random planes,
 // labels of clusters, indices of the largest keys, permutations. It comes out under its name
 // (AttentionCall::chosen), and can be handed in (AttentionCall::given) so that nothing is decided.
+//
+// What is handed in is checked before anything is computed, and a bad value throws, on a CUDA device
+// too: it is copied to the host, which waits for it. Only tests and programs that read files hand
+// choices in. A training step does not: backward uses what forward saved, and drawn inputs of a
+// layer come in as inputs. So a captured step never waits, and no kernel meets a bad choice. The op
+// `gather` (ops/gather) is for training steps, and its rule is another.
 struct AttentionChoice {
   std::string name = {};   // "labels"
   std::string shape = {};  // for people: "B H N"
   bool integer = true;     // i64; otherwise of the inputs' type
   bool accepted = true;    // can be handed in
+  // Of integers that can be handed in. The sizes of its axes, and how many values there are for an
+  // element: it is one of 0 … n − 1. Where n is `no_such_element`, a query past the lengths say, any
+  // value may stand.
+  Shape (*sizes)(const AttentionSpec&, const AttentionSizes&) = nullptr;
+  std::int64_t (*values)(const ChoicePlace&) = nullptr;
+  ChoiceOrder order = ChoiceOrder::any;
+
+  static constexpr std::int64_t no_such_element = -1;
+  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
 };
 
 using Choices = std::map<std::string, Tensor>;
@@ -92,6 +115,14 @@ struct AttentionCall {
   std::int64_t offset = 0;   // the first query's position in the sequence, in decoding
   Choices given = {};         // instead of being drawn or decided
   Choices* chosen = nullptr;  // where set, takes what was drawn and decided
+};
+
+// An element of a choice.
+struct ChoicePlace {
+  const AttentionSpec& spec;
+  const AttentionSizes& sizes;
+  const AttentionCall& call;            // its lengths are on the host
+  std::span<const std::int64_t> place;  // along each axis
 };
 
 struct Masks {
@@ -204,7 +235,7 @@ using PluginFunctions =
          decltype(Mechanism::cost), decltype(Mechanism::decode), decltype(Mechanism::around),
          decltype(AttentionInput::draw), decltype(&DecodingState::step));
 using ThisInterface =
-    PluginInterface<1, PluginFunctions, sizeof(Mechanism), sizeof(AttentionInput),
+    PluginInterface<2, PluginFunctions, sizeof(Mechanism), sizeof(AttentionInput),
                     sizeof(AttentionChoice), sizeof(OptionSheet), sizeof(AttentionSpec),
                     sizeof(AttentionCall), sizeof(AttentionSizes), sizeof(AttentionCost),
                     sizeof(Attended), sizeof(Variable), sizeof(Tensor)>;
@@ -252,6 +283,9 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
 // A choice that was handed in, checked to be of this shape and type; undefined where it was not.
 Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
                     const Shape& shape, DType type = DType::i64);
+// Throws, naming the mechanism, the choice and the place, where integers that were handed in cannot
+// be. attend() and defined() call it.
+void check_choices(const BoundCall& fitted, const AttentionCall& call);
 // Hands a choice out where the call asks for it.
 void report_choice(const AttentionCall& call, const std::string& name, const Tensor& value);
 

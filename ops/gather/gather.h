@@ -30,8 +30,9 @@ struct Gather {
 
 // y in the shape of x, but for the gathered axis, which has the size of index; axis −1 is the last
 // one. Throws, with the position and the number, where a number is not in 0 … x.size(axis) − 1. On
-// a CUDA device, whose memory the host does not wait for, such a number gives NaN instead, and no
-// gradient.
+// a CUDA device such a number gives NaN instead, and no gradient: training steps gather, are
+// captured and never wait, so that the host cannot look at the numbers and a kernel cannot throw.
+// (Choices of a mechanism that are handed in are checked on both devices: ops/attention/mechanism.h.)
 Variable gather(const Variable& x, int axis, const Tensor& index);
 
 }  // namespace weft

@@ -367,16 +367,14 @@ TEST_CASE("clustered: bad options and choices") {
   CHECK_ERROR(AttentionSpec("clustered:clusters=4097"), "4096");
   CHECK_ERROR(AttentionSpec("clustered:bits=64"), "63");
   CHECK_ERROR(AttentionSpec("clustered:iterations=0"), "iterations");
-  // On the CPU: a device is not waited for, and keeps within bounds what was handed in.
-  const std::vector<Variable> inputs{Variable(in.q), Variable(in.k), Variable(in.v)};
   const auto fails = [&](const AttentionCall& call, const char* part) {
-    CHECK_ERROR(attend(AttentionSpec("clustered:clusters=4,bits=5"), call, inputs), part);
+    CHECK_ERROR(attended("clustered:clusters=4,bits=5", in.list(), call), part);
   };
-  fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i - 1; })), "labels holds -1");
-  fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i; })), "0 … 3");
+  fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i - 1; })), "labels[0, 0, 0] handed in is -1; wanted 0 … 3");
+  fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i; })), "is 4; wanted 0 … 3");
   fails(given("labels", labels_of(1, 2, 5, [](auto) { return 0; })), "labels");
   fails(given("positions", integers({0, 1, 2}, {3})), "positions");
-  fails(given("positions", integers({0, 1, 2, -7}, {4})), "-7");
+  fails(given("positions", integers({0, 1, 2, -7}, {4})), "positions[3] handed in is -7; wanted at least 0");
   fails(given("planes", Tensor::zeros({5, 3}, DType::f64)), "planes");
   fails(given("planes", Tensor::zeros({5, 4}, DType::f32)), "f64");
   fails(given("hashes", Tensor::zeros({1, 2, 6}, DType::i64)), "hashes cannot be handed in");

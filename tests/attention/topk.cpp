@@ -99,10 +99,10 @@ TEST_CASE("topk: bad choices and options are refused") {
     return attended("topk:topk=2", inputs, call);
   };
   CHECK_NOTHROW(with({0, 4, 2, -1}, {1, 1, 2, 2}));
-  CHECK_ERROR(with({0, 5, 2, 3}, {1, 1, 2, 2}), "topk: topk handed in must hold ascending keys");
-  CHECK_ERROR(with({3, 1, 2, 3}, {1, 1, 2, 2}), "got 1 behind 3");
-  CHECK_ERROR(with({1, 1, 2, 3}, {1, 1, 2, 2}), "got 1 behind 1");
-  CHECK_ERROR(with({-1, 1, 2, 3}, {1, 1, 2, 2}), "got 1 behind -1");
+  CHECK_ERROR(with({0, 5, 2, 3}, {1, 1, 2, 2}), "topk: topk[0, 0, 0, 1] handed in is 5; wanted 0 … 4, and -1");
+  CHECK_ERROR(with({3, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind 3");
+  CHECK_ERROR(with({1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind 1");
+  CHECK_ERROR(with({-1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind -1");
   CHECK_ERROR(with({0, 1, 2, 3}, {1, 1, 4, 1}), "topk: topk handed in must be [1,1,2,2] of i64");
   AttentionCall call;
   call.given["labels"] = Tensor::zeros({1}, DType::i64);

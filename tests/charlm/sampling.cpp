@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "apps/common/language_model.h"
-#include "doctest/doctest.h"
+#include "tests/check.h"
 #include "tests/program.h"
 
 using namespace weft;
@@ -44,6 +44,37 @@ std::vector<double> probabilities(const SamplingOptions& o, std::size_t first) {
 }  // namespace
 
 TEST_SUITE("charlm") {
+
+TEST_CASE("sampling: a prompt read at once gives what token by token gives") {
+  for (const char* encoding : {"position", "conv"}) {
+    for (const char* attention : {"full", "agglomerative", "topk:topk=3"}) {
+      CAPTURE(encoding);
+      CAPTURE(attention);
+      const UniversalTransformer network({.vocabulary = 7,
+                                          .width = 8,
+                                          .depth = 2,
+                                          .heads = 2,
+                                          .length = 10,
+                                          .attention = attention,
+                                          .encoding = encoding,
+                                          .conv_width = 3},
+                                         1);
+      std::vector<std::int64_t> prompt;
+      for (std::int64_t i = 0; i < 37; ++i) prompt.push_back(i * i % 7);  // longer than the model
+      int restarts[] = {0, 0};
+      Generator stepped(network, [&] { ++restarts[0]; }), at_once(network, [&] { ++restarts[1]; });
+      Tensor wanted;
+      for (const std::int64_t id : prompt) wanted = stepped.read(id);
+      CHECK(relative_error(at_once.read(prompt), wanted) < tolerance::forward_f32_long);
+      CHECK(restarts[1] == restarts[0]);
+      // Both are in the same place.
+      for (const std::int64_t id : {3, 1, 6}) {
+        const Tensor next = stepped.read(id);
+        CHECK(relative_error(at_once.read(id), next) < tolerance::forward_f32_long);
+      }
+    }
+  }
+}
 
 TEST_CASE("sampling: what is drawn follows the definition") {
   const Tensor values = Tensor::from(logits, {10});

@@ -255,6 +255,38 @@ TEST_CASE("universal transformer: steps give the logits of the whole sequence") 
   }
 }
 
+// Of every mechanism that decodes.
+TEST_CASE("universal transformer: a prompt read at once gives what steps give") {
+  for (const Mechanism* mechanism : mechanisms()) {
+    if (mechanism->decode == nullptr) continue;
+    for (const char* encoding : {"position", "conv", "rotary"}) {
+      CAPTURE(mechanism->name);
+      CAPTURE(encoding);
+      UniversalTransformerConfig config = tiny(mechanism->name, encoding);
+      config.width = 8;
+      const AttentionInputs inputs = attention_inputs(AttentionSpec(mechanism->name));
+      const bool turns = inputs.size() > 1 && inputs[0].name == "q" && inputs[1].name == "k";
+      if (encoding == std::string("rotary") && !turns) continue;
+      UniversalTransformer model(config, 1);
+      randomise(model, 3);
+      const std::vector<i64> ids = random_ids({1, 12}, 5, 4).to_vector<i64>();
+      const std::span<const i64> all(ids);
+      for (const std::size_t first : {1, 5, 11}) {
+        UniversalTransformer::State stepped = model.start(), at_once = model.start();
+        Tensor wanted;
+        for (const i64 id : all.first(first)) wanted = model.step(stepped, id);
+        const Tensor got = model.step(at_once, all.first(first));
+        CHECK(relative_error(got, wanted) < tolerance::forward_f32_long);
+        // A second piece, behind what is there.
+        for (const i64 id : all.subspan(first)) wanted = model.step(stepped, id);
+        const Tensor rest = model.step(at_once, all.subspan(first));
+        CHECK(relative_error(rest, wanted) < tolerance::forward_f32_long);
+        CHECK(at_once.position == 12);
+      }
+    }
+  }
+}
+
 TEST_CASE("universal transformer: past the trained length") {
   const Tensor ids = random_ids({1, 40}, 5, 4);
   const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
 #include "tests/check.h"
@@ -37,6 +38,13 @@ std::string sharp_source() { return read_file(tree + "/tests/install/sharp.cpp")
 const std::string& sharp() {
   static const TemporaryFolder folder;
   static const std::string made = built(folder, "sharp", sharp_source());
+  return made;
+}
+
+// The block of plain ops that uses every role of the interface. This program has it too.
+const std::string& toy() {
+  static const TemporaryFolder folder;
+  static const std::string made = built(folder, "toy", read_file(tree + "/tests/attention/toy.cpp"));
   return made;
 }
 
@@ -85,6 +93,86 @@ TEST_CASE("plugin: attend computes by it") {
   const auto wanted = results({"--attention", "full:temperature=0.9"});
   CHECK(own.size() == 4);
   for (const auto& [name, tensor] : wanted) CHECK(same_bits(own.at(name), tensor));
+}
+
+TEST_CASE("plugin: attend runs a block over x, with parameters and buffers of the file") {
+  if (skipped()) return;
+  const AttentionSpec spec("toy:width=5,extra=3");
+  const AttentionSizes sizes{.B = 2, .N = 7, .S = 7, .H = 1, .d = 6, .N_max = 9};
+  std::map<std::string, Tensor> file;
+  std::vector<Variable> inputs;
+  for (const AttentionInput& input : attention_inputs(spec, sizes)) {
+    Tensor value = random_normal(input.shape, DType::f64, file.size());
+    if (input.role == Role::index) value = Tensor::from(std::vector<std::int64_t>{1, 4}, {2});
+    file[input.name] = value;
+    inputs.push_back(input.role == Role::index ? Variable(value) : Variable::leaf(value));
+  }
+  file["dout"] = random_normal({2, 7, 5}, DType::f64, 99);
+  Tape tape;
+  const Attended wanted = attend(spec, {.causal = true, .lengths = {}, .query_lengths = {}}, inputs);
+  tape.backward(wanted.out, file["dout"]);
+
+  const TemporaryFolder folder;
+  write_checkpoint({file, {}}, folder.path("in"));
+  const auto run = [&](const Words& more) {
+    const ProgramRun run = app("attend", Words{"--in", folder.path("in"), "--out", folder.path("out"),
+                                               "--attention", spec.text(), "--plugin", toy(),
+                                               "--causal", "--force"} +
+                                             more);
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK(contains(run.out, "2 items, 7 positions, width 6"));
+    return read_checkpoint(folder.path("out")).tensors;
+  };
+  for (const char* layout : {"bnhe", "bhne"}) {
+    const auto results = run({"--backward", "--layout", layout});
+    CHECK(same_bits(results.at("out"), wanted.out.value()));
+    CHECK(same_bits(results.at("penalty"), wanted.penalty.value()));
+    CHECK(same_bits(results.at("omega"), file["omega"]));
+    const std::vector<std::string> names = {"x", "gate", "w", "table", "omega", "marks", "bias"};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      CAPTURE(names[i]);
+      const bool learnt = names[i] != "omega" && names[i] != "marks";
+      REQUIRE(results.contains("d" + names[i]) == learnt);
+      if (learnt) CHECK(same_bits(results.at("d" + names[i]), inputs[i].gradient()));
+    }
+  }
+  // A buffer that the file does not hold is drawn, and comes out to be handed in.
+  const Tensor omega = file["omega"];
+  file.erase("omega"), file.erase("dout");
+  write_checkpoint({file, {}}, folder.path("in"));
+  const auto drawn = run({});
+  CHECK_FALSE(same_bits(drawn.at("omega"), omega));
+  file["omega"] = drawn.at("omega");
+  write_checkpoint({file, {}}, folder.path("in"));
+  CHECK(same_bits(run({}).at("out"), drawn.at("out")));
+  file.erase("w");
+  write_checkpoint({file, {}}, folder.path("in"));
+  check_refused(app("attend", {"--in", folder.path("in"), "--out", folder.path("none"),
+                               "--attention", "toy", "--plugin", toy()}),
+                "w [d 2d+extra], an input of toy, is not there");
+}
+
+TEST_CASE("plugin: zoo and the benchmark know a block") {
+  if (skipped()) return;
+  const Words with = {"--plugin", toy()};
+  const ProgramRun sheet = app("zoo", Words{"toy"} + with);
+  CHECK_MESSAGE(sheet.status == 0, sheet.err);
+  for (const char* part : {"x ", "[B N d]", "[d 2d+extra]", "[⌈N_max/step⌉ d]", "omega"}) {
+    CAPTURE(part);
+    CHECK(contains(sheet.out, part));
+  }
+  const ProgramRun json = app("zoo", Words{"toy", "--json"} + with);
+  CHECK_MESSAGE(json.status == 0, json.err);
+  CHECK(contains(json.out, "\"omega\""));
+  for (const Words& form : {Words{}, Words{"--layer"}}) {
+    const ProgramRun bench = run_program(
+        WEFT_BENCH "/attention_bench",
+        Words{"--lengths", "8,16", "--heads", "2", "--key-width", "4", "--value-width", "4",
+              "--seconds", "0", "--no-peers", "--attention", "toy", "--device", "cpu"} +
+            form + with);
+    CHECK_MESSAGE(bench.status == 0, bench.err);
+    CHECK(contains(bench.out, "toy "));
+  }
 }
 
 TEST_CASE("plugin: a model learns with it, and its checkpoint says what it wants") {

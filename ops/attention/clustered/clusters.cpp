@@ -64,11 +64,6 @@ struct Draws {
       planes.slice(1, E, E + 1).fill(0);
     }
     const Tensor given = given_choice(mechanism, call, "positions", {C});
-    for (std::int64_t c = 0; given.defined() && c < C; ++c) {
-      const std::int64_t position = given.data<std::int64_t>()[c];
-      require(position >= 0, "{}: positions holds {}; every position must be at least 0",
-              mechanism.name, position);
-    }
     positions = Tensor::empty({B, C}, DType::i64);
     std::map<std::int64_t, std::vector<std::int64_t>> by_length;
     const auto of_length = [&](std::int64_t length) -> const std::vector<std::int64_t>& {
@@ -95,17 +90,13 @@ struct Draws {
 // Labels that were handed in, those of queries that do not exist as 0; undefined where none were.
 Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                     const Tensor& q) {
-  const Mechanism& mechanism = spec.mechanism();
-  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), C = spec.integer("clusters");
-  const Tensor given = given_choice(mechanism, call, "labels", {B, H, N});
+  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+  const Tensor given = given_choice(spec.mechanism(), call, "labels", {B, H, N});
   if (!given.defined()) return given;
   const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
   for (std::int64_t row = 0; row < B * H; ++row) {
     for (std::int64_t i = 0; i < length_of(lengths, row / H, N); ++i) {
-      const std::int64_t label = given.data<std::int64_t>()[row * N + i];
-      require(label >= 0 && label < C, "{}: labels holds {}, outside 0 … {} (clusters = {})",
-              mechanism.name, label, C - 1, C);
-      labels.data<std::int64_t>()[row * N + i] = label;
+      labels.data<std::int64_t>()[row * N + i] = given.data<std::int64_t>()[row * N + i];
     }
   }
   return labels;
@@ -142,8 +133,22 @@ std::vector<OptionSheet> cluster_options() {
 
 std::vector<AttentionChoice> cluster_choices() {
   return {{.name = "planes", .shape = "bits E+1", .integer = false},
-          {.name = "positions", .shape = "C"},
-          {.name = "labels", .shape = "B H N"},
+          {.name = "positions",
+           .shape = "C",
+           .sizes = [](const AttentionSpec& spec,
+                       const AttentionSizes&) { return Shape{spec.integer("clusters")}; },
+           .values = [](const ChoicePlace&) { return AttentionChoice::unbounded; }},
+          {.name = "labels",
+           .shape = "B H N",
+           .sizes = [](const AttentionSpec&,
+                       const AttentionSizes& s) { return Shape{s.B, s.H, s.N}; },
+           .values =
+               [](const ChoicePlace& at) {
+                 const Tensor& lengths = at.call.causal ? at.call.lengths : at.call.query_lengths;
+                 return at.place[2] < length_of(lengths, at.place[0], at.sizes.N)
+                            ? at.spec.integer("clusters")
+                            : AttentionChoice::no_such_element;
+               }},
           {.name = "hashes", .shape = "B H N", .accepted = false}};
 }
 

@@ -43,7 +43,7 @@ Attended reference_conditional(const AttentionSpec& spec, const AttentionCall& c
                                std::span<const Variable> inputs) {
   const bool full = short_enough(spec, inputs[0].size(1), inputs[1].size(1));
   const AttentionSpec chosen = full ? full_spec(spec) : *spec.inner();
-  return chosen.mechanism().reference(chosen, call, inputs);
+  return defined(chosen, call, inputs);
 }
 
 AttentionCost cost_conditional(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,

@@ -72,7 +72,7 @@ Settings settings_of(const AttentionSpec& spec) {
   return s;
 }
 
-// What is handed in; checked on the CPU, where reading it waits for nothing.
+// What is handed in.
 struct Given {
   Tensor src, shifts;
 };
@@ -91,34 +91,7 @@ Given given_of(Settings& s, const AttentionSpec& spec, const AttentionCall& call
             "{}: shift=power counts all layers, but this is layer {} (from 0) of {}",
             mechanism.name, s.rule.layer, s.rule.layers);
   }
-  const bool readable = given.shifts.defined() && given.shifts.device() == Device{};
-  for (std::int64_t c = 0; readable && c < C; ++c) {
-    const std::int64_t J = given.shifts.data<std::int64_t>()[c];
-    require(J >= 0, "{}: shifts[{}] is {}; a shift is 0 or more (it counts modulo the length)",
-            mechanism.name, c, J);
-  }
   return given;
-}
-
-// Throws unless src is a permutation of the positions that exist, for every channel.
-void check_sources(const std::string& name, const AttentionCall& call, const Tensor& src) {
-  const std::int64_t B = src.size(0), N = src.size(1), C = src.size(2);
-  const View<const std::int64_t, 3> at = src.view<const std::int64_t, 3>();
-  std::vector<std::int64_t> seen(static_cast<std::size_t>(N * C), -1);
-  for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t length = length_of(call.lengths, b, N);
-    for (std::int64_t n = 0; n < length; ++n) {
-      for (std::int64_t c = 0; c < C; ++c) {
-        const std::int64_t from = at(b, n, c);
-        require(from >= 0 && from < length, "{}: src[{}, {}, {}] is {}, outside 0 … {}", name, b, n,
-                c, from, length - 1);
-        std::int64_t& place = seen[static_cast<std::size_t>(from * C + c)];
-        require(place < b, "{}: src takes position {} of channel {} twice in batch item {}; it must "
-                "be a permutation", name, from, c, b);
-        place = b;
-      }
-    }
-  }
 }
 
 struct CspOp {
@@ -241,10 +214,7 @@ Attended attend_csp(const AttentionSpec& spec, const AttentionCall& call,
     return shift_table(settings, given.shifts, lengths, v.shape(), v.device());
   };
   CspOp op{settings, call.lengths, shifts_for(call.lengths), {}, false};
-  if (given.src.defined()) {
-    if (v.device() == Device{}) check_sources(spec.mechanism().name, call, given.src);
-    op.decide(v, given.src);
-  }
+  if (given.src.defined()) op.decide(v, given.src);
   if (call.chosen == nullptr) return dropped(apply(op, inputs[0]), call);
   if (spec.mechanism().name != "csp-sort") {
     const Tensor shifts = shifts_for({}).to(DType::i64).reshape({v.size(2) * v.size(3)});
@@ -387,14 +357,29 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
       .inputs = [](const AttentionSpec&, const AttentionSizes&) -> AttentionInputs {
         return {{.name = "v", .axes = "B N H M"}};
       },
-      .choices = {{.name = "src", .shape = "B N C"}},
+      .choices = {{.name = "src",
+                   .shape = "B N C",
+                   .sizes = [](const AttentionSpec&,
+                               const AttentionSizes& s) { return Shape{s.B, s.N, s.H * s.M}; },
+                   .values =
+                       [](const ChoicePlace& at) {
+                         const i64 length = length_of(at.call.lengths, at.place[0], at.sizes.N);
+                         return at.place[1] < length ? length : AttentionChoice::no_such_element;
+                       },
+                   .order = ChoiceOrder::permutation}},
       .masks = {.lengths = true},
       .joined = true,
       .scaling = sorts ? "N log G" : "N",
       .attend = attend_csp,
       .reference = reference_csp,
       .cost = cost_csp};
-  if (shifts) m.choices.push_back({.name = "shifts", .shape = "C"});
+  if (shifts) {
+    m.choices.push_back(
+        {.name = "shifts",
+         .shape = "C",
+         .sizes = [](const AttentionSpec&, const AttentionSizes& s) { return Shape{s.H * s.M}; },
+         .values = [](const ChoicePlace&) { return AttentionChoice::unbounded; }});
+  }
   if (shifts) m.options = shift_options();
   const std::vector<OptionSheet> sorting = sort_options();
   if (sorts) m.options.insert(m.options.end(), sorting.begin(), sorting.end());

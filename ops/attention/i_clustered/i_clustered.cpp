@@ -99,32 +99,10 @@ struct ImprovedClusteredOp {
   }
 };
 
-// T as it was handed in, checked: rising keys that exist, −1 behind them. Undefined where it was
-// not.
-Tensor given_topk(const AttentionSpec& spec, const AttentionCall& call, const Shape& shape,
-                  std::int64_t S) {
-  const Mechanism& mechanism = spec.mechanism();
-  const Tensor given = given_choice(mechanism, call, "topk", shape);
-  if (!given.defined()) return given;
-  const std::int64_t k = shape[3];
-  for (std::int64_t row = 0; row < given.count() / std::max<std::int64_t>(k, 1); ++row) {
-    const std::int64_t keys = length_of(call.lengths, row / (shape[1] * shape[2]), S);
-    const std::int64_t* const key = given.data<std::int64_t>() + row * k;
-    for (std::int64_t t = 0; t < k; ++t) {
-      require(key[t] >= -1 && key[t] < keys, "{}: topk holds {}, outside -1 … {}", mechanism.name,
-              key[t], keys - 1);
-      require(t == 0 || key[t] == -1 || (key[t - 1] >= 0 && key[t - 1] < key[t]),
-              "{}: topk holds {} behind {}; the keys of a cluster must rise, with -1 behind the last",
-              mechanism.name, key[t], t == 0 ? -1 : key[t - 1]);
-    }
-  }
-  return given;
-}
-
 // T as it was handed in, as the kernels see it.
 Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& call,
-                 const Shape& shape, std::int64_t S) {
-  const Tensor given = given_topk(spec, call, shape, S);
+                 const Shape& shape, std::int64_t) {
+  const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
   return given.defined() ? given.to(DType::i32) : given;
 }
 
@@ -210,7 +188,7 @@ Attended reference_i_clustered(const AttentionSpec& spec, const AttentionCall& c
   const Variable means = means_of_members(g, q);
   const Variable of_means = scale(matmul(means, transpose(k, 2, 3)), temperature);
   const i64 width = std::min(spec.integer("topk"), S);
-  Tensor topk = given_topk(spec, call, {B, q.size(1), C, width}, S);
+  Tensor topk = given_choice(spec.mechanism(), call, "topk", {B, q.size(1), C, width});
   if (!topk.defined()) {
     const auto keys = [&](i64 b, i64) { return length_of(call.lengths, b, S); };
     topk = largest(of_means.value(), width, keys);
@@ -284,7 +262,18 @@ std::vector<OptionSheet> options_of(bool causal) {
 
 std::vector<AttentionChoice> choices_of_both() {
   std::vector<AttentionChoice> choices = cluster_choices();
-  choices.push_back({.name = "topk", .shape = "B H C k"});
+  choices.push_back({.name = "topk",
+                     .shape = "B H C k",
+                     .sizes =
+                         [](const AttentionSpec& spec, const AttentionSizes& s) {
+                           const i64 kept = std::min(spec.integer("topk"), s.S);
+                           return Shape{s.B, s.H, spec.integer("clusters"), kept};
+                         },
+                     .values =
+                         [](const ChoicePlace& at) {
+                           return length_of(at.call.lengths, at.place[0], at.sizes.S);
+                         },
+                     .order = ChoiceOrder::ascending});
   return choices;
 }
 

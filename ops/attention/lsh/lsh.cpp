@@ -345,7 +345,18 @@ const Registration registered{Mechanism{
               {.name = "v", .side = Side::reference, .axes = "B S H M"}};
     },
     .choices = {{.name = "planes", .shape = "rounds buckets/2 E", .integer = false},
-                {.name = "buckets", .shape = "rounds B H N"}},
+                {.name = "buckets",
+                 .shape = "rounds B H N",
+                 .sizes =
+                     [](const AttentionSpec& spec, const AttentionSizes& s) {
+                       return Shape{spec.integer("rounds"), s.B, s.H, s.N};
+                     },
+                 .values =
+                     [](const ChoicePlace& at) {
+                       const i64 length = length_of(at.call.lengths, at.place[1], at.sizes.N);
+                       return at.place[3] < length ? at.spec.integer("buckets")
+                                                   : AttentionChoice::no_such_element;
+                     }}},
     .options = {{.name = "rounds",
                  .initial = "4",
                  .help = "hashes, and sorted lists",

@@ -77,38 +77,6 @@ std::int64_t seen_keys(const AttentionCall& call, std::int64_t S, std::int64_t b
   return call.causal ? std::min(keys, i + 1) : keys;
 }
 
-// Indices handed in must ascend, point to keys that are seen, and end with −1. They are looked at
-// on the host, which waits for them where they are on another device.
-void check_given(AttentionCall call, const Tensor& topk, std::int64_t S) {
-  call.lengths = call.lengths.to(Device{});
-  call.query_lengths = call.query_lengths.to(Device{});
-  const Tensor held = topk.to(Device{});
-  const auto view = held.view<const std::int64_t, 4>();
-  for (std::int64_t b = 0; b < view.size(0); ++b) {
-    for (std::int64_t h = 0; h < view.size(1); ++h) {
-      for (std::int64_t i = 0; i < view.size(2); ++i) {
-        const std::int64_t seen = seen_keys(call, S, b, i);
-        for (std::int64_t t = 0; t < view.size(3); ++t) {
-          const std::int64_t key = view(b, h, i, t), before = t == 0 ? -1 : view(b, h, i, t - 1);
-          const bool ended = t > 0 && before < 0;
-          require(key == -1 || (key > before && key < seen && !ended),
-                  "topk: topk handed in must hold ascending keys among the {} that query {} of batch "
-                  "item {} sees, then -1; got {} behind {}",
-                  seen, i, b, key, before);
-        }
-      }
-    }
-  }
-}
-
-Tensor given_topk(const AttentionSpec& spec, const AttentionCall& call, const Shape& shape,
-                  std::int64_t S) {
-  const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
-  if (!given.defined()) return given;
-  check_given(call, given, S);
-  return given.to(DType::i32);
-}
-
 std::int64_t kept_keys(const AttentionSpec& spec, std::int64_t S) {
   return std::min(spec.integer("topk"), S);
 }
@@ -117,7 +85,9 @@ Attended attend_topk(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const Variable& q = inputs[0];
   const std::int64_t S = inputs[1].size(1), kept = kept_keys(spec, S);
-  const Tensor given = given_topk(spec, call, {q.size(0), q.size(2), q.size(1), kept}, S);
+  const Shape shape{q.size(0), q.size(2), q.size(1), kept};
+  Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
+  if (given.defined()) given = given.to(DType::i32);
   return apply(TopkOp{call, temperature_of(spec, q.size(3)), given, kept}, q, inputs[1], inputs[2]);
 }
 
@@ -129,7 +99,8 @@ Attended reference_topk(const AttentionSpec& spec, const AttentionCall& call,
   const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
   const i64 S = k.size(2), kept = kept_keys(spec, S);
   const Variable z = matmul(q, transpose(k, 2, 3));
-  Tensor topk = given_topk(spec, call, {q.size(0), q.size(1), q.size(2), kept}, S);
+  const Shape shape{q.size(0), q.size(1), q.size(2), kept};
+  Tensor topk = given_choice(spec.mechanism(), call, "topk", shape);
   if (!topk.defined()) {
     topk = largest(z.value(), kept, [&](i64 b, i64 i) { return seen_keys(call, S, b, i); });
   }
@@ -159,7 +130,17 @@ const Registration registered{Mechanism{
              "NeurIPS 2020, arXiv 2007.04825",
     .equations = "section 4.1",
     .inputs = query_key_value,
-    .choices = {{.name = "topk", .shape = "B H N topk"}},
+    .choices = {{.name = "topk",
+                 .shape = "B H N topk",
+                 .sizes =
+                     [](const AttentionSpec& spec, const AttentionSizes& s) {
+                       return Shape{s.B, s.H, s.N, kept_keys(spec, s.S)};
+                     },
+                 .values =
+                     [](const ChoicePlace& at) {
+                       return seen_keys(at.call, at.sizes.S, at.place[0], at.place[2]);
+                     },
+                 .order = ChoiceOrder::ascending}},
     .options = {{.name = "topk",
                  .initial = "32",
                  .help = "keys that a query keeps",

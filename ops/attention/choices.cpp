@@ -1,0 +1,104 @@
+// Choices that are handed in and out; what is done about bad ones stands at AttentionChoice.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ops/attention/mechanism.h"
+
+namespace weft {
+namespace {
+
+void check_names(const BoundCall& fitted, const AttentionCall& call) {
+  const Mechanism& mechanism = fitted.spec.mechanism();
+  std::vector<std::string> accepted;
+  for (const AttentionChoice& choice : mechanism.choices) {
+    if (choice.accepted) accepted.push_back(choice.name);
+  }
+  for (const AttentionInput& sheet : attention_inputs(fitted.spec, fitted.sizes)) {
+    if (sheet.role == Role::drawn) accepted.push_back(sheet.name);
+  }
+  for (const auto& [name, value] : call.given) {
+    require(std::count(accepted.begin(), accepted.end(), name) == 1,
+            "{}: {} cannot be handed in; what can: {}", mechanism.name, name,
+            known_names(name, accepted));
+  }
+}
+
+// Why a value cannot stand; empty: it can. `taken`: the elements of a permutation's values, so far.
+std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, const i64* value,
+                  std::vector<bool>& taken) {
+  const i64 values = choice.values(at);
+  if (values == AttentionChoice::no_such_element) return {};
+  const bool ascending = choice.order == ChoiceOrder::ascending;
+  if (ascending && *value == -1) return {};
+  const char* const last = ascending ? ", and -1 behind the last" : "";
+  if (values == AttentionChoice::unbounded && *value < 0) return "wanted at least 0";
+  if (values == 0) return fmt::format("there is nothing to choose{}", last);
+  if (*value < 0 || *value >= values) return fmt::format("wanted 0 … {}{}", values - 1, last);
+  if (ascending && at.place.back() > 0 && (value[-1] < 0 || value[-1] >= *value)) {
+    return fmt::format("behind {}; wanted ascending numbers{}", value[-1], last);
+  }
+  if (choice.order == ChoiceOrder::permutation) {
+    const std::size_t column = static_cast<std::size_t>(at.place[2] * values + *value);
+    if (taken[column]) return "taken before; wanted a permutation";
+    taken[column] = true;
+  }
+  return {};
+}
+
+// A choice on the host.
+void check_values(const BoundCall& fitted, const AttentionCall& call, const AttentionChoice& choice,
+                  const Tensor& given) {
+  const Shape& shape = given.shape();
+  const i64* const values = given.data<i64>();
+  std::vector<i64> place(static_cast<std::size_t>(shape.rank()), 0);
+  std::vector<bool> taken;
+  for (i64 i = 0; i < given.count(); ++i) {
+    const bool item = choice.order == ChoiceOrder::permutation && place[1] == 0 && place[2] == 0;
+    if (item) taken.assign(static_cast<std::size_t>(shape[1] * shape[2]), false);
+    const std::string why =
+        wrong(choice, {fitted.spec, fitted.sizes, call, place}, values + i, taken);
+    require(why.empty(), "{}: {}[{}] handed in is {}; {}", fitted.spec.mechanism().name, choice.name,
+            fmt::join(place, ", "), values[i], why);
+    for (std::size_t axis = place.size(); axis-- > 0;) {
+      if (++place[axis] < shape[static_cast<int>(axis)]) break;
+      place[axis] = 0;
+    }
+  }
+}
+
+}  // namespace
+
+void check_choices(const BoundCall& fitted, const AttentionCall& call) {
+  if (call.given.empty()) return;
+  check_names(fitted, call);
+  const Mechanism& mechanism = fitted.spec.mechanism();
+  if (mechanism.wrapper) return;  // the inner mechanism's, which checks them
+  AttentionCall held = call;
+  for (Tensor* const lengths : {&held.lengths, &held.query_lengths}) {
+    if (lengths->defined()) *lengths = lengths->to(Device{}).packed();
+  }
+  for (const AttentionChoice& choice : mechanism.choices) {
+    if (choice.values == nullptr) continue;
+    const Shape shape = choice.sizes(fitted.spec, fitted.sizes);
+    const Tensor given = given_choice(mechanism, call, choice.name, shape);
+    if (given.defined()) check_values(fitted, held, choice, given.to(Device{}));
+  }
+}
+
+Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
+                    const Shape& shape, DType type) {
+  const auto found = call.given.find(name);
+  if (found == call.given.end()) return {};
+  const Tensor& value = found->second;
+  require(value.shape() == shape && value.dtype() == type,
+          "{}: {} handed in must be {} of {}, got {} of {}", mechanism.name, name, shape,
+          name_of(type), value.shape(), name_of(value.dtype()));
+  return value.packed();
+}
+
+void report_choice(const AttentionCall& call, const std::string& name, const Tensor& value) {
+  if (call.chosen != nullptr) call.chosen->insert_or_assign(name, value);
+}
+
+}  // namespace weft
