@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "nn/update.h"
-#include "ops/attention/mechanism.h"
 #include "runtime/dispatch.h"
+#include "runtime/names.h"
 #include "runtime/parallel.h"
 
 namespace weft {

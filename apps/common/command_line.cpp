@@ -12,8 +12,8 @@
 #include "apps/common/output.h"
 #include "apps/common/plugin_option.h"
 #include "nn/optimizer.h"
-#include "ops/attention/mechanism.h"
 #include "runtime/matmul.h"
+#include "runtime/names.h"
 #include "runtime/one_line.h"
 #include "runtime/parallel.h"
 

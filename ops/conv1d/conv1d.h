@@ -17,7 +17,7 @@
 #pragma once
 
 #include "autograd/apply.h"
-#include "ops/feed_forward/feed_forward.h"
+#include "ops/pointwise/activation.h"
 
 namespace weft {
 

@@ -16,10 +16,9 @@
 #pragma once
 
 #include "autograd/apply.h"
+#include "ops/pointwise/activation.h"
 
 namespace weft {
-
-enum class Activation { none, relu, gelu };
 
 struct FeedForward {
   static constexpr const char* name = "feed_forward";

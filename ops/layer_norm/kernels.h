@@ -6,7 +6,8 @@
 
 namespace weft {
 
-enum class Wiring { universal, vanilla };
+// What the dropout of a residual sum falls on: the sum x + branch, or the branch alone.
+enum class DropoutOn { sum, branch };
 
 // Rows of width d side by side; `branch` may be null.
 template <class T>
@@ -14,7 +15,7 @@ struct LayerNormRows {
   std::int64_t rows, d;
   const T *x, *branch, *gain, *bias;
   T epsilon;
-  Wiring wiring;
+  DropoutOn dropout_on;
   DropoutMask mask;
 };
 
@@ -25,7 +26,8 @@ template <class T>
 void layer_norm_forward(const Cuda&, const LayerNormRows<T>&, T* normalised, T* inverse_deviation,
                         T* y);
 
-// dx and dbranch may be the same memory (universal), dbranch null. `sums` gathers dg and db [2, d].
+// dx and dbranch may be the same memory (dropout on the sum), dbranch null. `sums` gathers dg and
+// db [2, d].
 template <class T>
 void layer_norm_backward(const Cpu&, const LayerNormRows<T>&, const T* normalised,
                          const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums);

@@ -46,13 +46,13 @@ template <class T>
 T residual_row(const LayerNormRows<T>& p, std::int64_t i, const T* factors, T* z) {
   const T* const x = p.x + i * p.d;
   const T* const branch = p.branch == nullptr ? nullptr : p.branch + i * p.d;
-  const bool universal = p.wiring == Wiring::universal;
+  const bool on_sum = p.dropout_on == DropoutOn::sum;
   auto sum = hn::Zero(simd::Tag<T>{});
   each_pack<T>(p.d, [&](std::int64_t j, std::int64_t left) {
     auto value = simd::load(x + j, left);
     if (branch != nullptr) {
       const auto added = simd::load(branch + j, left), factor = simd::load(factors + j, left);
-      value = universal ? hn::Mul(hn::Add(value, added), factor) : hn::MulAdd(added, factor, value);
+      value = on_sum ? hn::Mul(hn::Add(value, added), factor) : hn::MulAdd(added, factor, value);
     }
     sum = hn::Add(sum, value);
     simd::store<T>(value, z + j, left);
@@ -97,7 +97,7 @@ template <class T>
 void layer_norm_backward(const Cpu&, const LayerNormRows<T>& p, const T* normalised,
                          const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums) {
   const simd::Tag<T> tag;
-  const bool universal = p.wiring == Wiring::universal;
+  const bool on_sum = p.dropout_on == DropoutOn::sum;
   row_sums<T>(p.rows, block, 2 * p.d, sums, [&](std::int64_t begin, std::int64_t end, T* part) {
     Factors<T> factors(p);
     const std::int64_t d = p.d;
@@ -106,7 +106,7 @@ void layer_norm_backward(const Cpu&, const LayerNormRows<T>& p, const T* normali
     for (std::int64_t i = begin; i < end; ++i) {
       const T *const unit_row = normalised + i * d, *const dy_row = dy + i * d;
       T* const dx_row = dx + i * d;
-      T* const dbranch_row = universal || dbranch == nullptr ? nullptr : dbranch + i * d;
+      T* const dbranch_row = on_sum || dbranch == nullptr ? nullptr : dbranch + i * d;
       const T* const factor_row = factors.of(i, begin, end);
       auto sum = hn::Zero(tag), product = hn::Zero(tag);
       each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
@@ -126,7 +126,7 @@ void layer_norm_backward(const Cpu&, const LayerNormRows<T>& p, const T* normali
         const auto dz =
             hn::Mul(scale, hn::NegMulAdd(slope, unit, hn::Sub(dunit, mean)));
         const auto dropped = hn::Mul(dz, simd::load(factor_row + j, left));
-        simd::store<T>(universal ? dropped : dz, dx_row + j, left);
+        simd::store<T>(on_sum ? dropped : dz, dx_row + j, left);
         if (dbranch_row != nullptr) simd::store<T>(dropped, dbranch_row + j, left);
       });
     }
@@ -165,8 +165,15 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
     layer_norm_forward<T>(device,
-                          {rows, d, input.data<T>(), pointer<T>(other), saved.gain.data<T>(),
-                           offset.data<T>(), static_cast<T>(epsilon), wiring, {random, dropout, d}},
+                          {rows,
+                           d,
+                           input.data<T>(),
+                           pointer<T>(other),
+                           saved.gain.data<T>(),
+                           offset.data<T>(),
+                           static_cast<T>(epsilon),
+                           dropout_on,
+                           {random, dropout, d}},
                           saved.normalised.data<T>(), saved.inverse_deviation.data<T>(),
                           y.data<T>());
   });
@@ -176,17 +183,22 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
 std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) const {
   const std::int64_t rows = saved.normalised.size(0), d = saved.normalised.size(1);
   const Tensor gradient = dy.packed();
-  const bool universal = wiring == Wiring::universal;
+  const bool on_sum = dropout_on == DropoutOn::sum;
   Tensor dx = Tensor::empty_like(dy);
-  Tensor dbranch = !saved.branched ? Tensor{}
-                   : universal     ? dx
-                                   : Tensor::empty_like(dy);
+  Tensor dbranch = !saved.branched ? Tensor{} : on_sum ? dx : Tensor::empty_like(dy);
   const Tensor sums = Tensor::empty({2, d}, dy.dtype(), dy.device());
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
     layer_norm_backward<T>(device,
-                           {rows, d, nullptr, nullptr, saved.gain.data<T>(), nullptr,
-                            static_cast<T>(epsilon), wiring, {random, dropout, d}},
+                           {rows,
+                            d,
+                            nullptr,
+                            nullptr,
+                            saved.gain.data<T>(),
+                            nullptr,
+                            static_cast<T>(epsilon),
+                            dropout_on,
+                            {random, dropout, d}},
                            saved.normalised.data<T>(), saved.inverse_deviation.data<T>(),
                            gradient.data<T>(), dx.data<T>(), pointer<T>(dbranch), sums.data<T>());
   });
@@ -200,8 +212,8 @@ Variable layer_norm(const Variable& x, const Variable& gain, const Variable& bia
 Variable residual_layer_norm(const Variable& x, const Variable& branch, const Variable& gain,
                              const Variable& bias, const Residual& options) {
   require(branch.defined(), "residual_layer_norm: the branch is missing");
-  return apply(LayerNorm{options.epsilon, options.wiring, options.dropout, options.random}, x, branch,
-               gain, bias);
+  return apply(LayerNorm{options.epsilon, options.dropout_on, options.dropout, options.random}, x,
+               branch, gain, bias);
 }
 
 }  // namespace weft

@@ -90,8 +90,8 @@ struct ForwardRow {
       T value = p.x[start + j];
       if (p.branch != nullptr) {
         const T branch = p.branch[start + j];
-        value = p.wiring == Wiring::universal ? (kept ? (value + branch) * factor : T(0))
-                                              : (kept ? value + branch * factor : value);
+        value = p.dropout_on == DropoutOn::sum ? (kept ? (value + branch) * factor : T(0))
+                                               : (kept ? value + branch * factor : value);
       }
       z.at(j, slot) = value;
       part += value;
@@ -142,7 +142,7 @@ struct BackwardRow {
         unit = normalised[start + j], dunit = p.gain[j] * dy[start + j];
       }
       const T dz = scale * (dunit - mean - slope * unit), dropped = kept ? dz * factor : T(0);
-      dx[start + j] = p.wiring == Wiring::universal ? dropped : dz;
+      dx[start + j] = p.dropout_on == DropoutOn::sum ? dropped : dz;
       if (dbranch != nullptr) dbranch[start + j] = dropped;
     });
   }

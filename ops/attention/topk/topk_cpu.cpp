@@ -38,7 +38,7 @@ bool goes_before(const Candidate<T>& a, const Candidate<T>& b) {
 
 // The largest of a row of scores that arrives tile by tile, in the order of the keys.
 template <class T>
-class Largest {
+class LargestScores {
  public:
   void start(Candidate<T>* room, std::int64_t wanted) {
     room_ = room, wanted_ = wanted, held_ = 0, full_ = false;
@@ -146,7 +146,7 @@ template <class T>
 void topk_select(const Cpu&, const TopkAttention<T>& p, View<std::int32_t, 4> topk) {
   static_assert(sizeof(Candidate<T>) == 2 * sizeof(T));
   const std::int64_t E = p.E(), k = topk.size(3), shares = (p.N() + share - 1) / share;
-  const std::int64_t room = Largest<T>::room_for(k);
+  const std::int64_t room = LargestScores<T>::room_for(k);
   parallel_for(p.B() * p.H() * shares, [&](std::int64_t piece) {
     const std::int64_t b = piece / shares / p.H(), h = piece / shares % p.H();
     const std::int64_t begin = piece % shares * share, end = std::min(p.N(), begin + share);
@@ -160,7 +160,7 @@ void topk_select(const Cpu&, const TopkAttention<T>& p, View<std::int32_t, 4> to
       transpose_block(tile.data(), rows, E, key_tile, turned.data() + j * key_tile * E);
     }
     const Scratch<T> q(query_block * E), z(query_block * key_tile), rooms(query_block * room * 2);
-    Largest<T> largest[query_block];
+    LargestScores<T> largest[query_block];
     for (std::int64_t i = begin; i < end; i += query_block) {
       const std::int64_t rows = std::min(query_block, end - i);
       const std::int64_t counted = std::clamp<std::int64_t>(p.queries(b) - i, 0, rows);
