@@ -5,6 +5,7 @@
 #include "ops/conv1d/halves.h"
 #include "runtime/dispatch.h"
 #include "runtime/row_sums.h"
+#include "runtime/scratch.h"
 #include "runtime/tile.h"
 #include "runtime/transpose.h"
 
@@ -62,12 +63,6 @@ struct RowOf {
   }
 };
 
-template <class T>
-T* room(std::vector<T>& buffer, std::int64_t count) {
-  if (std::int64_t(buffer.size()) < count) buffer.resize(static_cast<std::size_t>(count));
-  return buffer.data();
-}
-
 template <class T, class Source>
 void copy_rows(std::int64_t rows, std::int64_t width, const Source& row_of, T* to) {
   for (std::int64_t t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
@@ -121,16 +116,16 @@ void causal_conv1d_values(const Cpu&, const CausalConv1d::Saved& saved, const Te
   const T *const x = saved.x.data<T>(), *const bias = offset.data<T>();
   T* const y = result.data<T>();
   const std::vector<T> zeros(static_cast<std::size_t>(s.n));
-  std::vector<T> taps(static_cast<std::size_t>(p.parts * p.taps * s.n * s.m));
+  const Scratch<T> taps(p.parts * p.taps * s.n * s.m);
   const RowOf<T> weight{saved.weight.data<T>(), s.W, s.n * s.m, 0, nullptr};
   start_pairs(p, s.W, s.n * s.m, weight, taps.data());
   const Pack<T> least(relu ? 0 : -std::numeric_limits<double>::infinity());  // NaN is not less
+  const std::int64_t most = p.rows(std::min(s.N, block)), reached = most + p.taps - 1;
+  const std::int64_t window_room = p.parts * reached * s.n;
+  const ThreadScratch<T> held(blocks.count, window_room + p.parts * most * s.m);
   parallel_for(blocks.count, [&](std::int64_t i) {
-    thread_local std::vector<T> window_buffer, z_buffer;
     const Block at(blocks, i);
-    const std::int64_t each = p.rows(at.rows);
-    T* const windows = room(window_buffer, p.parts * (each + p.taps - 1) * s.n);
-    T* const z = room(z_buffer, p.parts * each * s.m);
+    T *const windows = held.mine(), *const z = windows + window_room;
     start_windows(p, at.rows, s.n,
                   RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},
                   windows);
@@ -145,10 +140,23 @@ void causal_conv1d_values(const Cpu&, const CausalConv1d::Saved& saved, const Te
 
 namespace {
 
+// Numbers that one block of positions takes.
+struct GradientRoom {
+  GradientRoom(const Sizes& s, const Products& p) {
+    const std::int64_t each = p.rows(std::min(s.N, block)), reached = each + p.taps - 1;
+    dz = std::min(p.step * each + s.W - 1, s.N) * s.m;
+    windows = p.parts * reached * std::max(s.n, s.m);
+    pairs = p.parts * each * s.m;
+    z = p.parts * each * s.n;
+  }
+  std::int64_t count() const { return dz + windows + pairs + z; }
+  std::int64_t dz, windows, pairs, z;
+};
+
 // back[j, o, i] = W_{W−1−j}[i, o]: the weights of the product that gives dx.
 template <class T>
-std::vector<T> turned(const Sizes& s, const T* weight) {
-  std::vector<T> back(static_cast<std::size_t>(s.W * s.n * s.m));
+Scratch<T> turned(const Sizes& s, const T* weight) {
+  Scratch<T> back(s.W * s.n * s.m);
   for (std::int64_t j = 0; j < s.W; ++j) {
     transpose<T>(s.n, s.m, {weight + (s.W - 1 - j) * s.n * s.m, s.m},
                  {back.data() + j * s.n * s.m, s.n});
@@ -169,39 +177,39 @@ std::array<Tensor, 3> causal_conv1d_gradients(const Cpu&, const CausalConv1d::Sa
   const Tensor inner = Tensor::empty_like(saved.x), dweight = Tensor::empty_like(saved.weight);
   T* const dx = inner.data<T>();
   const std::vector<T> zeros(static_cast<std::size_t>(std::max(s.n, s.m)));
-  const std::vector<T> back = turned<T>(s, saved.weight.data<T>());
+  const Scratch<T> back = turned<T>(s, saved.weight.data<T>());
   const std::int64_t part_size = p.taps * s.n * s.m, count = p.parts * part_size;
-  std::vector<T> taps(static_cast<std::size_t>(count));
+  const Scratch<T> taps(count);
   start_pairs(p, s.W, s.n * s.m, RowOf<T>{back.data(), s.W, s.n * s.m, 0, nullptr}, taps.data());
   const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW by parts; behind it db
+  const GradientRoom room(s, p);
+  const ThreadScratch<T> held(row_parts(blocks.count, 1), room.count());
   const auto gather = [&](std::int64_t i, std::int64_t, T* part) {
     if (blocks.count == 0) return;
-    thread_local std::vector<T> dz_buffer, window_buffer, pair_buffer, z_buffer;
     const Block at(blocks, i);
     const std::int64_t each = p.rows(at.rows), reached = each + p.taps - 1;
     // dz where y > 0, as far as the windows of the last rows look ahead.
     const std::int64_t known = std::min(p.step * each + s.W - 1, s.N - at.begin);
+    T *const masked = held.mine(), *const windows = masked + room.dz;
+    T *const pairs = windows + room.windows, *const z = pairs + room.pairs;
     const T* dz = dy + at.at() * s.m;
     if (y != nullptr) {
-      dz = room(dz_buffer, known * s.m);
       map<T>(
-          known * s.m, dz_buffer.data(),
-          [](auto g, auto value) { return where(Pack<T>(0) < value, g, Pack<T>(0)); },
-          dy + at.at() * s.m, y + at.at() * s.m);
+          known * s.m, masked,
+          [](auto g, auto value) { return where(Pack<T>(0) < value, g, Pack<T>(0)); }, dz,
+          y + at.at() * s.m);
+      dz = masked;
     }
     for (std::int64_t t = 0; t < at.rows; ++t) {
       simd::add_scaled(T(1), dz + t * s.m, part + count, s.m);
     }
     const RowOf<T> dz_rows{dz, known, s.m, 0, zeros.data()};
-    T* const windows = room(window_buffer, p.parts * reached * std::max(s.n, s.m));
-    T* const z = room(z_buffer, p.parts * each * s.n);
     start_windows(p, at.rows, s.m, dz_rows, windows);
     correlate<T>(p, at.rows, s.m, s.n, windows, taps.data(), z);
     finish<T>(p, at.rows, s.n, z, [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
       if (t < at.rows) sum.store(dx + (at.at() + t) * s.n + e, n);
     });
 
-    T* const pairs = room(pair_buffer, p.parts * each * s.m);
     start_pairs(p, at.rows, s.m, RowOf<T>{dz, at.rows, s.m, 0, zeros.data()}, pairs);
     start_windows(p, at.rows, s.n,
                   RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},

@@ -5,6 +5,7 @@
 #include "runtime/matmul.h"
 #include "runtime/pack.h"
 #include "runtime/row_sums.h"
+#include "runtime/scratch.h"
 #include "runtime/transpose.h"
 
 namespace weft {
@@ -72,16 +73,15 @@ void feed_forward_values(const Cpu& cpu, const FeedForward::Saved& saved, const 
   const Problem<T> p = problem_of<T>(saved);
   const T *const bias1 = offset1.data<T>(), *const bias2 = offset2.data<T>();
   T *const z = saved.z.data<T>(), *const y = result.data<T>();
+  const ThreadScratch<T> activated((p.rows + block - 1) / block, std::min(p.rows, block) * p.h);
   parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
-    thread_local std::vector<T> f;
-    f.resize(static_cast<std::size_t>(block * p.h));
-    T* const zs = z + begin * p.h;
+    T *const zs = z + begin * p.h, *const f = activated.mine();
     matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
               {zs, end - begin, p.h, p.h, 1});
-    bias_and_activation<Phi>(end - begin, p.h, bias1, zs, f.data());
+    bias_and_activation<Phi>(end - begin, p.h, bias1, zs, f);
     T* const ys = y + begin * p.out;
     start_rows(ys, end - begin, p.out, bias2);
-    matmul<T>(cpu, {f.data(), end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
+    matmul<T>(cpu, {f, end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
               {ys, end - begin, p.out, p.out, 1}, true);
   });
 }
@@ -98,15 +98,16 @@ std::array<Tensor, 5> feed_forward_gradients(const Cpu& cpu, const FeedForward::
   const std::int64_t at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
   const std::int64_t at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
   const Tensor sums = Tensor::empty({total}, dtype_of<T>);
-  row_sums<T>(p.rows, block, total, sums.data<T>(), [&](std::int64_t begin, std::int64_t end, T* part) {
-    thread_local std::vector<T> f, dz;
-    f.resize(static_cast<std::size_t>(block * p.h));
-    dz.resize(f.size());
+  const std::int64_t held = std::min(p.rows, block) * p.h;
+  const ThreadScratch<T> hidden(row_parts(p.rows, block), 2 * held);
+  row_sums<
+      T>(p.rows, block, total, sums.data<T>(), [&](std::int64_t begin, std::int64_t end, T* part) {
+    T *const f = hidden.mine(), *const dz = f + held;
     const std::int64_t rows = end - begin;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
-    matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
-    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f.data(), dz.data(), part + at_bias1);
-    const Matrix<const T> fs{f.data(), rows, p.h, p.h, 1}, dzs{dz.data(), rows, p.h, p.h, 1};
+    matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz, rows, p.h, p.h, 1});
+    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f, dz, part + at_bias1);
+    const Matrix<const T> fs{f, rows, p.h, p.h, 1}, dzs{dz, rows, p.h, p.h, 1};
     matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
               {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);

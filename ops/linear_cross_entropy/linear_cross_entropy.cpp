@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/cross_entropy/kernels.h"
@@ -139,13 +138,10 @@ void combine(const Problem<T>& p, std::int64_t row, std::int64_t begin, std::int
   });
 }
 
-// dx (+)= g E and dE (+)= gᵀ x, of the same rows and the same classes.
+// dx (+)= g E and dE (+)= gᵀ x, of the same rows and the same classes; g is scratch.
 template <class T>
 void add_gradients(const Problem<T>& p, std::int64_t row, std::int64_t rows, std::int64_t panel,
-                   const T* e, const T* factors, T* dx, bool add) {
-  thread_local std::vector<T> buffer;
-  buffer.resize(static_cast<std::size_t>(p.rows * p.classes));
-  T* const g = buffer.data();
+                   const T* e, const T* factors, T* g, T* dx, bool add) {
   const std::int64_t count = p.count(panel), width = p.classes;
   for (std::int64_t i = 0; i < rows; ++i) {
     const auto scaled = [factor = Pack<T>(factors[i])](Pack<T> v) { return v * factor; };
@@ -180,6 +176,7 @@ void linear_cross_entropy_nats(const Cpu&, const Tensor& x, const Tensor& table,
   const std::int64_t panel_size = p.rows * p.classes, row_size = p.rows * p.d;
   const Scratch<T> turned(p.panels * p.classes * p.d);  // Eᵀ, by panels
   const Scratch<T> logits(p.panels * panel_size);
+  const ThreadScratch<T> g(p.dx == nullptr ? 0 : p.groups, panel_size);
   Pieces<T> numbers((2 * p.panels + 1) * p.rows + (p.groups - 1) * row_size);
   const std::int64_t count = p.rows * p.panels;
   const Sums<T> sums{numbers.take(count), numbers.take(count), numbers.take(p.rows)};
@@ -202,7 +199,7 @@ void linear_cross_entropy_nats(const Cpu&, const Tensor& x, const Tensor& table,
     p.each_panel([&](std::int64_t group, std::int64_t panel) {
       T* const part = group == 0 ? dx : others + (group - 1) * row_size;
       add_gradients(p, row, rows, panel, logits.data() + panel * panel_size,
-                    sums.shift + panel * p.rows, part, panel > p.from(group));
+                    sums.shift + panel * p.rows, g.mine(), part, panel > p.from(group));
     });
     parallel_ranges(rows * p.d, 1 << 13, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t group = 1; group < p.groups; ++group) {
