@@ -19,29 +19,14 @@ struct LayerNormRows {
   DropoutMask mask;
 };
 
-template <class T>
-void layer_norm_forward(const Cpu&, const LayerNormRows<T>&, T* normalised, T* inverse_deviation,
-                        T* y);
-template <class T>
-void layer_norm_forward(const Cuda&, const LayerNormRows<T>&, T* normalised, T* inverse_deviation,
-                        T* y);
-
-// dx and dbranch may be the same memory (dropout on the sum), dbranch null. `sums` gathers dg and
-// db [2, d].
-template <class T>
-void layer_norm_backward(const Cpu&, const LayerNormRows<T>&, const T* normalised,
-                         const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums);
-template <class T>
-void layer_norm_backward(const Cuda&, const LayerNormRows<T>&, const T* normalised,
-                         const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums);
-
-// The two halves of backward on CUDA devices: the rows, and the sums over pieces of them
-// [2, pieces, d].
-template <class T>
-void layer_norm_row_gradients(const Cuda&, const LayerNormRows<T>&, const T* normalised,
-                              const T* inverse_deviation, const T* dy, T* dx, T* dbranch);
-template <class T, class To>
-void layer_norm_column_sums(const Cuda&, const LayerNormRows<T>&, std::int64_t pieces,
-                            const T* normalised, const T* dy, To* partial);
+template <class Device, class T>
+struct LayerNormKernels {
+  static void forward(const Device&, const LayerNormRows<T>&, T* normalised, T* inverse_deviation,
+                      T* y);
+  // dx and dbranch may be the same memory (dropout on the sum), dbranch null. `sums` gathers dg and
+  // db [2, d].
+  static void backward(const Device&, const LayerNormRows<T>&, const T* normalised,
+                       const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums);
+};
 
 }  // namespace weft

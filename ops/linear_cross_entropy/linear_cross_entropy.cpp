@@ -224,7 +224,7 @@ Tensor LinearCrossEntropy::forward(Saved& saved, const Tensor& x, const Tensor& 
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
     linear_cross_entropy_nats<T>(device, rows, table.packed(), classes, nats, saved);
-    mean_of_nats<T>(device, R, nats.data<double>(), loss.data<T>());
+    CrossEntropyKernels<decltype(device), T>::mean(device, R, nats.data<double>(), loss.data<T>());
   });
   if (saved.dx.defined()) saved.dx = saved.dx.reshape(x.shape());
   return loss;

@@ -28,11 +28,11 @@ void linear_cross_entropy_nats(const Cuda& device, const Tensor& x, const Tensor
     matmul_into(inputs, table.transpose(0, 1), logits);
     T *const z = logits.data<T>(), *const sums = recorded ? lse.data<T>() + begin : nullptr;
     const std::int64_t* const t = targets.data<std::int64_t>() + begin;
-    cross_entropy_forward<T>(device, rows, V, z, t, sums, nats.data<double>() + begin);
+    CrossEntropyKernels<Cuda, T>::forward(device, rows, V, z, t, sums, nats.data<double>() + begin);
     if (!recorded) continue;
     const double share = static_cast<double>(rows) / static_cast<double>(R);
     const Tensor dmean = Tensor::full({}, share, x.dtype(), x.device());
-    cross_entropy_backward<T>(device, rows, V, z, t, sums, dmean.data<T>(), z);
+    CrossEntropyKernels<Cuda, T>::backward(device, rows, V, z, t, sums, dmean.data<T>(), z);
     matmul_into(logits, table, gradients.dx.slice(0, begin, end));
     matmul_into(logits.transpose(0, 1), inputs, gradients.dtable, begin > 0);
   }
