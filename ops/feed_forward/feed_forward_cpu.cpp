@@ -97,8 +97,7 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
   const Tensor sums = Tensor::empty({total}, dtype_of<T>);
   const std::int64_t held = std::min(p.rows, block) * p.h;
   const ThreadScratch<T> hidden(row_parts(p.rows, block), 2 * held);
-  row_sums<
-      T>(p.rows, block, total, sums.data<T>(), [&](std::int64_t begin, std::int64_t end, T* part) {
+  const auto gather = [&](std::int64_t begin, std::int64_t end, T* part) {
     T *const f = hidden.mine(), *const dz = f + held;
     const std::int64_t rows = end - begin;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
@@ -112,7 +111,8 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
     for (std::int64_t i = 0; i < rows; ++i) {
       for (std::int64_t j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
     }
-  });
+  };
+  row_sums<T>(p.rows, block, total, sums.data<T>(), gather);
   return {
       inner, sums.slice(0, 0, at_bias1).reshape({p.d, p.h}), sums.slice(0, at_bias1, at_weight2),
       sums.slice(0, at_weight2, at_bias2).reshape({p.h, p.out}), sums.slice(0, at_bias2, total)};
