@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "nn/update.h"
-#include "ops/attention/mechanism.h"
 #include "runtime/dispatch.h"
+#include "runtime/names.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -132,21 +132,23 @@ class OptimizerBy final : public Optimizer {
       const Tensor squares = Tensor::empty({sums}, DType::f64, rate.device());
       const Tensor facts = Tensor::empty({std::int64_t(sizeof(StepFacts))}, DType::u8, rate.device());
       double* next = squares.data<double>();
-      const auto add_squares = [&](const auto& table) {
-        sum_squares(device, table, next);
+      const auto add_squares = [&]<class T>(const WeightTable<T>& table) {
+        WeightKernels<Cuda, T>::sum_squares(device, table, next);
         next += table.size * squares_blocks;
       };
       for (const auto& table : narrow) add_squares(table);
       for (const auto& table : wide) add_squares(table);
       auto* const step_facts = reinterpret_cast<StepFacts*>(facts.bytes());
       auto* const step_report = reinterpret_cast<StepReport*>(report().bytes());
-      const Rule_& rule = rule_;
-      prepare_step(device, rule, squares.data<double>(), sums, rate.data<double>(), largest_norm,
-                   loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
-                   loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
-                   steps().template data<std::int64_t>(), step_facts, step_report);
-      for (const auto& table : narrow) update_weights(device, rule, table, step_facts, step_report);
-      for (const auto& table : wide) update_weights(device, rule, table, step_facts, step_report);
+      using Kernels = StepKernels<Cuda, Rule_>;
+      Kernels::prepare(device, rule_, squares.data<double>(), sums, rate.data<double>(),
+                       largest_norm,
+                       loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
+                       loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
+                       steps().template data<std::int64_t>(), step_facts, step_report);
+      for (const auto& table : narrow)
+        Kernels::update(device, rule_, table, step_facts, step_report);
+      for (const auto& table : wide) Kernels::update(device, rule_, table, step_facts, step_report);
     }
   }
 
@@ -318,7 +320,7 @@ void Optimizer::keep_within_bounds() const {
       if constexpr (std::is_same_v<decltype(device), Cpu>) {
         for (std::int64_t i = 0; i < weight.count(); ++i) within(i);
       } else {
-        keep_within(device, within, weight.count());
+        WeightKernels<decltype(device), T>::keep_within(device, within, weight.count());
       }
     });
   }

@@ -91,23 +91,6 @@ unsigned blocks_of(std::int64_t count) {
   return static_cast<unsigned>(wanted < 1 ? 1 : wanted < squares_blocks ? wanted : squares_blocks);
 }
 
-}  // namespace
-
-template <class T>
-void sum_squares(const Cuda& device, const WeightTable<T>& table, double* squares) {
-  const dim3 grid(static_cast<unsigned>(squares_blocks), static_cast<unsigned>(table.size));
-  start("optimizer", device, grid, threads, 0, squares_kernel<T>, table, squares);
-}
-
-template <class Rule>
-void prepare_step(const Cuda& device, const Rule& rule, const double* squares, std::int64_t sums,
-                  const double* rate, double largest_norm, const float* loss_f32,
-                  const double* loss_f64, std::int64_t* steps, StepFacts* facts,
-                  StepReport* report) {
-  start("optimizer", device, 1, threads, 0, prepare_kernel<Rule>, rule, squares, sums, rate,
-        largest_norm, loss_f32, loss_f64, steps, facts, report);
-}
-
 template <class Rule, class T>
 void update_weights(const Cuda& device, const Rule& rule, const WeightTable<T>& table,
                     const StepFacts* facts, StepReport* report) {
@@ -115,25 +98,49 @@ void update_weights(const Cuda& device, const Rule& rule, const WeightTable<T>& 
   start("optimizer", device, grid, threads, 0, update_kernel<Rule, T>, rule, table, facts, report);
 }
 
-template <class T>
-void keep_within(const Cuda& device, const Within<T>& within, std::int64_t count) {
+}  // namespace
+
+template <class Device, class T>
+void WeightKernels<Device, T>::sum_squares(const Device& device, const WeightTable<T>& table,
+                                           double* squares) {
+  const dim3 grid(static_cast<unsigned>(squares_blocks), static_cast<unsigned>(table.size));
+  start("optimizer", device, grid, threads, 0, squares_kernel<T>, table, squares);
+}
+
+template <class Device, class T>
+void WeightKernels<Device, T>::keep_within(const Device& device, const Within<T>& within,
+                                           i64 count) {
   for_elements("optimizer", device, count, within);
 }
-template void keep_within(const Cuda&, const Within<float>&, std::int64_t);
-template void keep_within(const Cuda&, const Within<double>&, std::int64_t);
 
-#define WEFT_RULE(Rule)                                                                            \
-  template void prepare_step(const Cuda&, const Rule&, const double*, std::int64_t, const double*, \
-                             double, const float*, const double*, std::int64_t*, StepFacts*,       \
-                             StepReport*);                                                         \
-  template void update_weights(const Cuda&, const Rule&, const WeightTable<float>&,                \
-                               const StepFacts*, StepReport*);                                     \
-  template void update_weights(const Cuda&, const Rule&, const WeightTable<double>&,               \
-                               const StepFacts*, StepReport*);
-WEFT_RULE(Sgd)
-WEFT_RULE(Adadelta)
-WEFT_RULE(Adam)
-template void sum_squares(const Cuda&, const WeightTable<float>&, double*);
-template void sum_squares(const Cuda&, const WeightTable<double>&, double*);
+template <class Device, class Rule>
+void StepKernels<Device, Rule>::prepare(const Device& device, const Rule& rule,
+                                        const double* squares, i64 sums, const double* rate,
+                                        double largest_norm, const float* loss_f32,
+                                        const double* loss_f64, i64* steps, StepFacts* facts,
+                                        StepReport* report) {
+  start("optimizer", device, 1, threads, 0, prepare_kernel<Rule>, rule, squares, sums, rate,
+        largest_norm, loss_f32, loss_f64, steps, facts, report);
+}
+
+template <class Device, class Rule>
+void StepKernels<Device, Rule>::update(const Device& device, const Rule& rule,
+                                       const WeightTable<float>& table, const StepFacts* facts,
+                                       StepReport* report) {
+  update_weights(device, rule, table, facts, report);
+}
+
+template <class Device, class Rule>
+void StepKernels<Device, Rule>::update(const Device& device, const Rule& rule,
+                                       const WeightTable<double>& table, const StepFacts* facts,
+                                       StepReport* report) {
+  update_weights(device, rule, table, facts, report);
+}
+
+template struct WeightKernels<Cuda, float>;
+template struct WeightKernels<Cuda, double>;
+template struct StepKernels<Cuda, Sgd>;
+template struct StepKernels<Cuda, Adadelta>;
+template struct StepKernels<Cuda, Adam>;
 
 }  // namespace weft

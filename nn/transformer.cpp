@@ -33,7 +33,7 @@ Variable TransformerBlock::around(Context& context, const Variable& x,
   }
   const auto residual = [&] {
     const bool vanilla = options.wiring == BlockWiring::vanilla;
-    return Residual{.wiring = vanilla ? Wiring::vanilla : Wiring::universal,
+    return Residual{.dropout_on = vanilla ? DropoutOn::branch : DropoutOn::sum,
                     .dropout = context.rate(options.dropout),
                     .random = context.random.next()};
   };

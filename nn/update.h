@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 
 #include "runtime/device.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -109,10 +109,10 @@ struct WeightTable {
     const T* gradient;
     T* state[2];
     T* before;  // takes the weight as it was
-    std::int64_t count;
+    i64 count;
   };
   int size = 0;
-  std::int64_t largest = 0;  // count
+  i64 largest = 0;  // count
   Entry entry[most] = {};
   bool matrix[most] = {};  // the parameter has two axes or more
 };
@@ -124,31 +124,37 @@ struct StepReport {
   double finite = 1;   // 0: the update made a weight not finite; no later step writes anything
 };
 
-inline constexpr std::int64_t squares_blocks = 64;  // partial sums of a parameter
-
-// squares[entry, block] = Σ g² over the entry's share of that block.
-template <class T>
-void sum_squares(const Cuda&, const WeightTable<T>&, double* squares);
-// The facts of the step from `sums` partial sums, in their order; counts *steps up where the step
-// updates, and writes report. `loss` is one number, or null.
-template <class Rule>
-void prepare_step(const Cuda&, const Rule&, const double* squares, std::int64_t sums,
-                  const double* rate, double largest_norm, const float* loss_f32,
-                  const double* loss_f64, std::int64_t* steps, StepFacts*, StepReport*);
-template <class Rule, class T>
-void update_weights(const Cuda&, const Rule&, const WeightTable<T>&, const StepFacts*, StepReport*);
+inline constexpr i64 squares_blocks = 64;  // partial sums of a parameter
 
 // w within its bounds; NaN stays NaN.
 template <class T>
 struct Within {
   T* weight;
   T least, most;
-  constexpr void operator()(std::int64_t i) const {
+  constexpr void operator()(i64 i) const {
     const T w = weight[i];
     weight[i] = w < least ? least : w > most ? most : w;
   }
 };
-template <class T>
-void keep_within(const Cuda&, const Within<T>&, std::int64_t count);
+
+template <class Device, class T>
+struct WeightKernels {
+  // squares[entry, block] = Σ g² over the entry's share of that block.
+  static void sum_squares(const Device&, const WeightTable<T>&, double* squares);
+  static void keep_within(const Device&, const Within<T>&, i64 count);
+};
+
+template <class Device, class Rule>
+struct StepKernels {
+  // The facts of the step from `sums` partial sums, in their order; counts *steps up where the step
+  // updates, and writes report. `loss` is one number, or null.
+  static void prepare(const Device&, const Rule&, const double* squares, i64 sums,
+                      const double* rate, double largest_norm, const float* loss_f32,
+                      const double* loss_f64, i64* steps, StepFacts*, StepReport*);
+  static void update(const Device&, const Rule&, const WeightTable<float>&, const StepFacts*,
+                     StepReport*);
+  static void update(const Device&, const Rule&, const WeightTable<double>&, const StepFacts*,
+                     StepReport*);
+};
 
 }  // namespace weft

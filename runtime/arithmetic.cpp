@@ -19,7 +19,8 @@ Tensor added(const Tensor& a, const Tensor& b) {
   Tensor sum = Tensor::empty_like(a);
   dispatch_floating(sum, [&](auto device, auto type) {
     using T = decltype(type);
-    add_elements<T>(device, sum.count(), left.data<T>(), right.data<T>(), sum.data<T>());
+    AddKernels<decltype(device), T>::add(device, sum.count(), left.data<T>(), right.data<T>(),
+                                         sum.data<T>());
   });
   return sum;
 }
@@ -30,7 +31,8 @@ void add_into(const Tensor& target, const Tensor& value) {
   const Tensor right = value.packed();
   dispatch_floating(target, [&](auto device, auto type) {
     using T = decltype(type);
-    add_elements<T>(device, target.count(), target.data<T>(), right.data<T>(), target.data<T>());
+    AddKernels<decltype(device), T>::add(device, target.count(), target.data<T>(), right.data<T>(),
+                                         target.data<T>());
   });
 }
 

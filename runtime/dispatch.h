@@ -55,18 +55,4 @@ decltype(auto) dispatch_floating(const Tensor& tensor, const F& f) {
   });
 }
 
-// Over every element type.
-template <class F>
-decltype(auto) dispatch_any(DType dtype, const F& f) {
-  switch (dtype) {
-    case DType::f32: return f(float{});
-    case DType::f64: return f(double{});
-    case DType::bf16: return f(bf16{});
-    case DType::i32: return f(std::int32_t{});
-    case DType::i64: return f(std::int64_t{});
-    case DType::u8: return f(std::uint8_t{});
-  }
-  fail("unknown element type {}", static_cast<int>(dtype));
-}
-
 }  // namespace weft

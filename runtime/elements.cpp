@@ -34,10 +34,8 @@ void each_run(const ElementLoops& loops, const F& f) {
   }
 }
 
-}  // namespace
-
 template <class To, class From>
-void copy_elements(const Cpu&, const ElementLoops& loops, const From* origin, To* target) {
+void copy_each(const ElementLoops& loops, const From* origin, To* target) {
   each_run(loops, [&](std::int64_t to, std::int64_t from, std::int64_t length, std::int64_t to_step,
                       std::int64_t from_step) {
     if constexpr (std::is_same_v<To, From>) {
@@ -52,16 +50,26 @@ void copy_elements(const Cpu&, const ElementLoops& loops, const From* origin, To
   });
 }
 
-template <class T>
-void fill_elements(const Cpu&, const ElementLoops& loops, T value, T* target) {
+}  // namespace
+
+template <class Device, class To>
+void ElementKernels<Device, To>::copy(const Device&, const ElementLoops& loops, DType from_type,
+                                      const void* from, To* to) {
+  with_type(from_type,
+            [&]<class From>(From) { copy_each(loops, static_cast<const From*>(from), to); });
+}
+
+template <class Device, class To>
+void ElementKernels<Device, To>::fill(const Device&, const ElementLoops& loops, To value,
+                                      To* target) {
   each_run(loops, [&](std::int64_t to, std::int64_t, std::int64_t length, std::int64_t step,
                       std::int64_t) {
     for (std::int64_t i = 0; i < length; ++i) target[to + i * step] = value;
   });
 }
 
-template <class T>
-void add_elements(const Cpu&, std::int64_t count, const T* a, const T* b, T* c) {
+template <class Device, class T>
+void AddKernels<Device, T>::add(const Device&, i64 count, const T* a, const T* b, T* c) {
   parallel_ranges(count, grain, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) c[i] = a[i] + b[i];
   });
@@ -71,6 +79,14 @@ void copy_bytes(const Cpu&, const std::byte* from, std::byte* to, std::size_t by
   std::memmove(to, from, bytes);
 }
 
-WEFT_ELEMENT_KERNELS(Cpu)
+template struct ElementKernels<Cpu, float>;
+template struct ElementKernels<Cpu, double>;
+template struct ElementKernels<Cpu, bf16>;
+template struct ElementKernels<Cpu, std::int32_t>;
+template struct ElementKernels<Cpu, std::int64_t>;
+template struct ElementKernels<Cpu, std::uint8_t>;
+template struct AddKernels<Cpu, float>;
+template struct AddKernels<Cpu, double>;
+template struct AddKernels<Cpu, bf16>;
 
 }  // namespace weft

@@ -1,11 +1,12 @@
 #include "runtime/matmul.h"
 
 #include <algorithm>
-#include <vector>
+#include <optional>
 
 #include "runtime/dispatch.h"
 #include "runtime/gemm.h"
 #include "runtime/parallel.h"
+#include "runtime/scratch.h"
 #include "runtime/tile.h"
 #include "runtime/transpose.h"
 
@@ -31,28 +32,27 @@ bool columns_neighbour(const Matrix<T>& m) {
 
 // Row-major copy into `buffer`.
 template <class T>
-Matrix<const T> packed(const Matrix<const T>& m, std::vector<T>& buffer) {
-  buffer.resize(static_cast<std::size_t>(m.rows * m.columns));
+Matrix<const T> packed(const Matrix<const T>& m, std::optional<Scratch<T>>& buffer) {
+  T* const to = buffer.emplace(m.rows * m.columns).data();
   if (columns_neighbour(m)) {
-    transpose<T>(m.columns, m.rows, {m.data, m.column_stride}, {buffer.data(), m.columns});
-    return {buffer.data(), m.rows, m.columns, m.columns, 1};
+    transpose<T>(m.columns, m.rows, {m.data, m.column_stride}, {to, m.columns});
+    return {to, m.rows, m.columns, m.columns, 1};
   }
   for (std::int64_t i = 0; i < m.rows; ++i) {
     for (std::int64_t j = 0; j < m.columns; ++j) {
-      buffer[static_cast<std::size_t>(i * m.columns + j)] =
-          m.data[i * m.row_stride + j * m.column_stride];
+      to[i * m.columns + j] = m.data[i * m.row_stride + j * m.column_stride];
     }
   }
-  return {buffer.data(), m.rows, m.columns, m.columns, 1};
+  return {to, m.rows, m.columns, m.columns, 1};
 }
 
 template <class T>
 void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
                      bool add) {
-  static thread_local std::vector<T> buffer_a, buffer_b;
+  std::optional<Scratch<T>> buffer_a, buffer_b;
   // A library wants one stride to be 1 and the other to be no less than the row that it crosses.
-  const auto prepared = [](const Matrix<const T>& m, std::vector<T>& buffer, bool& transposed,
-                           std::int64_t& leading) {
+  const auto prepared = [](const Matrix<const T>& m, std::optional<Scratch<T>>& buffer,
+                           bool& transposed, std::int64_t& leading) {
     Matrix<const T> ready = m;
     transposed = !rows_neighbour(m);
     leading = transposed ? m.column_stride : m.row_stride;
@@ -85,7 +85,7 @@ void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, cons
   const bool tiles =
       fits(b.rows * b.columns) && (rows_neighbour(a) || fits(a.columns * a.column_stride));
   if (!tiles && a.columns > 0) return through_library(a, b, c, add);
-  static thread_local std::vector<T> buffer;
+  std::optional<Scratch<T>> buffer;
   const Matrix<const T> right = rows_neighbour(b) ? b : packed(b, buffer);
   tile_product<T>(c.rows, c.columns, a.columns, {a.data, a.row_stride, a.column_stride},
                   {right.data, right.row_stride}, {c.data, c.row_stride}, add);

@@ -37,7 +37,7 @@ HWY_INLINE V erfc_f32(V x) {
 
 }  // namespace pack_detail
 
-template <class T>
+template <Real T>
 class Pack {
  public:
   using Tag = simd::Tag<T>;
@@ -84,7 +84,7 @@ class Pack {
   friend HWY_INLINE Pack tanh(Pack x) { return simd::hn::Tanh(Tag{}, x.vector_); }
   // To 4 units in f32; in f64, which gradients are checked in, lane by lane.
   friend HWY_INLINE Pack erfc(Pack x) {
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (std::is_same_v<T, float>) {
       return pack_detail::erfc_f32(x.vector_);
     } else {
       HWY_ALIGN T lane[lanes];

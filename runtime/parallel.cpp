@@ -29,4 +29,10 @@ void set_threads(int n) {
   thread_count() = n;
 }
 
+ThreadNumbers::ThreadNumbers() : level_(omp_get_level()) {}
+
+int ThreadNumbers::mine() const {
+  return omp_get_level() > level_ ? omp_get_thread_num() : 0;  // a loop of one call is not parallel
+}
+
 }  // namespace weft

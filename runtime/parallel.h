@@ -14,6 +14,17 @@ namespace weft {
 int threads();            // threads that parallel loops use
 void set_threads(int n);  // n >= 1; the initial value is the number of cores at hand
 
+// Numbers the threads of the parallel loops that begin where it is made: 0 … threads() − 1, below
+// the count of a loop that has fewer calls.
+class ThreadNumbers {
+ public:
+  ThreadNumbers();
+  int mine() const;  // of the calling thread
+
+ private:
+  int level_;  // of nested parallel loops, where it was made
+};
+
 // Calls f(i) for i = 0 … count−1, each once, in any order, from several threads. An exception from
 // any call is thrown again here after the loop.
 template <class F>

@@ -17,13 +17,20 @@ namespace weft {
 
 inline constexpr std::int64_t most_row_parts = 8;
 
+// The parts of so many rows in blocks of at most `block`; each is one call of a parallel loop.
+inline std::int64_t row_parts(std::int64_t rows, std::int64_t block) {
+  const std::int64_t blocks = std::max<std::int64_t>((rows + block - 1) / block, 1);
+  const std::int64_t share = (blocks + most_row_parts - 1) / most_row_parts;  // blocks of one part
+  return (blocks + share - 1) / share;
+}
+
 // Calls f(begin, end, sums) for blocks of at most `block` rows of 0 … rows−1; `sums` points to
 // `count` elements, zero at first, that f adds to. The total over all rows goes to `total`.
 template <class T, class F>
 void row_sums(std::int64_t rows, std::int64_t block, std::int64_t count, T* total, const F& f) {
   const std::int64_t blocks = std::max<std::int64_t>((rows + block - 1) / block, 1);
   const std::int64_t share = (blocks + most_row_parts - 1) / most_row_parts;  // blocks of one part
-  const std::int64_t parts = (blocks + share - 1) / share;
+  const std::int64_t parts = row_parts(rows, block);
   const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
   std::memset(total, 0, bytes);
   Tensor others;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/parallel.h"
 #include "runtime/tensor.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -16,6 +18,22 @@ class Scratch {
 
  private:
   Tensor tensor_;
+};
+
+// Scratch of `count` elements for each thread of a parallel loop of so many calls, made before it.
+template <class T>
+class ThreadScratch {
+ public:
+  ThreadScratch(i64 calls, i64 count)
+      : slice_((count + line - 1) / line * line),
+        buffer_(std::min<i64>(threads(), calls) * slice_) {}
+  T* mine() const { return buffer_.data() + numbers_.mine() * slice_; }
+
+ private:
+  static constexpr i64 line = 64 / sizeof(T);  // threads do not share lines of the cache
+  i64 slice_;
+  Scratch<T> buffer_;
+  ThreadNumbers numbers_;
 };
 
 // One allocation, handed out in parts.

@@ -8,6 +8,9 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include <cstdint>
+#include <type_traits>
+
+#include "runtime/types.h"
 
 namespace weft::simd {
 
@@ -102,9 +105,9 @@ HWY_INLINE V exp_f32(V x) {
 }  // namespace detail
 
 // e^x to 1.2 ulp; Highway's own, which f64 uses, maps NaN to 0 and what overflows to anything.
-template <class T>
+template <Real T>
 HWY_INLINE Vector<T> exp(Vector<T> x) {
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (std::is_same_v<T, float>) {
     return detail::exp_f32(x);
   } else {
     const Tag<T> d;
@@ -114,9 +117,9 @@ HWY_INLINE Vector<T> exp(Vector<T> x) {
 }
 
 // 2^x to 1.1 ulp in f32 and to |x| ulp in f64. −∞, ∞ and NaN come out right, as they do of exp.
-template <class T>
+template <Real T>
 HWY_INLINE Vector<T> exp2(Vector<T> x) {
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (std::is_same_v<T, float>) {
     return detail::power_of_two(x, hn::Zero(Tag<T>{}));
   } else {
     return exp<T>(hn::Mul(x, hn::Set(Tag<T>{}, T(0.69314718055994530942))));
@@ -166,12 +169,12 @@ HWY_INLINE void add_scaled(T factor, const T* x, T* y, std::int64_t count) {
 }
 
 // Σ_i x_i gathered in f64, in one fixed order.
-template <class T>
+template <Real T>
 HWY_INLINE double sum_in_f64(const T* x, std::int64_t count) {
   const Tag<double> d;
   constexpr std::int64_t n = lanes<double>;
   const auto widened = [&](const T* from) {
-    if constexpr (sizeof(T) == sizeof(double)) {
+    if constexpr (std::is_same_v<T, double>) {
       return hn::LoadU(d, from);
     } else {
       return hn::PromoteTo(d, hn::LoadU(hn::Rebind<T, Tag<double>>{}, from));

@@ -231,12 +231,9 @@ void Tensor::copy_from(const Tensor& source) const {
   if (device() != source.device()) return copy_from(source.to(dtype_).to(device()));
   const ElementLoops loops = loops_over(shape_, strides_, source.strides_);
   dispatch_device(device(), [&](auto where) {
-    dispatch_any(dtype_, [&](auto to_type) {
-      dispatch_any(source.dtype_, [&](auto from_type) {
-        using To = decltype(to_type);
-        using From = decltype(from_type);
-        copy_elements<To, From>(where, loops, source.data<From>(), data<To>());
-      });
+    with_type(dtype_, [&]<class To>(To) {
+      ElementKernels<decltype(where), To>::copy(where, loops, source.dtype_, source.bytes(),
+                                                data<To>());
     });
   });
 }
@@ -244,9 +241,8 @@ void Tensor::copy_from(const Tensor& source) const {
 void Tensor::fill(double value) const {
   const ElementLoops loops = loops_over(shape_, strides_, strides_);
   dispatch_device(device(), [&](auto where) {
-    dispatch_any(dtype_, [&](auto type) {
-      using T = decltype(type);
-      fill_elements<T>(where, loops, convert<T>(value), data<T>());
+    with_type(dtype_, [&]<class T>(T) {
+      ElementKernels<decltype(where), T>::fill(where, loops, convert<T>(value), data<T>());
     });
   });
 }

@@ -115,7 +115,7 @@ void copy_panel(D d, std::int64_t count, Rows<const T> b, T* panel) {
 template <int V, class D, class T = simd::hn::TFromD<D>>
 void strip_by_panels(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b,
                      Rows<T> c, bool add) {
-  alignas(64) static thread_local T panel[std::size_t(panel_bytes) / sizeof(T)];
+  alignas(64) T panel[std::size_t(panel_bytes) / sizeof(T)];
   const std::int64_t width = V * static_cast<std::int64_t>(simd::hn::Lanes(d));
   const std::int64_t deep = panel_bytes / std::int64_t(sizeof(T)) / width;
   for (std::int64_t k = 0; k < depth; k += deep) {

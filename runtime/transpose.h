@@ -26,14 +26,14 @@ HWY_INLINE hn::Vec<D> blocks_at(D d, const T* from, std::int64_t step) {
 }
 
 // to[j, i] = from[i, j] for as many i as D has lanes, and as many j as 16 bytes hold.
-template <class D, class T = hn::TFromD<D>>
+template <class D, Real T = hn::TFromD<D>>
 HWY_INLINE void patch(D d, Rows<const T> from, Rows<T> to) {
   constexpr std::int64_t width = 16 / sizeof(T);
   const auto rows = [&](std::int64_t i) {
     return blocks_at(d, from.data + i * from.row, width * from.row);
   };
   const auto a = rows(0), b = rows(1);
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (std::is_same_v<T, float>) {
     const hn::Repartition<double, D> pairs;
     const auto c = rows(2), e = rows(3);
     const auto wide = [&](auto x) { return hn::BitCast(pairs, x); };
@@ -56,7 +56,7 @@ HWY_INLINE void patch(D d, Rows<const T> from, Rows<T> to) {
 
 // to[j, i] = from[i, j] for i < rows, j < columns. As many rows at a time as a vector has lanes:
 // with AVX-512 whole lines of cache are written.
-template <class T>
+template <Real T>
 HWY_INLINE void transpose(std::int64_t rows, std::int64_t columns, Rows<const T> from, Rows<T> to) {
   namespace hn = simd::hn;
   constexpr std::int64_t width = 16 / sizeof(T);
@@ -86,7 +86,7 @@ HWY_INLINE void transpose(std::int64_t rows, std::int64_t columns, Rows<const T>
 }
 
 // A packed copy [columns, rows] of the transpose of packed rows [rows, columns].
-template <class T>
+template <Real T>
 Tensor packed_transpose(const T* data, std::int64_t rows, std::int64_t columns) {
   const Tensor turned = Tensor::empty({columns, rows}, dtype_of<T>);
   transpose<T>(rows, columns, {data, columns}, {turned.data<T>(), rows});

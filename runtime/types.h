@@ -1,10 +1,16 @@
 // The one short name for a number: sizes, strides, positions and indices are signed and of 64 bits.
+// And the element types that kernels compute in.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 namespace weft {
 
 using i64 = std::int64_t;
+
+// What tells f32 from f64 wants one of the two: any other type is an error of the compiler.
+template <class T>
+concept Real = std::same_as<T, float> || std::same_as<T, double>;
 
 }  // namespace weft

@@ -7,6 +7,7 @@
 #include "apps/common/attention_map.h"
 #include "apps/common/device_option.h"
 #include "autograd/tape.h"
+#include "runtime/names.h"
 
 namespace weft {
 

@@ -10,6 +10,7 @@
 #include "apps/common/picture.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
+#include "runtime/names.h"
 
 namespace weft {
 namespace {

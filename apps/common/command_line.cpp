@@ -11,8 +11,8 @@
 #include "apps/common/extras.h"
 #include "apps/common/output.h"
 #include "nn/optimizer.h"
-#include "ops/attention/mechanism.h"
 #include "runtime/matmul.h"
+#include "runtime/names.h"
 #include "runtime/one_line.h"
 #include "runtime/parallel.h"
 

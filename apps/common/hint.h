@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "ops/attention/mechanism.h"
+#include "runtime/names.h"
 
 namespace weft {
 

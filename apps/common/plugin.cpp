@@ -11,6 +11,7 @@
 
 #include "ops/attention/mechanism.h"
 #include "runtime/error.h"
+#include "runtime/names.h"
 
 namespace weft {
 namespace {

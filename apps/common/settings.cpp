@@ -12,7 +12,7 @@
 #include "apps/common/printable.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
-#include "ops/attention/mechanism.h"
+#include "runtime/names.h"
 
 namespace weft {
 namespace {

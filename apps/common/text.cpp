@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "nn/file.h"
-#include "ops/attention/mechanism.h"
+#include "runtime/names.h"
 
 namespace weft {
 namespace {

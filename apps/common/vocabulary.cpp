@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "apps/common/unicode.h"
-#include "ops/attention/mechanism.h"
 #include "runtime/error.h"
+#include "runtime/names.h"
 
 namespace weft {
 namespace {

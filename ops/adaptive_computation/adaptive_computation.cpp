@@ -1,102 +1,8 @@
 #include "ops/adaptive_computation/adaptive_computation.h"
 
-#include <cmath>
-
-#include "ops/adaptive_computation/kernels.h"
 #include "runtime/dispatch.h"
-#include "runtime/pack.h"
-#include "runtime/row_sums.h"
-#include "runtime/simd.h"
 
 namespace weft {
-namespace {
-
-constexpr std::int64_t block = 256;  // tokens of one piece of parallel work
-
-template <class T>
-std::vector<T*> pointers(std::span<const Tensor> tensors) {
-  std::vector<T*> list;
-  for (const Tensor& tensor : tensors) list.push_back(tensor.data<std::remove_const_t<T>>());
-  return list;
-}
-
-}  // namespace
-
-template <class T>
-void act_values(const Cpu&, const AdaptiveComputation& op, const AdaptiveComputation::Saved& saved,
-                const Tensor& offset, const Tensor& result, const Tensor& ponder) {
-  const std::int64_t d = saved.weight.size(0), L = saved.probability.size(0);
-  const std::int64_t tokens = saved.probability.size(1);
-  const std::vector<const T*> states = pointers<const T>(saved.states);
-  const T* const weight = saved.weight.data<T>();
-  const T bias = *offset.data<T>(), epsilon = static_cast<T>(op.epsilon);
-  T *const probability = saved.probability.data<T>(), *const accumulated = result.data<T>();
-  double total_ponder = 0;
-  const auto each = [&](std::int64_t begin, std::int64_t end, double* sum) {
-    std::vector<T> weights(states.size());
-    for (std::int64_t i = begin; i < end; ++i) {
-      for (std::int64_t t = 0; t < L; ++t) {
-        const T logit = simd::dot(states[std::size_t(t)] + i * d, weight, d) + bias;
-        probability[t * tokens + i] = 1 / (1 + std::exp(-logit));
-      }
-      const Halting<T> token(probability + i, tokens, L, epsilon, weights.data(), 1);
-      *sum += static_cast<double>(token.remainder) + static_cast<double>(token.active);
-      each_pack<T>(d, [&](std::int64_t j, std::int64_t n) {
-        Pack<T> total(0);
-        for (std::int64_t t = 0; t < L; ++t) {
-          const Pack<T> factor(weights[std::size_t(t)]);
-          total = factor * Pack<T>::load(states[std::size_t(t)] + i * d + j, n) + total;
-        }
-        total.store(accumulated + i * d + j, n);
-      });
-    }
-  };
-  row_sums<double>(tokens, block, 1, &total_ponder, each);
-  *ponder.data<T>() = static_cast<T>(op.ponder_cost * total_ponder / static_cast<double>(tokens));
-}
-
-template <class T>
-std::vector<Tensor> act_gradients(const Cpu&, const AdaptiveComputation& op,
-                                  const AdaptiveComputation::Saved& saved,
-                                  const Tensor& daccumulated, const Tensor& dponder) {
-  const std::int64_t d = saved.weight.size(0), L = saved.probability.size(0);
-  const std::int64_t tokens = saved.probability.size(1);
-  std::vector<Tensor> results;
-  for (const Tensor& state : saved.states) results.push_back(Tensor::empty_like(state));
-  const std::vector<const T*> states = pointers<const T>(saved.states);
-  const std::vector<T*> dstates = pointers<T>(results);
-  const T *const weight = saved.weight.data<T>(), *const probability = saved.probability.data<T>();
-  const T epsilon = static_cast<T>(op.epsilon);
-  const T share = static_cast<T>(dponder.item() * op.ponder_cost / static_cast<double>(tokens));
-  const Tensor sums = Tensor::empty({d + 1}, dtype_of<T>);  // dw and, behind it, db
-  const auto each = [&](std::int64_t begin, std::int64_t end, T* part) {
-    std::vector<T> weights(states.size()), dweights(states.size());
-    for (std::int64_t i = begin; i < end; ++i) {
-      const Halting<T> token(probability + i, tokens, L, epsilon, weights.data(), 1);
-      const T* const dout = daccumulated.data<T>() + i * d;
-      for (std::int64_t t = 0; t < L; ++t) {
-        dweights[std::size_t(t)] = simd::dot(dout, states[std::size_t(t)] + i * d, d);
-      }
-      for (std::int64_t t = 0; t < L; ++t) {
-        const T p = probability[t * tokens + i];
-        const T dlogit = token.gradient(t, L, dweights.data(), 1, share) * p * (1 - p);
-        const T* const state = states[std::size_t(t)] + i * d;
-        T* const dstate = dstates[std::size_t(t)] + i * d;
-        const Pack<T> scale(weights[std::size_t(t)]), slope(dlogit);
-        each_pack<T>(d, [&](std::int64_t j, std::int64_t n) {
-          const Pack<T> through = slope * Pack<T>::load(weight + j, n);
-          (scale * Pack<T>::load(dout + j, n) + through).store(dstate + j, n);
-          (slope * Pack<T>::load(state + j, n) + Pack<T>::load(part + j, n)).store(part + j, n);
-        });
-        part[d] += dlogit;
-      }
-    }
-  };
-  row_sums<T>(tokens, block, d + 1, sums.data<T>(), each);
-  results.push_back(sums.slice(0, 0, d).reshape({d, 1}));
-  results.push_back(sums.slice(0, d, d + 1));
-  return results;
-}
 
 std::array<Tensor, 2> AdaptiveComputation::forward(Saved& saved,
                                                    std::span<const Tensor> list) const {
@@ -126,7 +32,8 @@ std::array<Tensor, 2> AdaptiveComputation::forward(Saved& saved,
   Tensor accumulated = Tensor::empty(states[0].shape(), weight.dtype(), weight.device());
   const Tensor ponder = Tensor::empty({}, weight.dtype(), weight.device());
   dispatch(weight, [&](auto device, auto type) {
-    act_values<decltype(type)>(device, *this, saved, bias, accumulated, ponder);
+    AdaptiveComputationKernels<decltype(device), decltype(type)>::forward(
+        device, *this, saved, bias, accumulated, ponder);
   });
   return {accumulated, ponder};
 }
@@ -135,7 +42,8 @@ std::vector<Tensor> AdaptiveComputation::backward(const Saved& saved, const Tens
                                                   const Tensor& dponder) const {
   const Tensor gradient = daccumulated.packed();
   return dispatch(gradient, [&](auto device, auto type) {
-    return act_gradients<decltype(type)>(device, *this, saved, gradient, dponder);
+    return AdaptiveComputationKernels<decltype(device), decltype(type)>::backward(
+        device, *this, saved, gradient, dponder);
   });
 }
 

@@ -113,54 +113,47 @@ constexpr const char* name = "adaptive_computation";
 
 }  // namespace
 
-template <class T>
-void act_dots(const Cuda& device, const StateGroup<const T>& states, std::int64_t tokens,
-              std::int64_t d, const T* v, std::int64_t stride, T* dots) {
+template <class Device, class T>
+void StateKernels<Device, T>::dots(const Device& device, const StateGroup<const T>& states,
+                                   std::int64_t tokens, std::int64_t d, const T* v,
+                                   std::int64_t stride, T* dots) {
   const DotRow<T> each{states, tokens, d, v, stride, dots};
   for_rows(name, device, states.count * tokens, d, each);
 }
 
-template <class T>
-void act_weights(const Cuda& device, std::int64_t L, std::int64_t tokens, T epsilon, const T* bias,
-                 T* probability, T* weights, double* ponder) {
+template <class Device, class T>
+void StateKernels<Device, T>::weights(const Device& device, std::int64_t L, std::int64_t tokens,
+                                      T epsilon, const T* bias, T* probability, T* weights,
+                                      double* ponder) {
   const WeightsOfToken<T> each{L, tokens, epsilon, bias, probability, weights, ponder};
   for_elements(name, device, tokens, each);
 }
 
-template <class T>
-void act_sum(const Cuda& device, const StateGroup<const T>& states, std::int64_t tokens,
-             std::int64_t d, const T* weights, bool add, T* accumulated) {
+template <class Device, class T>
+void StateKernels<Device, T>::sum(const Device& device, const StateGroup<const T>& states,
+                                  std::int64_t tokens, std::int64_t d, const T* weights, bool add,
+                                  T* accumulated) {
   for_rows(name, device, tokens, d, SumRow<T>{states, tokens, d, weights, add, accumulated});
 }
 
-template <class T>
-void act_slopes(const Cuda& device, std::int64_t L, std::int64_t tokens, T epsilon, double share,
-                const T* probability, const T* dweights, const T* dponder, T* weights, T* dlogits) {
+template <class Device, class T>
+void StateKernels<Device, T>::slopes(const Device& device, std::int64_t L, std::int64_t tokens,
+                                     T epsilon, double share, const T* probability,
+                                     const T* dweights, const T* dponder, T* weights, T* dlogits) {
   const SlopesOfToken<T> each{L,        tokens,  epsilon, share, probability,
                               dweights, dponder, weights, dlogits};
   for_elements(name, device, tokens, each);
 }
 
-template <class T>
-void act_state_gradients(const Cuda& device, const StateGroup<T>& gradients, std::int64_t tokens,
-                         std::int64_t d, const T* weights, const T* dlogits, const T* daccumulated,
-                         const T* w) {
+template <class Device, class T>
+void StateKernels<Device, T>::gradients(const Device& device, const StateGroup<T>& gradients,
+                                        std::int64_t tokens, std::int64_t d, const T* weights,
+                                        const T* dlogits, const T* daccumulated, const T* w) {
   const StateGradientRow<T> each{gradients, tokens, d, weights, dlogits, daccumulated, w};
   for_rows(name, device, gradients.count * tokens, d, each);
 }
 
-#define WEFT_ADAPTIVE_COMPUTATION(T)                                                             \
-  template void act_dots(const Cuda&, const StateGroup<const T>&, std::int64_t, std::int64_t,    \
-                         const T*, std::int64_t, T*);                                            \
-  template void act_weights(const Cuda&, std::int64_t, std::int64_t, T, const T*, T*, T*,        \
-                            double*);                                                            \
-  template void act_sum(const Cuda&, const StateGroup<const T>&, std::int64_t, std::int64_t,     \
-                        const T*, bool, T*);                                                     \
-  template void act_slopes(const Cuda&, std::int64_t, std::int64_t, T, double, const T*,         \
-                           const T*, const T*, T*, T*);                                          \
-  template void act_state_gradients(const Cuda&, const StateGroup<T>&, std::int64_t,             \
-                                    std::int64_t, const T*, const T*, const T*, const T*);
-WEFT_ADAPTIVE_COMPUTATION(float)
-WEFT_ADAPTIVE_COMPUTATION(double)
+template struct StateKernels<Cuda, float>;
+template struct StateKernels<Cuda, double>;
 
 }  // namespace weft

@@ -42,20 +42,14 @@ struct AdaptiveComputation {
 
 // What forward and backward run on each device, their tensors checked and packed; the gradients are
 // in the order of the list.
-template <class T>
-void act_values(const Cpu&, const AdaptiveComputation&, const AdaptiveComputation::Saved&,
-                const Tensor& bias, const Tensor& accumulated, const Tensor& ponder);
-template <class T>
-void act_values(const Cuda&, const AdaptiveComputation&, const AdaptiveComputation::Saved&,
-                const Tensor& bias, const Tensor& accumulated, const Tensor& ponder);
-template <class T>
-std::vector<Tensor> act_gradients(const Cpu&, const AdaptiveComputation&,
-                                  const AdaptiveComputation::Saved&, const Tensor& daccumulated,
-                                  const Tensor& dponder);
-template <class T>
-std::vector<Tensor> act_gradients(const Cuda&, const AdaptiveComputation&,
-                                  const AdaptiveComputation::Saved&, const Tensor& daccumulated,
-                                  const Tensor& dponder);
+template <class Device, class T>
+struct AdaptiveComputationKernels {
+  using Saved = AdaptiveComputation::Saved;
+  static void forward(const Device&, const AdaptiveComputation&, const Saved&, const Tensor& bias,
+                      const Tensor& accumulated, const Tensor& ponder);
+  static std::vector<Tensor> backward(const Device&, const AdaptiveComputation&, const Saved&,
+                                      const Tensor& daccumulated, const Tensor& dponder);
+};
 
 struct Accumulated {
   Variable states;  // [.., d]

@@ -24,33 +24,37 @@ void each_group(std::span<const Tensor> states, const F& f) {
 
 }  // namespace
 
-template <class T>
-void act_values(const Cuda& device, const AdaptiveComputation& op,
-                const AdaptiveComputation::Saved& saved, const Tensor& bias,
-                const Tensor& accumulated, const Tensor& ponder) {
+template <class Device, class T>
+void AdaptiveComputationKernels<Device, T>::forward(const Device& device,
+                                                    const AdaptiveComputation& op,
+                                                    const AdaptiveComputation::Saved& saved,
+                                                    const Tensor& bias, const Tensor& accumulated,
+                                                    const Tensor& ponder) {
   const std::int64_t d = saved.weight.size(0), L = saved.probability.size(0);
   const std::int64_t tokens = saved.probability.size(1);
   const Tensor weights = Tensor::empty_like(saved.probability);
   const Tensor terms = Tensor::empty({tokens}, DType::f64, weights.device());
   T *const probability = saved.probability.data<T>(), *const shares = weights.data<T>();
   each_group<const T>(saved.states, [&](const StateGroup<const T>& states, std::int64_t t) {
-    act_dots<T>(device, states, tokens, d, saved.weight.data<T>(), 0, probability + t * tokens);
+    StateKernels<Cuda, T>::dots(device, states, tokens, d, saved.weight.data<T>(), 0,
+                                probability + t * tokens);
   });
-  act_weights<T>(device, L, tokens, static_cast<T>(op.epsilon), bias.data<T>(), probability, shares,
-                 terms.data<double>());
+  StateKernels<Cuda, T>::weights(device, L, tokens, static_cast<T>(op.epsilon), bias.data<T>(),
+                                 probability, shares, terms.data<double>());
   each_group<const T>(saved.states, [&](const StateGroup<const T>& states, std::int64_t t) {
-    act_sum<T>(device, states, tokens, d, shares + t * tokens, t > 0, accumulated.data<T>());
+    StateKernels<Cuda, T>::sum(device, states, tokens, d, shares + t * tokens, t > 0,
+                               accumulated.data<T>());
   });
   const Tensor total = sum_over(terms, 0, 0);
-  scale<double>(device, 1, op.ponder_cost / static_cast<double>(tokens), total.data<double>(),
-                total.data<double>());
+  PointwiseKernels<Cuda, double>::scale(device, 1, op.ponder_cost / static_cast<double>(tokens),
+                                        total.data<double>(), total.data<double>());
   ponder.copy_from(total);
 }
 
-template <class T>
-std::vector<Tensor> act_gradients(const Cuda& device, const AdaptiveComputation& op,
-                                  const AdaptiveComputation::Saved& saved,
-                                  const Tensor& daccumulated, const Tensor& dponder) {
+template <class Device, class T>
+std::vector<Tensor> AdaptiveComputationKernels<Device, T>::backward(
+    const Device& device, const AdaptiveComputation& op, const AdaptiveComputation::Saved& saved,
+    const Tensor& daccumulated, const Tensor& dponder) {
   const std::int64_t d = saved.weight.size(0), L = saved.probability.size(0);
   const std::int64_t tokens = saved.probability.size(1);
   const T *const dout = daccumulated.data<T>(), *const w = saved.weight.data<T>();
@@ -58,16 +62,17 @@ std::vector<Tensor> act_gradients(const Cuda& device, const AdaptiveComputation&
   const Tensor dweights = Tensor::empty_like(weights), dlogits = Tensor::empty_like(weights);
   T *const shares = weights.data<T>(), *const slopes = dlogits.data<T>();
   each_group<const T>(saved.states, [&](const StateGroup<const T>& states, std::int64_t t) {
-    act_dots<T>(device, states, tokens, d, dout, d, dweights.data<T>() + t * tokens);
+    StateKernels<Cuda, T>::dots(device, states, tokens, d, dout, d,
+                                dweights.data<T>() + t * tokens);
   });
-  act_slopes<T>(device, L, tokens, static_cast<T>(op.epsilon),
-                op.ponder_cost / static_cast<double>(tokens), saved.probability.data<T>(),
-                dweights.data<T>(), dponder.data<T>(), shares, slopes);
+  StateKernels<Cuda, T>::slopes(
+      device, L, tokens, static_cast<T>(op.epsilon), op.ponder_cost / static_cast<double>(tokens),
+      saved.probability.data<T>(), dweights.data<T>(), dponder.data<T>(), shares, slopes);
   std::vector<Tensor> results;
   for (const Tensor& state : saved.states) results.push_back(Tensor::empty_like(state));
   each_group<T>(results, [&](const StateGroup<T>& gradients, std::int64_t t) {
-    act_state_gradients<T>(device, gradients, tokens, d, shares + t * tokens, slopes + t * tokens,
-                           dout, w);
+    StateKernels<Cuda, T>::gradients(device, gradients, tokens, d, shares + t * tokens,
+                                     slopes + t * tokens, dout, w);
   });
   const Tensor dw = Tensor::empty({1, d}, weights.dtype(), weights.device());
   for (std::int64_t t = 0; t < L; ++t) {
@@ -79,14 +84,7 @@ std::vector<Tensor> act_gradients(const Cuda& device, const AdaptiveComputation&
   return results;
 }
 
-#define WEFT_ADAPTIVE_COMPUTATION(T)                                                             \
-  template void act_values<T>(const Cuda&, const AdaptiveComputation&,                           \
-                              const AdaptiveComputation::Saved&, const Tensor&, const Tensor&,   \
-                              const Tensor&);                                                    \
-  template std::vector<Tensor> act_gradients<T>(const Cuda&, const AdaptiveComputation&,         \
-                                                const AdaptiveComputation::Saved&,               \
-                                                const Tensor&, const Tensor&);
-WEFT_ADAPTIVE_COMPUTATION(float)
-WEFT_ADAPTIVE_COMPUTATION(double)
+template struct AdaptiveComputationKernels<Cuda, float>;
+template struct AdaptiveComputationKernels<Cuda, double>;
 
 }  // namespace weft

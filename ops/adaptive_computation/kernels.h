@@ -1,9 +1,8 @@
 // The kernels of adaptive_computation.h.
 #pragma once
 
-#include <cstdint>
-
 #include "runtime/device.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -11,15 +10,14 @@ namespace weft {
 // `stride` and `weights_stride` apart.
 template <class T>
 struct Halting {
-  std::int64_t halt;  // T, or L where the token never halts
+  i64 halt;           // T, or L where the token never halts
   T remainder;        // R before the last step of all
-  std::int64_t active;
+  i64 active;
 
-  constexpr Halting(const T* p, std::int64_t stride, std::int64_t L, T epsilon, T* weights,
-                    std::int64_t weights_stride)
+  constexpr Halting(const T* p, i64 stride, i64 L, T epsilon, T* weights, i64 weights_stride)
       : halt(L), remainder(1), active(0) {
     T budget = 1 - epsilon, kept = 1;
-    for (std::int64_t t = 0; t < L; ++t) {
+    for (i64 t = 0; t < L; ++t) {
       const T probability = p[t * stride];
       remainder = kept;
       const bool running = budget > 0, last = budget - probability <= 0;
@@ -32,8 +30,7 @@ struct Halting {
   }
 
   // dp_t; `share` is dponder · cost / tokens.
-  constexpr T gradient(std::int64_t t, std::int64_t L, const T* dweights, std::int64_t stride,
-                       T share) const {
+  constexpr T gradient(i64 t, i64 L, const T* dweights, i64 stride, T share) const {
     if (halt == L) return dweights[t * stride] - (t < L - 1 ? share : T(0));
     return t < halt ? dweights[t * stride] - dweights[halt * stride] - share : T(0);
   }
@@ -43,35 +40,29 @@ struct Halting {
 // [states, tokens].
 template <class T>
 struct StateGroup {
-  static constexpr std::int64_t most = 16;
-  std::int64_t count = 0;
+  static constexpr i64 most = 16;
+  i64 count = 0;
   T* at[most] = {};  // [tokens, d] each
 };
 
-// dots[t, i] = ⟨h_t[i], v[i]⟩, the v `stride` apart.
-template <class T>
-void act_dots(const Cuda&, const StateGroup<const T>&, std::int64_t tokens, std::int64_t d,
-              const T* v, std::int64_t stride, T* dots);
-
-// From logits without bias to p, in place, the weights, and R + n of every token.
-template <class T>
-void act_weights(const Cuda&, std::int64_t L, std::int64_t tokens, T epsilon, const T* bias,
-                 T* probability, T* weights, double* ponder);
-
-// accumulated (+)= Σ_t weight_t h_t
-template <class T>
-void act_sum(const Cuda&, const StateGroup<const T>&, std::int64_t tokens, std::int64_t d,
-             const T* weights, bool add, T* accumulated);
-
-// The weights again, and dp_t p_t (1 − p_t); `share` is cost / tokens.
-template <class T>
-void act_slopes(const Cuda&, std::int64_t L, std::int64_t tokens, T epsilon, double share,
-                const T* probability, const T* dweights, const T* dponder, T* weights, T* dlogits);
-
-// dh_t = weight_t daccumulated + dlogit_t w
-template <class T>
-void act_state_gradients(const Cuda&, const StateGroup<T>& gradients, std::int64_t tokens,
-                         std::int64_t d, const T* weights, const T* dlogits, const T* daccumulated,
-                         const T* w);
+template <class Device, class T>
+struct StateKernels {
+  // dots[t, i] = ⟨h_t[i], v[i]⟩, the v `stride` apart.
+  static void dots(const Device&, const StateGroup<const T>&, i64 tokens, i64 d, const T* v,
+                   i64 stride, T* dots);
+  // From logits without bias to p, in place, the weights, and R + n of every token.
+  static void weights(const Device&, i64 L, i64 tokens, T epsilon, const T* bias, T* probability,
+                      T* weights, double* ponder);
+  // accumulated (+)= Σ_t weight_t h_t
+  static void sum(const Device&, const StateGroup<const T>&, i64 tokens, i64 d, const T* weights,
+                  bool add, T* accumulated);
+  // The weights again, and dp_t p_t (1 − p_t); `share` is cost / tokens.
+  static void slopes(const Device&, i64 L, i64 tokens, T epsilon, double share,
+                     const T* probability, const T* dweights, const T* dponder, T* weights,
+                     T* dlogits);
+  // dh_t = weight_t daccumulated + dlogit_t w
+  static void gradients(const Device&, const StateGroup<T>& to, i64 tokens, i64 d, const T* weights,
+                        const T* dlogits, const T* daccumulated, const T* w);
+};
 
 }  // namespace weft

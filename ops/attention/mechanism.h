@@ -298,10 +298,4 @@ Attended attend(const AttentionSpec& spec, const AttentionCall& call,
 Attended defined(const AttentionSpec& spec, const AttentionCall& call,
                  std::span<const Variable> inputs);
 
-// The name with the fewest edits from `wanted`, where these are at most a third of the longer one's
-// letters, or one; otherwise "".
-std::string nearest_name(const std::string& wanted, const std::vector<std::string>& names);
-// "full, agglomerative; did you mean full?" for error messages; the names alone where none is near.
-std::string known_names(const std::string& wanted, const std::vector<std::string>& names);
-
 }  // namespace weft

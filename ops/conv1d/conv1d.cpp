@@ -1,223 +1,8 @@
 #include "ops/conv1d/conv1d.h"
 
-#include <limits>
-
-#include "ops/conv1d/halves.h"
 #include "runtime/dispatch.h"
-#include "runtime/row_sums.h"
-#include "runtime/tile.h"
-#include "runtime/transpose.h"
 
 namespace weft {
-namespace {
-
-constexpr std::int64_t block = 128;  // positions of a sequence that are computed at a time
-
-struct Sizes {
-  std::int64_t B, N, n, m, W;
-};
-
-Sizes sizes_of(const Tensor& x, const Tensor& weight) {
-  return {x.size(0), x.size(1), x.size(2), weight.size(2), weight.size(0)};
-}
-
-// How the products are done: as one, or, where the taps can be halved twice and there are rows
-// enough to pay for the taps' sums, as nine of a quarter of the rows and of the taps.
-struct Products {
-  explicit Products(const Sizes& s)
-      : halved(s.W % 4 == 0 && s.B * s.N >= block),
-        parts(halved ? halves::parts : 1),
-        step(halved ? 4 : 1),
-        taps(s.W / step) {}
-  std::int64_t rows(std::int64_t count) const { return (count + step - 1) / step; }
-  bool halved;
-  std::int64_t parts, step, taps;
-};
-
-// Cuts every sequence into blocks and numbers them all.
-struct Blocks {
-  explicit Blocks(const Sizes& s) : N(s.N), each((s.N + block - 1) / block), count(s.B * each) {}
-  std::int64_t N, each, count;
-};
-
-// One of them: rows begin … begin + rows − 1 of the sequence whose first row is `sequence` of all.
-struct Block {
-  Block(const Blocks& blocks, std::int64_t i)
-      : sequence(i / blocks.each * blocks.N),
-        begin(i % blocks.each * block),
-        rows(std::min(blocks.N - begin, block)) {}
-  std::int64_t at() const { return sequence + begin; }
-  std::int64_t sequence, begin, rows;
-};
-
-// Row t of a sequence [N, width], counted from `begin` on: zeros where it lies outside.
-template <class T>
-struct RowOf {
-  const T* sequence;
-  std::int64_t N, width, begin;
-  const T* zeros;
-  const T* operator()(std::int64_t t) const {
-    t += begin;
-    return t < 0 || t >= N ? zeros : sequence + t * width;
-  }
-};
-
-template <class T>
-T* room(std::vector<T>& buffer, std::int64_t count) {
-  if (std::int64_t(buffer.size()) < count) buffer.resize(static_cast<std::size_t>(count));
-  return buffer.data();
-}
-
-template <class T, class Source>
-void copy_rows(std::int64_t rows, std::int64_t width, const Source& row_of, T* to) {
-  for (std::int64_t t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
-}
-
-// Windows of so many rows, for each part of the product; and pairs, likewise.
-template <class T, class Source>
-void start_windows(const Products& p, std::int64_t rows, std::int64_t width, const Source& row_of,
-                   T* to) {
-  const std::int64_t reached = p.rows(rows) + p.taps - 1;
-  p.halved ? halves::split_windows(reached, width, row_of, to)
-           : copy_rows(reached, width, row_of, to);
-}
-template <class T, class Source>
-void start_pairs(const Products& p, std::int64_t rows, std::int64_t width, const Source& row_of,
-                 T* to) {
-  p.halved ? halves::split_pairs(p.rows(rows), width, row_of, to)
-           : copy_rows(rows, width, row_of, to);
-}
-// The parts of `rows` rows together, as halves::merge hands them out.
-template <class T, class Put>
-void finish(const Products& p, std::int64_t rows, std::int64_t width, const T* from,
-            const Put& put) {
-  if (p.halved) return halves::merge(p.rows(rows), width, from, put);
-  for (std::int64_t t = 0; t < rows; ++t) {
-    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
-      put(t, e, n, Pack<T>::load(from + t * width + e, n));
-    });
-  }
-}
-
-// windows ∗ taps, of each part: z [parts, rows, m].
-template <class T>
-void correlate(const Products& p, std::int64_t rows, std::int64_t n, std::int64_t m,
-               const T* windows, const T* taps, T* z) {
-  const std::int64_t each = p.rows(rows);
-  for (std::int64_t i = 0; i < p.parts; ++i) {
-    tile_product<T>(each, m, p.taps * n, {windows + i * (each + p.taps - 1) * n, n, 1},
-                    {taps + i * p.taps * n * m, m}, {z + i * each * m, m}, false);
-  }
-}
-
-}  // namespace
-
-template <class T>
-void causal_conv1d_values(const Cpu&, const CausalConv1d::Saved& saved, const Tensor& offset,
-                          bool relu, const Tensor& result) {
-  const Sizes s = sizes_of(saved.x, saved.weight);
-  const Blocks blocks(s);
-  const Products p(s);
-  const T *const x = saved.x.data<T>(), *const bias = offset.data<T>();
-  T* const y = result.data<T>();
-  const std::vector<T> zeros(static_cast<std::size_t>(s.n));
-  std::vector<T> taps(static_cast<std::size_t>(p.parts * p.taps * s.n * s.m));
-  const RowOf<T> weight{saved.weight.data<T>(), s.W, s.n * s.m, 0, nullptr};
-  start_pairs(p, s.W, s.n * s.m, weight, taps.data());
-  const Pack<T> least(relu ? 0 : -std::numeric_limits<double>::infinity());  // NaN is not less
-  parallel_for(blocks.count, [&](std::int64_t i) {
-    thread_local std::vector<T> window_buffer, z_buffer;
-    const Block at(blocks, i);
-    const std::int64_t each = p.rows(at.rows);
-    T* const windows = room(window_buffer, p.parts * (each + p.taps - 1) * s.n);
-    T* const z = room(z_buffer, p.parts * each * s.m);
-    start_windows(p, at.rows, s.n,
-                  RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},
-                  windows);
-    correlate<T>(p, at.rows, s.n, s.m, windows, taps.data(), z);
-    finish<T>(p, at.rows, s.m, z, [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
-      if (t >= at.rows) return;
-      const auto value = sum + Pack<T>::load(bias + e, n);
-      where(value < least, least, value).store(y + (at.at() + t) * s.m + e, n);
-    });
-  });
-}
-
-namespace {
-
-// back[j, o, i] = W_{W−1−j}[i, o]: the weights of the product that gives dx.
-template <class T>
-std::vector<T> turned(const Sizes& s, const T* weight) {
-  std::vector<T> back(static_cast<std::size_t>(s.W * s.n * s.m));
-  for (std::int64_t j = 0; j < s.W; ++j) {
-    transpose<T>(s.n, s.m, {weight + (s.W - 1 - j) * s.n * s.m, s.m},
-                 {back.data() + j * s.n * s.m, s.n});
-  }
-  return back;
-}
-
-}  // namespace
-
-template <class T>
-std::array<Tensor, 3> causal_conv1d_gradients(const Cpu&, const CausalConv1d::Saved& saved,
-                                              const Tensor& gradient) {
-  const Sizes s = sizes_of(saved.x, saved.weight);
-  const Blocks blocks(s);
-  const Products p(s);
-  const T *const x = saved.x.data<T>(), *const dy = gradient.data<T>();
-  const T* const y = saved.y.defined() ? saved.y.data<T>() : nullptr;
-  const Tensor inner = Tensor::empty_like(saved.x), dweight = Tensor::empty_like(saved.weight);
-  T* const dx = inner.data<T>();
-  const std::vector<T> zeros(static_cast<std::size_t>(std::max(s.n, s.m)));
-  const std::vector<T> back = turned<T>(s, saved.weight.data<T>());
-  const std::int64_t part_size = p.taps * s.n * s.m, count = p.parts * part_size;
-  std::vector<T> taps(static_cast<std::size_t>(count));
-  start_pairs(p, s.W, s.n * s.m, RowOf<T>{back.data(), s.W, s.n * s.m, 0, nullptr}, taps.data());
-  const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW by parts; behind it db
-  const auto gather = [&](std::int64_t i, std::int64_t, T* part) {
-    if (blocks.count == 0) return;
-    thread_local std::vector<T> dz_buffer, window_buffer, pair_buffer, z_buffer;
-    const Block at(blocks, i);
-    const std::int64_t each = p.rows(at.rows), reached = each + p.taps - 1;
-    // dz where y > 0, as far as the windows of the last rows look ahead.
-    const std::int64_t known = std::min(p.step * each + s.W - 1, s.N - at.begin);
-    const T* dz = dy + at.at() * s.m;
-    if (y != nullptr) {
-      dz = room(dz_buffer, known * s.m);
-      map<T>(
-          known * s.m, dz_buffer.data(),
-          [](auto g, auto value) { return where(Pack<T>(0) < value, g, Pack<T>(0)); },
-          dy + at.at() * s.m, y + at.at() * s.m);
-    }
-    for (std::int64_t t = 0; t < at.rows; ++t) {
-      simd::add_scaled(T(1), dz + t * s.m, part + count, s.m);
-    }
-    const RowOf<T> dz_rows{dz, known, s.m, 0, zeros.data()};
-    T* const windows = room(window_buffer, p.parts * reached * std::max(s.n, s.m));
-    T* const z = room(z_buffer, p.parts * each * s.n);
-    start_windows(p, at.rows, s.m, dz_rows, windows);
-    correlate<T>(p, at.rows, s.m, s.n, windows, taps.data(), z);
-    finish<T>(p, at.rows, s.n, z, [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
-      if (t < at.rows) sum.store(dx + (at.at() + t) * s.n + e, n);
-    });
-
-    T* const pairs = room(pair_buffer, p.parts * each * s.m);
-    start_pairs(p, at.rows, s.m, RowOf<T>{dz, at.rows, s.m, 0, zeros.data()}, pairs);
-    start_windows(p, at.rows, s.n,
-                  RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},
-                  windows);
-    for (std::int64_t k = 0; k < p.parts; ++k) {
-      tile_product<T>(p.taps * s.n, s.m, each, {windows + k * reached * s.n, 1, s.n},
-                      {pairs + k * each * s.m, s.m}, {part + k * part_size, s.m}, true);
-    }
-  };
-  row_sums<T>(blocks.count, 1, count + s.m, sums.data<T>(), gather);
-  finish<T>(p, s.W, s.n * s.m, sums.data<T>(),
-            [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
-              sum.store(dweight.data<T>() + t * s.n * s.m + e, n);
-            });
-  return {inner, dweight, sums.slice(0, count, count + s.m)};
-}
 
 Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight,
                              const Tensor& bias) const {
@@ -236,7 +21,7 @@ Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight
   Tensor y = Tensor::empty({x.size(0), x.size(1), weight.size(2)}, x.dtype(), x.device());
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    causal_conv1d_values<T>(device, saved, offset, relu, y);
+    CausalConv1dKernels<decltype(device), T>::forward(device, saved, offset, relu, y);
   });
   if (relu) saved.y = y;
   return y;
@@ -245,7 +30,7 @@ Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight
 std::array<Tensor, 3> CausalConv1d::backward(const Saved& saved, const Tensor& dy) const {
   const Tensor gradient = dy.packed();
   return dispatch(dy, [&](auto device, auto type) {
-    return causal_conv1d_gradients<decltype(type)>(device, saved, gradient);
+    return CausalConv1dKernels<decltype(device), decltype(type)>::backward(device, saved, gradient);
   });
 }
 

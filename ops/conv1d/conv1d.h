@@ -17,7 +17,7 @@
 #pragma once
 
 #include "autograd/apply.h"
-#include "ops/feed_forward/feed_forward.h"
+#include "ops/pointwise/activation.h"
 
 namespace weft {
 
@@ -33,18 +33,12 @@ struct CausalConv1d {
 };
 
 // What forward and backward run on each device, their tensors checked and packed.
-template <class T>
-void causal_conv1d_values(const Cpu&, const CausalConv1d::Saved&, const Tensor& bias, bool relu,
-                          const Tensor& y);
-template <class T>
-void causal_conv1d_values(const Cuda&, const CausalConv1d::Saved&, const Tensor& bias, bool relu,
-                          const Tensor& y);
-template <class T>
-std::array<Tensor, 3> causal_conv1d_gradients(const Cpu&, const CausalConv1d::Saved&,
-                                              const Tensor& dy);
-template <class T>
-std::array<Tensor, 3> causal_conv1d_gradients(const Cuda&, const CausalConv1d::Saved&,
-                                              const Tensor& dy);
+template <class Device, class T>
+struct CausalConv1dKernels {
+  using Saved = CausalConv1d::Saved;
+  static void forward(const Device&, const Saved&, const Tensor& bias, bool relu, const Tensor& y);
+  static std::array<Tensor, 3> backward(const Device&, const Saved&, const Tensor& dy);
+};
 
 // Activation none or relu. Throws where the widths do not fit.
 Variable causal_conv1d(const Variable& x, const Variable& weight, const Variable& bias,

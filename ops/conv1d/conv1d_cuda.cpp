@@ -31,25 +31,29 @@ Tensor behind_zeros(const Tensor& x, std::int64_t count) {
 
 }  // namespace
 
-template <class T>
-void causal_conv1d_values(const Cuda& device, const CausalConv1d::Saved& saved, const Tensor& bias,
-                          bool relu, const Tensor& y) {
+template <class Device, class T>
+void CausalConv1dKernels<Device, T>::forward(const Device& device, const CausalConv1d::Saved& saved,
+                                             const Tensor& bias, bool relu, const Tensor& y) {
   const std::int64_t W = saved.weight.size(0);
   y.copy_from(bias.expand(y.shape()));
   for (std::int64_t shift = 0; shift < W; ++shift) {
     add_shifted(saved.x, 0, matrix(saved.weight, W - 1 - shift), y, shift, true);
   }
-  if (relu) pointwise<Relu, T>(device, y.count(), y.data<T>(), y.data<T>());
+  if (relu)
+    PointwiseKernels<Device, T>::value(device, unary_number<Relu>, y.count(), y.data<T>(),
+                                       y.data<T>());
 }
 
-template <class T>
-std::array<Tensor, 3> causal_conv1d_gradients(const Cuda& device, const CausalConv1d::Saved& saved,
-                                              const Tensor& dy) {
+template <class Device, class T>
+std::array<Tensor, 3> CausalConv1dKernels<Device, T>::backward(const Device& device,
+                                                               const CausalConv1d::Saved& saved,
+                                                               const Tensor& dy) {
   const std::int64_t W = saved.weight.size(0);
   Tensor dz = dy;
   if (saved.y.defined()) {
     dz = Tensor::empty_like(dy);
-    pointwise_backward<Relu, T>(device, dy.count(), saved.y.data<T>(), dy.data<T>(), dz.data<T>());
+    PointwiseKernels<Device, T>::derivative(device, unary_number<Relu>, dy.count(),
+                                            saved.y.data<T>(), dy.data<T>(), dz.data<T>());
   }
   const Tensor dx = Tensor::empty_like(saved.x), dweight = Tensor::empty_like(saved.weight);
   // A row of one and a row of the other, `shift` later, are of one sequence or zeros.
@@ -64,12 +68,7 @@ std::array<Tensor, 3> causal_conv1d_gradients(const Cuda& device, const CausalCo
   return {dx, dweight, sum_over(as_rows(dz), 0, 0)};
 }
 
-#define WEFT_CONV1D(T)                                                                           \
-  template void causal_conv1d_values<T>(const Cuda&, const CausalConv1d::Saved&, const Tensor&,  \
-                                        bool, const Tensor&);                                    \
-  template std::array<Tensor, 3> causal_conv1d_gradients<T>(                                     \
-      const Cuda&, const CausalConv1d::Saved&, const Tensor&);
-WEFT_CONV1D(float)
-WEFT_CONV1D(double)
+template struct CausalConv1dKernels<Cuda, float>;
+template struct CausalConv1dKernels<Cuda, double>;
 
 }  // namespace weft

@@ -1,63 +1,9 @@
 #include "ops/cross_entropy/cross_entropy.h"
 
 #include "ops/cross_entropy/kernels.h"
-#include "ops/softmax/rows.h"
 #include "runtime/dispatch.h"
-#include "runtime/parallel.h"
 
 namespace weft {
-namespace {
-
-constexpr std::int64_t grain = 1 << 14;  // logits that one piece of parallel work reads
-
-std::int64_t rows_together(std::int64_t V) {
-  return std::max<std::int64_t>(1, grain / std::max<std::int64_t>(1, V));
-}
-
-}  // namespace
-
-template <class T>
-void cross_entropy_forward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
-                           const std::int64_t* targets, T* lse, double* nats) {
-  parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const T* const x = logits + row * V;
-      const RowSum<T> sum = row_sum(x, V);
-      if (lse != nullptr) lse[row] = static_cast<T>(sum.log_sum_exp());
-      nats[row] = std::log(sum.z) + (double(sum.shift) - double(x[targets[row]]));
-    }
-  });
-}
-
-template <class T>
-void mean_of_nats(const Cpu&, std::int64_t rows, const double* nats, T* loss) {
-  *loss = static_cast<T>(simd::sum_in_f64(nats, rows) / static_cast<double>(rows));
-}
-
-template <class T>
-void cross_entropy_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T* logits,
-                            const std::int64_t* targets, const T* lse, const T* dloss, T* dlogits) {
-  const double scale = static_cast<double>(*dloss) / static_cast<double>(rows);
-  parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
-    const Pack<T> factor(scale);
-    for (std::int64_t row = begin; row < end; ++row) {
-      const Pack<T> shift(lse[row]);
-      T* const dx = dlogits + row * V;
-      const auto gradient = [=](Pack<T> x) { return factor * exp(x - shift); };
-      map<T>(V, dx, gradient, logits + row * V);
-      dx[targets[row]] -= static_cast<T>(scale);
-    }
-  });
-}
-
-#define WEFT_CROSS_ENTROPY(T)                                                            \
-  template void cross_entropy_forward(const Cpu&, std::int64_t, std::int64_t, const T*,  \
-                                      const std::int64_t*, T*, double*);                 \
-  template void mean_of_nats(const Cpu&, std::int64_t, const double*, T*);               \
-  template void cross_entropy_backward(const Cpu&, std::int64_t, std::int64_t, const T*, \
-                                       const std::int64_t*, const T*, const T*, T*);
-WEFT_CROSS_ENTROPY(float)
-WEFT_CROSS_ENTROPY(double)
 
 namespace {
 
@@ -66,9 +12,9 @@ Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& l
   const Tensor nats = Tensor::empty(targets.shape(), DType::f64, logits.device());
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
-    cross_entropy_forward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
-                             targets.data<std::int64_t>(), lse.defined() ? lse.data<T>() : nullptr,
-                             nats.data<double>());
+    CrossEntropyKernels<decltype(device), T>::forward(
+        device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<std::int64_t>(),
+        lse.defined() ? lse.data<T>() : nullptr, nats.data<double>());
   });
   return nats;
 }
@@ -105,7 +51,8 @@ Tensor CrossEntropy::forward(Saved& saved, const Tensor& logits, const Tensor& t
   const Tensor loss = Tensor::empty({}, logits.dtype(), logits.device());
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
-    mean_of_nats<T>(device, nats.count(), nats.data<double>(), loss.data<T>());
+    CrossEntropyKernels<decltype(device), T>::mean(device, nats.count(), nats.data<double>(),
+                                                   loss.data<T>());
   });
   return loss;
 }
@@ -115,9 +62,9 @@ std::array<Tensor, 2> CrossEntropy::backward(const Saved& saved, const Tensor& d
   const Tensor dlogits = Tensor::empty_like(logits);
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
-    cross_entropy_backward<T>(device, targets.count(), logits.size(-1), logits.data<T>(),
-                              targets.data<std::int64_t>(), lse.data<T>(), dloss.data<T>(),
-                              dlogits.data<T>());
+    CrossEntropyKernels<decltype(device), T>::backward(
+        device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<std::int64_t>(),
+        lse.data<T>(), dloss.data<T>(), dlogits.data<T>());
   });
   return {dlogits, Tensor{}};
 }

@@ -7,7 +7,9 @@
 // Blocks of 256 threads on a multiprocessor, in f32: 8 forward, all of its threads (32
 // registers), 6 backward (36).
 #include "ops/cross_entropy/kernels.h"
+#include "ops/reduce/kernels.h"
 #include "ops/softmax/row_sum.cuh"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -73,32 +75,34 @@ struct NatsBackwardRow {
 
 }  // namespace
 
-template <class T>
-void cross_entropy_forward(const Cuda& device, std::int64_t rows, std::int64_t V, const T* logits,
-                           const std::int64_t* targets, T* lse, double* nats) {
+template <class Device, class T>
+void CrossEntropyKernels<Device, T>::forward(const Device& device, std::int64_t rows,
+                                             std::int64_t V, const T* logits,
+                                             const std::int64_t* targets, T* lse, double* nats) {
   for_rows("cross_entropy", device, rows, V, NatsOfRow<T>{V, logits, targets, lse, nats});
 }
 
-template <class T>
-void mean_of_pieces(const Cuda& device, std::int64_t rows, std::int64_t pieces,
-                    const double* partial, T* loss) {
-  for_rows("cross_entropy", device, 1, pieces, MeanOfPieces<T>{rows, pieces, partial, loss});
+template <class Device, class T>
+void CrossEntropyKernels<Device, T>::mean(const Device& device, i64 rows, const double* nats,
+                                          T* loss) {
+  const SumSizes sizes{1, rows, 1};
+  const i64 pieces = sum_pieces(sizes);
+  const Workspace<double> partial(device, pieces);
+  PieceSumKernels<Cuda, double, double>::sum(device, sizes, pieces, nats, partial.data());
+  const MeanOfPieces<T> mean{rows, pieces, partial.data(), loss};
+  for_rows("cross_entropy", device, 1, pieces, mean);
 }
 
-template <class T>
-void cross_entropy_backward(const Cuda& device, std::int64_t rows, std::int64_t V, const T* logits,
-                            const std::int64_t* targets, const T* lse, const T* dloss, T* dlogits) {
+template <class Device, class T>
+void CrossEntropyKernels<Device, T>::backward(const Device& device, std::int64_t rows,
+                                              std::int64_t V, const T* logits,
+                                              const std::int64_t* targets, const T* lse,
+                                              const T* dloss, T* dlogits) {
   const NatsBackwardRow<T> each{rows, V, logits, targets, lse, dloss, dlogits};
   for_rows("cross_entropy", device, rows, V, each);
 }
 
-#define WEFT_CROSS_ENTROPY(T)                                                                    \
-  template void cross_entropy_forward(const Cuda&, std::int64_t, std::int64_t, const T*,         \
-                                      const std::int64_t*, T*, double*);                         \
-  template void mean_of_pieces(const Cuda&, std::int64_t, std::int64_t, const double*, T*);      \
-  template void cross_entropy_backward(const Cuda&, std::int64_t, std::int64_t, const T*,        \
-                                       const std::int64_t*, const T*, const T*, T*);
-WEFT_CROSS_ENTROPY(float)
-WEFT_CROSS_ENTROPY(double)
+template struct CrossEntropyKernels<Cuda, float>;
+template struct CrossEntropyKernels<Cuda, double>;
 
 }  // namespace weft

@@ -50,8 +50,8 @@ struct WarpColumn {
 
 }  // namespace
 
-template <class T>
-void cumulative_sum(const Cuda& device, View<const T, 3> x, View<T, 3> y) {
+template <class Device, class T>
+void CumulativeSumKernels<Device, T>::sum(const Device& device, View<const T, 3> x, View<T, 3> y) {
   const char* const name = "cumulative_sum";
   const i64 columns = x.size(0) * x.size(2);
   if (x.size(2) >= warp) return for_elements(name, device, columns, ThreadColumn<T>{x, y});
@@ -59,7 +59,7 @@ void cumulative_sum(const Cuda& device, View<const T, 3> x, View<T, 3> y) {
         each_row<WarpTeam, WarpColumn<T>>, columns, WarpColumn<T>{x, y});
 }
 
-template void cumulative_sum(const Cuda&, View<const float, 3>, View<float, 3>);
-template void cumulative_sum(const Cuda&, View<const double, 3>, View<double, 3>);
+template struct CumulativeSumKernels<Cuda, float>;
+template struct CumulativeSumKernels<Cuda, double>;
 
 }  // namespace weft

@@ -7,9 +7,9 @@
 
 namespace weft {
 
-template <class T>
-void cumulative_sum(const Cpu&, View<const T, 3> x, View<T, 3> y);
-template <class T>
-void cumulative_sum(const Cuda&, View<const T, 3> x, View<T, 3> y);
+template <class Device, class T>
+struct CumulativeSumKernels {
+  static void sum(const Device&, View<const T, 3> x, View<T, 3> y);
+};
 
 }  // namespace weft

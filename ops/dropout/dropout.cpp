@@ -1,38 +1,13 @@
 #include "ops/dropout/dropout.h"
 
 #include "ops/dropout/kernels.h"
-#include "ops/dropout/mask_vectors.h"
 #include "runtime/dispatch.h"
-#include "runtime/parallel.h"
 
 namespace weft {
 
 void check_dropout_rate(const char* op, double rate) {
   require(rate >= 0 && std::lround(rate * 65536) < 65536,
           "{}: the dropout rate must be in [0, 1), in steps of 1/65536, got {}", op, rate);
-}
-
-namespace {
-
-constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work draws
-
-}  // namespace
-
-template <class T>
-void drop(const Cpu&, const DropoutMask& mask, std::int64_t count, const T* x, T* y) {
-  const std::int64_t columns = mask.columns;
-  if (columns % DropoutMask::pieces == 0) {  // the indices run on from row to row: one long row
-    return parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
-      apply_dropout<T>(mask, 0, begin, end - begin, x + begin, y + begin);
-    });
-  }
-  const std::int64_t rows = count / columns;
-  const std::int64_t together = std::max<std::int64_t>(1, grain / columns);
-  parallel_ranges(rows, together, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      apply_dropout<T>(mask, row, 0, columns, x + row * columns, y + row * columns);
-    }
-  });
 }
 
 namespace {
@@ -44,7 +19,8 @@ Tensor masked(const Tensor& x, double rate, const RandomKey& key) {
   const DropoutMask mask(key, rate, x.rank() == 0 ? 1 : x.size(-1));
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    drop<T>(device, mask, x.count(), row_major.data<T>(), y.data<T>());
+    DropoutKernels<decltype(device), T>::apply(device, mask, x.count(), row_major.data<T>(),
+                                               y.data<T>());
   });
   return y;
 }

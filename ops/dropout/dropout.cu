@@ -34,8 +34,9 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 // Where rows are a multiple of eight wide, the indices run on from row to row: one long row.
-template <class T>
-void drop(const Cuda& device, const DropoutMask& mask, std::int64_t count, const T* x, T* y) {
+template <class Device, class T>
+void DropoutKernels<Device, T>::apply(const Device& device, const DropoutMask& mask,
+                                      std::int64_t count, const T* x, T* y) {
   if (count == 0) return;
   const std::int64_t width = mask.columns % DropoutMask::pieces == 0 ? count : mask.columns;
   const std::int64_t rows = count / width;
@@ -44,7 +45,7 @@ void drop(const Cuda& device, const DropoutMask& mask, std::int64_t count, const
         mask, rows, width, x, y);
 }
 
-template void drop(const Cuda&, const DropoutMask&, std::int64_t, const float*, float*);
-template void drop(const Cuda&, const DropoutMask&, std::int64_t, const double*, double*);
+template struct DropoutKernels<Cuda, float>;
+template struct DropoutKernels<Cuda, double>;
 
 }  // namespace weft

@@ -3,12 +3,13 @@
 
 #include "ops/dropout/mask.h"
 #include "runtime/device.h"
+#include "runtime/types.h"
 
 namespace weft {
 
-template <class T>
-void drop(const Cpu&, const DropoutMask& mask, std::int64_t count, const T* x, T* y);
-template <class T>
-void drop(const Cuda&, const DropoutMask& mask, std::int64_t count, const T* x, T* y);
+template <class Device, class T>
+struct DropoutKernels {
+  static void apply(const Device&, const DropoutMask& mask, i64 count, const T* x, T* y);
+};
 
 }  // namespace weft

@@ -34,7 +34,7 @@ HWY_INLINE RowWords draw_rows(const RandomKey& key, std::uint64_t first, std::ui
 
 // Lanes are the rows row … row + lanes − 1; calls f(i, mask of T) for the eight columns
 // column + i, `column` a multiple of eight.
-template <class T, class F>
+template <Real T, class F>
 HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_t column,
                           const F& f) {
   namespace hn = simd::hn;
@@ -43,7 +43,7 @@ HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_
   const auto kept = [](auto piece, auto threshold) {
     return hn::RebindMask(simd::Tag<T>{}, hn::Not(hn::Lt(piece, threshold)));
   };
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (std::is_same_v<T, float>) {
     // Two vectors of 64-bit lanes give one of 32-bit words. A piece is compared in the upper half
     // of its word: whatever stands below it decides nothing.
     const simd::Tag<std::uint32_t> d;

@@ -63,7 +63,7 @@ HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* t
 
 // to[j] = from[j] · factor where (row, begin + j) is kept, otherwise 0, for j < count. `begin` is a
 // multiple of 8; `from` and `to` may be the same.
-template <class T>
+template <Real T>
 void apply_dropout(const DropoutMask& mask, std::int64_t row, std::int64_t begin,
                    std::int64_t count, const T* from, T* to) {
   namespace hn = simd::hn;
@@ -91,7 +91,7 @@ void apply_dropout(const DropoutMask& mask, std::int64_t row, std::int64_t begin
       auto piece = hn::PromoteTo(words, hn::LoadU(halves, pieces + i));
       const auto x = simd::load(from + j + i, wanted - i);
       const auto dropped = [&] {
-        if constexpr (sizeof(T) == 8) {
+        if constexpr (std::is_same_v<T, double>) {
           return hn::Lt(hn::PromoteTo(integers, piece), threshold);
         } else {
           return hn::Lt(piece, threshold);

@@ -11,11 +11,31 @@
 
 #include "ops/embedding/kernels.h"
 #include "runtime/cuda/loops.h"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
 
 constexpr unsigned threads = 128;
+
+// A stable counting sort of the positions by id. They are cut into chunks, which warps count and
+// place; ids outside of the table come last, as if theirs were V.
+struct IdSort {
+  i64 count, V;
+  const i64* ids;
+  std::int32_t* counts;  // [chunks, V + 1], zero at first
+  i64* starts;           // [chunks, V + 1]: where the next of a chunk goes among those of its id
+  i64* first;            // [V + 2]: where an id begins in `sorted`
+  i64* sorted;           // [count]: the positions
+
+  constexpr i64 chunk() const {
+    const i64 share = (count + 127) / 128;
+    return share < 512 ? 512 : share;
+  }
+  constexpr i64 chunks() const { return (count + chunk() - 1) / chunk(); }
+};
+
+constexpr i64 id_tile = 64;  // sorted positions that are summed at a time
 
 template <class T>
 struct GatherRow {
@@ -165,44 +185,62 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-}  // namespace
-
-template <class T>
-void gather_rows(const Cuda& device, std::int64_t count, std::int64_t V, std::int64_t d,
-                 const T* table, const std::int64_t* ids, T* y) {
-  for_rows("embedding", device, count, d, GatherRow<T>{V, d, table, ids, y});
-}
-
 void sort_ids(const Cuda& device, const IdSort& s) {
   const auto warps = static_cast<unsigned>(s.chunks());
   const unsigned blocks = (warps * 32 + threads - 1) / threads;
-  if (blocks > 0) start("embedding", device, blocks, threads, 0, count_ids, s);
+  if (blocks > 0) {
+    const auto bytes = static_cast<std::size_t>(s.chunks() * (s.V + 1)) * sizeof(*s.counts);
+    check_cuda(cudaMemsetAsync(s.counts, 0, bytes, stream_of(device)), "embedding");
+    start("embedding", device, blocks, threads, 0, count_ids, s);
+  }
   for_elements("embedding", device, s.V + 1, StartsOfId{s});
   start("embedding", device, 1, threads, 0, first_of_ids, s);
   if (blocks > 0) start("embedding", device, blocks, threads, 0, place_positions, s);
 }
 
+// dtable from the sorted positions: sums over tiles of them, then the sums of those of rows that
+// lie in several. heads and tails [tiles, d] hold what a tile has of a row that began before it,
+// and of one that goes on after it.
 template <class T>
-void sum_sorted_rows(const Cuda& device, const IdSort& s, std::int64_t d, const T* dy,
-                     double* heads, double* tails, T* dtable) {
+void sum_sorted_rows(const Cuda& device, const IdSort& s, i64 d, const T* dy, double* heads,
+                     double* tails, T* dtable) {
   if (s.V * d == 0) return;
   check_cuda(cudaMemsetAsync(dtable, 0, static_cast<std::size_t>(s.V * d) * sizeof(T),
                              stream_of(device)),
              "embedding");
   if (s.count == 0) return;
-  const auto block = static_cast<unsigned>(std::min<std::int64_t>(threads, (d + 31) / 32 * 32));
-  const std::int64_t tiles = (s.count + id_tile - 1) / id_tile, strips = (d + block - 1) / block;
+  const auto block = static_cast<unsigned>(std::min<i64>(threads, (d + 31) / 32 * 32));
+  const i64 tiles = (s.count + id_tile - 1) / id_tile, strips = (d + block - 1) / block;
   const unsigned blocks = blocks_for(device, tiles * strips * block, block);
   start("embedding", device, blocks, block, 0, sum_tiles<T>, s, d, dy, heads, tails, dtable);
   start("embedding", device, blocks, block, 0, join_tiles<T>, s, d, heads, tails, dtable);
 }
 
-#define WEFT_EMBEDDING(T)                                                                        \
-  template void gather_rows(const Cuda&, std::int64_t, std::int64_t, std::int64_t, const T*,     \
-                            const std::int64_t*, T*);                                            \
-  template void sum_sorted_rows(const Cuda&, const IdSort&, std::int64_t, const T*, double*,     \
-                                double*, T*);
-WEFT_EMBEDDING(float)
-WEFT_EMBEDDING(double)
+}  // namespace
+
+template <class Device, class T>
+void EmbeddingKernels<Device, T>::forward(const Device& device, i64 count, i64 V, i64 d,
+                                          const T* table, const i64* ids, T* y) {
+  for_rows("embedding", device, count, d, GatherRow<T>{V, d, table, ids, y});
+}
+
+template <class Device, class T>
+void EmbeddingKernels<Device, T>::backward(const Device& device, i64 count, i64 V, i64 d,
+                                           const T* dy, const i64* ids, T* dtable) {
+  IdSort sort{count, V, ids, nullptr, nullptr, nullptr, nullptr};
+  const i64 tiles = (count + id_tile - 1) / id_tile, cells = sort.chunks() * (V + 1);
+  const Workspace<std::int32_t> counts(device, cells);
+  const Workspace<i64> starts(device, cells), first(device, V + 2), sorted(device, count);
+  const Workspace<double> ends(device, 2 * tiles * d);
+  sort.counts = counts.data();
+  sort.starts = starts.data();
+  sort.first = first.data();
+  sort.sorted = sorted.data();
+  sort_ids(device, sort);
+  sum_sorted_rows(device, sort, d, dy, ends.data(), ends.data() + tiles * d, dtable);
+}
+
+template struct EmbeddingKernels<Cuda, float>;
+template struct EmbeddingKernels<Cuda, double>;
 
 }  // namespace weft

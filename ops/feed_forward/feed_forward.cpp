@@ -1,132 +1,10 @@
 #include "ops/feed_forward/feed_forward.h"
 
-#include "ops/pointwise/functions.h"
 #include "runtime/dispatch.h"
-#include "runtime/matmul.h"
-#include "runtime/pack.h"
-#include "runtime/row_sums.h"
-#include "runtime/transpose.h"
 
 namespace weft {
-namespace {
-
-constexpr std::int64_t block = 64;  // rows whose f, df and dz are held at a time
-
-template <class T>
-struct Problem {
-  std::int64_t rows, d, h, out;
-  const T *x, *weight1, *weight2;
-};
-
-template <class T>
-Matrix<const T> transposed(Matrix<const T> m) {
-  return {m.data, m.columns, m.rows, m.column_stride, m.row_stride};
-}
-
-// to[i, :] = bias for each row.
-template <class T>
-void start_rows(T* to, std::int64_t rows, std::int64_t width, const T* bias) {
-  for (std::int64_t i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
-}
-
-// z ← z + bias and f = φ(z), over rows of h.
-template <class Phi, class T>
-void bias_and_activation(std::int64_t rows, std::int64_t h, const T* bias, T* z, T* f) {
-  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h) {
-    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
-      const Pack<T> sum = Pack<T>::load(z + j, n) + Pack<T>::load(bias + j, n);
-      sum.store(z + j, n);
-      Phi::value(sum).store(f + j, n);
-    });
-  }
-}
-
-// f = φ(z), df ← df φ'(z), and its sum over the rows of h, dbias.
-template <class Phi, class T>
-void activation_gradient(std::int64_t rows, std::int64_t h, const T* z, T* f, T* df, T* dbias) {
-  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h, df += h) {
-    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
-      const auto [value, slope] = Phi::both(Pack<T>::load(z + j, n));
-      value.store(f + j, n);
-      const Pack<T> dz = Pack<T>::load(df + j, n) * slope;
-      dz.store(df + j, n);
-      (Pack<T>::load(dbias + j, n) + dz).store(dbias + j, n);
-    });
-  }
-}
-
-template <class T>
-Problem<T> problem_of(const FeedForward::Saved& saved) {
-  const std::int64_t d = saved.weight1.size(0);
-  return {saved.x.rows(),         d,
-          saved.weight1.size(1),  saved.weight2.size(1),
-          saved.x.data<T>(),      saved.weight1.data<T>(),
-          saved.weight2.data<T>()};
-}
-
-}  // namespace
-
-template <class Phi, class T>
-void feed_forward_values(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor& offset1,
-                         const Tensor& offset2, const Tensor& result) {
-  const Problem<T> p = problem_of<T>(saved);
-  const T *const bias1 = offset1.data<T>(), *const bias2 = offset2.data<T>();
-  T *const z = saved.z.data<T>(), *const y = result.data<T>();
-  parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
-    thread_local std::vector<T> f;
-    f.resize(static_cast<std::size_t>(block * p.h));
-    T* const zs = z + begin * p.h;
-    matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
-              {zs, end - begin, p.h, p.h, 1});
-    bias_and_activation<Phi>(end - begin, p.h, bias1, zs, f.data());
-    T* const ys = y + begin * p.out;
-    start_rows(ys, end - begin, p.out, bias2);
-    matmul<T>(cpu, {f.data(), end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
-              {ys, end - begin, p.out, p.out, 1}, true);
-  });
-}
-
-template <class Phi, class T>
-std::array<Tensor, 5> feed_forward_gradients(const Cpu& cpu, const FeedForward::Saved& saved,
-                                             const Tensor& gradient) {
-  const Problem<T> p = problem_of<T>(saved);
-  const T *const z = saved.z.data<T>(), *const dy = gradient.data<T>();
-  const Tensor inner = Tensor::empty_like(saved.x);
-  T* const dx = inner.data<T>();
-  const Tensor back1 = packed_transpose(p.weight1, p.d, p.h);
-  const Tensor back2 = packed_transpose(p.weight2, p.h, p.out);
-  const std::int64_t at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
-  const std::int64_t at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
-  const Tensor sums = Tensor::empty({total}, dtype_of<T>);
-  row_sums<T>(p.rows, block, total, sums.data<T>(), [&](std::int64_t begin, std::int64_t end, T* part) {
-    thread_local std::vector<T> f, dz;
-    f.resize(static_cast<std::size_t>(block * p.h));
-    dz.resize(f.size());
-    const std::int64_t rows = end - begin;
-    const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
-    matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz.data(), rows, p.h, p.h, 1});
-    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f.data(), dz.data(), part + at_bias1);
-    const Matrix<const T> fs{f.data(), rows, p.h, p.h, 1}, dzs{dz.data(), rows, p.h, p.h, 1};
-    matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
-              {dx + begin * p.d, rows, p.d, p.d, 1});
-    matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
-    matmul<T>(cpu, transposed(fs), dys, {part + at_weight2, p.h, p.out, p.out, 1}, true);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
-    }
-  });
-  return {inner, sums.slice(0, 0, at_bias1).reshape({p.d, p.h}),
-          sums.slice(0, at_bias1, at_weight2),
-          sums.slice(0, at_weight2, at_bias2).reshape({p.h, p.out}), sums.slice(0, at_bias2, total)};
-}
 
 namespace {
-
-template <class F>
-void with_activation(Activation activation, const F& f) {
-  require(activation != Activation::none, "feed_forward: wanted relu or gelu");
-  activation == Activation::gelu ? f(Gelu{}) : f(Relu{});
-}
 
 void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Tensor& weight2,
            const Tensor& bias2) {
@@ -149,6 +27,7 @@ void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Te
 Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1,
                             const Tensor& bias1, const Tensor& weight2, const Tensor& bias2) const {
   require_real(name, x);
+  require(activation != Activation::none, "feed_forward: wanted relu or gelu");
   check(x, weight1, bias1, weight2, bias2);
   Shape inner = x.shape(), outer = x.shape();
   inner[x.rank() - 1] = weight1.size(1);
@@ -158,23 +37,18 @@ Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1
   Tensor y = Tensor::empty(outer, x.dtype(), x.device());
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    with_activation(activation, [&](auto phi) {
-      feed_forward_values<decltype(phi), T>(device, saved, offset1, offset2, y);
-    });
+    FeedForwardKernels<decltype(device), T>::forward(device, activation, saved, offset1, offset2,
+                                                     y);
   });
   return y;
 }
 
 std::array<Tensor, 5> FeedForward::backward(const Saved& saved, const Tensor& dy) const {
   const Tensor gradient = dy.packed();
-  std::array<Tensor, 5> gradients;
-  dispatch(dy, [&](auto device, auto type) {
-    using T = decltype(type);
-    with_activation(activation, [&](auto phi) {
-      gradients = feed_forward_gradients<decltype(phi), T>(device, saved, gradient);
-    });
+  return dispatch(dy, [&](auto device, auto type) {
+    using Kernels = FeedForwardKernels<decltype(device), decltype(type)>;
+    return Kernels::backward(device, activation, saved, gradient);
   });
-  return gradients;
 }
 
 Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,

@@ -3,7 +3,6 @@
 //
 // 8 blocks of 256 threads on a multiprocessor: all of its threads (32 registers).
 #include "ops/feed_forward/kernels.h"
-#include "ops/pointwise/functions.h"
 #include "runtime/cuda/loops.h"
 
 namespace weft {
@@ -39,24 +38,23 @@ struct ActivationGradient {
 
 }  // namespace
 
-template <class Phi, class T>
-void bias_and_activation(const Cuda& device, std::int64_t rows, std::int64_t h, const T* bias, T* z,
-                         T* f) {
-  for_rows("feed_forward", device, rows, h, BiasAndActivationRow<Phi, T>{h, bias, z, f});
+template <class Device, class T>
+void ActivationKernels<Device, T>::forward(const Device& device, Activation activation, i64 rows,
+                                           i64 h, const T* bias, T* z, T* f) {
+  with_activation(activation, [&]<class Phi>(Phi) {
+    for_rows("feed_forward", device, rows, h, BiasAndActivationRow<Phi, T>{h, bias, z, f});
+  });
 }
 
-template <class Phi, class T>
-void activation_gradient(const Cuda& device, std::int64_t count, const T* z, T* f, T* df) {
-  for_elements("feed_forward", device, count, ActivationGradient<Phi, T>{z, f, df});
+template <class Device, class T>
+void ActivationKernels<Device, T>::backward(const Device& device, Activation activation, i64 count,
+                                            const T* z, T* f, T* df) {
+  with_activation(activation, [&]<class Phi>(Phi) {
+    for_elements("feed_forward", device, count, ActivationGradient<Phi, T>{z, f, df});
+  });
 }
 
-#define WEFT_FEED_FORWARD(Phi, T)                                                                \
-  template void bias_and_activation<Phi>(const Cuda&, std::int64_t, std::int64_t, const T*, T*,  \
-                                         T*);                                                    \
-  template void activation_gradient<Phi>(const Cuda&, std::int64_t, const T*, T*, T*);
-WEFT_FEED_FORWARD(Gelu, float)
-WEFT_FEED_FORWARD(Gelu, double)
-WEFT_FEED_FORWARD(Relu, float)
-WEFT_FEED_FORWARD(Relu, double)
+template struct ActivationKernels<Cuda, float>;
+template struct ActivationKernels<Cuda, double>;
 
 }  // namespace weft

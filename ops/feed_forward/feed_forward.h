@@ -16,10 +16,9 @@
 #pragma once
 
 #include "autograd/apply.h"
+#include "ops/pointwise/activation.h"
 
 namespace weft {
-
-enum class Activation { none, relu, gelu };
 
 struct FeedForward {
   static constexpr const char* name = "feed_forward";
@@ -33,20 +32,15 @@ struct FeedForward {
   std::array<Tensor, 5> backward(const Saved&, const Tensor& dy) const;
 };
 
-// What forward and backward run on each device, their tensors checked and packed; Phi is one of
-// ops/pointwise/functions.h.
-template <class Phi, class T>
-void feed_forward_values(const Cpu&, const FeedForward::Saved&, const Tensor& bias1,
-                         const Tensor& bias2, const Tensor& y);
-template <class Phi, class T>
-void feed_forward_values(const Cuda&, const FeedForward::Saved&, const Tensor& bias1,
-                         const Tensor& bias2, const Tensor& y);
-template <class Phi, class T>
-std::array<Tensor, 5> feed_forward_gradients(const Cpu&, const FeedForward::Saved&,
-                                             const Tensor& dy);
-template <class Phi, class T>
-std::array<Tensor, 5> feed_forward_gradients(const Cuda&, const FeedForward::Saved&,
-                                             const Tensor& dy);
+// What forward and backward run on each device, their tensors checked and packed; activation relu
+// or gelu.
+template <class Device, class T>
+struct FeedForwardKernels {
+  using Saved = FeedForward::Saved;
+  static void forward(const Device&, Activation, const Saved&, const Tensor& bias1,
+                      const Tensor& bias2, const Tensor& y);
+  static std::array<Tensor, 5> backward(const Device&, Activation, const Saved&, const Tensor& dy);
+};
 
 // Throws where the widths do not fit.
 Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,

@@ -1,19 +1,18 @@
-// The kernels of feed_forward.h between its products, on CUDA devices. Phi is one of
-// ops/pointwise/functions.h.
+// The kernels of feed_forward.h between its products, on CUDA devices.
 #pragma once
 
-#include <cstdint>
-
+#include "ops/pointwise/activation.h"
 #include "runtime/device.h"
+#include "runtime/types.h"
 
 namespace weft {
 
-// z ← z + bias and f = φ(z), over rows of h.
-template <class Phi, class T>
-void bias_and_activation(const Cuda&, std::int64_t rows, std::int64_t h, const T* bias, T* z, T* f);
-
-// f = φ(z) and df ← df φ'(z), over `count` elements.
-template <class Phi, class T>
-void activation_gradient(const Cuda&, std::int64_t count, const T* z, T* f, T* df);
+template <class Device, class T>
+struct ActivationKernels {
+  // z ← z + bias and f = φ(z), over rows of h.
+  static void forward(const Device&, Activation, i64 rows, i64 h, const T* bias, T* z, T* f);
+  // f = φ(z) and df ← df φ'(z), over `count` elements.
+  static void backward(const Device&, Activation, i64 count, const T* z, T* f, T* df);
+};
 
 }  // namespace weft

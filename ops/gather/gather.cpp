@@ -1,46 +1,9 @@
 #include "ops/gather/gather.h"
 
-#include <algorithm>
-
 #include "ops/gather/kernels.h"
 #include "runtime/dispatch.h"
-#include "runtime/parallel.h"
 
 namespace weft {
-namespace {
-
-constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work moves
-constexpr i64 strip = 64;       // columns of which one piece of work has the sums
-
-}  // namespace
-
-template <class T>
-void gather_elements(const Cpu&, View<const T, 3> x, View<const i64, 3> index, View<T, 3> y) {
-  const i64 m = y.size(1), inner = y.size(2);
-  const i64 together = std::max<i64>(1, grain / inner);
-  parallel_ranges(y.size(0) * m, together, [&](i64 begin, i64 end) {
-    for (i64 row = begin; row < end; ++row) {
-      const i64 o = row / m, i = row % m;
-      for (i64 j = 0; j < inner; ++j) y(o, i, j) = x(o, index(o, i, j), j);
-    }
-  });
-}
-
-template <class T>
-void scatter_elements(const Cpu&, View<const T, 3> dy, View<const i64, 3> index,
-                      View<double, 3> dx) {
-  const i64 m = dy.size(1), inner = dy.size(2), strips = (inner + strip - 1) / strip;
-  const i64 together = std::max<i64>(1, grain / (m * std::min(inner, strip)));
-  parallel_ranges(dy.size(0) * strips, together, [&](i64 begin, i64 end) {
-    for (i64 piece = begin; piece < end; ++piece) {
-      const i64 o = piece / strips, first = piece % strips * strip;
-      const i64 last = std::min(first + strip, inner);
-      for (i64 i = 0; i < m; ++i) {
-        for (i64 j = first; j < last; ++j) dx(o, index(o, i, j), j) += double(dy(o, i, j));
-      }
-    }
-  });
-}
 
 namespace {
 
@@ -83,7 +46,8 @@ Tensor Gather::forward(Saved& saved, const Tensor& x, const Tensor& index) const
   const Tensor to = y.reshape(around_axis(shape, axis));
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    gather_elements<T>(device, from.view<T, 3>(), at.view<i64, 3>(), to.view<T, 3>());
+    GatherKernels<decltype(device), T>::forward(device, from.view<T, 3>(), at.view<i64, 3>(),
+                                                to.view<T, 3>());
   });
   return y;
 }
@@ -96,7 +60,8 @@ std::array<Tensor, 2> Gather::backward(const Saved& saved, const Tensor& dy) con
     const Tensor at = over_all(saved.index, dy.shape(), axis);
     dispatch(dy, [&](auto device, auto type) {
       using T = decltype(type);
-      scatter_elements<T>(device, from.view<T, 3>(), at.view<i64, 3>(), sums.view<double, 3>());
+      GatherKernels<decltype(device), T>::backward(device, from.view<T, 3>(), at.view<i64, 3>(),
+                                                   sums.view<double, 3>());
     });
   }
   return {sums.to(dy.dtype()).reshape(saved.shape), Tensor{}};

@@ -41,25 +41,19 @@ struct ScatterColumn {
 
 }  // namespace
 
-template <class T>
-void gather_elements(const Cuda& device, View<const T, 3> x, View<const i64, 3> index,
-                     View<T, 3> y) {
+template <class Device, class T>
+void GatherKernels<Device, T>::forward(const Device& device, View<const T, 3> x,
+                                       View<const i64, 3> index, View<T, 3> y) {
   for_elements("gather", device, y.size(0) * y.size(1) * y.size(2), GatherElement<T>{x, index, y});
 }
 
-template <class T>
-void scatter_elements(const Cuda& device, View<const T, 3> dy, View<const i64, 3> index,
-                      View<double, 3> dx) {
+template <class Device, class T>
+void GatherKernels<Device, T>::backward(const Device& device, View<const T, 3> dy,
+                                        View<const i64, 3> index, View<double, 3> dx) {
   for_elements("gather", device, dy.size(0) * dy.size(2), ScatterColumn<T>{dy, index, dx});
 }
 
-template void gather_elements(const Cuda&, View<const float, 3>, View<const i64, 3>,
-                              View<float, 3>);
-template void gather_elements(const Cuda&, View<const double, 3>, View<const i64, 3>,
-                              View<double, 3>);
-template void scatter_elements(const Cuda&, View<const float, 3>, View<const i64, 3>,
-                               View<double, 3>);
-template void scatter_elements(const Cuda&, View<const double, 3>, View<const i64, 3>,
-                               View<double, 3>);
+template struct GatherKernels<Cuda, float>;
+template struct GatherKernels<Cuda, double>;
 
 }  // namespace weft

@@ -7,18 +7,13 @@
 
 namespace weft {
 
-// y[o, i, j] = x[o, index[o, i, j], j]
-template <class T>
-void gather_elements(const Cpu&, View<const T, 3> x, View<const i64, 3> index, View<T, 3> y);
-template <class T>
-void gather_elements(const Cuda&, View<const T, 3> x, View<const i64, 3> index, View<T, 3> y);
-
-// dx[o, index[o, i, j], j] += dy[o, i, j], in the order of i.
-template <class T>
-void scatter_elements(const Cpu&, View<const T, 3> dy, View<const i64, 3> index,
-                      View<double, 3> dx);
-template <class T>
-void scatter_elements(const Cuda&, View<const T, 3> dy, View<const i64, 3> index,
-                      View<double, 3> dx);
+template <class Device, class T>
+struct GatherKernels {
+  // y[o, i, j] = x[o, index[o, i, j], j]
+  static void forward(const Device&, View<const T, 3> x, View<const i64, 3> index, View<T, 3> y);
+  // dx[o, index[o, i, j], j] += dy[o, i, j], in the order of i.
+  static void backward(const Device&, View<const T, 3> dy, View<const i64, 3> index,
+                       View<double, 3> dx);
+};
 
 }  // namespace weft

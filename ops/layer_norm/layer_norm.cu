@@ -10,6 +10,7 @@
 #include "ops/dropout/warp_mask.cuh"
 #include "ops/layer_norm/kernels.h"
 #include "ops/reduce/column_sums.cuh"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -90,8 +91,8 @@ struct ForwardRow {
       T value = p.x[start + j];
       if (p.branch != nullptr) {
         const T branch = p.branch[start + j];
-        value = p.wiring == Wiring::universal ? (kept ? (value + branch) * factor : T(0))
-                                              : (kept ? value + branch * factor : value);
+        value = p.dropout_on == DropoutOn::sum ? (kept ? (value + branch) * factor : T(0))
+                                               : (kept ? value + branch * factor : value);
       }
       z.at(j, slot) = value;
       part += value;
@@ -142,7 +143,7 @@ struct BackwardRow {
         unit = normalised[start + j], dunit = p.gain[j] * dy[start + j];
       }
       const T dz = scale * (dunit - mean - slope * unit), dropped = kept ? dz * factor : T(0);
-      dx[start + j] = p.wiring == Wiring::universal ? dropped : dz;
+      dx[start + j] = p.dropout_on == DropoutOn::sum ? dropped : dz;
       if (dbranch != nullptr) dbranch[start + j] = dropped;
     });
   }
@@ -183,36 +184,27 @@ struct GainAndBias {
 
 }  // namespace
 
-template <class T>
-void layer_norm_forward(const Cuda& device, const LayerNormRows<T>& p, T* normalised,
-                        T* inverse_deviation, T* y) {
+template <class Device, class T>
+void LayerNormKernels<Device, T>::forward(const Device& device, const LayerNormRows<T>& p,
+                                          T* normalised, T* inverse_deviation, T* y) {
   each_row_of<ForwardRow>(device, p, normalised, inverse_deviation, y);
 }
 
-template <class T>
-void layer_norm_row_gradients(const Cuda& device, const LayerNormRows<T>& p, const T* normalised,
-                              const T* inverse_deviation, const T* dy, T* dx, T* dbranch) {
+template <class Device, class T>
+void LayerNormKernels<Device, T>::backward(const Device& device, const LayerNormRows<T>& p,
+                                           const T* normalised, const T* inverse_deviation,
+                                           const T* dy, T* dx, T* dbranch, T* sums) {
   each_row_of<BackwardRow>(device, p, normalised, inverse_deviation, dy, dx, dbranch);
-}
-
-template <class T, class To>
-void layer_norm_column_sums(const Cuda& device, const LayerNormRows<T>& p, std::int64_t pieces,
-                            const T* normalised, const T* dy, To* partial) {
+  const SumSizes sizes{1, p.rows, p.d};
+  const i64 pieces = sum_pieces(sizes);
   const GainAndBias<T> products{p.d, normalised, dy};
-  column_sums<2>("layer_norm", device, {1, p.rows, p.d}, pieces, products, partial);
+  if (pieces == 1) return column_sums<2>("layer_norm", device, sizes, 1, products, sums);
+  const Workspace<double> partial(device, 2 * pieces * p.d);
+  column_sums<2>("layer_norm", device, sizes, pieces, products, partial.data());
+  PieceSumKernels<Device, double, T>::sum(device, {2, pieces, p.d}, 1, partial.data(), sums);
 }
 
-#define WEFT_LAYER_NORM_SUMS(T, To)                                                              \
-  template void layer_norm_column_sums(const Cuda&, const LayerNormRows<T>&, std::int64_t,       \
-                                       const T*, const T*, To*);
-#define WEFT_LAYER_NORM(T)                                                                       \
-  template void layer_norm_forward(const Cuda&, const LayerNormRows<T>&, T*, T*, T*);            \
-  template void layer_norm_row_gradients(const Cuda&, const LayerNormRows<T>&, const T*,         \
-                                         const T*, const T*, T*, T*);
-WEFT_LAYER_NORM(float)
-WEFT_LAYER_NORM(double)
-WEFT_LAYER_NORM_SUMS(float, float)
-WEFT_LAYER_NORM_SUMS(float, double)
-WEFT_LAYER_NORM_SUMS(double, double)
+template struct LayerNormKernels<Cuda, float>;
+template struct LayerNormKernels<Cuda, double>;
 
 }  // namespace weft

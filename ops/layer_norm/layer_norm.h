@@ -4,16 +4,17 @@
 //     μ = mean(z),  r = 1/√(mean((z − μ)²) + ε),  ẑ = (z − μ) r,  y = g ⊙ ẑ + b
 //
 //     layer_norm:                      z = x
-//     residual_layer_norm, universal:  z = drop(x + branch)       (the dropout is on the sum)
-//                          vanilla:    z = x + drop(branch)
+//     residual_layer_norm, dropout on the sum:     z = drop(x + branch)
+//                          dropout on the branch:  z = x + drop(branch)
 //
 // drop multiplies by the mask of ops/dropout with rows along the last axis.
 //
 // Backward, per row of width d:
 //     dẑ = g ⊙ dy,   dz = r (dẑ − mean(dẑ) − ẑ mean(dẑ ⊙ ẑ)),   dg = Σ dy ⊙ ẑ,   db = Σ dy
-//     universal: dx = dbranch = drop(dz);   vanilla: dx = dz, dbranch = drop(dz)
+//     dropout on the sum: dx = dbranch = drop(dz);   on the branch: dx = dz, dbranch = drop(dz)
 //
-// Saved: ẑ and r (not x: the same size, and ẑ is what every gradient needs). The mask is drawn again.
+// Saved: ẑ and r (not x: the same size, and ẑ is what every gradient needs). The mask is drawn
+// again.
 #pragma once
 
 #include "autograd/apply.h"
@@ -24,7 +25,7 @@ namespace weft {
 struct LayerNorm {
   static constexpr const char* name = "layer_norm";
   double epsilon = 1e-5;
-  Wiring wiring = Wiring::universal;
+  DropoutOn dropout_on = DropoutOn::sum;
   double dropout = 0;
   RandomKey random = {};
 
@@ -43,7 +44,7 @@ Variable layer_norm(const Variable& x, const Variable& gain, const Variable& bia
                     double epsilon = 1e-5);
 
 struct Residual {
-  Wiring wiring = Wiring::universal;
+  DropoutOn dropout_on = DropoutOn::sum;
   double dropout = 0;
   RandomKey random = {};
   double epsilon = 1e-5;

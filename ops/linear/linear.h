@@ -22,25 +22,20 @@ struct Linear {
   std::array<Tensor, 3> backward(const Saved&, Wants, const Tensor& dy) const;
 };
 
-// What forward and backward run on each device, their tensors checked and packed. On the CPU rows
-// are multiplied by blocks that stay in cache; on CUDA devices these are the products above, over all
-// rows.
-template <class T>
-void linear_forward(const Cpu&, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                    const Tensor& y);
-template <class T>
-void linear_forward(const Cuda&, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                    const Tensor& y);
-
 struct LinearGradients {
   Tensor x, weight, bias;  // undefined where not wanted
 };
-template <class T>
-void linear_backward(const Cpu&, const Tensor& x, const Tensor& weight, const Tensor& dy,
-                     const LinearGradients&);
-template <class T>
-void linear_backward(const Cuda&, const Tensor& x, const Tensor& weight, const Tensor& dy,
-                     const LinearGradients&);
+
+// What forward and backward run on each device, their tensors checked and packed. On the CPU rows
+// are multiplied by blocks that stay in cache; on CUDA devices these are the products above, over all
+// rows.
+template <class Device, class T>
+struct LinearKernels {
+  static void forward(const Device&, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Tensor& y);
+  static void backward(const Device&, const Tensor& x, const Tensor& weight, const Tensor& dy,
+                       const LinearGradients&);
+};
 
 // An undefined `bias` stands for none. Throws where the widths do not fit.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});

@@ -5,16 +5,16 @@
 
 namespace weft {
 
-template <class T>
-void linear_forward(const Cuda&, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                    const Tensor& y) {
+template <class Device, class T>
+void LinearKernels<Device, T>::forward(const Device&, const Tensor& x, const Tensor& weight,
+                                       const Tensor& bias, const Tensor& y) {
   if (bias.defined()) y.copy_from(bias.expand(y.shape()));
   matmul_into(as_rows(x), weight, as_rows(y), bias.defined());
 }
 
-template <class T>
-void linear_backward(const Cuda&, const Tensor& x, const Tensor& weight, const Tensor& dy,
-                     const LinearGradients& gradients) {
+template <class Device, class T>
+void LinearKernels<Device, T>::backward(const Device&, const Tensor& x, const Tensor& weight,
+                                        const Tensor& dy, const LinearGradients& gradients) {
   const Tensor gradient = as_rows(dy);
   if (gradients.x.defined()) {
     matmul_into(gradient, weight.transpose(0, 1), as_rows(gradients.x));
@@ -25,12 +25,7 @@ void linear_backward(const Cuda&, const Tensor& x, const Tensor& weight, const T
   if (gradients.bias.defined()) sum_into(gradient, 0, 0, gradients.bias);
 }
 
-#define WEFT_LINEAR(T)                                                                           \
-  template void linear_forward<T>(const Cuda&, const Tensor&, const Tensor&, const Tensor&,      \
-                                  const Tensor&);                                                \
-  template void linear_backward<T>(const Cuda&, const Tensor&, const Tensor&, const Tensor&,     \
-                                   const LinearGradients&);
-WEFT_LINEAR(float)
-WEFT_LINEAR(double)
+template struct LinearKernels<Cuda, float>;
+template struct LinearKernels<Cuda, double>;
 
 }  // namespace weft

@@ -33,14 +33,12 @@ struct LinearCrossEntropy {
 
 // What forward runs on each device, its tensors checked and packed, x [R, d] and targets [R]: nats
 // [R] in f64 and, where they are defined, the gradients.
-template <class T>
-void linear_cross_entropy_nats(const Cpu&, const Tensor& x, const Tensor& table,
-                               const Tensor& targets, const Tensor& nats,
-                               const LinearCrossEntropy::Saved& gradients);
-template <class T>
-void linear_cross_entropy_nats(const Cuda&, const Tensor& x, const Tensor& table,
-                               const Tensor& targets, const Tensor& nats,
-                               const LinearCrossEntropy::Saved& gradients);
+template <class Device, class T>
+struct LinearCrossEntropyKernels {
+  using Gradients = LinearCrossEntropy::Saved;
+  static void forward(const Device&, const Tensor& x, const Tensor& table, const Tensor& targets,
+                      const Tensor& nats, const Gradients& gradients);
+};
 
 // Throws for a target that is none of 0 … V − 1, as cross_entropy() does.
 Variable linear_cross_entropy(const Variable& x, const Variable& table, const Tensor& targets);

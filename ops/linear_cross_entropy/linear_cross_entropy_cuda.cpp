@@ -12,10 +12,11 @@ constexpr std::int64_t logits_at_a_time = 1 << 22;  // of the rows of one piece
 
 }  // namespace
 
-template <class T>
-void linear_cross_entropy_nats(const Cuda& device, const Tensor& x, const Tensor& table,
-                               const Tensor& targets, const Tensor& nats,
-                               const LinearCrossEntropy::Saved& gradients) {
+template <class Device, class T>
+void LinearCrossEntropyKernels<Device, T>::forward(const Device& device, const Tensor& x,
+                                                   const Tensor& table, const Tensor& targets,
+                                                   const Tensor& nats,
+                                                   const LinearCrossEntropy::Saved& gradients) {
   const std::int64_t R = x.size(0), V = table.size(0);
   const std::int64_t together =
       std::min(R, std::max<std::int64_t>(1, logits_at_a_time / std::max<std::int64_t>(1, V)));
@@ -28,21 +29,18 @@ void linear_cross_entropy_nats(const Cuda& device, const Tensor& x, const Tensor
     matmul_into(inputs, table.transpose(0, 1), logits);
     T *const z = logits.data<T>(), *const sums = recorded ? lse.data<T>() + begin : nullptr;
     const std::int64_t* const t = targets.data<std::int64_t>() + begin;
-    cross_entropy_forward<T>(device, rows, V, z, t, sums, nats.data<double>() + begin);
+    CrossEntropyKernels<Device, T>::forward(device, rows, V, z, t, sums,
+                                            nats.data<double>() + begin);
     if (!recorded) continue;
     const double share = static_cast<double>(rows) / static_cast<double>(R);
     const Tensor dmean = Tensor::full({}, share, x.dtype(), x.device());
-    cross_entropy_backward<T>(device, rows, V, z, t, sums, dmean.data<T>(), z);
+    CrossEntropyKernels<Device, T>::backward(device, rows, V, z, t, sums, dmean.data<T>(), z);
     matmul_into(logits, table, gradients.dx.slice(0, begin, end));
     matmul_into(logits.transpose(0, 1), inputs, gradients.dtable, begin > 0);
   }
 }
 
-template void linear_cross_entropy_nats<float>(const Cuda&, const Tensor&, const Tensor&,
-                                               const Tensor&, const Tensor&,
-                                               const LinearCrossEntropy::Saved&);
-template void linear_cross_entropy_nats<double>(const Cuda&, const Tensor&, const Tensor&,
-                                                const Tensor&, const Tensor&,
-                                                const LinearCrossEntropy::Saved&);
+template struct LinearCrossEntropyKernels<Cuda, float>;
+template struct LinearCrossEntropyKernels<Cuda, double>;
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 namespace weft {
 
@@ -170,5 +171,78 @@ struct GeluErf {
     return gate(x) + x * exp(x * x * X(-0.5)) * X(0.5 * sqrt_2_over_pi);
   }
 };
+
+// --- of two variables
+
+struct Plus {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return a + b;
+  }
+};
+struct Minus {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return a - b;
+  }
+};
+struct Times {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return a * b;
+  }
+};
+struct Over {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return a / b;
+  }
+};
+struct Larger {  // of numbers that compare as neither, one is NaN, and so is their sum
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return where(b <= a, a, where(a < b, b, a + b));
+  }
+};
+// The slopes of max(a, b): by b, and by a.
+struct Below {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return where(a < b, X(1), X(0));
+  }
+};
+struct NotBelow {
+  template <class X>
+  constexpr X operator()(X a, X b) const {
+    return where(a < b, X(0), X(1));
+  }
+};
+
+// --- lists, by which the kernels of a device are instantiated: a function that stands in none has
+// none
+
+template <class... F>
+struct Functions {
+  template <class G>
+  static constexpr int number() {
+    int at = 0;
+    const bool found = ((std::is_same_v<F, G> || (++at, false)) || ...);
+    return found ? at : -1;
+  }
+  // Calls f(function) with the one of that number.
+  template <class Call>
+  static void with(int number, const Call& call) {
+    int at = 0;
+    ((at++ == number ? call(F{}) : void()), ...);
+  }
+};
+
+using UnaryFunctions = Functions<Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Silu, Gelu, GeluErf>;
+using BinaryFunctions = Functions<Plus, Minus, Times, Over, Larger, Below, NotBelow>;
+
+template <class F>
+inline constexpr int unary_number = UnaryFunctions::number<F>();
+template <class F>
+inline constexpr int binary_number = BinaryFunctions::number<F>();
 
 }  // namespace weft

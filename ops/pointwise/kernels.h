@@ -1,10 +1,9 @@
 // The kernels of pointwise.h.
 #pragma once
 
-#include <cstdint>
-
 #include "ops/pointwise/functions.h"
 #include "runtime/device.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -13,16 +12,16 @@ namespace weft {
 struct BroadcastLoops {
   static constexpr int most = 8;
   int rank = 0;  // axis 0 is the innermost
-  std::int64_t size[most] = {};
-  std::int64_t a[most] = {}, b[most] = {};  // strides
+  i64 size[most] = {};
+  i64 a[most] = {}, b[most] = {};  // strides
 
   struct Place {
-    std::int64_t a, b;  // offsets
+    i64 a, b;  // offsets
   };
-  constexpr Place of(std::int64_t element) const {
+  constexpr Place of(i64 element) const {
     Place place{0, 0};
     for (int axis = 0; axis < rank; ++axis) {
-      const std::int64_t index = element % size[axis];
+      const i64 index = element % size[axis];
       element /= size[axis];
       place.a += index * a[axis];
       place.b += index * b[axis];
@@ -31,72 +30,18 @@ struct BroadcastLoops {
   }
 };
 
-struct Plus {
-  template <class X>
-  constexpr X operator()(X a, X b) const {
-    return a + b;
-  }
+// The functions go by their numbers in the lists of functions.h.
+template <class Device, class T>
+struct PointwiseKernels {
+  // c = f(a, b), row-major.
+  static void binary(const Device&, int function, const BroadcastLoops&, i64 count, const T* a,
+                     const T* b, T* c);
+  // y = factor · x
+  static void scale(const Device&, i64 count, double factor, const T* x, T* y);
+  // y = f(x)
+  static void value(const Device&, int function, i64 count, const T* x, T* y);
+  // dx = dy f'(kept), where kept is x or y.
+  static void derivative(const Device&, int function, i64 count, const T* kept, const T* dy, T* dx);
 };
-struct Minus {
-  template <class X>
-  constexpr X operator()(X a, X b) const {
-    return a - b;
-  }
-};
-struct Times {
-  template <class X>
-  constexpr X operator()(X a, X b) const {
-    return a * b;
-  }
-};
-struct Over {
-  template <class X>
-  constexpr X operator()(X a, X b) const {
-    return a / b;
-  }
-};
-struct Larger {  // of numbers that compare as neither, one is NaN, and so is their sum
-  template <class X>
-  constexpr X operator()(X a, X b) const {
-    return where(b <= a, a, where(a < b, b, a + b));
-  }
-};
-// The slopes of max(a, b): by b, and by a.
-struct Below {
-  template <class X>
-  constexpr X operator()(X a, X b) const {
-    return where(a < b, X(1), X(0));
-  }
-};
-struct NotBelow {
-  template <class X>
-  constexpr X operator()(X a, X b) const {
-    return where(a < b, X(0), X(1));
-  }
-};
-
-// c = F(a, b), row-major.
-template <class F, class T>
-void binary(const Cpu&, const BroadcastLoops&, std::int64_t count, const T* a, const T* b, T* c);
-template <class F, class T>
-void binary(const Cuda&, const BroadcastLoops&, std::int64_t count, const T* a, const T* b, T* c);
-
-// y = factor · x
-template <class T>
-void scale(const Cpu&, std::int64_t count, double factor, const T* x, T* y);
-template <class T>
-void scale(const Cuda&, std::int64_t count, double factor, const T* x, T* y);
-
-// y = F(x); F is one of functions.h.
-template <class F, class T>
-void pointwise(const Cpu&, std::int64_t count, const T* x, T* y);
-template <class F, class T>
-void pointwise(const Cuda&, std::int64_t count, const T* x, T* y);
-
-// dx = dy F'(kept), where kept is x or y.
-template <class F, class T>
-void pointwise_backward(const Cpu&, std::int64_t count, const T* kept, const T* dy, T* dx);
-template <class F, class T>
-void pointwise_backward(const Cuda&, std::int64_t count, const T* kept, const T* dy, T* dx);
 
 }  // namespace weft

@@ -3,13 +3,9 @@
 #include "ops/pointwise/kernels.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/dispatch.h"
-#include "runtime/pack.h"
-#include "runtime/parallel.h"
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work computes
 
 BroadcastLoops merged_loops(const Tensor& a, const Tensor& b) {  // both expanded to the result's shape
   BroadcastLoops loops;
@@ -30,47 +26,6 @@ BroadcastLoops merged_loops(const Tensor& a, const Tensor& b) {  // both expande
   return loops;
 }
 
-// Calls f(offset in a, offset in b, offset in the result, length) for each run of the innermost
-// axis within begin … end−1.
-template <class F>
-void each_run(const BroadcastLoops& loops, std::int64_t begin, std::int64_t end, const F& f) {
-  while (begin < end) {
-    const auto [a, b] = loops.of(begin);
-    const std::int64_t length = std::min(loops.size[0] - begin % loops.size[0], end - begin);
-    f(a, b, begin, length);
-    begin += length;
-  }
-}
-
-}  // namespace
-
-template <class F, class T>
-void binary(const Cpu&, const BroadcastLoops& loops, std::int64_t count, const T* a, const T* b,
-            T* c) {
-  const F f;
-  const std::int64_t step_a = loops.a[0], step_b = loops.b[0];
-  const auto compute = [=](const T* x, const T* y, T* z, std::int64_t length) {
-    if (step_a == 1 && step_b == 1) {
-      map<T>(length, z, f, x, y);
-    } else if (step_a == 1 && step_b == 0) {
-      const auto with_y = [&f, same = Pack<T>(*y)](Pack<T> v) { return f(v, same); };
-      map<T>(length, z, with_y, x);
-    } else if (step_a == 0 && step_b == 1) {
-      const auto with_x = [&f, same = Pack<T>(*x)](Pack<T> v) { return f(same, v); };
-      map<T>(length, z, with_x, y);
-    } else {
-      for (std::int64_t i = 0; i < length; ++i) z[i] = f(x[i * step_a], y[i * step_b]);
-    }
-  };
-  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
-    const auto run = [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_c,
-                         std::int64_t length) { compute(a + at_a, b + at_b, c + at_c, length); };
-    each_run(loops, begin, end, run);
-  });
-}
-
-namespace {
-
 template <class F>
 Tensor broadcast(const char* name, const Tensor& a, const Tensor& b) {
   require(a.dtype() == b.dtype(), "{}: wanted one element type, got {} {} and {} {}", name,
@@ -81,35 +36,13 @@ Tensor broadcast(const char* name, const Tensor& a, const Tensor& b) {
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
   dispatch(c, [&](auto device, auto type) {
     using T = decltype(type);
-    binary<F, T>(device, loops, c.count(), a.data<T>(), b.data<T>(), c.data<T>());
+    PointwiseKernels<decltype(device), T>::binary(device, binary_number<F>, loops, c.count(),
+                                                  a.data<T>(), b.data<T>(), c.data<T>());
   });
   return c;
 }
 
-// y = f(x, …), all row-major and of one length.
-template <class T, class F, class... X>
-void unary(std::int64_t count, T* y, const F& f, const X*... x) {
-  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
-    map<T>(end - begin, y + begin, f, (x + begin)...);
-  });
-}
-
 }  // namespace
-
-template <class T>
-void scale(const Cpu&, std::int64_t count, double factor, const T* x, T* y) {
-  unary(count, y, [by = Pack<T>(factor)](Pack<T> v) { return v * by; }, x);
-}
-
-template <class F, class T>
-void pointwise(const Cpu&, std::int64_t count, const T* x, T* y) {
-  unary(count, y, [](Pack<T> v) { return F::value(v); }, x);
-}
-
-template <class F, class T>
-void pointwise_backward(const Cpu&, std::int64_t count, const T* kept, const T* dy, T* dx) {
-  unary(count, dx, [](Pack<T> d, Pack<T> x) { return d * F::derivative(x); }, dy, kept);
-}
 
 Tensor Add::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
   saved = {a.shape(), b.shape()};
@@ -127,7 +60,8 @@ Tensor scaled(const Tensor& x, double factor) {
   Tensor y = Tensor::empty_like(x);
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    scale<T>(device, x.count(), factor, row_major.data<T>(), y.data<T>());
+    PointwiseKernels<decltype(device), T>::scale(device, x.count(), factor, row_major.data<T>(),
+                                                 y.data<T>());
   });
   return y;
 }
@@ -196,7 +130,8 @@ Tensor Pointwise<F>::forward(Saved& saved, const Tensor& x) const {
   Tensor y = Tensor::empty_like(x);
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);
-    pointwise<F, T>(device, x.count(), row_major.data<T>(), y.data<T>());
+    PointwiseKernels<decltype(device), T>::value(device, unary_number<F>, x.count(),
+                                                 row_major.data<T>(), y.data<T>());
   });
   saved.kept = F::from_result ? y : row_major;
   return y;
@@ -208,7 +143,8 @@ Tensor Pointwise<F>::backward(const Saved& saved, const Tensor& dy) const {
   Tensor dx = Tensor::empty_like(dy);
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
-    pointwise_backward<F, T>(device, dy.count(), kept.data<T>(), row_major.data<T>(), dx.data<T>());
+    PointwiseKernels<decltype(device), T>::derivative(
+        device, unary_number<F>, dy.count(), kept.data<T>(), row_major.data<T>(), dx.data<T>());
   });
   return dx;
 }

@@ -56,55 +56,42 @@ struct Derivative {
 
 }  // namespace
 
-template <class F, class T>
-void binary(const Cuda& device, const BroadcastLoops& loops, std::int64_t count, const T* a,
-            const T* b, T* c) {
-  if (loops.rank == 1) {
-    const PlainBinary<F, T> plain{loops.a[0], loops.b[0], a, b, c};
-    return for_elements("pointwise", device, count, plain);
-  }
-  for_elements("pointwise", device, count, Binary<F, T>{loops, a, b, c});
+template <class Device, class T>
+void PointwiseKernels<Device, T>::binary(const Device& device, int function,
+                                         const BroadcastLoops& loops, i64 count, const T* a,
+                                         const T* b, T* c) {
+  BinaryFunctions::with(function, [&]<class F>(F) {
+    if (loops.rank == 1) {
+      const PlainBinary<F, T> plain{loops.a[0], loops.b[0], a, b, c};
+      return for_elements("pointwise", device, count, plain);
+    }
+    for_elements("pointwise", device, count, Binary<F, T>{loops, a, b, c});
+  });
 }
 
-template <class T>
-void scale(const Cuda& device, std::int64_t count, double factor, const T* x, T* y) {
+template <class Device, class T>
+void PointwiseKernels<Device, T>::scale(const Device& device, i64 count, double factor, const T* x,
+                                        T* y) {
   for_elements("scale", device, count, Scaled<T>{static_cast<T>(factor), x, y});
 }
 
-template <class F, class T>
-void pointwise(const Cuda& device, std::int64_t count, const T* x, T* y) {
-  for_elements(F::name, device, count, Value<F, T>{x, y});
+template <class Device, class T>
+void PointwiseKernels<Device, T>::value(const Device& device, int function, i64 count, const T* x,
+                                        T* y) {
+  UnaryFunctions::with(function, [&]<class F>(F) {
+    for_elements(F::name, device, count, Value<F, T>{x, y});
+  });
 }
 
-template <class F, class T>
-void pointwise_backward(const Cuda& device, std::int64_t count, const T* kept, const T* dy, T* dx) {
-  for_elements(F::name, device, count, Derivative<F, T>{kept, dy, dx});
+template <class Device, class T>
+void PointwiseKernels<Device, T>::derivative(const Device& device, int function, i64 count,
+                                             const T* kept, const T* dy, T* dx) {
+  UnaryFunctions::with(function, [&]<class F>(F) {
+    for_elements(F::name, device, count, Derivative<F, T>{kept, dy, dx});
+  });
 }
 
-#define WEFT_BINARY(F, T)                                                                         \
-  template void binary<F>(const Cuda&, const BroadcastLoops&, std::int64_t, const T*, const T*, T*);
-#define WEFT_POINTWISE(F, T)                                                      \
-  template void pointwise<F>(const Cuda&, std::int64_t, const T*, T*);            \
-  template void pointwise_backward<F>(const Cuda&, std::int64_t, const T*, const T*, T*);
-#define WEFT_ALL_POINTWISE(T)                                                                    \
-  WEFT_BINARY(Plus, T)                                                                           \
-  WEFT_BINARY(Minus, T)                                                                          \
-  WEFT_BINARY(Times, T)                                                                          \
-  WEFT_BINARY(Over, T)                                                                           \
-  WEFT_BINARY(Larger, T)                                                                         \
-  WEFT_BINARY(Below, T)                                                                          \
-  WEFT_BINARY(NotBelow, T)                                                                       \
-  template void scale(const Cuda&, std::int64_t, double, const T*, T*);                          \
-  WEFT_POINTWISE(Relu, T)                                                                        \
-  WEFT_POINTWISE(Sigmoid, T)                                                                     \
-  WEFT_POINTWISE(Tanh, T)                                                                        \
-  WEFT_POINTWISE(Exp, T)                                                                         \
-  WEFT_POINTWISE(Log, T)                                                                         \
-  WEFT_POINTWISE(Sqrt, T)                                                                        \
-  WEFT_POINTWISE(Silu, T)                                                                        \
-  WEFT_POINTWISE(Gelu, T)                                                                        \
-  WEFT_POINTWISE(GeluErf, T)
-WEFT_ALL_POINTWISE(float)
-WEFT_ALL_POINTWISE(double)
+template struct PointwiseKernels<Cuda, float>;
+template struct PointwiseKernels<Cuda, double>;
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 // 8 blocks of 256 threads on a multiprocessor, all of its threads (28 registers), 12 of 128 for
 // columns (40, 1 KB of shared memory).
 #include "ops/reduce/column_sums.cuh"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -60,9 +61,9 @@ struct ColumnElement {
 
 }  // namespace
 
-template <class From, class To>
-void sum_by_pieces(const Cuda& device, const SumSizes& s, std::int64_t pieces, const From* x,
-                   To* partial) {
+template <class Device, class From, class To>
+void PieceSumKernels<Device, From, To>::sum(const Device& device, const SumSizes& s, i64 pieces,
+                                            const From* x, To* partial) {
   if (s.n <= shortest_sum) {
     const ShortSum<From, To> each{s.n, s.inner, x, partial};
     for_elements("sum", device, s.outer * s.inner, each);
@@ -75,11 +76,21 @@ void sum_by_pieces(const Cuda& device, const SumSizes& s, std::int64_t pieces, c
   }
 }
 
-#define WEFT_SUM(From, To)                                                                    \
-  template void sum_by_pieces(const Cuda&, const SumSizes&, std::int64_t, const From*, To*);
-WEFT_SUM(float, float)
-WEFT_SUM(float, double)
-WEFT_SUM(double, float)
-WEFT_SUM(double, double)
+template <class Device, class T>
+void SumKernels<Device, T>::sum(const Device& device, const SumSizes& sizes, const T* x, T* s) {
+  const i64 pieces = sum_pieces(sizes);
+  if (pieces == 1) return PieceSumKernels<Device, T, T>::sum(device, sizes, 1, x, s);
+  const SumSizes rest{sizes.outer, pieces, sizes.inner};
+  const Workspace<double> partial(device, rest.outer * rest.n * rest.inner);
+  PieceSumKernels<Device, T, double>::sum(device, sizes, pieces, x, partial.data());
+  PieceSumKernels<Device, double, T>::sum(device, rest, 1, partial.data(), s);
+}
+
+template struct PieceSumKernels<Cuda, float, float>;
+template struct PieceSumKernels<Cuda, float, double>;
+template struct PieceSumKernels<Cuda, double, float>;
+template struct PieceSumKernels<Cuda, double, double>;
+template struct SumKernels<Cuda, float>;
+template struct SumKernels<Cuda, double>;
 
 }  // namespace weft

@@ -30,13 +30,14 @@ struct RotatePair {
 
 }  // namespace
 
-template <class T>
-void rotate_pairs(const Cuda& device, const Rotation& rotation, View<const T, 4> x, View<T, 4> y) {
+template <class Device, class T>
+void RotaryKernels<Device, T>::rotate(const Device& device, const Rotation& rotation,
+                                      View<const T, 4> x, View<T, 4> y) {
   for_elements("rotary", device, x.size(0) * x.size(1) * (x.size(3) / 2),
                RotatePair<T>{rotation, x, y});
 }
 
-template void rotate_pairs(const Cuda&, const Rotation&, View<const float, 4>, View<float, 4>);
-template void rotate_pairs(const Cuda&, const Rotation&, View<const double, 4>, View<double, 4>);
+template struct RotaryKernels<Cuda, float>;
+template struct RotaryKernels<Cuda, double>;
 
 }  // namespace weft

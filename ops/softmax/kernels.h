@@ -1,32 +1,22 @@
 // The kernels of softmax.h, over `rows` rows of V elements side by side.
 #pragma once
 
-#include <cstdint>
-
 #include "runtime/device.h"
+#include "runtime/types.h"
 
 namespace weft {
 
-template <class T>
-void softmax(const Cpu&, std::int64_t rows, std::int64_t V, const T* x, T* y);
-template <class T>
-void softmax(const Cuda&, std::int64_t rows, std::int64_t V, const T* x, T* y);
+template <class Device, class T>
+struct SoftmaxKernels {
+  static void forward(const Device&, i64 rows, i64 V, const T* x, T* y);
+  static void backward(const Device&, i64 rows, i64 V, const T* y, const T* dy, T* dx);
+};
 
-template <class T>
-void softmax_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T* y, const T* dy, T* dx);
-template <class T>
-void softmax_backward(const Cuda&, std::int64_t rows, std::int64_t V, const T* y, const T* dy, T* dx);
-
-template <class T>
-void log_sum_exp(const Cpu&, std::int64_t rows, std::int64_t V, const T* x, T* lse);
-template <class T>
-void log_sum_exp(const Cuda&, std::int64_t rows, std::int64_t V, const T* x, T* lse);
-
-template <class T>
-void log_sum_exp_backward(const Cpu&, std::int64_t rows, std::int64_t V, const T* x, const T* lse,
-                          const T* dlse, T* dx);
-template <class T>
-void log_sum_exp_backward(const Cuda&, std::int64_t rows, std::int64_t V, const T* x, const T* lse,
-                          const T* dlse, T* dx);
+template <class Device, class T>
+struct LogSumExpKernels {
+  static void forward(const Device&, i64 rows, i64 V, const T* x, T* lse);
+  static void backward(const Device&, i64 rows, i64 V, const T* x, const T* lse, const T* dlse,
+                       T* dx);
+};
 
 }  // namespace weft

@@ -77,35 +77,33 @@ struct LogSumExpBackward {
 
 }  // namespace
 
-template <class T>
-void softmax(const Cuda& device, std::int64_t rows, std::int64_t V, const T* x, T* y) {
+template <class Device, class T>
+void SoftmaxKernels<Device, T>::forward(const Device& device, std::int64_t rows, std::int64_t V,
+                                        const T* x, T* y) {
   for_rows("softmax", device, rows, V, SoftmaxRow<T>{V, x, y});
 }
 
-template <class T>
-void softmax_backward(const Cuda& device, std::int64_t rows, std::int64_t V, const T* y, const T* dy,
-                      T* dx) {
+template <class Device, class T>
+void SoftmaxKernels<Device, T>::backward(const Device& device, std::int64_t rows, std::int64_t V,
+                                         const T* y, const T* dy, T* dx) {
   for_rows("softmax", device, rows, V, SoftmaxBackwardRow<T>{V, y, dy, dx});
 }
 
-template <class T>
-void log_sum_exp(const Cuda& device, std::int64_t rows, std::int64_t V, const T* x, T* lse) {
+template <class Device, class T>
+void LogSumExpKernels<Device, T>::forward(const Device& device, std::int64_t rows, std::int64_t V,
+                                          const T* x, T* lse) {
   for_rows("log_sum_exp", device, rows, V, LogSumExpRow<T>{V, x, lse});
 }
 
-template <class T>
-void log_sum_exp_backward(const Cuda& device, std::int64_t rows, std::int64_t V, const T* x,
-                          const T* lse, const T* dlse, T* dx) {
+template <class Device, class T>
+void LogSumExpKernels<Device, T>::backward(const Device& device, std::int64_t rows, std::int64_t V,
+                                           const T* x, const T* lse, const T* dlse, T* dx) {
   for_elements("log_sum_exp", device, rows * V, LogSumExpBackward<T>{V, x, lse, dlse, dx});
 }
 
-#define WEFT_SOFTMAX(T)                                                                            \
-  template void softmax(const Cuda&, std::int64_t, std::int64_t, const T*, T*);                   \
-  template void softmax_backward(const Cuda&, std::int64_t, std::int64_t, const T*, const T*, T*); \
-  template void log_sum_exp(const Cuda&, std::int64_t, std::int64_t, const T*, T*);               \
-  template void log_sum_exp_backward(const Cuda&, std::int64_t, std::int64_t, const T*, const T*, \
-                                     const T*, T*);
-WEFT_SOFTMAX(float)
-WEFT_SOFTMAX(double)
+template struct SoftmaxKernels<Cuda, float>;
+template struct SoftmaxKernels<Cuda, double>;
+template struct LogSumExpKernels<Cuda, float>;
+template struct LogSumExpKernels<Cuda, double>;
 
 }  // namespace weft

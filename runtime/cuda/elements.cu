@@ -51,27 +51,39 @@ __global__ void add_kernel(std::int64_t count, const T* a, const T* b, T* c) {
 
 }  // namespace
 
-template <class To, class From>
-void copy_elements(const Cuda& device, const ElementLoops& loops, const From* from, To* to) {
+template <class Device, class To>
+void ElementKernels<Device, To>::copy(const Device& device, const ElementLoops& loops,
+                                      DType from_type, const void* from, To* to) {
   if (loops.count == 0) return;
-  start("copy", device, blocks_for(device, loops.count, threads), threads, 0,
-        copy_kernel<To, From>, loops, from, to);
+  with_type(from_type, [&]<class From>(From) {
+    start("copy", device, blocks_for(device, loops.count, threads), threads, 0,
+          copy_kernel<To, From>, loops, static_cast<const From*>(from), to);
+  });
 }
 
-template <class T>
-void fill_elements(const Cuda& device, const ElementLoops& loops, T value, T* to) {
+template <class Device, class To>
+void ElementKernels<Device, To>::fill(const Device& device, const ElementLoops& loops, To value,
+                                      To* to) {
   if (loops.count == 0) return;
-  start("fill", device, blocks_for(device, loops.count, threads), threads, 0, fill_kernel<T>, loops,
-        value, to);
+  start("fill", device, blocks_for(device, loops.count, threads), threads, 0, fill_kernel<To>,
+        loops, value, to);
 }
 
-template <class T>
-void add_elements(const Cuda& device, std::int64_t count, const T* a, const T* b, T* c) {
+template <class Device, class T>
+void AddKernels<Device, T>::add(const Device& device, i64 count, const T* a, const T* b, T* c) {
   if (count == 0) return;
   start("add", device, blocks_for(device, count, threads), threads, 0, add_kernel<T>, count, a, b,
         c);
 }
 
-WEFT_ELEMENT_KERNELS(Cuda)
+template struct ElementKernels<Cuda, float>;
+template struct ElementKernels<Cuda, double>;
+template struct ElementKernels<Cuda, bf16>;
+template struct ElementKernels<Cuda, std::int32_t>;
+template struct ElementKernels<Cuda, std::int64_t>;
+template struct ElementKernels<Cuda, std::uint8_t>;
+template struct AddKernels<Cuda, float>;
+template struct AddKernels<Cuda, double>;
+template struct AddKernels<Cuda, bf16>;
 
 }  // namespace weft

@@ -32,11 +32,12 @@ TEST_CASE("layers: gradients by inputs and parameters") {
   check_gradients(nn::CausalConv(3, 4, 5, Activation::none, f64), {2, 1, 4});
 }
 
-TEST_CASE("layers: the residual form of layer normalisation, both wirings, with dropout") {
-  for (const Wiring wiring : {Wiring::universal, Wiring::vanilla}) {
+TEST_CASE(
+    "layers: the residual form of layer normalisation, dropout on the sum and on the branch") {
+  for (const DropoutOn dropout_on : {DropoutOn::sum, DropoutOn::branch}) {
     nn::LayerNorm norm(6, DType::f64);
     randomise(norm, 5);
-    const Residual options{.wiring = wiring, .dropout = 0.3, .random = {7, 1, 2}};
+    const Residual options{.dropout_on = dropout_on, .dropout = 0.3, .random = {7, 1, 2}};
     const GradientError error = gradcheck_module(
         norm,
         [&](std::span<const Variable> v) {

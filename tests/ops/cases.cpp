@@ -229,8 +229,8 @@ void add_layers(Cases& cases) {
     const auto normalised = [](Inputs in) { return layer_norm(in[0], in[1], in[2]); };
     cases.add("layer_norm", normalised, Shapes{x, {n}, {n}});
     for (const Residual& options :
-         {Residual{}, Residual{Wiring::vanilla}, Residual{Wiring::universal, 0.4, {1, 2, 3}},
-          Residual{Wiring::vanilla, 0.4, {1, 2, 3}}}) {
+         {Residual{}, Residual{DropoutOn::branch}, Residual{DropoutOn::sum, 0.4, {1, 2, 3}},
+          Residual{DropoutOn::branch, 0.4, {1, 2, 3}}}) {
       const auto f = [options](Inputs in) {
         return residual_layer_norm(in[0], in[1], in[2], in[3], options);
       };
@@ -331,11 +331,11 @@ std::vector<OpCase> large_op_cases() {
   const auto fed = [](Inputs in) { return feed_forward(in[0], in[1], in[2], in[3], in[4]); };
   cases.add("feed_forward", fed, Shapes{{3, 200, 8}, {8, 32}, {32}, {32, 8}, {8}});
   const auto normalised = [](Inputs in) {
-    return residual_layer_norm(in[0], in[1], in[2], in[3], {Wiring::universal, 0.1, {1, 2, 3}});
+    return residual_layer_norm(in[0], in[1], in[2], in[3], {DropoutOn::sum, 0.1, {1, 2, 3}});
   };
   cases.add("residual_layer_norm", normalised, Shapes{{9, 300, 24}, {9, 300, 24}, {24}, {24}});
   const auto vanilla = [](Inputs in) {
-    return residual_layer_norm(in[0], in[1], in[2], in[3], {Wiring::vanilla, 0.3, {1, 2, 3}});
+    return residual_layer_norm(in[0], in[1], in[2], in[3], {DropoutOn::branch, 0.3, {1, 2, 3}});
   };
   for (const std::int64_t d : {300, 700, 2303}) {
     cases.add("residual_layer_norm", normalised, Shapes{{3, d}, {3, d}, {d}, {d}});

@@ -1,10 +1,13 @@
 #include "runtime/parallel.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
 
+#include "runtime/allocator.h"
 #include "runtime/error.h"
+#include "runtime/scratch.h"
 #include "tests/check.h"
 #include "tests/threads.h"
 
@@ -35,6 +38,26 @@ TEST_CASE("ranges cover everything, cut by the grain alone") {
   });
   CHECK(pieces == 11);
   CHECK(calls == std::vector<int>(103, 1));
+}
+
+TEST_CASE("scratch of a parallel loop: a slice for each thread, and the counters see them") {
+  constexpr i64 count = 20;
+  for (const int team : {1, 3}) {
+    const ThreadsOf scope(team);
+    const std::size_t before = allocator().counts().live;
+    const ThreadScratch<float> outer(100, count);
+    CHECK(allocator().counts().live - before >= team * count * sizeof(float));
+    std::atomic<int> foreign = 0;
+    parallel_for(100, [&](i64 i) {
+      float* const mine = outer.mine();
+      std::fill(mine, mine + count, static_cast<float>(i));
+      const ThreadScratch<float> inner(1, count);  // a loop inside has one thread
+      parallel_for(1, [&](i64) { std::fill(inner.mine(), inner.mine() + count, -1.0f); });
+      std::this_thread::yield();
+      foreign += std::count(mine, mine + count, static_cast<float>(i)) != count;
+    });
+    CHECK(foreign == 0);
+  }
 }
 
 TEST_CASE("short calls are not worth a thread, long ones are cut as they are") {

@@ -1,0 +1,145 @@
+#include <algorithm>
+
+#include "ops/feed_forward/feed_forward.h"
+#include "runtime/matmul.h"
+#include "runtime/pack.h"
+#include "runtime/row_sums.h"
+#include "runtime/scratch.h"
+#include "runtime/transpose.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t block = 64;  // rows whose f, df and dz are held at a time
+
+template <class T>
+struct Problem {
+  std::int64_t rows, d, h, out;
+  const T *x, *weight1, *weight2;
+};
+
+template <class T>
+Matrix<const T> transposed(Matrix<const T> m) {
+  return {m.data, m.columns, m.rows, m.column_stride, m.row_stride};
+}
+
+// to[i, :] = bias for each row.
+template <class T>
+void start_rows(T* to, std::int64_t rows, std::int64_t width, const T* bias) {
+  for (std::int64_t i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
+}
+
+// z ← z + bias and f = φ(z), over rows of h.
+template <class Phi, class T>
+void bias_and_activation(std::int64_t rows, std::int64_t h, const T* bias, T* z, T* f) {
+  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h) {
+    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
+      const Pack<T> sum = Pack<T>::load(z + j, n) + Pack<T>::load(bias + j, n);
+      sum.store(z + j, n);
+      Phi::value(sum).store(f + j, n);
+    });
+  }
+}
+
+// f = φ(z), df ← df φ'(z), and its sum over the rows of h, dbias.
+template <class Phi, class T>
+void activation_gradient(std::int64_t rows, std::int64_t h, const T* z, T* f, T* df, T* dbias) {
+  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h, df += h) {
+    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
+      const auto [value, slope] = Phi::both(Pack<T>::load(z + j, n));
+      value.store(f + j, n);
+      const Pack<T> dz = Pack<T>::load(df + j, n) * slope;
+      dz.store(df + j, n);
+      (Pack<T>::load(dbias + j, n) + dz).store(dbias + j, n);
+    });
+  }
+}
+
+template <class T>
+Problem<T> problem_of(const FeedForward::Saved& saved) {
+  const std::int64_t d = saved.weight1.size(0);
+  return {saved.x.rows(),         d,
+          saved.weight1.size(1),  saved.weight2.size(1),
+          saved.x.data<T>(),      saved.weight1.data<T>(),
+          saved.weight2.data<T>()};
+}
+
+template <class Phi, class T>
+void rows_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor& offset1,
+                  const Tensor& offset2, const Tensor& result) {
+  const Problem<T> p = problem_of<T>(saved);
+  const T *const bias1 = offset1.data<T>(), *const bias2 = offset2.data<T>();
+  T *const z = saved.z.data<T>(), *const y = result.data<T>();
+  const ThreadScratch<T> activated((p.rows + block - 1) / block, std::min(p.rows, block) * p.h);
+  parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
+    T *const zs = z + begin * p.h, *const f = activated.mine();
+    matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
+              {zs, end - begin, p.h, p.h, 1});
+    bias_and_activation<Phi>(end - begin, p.h, bias1, zs, f);
+    T* const ys = y + begin * p.out;
+    start_rows(ys, end - begin, p.out, bias2);
+    matmul<T>(cpu, {f, end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
+              {ys, end - begin, p.out, p.out, 1}, true);
+  });
+}
+
+template <class Phi, class T>
+std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& saved,
+                                    const Tensor& gradient) {
+  const Problem<T> p = problem_of<T>(saved);
+  const T *const z = saved.z.data<T>(), *const dy = gradient.data<T>();
+  const Tensor inner = Tensor::empty_like(saved.x);
+  T* const dx = inner.data<T>();
+  const Tensor back1 = packed_transpose(p.weight1, p.d, p.h);
+  const Tensor back2 = packed_transpose(p.weight2, p.h, p.out);
+  const std::int64_t at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
+  const std::int64_t at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
+  const Tensor sums = Tensor::empty({total}, dtype_of<T>);
+  const std::int64_t held = std::min(p.rows, block) * p.h;
+  const ThreadScratch<T> hidden(row_parts(p.rows, block), 2 * held);
+  const auto gather = [&](std::int64_t begin, std::int64_t end, T* part) {
+    T *const f = hidden.mine(), *const dz = f + held;
+    const std::int64_t rows = end - begin;
+    const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
+    matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz, rows, p.h, p.h, 1});
+    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f, dz, part + at_bias1);
+    const Matrix<const T> fs{f, rows, p.h, p.h, 1}, dzs{dz, rows, p.h, p.h, 1};
+    matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
+              {dx + begin * p.d, rows, p.d, p.d, 1});
+    matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
+    matmul<T>(cpu, transposed(fs), dys, {part + at_weight2, p.h, p.out, p.out, 1}, true);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
+    }
+  };
+  row_sums<T>(p.rows, block, total, sums.data<T>(), gather);
+  return {
+      inner, sums.slice(0, 0, at_bias1).reshape({p.d, p.h}), sums.slice(0, at_bias1, at_weight2),
+      sums.slice(0, at_weight2, at_bias2).reshape({p.h, p.out}), sums.slice(0, at_bias2, total)};
+}
+
+}  // namespace
+
+template <class Device, class T>
+void FeedForwardKernels<Device, T>::forward(const Device& device, Activation activation,
+                                            const Saved& saved, const Tensor& bias1,
+                                            const Tensor& bias2, const Tensor& y) {
+  with_activation(activation,
+                  [&]<class Phi>(Phi) { rows_forward<Phi, T>(device, saved, bias1, bias2, y); });
+}
+
+template <class Device, class T>
+std::array<Tensor, 5> FeedForwardKernels<Device, T>::backward(const Device& device,
+                                                              Activation activation,
+                                                              const Saved& saved,
+                                                              const Tensor& dy) {
+  std::array<Tensor, 5> gradients;
+  with_activation(activation,
+                  [&]<class Phi>(Phi) { gradients = rows_backward<Phi, T>(device, saved, dy); });
+  return gradients;
+}
+
+template struct FeedForwardKernels<Cpu, float>;
+template struct FeedForwardKernels<Cpu, double>;
+
+}  // namespace weft

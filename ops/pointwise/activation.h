@@ -1,0 +1,16 @@
+// The activation that an op applies to what it computes; its maths stand in functions.h.
+#pragma once
+
+#include "ops/pointwise/functions.h"
+
+namespace weft {
+
+enum class Activation { none, relu, gelu };
+
+// Calls f(φ) with the function of functions.h; not for none.
+template <class F>
+void with_activation(Activation activation, const F& f) {
+  activation == Activation::gelu ? f(Gelu{}) : f(Relu{});
+}
+
+}  // namespace weft

@@ -1,0 +1,92 @@
+#include <algorithm>
+
+#include "ops/reduce/kernels.h"
+#include "runtime/parallel.h"
+#include "runtime/scratch.h"
+#include "runtime/simd.h"
+
+namespace weft {
+namespace {
+
+constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work adds
+constexpr std::int64_t strip = 2048;     // columns whose f64 sums stay in the first-level cache
+
+// The two steps of a sum: sums over blocks of i, then the sum of those.
+struct Blocks : SumSizes {
+  std::int64_t block() const {  // of i
+    return inner == 1 ? grain : std::max<std::int64_t>(64, grain / std::min(inner, strip));
+  }
+  std::int64_t blocks() const { return std::max<std::int64_t>(1, (n + block() - 1) / block()); }
+};
+
+// Calls f(row, j, width) in parallel for every strip of columns j … j + width − 1 of every row;
+// `work` is how many elements a strip adds.
+template <class F>
+void each_strip(std::int64_t rows, std::int64_t inner, std::int64_t work, const F& f) {
+  const std::int64_t strips = (inner + strip - 1) / strip;
+  const std::int64_t together = std::max<std::int64_t>(1, grain / std::max<std::int64_t>(1, work));
+  parallel_ranges(rows * strips, together, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t piece = begin; piece < end; ++piece) {
+      const std::int64_t j = piece % strips * strip;
+      f(piece / strips, j, std::min(strip, inner - j));
+    }
+  });
+}
+
+// partial[o, k, j] = Σ_{i in block k} x[o, i, j]
+template <class T>
+void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
+  const std::int64_t n = sizes.n, inner = sizes.inner;
+  const std::int64_t block = sizes.block(), blocks = sizes.blocks();
+  const auto sum_strip = [=](std::int64_t row, std::int64_t j, std::int64_t width) {
+    const std::int64_t begin = row % blocks * block, end = std::min(n, begin + block);
+    const T* from = x + (row / blocks * n + begin) * inner + j;
+    double* const sums = partial + row * inner + j;
+    if (inner == 1) {
+      *sums = simd::sum_in_f64(from, end - begin);
+      return;
+    }
+    std::fill(sums, sums + width, 0.0);
+    std::int64_t i = begin;
+    for (; i + 4 <= end; i += 4, from += 4 * inner) {  // four rows for one pass over the sums
+      const T *const x1 = from + inner, *const x2 = x1 + inner, *const x3 = x2 + inner;
+      for (std::int64_t l = 0; l < width; ++l) {
+        sums[l] += (double(from[l]) + double(x1[l])) + (double(x2[l]) + double(x3[l]));
+      }
+    }
+    for (; i < end; ++i, from += inner) {
+      for (std::int64_t l = 0; l < width; ++l) sums[l] += double(from[l]);
+    }
+  };
+  each_strip(sizes.outer * blocks, inner, std::min(n, block) * std::min(inner, strip), sum_strip);
+}
+
+// s[o, j] = Σ_k partial[o, k, j]; uses up block 0.
+template <class T>
+void sum_partials(const Blocks& sizes, double* partial, T* s) {
+  const std::int64_t inner = sizes.inner, blocks = sizes.blocks();
+  const auto sum_strip = [=](std::int64_t o, std::int64_t j, std::int64_t width) {
+    double* const sums = partial + o * blocks * inner + j;
+    for (std::int64_t k = 1; k < blocks; ++k) {
+      for (std::int64_t l = 0; l < width; ++l) sums[l] += sums[k * inner + l];
+    }
+    T* const to = s + o * inner + j;
+    for (std::int64_t l = 0; l < width; ++l) to[l] = static_cast<T>(sums[l]);
+  };
+  each_strip(sizes.outer, inner, blocks * std::min(inner, strip), sum_strip);
+}
+
+}  // namespace
+
+template <class Device, class T>
+void SumKernels<Device, T>::sum(const Device&, const SumSizes& sizes, const T* x, T* s) {
+  const Blocks blocks{sizes};
+  const Scratch<double> partial(sizes.outer * blocks.blocks() * sizes.inner);
+  sum_blocks(blocks, x, partial.data());
+  sum_partials(blocks, partial.data(), s);
+}
+
+template struct SumKernels<Cpu, float>;
+template struct SumKernels<Cpu, double>;
+
+}  // namespace weft

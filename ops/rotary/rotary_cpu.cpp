@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/rotary/kernels.h"
+#include "runtime/parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr i64 grain = 1 << 14;  // elements that one piece of parallel work turns
+
+// The pairs of one head.
+template <class T>
+void turn(i64 pairs, const T* c, const T* s, const T* x, T* __restrict y) {
+  for (i64 i = 0; i < pairs; ++i) {
+    const T even = x[2 * i], odd = x[2 * i + 1];
+    y[2 * i] = c[i] * even - s[i] * odd;
+    y[2 * i + 1] = s[i] * even + c[i] * odd;
+  }
+}
+
+}  // namespace
+
+// A piece of work has some positions: their sines and cosines serve all sequences and heads.
+template <class Device, class T>
+void RotaryKernels<Device, T>::rotate(const Device&, const Rotation& rotation, View<const T, 4> x,
+                                      View<T, 4> y) {
+  const i64 B = x.size(0), H = x.size(2), pairs = x.size(3) / 2;
+  std::vector<double> theta(static_cast<std::size_t>(pairs));
+  for (i64 i = 0; i < pairs; ++i) {
+    const double share = static_cast<double>(i) / static_cast<double>(pairs);
+    theta[static_cast<std::size_t>(i)] = rotation.sign * std::exp(-share * rotation.log_base);
+  }
+  const i64 together = std::max<i64>(1, grain / std::max<i64>(1, 2 * B * H * pairs));
+  parallel_ranges(x.size(1), together, [&](i64 begin, i64 end) {
+    std::vector<T> cosine(theta.size()), sine(theta.size());
+    for (i64 n = begin; n < end; ++n) {
+      const auto position = static_cast<double>(rotation.first + n);
+      for (std::size_t i = 0; i < theta.size(); ++i) {
+        cosine[i] = static_cast<T>(std::cos(position * theta[i]));
+        sine[i] = static_cast<T>(std::sin(position * theta[i]));
+      }
+      for (i64 b = 0; b < B; ++b) {
+        for (i64 h = 0; h < H; ++h) {
+          turn(pairs, cosine.data(), sine.data(), &x(b, n, h, 0), &y(b, n, h, 0));
+        }
+      }
+    }
+  });
+}
+
+template struct RotaryKernels<Cpu, float>;
+template struct RotaryKernels<Cpu, double>;
+
+}  // namespace weft

@@ -1,0 +1,15 @@
+// Messages about a name that does not exist.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// The name with the fewest edits from `wanted`, where these are at most a third of the longer one's
+// letters, or one; otherwise "".
+std::string nearest_name(const std::string& wanted, const std::vector<std::string>& names);
+// "full, agglomerative; did you mean full?" for error messages; the names alone where none is near.
+std::string known_names(const std::string& wanted, const std::vector<std::string>& names);
+
+}  // namespace weft
