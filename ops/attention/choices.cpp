@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ops/attention/mechanism.h"
+#include "runtime/names.h"
 
 namespace weft {
 namespace {

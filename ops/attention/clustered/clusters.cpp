@@ -220,8 +220,7 @@ struct DeviceDraws {
   }
 };
 
-// Where q is on a CUDA device: nothing is read back, and what was handed in is kept within bounds
-// instead of checked.
+// Where q is on a CUDA device: nothing is read back.
 template <class Device>
 Tensor decide_labels(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
                      const Tensor& lengths, const Tensor& q) {
@@ -231,7 +230,7 @@ Tensor decide_labels(const Device& device, const AttentionSpec& spec, const Atte
   const Tensor labels = Tensor::empty(shape, DType::i32, q.device());
   if (given.defined()) {
     ClusterChoiceKernels<Device>::take_labels(
-        device, {given.data<std::int64_t>(), numbers_of(lengths), B, H, N, C},
+        device, {given.data<std::int64_t>(), numbers_of(lengths), B, H, N},
         labels.data<std::int32_t>());
     if (call.chosen == nullptr) return labels;
   }

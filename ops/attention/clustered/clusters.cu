@@ -244,10 +244,8 @@ struct TakenLabels {
   LabelsGiven p;
   std::int32_t* labels;
   __device__ void operator()(std::int64_t i) const {
-    const std::int64_t given = p.given[i], most = p.clusters - 1;
     const bool real = i % p.N < length_of(p.lengths, i / p.N / p.H, p.N);
-    const std::int64_t kept = given < 0 ? 0 : given > most ? most : given;
-    labels[i] = real ? static_cast<std::int32_t>(kept) : 0;
+    labels[i] = real ? static_cast<std::int32_t>(p.given[i]) : 0;
   }
 };
 

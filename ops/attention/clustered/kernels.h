@@ -51,11 +51,11 @@ struct PositionDraw {
   std::int64_t B, N, clusters;
 };
 
-// Labels [B, H, N] that were handed in, kept within 0 … C − 1; 0 where the query does not exist.
+// Labels [B, H, N] that were handed in; 0 where the query does not exist.
 struct LabelsGiven {
   const std::int64_t* given;
   const std::int64_t* lengths;
-  std::int64_t B, H, N, clusters;
+  std::int64_t B, H, N;
 };
 
 template <class Device>

@@ -106,7 +106,7 @@ Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& cal
   return given.defined() ? given.to(DType::i32) : given;
 }
 
-// The same on a CUDA device. Nothing is waited for: what is no key of its item counts as none.
+// The same on a CUDA device. A key at or past the length of its item counts as none.
 template <class Device>
 Tensor held_topk(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
                  const Shape& shape, std::int64_t S) {

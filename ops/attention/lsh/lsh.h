@@ -107,8 +107,7 @@ struct LshHashKernels {
 
 template <class Device>
 struct LshBucketKernels {
-  // buckets [R, B, H, N] that were handed in, in 32 bits; 0 at and past the lengths. One outside
-  // 0 … buckets − 1 throws on the CPU; a CUDA device takes the nearest inside.
+  // buckets [R, B, H, N] that were handed in, in 32 bits; 0 at and past the lengths.
   static void narrow(const Device&, const LshRules&, std::int64_t B, std::int64_t H, std::int64_t N,
                      const std::int64_t* lengths, const std::int64_t* given, std::int32_t* buckets);
 };

@@ -28,14 +28,13 @@ struct DrawnPlane {
 };
 
 struct NarrowBucket {
-  std::int64_t B, H, N, buckets;
+  std::int64_t B, H, N;
   const std::int64_t* lengths;
   const std::int64_t* given;
   std::int32_t* to;
   __device__ void operator()(std::int64_t i) const {
-    const std::int64_t b = i / N / H % B, most = buckets - 1;
-    const std::int64_t bucket = given[i] < 0 ? 0 : given[i] > most ? most : given[i];
-    to[i] = i % N < length_of(lengths, b, N) ? static_cast<std::int32_t>(bucket) : 0;
+    const bool real = i % N < length_of(lengths, i / N / H % B, N);
+    to[i] = real ? static_cast<std::int32_t>(given[i]) : 0;
   }
 };
 
@@ -155,7 +154,7 @@ void LshBucketKernels<Device>::narrow(const Device& device, const LshRules& rule
                                       std::int64_t H, std::int64_t N, const std::int64_t* lengths,
                                       const std::int64_t* given, std::int32_t* buckets) {
   for_elements("lsh", device, rules.rounds * B * H * N,
-               NarrowBucket{B, H, N, rules.buckets, lengths, given, buckets});
+               NarrowBucket{B, H, N, lengths, given, buckets});
 }
 
 template <class Device, class T>
