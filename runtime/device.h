@@ -18,7 +18,7 @@ constexpr const char* name_of(DeviceType type) {
   return type == DeviceType::cpu ? "cpu" : "cuda";
 }
 
-// Kernels are overloads on these tags: `void softmax(const Cpu&, …)`, `void softmax(const Cuda&, …)`.
+// Kernels are static members of structs over one of these and an element type.
 struct Cpu {};
 struct Cuda;  // runtime/cuda/device.h
 

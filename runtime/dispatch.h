@@ -1,7 +1,7 @@
 // From run-time tags to types: dispatch(tensor, f) calls f(device, T{}), where device is a Cpu or a
-// Cuda and T the element type. A kernel is an overload on that pair; one that is declared and
-// missing is an error of the linker. An op that declares its kernels on Cpu alone compiles in every
-// build, and refuses tensors on a CUDA device when it is called.
+// Cuda and T the element type. The kernels of an op are members of a struct over that pair; one that
+// is declared and missing is an error of the linker. An op that declares its kernels on Cpu alone
+// compiles in every build, and refuses tensors on a CUDA device when it is called.
 #pragma once
 
 #include "runtime/tensor.h"

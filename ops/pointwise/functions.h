@@ -218,16 +218,16 @@ struct NotBelow {
   }
 };
 
-// --- lists, by which the kernels of a device are instantiated: a function that stands in none has
-// none
+// --- lists, by which the kernels of a device are instantiated
 
 template <class... F>
 struct Functions {
   template <class G>
   static constexpr int number() {
+    static_assert((std::is_same_v<F, G> || ...), "the function is missing from the list");
     int at = 0;
-    const bool found = ((std::is_same_v<F, G> || (++at, false)) || ...);
-    return found ? at : -1;
+    static_cast<void>(((std::is_same_v<F, G> || (++at, false)) || ...));
+    return at;
   }
   // Calls f(function) with the one of that number.
   template <class Call>

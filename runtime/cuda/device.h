@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// Kernels for a CUDA device are overloads on this tag.
+// What kernels for a CUDA device are instantiated over.
 struct Cuda {
   int index = 0;
 
