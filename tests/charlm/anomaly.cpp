@@ -7,6 +7,7 @@
 #include "autograd/apply.h"
 #include "autograd/tape.h"
 #include "doctest/doctest.h"
+#include "tests/charlm/tiny.h"
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
 #include "tests/resume.h"
@@ -48,11 +49,6 @@ std::string anomaly(const std::vector<double>& x, const F& f) {
     tape.backward(f(leaf));
   });
 }
-
-const Words tiny = {"--batch", "2", "--length", "16", "--width", "16", "--heads", "2",
-                    "--validation-batches", "1", "--test-batches", "1", "--split", "98/1.9/0.1"};
-
-ProgramRun charlm(const Words& words) { return run_program(WEFT_PROGRAMS "/charlm", words); }
 
 }  // namespace
 
@@ -141,7 +137,7 @@ TEST_CASE("anomaly: no mechanism makes a value that is not finite") {
         "i-clustered-causal:clusters=3,topk=4", "conditional:length=8/full"}) {
     CAPTURE(attention);
     const ProgramRun run =
-        charlm(tiny + Words{"--attention", attention, "--allow-leaky", "--steps", "3", "--act",
+        charlm(tiny_model + Words{"--attention", attention, "--allow-leaky", "--steps", "3", "--act",
                             "--dropout", "0.2", "--optimizer", "adadelta", "--detect-anomaly"});
     CHECK_MESSAGE(run.status == 0, run.err);
   }
@@ -150,7 +146,7 @@ TEST_CASE("anomaly: no mechanism makes a value that is not finite") {
 TEST_CASE("anomaly: a weight of a checkpoint") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
-  const Words words = tiny + Words{"--out", out, "--epoch-steps", "3"};
+  const Words words = tiny_model + Words{"--out", out, "--epoch-steps", "3"};
   REQUIRE(charlm(words + Words{"--epochs", "1"}).status == 0);
   SavedTraining saved = read_last_training(out);
   remove_training(out, name_of(saved));

@@ -3,16 +3,13 @@
 
 #include "apps/common/picture.h"
 #include "nn/checkpoint.h"
+#include "tests/charlm/tiny.h"
 #include "tests/check.h"
 #include "tests/program.h"
 
 using namespace weft;
 
 namespace {
-
-ProgramRun app(const std::string& name, const Words& words) {
-  return run_program(WEFT_PROGRAMS "/" + name, words);
-}
 
 const Words small{
     "--quiet", "--width", "16", "--heads", "2",  "--depth",       "3",  "--length",

@@ -4,17 +4,14 @@
 #include "apps/common/printable.h"
 #include "apps/common/progress.h"
 #include "doctest/doctest.h"
+#include "tests/charlm/tiny.h"
 #include "tests/program.h"
 
 using namespace weft;
 
 namespace {
 
-ProgramRun app(const std::string& name, const Words& words) {
-  return run_program(WEFT_PROGRAMS "/" + name, words);
-}
-
-const Words tiny = {"--width", "8",        "--heads", "1",       "--depth",
+const Words smallest = {"--width", "8",        "--heads", "1",       "--depth",
                     "1",       "--length", "8",       "--batch", "1"};
 
 std::string in_one_go(const std::string& text) { return printable(text); }
@@ -48,7 +45,7 @@ TEST_CASE("sample: a terminal gets no control bytes, a file gets every byte") {
   for (int i = 0; i < 40000; ++i) text += static_cast<char>(i % 256);
   const std::string run = folder.path("run");
   const ProgramRun trained =
-      app("charlm", tiny + Words{"--data", folder.file("text", text), "--steps", "1", "--out", run,
+      app("charlm", smallest + Words{"--data", folder.file("text", text), "--steps", "1", "--out", run,
                                  "--validation-batches", "1", "--test-batches", "1"});
   REQUIRE_MESSAGE(trained.status == 0, trained.err);
   const Words sample = {"sample", "--checkpoint", run, "--tokens", "200", "--prompt", "\x1b[31m"};
@@ -71,12 +68,12 @@ TEST_CASE("sample: a terminal gets no control bytes, a file gets every byte") {
 }
 
 TEST_CASE("notes: a warm-up that the run does not finish") {
-  const ProgramRun cut = app("charlm", tiny + Words{"--steps", "4", "--warmup", "8"});
+  const ProgramRun cut = app("charlm", smallest + Words{"--steps", "4", "--warmup", "8"});
   CHECK(cut.err ==
         "note: the warm-up of 8 steps is longer than the run, of 4: the learning rate "
         "comes to 0.005, not 0.01\n");
-  CHECK(app("charlm", tiny + Words{"--steps", "4", "--warmup", "4"}).err.empty());
-  CHECK(app("charlm", tiny + Words{"--steps", "4", "--warmup", "8", "--quiet"}).err.empty());
+  CHECK(app("charlm", smallest + Words{"--steps", "4", "--warmup", "4"}).err.empty());
+  CHECK(app("charlm", smallest + Words{"--steps", "4", "--warmup", "8", "--quiet"}).err.empty());
   CHECK(contains(app("vision", {"--steps", "4", "--layers", "1", "--dry-run"}).err,
                  "note: the warm-up of 100 steps"));
 }
@@ -104,15 +101,15 @@ TEST_CASE("notes: a preset whose model other options changed") {
 
 TEST_CASE("notes: how long a run of hours takes, by its first steps") {
   const ProgramRun run = run_program(
-      "timeout", Words{"-s", "INT", "10", WEFT_PROGRAMS "/charlm", "--steps", "1000000000"} + tiny);
+      "timeout", Words{"-s", "INT", "10", WEFT_PROGRAMS "/charlm", "--steps", "1000000000"} + smallest);
   CHECK(contains(run.err, "note: the 999,999,989 steps will take about "));
   CHECK((contains(run.err, " hours, by ") || contains(run.err, " days, by ")));
   CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
-  CHECK(app("charlm", Words{"--steps", "30"} + tiny).err.find("will take") == std::string::npos);
+  CHECK(app("charlm", Words{"--steps", "30"} + smallest).err.find("will take") == std::string::npos);
 }
 
 TEST_CASE("dry run: the time of all steps by the time of one, and bytes in MiB") {
-  const Words words = Words{"--steps", "1000000000", "--dry-run"} + tiny;
+  const Words words = Words{"--steps", "1000000000", "--dry-run"} + smallest;
   const ProgramRun run = app("charlm", words);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   CHECK((contains(run.out, " hours for these") || contains(run.out, " days for these")));

@@ -9,6 +9,7 @@
 #include "apps/common/saved_training.h"
 #include "apps/common/training_state.h"
 #include "doctest/doctest.h"
+#include "tests/charlm/tiny.h"
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
 #include "tests/resume.h"
@@ -43,24 +44,6 @@ struct Run {
     return toy.run(folder, "adam");
   }
 };
-
-// charlm as people run it.
-ProgramRun charlm(const Words& words) { return run_program(WEFT_PROGRAMS "/charlm", words); }
-
-const Words tiny = {"--batch",
-                    "2",
-                    "--length",
-                    "16",
-                    "--width",
-                    "16",
-                    "--heads",
-                    "2",
-                    "--validation-batches",
-                    "1",
-                    "--test-batches",
-                    "1",
-                    "--split",
-                    "98/1.9/0.1"};
 
 // All checkpoints of a run, as bytes, by their names.
 std::map<std::string, std::string> checkpoints(const std::string& run) {
@@ -277,7 +260,7 @@ TEST_CASE("resume: refusals") {
 
 TEST_CASE("charlm: killed and resumed, the same bits as at one go") {
   const TemporaryFolder folder;
-  const Words words = tiny + Words{"--steps",
+  const Words words = tiny_model + Words{"--steps",
                                    "60",
                                    "--epoch-steps",
                                    "20",
@@ -303,7 +286,7 @@ TEST_CASE("charlm: a signal ends it with a line that goes on") {
                        out,
                        "--epochs",
                        "1000"};
-  const ProgramRun stopped = run_program("timeout", train + tiny);
+  const ProgramRun stopped = run_program("timeout", train + tiny_model);
   CHECK(stopped.status == 128 + SIGTERM);
   const std::string mark = "; to go on:\n";
   REQUIRE(contains(stopped.out, mark));
@@ -329,7 +312,7 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   check_refused(charlm({"--resume"}), "--resume: wants --out");
   check_refused(resumed({}), "holds no checkpoint to resume from");
   const Words few = {"--out", out, "--epochs", "1", "--epoch-steps", "3"};
-  REQUIRE(charlm(few + tiny).status == 0);
+  REQUIRE(charlm(few + tiny_model).status == 0);
   const std::string log = read_file(out + "/metrics.jsonl");
   check_refused(resumed({"--force"}), "--resume: excludes --force");
   check_refused(resumed({"--width", "24"}), "--width: the run in " + out + " has 16");

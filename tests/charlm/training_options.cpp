@@ -5,31 +5,12 @@
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "nn/optimizer.h"
+#include "tests/charlm/tiny.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
 
 using namespace weft;
 using nlohmann::json;
-
-namespace {
-
-ProgramRun app(const std::string& name, const Words& words) {
-  return run_program(WEFT_PROGRAMS "/" + name, words);
-}
-ProgramRun charlm(const Words& words) { return app("charlm", words); }
-
-// What charlm would train with.
-json configuration(const Words& words) {
-  const ProgramRun run = charlm(Words{"train", "--print-config", "--json-lines"} + words);
-  REQUIRE_MESSAGE(run.status == 0, run.err);
-  return json::parse(run.out);
-}
-
-const Words tiny = {"--batch", "2", "--length", "16", "--width", "16", "--heads", "2",
-                    "--validation-batches", "1", "--test-batches", "1", "--split",
-                    "98/1.9/0.1", "--epochs", "1", "--epoch-steps", "6", "--report-steps", "1"};
-
-}  // namespace
 
 TEST_SUITE("charlm") {
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/attention.h"
 #include "nn/initializer.h"
 #include "nn/module.h"
 #include "runtime/random.h"
@@ -59,6 +60,18 @@ inline Tensor random_ids(const Shape& shape, std::int64_t vocabulary, std::uint6
     ids[i] = below(key.words(i).word[0], static_cast<std::uint32_t>(vocabulary));
   }
   return Tensor::from(ids, shape).to(tested_device());
+}
+
+// Of an attention layer from x [2, 5, 6] to its output, in training.
+inline void check_gradients_of(nn::Attention& layer) {
+  randomise(layer, 3);
+  const auto trained = [&](std::span<const Variable> v) {
+    Context context(true, 5, 1);
+    return std::vector<Variable>{layer(context, v[0])};
+  };
+  const GradientError error =
+      gradcheck_module(layer, trained, {random_normal({2, 5, 6}, DType::f64, 1)});
+  CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include <sys/stat.h>
 
+#include "tests/charlm/tiny.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
 
@@ -11,24 +12,8 @@ using namespace weft;
 
 namespace {
 
-const Words tiny = {"--steps",
-                    "4",
-                    "--epoch-steps",
-                    "2",
-                    "--batch",
-                    "2",
-                    "--length",
-                    "16",
-                    "--width",
-                    "16",
-                    "--heads",
-                    "2",
-                    "--report-steps",
-                    "1",
-                    "--validation-batches",
-                    "1",
-                    "--test-batches",
-                    "1"};
+const Words four_steps =
+    tiny_model + Words{"--steps", "4", "--epoch-steps", "2", "--report-steps", "1"};
 
 TEST_SUITE("tools") {
 
@@ -44,7 +29,7 @@ TEST_CASE("SIGUSR1 in the first moments of a program is a checkpoint after the f
         "/usr/bin/env",
         Words{"LD_PRELOAD=" WEFT_EARLY_SIGNAL, std::string(WEFT_PROGRAMS "/") + program} + words);
   };
-  const ProgramRun run = with_signal("charlm", tiny + Words{"--out", out});
+  const ProgramRun run = with_signal("charlm", four_steps + Words{"--out", out});
   CHECK_MESSAGE(run.status == 0, run.err);
   CHECK(contains(run.out, "saved after step 1"));
   CHECK(with_signal("wordlm", {"info", "--preset", "wikitext2-full-position"}).status == 0);
@@ -56,7 +41,7 @@ TEST_CASE("a pipe in the place of a file is refused, and holds nobody up") {
   const std::string out = folder.path("run");
   const auto charlm = [&](const Words& more) {
     return run_program("/usr/bin/timeout",
-                       Words{"60", WEFT_PROGRAMS "/charlm"} + tiny + Words{"--out", out} + more);
+                       Words{"60", WEFT_PROGRAMS "/charlm"} + four_steps + Words{"--out", out} + more);
   };
   const auto make_pipe = [&](const char* name) {
     std::filesystem::remove(out + "/" + name);
