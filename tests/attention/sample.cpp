@@ -11,6 +11,8 @@
 namespace weft {
 namespace {
 
+constexpr std::size_t all_calls = 1'000'000;
+
 bool may_be_one(const std::string& axis) { return axis == "b" || axis == "h"; }
 
 std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
@@ -176,8 +178,9 @@ Samples::Iterator& Samples::Iterator::operator++() {
 
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
   const bool emulated = tested_is_emulated() && !all_wanted(), watched = sanitized && !all_wanted();
-  constexpr auto one_of_each = std::numeric_limits<std::size_t>::max();
-  const std::size_t step = watched && emulated ? one_of_each : watched ? 7 : emulated ? 9 : 1;
+  // Of how many calls one is taken, and how many of a mechanism at most.
+  const std::size_t step = watched ? 7 : emulated ? 9 : 1;
+  const std::size_t most = watched && emulated ? 1 : watched ? 6 : emulated ? 4 : all_calls;
   std::vector<Sample> taken;
   for (const Mechanism* registered : mechanisms()) {
     std::vector<Sample> all;
@@ -202,7 +205,8 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
         }
       }
     }
-    const std::size_t apart = std::min(step, std::max<std::size_t>(all.size(), 1));
+    const std::size_t rare = (all.size() + most - 1) / most;
+    const std::size_t apart = std::clamp<std::size_t>(all.size(), 1, std::max(step, rare));
     for (auto i = static_cast<std::size_t>(sizes.N) % apart; i < all.size(); i += apart) {
       taken.push_back(std::move(all[i]));
     }
