@@ -8,5 +8,7 @@ extern const bool sanitized;
 // Whether `./weft test --all` asks for what CI leaves out: every sample, at its full size, on an
 // emulated device and under the sanitizers, too.
 bool all_wanted();
+// Whether some cases have to stand for all: under the sanitizers, unless all are wanted.
+inline bool few_here() { return sanitized && !all_wanted(); }
 
 }  // namespace weft

@@ -487,11 +487,12 @@ void check_sources(std::int64_t N, std::int64_t G, const std::vector<std::int64_
 TEST_CASE("csp: long sequences whose shifts lie close together, about the end, or anywhere") {
   for (const std::int64_t N : {4097, 9001}) {
     for (const std::int64_t G : {1, 2}) {
+      if (few_here() && (N == 4097) != (G == 1)) continue;
       const auto check = [&](std::int64_t C, const auto& shift) {
         std::vector<std::int64_t> shifts;
         for (std::int64_t c = 0; c < C; ++c) shifts.push_back(shift(c) % N);
         check_sources(N, G, shifts, DType::f32, "custom");
-        check_sources(N, G, shifts, DType::f64, "custom");
+        if (!few_here()) check_sources(N, G, shifts, DType::f64, "custom");
       };
       check(1, [](auto) { return 3000; });
       check(35, [](auto c) { return 500 + 7 * c; });
@@ -510,6 +511,7 @@ TEST_CASE("csp: groups about every power of two, and blocks that are no whole ve
   for (const DType type : {DType::f32, DType::f64}) {
     for (const std::int64_t G : {3,  4,  5,  7,   8,   9,   15,  16,  17,  31,  33,
                                  63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000}) {
+      if (few_here() && G % 3 != 2) continue;  // 5, 8, 17, 65, 128, 257
       check(G, 3, G, type);
       check(2 * G + G / 2, 11, G, type);
     }
@@ -521,7 +523,7 @@ TEST_CASE("csp: groups about every power of two, and blocks that are no whole ve
     check(2, 5, 1000, type);
     check(4096, 17, 4096, type);
     check(4097, 9, 4097, type);
-    check(40000, 2, 40000, type);
+    if (!few_here()) check(40000, 2, 40000, type);
   }
 }
 

@@ -50,6 +50,7 @@ TEST_CASE("i-clustered: a cluster for every query is full attention for any topk
   const QueryKeyValue in(2, 70, 83, 3, 4, 5);
   const Run wanted = attended_run("full", in.list());
   for (const int topk : {1, 7, 32, 64, 82}) {
+    if (few_here() && topk != 7 && topk != 64) continue;
     CAPTURE(topk);
     check_same_run(attended_run(fmt::format("i-clustered:clusters=70,topk={}", topk), in.list(),
                                 alone(2, 3, 70)),
@@ -211,7 +212,8 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
 }
 
 TEST_CASE("i-clustered: long sequences give the same bits for any number of threads") {
-  const std::int64_t N = tested_is_emulated() && !all_wanted() ? 700 : 3000;
+  const std::int64_t short_N = few_here() ? 300 : 700;
+  const std::int64_t N = tested_is_emulated() && !all_wanted() ? short_N : 3000;
   const QueryKeyValue in(1, N, N, 3, 8, 8, DType::f32);
   AttentionCall call;
   call.dropout = 0.2;
