@@ -257,12 +257,11 @@ class Lsh(Attention):
         scores = self.temperature(q.shape[-1]) * q @ k.transpose(-2, -1)
         places, together = self.places(q), self.spec["combine"] == "logsumexp"
         counts = places
-        if self.spec["self"] == "last":  # a query sees itself, with score 0, where nothing else is
+        if self.spec["self"] == "last":  # a query sees itself where it sees nothing else
             itself = torch.eye(q.shape[2], dtype=torch.bool)
             others = places.masked_fill(itself, 0).sum(-1, keepdim=True)
             others = others.sum(0, keepdim=True) if together else others
             counts = places.masked_fill(itself & (others > 0), 0)
-            scores = scores.masked_fill(itself, 0)
         if self.spec["duplicates"] == "correct":
             counts = counts / places.sum(0).clamp(min=1)
         scores = (scores + counts.log()).movedim(0, -2)  # [B, H, N, R, N]

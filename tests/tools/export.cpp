@@ -130,20 +130,20 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
       {"vision", {"--attention", "csp-shift:shift=head"}},
       {"vision", {"--attention", "csp-sort:groups=3"}},
       {"vision", {"--attention", "clustered:clusters=5,bits=9,iterations=3"}},
-      {"vision", {"--attention", "clustered:hash_bias=0,bits=63,temperature=0.4"}},
+      {"vision", {"--attention", "clustered:clusters=6,hash_bias=0,bits=63,temperature=0.4"}},
       {"vision", {"--attention", "i-clustered:clusters=4,topk=3,iterations=2"}},
       {"vision", {"--attention", "conditional:length=5/i-clustered:clusters=6,topk=40"}},
       {"charlm", {"--attention", "i-clustered-causal:clusters=3,topk=5", "--allow-leaky"}},
       {"wordlm", {"--attention", "i-clustered-causal:clusters=3,topk=4", "--allow-leaky",
                   "--encoding", "rotary", "--wiring", "prenorm"}},
-      {"vision", {"--attention", "lsh:rounds=2,chunk=5,buckets=6,self=exclude,wrap=1"}},
+      {"vision", {"--attention", "lsh:rounds=2,chunk=4,buckets=6,self=exclude,wrap=1"}},
       {"vision", {"--attention", "lsh"}},
       {"charlm", {"--attention", "lsh:rounds=3,chunk=4,buckets=4,self=last,normalize_keys=0",
                   "--allow-leaky", "--encoding", "position", "--wiring", "prenorm"}},
       {"charlm", {"--attention", "lsh:rounds=2,chunk=3,buckets=6,combine=logsumexp,wrap=1,"
                                  "self=last,across_buckets=0,duplicates=correct",
                   "--allow-leaky", "--no-shared", "--wiring", "vanilla"}},
-      {"wordlm", {"--attention", "lsh:chunk=3,buckets=4,combine=logsumexp,duplicates=correct",
+      {"wordlm", {"--attention", "lsh:chunk=5,buckets=4,combine=logsumexp,duplicates=correct",
                   "--allow-leaky", "--encoding", "position", "--act"}}};
   Words files;
   for (const auto& [name, words] : models) {
