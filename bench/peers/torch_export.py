@@ -12,14 +12,15 @@ Takes files of --format safetensors and folders of --format npy. All that the we
 stands in the metadata's `architecture`. With --example inside, says how far PyTorch's logits are from
 weft's, one JSON object a line: `error` is the largest difference where both compute in f64, over the
 largest logit, or over 1 where all are smaller; more than 1e-6 is exit status 1. `error_f32` is the
-same in f32, where each rounds in its own way. Attention that depends on numbers that weft draws
-(clustered, i-clustered, lsh) has no form here.
+same in f32, where each rounds in its own way. Attention that hashes by drawn numbers (clustered,
+i-clustered, lsh) draws here what weft draws in evaluation. In f32 such a model, and topk, can
+choose another hash or key where two numbers are equal but for rounding: its `error_f32` is then a
+large one.
 
 Modules have weft's names, `feed_forward` aside (RENAMED). A linear map is [in, out] to weft and
 [out, in] to PyTorch, a convolution [window, in, out] and [out, in, window].
 """
 import json
-import math
 import pathlib
 import re
 import struct
@@ -32,205 +33,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from torch_mechanisms import Refusal, attention_of, chosen
+
 TOLERANCE = 1e-6
 RENAMED = [(r"feed_forward\.(weight|bias)1$", r"feed_forward.up.\1"),
            (r"feed_forward\.(weight|bias)2$", r"feed_forward.down.\1"),
            (r"\.gain$", ".weight"), (r"^embedding\.table$", "embedding.weight")]
 ACTIVATIONS = {"relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
                "gelu_erf": F.gelu}
-
-
-class Refusal(Exception):
-    """A model or a file that has no form here, told in one line."""
-
-
-def chosen(what, name, forms):
-    if name not in forms:
-        raise Refusal(f"{what} {name} has no form in PyTorch here; there are {', '.join(forms)}")
-    return forms[name]
-
-
-# --- attention: x [B, N, d] → [B, N, d]
-
-class Attention(nn.Module):
-    """`spec` is the mechanism with its options, `layer` where it stands among `layers`."""
-
-    def __init__(self, spec, model, layer, layers):
-        super().__init__()
-        self.spec, self.causal, self.heads = spec, model["causal"], model["heads"]
-        self.layer, self.layers = layer, layers
-        self.width, self.values = model["width"], model.get("value_width", model["width"])
-        self.output = nn.Linear(self.values, self.width, bias=model["model"] == "vision transformer")
-
-    def forward(self, x):
-        return self.output(self.mixed(x).flatten(2))
-
-    def split(self, x):  # [B, N, H·E] → [B, H, N, E]
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-
-    def temperature(self, width):
-        return self.spec.get("temperature", 0) or width ** -0.5
-
-    def hidden(self, scores):  # the keys that a query does not see
-        hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool)
-        return torch.ones_like(hidden).triu(1) if self.causal else hidden
-
-    def softmax_of(self, q, k, v):  # [B, H, N, E] each → [B, N, H, M]
-        scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
-        weights = scores.masked_fill(self.hidden(scores), -math.inf).softmax(-1)
-        return (weights @ v).transpose(1, 2)
-
-
-def turned(x, base):
-    """Rotary positions of x [B, H, N, E]; the features 2i and 2i + 1 are a pair."""
-    width = x.shape[-1]
-    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
-    angles = torch.arange(x.shape[-2])[:, None] * rates
-    c, s = angles.cos().to(x), angles.sin().to(x)
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack([c * even - s * odd, s * even + c * odd], -1).flatten(-2)
-
-
-class Full(Attention):
-    def __init__(self, spec, model, layer, layers):
-        super().__init__(spec, model, layer, layers)
-        self.qkv = nn.Linear(self.width, 2 * self.width + self.values, bias=False)
-        self.rotary_base = model.get("rotary_base")  # none: q and k stay as they are
-
-    def mixed(self, x):
-        parts = self.qkv(x).split([self.width, self.width, self.values], -1)
-        q, k, v = map(self.split, parts)
-        if self.rotary_base:
-            q, k = turned(q, self.rotary_base), turned(k, self.rotary_base)
-        return self.softmax_of(q, k, v)
-
-
-class TopK(Full):
-    """Softmax over the k largest scores of each query; of equal ones the first."""
-
-    def softmax_of(self, q, k, v):
-        products = q @ k.transpose(-2, -1)
-        products = products.masked_fill(self.hidden(products), -math.inf)
-        kept = min(self.spec["topk"], k.shape[2])
-        largest = products.sort(dim=-1, descending=True, stable=True).indices[..., :kept]
-        scores = torch.full_like(products, -math.inf)
-        scores.scatter_(-1, largest, self.temperature(q.shape[-1]) * products.gather(-1, largest))
-        return (scores.softmax(-1) @ v).transpose(1, 2)
-
-
-class SharedFull(Attention):
-    """The keys are the queries, at length 1 where the options say so."""
-
-    def __init__(self, spec, model, layer, layers):
-        super().__init__(spec, model, layer, layers)
-        self.qv = nn.Linear(self.width, self.width + self.values, bias=False)
-
-    def mixed(self, x):
-        q, v = map(self.split, self.qv(x).split([self.width, self.values], -1))
-        normalizes = self.spec["normalize_keys"] == "1"
-        return self.softmax_of(q, F.normalize(q, dim=-1) if normalizes else q, v)
-
-
-class Conditional(nn.Module):
-    """Full attention up to a length, the inner mechanism above it, with the same weights."""
-
-    def __init__(self, spec, model, layer, layers):
-        super().__init__()
-        last = spec["inner"]
-        while "inner" in last:
-            last = last["inner"]
-        full = {"mechanism": "full", "temperature": last.get("temperature", 0)}
-        inner = attention_of(spec["inner"], model, layer, layers)
-        self.length, self.inner, self.full = spec["length"], [inner], [Full(full, model, layer, layers)]
-        self.qkv, self.output = inner.qkv, inner.output
-        self.full[0].qkv, self.full[0].output = self.qkv, self.output
-
-    def forward(self, x):  # lists hide the two from state_dict(): the weights are here
-        return (self.full if x.shape[1] <= self.length else self.inner)[0](x)
-
-
-class Agglomerative(Attention):
-    """Means of soft classes over the past (or all), gathered in f64 as weft does."""
-    LEAST_MASS = 1e-3
-
-    def __init__(self, spec, model, layer, layers):
-        super().__init__(spec, model, layer, layers)
-        self.zq, self.zk = (nn.Linear(self.width, self.heads) for _ in range(2))
-        self.y = nn.Linear(self.width, self.values, bias=False)
-
-    def mixed(self, x):
-        query, key = self.zq(x).softmax(-1).double(), self.zk(x).softmax(-1).double()  # [B, N, H]
-        weighted = key.unsqueeze(-1) * self.y(x).unflatten(-1, (self.heads, -1))  # [B, N, H, M]
-        if self.causal:
-            mass, sums = key.cumsum(1), weighted.cumsum(1)
-        else:
-            mass, sums = key.sum(1, keepdim=True), weighted.sum(1, keepdim=True)
-        return ((query / mass.clamp(min=self.LEAST_MASS)).unsqueeze(-1) * sums).to(x.dtype)
-
-
-class SamplePermutation(Attention):
-    """csp, csp-shift and csp-sort: each channel shifted along the sequence, then sorted in groups."""
-    HEAD_STEP = 8
-
-    def __init__(self, spec, model, layer, layers):
-        super().__init__(spec, model, layer, layers)
-        self.v = nn.Linear(self.width, self.values, bias=False)
-        released = spec.get("preset") == "released"
-        self.shift = spec.get("shift", "none")
-        self.code = released or spec.get("rule") == "code"
-        self.sorts = "group" in spec and spec.get("sort", 1) == 1
-        self.order = "ascending" if released else spec.get("order")
-        if self.shift == "custom":
-            raise Refusal("attention shift=custom of csp has no form in PyTorch here: its shifts are "
-                          "handed in")
-
-    def shift_of(self, c, length):  # J of channel c, from 0
-        channels = self.values
-        place, whole = self.layer * channels + c, 1 - 2.0 ** -44
-        if self.shift == "linear":
-            return (2 * max(c - 1, 0) if self.code else c * -(-length // channels)) % length
-        if self.shift == "head":
-            return self.HEAD_STEP * (c // (channels // self.heads)) % length
-        if self.shift == "none":
-            return 0
-        every = self.layers * channels
-        if self.code:
-            return math.ceil(length ** (place / every) * whole) % length
-        return (math.floor(length ** (place / (every - 1) if every > 1 else 0) + 0.5) - 1) % length
-
-    def sorted_groups(self, x):  # [B, groups, G, C]
-        if self.order == "descending":
-            return x.sort(dim=2, descending=True, stable=True).values
-        ascending = x.sort(dim=2, stable=True).values
-        if self.order == "ascending":
-            return ascending
-        rank = x[..., :1].sort(dim=2, stable=True).indices.argsort(2)  # of the first channel's samples
-        return ascending.gather(2, rank.expand_as(x))
-
-    def mixed(self, x):
-        values = self.v(x)
-        length, channels = values.shape[1:]
-        shifts = torch.tensor([self.shift_of(c, length) for c in range(channels)])
-        source = (torch.arange(length)[:, None] - shifts) % length
-        values = values.gather(1, source.expand_as(values))
-        if not self.sorts:
-            return values
-        groups = self.spec["groups"]
-        size = min(-(-length // groups) if groups > 0 else self.spec["group"], length)
-        whole = length // size * size  # the last group may be short
-        parts = [self.sorted_groups(values[:, :whole].unflatten(1, (-1, size))).flatten(1, 2)]
-        if whole < length:
-            parts.append(self.sorted_groups(values[:, None, whole:]).flatten(1, 2))
-        return torch.cat(parts, 1)
-
-
-MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditional": Conditional,
-              "agglomerative": Agglomerative, "csp": SamplePermutation,
-              "csp-shift": SamplePermutation, "csp-sort": SamplePermutation}
-
-
-def attention_of(spec, model, layer, layers):
-    return chosen("attention", spec["mechanism"], MECHANISMS)(spec, model, layer, layers)
 
 
 # --- charlm and wordlm
@@ -262,11 +72,13 @@ class Block(nn.Module):
                                   for _ in range(2))
         self.feed_forward = FeedForward(model)
 
-    def forward(self, x):
+    def forward(self, x, step):
+        # weft's wirings take three streams of random numbers each: the second is the attention's,
+        # or the first, where norms come first.
         if self.prenorm:
-            y = x + self.attention(self.norm1(x))
+            y = x + self.attention(self.norm1(x), 3 * step)
             return y + self.feed_forward(self.norm2(y))
-        y = self.norm1(x + self.attention(x))
+        y = self.norm1(x + self.attention(x, 3 * step + 1))
         return self.norm2(y + self.feed_forward(y))
 
 
@@ -318,7 +130,8 @@ class UniversalTransformer(nn.Module):
     def forward(self, ids):
         h, states = self.embedding(ids), []
         for step in range(self.steps):
-            h = (self.block if self.shared else self.blocks[step])(self.encoded(h, step))
+            block = self.block if self.shared else self.blocks[step]
+            h = block(self.encoded(h, step), step)
             states.append(h)
         return F.linear(self.output(self.norm(self.accumulated(states))), self.embedding.weight)
 
@@ -333,12 +146,13 @@ class VisionBlock(nn.Module):
         self.norm1, self.norm2 = (nn.LayerNorm(model["width"], model["norm_epsilon"])
                                   for _ in range(2))
         self.attention = attention_of(model["attention"], model, layer, model["layers"])
+        self.stream = 4 * layer + 1  # of random numbers: one for the patches, four for each block
         self.up = nn.Linear(model["width"], model["hidden"])
         self.down = nn.Linear(model["hidden"], model["width"])
         self.activation = chosen("activation", model["activation"], ACTIVATIONS)
 
     def forward(self, x):
-        x = x + self.attention(self.norm1(x))
+        x = x + self.attention(self.norm1(x), self.stream)
         return x + self.down(self.activation(self.up(self.norm2(x))))
 
 

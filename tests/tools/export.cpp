@@ -128,7 +128,23 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
       {"vision", {"--attention", "csp:shift=power,rule=code,group=3,order=descending"}},
       {"vision", {"--attention", "csp:preset=released,shift=power"}},
       {"vision", {"--attention", "csp-shift:shift=head"}},
-      {"vision", {"--attention", "csp-sort:groups=3"}}};
+      {"vision", {"--attention", "csp-sort:groups=3"}},
+      {"vision", {"--attention", "clustered:clusters=5,bits=9,iterations=3"}},
+      {"vision", {"--attention", "clustered:clusters=6,hash_bias=0,bits=63,temperature=0.4"}},
+      {"vision", {"--attention", "i-clustered:clusters=4,topk=3,iterations=2"}},
+      {"vision", {"--attention", "conditional:length=5/i-clustered:clusters=6,topk=40"}},
+      {"charlm", {"--attention", "i-clustered-causal:clusters=3,topk=5", "--allow-leaky"}},
+      {"wordlm", {"--attention", "i-clustered-causal:clusters=3,topk=4", "--allow-leaky",
+                  "--encoding", "rotary", "--wiring", "prenorm"}},
+      {"vision", {"--attention", "lsh:rounds=2,chunk=4,buckets=6,self=exclude,wrap=1"}},
+      {"vision", {"--attention", "lsh"}},
+      {"charlm", {"--attention", "lsh:rounds=3,chunk=4,buckets=4,self=last,normalize_keys=0",
+                  "--allow-leaky", "--encoding", "position", "--wiring", "prenorm"}},
+      {"charlm", {"--attention", "lsh:rounds=2,chunk=3,buckets=6,combine=logsumexp,wrap=1,"
+                                 "self=last,across_buckets=0,duplicates=correct",
+                  "--allow-leaky", "--no-shared", "--wiring", "vanilla"}},
+      {"wordlm", {"--attention", "lsh:chunk=5,buckets=4,combine=logsumexp,duplicates=correct",
+                  "--allow-leaky", "--encoding", "position", "--act"}}};
   Words files;
   for (const auto& [name, words] : models) {
     CAPTURE(words[1]);
@@ -159,23 +175,26 @@ TEST_CASE("export: what has no form in PyTorch is refused in a line that names i
   const TemporaryFolder folder;
   const std::string file = folder.path("x.safetensors");
   require_done(app("vision", {"train", "--steps", "1", "--width", "8", "--heads", "1", "--layers",
-                              "1", "--attention", "i-clustered:clusters=3,topk=2", "--out",
-                              folder.path("run"), "--quiet"}));
+                              "1", "--out", folder.path("run"), "--quiet"}));
   require_done(app("vision", {"export", "--checkpoint", folder.path("run"), "--out", file}));
-  const auto run = torch_export({file});
+  // A mechanism from outside the tree.
+  Checkpoint contents = read_checkpoint(file);
+  auto architecture = nlohmann::json::parse(contents.metadata.at("architecture"));
+  architecture["attention"] = {{"mechanism", "own"}};
+  contents.metadata["architecture"] = architecture.dump();
+  write_checkpoint(contents, folder.path("own"));
+  const auto run = torch_export({folder.path("own")});
   if (!run) return;
   const auto check = [](ProgramRun refused, const std::string& part) {
     refused.program = "torch_export";
     check_refused(refused, part);
   };
-  check(*run, "x.safetensors: attention i-clustered has no form in PyTorch here; there are full, ");
+  check(*run, "own: attention own has no form in PyTorch here; there are full, ");
   check(*torch_export({folder.file("none", "no tensors")}), "is nothing that `export` wrote");
   check(*torch_export({folder.path("nowhere")}), "cannot be read: No such file");
   check(*torch_export({folder.path("run/best.safetensors")}),
         "its metadata has no architecture; export the checkpoint again");
   // Weights and metadata of two models.
-  Checkpoint contents = read_checkpoint(file);
-  auto architecture = nlohmann::json::parse(contents.metadata.at("architecture"));
   architecture["attention"] = {{"mechanism", "full"}, {"temperature", 0}};
   architecture["width"] = 9;
   contents.metadata["architecture"] = architecture.dump();
