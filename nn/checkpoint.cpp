@@ -40,14 +40,9 @@ std::size_t bytes_of(const Tensor& tensor) {
 
 struct Entry {
   std::string name;
-  DType dtype = DType::f32;
+  StoredType type;
   Shape shape = {};
   std::uint64_t begin = 0, end = 0;  // bytes in the data
-  bool half = false;                 // f16 in the file, f32 here
-
-  std::uint64_t bytes() const {
-    return static_cast<std::uint64_t>(shape.count()) * (half ? size_of_half : size_of(dtype));
-  }
 };
 
 // Names come from the file: a message shows the beginning of a long one.
@@ -195,12 +190,12 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   void set_dtype(const std::string& name) {
     for (const auto& known : dtypes) {
       if (name == known.name) {
-        entries_.back().dtype = known.dtype;
+        entries_.back().type.dtype = known.dtype;
         return;
       }
     }
-    entries_.back().half = name == "F16";
-    require(entries_.back().half,
+    entries_.back().type.half = name == "F16";
+    require(entries_.back().type.half,
             "{}: tensor '{}': dtype '{}' is not among those that can be read: F32, F64, BF16, F16, "
             "I32, I64, U8", file_, shown(key_), shown(name));
   }
@@ -249,10 +244,9 @@ void check_tiling(const std::string& file, std::vector<Entry>& entries, std::uin
     require(entry.end >= entry.begin && entry.end <= bytes,
             "{}: tensor '{}' claims the bytes {} to {} of {}; the file was cut short or is "
             "damaged", file, entry.name, entry.begin, entry.end, bytes);
-    require(entry.end - entry.begin == entry.bytes(),
+    require(entry.end - entry.begin == entry.type.bytes(entry.shape),
             "{}: tensor '{}' of {} {} takes {} bytes, but {} are claimed for it", file, entry.name,
-            entry.half ? "f16" : name_of(entry.dtype), entry.shape, entry.bytes(),
-            entry.end - entry.begin);
+            entry.type.name(), entry.shape, entry.type.bytes(entry.shape), entry.end - entry.begin);
     require(entry.begin == reached, "{}: tensor '{}' begins at byte {} of the data, but the one "
             "before it ends at {}", file, entry.name, entry.begin, reached);
     reached = entry.end;
@@ -289,12 +283,8 @@ Checkpoint read_checkpoint(const std::string& path) {
   std::vector<Entry> entries = reader.take();
   check_tiling(path, entries, file.size() - 8 - length);
   for (Entry& entry : entries) {
-    Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
-    if (entry.half) {
-      read_halves(file, tensor);
-    } else {
-      file.read({tensor.bytes(), static_cast<std::size_t>(entry.end - entry.begin)});
-    }
+    Tensor tensor = Tensor::empty(entry.shape, entry.type.dtype);
+    entry.type.read(file, tensor);
     checkpoint.tensors.emplace(std::move(entry.name), std::move(tensor));
   }
   file.check_unchanged();

@@ -44,4 +44,20 @@ inline void read_halves(InputFile& file, const Tensor& tensor) {
   }
 }
 
+// The element type of a tensor in a file, and the one that it has here.
+struct StoredType {
+  DType dtype = DType::f32;
+  bool half = false;  // f16 in the file, f32 here
+
+  const char* name() const { return half ? "f16" : name_of(dtype); }
+  std::uint64_t bytes(const Shape& shape) const {  // in the file
+    return static_cast<std::uint64_t>(shape.count()) * (half ? size_of_half : size_of(dtype));
+  }
+  // The next tensor of the file, packed.
+  void read(InputFile& file, const Tensor& tensor) const {
+    if (half) return read_halves(file, tensor);
+    file.read({tensor.bytes(), static_cast<std::size_t>(bytes(tensor.shape()))});
+  }
+};
+
 }  // namespace weft

@@ -27,14 +27,9 @@ constexpr struct {
               {"|u1", DType::u8}};
 
 struct Header {
-  DType dtype = DType::f32;
+  StoredType type;
   bool fortran_order = false;
   Shape shape = {};
-  bool half = false;  // f16 in the file, f32 here
-
-  std::uint64_t bytes() const {
-    return static_cast<std::uint64_t>(shape.count()) * (half ? size_of_half : size_of(dtype));
-  }
 };
 
 // Reads the dict from left to right; whatever is not expected where it stands ends the reading.
@@ -52,8 +47,8 @@ class HeaderReader {
       expect(':');
       if (key == "descr") {
         const std::string_view descr = string();
-        header.half = descr == "<f2";
-        if (!header.half) header.dtype = dtype_of(descr);
+        header.type.half = descr == "<f2";
+        if (!header.type.half) header.type.dtype = dtype_of(descr);
       } else if (key == "fortran_order") {
         header.fortran_order = boolean();
       } else if (key == "shape") {
@@ -224,15 +219,12 @@ Tensor read_npy(const std::string& path) {
   InputFile file(path);
   const Start start = read_start(file);
   const Header header = HeaderReader(path, start.header).read();
-  require(header.bytes() == start.data, "{}: {} {} takes {} bytes, but {} follow the header", path,
-          header.half ? "f16" : name_of(header.dtype), header.shape, header.bytes(), start.data);
+  const std::uint64_t bytes = header.type.bytes(header.shape);
+  require(bytes == start.data, "{}: {} {} takes {} bytes, but {} follow the header", path,
+          header.type.name(), header.shape, bytes, start.data);
   const Shape stored = header.fortran_order ? reversed(header.shape) : header.shape;
-  const Tensor tensor = Tensor::empty(stored, header.dtype);
-  if (header.half) {
-    read_halves(file, tensor);
-  } else {
-    file.read({tensor.bytes(), static_cast<std::size_t>(start.data)});
-  }
+  const Tensor tensor = Tensor::empty(stored, header.type.dtype);
+  header.type.read(file, tensor);
   file.check_unchanged();
   return header.fortran_order ? turned(tensor) : tensor;
 }

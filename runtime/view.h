@@ -29,10 +29,10 @@ struct View {
   constexpr i64 stride(int axis) const { return strides[axis]; }
 
   // What may be written may be read.
-  constexpr operator View<const T, Rank>() const
-    requires(!std::is_const_v<T>)
-  {
-    View<const T, Rank> view;
+  template <class Read>
+    requires(!std::is_const_v<T> && std::is_same_v<Read, const T>)
+  constexpr operator View<Read, Rank>() const {
+    View<Read, Rank> view;
     view.data = data;
     for (int axis = 0; axis < Rank; ++axis) {
       view.sizes[axis] = sizes[axis];

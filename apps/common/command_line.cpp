@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <hwy/targets.h>
 
-#include "apps/common/extras.h"
 #include "apps/common/output.h"
 #include "nn/optimizer.h"
 #include "runtime/matmul.h"
@@ -106,8 +105,8 @@ std::string CommandLine::parse(std::vector<std::string> words) {
     if (error.get_exit_code() == 0) std::exit(app_->exit(error));
     fail("{}", error.what());
   }
-  const CLI::App* const command = app_->get_subcommands().front();
-  refuse_extras(*command, names_.app + " " + command->get_name());
+  CLI::App* const command = app_->get_subcommands().front();
+  Options(*command).refuse_extras(names_.app + " " + command->get_name());
   if (threads_ > 0) set_threads(threads_);
   return command->get_name();
 }

@@ -12,40 +12,57 @@
 #include "nn/file.h"
 
 namespace weft {
+namespace {
+
+constexpr std::size_t held_bytes = 1 << 16;
+
+// XXH3 of what comes piece by piece.
+class Digest {
+ public:
+  Digest() { XXH3_64bits_reset(state_.get()); }
+  void add(const void* data, std::size_t bytes) {
+    XXH3_64bits_update(state_.get(), data, bytes);
+  }
+  std::string text() const { return fmt::format("{:016x}", XXH3_64bits_digest(state_.get())); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
+};
+
+}  // namespace
 
 std::string digest(std::span<const std::byte> bytes) {
   return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
 }
 
 std::string digest_of_low_bytes(std::span<const std::uint16_t> values) {
-  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
-                                                                             XXH3_freeState);
-  XXH3_64bits_reset(state.get());
-  for (std::size_t begin = 0; begin < values.size();) {
-    std::array<std::uint8_t, 65536> bytes;
-    const std::size_t count = std::min(bytes.size(), values.size() - begin);
-    for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>(values[begin + i]);
-    XXH3_64bits_update(state.get(), bytes.data(), count);
-    begin += count;
+  Digest digest;
+  std::array<std::uint8_t, held_bytes> bytes;
+  while (!values.empty()) {
+    const auto piece = values.first(std::min(bytes.size(), values.size()));
+    std::transform(piece.begin(), piece.end(), bytes.begin(),
+                   [](std::uint16_t value) { return static_cast<std::uint8_t>(value); });
+    digest.add(bytes.data(), piece.size());
+    values = values.subspan(piece.size());
   }
-  return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
+  return digest.text();
 }
 
 std::string digest_of_file(const std::string& path) {
-  constexpr std::uint64_t most = 1 << 16;
   InputFile file(path);
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       XXH3_freeState);
-  XXH3_64bits_reset(state.get());
-  std::vector<std::byte> buffer(most);
+  Digest digest;
+  std::vector<std::byte> buffer(held_bytes);
   for (std::uint64_t left = file.size(); left > 0;) {
-    const std::span<std::byte> part(buffer.data(), std::min(left, most));
+    const std::span<std::byte> part(buffer.data(), std::min<std::uint64_t>(left, held_bytes));
     file.read(part);
-    XXH3_64bits_update(state.get(), part.data(), part.size());
+    digest.add(part.data(), part.size());
     left -= part.size();
   }
   file.check_unchanged();
-  return fmt::format("{:016x}", XXH3_64bits_digest(state.get()));
+  return digest.text();
 }
 
 }  // namespace weft

@@ -50,19 +50,29 @@ void validate_a_little(const Task& task) {
   if (task.odd_batches) task.odd_batches();
 }
 
+// A training step. Returns the bytes that its forward pass left for backward.
+std::size_t do_step(const Task& task, const TrainOptions& options, Optimizer& optimizer,
+                    std::uint32_t number) {
+  const Device device = task.parameters.at(0).variable.value().device();
+  for (const NamedParameter& parameter : task.parameters) parameter.variable.place()->clear();
+  std::vector<Tensor> batch = task.batch(number);
+  for (Tensor& tensor : batch) tensor = tensor.to(device);
+  const std::size_t before = allocator(device).counts().live;
+  Tape tape;
+  const Task::Loss loss = task.loss(batch, {.number = number});
+  const std::size_t activations = allocator(device).counts().live - before;
+  tape.backward(loss.loss);
+  optimizer.step(options.learning_rate(number), options.clip);  // waits for the device
+  return activations;
+}
+
 // The mean of some steps behind the first, which makes what these find there.
 double seconds_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
   constexpr double enough_seconds = 2;
   constexpr int enough_steps = 5;
-  const Device device = task.parameters.at(0).variable.value().device();
   const Stopwatch watch;
   for (std::uint32_t step = 1;; ++step) {
-    for (const NamedParameter& parameter : task.parameters) parameter.variable.place()->clear();
-    std::vector<Tensor> batch = task.batch(step + 1);
-    for (Tensor& tensor : batch) tensor = tensor.to(device);
-    Tape tape;
-    tape.backward(task.loss(batch, {.number = step + 1}).loss);
-    optimizer.step(options.learning_rate(step + 1), options.clip);  // waits for the device
+    do_step(task, options, optimizer, step + 1);
     const double seconds = watch.seconds();
     if (step == enough_steps || seconds > enough_seconds) return seconds / step;
   }
@@ -81,15 +91,7 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   cost.data = growth.take();
   memory.reset_peak();
   for (std::uint32_t number = 1; number <= 2; ++number) {
-    for (const NamedParameter& parameter : task.parameters) parameter.variable.place()->clear();
-    std::vector<Tensor> batch = task.batch(number);
-    for (Tensor& tensor : batch) tensor = tensor.to(device);
-    const std::size_t before = memory.counts().live;
-    Tape tape;
-    const Task::Loss loss = task.loss(batch, {.number = number});
-    cost.activations = memory.counts().live - before;
-    tape.backward(loss.loss);
-    optimizer.step(options.learning_rate(number), options.clip);
+    cost.activations = do_step(task, options, optimizer, number);
   }
   cost.peak = memory.counts().peak;
   cost.steps = growth.take();

@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "apps/common/extras.h"
+#include "apps/common/hint.h"
 #include "apps/common/plugin.h"
 #include "runtime/error.h"
 
@@ -96,12 +96,6 @@ Option Options::add_flag(const std::string& name, bool& value, const std::string
   return Option(app_->add_flag(name, value, help));
 }
 
-Option Options::add_action(const std::string& name,
-                           std::function<void(const std::vector<std::string>& words)> act,
-                           const std::string& help) const {
-  return Option(app_->add_option_function<std::vector<std::string>>(name, std::move(act), help));
-}
-
 void Options::add_printing_flag(const std::string& name, std::function<void()> print,
                                 const std::string& help) const {
   app_->add_flag_callback(
@@ -140,13 +134,24 @@ std::vector<OptionFacts> Options::all() const {
 
 std::string Options::name() const { return app_->get_name(); }
 
+void Options::refuse_extras(const std::string& shown) const {
+  for (const std::string& word : app_->remaining()) {
+    const std::string name = word.substr(0, word.find('='));
+    require(name.starts_with("-"), "'{}' stands there without an option before it", word);
+    std::vector<std::string> known;
+    for (const OptionFacts& option : all()) known.push_back(option.name);
+    fail("there is no option {}{} {} --help lists them all", name, hint(name, known, "--"), shown);
+  }
+}
+
 Option add_plugin_option(const Options& options) {
   const auto load = [](const std::vector<std::string>& files) {
     for (const std::string& file : files) load_plugin(file);
   };
-  const Option made = options.add_action("--plugin", load, plugin_help);
-  options.parser().get_option("--plugin")->type_name("FILE ...");
-  return made.repeated();
+  return Option(options.parser()
+                    .add_option_function<std::vector<std::string>>("--plugin", load, plugin_help)
+                    ->type_name("FILE ..."))
+      .repeated();
 }
 
 Program::Program(const std::string& description, const std::string& name)
@@ -162,7 +167,7 @@ std::optional<int> Program::parse(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app_->exit(error);
     fail("{}", error.what());
   }
-  refuse_extras(*app_, app_->get_name().empty() ? argv[0] : app_->get_name());
+  refuse_extras(name().empty() ? argv[0] : name());
   return {};
 }
 

@@ -70,10 +70,6 @@ class Options {
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& help = "") const;
   Option add_flag(const std::string& name, bool& value, const std::string& help = "") const;
-  // An option that is done when it is read: `act` takes its words.
-  Option add_action(const std::string& name,
-                    std::function<void(const std::vector<std::string>& words)> act,
-                    const std::string& help) const;
   // A flag that prints something and ends the program.
   void add_printing_flag(const std::string& name, std::function<void()> print,
                          const std::string& help) const;
@@ -83,6 +79,9 @@ class Options {
   bool given(const std::string& name) const;
   std::string name() const;
   std::vector<OptionFacts> all() const;
+  // Throws for the first word that no option took, with the option that may be meant; `shown` is what
+  // one types before --help. The parser leaves such words to this.
+  void refuse_extras(const std::string& shown) const;
   CLI::App& parser() const { return *app_; }
 
  private:

@@ -356,5 +356,3 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
 
 def attention_of(spec, model, layer, layers):
     return chosen("attention", spec["mechanism"], MECHANISMS)(spec, model, layer, layers)
-
-

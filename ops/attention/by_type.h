@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 // A constant of T: one for f32, another for f64. There is none for other types.
-template <class T, class Value>
+template <Real T, class Value>
 constexpr Value by_type(Value f32, Value f64) {
-  static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
   return std::is_same_v<T, float> ? f32 : f64;
 }
 

@@ -15,7 +15,7 @@ void check_names(const BoundCall& fitted, const AttentionCall& call) {
   for (const AttentionChoice& choice : mechanism.choices) {
     if (choice.accepted) accepted.push_back(choice.name);
   }
-  for (const AttentionInput& sheet : attention_inputs(fitted.spec, fitted.sizes)) {
+  for (const AttentionInput& sheet : fitted.sheets) {
     if (sheet.role == Role::drawn) accepted.push_back(sheet.name);
   }
   for (const auto& [name, value] : call.given) {

@@ -262,7 +262,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
               fmt::join(axes, ", "), word, sheets[i].shape[axis], all);
     }
   }
-  return {binding.spec, sizes};
+  return {binding.spec, sizes, sheets};
 }
 
 namespace {
@@ -277,7 +277,7 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
              Mechanism::Forward Mechanism::*forward) {
   const BoundCall fitted = bound(spec, call, inputs);
   const Mechanism& mechanism = fitted.spec.mechanism();
-  const AttentionInputs sheets = attention_inputs(fitted.spec, fitted.sizes);
+  const AttentionInputs& sheets = fitted.sheets;
   check_choices(fitted, call);
   // What kernels read besides the inputs goes where these are.
   Device device;

@@ -274,6 +274,7 @@ Shape output_shape(const AttentionSpec& spec, const AttentionSizes& sizes);
 struct BoundCall {
   AttentionSpec spec;
   AttentionSizes sizes;
+  AttentionInputs sheets;  // for these
 };
 // Throws, naming the mechanism and all shapes, where the inputs do not fit the fact sheet, and where
 // the call asks for a mask that the mechanism does not take.

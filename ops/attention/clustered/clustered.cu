@@ -5,25 +5,6 @@
 #include "ops/attention/clustered/sorted.cuh"
 
 namespace weft {
-namespace {
-
-template <class T>
-MeansAttention<T> over_means(const ClusteredAttention<T>& p, const SortedQueries& sorted,
-                             const View<T, 4>& means) {
-  return {.means = means,
-          .k = p.k,
-          .v = p.v,
-          .lengths = p.lengths,
-          .begins = sorted.begins,
-          .topk = nullptr,
-          .count = 0,
-          .temperature = p.temperature,
-          .dropout = p.dropout,
-          .random = p.random};
-}
-
-}  // namespace
-
 template <class Device, class T>
 void ClusteredKernels<Device, T>::forward(const Device& device, const ClusteredAttention<T>& p,
                                           View<T, 4> out, View<T, 3> log_sums) {

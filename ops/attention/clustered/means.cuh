@@ -9,6 +9,7 @@
 //     dy_c
 #pragma once
 
+#include "ops/attention/clustered/groups.cuh"
 #include "ops/attention/length.h"
 #include "runtime/cuda/device.h"
 #include "runtime/random.h"
@@ -34,6 +35,22 @@ struct MeansAttention {
   constexpr std::int64_t E() const { return k.size(3); }
   constexpr std::int64_t M() const { return v.size(3); }
 };
+
+// Of a problem over clusters, without T.
+template <class T, class Problem>
+MeansAttention<T> over_means(const Problem& p, const SortedQueries& sorted,
+                             const View<T, 4>& means) {
+  return {.means = means,
+          .k = p.k,
+          .v = p.v,
+          .lengths = p.lengths,
+          .begins = sorted.begins,
+          .topk = nullptr,
+          .count = 0,
+          .temperature = p.temperature,
+          .dropout = p.dropout,
+          .random = p.random};
+}
 
 template <class T>
 struct MeansKernels {

@@ -206,8 +206,7 @@ Attended reference_i_clustered(const AttentionSpec& spec, const AttentionCall& c
   const Variable mass = sum(mul(chosen.of(a), chosen.there), 3);  // m, [B, H, C]
   const Variable given = detaches(spec, call) ? mass.detached() : mass;
   const Variable off = mul(a, other_keys(topk, S, type));
-  RandomKey random = call.random;
-  random = random.further(DrawPurpose::bottom_dropout);
+  const RandomKey random = call.random.further(DrawPurpose::bottom_dropout);
   const Variable bottom = matmul(dropout(off, call.dropout, random), v);  // b, [B, H, C, M]
   const Variable top = own.sum(mul(matmul(g, column(given)), kept), v);
   return transpose(add(top, matmul(g, bottom)), 1, 2);

@@ -8,20 +8,13 @@ namespace weft {
 namespace {
 
 template <class T>
-MeansAttention<T> over_means(const ImprovedClustered<T>& p, const SortedQueries& sorted,
-                             const std::int32_t* topk, const View<T, 4>& means) {
-  RandomKey random = p.random;
-  random = random.further(DrawPurpose::bottom_dropout);
-  return {.means = means,
-          .k = p.k,
-          .v = p.v,
-          .lengths = p.lengths,
-          .begins = sorted.begins,
-          .topk = topk,
-          .count = p.topk,
-          .temperature = p.temperature,
-          .dropout = p.dropout,
-          .random = random};
+MeansAttention<T> over_other_keys(const ImprovedClustered<T>& p, const SortedQueries& sorted,
+                                  const std::int32_t* topk, const View<T, 4>& means) {
+  MeansAttention<T> others = over_means(p, sorted, means);
+  others.topk = topk;
+  others.count = p.topk;
+  others.random = p.random.further(DrawPurpose::bottom_dropout);
+  return others;
 }
 
 template <class T>
@@ -45,12 +38,12 @@ void ImprovedClusteredKernels<Device, T>::forward(const Device& device,
     GroupKernels<T>::gather(device, sorted, true, p.q, means.view());
   }
   if (decide) {
-    SelectionKernels<T>::select(device, over_means<T>(p, sorted, nullptr, means.view()), topk.data);
+    SelectionKernels<T>::select(device, over_other_keys<T>(p, sorted, nullptr, means.view()), topk.data);
   }
   View<const T, 4> rest;
   if (!p.causal) {
     bottom = {device, sorted, p.M()};
-    MeansKernels<T>::forward(device, over_means<T>(p, sorted, topk.data, means.view()),
+    MeansKernels<T>::forward(device, over_other_keys<T>(p, sorted, topk.data, means.view()),
                              bottom.view(), log_sums.data, mass.data);
     rest = bottom.view();
   }
@@ -83,7 +76,7 @@ void ImprovedClusteredKernels<Device, T>::backward(const Device& device,
     GroupKernels<T>::inner_products(device, sorted, dout, out, delta.data());
     MembersKernels<T>::sum_of_mass(device, members, of_members, p.detach_mass, of_mass.data(),
                                    delta.data());
-    MeansKernels<T>::backward(device, over_means<T>(p, sorted, topk.data, means.view()),
+    MeansKernels<T>::backward(device, over_other_keys<T>(p, sorted, topk.data, means.view()),
                               log_sums.data, delta.data(), of_mass.data(), dbottom.view(),
                               dmeans.view(), dk, dv);
     GroupKernels<T>::spread(device, sorted, true, true, dmeans.view(), dq);

@@ -124,9 +124,7 @@ struct ForwardHead {
   void take_bottom(std::int64_t c) {
     const T inverse = streamed.sum[c] == 0 ? T(0) : 1 / streamed.sum[c];
     for (std::int64_t m = 0; m < p.M(); ++m) bottom[m] = streamed.o[m * block.width + c] * inverse;
-    RandomKey random = p.random;
-    random = random.further(DrawPurpose::bottom_dropout);
-    const DropoutMask mask(random, p.dropout, p.S());
+    const DropoutMask mask(p.random.further(DrawPurpose::bottom_dropout), p.dropout, p.S());
     const std::int64_t row = head.row() * p.clusters + block.first + c;
     for (std::int64_t t = 0; t < top.count; ++t) {
       if (p.dropout > 0 && !mask.keeps(row, top.chosen[t])) continue;

@@ -84,9 +84,7 @@ struct Block {
   // f(offset in the tile, lane, d'): in groups of eight keys that share one draw.
   template <class F>
   void each_weight(std::int64_t key, std::int64_t keys, const F& f) const {
-    RandomKey random = p.random;
-    random = random.further(DrawPurpose::bottom_dropout);
-    const DropoutMask mask(random, p.dropout, p.S());
+    const DropoutMask mask(p.random.further(DrawPurpose::bottom_dropout), p.dropout, p.S());
     const auto factor = hn::Set(simd::Tag<T>{}, static_cast<T>(mask.factor));
     for (std::int64_t i = 0; i < width; i += simd::lanes<T>) {
       for (std::int64_t j = 0; j < keys; j += 8) {
