@@ -1,7 +1,7 @@
 // apply(op, variables…): runs an op and records it.
 //
 // An op is a struct with
-//     static constexpr const char* name;
+//     name                                               static constexpr const char*, or a member
 //     struct Saved;                                      what backward needs, nothing more
 //     forward(Saved&, const Tensor&…) const              → Tensor, or several (array or vector)
 //     backward(const Saved&, [Wants,] const Tensor&…) const  → gradients of the inputs, in order
@@ -76,7 +76,7 @@ template <class Op, std::size_t Outputs>
 class Recorded final : public Node {
  public:
   Recorded(const Op& op, typename Op::Saved saved) : op_(op), saved_(std::move(saved)) {}
-  const char* name() const override { return Op::name; }
+  const char* name() const override { return op_.name; }
 
   std::vector<Tensor> backward(std::vector<Tensor> douts) override {
     const Wants wants(inputs);
@@ -102,7 +102,7 @@ class Recorded final : public Node {
 template <class Op, std::size_t Outputs>
 std::vector<Variable> record(const Op& op, typename Op::Saved saved,
                              std::span<const Variable> inputs, std::vector<Tensor> values) {
-  if (Observer* const observer = Observer::current()) observer->made(Op::name, inputs, values);
+  if (Observer* const observer = Observer::current()) observer->made(op.name, inputs, values);
   std::vector<Variable> outputs;
   bool wanted = false;
   for (const Variable& input : inputs) wanted = wanted || input.wants_gradient();
@@ -141,12 +141,12 @@ auto named(const char* op, std::span<const Variable> inputs, const F& forward) {
 // For an op over a list; returns all its results.
 template <apply_detail::OverList Op>
 std::vector<Variable> apply_list(const Op& op, std::span<const Variable> inputs) {
-  apply_detail::require_one_device(Op::name, inputs);
+  apply_detail::require_one_device(op.name, inputs);
   typename Op::Saved saved;
   std::vector<Tensor> values;
   for (const Variable& input : inputs) values.push_back(input.value());
   auto results = apply_detail::named(
-      Op::name, inputs, [&] { return op.forward(saved, std::span<const Tensor>(values)); });
+      op.name, inputs, [&] { return op.forward(saved, std::span<const Tensor>(values)); });
   constexpr std::size_t outputs = apply_detail::result_count<decltype(results)>;
   return apply_detail::record<Op, outputs>(op, std::move(saved), inputs,
                                            apply_detail::as_vector(std::move(results)));
@@ -157,10 +157,10 @@ template <class Op, class... Inputs>
   requires(sizeof...(Inputs) > 0 && (std::is_convertible_v<Inputs, const Variable&> && ...))
 auto apply(const Op& op, const Inputs&... inputs) {
   const std::array<Variable, sizeof...(Inputs)> list{inputs...};
-  apply_detail::require_one_device(Op::name, list);
+  apply_detail::require_one_device(op.name, list);
   typename Op::Saved saved;
   auto results =
-      apply_detail::named(Op::name, list, [&] { return op.forward(saved, inputs.value()...); });
+      apply_detail::named(op.name, list, [&] { return op.forward(saved, inputs.value()...); });
   constexpr std::size_t outputs = apply_detail::result_count<decltype(results)>;
   std::vector<Variable> variables = apply_detail::record<Op, outputs>(
       op, std::move(saved), list, apply_detail::as_vector(std::move(results)));

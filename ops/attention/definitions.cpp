@@ -5,9 +5,12 @@
 #include <numeric>
 
 #include "ops/attention/scores.h"
+#include "ops/dropout/dropout.h"
 #include "ops/gather/gather.h"
+#include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
+#include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 
 namespace weft {
@@ -50,6 +53,31 @@ Variable masked(const Variable& z, const Tensor& seen) {
     value = value == 0 ? -std::numeric_limits<double>::infinity() : 0;
   }
   return add(z, hidden.to(z.value().dtype()).to(z.value().device()));
+}
+
+Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
+                        const Variable& q, const Variable& k, const Variable& v) {
+  const Variable scores = matmul(transpose(q, 1, 2), transpose(transpose(k, 1, 2), 2, 3));
+  const Variable a = softmax(masked(scale(scores, temperature), seen));
+  return transpose(matmul(dropout(a, call.dropout, call.random), transpose(v, 1, 2)), 1, 2);
+}
+
+Tensor self_visibility(const AttentionCall& call, i64 B, i64 heads, i64 N,
+                       const std::function<bool(i64 b, i64 h, i64 i, i64 j)>& sees) {
+  AttentionCall self = call;
+  self.query_lengths = call.lengths;
+  const Tensor seen = visibility(self, B, N, N).expand({B, heads, N, N}).clone();
+  const View<double, 4> view = seen.view<double, 4>();
+  for (i64 b = 0; b < B; ++b) {
+    for (i64 h = 0; h < heads; ++h) {
+      for (i64 i = 0; i < N; ++i) {
+        for (i64 j = 0; j < N; ++j) {
+          if (!sees(b, h, i, j)) view(b, h, i, j) = 0;
+        }
+      }
+    }
+  }
+  return seen;
 }
 
 Tensor largest(const Tensor& z, i64 k, const std::function<i64(i64 b, i64 i)>& count) {

@@ -23,6 +23,16 @@ Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S);
 // z + (0 where `seen` is 1, −∞ where it is 0); shapes broadcast.
 Variable masked(const Variable& z, const Tensor& seen);
 
+// Softmax attention over the pairs where `seen` [B|1, H|1, N, S] is 1; q [B, N, H, E], k [B, S, H, E]
+// and v [B, S, H, M] as mechanisms take them, dropout as the call says: [B, N, H, M].
+Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
+                        const Variable& q, const Variable& k, const Variable& v);
+
+// visibility() of self-attention, whose lengths count queries, too; and of those pairs the ones where
+// `sees(b, h, i, j)`, [B, heads, N, N]: heads is 1 where the pattern is that of all heads.
+Tensor self_visibility(const AttentionCall& call, i64 B, i64 heads, i64 N,
+                       const std::function<bool(i64 b, i64 h, i64 i, i64 j)>& sees);
+
 // The k largest of every row of z [B, H, N, S] by sorting it whole, at equal z the lower index:
 // [B, H, N, k] i64, ascending, −1 behind the last. Row i of batch item b has the first count(b, i)
 // elements.

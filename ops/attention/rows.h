@@ -62,13 +62,18 @@ void pack_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h, std::i
             std::int64_t{1});
 }
 
-// x[begin + row, :] = scale · from [rows, width], the way back.
+// x[begin + row, :] = scale · from [rows, width], the way back; or += with `add`.
 template <class T>
 void unpack_rows(const T* from, std::int64_t b, std::int64_t h, std::int64_t begin,
-                 std::int64_t rows, const View<T, 4>& x, T scale = 1) {
+                 std::int64_t rows, const View<T, 4>& x, T scale = 1, bool add = false) {
   if (rows <= 0) return;
-  copy_rows(rows, x.size(3), scale, from, x.size(3), std::int64_t{1}, &x(b, begin, h, 0),
-            x.stride(1), x.stride(3));
+  T* const to = &x(b, begin, h, 0);
+  const i64 width = x.size(3), step = x.stride(3);
+  if (!add) return copy_rows(rows, width, scale, from, width, i64{1}, to, x.stride(1), step);
+  for (i64 i = 0; i < rows; ++i) {
+    T* const row = to + i * x.stride(1);
+    for (i64 e = 0; e < width; ++e) row[e * step] += scale * from[i * width + e];
+  }
 }
 
 // to [width, block] = the transpose of rows [rows, width]; columns from `rows` on are zero.

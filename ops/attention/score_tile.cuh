@@ -169,13 +169,14 @@ __device__ T over_row(T x) {
   return over_lanes<16, Op>(x);
 }
 
-// Which weights dropout keeps: bit j of kept[i] stands for row first_row + i of the mask and column
-// first_column + j, a multiple of 64. The block draws them together, eight a thread and draw.
-__device__ inline void draw_kept(const DropoutMask& mask, std::int64_t first_row, int rows,
-                                 std::int64_t first_column, std::uint64_t* kept) {
+// Which weights dropout keeps: bit j of kept[i] stands for row first_row + i row_step of the mask and
+// column first_column + j, a multiple of eight. The block draws them together, eight a thread and
+// draw.
+__device__ inline void draw_kept(const DropoutMask& mask, std::int64_t first_row, i64 row_step,
+                                 int rows, std::int64_t first_column, std::uint64_t* kept) {
   auto* const bytes = reinterpret_cast<unsigned char*>(kept);
   for (int k = static_cast<int>(threadIdx.x); k < 8 * rows; k += tile_threads) {
-    const std::int64_t row = first_row + k / 8, column = first_column + 8 * (k % 8);
+    const std::int64_t row = first_row + k / 8 * row_step, column = first_column + 8 * (k % 8);
     if (column >= mask.columns) continue;
     bytes[k] = static_cast<unsigned char>(mask.keeps_eight(row, column));
   }

@@ -32,14 +32,14 @@ HWY_INLINE RowWords draw_rows(const RandomKey& key, std::uint64_t first, std::ui
 
 }  // namespace dropout_detail
 
-// Lanes are the rows row … row + lanes − 1; calls f(i, mask of T) for the eight columns
-// column + i, `column` a multiple of eight.
+// Lanes are the rows row, row + step, …; calls f(i, mask of T) for the eight columns column + i,
+// `column` a multiple of eight.
 template <Real T, class F>
-HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_t column,
-                          const F& f) {
+HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_t step,
+                          std::int64_t column, const F& f) {
   namespace hn = simd::hn;
   using namespace dropout_detail;
-  const std::uint64_t first = mask.index(row, column), stride = mask.index(1, 0);
+  const std::uint64_t first = mask.index(row, column), stride = mask.index(step, 0);
   const auto kept = [](auto piece, auto threshold) {
     return hn::RebindMask(simd::Tag<T>{}, hn::Not(hn::Lt(piece, threshold)));
   };

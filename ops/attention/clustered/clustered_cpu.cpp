@@ -1,10 +1,10 @@
-// Clustered attention on the CPU: maps between queries and clusters around the kernels of full
-// attention; equations: clustered.h.
+// Clustered attention on the CPU: maps between queries and clusters around the engine
+// for pairs; equations: clustered.h.
 #include <algorithm>
 
 #include "ops/attention/clustered/clustered.h"
 #include "ops/attention/clustered/clusters.h"
-#include "ops/attention/full/full.h"
+#include "ops/attention/engines/pairs/pairs.h"
 #include "ops/attention/rows.h"
 #include "runtime/parallel.h"
 
@@ -70,7 +70,7 @@ Tensor per_cluster(const ClusteredAttention<T>& p, std::int64_t width) {
 }
 
 template <class T>
-FullAttention<T> over_centroids(const ClusteredAttention<T>& p, const Tensor& centroids) {
+Pairs<T> over_centroids(const ClusteredAttention<T>& p, const Tensor& centroids) {
   return {.q = centroids.view<const T, 4>(),
           .k = p.k,
           .v = p.v,
@@ -78,7 +78,8 @@ FullAttention<T> over_centroids(const ClusteredAttention<T>& p, const Tensor& ce
           .lengths = p.lengths,
           .temperature = p.temperature,
           .dropout = p.dropout,
-          .random = p.random};
+          .random = p.random,
+          .columns = p.S()};
 }
 
 }  // namespace
@@ -88,8 +89,8 @@ void ClusteredKernels<Device, T>::forward(const Device& device, const ClusteredA
                                           View<T, 4> out, View<T, 3> log_sums) {
   const Tensor centroids = per_cluster(p, p.E()), values = per_cluster(p, p.M());
   gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
-  FullKernels<Device, T>::forward(device, over_centroids(p, centroids), values.view<T, 4>(),
-                                  log_sums);
+  PairsKernels<Device, T>::forward(device, over_centroids(p, centroids), {}, values.view<T, 4>(),
+                                   log_sums);
   spread_clusters<T>(p, false, values.view<const T, 4>(), out);
 }
 
@@ -103,9 +104,9 @@ void ClusteredKernels<Device, T>::backward(const Device& device, const Clustered
   gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
   gather_clusters<T>(p, false, dout, dvalues.view<T, 4>());
   pick_clusters<T>(p, out, values.view<T, 4>());
-  FullBackwardKernels<Device, T>::backward(
+  PairsBackwardKernels<Device, T>::backward(
       device, over_centroids(p, centroids), values.view<const T, 4>(), log_sums,
-      dvalues.view<const T, 4>(), dcentroids.view<T, 4>(), dk, dv, {});
+      dvalues.view<const T, 4>(), {}, dcentroids.view<T, 4>(), dk, dv, {});
   spread_clusters<T>(p, true, dcentroids.view<const T, 4>(), dq);
 }
 

@@ -88,7 +88,7 @@ struct Block {
     const auto factor = hn::Set(simd::Tag<T>{}, static_cast<T>(mask.factor));
     for (std::int64_t i = 0; i < width; i += simd::lanes<T>) {
       for (std::int64_t j = 0; j < keys; j += 8) {
-        each_kept<T>(mask, head.row() * p.clusters + first + i, key + j,
+        each_kept<T>(mask, head.row() * p.clusters + first + i, 1, key + j,
                      [&](std::int64_t column, auto kept) {
                        if (j + column >= keys) return;
                        f((j + column) * width + i, i, hn::IfThenElseZero(kept, factor));

@@ -186,7 +186,7 @@ class LshRounds {
       const std::int64_t row =
           ((b * p.H() + h) * p.rules.rounds + round) * p.N() + t.rank + i;
       for (std::int64_t j = 0; j < t.keys; j += DropoutMask::pieces) {
-        each_kept<T>(mask, row, j, [&](std::int64_t column, auto kept) {
+        each_kept<T>(mask, row, 1, j, [&](std::int64_t column, auto kept) {
           if (j + column < t.keys) f(j + column, i, kept);
         });
       }

@@ -3,6 +3,7 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/definitions.h"
+#include "ops/attention/engines/pairs/pairs.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
 #include "runtime/dispatch.h"
@@ -32,18 +33,19 @@ struct SharedFullOp {
   }
 
   template <class T>
-  FullAttention<T> problem(const Saved& saved, const Tensor& k) const {
-    const std::int64_t* const lengths = numbers_of(call.lengths);
-    return {saved.q.view<const T, 4>(),
-            k.view<const T, 4>(),
-            saved.v.view<const T, 4>(),
-            {},
-            lengths,
-            lengths,
-            static_cast<T>(temperature),
-            call.causal,
-            call.dropout,
-            call.random};
+  Pairs<T> problem(const Saved& saved, const Tensor& k) const {
+    const i64* const lengths = numbers_of(call.lengths);
+    return {.q = saved.q.view<const T, 4>(),
+            .k = k.view<const T, 4>(),
+            .v = saved.v.view<const T, 4>(),
+            .bias = {},
+            .lengths = lengths,
+            .query_lengths = lengths,
+            .temperature = static_cast<T>(temperature),
+            .band = call.causal ? Band::causal() : Band::all(),
+            .dropout = call.dropout,
+            .random = call.random,
+            .columns = k.size(1)};
   }
 
   Tensor forward(Saved& saved, const Tensor& q, const Tensor& v) const {
@@ -53,8 +55,9 @@ struct SharedFullOp {
     const Tensor k = keys(q);
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      FullKernels<decltype(device), T>::forward(
-          device, problem<T>(saved, k), saved.out.view<T, 4>(), saved.log_sums.view<T, 3>());
+      PairsKernels<decltype(device), T>::forward(device, problem<T>(saved, k), {},
+                                                 saved.out.view<T, 4>(),
+                                                 saved.log_sums.view<T, 3>());
     });
     return saved.out;
   }
@@ -65,9 +68,9 @@ struct SharedFullOp {
     const Tensor dv = Tensor::empty_like(saved.v);
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
-      FullBackwardKernels<decltype(device), T>::backward(
+      PairsBackwardKernels<decltype(device), T>::backward(
           device, problem<T>(saved, k), saved.out.view<const T, 4>(),
-          saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), dq.view<T, 4>(),
+          saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), {}, dq.view<T, 4>(),
           dk.view<T, 4>(), dv.view<T, 4>(), {});
       SharedFullKernels<decltype(device), T>::keys_backward(
           device, normalize, saved.q.view<const T, 4>(), dk.view<const T, 4>(), dq.view<T, 4>());

@@ -20,7 +20,8 @@
 // Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are made again backward.
 #pragma once
 
-#include "ops/attention/full/full.h"
+#include "runtime/device.h"
+#include "runtime/view.h"
 
 namespace weft {
 

@@ -1,8 +1,8 @@
-// CUDA kernel of full attention, forward; the equations stand in full.h, the tiles in
-// score_tile.cuh.
+// CUDA kernel of the engine for pairs, forward; the equations stand in pairs.h, the tiles in
+// score_tile.cuh and pairs_tile.cuh.
 //
 // A block owns 8 R queries of one head and up to 128 columns of its values, and streams over tiles
-// of 64 keys. The 16 threads of a row agree on μ where a score exceeds it by far; each of them sums
+// of 64 keys. A tile that is not seen as a whole has a word of 64 bits for each query. The 16 threads of a row agree on μ where a score exceeds it by far; each of them sums
 // the weights of its own columns, and they add up at the end. Nothing leaves the block but out
 // and ℓ.
 //
@@ -14,8 +14,7 @@
 #include <cmath>
 
 #include "ops/attention/by_type.h"
-#include "ops/attention/full/full.h"
-#include "ops/attention/full/full_tile.cuh"
+#include "ops/attention/engines/pairs/pairs_tile.cuh"
 
 namespace weft {
 namespace {
@@ -27,12 +26,12 @@ struct ForwardLayout {
   static constexpr int rows = 8 * R, columns = 16 * C;
   static constexpr int value_stride = row_stride<T>(columns);
 
-  static std::size_t bytes(std::int64_t E) {
+  static std::size_t bytes(i64 E) {
     const auto stride = static_cast<std::size_t>(row_stride<T>(padded_width<T>(E, most_width)));
     return SharedMemory::bytes<T>(rows * stride) + SharedMemory::bytes<T>(tile_columns * stride) +
            SharedMemory::bytes<T>(tile_columns * value_stride) +
            SharedMemory::bytes<T>(rows * weight_stride<T>) +
-           SharedMemory::bytes<std::uint64_t>(rows);
+           2 * SharedMemory::bytes<std::uint64_t>(rows);
   }
 };
 
@@ -61,18 +60,19 @@ __device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C
 
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
-    forward_tiles(FullAttention<T> p, DropoutMask mask, View<T, 4> out, View<T, 3> log_sums) {
+    forward_tiles(Pairs<T> all, DropoutMask mask, View<const T, 3> before, View<T, 4> all_out,
+                  View<T, 3> all_log_sums) {
   using Layout = ForwardLayout<T, R, C>;
   constexpr T none = -std::numeric_limits<T>::infinity();
-  const FullTile at = tile_of_block(p, p.N(), Layout::rows);
-  const std::int64_t counted = std::min(p.queries(at.b), p.N());
-  const int rows = rows_within(at.first, counted, Layout::rows);
-  const std::int64_t keys = rows == 0  ? 0
-                            : p.causal ? std::min(p.keys(at.b), at.first + rows)
-                                       : p.keys(at.b);
-  const std::int64_t column = std::int64_t{blockIdx.y} * Layout::columns;
+  const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
+  const Pairs<T> p = all.of_class(at.residue);
+  const View<T, 4> out = all.of_class(all_out, at.residue, 1);
+  const View<T, 3> log_sums = all.of_class(all_log_sums, at.residue, 2);
+  const i64 column = i64{blockIdx.y} * Layout::columns;
   const int padded = padded_width<T>(p.E(), most_width), stride = row_stride<T>(padded);
-  const bool whole = p.E() <= padded;
+  const bool whole_rows = p.E() <= padded;
+  const TileRows queries{at.b, at.h, at.first,
+                         rows_within(at.first, p.queries(at.b), Layout::rows)};
 
   SharedMemory shared;
   T* const q = shared.take<T>(Layout::rows * stride);
@@ -80,24 +80,43 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
   T* const v = shared.take<T>(tile_columns * Layout::value_stride);
   T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
   std::uint64_t* const kept = shared.take<std::uint64_t>(Layout::rows);
+  std::uint64_t* const visible = shared.take<std::uint64_t>(Layout::rows);
 
   T o[R][C] = {}, most[R], sum[R] = {};
 #pragma unroll
-  for (int r = 0; r < R; ++r) most[r] = none;
-  const TileRows queries{at.b, at.h, at.first, rows};
-  if (whole) load_tile(p.q, queries, Layout::rows, 0, padded, p.temperature, q, stride);
+  for (int r = 0; r < R; ++r) {
+    most[r] = none;
+    const int row = 8 * r + tile_y();
+    if (before.data == nullptr || row >= queries.count) continue;
+    const T log_sum = all.of_class(before, at.residue, 2)(at.b, at.h, at.first + row);
+    if (log_sum == -none) continue;
+    most[r] = log_sum;
+    sum[r] = tile_x() == 0 ? T(1) : T(0);
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const i64 m = column + owned_column<T, C>(c);
+      if (m < p.M()) o[r][c] = out(at.b, at.first + row, at.h, m);
+    }
+  }
+  if (whole_rows) load_tile(p.q, queries, Layout::rows, 0, padded, p.temperature, q, stride);
 
-  for (std::int64_t key = 0; key < keys; key += tile_columns) {
-    const int count = rows_within(key, keys, tile_columns);
-    const TileRows tile{at.b, at.h, key, count};
+  for (KeyWalk<T> walk(p, queries, p.keys(at.b)); walk.next();) {
+    const int count = walk.count;
+    const TileRows tile{at.b, at.h, walk.first, count};
     T z[R][4] = {};
-    for (std::int64_t e = 0; e < p.E(); e += padded) {
+    for (i64 e = 0; e < p.E(); e += padded) {
       __syncthreads();  // all are done with what is written over
-      if (!whole) load_tile(p.q, queries, Layout::rows, e, padded, p.temperature, q, stride);
+      if (!whole_rows) load_tile(p.q, queries, Layout::rows, e, padded, p.temperature, q, stride);
       load_tile(p.k, tile, tile_columns, e, padded, T(1), k, stride);
       if (e == 0) {
         load_tile(p.v, tile, tile_columns, column, Layout::columns, T(1), v, Layout::value_stride);
-        if (p.dropout > 0) draw_kept(mask, mask_row(p, at), Layout::rows, key, kept);
+        if (p.dropout > 0) {
+          draw_kept(mask, mask_row(p, at, at.first), p.classes, Layout::rows,
+                    p.first_column + walk.first, kept);
+        }
+        if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < Layout::rows) {
+          visible[row] = walk.word(row);
+        }
       }
       __syncthreads();
       add_products<R>(q, k, stride, padded, z);
@@ -106,12 +125,13 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int row = 8 * r + tile_y();
+      const std::uint64_t sees = walk.whole ? ~std::uint64_t{0} : visible[row] >> tile_x();
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int j = 16 * c + tile_x();
-        const bool seen = j < count && (!p.causal || key + j <= at.first + row);
-        if (p.bias.data != nullptr && seen && row < rows) {
-          z[r][c] += p.bias(at.b, at.h, at.first + row, key + j);
+        const bool seen = j < count && (walk.whole || (sees >> 16 * c & 1) != 0);
+        if (p.bias.data != nullptr && seen && row < queries.count) {
+          z[r][c] += p.bias(at.b, at.h, at.first + row, walk.first + j);
         }
         if (!seen) z[r][c] = none;
         grows = grows || z[r][c] > most[r] + slack;
@@ -140,13 +160,13 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int row = 8 * r + tile_y();
-    const std::int64_t i = at.first + row;
+    const i64 i = at.first + row;
     const T total = over_row<Added>(sum[r]);
     if (i >= p.N()) continue;
-    const bool empty = total == 0 || row >= rows;  // a sum of NaN is not 0: NaN goes on
+    const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN goes on
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const std::int64_t m = column + owned_column<T, C>(c);
+      const i64 m = column + owned_column<T, C>(c);
       if (m < p.M()) out(at.b, i, at.h, m) = empty ? T(0) : o[r][c] / total;
     }
     if (blockIdx.y == 0 && tile_x() == 0) {
@@ -156,35 +176,37 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
 }
 
 template <class T, int R, int C>
-void start_forward(const Cuda& device, const FullAttention<T>& p, const View<T, 4>& out,
+void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before, const View<T, 4>& out,
                    const View<T, 3>& log_sums) {
   using Layout = ForwardLayout<T, R, C>;
-  start_tiles("full", device, tile_grid(p, p.N(), Layout::rows, p.M(), Layout::columns),
-              Layout::bytes(p.E()), forward_tiles<T, R, C>, p, mask_of(p), out, log_sums);
+  start_tiles("pairs", device, tile_grid(p, p.N(), Layout::rows, p.M(), Layout::columns),
+              Layout::bytes(p.E()), forward_tiles<T, R, C>, p, mask_of(p), before, out,
+              log_sums);
 }
 
 template <class T, int R>
-void start_forward(const Cuda& device, const FullAttention<T>& p, const View<T, 4>& out,
+void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before, const View<T, 4>& out,
                    const View<T, 3>& log_sums) {
-  if (p.M() <= 16) return start_forward<T, R, 1>(device, p, out, log_sums);
-  if (p.M() <= 32) return start_forward<T, R, 2>(device, p, out, log_sums);
+  if (p.M() <= 16) return start_forward<T, R, 1>(device, p, before, out, log_sums);
+  if (p.M() <= 32) return start_forward<T, R, 2>(device, p, before, out, log_sums);
   if constexpr (std::is_same_v<T, float>) {
-    if (p.M() > 64) return start_forward<T, R, 8>(device, p, out, log_sums);
+    if (p.M() > 64) return start_forward<T, R, 8>(device, p, before, out, log_sums);
   }
-  start_forward<T, R, 4>(device, p, out, log_sums);
+  start_forward<T, R, 4>(device, p, before, out, log_sums);
 }
 
 }  // namespace
 
 template <class Device, class T>
-void FullKernels<Device, T>::forward(const Device& device, const FullAttention<T>& p,
-                                     View<T, 4> out, View<T, 3> log_sums) {
+void PairsKernels<Device, T>::forward(const Device& device, const Pairs<T>& p,
+                                      View<const T, 3> before, View<T, 4> out,
+                                      View<T, 3> log_sums) {
   if (p.B() * p.H() * p.N() == 0) return;
-  if (p.N() <= few_rows) return start_forward<T, 1>(device, p, out, log_sums);
-  start_forward<T, long_rows<T>>(device, p, out, log_sums);
+  if (p.longest_class(p.N()) <= few_rows) return start_forward<T, 1>(device, p, before, out, log_sums);
+  start_forward<T, long_rows<T>>(device, p, before, out, log_sums);
 }
 
-template struct FullKernels<Cuda, float>;
-template struct FullKernels<Cuda, double>;
+template struct PairsKernels<Cuda, float>;
+template struct PairsKernels<Cuda, double>;
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// CUDA kernels of full attention, backward; the equations stand in full.h, the tiles in
-// score_tile.cuh. Two kernels compute the scores again, each for what it owns, so that every sum
+// CUDA kernels of the engine for pairs, backward; the equations stand in pairs.h, the tiles in
+// score_tile.cuh and pairs_tile.cuh. Two kernels compute the scores again, each for what it owns, so that every sum
 // has one writer and one order:
 //
 //     key_gradients     a block owns 8 R keys and streams over tiles of 64 queries:  dk, dv
@@ -15,7 +15,7 @@
 // multiprocessor.
 #include <cmath>
 
-#include "ops/attention/full/full_tile.cuh"
+#include "ops/attention/engines/pairs/pairs_tile.cuh"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
@@ -30,7 +30,7 @@ struct BackwardLayout {
     return 2 * SharedMemory::bytes<T>(rows * stride) +
            2 * SharedMemory::bytes<T>(tile_columns * stride) +
            SharedMemory::bytes<T>(rows * weight_stride<T>) +
-           SharedMemory::bytes<std::uint64_t>(tile_columns) +
+           2 * SharedMemory::bytes<std::uint64_t>(tile_columns) +
            2 * SharedMemory::bytes<T>(tile_columns);
   }
 };
@@ -54,55 +54,63 @@ struct Operands {
 };
 
 template <class T>
-__host__ __device__ constexpr int chunks_of(const FullAttention<T>& p, int columns) {
+__host__ __device__ constexpr int chunks_of(const Pairs<T>& p, int columns) {
   return static_cast<int>((std::max(p.E(), p.M()) + columns - 1) / columns);
 }
 
 template <int R, int C, class T>
 __device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRows& rows,
-                               std::int64_t begin, const View<T, 4>& to) {
+                               i64 begin, bool add, const View<T, 4>& to) {
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int row = 8 * r + tile_y();
     if (rows.first + row >= to.size(1)) continue;
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const std::int64_t e = begin + owned_column<T, C>(c);
+      const i64 e = begin + owned_column<T, C>(c);
       if (e >= to.size(3)) continue;
-      to(rows.b, rows.first + row, rows.h, e) = row < rows.count ? factor * gradient[r][c] : T(0);
+      T& at = to(rows.b, rows.first + row, rows.h, e);
+      const T mine = row < rows.count ? factor * gradient[r][c] : T(0);
+      at = add ? at + mine : mine;
     }
   }
 }
 
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradients(FullAttention<T> p, DropoutMask mask, View<const T, 3> log_sums,
-                  View<const T, 3> deltas, View<const T, 4> dout, View<T, 4> dk, View<T, 4> dv) {
+    key_gradients(Pairs<T> all, DropoutMask mask, View<const T, 3> all_log_sums,
+                  View<const T, 3> all_deltas, View<const T, 4> all_dout, bool add,
+                  View<T, 4> all_dk, View<T, 4> all_dv) {
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const FullTile at = tile_of_block(p, p.S(), Layout::rows);
-  const std::int64_t counted = std::min(p.queries(at.b), p.N());
-  const std::int64_t seen = p.causal ? std::min(p.keys(at.b), counted) : p.keys(at.b);
-  const TileRows keys{at.b, at.h, at.first, rows_within(at.first, seen, Layout::rows)};
+  const PairsBlock at = rows_of_block(all, all.S(), Layout::rows);
+  const Pairs<T> p = all.of_class(at.residue);
+  const View<const T, 3> log_sums = all.of_class(all_log_sums, at.residue, 2);
+  const View<const T, 3> deltas = all.of_class(all_deltas, at.residue, 2);
+  const View<const T, 4> dout = all.of_class(all_dout, at.residue, 1);
+  const i64 counted = p.queries(at.b);
+  const TileRows keys{at.b, at.h, at.first, rows_within(at.first, p.keys(at.b), Layout::rows)};
   const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
-  const std::int64_t begin = p.causal ? at.first / tile_columns * tile_columns : 0;
 
   SharedMemory shared;
   const Operands<T, R, C> tile(shared);  // keys · queries, values · dout
   T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
   std::uint64_t* const kept = shared.take<std::uint64_t>(tile_columns);
+  std::uint64_t* const visible_to = shared.take<std::uint64_t>(tile_columns);
   T* const log_sum = shared.take<T>(tile_columns);
   T* const delta = shared.take<T>(tile_columns);
 
   T key_gradient[R][C] = {}, value_gradient[R][C] = {};
-  for (std::int64_t query = begin; keys.count > 0 && query < counted; query += tile_columns) {
-    const TileRows queries{at.b, at.h, query, rows_within(query, counted, tile_columns)};
+  bool first_tile = true;
+  for (QueryWalk<T> walk(p, keys, counted); walk.next(); first_tile = false) {
+    const i64 query = walk.first;
+    const TileRows queries{at.b, at.h, query, walk.count};
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const int chunk = (own + 1 + turn) % chunks;
       __syncthreads();  // all are done with what is written over
-      if (chunks > 1 || query == begin) {
+      if (chunks > 1 || first_tile) {
         load_tile(p.k, keys, Layout::rows, chunk * width, width, T(1), tile.a, Layout::stride);
         load_tile(p.v, keys, Layout::rows, chunk * width, width, T(1), tile.x, Layout::stride);
       }
@@ -114,10 +122,12 @@ __global__ void __launch_bounds__(tile_threads, 2)
           const bool inside = t < queries.count;
           log_sum[t] = inside ? log_sums(at.b, at.h, query + t) : infinity;
           delta[t] = inside ? deltas(at.b, at.h, query + t) : T(0);
+          if (!walk.whole) visible_to[t] = walk.word(t);
         }
         if (p.dropout > 0) {
-          const std::int64_t group = at.first / tile_columns * tile_columns;
-          draw_kept(mask, mask_row(p, {at.b, at.h, query}), tile_columns, group, kept);
+          const i64 group = at.first / tile_columns * tile_columns;
+          draw_kept(mask, mask_row(p, at, query), p.classes, tile_columns, p.first_column + group,
+                    kept);
         }
       }
       __syncthreads();
@@ -131,7 +141,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       for (int r = 0; r < R; ++r) {
         const int row = 8 * r + tile_y();
         const bool visible = row < keys.count && column < queries.count &&
-                             (!p.causal || at.first + row <= query + column);
+                             (walk.whole || (visible_to[column] >> row & 1) != 0);
         if (p.bias.data != nullptr && visible) {
           z[r][c] += p.bias(at.b, at.h, query + column, at.first + row);
         }
@@ -151,23 +161,27 @@ __global__ void __launch_bounds__(tile_threads, 2)
     __syncwarp();
     add_weighted<R, C>(weights, tile.b, Layout::stride, queries.count, key_gradient);
   }
-  store_gradient<R, C>(key_gradient, T(1), keys, own * width, dk);
-  store_gradient<R, C>(value_gradient, T(1), keys, own * width, dv);
+  store_gradient<R, C>(key_gradient, T(1), keys, own * width, add,
+                       all.of_class(all_dk, at.residue, 1));
+  store_gradient<R, C>(value_gradient, T(1), keys, own * width, add,
+                       all.of_class(all_dv, at.residue, 1));
 }
 
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, 2)
-    query_gradients(FullAttention<T> p, DropoutMask mask, View<const T, 3> log_sums,
-                    View<const T, 3> deltas, View<const T, 4> dout, View<T, 4> dq,
-                    View<T, 4> dbias) {
+    query_gradients(Pairs<T> all, DropoutMask mask, View<const T, 3> all_log_sums,
+                    View<const T, 3> all_deltas, View<const T, 4> all_dout, bool add,
+                    View<T, 4> all_dq, View<T, 4> all_dbias) {
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
-  const FullTile at = tile_of_block(p, p.N(), Layout::rows);
-  const std::int64_t counted = std::min(p.queries(at.b), p.N());
-  const TileRows queries{at.b, at.h, at.first, rows_within(at.first, counted, Layout::rows)};
-  const std::int64_t seen = queries.count == 0 ? 0
-                            : p.causal         ? std::min(p.keys(at.b), at.first + queries.count)
-                                               : p.keys(at.b);
+  const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
+  const Pairs<T> p = all.of_class(at.residue);
+  const View<const T, 3> log_sums = all.of_class(all_log_sums, at.residue, 2);
+  const View<const T, 3> deltas = all.of_class(all_deltas, at.residue, 2);
+  const View<const T, 4> dout = all.of_class(all_dout, at.residue, 1);
+  const View<T, 4> dbias = all.of_class(all.of_class(all_dbias, at.residue, 2), at.residue, 3);
+  const TileRows queries{at.b, at.h, at.first,
+                         rows_within(at.first, p.queries(at.b), Layout::rows)};
   const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
   const bool biased = dbias.data != nullptr && own == 0;
 
@@ -175,6 +189,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const Operands<T, R, C> tile(shared);  // queries · keys, dout · values
   T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
   std::uint64_t* const kept = shared.take<std::uint64_t>(tile_columns);
+  std::uint64_t* const visible_to = shared.take<std::uint64_t>(tile_columns);
   T* const log_sum = shared.take<T>(tile_columns);
   T* const delta = shared.take<T>(tile_columns);
   if (const int t = static_cast<int>(threadIdx.x); t < queries.count) {
@@ -183,53 +198,58 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
 
   T gradient[R][C] = {};
-  std::int64_t key = 0;
-  for (; key < seen; key += tile_columns) {
-    const TileRows keys{at.b, at.h, key, rows_within(key, seen, tile_columns)};
+  bool first_tile = true;
+  for (KeyWalk<T> walk(p, queries, p.keys(at.b)); walk.next(); first_tile = false) {
+    const i64 key = walk.first;
+    const TileRows keys{at.b, at.h, key, walk.count};
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const int chunk = (own + 1 + turn) % chunks;
       __syncthreads();  // all are done with what is written over
-      if (chunks > 1 || key == 0) {
+      if (chunks > 1 || first_tile) {
         load_tile(p.q, queries, Layout::rows, chunk * width, width, p.temperature, tile.a,
                   Layout::stride);
         load_tile(dout, queries, Layout::rows, chunk * width, width, T(1), tile.x, Layout::stride);
       }
       load_tile(p.k, keys, tile_columns, chunk * width, width, T(1), tile.b, Layout::stride);
       load_tile(p.v, keys, tile_columns, chunk * width, width, T(1), tile.y, Layout::stride);
-      if (turn == 0 && p.dropout > 0) draw_kept(mask, mask_row(p, at), Layout::rows, key, kept);
+      if (turn == 0) {
+        if (p.dropout > 0) {
+          draw_kept(mask, mask_row(p, at, at.first), p.classes, Layout::rows, p.first_column + key,
+                    kept);
+        }
+        if (const int t = static_cast<int>(threadIdx.x); !walk.whole && t < Layout::rows) {
+          visible_to[t] = walk.word(t);
+        }
+      }
       __syncthreads();
       tile.products(z, da);
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int row = 8 * r + tile_y();
-      const std::int64_t i = at.first + row;
+      const i64 i = at.first + row;
       const std::uint64_t bits = p.dropout > 0 ? kept[row] >> tile_x() : 0;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int column = 16 * c + tile_x();
-        const std::int64_t j = key + column;
-        const bool visible = row < queries.count && column < keys.count && (!p.causal || j <= i);
+        const i64 j = key + column;
+        const bool visible = row < queries.count && column < keys.count &&
+                             (walk.whole || (visible_to[row] >> column & 1) != 0);
         if (p.bias.data != nullptr && visible) z[r][c] += p.bias(at.b, at.h, i, j);
         const T d = p.dropout == 0              ? T(1)
                     : (bits >> 16 * c & 1) != 0 ? static_cast<T>(mask.factor)
                                                 : T(0);
         z[r][c] = visible ? std::exp(z[r][c] - log_sum[row]) * (d * da[r][c] - delta[row]) : T(0);
-        if (biased && i < p.N() && j < p.S()) dbias(at.b, at.h, i, j) = z[r][c];
+        if (biased && visible) dbias(at.b, at.h, i, j) = z[r][c];
       }
     }
     store_weights<R>(z, weights);
     __syncwarp();
     add_weighted<R, C>(weights, tile.b, Layout::stride, keys.count, gradient);
   }
-  store_gradient<R, C>(gradient, p.temperature, queries, own * width, dq);
-  if (!biased) return;
-  for (int row = tile_y(); row < Layout::rows && at.first + row < p.N(); row += 8) {
-    for (std::int64_t j = key + tile_x(); j < p.S(); j += 16) {
-      dbias(at.b, at.h, at.first + row, j) = 0;
-    }
-  }
+  store_gradient<R, C>(gradient, p.temperature, queries, own * width, add,
+                       all.of_class(all_dq, at.residue, 1));
 }
 
 // δ of one query: a warp reads its rows of out and dout.
@@ -239,11 +259,11 @@ struct DeltaRow {
   View<T, 3> deltas;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t N = out.size(1), H = out.size(2);
-    const std::int64_t b = row / N / H, h = row / N % H, i = row % N;
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 N = out.size(1), H = out.size(2);
+    const i64 b = row / N / H, h = row / N % H, i = row % N;
     T part = 0;
-    for (std::int64_t m = team.rank(); m < out.size(3); m += Team::threads) {
+    for (i64 m = team.rank(); m < out.size(3); m += Team::threads) {
       part += dout(b, i, h, m) * out(b, i, h, m);
     }
     part = team.sum(part);
@@ -255,52 +275,53 @@ struct DeltaRow {
 template <class T>
 struct Backward {
   const Cuda& device;
-  const FullAttention<T>& p;
+  const Pairs<T>& p;
   View<const T, 3> log_sums, deltas;
   View<const T, 4> dout;
+  AddTo add;
   View<T, 4> dq, dk, dv, dbias;
 
   template <int R, int C>
   void keys() const {
     using Layout = BackwardLayout<T, R, C>;
-    start_tiles(
-        "full", device, tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()), Layout::columns),
-        Layout::bytes(), key_gradients<T, R, C>, p, mask_of(p), log_sums, deltas, dout, dk, dv);
+    const dim3 grid = tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()), Layout::columns);
+    start_tiles("pairs", device, grid, Layout::bytes(), key_gradients<T, R, C>, p, mask_of(p),
+                log_sums, deltas, dout, add.keys, dk, dv);
   }
   template <int R, int C>
   void queries() const {
     using Layout = BackwardLayout<T, R, C>;
-    start_tiles("full", device, tile_grid(p, p.N(), Layout::rows, p.E(), Layout::columns),
-                Layout::bytes(), query_gradients<T, R, C>, p, mask_of(p), log_sums, deltas, dout,
-                dq, dbias);
+    const dim3 grid = tile_grid(p, p.N(), Layout::rows, p.E(), Layout::columns);
+    start_tiles("pairs", device, grid, Layout::bytes(), query_gradients<T, R, C>, p, mask_of(p),
+                log_sums, deltas, dout, add.queries, dq, dbias);
   }
   template <int C>
   void both() const {
     constexpr int R = long_rows<T>;
-    p.S() <= few_rows ? keys<1, C>() : keys<R, C>();
-    if (p.N() > 0) p.N() <= few_rows ? queries<1, C>() : queries<R, C>();
+    p.longest_class(p.S()) <= few_rows ? keys<1, C>() : keys<R, C>();
+    if (p.N() > 0) p.longest_class(p.N()) <= few_rows ? queries<1, C>() : queries<R, C>();
   }
 };
 
 }  // namespace
 
 template <class Device, class T>
-void FullBackwardKernels<Device, T>::backward(const Device& device, const FullAttention<T>& p,
-                                              View<const T, 4> out, View<const T, 3> log_sums,
-                                              View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                                              View<T, 4> dv, View<T, 4> dbias) {
+void PairsBackwardKernels<Device, T>::backward(const Device& device, const Pairs<T>& p,
+                                               View<const T, 4> out, View<const T, 3> log_sums,
+                                               View<const T, 4> dout, AddTo add, View<T, 4> dq,
+                                               View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
   if (p.B() * p.H() == 0) return;
   const Workspace<T> work(device, p.B() * p.H() * p.N());
   const View<T, 3> deltas = work.view(p.B(), p.H(), p.N());
-  for_rows("full", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
-  const Backward<T> backward{device, p, log_sums, deltas, dout, dq, dk, dv, dbias};
-  const std::int64_t width = std::max(p.E(), p.M());
+  for_rows("pairs", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
+  const Backward<T> backward{device, p, log_sums, deltas, dout, add, dq, dk, dv, dbias};
+  const i64 width = std::max(p.E(), p.M());
   if (width <= 16) return backward.template both<1>();
   if (width <= 32) return backward.template both<2>();
   backward.template both<4>();
 }
 
-template struct FullBackwardKernels<Cuda, float>;
-template struct FullBackwardKernels<Cuda, double>;
+template struct PairsBackwardKernels<Cuda, float>;
+template struct PairsBackwardKernels<Cuda, double>;
 
 }  // namespace weft

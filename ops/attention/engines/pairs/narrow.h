@@ -1,7 +1,7 @@
-// Full attention over heads of eight numbers: one vector of queries, each in a lane, against a tile
+// Pairs over heads of eight numbers: one vector of queries, each in a lane, against a tile
 // of keys. What belongs to the queries (q, do, the output, dq) stays in registers while keys go by,
 // and a score goes through the exponential to the products that want it without a tile of scores
-// in between; the equations stand in full.h. Scores are in units of ln 2, as in full_cpu.cpp.
+// in between; the equations stand in pairs.h. Scores are in units of ln 2, as in pairs_cpu.cpp.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,33 @@ constexpr bool possible(std::int64_t E, std::int64_t M) {
   return HWY_MAX_BYTES >= 64 && std::is_same_v<T, float> && E == width && M == width;
 }
 
-// A tile of keys k [keys, 8] and values v [keys, 8]. Key j lies behind lane i where j − i > last.
+// The lanes of the lowest bits.
+template <class T>
+HWY_INLINE auto mask_of_bits(std::uint64_t bits) {
+  return simd::hn::LoadMaskBits(simd::Tag<T>{}, reinterpret_cast<const std::uint8_t*>(&bits));
+}
+
+// Keys k [keys, 8] and values v [keys, 8] of a tile. Bit `bit` + i of seen[j] says whether lane i
+// sees key j; without words all do. Keys from whole_from to whole_to − 1 are seen by all lanes.
 template <class T>
 struct Keys {
   const T *k, *v;
-  std::int64_t count, last;
+  std::int64_t count;
+  const std::uint64_t* seen;
+  std::int64_t bit, whole_from = 0, whole_to = 0;
+
+  Keys(const T* keys, const T* values, std::int64_t number, const std::uint64_t* words,
+       std::int64_t first_bit)
+      : k(keys), v(values), count(number), seen(words), bit(first_bit), whole_to(number) {
+    if (seen == nullptr) return;
+    const auto all = [&](std::int64_t j) {
+      constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>) - 1;
+      return (seen[j] >> bit & lanes) == lanes;
+    };
+    while (whole_from < count && !all(whole_from)) ++whole_from;
+    whole_to = whole_from;
+    while (whole_to < count && all(whole_to)) ++whole_to;
+  }
 };
 
 // What dropout leaves of the weights: everything, or what is kept of each key's vector, in rows of
@@ -84,16 +106,15 @@ HWY_INLINE void store(const V (&from)[width], Rows<T> to) {
 // f(j, whole) for all keys: `whole` says that every lane sees key j.
 template <class T, class F>
 HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
-  const std::int64_t whole = std::clamp<std::int64_t>(keys.last + 1, 0, keys.count);
-  for (std::int64_t j = 0; j < whole; ++j) f(j, std::true_type{});
-  for (std::int64_t j = whole; j < keys.count; ++j) f(j, std::false_type{});
+  for (std::int64_t j = 0; j < keys.whole_from; ++j) f(j, std::false_type{});
+  for (std::int64_t j = keys.whole_from; j < keys.whole_to; ++j) f(j, std::true_type{});
+  for (std::int64_t j = keys.whole_to; j < keys.count; ++j) f(j, std::false_type{});
 }
 
 // The lanes that see key j.
 template <class T>
 HWY_INLINE auto seen(const Keys<T>& keys, std::int64_t j) {
-  const simd::Tag<T> d;
-  return simd::hn::Ge(simd::hn::Iota(d, T(0)), simd::hn::Set(d, static_cast<T>(j - keys.last)));
+  return mask_of_bits<T>(keys.seen[j] >> keys.bit);
 }
 
 // What a tile of keys changes of the running maximum, the sum and the output o [8, lanes] of one

@@ -1,0 +1,158 @@
+// The op on the engine for pairs. Equations: pairs.h.
+#include "ops/attention/engines/pairs/attention.h"
+
+#include "autograd/apply.h"
+#include "ops/attention/engines/pairs/narrow.h"
+#include "ops/attention/engines/pairs/pairs.h"
+#include "ops/attention/scores.h"
+#include "ops/reduce/reduce.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+namespace {
+
+i64 columns_of(i64 keys, const PairsPart& part) { return (keys + part.classes - 1) / part.classes; }
+
+struct PairsOp {
+  const char* name;
+  PairsCall call;
+  std::vector<PairsPart> parts;
+  std::vector<Tensor> lengths;      // of each source
+  std::vector<i64> first_columns;   // of each part, and their number
+
+  // q, then k and v of each source, then the bias.
+  struct Saved {
+    std::vector<Tensor> inputs;
+    Tensor out, log_sums;
+
+    const Tensor& q() const { return inputs[0]; }
+    const Tensor& k(std::size_t source) const { return inputs[1 + 2 * source]; }
+    const Tensor& v(std::size_t source) const { return inputs[2 + 2 * source]; }
+    const Tensor& bias() const { return inputs.back(); }
+  };
+
+  // A bias [B|1, H|1, N, S] seen as [B, H, N, S].
+  static Tensor expanded(const Tensor& bias, const Tensor& q, const Tensor& k) {
+    return bias.expand({q.size(0), q.size(2), q.size(1), k.size(1)});
+  }
+
+  template <class T>
+  Pairs<T> problem(const Saved& saved, std::size_t number) const {
+    const PairsPart& part = parts[number];
+    const Tensor &q = saved.q(), &k = saved.k(part.source);
+    const bool biased = part.biased && saved.bias().defined();
+    return {.q = q.view<const T, 4>(),
+            .k = k.view<const T, 4>(),
+            .v = saved.v(part.source).view<const T, 4>(),
+            .bias = biased ? expanded(saved.bias(), q, k).view<const T, 4>() : View<const T, 4>{},
+            .lengths = numbers_of(lengths[part.source]),
+            .query_lengths = numbers_of(call.query_lengths),
+            .temperature = static_cast<T>(call.temperature),
+            .band = part.band,
+            .lists = part.lists ? part.lists->lists() : TileLists{},
+            .classes = part.classes,
+            .dropout = call.dropout,
+            .random = call.random,
+            .first_column = first_columns[number],
+            .columns = first_columns.back()};
+  }
+
+  std::array<Tensor, 1> forward(Saved& saved, std::span<const Tensor> inputs) const {
+    saved.inputs.assign(inputs.begin(), inputs.end());
+    const Tensor& q = saved.q();
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2), M = saved.v(0).size(3);
+    saved.out = Tensor::empty({B, N, H, M}, q.dtype(), q.device());
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      for (std::size_t part = 0; part < parts.size(); ++part) {
+        const Tensor before = saved.log_sums;
+        saved.log_sums = Tensor::empty({B, H, N}, q.dtype(), q.device());
+        PairsKernels<decltype(device), T>::forward(
+            device, problem<T>(saved, part),
+            part > 0 ? before.view<const T, 3>() : View<const T, 3>{}, saved.out.view<T, 4>(),
+            saved.log_sums.view<T, 3>());
+      }
+    });
+    return {saved.out};
+  }
+
+  std::vector<Tensor> backward(const Saved& saved, Wants wants, const Tensor& dout) const {
+    std::vector<Tensor> gradients;
+    for (std::size_t input = 0; input + 1 < saved.inputs.size(); ++input) {
+      gradients.push_back(Tensor::empty_like(saved.inputs[input]));
+    }
+    const std::size_t last = saved.inputs.size() - 1;
+    Tensor dbias;
+    std::vector<bool> written(lengths.size());
+    dispatch(dout, [&](auto device, auto type) {
+      using T = decltype(type);
+      for (std::size_t number = 0; number < parts.size(); ++number) {
+        const PairsPart& part = parts[number];
+        const bool biased = part.biased && saved.bias().defined() && wants[last];
+        if (biased) {
+          const Tensor all = expanded(saved.bias(), saved.q(), saved.k(part.source));
+          dbias = Tensor::zeros(all.shape(), all.dtype(), all.device());
+        }
+        PairsBackwardKernels<decltype(device), T>::backward(
+            device, problem<T>(saved, number), saved.out.view<const T, 4>(),
+            saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
+            {.queries = number > 0, .keys = written[part.source]}, gradients[0].view<T, 4>(),
+            gradients[1 + 2 * part.source].view<T, 4>(), gradients[2 + 2 * part.source].view<T, 4>(),
+            biased ? dbias.view<T, 4>() : View<T, 4>{});
+        written[part.source] = true;
+      }
+    });
+    gradients.push_back(dbias.defined() ? sum_to(dbias, saved.bias().shape()) : dbias);
+    return gradients;
+  }
+};
+
+}  // namespace
+
+i64 first_column(std::span<const PairsSource> sources, std::span<const PairsPart> parts,
+                 std::size_t part) {
+  if (parts.size() == 1 && part == 1) return columns_of(sources[0].k.size(1), parts[0]);
+  i64 column = 0;
+  for (std::size_t p = 0; p < part; ++p) {
+    const i64 columns = columns_of(sources[parts[p].source].k.size(1), parts[p]);
+    column += (columns + tile_side - 1) / tile_side * tile_side;
+  }
+  return column;
+}
+
+Variable pairs_attention(const PairsCall& call, const Variable& q,
+                         std::span<const PairsSource> sources, std::span<const PairsPart> parts,
+                         const Variable& bias) {
+  PairsOp op{call.name, call, {parts.begin(), parts.end()}, {}, {}};
+  std::vector<Variable> inputs{q};
+  for (const PairsSource& source : sources) {
+    op.lengths.push_back(source.lengths);
+    inputs.push_back(source.k);
+    inputs.push_back(source.v);
+  }
+  for (std::size_t part = 0; part <= parts.size(); ++part) {
+    op.first_columns.push_back(first_column(sources, parts, part));
+  }
+  inputs.push_back(bias);
+  return apply_list(op, inputs)[0];
+}
+
+Variable pairs_attention(const PairsCall& call, const Variable& q, const PairsSource& source,
+                         const PairsPart& part, const Variable& bias) {
+  return pairs_attention(call, q, std::span(&source, 1), std::span(&part, 1), bias);
+}
+
+AttentionCost pairs_cost(const AttentionSizes& s, double pairs, DType type) {
+  const double item = double(size_of(type));
+  const bool is_narrow = type == DType::f32 && narrow::possible<float>(s.E, s.M);
+  const i64 keys = is_narrow ? narrow::most_keys : tile_side;
+  return {.forward_operations = 2 * pairs * double(s.E + s.M),
+          .backward_operations = pairs * double(6 * s.E + 4 * s.M),
+          .exponentials = 2 * pairs,
+          .saved_bytes = double(s.B * s.H * s.N) * item,
+          .working_bytes =
+              item * double((3 * s.E + 2 * s.M + 2) * (s.N + 64) + keys * 2 * (s.E + s.M + 64)),
+          .cuda_working_bytes = double(s.B * s.H * s.N) * item};
+}
+
+}  // namespace weft

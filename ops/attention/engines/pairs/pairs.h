@@ -1,0 +1,151 @@
+// The engine for pairs: softmax attention over the pairs (query, key) that a pattern shows.
+// Streaming over keys as in M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax",
+// arXiv 1805.02867, and T. Dao et al., "FlashAttention", NeurIPS 2022, arXiv 2205.14135,
+// algorithms 1 and 4.
+//
+// A call is a list of parts under one softmax. Part p has keys and values of its own (or those of
+// another part) and shows query i the keys J_p(i); no pair may stand in two parts. Per batch item
+// and head, with the temperature τ:
+//
+//     z_ij = τ q_i · k_j + bias_ij                       j ∈ J_p(i), over all parts p
+//     ℓ_i  = log Σ_p Σ_j exp z_ij,   a_ij = exp(z_ij − ℓ_i)
+//     o_i  = Σ_p Σ_j d_ij a_ij v_j                       d: the dropout mask, 0 or 1/(1 − rate)
+//
+//     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   bias [B|1, H|1, N, S]
+//
+// Lengths hide keys and queries; a query without any key, and one at or past its length, gives 0 and
+// takes no gradient.
+//
+// Patterns. A band (band.h) is an interval of keys for every query, in closed form; lists of tiles
+// (tile_lists.h) are data. With `classes` = l > 1 the sequences of a part are the residue classes
+// c, c + l, c + 2l, … of queries and of keys, each by itself, and band and lists count along a
+// class: that is how dilation and strides become windows. Keys that are picked from the sequence
+// are gathered into a k and v of their own before.
+//
+// Forward. Nothing of size N × S is held. For a block of queries the running maximum μ, sum s and
+// output o follow the tiles of keys; when a tile raises the maximum to μ',
+//
+//     s ← s exp(μ − μ') + Σ_tile exp(z − μ'),   o ← o exp(μ − μ') + Σ_tile d exp(z − μ') v
+//     at the end o ← o / s,  ℓ = μ + log s
+//
+// A further part goes on from what is there: μ = ℓ, s = 1, o = out. So parts need not agree about
+// blocks of queries, and each is one pass.
+//
+// Backward. With do_i the gradient of o_i and da_ij = d_ij do_i · v_j the gradient of a_ij, the
+// derivative of the softmax, ∂a_ij/∂z_ij' = a_ij (1{j = j'} − a_ij'), gives
+//
+//     dz_ij = a_ij (da_ij − δ_i),   δ_i = Σ_p Σ_j a_ij da_ij = Σ_p Σ_j a_ij d_ij do_i · v_j = do_i · o_i
+//
+// where the sum in δ runs over all parts: it is one number a query, known from out before any pair
+// is looked at, with dropout too. Then
+//
+//     dv_j = Σ_i d_ij a_ij do_i        dbias = dz, summed over the axes that bias repeats on
+//     dq_i = τ Σ_p Σ_j dz_ij k_j       dk_j = τ Σ_i dz_ij q_i
+//
+// and a_ij = exp(z_ij − ℓ_i) is computed again from the joint ℓ, tile by tile; the dropout mask is
+// drawn again. Each part adds to dq, and to the dk and dv of its keys.
+//
+// Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 4 P (E + M)
+// forward and 2.5 times that backward; bytes saved 4 B H N.
+//
+// Files, in the order of reading: band.h; pairs_cpu.cpp; narrow.h (heads of eight); tile_lists.h;
+// attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu, pairs_backward.cu.
+#pragma once
+
+#include "ops/attention/engines/pairs/band.h"
+#include "ops/attention/engines/pairs/tile_lists.h"
+#include "ops/attention/length.h"
+#include "runtime/device.h"
+#include "runtime/random.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+// One part, as kernels see it. `lengths` and `query_lengths` hold B numbers or are null; a bias
+// without data stands for none; its repeated axes have stride 0. The weight of query i and key j is
+// dropped by row (b H + h) N + i and column first_column + j of a mask with `columns` columns, where
+// i counts all queries and j along the class; first_column is a multiple of 64.
+template <class T>
+struct Pairs {
+  View<const T, 4> q, k, v, bias;
+  const i64* lengths = nullptr;
+  const i64* query_lengths = nullptr;
+  T temperature = 1;
+  Band band = {};
+  TileLists lists = {};
+  i64 classes = 1;
+  double dropout = 0;
+  RandomKey random = {};
+  i64 first_column = 0, columns = 0;
+  i64 residue = 0;     // of the class that of_class() made this
+  i64 all_queries = 0;  // N of the whole, in a class
+
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 S() const { return k.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 M() const { return v.size(3); }
+  // Of the class, where this is one.
+  constexpr i64 keys(i64 b) const { return std::min(S(), count_in_class(length(lengths, b))); }
+  constexpr i64 queries(i64 b) const {
+    return std::min(N(), count_in_class(length(query_lengths, b)));
+  }
+  // The row of the dropout mask of the class's first query, from which the others are `classes` apart.
+  constexpr i64 mask_row(i64 b, i64 h) const { return (b * H() + h) * all_queries + residue; }
+
+  constexpr i64 longest_class(i64 positions) const { return (positions + classes - 1) / classes; }
+  constexpr i64 count_in_class(i64 positions) const {
+    return positions <= residue ? 0 : (positions - residue + classes - 1) / classes;
+  }
+  // Every `classes`-th position along an axis, from `c` on.
+  template <class U, int rank>
+  constexpr View<U, rank> of_class(View<U, rank> x, i64 c, int axis) const {
+    if (classes == 1 || x.data == nullptr) return x;
+    x.data += c * x.strides[axis];
+    x.sizes[axis] = x.sizes[axis] <= c ? 0 : (x.sizes[axis] - c + classes - 1) / classes;
+    x.strides[axis] *= classes;
+    return x;
+  }
+  // The sequences of residue c, as a problem of their own.
+  constexpr Pairs of_class(i64 c) const {
+    Pairs part = *this;
+    part.all_queries = N();
+    part.residue = c;
+    part.q = of_class(q, c, 1);
+    part.k = of_class(k, c, 1);
+    part.v = of_class(v, c, 1);
+    part.bias = of_class(of_class(bias, c, 2), c, 3);
+    return part;
+  }
+
+ private:
+  static constexpr i64 length(const i64* lengths, i64 b) {
+    return lengths == nullptr ? Staircase::infinite : std::max<i64>(lengths[b], 0);
+  }
+};
+
+template <class Device, class T>
+struct PairsKernels {
+  // `out` and `log_sums` [B, H, N] are written whole; log_sums is +∞ for a query without keys, so
+  // that exp(z − ℓ) is 0. Where `before` has data, `out` holds what other parts gave, and `before`
+  // their log_sums.
+  static void forward(const Device&, const Pairs<T>&, View<const T, 3> before, View<T, 4> out,
+                      View<T, 3> log_sums);
+};
+
+// What a part's gradients are added to, or, where not, written over.
+struct AddTo {
+  bool queries = false, keys = false;
+};
+
+template <class Device, class T>
+struct PairsBackwardKernels {
+  // dq, dk, dv are written whole, or added to; dbias [B, H, N, S], unless it has no data, is written
+  // where there are pairs.
+  static void backward(const Device&, const Pairs<T>&, View<const T, 4> out,
+                       View<const T, 3> log_sums, View<const T, 4> dout, AddTo add, View<T, 4> dq,
+                       View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias);
+};
+
+}  // namespace weft

@@ -1,0 +1,710 @@
+// CPU kernels of the engine for pairs; the equations stand in pairs.h.
+//
+// Vector lanes hold queries: a tile of scores is kept transposed, zᵀ [keys, queries], so that the
+// running maximum, the sum and ℓ are vectors, no sum crosses lanes, and all products but two come
+// out with contiguous rows. The tiles, their K, V, Q and dO, and the gradients that they add to
+// stay in the first two levels of cache.
+//
+// Whatever hides pairs of a tile (the edge of a band, a table of bits) is one word of 64 bits a key,
+// a bit a query; a tile without words is whole. Where half of the lanes see none of some keys, these
+// are left out for it.
+//
+// Scores, their maximum and ℓ are counted in units of ln 2 here: queries are packed with τ log₂e,
+// and powers of two want fewer operations than those of e.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "ops/attention/engines/pairs/narrow.h"
+#include "ops/attention/engines/pairs/pairs.h"
+#include "ops/attention/rows.h"
+#include "ops/attention/running_softmax.h"
+#include "ops/dropout/mask_rows.h"
+#include "runtime/parallel.h"
+#include "runtime/scratch.h"
+#include "runtime/tile.h"
+#include "runtime/transpose.h"
+
+namespace weft {
+namespace {
+
+namespace hn = simd::hn;
+using std::numbers::ln2_v, std::numbers::log2e_v;
+
+constexpr i64 most_queries = 64;
+// Queries of one piece of parallel work forward; the keys and values that they see are packed once.
+constexpr i64 forward_share = 1024;
+constexpr i64 group = DropoutMask::pieces;  // of keys whose weights are dropped by one draw
+
+template <class T>
+constexpr T infinity = std::numeric_limits<T>::infinity();
+
+// Whether narrow.h has what is wanted.
+template <class T>
+bool is_narrow(const Pairs<T>& p) {
+  return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr;
+}
+
+// Keys of a tile: those of narrow heads are short.
+template <class T>
+i64 key_tile(const Pairs<T>& p) {
+  return is_narrow(p) && !p.lists.any() ? narrow::most_keys : tile_side;
+}
+
+// Queries of a block. Fewer waste less of the edges of short sequences, of which narrow.h leaves out
+// what a vector of queries does not see.
+template <class T>
+i64 query_block(const Pairs<T>& p) {
+  if (is_narrow(p)) return std::min(most_queries, simd::round_up_to_lanes<T>(p.N()));
+  return p.N() <= 256 ? 32 : most_queries;
+}
+
+// One block of queries against one tile of keys. Bit `bit` + i of seen[j] says whether query i sees
+// key j; without words all do.
+template <class T>
+struct Tile {
+  i64 b, h;
+  i64 query, queries, lanes;  // first query, how many count, lanes in all
+  i64 key, keys;
+  const std::uint64_t* seen = nullptr;
+  i64 bit = 0;
+
+  // Those of the lanes first … first + count − 1.
+  std::uint64_t word(i64 key_of_tile, i64 first, i64 count) const {
+    const std::uint64_t word = seen[key_of_tile] >> (bit + first);
+    return count == 64 ? word : word & ((std::uint64_t{1} << count) - 1);
+  }
+  // Some lanes and some keys of it.
+  Tile part(i64 first_lane, i64 count, i64 first_key, i64 end_key) const {
+    Tile t = *this;
+    t.query += first_lane, t.queries = std::min(queries - first_lane, count), t.lanes = count;
+    t.key += first_key, t.keys = end_key - first_key;
+    if (seen != nullptr) t.seen += first_key, t.bit += first_lane;
+    return t;
+  }
+  bool whole() const {
+    for (i64 j = 0; j < keys; ++j) {
+      if (word(j, 0, lanes) != word_of(lanes)) return false;
+    }
+    return true;
+  }
+  static std::uint64_t word_of(i64 count) {
+    return count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+  }
+};
+
+// The words of a tile at the edge of a band: bit i for query first + i, of 64.
+inline void fill_words(const Band& band, i64 first, i64 key, i64 keys, std::uint64_t* words) {
+  const auto below = [](i64 count) {
+    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << std::max<i64>(count, 0)) - 1;
+  };
+  for (i64 j = 0; j < keys; ++j) {
+    words[j] = below(band.first.first_above(key + j) - first) &
+               ~below(band.end.first_above(key + j) - first);
+  }
+}
+
+// Keys of a tile, from … to − 1.
+struct KeyRange {
+  i64 from = 0, to = 0;
+  bool empty() const { return from >= to; }
+};
+
+// Those that some of the lanes see, in whole groups.
+template <class T>
+KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
+  if (t.seen == nullptr) return {0, t.keys};
+  KeyRange range{0, t.keys};
+  while (!range.empty() && t.word(range.from, first_lane, count) == 0) ++range.from;
+  while (!range.empty() && t.word(range.to - 1, first_lane, count) == 0) --range.to;
+  if (range.empty()) return {};
+  return {range.from / group * group, std::min(t.keys, (range.to + group - 1) / group * group)};
+}
+
+// f of the tile, in parts: what only one half of its lanes sees apart, and without the keys that
+// nobody sees. A narrow tile stays in one, without the vectors that hold no query.
+template <class T, class F>
+void each_part(const Pairs<T>& p, const Tile<T>& t, const F& f) {
+  const auto emit = [&](i64 first_lane, i64 lanes, i64 from, i64 to) {
+    if (from >= to) return;
+    Tile<T> part = t.part(first_lane, lanes, from, to);
+    if (part.whole()) part.seen = nullptr;
+    f(part);
+  };
+  if (is_narrow(p)) return f(t.part(0, simd::round_up_to_lanes<T>(t.queries), 0, t.keys));
+  if (t.seen == nullptr) return f(t);
+  const i64 half = t.lanes / 2;
+  const KeyRange all = keys_seen(t, 0, t.lanes);
+  if (half % simd::lanes<T> != 0) return emit(0, t.lanes, all.from, all.to);
+  const KeyRange low = keys_seen(t, 0, half);
+  const KeyRange high = t.queries > half ? keys_seen(t, half, half) : KeyRange{};
+  const KeyRange both{std::max(low.from, high.from), std::min(low.to, high.to)};
+  if (both.empty()) {
+    emit(0, half, low.from, low.to);
+    emit(half, half, high.from, high.to);
+    return;
+  }
+  emit(0, half, low.from, both.from);
+  emit(half, half, high.from, both.from);
+  emit(0, t.lanes, both.from, both.to);
+  emit(0, half, both.to, low.to);
+  emit(half, half, both.to, high.to);
+}
+
+// z += bias (in units of ln 2), and −∞ where a query does not see the key.
+template <class T>
+void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
+  const simd::Tag<T> d;
+  if (p.bias.data != nullptr) {
+    constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
+    for (i64 j = 0; j < t.keys; ++j) {
+      for (i64 i = 0; i < t.queries; ++i) {
+        const T bias = p.bias(t.b, t.h, t.query + i, t.key + j);
+        const T bounded = std::isinf(bias) ? bias : std::clamp(bias, -most, most);
+        z[j * t.lanes + i] += log2e_v<T> * bounded;
+      }
+    }
+  }
+  if (t.seen == nullptr) return;
+  const auto none = hn::Set(d, -infinity<T>);
+  for (i64 j = 0; j < t.keys; ++j) {
+    const std::uint64_t word = t.word(j, 0, t.lanes);
+    if (word == Tile<T>::word_of(t.lanes)) continue;
+    for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
+      const auto score = hn::LoadU(d, z + j * t.lanes + i);
+      hn::StoreU(hn::IfThenElse(narrow::mask_of_bits<T>(word >> i), score, none), d,
+                 z + j * t.lanes + i);
+    }
+  }
+}
+
+template <class T>
+DropoutMask mask_of(const Pairs<T>& p) {
+  return DropoutMask(p.random, p.dropout, p.columns);
+}
+
+// Calls f(key, lane, mask) for the first `keys` of the tile and one vector of queries, in groups of
+// eight keys that share one draw; `mask` is true where the weight is kept.
+template <class T, class F>
+void each_weight_of(const Pairs<T>& p, const Tile<T>& t, i64 i, i64 keys, const F& f) {
+  const DropoutMask mask = mask_of(p);
+  const i64 row = p.mask_row(t.b, t.h) + (t.query + i) * p.classes;
+  for (i64 j = 0; j < keys; j += group) {
+    each_kept<T>(mask, row, p.classes, p.first_column + t.key + j, [&](i64 column, auto kept) {
+      if (j + column < keys) f(j + column, i, kept);
+    });
+  }
+}
+
+// The same for all vectors of the tile.
+template <class T, class F>
+void each_weight(const Pairs<T>& p, const Tile<T>& t, const F& f) {
+  for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) each_weight_of(p, t, i, t.keys, f);
+}
+
+// What the vectors of a narrow tile see. Where the intervals of later vectors do not begin and end
+// later, all take what any of them sees: the words hide the rest.
+template <class T>
+struct VectorRanges {
+  std::array<KeyRange, most_queries / simd::lanes<T>> of;
+
+  explicit VectorRanges(const Tile<T>& t) {
+    const i64 vectors = t.lanes / simd::lanes<T>;
+    bool rising = true;
+    for (i64 v = 0; v < vectors; ++v) {
+      of[v] = keys_seen(t, v * simd::lanes<T>, simd::lanes<T>);
+      rising = rising && !of[v].empty() &&
+               (v == 0 || (of[v - 1].from <= of[v].from && of[v - 1].to <= of[v].to));
+    }
+    if (!rising) std::fill_n(of.begin(), vectors, keys_seen(t, 0, t.lanes));
+  }
+};
+
+// f(i, keys, left) for each vector of queries of a tile, lanes i and on; see narrow.h.
+template <class T, class F>
+void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ranges, const T* k,
+                 const T* v, const F& f) {
+  constexpr i64 bits = 8;
+  std::array<std::uint8_t, narrow::most_keys * simd::lanes<T> / bits + sizeof(std::uint64_t)> kept;
+  const T factor = static_cast<T>(mask_of(p).factor);
+  for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
+    const KeyRange range = ranges.of[i / simd::lanes<T>];
+    if (range.empty()) continue;
+    const Tile<T> part = t.part(i, simd::lanes<T>, range.from, range.to);
+    const narrow::Keys<T> keys(k + range.from * p.E(), v + range.from * p.M(), part.keys, part.seen,
+                               part.bit);
+    if (p.dropout > 0) {
+      each_weight_of(p, part, 0, keys.count, [&](i64 j, i64, auto mask) {
+        hn::StoreMaskBits(simd::Tag<T>{}, mask, kept.data() + j * simd::lanes<T> / bits);
+      });
+      f(i, range, keys, narrow::Kept<T>{{kept.data(), simd::lanes<T> / bits}, factor});
+    } else {
+      f(i, range, keys, narrow::All{});
+    }
+  }
+}
+
+// Calls f for the tiles of keys that the queries i … i + rows − 1 see, of keys before `keys`.
+template <class T, class F>
+void each_tile_of_queries(const Pairs<T>& p, const Tile<T>& block, i64 keys, const F& f) {
+  Tile<T> t = block;
+  std::array<std::uint64_t, narrow::most_keys> words;
+  if (p.lists.any()) {
+    for (const TileRun& run : p.lists.row(t.b, t.h, t.query / tile_side)) {
+      t.seen = p.lists.by_key(run.mask);
+      t.bit = t.query % tile_side;
+      const i64 end = std::min(keys, i64{run.first + run.count} * tile_side);
+      for (t.key = i64{run.first} * tile_side; t.key < end; t.key += tile_side) {
+        t.keys = std::min(tile_side, end - t.key);
+        each_part(p, t, f);
+      }
+    }
+    return;
+  }
+  const i64 last = t.query + t.queries - 1, end = std::min(keys, p.band.end.at(last));
+  const i64 seen_by_all = p.band.first.at(last), seen_by_first = p.band.end.at(t.query);
+  for (t.key = p.band.first.at(t.query) / group * group; t.key < end; t.key += key_tile(p)) {
+    t.keys = std::min(key_tile(p), end - t.key);
+    t.seen = nullptr;
+    if (t.key < seen_by_all || t.key + t.keys > seen_by_first) {
+      fill_words(p.band, t.query, t.key, t.keys, words.data());
+      t.seen = words.data();
+    }
+    each_part(p, t, f);
+  }
+}
+
+// Calls f for the blocks of queries that see some of the keys of a tile, of queries before `queries`.
+template <class T, class F>
+void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i64 queries,
+                           const F& f) {
+  Tile<T> t = tile;
+  t.lanes = block;
+  std::array<std::uint64_t, narrow::most_keys> words;
+  if (p.lists.any()) {
+    for (const TileRun& run : p.lists.column(t.b, t.h, t.key / tile_side)) {
+      t.seen = p.lists.by_key(run.mask);
+      const i64 end = std::min(queries, i64{run.first + run.count} * tile_side);
+      for (t.query = i64{run.first} * tile_side; t.query < end; t.query += block) {
+        t.queries = std::min(block, end - t.query);
+        t.bit = t.query % tile_side;
+        each_part(p, t, f);
+      }
+    }
+    return;
+  }
+  const i64 end_of_keys = tile.key + tile.keys;
+  const i64 end = std::min(queries, p.band.first.first_above(end_of_keys - 1));
+  for (t.query = p.band.end.first_above(tile.key) / block * block; t.query < end;
+       t.query += block) {
+    t.queries = std::min(block, queries - t.query);
+    const i64 last = t.query + t.queries - 1;
+    t.key = std::max(tile.key, p.band.first.at(t.query) / group * group);
+    t.keys = std::min(end_of_keys, p.band.end.at(last)) - t.key;
+    if (t.keys <= 0) continue;
+    t.seen = nullptr;
+    if (t.key < p.band.first.at(last) || t.key + t.keys > p.band.end.at(t.query)) {
+      fill_words(p.band, t.query, t.key, t.keys, words.data());
+      t.seen = words.data();
+    }
+    each_part(p, t, f);
+  }
+}
+
+// Forward for one block of queries: streams over the tiles of keys.
+template <class T>
+struct ForwardBlock {
+  const Pairs<T>& p;
+  i64 block, first = 0;  // lanes, and the query of the first one
+  Scratch<T> buffer;
+  T *q, *rows_of_head, *o, *z, *maximum, *sum;
+
+  ForwardBlock(const Pairs<T>& problem, i64 query_block)
+      : p(problem),
+        block(query_block),
+        buffer(block * (2 * problem.E() + problem.M() + key_tile(problem) + 2)) {
+    q = buffer.data();
+    rows_of_head = q + block * p.E();
+    o = rows_of_head + block * p.E();
+    z = o + block * p.M();
+    maximum = z + block * key_tile(p);
+    sum = maximum + block;
+  }
+
+  void start(i64 b, i64 h, i64 query, i64 rows) {
+    first = query;
+    pack_rows(p.q, b, h, query, rows, log2e_v<T> * p.temperature, rows_of_head);
+    transpose_block(rows_of_head, rows, p.E(), block, q);
+    std::fill(o, o + block * p.M(), T(0));
+    std::fill(maximum, maximum + block, -infinity<T>);
+    std::fill(sum, sum + block, T(0));
+  }
+
+  // What other parts gave.
+  void go_on(i64 b, i64 h, i64 rows, const View<T, 4>& out, const View<const T, 3>& log_sums) {
+    transpose<T>(rows, p.M(), {&out(b, first, h, 0), out.stride(1)}, {o, block});
+    for (i64 i = 0; i < rows; ++i) {
+      const T log_sum = log_sums(b, h, first + i);
+      if (log_sum == infinity<T>) continue;
+      maximum[i] = log2e_v<T> * log_sum;
+      sum[i] = 1;
+    }
+  }
+
+  // k and v are those of the tile's first key.
+  void add(const Tile<T>& t, const T* k, const T* v) {
+    const i64 E = p.E(), M = p.M(), lane = t.query - first;
+    if (is_narrow(p)) {
+      const auto run = [&](i64 i, const KeyRange&, const narrow::Keys<T>& seen, auto left) {
+        const i64 at = lane + i;
+        narrow::forward<T>(seen, left, {q + at, block}, z, maximum + at, sum + at, {o + at, block});
+      };
+      return each_narrow(p, t, VectorRanges<T>(t), k, v, run);
+    }
+    tile_product<T>(t.keys, t.lanes, E, {k, E, 1}, {q + lane, block}, {z, t.lanes}, false);
+    mask_scores(p, t, z);
+    run_softmax<Base::two, T>(t.keys, t.lanes, M, z, maximum + lane, sum + lane, {o + lane, block});
+    if (p.dropout > 0) {
+      const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(mask_of(p).factor));
+      each_weight(p, t, [&](i64 j, i64 i, auto kept) {
+        T* const at = z + j * t.lanes + i;
+        const simd::Tag<T> d;
+        hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(scale, hn::LoadU(d, at))), d, at);
+      });
+    }
+    tile_product<T>(M, t.lanes, t.keys, {v, 1, M}, {z, t.lanes}, {o + lane, block}, true);
+  }
+
+  // out is ours: the numbers of a row lie side by side.
+  void finish(i64 b, i64 h, i64 rows, const View<T, 4>& out,
+              const View<T, 3>& log_sums) {
+    const simd::Tag<T> d;
+    const auto zero = hn::Zero(d);
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
+      const auto total = hn::LoadU(d, sum + i);
+      const auto empty = hn::Eq(total, zero);  // a sum of NaN is not, so that NaN goes on to out
+      const auto log_sum =
+          hn::MulAdd(hn::Set(d, ln2_v<T>), hn::LoadU(d, maximum + i), simd::log<T>(total));
+      hn::StoreU(hn::IfThenElse(empty, hn::Inf(d), log_sum), d, maximum + i);
+      const auto share = hn::IfThenElse(empty, zero, hn::Div(hn::Set(d, T(1)), total));
+      for (i64 m = 0; m < p.M(); ++m) {
+        T* const at = o + m * block + i;
+        hn::StoreU(hn::Mul(share, hn::LoadU(d, at)), d, at);
+      }
+    }
+    for (i64 i = 0; i < rows; ++i) log_sums(b, h, first + i) = maximum[i];
+    transpose<T>(p.M(), rows, {o, block}, {&out(b, first, h, 0), out.stride(1)});
+  }
+};
+
+}  // namespace
+
+template <class Device, class T>
+void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
+                                      View<const T, 3> all_before, View<T, 4> all_out,
+                                      View<T, 3> all_log_sums) {
+  const i64 block = query_block(all.of_class(0)), longest = all.longest_class(all.N());
+  // The keys that lists show may lie anywhere: all are packed, once.
+  const i64 share = all.lists.any() ? longest : forward_share;
+  const i64 shares = longest == 0 ? 0 : (longest + share - 1) / share;
+  const i64 rows = simd::round_up_to_lanes<T>(std::min(longest, share));
+  const i64 last_row = std::max<i64>(longest - 1, 0);
+  const i64 seen = all.band.keys_of(last_row, last_row, all.longest_class(all.S()));
+  const i64 work = rows * seen * (all.E() + all.M());
+  parallel_for(all.B() * all.H() * all.classes * shares, work, [&](i64 piece) {
+    const Pairs<T> p = all.of_class(piece / shares % all.classes);
+    const i64 head = piece / shares / all.classes, b = head / p.H(), h = head % p.H();
+    const View<T, 4> out = all.of_class(all_out, p.residue, 1);
+    const View<T, 3> log_sums = all.of_class(all_log_sums, p.residue, 2);
+    const View<const T, 3> before = all.of_class(all_before, p.residue, 2);
+    const i64 begin = std::min(p.N(), piece % shares * share);
+    const i64 end = std::min(p.N(), begin + share);
+    const i64 counted = std::clamp(p.queries(b), begin, end);
+    for (i64 i = counted; i < end; ++i) {
+      for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = 0;
+      log_sums(b, h, i) = infinity<T>;
+    }
+    if (begin == counted) return;
+    const bool listed = p.lists.any();
+    const i64 first = listed ? 0 : p.band.first.at(begin) / group * group;
+    const i64 keys =
+        std::max<i64>((listed ? p.keys(b) : std::min(p.keys(b), p.band.end.at(counted - 1))) - first, 0);
+    const Scratch<T> packed(keys * (p.E() + p.M()));
+    T* const k = packed.data();
+    T* const v = k + keys * p.E();
+    pack_rows(p.k, b, h, first, keys, T(1), k);
+    pack_rows(p.v, b, h, first, keys, T(1), v);
+    ForwardBlock<T> state(p, block);
+    for (i64 i = begin; i < counted; i += block) {
+      const i64 size = std::min(block, counted - i);
+      state.start(b, h, i, size);
+      if (before.data != nullptr) state.go_on(b, h, size, out, before);
+      each_tile_of_queries(p, Tile<T>{b, h, i, size, block, 0, 0}, first + keys,
+                           [&](const Tile<T>& t) {
+                             const i64 at = t.key - first;
+                             state.add(t, k + at * p.E(), v + at * p.M());
+                           });
+      state.finish(b, h, size, out, log_sums);
+    }
+  });
+}
+
+namespace {
+
+// What backward keeps of all queries of one batch item and head, packed block by block.
+template <class T>
+struct PackedQueries {
+  i64 E, M, block, blocks, begin_count;
+  Scratch<T> buffer;
+  T *q, *dout, *q_turned, *dout_turned, *dq_turned, *log_sums, *delta, *out_turned;
+
+  PackedQueries(const Pairs<T>& p, i64 query_block, i64 rows)
+      : E(p.E()),
+        M(p.M()),
+        block(query_block),
+        blocks((rows + query_block - 1) / query_block),
+        begin_count(rows),
+        buffer(blocks * block * (3 * E + 2 * M + 2) + block * M) {
+    const i64 padded = blocks * block;
+    q = buffer.data();
+    dout = q + padded * E;
+    q_turned = dout + padded * M;
+    dout_turned = q_turned + padded * E;
+    dq_turned = dout_turned + padded * M;
+    log_sums = dq_turned + padded * E;
+    delta = log_sums + padded;
+    out_turned = delta + padded;  // of one block
+  }
+
+  void pack(const Pairs<T>& p, i64 b, i64 h, const View<const T, 4>& out,
+            const View<const T, 3>& row_log_sums, const View<const T, 4>& row_dout) {
+    const i64 rows = begin_count, padded = blocks * block;
+    std::fill(q + rows * E, q + padded * E, T(0));
+    std::fill(dout + rows * M, dout + padded * M, T(0));
+    pack_rows(p.q, b, h, 0, rows, log2e_v<T> * p.temperature, q);
+    pack_rows(row_dout, b, h, 0, rows, T(1), dout);
+    for (i64 i = 0; i < blocks; ++i) {
+      transpose_block(q + i * block * E, block, E, block, q_turned + i * block * E);
+      transpose_block(dout + i * block * M, block, M, block, dout_turned + i * block * M);
+      find_delta(i, std::min(block, rows - i * block), &out(b, i * block, h, 0), out.stride(1));
+    }
+    std::fill(dq_turned, dq_turned + padded * E, T(0));
+    for (i64 i = 0; i < padded; ++i) {
+      log_sums[i] = i < rows ? log2e_v<T> * row_log_sums(b, h, i) : infinity<T>;
+    }
+  }
+
+  // δ of one block; out is ours: its heads are packed.
+  void find_delta(i64 i, i64 rows, const T* out, i64 row) {
+    const simd::Tag<T> d;
+    if (rows < block) std::fill(out_turned, out_turned + block * M, T(0));
+    transpose<T>(rows, M, {out, row}, {out_turned, block});
+    const T* const turned = dout_turned + i * block * M;
+    for (i64 lane = 0; lane < block; lane += simd::lanes<T>) {
+      auto sum = hn::Zero(d);
+      for (i64 m = 0; m < M; ++m) {
+        const i64 at = m * block + lane;
+        sum = hn::MulAdd(hn::LoadU(d, turned + at), hn::LoadU(d, out_turned + at), sum);
+      }
+      hn::StoreU(sum, d, delta + i * block + lane);
+    }
+  }
+
+  // dq, from its transposed blocks; q is no longer needed.
+  void unpack(i64 b, i64 h, T temperature, bool add, const View<T, 4>& dq) {
+    for (i64 i = 0; i < blocks; ++i) {
+      transpose<T>(E, block, {dq_turned + i * block * E, block}, {q + i * block * E, E});
+    }
+    unpack_rows(q, b, h, 0, begin_count, dq, temperature, add);
+  }
+};
+
+// Backward for one tile of keys: streams over the blocks of queries.
+template <class T>
+struct BackwardTile {
+  const Pairs<T>& p;
+  PackedQueries<T>& queries;
+  i64 first = 0;  // key
+  Scratch<T> buffer;
+  T *k, *v, *dk, *dv, *a, *dz;
+
+  BackwardTile(const Pairs<T>& problem, PackedQueries<T>& packed)
+      : p(problem),
+        queries(packed),
+        buffer(key_tile(problem) * 2 * (problem.E() + problem.M() + packed.block)) {
+    const i64 most = key_tile(p);
+    k = buffer.data();
+    v = k + most * p.E();
+    dk = v + most * p.M();
+    dv = dk + most * p.E();
+    a = dv + most * p.M();
+    dz = a + most * packed.block;
+  }
+
+  void start(i64 b, i64 h, i64 key, i64 keys) {
+    first = key;
+    pack_rows(p.k, b, h, key, keys, T(1), k);
+    pack_rows(p.v, b, h, key, keys, T(1), v);
+    std::fill(dk, dk + keys * p.E(), T(0));
+    std::fill(dv, dv + keys * p.M(), T(0));
+  }
+
+  void add(const Tile<T>& t, const View<T, 4>& dbias) {
+    if (is_narrow(p)) {
+      const VectorRanges<T> ranges(t);
+      find_narrow(t, ranges);
+      add_narrow(t, ranges);
+    } else {
+      find(t);
+      add_products(t, 0, t.lanes, {0, t.keys});
+    }
+    if (dbias.data == nullptr) return;
+    for (i64 j = 0; j < t.keys; ++j) {
+      for (i64 i = 0; i < t.queries; ++i) {
+        dbias(t.b, t.h, t.query + i, t.key + j) = dz[j * t.lanes + i];
+      }
+    }
+  }
+
+  // What some lanes of the tile add to dv and dk of some of its keys.
+  void add_products(const Tile<T>& t, i64 lane, i64 lanes, const KeyRange& range) {
+    const i64 E = p.E(), M = p.M(), n = t.lanes, at = range.from * n + lane;
+    const i64 key = t.key - first + range.from, query = t.query + lane, keys = range.to - range.from;
+    tile_product<T>(keys, M, lanes, {a + at, n, 1}, {queries.dout + query * M, M}, {dv + key * M, M},
+                    true);
+    tile_product<T>(keys, E, lanes, {dz + at, n, 1}, {queries.q + query * E, E}, {dk + key * E, E},
+                    true);
+  }
+
+  // The same of all lanes; keys that the same vectors see go together.
+  void add_narrow(const Tile<T>& t, const VectorRanges<T>& ranges) {
+    constexpr i64 L = simd::lanes<T>;
+    const i64 vectors = t.lanes / L;
+    for (i64 j = 0; j < t.keys;) {
+      i64 next = t.keys, begin = vectors, end = 0;
+      for (i64 v = 0; v < vectors; ++v) {
+        const KeyRange& range = ranges.of[v];
+        if (range.from > j) next = std::min(next, range.from);
+        if (range.to > j) next = std::min(next, range.to);
+        if (range.from <= j && j < range.to) begin = std::min(begin, v), end = v + 1;
+      }
+      if (begin < end) add_products(t, begin * L, (end - begin) * L, {j, next});
+      j = next;
+    }
+  }
+
+  // a and dz of the tile, and what its keys add to dq.
+  void find(const Tile<T>& t) {
+    const i64 E = p.E(), M = p.M(), block = queries.block, n = t.lanes;
+    const i64 lane = t.query % block, row = t.query - lane, key = t.key - first;
+    const T *const keys = k + key * E, *const values = v + key * M;
+    tile_product<T>(t.keys, n, E, {keys, E, 1}, {queries.q_turned + row * E + lane, block}, {a, n},
+                    false);
+    mask_scores(p, t, a);
+    tile_product<T>(t.keys, n, M, {values, M, 1}, {queries.dout_turned + row * M + lane, block},
+                    {dz, n}, false);
+    if (p.dropout > 0) {
+      differentiate_dropped(t);
+    } else {
+      differentiate(t);
+    }
+    tile_product<T>(E, n, t.keys, {keys, 1, E}, {dz, n},
+                    {queries.dq_turned + row * E + lane, block}, true);
+  }
+
+  // The same by narrow.h.
+  void find_narrow(const Tile<T>& t, const VectorRanges<T>& ranges) {
+    constexpr i64 width = narrow::width;
+    const i64 block = queries.block, n = t.lanes, key = t.key - first;
+    const i64 at = t.query / block * block * width + t.query % block;
+    const auto run = [&](i64 i, const KeyRange& range, const narrow::Keys<T>& keys, auto left) {
+      const i64 to = at + i, score = range.from * n + i;
+      narrow::backward<T>(keys, left, {queries.q_turned + to, block},
+                          {queries.dout_turned + to, block}, queries.log_sums + t.query + i,
+                          queries.delta + t.query + i, {a + score, n}, {dz + score, n},
+                          {queries.dq_turned + to, block});
+    };
+    each_narrow(p, t, ranges, k + key * width, v + key * width, run);
+  }
+
+  // a holds z, dz holds do · v: they become a and dz.
+  void differentiate(const Tile<T>& t) {
+    const simd::Tag<T> d;
+    for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
+      const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
+      const auto delta = hn::LoadU(d, queries.delta + t.query + i);
+      for (i64 j = 0; j < t.keys; ++j) {
+        T* const weight_at = a + j * t.lanes + i;
+        T* const gradient_at = dz + j * t.lanes + i;
+        const auto weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
+        hn::StoreU(weight, d, weight_at);
+        hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, gradient_at), delta)), d, gradient_at);
+      }
+    }
+  }
+
+  // The same with dropout: a becomes d ⊙ a, and do · v counts where the weight was kept.
+  void differentiate_dropped(const Tile<T>& t) {
+    const simd::Tag<T> d;
+    const auto scale = hn::Set(d, static_cast<T>(mask_of(p).factor));
+    each_weight(p, t, [&](i64 j, i64 i, auto kept) {
+      T* const weight_at = a + j * t.lanes + i;
+      T* const gradient_at = dz + j * t.lanes + i;
+      const auto log_sum = hn::LoadU(d, queries.log_sums + t.query + i);
+      const auto delta = hn::LoadU(d, queries.delta + t.query + i);
+      const auto weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, weight_at), log_sum));
+      const auto factor = hn::IfThenElseZero(kept, scale);
+      hn::StoreU(hn::Mul(weight, factor), d, weight_at);
+      const auto dweight = hn::Mul(factor, hn::LoadU(d, gradient_at));
+      hn::StoreU(hn::Mul(weight, hn::Sub(dweight, delta)), d, gradient_at);
+    });
+  }
+};
+
+}  // namespace
+
+template <class Device, class T>
+void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& all,
+                                               View<const T, 4> all_out,
+                                               View<const T, 3> all_log_sums,
+                                               View<const T, 4> all_dout, AddTo add,
+                                               View<T, 4> all_dq, View<T, 4> all_dk,
+                                               View<T, 4> all_dv, View<T, 4> all_dbias) {
+  parallel_for(all.B() * all.H() * all.classes, [&](i64 piece) {
+    const i64 c = piece % all.classes, b = piece / all.classes / all.H();
+    const i64 h = piece / all.classes % all.H();
+    const Pairs<T> p = all.of_class(c);
+    const View<T, 4> dq = all.of_class(all_dq, c, 1), dk = all.of_class(all_dk, c, 1);
+    const View<T, 4> dv = all.of_class(all_dv, c, 1);
+    const View<T, 4> dbias = all.of_class(all.of_class(all_dbias, c, 2), c, 3);
+    const i64 counted = p.queries(b);
+    i64 keys = counted == 0 ? 0 : p.keys(b);
+    if (!p.lists.any() && counted > 0) keys = std::min(keys, p.band.end.at(counted - 1));
+    if (!add.queries) clear_rows(dq, b, h, counted);
+    if (!add.keys) clear_rows(dk, b, h, keys);
+    if (!add.keys) clear_rows(dv, b, h, keys);
+    if (counted == 0) return;
+    const i64 block = query_block(all.of_class(0));
+    PackedQueries<T> queries(p, block, counted);
+    queries.pack(p, b, h, all.of_class(all_out, c, 1), all.of_class(all_log_sums, c, 2),
+                 all.of_class(all_dout, c, 1));
+    BackwardTile<T> tile(p, queries);
+    for (i64 j = 0; j < keys; j += key_tile(p)) {
+      const i64 size = std::min(key_tile(p), keys - j);
+      tile.start(b, h, j, size);
+      each_block_of_queries(p, Tile<T>{b, h, 0, 0, block, j, size}, block, counted,
+                            [&](const Tile<T>& part) { tile.add(part, dbias); });
+      unpack_rows(tile.dk, b, h, j, size, dk, ln2_v<T>, add.keys);
+      unpack_rows(tile.dv, b, h, j, size, dv, T(1), add.keys);
+    }
+    queries.unpack(b, h, p.temperature, add.queries, dq);
+  });
+}
+
+template struct PairsKernels<Cpu, float>;
+template struct PairsKernels<Cpu, double>;
+template struct PairsBackwardKernels<Cpu, float>;
+template struct PairsBackwardKernels<Cpu, double>;
+
+}  // namespace weft

@@ -1,0 +1,175 @@
+// Lists of tiles: how they are made; what they are: tile_lists.h.
+#include "ops/attention/engines/pairs/tile_lists.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
+
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+using Words = std::array<std::uint64_t, tile_side>;
+
+struct Tile {
+  i64 row, column;
+  std::int32_t mask;
+};
+
+Words transposed(const Words& words) {
+  Words turned{};
+  for (i64 i = 0; i < tile_side; ++i) {
+    for (i64 j = 0; j < tile_side; ++j) turned[j] |= (words[i] >> j & 1) << i;
+  }
+  return turned;
+}
+
+i64 tiles_along(i64 positions) { return (positions + tile_side - 1) / tile_side; }
+
+template <class T>
+Tensor copied(const std::vector<T>& from, const Shape& shape, DType type, Device device) {
+  const Tensor tensor = Tensor::empty(shape, type);
+  std::memcpy(tensor.bytes(), from.data(), from.size() * sizeof(T));
+  return tensor.to(device);
+}
+
+// The runs of one sheet after those that are there, by rows of tiles (or by columns, with rows and
+// columns exchanged before), and where each row's begin.
+void append_runs(std::vector<Tile> tiles, i64 rows, std::vector<std::int32_t>& starts,
+                 std::vector<TileRun>& runs) {
+  std::sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
+    return a.row != b.row ? a.row < b.row : a.column < b.column;
+  });
+  auto tile = tiles.begin();
+  for (i64 row = 0; row < rows; ++row) {
+    starts.push_back(static_cast<std::int32_t>(runs.size()));
+    const std::size_t begin = runs.size();
+    for (; tile != tiles.end() && tile->row == row; ++tile) {
+      const auto column = static_cast<std::int32_t>(tile->column);
+      if (tile->mask < 0 && runs.size() > begin && runs.back().mask < 0 &&
+          runs.back().first + runs.back().count == column) {
+        ++runs.back().count;
+      } else {
+        runs.push_back({column, 1, tile->mask});
+      }
+    }
+  }
+  starts.push_back(static_cast<std::int32_t>(runs.size()));
+}
+
+}  // namespace
+
+struct TileListBuilder::State {
+  i64 items, heads, rows, columns;
+  std::vector<std::vector<Tile>> sheets;
+  std::vector<Words> masks;
+  std::map<Words, std::int32_t> known;
+
+  void add(i64 item, i64 head, const Tile& tile) { sheets[item * heads + head].push_back(tile); }
+};
+
+TileListBuilder::TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys)
+    : state_(new State{items, heads, tiles_along(queries), tiles_along(keys), {}, {}, {}}) {
+  state_->sheets.resize(items * heads);
+}
+
+TileListBuilder::~TileListBuilder() = default;
+
+void TileListBuilder::add(i64 item, i64 head, i64 row, i64 column) {
+  state_->add(item, head, {row, column, -1});
+}
+
+void TileListBuilder::add(i64 item, i64 head, i64 row, i64 column,
+                          const std::uint64_t (&by_query)[tile_side]) {
+  const Words words = std::to_array(by_query);
+  if (std::all_of(words.begin(), words.end(), [](std::uint64_t w) { return w == 0; })) return;
+  if (std::all_of(words.begin(), words.end(), [](std::uint64_t w) { return w == ~0ull; })) {
+    return add(item, head, row, column);
+  }
+  const auto [at, fresh] =
+      state_->known.emplace(words, static_cast<std::int32_t>(state_->masks.size()));
+  if (fresh) state_->masks.push_back(words);
+  state_->add(item, head, {row, column, at->second});
+}
+
+TileListTensors TileListBuilder::build(Device device) const {
+  std::vector<std::int32_t> starts, column_starts;
+  std::vector<TileRun> runs, column_runs;
+  for (const std::vector<Tile>& sheet : state_->sheets) {
+    append_runs(sheet, state_->rows, starts, runs);
+    std::vector<Tile> turned = sheet;
+    for (Tile& tile : turned) std::swap(tile.row, tile.column);
+    append_runs(std::move(turned), state_->columns, column_starts, column_runs);
+  }
+  std::vector<std::uint64_t> masks;
+  for (const Words& words : state_->masks) {
+    const Words turned = transposed(words);
+    masks.insert(masks.end(), words.begin(), words.end());
+    masks.insert(masks.end(), turned.begin(), turned.end());
+  }
+  const auto size = [](const auto& list) { return static_cast<i64>(list.size()); };
+  return {copied(starts, {size(starts)}, DType::i32, device),
+          copied(runs, {size(runs), 3}, DType::i32, device),
+          copied(column_starts, {size(column_starts)}, DType::i32, device),
+          copied(column_runs, {size(column_runs), 3}, DType::i32, device),
+          copied(masks, {size(masks)}, DType::i64, device),
+          state_->items,
+          state_->heads,
+          state_->rows,
+          state_->columns};
+}
+
+TileLists TileListTensors::lists() const {
+  // An empty tensor has no memory, and null stands for no lists at all.
+  static constexpr TileRun none{};
+  const auto runs_of = [](const Tensor& tensor) {
+    return tensor.count() == 0 ? &none : reinterpret_cast<const TileRun*>(tensor.bytes());
+  };
+  return {runs_of(runs),
+          runs_of(column_runs),
+          starts.data<std::int32_t>(),
+          column_starts.data<std::int32_t>(),
+          masks.count() == 0 ? nullptr : reinterpret_cast<const std::uint64_t*>(masks.bytes()),
+          items,
+          heads,
+          rows,
+          columns};
+}
+
+TileListTensors tiles_of_mask(const Tensor& mask, Device device) {
+  require(mask.dtype() == DType::u8 && mask.shape().rank() >= 2 && mask.shape().rank() <= 4,
+          "pattern: wanted a mask of bytes [N, S], [H, N, S] or [B, H, N, S], got {} {}",
+          name_of(mask.dtype()), mask.shape());
+  Shape shape = mask.shape();
+  Shape whole;
+  for (int axis = shape.rank(); axis < 4; ++axis) whole.push_back(1);
+  for (int axis = 0; axis < shape.rank(); ++axis) whole.push_back(shape[axis]);
+  const Tensor packed = mask.to(Device{}).clone().reshape(whole);
+  const auto seen = packed.view<const std::uint8_t, 4>();
+  const i64 N = whole[2], S = whole[3];
+  TileListBuilder builder(whole[0], whole[1], N, S);
+  for (i64 b = 0; b < whole[0]; ++b) {
+    for (i64 h = 0; h < whole[1]; ++h) {
+      for (i64 row = 0; row < tiles_along(N); ++row) {
+        for (i64 column = 0; column < tiles_along(S); ++column) {
+          // What lies behind the last query or key counts as the last one does, so that a tile at
+          // the edge can be whole.
+          std::uint64_t words[tile_side] = {};
+          for (i64 i = 0; i < tile_side; ++i) {
+            const i64 query = std::min(row * tile_side + i, N - 1);
+            for (i64 j = 0; j < tile_side; ++j) {
+              const i64 key = std::min(column * tile_side + j, S - 1);
+              words[i] |= std::uint64_t{seen(b, h, query, key) != 0} << j;
+            }
+          }
+          builder.add(b, h, row, column, words);
+        }
+      }
+    }
+  }
+  return builder.build(device);
+}
+
+}  // namespace weft

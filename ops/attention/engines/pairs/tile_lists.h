@@ -1,0 +1,83 @@
+// Patterns as data: which tiles of 64 queries by 64 keys are seen, and of those that are seen in
+// part, which pairs.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/tensor.h"
+
+namespace weft {
+
+inline constexpr i64 tile_side = 64;
+
+// Tiles first … first + count − 1 along a row or a column of tiles. `mask` is the number of their
+// table of bits, or −1 where all pairs are seen.
+struct TileRun {
+  std::int32_t first, count, mask;
+};
+
+// The lists as kernels see them. A sheet is a list for every row of tiles and, transposed, for every
+// column of tiles; batch item b and head h go by sheet (b mod items) heads + h mod heads.
+struct TileLists {
+  const TileRun *runs = nullptr, *column_runs = nullptr;  // null: no lists, a band says all
+  const std::int32_t *starts = nullptr, *column_starts = nullptr;  // [sheets, rows + 1]
+  // [masks, 2, 64]: bit j of word i says whether query i of the tile sees key j; then bit i of word j.
+  const std::uint64_t* masks = nullptr;
+  i64 items = 1, heads = 1, rows = 0, columns = 0;  // of tiles
+
+  constexpr bool any() const { return runs != nullptr; }
+  constexpr i64 sheet(i64 b, i64 h) const { return b % items * heads + h % heads; }
+
+  struct Runs {
+    const TileRun *from, *to;
+    constexpr const TileRun* begin() const { return from; }
+    constexpr const TileRun* end() const { return to; }
+  };
+  constexpr Runs row(i64 b, i64 h, i64 tile) const {
+    const std::int32_t* const at = starts + sheet(b, h) * (rows + 1) + tile;
+    return {runs + at[0], runs + at[1]};
+  }
+  constexpr Runs column(i64 b, i64 h, i64 tile) const {
+    const std::int32_t* const at = column_starts + sheet(b, h) * (columns + 1) + tile;
+    return {column_runs + at[0], column_runs + at[1]};
+  }
+  constexpr const std::uint64_t* by_query(std::int32_t mask) const {
+    return mask < 0 ? nullptr : masks + i64{mask} * 2 * tile_side;
+  }
+  constexpr const std::uint64_t* by_key(std::int32_t mask) const {
+    return mask < 0 ? nullptr : masks + (i64{mask} * 2 + 1) * tile_side;
+  }
+};
+
+// The lists in memory of a device.
+struct TileListTensors {
+  Tensor starts, runs, column_starts, column_runs, masks;  // i32, i32 [n, 3], …, i64
+  i64 items = 1, heads = 1, rows = 0, columns = 0;
+
+  TileLists lists() const;
+};
+
+// Collects tiles on the CPU, row by row; equal tables of bits are kept once.
+class TileListBuilder {
+ public:
+  TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys);
+  ~TileListBuilder();
+  TileListBuilder(const TileListBuilder&) = delete;
+  TileListBuilder& operator=(const TileListBuilder&) = delete;
+
+  // One tile of a sheet, whole; or with the words of its queries. Each tile at most once, in any
+  // order; a tile without any pair is left out.
+  void add(i64 item, i64 head, i64 row, i64 column);
+  void add(i64 item, i64 head, i64 row, i64 column, const std::uint64_t (&by_query)[tile_side]);
+  TileListTensors build(Device device) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The pairs where `mask` [N, S], [H, N, S] or [B, H, N, S] (u8) is not 0, with its axes of size 1
+// repeated. Throws for another shape.
+TileListTensors tiles_of_mask(const Tensor& mask, Device device);
+
+}  // namespace weft

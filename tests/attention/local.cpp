@@ -1,0 +1,48 @@
+// What holds for local attention alone (mechanism page: ops/attention/local/local.h).
+#include "tests/attention/run_attention.h"
+#include "tests/attention/sample.h"
+
+namespace weft {
+namespace {
+
+TEST_SUITE("attention") {
+
+TEST_CASE("local: one key gives its own value") {
+  const QueryKeyValue in(2, 70, 70, 3, 4, 5);
+  check_close(attended("local:context=1", in.list()), in.v);
+  check_close(attended("local:context=1", in.list(), causal()), in.v);
+  // Whatever its score: queries and keys take no gradient.
+  const Run got = attended_run("local:context=1", in.list());
+  for (const double slope : got.gradients[0].to_vector<double>()) CHECK(std::abs(slope) < 1e-13);
+  for (const double slope : got.gradients[1].to_vector<double>()) CHECK(std::abs(slope) < 1e-13);
+}
+
+TEST_CASE("local: a window over everything is full attention") {
+  const QueryKeyValue in(2, 70, 70, 3, 4, 5);
+  check_close(attended("local:context=140", in.list()), attended("full", in.list()));
+  check_close(attended("local:context=140", in.list(), causal()),
+              attended("full", in.list(), causal()));
+}
+
+TEST_CASE("local: an even window reaches one key further back than ahead") {
+  const i64 N = 9;
+  const QueryKeyValue in(1, N, N, 1, 2, 1);
+  for (const i64 context : {2, 3, 4}) {
+    const std::string spec = "local:context=" + std::to_string(context);
+    const Tensor out = attended(spec, in.list());
+    // The value at `place` alone changes: whose outputs follow?
+    const i64 place = 4;
+    Tensor other = in.v.clone();
+    other.data<double>()[place] += 1;
+    const Tensor moved = attended(spec, {in.q, in.k, other});
+    for (i64 i = 0; i < N; ++i) {
+      const bool sees = i - context / 2 <= place && place <= i + (context + 1) / 2 - 1;
+      CHECK((moved.data<double>()[i] != out.data<double>()[i]) == sees);
+    }
+  }
+}
+
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,177 @@
+// The engine for pairs, whatever mechanism uses it: patterns of its own against full attention with a
+// dense mask that the tests make.
+#include <cmath>
+#include <limits>
+
+#include "ops/attention/engines/pairs/attention.h"
+#include "ops/views/views.h"
+#include "runtime/error.h"
+#include "tests/attention/run_attention.h"
+#include "tests/attention/sample.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+using Sees = std::function<bool(i64 h, i64 i, i64 j)>;
+
+// 0 where the query sees the key, −∞ elsewhere: [1, H, N, S].
+Tensor dense_bias(i64 H, i64 N, i64 S, DType type, const Sees& sees) {
+  const Tensor bias = Tensor::zeros({1, H, N, S}, DType::f64);
+  const View<double, 4> view = bias.view<double, 4>();
+  for (i64 h = 0; h < H; ++h) {
+    for (i64 i = 0; i < N; ++i) {
+      for (i64 j = 0; j < S; ++j) {
+        if (!sees(h, i, j)) view(0, h, i, j) = -std::numeric_limits<double>::infinity();
+      }
+    }
+  }
+  return bias.to(type);
+}
+
+// Output and gradients of q, k, v by the engine, and by the definition of full attention.
+void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts, const Sees& sees,
+                   double forward, double backward, const Tensor& lengths = {}) {
+  const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
+  const Tensor moved = lengths.defined() ? lengths.to(tested_device()) : lengths;
+  const Run got = run(
+      [&](std::span<const Variable> x) {
+        const PairsCall call{.temperature = 0.6, .query_lengths = moved};
+        const PairsSource source{x[1], x[2], moved};
+        return std::vector{pairs_attention(call, x[0], std::span(&source, 1), parts)};
+      },
+      in.list());
+  AttentionCall masks;
+  masks.lengths = masks.query_lengths = lengths;
+  std::vector<Tensor> inputs = in.list();
+  inputs.push_back(dense_bias(H, N, S, in.q.dtype(), sees));
+  const Run wanted = defined_run("full:temperature=0.6", inputs, masks);
+  CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= forward);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= backward);
+  }
+}
+
+void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts, const Sees& sees,
+                   const Tensor& lengths = {}) {
+  check_pattern(in, parts, sees, tolerance::forward_f64, tolerance::backward_f64, lengths);
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("pairs: where a staircase first rises above a number") {
+  for (const Staircase& s : {Staircase{.slope = 1, .offset = -3}, Staircase{.slope = 3, .step = 5, .offset = 2},
+                             Staircase{.slope = 7, .step = 2, .offset = -4}, Staircase{.offset = 4},
+                             Staircase{.slope = 1, .offset = -9, .least = 2}}) {
+    for (i64 j = -5; j < 60; ++j) {
+      i64 first = 0;
+      while (first < 1000 && s.at(first) <= j) ++first;
+      CAPTURE(j);
+      CHECK(s.first_above(j) == (first == 1000 ? Staircase::infinite : first));
+    }
+  }
+}
+
+TEST_CASE("pairs: bands") {
+  const ThreadsOf one(1);
+  const i64 N = tested_is_emulated() ? 150 : 337;
+  const QueryKeyValue in(2, N, N, 2, 5, 6);
+  const std::vector<i64> lengths{N, N - 70};
+  const Tensor two = Tensor::from(lengths, {2});
+  check_pattern(in, {{.band = Band::window(70, 3)}},
+                [](i64, i64 i, i64 j) { return i - 70 <= j && j <= i + 3; });
+  check_pattern(in, {{.band = Band::window(2, 90)}},
+                [](i64, i64 i, i64 j) { return i - 2 <= j && j <= i + 90; }, two);
+  check_pattern(in, {{.band = Band::window(9, 0, 4)}},
+                [](i64, i64 i, i64 j) { return std::max<i64>(i - 9, 4) <= j && j <= i; });
+  for (const i64 size : {2, 7, 64, 100}) {
+    check_pattern(in, {{.band = Band::blocks(size)}},
+                  [&](i64, i64 i, i64 j) { return i / size == j / size; }, two);
+  }
+  // What lies before in summaries: ⌊i / 30⌋ of 11 keys.
+  check_pattern(in, {{.band = {.end = {.slope = 11, .step = 30}}}},
+                [](i64, i64 i, i64 j) { return j < 11 * (i / 30); });
+}
+
+TEST_CASE("pairs: a band in f32, where heads of eight have a kernel of their own") {
+  const ThreadsOf one(1);
+  const i64 N = tested_is_emulated() ? 100 : 300;
+  for (const i64 width : {8, 16}) {
+    const QueryKeyValue in(1, N, N, 2, width, width, DType::f32);
+    for (const i64 before : {1, 40, 129}) {
+      check_pattern(in, {{.band = Band::window(before, 6)}},
+                    [&](i64, i64 i, i64 j) { return i - before <= j && j <= i + 6; },
+                    tolerance::forward_f32, tolerance::backward_f32);
+    }
+  }
+}
+
+TEST_CASE("pairs: residue classes, and two parts under one softmax") {
+  const ThreadsOf one(1);
+  const i64 N = tested_is_emulated() ? 90 : 230;
+  const QueryKeyValue in(2, N, N, 2, 5, 6);
+  const Tensor two = Tensor::from(std::vector<i64>{N, N - 21}, {2});
+  for (const i64 l : {2, 5, 70}) {
+    CAPTURE(l);
+    check_pattern(in, {{.band = Band::window(3, 2), .classes = l}},
+                  [&](i64, i64 i, i64 j) {
+                    return (i - j) % l == 0 && i - 3 * l <= j && j <= i + 2 * l;
+                  },
+                  two);
+    const PairsPart near{.band = Band::window(l - 1, 0)};
+    const PairsPart far{.band = {.end = {.slope = 1}}, .classes = l};
+    for (const auto& parts : {std::vector{near, far}, std::vector{far, near}}) {
+      check_pattern(in, parts,
+                    [&](i64, i64 i, i64 j) { return j <= i && (i - j < l || (i - j) % l == 0); }, two);
+    }
+  }
+}
+
+TEST_CASE("pairs: lists of tiles") {
+  const ThreadsOf one(1);
+  const i64 N = tested_is_emulated() ? 130 : 200, S = N - 25;
+  const QueryKeyValue in(2, N, S, 3, 5, 6);
+  for (const i64 of : {2, 60}) {
+    // Whole tiles, empty ones and random ones; another pattern for each head.
+    const Sees sees = [&](i64 h, i64 i, i64 j) {
+      const i64 kind = (h + i / 64 + 2 * (j / 64)) % 3;
+      return kind == 0 || (kind == 1 && (i * 7919 + j * 104729 + h * 31) % of == 0);
+    };
+    const Tensor mask = Tensor::zeros({3, N, S}, DType::u8);
+    for (i64 h = 0; h < 3; ++h) {
+      for (i64 i = 0; i < N; ++i) {
+        for (i64 j = 0; j < S; ++j) mask.data<std::uint8_t>()[(h * N + i) * S + j] = sees(h, i, j);
+      }
+    }
+    const auto lists = std::make_shared<const TileListTensors>(tiles_of_mask(mask, tested_device()));
+    check_pattern(in, {{.lists = lists}}, sees);
+  }
+  CHECK_THROWS_WITH_AS(tiles_of_mask(Tensor::zeros({4}, DType::u8), Device{}),
+                       doctest::Contains("wanted a mask of bytes [N, S]"), Error);
+}
+
+TEST_CASE("pairs: parts with keys of their own") {
+  const ThreadsOf one(1);
+  const i64 N = 75;
+  const QueryKeyValue in(2, N, N, 2, 5, 6);
+  // The same keys once as one sequence and once cut in two.
+  const Run got = run(
+      [&](std::span<const Variable> x) {
+        const PairsSource sources[] = {{slice(x[1], 1, 0, 20), slice(x[2], 1, 0, 20)},
+                                       {slice(x[1], 1, 20, N), slice(x[2], 1, 20, N)}};
+        const PairsPart parts[] = {{.source = 1}, {.source = 0}};
+        return std::vector{pairs_attention({.temperature = 0.6}, x[0], sources, parts)};
+      },
+      in.list());
+  const Run wanted = defined_run("full:temperature=0.6", in.list());
+  check_close(got.outputs[0], wanted.outputs[0]);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
+  }
+}
+
+}
+
+}  // namespace
+}  // namespace weft
