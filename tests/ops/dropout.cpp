@@ -60,14 +60,17 @@ TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T,
           wrong += mask.keeps(row, begin + j) != kept;
           wrong += ones[static_cast<std::size_t>(j)] != (kept ? static_cast<T>(mask.factor) : T(0));
         }
-        each_kept<T>(mask, row, begin, [&](std::int64_t i, auto kept) {
-          T lane[simd::lanes<T>];
-          const simd::Tag<T> d;
-          simd::hn::StoreU(simd::hn::IfThenElseZero(kept, simd::hn::Set(d, T(1))), d, lane);
-          for (std::int64_t l = 0; l < simd::lanes<T>; ++l) {
-            wrong += (lane[l] == 1) != kept_by_the_rule(key, 0.45, columns, row + l, begin + i);
-          }
-        });
+        for (const i64 step : {1, 7}) {  // of the rows
+          each_kept<T>(mask, row, step, begin, [&](std::int64_t i, auto kept) {
+            T lane[simd::lanes<T>];
+            const simd::Tag<T> d;
+            simd::hn::StoreU(simd::hn::IfThenElseZero(kept, simd::hn::Set(d, T(1))), d, lane);
+            for (i64 l = 0; l < simd::lanes<T>; ++l) {
+              wrong += (lane[l] == 1) !=
+                       kept_by_the_rule(key, 0.45, columns, row + l * step, begin + i);
+            }
+          });
+        }
         CHECK(wrong == 0);
       }
     }
