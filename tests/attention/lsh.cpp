@@ -216,6 +216,8 @@ TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of wha
   for (const bool wrap : {false, true}) {
     for (const bool across : {false, true}) {
       for (const std::string self : {"allow", "last"}) {
+        // Each value with each value of the others.
+        if (tested_is_emulated() && few_here() && (wrap == across) != (self == "last")) continue;
         const std::string spec = fmt::format(
             "lsh:chunk=8,buckets=6,rounds=3,combine=logsumexp,duplicates=correct,wrap={},"
             "across_buckets={},self={}",
