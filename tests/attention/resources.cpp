@@ -80,7 +80,7 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
 TEST_CASE("every mechanism: without a tape nothing but the output stays") {
   const ThreadsOf one(1);
   const bool few = tested_is_emulated() && !all_wanted();
-  const std::int64_t N = few ? 70 : 256;
+  const std::int64_t N = few ? 128 : 256;
   const AttentionSizes sizes{.B = 2, .N = N, .S = N, .H = 4, .E = 16, .M = 16};
   for (const Sample& sample : samples(with_few_heads(sizes), DType::f32)) {
     CAPTURE(sample.text);
