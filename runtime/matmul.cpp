@@ -1,137 +1,9 @@
 #include "runtime/matmul.h"
 
-#include <algorithm>
-#include <optional>
-
 #include "runtime/dispatch.h"
 #include "runtime/gemm.h"
-#include "runtime/parallel.h"
-#include "runtime/scratch.h"
-#include "runtime/tile.h"
-#include "runtime/transpose.h"
 
 namespace weft {
-namespace {
-
-// The right-hand matrix stays in the second-level cache up to here, beside the rest. A left-hand
-// one whose columns neighbour must not spread over more: a tile reads a few elements of each of its
-// lines, and beyond some 64 pages every line costs a search for its page.
-constexpr std::int64_t tile_bytes = 256 << 10;
-// Rows that one piece of parallel work computes: with fewer oneDNN 2.6 reaches half of its rate on
-// large right-hand matrices.
-constexpr std::int64_t row_grain = 512;
-
-template <class T>
-bool rows_neighbour(const Matrix<T>& m) {
-  return m.column_stride == 1 || m.columns == 1;
-}
-template <class T>
-bool columns_neighbour(const Matrix<T>& m) {
-  return m.row_stride == 1 || m.rows == 1;
-}
-
-// Row-major copy into `buffer`.
-template <class T>
-Matrix<const T> packed(const Matrix<const T>& m, std::optional<Scratch<T>>& buffer) {
-  T* const to = buffer.emplace(m.rows * m.columns).data();
-  if (columns_neighbour(m)) {
-    transpose<T>(m.columns, m.rows, {m.data, m.column_stride}, {to, m.columns});
-    return {to, m.rows, m.columns, m.columns, 1};
-  }
-  for (std::int64_t i = 0; i < m.rows; ++i) {
-    for (std::int64_t j = 0; j < m.columns; ++j) {
-      to[i * m.columns + j] = m.data[i * m.row_stride + j * m.column_stride];
-    }
-  }
-  return {to, m.rows, m.columns, m.columns, 1};
-}
-
-template <class T>
-void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
-                     bool add) {
-  std::optional<Scratch<T>> buffer_a, buffer_b;
-  // A library wants one stride to be 1 and the other to be no less than the row that it crosses.
-  const auto prepared = [](const Matrix<const T>& m, std::optional<Scratch<T>>& buffer,
-                           bool& transposed, std::int64_t& leading) {
-    Matrix<const T> ready = m;
-    transposed = !rows_neighbour(m);
-    leading = transposed ? m.column_stride : m.row_stride;
-    const std::int64_t least = transposed ? m.rows : m.columns;
-    if ((transposed && !columns_neighbour(m)) || leading < least) {
-      if (!(rows_neighbour(m) && m.rows == 1)) ready = packed(m, buffer);
-      transposed = false;
-      leading = std::max<std::int64_t>(m.columns, 1);
-    }
-    return ready;
-  };
-  bool transpose_a, transpose_b;
-  std::int64_t lda, ldb;
-  const Matrix<const T> left = prepared(a, buffer_a, transpose_a, lda);
-  const Matrix<const T> right = prepared(b, buffer_b, transpose_b, ldb);
-  const std::int64_t ldc = c.rows == 1 ? std::max<std::int64_t>(c.columns, 1) : c.row_stride;
-  gemm(transpose_a, transpose_b, c.rows, c.columns, a.columns, left.data, lda, right.data, ldb,
-       add ? T(1) : T(0), c.data, ldc);
-}
-
-}  // namespace
-
-template <class T>
-void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
-            bool add) {
-  if (c.rows == 0 || c.columns == 0) return;
-  const auto fits = [](std::int64_t count) {
-    return count * std::int64_t(sizeof(T)) <= tile_bytes;
-  };
-  const bool tiles =
-      fits(b.rows * b.columns) && (rows_neighbour(a) || fits(a.columns * a.column_stride));
-  if (!tiles && a.columns > 0) return through_library(a, b, c, add);
-  std::optional<Scratch<T>> buffer;
-  const Matrix<const T> right = rows_neighbour(b) ? b : packed(b, buffer);
-  tile_product<T>(c.rows, c.columns, a.columns, {a.data, a.row_stride, a.column_stride},
-                  {right.data, right.row_stride}, {c.data, c.row_stride}, add);
-}
-
-template void matmul(const Cpu&, const Matrix<const float>&, const Matrix<const float>&,
-                     const Matrix<float>&, bool);
-template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const double>&,
-                     const Matrix<double>&, bool);
-
-namespace {
-
-// Matrix number `index` of a batched tensor, the batch counted in row-major order.
-template <class T>
-Matrix<T> matrix_of(const Tensor& tensor, std::int64_t index) {
-  const int rank = tensor.rank();
-  std::int64_t offset = 0;
-  for (int axis = rank - 3; axis >= 0; --axis) {
-    offset += index % tensor.size(axis) * tensor.stride(axis);
-    index /= tensor.size(axis);
-  }
-  return {tensor.data<std::remove_const_t<T>>() + offset, tensor.size(rank - 2),
-          tensor.size(rank - 1), tensor.stride(rank - 2), tensor.stride(rank - 1)};
-}
-
-}  // namespace
-
-template <class T>
-void matmul_batched(const Cpu& cpu, const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
-  std::int64_t batch = 1;
-  for (int axis = 0; axis < a.rank() - 2; ++axis) batch *= a.size(axis);
-  const std::int64_t rows = a.size(-2);
-  const std::int64_t pieces = (rows + row_grain - 1) / row_grain;
-  const std::int64_t work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
-  const auto multiply = [&](std::int64_t index, std::int64_t begin) {
-    const auto part = [&](auto matrix) {
-      matrix.data += begin * matrix.row_stride;
-      matrix.rows = std::min(row_grain, rows - begin);
-      return matrix;
-    };
-    matmul<T>(cpu, part(matrix_of<const T>(a, index)),
-              matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(matrix_of<T>(c, index)), add);
-  };
-  parallel_for(batch * pieces, work,
-               [&](std::int64_t i) { multiply(i / pieces, i % pieces * row_grain); });
-}
 
 void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
   require(a.rank() >= 2 && b.rank() >= 2 && a.size(-1) == b.size(-2),
@@ -152,8 +24,9 @@ void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
           c.shape());
   require(a.device() == b.device() && a.device() == c.device(),
           "matmul: {}, {} and {} are on different devices", a.shape(), b.shape(), c.shape());
-  dispatch(c,
-           [&](auto device, auto type) { matmul_batched<decltype(type)>(device, a, b, c, add); });
+  dispatch(c, [&](auto device, auto type) {
+    MatmulKernels<decltype(device), decltype(type)>::batched(device, a, b, c, add);
+  });
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b) {

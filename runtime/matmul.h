@@ -40,10 +40,10 @@ extern template void matmul(const Cpu&, const Matrix<const double>&, const Matri
                             const Matrix<double>&, bool);
 
 // What matmul_into() below runs on each device, its tensors checked.
-template <class T>
-void matmul_batched(const Cpu&, const Tensor& a, const Tensor& b, const Tensor& c, bool add);
-template <class T>
-void matmul_batched(const Cuda&, const Tensor& a, const Tensor& b, const Tensor& c, bool add);
+template <class Device, class T>
+struct MatmulKernels {
+  static void batched(const Device&, const Tensor& a, const Tensor& b, const Tensor& c, bool add);
+};
 
 // [..., m, k] × [..., k, n] → [..., m, n], batched over equal leading axes; a right-hand side of two
 // axes serves every matrix of the batch. Transposed and strided views are taken as they are.

@@ -70,9 +70,9 @@ Tensor readable(const Tensor& x, Layout& layout) {
 }  // namespace
 
 // Batch axes are walked one by one, but for the last, which cuBLAS takes as one call.
-template <class T>
-void matmul_batched(const Cuda& device, const Tensor& a, const Tensor& b, const Tensor& c,
-                    bool add) {
+template <class Device, class T>
+void MatmulKernels<Device, T>::batched(const Device& device, const Tensor& a, const Tensor& b,
+                                       const Tensor& c, bool add) {
   if (c.count() == 0) return;
   if (a.size(-1) == 0) {
     if (!add) c.fill(0);
@@ -85,7 +85,7 @@ void matmul_batched(const Cuda& device, const Tensor& a, const Tensor& b, const 
       const auto flat = [](const Tensor& x) {
         return x.reshape({x.count() / (x.size(-2) * x.size(-1)), x.size(-2), x.size(-1)});
       };
-      return matmul_batched<T>(device, flat(a), joint ? b : flat(b), flat(c), add);
+      return batched(device, flat(a), joint ? b : flat(b), flat(c), add);
     }
     const auto item = [&](const Tensor& x, std::int64_t i) {
       Shape inner;
@@ -93,7 +93,7 @@ void matmul_batched(const Cuda& device, const Tensor& a, const Tensor& b, const 
       return x.slice(0, i, i + 1).reshape(inner);
     };
     for (std::int64_t i = 0; i < c.size(0); ++i) {
-      matmul_batched<T>(device, item(a, i), joint ? b : item(b, i), item(c, i), add);
+      batched(device, item(a, i), joint ? b : item(b, i), item(c, i), add);
     }
     return;
   }
@@ -109,7 +109,7 @@ void matmul_batched(const Cuda& device, const Tensor& a, const Tensor& b, const 
         a, b);
 }
 
-template void matmul_batched<float>(const Cuda&, const Tensor&, const Tensor&, const Tensor&, bool);
-template void matmul_batched<double>(const Cuda&, const Tensor&, const Tensor&, const Tensor&, bool);
+template struct MatmulKernels<Cuda, float>;
+template struct MatmulKernels<Cuda, double>;
 
 }  // namespace weft

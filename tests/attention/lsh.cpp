@@ -102,7 +102,8 @@ TEST_SUITE("attention") {
 
 TEST_CASE("lsh: one chunk is attention over all, for any rounds") {
   for (const std::int64_t N : {1, 5, 33, 70, 130}) {
-    if (few_here() && N > 5 && N < 130) continue;
+    const std::int64_t longest = tested_is_emulated() ? 70 : 130;
+    if (few_here() && N != 5 && N != longest) continue;
     const Inputs in(2, N, 3, 4, 5);
     for (const std::string options :
          {"rounds=1", "rounds=3", "rounds=2,combine=logsumexp", "rounds=2,wrap=1",
@@ -216,6 +217,8 @@ TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of wha
   for (const bool wrap : {false, true}) {
     for (const bool across : {false, true}) {
       for (const std::string self : {"allow", "last"}) {
+        // Each value with each value of the others.
+        if (tested_is_emulated() && few_here() && (wrap == across) != (self == "last")) continue;
         const std::string spec = fmt::format(
             "lsh:chunk=8,buckets=6,rounds=3,combine=logsumexp,duplicates=correct,wrap={},"
             "across_buckets={},self={}",

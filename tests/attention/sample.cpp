@@ -214,6 +214,13 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
   return Samples(std::move(taken));
 }
 
+AttentionSizes with_few_heads(AttentionSizes sizes) {
+  if ((tested_is_emulated() || sanitized) && !all_wanted()) {
+    sizes.H = std::min<std::int64_t>(sizes.H, 2);
+  }
+  return sizes;
+}
+
 int position_axis(const AttentionInput& input, char symbol) {
   const std::vector<std::string> axes = axes_of(input);
   const auto found = std::find(axes.begin(), axes.end(), std::string(1, symbol));

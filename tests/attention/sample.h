@@ -69,6 +69,10 @@ struct Variety {
 // mechanism, others for other sizes; all of them with `./weft test --all`, which sets WEFT_TEST_ALL.
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
+// Sizes at which tiles end, for an emulated device and under the sanitizers: two heads at most there,
+// unless all are wanted. What more heads do is tested where the sequences are short.
+AttentionSizes with_few_heads(AttentionSizes sizes);
+
 // The first axis of an input that counts positions of its sequence (queries: N, references: S), or
 // −1.
 int position_axis(const AttentionInput& input, char symbol);

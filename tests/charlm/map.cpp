@@ -14,7 +14,7 @@ namespace {
 const Words small{
     "--quiet", "--width", "16", "--heads", "2",  "--depth",       "3",  "--length",
     "24",      "--batch", "4",  "--steps", "20", "--epoch-steps", "10", "--validation-batches",
-    "1"};
+    "1",       "--test-batches", "1", "--split", "98/1.9/0.1"};
 
 // A run of charlm with this attention.
 struct Trained {

@@ -11,8 +11,9 @@ using namespace weft;
 
 namespace {
 
-const Words smallest = {"--width", "8",        "--heads", "1",       "--depth",
-                    "1",       "--length", "8",       "--batch", "1"};
+const Words smallest = {"--width", "8", "--heads", "1", "--depth", "1", "--length", "8", "--batch",
+                        "1", "--validation-batches", "1", "--test-batches", "1", "--split",
+                        "98/1.9/0.1"};
 
 std::string in_one_go(const std::string& text) { return printable(text); }
 
@@ -45,8 +46,7 @@ TEST_CASE("sample: a terminal gets no control bytes, a file gets every byte") {
   for (int i = 0; i < 40000; ++i) text += static_cast<char>(i % 256);
   const std::string run = folder.path("run");
   const ProgramRun trained =
-      app("charlm", smallest + Words{"--data", folder.file("text", text), "--steps", "1", "--out", run,
-                                 "--validation-batches", "1", "--test-batches", "1"});
+      app("charlm", smallest + Words{"--data", folder.file("text", text), "--steps", "1", "--out", run});
   REQUIRE_MESSAGE(trained.status == 0, trained.err);
   const Words sample = {"sample", "--checkpoint", run, "--tokens", "200", "--prompt", "\x1b[31m"};
   const ProgramRun raw = app("charlm", sample);

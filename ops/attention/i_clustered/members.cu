@@ -11,10 +11,10 @@
 // Blocks of 128 threads on a multiprocessor, in f32: 4 forward (109 registers, 18 KB of shared
 // memory), 4 backward (127).
 #include <cmath>
-#include <limits>
 
 #include "ops/attention/clustered/tiles.cuh"
 #include "ops/attention/i_clustered/members.cuh"
+#include "ops/attention/infinity.h"
 
 namespace weft {
 namespace {
@@ -22,9 +22,6 @@ namespace {
 using namespace tiles;
 
 constexpr const char* name = "i-clustered";
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // What the 32 queries of a block and the cluster at hand are.
 struct Queries {

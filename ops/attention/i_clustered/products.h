@@ -3,10 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 
 #include "ops/attention/clustered/clusters.h"
 #include "ops/attention/i_clustered/i_clustered.h"
+#include "ops/attention/infinity.h"
 #include "ops/attention/rows.h"
 #include "ops/dropout/mask_rows.h"
 #include "runtime/scratch.h"
@@ -19,9 +19,6 @@ namespace hn = simd::hn;
 constexpr std::int64_t key_tile = 64;
 constexpr std::int64_t most_lanes = 128;  // clusters of a block
 constexpr std::int64_t member_rows = 64;  // members of a cluster that one product takes
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // One batch item and head.
 template <class T>

@@ -3,14 +3,12 @@
 // stand here once.
 #pragma once
 
+#include "ops/attention/infinity.h"
 #include "ops/attention/lsh/tiles.cuh"
 #include "ops/attention/lsh/work.cuh"
 
 namespace weft {
 namespace lsh_detail {
-
-template <class T>
-inline constexpr T infinity = std::numeric_limits<T>::infinity();
 
 template <class T>
 struct LshOperands : Operands<T> {  // own and other hold positions

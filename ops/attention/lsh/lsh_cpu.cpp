@@ -2,6 +2,7 @@
 // item: all its rounds, tile by tile (rounds.h), with lanes that hold queries.
 #include "ops/attention/lsh/lsh.h"
 
+#include "ops/attention/infinity.h"
 #include "ops/attention/lsh/rounds.h"
 #include "runtime/error.h"
 #include "runtime/parallel.h"
@@ -13,9 +14,6 @@ namespace hn = simd::hn;
 using lsh_detail::LshRounds;
 using lsh_detail::LshTile;
 using lsh_detail::lsh_block;
-
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
 
 constexpr std::int64_t hashed_rows = 64;
 

@@ -1,0 +1,11 @@
+// For masked scores, and for the log-sum-exps of rows that see nothing.
+#pragma once
+
+#include <limits>
+
+namespace weft {
+
+template <class T>
+inline constexpr T infinity = std::numeric_limits<T>::infinity();
+
+}  // namespace weft
