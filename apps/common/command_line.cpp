@@ -86,6 +86,10 @@ Options CommandLine::command(const std::string& name) const {
   return Options(*app_->get_subcommand(name));
 }
 
+void CommandLine::show_presets(const std::vector<std::string>& presets) {
+  app_->footer(fmt::format("Presets, for --preset:\n  {}", fmt::join(presets, "\n  ")));
+}
+
 std::string CommandLine::parse(std::vector<std::string> words) {
   const std::string first = words.empty() ? "" : words.front();
   if (first.empty() ||

@@ -33,6 +33,8 @@ class CommandLine {
 
   Options add(const std::string& command, const std::string& help);
   Options command(const std::string& name) const;
+  // Named below the commands in --help of the program; to be called after the last add().
+  void show_presets(const std::vector<std::string>& presets);
   // The command. Exits after --help and --version; throws for a command or an option that there is
   // not, with the nearest that exist.
   std::string parse(std::vector<std::string> words);

@@ -10,6 +10,14 @@
 #include "runtime/error.h"
 
 namespace weft {
+namespace {
+
+// A check, as plain_integer is one.
+std::string any_number(const std::string& text) {
+  return CLI::Number(text).empty() ? "" : "wanted a number, got " + text;
+}
+
+}  // namespace
 
 const Option& Option::group(const std::string& name) const {
   option_->group(name);
@@ -76,7 +84,9 @@ template std::string plain_integer<std::uint64_t>(const std::string& text);
 
 template <class T>
 Option Options::add_option(const std::string& name, T& value, const std::string& help) const {
-  return Option(app_->add_option(name, value, help));
+  CLI::Option* const added = app_->add_option(name, value, help);
+  if constexpr (std::is_same_v<T, double>) added->check(any_number);
+  return Option(added);
 }
 template Option Options::add_option(const std::string&, int&, const std::string&) const;
 template Option Options::add_option(const std::string&, i64&, const std::string&) const;

@@ -189,8 +189,19 @@ class Training {
     return end(Ending::not_finite);
   }
 
-  // "epoch 3/12  step 250/1000".
+  // "epoch 3/12  step 250/1000"; where the run ended inside an epoch, "epoch 2.50 of 3  step 10/10".
   std::string place() const {
+    if (steps() == options_.steps && steps() % options_.epoch_steps != 0) {
+      const double passes =
+          static_cast<double>(steps()) / static_cast<double>(options_.epoch_steps);
+      std::string shown;
+      int digits = 1;
+      do {  // two digits, or as many as tell it from a whole one
+        shown = fmt::format("{:.{}f}", passes, ++digits);
+      } while (std::fmod(std::stod(shown), 1) == 0);
+      return fmt::format("{} {} of {}  step {}/{}", task_.round, shown, epochs(), steps(),
+                         options_.steps);
+    }
     return fmt::format("{} {}/{}  step {}/{}", task_.round, epoch(), epochs(), steps(),
                        options_.steps);
   }

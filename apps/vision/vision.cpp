@@ -76,6 +76,7 @@ void add_commands(CommandLine& line, Commands& commands) {
   add_rank(line.add("rank", "singular spectra behind the layers"), commands.rank);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
+  line.show_presets(presets());
 }
 
 int run(const std::vector<std::string>& words) {

@@ -32,6 +32,7 @@ void add_commands(CommandLine& line, Commands& commands) {
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info, presets());
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
+  line.show_presets(presets());
 }
 
 int run(const std::vector<std::string>& words) {

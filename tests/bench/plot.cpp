@@ -43,7 +43,18 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   }
   const std::string vision = folder.file("vision.jsonl", log_of("cross_entropy"));
   const std::string words = folder.file("words.jsonl", log_of("perplexity"));
-  check_refused(plot({"table", vision, words}), "no figure that all of them log");
+  // What is offered is what both log, and it works.
+  const ProgramRun apart = plot({"table", vision, words});
+  check_refused(apart, "; --figure names one that they do: loss, tokens_per_second\n");
+  check_refused(plot({"curves", vision, words, "-o", folder.path("x.png")}),
+                "; --figure names one that they do: loss, tokens_per_second\n");
+  const ProgramRun both = plot({"table", vision, words, "--figure", "loss"});
+  CHECK_MESSAGE(both.status == 0, both.err);
+  CHECK(contains(both.out, "| run | validations | validation, loss | test, loss"));
+  const std::string other =
+      folder.file("other.jsonl", R"({"kind": "validation", "step": 10, "top_1": 88})"
+                                 "\n");
+  check_refused(plot({"table", vision, other}), "; nor any other figure\n");
   check_refused(plot({"table", vision, "--figure", "top_9"}), "does not log top_9");
 }
 

@@ -385,6 +385,9 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--seed"}, "--seed"},
       {{"--seed", "99999999999999999999999"}, "wanted a whole number, got 99999999999999999999999"},
       {{"--batch", "010"}, "wanted a whole number, got 010"},
+      {{"--lr", "abc"}, "--lr: wanted a number, got abc"},
+      {{"--residual-dropout", "0.1x"}, "--residual-dropout: wanted a number, got 0.1x"},
+      {{"--weight-decay", "abc"}, "--weight-decay: wanted a number, got abc"},
       {{"--data="}, "--data= wants a value"},
       {{"--optimizer", "adam:beta1=1"}, "beta1 is a number in [0, 1)"},
   };

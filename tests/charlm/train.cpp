@@ -122,7 +122,8 @@ TEST_CASE("train: a line that is printed has one unit of loss") {
     }
     REQUIRE(shown.size() == 2);  // a report and the validation
     for (const std::string& line : shown) {
-      CHECK(line.starts_with(app == "charlm" ? "round 1/1 " : "epoch 1/1 "));
+      CHECK(line.starts_with(app == "charlm" ? "round 0." : "epoch 0."));
+      CHECK(contains(line, " of 1  step 3/3  "));
       CHECK(contains(line, "train "));
       CHECK(contains(line, unit));
       for (const char* other : {"bpc", "ppl", "nats", "loss"}) {
@@ -131,6 +132,29 @@ TEST_CASE("train: a line that is printed has one unit of loss") {
     }
     CHECK(contains(shown[1], "  validation "));
   }
+}
+
+TEST_CASE("train: a run that ends inside a round says how much of it there was") {
+  const auto validations = [](const char* steps, const char* epoch_steps) {
+    const ProgramRun run =
+        run_program(WEFT_PROGRAMS "/charlm", {"--steps", steps, "--epoch-steps", epoch_steps,
+                                              "--width", "16", "--heads", "2"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    std::istringstream text(run.out);
+    std::vector<std::string> places;
+    for (std::string line; std::getline(text, line);) {
+      const std::size_t place = line.find("  train "), scored = line.find("  validation ");
+      if (line.starts_with("round ") && place < scored && scored != std::string::npos) {
+        places.push_back(line.substr(0, place));
+      }
+    }
+    return places;
+  };
+  using Places = std::vector<std::string>;
+  CHECK(validations("5", "2") == Places{"round 1/3  step 2/5", "round 2/3  step 4/5",
+                                        "round 2.50 of 3  step 5/5"});
+  CHECK(validations("4", "2") == Places{"round 1/2  step 2/4", "round 2/2  step 4/4"});
+  CHECK(validations("1", "1000") == Places{"round 0.001 of 1  step 1/1"});
 }
 
 TEST_CASE("train: the weights of the best validation come back") {

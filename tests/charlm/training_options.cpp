@@ -64,6 +64,15 @@ TEST_CASE("options: --help names the presets") {
     for (const char* command : {"train", "info"}) {
       CHECK(contains(app(name, {command, "--help"}).out, presets));
     }
+    const std::string all = app(name, {"--help"}).out;
+    const std::size_t heading = all.find("Presets, for --preset:\n");
+    REQUIRE(heading != std::string::npos);
+    std::istringstream words(presets);
+    for (std::string preset; std::getline(words >> std::ws, preset, ',');) {
+      CAPTURE(preset);
+      CHECK(contains(all.substr(heading), "\n  " + preset + "\n"));
+    }
+    CHECK_FALSE(contains(app(name, {"eval", "--help"}).out, "Presets"));
   }
 }
 
