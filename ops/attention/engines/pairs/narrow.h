@@ -38,10 +38,8 @@ struct Keys {
   const std::uint64_t* seen;
   std::int64_t bit, whole_from = 0, whole_to = 0;
 
-  Keys(const T* keys, const T* values, std::int64_t number, const std::uint64_t* words,
-       std::int64_t first_bit)
-      : k(keys), v(values), count(number), seen(words), bit(first_bit), whole_to(number) {
-    if (seen == nullptr) return;
+  // Sets the range of keys that all lanes see: the first such range that there is.
+  void find_whole() {
     const auto all = [&](std::int64_t j) {
       constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>) - 1;
       return (seen[j] >> bit & lanes) == lanes;

@@ -69,6 +69,7 @@ struct Tile {
   i64 key, keys;
   const std::uint64_t* seen = nullptr;
   i64 bit = 0;
+  const Band* band = nullptr;  // that the words are of
 
   // Those of the lanes first … first + count − 1.
   std::uint64_t word(i64 key_of_tile, i64 first, i64 count) const {
@@ -94,15 +95,30 @@ struct Tile {
   }
 };
 
+// How many of the 64 queries from `first` on stand before first_above(key + j), for j < keys.
+inline void count_before(const Staircase& s, i64 first, i64 key, i64 keys, i64* counts) {
+  if (s.slope > 1 || s.step > 1) {
+    for (i64 j = 0; j < keys; ++j) {
+      counts[j] = std::clamp<i64>(s.first_above(key + j) - first, 0, 64);
+    }
+    return;
+  }
+  // A slope of one or none, as loops for vectors.
+  const i64 most = std::max(s.least, s.offset), rise = key + 1 - s.offset - first;
+  const i64 slope = s.slope, none = s.slope == 0 ? 64 : 0;
+  for (i64 j = 0; j < keys; ++j) {
+    const i64 count = std::clamp<i64>(slope * (rise + j) + none, 0, 64);
+    counts[j] = key + j < most ? 0 : count;
+  }
+}
+
 // The words of a tile at the edge of a band: bit i for query first + i, of 64.
 inline void fill_words(const Band& band, i64 first, i64 key, i64 keys, std::uint64_t* words) {
-  const auto below = [](i64 count) {
-    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << std::max<i64>(count, 0)) - 1;
-  };
-  for (i64 j = 0; j < keys; ++j) {
-    words[j] = below(band.first.first_above(key + j) - first) &
-               ~below(band.end.first_above(key + j) - first);
-  }
+  std::array<i64, narrow::most_keys> begin, end;
+  count_before(band.end, first, key, keys, begin.data());
+  count_before(band.first, first, key, keys, end.data());
+  const auto from = [](i64 count) { return count >= 64 ? 0 : ~std::uint64_t{0} << count; };
+  for (i64 j = 0; j < keys; ++j) words[j] = from(begin[j]) & ~from(end[j]);
 }
 
 // Keys of a tile, from … to − 1.
@@ -116,6 +132,11 @@ template <class T>
 KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
   if (t.seen == nullptr) return {0, t.keys};
   KeyRange range{0, t.keys};
+  if (t.band != nullptr) {
+    const i64 query = t.query + first_lane;
+    range.from = std::clamp<i64>(t.band->first.at(query) - t.key, 0, t.keys);
+    range.to = std::clamp<i64>(t.band->end.at(query + count - 1) - t.key, 0, t.keys);
+  }
   while (!range.empty() && t.word(range.from, first_lane, count) == 0) ++range.from;
   while (!range.empty() && t.word(range.to - 1, first_lane, count) == 0) --range.to;
   if (range.empty()) return {};
@@ -232,8 +253,16 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
     const KeyRange range = ranges.of[i / simd::lanes<T>];
     if (range.empty()) continue;
     const Tile<T> part = t.part(i, simd::lanes<T>, range.from, range.to);
-    const narrow::Keys<T> keys(k + range.from * p.E(), v + range.from * p.M(), part.keys, part.seen,
-                               part.bit);
+    narrow::Keys<T> keys{k + range.from * p.E(), v + range.from * p.M(), part.keys, part.seen,
+                         part.bit, 0, part.keys};
+    if (part.seen != nullptr && part.band != nullptr) {
+      const i64 last = part.query + simd::lanes<T> - 1;
+      keys.whole_from = std::clamp<i64>(part.band->first.at(last) - part.key, 0, part.keys);
+      keys.whole_to = std::clamp<i64>(part.band->end.at(part.query) - part.key, keys.whole_from,
+                                      part.keys);
+    } else if (part.seen != nullptr) {
+      keys.find_whole();
+    }
     if (p.dropout > 0) {
       each_weight_of(p, part, 0, keys.count, [&](i64 j, i64, auto mask) {
         hn::StoreMaskBits(simd::Tag<T>{}, mask, kept.data() + j * simd::lanes<T> / bits);
@@ -262,6 +291,7 @@ void each_tile_of_queries(const Pairs<T>& p, const Tile<T>& block, i64 keys, con
     }
     return;
   }
+  t.band = &p.band;
   const i64 last = t.query + t.queries - 1, end = std::min(keys, p.band.end.at(last));
   const i64 seen_by_all = p.band.first.at(last), seen_by_first = p.band.end.at(t.query);
   for (t.key = p.band.first.at(t.query) / group * group; t.key < end; t.key += key_tile(p)) {
@@ -294,6 +324,7 @@ void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i6
     }
     return;
   }
+  t.band = &p.band;
   const i64 end_of_keys = tile.key + tile.keys;
   const i64 end = std::min(queries, p.band.first.first_above(end_of_keys - 1));
   for (t.query = p.band.end.first_above(tile.key) / block * block; t.query < end;
