@@ -44,6 +44,12 @@ HWY_INLINE void store(Vector<T> value, T* to, std::int64_t count) {
   hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
 }
 
+// Lane i is true where bit i is set.
+template <class T>
+HWY_INLINE auto mask_of_bits(std::uint64_t bits) {
+  return hn::LoadMaskBits(Tag<T>{}, reinterpret_cast<const std::uint8_t*>(&bits));
+}
+
 template <class T>
 HWY_INLINE T sum_of_lanes(Vector<T> value) {
   return hn::GetLane(hn::SumOfLanes(Tag<T>{}, value));

@@ -26,6 +26,8 @@ bool tested_is_emulated() {
   return false;
 }
 
+bool few_on_device() { return tested_is_emulated() && !all_wanted(); }
+
 std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device) {
   std::vector<Tensor> moved;
   for (const Tensor& x : tensors) moved.push_back(x.defined() ? x.to(device) : x);
@@ -66,7 +68,7 @@ void check_same_bits(const Run& got, const Run& wanted) {
 
 GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
                                std::uint64_t seed, double step, std::int64_t elements) {
-  if (tested_is_emulated() && !all_wanted()) elements = std::min<std::int64_t>(elements, sanitized ? 2 : 4);
+  if (few_on_device()) elements = std::min<std::int64_t>(elements, sanitized ? 2 : 4);
   return gradcheck(f, on_device(inputs), seed, step, elements);
 }
 

@@ -17,6 +17,8 @@ Device tested_device();
 void set_tested_device(Device device);
 // Whether that is a CUDA device that the CPU plays, some thirty times slower than itself.
 bool tested_is_emulated();
+// Whether some cases have to stand for all there, since not all are wanted.
+bool few_on_device();
 std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device = tested_device());
 
 // ‖got − wanted‖ / ‖wanted‖ in the Frobenius norm; NaN where either holds one, and infinite where

@@ -56,9 +56,12 @@ Variable masked(const Variable& z, const Tensor& seen) {
 }
 
 Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
-                        const Variable& q, const Variable& k, const Variable& v) {
-  const Variable scores = matmul(transpose(q, 1, 2), transpose(transpose(k, 1, 2), 2, 3));
-  const Variable a = softmax(masked(scale(scores, temperature), seen));
+                        const Variable& q, const Variable& k, const Variable& v,
+                        const Variable& bias) {
+  const Variable products = matmul(transpose(q, 1, 2), transpose(transpose(k, 1, 2), 2, 3));
+  Variable z = scale(products, temperature);
+  if (bias.defined()) z = add(z, bias);
+  const Variable a = softmax(masked(z, seen));
   return transpose(matmul(dropout(a, call.dropout, call.random), transpose(v, 1, 2)), 1, 2);
 }
 

@@ -24,9 +24,11 @@ Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S);
 Variable masked(const Variable& z, const Tensor& seen);
 
 // Softmax attention over the pairs where `seen` [B|1, H|1, N, S] is 1; q [B, N, H, E], k [B, S, H, E]
-// and v [B, S, H, M] as mechanisms take them, dropout as the call says: [B, N, H, M].
+// and v [B, S, H, M] as mechanisms take them, a bias that may be undefined, dropout as the call
+// says: [B, N, H, M].
 Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
-                        const Variable& q, const Variable& k, const Variable& v);
+                        const Variable& q, const Variable& k, const Variable& v,
+                        const Variable& bias = {});
 
 // visibility() of self-attention, whose lengths count queries, too; and of those pairs the ones where
 // `sees(b, h, i, j)`, [B, heads, N, N]: heads is 1 where the pattern is that of all heads.

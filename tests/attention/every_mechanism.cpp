@@ -80,7 +80,7 @@ TEST_CASE("every mechanism: f32 against f64") {
                                     {.B = 4, .N = 67, .S = 67, .H = 2, .E = 8, .M = 8},
                                     {.B = 1, .N = 140, .S = 67, .H = 2, .E = 8, .M = 8},
                                     {.B = 1, .N = 67, .S = 140, .H = 2, .E = 5, .M = 3}};
-  for (const AttentionSizes& sizes : tested_is_emulated() && !all_wanted() ? shorter : all) {
+  for (const AttentionSizes& sizes : few_on_device() ? shorter : all) {
     for (const Sample& sample : samples(with_few_heads(sizes), DType::f32)) {
       CAPTURE(sample.text);
       Sample wide = sample.decided();
@@ -212,7 +212,7 @@ TEST_CASE("every mechanism: an input that wants no gradient changes nothing for 
 TEST_CASE("every mechanism: two runs and any number of threads give the same bits") {
   const bool cpu = tested_device() == Device{};
   const std::vector<int> teams = cpu ? std::vector{1, 2, 3} : std::vector{1};
-  const bool few = tested_is_emulated() && !all_wanted();  // one thread plays that device
+  const bool few = few_on_device();  // one thread plays that device
   const AttentionSizes all[] = {{.B = 3, .N = 300, .S = 300, .H = 2, .E = 8, .M = 8},
                                 {.B = 1, .N = 260, .S = 400, .H = 3, .E = 4, .M = 5}};
   const AttentionSizes shorter[] = {{.B = 2, .N = 140, .S = 140, .H = 2, .E = 8, .M = 8},

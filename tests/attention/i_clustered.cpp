@@ -27,7 +27,7 @@ Tensor unit_values(std::int64_t B, std::int64_t S, std::int64_t H) {
 }
 
 // One has to do on a device that is emulated.
-std::int64_t heads() { return tested_is_emulated() && !all_wanted() ? 1 : 3; }
+std::int64_t heads() { return few_on_device() ? 1 : 3; }
 
 TEST_SUITE("attention") {
 
@@ -215,7 +215,7 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
 }
 
 TEST_CASE("i-clustered: long sequences give the same bits for any number of threads") {
-  const bool few = tested_is_emulated() && !all_wanted();  // one thread plays that device
+  const bool few = few_on_device();  // one thread plays that device
   const std::int64_t N = few ? 300 : 3000;
   const QueryKeyValue in(1, N, N, heads(), 8, 8, DType::f32);
   AttentionCall call;

@@ -39,7 +39,7 @@ bool all_zero(const Tensor& x) {
 }
 
 // Positions: than two tiles of 64, and on an emulated device than one.
-std::int64_t longer_than_a_tile() { return tested_is_emulated() && !all_wanted() ? 70 : 140; }
+std::int64_t longer_than_a_tile() { return few_on_device() ? 70 : 140; }
 
 TEST_SUITE("attention") {
 

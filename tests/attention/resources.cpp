@@ -37,7 +37,7 @@ TEST_SUITE("attention") {
 
 TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact sheet says") {
   const ThreadsOf one(1);
-  const bool few = tested_is_emulated() && !all_wanted();
+  const bool few = few_on_device();
   const std::int64_t many = few ? 512 : 2048, heads = few ? 1 : 4;
   for (const AttentionSizes& sizes :
        {AttentionSizes{.B = 2, .N = 256, .S = 256, .H = heads, .E = 16, .M = 16},
@@ -79,7 +79,7 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
 
 TEST_CASE("every mechanism: without a tape nothing but the output stays") {
   const ThreadsOf one(1);
-  const bool few = tested_is_emulated() && !all_wanted();
+  const bool few = few_on_device();
   const std::int64_t N = few ? 128 : 256;
   const AttentionSizes sizes{.B = 2, .N = N, .S = N, .H = 4, .E = 16, .M = 16};
   for (const Sample& sample : samples(with_few_heads(sizes), DType::f32)) {
@@ -95,7 +95,7 @@ TEST_CASE("every mechanism: without a tape nothing but the output stays") {
 TEST_CASE("every mechanism: decoding gives what the whole sequence gives") {
   const ThreadsOf one(1);
   for (const DType type : {DType::f32, DType::f64}) {
-    const bool few = tested_is_emulated() && !all_wanted();
+    const bool few = few_on_device();
     const std::int64_t N = few ? 70 : 137;  // more than a tile
     const AttentionSizes sizes{.B = 3, .N = N, .S = N, .H = 3, .E = 4, .M = 5};
     const Variety causal{

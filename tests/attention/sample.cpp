@@ -177,7 +177,7 @@ Samples::Iterator& Samples::Iterator::operator++() {
 }
 
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
-  const bool emulated = tested_is_emulated() && !all_wanted(), watched = sanitized && !all_wanted();
+  const bool emulated = few_on_device(), watched = few_here();
   // Of how many calls one is taken, and how many of a mechanism at most.
   const std::size_t step = watched ? 7 : emulated ? 9 : 1;
   const std::size_t most = watched && emulated ? 1 : watched ? 6 : emulated ? 4 : all_calls;
@@ -215,9 +215,7 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
 }
 
 AttentionSizes with_few_heads(AttentionSizes sizes) {
-  if ((tested_is_emulated() || sanitized) && !all_wanted()) {
-    sizes.H = std::min<std::int64_t>(sizes.H, 2);
-  }
+  if (few_on_device() || few_here()) sizes.H = std::min<std::int64_t>(sizes.H, 2);
   return sizes;
 }
 

@@ -347,7 +347,7 @@ TEST_CASE("universal transformer: training on one thread or two gives the same b
 TEST_CASE("universal transformer: training asks the system for no memory after the third step") {
   const ThreadsOf alone(1);  // how many pieces of work hold scratch at once is then fixed
   const WithCache cache;
-  const bool few = tested_is_emulated() && !all_wanted();
+  const bool few = few_on_device();
   const std::uint32_t steps = few ? 4 : 8;
   for (const char* attention : {"full", "agglomerative"}) {
     for (const char* encoding : {"position", "conv"}) {

@@ -3,11 +3,6 @@
 #include "ops/attention/engines/pairs/attention.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
-#include "ops/dropout/dropout.h"
-#include "ops/matmul/matmul.h"
-#include "ops/pointwise/pointwise.h"
-#include "ops/softmax/softmax.h"
-#include "ops/views/views.h"
 
 namespace weft {
 namespace {
@@ -24,13 +19,10 @@ Attended attend_full(const AttentionSpec& spec, const AttentionCall& call,
 // The definition: N × S matrices, plain ops.
 Attended reference_full(const AttentionSpec& spec, const AttentionCall& call,
                         std::span<const Variable> inputs) {
-  const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
-  const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
-  const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
-  Variable z = scale(matmul(q, transpose(k, 2, 3)), temperature_of(spec, q.size(3)));
-  if (inputs.size() > 3 && inputs[3].defined()) z = add(z, inputs[3]);
-  const Variable a = softmax(masked(z, visibility(call, q.size(0), q.size(2), k.size(2))));
-  return transpose(matmul(dropout(a, call.dropout, call.random), v), 1, 2);
+  const Variable &q = inputs[0], &k = inputs[1];
+  const Tensor seen = visibility(call, q.size(0), q.size(1), k.size(1));
+  return attention_over(seen, temperature_of(spec, q.size(3)), call, q, k, inputs[2],
+                        inputs.size() > 3 ? inputs[3] : Variable{});
 }
 
 AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool causal, DType type) {

@@ -11,14 +11,13 @@
 namespace weft {
 namespace {
 
-i64 columns_of(i64 keys, const PairsPart& part) { return (keys + part.classes - 1) / part.classes; }
-
 struct PairsOp {
-  const char* name;
   PairsCall call;
   std::vector<PairsPart> parts;
-  std::vector<Tensor> lengths;      // of each source
-  std::vector<i64> first_columns;   // of each part, and their number
+  std::vector<Tensor> lengths = {};     // of each source
+  std::vector<i64> first_columns = {};  // of each part in the dropout mask
+  i64 columns = 0;                      // of that mask
+  const char* name = call.name;
 
   // q, then k and v of each source, then the bias.
   struct Saved {
@@ -54,7 +53,7 @@ struct PairsOp {
             .dropout = call.dropout,
             .random = call.random,
             .first_column = first_columns[number],
-            .columns = first_columns.back()};
+            .columns = columns};
   }
 
   std::array<Tensor, 1> forward(Saved& saved, std::span<const Tensor> inputs) const {
@@ -109,29 +108,20 @@ struct PairsOp {
 
 }  // namespace
 
-i64 first_column(std::span<const PairsSource> sources, std::span<const PairsPart> parts,
-                 std::size_t part) {
-  if (parts.size() == 1 && part == 1) return columns_of(sources[0].k.size(1), parts[0]);
-  i64 column = 0;
-  for (std::size_t p = 0; p < part; ++p) {
-    const i64 columns = columns_of(sources[parts[p].source].k.size(1), parts[p]);
-    column += (columns + tile_side - 1) / tile_side * tile_side;
-  }
-  return column;
-}
-
 Variable pairs_attention(const PairsCall& call, const Variable& q,
                          std::span<const PairsSource> sources, std::span<const PairsPart> parts,
                          const Variable& bias) {
-  PairsOp op{call.name, call, {parts.begin(), parts.end()}, {}, {}};
+  PairsOp op{call, {parts.begin(), parts.end()}};
   std::vector<Variable> inputs{q};
   for (const PairsSource& source : sources) {
     op.lengths.push_back(source.lengths);
     inputs.push_back(source.k);
     inputs.push_back(source.v);
   }
-  for (std::size_t part = 0; part <= parts.size(); ++part) {
-    op.first_columns.push_back(first_column(sources, parts, part));
+  for (const PairsPart& part : parts) {
+    op.first_columns.push_back((op.columns + tile_side - 1) / tile_side * tile_side);
+    const i64 keys = sources[part.source].k.size(1);
+    op.columns = op.first_columns.back() + (keys + part.classes - 1) / part.classes;
   }
   inputs.push_back(bias);
   return apply_list(op, inputs)[0];

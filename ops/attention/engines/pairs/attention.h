@@ -1,6 +1,7 @@
 // Attention over pairs, differentiable: the op on the engine of pairs.h.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -34,8 +35,8 @@ struct PairsCall {
   RandomKey random = {};
 };
 
-// out [B, N, H, M] of q [B, N, H, E]. Columns of the dropout mask: those of the first part, rounded
-// up to whole tiles, then those of the second, …; a part with classes has those of its longest class.
+// out [B, N, H, M] of q [B, N, H, E]. Columns of the dropout mask: those of the first part, then, from
+// a multiple of 64 on, those of the second, …; a part with classes has those of its longest class.
 Variable pairs_attention(const PairsCall& call, const Variable& q,
                          std::span<const PairsSource> sources, std::span<const PairsPart> parts,
                          const Variable& bias = {});
@@ -43,12 +44,8 @@ Variable pairs_attention(const PairsCall& call, const Variable& q,
 Variable pairs_attention(const PairsCall& call, const Variable& q, const PairsSource& source,
                          const PairsPart& part, const Variable& bias = {});
 
-// The first column of a part in the dropout mask, and, for parts.size(), how many there are.
-i64 first_column(std::span<const PairsSource> sources, std::span<const PairsPart> parts,
-                 std::size_t part);
-
-// Where the engine works in narrow heads, and what it takes beside inputs and outputs on one thread,
-// for a band over all keys: what fact sheets say.
+// What a fact sheet says of one part in place that shows so many pairs: operations, and the memory
+// of one thread.
 AttentionCost pairs_cost(const AttentionSizes& sizes, double pairs, DType type);
 
 }  // namespace weft

@@ -43,9 +43,10 @@ struct Band {
     return {.first = {.slope = size, .step = size},
             .end = {.slope = size, .step = size, .offset = size}};
   }
-  // How many keys the queries first_row … last_row see together, of `keys`.
-  constexpr i64 keys_of(i64 first_row, i64 last_row, i64 keys) const {
-    return std::max<i64>(std::min(end.at(last_row), keys) - std::max<i64>(first.at(first_row), 0), 0);
+
+  // How many keys query i sees, of `keys`.
+  constexpr i64 count(i64 i, i64 keys) const {
+    return std::max<i64>(std::min(end.at(i), keys) - first.at(i), 0);
   }
 };
 

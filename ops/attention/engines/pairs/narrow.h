@@ -23,12 +23,6 @@ constexpr bool possible(std::int64_t E, std::int64_t M) {
   return HWY_MAX_BYTES >= 64 && std::is_same_v<T, float> && E == width && M == width;
 }
 
-// The lanes of the lowest bits.
-template <class T>
-HWY_INLINE auto mask_of_bits(std::uint64_t bits) {
-  return simd::hn::LoadMaskBits(simd::Tag<T>{}, reinterpret_cast<const std::uint8_t*>(&bits));
-}
-
 // Keys k [keys, 8] and values v [keys, 8] of a tile. Bit `bit` + i of seen[j] says whether lane i
 // sees key j; without words all do. Keys from whole_from to whole_to − 1 are seen by all lanes.
 template <class T>
@@ -112,7 +106,7 @@ HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
 // The lanes that see key j.
 template <class T>
 HWY_INLINE auto seen(const Keys<T>& keys, std::int64_t j) {
-  return mask_of_bits<T>(keys.seen[j] >> keys.bit);
+  return simd::mask_of_bits<T>(keys.seen[j] >> keys.bit);
 }
 
 // What a tile of keys changes of the running maximum, the sum and the output o [8, lanes] of one

@@ -2,9 +2,9 @@
 // score_tile.cuh and pairs_tile.cuh.
 //
 // A block owns 8 R queries of one head and up to 128 columns of its values, and streams over tiles
-// of 64 keys. A tile that is not seen as a whole has a word of 64 bits for each query. The 16 threads of a row agree on μ where a score exceeds it by far; each of them sums
-// the weights of its own columns, and they add up at the end. Nothing leaves the block but out
-// and ℓ.
+// of 64 keys. A tile that is not seen as a whole has a word of 64 bits for each query. The 16
+// threads of a row agree on μ where a score exceeds it by far; each of them sums the weights of its
+// own columns, and they add up at the end. Nothing leaves the block but out and ℓ.
 //
 // By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread,
 // 384 reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads
@@ -176,8 +176,8 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
 }
 
 template <class T, int R, int C>
-void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before, const View<T, 4>& out,
-                   const View<T, 3>& log_sums) {
+void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before,
+                   const View<T, 4>& out, const View<T, 3>& log_sums) {
   using Layout = ForwardLayout<T, R, C>;
   start_tiles("pairs", device, tile_grid(p, p.N(), Layout::rows, p.M(), Layout::columns),
               Layout::bytes(p.E()), forward_tiles<T, R, C>, p, mask_of(p), before, out,
@@ -185,8 +185,8 @@ void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>
 }
 
 template <class T, int R>
-void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before, const View<T, 4>& out,
-                   const View<T, 3>& log_sums) {
+void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before,
+                   const View<T, 4>& out, const View<T, 3>& log_sums) {
   if (p.M() <= 16) return start_forward<T, R, 1>(device, p, before, out, log_sums);
   if (p.M() <= 32) return start_forward<T, R, 2>(device, p, before, out, log_sums);
   if constexpr (std::is_same_v<T, float>) {
@@ -202,8 +202,9 @@ void PairsKernels<Device, T>::forward(const Device& device, const Pairs<T>& p,
                                       View<const T, 3> before, View<T, 4> out,
                                       View<T, 3> log_sums) {
   if (p.B() * p.H() * p.N() == 0) return;
-  if (p.longest_class(p.N()) <= few_rows) return start_forward<T, 1>(device, p, before, out, log_sums);
-  start_forward<T, long_rows<T>>(device, p, before, out, log_sums);
+  const bool few = p.longest_class(p.N()) <= few_rows;
+  few ? start_forward<T, 1>(device, p, before, out, log_sums)
+      : start_forward<T, long_rows<T>>(device, p, before, out, log_sums);
 }
 
 template struct PairsKernels<Cuda, float>;

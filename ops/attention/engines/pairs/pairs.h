@@ -77,8 +77,8 @@ struct Pairs {
   double dropout = 0;
   RandomKey random = {};
   i64 first_column = 0, columns = 0;
-  i64 residue = 0;     // of the class that of_class() made this
-  i64 all_queries = 0;  // N of the whole, in a class
+  i64 residue = 0;      // of_class(): which class this is
+  i64 all_queries = 0;  // of_class(): N of all classes
 
   constexpr i64 B() const { return q.size(0); }
   constexpr i64 N() const { return q.size(1); }
@@ -90,6 +90,10 @@ struct Pairs {
   constexpr i64 keys(i64 b) const { return std::min(S(), count_in_class(length(lengths, b))); }
   constexpr i64 queries(i64 b) const {
     return std::min(N(), count_in_class(length(query_lengths, b)));
+  }
+  // Where the keys end that queries up to `last` see.
+  constexpr i64 end_of_keys(i64 b, i64 last) const {
+    return lists.any() ? keys(b) : std::min(keys(b), band.end.at(last));
   }
   // The row of the dropout mask of the class's first query, from which the others are `classes` apart.
   constexpr i64 mask_row(i64 b, i64 h) const { return (b * H() + h) * all_queries + residue; }

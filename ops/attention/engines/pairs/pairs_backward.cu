@@ -58,6 +58,17 @@ __host__ __device__ constexpr int chunks_of(const Pairs<T>& p, int columns) {
   return static_cast<int>((std::max(p.E(), p.M()) + columns - 1) / columns);
 }
 
+// What belongs to the queries, besides q.
+template <class T>
+struct QuerySide {
+  View<const T, 3> log_sums, deltas;
+  View<const T, 4> dout;
+
+  __device__ QuerySide of_class(const Pairs<T>& p, i64 c) const {
+    return {p.of_class(log_sums, c, 2), p.of_class(deltas, c, 2), p.of_class(dout, c, 1)};
+  }
+};
+
 template <int R, int C, class T>
 __device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRows& rows,
                                i64 begin, bool add, const View<T, 4>& to) {
@@ -78,17 +89,14 @@ __device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRo
 
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, 2)
-    key_gradients(Pairs<T> all, DropoutMask mask, View<const T, 3> all_log_sums,
-                  View<const T, 3> all_deltas, View<const T, 4> all_dout, bool add,
+    key_gradients(Pairs<T> all, DropoutMask mask, QuerySide<T> query_side, bool add,
                   View<T, 4> all_dk, View<T, 4> all_dv) {
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const PairsBlock at = rows_of_block(all, all.S(), Layout::rows);
   const Pairs<T> p = all.of_class(at.residue);
-  const View<const T, 3> log_sums = all.of_class(all_log_sums, at.residue, 2);
-  const View<const T, 3> deltas = all.of_class(all_deltas, at.residue, 2);
-  const View<const T, 4> dout = all.of_class(all_dout, at.residue, 1);
+  const auto [log_sums, deltas, dout] = query_side.of_class(all, at.residue);
   const i64 counted = p.queries(at.b);
   const TileRows keys{at.b, at.h, at.first, rows_within(at.first, p.keys(at.b), Layout::rows)};
   const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
@@ -169,16 +177,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, 2)
-    query_gradients(Pairs<T> all, DropoutMask mask, View<const T, 3> all_log_sums,
-                    View<const T, 3> all_deltas, View<const T, 4> all_dout, bool add,
+    query_gradients(Pairs<T> all, DropoutMask mask, QuerySide<T> query_side, bool add,
                     View<T, 4> all_dq, View<T, 4> all_dbias) {
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
   const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
   const Pairs<T> p = all.of_class(at.residue);
-  const View<const T, 3> log_sums = all.of_class(all_log_sums, at.residue, 2);
-  const View<const T, 3> deltas = all.of_class(all_deltas, at.residue, 2);
-  const View<const T, 4> dout = all.of_class(all_dout, at.residue, 1);
+  const auto [log_sums, deltas, dout] = query_side.of_class(all, at.residue);
   const View<T, 4> dbias = all.of_class(all.of_class(all_dbias, at.residue, 2), at.residue, 3);
   const TileRows queries{at.b, at.h, at.first,
                          rows_within(at.first, p.queries(at.b), Layout::rows)};
@@ -276,8 +281,7 @@ template <class T>
 struct Backward {
   const Cuda& device;
   const Pairs<T>& p;
-  View<const T, 3> log_sums, deltas;
-  View<const T, 4> dout;
+  QuerySide<T> query_side;
   AddTo add;
   View<T, 4> dq, dk, dv, dbias;
 
@@ -286,14 +290,14 @@ struct Backward {
     using Layout = BackwardLayout<T, R, C>;
     const dim3 grid = tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()), Layout::columns);
     start_tiles("pairs", device, grid, Layout::bytes(), key_gradients<T, R, C>, p, mask_of(p),
-                log_sums, deltas, dout, add.keys, dk, dv);
+                query_side, add.keys, dk, dv);
   }
   template <int R, int C>
   void queries() const {
     using Layout = BackwardLayout<T, R, C>;
     const dim3 grid = tile_grid(p, p.N(), Layout::rows, p.E(), Layout::columns);
     start_tiles("pairs", device, grid, Layout::bytes(), query_gradients<T, R, C>, p, mask_of(p),
-                log_sums, deltas, dout, add.queries, dq, dbias);
+                query_side, add.queries, dq, dbias);
   }
   template <int C>
   void both() const {
@@ -314,7 +318,7 @@ void PairsBackwardKernels<Device, T>::backward(const Device& device, const Pairs
   const Workspace<T> work(device, p.B() * p.H() * p.N());
   const View<T, 3> deltas = work.view(p.B(), p.H(), p.N());
   for_rows("pairs", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
-  const Backward<T> backward{device, p, log_sums, deltas, dout, add, dq, dk, dv, dbias};
+  const Backward<T> backward{device, p, {log_sums, deltas, dout}, add, dq, dk, dv, dbias};
   const i64 width = std::max(p.E(), p.M());
   if (width <= 16) return backward.template both<1>();
   if (width <= 32) return backward.template both<2>();

@@ -136,9 +136,10 @@ KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
     const i64 query = t.query + first_lane;
     range.from = std::clamp<i64>(t.band->first.at(query) - t.key, 0, t.keys);
     range.to = std::clamp<i64>(t.band->end.at(query + count - 1) - t.key, 0, t.keys);
+  } else {
+    while (!range.empty() && t.word(range.from, first_lane, count) == 0) ++range.from;
+    while (!range.empty() && t.word(range.to - 1, first_lane, count) == 0) --range.to;
   }
-  while (!range.empty() && t.word(range.from, first_lane, count) == 0) ++range.from;
-  while (!range.empty() && t.word(range.to - 1, first_lane, count) == 0) --range.to;
   if (range.empty()) return {};
   return {range.from / group * group, std::min(t.keys, (range.to + group - 1) / group * group)};
 }
@@ -194,7 +195,7 @@ void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
     if (word == Tile<T>::word_of(t.lanes)) continue;
     for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
       const auto score = hn::LoadU(d, z + j * t.lanes + i);
-      hn::StoreU(hn::IfThenElse(narrow::mask_of_bits<T>(word >> i), score, none), d,
+      hn::StoreU(hn::IfThenElse(simd::mask_of_bits<T>(word >> i), score, none), d,
                  z + j * t.lanes + i);
     }
   }
@@ -441,7 +442,7 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
   const i64 shares = longest == 0 ? 0 : (longest + share - 1) / share;
   const i64 rows = simd::round_up_to_lanes<T>(std::min(longest, share));
   const i64 last_row = std::max<i64>(longest - 1, 0);
-  const i64 seen = all.band.keys_of(last_row, last_row, all.longest_class(all.S()));
+  const i64 seen = all.band.count(last_row, all.longest_class(all.S()));
   const i64 work = rows * seen * (all.E() + all.M());
   parallel_for(all.B() * all.H() * all.classes * shares, work, [&](i64 piece) {
     const Pairs<T> p = all.of_class(piece / shares % all.classes);
@@ -457,10 +458,8 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
       log_sums(b, h, i) = infinity<T>;
     }
     if (begin == counted) return;
-    const bool listed = p.lists.any();
-    const i64 first = listed ? 0 : p.band.first.at(begin) / group * group;
-    const i64 keys =
-        std::max<i64>((listed ? p.keys(b) : std::min(p.keys(b), p.band.end.at(counted - 1))) - first, 0);
+    const i64 first = p.lists.any() ? 0 : p.band.first.at(begin) / group * group;
+    const i64 keys = std::max<i64>(p.end_of_keys(b, counted - 1) - first, 0);
     const Scratch<T> packed(keys * (p.E() + p.M()));
     T* const k = packed.data();
     T* const v = k + keys * p.E();
@@ -710,8 +709,7 @@ void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& al
     const View<T, 4> dv = all.of_class(all_dv, c, 1);
     const View<T, 4> dbias = all.of_class(all.of_class(all_dbias, c, 2), c, 3);
     const i64 counted = p.queries(b);
-    i64 keys = counted == 0 ? 0 : p.keys(b);
-    if (!p.lists.any() && counted > 0) keys = std::min(keys, p.band.end.at(counted - 1));
+    const i64 keys = counted == 0 ? 0 : p.end_of_keys(b, counted - 1);
     if (!add.queries) clear_rows(dq, b, h, counted);
     if (!add.keys) clear_rows(dk, b, h, keys);
     if (!add.keys) clear_rows(dv, b, h, keys);

@@ -50,8 +50,9 @@ __device__ inline std::uint64_t bits_between(i64 from, i64 to) {
 }
 
 // The tiles that a block meets, one after the other. Each thread walks by itself, all the same way.
-// Where a tile is not whole, word(i) has a bit for each of 64 keys from first_key on: whether query i
-// of the tile's queries sees it.
+// Where a tile is not whole, word(i) has a bit for each of 64 keys: whether query i of the tile sees
+// it.
+template <class T>
 class TileWalk {
  public:
   i64 first = 0;  // row of the tile: a key, or a query in QueryWalk
@@ -59,103 +60,120 @@ class TileWalk {
   bool whole = true;
 
  protected:
-  // The next tile among the runs of lists.
-  __device__ bool next_listed(const TileLists& lists, i64 end) {
+  __device__ explicit TileWalk(const Pairs<T>& p) : p_(p) {}
+
+  __device__ void follow(const TileLists::Runs& runs, i64 end) {
+    run_ = runs.from, runs_end_ = runs.to, end_ = end;
+  }
+  __device__ void follow(i64 begin, i64 end) { next_ = begin, end_ = end; }
+
+  // The next tile, whose `whole` a band has still to say.
+  __device__ bool advance() {
+    if (p_.lists.any()) return advance_in_lists();
+    if (next_ >= end_) return false;
+    first = next_;
+    next_ += tile_columns;
+    count = rows_within(first, end_, tile_columns);
+    return true;
+  }
+
+  // Which of the 64 keys from `key` on query i sees by the band.
+  __device__ std::uint64_t band_word(i64 i, i64 key) const {
+    return bits_between(p_.band.first.at(i) - key, p_.band.end.at(i) - key);
+  }
+
+  const Pairs<T>& p_;
+  const std::uint64_t* words_ = nullptr;  // of the tile of a list, by its queries
+
+ private:
+  __device__ bool advance_in_lists() {
     while (run_ != runs_end_) {
       first = (i64{run_->first} + done_) * tile_side;
-      if (++done_ > run_->count || first >= end) {
+      if (++done_ > run_->count || first >= end_) {
         ++run_, done_ = 0;
         continue;
       }
-      count = rows_within(first, end, tile_columns);
-      words_ = lists.by_query(run_->mask);
+      count = rows_within(first, end_, tile_columns);
+      words_ = p_.lists.by_query(run_->mask);
       whole = words_ == nullptr;
       return true;
     }
     return false;
   }
-  __device__ void follow(const TileLists::Runs& runs) { run_ = runs.from, runs_end_ = runs.to; }
 
+  i64 next_ = 0, end_ = 0;
   const TileRun *run_ = nullptr, *runs_end_ = nullptr;
   std::int32_t done_ = 0;
-  const std::uint64_t* words_ = nullptr;
 };
 
-// The tiles of keys that queries `first_row` … see.
+// The tiles of keys that a block of queries sees, of those before `keys`.
 template <class T>
-class KeyWalk : public TileWalk {
+class KeyWalk : public TileWalk<T> {
  public:
   __device__ KeyWalk(const Pairs<T>& p, const TileRows& queries, i64 keys)
-      : p_(p), queries_(queries), end_(queries.count == 0 ? 0 : keys) {
+      : TileWalk<T>(p), queries_(queries), last_(queries.first + queries.count - 1) {
     if (queries.count == 0) return;
     if (p.lists.any()) {
-      follow(p.lists.row(queries.b, queries.h, queries.first / tile_side));
-      return;
+      this->follow(p.lists.row(queries.b, queries.h, queries.first / tile_side), keys);
+    } else {  // the dropout mask is drawn for eight columns at once
+      this->follow(p.band.first.at(queries.first) / 8 * 8, std::min(keys, p.band.end.at(last_)));
     }
-    const i64 last = queries.first + queries.count - 1;
-    next_ = p.band.first.at(queries.first) / 8 * 8;  // the mask is drawn for eight columns at once
-    end_ = std::min(keys, p.band.end.at(last));
   }
 
   __device__ bool next() {
-    if (p_.lists.any()) return next_listed(p_.lists, end_);
-    if (next_ >= end_) return false;
-    first = next_;
-    next_ += tile_columns;
-    count = rows_within(first, end_, tile_columns);
-    const i64 last = queries_.first + queries_.count - 1;
-    whole = first >= p_.band.first.at(last) && first + count <= p_.band.end.at(queries_.first);
+    if (!this->advance()) return false;
+    const Band& band = this->p_.band;
+    if (!this->p_.lists.any()) {
+      this->whole = this->first >= band.first.at(last_) &&
+                    this->first + this->count <= band.end.at(queries_.first);
+    }
     return true;
   }
 
   __device__ std::uint64_t word(int row) const {
     const i64 i = queries_.first + row;
-    if (words_ != nullptr) return words_[i % tile_side];
-    return bits_between(p_.band.first.at(i) - first, p_.band.end.at(i) - first);
+    if (this->words_ != nullptr) return this->words_[i % tile_side];
+    return this->band_word(i, this->first);
   }
 
  private:
-  const Pairs<T>& p_;
   const TileRows& queries_;
-  i64 next_ = 0, end_;
+  i64 last_;
 };
 
 // The tiles of queries that see the keys of a block, of those before `counted`.
 template <class T>
-class QueryWalk : public TileWalk {
+class QueryWalk : public TileWalk<T> {
  public:
   __device__ QueryWalk(const Pairs<T>& p, const TileRows& keys, i64 counted)
-      : p_(p), keys_(keys), end_(keys.count == 0 ? 0 : counted) {
+      : TileWalk<T>(p), keys_(keys) {
     if (keys.count == 0) return;
     if (p.lists.any()) {
-      follow(p.lists.column(keys.b, keys.h, keys.first / tile_side));
-      return;
+      this->follow(p.lists.column(keys.b, keys.h, keys.first / tile_side), counted);
+    } else {
+      this->follow(p.band.end.first_above(keys.first) / tile_columns * tile_columns,
+                   std::min(counted, p.band.first.first_above(keys.first + keys.count - 1)));
     }
-    next_ = p.band.end.first_above(keys.first) / tile_columns * tile_columns;
-    end_ = std::min(counted, p.band.first.first_above(keys.first + keys.count - 1));
   }
 
   __device__ bool next() {
-    if (p_.lists.any()) return next_listed(p_.lists, end_);
-    if (next_ >= end_) return false;
-    first = next_;
-    next_ += tile_columns;
-    count = rows_within(first, end_, tile_columns);
-    whole = keys_.first >= p_.band.first.at(first + count - 1) &&
-            keys_.first + keys_.count <= p_.band.end.at(first);
+    if (!this->advance()) return false;
+    const Band& band = this->p_.band;
+    if (!this->p_.lists.any()) {
+      this->whole = keys_.first >= band.first.at(this->first + this->count - 1) &&
+                    keys_.first + keys_.count <= band.end.at(this->first);
+    }
     return true;
   }
 
   __device__ std::uint64_t word(int column) const {
-    const i64 i = first + column;
-    if (words_ != nullptr) return words_[i % tile_side] >> (keys_.first % tile_side);
-    return bits_between(p_.band.first.at(i) - keys_.first, p_.band.end.at(i) - keys_.first);
+    const i64 i = this->first + column;
+    if (this->words_ != nullptr) return this->words_[i % tile_side] >> (keys_.first % tile_side);
+    return this->band_word(i, keys_.first);
   }
 
  private:
-  const Pairs<T>& p_;
   const TileRows& keys_;
-  i64 next_ = 0, end_;
 };
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -142,7 +143,7 @@ TileListTensors tiles_of_mask(const Tensor& mask, Device device) {
   require(mask.dtype() == DType::u8 && mask.shape().rank() >= 2 && mask.shape().rank() <= 4,
           "pattern: wanted a mask of bytes [N, S], [H, N, S] or [B, H, N, S], got {} {}",
           name_of(mask.dtype()), mask.shape());
-  Shape shape = mask.shape();
+  const Shape shape = mask.shape();
   Shape whole;
   for (int axis = shape.rank(); axis < 4; ++axis) whole.push_back(1);
   for (int axis = 0; axis < shape.rank(); ++axis) whole.push_back(shape[axis]);
