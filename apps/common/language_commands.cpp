@@ -105,8 +105,10 @@ int export_model(const ExportCommand& command, const UniversalTransformer& netwo
 void print_sample(const std::string& attention, RunFolder& folder, Progress& progress,
                   const std::function<std::string()>& write) {
   const AttentionSpec spec(attention);
-  if (spec.mechanism().decode == nullptr) {
-    progress.print(fmt::format("sample none: {} cannot decode step by step", spec.text()));
+  if (!can_decode(spec)) {
+    const std::string& wants = spec.mechanism().decode_wants;
+    progress.print(fmt::format("sample none: {} cannot decode step by step{}", spec.text(),
+                               wants.empty() ? "" : " without the option " + wants));
     return;
   }
   const std::string text = write();

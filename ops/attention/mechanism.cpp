@@ -118,6 +118,11 @@ std::vector<std::string> axes_of(const AttentionInput& input) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
+bool can_decode(const AttentionSpec& spec) {
+  const Mechanism& m = spec.mechanism();
+  return m.decode != nullptr && (m.decode_wants.empty() || spec.sets(m.decode_wants));
+}
+
 AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes& sizes) {
   AttentionInputs inputs = spec.mechanism().inputs(spec, sizes);
   for (AttentionInput& input : inputs) {

@@ -207,6 +207,7 @@ struct Mechanism {
   // state grows may keep; past it the oldest are forgotten.
   std::unique_ptr<DecodingState> (*decode)(const AttentionSpec&, const AttentionSizes&, DType,
                                            std::int64_t capacity) = nullptr;
+  std::string decode_wants = {};  // an option that decoding wants set; empty: none
 
   // A wrapper's sheet before this inner mechanism: inputs, masks and facts as the two have them
   // together. Null for the others.
@@ -258,6 +259,9 @@ class RegistrationWatch {
   std::vector<std::string> registered = {};  // names
   std::string error = {};                    // why one was not
 };
+
+// Whether this can decode step by step, with its options as they are.
+bool can_decode(const AttentionSpec& spec);
 
 // The mechanism's inputs, their shapes complete.
 AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes& sizes = {});

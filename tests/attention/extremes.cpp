@@ -15,36 +15,6 @@ namespace {
 const Variety plain{
     .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
 
-double distance(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = a.to(DType::f64).to_vector<double>();
-  const std::vector<double> y = b.to(DType::f64).to_vector<double>();
-  double squares = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) squares += (x[i] - y[i]) * (x[i] - y[i]);
-  return std::sqrt(squares);
-}
-double norm(const Tensor& x) { return distance(x, Tensor::zeros(x.shape(), x.dtype())); }
-
-// How far each gradient is off, as a share of its size, or of a hundredth of the largest one's
-// where that is more: of one that vanishes identically both runs have roundings of sums that
-// cancel. So it is for the queries of heads of width 1, in whatever divides by a normaliser.
-std::vector<double> gradient_errors(const Run& got, const Run& wanted) {
-  REQUIRE(got.gradients.size() == wanted.gradients.size());
-  double largest = 0;
-  for (const Tensor& gradient : wanted.gradients) {
-    if (gradient.defined()) largest = std::max(largest, norm(gradient));
-  }
-  std::vector<double> errors;
-  for (std::size_t i = 0; i < wanted.gradients.size(); ++i) {
-    const Tensor &gradient = wanted.gradients[i], &found = got.gradients[i];
-    REQUIRE(found.defined() == gradient.defined());
-    if (!gradient.defined()) continue;
-    REQUIRE(found.shape() == gradient.shape());
-    const double size = std::max(norm(gradient), largest / 100);
-    errors.push_back(size > 0 ? distance(found, gradient) / size : relative_error(found, gradient));
-  }
-  return errors;
-}
-
 void check_defined(const Sample& sample) {
   CAPTURE(sample.text);
   const Run got = sample.run(), wanted = sample.defined();

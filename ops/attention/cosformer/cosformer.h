@@ -1,0 +1,33 @@
+// cosFormer: linear attention whose weights fade with distance.
+// Z. Qin et al., "cosFormer: rethinking softmax in attention", ICLR 2022, arXiv 2202.08791, eqs. 10
+// to 14.
+//
+// For long sequences in which near positions matter more. Weights fall with the cosine of the
+// distance, to 0 at the distance m; they are not sharpened as a softmax would.
+//
+// Per batch item and head, with r(x) = max(x, 0):
+//
+//     a_ij = r(q_i) · r(k_j) cos(π (i − j) / 2m)                             j <= i when causal
+//     o_i  = Σ_j a_ij v_j / max(Σ_j a_ij, 10⁻⁶)
+//
+//     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
+//
+// m is the option `max_length`, or, where that is 0, the longer of the item's two lengths. Both
+// sequences begin at position 0. Since cos(α − β) = sin α sin β + cos α cos β, the weights are
+// products of features, and no matrix of them is made:
+//
+//     φ(x) at position p = [r(x) sin θ_p, r(x) cos θ_p],   θ_p = π p / 2m     2 E numbers
+//
+// There is no temperature and no dropout of weights. The divisor has no gradient below 10⁻⁶.
+//
+// Masks: causal; lengths of both sequences.
+//
+// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward, and is
+// what to read next.
+//
+// Decoding keeps sums in f64: 16 B H E (M + 1) bytes at any length. It wants max_length: with m by
+// the length what was summed up would change with every position.
+//
+// Saved: q, k, v and out as handles, and one number a query; where not causal the sums besides. Time
+// a position and head: 28 E M forward and backward, when causal besides 256 (2 E + M).
+#pragma once

@@ -1,0 +1,132 @@
+// The op on the engine for scans, decoding and costs. Equations: scan.h.
+#include "ops/attention/engines/scan/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/apply.h"
+#include "ops/attention/scores.h"
+#include "runtime/dispatch.h"
+
+namespace weft {
+namespace {
+
+struct ScanOp {
+  ScanCall call;
+  const char* name = call.name;
+
+  struct Saved {
+    Tensor q, k, v, out, divisors, sums;
+  };
+
+  template <class T>
+  Scan<T> problem(const Saved& saved) const {
+    return {.q = saved.q.view<const T, 4>(),
+            .k = saved.k.view<const T, 4>(),
+            .v = saved.v.view<const T, 4>(),
+            .lengths = numbers_of(call.lengths),
+            .query_lengths = numbers_of(call.query_lengths),
+            .causal = call.causal,
+            .feature = call.feature,
+            .added = static_cast<T>(call.added),
+            .least = static_cast<T>(call.least),
+            .period = call.period,
+            .offset = call.offset};
+  }
+
+  // `sums` may be undefined: where S and z begin at 0 and nobody asks for them.
+  Tensor run(Saved& saved) const {
+    const Tensor &q = saved.q, &v = saved.v;
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2);
+    saved.out = Tensor::empty({B, N, H, v.size(3)}, q.dtype(), q.device());
+    saved.divisors = Tensor::empty({B, H, N}, q.dtype(), q.device());
+    dispatch(q, [&](auto device, auto type) {
+      using T = decltype(type);
+      const Scan<T> p = problem<T>(saved);
+      if (!call.causal) saved.sums = Tensor::empty({B, H, p.sums()}, DType::f64, q.device());
+      ScanKernels<decltype(device), T>::forward(
+          device, p, saved.sums.defined() ? saved.sums.view<double, 3>() : View<double, 3>{},
+          saved.out.view<T, 4>(), saved.divisors.view<T, 3>());
+    });
+    return saved.out;
+  }
+
+  Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v) const {
+    saved = {q, k, v, {}, {}, {}};
+    return run(saved);
+  }
+
+  std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
+    const std::array<Tensor, 3> gradients{Tensor::empty_like(saved.q), Tensor::empty_like(saved.k),
+                                          Tensor::empty_like(saved.v)};
+    dispatch(dout, [&](auto device, auto type) {
+      using T = decltype(type);
+      ScanKernels<decltype(device), T>::backward(
+          device, problem<T>(saved),
+          saved.sums.defined() ? saved.sums.view<const double, 3>() : View<const double, 3>{},
+          saved.out.view<const T, 4>(), saved.divisors.view<const T, 3>(),
+          dout.view<const T, 4>(), gradients[0].view<T, 4>(), gradients[1].view<T, 4>(),
+          gradients[2].view<T, 4>());
+    });
+    return gradients;
+  }
+};
+
+i64 features_of(Feature feature, i64 E) { return feature == Feature::cosine ? 2 * E : E; }
+
+class ScanDecoding final : public DecodingState {
+ public:
+  ScanDecoding(const ScanCall& call, const AttentionSizes& s)
+      : op_{call}, shape_{s.B, s.H, features_of(call.feature, s.E) * (s.M + 1)} {
+    op_.call.causal = true;
+  }
+
+  Tensor step(std::span<const Tensor> inputs) override {
+    if (!sums_.defined()) sums_ = Tensor::zeros(shape_, DType::f64, inputs[0].device());
+    ScanOp::Saved saved{inputs[0], inputs[1], inputs[2], {}, {}, sums_};
+    const Tensor out = op_.run(saved);
+    op_.call.offset += inputs[0].size(1);
+    return out;
+  }
+
+  i64 bytes() const override { return shape_.count() * i64{sizeof(double)}; }
+
+ private:
+  ScanOp op_;
+  Shape shape_;
+  Tensor sums_;  // from the first step on
+};
+
+}  // namespace
+
+Variable scan_attention(const ScanCall& call, const Variable& q, const Variable& k,
+                        const Variable& v) {
+  return apply(ScanOp{call}, q, k, v);
+}
+
+std::unique_ptr<DecodingState> decode_by_scan(const ScanCall& call, const AttentionSizes& sizes) {
+  return std::make_unique<ScanDecoding>(call, sizes);
+}
+
+AttentionCost scan_cost(Feature feature, const AttentionSizes& s, bool causal, DType type) {
+  const double item = double(size_of(type)), heads = double(s.B * s.H);
+  const double F = double(features_of(feature, s.E)), M = double(s.M), E = double(s.E);
+  const double positions = heads * double(s.N + s.S) / 2, C = scan_chunk;
+  const double pairs = causal ? C / 2 : 0, sums = F * (M + 1);
+  const bool powers = feature == Feature::elu || feature == Feature::exponential;
+  // Of one piece of work in backward.
+  const double rows =
+      C * (2 * E + 3 * F + M + C + 2) + C * (2 * M + 1) +
+                      C * (C + 2 * std::max(F, M) + F + E);
+  return {.forward_operations = positions * (4 * F * M + 2 * pairs * (F + M)),
+          .backward_operations = positions * (10 * F * M + 6 * pairs * (F + M)),
+          .exponentials = powers ? positions * E * (causal ? 6 : 4) : 0,
+          .saved_bytes = heads * (double(s.N) * item + (causal ? 0 : 8 * sums)),
+          .working_bytes = item * (rows + 4 * sums + F * M) + 8 * (causal ? 2 : 3) * sums,
+          .cuda_working_bytes =
+              item * (heads * (double(s.N + s.S) * F + double(s.N) * (M + 1) +
+                               double(std::max(s.N, s.S)) * F) +
+                      heads * std::ceil(double(std::max(s.N, s.S)) / C) * sums)};
+}
+
+}  // namespace weft

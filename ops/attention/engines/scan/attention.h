@@ -1,0 +1,31 @@
+// Attention by features, differentiable: the op on the engine of scan.h, and its decoding.
+#pragma once
+
+#include <memory>
+
+#include "ops/attention/engines/scan/scan.h"
+#include "ops/attention/mechanism.h"
+
+namespace weft {
+
+struct ScanCall {
+  const char* name = "scan";  // of the mechanism, in messages
+  Feature feature = Feature::elu;
+  double added = 0, least = 0;  // the divisor is max(Σ weights + added, least)
+  i64 period = 0;               // of Feature::cosine; 0: the longer of an item's own lengths
+  bool causal = false;
+  Tensor lengths = {}, query_lengths = {};
+  i64 offset = 0;
+};
+
+// out [B, N, H, M] of q [B, N, H, E], k [B, S, H, E] and v [B, S, H, M].
+Variable scan_attention(const ScanCall& call, const Variable& q, const Variable& k,
+                        const Variable& v);
+
+// Decoding with the sums S and z, in f64: 8 B H F (M + 1) bytes at any length.
+std::unique_ptr<DecodingState> decode_by_scan(const ScanCall& call, const AttentionSizes& sizes);
+
+// What a fact sheet says.
+AttentionCost scan_cost(Feature feature, const AttentionSizes& sizes, bool causal, DType type);
+
+}  // namespace weft

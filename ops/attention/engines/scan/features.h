@@ -1,0 +1,132 @@
+// Features of the rows of a chunk on the CPU, and their gradients.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ops/attention/engines/scan/scan.h"
+#include "runtime/scratch.h"
+#include "runtime/simd.h"
+
+namespace weft::scan {
+
+namespace hn = simd::hn;
+
+// Rows [rows, E] of queries or keys that begin at position `begin` of one batch item, their features
+// [rows, F], and of gradients [rows, F] the gradient [rows, E].
+template <class T>
+class FeatureRows {
+ public:
+  FeatureRows(const Scan<T>& p, i64 b, Pieces<T>& pieces)
+      : feature_(p.feature), E_(p.E()), offset_(p.offset), angle_(p.angle(b)) {
+    sines_ = pieces.take(scan_chunk);
+    cosines_ = pieces.take(scan_chunk);
+  }
+  static i64 scratch() { return 2 * scan_chunk; }
+
+  void start(i64 begin) {
+    if (feature_ != Feature::cosine) return;
+    for (i64 i = 0; i < scan_chunk; ++i) {
+      const double theta = angle_ * double(offset_ + begin + i);
+      sines_[i] = static_cast<T>(std::sin(theta));
+      cosines_[i] = static_cast<T>(std::cos(theta));
+    }
+  }
+
+  void of_queries(i64 rows, const T* x, T* phi) const {
+    if (feature_ != Feature::exponential) return of_keys(rows, x, phi);
+    for (i64 i = 0; i < rows; ++i) {
+      const T most = x[i * E_ + largest(x + i * E_)];
+      each(E_, x + i * E_, phi + i * E_, [&](auto value) {
+        return simd::exp<T>(hn::Sub(value, hn::Set(simd::Tag<T>{}, most)));
+      });
+    }
+  }
+
+  void of_keys(i64 rows, const T* x, T* phi) const {
+    const simd::Tag<T> d;
+    const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
+    switch (feature_) {
+      case Feature::elu:
+        return each(rows * E_, x, phi, [&](auto value) {
+          return hn::IfThenElse(hn::Gt(value, zero), hn::Add(value, one), simd::exp<T>(value));
+        });
+      case Feature::relu:
+        return each(rows * E_, x, phi, positive);
+      case Feature::exponential:
+        return each(rows * E_, x, phi, [](auto value) { return simd::exp<T>(value); });
+      case Feature::cosine:
+        for (i64 i = 0; i < rows; ++i) {
+          const auto sine = hn::Set(d, sines_[i]), cosine = hn::Set(d, cosines_[i]);
+          T* const to = phi + 2 * i * E_;
+          each(E_, x + i * E_, to, [&](auto value) { return hn::Mul(sine, positive(value)); });
+          each(E_, x + i * E_, to + E_, [&](auto value) { return hn::Mul(cosine, positive(value)); });
+        }
+    }
+  }
+
+  void gradient_of_queries(i64 rows, const T* x, const T* phi, const T* dphi, T* dx) const {
+    gradient_of_keys(rows, x, phi, dphi, dx);
+    if (feature_ != Feature::exponential) return;
+    for (i64 i = 0; i < rows; ++i) {  // the largest is subtracted from all
+      dx[i * E_ + largest(x + i * E_)] -= simd::dot<T>(phi + i * E_, dphi + i * E_, E_);
+    }
+  }
+
+  void gradient_of_keys(i64 rows, const T* x, const T* phi, const T* dphi, T* dx) const {
+    const simd::Tag<T> d;
+    const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
+    switch (feature_) {
+      case Feature::elu:  // φ > 1 where x > 0, and the slope is φ where not
+        return each(rows * E_, phi, dphi, dx, [&](auto value, auto slope) {
+          return hn::Mul(hn::Min(value, one), slope);
+        });
+      case Feature::relu:
+        return each(rows * E_, phi, dphi, dx, [&](auto value, auto slope) {
+          return hn::IfThenElseZero(hn::Gt(value, zero), slope);
+        });
+      case Feature::exponential:
+        return each(rows * E_, phi, dphi, dx,
+                    [](auto value, auto slope) { return hn::Mul(value, slope); });
+      case Feature::cosine:
+        for (i64 i = 0; i < rows; ++i) {
+          for (i64 e = 0; e < E_; ++e) {
+            const T* const slope = dphi + 2 * i * E_ + e;
+            const T gradient = sines_[i] * slope[0] + cosines_[i] * slope[E_];
+            dx[i * E_ + e] = x[i * E_ + e] > 0 ? gradient : T(0);
+          }
+        }
+    }
+  }
+
+ private:
+  using Vector = simd::Vector<T>;
+
+  static Vector positive(Vector x) {  // NaN stays NaN
+    return hn::IfThenZeroElse(hn::Le(x, hn::Zero(simd::Tag<T>{})), x);
+  }
+
+  template <class Function>
+  static void each(i64 count, const T* x, T* y, const Function& f) {
+    for (i64 i = 0; i < count; i += simd::lanes<T>) {
+      simd::store<T>(f(simd::load<T>(x + i, count - i)), y + i, count - i);
+    }
+  }
+  template <class Function>
+  static void each(i64 count, const T* a, const T* b, T* y, const Function& f) {
+    for (i64 i = 0; i < count; i += simd::lanes<T>) {
+      simd::store<T>(f(simd::load<T>(a + i, count - i), simd::load<T>(b + i, count - i)), y + i,
+                     count - i);
+    }
+  }
+
+  i64 largest(const T* row) const { return std::max_element(row, row + E_) - row; }
+
+  Feature feature_;
+  i64 E_, offset_;
+  double angle_;
+  T *sines_, *cosines_;
+};
+
+}  // namespace weft::scan

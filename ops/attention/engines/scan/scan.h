@@ -1,0 +1,114 @@
+// The engine for scans: attention whose weights are products of features.
+//
+// A mechanism says which features φ a query and a key have, and how the sum of the weights becomes
+// the divisor. Per batch item and head, with J(i) the keys j <= i when causal, otherwise all:
+//
+//     a_ij = φq_i · φk_j                          D_i = Σ_{j ∈ J(i)} a_ij
+//     n_i  = max(D_i + ε, n_min)                  o_i = Σ_{j ∈ J(i)} a_ij v_j / n_i
+//
+//     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   φ: F numbers
+//
+// The sums over j are sums of products that do not know the query:
+//
+//     S_i = Σ_{j ∈ J(i)} φk_j v_jᵀ  [F, M]        z_i = Σ_{j ∈ J(i)} φk_j  [F]
+//     o_i = S_iᵀ φq_i / n_i                       D_i = φq_i · z_i
+//
+// so that time is linear in the length. In the causal form S and z are running sums. They are
+// carried from one chunk of 64 positions to the next, and within a chunk the pairs are looked at one
+// by one:
+//
+//     o_i n_i = Sᵀ φq_i + Σ_{j <= i in the chunk} a_ij v_j,      S before the chunk
+//
+// which makes everything products of small matrices.
+//
+// Backward. With do the gradient of out,
+//
+//     dN_i = do_i / n_i,   dD_i = −dN_i · o_i where D_i + ε > n_min, otherwise 0
+//     da_ij = dN_i · v_j + dD_i
+//     dφq_i = Σ_{j ∈ J(i)} da_ij φk_j = S_i dN_i + dD_i z_i
+//     dφk_j = Σ_{i: j ∈ J(i)} da_ij φq_i = G_j v_j + g_j        dv_j = Σ_i a_ij dN_i = G_jᵀ φk_j
+//     G_j = Σ_{i: j ∈ J(i)} φq_i dN_iᵀ  [F, M]                   g_j = Σ_i dD_i φq_i  [F]
+//
+// so dq follows from a scan like that of forward, dk and dv from one that begins at the end. Each
+// computes its features again. The sums are carried in f64 and rounded once for the products of a
+// chunk: their error does not grow with the length.
+//
+// Keys at and past their length, and queries at and past theirs, take part in no sum; such queries
+// give 0.
+//
+// Saved: q, k, v and out as handles, n [B, H, N], and where not causal S and z in f64. Time a
+// position and head: 4 F M forward and 10 F M backward, besides 2 C (F + M) and 6 C (F + M) for the
+// pairs of a causal chunk of C = 64 and what the features take.
+//
+// Files, in the order of reading: features.h; scan_cpu.cpp; attention.h, .cpp (the op, decoding);
+// scan.cu.
+#pragma once
+
+#include "ops/attention/length.h"
+#include "runtime/device.h"
+#include "runtime/view.h"
+
+namespace weft {
+
+inline constexpr i64 scan_chunk = 64;  // positions
+
+// φ of a query or key x [E] at position p, of an item whose period is m.
+enum class Feature {
+  elu,          // elu(x) + 1: x + 1 where x > 0, otherwise e^x
+  relu,         // max(x, 0)
+  exponential,  // queries: e^(x − max x); keys: e^x
+  cosine,       // [r sin θ, r cos θ], r = max(x, 0), θ = π p / 2m: 2 E numbers
+};
+
+// `lengths` and `query_lengths` hold B numbers or are null.
+template <class T>
+struct Scan {
+  View<const T, 4> q, k, v;
+  const i64* lengths = nullptr;
+  const i64* query_lengths = nullptr;
+  bool causal = false;
+  Feature feature = Feature::elu;
+  T added = 0, least = 0;  // ε and n_min
+  i64 period = 0;          // m; 0: the longer of the item's own two lengths
+  i64 offset = 0;          // position of the first query and key
+
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 S() const { return k.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 M() const { return v.size(3); }
+  constexpr i64 F() const { return feature == Feature::cosine ? 2 * E() : E(); }
+  constexpr i64 sums() const { return F() * (M() + 1); }  // S [F, M], then z [F]
+  constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
+  // Those that some query sees.
+  constexpr i64 keys(i64 b) const {
+    const i64 all = length_of(lengths, b, S());
+    return causal && queries(b) < all ? queries(b) : all;
+  }
+  // π / 2m
+  constexpr double angle(i64 b) const {
+    const i64 k = length_of(lengths, b, S()), q = queries(b);
+    const i64 m = period > 0 ? period : q > k ? q : k;
+    return 1.57079632679489661923 / double(m > 0 ? m : 1);
+  }
+  // n(D), and dn/dD. NaN stays NaN.
+  constexpr T divisor(T D) const { return D + added <= least ? least : D + added; }
+  constexpr T slope(T n) const { return n > least ? T(1) : T(0); }
+};
+
+template <class Device, class T>
+struct ScanKernels {
+  // Writes out and divisors [B, H, N] whole; the divisor of a query past its length is 0. `sums`
+  // [B, H, F (M + 1)]: where not causal, S and z over all keys are written there. In the causal form
+  // it may have no data; otherwise the scan goes on from there, and leaves what follows.
+  static void forward(const Device&, const Scan<T>&, View<double, 3> sums, View<T, 4> out,
+                      View<T, 3> divisors);
+
+  // dq, dk and dv are written whole. `sums` as forward wrote them; not read in the causal form.
+  static void backward(const Device&, const Scan<T>&, View<const double, 3> sums,
+                       View<const T, 4> out, View<const T, 3> divisors, View<const T, 4> dout,
+                       View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
+};
+
+}  // namespace weft
