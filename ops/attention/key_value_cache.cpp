@@ -1,9 +1,63 @@
 #include "ops/attention/key_value_cache.h"
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include "autograd/tape.h"
+#include "ops/attention/engines/pairs/attention.h"
+#include "ops/attention/scores.h"
+#include "ops/gather/gather.h"
 #include "ops/views/views.h"
 
 namespace weft {
+namespace {
+
+class ChosenKeysCache final : public KeyValueCache {
+ public:
+  ChosenKeysCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
+                  std::int64_t capacity, KeysOfQuery keys)
+      : KeyValueCache(spec, sizes, type, capacity), keys_(std::move(keys)) {}
+
+ private:
+  // Gathers the rows of every head's keys; a head with fewer than another repeats a row that the
+  // bias hides.
+  Tensor newest(std::span<const Tensor> inputs) const override {
+    const std::int64_t H = sizes_.H, oldest = seen_ - capacity_;
+    std::vector<std::vector<std::int64_t>> keys;
+    std::size_t most = 0;
+    for (std::int64_t h = 0; h < H; ++h) {
+      keys.push_back(keys_(h, seen_ - 1));
+      std::vector<std::int64_t>& list = keys.back();
+      list.erase(list.begin(), std::lower_bound(list.begin(), list.end(), oldest));
+      most = std::max(most, list.size());
+    }
+    const std::int64_t count = static_cast<std::int64_t>(most);
+    std::vector<std::int64_t> rows;  // [count, H]
+    std::vector<double> hidden;      // [H, count]
+    bool ragged = false;
+    for (std::size_t place = 0; place < most; ++place) {
+      for (const auto& list : keys) rows.push_back(place < list.size() ? list[place] % capacity_ : 0);
+    }
+    for (const auto& list : keys) {
+      ragged |= list.size() < most;
+      for (std::size_t place = 0; place < most; ++place) {
+        hidden.push_back(place < list.size() ? 0 : -std::numeric_limits<double>::infinity());
+      }
+    }
+    const Tensor index = Tensor::from(rows, {1, count, H, 1}).to(inputs[0].device());
+    const Variable bias =
+        ragged ? Tensor::from(hidden, {1, H, 1, count}).to(type_).to(inputs[0].device()) : Variable{};
+    const PairsCall call{spec_.mechanism().name.c_str(), temperature_of(spec_, sizes_.E)};
+    return pairs_attention(call, inputs[0], {gather(k_, 1, index), gather(v_, 1, index)},
+                           {.biased = ragged}, bias)
+        .value();
+  }
+
+  KeysOfQuery keys_;
+};
+
+}  // namespace
 
 KeyValueCache::KeyValueCache(const AttentionSpec& spec, const AttentionSizes& s, DType type,
                              std::int64_t capacity)
@@ -59,6 +113,10 @@ Tensor KeyValueCache::one(std::span<const Tensor> inputs) {
   const std::int64_t row = seen_++ % capacity_;
   k_.slice(1, row, row + 1).copy_from(inputs[1]);
   v_.slice(1, row, row + 1).copy_from(inputs[2]);
+  return newest(inputs);
+}
+
+Tensor KeyValueCache::newest(std::span<const Tensor> inputs) const {
   const std::int64_t held = std::min(seen_, capacity_);
   std::vector<Variable> list = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
   if (inputs.size() > 3 && inputs[3].defined()) list.push_back(bias_of_held(inputs[3]));
@@ -83,6 +141,11 @@ std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
                                                const AttentionSizes& sizes, DType type,
                                                std::int64_t capacity) {
   return std::make_unique<KeyValueCache>(spec, sizes, type, capacity);
+}
+
+std::unique_ptr<DecodingState> decode_by_keys(const AttentionSpec& spec, const AttentionSizes& sizes,
+                                              DType type, std::int64_t capacity, KeysOfQuery keys) {
+  return std::make_unique<ChosenKeysCache>(spec, sizes, type, capacity, std::move(keys));
 }
 
 }  // namespace weft

@@ -1,6 +1,9 @@
 // Decoding step by step for mechanisms that may look at any earlier key: keys and values are kept.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "ops/attention/mechanism.h"
 
 namespace weft {
@@ -16,21 +19,32 @@ class KeyValueCache : public DecodingState {
   Tensor step(std::span<const Tensor> inputs) override;  // q, k, v, and a bias where `spec` takes one
   std::int64_t bytes() const override;
 
- private:
-  Tensor prompt(std::span<const Tensor> inputs);
-  Tensor one(std::span<const Tensor> inputs);
-  Tensor bias_of_held(const Tensor& bias) const;
+ protected:
+  // The output of the newest position, whose key and value are in the ring.
+  virtual Tensor newest(std::span<const Tensor> inputs) const;
 
   AttentionSpec spec_;
   AttentionSizes sizes_;
   DType type_;
   std::int64_t capacity_, seen_ = 0;
   Tensor k_, v_;  // undefined before the first step
+
+ private:
+  Tensor prompt(std::span<const Tensor> inputs);
+  Tensor one(std::span<const Tensor> inputs);
+  Tensor bias_of_held(const Tensor& bias) const;
 };
 
 // Mechanism::decode of those whose inputs are q, k, v.
 std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
                                                const AttentionSizes& sizes, DType type,
                                                std::int64_t capacity);
+
+// The positions that query i of head h sees, ascending, none behind i.
+using KeysOfQuery = std::function<std::vector<std::int64_t>(std::int64_t h, std::int64_t i)>;
+
+// The same for softmax attention over some of the earlier keys: a step takes time for those alone.
+std::unique_ptr<DecodingState> decode_by_keys(const AttentionSpec& spec, const AttentionSizes& sizes,
+                                              DType type, std::int64_t capacity, KeysOfQuery keys);
 
 }  // namespace weft

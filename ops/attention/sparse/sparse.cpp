@@ -1,0 +1,262 @@
+// Sparse attention: the patterns, the definition, decoding and the fact sheet. Equations: sparse.h.
+#include "ops/attention/sparse/sparse.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "ops/attention/definitions.h"
+#include "ops/attention/engines/pairs/attention.h"
+#include "ops/attention/key_value_cache.h"
+#include "ops/attention/scores.h"
+#include "ops/dropout/dropout.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
+
+namespace weft {
+namespace {
+
+// Which keys a head sees.
+enum class Set { both, one, two };
+
+struct Pattern {
+  bool strided, merged;
+  i64 l, c;
+
+  explicit Pattern(const AttentionSpec& spec)
+      : strided(spec.word("pattern") == "strided"),
+        merged(spec.word("combine") == "merged"),
+        l(spec.integer("stride")),
+        c(spec.sets("summary") ? spec.integer("summary") : std::min(spec.integer("summary"), l)) {
+    require(!strided || !spec.sets("summary"),
+            "sparse: pattern=strided has no summary; leave summary={} out", spec.integer("summary"));
+    require(c <= l, "sparse: summary={} is more than the {} positions of a block; at most stride={}",
+            c, l, l);
+  }
+
+  bool one(i64 i, i64 j) const { return j <= i && (strided ? i - l < j : j / l == i / l); }
+  bool two(i64 i, i64 j) const { return j <= i && (strided ? (i - j) % l == 0 : j % l >= l - c); }
+  Set set_of(i64 head) const { return merged ? Set::both : head % 2 == 0 ? Set::one : Set::two; }
+
+  // J(i), ascending.
+  std::vector<i64> keys(i64 head, i64 i) const {
+    const Set set = set_of(head);
+    const i64 near = strided ? std::max<i64>(i - l + 1, 0) : i / l * l;  // where one(i) begins
+    const i64 end = set == Set::two ? i + 1 : near;                      // of what two(i) adds
+    std::vector<i64> list;
+    if (set != Set::one && strided) {
+      for (i64 j = i % l; j < end; j += l) list.push_back(j);
+    } else if (set != Set::one) {
+      for (i64 block = 0; block < end; block += l) {
+        for (i64 j = block + l - c; j < std::min(block + l, end); ++j) list.push_back(j);
+      }
+    }
+    for (i64 j = near; set != Set::two && j <= i; ++j) list.push_back(j);
+    return list;
+  }
+};
+
+// The last c of every whole block of l positions: [B, ⌊N/l⌋ c, H, ..].
+Variable summaries(const Pattern& pattern, const Variable& x) {
+  const i64 blocks = x.size(1) / pattern.l, l = pattern.l;
+  Shape shape = x.shape(), cut{shape[0], blocks, l, shape[2], shape[3]};
+  shape[1] = blocks * pattern.c;
+  return reshape(slice(reshape(slice(x, 1, 0, blocks * l), cut), 2, l - pattern.c, l), shape);
+}
+
+Variable attend_set(const Pattern& pattern, Set set, const PairsCall& call, const Variable& q,
+                    const Variable& k, const Variable& v) {
+  const i64 l = pattern.l, c = pattern.c;
+  std::vector<PairsSource> sources{{k, v, call.query_lengths}};
+  std::vector<PairsPart> parts;
+  const Staircase before{.slope = 1}, own{.slope = 1, .offset = 1};
+  if (set == Set::one || set == Set::both) {
+    const Staircase block{.slope = l, .step = l};
+    parts.push_back(
+        {.band = pattern.strided ? Band::window(l - 1, 0) : Band{.first = block, .end = own}});
+  }
+  if (set == Set::one) return pairs_attention(call, q, sources, parts);
+  if (pattern.strided) {  // what is less than l away is in the window
+    parts.push_back({.band = {.end = set == Set::both ? before : own}, .classes = l});
+    return pairs_attention(call, q, sources, parts);
+  }
+  if (set == Set::two) {
+    parts.push_back({.band = {.first = {.slope = l, .step = l, .offset = l - c}, .end = own}});
+  }
+  if (q.size(1) >= l) {
+    sources.push_back({summaries(pattern, k), summaries(pattern, v)});
+    parts.push_back({.band = {.end = {.slope = c, .step = l}}, .source = 1});
+  }
+  return pairs_attention(call, q, sources, parts);
+}
+
+// Heads first, first + 2, …
+Variable every_other_head(const Variable& x, i64 first) {
+  std::vector<Variable> heads;
+  for (i64 h = first; h < x.size(2); h += 2) heads.push_back(slice(x, 2, h, h + 1));
+  return concatenate(heads, 2);
+}
+
+// f(set, q, k, v, random) of all heads together, or of the even and of the odd ones.
+template <class F>
+Variable by_heads(const Pattern& pattern, const AttentionCall& call, const Variable& q,
+                  const Variable& k, const Variable& v, const F& f) {
+  if (pattern.merged) return f(Set::both, q, k, v, call.random);
+  const auto half = [&](i64 first) {
+    const RandomKey random =  // the odd heads' mask is a second one
+        first == 0 ? call.random : call.random.further(DrawPurpose::bottom_dropout);
+    return f(pattern.set_of(first), every_other_head(q, first), every_other_head(k, first),
+             every_other_head(v, first), random);
+  };
+  const Variable even = half(0);
+  if (q.size(2) == 1) return even;
+  const Variable odd = half(1);
+  std::vector<Variable> heads;
+  for (i64 h = 0; h < q.size(2); ++h) {
+    heads.push_back(slice(h % 2 == 0 ? even : odd, 2, h / 2, h / 2 + 1));
+  }
+  return concatenate(heads, 2);
+}
+
+Attended attend_sparse(const AttentionSpec& spec, const AttentionCall& call,
+                       std::span<const Variable> inputs) {
+  const Pattern pattern(spec);
+  const double temperature = temperature_of(spec, inputs[0].size(3));
+  return by_heads(pattern, call, inputs[0], inputs[1], inputs[2],
+                  [&](Set set, const Variable& q, const Variable& k, const Variable& v,
+                      const RandomKey& random) {
+                    const PairsCall pairs{"sparse", temperature, call.lengths, call.dropout, random};
+                    return attend_set(pattern, set, pairs, q, k, v);
+                  });
+}
+
+// The key that stands in a column of the dropout mask of query i, or −1: pairs_attention() gives a
+// part the columns after the part before, from a multiple of 64 on.
+struct Columns {
+  const Pattern& pattern;
+  Set set;
+  i64 N;
+
+  i64 second() const { return (N + tile_side - 1) / tile_side * tile_side; }
+  i64 count() const {
+    const i64 l = pattern.l, classes = (N + l - 1) / l, blocks = N / l;
+    if (set == Set::one) return N;
+    if (pattern.strided) return set == Set::two ? classes : second() + classes;
+    return blocks == 0 ? N : second() + blocks * pattern.c;
+  }
+  i64 key(i64 i, i64 column) const {
+    const i64 l = pattern.l, c = pattern.c, rest = column - second();
+    i64 j = column;
+    if (set == Set::two && pattern.strided) {
+      j = column * l + i % l;
+      return j <= i ? j : -1;
+    }
+    if (column < N) {
+      const bool sees = set == Set::two ? pattern.two(i, j) && j / l == i / l : pattern.one(i, j);
+      return sees ? j : -1;
+    }
+    if (rest < 0) return -1;
+    j = pattern.strided ? rest * l + i % l : rest / c * l + l - c + rest % c;
+    return pattern.two(i, j) && !pattern.one(i, j) ? j : -1;
+  }
+};
+
+// Scores of all pairs, of which each query takes its columns.
+Attended reference_sparse(const AttentionSpec& spec, const AttentionCall& call,
+                          std::span<const Variable> inputs) {
+  const Pattern pattern(spec);
+  const double temperature = temperature_of(spec, inputs[0].size(3));
+  return by_heads(
+      pattern, call, inputs[0], inputs[1], inputs[2],
+      [&](Set set, const Variable& q, const Variable& k, const Variable& v,
+          const RandomKey& random) {
+        const i64 B = q.size(0), N = q.size(1), H = q.size(2);
+        const Columns columns{pattern, set, N};
+        const std::vector<i64> lengths =
+            call.lengths.defined() ? call.lengths.to_vector<i64>() : std::vector<i64>(B, N);
+        std::vector<i64> keys;
+        for (i64 row = 0; row < B * H * N; ++row) {
+          const i64 b = row / (H * N), i = row % N;
+          for (i64 column = 0; column < columns.count(); ++column) {
+            keys.push_back(i < lengths[b] ? columns.key(i, column) : -1);
+          }
+        }
+        const ChosenKeys chosen(Tensor::from(keys, {B, H, N, columns.count()}), q.value().dtype());
+        const Variable z = matmul(transpose(q, 1, 2), transpose(transpose(k, 1, 2), 2, 3));
+        const Variable a = softmax(masked(chosen.of(scale(z, temperature)), chosen.there));
+        return transpose(chosen.sum(dropout(a, call.dropout, random), transpose(v, 1, 2)), 1, 2);
+      });
+}
+
+AttentionCost cost_sparse(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
+  const Pattern pattern(spec);
+  const double N = double(s.N), l = double(pattern.l), c = double(pattern.c);
+  const double near = pattern.strided ? std::min(l, N) : std::min(l, N) / 2;
+  const double far = pattern.strided ? N / (2 * l) : c * N / (2 * l);
+  const double seen = pattern.merged ? near + far : (near + far) / 2;
+  AttentionCost cost = pairs_cost(s, double(s.B * s.H) * N * seen, type);
+  const i64 rows = pattern.strided ? 0 : s.N / pattern.l * pattern.c, odd = s.H / 2;
+  const auto bytes = [&](i64 length, i64 heads, i64 width) {
+    return double(s.B * length * heads * width) * double(size_of(type));
+  };
+  const double gathered = bytes(rows, pattern.merged ? s.H : odd, s.E + s.M);
+  if (pattern.c < pattern.l) cost.saved_bytes += gathered;  // else they are views
+  if (pattern.merged) {
+    cost.working_bytes += gathered;  // their gradients, and on CUDA that of v, filled from them
+    cost.cuda_working_bytes += gathered + (rows > 0 ? bytes(s.N, s.H, s.M) : 0);
+  } else if (s.H > 1) {  // q, k, v and out of the even heads and of the odd ones
+    cost.saved_bytes += bytes(s.N, s.H, 2 * (s.E + s.M));
+  }
+  return cost;
+}
+
+std::unique_ptr<DecodingState> decode_sparse(const AttentionSpec& spec, const AttentionSizes& sizes,
+                                             DType type, i64 capacity) {
+  return decode_by_keys(spec, sizes, type, capacity,
+                        [pattern = Pattern(spec)](i64 h, i64 i) { return pattern.keys(h, i); });
+}
+
+const Registration registered{Mechanism{
+    .name = "sparse",
+    .title = "softmax attention over a block or window and every l-th or summary position before",
+    .paper = "R. Child, S. Gray, A. Radford, I. Sutskever, Generating long sequences with sparse "
+             "transformers, 2019, arXiv 1904.10509",
+    .equations = "section 4",
+    .inputs = query_key_value,
+    .options = {{.name = "pattern",
+                 .initial = "fixed",
+                 .help = "blocks and the last positions of each; or a window and every l-th position",
+                 .choices = {"fixed", "strided"},
+                 .tried = {"strided"}},
+                {.name = "stride",
+                 .initial = "128",
+                 .help = "l: positions of a block or a window",
+                 .least = 1,
+                 .most = 1 << 24,
+                 .tried = {"1", "5"}},
+                {.name = "summary",
+                 .initial = "32",
+                 .help = "c: positions at the end of a block that all later ones see",
+                 .least = 1,
+                 .most = 1 << 24,
+                 .tried = {"7"}},
+                {.name = "combine",
+                 .initial = "merged",
+                 .help = "both sets in every head; or one in even heads and one in odd heads",
+                 .choices = {"merged", "heads"},
+                 .tried = {"heads"}},
+                temperature_option()},
+    .masks = {.causal = true, .lengths = true},
+    .causal_only = true,
+    .strictly_causal = true,
+    .linear_in_values = true,
+    .scaling = "N²/l",
+    .attend = attend_sparse,
+    .reference = reference_sparse,
+    .cost = cost_sparse,
+    .decode = decode_sparse}};
+
+}  // namespace
+}  // namespace weft
