@@ -55,14 +55,30 @@ Variable masked(const Variable& z, const Tensor& seen) {
   return add(z, hidden.to(z.value().dtype()).to(z.value().device()));
 }
 
+namespace {
+
+// d ⊙ a of a [B, H, N, S].
+Variable dropped(const Variable& a, const AttentionCall& call, const MaskColumns& columns) {
+  if (!columns.of || call.dropout == 0) return dropout(a, call.dropout, call.random);
+  const i64 N = a.size(2), S = a.size(3);
+  const Tensor index = Tensor::empty({1, 1, N, S}, DType::i64);
+  for (i64 i = 0; i < N; ++i) {
+    for (i64 j = 0; j < S; ++j) index.data<i64>()[i * S + j] = columns.of(i, j);
+  }
+  const Tensor ones = Tensor::full({a.size(0), a.size(1), N, columns.count}, 1, a.value().dtype());
+  return mul(a, gather(dropout(ones, call.dropout, call.random), 3, index));
+}
+
+}  // namespace
+
 Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
                         const Variable& q, const Variable& k, const Variable& v,
-                        const Variable& bias) {
+                        const Variable& bias, const MaskColumns& columns) {
   const Variable products = matmul(transpose(q, 1, 2), transpose(transpose(k, 1, 2), 2, 3));
   Variable z = scale(products, temperature);
   if (bias.defined()) z = add(z, bias);
   const Variable a = softmax(masked(z, seen));
-  return transpose(matmul(dropout(a, call.dropout, call.random), transpose(v, 1, 2)), 1, 2);
+  return transpose(matmul(dropped(a, call, columns), transpose(v, 1, 2)), 1, 2);
 }
 
 Tensor self_visibility(const AttentionCall& call, i64 B, i64 heads, i64 N,

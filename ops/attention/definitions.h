@@ -23,12 +23,19 @@ Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S);
 // z + (0 where `seen` is 1, −∞ where it is 0); shapes broadcast.
 Variable masked(const Variable& z, const Tensor& seen);
 
+// Where a pair stands in the dropout mask of attention whose parts have columns of their own. `of`
+// gives any column for a pair that is not seen; without it pair (i, j) stands in column j.
+struct MaskColumns {
+  i64 count = 0;
+  std::function<i64(i64 i, i64 j)> of = {};
+};
+
 // Softmax attention over the pairs where `seen` [B|1, H|1, N, S] is 1; q [B, N, H, E], k [B, S, H, E]
 // and v [B, S, H, M] as mechanisms take them, a bias that may be undefined, dropout as the call
 // says: [B, N, H, M].
 Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
                         const Variable& q, const Variable& k, const Variable& v,
-                        const Variable& bias = {});
+                        const Variable& bias = {}, const MaskColumns& columns = {});
 
 // visibility() of self-attention, whose lengths count queries, too; and of those pairs the ones where
 // `sees(b, h, i, j)`, [B, heads, N, N]: heads is 1 where the pattern is that of all heads.

@@ -9,10 +9,6 @@
 #include "ops/attention/engines/pairs/attention.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
-#include "ops/dropout/dropout.h"
-#include "ops/matmul/matmul.h"
-#include "ops/pointwise/pointwise.h"
-#include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 
 namespace weft {
@@ -132,62 +128,40 @@ Attended attend_sparse(const AttentionSpec& spec, const AttentionCall& call,
                   });
 }
 
-// The key that stands in a column of the dropout mask of query i, or −1: pairs_attention() gives a
-// part the columns after the part before, from a multiple of 64 on.
-struct Columns {
-  const Pattern& pattern;
-  Set set;
-  i64 N;
-
-  i64 second() const { return (N + tile_side - 1) / tile_side * tile_side; }
-  i64 count() const {
-    const i64 l = pattern.l, classes = (N + l - 1) / l, blocks = N / l;
-    if (set == Set::one) return N;
-    if (pattern.strided) return set == Set::two ? classes : second() + classes;
-    return blocks == 0 ? N : second() + blocks * pattern.c;
+// pairs_attention() gives a part the columns of the mask after the part before, from a multiple of 64
+// on.
+MaskColumns mask_columns(const Pattern& pattern, Set set, i64 N) {
+  const i64 l = pattern.l, c = pattern.c, classes = (N + l - 1) / l;
+  const i64 second = (N + tile_side - 1) / tile_side * tile_side;
+  if (set == Set::one || (!pattern.strided && N < l)) return {};  // one part
+  if (pattern.strided && set == Set::two) return {classes, [=](i64, i64 j) { return j / l; }};
+  if (pattern.strided) {
+    return {second + classes, [=](i64 i, i64 j) { return i - j < l ? j : second + j / l; }};
   }
-  i64 key(i64 i, i64 column) const {
-    const i64 l = pattern.l, c = pattern.c, rest = column - second();
-    i64 j = column;
-    if (set == Set::two && pattern.strided) {
-      j = column * l + i % l;
-      return j <= i ? j : -1;
-    }
-    if (column < N) {
-      const bool sees = set == Set::two ? pattern.two(i, j) && j / l == i / l : pattern.one(i, j);
-      return sees ? j : -1;
-    }
-    if (rest < 0) return -1;
-    j = pattern.strided ? rest * l + i % l : rest / c * l + l - c + rest % c;
-    return pattern.two(i, j) && !pattern.one(i, j) ? j : -1;
-  }
-};
+  return {second + N / l * c, [=](i64 i, i64 j) {
+            if (j >= i / l * l || j % l < l - c) return j;  // of the block, or not seen
+            return second + j / l * c + j % l - (l - c);
+          }};
+}
 
-// Scores of all pairs, of which each query takes its columns.
 Attended reference_sparse(const AttentionSpec& spec, const AttentionCall& call,
                           std::span<const Variable> inputs) {
   const Pattern pattern(spec);
   const double temperature = temperature_of(spec, inputs[0].size(3));
-  return by_heads(
-      pattern, call, inputs[0], inputs[1], inputs[2],
-      [&](Set set, const Variable& q, const Variable& k, const Variable& v,
-          const RandomKey& random) {
-        const i64 B = q.size(0), N = q.size(1), H = q.size(2);
-        const Columns columns{pattern, set, N};
-        const std::vector<i64> lengths =
-            call.lengths.defined() ? call.lengths.to_vector<i64>() : std::vector<i64>(B, N);
-        std::vector<i64> keys;
-        for (i64 row = 0; row < B * H * N; ++row) {
-          const i64 b = row / (H * N), i = row % N;
-          for (i64 column = 0; column < columns.count(); ++column) {
-            keys.push_back(i < lengths[b] ? columns.key(i, column) : -1);
-          }
-        }
-        const ChosenKeys chosen(Tensor::from(keys, {B, H, N, columns.count()}), q.value().dtype());
-        const Variable z = matmul(transpose(q, 1, 2), transpose(transpose(k, 1, 2), 2, 3));
-        const Variable a = softmax(masked(chosen.of(scale(z, temperature)), chosen.there));
-        return transpose(chosen.sum(dropout(a, call.dropout, random), transpose(v, 1, 2)), 1, 2);
-      });
+  return by_heads(pattern, call, inputs[0], inputs[1], inputs[2],
+                  [&](Set set, const Variable& q, const Variable& k, const Variable& v,
+                      const RandomKey& random) {
+                    const i64 N = q.size(1);
+                    const auto sees = [&](i64, i64, i64 i, i64 j) {
+                      return (set != Set::two && pattern.one(i, j)) ||
+                             (set != Set::one && pattern.two(i, j));
+                    };
+                    AttentionCall half = call;
+                    half.random = random;
+                    const Tensor seen = self_visibility(call, q.size(0), 1, N, sees);
+                    return attention_over(seen, temperature, half, q, k, v, {},
+                                          mask_columns(pattern, set, N));
+                  });
 }
 
 AttentionCost cost_sparse(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
