@@ -29,20 +29,24 @@ Tensor dense_bias(i64 H, i64 N, i64 S, DType type, const Sees& sees) {
   return bias.to(type);
 }
 
-// Output and gradients of q, k, v by the engine, and by the definition of full attention.
+// Output and gradients of q, k, v by the engine, and by the definition of full attention. Lengths of
+// keys are those of queries, too, unless these are given.
 void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts, const Sees& sees,
-                   double forward, double backward, const Tensor& lengths = {}) {
+                   double forward, double backward, const Tensor& lengths = {},
+                   Tensor query_lengths = {}) {
   const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
-  const Tensor moved = lengths.defined() ? lengths.to(tested_device()) : lengths;
+  if (!query_lengths.defined()) query_lengths = lengths;
+  const auto moved = [](const Tensor& x) { return x.defined() ? x.to(tested_device()) : x; };
   const Run got = run(
       [&](std::span<const Variable> x) {
-        const PairsCall call{.temperature = 0.6, .query_lengths = moved};
-        const PairsSource source{x[1], x[2], moved};
+        const PairsCall call{.temperature = 0.6, .query_lengths = moved(query_lengths)};
+        const PairsSource source{x[1], x[2], moved(lengths)};
         return std::vector{pairs_attention(call, x[0], std::span(&source, 1), parts)};
       },
       in.list());
   AttentionCall masks;
-  masks.lengths = masks.query_lengths = lengths;
+  masks.lengths = lengths;
+  masks.query_lengths = query_lengths;
   std::vector<Tensor> inputs = in.list();
   inputs.push_back(dense_bias(H, N, S, in.q.dtype(), sees));
   const Run wanted = defined_run("full:temperature=0.6", inputs, masks);
@@ -92,6 +96,25 @@ TEST_CASE("pairs: bands") {
   // What lies before in summaries: ⌊i / 30⌋ of 11 keys.
   check_pattern(in, {{.band = {.end = {.slope = 11, .step = 30}}}},
                 [](i64, i64 i, i64 j) { return j < 11 * (i / 30); });
+}
+
+TEST_CASE("pairs: few queries, whose keys are worked on in ranges") {
+  const i64 S = tested_is_emulated() ? 700 : 2500;  // more than a range
+  for (const i64 N : {1, 3}) {
+    CAPTURE(N);
+    const QueryKeyValue in(2, N, S, 3, 5, 21);
+    const Band band{.first = {.slope = 300, .offset = 9}, .end = {.slope = 200, .offset = S - 500}};
+    const Sees sees = [&](i64, i64 i, i64 j) { return 300 * i + 9 <= j && j < 200 * i + S - 500; };
+    check_pattern(in, {{.band = band}}, sees);
+    // Beside another part, before it and after it; query 0 has no key in the second.
+    const PairsPart rest{.band = {.end = {.slope = 9}}};
+    const Sees both = [&](i64 h, i64 i, i64 j) { return j < 9 * i || sees(h, i, j); };
+    check_pattern(in, {{.band = band}, rest}, both);
+    check_pattern(in, {rest, {.band = band}}, both);
+    check_pattern(in, {{}}, [](i64, i64, i64) { return true; }, tolerance::forward_f64,
+                  tolerance::backward_f64, Tensor::from(std::vector<i64>{S - 90, 0}, {2}),
+                  Tensor::from(std::vector<i64>{N - 1, N}, {2}));
+  }
 }
 
 TEST_CASE("pairs: a band in f32, where heads of eight have a kernel of their own") {

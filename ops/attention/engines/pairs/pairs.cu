@@ -4,7 +4,8 @@
 // A block owns 8 R queries of one head and up to 128 columns of its values, and streams over tiles
 // of 64 keys. A tile that is not seen as a whole has a word of 64 bits for each query. The 16
 // threads of a row agree on μ where a score exceeds it by far; each of them sums the weights of its
-// own columns, and they add up at the end. Nothing leaves the block but out and ℓ.
+// own columns, and they add up at the end. Nothing leaves the block but out and ℓ. Where queries are
+// few, several blocks share their keys, each gives an out and an ℓ, and join_shares() joins them.
 //
 // By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread,
 // 384 reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads
@@ -15,6 +16,7 @@
 
 #include "ops/attention/by_type.h"
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
+#include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
@@ -58,6 +60,7 @@ __device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C
   }
 }
 
+// Item b of share number s of the keys is item s B + b of all_out and all_log_sums.
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
     forward_tiles(Pairs<T> all, DropoutMask mask, View<const T, 3> before, View<T, 4> all_out,
@@ -69,6 +72,8 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
   const View<T, 4> out = all.of_class(all_out, at.residue, 1);
   const View<T, 3> log_sums = all.of_class(all_log_sums, at.residue, 2);
   const i64 column = i64{blockIdx.y} * Layout::columns;
+  const KeyShare share{blockIdx.z, gridDim.z};
+  const i64 item = share.number * p.B() + at.b;
   const int padded = padded_width<T>(p.E(), most_width), stride = row_stride<T>(padded);
   const bool whole_rows = p.E() <= padded;
   const TileRows queries{at.b, at.h, at.first,
@@ -100,7 +105,7 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
   }
   if (whole_rows) load_tile(p.q, queries, Layout::rows, 0, padded, p.temperature, q, stride);
 
-  for (KeyWalk<T> walk(p, queries, p.keys(at.b)); walk.next();) {
+  for (KeyWalk<T> walk(p, queries, p.keys(at.b), share); walk.next();) {
     const int count = walk.count;
     const TileRows tile{at.b, at.h, walk.first, count};
     T z[R][4] = {};
@@ -167,21 +172,75 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const i64 m = column + owned_column<T, C>(c);
-      if (m < p.M()) out(at.b, i, at.h, m) = empty ? T(0) : o[r][c] / total;
+      if (m < p.M()) out(item, i, at.h, m) = empty ? T(0) : o[r][c] / total;
     }
     if (blockIdx.y == 0 && tile_x() == 0) {
-      log_sums(at.b, at.h, i) = empty ? -none : most[r] + std::log(total);
+      log_sums(item, at.h, i) = empty ? -none : most[r] + std::log(total);
     }
   }
+}
+
+constexpr int join_threads = 128;
+
+// A block joins the shares of one query of one head, and what other parts gave where `before` has
+// data: with ℓ = log Σ_s exp ℓ_s, out = Σ_s exp(ℓ_s − ℓ) out_s.
+template <class T>
+__global__ void __launch_bounds__(join_threads)
+    join_shares(View<const T, 4> shared_out, View<const T, 3> shared_log_sums,
+                View<const T, 3> before, View<T, 4> out, View<T, 3> log_sums) {
+  constexpr T infinity = std::numeric_limits<T>::infinity();
+  const i64 N = out.size(1), H = out.size(2), B = out.size(0);
+  const i64 i = blockIdx.x % N, h = blockIdx.x / N % H, b = blockIdx.x / N / H;
+  const T first = before.data == nullptr ? infinity : before(b, h, i);
+  T most = first == infinity ? -infinity : first;
+  for (i64 item = b; item < shared_log_sums.size(0); item += B) {
+    const T log_sum = shared_log_sums(item, h, i);
+    if (log_sum != infinity && !(log_sum <= most)) most = log_sum;
+  }
+  const auto weight = [&](T log_sum) {  // +∞: there was no key
+    return log_sum == infinity ? T(0) : std::exp(log_sum - most);
+  };
+  T sum = weight(first);
+  for (i64 item = b; item < shared_log_sums.size(0); item += B) {
+    sum += weight(shared_log_sums(item, h, i));
+  }
+  for (i64 m = threadIdx.x; m < out.size(3); m += join_threads) {
+    T total = first == infinity ? T(0) : weight(first) * out(b, i, h, m);
+    for (i64 item = b; item < shared_log_sums.size(0); item += B) {
+      total += weight(shared_log_sums(item, h, i)) * shared_out(item, i, h, m);
+    }
+    out(b, i, h, m) = sum == 0 ? T(0) : total / sum;
+  }
+  if (threadIdx.x == 0) log_sums(b, h, i) = sum == 0 ? infinity : most + std::log(sum);
+}
+
+// How many blocks share the keys of a few queries, by the shape alone: about as many in all as a
+// device holds, each with four tiles or more.
+template <class T>
+i64 key_shares(const Pairs<T>& p, i64 blocks) {
+  constexpr i64 enough = 512, least_keys = 4 * tile_columns;
+  if (p.lists.any() || p.longest_class(p.N()) > few_rows) return 1;
+  return std::max<i64>(1, std::min(enough / blocks, p.longest_class(p.S()) / least_keys));
 }
 
 template <class T, int R, int C>
 void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before,
                    const View<T, 4>& out, const View<T, 3>& log_sums) {
   using Layout = ForwardLayout<T, R, C>;
-  start_tiles("pairs", device, tile_grid(p, p.N(), Layout::rows, p.M(), Layout::columns),
-              Layout::bytes(p.E()), forward_tiles<T, R, C>, p, mask_of(p), before, out,
-              log_sums);
+  dim3 grid = tile_grid(p, p.N(), Layout::rows, p.M(), Layout::columns);
+  const auto run = [&](const auto&... to) {
+    start_tiles("pairs", device, grid, Layout::bytes(p.E()), forward_tiles<T, R, C>, p, mask_of(p),
+                to...);
+  };
+  const i64 shares = key_shares(p, i64{grid.x} * grid.y), items = shares * p.B();
+  if (shares == 1) return run(before, out, log_sums);
+  grid.z = static_cast<unsigned>(shares);
+  const Workspace<T> outs(device, items * p.N() * p.H() * p.M()), sums(device, items * p.H() * p.N());
+  const View<T, 4> shared_out = outs.view(items, p.N(), p.H(), p.M());
+  const View<T, 3> shared_sums = sums.view(items, p.H(), p.N());
+  run(View<const T, 3>{}, shared_out, shared_sums);
+  start("pairs", device, static_cast<unsigned>(p.B() * p.H() * p.N()), join_threads, 0,
+        join_shares<T>, shared_out, shared_sums, before, out, log_sums);
 }
 
 template <class T, int R>

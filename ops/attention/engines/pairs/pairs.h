@@ -29,7 +29,8 @@
 //     at the end o ← o / s,  ℓ = μ + log s
 //
 // A further part goes on from what is there: μ = ℓ, s = 1, o = out. So parts need not agree about
-// blocks of queries, and each is one pass.
+// blocks of queries, and each is one pass. In the same way what several ranges of keys gave is
+// joined: where queries are few (decoding), keys are cut into ranges that are worked on at once.
 //
 // Backward. With do_i the gradient of o_i and da_ij = d_ij do_i · v_j the gradient of a_ij, the
 // derivative of the softmax, ∂a_ij/∂z_ij' = a_ij (1{j = j'} − a_ij'), gives
@@ -48,7 +49,8 @@
 // Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 4 P (E + M)
 // forward and 2.5 times that backward; bytes saved 4 B H N.
 //
-// Files, in the order of reading: band.h; pairs_cpu.cpp; narrow.h (heads of eight); tile_lists.h;
+// Files, in the order of reading: band.h; pairs_cpu.cpp; narrow.h (heads of eight);
+// few_queries.h (decoding); tile_lists.h;
 // attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu, pairs_backward.cu.
 #pragma once
 

@@ -106,18 +106,29 @@ class TileWalk {
   std::int32_t done_ = 0;
 };
 
-// The tiles of keys that a block of queries sees, of those before `keys`.
+// Which of `count` blocks of the grid this is that share the keys of a block of queries.
+struct KeyShare {
+  i64 number = 0, count = 1;
+};
+
+// The tiles of keys that a block of queries sees, of those before `keys`; of a band, a share of them.
 template <class T>
 class KeyWalk : public TileWalk<T> {
  public:
-  __device__ KeyWalk(const Pairs<T>& p, const TileRows& queries, i64 keys)
+  __device__ KeyWalk(const Pairs<T>& p, const TileRows& queries, i64 keys, KeyShare share = {})
       : TileWalk<T>(p), queries_(queries), last_(queries.first + queries.count - 1) {
     if (queries.count == 0) return;
     if (p.lists.any()) {
       this->follow(p.lists.row(queries.b, queries.h, queries.first / tile_side), keys);
-    } else {  // the dropout mask is drawn for eight columns at once
-      this->follow(p.band.first.at(queries.first) / 8 * 8, std::min(keys, p.band.end.at(last_)));
+      return;
     }
+    // The dropout mask is drawn for eight columns at once.
+    const i64 begin = p.band.first.at(queries.first) / 8 * 8;
+    const i64 end = std::min(keys, p.band.end.at(last_));
+    const i64 tiles = (end - begin + tile_columns - 1) / tile_columns;
+    const i64 each = (tiles + share.count - 1) / share.count * tile_columns;
+    const i64 from = begin + share.number * each;
+    this->follow(from, std::min(end, from + each));
   }
 
   __device__ bool next() {
