@@ -4,6 +4,10 @@
 #include <limits>
 
 #include "ops/attention/engines/pairs/attention.h"
+#include "ops/gather/gather.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 #include "runtime/error.h"
 #include "tests/attention/run_attention.h"
@@ -172,6 +176,78 @@ TEST_CASE("pairs: lists of tiles") {
   }
   CHECK_THROWS_WITH_AS(tiles_of_mask(Tensor::zeros({4}, DType::u8), Device{}),
                        doctest::Contains("wanted a mask of bytes [N, S]"), Error);
+}
+
+// Output and gradients of q, k, v and a table by distance [heads, D], by the engine and by the
+// definition of full attention with the table spread over all pairs.
+void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const Sees& sees, i64 heads,
+                       i64 D, i64 origin) {
+  const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
+  const Tensor table = random_normal({heads, D}, DType::f64, 4).to(in.q.dtype());
+  std::vector<Tensor> inputs = in.list();
+  inputs.push_back(table);
+  const Run got = run(
+      [&](std::span<const Variable> x) {
+        PairsPart biased = part;
+        biased.biased = true;
+        const PairsSource source{x[1], x[2]};
+        return std::vector{
+            pairs_attention({.temperature = 0.6, .origin = origin}, x[0], source, biased, x[3])};
+      },
+      inputs);
+  const Tensor places = Tensor::zeros({heads, N * S}, DType::i64);
+  for (i64 place = 0; place < heads * N * S; ++place) {
+    const i64 distance = origin + place % S - place / S % N;
+    places.data<i64>()[place] = std::clamp<i64>(distance, 0, D - 1);  // of a pair that is not seen
+  }
+  const Run wanted = run(
+      [&](std::span<const Variable> x) {
+        const Variable spread = reshape(gather(x[3], 1, places), {1, heads, N, S});
+        const Variable bias = add(spread, dense_bias(H, N, S, in.q.dtype(), sees));
+        const Variable list[] = {x[0], x[1], x[2], bias};
+        return std::vector{defined(AttentionSpec("full:temperature=0.6"), {}, list).out};
+      },
+      inputs, 17, Device{});
+  check_same_run(got, wanted);
+}
+
+TEST_CASE("pairs: a bias by distance, and its gradient") {
+  const ThreadsOf one(1);
+  const i64 N = tested_is_emulated() ? 75 : 150, S = N + 60;
+  const QueryKeyValue in(2, N, S, 3, 5, 6);
+  const Sees all = [](i64, i64, i64) { return true; };
+  check_by_distance(in, {}, all, 3, N + S - 1, N - 1);
+  check_by_distance(in, {}, all, 1, N + S + 8, N + 4);  // one table for all heads, with room
+  const Sees window = [](i64, i64 i, i64 j) { return i - 30 <= j && j <= i + 7; };
+  check_by_distance(in, {.band = Band::window(30, 7)}, window, 3, 38, 30);
+  // A memory of S − N keys before the queries, as models with memory have it.
+  const Band past{.end = {.slope = 1, .offset = S - N + 1}};
+  check_by_distance(in, {.band = past}, [&](i64, i64 i, i64 j) { return j <= i + S - N; }, 3, S, N - 1);
+  const QueryKeyValue few(2, 3, 90, 2, 5, 6);
+  check_by_distance(few, {}, all, 2, 92, 2);
+  CHECK_THROWS_WITH_AS(check_by_distance(in, {.band = Band::window(30, 7)}, window, 3, 37, 30),
+                       doctest::Contains("the bias has distances -30 to 6, the pairs have -30 to 7"),
+                       Error);
+}
+
+TEST_CASE("pairs: scores that are given have heads of no width") {
+  const ThreadsOf one(1);
+  const i64 N = 70, S = 90, H = 2;
+  const QueryKeyValue in(2, N, S, H, 1, 6);
+  const std::vector<Tensor> inputs{in.v, random_normal({2, H, N, S}, DType::f64, 5)};
+  const Run got = run(
+      [&](std::span<const Variable> x) {
+        const Tensor q = Tensor::zeros({2, N, H, 0}, DType::f64, tested_device());
+        const Tensor k = Tensor::zeros({2, S, H, 0}, DType::f64, tested_device());
+        return std::vector{pairs_attention({}, q, {k, x[0]}, {.biased = true}, x[1])};
+      },
+      inputs);
+  const Run wanted = run(
+      [&](std::span<const Variable> x) {
+        return std::vector{transpose(matmul(softmax(x[1]), transpose(x[0], 1, 2)), 1, 2)};
+      },
+      inputs, 17, Device{});
+  check_same_run(got, wanted);
 }
 
 TEST_CASE("pairs: parts with keys of their own") {

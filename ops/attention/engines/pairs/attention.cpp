@@ -30,9 +30,12 @@ struct PairsOp {
     const Tensor& bias() const { return inputs.back(); }
   };
 
-  // A bias [B|1, H|1, N, S] seen as [B, H, N, S].
-  static Tensor expanded(const Tensor& bias, const Tensor& q, const Tensor& k) {
-    return bias.expand({q.size(0), q.size(2), q.size(1), k.size(1)});
+  // The bias seen as [B, H, N, S].
+  template <class T>
+  View<const T, 4> bias_of(const Tensor& bias, const Tensor& q, const Tensor& k) const {
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2), S = k.size(1);
+    if (call.origin < 0) return bias.expand({B, H, N, S}).view<const T, 4>();
+    return by_distance(bias.expand({B, H, bias.size(1)}).view<const T, 3>(), call.origin, N, S);
   }
 
   template <class T>
@@ -43,7 +46,7 @@ struct PairsOp {
     return {.q = q.view<const T, 4>(),
             .k = k.view<const T, 4>(),
             .v = saved.v(part.source).view<const T, 4>(),
-            .bias = biased ? expanded(saved.bias(), q, k).view<const T, 4>() : View<const T, 4>{},
+            .bias = biased ? bias_of<T>(saved.bias(), q, k) : View<const T, 4>{},
             .lengths = numbers_of(lengths[part.source]),
             .query_lengths = numbers_of(call.query_lengths),
             .temperature = static_cast<T>(call.temperature),
@@ -88,16 +91,21 @@ struct PairsOp {
       for (std::size_t number = 0; number < parts.size(); ++number) {
         const PairsPart& part = parts[number];
         const bool biased = part.biased && saved.bias().defined() && wants[last];
+        BiasGradient<T> bias_gradient{.origin = call.origin};
         if (biased) {
-          const Tensor all = expanded(saved.bias(), saved.q(), saved.k(part.source));
-          dbias = Tensor::zeros(all.shape(), all.dtype(), all.device());
+          const Tensor& q = saved.q();
+          Shape shape{q.size(0), q.size(2), q.size(1), saved.k(part.source).size(1)};
+          if (call.origin >= 0) shape = {q.size(0), q.size(2), saved.bias().size(1)};
+          dbias = Tensor::zeros(shape, q.dtype(), q.device());
+          call.origin < 0 ? void(bias_gradient.pairs = dbias.view<T, 4>())
+                          : void(bias_gradient.distances = dbias.view<T, 3>());
         }
         PairsBackwardKernels<decltype(device), T>::backward(
             device, problem<T>(saved, number), saved.out.view<const T, 4>(),
             saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
             {.queries = number > 0, .keys = written[part.source]}, gradients[0].view<T, 4>(),
             gradients[1 + 2 * part.source].view<T, 4>(), gradients[2 + 2 * part.source].view<T, 4>(),
-            biased ? dbias.view<T, 4>() : View<T, 4>{});
+            bias_gradient);
         written[part.source] = true;
       }
     });
@@ -105,6 +113,23 @@ struct PairsOp {
     return gradients;
   }
 };
+
+// That a table of D numbers by distance has one for every pair of the part.
+void check_distances(const PairsCall& call, const PairsPart& part, i64 N, i64 S, i64 D) {
+  require(part.classes == 1, "{}: a bias by distance wants a part in place, got {} classes", call.name,
+          part.classes);
+  i64 least = 0, most = -1;  // of j − i
+  for (i64 i = 0; i < N; ++i) {
+    const i64 first = part.lists ? 0 : part.band.first.at(i);
+    const i64 end = part.lists ? S : std::min(S, part.band.end.at(i));
+    if (first >= end) continue;
+    least = std::min(least, first - i);
+    most = std::max(most, end - 1 - i);
+  }
+  require(call.origin + least >= 0 && call.origin + most < D,
+          "{}: the bias has distances {} to {}, the pairs have {} to {}", call.name, -call.origin,
+          D - 1 - call.origin, least, most);
+}
 
 }  // namespace
 
@@ -122,6 +147,9 @@ Variable pairs_attention(const PairsCall& call, const Variable& q,
     op.first_columns.push_back((op.columns + tile_side - 1) / tile_side * tile_side);
     const i64 keys = sources[part.source].k.size(1);
     op.columns = op.first_columns.back() + (keys + part.classes - 1) / part.classes;
+    if (part.biased && bias.defined() && call.origin >= 0) {
+      check_distances(call, part, q.size(1), keys, bias.size(1));
+    }
   }
   inputs.push_back(bias);
   return apply_list(op, inputs)[0];

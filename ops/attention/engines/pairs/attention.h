@@ -26,17 +26,21 @@ struct PairsPart {
   bool biased = false;     // the bias counts here
 };
 
-// What the parts have in common. A bias is [B|1, H|1, N, S] over the keys of the biased part.
+// What the parts have in common. A bias is [B|1, H|1, N, S] over the keys of the biased part; where
+// `origin` is not below 0, it is a table [H|1, D] by distance, whose element origin + j − i is that of
+// query i and key j. It reaches as far as pairs are seen, and its part has no classes.
 struct PairsCall {
   const char* name = "pairs";  // of the mechanism, in messages
   double temperature = 1;
   Tensor query_lengths = {};
   double dropout = 0;
   RandomKey random = {};
+  i64 origin = -1;
 };
 
 // out [B, N, H, M] of q [B, N, H, E]. Columns of the dropout mask: those of the first part, then, from
 // a multiple of 64 on, those of the second, …; a part with classes has those of its longest class.
+// Throws where a table by distance is too short for a pair.
 Variable pairs_attention(const PairsCall& call, const Variable& q,
                          std::span<const PairsSource> sources, std::span<const PairsPart> parts,
                          const Variable& bias = {});

@@ -21,7 +21,11 @@
 namespace weft {
 namespace {
 
-constexpr int most_width = 64;  // columns of queries and keys held at once
+// Columns of queries and keys held at once; some where E is 0, too.
+template <class T>
+__host__ __device__ constexpr int held_width(i64 E) {
+  return padded_width<T>(std::max<i64>(E, 1), 64);
+}
 
 template <class T, int R, int C>
 struct ForwardLayout {
@@ -29,7 +33,7 @@ struct ForwardLayout {
   static constexpr int value_stride = row_stride<T>(columns);
 
   static std::size_t bytes(i64 E) {
-    const auto stride = static_cast<std::size_t>(row_stride<T>(padded_width<T>(E, most_width)));
+    const auto stride = static_cast<std::size_t>(row_stride<T>(held_width<T>(E)));
     return SharedMemory::bytes<T>(rows * stride) + SharedMemory::bytes<T>(tile_columns * stride) +
            SharedMemory::bytes<T>(tile_columns * value_stride) +
            SharedMemory::bytes<T>(rows * weight_stride<T>) +
@@ -74,7 +78,7 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
   const i64 column = i64{blockIdx.y} * Layout::columns;
   const KeyShare share{blockIdx.z, gridDim.z};
   const i64 item = share.number * p.B() + at.b;
-  const int padded = padded_width<T>(p.E(), most_width), stride = row_stride<T>(padded);
+  const int padded = held_width<T>(p.E()), stride = row_stride<T>(padded);
   const bool whole_rows = p.E() <= padded;
   const TileRows queries{at.b, at.h, at.first,
                          rows_within(at.first, p.queries(at.b), Layout::rows)};
@@ -109,7 +113,7 @@ __global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
     const int count = walk.count;
     const TileRows tile{at.b, at.h, walk.first, count};
     T z[R][4] = {};
-    for (i64 e = 0; e < p.E(); e += padded) {
+    for (i64 e = 0; e == 0 || e < p.E(); e += padded) {  // values are loaded where E is 0, too
       __syncthreads();  // all are done with what is written over
       if (!whole_rows) load_tile(p.q, queries, Layout::rows, e, padded, p.temperature, q, stride);
       load_tile(p.k, tile, tile_columns, e, padded, T(1), k, stride);

@@ -13,6 +13,10 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   bias [B|1, H|1, N, S]
 //
+// A bias may go by distance: bias_ij = table[h, origin + j − i] of a table [H|1, D], which is seen as
+// N × S numbers with strides of −1 and 1. Scores that are given have no products: heads of width
+// E = 0 and a bias.
+//
 // Lengths hide keys and queries; a query without any key, and one at or past its length, gives 0 and
 // takes no gradient.
 //
@@ -40,7 +44,8 @@
 // where the sum in δ runs over all parts: it is one number a query, known from out before any pair
 // is looked at, with dropout too. Then
 //
-//     dv_j = Σ_i d_ij a_ij do_i        dbias = dz, summed over the axes that bias repeats on
+//     dv_j = Σ_i d_ij a_ij do_i        dbias = dz, summed over the axes that bias repeats on,
+//                                      and along j − i where the bias goes by distance
 //     dq_i = τ Σ_p Σ_j dz_ij k_j       dk_j = τ Σ_i dz_ij q_i
 //
 // and a_ij = exp(z_ij − ℓ_i) is computed again from the joint ℓ, tile by tile; the dropout mask is
@@ -131,6 +136,14 @@ struct Pairs {
   }
 };
 
+// Tables [B, H, D] by distance, seen as [B, H, N, S].
+template <class T>
+constexpr View<T, 4> by_distance(const View<T, 3>& tables, i64 origin, i64 N, i64 S) {
+  return {tables.data + origin,
+          {tables.size(0), tables.size(1), N, S},
+          {tables.stride(0), tables.stride(1), -1, 1}};
+}
+
 template <class Device, class T>
 struct PairsKernels {
   // `out` and `log_sums` [B, H, N] are written whole; log_sums is +∞ for a query without keys, so
@@ -145,13 +158,21 @@ struct AddTo {
   bool queries = false, keys = false;
 };
 
+// Where dz of a bias is added, zeros before: pair by pair [B, H, N, S], or by distance [B, H, D] at
+// origin + j − i, whose sums have one order. What has no data is not wanted. By distance, classes is 1.
+template <class T>
+struct BiasGradient {
+  View<T, 4> pairs = {};
+  View<T, 3> distances = {};
+  i64 origin = 0;
+};
+
 template <class Device, class T>
 struct PairsBackwardKernels {
-  // dq, dk, dv are written whole, or added to; dbias [B, H, N, S], unless it has no data, is written
-  // where there are pairs.
+  // dq, dk, dv are written whole, or added to.
   static void backward(const Device&, const Pairs<T>&, View<const T, 4> out,
                        View<const T, 3> log_sums, View<const T, 4> dout, AddTo add, View<T, 4> dq,
-                       View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias);
+                       View<T, 4> dk, View<T, 4> dv, BiasGradient<T> dbias);
 };
 
 }  // namespace weft

@@ -175,10 +175,38 @@ __global__ void __launch_bounds__(tile_threads, 2)
                        all.of_class(all_dv, at.residue, 1));
 }
 
+// dz by distance: each block of `rows` queries has sums of its own, for the distances that its pairs
+// have, and add_distances() adds those of all blocks up. A part's block `tile` holds j − i at
+// j − i − first(tile).
+template <class T>
+struct DistanceSums {
+  View<T, 3> sums;  // [B H, tiles, span]; no data: not wanted
+  i64 rows;
+  Staircase begin;  // of the keys
+
+  __host__ __device__ i64 first(i64 tile) const {
+    return begin.at(tile * rows) / 8 * 8 - tile * rows - (rows - 1);
+  }
+};
+
+// Adds a tile dz [rows, 64] in shared memory along its diagonals, each by one thread; `to` is that of
+// j − i = key − query − (rows − 1), the lowest corner.
+template <int rows, class T>
+__device__ void add_diagonals(const T* dz, T* to) {
+  for (int t = threadIdx.x; t < rows + tile_columns - 1; t += tile_threads) {
+    T sum = 0;
+    for (int row = 0; row < rows; ++row) {
+      const int column = t - (rows - 1) + row;
+      if (column >= 0 && column < tile_columns) sum += dz[row * weight_stride<T> + column];
+    }
+    to[t] += sum;
+  }
+}
+
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, 2)
     query_gradients(Pairs<T> all, DropoutMask mask, QuerySide<T> query_side, bool add,
-                    View<T, 4> all_dq, View<T, 4> all_dbias) {
+                    View<T, 4> all_dq, View<T, 4> all_dbias, DistanceSums<T> distances) {
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
   const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
@@ -246,16 +274,43 @@ __global__ void __launch_bounds__(tile_threads, 2)
                     : (bits >> 16 * c & 1) != 0 ? static_cast<T>(mask.factor)
                                                 : T(0);
         z[r][c] = visible ? std::exp(z[r][c] - log_sum[row]) * (d * da[r][c] - delta[row]) : T(0);
-        if (biased && visible) dbias(at.b, at.h, i, j) = z[r][c];
+        if (biased && visible) dbias(at.b, at.h, i, j) += z[r][c];
       }
     }
     store_weights<R>(z, weights);
     __syncwarp();
     add_weighted<R, C>(weights, tile.b, Layout::stride, keys.count, gradient);
+    if (distances.sums.data != nullptr && own == 0) {
+      const i64 row_of_sums = at.first / Layout::rows;
+      __syncthreads();  // all weights are there; what follows waits before it writes over them
+      add_diagonals<Layout::rows>(weights, &distances.sums(at.b * p.H() + at.h, row_of_sums, 0) + key -
+                                               at.first - (Layout::rows - 1) -
+                                               distances.first(row_of_sums));
+    }
   }
   store_gradient<R, C>(gradient, p.temperature, queries, own * width, add,
                        all.of_class(all_dq, at.residue, 1));
 }
+
+// One number of a table by distance: the blocks' sums, in their order.
+template <class T>
+struct AddDistances {
+  DistanceSums<T> distances;
+  BiasGradient<T> to;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 H = to.distances.size(1), span = distances.sums.size(2);
+    for (i64 e = team.rank(); e < to.distances.size(2); e += Team::threads) {
+      T sum = 0;
+      for (i64 tile = 0; tile < distances.sums.size(1); ++tile) {
+        const i64 place = e - to.origin - distances.first(tile);
+        if (place >= 0 && place < span) sum += distances.sums(row, tile, place);
+      }
+      to.distances(row / H, row % H, e) += sum;
+    }
+  }
+};
 
 // δ of one query: a warp reads its rows of out and dout.
 template <class T>
@@ -283,7 +338,8 @@ struct Backward {
   const Pairs<T>& p;
   QuerySide<T> query_side;
   AddTo add;
-  View<T, 4> dq, dk, dv, dbias;
+  View<T, 4> dq, dk, dv;
+  BiasGradient<T> dbias;
 
   template <int R, int C>
   void keys() const {
@@ -295,9 +351,28 @@ struct Backward {
   template <int R, int C>
   void queries() const {
     using Layout = BackwardLayout<T, R, C>;
-    const dim3 grid = tile_grid(p, p.N(), Layout::rows, p.E(), Layout::columns);
-    start_tiles("pairs", device, grid, Layout::bytes(), query_gradients<T, R, C>, p, mask_of(p),
-                query_side, add.queries, dq, dbias);
+    const dim3 grid = tile_grid(p, p.N(), Layout::rows, std::max<i64>(p.E(), 1), Layout::columns);
+    const auto run = [&](const DistanceSums<T>& distances) {
+      start_tiles("pairs", device, grid, Layout::bytes(), query_gradients<T, R, C>, p, mask_of(p),
+                  query_side, add.queries, dq, dbias.pairs, distances);
+    };
+    if (dbias.distances.data == nullptr) return run({});
+    DistanceSums<T> distances{{}, Layout::rows, p.lists.any() ? Staircase{} : p.band.first};
+    const i64 heads = p.B() * p.H(), tiles = (p.N() + Layout::rows - 1) / Layout::rows;
+    i64 keys = 0;  // of the block that has most, in whole tiles
+    for (i64 tile = 0; tile < tiles; ++tile) {
+      const i64 last = std::min(p.N(), (tile + 1) * Layout::rows) - 1;
+      const i64 end = p.lists.any() ? p.S() : std::min(p.S(), p.band.end.at(last));
+      const i64 begin = distances.begin.at(tile * Layout::rows) / 8 * 8;
+      keys = std::max(keys, (end - begin + tile_columns - 1) / tile_columns * tile_columns);
+    }
+    const i64 span = keys + Layout::rows - 1;
+    const Workspace<T> sums(device, heads * tiles * span);
+    distances.sums = sums.view(heads, tiles, span);
+    const auto bytes = static_cast<std::size_t>(heads * tiles * span) * sizeof(T);
+    check_cuda(cudaMemsetAsync(sums.data(), 0, bytes, stream_of(device)), "pairs");
+    run(distances);
+    for_rows("pairs", device, heads, dbias.distances.size(2), AddDistances<T>{distances, dbias});
   }
   template <int C>
   void both() const {
@@ -313,7 +388,8 @@ template <class Device, class T>
 void PairsBackwardKernels<Device, T>::backward(const Device& device, const Pairs<T>& p,
                                                View<const T, 4> out, View<const T, 3> log_sums,
                                                View<const T, 4> dout, AddTo add, View<T, 4> dq,
-                                               View<T, 4> dk, View<T, 4> dv, View<T, 4> dbias) {
+                                               View<T, 4> dk, View<T, 4> dv,
+                                               BiasGradient<T> dbias) {
   if (p.B() * p.H() == 0) return;
   const Workspace<T> work(device, p.B() * p.H() * p.N());
   const View<T, 3> deltas = work.view(p.B(), p.H(), p.N());

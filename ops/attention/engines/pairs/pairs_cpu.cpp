@@ -77,6 +77,9 @@ struct Tile {
     const std::uint64_t word = seen[key_of_tile] >> (bit + first);
     return count == 64 ? word : word & ((std::uint64_t{1} << count) - 1);
   }
+  bool sees(i64 lane, i64 key_of_tile) const {
+    return seen == nullptr || (seen[key_of_tile] >> (bit + lane) & 1) != 0;
+  }
   // Some lanes and some keys of it.
   Tile part(i64 first_lane, i64 count, i64 first_key, i64 end_key) const {
     Tile t = *this;
@@ -183,6 +186,7 @@ void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
     constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
     for (i64 j = 0; j < t.keys; ++j) {
       for (i64 i = 0; i < t.queries; ++i) {
+        if (!t.sees(i, j)) continue;  // a table by distance may not reach there
         const T bias = p.bias(t.b, t.h, t.query + i, t.key + j);
         const T bounded = std::isinf(bias) ? bias : std::clamp(bias, -most, most);
         z[j * t.lanes + i] += log2e_v<T> * bounded;
@@ -594,7 +598,7 @@ struct BackwardTile {
     if (dbias.data == nullptr) return;
     for (i64 j = 0; j < t.keys; ++j) {
       for (i64 i = 0; i < t.queries; ++i) {
-        dbias(t.b, t.h, t.query + i, t.key + j) = dz[j * t.lanes + i];
+        if (t.sees(i, j)) dbias(t.b, t.h, t.query + i, t.key + j) += dz[j * t.lanes + i];
       }
     }
   }
@@ -702,7 +706,11 @@ void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& al
                                                View<const T, 3> all_log_sums,
                                                View<const T, 4> all_dout, AddTo add,
                                                View<T, 4> all_dq, View<T, 4> all_dk,
-                                               View<T, 4> all_dv, View<T, 4> all_dbias) {
+                                               View<T, 4> all_dv, BiasGradient<T> bias) {
+  const View<T, 4> all_dbias =
+      bias.distances.data == nullptr
+          ? bias.pairs
+          : by_distance(bias.distances, bias.origin, all.N(), all.S());
   parallel_for(all.B() * all.H() * all.classes, [&](i64 piece) {
     const i64 c = piece % all.classes, b = piece / all.classes / all.H();
     const i64 h = piece / all.classes % all.H();
