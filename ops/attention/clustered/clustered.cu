@@ -1,7 +1,7 @@
 // Clustered attention on CUDA devices: the kernels that it starts, of clusters.cu, groups.cu and
-// means.cu.
-#include "ops/attention/clustered/clustered.h"
-#include "ops/attention/clustered/means.cuh"
+// the engine for pairs.
+#include "ops/attention/clustered/centroids.h"
+#include "ops/attention/clustered/groups.cuh"
 #include "ops/attention/clustered/sorted.cuh"
 
 namespace weft {
@@ -13,8 +13,8 @@ void ClusteredKernels<Device, T>::forward(const Device& device, const ClusteredA
   const PerCluster<T> means(device, sorted, p.E());
   const PerCluster<T> values(device, sorted, p.M());
   GroupKernels<T>::gather(device, sorted, true, p.q, means.view());
-  MeansKernels<T>::forward(device, over_means(p, sorted, means.view()), values.view(),
-                           log_sums.data, nullptr);
+  PairsKernels<Device, T>::forward(device, over_centroids<T>(p, means.view()), {}, values.view(),
+                                   log_sums);
   GroupKernels<T>::spread(device, sorted, false, false, values.view(), out);
 }
 
@@ -27,13 +27,14 @@ void ClusteredKernels<Device, T>::backward(const Device& device, const Clustered
   const SortedQueries& sorted = sorting.queries;
   const PerCluster<T> means(device, sorted, p.E());
   const PerCluster<T> dmeans(device, sorted, p.E());
+  const PerCluster<T> values(device, sorted, p.M());
   const PerCluster<T> dvalues(device, sorted, p.M());
-  const PerCluster<T> delta(device, sorted, 1);
   GroupKernels<T>::gather(device, sorted, true, p.q, means.view());
   GroupKernels<T>::gather(device, sorted, false, dout, dvalues.view());
-  GroupKernels<T>::inner_products(device, sorted, dout, out, delta.data());
-  MeansKernels<T>::backward(device, over_means(p, sorted, means.view()), log_sums.data,
-                            delta.data(), nullptr, dvalues.view(), dmeans.view(), dk, dv);
+  GroupKernels<T>::gather(device, sorted, true, out, values.view());  // members share their output
+  PairsBackwardKernels<Device, T>::backward(device, over_centroids<T>(p, means.view()),
+                                            values.view(), log_sums, dvalues.view(), {},
+                                            dmeans.view(), dk, dv, {});
   GroupKernels<T>::spread(device, sorted, true, false, dmeans.view(), dq);
 }
 

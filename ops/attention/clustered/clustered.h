@@ -23,8 +23,8 @@
 //     dq_i = dq̄_{g_i} / n_{g_i}
 //
 // So an op of attention over centroids stands between two maps that are each other's transpose:
-// gather, from queries to clusters, and spread, back. The attention itself streams over the keys by
-// the kernels of full attention, with C queries (on CUDA devices: means.cuh).
+// gather, from queries to clusters, and spread, back. The attention itself is the engine for pairs,
+// with C queries.
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]) and ℓ [B, H, C] of full.h. The
 // centroids are averaged again, and v̄_c is the output of any member of c. Time 2 N E bits + T N C

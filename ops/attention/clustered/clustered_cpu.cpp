@@ -2,9 +2,8 @@
 // for pairs; equations: clustered.h.
 #include <algorithm>
 
-#include "ops/attention/clustered/clustered.h"
+#include "ops/attention/clustered/centroids.h"
 #include "ops/attention/clustered/clusters.h"
-#include "ops/attention/engines/pairs/pairs.h"
 #include "ops/attention/rows.h"
 #include "runtime/parallel.h"
 
@@ -69,19 +68,6 @@ Tensor per_cluster(const ClusteredAttention<T>& p, std::int64_t width) {
   return Tensor::empty({p.B(), p.H(), p.clusters, width}, dtype_of<T>).transpose(1, 2);
 }
 
-template <class T>
-Pairs<T> over_centroids(const ClusteredAttention<T>& p, const Tensor& centroids) {
-  return {.q = centroids.view<const T, 4>(),
-          .k = p.k,
-          .v = p.v,
-          .bias = {},
-          .lengths = p.lengths,
-          .temperature = p.temperature,
-          .dropout = p.dropout,
-          .random = p.random,
-          .columns = p.S()};
-}
-
 }  // namespace
 
 template <class Device, class T>
@@ -89,8 +75,8 @@ void ClusteredKernels<Device, T>::forward(const Device& device, const ClusteredA
                                           View<T, 4> out, View<T, 3> log_sums) {
   const Tensor centroids = per_cluster(p, p.E()), values = per_cluster(p, p.M());
   gather_clusters<T>(p, true, p.q, centroids.view<T, 4>());
-  PairsKernels<Device, T>::forward(device, over_centroids(p, centroids), {}, values.view<T, 4>(),
-                                   log_sums);
+  PairsKernels<Device, T>::forward(device, over_centroids(p, centroids.view<const T, 4>()), {},
+                                   values.view<T, 4>(), log_sums);
   spread_clusters<T>(p, false, values.view<const T, 4>(), out);
 }
 
@@ -105,7 +91,7 @@ void ClusteredKernels<Device, T>::backward(const Device& device, const Clustered
   gather_clusters<T>(p, false, dout, dvalues.view<T, 4>());
   pick_clusters<T>(p, out, values.view<T, 4>());
   PairsBackwardKernels<Device, T>::backward(
-      device, over_centroids(p, centroids), values.view<const T, 4>(), log_sums,
+      device, over_centroids(p, centroids.view<const T, 4>()), values.view<const T, 4>(), log_sums,
       dvalues.view<const T, 4>(), {}, dcentroids.view<T, 4>(), dk, dv, {});
   spread_clusters<T>(p, true, dcentroids.view<const T, 4>(), dq);
 }
