@@ -28,6 +28,7 @@ const char* source_of(const AttentionInput& input) {
 
 std::string values_of(const OptionSheet& option) {
   if (!option.choices.empty()) return joined(option.choices, "/");
+  if (option.whole) return fmt::format("{:.0f} … {:.0f}", option.least, option.most);
   return fmt::format("{:g} … {:g}", option.least, option.most);
 }
 
