@@ -1,5 +1,7 @@
 #include "ops/embedding/embedding.h"
 
+#include <limits>
+
 #include "ops/embedding/kernels.h"
 #include "runtime/dispatch.h"
 
@@ -43,6 +45,11 @@ Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) 
 }
 
 std::array<Tensor, 2> Embedding::backward(const Saved& saved, const Tensor& dy) const {
+  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // what is sorted by
+  require(dy.device() == Device{} || (saved.ids.count() <= most && saved.shape[0] <= most),
+          "embedding: wanted at most {} ids and rows of the table on a CUDA device, got {} and {}; "
+          "split them, or use the CPU",
+          most, saved.ids.count(), saved.shape[0]);
   const Tensor row_major = dy.packed();
   const Tensor dtable = Tensor::empty(saved.shape, dy.dtype(), dy.device());
   dispatch(dy, [&](auto device, auto type) {

@@ -12,6 +12,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
+#include "ops/select/sort_rows.h"
 #include "ops/views/views.h"
 #include "runtime/dispatch.h"
 
@@ -357,8 +358,10 @@ double cuda_cluster_bytes(const AttentionSpec& spec, const AttentionSizes& s, DT
          8 * double(s.B * s.H * s.N);
 }
 
-double cuda_order_bytes(const AttentionSpec& spec, const AttentionSizes& s) {
-  return 4 * double(s.B * s.H) * (double(s.N) + spec.number("clusters") + 1);
+double cuda_order_bytes(const AttentionSpec& spec, const AttentionSizes& s, double others) {
+  const double heads = double(s.B * s.H), N = double(s.N);
+  const double sorted = 4 * heads * (N + spec.number("clusters") + 1);
+  return sorted + std::max(others, sort_rows_bytes(heads * N));
 }
 
 }  // namespace weft

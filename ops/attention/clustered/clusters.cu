@@ -7,14 +7,14 @@
 // idle then, which costs less than the ten or twenty launches would.
 //
 // Blocks on a multiprocessor: the hashes 9 of 128 threads (54 registers in f32, 13 KB of shared
-// memory), K-means 3 of 512 (40, 22 KB for the head above), the sort 10 of 128 (47, 2 KB).
+// memory), K-means 3 of 512 (40, 22 KB for the head above).
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
 #include "ops/attention/clustered/kernels.h"
 #include "ops/attention/clustered/sorted.cuh"
-#include "runtime/cuda/loops.h"
+#include "ops/select/sort_rows.cuh"
 
 namespace weft {
 namespace {
@@ -249,68 +249,13 @@ struct TakenLabels {
   }
 };
 
-constexpr unsigned sort_threads = 128, sort_warps = sort_threads / 32;
-constexpr std::int64_t most_range = 2816;  // labels counted at once: 44 KB
-
-// A block has one head, and each of its warps a quarter of the queries, one after the other: a
-// label has a counter for each warp, and what stands before a query is what the labels below it
-// hold, what the warps before its own hold of its label, and what its own warp has placed of it.
-__global__ void sort_kernel(LabelSort p, std::int64_t range) {
-  __shared__ std::int32_t of_thread[sort_threads];
-  std::int32_t* const places = SharedMemory{}.take<std::int32_t>(range * sort_warps);
-  const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-  const std::int64_t row = blockIdx.x, count = length_of(p.lengths, row / p.H, p.N);
-  const std::int64_t quarter = (count + sort_threads - 1) / sort_threads * 32;
-  const std::int64_t begin = warp * quarter;
-  const std::int64_t end = begin + quarter < count ? begin + quarter : count;
-  const std::int32_t* const labels = p.labels + row * p.N;
-  std::int32_t* const begins = p.begins + row * (p.clusters + 1);
-  std::int32_t* const order = p.order + row * p.N;
-  std::int32_t placed = 0;  // of the labels below `first`
-  for (std::int64_t first = 0; first < p.clusters; first += range) {
-    const std::int64_t some = p.clusters - first < range ? p.clusters - first : range;
-    const std::int64_t counters = some * sort_warps;
-    for (std::int64_t i = t; i < counters; i += sort_threads) places[i] = 0;
-    __syncthreads();
-    for (std::int64_t i = begin + lane; i < end; i += 32) {
-      const std::int64_t c = labels[i] - first;
-      if (c >= 0 && c < some) atomicAdd(&places[c * sort_warps + warp], 1);
-    }
-    __syncthreads();
-    const std::int64_t each = (counters + sort_threads - 1) / sort_threads;
-    const std::int64_t own = t * each, next = own + each < counters ? own + each : counters;
-    std::int32_t sum = 0;
-    for (std::int64_t i = own; i < next; ++i) sum += places[i];
-    of_thread[t] = sum;
-    __syncthreads();
-    std::int32_t place = placed, all = placed;
-    for (int i = 0; i < static_cast<int>(sort_threads); ++i) {
-      if (i < t) place += of_thread[i];
-      all += of_thread[i];
-    }
-    for (std::int64_t i = own; i < next; ++i) {
-      const std::int32_t size = places[i];
-      places[i] = place;
-      if (i % sort_warps == 0) begins[first + i / sort_warps] = place;
-      place += size;
-    }
-    __syncthreads();
-    for (std::int64_t i = begin; i < end; i += 32) {
-      const std::int64_t c = i + lane < end ? labels[i + lane] - first : -1;
-      const bool in = c >= 0 && c < some;
-      const unsigned same = __match_any_sync(whole_warp, static_cast<int>(in ? c : -1));
-      const int before = __popc(same & ((1u << lane) - 1));
-      std::int32_t* const at = places + (in ? c : 0) * sort_warps + warp;
-      if (in) order[*at + before] = static_cast<std::int32_t>(i + lane);
-      __syncwarp();
-      if (in && before == 0) *at += __popc(same);
-      __syncwarp();
-    }
-    placed = all;
-    __syncthreads();
+struct LabelAt {
+  LabelSort p;
+  __device__ i64 operator()(i64 row, i64 query) const {
+    const bool real = query < length_of(p.lengths, row / p.H, p.N);
+    return real ? p.labels[row * p.N + query] : -1;
   }
-  if (t == 0) begins[p.clusters] = placed;
-}
+};
 
 }  // namespace
 
@@ -355,11 +300,7 @@ void ClusterChoiceKernels<Device>::take_labels(const Device& device, const Label
 }
 
 void sort_labels(const Cuda& device, const LabelSort& p) {
-  if (p.B * p.H == 0) return;
-  const std::int64_t range = p.clusters < most_range ? p.clusters : most_range;
-  start(name, device, static_cast<unsigned>(p.B * p.H), sort_threads,
-        SharedMemory::bytes<std::int32_t>(static_cast<std::size_t>(range * sort_warps)),
-        sort_kernel, p, range);
+  sort_rows(name, device, {p.B * p.H, p.N, p.clusters, p.order, p.begins}, LabelAt{p});
 }
 
 template struct ClusterPlaneKernels<Cuda, float>;

@@ -58,8 +58,9 @@ Variable means_of_members(const Tensor& membership, const Variable& q);
 double hash_operations(const AttentionSpec& spec, const AttentionSizes& sizes);
 double cluster_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, DType type);
 double cuda_cluster_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, DType type);
-// What the queries sorted by cluster take on a CUDA device.
-double cuda_order_bytes(const AttentionSpec& spec, const AttentionSizes& sizes);
+// What the queries sorted by cluster take on a CUDA device, with `others` bytes beside them once
+// they are sorted.
+double cuda_order_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, double others);
 
 // The queries of one batch item and head sorted by cluster, in rising order within each. On a CUDA
 // device sort_labels() does that for all of them.

@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// Counting sort: the first `length` (or all N) of each row of labels [B, H, N], in rising order
-// within each label, with begins [B, H, C + 1] in order [B, H, N].
+// The first `length` (or all N) of each row of labels [B, H, N], in rising order within each label,
+// with begins [B, H, C + 1] in order [B, H, N].
 struct LabelSort {
   const std::int32_t* labels;
   const std::int64_t* lengths;

@@ -227,11 +227,10 @@ AttentionCost cost_of(const AttentionSpec& spec, const AttentionSizes& s, bool, 
   const double backward = members + item * (both + width * (2 * M + E + 64) + 64 * (M + E) +
                                             lanes * (2 * M + E + 66)) + 4 * lanes;
   const double most_forward = std::max(forward, cluster_bytes(spec, s, type));
-  const double order = cuda_order_bytes(spec, s);
-  const double cuda_forward = std::max(item * heads * C * (causal ? E : E + M) + order,
+  const double of_means = causal ? E : E + M, of_gradients = causal ? 0 : C * (2 * E + M + 2);
+  const double cuda_forward = std::max(cuda_order_bytes(spec, s, item * heads * C * of_means),
                                        cuda_cluster_bytes(spec, s, type));
-  const double cuda_backward =
-      item * heads * (2 * N + (causal ? 0 : C * (2 * E + M + 2))) + order;
+  const double cuda_backward = cuda_order_bytes(spec, s, item * heads * (2 * N + of_gradients));
   return {.forward_operations = hash_operations(spec, s) + 2 * pairs * (causal ? E : E + M) +
                                 2 * top * (E + M),
           .backward_operations = (causal ? 0 : pairs * (6 * E + 4 * M)) + top * (6 * E + 4 * M),

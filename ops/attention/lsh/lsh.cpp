@@ -13,6 +13,7 @@
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
+#include "ops/select/sort_rows.h"
 #include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 #include "runtime/dispatch.h"
@@ -318,7 +319,6 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
   const auto c = double(std::min(r.chunk, s.N)), block = double(lsh_detail::lsh_block(std::int64_t(c)));
   const double rows = double(s.B * s.H) * N, pairs = rows * R * std::min(2 * c, N);
   const double item = double(size_of(type)), list = N + c, correct = r.correct ? 1 : 0;
-  const double sorts = r.buckets > 256 ? 1 : 0;  // lists that take turns
   // Deltas, and for the mean with self=last who is alone.
   const double of_rounds = r.logsumexp ? 1 : r.self == LshSelf::last ? 2 * R : R;
   const double forward = N * (2 * E + M + 1) + list * (E + M + 2 + correct * R) +
@@ -331,7 +331,8 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
           .saved_bytes = rows * (4 * R + item * double(r.kept())),
           .working_bytes = item * (forward + backward) + 4 * (1 + correct) * R * N,
           .cuda_working_bytes =
-              rows * (4 * R * (1 + correct + sorts) + item * (1 + E + of_rounds))};
+              4 * rows * R * (1 + correct) +
+              std::max(sort_rows_bytes(rows * R), rows * item * (1 + E + of_rounds))};
 }
 
 const Registration registered{Mechanism{

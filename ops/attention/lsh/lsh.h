@@ -45,7 +45,7 @@
 //
 // (or dk_i itself where keys are not normalised; dk_i does not count where q_i = 0). Buckets, lists and n_ij take no gradient.
 //
-// Saved: buckets in 32 bits [R, B, H, N], from which a counting sort makes the lists again, and ℓ^r
+// Saved: buckets in 32 bits [R, B, H, N], from which a stable sort makes the lists again, and ℓ^r
 // [B, H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others, [B, H, 2,
 // N]; q, v and out as handles.
 #pragma once

@@ -2,15 +2,14 @@
 // lsh.h.
 //
 // Hashing is a product, B H N E R buckets multiplications and additions, its heights compared
-// where they arise and never stored: bound by arithmetic. A pass of the sort reads a list twice
-// and writes it once, 12 bytes a rank beside 4 at random: bound by latency, one block to a list.
-// Unmeasured.
+// where they arise and never stored: bound by arithmetic. All lists of all rounds are one sort over
+// the whole device, some 80 bytes a rank: bound by the memory. Unmeasured.
 //
 // Blocks on a multiprocessor: 8 of 128 threads that hash in f32 (64 registers, 14 KB of shared
-// memory), 8 of 256 threads that sort (32, 8 KB).
+// memory).
 #include "ops/attention/lsh/tiles.cuh"
 #include "ops/attention/lsh/work.cuh"
-#include "ops/attention/radix.cuh"
+#include "ops/select/sort_rows.cuh"
 
 namespace weft {
 namespace {
@@ -109,37 +108,28 @@ __global__ void __launch_bounds__(tile_threads)
 
 // --- lists
 
-constexpr unsigned sort_threads = 256;
-
-struct SortPass {
-  std::int64_t lists, B, H, N, chunk;
+struct BucketAt {
+  std::int64_t B, H, N;
   const std::int64_t* lengths;
   const std::int32_t* buckets;
-  const std::int32_t* from;  // the order so far; null: that of the positions
-  std::int32_t* to;
-  std::int32_t* chunks;      // null but in the last pass, where duplicates are counted
-  int shift;                 // of the eight bits that this pass sorts by
+
+  __device__ std::int64_t operator()(std::int64_t list, std::int64_t position) const {
+    const bool real = position < length_of(lengths, list / H % B, N);
+    return real ? buckets[list * N + position] : -1;
+  }
 };
 
-// A block sorts a list at a time.
-__global__ void __launch_bounds__(sort_threads) sort_lists(SortPass s) {
-  for (std::int64_t list = blockIdx.x; list < s.lists; list += gridDim.x) {
-    const std::int64_t at = list * s.N, length = length_of(s.lengths, list / s.H % s.B, s.N);
-    const auto position = [&](std::uint32_t i) {
-      return s.from == nullptr ? static_cast<std::int32_t>(i) : s.from[at + i];
-    };
-    const auto digit = [&](std::uint32_t i) {
-      return static_cast<unsigned>(s.buckets[at + position(i)]) >> s.shift & (radix_bins - 1);
-    };
-    const auto put = [&](std::uint32_t i, std::uint32_t rank) {
-      s.to[at + rank] = position(i);
-      if (s.chunks != nullptr) {
-        s.chunks[at + position(i)] = static_cast<std::int32_t>(rank / s.chunk);
-      }
-    };
-    radix_pass<sort_threads>(static_cast<std::uint32_t>(length), digit, put);
+// Element i of the lists: the chunk of its rank is that of the position there.
+struct ChunkOf {
+  std::int64_t N, chunk;
+  const std::int32_t* lists;
+  std::int32_t* chunks;
+
+  __device__ void operator()(std::int64_t i) const {
+    const std::int64_t rank = i % N;
+    chunks[i - rank + lists[i]] = static_cast<std::int32_t>(rank / chunk);
   }
-}
+};
 
 }  // namespace
 
@@ -169,16 +159,11 @@ void LshHashKernels<Device, T>::hash(const Device& device, const Lsh<T>& p, cons
 template <class T>
 void LshSortKernels<T>::sort(const Cuda& device, const LshWork<T>& w) {
   const Lsh<T>& p = w.p;
-  const int passes = lsh_passes(p.rules.buckets);
-  SortPass s{p.rules.rounds * w.heads(), p.B(),  p.H(), p.N(), w.chunk(), p.lengths, p.buckets,
-             nullptr, nullptr, nullptr, 0};
-  for (int pass = 0; pass < passes; ++pass) {
-    s.from = pass == 0 ? nullptr : s.to;
-    s.to = (passes - pass) % 2 == 1 ? w.lists : w.spare;
-    s.chunks = pass + 1 == passes ? w.chunks : nullptr;
-    s.shift = radix_bits * pass;
-    start("lsh", device, grid_of(s.lists), sort_threads, 0, sort_lists, s);
-  }
+  const std::int64_t lists = p.rules.rounds * w.heads();
+  sort_rows("lsh", device, {lists, p.N(), p.rules.buckets, w.lists},
+            BucketAt{p.B(), p.H(), p.N(), p.lengths, p.buckets});
+  if (w.chunks == nullptr) return;
+  for_elements("lsh", device, lists * p.N(), ChunkOf{p.N(), w.chunk(), w.lists, w.chunks});
 }
 
 template struct LshHashKernels<Cuda, float>;

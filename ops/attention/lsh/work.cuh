@@ -18,7 +18,6 @@ struct LshWork {
   Lsh<T> p;
   DropoutMask mask;
   std::int32_t* lists = nullptr;   // [R, B, H, N] positions
-  std::int32_t* spare = nullptr;   // the same, where sorting takes turns; otherwise null
   std::int32_t* chunks = nullptr;  // [R, B, H, N] of each position, where duplicates are counted
   T* inverse_norms = nullptr;      // [B, H, N] of keys; 1 where they are the queries, 0 of a norm 0
   T* deltas = nullptr;             // [B, H, R or (logsumexp) 1, N]
@@ -37,11 +36,6 @@ struct LshWork {
   constexpr std::int64_t items() const { return heads() * runs() * tiles(); }
 };
 
-// Passes of the sort, of 8 bits each.
-constexpr int lsh_passes(std::int64_t buckets) {
-  return buckets <= 1 << 8 ? 1 : buckets <= 1 << 16 ? 2 : 3;
-}
-
 // What lsh_hash.cu has for the other kernels.
 template <class T>
 struct LshSortKernels {
@@ -59,10 +53,9 @@ class LshScratch {
       : work{p, DropoutMask(p.random, p.dropout, 2 * p.chunk(p.N()))} {
     const std::int64_t rows = work.heads() * p.N(), R = p.rules.rounds;
     work.lists = take(device, R * rows, lists_);
-    if (lsh_passes(p.rules.buckets) > 1) work.spare = take(device, R * rows, spare_);
     if (p.rules.correct) work.chunks = take(device, R * rows, chunks_);
-    work.inverse_norms = take(device, rows, inverse_norms_);
     LshSortKernels<T>::sort(device, work);
+    work.inverse_norms = take(device, rows, inverse_norms_);
   }
 
   void add_backward(const Cuda& device) {
@@ -81,7 +74,7 @@ class LshScratch {
     return from.data();
   }
 
-  Workspace<std::int32_t> lists_, spare_, chunks_;
+  Workspace<std::int32_t> lists_, chunks_;
   Workspace<T> inverse_norms_, dk_, deltas_, alone_;
 };
 
