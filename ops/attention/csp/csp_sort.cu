@@ -3,7 +3,7 @@
 //
 //     up to 64        rank_groups: every sample is compared with all of its group
 //     up to 4,096     sort_groups: a block sorts a group in shared memory
-//     more            radix_groups: a block sorts a group in memory, eight bits at a time
+//     more            order_columns: all groups of some columns are sorted over the whole device
 //
 // With the reference order it is a channel's sample of rank r that goes to where the first
 // channel's sample of rank r stands: for long groups these places are found first.
@@ -13,24 +13,20 @@
 // group of P = 2^k takes k (k + 1) / 2 steps, 16 bytes of shared memory each: 78 at 4,096, so
 // that 29 TB/s of shared memory bound it by 23 · 10⁹ samples a second.
 //
-// A radix pass reads a key twice and an offset, and writes both: 20 bytes a sample in f32, 32 in
-// f64. Before the first, which has no offsets to read, the keys are read from v and written; the
-// last writes 2 or 4 bytes. That is 78 bytes in all, or 258: 55 or 17 · 10⁹ samples a second of
-// 4.3 TB/s, where some 90 instructions a pass for 32 samples allow 78 or 39. Neighbours of
-// different digits write to sectors of their own, which the second-level cache gathers: up to 7
-// a sample, or 15. (Samples that changed places in shared memory first would write fewer.) A
-// block has a whole group, and a third or a quarter of the columns is under way at a time, as the
-// lists have room; the first channel's groups are sorted before the others.
+// Longer groups take two sorts, which move keys and offsets of 8 bytes in f32 and 12 in f64: by the
+// samples, then, as equal keys keep their order, by column and group. That is 4 passes and 4 in
+// f32, 8 and 4 in f64. A third or a quarter of the columns is sorted at a time, as the lists have
+// room; the first channel's groups are sorted before the others.
 //
 // None of this is measured.
 //
 // Blocks on a multiprocessor, in f32: 10 of 128 threads that rank (48 registers, 13 KB of shared
-// memory), 4 of 512 threads that sort 4,096 (32, 32 KB; in f64 3, 36, 64 KB), 2 of 1,024 threads
-// that sort longer groups (32, 32 KB; in f64 too): all of its threads.
+// memory), 4 of 512 threads that sort 4,096 (32, 32 KB; in f64 3, 39, 64 KB).
 #include <algorithm>
+#include <limits>
 
 #include "ops/attention/csp/channel.cuh"
-#include "ops/attention/radix.cuh"
+#include "runtime/cuda/algorithms.h"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
@@ -40,18 +36,6 @@ using namespace permuted;
 
 // Groups up to here are ranked, and up to here sorted in shared memory.
 constexpr std::int64_t csp_ranked = 64, csp_sorted = 4096;
-
-// A range of columns: column q is channel q mod C of batch item q / C.
-struct CspColumns {
-  std::int64_t first = 0, count = 0;
-};
-
-// Two lists of keys, and two of offsets, for every column: [2, columns, N].
-template <class T>
-struct CspLists {
-  Bits<T>* keys;
-  std::uint32_t* offsets;
-};
 
 constexpr int most_ranked = csp_ranked;
 
@@ -181,22 +165,21 @@ struct Keeper {
 // samples share sectors.
 template <class T>
 struct Group {
-  int column, b, c;  // column: among those of the launch
+  int b, c;
   std::uint32_t size = 0;
   std::int64_t begin, L, J;
   Channel<const T> x;
   bool down;
 
-  __device__ Group(const CspProblem& p, const View<const T, 4>& v, const CspColumns& columns)
-      : column(static_cast<int>(blockIdx.x % columns.count)),
-        b(static_cast<int>((columns.first + column) / p.C)),
-        c(static_cast<int>((columns.first + column) % p.C)),
+  __device__ Group(const CspProblem& p, const View<const T, 4>& v)
+      : b(static_cast<int>(blockIdx.x % (p.B * p.C) / p.C)),
+        c(static_cast<int>(blockIdx.x % p.C)),
         L(p.length(b)),
         J(p.shift(b, c)),
         x(v, b, c),
         down(p.order == CspOrder::descending) {
     const std::int64_t G = p.group_of(L);
-    begin = blockIdx.x / columns.count * G;
+    begin = blockIdx.x / (p.B * p.C) * G;
     if (begin < L) size = static_cast<std::uint32_t>(L - begin < G ? L - begin : G);
   }
   __device__ Bits<T> key(std::int64_t i) const {
@@ -205,8 +188,8 @@ struct Group {
 };
 
 template <class T>
-__global__ void sort_kernel(Keeper keep, View<const T, 4> v, CspColumns columns) {
-  const Group<T> group(keep.p, v, columns);
+__global__ void sort_kernel(Keeper keep, View<const T, 4> v) {
+  const Group<T> group(keep.p, v);
   if (group.size == 0) return;
   const int size = static_cast<int>(group.size);
   int count = 2;
@@ -223,43 +206,74 @@ __global__ void sort_kernel(Keeper keep, View<const T, 4> v, CspColumns columns)
   }
 }
 
-constexpr unsigned radix_threads = 1024;
-
-// The keys of a block's group are put side by side; with their offsets they go to and fro between
-// the lists, a digit a pass, and the last pass keeps the offsets.
-template <class T>
-__global__ void __launch_bounds__(radix_threads)
-    radix_kernel(Keeper keep, View<const T, 4> v, CspColumns columns, CspLists<T> lists) {
-  const Group<T> group(keep.p, v, columns);
-  if (group.size == 0) return;
-  std::int64_t other = columns.count * keep.p.N;  // from what the lists hold to where it goes
-  Bits<T>* keys = lists.keys + group.column * keep.p.N + group.begin;
-  std::uint32_t* offsets = lists.offsets + group.column * keep.p.N + group.begin;
-  for (std::uint32_t i = threadIdx.x; i < group.size; i += radix_threads) keys[i] = group.key(i);
-  constexpr unsigned bits = 8 * sizeof(T);
-#pragma unroll 1
-  for (unsigned shift = 0; shift < bits; shift += radix_bits) {
-    const auto digit = [&](std::uint32_t i) {
-      return static_cast<unsigned>(keys[i] >> shift) % radix_bins;
-    };
-    radix_pass<radix_threads>(group.size, digit, [&](std::uint32_t i, std::uint32_t rank) {
-      const std::uint32_t offset = shift == 0 ? i : offsets[i];
-      if (shift + radix_bits == bits) {
-        keep(group.b, group.c, group.begin, rank, offset);
-      } else {
-        keys[other + rank] = keys[i];
-        offsets[other + rank] = offset;
-      }
-    });
-    keys += other, offsets += other, other = -other;
-  }
-}
-
 // Groups of a column, not fewer than there are for any length.
 std::int64_t groups_of(const CspProblem& p) {
   const std::int64_t G = p.group_of(p.N);
   return p.groups > 0 ? std::min(p.groups, p.N) : (p.N + G - 1) / G;
 }
+
+// A range of columns: column q is channel q mod C of batch item q / C.
+struct CspColumns {
+  std::int64_t first = 0, count = 0;
+};
+
+template <class T>
+struct CspLists {
+  Bits<T>* keys;
+  std::int32_t* elements;
+};
+
+// Position n of the range's column q is element q N + n of the lists.
+template <class T>
+struct SampleKeys {
+  CspProblem p;
+  CspColumns columns;
+  View<const T, 4> v;
+  Bits<T>* keys;
+  std::int32_t* elements;
+
+  __device__ void operator()(std::int64_t i) const {
+    const std::int64_t column = columns.first + i / p.N, n = i % p.N;
+    const std::int64_t b = column / p.C, c = column % p.C, L = p.length(b);
+    const Channel<const T> x(v, b, c);
+    const bool down = p.order == CspOrder::descending;
+    keys[i] = n < L ? csp_key(down, x[CspProblem::unshifted(n, p.shift(b, c), L)]) : 0;
+    elements[i] = static_cast<std::int32_t>(i);
+  }
+};
+
+// The group of each element, counted through the columns; behind a column's groups stands what has
+// none, from its length on.
+struct GroupKeys {
+  CspProblem p;
+  CspColumns columns;
+  std::int64_t groups;
+  const std::int32_t* elements;
+  std::uint32_t* keys;
+
+  __device__ void operator()(std::int64_t i) const {
+    const std::int64_t q = elements[i] / p.N, n = elements[i] % p.N;
+    const std::int64_t L = p.length((columns.first + q) / p.C);
+    const std::int64_t group = n < L ? n / p.group_of(L) : groups;
+    keys[i] = static_cast<std::uint32_t>(q * (groups + 1) + group);
+  }
+};
+
+// Element i stands at rank i mod N of its column, whose groups are as long as before.
+struct KeepSorted {
+  Keeper keep;
+  CspColumns columns;
+  const std::int32_t* elements;
+
+  __device__ void operator()(std::int64_t i) const {
+    const CspProblem& p = keep.p;
+    const std::int64_t column = columns.first + i / p.N, at = i % p.N, b = column / p.C;
+    const std::int64_t L = p.length(b);
+    if (at >= L) return;
+    const std::int64_t rank = at % p.group_of(L), begin = at - rank;
+    keep(b, column % p.C, begin, rank, static_cast<std::uint32_t>(elements[i] % p.N - begin));
+  }
+};
 
 // Keeps the order of groups up to csp_ranked.
 template <class T>
@@ -272,44 +286,48 @@ void rank_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
   start_tiles(device, p, tiles, rank_kernel<T>, p, tiles, v);
 }
 
-// Keep the order of the groups of some columns: those up to csp_sorted, and longer ones. Rank r
-// goes to places[b, group + r], [B, N], or to r itself where `places` is null.
+// Keep the order of longer groups: of those up to csp_sorted, and of the others in some columns.
+// Rank r goes to places[b, group + r], [B, N], or to r itself where `places` is null.
 template <class T>
-void sort_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v, CspColumns columns,
+void sort_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v,
                  const std::uint32_t* places) {
   std::int64_t count = 2;
   while (count < p.group_of(p.N)) count *= 2;
   const unsigned threads = count <= 512 ? 64 : static_cast<unsigned>(count / 8);
-  start("csp", device, static_cast<unsigned>(columns.count * groups_of(p)), threads,
+  start("csp", device, static_cast<unsigned>(p.B * p.C * groups_of(p)), threads,
         SharedMemory::bytes<Entry<T>>(static_cast<std::size_t>(count)), sort_kernel<T>,
-        Keeper{p, places}, v, columns);
+        Keeper{p, places}, v);
 }
 
 template <class T>
-void radix_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v, CspColumns columns,
-                  const std::uint32_t* places, CspLists<T> lists) {
-  start("csp", device, static_cast<unsigned>(columns.count * groups_of(p)), radix_threads, 0,
-        radix_kernel<T>, Keeper{p, places}, v, columns, lists);
+void order_columns(const Cuda& device, const CspProblem& p, View<const T, 4> v, CspColumns columns,
+                   const std::uint32_t* places, CspLists<T> lists) {
+  const std::int64_t count = columns.count * p.N;
+  std::int32_t* const elements = lists.elements;
+  for_elements("csp", device, count, SampleKeys<T>{p, columns, v, lists.keys, elements});
+  sort_by_key("csp", device, count, lists.keys, elements);
+  auto* const groups = reinterpret_cast<std::uint32_t*>(lists.keys);  // whose use is over
+  for_elements("csp", device, count, GroupKeys{p, columns, groups_of(p), elements, groups});
+  sort_by_key("csp", device, count, groups, elements);
+  for_elements("csp", device, count, KeepSorted{{p, places}, columns, elements});
 }
 
 // Keeps the order of groups of more than csp_ranked.
 template <class T>
 void order_long(const Cuda& device, const CspProblem& p, const View<const T, 4>& v,
                 const std::uint32_t* places) {
-  const std::int64_t columns = p.B * p.C;
-  if (p.group_of(p.N) <= csp_sorted) {
-    sort_groups<T>(device, p, v, {0, columns}, places);
-    return;
-  }
-  // Lists for as many columns at a time as leave them no longer than the gradient of v will be.
+  if (p.group_of(p.N) <= csp_sorted) return sort_groups<T>(device, p, v, places);
+  // As many columns at a time as leave the lists and the sort's copies no longer than the gradient
+  // of v will be.
   constexpr std::int64_t item = sizeof(T), bytes_of_a_sample = 2 * (item + 4);
-  const std::int64_t most = v.size(0) * v.size(2) * v.size(3) * item / bytes_of_a_sample;
-  const std::int64_t some = std::clamp<std::int64_t>(most, 1, columns), length = some * p.N;
-  const Workspace<Bits<T>> keys(device, 2 * length);
-  const Workspace<std::uint32_t> offsets(device, 2 * length);
+  const std::int64_t room = v.size(0) * v.size(2) * v.size(3) * item / bytes_of_a_sample;
+  const std::int64_t most = std::min(room, std::numeric_limits<std::int32_t>::max() / p.N);
+  const std::int64_t columns = p.B * p.C, some = std::clamp<std::int64_t>(most, 1, columns);
+  const Workspace<Bits<T>> keys(device, some * p.N);
+  const Workspace<std::int32_t> elements(device, some * p.N);
   for (std::int64_t first = 0; first < columns; first += some) {
-    radix_groups<T>(device, p, v, {first, std::min(some, columns - first)}, places,
-                    {keys.data(), offsets.data()});
+    order_columns<T>(device, p, v, {first, std::min(some, columns - first)}, places,
+                     {keys.data(), elements.data()});
   }
 }
 
