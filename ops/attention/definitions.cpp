@@ -1,6 +1,7 @@
 #include "ops/attention/definitions.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -107,7 +108,9 @@ Tensor largest(const Tensor& z, i64 k, const std::function<i64(i64 b, i64 i)>& c
     std::vector<i64> order(static_cast<std::size_t>(count(row / N / H, row % N)));
     std::iota(order.begin(), order.end(), i64{0});
     const double* const score = numbers.data() + row * S;
-    std::stable_sort(order.begin(), order.end(), [&](i64 a, i64 b) { return score[a] > score[b]; });
+    std::stable_sort(order.begin(), order.end(), [&](i64 a, i64 b) {  // NaN first
+      return !std::isnan(score[b]) && (std::isnan(score[a]) || score[a] > score[b]);
+    });
     order.resize(std::min(order.size(), static_cast<std::size_t>(k)));
     std::sort(order.begin(), order.end());
     std::copy(order.begin(), order.end(), keys.data<i64>() + row * k);

@@ -120,7 +120,7 @@ TEST_CASE("i-clustered: never farther from full attention than clustered") {
 TEST_CASE("i-clustered: the keys chosen are those of the largest scores") {
   const std::int64_t N = 200, S = 500, C = 6;
   const QueryKeyValue in(1, N, S, 1, 5, 3, DType::f64);
-  for (const std::int64_t k : {1, 7, 32, 100, 500}) {
+  for (const std::int64_t k : {1, 7, 32, 100, 300, 500}) {  // 300: in no shared memory
     const Choices choices = chosen(fmt::format("i-clustered:clusters=6,topk={}", k), in.list());
     const std::int64_t* const labels = choices.at("labels").data<std::int64_t>();
     for (std::int64_t c = 0; c < C; ++c) {
@@ -156,6 +156,25 @@ TEST_CASE("i-clustered: of equal scores the lowest keys are chosen") {
   CHECK(keys(2) == std::vector<std::int64_t>{3, 70});
   CHECK(keys(3) == std::vector<std::int64_t>{3, 70, 149});
   CHECK(keys(6) == std::vector<std::int64_t>{0, 1, 2, 3, 70, 149});
+}
+
+TEST_CASE("i-clustered: NaN in a score counts as the largest, and reaches the output") {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  QueryKeyValue in(1, 40, 150, 1, 4, 3);
+  for (const std::int64_t s : {97, 149}) in.k.slice(1, s, s + 1).fill(nan);
+  const Choices choices = chosen("i-clustered:clusters=1,topk=2", in.list());
+  CHECK(choices.at("topk").to_vector<std::int64_t>() == std::vector<std::int64_t>{97, 149});
+  for (const double x : attended("i-clustered:clusters=1,topk=2", in.list()).to_vector<double>()) {
+    CHECK(std::isnan(x));
+  }
+  QueryKeyValue causal_in(1, 40, 40, 1, 4, 3);
+  causal_in.k.slice(1, 20, 21).fill(nan);
+  const std::string spec = "i-clustered-causal:clusters=1,topk=3";
+  for (const Tensor& out : {attended(spec, causal_in.list(), causal()),
+                            defined_run(spec, causal_in.list(), causal()).outputs[0]}) {
+    const std::vector<double> values = out.to_vector<double>();
+    for (std::size_t i = 0; i < values.size(); ++i) CHECK(std::isnan(values[i]) == (i / 3 >= 20));
+  }
 }
 
 TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behind them") {

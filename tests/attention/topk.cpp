@@ -81,6 +81,12 @@ TEST_CASE("topk: a causal query with few keys has -1 behind them") {
         std::vector<std::int64_t>{0, -1, -1, 0, 1, -1, 0, 1, 2});
 }
 
+TEST_CASE("topk: more keys are kept than shared memory holds") {
+  const std::vector<Tensor> inputs{normal({1, 9, 1, 3}, 1), normal({1, 2500, 1, 3}, 2),
+                                   normal({1, 2500, 1, 2}, 3)};
+  check_same_run(attended_run("topk:topk=1200", inputs), defined_run("topk:topk=1200", inputs));
+}
+
 TEST_CASE("topk: NaN in a score reaches the output of its query alone") {
   const Tensor q = normal({1, 3, 1, 4}, 1);
   q.slice(1, 1, 2).fill(std::numeric_limits<double>::quiet_NaN());

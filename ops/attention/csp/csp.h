@@ -48,13 +48,12 @@
 // the shift into the address.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
 
-#include "ops/attention/by_type.h"
 #include "ops/attention/length.h"
+#include "ops/select/ordered_code.h"
 #include "runtime/device.h"
 #include "runtime/view.h"
 
@@ -98,14 +97,11 @@ constexpr bool csp_precedes(CspOrder order, T a, T b) {
   return order == CspOrder::descending ? b < a : a < b;
 }
 
-// An integer whose order as an unsigned number is that of the samples.
+// An integer whose order as an unsigned number is that of the samples; NaN goes last either way.
 template <class T>
 constexpr Bits<T> csp_key(bool descending, T x) {
-  using Key = Bits<T>;
-  constexpr Key sign = Key{1} << (8 * sizeof(T) - 1);
-  const Key bits = std::bit_cast<Key>(x + T(0));  // −0 + 0 = +0
-  const Key up = bits & sign ? ~bits : bits | sign;
-  return x != x ? ~Key{0} : descending ? ~up : up;
+  const Bits<T> up = ordered_code(x);
+  return descending && x == x ? ~up : up;
 }
 
 // J of every channel, for sequences of N positions or of `lengths`, handed in or by the rule.

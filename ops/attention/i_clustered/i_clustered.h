@@ -6,7 +6,8 @@
 // that a cluster's mean scores highest, every member spends the cluster's mass by its own scores.
 // Per batch item and head, query i of cluster c = g_i, key s:
 //
-//     T_c = the k keys of largest τ q̄_c · k_s     ties go to the lowest; all where there are fewer
+//     T_c = the k keys of largest τ q̄_c · k_s     ties go to the lowest; all where there are fewer;
+//                                                  NaN counts as the largest, and reaches the output
 //     m_c = Σ_{s∈T_c} a_cs
 //     p_is = softmax_{s∈T_c}(τ q_i · k_s)
 //     b_c = Σ_{s∉T_c} d'_cs a_cs v_s               d': the dropout mask over [B, H, C, S]
@@ -39,8 +40,8 @@
 //
 // One pass over tiles of keys keeps, with clusters in the lanes, the running maximum and sum as full
 // attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that sum
-// less the terms of T_c, which are at hand. Members of a cluster lie side by side after a counting
-// sort by label, and their scores over T_c are small products. Nothing is N × S or C × S. (CUDA
+// less the terms of T_c, which are at hand. Members of a cluster lie side by side after a sort
+// by label, and their scores over T_c are small products. Nothing is N × S or C × S. (CUDA
 // devices choose T first and leave it out of b then: means.cuh, members.cuh.)
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]), T (i32 [B, H, C, min(topk, S)],

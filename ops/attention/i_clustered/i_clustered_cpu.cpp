@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "ops/attention/i_clustered/products.h"
-#include "ops/attention/i_clustered/selection.h"
 #include "ops/attention/running_softmax.h"
+#include "ops/select/largest.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -107,16 +107,16 @@ struct ForwardHead {
   }
 
   void stream(bool decide, const View<std::int32_t, 4>& topk) {
-    Selection<T> selection(decide ? block.width : 0, p.topk);
+    LargestOfLanes<T> largest(decide ? block.width : 0, p.topk);
     streamed.start();
     for (std::int64_t key = 0; key < head.keys; key += key_tile) {
       const std::int64_t size = std::min(key_tile, head.keys - key);
       block.score(key, size);
-      if (decide) selection.add(block.z, key, size);
+      if (decide) largest.add(block.z, key, size);
       if (!p.causal) streamed.add(key, size);
     }
     for (std::int64_t c = 0; decide && c < block.count; ++c) {
-      selection.finish(c, head.keys, &topk(head.b, head.h, block.first + c, 0));
+      largest.finish(c, &topk(head.b, head.h, block.first + c, 0));
     }
   }
 

@@ -7,6 +7,7 @@
 
 #include "ops/attention/rows.h"
 #include "ops/dropout/mask_vectors.h"
+#include "ops/select/largest.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 #include "runtime/tile.h"
@@ -20,75 +21,6 @@ constexpr std::int64_t key_tile = 128;
 constexpr std::int64_t query_block = 24;
 // Queries of one piece of parallel work; the keys are packed once for them.
 constexpr std::int64_t share = 512;
-
-template <class T>
-struct Candidate {
-  T score;
-  std::int32_t key;
-};
-
-// Larger first, NaN largest of all, at equal scores the lower key.
-template <class T>
-bool goes_before(const Candidate<T>& a, const Candidate<T>& b) {
-  const bool a_nan = std::isnan(a.score), b_nan = std::isnan(b.score);
-  if (a_nan != b_nan) return a_nan;
-  if (!a_nan && a.score != b.score) return a.score > b.score;
-  return a.key < b.key;
-}
-
-// The largest of a row of scores that arrives tile by tile, in the order of the keys.
-template <class T>
-class LargestKeys {
- public:
-  void start(Candidate<T>* room, std::int64_t wanted) {
-    room_ = room, wanted_ = wanted, held_ = 0, full_ = false;
-  }
-
-  static std::int64_t room_for(std::int64_t wanted) { return 2 * wanted + simd::lanes<T>; }
-
-  void add(const T* scores, std::int64_t first, std::int64_t count) {
-    const simd::Tag<T> d;
-    std::int64_t j = 0;
-    while (j < count && !full_) insert(scores[j], first + j), ++j;
-    // A later key that only equals the least one held does not displace it.
-    while (j < count) {
-      const auto beyond = hn::Not(
-          hn::Le(simd::load(scores + j, count - j), hn::Set(d, least_)));
-      const std::int64_t end = std::min(count, j + simd::lanes<T>);
-      if (!hn::AllFalse(d, beyond)) {
-        for (std::int64_t l = j; l < end; ++l) {
-          if (!(scores[l] <= least_)) insert(scores[l], first + l);
-        }
-      }
-      j = end;
-    }
-  }
-
-  // Their keys in ascending order, then −1.
-  void finish(std::int32_t* keys, std::int64_t step) {
-    if (held_ > wanted_) cut();
-    std::sort(room_, room_ + held_, [](auto& a, auto& b) { return a.key < b.key; });
-    for (std::int64_t t = 0; t < wanted_; ++t) keys[t * step] = t < held_ ? room_[t].key : -1;
-  }
-
- private:
-  void insert(T score, std::int64_t key) {
-    room_[held_++] = {score, static_cast<std::int32_t>(key)};
-    if (held_ >= 2 * wanted_) cut();
-  }
-
-  // Keeps the `wanted` largest.
-  void cut() {
-    std::nth_element(room_, room_ + wanted_ - 1, room_ + held_, goes_before<T>);
-    held_ = wanted_, full_ = true;
-    least_ = room_[wanted_ - 1].score;
-  }
-
-  Candidate<T>* room_ = nullptr;
-  std::int64_t wanted_ = 0, held_ = 0;
-  bool full_ = false;
-  T least_ = 0;  // the k-th largest when last cut; NaN where k of them are NaN: nothing goes before
-};
 
 // Rows of one batch item and head, packed.
 template <class T>
@@ -147,7 +79,7 @@ void TopkSelectKernels<Device, T>::select(const Device&, const TopkAttention<T>&
                                           View<std::int32_t, 4> topk) {
   static_assert(sizeof(Candidate<T>) == 2 * sizeof(T));
   const std::int64_t E = p.E(), k = topk.size(3), shares = (p.N() + share - 1) / share;
-  const std::int64_t room = LargestKeys<T>::room_for(k);
+  const std::int64_t room = 2 * k;
   parallel_for(p.B() * p.H() * shares, [&](std::int64_t piece) {
     const std::int64_t b = piece / shares / p.H(), h = piece / shares % p.H();
     const std::int64_t begin = piece % shares * share, end = std::min(p.N(), begin + share);
@@ -161,7 +93,7 @@ void TopkSelectKernels<Device, T>::select(const Device&, const TopkAttention<T>&
       transpose_block(tile.data(), rows, E, key_tile, turned.data() + j * key_tile * E);
     }
     const Scratch<T> q(query_block * E), z(query_block * key_tile), rooms(query_block * room * 2);
-    LargestKeys<T> largest[query_block];
+    LargestOfRow<T> largest[query_block];
     for (std::int64_t i = begin; i < end; i += query_block) {
       const std::int64_t rows = std::min(query_block, end - i);
       const std::int64_t counted = std::clamp<std::int64_t>(p.queries(b) - i, 0, rows);
