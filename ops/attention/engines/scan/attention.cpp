@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autograd/apply.h"
 #include "ops/attention/scores.h"
@@ -19,8 +20,9 @@ struct ScanOp {
     Tensor q, k, v, out, divisors, sums;
   };
 
+  // `found`: the maxima are there.
   template <class T>
-  Scan<T> problem(const Saved& saved) const {
+  Scan<T> problem(const Saved& saved, bool found) const {
     return {.q = saved.q.view<const T, 4>(),
             .k = saved.k.view<const T, 4>(),
             .v = saved.v.view<const T, 4>(),
@@ -31,10 +33,22 @@ struct ScanOp {
             .added = static_cast<T>(call.added),
             .least = static_cast<T>(call.least),
             .period = call.period,
-            .offset = call.offset};
+            .offset = call.offset,
+            .omega = call.omega.defined() ? call.omega.view<const T, 2>() : View<const T, 2>{},
+            .scale = static_cast<T>(call.scale),
+            .constant = static_cast<T>(call.constant),
+            .query_max = maxima<T>(call.query_max),
+            .key_max = maxima<T>(call.key_max),
+            .query_max_given = found || !call.find_query_max,
+            .key_max_given = found || !call.find_key_max};
   }
 
-  // `sums` may be undefined: where S and z begin at 0 and nobody asks for them.
+  template <class T>
+  static View<T, 3> maxima(const Tensor& x) {
+    return x.defined() ? x.view<T, 3>() : View<T, 3>{};
+  }
+
+  // `sums` may be undefined: where the sums begin at 0 and nobody asks for them.
   Tensor run(Saved& saved) const {
     const Tensor &q = saved.q, &v = saved.v;
     const i64 B = q.size(0), N = q.size(1), H = q.size(2);
@@ -42,7 +56,7 @@ struct ScanOp {
     saved.divisors = Tensor::empty({B, H, N}, q.dtype(), q.device());
     dispatch(q, [&](auto device, auto type) {
       using T = decltype(type);
-      const Scan<T> p = problem<T>(saved);
+      const Scan<T> p = problem<T>(saved, false);
       if (!call.causal) saved.sums = Tensor::empty({B, H, p.sums()}, DType::f64, q.device());
       ScanKernels<decltype(device), T>::forward(
           device, p, saved.sums.defined() ? saved.sums.view<double, 3>() : View<double, 3>{},
@@ -62,7 +76,7 @@ struct ScanOp {
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       ScanKernels<decltype(device), T>::backward(
-          device, problem<T>(saved),
+          device, problem<T>(saved, true),
           saved.sums.defined() ? saved.sums.view<const double, 3>() : View<const double, 3>{},
           saved.out.view<const T, 4>(), saved.divisors.view<const T, 3>(),
           dout.view<const T, 4>(), gradients[0].view<T, 4>(), gradients[1].view<T, 4>(),
@@ -72,17 +86,29 @@ struct ScanOp {
   }
 };
 
-i64 features_of(Feature feature, i64 E) { return feature == Feature::cosine ? 2 * E : E; }
-
 class ScanDecoding final : public DecodingState {
  public:
-  ScanDecoding(const ScanCall& call, const AttentionSizes& s)
-      : op_{call}, shape_{s.B, s.H, features_of(call.feature, s.E) * (s.M + 1)} {
+  ScanDecoding(const ScanCall& call, const AttentionSizes& s, i64 R)
+      : op_{call},
+        shape_{s.B, s.H, sums_of(call.feature, features_of(call.feature, s.E, R), s.M)},
+        omega_{R, s.E} {
     op_.call.causal = true;
   }
 
   Tensor step(std::span<const Tensor> inputs) override {
-    if (!sums_.defined()) sums_ = Tensor::zeros(shape_, DType::f64, inputs[0].device());
+    if (!sums_.defined()) {
+      sums_ = Tensor::zeros(shape_, DType::f64, inputs[0].device());
+      if (has_levels(op_.call.feature)) {
+        sums_.slice(2, shape_[2] - 1, shape_[2]).fill(-std::numeric_limits<double>::infinity());
+      }
+    }
+    if (is_random(op_.call.feature)) {
+      require(inputs[3].shape() == omega_, "{}: decoding wants omega {}, got {}", op_.name, omega_,
+              inputs[3].shape());
+      op_.call.omega = inputs[3].packed();
+    }
+    op_.call.query_max = op_.call.key_max = {};
+    make_maxima(op_.call, inputs[0]);
     ScanOp::Saved saved{inputs[0], inputs[1], inputs[2], {}, {}, sums_};
     const Tensor out = op_.run(saved);
     op_.call.offset += inputs[0].size(1);
@@ -93,35 +119,56 @@ class ScanDecoding final : public DecodingState {
 
  private:
   ScanOp op_;
-  Shape shape_;
+  Shape shape_, omega_;
   Tensor sums_;  // from the first step on
 };
 
 }  // namespace
 
+void make_maxima(ScanCall& call, const Tensor& q) {
+  if (!has_levels(call.feature)) return;
+  const i64 B = q.size(0), N = q.size(1), H = q.size(2);
+  const auto make = [&](Tensor& maxima, bool& find, i64 count) {
+    if (maxima.defined()) return;
+    maxima = Tensor::empty({B, H, count}, q.dtype(), q.device());
+    find = true;
+  };
+  make(call.query_max, call.find_query_max, N);
+  make(call.key_max, call.find_key_max, call.causal ? N : 1);
+}
+
 Variable scan_attention(const ScanCall& call, const Variable& q, const Variable& k,
                         const Variable& v) {
-  return apply(ScanOp{call}, q, k, v);
+  ScanCall whole = call;
+  make_maxima(whole, q.value());
+  return apply(ScanOp{whole}, q, k, v);
 }
 
-std::unique_ptr<DecodingState> decode_by_scan(const ScanCall& call, const AttentionSizes& sizes) {
-  return std::make_unique<ScanDecoding>(call, sizes);
+std::unique_ptr<DecodingState> decode_by_scan(const ScanCall& call, const AttentionSizes& sizes,
+                                              i64 R) {
+  return std::make_unique<ScanDecoding>(call, sizes, R);
 }
 
-AttentionCost scan_cost(Feature feature, const AttentionSizes& s, bool causal, DType type) {
+AttentionCost scan_cost(Feature feature, const AttentionSizes& s, bool causal, DType type, i64 R) {
   const double item = double(size_of(type)), heads = double(s.B * s.H);
-  const double F = double(features_of(feature, s.E)), M = double(s.M), E = double(s.E);
+  const double F = double(features_of(feature, s.E, R)), M = double(s.M), E = double(s.E);
   const double positions = heads * double(s.N + s.S) / 2, C = scan_chunk;
-  const double pairs = causal ? C / 2 : 0, sums = F * (M + 1);
-  const bool powers = feature == Feature::elu || feature == Feature::exponential;
+  const double pairs = causal ? C / 2 : 0, sums = double(sums_of(feature, i64(F), s.M));
+  const bool random = is_random(feature), levels = has_levels(feature);
+  const bool powers = feature == Feature::elu || feature == Feature::exponential || levels;
+  const double projections = random ? 2 * E * double(R) : 0, omega = random ? E * double(R) : 0;
+  const double maxima = levels ? double(s.N) + (causal ? double(s.N) : 1) : 0;
+  const double find_level = levels && !causal ? 1 : 0;
   // Of one piece of work in backward.
-  const double rows =
-      C * (2 * E + 3 * F + M + C + 2) + C * (2 * M + 1) +
-                      C * (C + 2 * std::max(F, M) + F + E);
-  return {.forward_operations = positions * (4 * F * M + 2 * pairs * (F + M)),
-          .backward_operations = positions * (10 * F * M + 6 * pairs * (F + M)),
-          .exponentials = powers ? positions * E * (causal ? 6 : 4) : 0,
-          .saved_bytes = heads * (double(s.N) * item + (causal ? 0 : 8 * sums)),
+  const double rows = C * (2 * E + 3 * F + M + C + 5) + C * (2 * M + 1) +
+                      C * (C + 2 * std::max(F, M) + F + E + 1) + omega + (random ? 2 * C : 0);
+  return {.forward_operations = positions * (4 * F * M + 2 * pairs * (F + M) +
+                                             (2 + find_level) * projections),
+          .backward_operations = positions * (10 * F * M + 6 * pairs * (F + M) +
+                                              (causal ? 6 : 4) * projections),
+          .exponentials = powers ? positions * F * (causal ? 6 : 4) : 0,
+          .saved_bytes = heads * (double(s.N) * item + maxima * item + (causal ? 0 : 8 * sums)) +
+                         omega * item,
           .working_bytes = item * (rows + 4 * sums + F * M) + 8 * (causal ? 2 : 3) * sums,
           .cuda_working_bytes =
               item * (heads * (double(s.N + s.S) * F + double(s.N) * (M + 1) +

@@ -5,27 +5,34 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/attention/engines/scan/random_features.h"
 #include "ops/attention/engines/scan/scan.h"
 #include "runtime/scratch.h"
 #include "runtime/simd.h"
 
 namespace weft::scan {
 
-namespace hn = simd::hn;
-
 // Rows [rows, E] of queries or keys that begin at position `begin` of one batch item, their features
 // [rows, F], and of gradients [rows, F] the gradient [rows, E].
 template <class T>
 class FeatureRows {
  public:
-  FeatureRows(const Scan<T>& p, i64 b, Pieces<T>& pieces)
-      : feature_(p.feature), E_(p.E()), offset_(p.offset), angle_(p.angle(b)) {
+  FeatureRows(const Scan<T>& p, i64 b, i64 h, Pieces<T>& pieces)
+      : feature_(p.feature),
+        E_(p.E()),
+        offset_(p.offset),
+        angle_(p.angle(b)),
+        constant_(p.constant),
+        random_(p, b, h, pieces) {
     sines_ = pieces.take(scan_chunk);
     cosines_ = pieces.take(scan_chunk);
   }
-  static i64 scratch() { return 2 * scan_chunk; }
+  static i64 scratch(const Scan<T>& p) {
+    return 2 * scan_chunk + RandomFeatures<T>::scratch(p);
+  }
 
   void start(i64 begin) {
+    begin_ = begin;
     if (feature_ != Feature::cosine) return;
     for (i64 i = 0; i < scan_chunk; ++i) {
       const double theta = angle_ * double(offset_ + begin + i);
@@ -34,8 +41,11 @@ class FeatureRows {
     }
   }
 
-  void of_queries(i64 rows, const T* x, T* phi) const {
-    if (feature_ != Feature::exponential) return of_keys(rows, x, phi);
+  RandomFeatures<T>& random() { return random_; }
+
+  void of_queries(i64 rows, const T* x, T* phi) {
+    if (is_random(feature_)) return random_.of_queries(begin_, rows, x, phi);
+    if (feature_ != Feature::exponential) return plain(rows, x, phi);
     for (i64 i = 0; i < rows; ++i) {
       const T most = x[i * E_ + largest(x + i * E_)];
       each(E_, x + i * E_, phi + i * E_, [&](auto value) {
@@ -44,7 +54,27 @@ class FeatureRows {
     }
   }
 
-  void of_keys(i64 rows, const T* x, T* phi) const {
+  void of_keys(i64 rows, const T* x, T* phi, Levels<T>& levels) {
+    if (is_random(feature_)) return random_.of_keys(rows, x, phi, levels);
+    plain(rows, x, phi);
+  }
+
+  // Overwrites dphi.
+  void gradient_of_queries(i64 rows, const T* x, const T* phi, T* dphi, T* dx) const {
+    if (is_random(feature_)) return random_.gradient(rows, x, phi, constant_, dphi, dx);
+    plain_gradient(rows, x, phi, dphi, dx);
+    if (feature_ != Feature::exponential) return;
+    for (i64 i = 0; i < rows; ++i) {  // the largest is subtracted from all
+      dx[i * E_ + largest(x + i * E_)] -= simd::dot<T>(phi + i * E_, dphi + i * E_, E_);
+    }
+  }
+  void gradient_of_keys(i64 rows, const T* x, const T* phi, T* dphi, T* dx) const {
+    if (!is_random(feature_)) return plain_gradient(rows, x, phi, dphi, dx);
+    random_.gradient(rows, x, phi, has_levels(feature_) ? T(0) : constant_, dphi, dx);
+  }
+
+ private:
+  void plain(i64 rows, const T* x, T* phi) const {
     const simd::Tag<T> d;
     const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
     switch (feature_) {
@@ -63,18 +93,12 @@ class FeatureRows {
           each(E_, x + i * E_, to, [&](auto value) { return hn::Mul(sine, positive(value)); });
           each(E_, x + i * E_, to + E_, [&](auto value) { return hn::Mul(cosine, positive(value)); });
         }
+        return;
+      default: break;  // random features are no function of one number
     }
   }
 
-  void gradient_of_queries(i64 rows, const T* x, const T* phi, const T* dphi, T* dx) const {
-    gradient_of_keys(rows, x, phi, dphi, dx);
-    if (feature_ != Feature::exponential) return;
-    for (i64 i = 0; i < rows; ++i) {  // the largest is subtracted from all
-      dx[i * E_ + largest(x + i * E_)] -= simd::dot<T>(phi + i * E_, dphi + i * E_, E_);
-    }
-  }
-
-  void gradient_of_keys(i64 rows, const T* x, const T* phi, const T* dphi, T* dx) const {
+  void plain_gradient(i64 rows, const T* x, const T* phi, const T* dphi, T* dx) const {
     const simd::Tag<T> d;
     const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
     switch (feature_) {
@@ -97,10 +121,11 @@ class FeatureRows {
             dx[i * E_ + e] = x[i * E_ + e] > 0 ? gradient : T(0);
           }
         }
+        return;
+      default: break;
     }
   }
 
- private:
   using Vector = simd::Vector<T>;
 
   static Vector positive(Vector x) {  // NaN stays NaN
@@ -124,8 +149,10 @@ class FeatureRows {
   i64 largest(const T* row) const { return std::max_element(row, row + E_) - row; }
 
   Feature feature_;
-  i64 E_, offset_;
+  i64 E_, offset_, begin_ = 0;
   double angle_;
+  T constant_;
+  RandomFeatures<T> random_;
   T *sines_, *cosines_;
 };
 

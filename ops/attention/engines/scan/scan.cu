@@ -9,245 +9,50 @@
 //
 //     o_i = W x_i (+ w) + Σ_{j in the chunk} (x_i · y_j) u_j
 //
+// with levels faded, and with what is summed up beside. Without pairs it multiplies by Ω and Ωᵀ.
+//
 // A block owns 8 R rows of a chunk and 64 columns; products go through shared memory in tiles of 64.
 //
 // Workspace: features and their gradients, and for the causal form F (M + 1) numbers a chunk of 64
 // positions. Unmeasured on a device.
-#include <limits>
-
-#include "ops/attention/engines/scan/scan.h"
-#include "ops/attention/score_tile.cuh"
-#include "runtime/cuda/workspace.h"
+#include "ops/attention/engines/scan/sums.cuh"
 
 namespace weft {
 namespace {
 
-constexpr int side = tile_columns;
-static_assert(side == scan_chunk);
-
-// --- features, a row of [rows, H] at a time
-
-// Row (b L + i) H + h of a tensor [B, L, H, ..].
-struct RowPlace {
-  i64 b, i, h;
-  __device__ RowPlace(i64 row, i64 L, i64 H) : b(row / H / L), i(row / H % L), h(row % H) {}
-};
-
-template <class T>
-__device__ T positive(T x) {
-  return x <= 0 ? T(0) : x;
-}
-
-template <class T>
-struct Features {
-  Scan<T> p;
-  View<const T, 4> x;
-  bool of_queries;
-  View<T, 4> phi;
-
-  template <class Team>
-  __device__ void operator()(const Team& team, i64 row) const {
-    const RowPlace at(row, x.size(1), p.H());
-    const i64 E = p.E();
-    const T* const from = &x(at.b, at.i, at.h, 0);
-    T* const to = &phi(at.b, at.i, at.h, 0);
-    T most = 0;
-    if (p.feature == Feature::exponential && of_queries) {
-      most = -std::numeric_limits<T>::infinity();
-      for (i64 e = team.rank(); e < E; e += Team::threads) {
-        most = Largest::of(most, from[e * x.stride(3)]);
-      }
-      most = team.max(most);
-    }
-    const double theta = p.angle(at.b) * static_cast<double>(p.offset + at.i);
-    for (i64 e = team.rank(); e < E; e += Team::threads) {
-      const T value = from[e * x.stride(3)];
-      switch (p.feature) {
-        case Feature::elu: to[e] = value > 0 ? value + 1 : std::exp(value); break;
-        case Feature::relu: to[e] = positive(value); break;
-        case Feature::exponential: to[e] = std::exp(value - most); break;
-        case Feature::cosine:
-          to[e] = static_cast<T>(std::sin(theta)) * positive(value);
-          to[E + e] = static_cast<T>(std::cos(theta)) * positive(value);
-      }
-    }
-  }
-};
-
-// dx of dφ; 0 in rows from the item's own end on.
-template <class T>
-struct FeatureGradients {
-  Scan<T> p;
-  View<const T, 4> x, phi, dphi;
-  bool of_queries;
-  View<T, 4> dx;
-
-  template <class Team>
-  __device__ void operator()(const Team& team, i64 row) const {
-    const RowPlace at(row, x.size(1), p.H());
-    const i64 E = p.E();
-    const bool counts = at.i < (of_queries ? p.queries(at.b) : p.keys(at.b));
-    const T* const slope = &dphi(at.b, at.i, at.h, 0);
-    const T* const value = &phi(at.b, at.i, at.h, 0);
-    // The first of the largest, which was subtracted from all.
-    i64 largest = -1;
-    T sum = 0;
-    if (p.feature == Feature::exponential && of_queries) {
-      T most = -std::numeric_limits<T>::infinity();
-      for (i64 e = team.rank(); e < E; e += Team::threads) {
-        most = Largest::of(most, x(at.b, at.i, at.h, e));
-        sum += value[e] * slope[e];
-      }
-      most = team.max(most);
-      sum = team.sum(sum);
-      int before = -static_cast<int>(E);
-      for (i64 e = team.rank(); e < E; e += Team::threads) {
-        if (x(at.b, at.i, at.h, e) == most) before = Largest::of(before, -static_cast<int>(e));
-      }
-      largest = -team.max(before);
-    }
-    const double theta = p.angle(at.b) * static_cast<double>(p.offset + at.i);
-    for (i64 e = team.rank(); e < E; e += Team::threads) {
-      T gradient = 0;
-      switch (p.feature) {
-        case Feature::elu: gradient = value[e] > 1 ? slope[e] : value[e] * slope[e]; break;
-        case Feature::relu: gradient = value[e] > 0 ? slope[e] : T(0); break;
-        case Feature::exponential:
-          gradient = value[e] * slope[e] - (e == largest ? sum : T(0));
-          break;
-        case Feature::cosine:
-          if (x(at.b, at.i, at.h, e) > 0) {
-            gradient = static_cast<T>(std::sin(theta)) * slope[e] +
-                       static_cast<T>(std::cos(theta)) * slope[E + e];
-          }
-      }
-      dx(at.b, at.i, at.h, e) = counts ? gradient : T(0);
-    }
-  }
-};
-
-// dN and dD of every query.
-template <class T>
-struct QueryGradients {
-  Scan<T> p;
-  View<const T, 4> out, dout;
-  View<const T, 3> divisors;
-  View<T, 4> dN;
-  View<T, 3> dD;
-
-  template <class Team>
-  __device__ void operator()(const Team& team, i64 row) const {
-    const RowPlace at(row, p.N(), p.H());
-    const T n = divisors(at.b, at.h, at.i);
-    const bool counts = at.i < p.queries(at.b);
-    T sum = 0;
-    for (i64 m = team.rank(); m < p.M(); m += Team::threads) {
-      const T share = counts ? dout(at.b, at.i, at.h, m) / n : T(0);
-      dN(at.b, at.i, at.h, m) = share;
-      if (counts) sum += share * out(at.b, at.i, at.h, m);
-    }
-    sum = team.sum(sum);
-    if (team.rank() == 0) dD(at.b, at.h, at.i) = counts ? -p.slope(n) * sum : T(0);
-  }
-};
-
-// --- sums
-
-// Where S and z (or G and g) of a chunk of one batch item and head stand.
-template <class T>
-struct States {
-  T* data;
-  i64 chunks, size;  // of a sequence, and of one state
-
-  __device__ T* at(i64 sequence, i64 chunk) const { return data + (sequence * chunks + chunk) * size; }
-};
-
-// Each chunk's own Σ_i x_i y_iᵀ [F, M] and Σ_i weights_i x_i [F]; without weights they are 1.
-template <class T, int R>
-__global__ void __launch_bounds__(tile_threads, 2)
-    sums_of_chunks(View<const T, 4> x, View<const T, 4> y, Scan<T> p, bool of_queries,
-                   View<const T, 3> weights, States<T> states) {
-  constexpr int rows = 8 * R;
-  const i64 sequence = blockIdx.x / states.chunks, chunk = blockIdx.x % states.chunks;
-  const i64 b = sequence / p.H(), h = sequence % p.H(), first = chunk * side;
-  const i64 f = i64{blockIdx.y} * rows, m = i64{blockIdx.z} * side, F = x.size(3), M = y.size(3);
-  const TileRows at{b, h, first, rows_within(first, of_queries ? p.queries(b) : p.keys(b), side)};
-  SharedMemory shared;
-  T* const left = shared.take<T>(rows * weight_stride<T>);
-  T* const right = shared.take<T>(side * side);
-  for (int k = static_cast<int>(threadIdx.x); k < rows * side; k += tile_threads) {
-    const int row = k % rows, i = k / rows;
-    left[row * weight_stride<T> + i] =
-        i < at.count && f + row < F ? x(b, first + i, h, f + row) : T(0);
-  }
-  load_tile(y, at, side, m, side, T(1), right, side);
-  __syncthreads();
-  T o[R][4] = {};
-  add_weighted<R, 4>(left, right, side, at.count, o);
-  T* const to = states.at(sequence, chunk);
-#pragma unroll
-  for (int r = 0; r < R; ++r) {
-    const int row = 8 * r + tile_y();
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const i64 column = m + owned_column<T, 4>(c);
-      if (f + row < F && column < M) to[(f + row) * M + column] = o[r][c];
-    }
-    if (blockIdx.z > 0) continue;
-    T sum = 0;
-    for (int i = tile_x(); i < at.count; i += 16) {
-      const T weight = weights.data == nullptr ? T(1) : weights(b, h, first + i);
-      sum += weight * left[row * weight_stride<T> + i];
-    }
-    sum = over_row<Added>(sum);
-    if (f + row < F && tile_x() == 0) to[F * M + f + row] = sum;
-  }
-}
-
-// Turns what chunks sum up to into what stands before each of them, or behind, `later`; one element
-// of the state a call. `carried` [sequences, size], unless null, is what stands before the first of
-// them, and then after the last. Where not `running`, all chunks together, as the state of chunk 0.
-template <class T>
-struct RunningSums {
-  States<T> states;
-  bool running, later;
-  double* carried;
-
-  __device__ void operator()(i64 i) const {
-    const i64 sequence = i / states.size, element = i % states.size;
-    double sum = running && carried != nullptr ? carried[i] : 0;
-    for (i64 k = 0; k < states.chunks; ++k) {
-      T* const at = states.at(sequence, later ? states.chunks - 1 - k : k) + element;
-      const T own = *at;
-      if (running) *at = static_cast<T>(sum);
-      sum += static_cast<double>(own);
-    }
-    if (!running) states.at(sequence, 0)[element] = static_cast<T>(sum);
-    if (carried != nullptr) carried[i] = sum;
-  }
-};
-
-// The states that forward left, of sequences without chunks.
-template <class T>
-struct RoundedSums {
-  const double* sums;
-  States<T> states;
-  __device__ void operator()(i64 i) const {
-    states.at(i / states.size, 0)[i % states.size] = static_cast<T>(sums[i]);
-  }
-};
+using namespace scan;
 
 // --- rows
+
+// What is summed up beside the faded sums, V and the number of keys, or W.
+enum class Beside {
+  nothing,
+  outputs,  // w_i V_i and w_i |J(i)|, w_i in the pairs
+  totals,   // instead of divisors, dw_i
+  values,   // W_j, w_i in the pairs
+};
 
 // See the head of this file. The state is [F, M] and [F]; W is its transpose, or, `turned`, itself,
 // and then w counts: once, or own_added times.
 template <class T>
 struct Rows {
-  View<const T, 4> x, y, u;
+  View<const T, 4> x, y = {}, u = {};
   bool own_queries;  // whether x are rows of queries, who see what stands before; or keys
   States<T> states;
   bool turned = false;
   View<const T, 3> own_added = {}, other_added = {};  // to the pairs of row i, of row j
+  Levels<T> levels = {};
+  Beside beside = Beside::nothing;
+  View<const T, 3> weights = {};  // w
+  i64 columns = 0;                // of W alone, without w and pairs; 0: the state's are M
+
+  // By what the sum before or behind its chunk fades for a row, and a pair of own and other row.
+  __device__ T fade(i64 b, i64 h, i64 row) const {
+    return own_queries ? levels.in(b, h, row) : levels.out(b, h, row);
+  }
+  __device__ T fade(i64 b, i64 h, i64 own, i64 other) const {
+    return own_queries ? levels.pair(b, h, own, other) : levels.pair(b, h, other, own);
+  }
 };
 
 template <class T, int R>
@@ -264,7 +69,10 @@ __global__ void __launch_bounds__(tile_threads, 2)
                         rows_within(chunk * side, of.own_queries ? keys : queries, side)};
   const int padded = padded_width<T>(depth, side), stride = row_stride<T>(padded);
   const T* const state = of.states.at(sequence, p.causal ? chunk : 0);
-  const T* const vector = state + p.F() * M;
+  const T* const vector = state + p.F() * M;  // z or g
+  const T* const beside = vector + p.F();     // V and the number of keys, or W
+  const bool alone = of.columns > 0, totals = of.beside == Beside::totals;
+  const i64 row_of_state = alone ? of.columns : M;
 
   SharedMemory shared;
   T* const weights = shared.take<T>(rows * weight_stride<T>);
@@ -279,20 +87,22 @@ __global__ void __launch_bounds__(tile_threads, 2)
       // Neighbours read neighbours.
       const int i = of.turned ? k % side : k / side, c = of.turned ? k / side : k % side;
       const bool inside = i < count && column + c < width;
-      const i64 place = of.turned ? (column + c) * M + d + i : (d + i) * M + column + c;
+      const i64 place = of.turned ? (column + c) * row_of_state + d + i
+                                  : (d + i) * row_of_state + column + c;
       right[i * side + c] = inside ? state[place] : T(0);
     }
     __syncthreads();
     add_weighted<R, 4>(weights, right, side, count, o);
     if (divisors.data == nullptr) continue;
+    const T* const summed = totals ? beside : vector;
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       for (int i = tile_x(); i < count; i += 16) {
-        D[r] += weights[(8 * r + tile_y()) * weight_stride<T> + i] * vector[d + i];
+        D[r] += weights[(8 * r + tile_y()) * weight_stride<T> + i] * summed[d + i];
       }
     }
   }
-  if (of.turned) {
+  if (of.turned && !alone) {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int row = 8 * r + tile_y();
@@ -305,7 +115,35 @@ __global__ void __launch_bounds__(tile_threads, 2)
       }
     }
   }
-  if (p.causal && own.count > 0 && others.count > 0) {
+  if (of.levels.rise()) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const int row = 8 * r + tile_y();
+      if (row >= own.count) continue;
+      const T factor = of.fade(b, h, first + row);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) o[r][c] *= factor;
+      if (!totals) D[r] *= factor;
+    }
+  }
+  if (of.beside != Beside::nothing) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const int row = 8 * r + tile_y();
+      if (row >= own.count) continue;
+      const bool outputs = of.beside == Beside::outputs;
+      const T weight = outputs ? of.weights(b, h, first + row)
+                       : totals ? of.own_added(b, h, first + row)
+                                : T(1);
+#pragma unroll
+      for (int c = 0; c < 4 && !totals; ++c) {
+        const i64 m = column + owned_column<T, 4>(c);
+        if (m < width) o[r][c] += weight * beside[m];
+      }
+      if (tile_x() == 0) D[r] += weight * beside[M];
+    }
+  }
+  if (p.causal && !alone && own.count > 0 && others.count > 0) {
     T z[R][4] = {};
     for (i64 d = 0; d < depth; d += padded) {
       __syncthreads();
@@ -330,7 +168,10 @@ __global__ void __launch_bounds__(tile_threads, 2)
         }
         if (of.own_added.data != nullptr) z[r][c] += of.own_added(b, h, i);
         if (of.other_added.data != nullptr) z[r][c] += of.other_added(b, h, j);
-        D[r] += z[r][c];
+        if (totals) D[r] += z[r][c];
+        if (of.levels.rise()) z[r][c] *= of.fade(b, h, i, j);
+        if (of.weights.data != nullptr) z[r][c] += of.weights(b, h, of.own_queries ? i : j);
+        if (!totals) D[r] += z[r][c];
       }
     }
     __syncthreads();
@@ -346,9 +187,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
     T n = 1;
     if (divisors.data != nullptr) {
       const T sum = over_row<Added>(D[r]);
-      if (there) n = p.divisor(sum);
+      if (there && !totals) n = p.divisor(sum);
       if (first + row < out.size(1) && blockIdx.y == 0 && tile_x() == 0) {
-        divisors(b, h, first + row) = there ? n : T(0);
+        divisors(b, h, first + row) = !there ? T(0) : totals ? sum : n;
       }
     }
     if (first + row >= out.size(1)) continue;
@@ -368,13 +209,21 @@ unsigned cut(i64 count, i64 by) { return static_cast<unsigned>((count + by - 1) 
 template <class T>
 class Call {
  public:
-  Call(const Cuda& device, const Scan<T>& p)
+  // Where features have levels that go on, `carried` are the sums that end with them.
+  Call(const Cuda& device, const Scan<T>& p, const double* carried)
       : device_(device),
         p_(p),
         chunks_(std::max<i64>((std::max(p.N(), p.S()) + side - 1) / side, 1)),
         q_(device, p.B() * p.N() * p.H() * p.F()),
         k_(device, p.B() * p.S() * p.H() * p.F()),
-        states_(device, p.B() * p.H() * chunks_ * p.sums()) {
+        states_(device, p.B() * p.H() * chunks_ * p.sums()),
+        weights_(device, p.levels() ? p.B() * p.H() * p.N() : 0),
+        first_(device, p.levels() ? p.B() * p.H() : 0) {
+    if (is_random(p.feature)) {
+      random_queries();
+      random_keys(carried);
+      return;
+    }
     for_rows("scan", device, p.B() * p.N() * p.H(), p.E(), Features<T>{p, p.q, true, writable_q()});
     for_rows("scan", device, p.B() * p.S() * p.H(), p.E(), Features<T>{p, p.k, false, writable_k()});
   }
@@ -382,18 +231,25 @@ class Call {
   View<const T, 4> q() const { return writable_q(); }
   View<const T, 4> k() const { return writable_k(); }
   States<T> states() const { return {states_.data(), chunks_, p_.sums()}; }
+  Levels<T> levels() const {
+    return p_.levels() && p_.causal ? Levels<T>{p_.key_max, first_.data()} : Levels<T>{};
+  }
+  View<const T, 3> weights() const { return writable_weights(); }
+  Beside beside(Beside what) const { return p_.levels() ? what : Beside::nothing; }
 
   void sum(const View<const T, 4>& x, const View<const T, 4>& y, bool of_queries,
-           const View<const T, 3>& weights, double* carried) const {
+           const View<const T, 3>& vector, double* carried) const {
     constexpr int R = long_rows<T>;
     const dim3 grid(static_cast<unsigned>(p_.B() * p_.H() * chunks_), cut(p_.F(), 8 * R),
                     cut(p_.M(), side));
     const std::size_t shared = SharedMemory::bytes<T>(8 * R * weight_stride<T>) +
                                SharedMemory::bytes<T>(side * side);
-    start_tiles("scan", device_, grid, shared, sums_of_chunks<T, R>, x, y, p_, of_queries, weights,
+    const RowWeights<T> rows{vector, of_queries ? weights() : View<const T, 3>{}, levels()};
+    start_tiles("scan", device_, grid, shared, sums_of_chunks<T, R>, x, y, p_, of_queries, rows,
                 states());
     for_elements("scan", device_, p_.B() * p_.H() * p_.sums(),
-                 RunningSums<T>{states(), p_.causal, of_queries, carried});
+                 RunningSums<T>{states(), p_.causal, of_queries, carried, levels(),
+                                p_.F() * (p_.M() + 1), p_.H()});
   }
 
   void rows(const Rows<T>& of, const View<T, 4>& out, const View<T, 3>& divisors) const {
@@ -407,14 +263,82 @@ class Call {
     start_tiles("scan", device_, grid, shared, rows_of_chunks<T, R>, p_, of, out, divisors);
   }
 
+  // dx of dφ, which is used up; `totals` are dw of queries, of features with levels.
+  void gradient(bool of_queries, const View<T, 4>& dphi, const View<const T, 3>& totals,
+                const View<T, 4>& dx) const {
+    const View<const T, 4> x = of_queries ? p_.q : p_.k, phi = of_queries ? q() : k();
+    const i64 L = x.size(1), count = p_.B() * L * p_.H();
+    if (!is_random(p_.feature)) {
+      for_rows("scan", device_, count, p_.E(), FeatureGradients<T>{p_, x, phi, dphi, of_queries, dx});
+      return;
+    }
+    const Workspace<T> for_norms(device_, count);
+    const View<T, 3> norms = for_norms.view(p_.B(), p_.H(), L);
+    for_rows("scan", device_, count, p_.R(),
+             RandomSlopes<T>{p_, phi, totals, of_queries, dphi, norms});
+    rows({.x = first_columns(dphi), .own_queries = of_queries, .states = omega(),
+          .columns = p_.omega.stride(0)},
+         dx, {});
+    for_rows("scan", device_, count, p_.E(), NormGradients<T>{p_, x, norms, of_queries, dx});
+  }
+
  private:
   View<T, 4> writable_q() const { return q_.view(p_.B(), p_.N(), p_.H(), p_.F()); }
   View<T, 4> writable_k() const { return k_.view(p_.B(), p_.S(), p_.H(), p_.F()); }
+  View<T, 3> writable_weights() const {
+    return p_.levels() ? weights_.view(p_.B(), p_.H(), p_.N()) : View<T, 3>{};
+  }
+  // Of features: R columns, where u stands.
+  View<T, 4> first_columns(View<T, 4> x) const {
+    x.sizes[3] = p_.R();
+    return x;
+  }
+  // One for all; it is only read.
+  States<T> omega() const { return {const_cast<T*>(p_.omega.data), 0, 0}; }
+
+  void project(bool of_queries, const View<T, 4>& phi) const {
+    rows({.x = of_queries ? p_.q : p_.k, .own_queries = of_queries, .states = omega(), .turned = true,
+          .columns = p_.omega.stride(0)},
+         first_columns(phi), {});
+  }
+  void random_queries() const {
+    const i64 count = p_.B() * p_.N() * p_.H();
+    const View<T, 4> phi = writable_q();
+    project(true, phi);
+    if (p_.levels() && !p_.query_max_given) {
+      for_rows("scan", device_, count, p_.R(), RowTops<T>{p_, p_.q, phi, true, p_.query_max});
+    }
+    for_rows("scan", device_, count, p_.R(),
+             RandomFeatures<T>{p_, p_.q, true, phi, writable_weights()});
+  }
+  void random_keys(const double* carried) const {
+    const i64 count = p_.B() * p_.S() * p_.H();
+    const View<T, 4> phi = writable_k();
+    project(false, phi);
+    if (p_.levels()) find_levels(carried, phi);
+    for_rows("scan", device_, count, p_.R(), RandomFeatures<T>{p_, p_.k, false, phi, {}});
+  }
+  void find_levels(const double* carried, const View<const T, 4>& u) const {
+    const i64 heads = p_.B() * p_.H();
+    for_elements("scan", device_, heads,
+                 FirstLevels<T>{p_.causal ? carried : nullptr, p_.sums(), first_.data()});
+    if (p_.key_max_given) return;
+    const Workspace<T> for_tops(device_, heads * p_.S()), of_chunks(device_, heads * chunks_);
+    const View<T, 3> tops = for_tops.view(p_.B(), p_.H(), p_.S());
+    for_rows("scan", device_, heads * p_.S(), p_.R(), RowTops<T>{p_, p_.k, u, false, tops});
+    for_elements("scan", device_, heads * chunks_,
+                 ChunkTops<T>{p_, tops, chunks_, of_chunks.data()});
+    for_elements("scan", device_, heads,
+                 RunningTops<T>{p_, first_.data(), chunks_, of_chunks.data()});
+    if (!p_.causal) return;
+    for_elements("scan", device_, heads * p_.N(),
+                 PositionLevels<T>{p_, tops, chunks_, of_chunks.data()});
+  }
 
   const Cuda& device_;
   const Scan<T>& p_;
   i64 chunks_;
-  Workspace<T> q_, k_, states_;
+  Workspace<T> q_, k_, states_, weights_, first_;
 };
 
 }  // namespace
@@ -422,10 +346,12 @@ class Call {
 template <class Device, class T>
 void ScanKernels<Device, T>::forward(const Device& device, const Scan<T>& p, View<double, 3> sums,
                                      View<T, 4> out, View<T, 3> divisors) {
-  if (p.B() * p.H() * p.N() == 0) return;
-  const Call<T> call(device, p);
+  if (p.B() * p.H() * std::max(p.N(), p.S()) == 0) return;
+  const Call<T> call(device, p, sums.data);
   call.sum(call.k(), p.v, false, {}, sums.data);
-  call.rows({.x = call.q(), .y = call.k(), .u = p.v, .own_queries = true, .states = call.states()},
+  call.rows({.x = call.q(), .y = call.k(), .u = p.v, .own_queries = true, .states = call.states(),
+             .levels = call.levels(), .beside = call.beside(Beside::outputs),
+             .weights = call.weights()},
             out, divisors);
 }
 
@@ -436,11 +362,13 @@ void ScanKernels<Device, T>::backward(const Device& device, const Scan<T>& p,
                                       View<T, 4> dq, View<T, 4> dk, View<T, 4> dv) {
   const i64 B = p.B(), N = p.N(), S = p.S(), H = p.H(), F = p.F();
   if (B * H * std::max(N, S) == 0) return;
-  const Call<T> call(device, p);
+  const Call<T> call(device, p, nullptr);
   const Workspace<T> for_dN(device, B * N * H * p.M()), for_dD(device, B * H * N);
   const Workspace<T> for_features(device, B * std::max(N, S) * H * F);
+  const Workspace<T> for_totals(device, p.levels() ? B * H * N : 0);
   const View<T, 4> dN = for_dN.view(B, N, H, p.M());
   const View<T, 3> dD = for_dD.view(B, H, N);
+  const View<T, 3> totals = p.levels() ? for_totals.view(B, H, N) : View<T, 3>{};
   for_rows("scan", device, B * N * H, p.M(), QueryGradients<T>{p, out, dout, divisors, dN, dD});
 
   if (p.causal) {
@@ -450,18 +378,19 @@ void ScanKernels<Device, T>::backward(const Device& device, const Scan<T>& p,
   }
   const View<T, 4> dphi_q = for_features.view(B, N, H, F), dphi_k = for_features.view(B, S, H, F);
   call.rows({.x = dN, .y = p.v, .u = call.k(), .own_queries = true, .states = call.states(),
-             .turned = true, .own_added = dD},
-            dphi_q, {});
-  for_rows("scan", device, B * N * H, p.E(),
-           FeatureGradients<T>{p, p.q, call.q(), dphi_q, true, dq});
+             .turned = true, .own_added = dD, .levels = call.levels(),
+             .beside = call.beside(Beside::totals)},
+            dphi_q, totals);
+  call.gradient(true, dphi_q, totals, dq);
 
   call.sum(call.q(), dN, true, dD, nullptr);
   call.rows({.x = p.v, .y = dN, .u = call.q(), .own_queries = false, .states = call.states(),
-             .turned = true, .other_added = dD},
+             .turned = true, .other_added = dD, .levels = call.levels()},
             dphi_k, {});
-  for_rows("scan", device, B * S * H, p.E(),
-           FeatureGradients<T>{p, p.k, call.k(), dphi_k, false, dk});
-  call.rows({.x = call.k(), .y = call.q(), .u = dN, .own_queries = false, .states = call.states()},
+  call.gradient(false, dphi_k, {}, dk);
+  call.rows({.x = call.k(), .y = call.q(), .u = dN, .own_queries = false, .states = call.states(),
+             .levels = call.levels(), .beside = call.beside(Beside::values),
+             .weights = call.weights()},
             dv, {});
 }
 

@@ -33,15 +33,31 @@
 // computes its features again. The sums are carried in f64 and rounded once for the products of a
 // chunk: their error does not grow with the length.
 //
+// Levels. Features of exponentials are divided by the largest of them, or they would overflow: keys
+// by e^c, and in the causal form by e^(c_i), c_i being the largest among the keys that query i sees.
+// It rises with i. With φk_j divided by e^(c_j), the level of its own position, and with a constant
+// w_i that query i gives to every key besides,
+//
+//     a_ij = e^(c_j − c_i) φq_i · φk_j + w_i,     e^(c_j − c_i) <= 1 for j <= i
+//
+// so a state is multiplied by e^(c − c') where the level rises from c to c', and what it gives to
+// query i by e^(c − c_i); no factor exceeds 1. In backward G and g, whose level is that of the last
+// position before them, are treated alike. What w_i gives is summed up beside them, undivided:
+//
+//     V_i = Σ_{j ∈ J(i)} v_j  [M] and the number of keys,     W_j = Σ_{i: j ∈ J(i)} w_i dN_i  [M]
+//     o_i n_i += w_i V_i     dw_i = Σ_{j ∈ J(i)} da_ij = dN_i · V_i + dD_i |J(i)|     dv_j += W_j
+//
+// Levels are constants for backward. They come out, and can be handed in.
+//
 // Keys at and past their length, and queries at and past theirs, take part in no sum; such queries
-// give 0.
+// give 0, and so do those of items without keys.
 //
-// Saved: q, k, v and out as handles, n [B, H, N], and where not causal S and z in f64. Time a
-// position and head: 4 F M forward and 10 F M backward, besides 2 C (F + M) and 6 C (F + M) for the
-// pairs of a causal chunk of C = 64 and what the features take.
+// Saved: q, k, v and out as handles, n [B, H, N], the maxima where there are some, and where not
+// causal the sums in f64. Time a position and head: 4 F M forward and 10 F M backward, besides
+// 2 C (F + M) and 6 C (F + M) for the pairs of a causal chunk of C = 64 and what the features take.
 //
-// Files, in the order of reading: features.h; scan_cpu.cpp; attention.h, .cpp (the op, decoding);
-// scan.cu.
+// Files, in the order of reading: features.h; levels.h; scan_cpu.cpp; attention.h, .cpp (the op,
+// decoding); features.cuh; scan.cu.
 #pragma once
 
 #include "ops/attention/length.h"
@@ -58,7 +74,25 @@ enum class Feature {
   relu,         // max(x, 0)
   exponential,  // queries: e^(x − max x); keys: e^x
   cosine,       // [r sin θ, r cos θ], r = max(x, 0), θ = π p / 2m: 2 E numbers
+  // Of x' = scale · x and its products u = Ω x' with the rows of Ω [R, E], all less a maximum:
+  random_exponential,  // e^(u − ‖x'‖²/2 − max u) + w for queries; w beside the sums for keys
+  random_hyperbolic,   // e^(±u − ‖x'‖²/2): 2 R numbers
+  random_relu,         // max(u, 0) + w, without a maximum
 };
+constexpr bool is_random(Feature feature) { return feature >= Feature::random_exponential; }
+// Whether a maximum is subtracted, and levels divide the sums.
+constexpr bool has_levels(Feature feature) {
+  return feature == Feature::random_exponential || feature == Feature::random_hyperbolic;
+}
+// F, of heads of E numbers and R rows of Ω.
+constexpr i64 features_of(Feature feature, i64 E, i64 R) {
+  const i64 each = is_random(feature) ? R : E;
+  return feature == Feature::cosine || feature == Feature::random_hyperbolic ? 2 * each : each;
+}
+// Numbers of a head's sums: S [F, M], z [F]; with levels V [M], the number of keys and the level.
+constexpr i64 sums_of(Feature feature, i64 F, i64 M) {
+  return F * (M + 1) + (has_levels(feature) ? M + 2 : 0);
+}
 
 // `lengths` and `query_lengths` hold B numbers or are null.
 template <class T>
@@ -71,6 +105,12 @@ struct Scan {
   T added = 0, least = 0;  // ε and n_min
   i64 period = 0;          // m; 0: the longer of the item's own two lengths
   i64 offset = 0;          // position of the first query and key
+  View<const T, 2> omega = {};  // Ω [R, E], whose rows are neighbours; of random features
+  T scale = 1, constant = 0;    // of random features: √τ and w
+  // With levels: what is subtracted from u, of query i, [B, H, N], and c, [B, H, N], or [B, H, 1]
+  // where not causal. Forward writes those that are not given.
+  View<T, 3> query_max = {}, key_max = {};
+  bool query_max_given = false, key_max_given = false;
 
   constexpr i64 B() const { return q.size(0); }
   constexpr i64 N() const { return q.size(1); }
@@ -78,9 +118,14 @@ struct Scan {
   constexpr i64 H() const { return q.size(2); }
   constexpr i64 E() const { return q.size(3); }
   constexpr i64 M() const { return v.size(3); }
-  constexpr i64 F() const { return feature == Feature::cosine ? 2 * E() : E(); }
-  constexpr i64 sums() const { return F() * (M() + 1); }  // S [F, M], then z [F]
-  constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
+  constexpr i64 R() const { return omega.size(0); }
+  constexpr i64 F() const { return features_of(feature, E(), R()); }
+  constexpr i64 sums() const { return sums_of(feature, F(), M()); }
+  constexpr bool levels() const { return has_levels(feature); }
+  // Those that see a key.
+  constexpr i64 queries(i64 b) const {
+    return length_of(lengths, b, S()) > 0 ? length_of(query_lengths, b, N()) : 0;
+  }
   // Those that some query sees.
   constexpr i64 keys(i64 b) const {
     const i64 all = length_of(lengths, b, S());
@@ -100,8 +145,8 @@ struct Scan {
 template <class Device, class T>
 struct ScanKernels {
   // Writes out and divisors [B, H, N] whole; the divisor of a query past its length is 0. `sums`
-  // [B, H, F (M + 1)]: where not causal, S and z over all keys are written there. In the causal form
-  // it may have no data; otherwise the scan goes on from there, and leaves what follows.
+  // [B, H, sums()]: where not causal, those over all keys are written there. In the causal form it
+  // may have no data; otherwise the scan goes on from there, and leaves what follows.
   static void forward(const Device&, const Scan<T>&, View<double, 3> sums, View<T, 4> out,
                       View<T, 3> divisors);
 

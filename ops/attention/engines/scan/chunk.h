@@ -1,0 +1,241 @@
+// A chunk of 64 positions on the CPU: its rows and pairs, and the sums that are carried from chunk to
+// chunk. The equations stand in scan.h.
+#pragma once
+
+#include "ops/attention/engines/scan/features.h"
+#include "ops/attention/engines/scan/levels.h"
+#include "ops/attention/rows.h"
+#include "runtime/scratch.h"
+#include "runtime/tile.h"
+#include "runtime/transpose.h"
+
+namespace weft::scan {
+
+// Of the pairs of a chunk, half of which nobody sees, rows go in strips of these.
+inline constexpr i64 strip = 32;
+
+// A sum of outer products [rows, columns] and of vectors [vector], carried in f64; products read the
+// rounded copy.
+template <class T>
+class Carried {
+ public:
+  Carried(Pieces<double>& exact, Pieces<T>& pieces, i64 rows, i64 columns, i64 vector)
+      : rows_(rows),
+        columns_(columns),
+        count_(rows * columns + vector),
+        exact_(exact.take(count_)),
+        rounded_(pieces.take(count_)),
+        change_(pieces.take(count_)) {}
+
+  static i64 scratch(i64 rows, i64 columns, i64 vector) { return rows * columns + vector; }
+
+  const T* matrix() const { return rounded_; }
+  const T* vector() const { return rounded_ + rows_ * columns_; }
+
+  void clear() {
+    std::fill(exact_, exact_ + count_, 0.0);
+    std::fill(rounded_, rounded_ + count_, T(0));
+  }
+  void load(const double* from) {
+    for (i64 i = 0; i < count_; ++i) exact_[i] = from[i], rounded_[i] = static_cast<T>(from[i]);
+  }
+  void store(double* to) const { std::copy(exact_, exact_ + count_, to); }
+
+  void multiply(T factor) {
+    if (factor == 1) return;
+    for (i64 i = 0; i < count_; ++i) {
+      exact_[i] *= double(factor);
+      rounded_[i] = static_cast<T>(exact_[i]);
+    }
+  }
+
+  // += Σ_i a_i b_iᵀ over `count` rows of a [rows] and b [columns].
+  void add_products(i64 count, const T* a, const T* b) {
+    if (count == 0) return;
+    tile_product<T>(rows_, columns_, count, {a, 1, rows_}, {b, columns_}, {change_, columns_}, false);
+    add(0, rows_ * columns_);
+  }
+  // += Σ_i weights_i x_i over rows of x [width]; without weights they are 1.
+  void add_vectors(i64 count, const T* x, i64 width, const T* weights) {
+    if (count == 0) return;
+    T* const to = change_ + rows_ * columns_;
+    std::fill(to, to + width, T(0));
+    for (i64 i = 0; i < count; ++i) {
+      simd::add_scaled<T>(weights == nullptr ? T(1) : weights[i], x + i * width, to, width);
+    }
+    add(rows_ * columns_, width);
+  }
+
+ private:
+  void add(i64 begin, i64 count) {
+    for (i64 i = begin; i < begin + count; ++i) {
+      exact_[i] += double(change_[i]);
+      rounded_[i] = static_cast<T>(exact_[i]);
+    }
+  }
+
+  i64 rows_, columns_, count_;
+  double* exact_;
+  T *rounded_, *change_;
+};
+
+// x_i += factor for the lanes of a row.
+template <class T>
+void add_to_row(T factor, T* x, i64 count) {
+  for (i64 i = 0; i < count; ++i) x[i] += factor;
+}
+
+// The pairs of a chunk in strips: f(first query, queries, keys), the keys being those up to the
+// strip's last query.
+template <class F>
+void each_strip(i64 queries, i64 keys, const F& f) {
+  for (i64 i = 0; i < queries; i += strip) {
+    const i64 count = std::min(strip, queries - i), seen = std::min(keys, i + count);
+    if (seen > 0) f(i, count, seen);
+  }
+}
+// The same from the keys' side: f(first key, keys, first query), all queries from there on.
+template <class F>
+void each_strip_of_keys(i64 queries, i64 keys, const F& f) {
+  for (i64 j = 0; j < keys && j < queries; j += strip) f(j, std::min(strip, keys - j), j);
+}
+
+// Rows of one chunk: what forward and both passes of backward have in common.
+template <class T>
+struct ChunkOfRows {
+  const Scan<T>& p;
+  i64 b, h;
+  FeatureRows<T> map;
+  Levels<T> levels;
+  i64 begin = 0, queries = 0, keys = 0;
+  T *x_q, *x_k, *q, *k, *v;     // rows as they came, features, values
+  T *turned, *a;                // φkᵀ [F, 64], weights [64, 64]
+
+  static i64 scratch(const Scan<T>& p) {
+    return scan_chunk * (2 * p.E() + 3 * p.F() + p.M() + scan_chunk) + FeatureRows<T>::scratch(p) +
+           Levels<T>::scratch();
+  }
+  ChunkOfRows(const Scan<T>& problem, i64 item, i64 head, Pieces<T>& pieces)
+      : p(problem),
+        b(item),
+        h(head),
+        map(problem, item, head, pieces),
+        levels(problem, item, head, pieces) {
+    x_q = pieces.take(scan_chunk * p.E());
+    x_k = pieces.take(scan_chunk * p.E());
+    q = pieces.take(scan_chunk * p.F());
+    k = pieces.take(scan_chunk * p.F());
+    v = pieces.take(scan_chunk * p.M());
+    turned = pieces.take(scan_chunk * p.F());
+    a = pieces.take(scan_chunk * scan_chunk);
+  }
+
+  void start(i64 first) {
+    begin = first;
+    queries = std::clamp<i64>(p.queries(b) - begin, 0, scan_chunk);
+    keys = std::clamp<i64>(p.keys(b) - begin, 0, scan_chunk);
+    map.start(begin);
+    levels.start(begin);
+  }
+  void load_queries() {
+    pack_rows(p.q, b, h, begin, queries, p.scale, x_q);
+    map.of_queries(queries, x_q, q);
+  }
+  void load_keys() {
+    pack_rows(p.k, b, h, begin, keys, p.scale, x_k);
+    map.of_keys(keys, x_k, k, levels);
+    levels.load(keys, queries);
+    pack_rows(p.v, b, h, begin, keys, T(1), v);
+  }
+  // w_i; none where queries give keys nothing besides.
+  const T* weights() { return p.levels() ? map.random().weights() : nullptr; }
+  // a [queries, keys], 0 where j > i.
+  void weigh() {
+    transpose<T>(keys, p.F(), {k, p.F()}, {turned, scan_chunk});
+    each_strip(queries, keys, [&](i64 i, i64 count, i64 seen) {
+      tile_product<T>(count, seen, p.F(), {q + i * p.F(), p.F(), 1}, {turned, scan_chunk},
+                      {a + i * scan_chunk, scan_chunk}, false);
+      fade(i, count, seen, a);
+      for (i64 row = i; p.levels() && row < i + count; ++row) {
+        add_to_row(weights()[row], a + row * scan_chunk, seen);
+      }
+    });
+    hide(a);
+  }
+  void fade(i64 i, i64 count, i64 seen, T* pairs) const {
+    for (i64 row = i; p.levels() && row < i + count; ++row) {
+      levels.fade_pairs(row, std::min(seen, row + 1), pairs + row * scan_chunk);
+    }
+  }
+  void hide(T* pairs) const {
+    each_strip(queries, keys, [&](i64 first, i64 count, i64 seen) {
+      for (i64 i = first; i < first + count; ++i) {
+        T* const row = pairs + i * scan_chunk;
+        for (i64 j = i + 1; j < seen; ++j) row[j] = 0;
+      }
+    });
+  }
+};
+
+// Sums over keys: S or Sᵀ, and z; where there are levels V and the number of keys beside them.
+template <class T>
+class KeySums {
+ public:
+  KeySums(const Scan<T>& p, bool turned, Pieces<double>& exact, Pieces<T>& pieces)
+      : p_(p),
+        turned_(turned),
+        products_(exact, pieces, turned ? p.M() : p.F(), turned ? p.F() : p.M(), p.F()),
+        values_(exact, pieces, 0, 0, p.M()) {
+    products_.clear();
+    values_.clear();
+  }
+  static i64 scratch(const Scan<T>& p) {
+    return Carried<T>::scratch(p.F(), p.M(), p.F()) + Carried<T>::scratch(0, 0, p.M());
+  }
+
+  const T* S() const { return products_.matrix(); }
+  const T* z() const { return products_.vector(); }
+  const T* V() const { return values_.vector(); }
+  T seen() const { return static_cast<T>(seen_); }
+
+  // As kernels hand them out.
+  void load(const double* sums) {
+    const i64 F = p_.F(), M = p_.M();
+    if (turned_) {
+      const Scratch<double> turned(F * (M + 1));
+      transpose<double>(F, M, {sums, M}, {turned.data(), F});
+      std::copy(sums + F * M, sums + F * (M + 1), turned.data() + F * M);
+      products_.load(turned.data());
+    } else {
+      products_.load(sums);
+    }
+    if (!p_.levels()) return;
+    values_.load(sums + F * (M + 1));
+    seen_ = sums[p_.sums() - 2];
+  }
+  void store(double* sums, double level) const {
+    products_.store(sums);
+    if (!p_.levels()) return;
+    values_.store(sums + p_.F() * (p_.M() + 1));
+    sums[p_.sums() - 2] = seen_;
+    sums[p_.sums() - 1] = level;
+  }
+  // The keys of a chunk, whose features are used up.
+  void add(ChunkOfRows<T>& at) {
+    products_.multiply(at.levels.carried());
+    at.levels.fade_out(at.keys, p_.F(), at.k);
+    products_.add_products(at.keys, turned_ ? at.v : at.k, turned_ ? at.k : at.v);
+    products_.add_vectors(at.keys, at.k, p_.F(), nullptr);
+    if (!p_.levels()) return;
+    values_.add_vectors(at.keys, at.v, p_.M(), nullptr);
+    seen_ += double(at.keys);
+  }
+
+ private:
+  const Scan<T>& p_;
+  bool turned_;
+  Carried<T> products_, values_;
+  double seen_ = 0;
+};
+
+}  // namespace weft::scan

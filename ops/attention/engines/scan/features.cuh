@@ -1,0 +1,140 @@
+// Features of the rows of a whole sequence on CUDA devices, and their gradients; random ones are in
+// random_features.cuh. For .cu files.
+#pragma once
+
+#include <limits>
+
+#include "ops/attention/engines/scan/scan.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft::scan {
+
+// Row (b L + i) H + h of a tensor [B, L, H, ..].
+struct RowPlace {
+  i64 b, i, h;
+  __device__ RowPlace(i64 row, i64 L, i64 H) : b(row / H / L), i(row / H % L), h(row % H) {}
+};
+
+template <class T>
+__device__ T positive(T x) {
+  return x <= 0 ? T(0) : x;
+}
+
+template <class T>
+struct Features {
+  Scan<T> p;
+  View<const T, 4> x;
+  bool of_queries;
+  View<T, 4> phi;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, i64 row) const {
+    const RowPlace at(row, x.size(1), p.H());
+    const i64 E = p.E();
+    const T* const from = &x(at.b, at.i, at.h, 0);
+    T* const to = &phi(at.b, at.i, at.h, 0);
+    T most = 0;
+    if (p.feature == Feature::exponential && of_queries) {
+      most = -std::numeric_limits<T>::infinity();
+      for (i64 e = team.rank(); e < E; e += Team::threads) {
+        most = Largest::of(most, from[e * x.stride(3)]);
+      }
+      most = team.max(most);
+    }
+    const double theta = p.angle(at.b) * static_cast<double>(p.offset + at.i);
+    for (i64 e = team.rank(); e < E; e += Team::threads) {
+      const T value = from[e * x.stride(3)];
+      switch (p.feature) {
+        case Feature::elu: to[e] = value > 0 ? value + 1 : std::exp(value); break;
+        case Feature::relu: to[e] = positive(value); break;
+        case Feature::exponential: to[e] = std::exp(value - most); break;
+        case Feature::cosine:
+          to[e] = static_cast<T>(std::sin(theta)) * positive(value);
+          to[E + e] = static_cast<T>(std::cos(theta)) * positive(value);
+          break;
+        default: break;
+      }
+    }
+  }
+};
+
+// dx of dφ; 0 in rows from the item's own end on.
+template <class T>
+struct FeatureGradients {
+  Scan<T> p;
+  View<const T, 4> x, phi, dphi;
+  bool of_queries;
+  View<T, 4> dx;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, i64 row) const {
+    const RowPlace at(row, x.size(1), p.H());
+    const i64 E = p.E();
+    const bool counts = at.i < (of_queries ? p.queries(at.b) : p.keys(at.b));
+    const T* const slope = &dphi(at.b, at.i, at.h, 0);
+    const T* const value = &phi(at.b, at.i, at.h, 0);
+    // The first of the largest, which was subtracted from all.
+    i64 largest = -1;
+    T sum = 0;
+    if (p.feature == Feature::exponential && of_queries) {
+      T most = -std::numeric_limits<T>::infinity();
+      for (i64 e = team.rank(); e < E; e += Team::threads) {
+        most = Largest::of(most, x(at.b, at.i, at.h, e));
+        sum += value[e] * slope[e];
+      }
+      most = team.max(most);
+      sum = team.sum(sum);
+      int before = -static_cast<int>(E);
+      for (i64 e = team.rank(); e < E; e += Team::threads) {
+        if (x(at.b, at.i, at.h, e) == most) before = Largest::of(before, -static_cast<int>(e));
+      }
+      largest = -team.max(before);
+    }
+    const double theta = p.angle(at.b) * static_cast<double>(p.offset + at.i);
+    for (i64 e = team.rank(); e < E; e += Team::threads) {
+      T gradient = 0;
+      switch (p.feature) {
+        case Feature::elu: gradient = value[e] > 1 ? slope[e] : value[e] * slope[e]; break;
+        case Feature::relu: gradient = value[e] > 0 ? slope[e] : T(0); break;
+        case Feature::exponential:
+          gradient = value[e] * slope[e] - (e == largest ? sum : T(0));
+          break;
+        case Feature::cosine:
+          if (x(at.b, at.i, at.h, e) > 0) {
+            gradient = static_cast<T>(std::sin(theta)) * slope[e] +
+                       static_cast<T>(std::cos(theta)) * slope[E + e];
+          }
+          break;
+        default: break;
+      }
+      dx(at.b, at.i, at.h, e) = counts ? gradient : T(0);
+    }
+  }
+};
+
+// dN and dD of every query.
+template <class T>
+struct QueryGradients {
+  Scan<T> p;
+  View<const T, 4> out, dout;
+  View<const T, 3> divisors;
+  View<T, 4> dN;
+  View<T, 3> dD;
+
+  template <class Team>
+  __device__ void operator()(const Team& team, i64 row) const {
+    const RowPlace at(row, p.N(), p.H());
+    const T n = divisors(at.b, at.h, at.i);
+    const bool counts = at.i < p.queries(at.b);
+    T sum = 0;
+    for (i64 m = team.rank(); m < p.M(); m += Team::threads) {
+      const T share = counts ? dout(at.b, at.i, at.h, m) / n : T(0);
+      dN(at.b, at.i, at.h, m) = share;
+      if (counts) sum += share * out(at.b, at.i, at.h, m);
+    }
+    sum = team.sum(sum);
+    if (team.rank() == 0) dD(at.b, at.h, at.i) = counts ? -p.slope(n) * sum : T(0);
+  }
+};
+
+}  // namespace weft::scan

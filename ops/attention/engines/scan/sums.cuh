@@ -1,0 +1,131 @@
+// Sums of the chunks of a sequence on CUDA devices, and what stands before or behind each. For .cu
+// files.
+#pragma once
+
+#include "ops/attention/engines/scan/random_features.cuh"
+#include "ops/attention/score_tile.cuh"
+
+namespace weft::scan {
+
+inline constexpr int side = tile_columns;
+static_assert(side == scan_chunk);
+
+// Where S, z, V and the number of keys (or G, g and W) of a chunk of one batch item and head stand.
+template <class T>
+struct States {
+  T* data;
+  i64 chunks, size;  // of a sequence, and of one state
+
+  __device__ T* at(i64 sequence, i64 chunk) const { return data + (sequence * chunks + chunk) * size; }
+};
+
+// What a sum over rows weighs them by; 1 where there is no data.
+template <class T>
+struct RowWeights {
+  View<const T, 3> vector = {};  // in z or g
+  View<const T, 3> beside = {};  // in V or W
+  Levels<T> levels = {};         // by which x fades, towards the side that the sum is for
+
+  __device__ static T of(const View<const T, 3>& weights, i64 b, i64 h, i64 i) {
+    return weights.data == nullptr ? T(1) : weights(b, h, i);
+  }
+};
+
+// Each chunk's own Σ_i x_i y_iᵀ [F, M] and Σ_i x_i [F], weighed, and with levels Σ_i y_i [M].
+template <class T, int R>
+__global__ void __launch_bounds__(tile_threads, 2)
+    sums_of_chunks(View<const T, 4> x, View<const T, 4> y, Scan<T> p, bool of_queries,
+                   RowWeights<T> weights, States<T> states) {
+  constexpr int rows = 8 * R;
+  const i64 sequence = blockIdx.x / states.chunks, chunk = blockIdx.x % states.chunks;
+  const i64 b = sequence / p.H(), h = sequence % p.H(), first = chunk * side;
+  const i64 f = i64{blockIdx.y} * rows, m = i64{blockIdx.z} * side, F = x.size(3), M = y.size(3);
+  const TileRows at{b, h, first, rows_within(first, of_queries ? p.queries(b) : p.keys(b), side)};
+  SharedMemory shared;
+  T* const left = shared.take<T>(rows * weight_stride<T>);
+  T* const right = shared.take<T>(side * side);
+  for (int k = static_cast<int>(threadIdx.x); k < rows * side; k += tile_threads) {
+    const int row = k % rows, i = k / rows;
+    const bool inside = i < at.count && f + row < F;
+    T value = inside ? x(b, first + i, h, f + row) : T(0);
+    if (inside && weights.levels.rise()) {
+      value *= of_queries ? weights.levels.in(b, h, first + i) : weights.levels.out(b, h, first + i);
+    }
+    left[row * weight_stride<T> + i] = value;
+  }
+  load_tile(y, at, side, m, side, T(1), right, side);
+  __syncthreads();
+  T o[R][4] = {};
+  add_weighted<R, 4>(left, right, side, at.count, o);
+  T* const to = states.at(sequence, chunk);
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    const int row = 8 * r + tile_y();
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const i64 column = m + owned_column<T, 4>(c);
+      if (f + row < F && column < M) to[(f + row) * M + column] = o[r][c];
+    }
+    if (blockIdx.z > 0) continue;
+    T sum = 0;
+    for (int i = tile_x(); i < at.count; i += 16) {
+      sum += weights.of(weights.vector, b, h, first + i) * left[row * weight_stride<T> + i];
+    }
+    sum = over_row<Added>(sum);
+    if (f + row < F && tile_x() == 0) to[F * M + f + row] = sum;
+  }
+  if (!p.levels() || blockIdx.y > 0) return;
+  T* const beside = to + F * (M + 1);
+  for (i64 c = threadIdx.x; c < side && m + c < M; c += tile_threads) {
+    T sum = 0;
+    for (int i = 0; i < at.count; ++i) {
+      sum += weights.of(weights.beside, b, h, first + i) * right[i * side + c];
+    }
+    beside[m + c] = sum;
+  }
+  if (m == 0 && threadIdx.x == 0) beside[M] = static_cast<T>(at.count), beside[M + 1] = 0;
+}
+
+// Turns what chunks sum up to into what stands before each of them, or behind, `later`; one element
+// of the state a call. `carried` [sequences, size], unless null, is what stands before the first of
+// them, and then after the last. Where not `running`, all chunks together, as the state of chunk 0.
+template <class T>
+struct RunningSums {
+  States<T> states;
+  bool running, later;
+  double* carried;
+  Levels<T> levels = {};
+  i64 faded = 0, heads = 1;  // the first elements of a state fade
+
+  __device__ void operator()(i64 i) const {
+    const i64 sequence = i / states.size, element = i % states.size;
+    const i64 b = sequence / heads, h = sequence % heads;
+    if (levels.rise() && element == states.size - 1) {
+      if (carried != nullptr) carried[i] = levels.before(b, h, states.chunks);
+      return;
+    }
+    double sum = running && carried != nullptr ? carried[i] : 0;
+    for (i64 k = 0; k < states.chunks; ++k) {
+      const i64 chunk = later ? states.chunks - 1 - k : k;
+      T* const at = states.at(sequence, chunk) + element;
+      const T own = *at;
+      if (running) *at = static_cast<T>(sum);
+      if (element < faded) sum *= static_cast<double>(levels.across(b, h, chunk));
+      sum += static_cast<double>(own);
+    }
+    if (!running) states.at(sequence, 0)[element] = static_cast<T>(sum);
+    if (carried != nullptr) carried[i] = sum;
+  }
+};
+
+// The states that forward left, of sequences without chunks.
+template <class T>
+struct RoundedSums {
+  const double* sums;
+  States<T> states;
+  __device__ void operator()(i64 i) const {
+    states.at(i / states.size, 0)[i % states.size] = static_cast<T>(sums[i]);
+  }
+};
+
+}  // namespace weft::scan
