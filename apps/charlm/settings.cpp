@@ -1,19 +1,31 @@
 #include "apps/charlm/settings.h"
 
+#include "apps/common/long_context.h"
+
 namespace weft::charlm {
 
 const std::vector<std::string>& presets() {
-  static const std::vector<std::string> names = spellings_presets("text8");
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = spellings_presets("text8");
+    for (const std::string& name : long_presets("text8")) all.push_back(name);
+    return all;
+  }();
   return names;
 }
 
-// The models of the paper's table 1, with the settings of its code.
+// The models of the paper's table 1, with the settings of its code; and those for long context.
 Settings preset(const std::string& name) {
   check_word("preset", name, presets());
   Settings s;
   s.preset = name;
   s.vocabulary = "text8";
   s.split = "60/30/10";
+  if (is_long_preset(name)) {
+    s.model = long_network(name, 2048);
+    train_long(s);
+    s.test_batches = 60;
+    return s;
+  }
   s.model = spellings_network(name);
   train_as_spellings(s);
   s.epoch_steps = 1464;

@@ -1,5 +1,6 @@
 #include "apps/wordlm/settings.h"
 
+#include "apps/common/long_context.h"
 #include "apps/common/word_corpus.h"
 
 namespace weft::wordlm {
@@ -15,16 +16,26 @@ Settings::Settings() {
 }
 
 const std::vector<std::string>& presets() {
-  static const std::vector<std::string> names = spellings_presets("wikitext2");
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all = spellings_presets("wikitext2");
+    for (const std::string& name : long_presets("wikitext2")) all.push_back(name);
+    return all;
+  }();
   return names;
 }
 
-// The models of the paper's table 2, with the settings of its code.
+// The models of the paper's table 2, with the settings of its code; and those for long context.
 Settings preset(const std::string& name) {
   check_word("preset", name, presets());
   Settings s;
   s.preset = name;
   s.pieces = "paper";
+  if (is_long_preset(name)) {
+    s.model = long_network(name, 1024);
+    s.model.vocabulary = paper_vocabulary;
+    train_long(s);
+    return s;
+  }
   s.model = spellings_network(name);
   s.model.width = 128;
   s.model.vocabulary = paper_vocabulary;
