@@ -46,11 +46,30 @@ def arguments(table):
     return options
 
 
-def program(options, table):
-    path = options.build / "apps" / table.app
+def program(options, app):
+    path = options.build / "apps" / app
     if not path.exists():
         sys.exit(f"{path} is not there: meson compile -C {options.build}")
     return str(path)
+
+
+def chosen(rows, names):
+    """Those of --rows, in the order of the table; all where it is not given."""
+    wanted = rows.split(",") if rows else names
+    unknown = set(wanted) - set(names)
+    if unknown:
+        sys.exit(f"--rows: there is no {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return [name for name in names if name in wanted]
+
+
+def keep_settings(folder, told):
+    """Refuses a folder that holds runs of other settings."""
+    text = json.dumps(told) + "\n"
+    kept = folder / "settings.json"
+    if kept.exists() and kept.read_text() != text:
+        sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); take another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept.write_text(text)
 
 
 def log_of(folder):
@@ -63,21 +82,26 @@ def tested(folder):
     return next((line for line in log_of(folder) if line["kind"] == "test"), None)
 
 
+def complete(options, app, folder, name, words):
+    """Trains in the folder, unless that is done; a run that was interrupted goes on with its settings."""
+    if tested(folder) is not None:
+        return
+    resumed = any(folder.glob("step-*/manifest.json"))
+    command = [program(options, app), "train", "--out", str(folder), "--device", options.device,
+               *(["--resume"] if resumed else ["--force", *words])]
+    if options.threads:
+        command += ["--threads", str(options.threads)]
+    print("$", " ".join(command), flush=True)
+    if subprocess.run(command).returncode != 0:
+        sys.exit(f"{name}: the training did not come to its end")
+
+
 def train(options, table, row, seed):
     folder = options.out / row.preset / f"seed-{seed}"
-    if tested(folder) is None:
-        epochs = max(1, round(options.budget * table.epochs))
-        command = [program(options, table), "train", "--out", str(folder), "--device", options.device]
-        if any(folder.glob("step-*/manifest.json")):  # it was interrupted: on with its settings
-            command += ["--resume"]
-        else:
-            command += ["--force", "--preset", row.preset, "--data", options.data, "--epochs", str(epochs),
-                        "--seed", seed, *(table.small + row.small if options.small else []), *options.more]
-        if options.threads:
-            command += ["--threads", str(options.threads)]
-        print("$", " ".join(command), flush=True)
-        if subprocess.run(command).returncode != 0:
-            sys.exit(f"{row.preset}, seed {seed}: the training did not come to its end")
+    epochs = max(1, round(options.budget * table.epochs))
+    complete(options, table.app, folder, f"{row.preset}, seed {seed}",
+             ["--preset", row.preset, "--data", options.data, "--epochs", str(epochs), "--seed", seed,
+              *(table.small + row.small if options.small else []), *options.more])
     lines = log_of(folder)
     validations = [line for line in lines if line["kind"] == "validation"]
     return {"seed": seed, "epochs": len(validations), "seconds": validations[-1]["elapsed"], "test": tested(folder)}
@@ -97,7 +121,7 @@ def cell(values):
 
 def parameters(options, table, row):
     folder = options.out / row.preset / f"seed-{options.seeds.split(',')[0]}"
-    command = [program(options, table), "info", "--checkpoint", str(folder), "--json"]
+    command = [program(options, table.app), "info", "--checkpoint", str(folder), "--json"]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["parameters"]
 
 
@@ -118,17 +142,9 @@ def facts(options):
 
 def run(table):
     options = arguments(table)
-    wanted = options.rows.split(",") if options.rows else [row.preset for row in table.rows]
-    unknown = set(wanted) - {row.preset for row in table.rows}
-    if unknown:
-        sys.exit(f"--rows: there is no {', '.join(sorted(unknown))}; there are {', '.join(r.preset for r in table.rows)}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    told = json.dumps({"epochs": max(1, round(options.budget * table.epochs)),
-                       "options": (table.small if options.small else []) + options.more}) + "\n"
-    kept = options.out / "settings.json"
-    if kept.exists() and kept.read_text() != told:
-        sys.exit(f"{options.out}: holds runs of other settings ({kept.read_text().strip()}); take another --out")
-    kept.write_text(told)
+    wanted = chosen(options.rows, [row.preset for row in table.rows])
+    keep_settings(options.out, {"epochs": max(1, round(options.budget * table.epochs)),
+                                "options": (table.small if options.small else []) + options.more})
     known = facts(options)
     heads = ["model", "parameters", "epochs", "time"]
     for _, heading in table.figures:
