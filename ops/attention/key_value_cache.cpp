@@ -75,6 +75,7 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
   const Tape::Pause pause;
   const std::int64_t n = inputs[0].size(1);
   if (n == 1) return one(inputs);
+  const AttentionInputs sheets = attention_inputs(spec_);
   // The last axis of a bias counts positions from the first one on.
   const auto positions = [&](std::int64_t begin, std::int64_t end) {
     std::vector<Tensor> part;
@@ -83,7 +84,8 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
         part.emplace_back();
         continue;
       }
-      part.push_back(i == 3 ? inputs[i].slice(2, begin, end).slice(3, 0, seen_ + end - begin)
+      const bool bias = sheets[i].role == Role::bias;
+      part.push_back(bias ? inputs[i].slice(2, begin, end).slice(3, 0, seen_ + end - begin)
                           : inputs[i].slice(1, begin, end));
     }
     return part;

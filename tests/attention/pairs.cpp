@@ -155,6 +155,27 @@ TEST_CASE("pairs: residue classes, and two parts under one softmax") {
   }
 }
 
+TEST_CASE("pairs: the first keys in a part of their own, whatever their class") {
+  const ThreadsOf one(1);
+  for (const i64 N : {i64{4}, tested_is_emulated() ? i64{90} : i64{230}}) {
+    const QueryKeyValue in(2, N, N, 2, 5, 6);
+    const Tensor two = Tensor::from(std::vector<i64>{N, N - N / 4}, {2});
+    for (const i64 l : {1, 4, 30}) {
+      for (const i64 first : {1, 3, 70}) {
+        CAPTURE(l);
+        CAPTURE(first);
+        const PairsPart near{.band = Band::window(3, 2), .classes = l, .first_key = first};
+        const PairsPart far{.band = {.end = {.offset = first}}};
+        check_pattern(in, {near, far},
+                      [&](i64, i64 i, i64 j) {
+                        return j < first || ((i - j) % l == 0 && i - 3 * l <= j && j <= i + 2 * l);
+                      },
+                      two);
+      }
+    }
+  }
+}
+
 TEST_CASE("pairs: lists of tiles") {
   const ThreadsOf one(1);
   const i64 N = tested_is_emulated() ? 130 : 200, S = N - 25;

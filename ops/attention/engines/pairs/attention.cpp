@@ -53,6 +53,7 @@ struct PairsOp {
             .band = part.band,
             .lists = part.lists ? part.lists->lists() : TileLists{},
             .classes = part.classes,
+            .first_key = part.first_key,
             .dropout = call.dropout,
             .random = call.random,
             .first_column = first_columns[number],

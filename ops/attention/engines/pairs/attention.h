@@ -22,6 +22,7 @@ struct PairsPart {
   Band band = {};
   std::shared_ptr<const TileListTensors> lists = {};
   i64 classes = 1;
+  i64 first_key = 0;       // of the whole sequence; the band leaves out those before it
   std::size_t source = 0;  // whose keys
   bool biased = false;     // the bias counts here
 };

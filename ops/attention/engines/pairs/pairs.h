@@ -24,7 +24,8 @@
 // (tile_lists.h) are data. With `classes` = l > 1 the sequences of a part are the residue classes
 // c, c + l, c + 2l, … of queries and of keys, each by itself, and band and lists count along a
 // class: that is how dilation and strides become windows. Keys that are picked from the sequence
-// are gathered into a k and v of their own before.
+// are gathered into a k and v of their own before. Keys before `first_key`, a position of the whole
+// sequence, are not in a band: another part has them.
 //
 // Forward. Nothing of size N × S is held. For a block of queries the running maximum μ, sum s and
 // output o follow the tiles of keys; when a tile raises the maximum to μ',
@@ -80,7 +81,7 @@ struct Pairs {
   T temperature = 1;
   Band band = {};
   TileLists lists = {};
-  i64 classes = 1;
+  i64 classes = 1, first_key = 0;
   double dropout = 0;
   RandomKey random = {};
   i64 first_column = 0, columns = 0;
@@ -123,6 +124,7 @@ struct Pairs {
     Pairs part = *this;
     part.all_queries = N();
     part.residue = c;
+    part.band.first.least = std::max(band.first.least, part.count_in_class(first_key));
     part.q = of_class(q, c, 1);
     part.k = of_class(k, c, 1);
     part.v = of_class(v, c, 1);

@@ -441,7 +441,7 @@ template <class Device, class T>
 void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
                                       View<const T, 3> all_before, View<T, 4> all_out,
                                       View<T, 3> all_log_sums) {
-  if (few::possible(all)) return few::forward(all, all_before, all_out, all_log_sums);
+  if (few::possible(all)) return few::forward(all.of_class(0), all_before, all_out, all_log_sums);
   const i64 block = query_block(all.of_class(0)), longest = all.longest_class(all.N());
   // The keys that lists show may lie anywhere: all are packed, once.
   const i64 share = all.lists.any() ? longest : forward_share;
