@@ -1,5 +1,6 @@
 #include "tests/ops/cases.h"
 
+#include "ops/blocks/blocks.h"
 #include "ops/cast/cast.h"
 #include "ops/conv1d/conv1d.h"
 #include "ops/cross_entropy/cross_entropy.h"
@@ -86,6 +87,22 @@ std::vector<Tensor> to_gather(const Shape& x, int axis, const Shape& index) {
   return {random_normal(x, DType::f64, 43), random_integers(index, x[axis], 44)};
 }
 
+// Blocks of x [B, N, H, E], whole and cut to lengths.
+void add_blocks(Cases& cases, const Shape& x, std::int64_t size) {
+  const std::int64_t B = x[0], N = x[1];
+  std::vector<std::int64_t> short_ones;
+  for (std::int64_t b = 0; b < B; ++b) short_ones.push_back(N - b * N / B);
+  for (const Tensor& lengths : {Tensor(), Tensor::from(short_ones, {B})}) {
+    const auto at = [=](Inputs in) { return lengths.to(in[0].value().device()); };
+    const auto average = [=](Inputs in) { return block_mean(in[0], size, at(in)); };
+    const auto largest = [=](Inputs in) { return block_maximum(in[0], size, at(in)); };
+    const auto added = [=](Inputs in) { return add_to_blocks(in[0], in[1], size, at(in)); };
+    cases.add("block_mean", average, Shapes{x});
+    cases.add("block_maximum", largest, Shapes{x});
+    cases.add("add_to_blocks", added, Shapes{x, {B, (N + size - 1) / size, x[2], x[3]}});
+  }
+}
+
 void add_pointwise(Cases& cases) {
   for (const Shapes& shapes :
        {Shapes{{5, 7}, {5, 7}}, Shapes{{2, 3, 5}, {5}}, Shapes{{5}, {2, 3, 5}},
@@ -148,6 +165,12 @@ void add_reductions(Cases& cases) {
     const Tensor targets = random_integers(rows, shape.back(), 32);
     cases.add("cross_entropy", entropy, std::vector{random_normal(shape, DType::f64, 31), targets});
   }
+}
+
+void add_all_blocks(Cases& cases) {
+  add_blocks(cases, {2, 7, 2, 3}, 3);
+  add_blocks(cases, {1, 5, 1, 1}, 1);
+  add_blocks(cases, {3, 4, 1, 2}, 9);
 }
 
 void add_products_and_tables(Cases& cases) {
@@ -272,6 +295,7 @@ std::vector<OpCase> op_cases() {
   add_pointwise(cases);
   add_reductions(cases);
   add_products_and_tables(cases);
+  add_all_blocks(cases);
   add_views(cases);
   add_layers(cases);
   return cases.list;
@@ -304,6 +328,7 @@ std::vector<OpCase> large_op_cases() {
     }
   }
   cases.add("gather", gathered(1), to_gather({40, 60, 33}, 1, {40, 90, 33}));
+  add_blocks(cases, {2, 301, 3, 100}, 30);
   cases.add("gather", gathered(0), to_gather({9, 300}, 0, {400, 1}));
   cases.add("gather", gathered(1), to_gather({3, 5}, 1, {3, 40000}));
   const auto average = [](Inputs in) { return mean(in[0]); };
