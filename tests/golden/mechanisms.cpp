@@ -72,7 +72,10 @@ void check(const Run& run, const json& digests, double forward, double backward)
   for (const json& digest : digests) largest = std::max(largest, digest[0].get<double>());
   for (std::size_t i = 0; i < all.size(); ++i) {
     CAPTURE(i);
-    CHECK(golden::digest_error(all[i], digests[i], 1e-3 * largest) <=
+    // Of a gradient that vanishes, that of a query with one key say, there are but the roundings of
+    // sums that cancel: they are held to the size of the others.
+    const bool vanishes = digests[i][0].get<double>() <= 1e-12 * largest;
+    CHECK(golden::digest_error(all[i], digests[i], (vanishes ? 1 : 1e-3) * largest) <=
           golden::deviations * (i == 0 ? forward : backward));
   }
 }
