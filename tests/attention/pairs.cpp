@@ -192,44 +192,15 @@ TEST_CASE("pairs: lists of tiles") {
         for (i64 j = 0; j < S; ++j) mask.data<std::uint8_t>()[(h * N + i) * S + j] = sees(h, i, j);
       }
     }
-    const auto lists = std::make_shared<const TileListTensors>(tiles_of_mask(mask, tested_device()));
+    const MaskedPairs pairs{.queries = N, .keys = S};
+    const auto lists =
+        std::make_shared<const TileListTensors>(tiles_of_mask(mask, pairs, tested_device()));
     check_pattern(in, {{.lists = lists}}, sees);
   }
-  CHECK_THROWS_WITH_AS(tiles_of_mask(Tensor::zeros({4}, DType::u8), Device{}),
-                       doctest::Contains("wanted a mask of bytes [N, S]"), Error);
-}
-
-// Output and gradients of q, k, v and a table by distance [heads, D], by the engine and by the
-// definition of full attention with the table spread over all pairs.
-void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const Sees& sees, i64 heads,
-                       i64 D, i64 origin) {
-  const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
-  const Tensor table = random_normal({heads, D}, DType::f64, 4).to(in.q.dtype());
-  std::vector<Tensor> inputs = in.list();
-  inputs.push_back(table);
-  const Run got = run(
-      [&](std::span<const Variable> x) {
-        PairsPart biased = part;
-        biased.biased = true;
-        const PairsSource source{x[1], x[2]};
-        return std::vector{
-            pairs_attention({.temperature = 0.6, .origin = origin}, x[0], source, biased, x[3])};
-      },
-      inputs);
-  const Tensor places = Tensor::zeros({heads, N * S}, DType::i64);
-  for (i64 place = 0; place < heads * N * S; ++place) {
-    const i64 distance = origin + place % S - place / S % N;
-    places.data<i64>()[place] = std::clamp<i64>(distance, 0, D - 1);  // of a pair that is not seen
-  }
-  const Run wanted = run(
-      [&](std::span<const Variable> x) {
-        const Variable spread = reshape(gather(x[3], 1, places), {1, heads, N, S});
-        const Variable bias = add(spread, dense_bias(H, N, S, in.q.dtype(), sees));
-        const Variable list[] = {x[0], x[1], x[2], bias};
-        return std::vector{defined(AttentionSpec("full:temperature=0.6"), {}, list).out};
-      },
-      inputs, 17, Device{});
-  check_same_run(got, wanted);
+  CHECK_THROWS_WITH_AS(
+      tiles_of_mask(Tensor::zeros({4}, DType::u8), {.queries = 4, .keys = 5}, Device{}),
+      doctest::Contains("wanted a mask of bytes [4, 5], [H, 4, 5] or [B, H, 4, 5], got u8 [4]"),
+      Error);
 }
 
 TEST_CASE("pairs: a bias by distance, and its gradient") {

@@ -41,14 +41,6 @@ __device__ i64 mask_row(const Pairs<T>& p, const PairsBlock& at, i64 i) {
   return p.mask_row(at.b, at.h) + i * p.classes;
 }
 
-// Bits from … to − 1 of a word.
-__device__ inline std::uint64_t bits_between(i64 from, i64 to) {
-  const auto below = [](i64 count) {
-    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << (count < 0 ? 0 : count)) - 1;
-  };
-  return below(to) & ~below(from);
-}
-
 // The tiles that a block meets, one after the other. Each thread walks by itself, all the same way.
 // Where a tile is not whole, word(i) has a bit for each of 64 keys: whether query i of the tile sees
 // it.

@@ -19,14 +19,6 @@ struct Tile {
   std::int32_t mask;
 };
 
-Words transposed(const Words& words) {
-  Words turned{};
-  for (i64 i = 0; i < tile_side; ++i) {
-    for (i64 j = 0; j < tile_side; ++j) turned[j] |= (words[i] >> j & 1) << i;
-  }
-  return turned;
-}
-
 i64 tiles_along(i64 positions) { return (positions + tile_side - 1) / tile_side; }
 
 template <class T>
@@ -106,7 +98,8 @@ TileListTensors TileListBuilder::build(Device device) const {
   }
   std::vector<std::uint64_t> masks;
   for (const Words& words : state_->masks) {
-    const Words turned = transposed(words);
+    Words turned = words;
+    transpose_bits(turned.data());
     masks.insert(masks.end(), words.begin(), words.end());
     masks.insert(masks.end(), turned.begin(), turned.end());
   }
@@ -139,34 +132,49 @@ TileLists TileListTensors::lists() const {
           columns};
 }
 
-TileListTensors tiles_of_mask(const Tensor& mask, Device device) {
-  require(mask.dtype() == DType::u8 && mask.shape().rank() >= 2 && mask.shape().rank() <= 4,
-          "pattern: wanted a mask of bytes [N, S], [H, N, S] or [B, H, N, S], got {} {}",
-          name_of(mask.dtype()), mask.shape());
-  const Shape shape = mask.shape();
-  Shape whole;
-  for (int axis = shape.rank(); axis < 4; ++axis) whole.push_back(1);
-  for (int axis = 0; axis < shape.rank(); ++axis) whole.push_back(shape[axis]);
-  const Tensor packed = mask.to(Device{}).clone().reshape(whole);
-  const auto seen = packed.view<const std::uint8_t, 4>();
-  const i64 N = whole[2], S = whole[3];
-  TileListBuilder builder(whole[0], whole[1], N, S);
-  for (i64 b = 0; b < whole[0]; ++b) {
-    for (i64 h = 0; h < whole[1]; ++h) {
-      for (i64 row = 0; row < tiles_along(N); ++row) {
-        for (i64 column = 0; column < tiles_along(S); ++column) {
-          // What lies behind the last query or key counts as the last one does, so that a tile at
-          // the edge can be whole.
-          std::uint64_t words[tile_side] = {};
-          for (i64 i = 0; i < tile_side; ++i) {
-            const i64 query = std::min(row * tile_side + i, N - 1);
-            for (i64 j = 0; j < tile_side; ++j) {
-              const i64 key = std::min(column * tile_side + j, S - 1);
-              words[i] |= std::uint64_t{seen(b, h, query, key) != 0} << j;
-            }
-          }
-          builder.add(b, h, row, column, words);
+namespace {
+
+// Which keys of a tile a query sees by its row of a mask. A key behind the last one counts as that,
+// so that a tile at the edge can be whole.
+std::uint64_t word_of(const std::uint8_t* row, const MaskedPairs& pairs, i64 query, i64 first) {
+  std::uint64_t word = 0;
+  const i64 keys = std::min(tile_side, pairs.keys - first);
+  for (i64 j = 0; j < keys; ++j) {
+    word |= std::uint64_t{row[(first + j) / pairs.block] != 0} << j;
+  }
+  if (pairs.causal) word &= bits_between(0, query + 1 - first);
+  if (word >> (keys - 1) != 0) word |= bits_between(keys, tile_side);
+  return word;
+}
+
+}  // namespace
+
+TileListTensors tiles_of_mask(const Tensor& mask, const MaskedPairs& pairs, Device device) {
+  const int rank = mask.rank();
+  const i64 rows = pairs.rows(), columns = pairs.columns();
+  require(
+      mask.dtype() == DType::u8 && rank >= 2 && rank <= 4 && mask.size(-2) == rows &&
+          mask.size(-1) == columns,
+      "pattern: wanted a mask of bytes [{0}, {1}], [H, {0}, {1}] or [B, H, {0}, {1}], got {2} {3}",
+      rows, columns, name_of(mask.dtype()), mask.shape());
+  const i64 heads = rank > 2 ? mask.size(-3) : 1, items = rank > 3 ? mask.size(0) : 1;
+  const Tensor packed = mask.to(Device{}).packed();
+  const auto* const seen = packed.data<std::uint8_t>();
+  TileListBuilder builder(items, heads, pairs.queries, pairs.keys);
+  for (i64 sheet = 0; sheet < items * heads; ++sheet) {
+    for (i64 row = 0; row < tiles_along(pairs.queries); ++row) {
+      for (i64 column = 0; column < tiles_along(pairs.keys); ++column) {
+        std::uint64_t words[tile_side] = {};
+        for (i64 i = 0, last = -1; i < tile_side; ++i) {
+          const i64 query = std::min(row * tile_side + i, pairs.queries - 1);
+          const i64 of_mask = query / pairs.block;
+          const bool same = of_mask == last && (!pairs.causal || query < row * tile_side + i);
+          words[i] = same ? words[i - 1]
+                          : word_of(seen + (sheet * rows + of_mask) * columns, pairs, query,
+                                    column * tile_side);
+          last = of_mask;
         }
+        builder.add(sheet / heads, sheet % heads, row, column, words);
       }
     }
   }

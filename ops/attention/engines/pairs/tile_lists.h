@@ -11,6 +11,27 @@ namespace weft {
 
 inline constexpr i64 tile_side = 64;
 
+// Bits from … to − 1 of a word.
+constexpr std::uint64_t bits_between(i64 from, i64 to) {
+  const auto below = [](i64 count) {
+    return count >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << (count < 0 ? 0 : count)) - 1;
+  };
+  return below(to) & ~below(from);
+}
+
+// Exchanges bit j of word i with bit i of word j, of 64 words: blocks of 32, 16, … bits at a time
+// (H. S. Warren, Hacker's Delight, section 7-3).
+constexpr void transpose_bits(std::uint64_t* words) {
+  std::uint64_t low = 0xffffffffu;
+  for (int by = 32; by > 0; by /= 2, low ^= low << by) {
+    for (int i = 0; i < 64; i = (i + by + 1) & ~by) {
+      const std::uint64_t moved = ((words[i] >> by) ^ words[i + by]) & low;
+      words[i] ^= moved << by;
+      words[i + by] ^= moved;
+    }
+  }
+}
+
 // Tiles first … first + count − 1 along a row or a column of tiles. `mask` is the number of their
 // table of bits, or −1 where all pairs are seen.
 struct TileRun {
@@ -77,8 +98,18 @@ class TileListBuilder {
   std::unique_ptr<State> state_;
 };
 
-// The pairs where `mask` [N, S], [H, N, S] or [B, H, N, S] (u8) is not 0, with its axes of size 1
-// repeated. Throws for another shape.
-TileListTensors tiles_of_mask(const Tensor& mask, Device device);
+// What a mask speaks of: an element of it is for `block` queries and as many keys, fewer at the
+// end.
+struct MaskedPairs {
+  i64 queries = 0, keys = 0, block = 1;
+  bool causal = false;  // and of its pairs those with j <= i
+
+  i64 rows() const { return (queries + block - 1) / block; }
+  i64 columns() const { return (keys + block - 1) / block; }
+};
+
+// The pairs where `mask` [rows, columns], [H, rows, columns] or [B, H, rows, columns] (u8) is not
+// 0, with its axes B and H of size 1 repeated. Throws for another shape.
+TileListTensors tiles_of_mask(const Tensor& mask, const MaskedPairs& pairs, Device device);
 
 }  // namespace weft
