@@ -203,6 +203,83 @@ TEST_CASE("pairs: lists of tiles") {
       Error);
 }
 
+TEST_CASE("pairs: a pair that stands in two parts is refused") {
+  const i64 N = 60;
+  const QueryKeyValue in(1, N, N, 1, 2, 2);
+  const PairsSource own{in.k, in.v};
+  const PairsSource sources[] = {own, own};
+  const auto both = [&](const PairsPart& one, const PairsPart& two) {
+    return pairs_attention({.name = "mine"}, in.q, sources, std::vector{one, two});
+  };
+  // Every band against the pairs that it and another one show.
+  const Band bands[] = {
+      Band::window(4, 2), Band::causal(),         {.first = {.slope = 1, .offset = 1}},
+      Band::blocks(9),    Band::window(2, 0, 30), {.end = {.slope = 1}}};
+  int refused = 0;
+  for (const Band& first : bands) {
+    for (const Band& second : bands) {
+      for (const auto& [l, m] : {std::pair{1, 1}, {1, 7}, {7, 1}, {7, 7}}) {
+        bool twice = false;
+        for (i64 i = 0; i < N; ++i) {
+          for (i64 j = 0; j < N; ++j) {
+            const auto sees = [&](const Band& band, i64 classes) {
+              return (i - j) % classes == 0 && band.first.at(i / classes) <= j / classes &&
+                     j / classes < band.end.at(i / classes);
+            };
+            twice |= sees(first, l) && sees(second, m);
+          }
+        }
+        const PairsPart one{.band = first, .classes = l}, two{.band = second, .classes = m};
+        refused += twice;
+        if (twice) {
+          CHECK_ERROR(both(one, two), "mine: query ");
+        } else {
+          CHECK(both(one, two).size(1) == N);
+        }
+        PairsPart other = two;
+        other.source = 1;
+        CHECK(both(one, other).size(1) == N);
+      }
+    }
+  }
+  CHECK(refused > 20);
+  CHECK_ERROR(both({.band = Band::causal()}, {.band = Band::window(0, 3)}),
+              "mine: query 0 sees key 0 in two parts; every pair may stand in one");
+}
+
+// Output and gradients of q, k, v and a table by distance [heads, D], by the engine and by the
+// definition of full attention with the table spread over all pairs.
+void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const Sees& sees, i64 heads,
+                       i64 D, i64 origin) {
+  const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
+  const Tensor table = random_normal({heads, D}, DType::f64, 4).to(in.q.dtype());
+  std::vector<Tensor> inputs = in.list();
+  inputs.push_back(table);
+  const Run got = run(
+      [&](std::span<const Variable> x) {
+        PairsPart biased = part;
+        biased.biased = true;
+        const PairsSource source{x[1], x[2]};
+        return std::vector{
+            pairs_attention({.temperature = 0.6, .origin = origin}, x[0], source, biased, x[3])};
+      },
+      inputs);
+  const Tensor places = Tensor::zeros({heads, N * S}, DType::i64);
+  for (i64 place = 0; place < heads * N * S; ++place) {
+    const i64 distance = origin + place % S - place / S % N;
+    places.data<i64>()[place] = std::clamp<i64>(distance, 0, D - 1);  // of a pair that is not seen
+  }
+  const Run wanted = run(
+      [&](std::span<const Variable> x) {
+        const Variable spread = reshape(gather(x[3], 1, places), {1, heads, N, S});
+        const Variable bias = add(spread, dense_bias(H, N, S, in.q.dtype(), sees));
+        const Variable list[] = {x[0], x[1], x[2], bias};
+        return std::vector{defined(AttentionSpec("full:temperature=0.6"), {}, list).out};
+      },
+      inputs, 17, Device{});
+  check_same_run(got, wanted);
+}
+
 TEST_CASE("pairs: a bias by distance, and its gradient") {
   const ThreadsOf one(1);
   const i64 N = tested_is_emulated() ? 75 : 150, S = N + 60;

@@ -132,6 +132,36 @@ void check_distances(const PairsCall& call, const PairsPart& part, i64 N, i64 S,
           D - 1 - call.origin, least, most);
 }
 
+struct Interval {
+  i64 begin, end;
+};
+
+// What query i sees by the band of a part of 1 or `classes` classes, counted along its class of
+// those.
+Interval keys_seen(const PairsPart& part, i64 i, i64 classes, i64 keys) {
+  const i64 c = i % classes, along = part.classes == classes ? i / classes : i;
+  const i64 begin = part.band.first.at(along), end = std::min(part.band.end.at(along), keys);
+  if (part.classes == classes) return {begin, std::min(end, (keys - c + classes - 1) / classes)};
+  const auto steps = [&](i64 j) { return j <= c ? 0 : (j - c + classes - 1) / classes; };
+  return {steps(begin), steps(end)};
+}
+
+// Refuses two bands that show a pair of the same source twice. Lists, which may be in the memory of
+// a device, and parts of two different numbers of classes are not looked at.
+void check_apart(const PairsCall& call, i64 N, i64 keys, const PairsPart& one,
+                 const PairsPart& two) {
+  const i64 classes = std::max(one.classes, two.classes);
+  const bool comparable = std::min(one.classes, two.classes) == 1 || one.classes == two.classes;
+  if (one.lists || two.lists || one.source != two.source || !comparable) return;
+  for (i64 i = 0; i < N; ++i) {
+    const Interval a = keys_seen(one, i, classes, keys), b = keys_seen(two, i, classes, keys);
+    const i64 both = std::max(a.begin, b.begin);
+    require(both >= std::min(a.end, b.end),
+            "{}: query {} sees key {} in two parts; every pair may stand in one", call.name, i,
+            i % classes + both * classes);
+  }
+}
+
 }  // namespace
 
 Variable pairs_attention(const PairsCall& call, const Variable& q,
@@ -143,6 +173,12 @@ Variable pairs_attention(const PairsCall& call, const Variable& q,
     op.lengths.push_back(source.lengths);
     inputs.push_back(source.k);
     inputs.push_back(source.v);
+  }
+  for (std::size_t two = 0; two < parts.size(); ++two) {
+    for (std::size_t one = 0; one < two; ++one) {
+      const i64 keys = sources[parts[one].source].k.size(1);
+      check_apart(call, q.size(1), keys, parts[one], parts[two]);
+    }
   }
   for (const PairsPart& part : parts) {
     op.first_columns.push_back((op.columns + tile_side - 1) / tile_side * tile_side);
