@@ -34,6 +34,17 @@ Variable columns(const Variable& whole, std::int64_t begin, std::int64_t end) {
   return slice(whole, axis, begin, end);
 }
 
+// A whole number that every floating type holds exactly.
+void draw_seed(RandomKey key, const Tensor& target) {
+  target.fill(static_cast<double>(key.words(0).word[0] >> 8));
+}
+
+std::uint64_t seed_of(const Buffer& buffer) {
+  const double seed = buffer.value.item();
+  require(seed >= 0 && seed < 0x1p63, "attention: wanted a whole number as its seed, got {}", seed);
+  return static_cast<std::uint64_t>(seed);
+}
+
 // What rotary positions turn.
 bool is_turned(const AttentionInput& input) {
   return input.role == Role::projected && (input.name == "q" || input.name == "k");
@@ -70,6 +81,11 @@ Attention::Attention(const AttentionOptions& options, DType dtype)
   check_dropout_rate("attention", options.dropout);
   inputs_ = attention_inputs(spec_, sizes_);
   for (const AttentionInput& input : inputs_) sources_.push_back(add(input, dtype));
+  if (std::ranges::any_of(mechanism.choices, &AttentionChoice::by_length)) {
+    seed_ = Buffer({1}, draw_seed, 0, dtype);
+    seed_.value.fill(0);
+    seed_.for_host = true;
+  }
   if (options.rotary) check_rotary(spec_, sizes_);
   if (!options.position_bias.empty()) {
     require(mechanism.masks.bias, "attention: {} takes no bias; use full", mechanism.name);
@@ -269,6 +285,7 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   }
   call.dropout = context.rate(options_.dropout);
   call.random = context.random.next();
+  if (seed_.defined()) call.seed = seed_of(seed_);
   call.layer = context.layer;
   call.depth = context.depth;
   call.layers = context.layers;

@@ -5,7 +5,7 @@
 //                        several layers
 //     sequences          x or the memory themselves
 //     parameters         learnt here
-//     drawn inputs       kept here, as buffers
+//     drawn inputs       kept here, as buffers, beside the seed of what is drawn by length
 //     bias               by position, where the options say so; otherwise the caller's
 //     index              the caller's
 // turns q and k by their positions where the options ask for it,
@@ -84,6 +84,7 @@ class Attention {
     for (Layers& several : layers_) visit(several.name, several.maps);
     for (Learnt& learnt : learnt_) visit(learnt.name, learnt.parameter);
     for (Drawn& drawn : drawn_) visit(drawn.name, drawn.buffer);
+    visit("seed", seed_);
     visit("position_bias", position_bias_);
     visit("output", output_);
   }
@@ -132,6 +133,7 @@ class Attention {
   std::vector<Layers> layers_;
   std::vector<Learnt> learnt_;
   std::vector<Drawn> drawn_;
+  Buffer seed_;  // of choices that are drawn by length; none where the mechanism has no such choice
   std::optional<PositionBias> position_bias_;
   std::vector<Source> sources_;   // one for each input of the mechanism
   std::optional<Linear> output_;  // none behind a block of the model's width

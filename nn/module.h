@@ -45,6 +45,7 @@ struct Buffer {
   Tensor value;  // NaN until initialize() draws it
   void (*draw)(RandomKey key, const Tensor& target) = nullptr;  // fills a tensor on the CPU
   std::int64_t redraw = 0;  // training steps after which it is drawn anew; 0: never
+  bool for_host = false;    // the host reads it in every step: it stays on the CPU
 
   Buffer() = default;
   Buffer(const Shape& shape, void (*draw)(RandomKey, const Tensor&), std::int64_t redraw, DType dtype);
@@ -155,14 +156,16 @@ void zero_gradients(Module& module) {
   each_parameter(module, [](const std::string&, Parameter& p) { p.variable.place()->clear(); });
 }
 
-// Puts parameters and buffers on this device; gradients that gathered stay behind. Optimizers and copies of the
-// module that were made before keep the old ones.
+// Puts parameters and buffers that are not for the host on this device; gradients that gathered
+// stay behind. Optimizers and copies of the module that were made before keep the old ones.
 template <class Module>
 void move_to(Module& module, Device device) {
   each_parameter(module, [&](const std::string&, Parameter& p) {
     if (p.value().device() != device) p.variable = Variable::leaf(p.value().to(device));
   });
-  each_buffer(module, [&](const std::string&, Buffer& b) { b.value = b.value.to(device); });
+  each_buffer(module, [&](const std::string&, Buffer& b) {
+    if (!b.for_host) b.value = b.value.to(device);
+  });
 }
 
 // One line a parameter (name, shape, count, start), and the total.

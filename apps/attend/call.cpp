@@ -18,6 +18,7 @@ Call::Call(const AttendCommand& command)
       device_(device_named(command.device)) {
   call_.causal = command.causal;
   call_.random = {command.seed, 0, 0};
+  call_.seed = command.seed;
   check_names(command);
   for (const AttentionInput& input : sheets_) {
     inputs_.push_back(input_of(given_, mechanism(), input));

@@ -59,6 +59,7 @@ Measured measure(const std::string& text, const Given& given, const AttendComman
     AttentionCall call;
     call.causal = command.causal;
     call.random = {command.seed, 0, 0};
+    call.seed = command.seed;
     take_lengths(given, call);
     Derived derived = derived_inputs(given, spec, command.seed, used);
     measured.said = std::move(derived.said);

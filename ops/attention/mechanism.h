@@ -88,10 +88,11 @@ struct AttentionChoice {
   bool accepted = true;    // can be handed in
   // Of integers that can be handed in. The sizes of its axes, and how many values there are for an
   // element: it is one of 0 … n − 1. Where n is `no_such_element`, a query past the lengths say, any
-  // value may stand.
+  // value may stand; without the function any value may stand anywhere.
   Shape (*sizes)(const AttentionSpec&, const AttentionSizes&) = nullptr;
   std::int64_t (*values)(const ChoicePlace&) = nullptr;
   ChoiceOrder order = ChoiceOrder::any;
+  bool by_length = false;  // a function of AttentionCall::seed and of the length, not of the step
 
   static constexpr std::int64_t no_such_element = -1;
   static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
@@ -109,7 +110,10 @@ struct AttentionCall {
   Tensor lengths;
   Tensor query_lengths;   // [B] i64: queries at and past it give 0; undefined: all count
   double dropout = 0;     // rate on the attention weights; 0 in evaluation
-  RandomKey random = {};  // of that dropout and of whatever else is drawn
+  RandomKey random = {};  // of that dropout and of whatever else is drawn in a step
+  // Of what is drawn as a function of the length: the layer's own, the same in training and
+  // evaluation (nn::Attention keeps it, and checkpoints hold it).
+  std::uint64_t seed = 0;
   int layer = 0, depth = 0;  // this layer's index among all, and how often it was applied before
   int layers = 1;            // how many applications of layers there are in one pass
   std::int64_t offset = 0;   // the first query's position in the sequence, in decoding

@@ -76,6 +76,36 @@ TEST_CASE("roles: drawn inputs stay until their period has passed, and are part 
   CHECK(same_bits(output_of(layer, x), out));
 }
 
+TEST_CASE("roles: what is drawn by length is that of the layer's seed, which a checkpoint holds") {
+  const nn::AttentionOptions options{
+      .mechanism = "bigbird:block=2,random=2", .width = 6, .heads = 2, .causal = false};
+  nn::Attention layer(options), other(options), plain({.mechanism = "full"});
+  CHECK(names_of(layer).back() == "seed");
+  CHECK(buffers(plain).empty());
+  for (const auto& [each, seed] : {std::pair{&layer, 7}, std::pair{&other, 8}}) {
+    initialize(*each, static_cast<std::uint64_t>(seed));
+    move_to(*each, tested_device());
+    CHECK(buffers(*each)[0].buffer.value.device() == Device{});
+  }
+  const Tensor x = random_normal({1, 60, 6}, DType::f32, 2);
+  const Tensor out = output_of(layer, x);
+  for (const std::uint32_t step : {1, 2}) {  // in training, whatever the step and the run's seed
+    Context context(true, 5 + step, step);
+    context.random.next();
+    CHECK(same_bits(layer(context, Variable(x.to(tested_device()))).value().to(Device{}), out));
+  }
+  std::map<std::string, Tensor> kept = tensors_of(tensors(layer));
+  const Tensor seed = kept.at("seed");
+  kept["seed"] = tensors_of(tensors(other)).at("seed").clone();
+  load_tensors(tensors(other), kept, "kept");
+  CHECK_FALSE(same_bits(output_of(other, x), out));  // by its own seed
+  kept["seed"] = seed;
+  load_tensors(tensors(other), kept, "kept");
+  CHECK(same_bits(output_of(other, x), out));
+  seed.fill(-1);
+  CHECK_ERROR(output_of(layer, x), "attention: wanted a whole number as its seed, got -1");
+}
+
 TEST_CASE("roles: penalties gather in the context, and bounds hold after the update") {
   nn::Transformer body({.attention = toy(), .wiring = nn::BlockWiring::vanilla}, 2);
   initialize(body, 3);
