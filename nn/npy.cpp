@@ -24,7 +24,8 @@ constexpr struct {
               {"<f8", DType::f64},
               {"<i4", DType::i32},
               {"<i8", DType::i64},
-              {"|u1", DType::u8}};
+              {"|u1", DType::u8},
+              {"|b1", DType::u8}};
 
 struct Header {
   StoredType type;
@@ -106,8 +107,8 @@ class HeaderReader {
     for (const auto& known : dtypes) {
       if (descr == known.descr) return known.dtype;
     }
-    fail("{}: descr '{}' is not among those that can be read: <f2, <f4, <f8, <i4, <i8, |u1", file_,
-         descr);
+    fail("{}: descr '{}' is not among those that can be read: <f2, <f4, <f8, <i4, <i8, |u1, |b1",
+         file_, descr);
   }
 
   bool boolean() {

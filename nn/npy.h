@@ -12,7 +12,7 @@
 // (The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.)
 //
 // Types: <f4, <f8, <i4, <i8 and |u1, which are f32, f64, i32, i64 and u8; <f2 is
-// read as f32. NumPy has no bf16.
+// read as f32, and |b1, NumPy's bool, as u8. NumPy has no bf16.
 #pragma once
 
 #include <string>

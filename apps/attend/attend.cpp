@@ -2,6 +2,7 @@
 //
 //     attend --attention i-clustered:clusters=25 --in qkv.safetensors --out result.safetensors
 //     attend --attention full --in qkv.safetensors --layout bhne --map map.png --head 0-3
+//     attend --pattern mask.npy --pattern-block 64 --in qkv.safetensors --out result.safetensors
 //     attend --compare full,topk:topk=16,clustered:clusters=25 --in qkv.safetensors --out table.png
 //
 // The file holds the mechanism's inputs by their names (`zoo NAME` lists them: q [B,N,H,E],
@@ -57,6 +58,15 @@ void add_options(const Options& app, AttendCommand& command) {
       .one_of({"f32", "f64"});
   app.add_option("--device", command.device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--causal", command.causal, "query i sees keys up to i");
+  const Option pattern = app.add_option(
+      "--pattern", command.pattern,
+      "a .npy file: queries of full see those keys alone where it is not 0; [queries, keys], with "
+      "an axis of heads before, and of batch items before that, where they differ");
+  app.add_option("--pattern-block", command.pattern_block,
+                 "positions for which an element of --pattern stands, along both axes")
+      .positive()
+      .show_default()
+      .needs(pattern);
   app.add_option("--seed", command.seed, "of what the mechanism draws")
       .non_negative()
       .show_default();

@@ -7,6 +7,8 @@
 #include "apps/common/attention_map.h"
 #include "apps/common/device_option.h"
 #include "autograd/tape.h"
+#include "nn/npy.h"
+#include "ops/attention/pattern.h"
 #include "runtime/names.h"
 
 namespace weft {
@@ -28,6 +30,7 @@ Call::Call(const AttendCommand& command)
   }
   while (!inputs_.empty() && !inputs_.back().defined()) inputs_.pop_back();
   take_lengths(given_, call_);
+  take_pattern(command);
   for (const AttentionChoice& choice : mechanism().choices) {
     if (!choice.accepted || !given_.tensors.contains(choice.name)) continue;
     call_.given[choice.name] = choice.integer ? integers_of(given_, choice.name)
@@ -78,6 +81,19 @@ std::vector<Tensor> Call::maps(std::int64_t item, const std::vector<std::int64_t
 
 AttentionSizes Call::sizes() const {
   return bound(spec_, call_, std::vector<Variable>(inputs_.begin(), inputs_.end())).sizes;
+}
+
+void Call::take_pattern(const AttendCommand& command) {
+  if (command.pattern.empty()) return;
+  require(mechanism().masks.pattern, "--pattern: {} does not take one; use full", spec_.text());
+  const Tensor mask = read_npy(command.pattern);
+  const auto [N, S] = std::pair(sizes().N, sizes().S);
+  try {
+    call_.pattern = std::make_shared<const AttentionPattern>(mask, N, S, command.pattern_block);
+    call_.pattern->check(mechanism().name, sizes());
+  } catch (const Error& error) {
+    fail("--pattern {}: {}", command.pattern, error.what());
+  }
 }
 
 void Call::check_names(const AttendCommand& command) const {

@@ -12,10 +12,10 @@ namespace weft {
 // What attend is told.
 struct AttendCommand {
   std::string attention = "full", compare, in, out, map, scale = "linear", dtype, device = "cpu";
-  std::string layout = "bnhe", head = "0";
+  std::string layout = "bnhe", head = "0", pattern;
   bool causal = false, backward = false, force = false;
   std::uint64_t seed = 0;
-  std::int64_t item = 0;
+  std::int64_t item = 0, pattern_block = 1;
   int threads = 0;
 };
 
@@ -36,6 +36,7 @@ class Call {
 
  private:
   const Mechanism& mechanism() const { return spec_.mechanism(); }
+  void take_pattern(const AttendCommand& command);
   void check_names(const AttendCommand& command) const;
   Tensor written(const Tensor& out) const;
   Tensor dout_like(const Tensor& out) const;

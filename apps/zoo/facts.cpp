@@ -79,7 +79,8 @@ Json json_of(const Sheet& sheet) {
                   {{"causal", m.masks.causal},
                    {"lengths", m.masks.lengths},
                    {"query_lengths", m.masks.query_lengths},
-                   {"bias", m.masks.bias}}},
+                   {"bias", m.masks.bias},
+                   {"pattern", m.masks.pattern}}},
                  {"causal", causal_of(m)},
                  {"strictly_causal", m.strictly_causal},
                  {"two_sequences", m.cross}});
@@ -128,6 +129,7 @@ std::string masks_of(const Mechanism& m) {
   std::vector<std::string> words;
   if (m.masks.lengths) words.push_back(m.masks.query_lengths ? "lengths of both" : "lengths");
   if (m.masks.bias) words.push_back("bias");
+  if (m.masks.pattern) words.push_back("pattern");
   return joined(words, ", ", "none");
 }
 

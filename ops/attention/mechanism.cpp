@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/attention/pattern.h"
 #include "ops/dropout/mask.h"
 #include "runtime/names.h"
 
@@ -223,6 +224,10 @@ void check_masks(const Mechanism& mechanism, const AttentionCall& call, const At
   if (call.lengths.defined()) {
     require(mechanism.masks.lengths, "{}: does not take lengths; use full", mechanism.name);
     check_lengths(mechanism, "lengths", call.lengths, sizes.B, sizes.S);
+  }
+  if (call.pattern) {
+    require(mechanism.masks.pattern, "{}: does not take a pattern; use full", mechanism.name);
+    call.pattern->check(mechanism.name, sizes);
   }
   if (call.query_lengths.defined()) {
     require(mechanism.masks.query_lengths, "{}: does not take query lengths; use full",

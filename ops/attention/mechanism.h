@@ -24,6 +24,8 @@
 
 namespace weft {
 
+class AttentionPattern;
+
 struct AttentionSizes {
   std::int64_t B = 1, N = 1, S = 1, H = 1, E = 1, M = 1, d = 1;
   std::int64_t N_max = 1;
@@ -109,6 +111,7 @@ struct AttentionCall {
   // they are checked; on a CUDA device nothing is waited for, and kernels cut them to what there is.
   Tensor lengths;
   Tensor query_lengths;   // [B] i64: queries at and past it give 0; undefined: all count
+  std::shared_ptr<const AttentionPattern> pattern = {};  // pattern.h: which pairs are seen at all
   double dropout = 0;     // rate on the attention weights; 0 in evaluation
   RandomKey random = {};  // of that dropout and of whatever else is drawn in a step
   // Of what is drawn as a function of the length: the layer's own, the same in training and
@@ -130,7 +133,7 @@ struct ChoicePlace {
 };
 
 struct Masks {
-  bool causal = false, lengths = false, query_lengths = false, bias = false;
+  bool causal = false, lengths = false, query_lengths = false, bias = false, pattern = false;
 };
 
 // What the weights that a query gives to its keys sum to, where it sees any.

@@ -83,6 +83,9 @@ TEST_CASE("npy: a header may stand in any order and form that NumPy reads") {
                                std::string("\4\0\0\0", 4);
   CHECK(read_npy(folder.file("x", elements)).to_vector<std::int32_t>() ==
         std::vector<std::int32_t>{1, 3, 2, 4});
+  const std::string truths = npy(dict("'|b1'", "(3,)")) + std::string("\1\0\1", 3);
+  CHECK(read_npy(folder.file("x", truths)).to_vector<std::uint8_t>() ==
+        std::vector<std::uint8_t>{1, 0, 1});
 }
 
 TEST_CASE("npy: a malformed file is a named error and asks for no memory") {

@@ -159,6 +159,63 @@ TEST_CASE("attend: PyTorch's layout of a mechanism that joins its heads") {
   }
 }
 
+TEST_CASE("attend: a pattern of a person's own, by elements and by blocks") {
+  const Tensor dout = normal({2, 9, 3, 5}, 4);
+  const Files files(with(sequence, "dout", dout));
+  const std::string mask = files.folder.path("mask.npy"),
+                    map = files.folder.path("map.safetensors");
+  // Blocks of 4 see themselves and the first one.
+  const Tensor blocks = Tensor::from(std::vector<double>{0.5, 0, 0, -1, 1, 0, 1, 0, 2}, {3, 3});
+  const Tensor pairs = Tensor::zeros({1, 9, 9}, DType::u8);
+  for (std::int64_t i = 0; i < 9; ++i) {
+    for (std::int64_t j = 0; j < 9; ++j) {
+      pairs.data<std::uint8_t>()[i * 9 + j] = j / 4 == i / 4 || j / 4 == 0;
+    }
+  }
+  Tensors by_bias = with(sequence, "dout", dout);
+  const Tensor hidden = Tensor::zeros({1, 1, 9, 9}, DType::f64);
+  for (std::int64_t pair = 0; pair < 81; ++pair) {
+    if (pairs.data<std::uint8_t>()[pair] == 0) hidden.data<double>()[pair] = -INFINITY;
+  }
+  by_bias["bias"] = hidden;
+  const Files biased(by_bias);
+  for (const Words& more : {Words{"--backward"}, Words{"--backward", "--causal"}}) {
+    const Tensors wanted = biased.run(more);
+    for (const auto& [tensor, block] : {std::pair{pairs, "1"}, std::pair{blocks, "4"}}) {
+      write_npy(tensor, mask);
+      const Tensors got = files.run(more + Words{"--pattern", mask, "--pattern-block", block});
+      for (const char* name : {"out", "dq", "dk", "dv"}) {
+        CHECK(relative_error(got.at(name), wanted.at(name)) <= tolerance::backward_f64);
+      }
+    }
+  }
+  files.run({"--backward", "--pattern", mask, "--pattern-block", "4", "--map", map});
+  const Tensor weights = read_checkpoint(map).tensors.at("map");
+  for (std::int64_t pair = 0; pair < 81; ++pair) {
+    CHECK((weights.data<double>()[pair] > 0) == (pairs.data<std::uint8_t>()[pair] > 0));
+  }
+}
+
+TEST_CASE("attend: a pattern that does not fit is one line") {
+  const Files files(sequence);
+  const std::string mask = files.folder.path("mask.npy");
+  const auto refused = [&](const Shape& shape, const Words& more, const std::string& why) {
+    write_npy(Tensor::zeros(shape, DType::u8), mask);
+    files.refused(Words{"--pattern", mask} + more, why);
+  };
+  refused({9, 8}, {},
+          "mask.npy: pattern: wanted a mask [9, 9], [H, 9, 9] or [B, H, 9, 9] for 9 "
+          "queries and 9 keys in blocks of 1, got [9,8]; say its block size, or cut it");
+  refused({9, 9}, {"--pattern-block", "2"}, "wanted a mask [5, 5]");
+  refused({9, 9}, {"--pattern-block", "0"}, "--pattern-block");
+  refused({2, 9, 9}, {}, "the pattern's mask has 1 batch items and 2 heads, the inputs 2 and 3");
+  refused({9, 9}, {"--attention", "local"}, "--pattern: local does not take one; use full");
+  files.refused({"--pattern-block", "2"}, "--pattern");
+  files.refused({"--pattern", files.folder.path("none.npy")}, "No such file");
+  check_refused(attend_program({"--compare", "full", "--in", files.in, "--pattern", mask}),
+                "--compare stands without --map, --pattern and --backward");
+}
+
 TEST_CASE("attend: says what it read and wrote") {
   const Tensors pytorch{{"q", normal({2, 4, 128, 16}, 1)},
                         {"k", normal({2, 4, 128, 16}, 2)},

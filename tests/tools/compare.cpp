@@ -166,7 +166,7 @@ TEST_CASE("attend --compare: bad lists and words that do not go with it") {
   check_refused(file.compare("full,topk:topk=x"), "topk is a number");
   check_refused(file.compare("full", {"--attention", "csp"}), "--compare");
   check_refused(file.compare("full", {"--backward"}),
-                "--compare stands without --map and --backward");
+                "--compare stands without --map, --pattern and --backward");
   check_refused(file.compare("full", {"--map", file.folder.path("x.png")}),
                 "--compare stands without");
 }

@@ -2,6 +2,7 @@
 #include "ops/attention/definitions.h"
 #include "ops/attention/engines/pairs/attention.h"
 #include "ops/attention/key_value_cache.h"
+#include "ops/attention/pattern.h"
 #include "ops/attention/scores.h"
 
 namespace weft {
@@ -11,8 +12,9 @@ Attended attend_full(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const PairsCall pairs{"full", temperature_of(spec, inputs[0].size(3)), call.query_lengths,
                         call.dropout, call.random};
-  return pairs_attention(pairs, inputs[0], {inputs[1], inputs[2], call.lengths},
-                         {.band = call.causal ? Band::causal() : Band::all(), .biased = true},
+  PairsPart part{.band = call.causal ? Band::causal() : Band::all(), .biased = true};
+  if (call.pattern) part.lists = call.pattern->lists(inputs[0].value().device(), call.causal);
+  return pairs_attention(pairs, inputs[0], {inputs[1], inputs[2], call.lengths}, part,
                          inputs.size() > 3 ? inputs[3] : Variable{});
 }
 
@@ -20,7 +22,8 @@ Attended attend_full(const AttentionSpec& spec, const AttentionCall& call,
 Attended reference_full(const AttentionSpec& spec, const AttentionCall& call,
                         std::span<const Variable> inputs) {
   const Variable &q = inputs[0], &k = inputs[1];
-  const Tensor seen = visibility(call, q.size(0), q.size(1), k.size(1));
+  Tensor seen = visibility(call, q.size(0), q.size(1), k.size(1));
+  if (call.pattern) seen = call.pattern->of(seen, q.size(2));
   return attention_over(seen, temperature_of(spec, q.size(3)), call, q, k, inputs[2],
                         inputs.size() > 3 ? inputs[3] : Variable{});
 }
@@ -40,7 +43,8 @@ const Registration registered{Mechanism{
       return inputs;
     },
     .options = {temperature_option()},
-    .masks = {.causal = true, .lengths = true, .query_lengths = true, .bias = true},
+    .masks =
+        {.causal = true, .lengths = true, .query_lengths = true, .bias = true, .pattern = true},
     .cross = true,
     .strictly_causal = true,
     .unordered_keys = true,

@@ -12,7 +12,8 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   bias [B|1, H|1, N, S]
 //
-// Masks: causal (j <= i), lengths (j < lengths_b), query_lengths, bias. A query without any key,
+// Masks: causal (j <= i), lengths (j < lengths_b), query_lengths, bias; and a pattern of a person's
+// own (ops/attention/pattern.h), whose hidden tiles take no time. A query without any key,
 // and one at or past its length, gives 0 and takes no gradient. A bias that hides a key is −∞: in
 // f32 a row whose keys all have a finite bias of −1e5 or less has no exact gradient, since ℓ cannot
 // hold log s beside such a maximum.
