@@ -109,8 +109,8 @@ struct AttentionCall {
   // [B] i64: keys at and past it do not exist; undefined: all exist. A mechanism that takes no
   // query lengths and cannot attend across two sequences counts its queries by them too. On the CPU
   // they are checked; on a CUDA device nothing is waited for, and kernels cut them to what there is.
-  Tensor lengths;
-  Tensor query_lengths;   // [B] i64: queries at and past it give 0; undefined: all count
+  Tensor lengths = {};
+  Tensor query_lengths = {};  // [B] i64: queries at and past it give 0; undefined: all count
   std::shared_ptr<const AttentionPattern> pattern = {};  // pattern.h: which pairs are seen at all
   double dropout = 0;     // rate on the attention weights; 0 in evaluation
   RandomKey random = {};  // of that dropout and of whatever else is drawn in a step

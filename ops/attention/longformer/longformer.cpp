@@ -137,7 +137,8 @@ std::shared_ptr<const TileListTensors> tiles_where(i64 B, i64 rows, i64 columns,
       for (i64 j = 0; j < columns; ++j) view(b, 0, i, j) = sees(b, i, j);
     }
   }
-  return std::make_shared<const TileListTensors>(tiles_of_mask(mask, device));
+  return std::make_shared<const TileListTensors>(
+      tiles_of_mask(mask, {.queries = rows, .keys = columns}, device));
 }
 
 // The queries that are not global. The rows of the others are not used.
