@@ -121,7 +121,7 @@ void check_distances(const PairsCall& call, const PairsPart& part, i64 N, i64 S,
           part.classes);
   i64 least = 0, most = -1;  // of j − i
   for (i64 i = 0; i < N; ++i) {
-    const i64 first = part.lists ? 0 : part.band.first.at(i);
+    const i64 first = part.lists ? 0 : std::max(part.band.first.at(i), part.first_key);
     const i64 end = part.lists ? S : std::min(S, part.band.end.at(i));
     if (first >= end) continue;
     least = std::min(least, first - i);
@@ -141,9 +141,11 @@ struct Interval {
 Interval keys_seen(const PairsPart& part, i64 i, i64 classes, i64 keys) {
   const i64 c = i % classes, along = part.classes == classes ? i / classes : i;
   const i64 begin = part.band.first.at(along), end = std::min(part.band.end.at(along), keys);
-  if (part.classes == classes) return {begin, std::min(end, (keys - c + classes - 1) / classes)};
   const auto steps = [&](i64 j) { return j <= c ? 0 : (j - c + classes - 1) / classes; };
-  return {steps(begin), steps(end)};
+  if (part.classes == classes) {
+    return {std::max(begin, steps(part.first_key)), std::min(end, steps(keys))};
+  }
+  return {steps(std::max(begin, part.first_key)), steps(end)};
 }
 
 // Refuses two bands that show a pair of the same source twice. Lists, which may be in the memory of
