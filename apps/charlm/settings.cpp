@@ -1,15 +1,21 @@
 #include "apps/charlm/settings.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "apps/common/long_context.h"
 
 namespace weft::charlm {
 
-const std::vector<std::string>& presets() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = spellings_presets("text8");
-    for (const std::string& name : long_presets("text8")) all.push_back(name);
-    return all;
-  }();
+std::vector<std::string> presets() {
+  std::vector<std::string> names = spellings_presets("text8");
+  std::ranges::copy(long_presets("text8"), std::back_inserter(names));
+  return names;
+}
+
+std::vector<std::string> preset_patterns() {
+  std::vector<std::string> names = spellings_presets("text8");
+  std::ranges::copy(long_preset_patterns("text8"), std::back_inserter(names));
   return names;
 }
 

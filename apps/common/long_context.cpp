@@ -38,6 +38,10 @@ std::vector<std::string> long_presets(const std::string& dataset) {
   return names;
 }
 
+std::vector<std::string> long_preset_patterns(const std::string& dataset) {
+  return {dataset + word, fmt::format("{}{}-MECHANISM", dataset, word)};
+}
+
 bool is_long_preset(const std::string& name) {
   const std::string tail = name.substr(std::min(name.find('-'), name.size()));
   return tail == word || tail.starts_with(std::string(word) + "-");
@@ -54,7 +58,11 @@ UniversalTransformerConfig long_network(const std::string& preset, std::int64_t 
   network.heads = 4;
   network.depth = 4;
   network.length = length;
-  network.shared = network.act = false;
+  // A convolution stands before each layer and adds nothing to what it reads. Adaptive computation
+  // lets every layer's states reach the output; with the last ones alone, training stays for
+  // hundreds of steps where only the frequency of the tokens is learnt.
+  network.act = true;
+  network.shared = false;
   network.wiring = "prenorm";
   network.attention_dropout = network.residual_dropout = network.output_dropout = 0;
   return network;
@@ -63,7 +71,7 @@ UniversalTransformerConfig long_network(const std::string& preset, std::int64_t 
 void train_long(TrainingSettings& s) {
   s.batch = 2;
   s.optimizer = "adam";
-  s.lr = 0.001;
+  s.lr = 0.003;
   s.schedule = "cosine";
   s.warmup = 100;
   s.clip = 1;

@@ -1,5 +1,8 @@
 #include "apps/wordlm/settings.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "apps/common/long_context.h"
 #include "apps/common/word_corpus.h"
 
@@ -15,12 +18,15 @@ Settings::Settings() {
   batch = 16;
 }
 
-const std::vector<std::string>& presets() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all = spellings_presets("wikitext2");
-    for (const std::string& name : long_presets("wikitext2")) all.push_back(name);
-    return all;
-  }();
+std::vector<std::string> presets() {
+  std::vector<std::string> names = spellings_presets("wikitext2");
+  std::ranges::copy(long_presets("wikitext2"), std::back_inserter(names));
+  return names;
+}
+
+std::vector<std::string> preset_patterns() {
+  std::vector<std::string> names = spellings_presets("wikitext2");
+  std::ranges::copy(long_preset_patterns("wikitext2"), std::back_inserter(names));
   return names;
 }
 

@@ -21,7 +21,7 @@ TEST_CASE("long context: a preset for each strictly causal mechanism, alike but 
   const json plain = settings_of("charlm", {"--preset", "text8-long"});
   for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
            {"attention", "full"}, {"encoding", "conv"}, {"width", 128}, {"heads", 4}, {"depth", 4},
-           {"length", 2048}, {"batch", 2}, {"shared", false}, {"act", false}, {"wiring", "prenorm"},
+           {"length", 2048}, {"batch", 2}, {"shared", false}, {"act", true}, {"wiring", "prenorm"},
            {"optimizer", "adam"}, {"vocabulary", "text8"}}) {
     CHECK_MESSAGE(plain[key] == value, key);
   }
