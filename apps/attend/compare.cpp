@@ -20,9 +20,9 @@ namespace {
 // A row, and what is said about it.
 struct Measured {
   Compared row;
-  AttentionSizes sizes;
-  std::vector<std::string> said;
-  Tensor out;  // f64
+  AttentionSizes sizes = {};
+  std::vector<std::string> said = {};
+  Tensor out = {};  // f64
 };
 
 // The median over as many passes as fit into a third of a second, at least three after one to warm

@@ -28,16 +28,16 @@ const CommandLine::Names names{
     "charlm", "Language models over characters.", {"train", "eval", "sample", "info", "export"}};
 
 void add_commands(CommandLine& line, Commands& commands) {
-  add_train(line.add("train", "train a model (the default)"), commands.train, preset_patterns());
+  add_train(line.add("train", "train a model (the default)"), commands.train, presets());
   const Options eval = line.add("eval", "score a model on text");
   add_eval(eval, commands.eval);
   eval.add_flag("--paper", commands.eval.paper, "also random windows, as the paper scores");
   eval.add_option("--seed", commands.eval.seed, "of the random windows; by default the model's")
       .check(plain_integer<std::uint64_t>);
   add_sample(line.add("sample", "write text"), commands.sample);
-  add_info(line.add("info", "list a model's parameters"), commands.info, preset_patterns());
+  add_info(line.add("info", "list a model's parameters"), commands.info, presets());
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
-  line.show_presets(preset_patterns());
+  line.show_presets(presets());
 }
 
 int run(const std::vector<std::string>& words) {

@@ -13,12 +13,6 @@ std::vector<std::string> presets() {
   return names;
 }
 
-std::vector<std::string> preset_patterns() {
-  std::vector<std::string> names = spellings_presets("text8");
-  std::ranges::copy(long_preset_patterns("text8"), std::back_inserter(names));
-  return names;
-}
-
 // The models of the paper's table 1, with the settings of its code; and those for long context.
 Settings preset(const std::string& name) {
   check_word("preset", name, presets());

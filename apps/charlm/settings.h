@@ -46,8 +46,7 @@ void each_setting(SomeSettings& s, const F& f) {
   f("test-batches", s.test_batches, count, "batches of random windows");
 }
 
-std::vector<std::string> presets();          // their names, with those of plugins that are loaded
-std::vector<std::string> preset_patterns();  // for help, which is written before plugins are loaded
+std::vector<std::string> presets();  // their names, those of plugins too that are loaded by now
 // The settings of a preset; throws, with the names that exist, where there is none of this name.
 Settings preset(const std::string& name);
 

@@ -31,15 +31,11 @@ std::string matched_options(const std::string& mechanism, std::int64_t N) {
 
 std::vector<std::string> long_presets(const std::string& dataset) {
   std::vector<std::string> names = {dataset + word};
-  for (const Mechanism* m : mechanisms()) {
+  for (const Mechanism* m : mechanisms_so_far()) {
     if (m->wrapper || !m->masks.causal || !m->strictly_causal) continue;
     names.push_back(fmt::format("{}{}-{}", dataset, word, m->name));
   }
   return names;
-}
-
-std::vector<std::string> long_preset_patterns(const std::string& dataset) {
-  return {dataset + word, fmt::format("{}{}-MECHANISM", dataset, word)};
 }
 
 bool is_long_preset(const std::string& name) {

@@ -13,10 +13,8 @@
 namespace weft {
 
 // "text8-long", whose attention is full, and "text8-long-linear" and its like: one for every
-// mechanism that has a strictly causal form and nothing before another one.
+// mechanism by now that has a strictly causal form and stands before no other one.
 std::vector<std::string> long_presets(const std::string& dataset);
-// "text8-long" and "text8-long-MECHANISM". Asks for no mechanism: plugins may still come.
-std::vector<std::string> long_preset_patterns(const std::string& dataset);
 bool is_long_preset(const std::string& name);
 
 // The network of such a preset: four layers of width 128 with four heads of 32, normalised before

@@ -24,12 +24,6 @@ std::vector<std::string> presets() {
   return names;
 }
 
-std::vector<std::string> preset_patterns() {
-  std::vector<std::string> names = spellings_presets("wikitext2");
-  std::ranges::copy(long_preset_patterns("wikitext2"), std::back_inserter(names));
-  return names;
-}
-
 // The models of the paper's table 2, with the settings of its code; and those for long context.
 Settings preset(const std::string& name) {
   check_word("preset", name, presets());

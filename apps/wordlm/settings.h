@@ -35,8 +35,7 @@ void each_setting(SomeSettings& s, const F& f) {
   each_training_setting(s, f);
 }
 
-std::vector<std::string> presets();          // their names, with those of plugins that are loaded
-std::vector<std::string> preset_patterns();  // for help, which is written before plugins are loaded
+std::vector<std::string> presets();  // their names, those of plugins too that are loaded by now
 // The settings of a preset; throws, with the names that exist, where there is none of this name.
 Settings preset(const std::string& name);
 

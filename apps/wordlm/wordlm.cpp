@@ -27,12 +27,12 @@ const CommandLine::Names names{
     "wordlm", "Language models over word pieces.", {"train", "eval", "sample", "info", "export"}};
 
 void add_commands(CommandLine& line, Commands& commands) {
-  add_train(line.add("train", "train a model (the default)"), commands.train, preset_patterns());
+  add_train(line.add("train", "train a model (the default)"), commands.train, presets());
   add_eval(line.add("eval", "score a model on text"), commands.eval);
   add_sample(line.add("sample", "write text"), commands.sample);
-  add_info(line.add("info", "list a model's parameters"), commands.info, preset_patterns());
+  add_info(line.add("info", "list a model's parameters"), commands.info, presets());
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
-  line.show_presets(preset_patterns());
+  line.show_presets(presets());
 }
 
 int run(const std::vector<std::string>& words) {

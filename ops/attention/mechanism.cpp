@@ -73,12 +73,14 @@ void check_lengths(const Mechanism& mechanism, const char* name, const Tensor& l
 
 }  // namespace
 
+std::vector<const Mechanism*> mechanisms_so_far() {
+  std::vector<const Mechanism*> all;
+  for (const auto& [name, mechanism] : registry()) all.push_back(&mechanism);
+  return all;
+}
+
 const std::vector<const Mechanism*>& mechanisms() {
-  static const std::vector<const Mechanism*> list = [] {
-    std::vector<const Mechanism*> all;
-    for (const auto& [name, mechanism] : registry()) all.push_back(&mechanism);
-    return all;
-  }();
+  static const std::vector<const Mechanism*> list = mechanisms_so_far();
   return list;
 }
 

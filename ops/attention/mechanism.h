@@ -228,6 +228,8 @@ std::string page_of(const Mechanism& mechanism);
 
 // All mechanisms, by name, as they are when this is first asked for: plugins come before.
 const std::vector<const Mechanism*>& mechanisms();
+// Those that are there by now; more may come.
+std::vector<const Mechanism*> mechanisms_so_far();
 // Throws, with the names that exist and the nearest one, where there is none of this name.
 const Mechanism& mechanism(const std::string& name);
 
