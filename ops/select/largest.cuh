@@ -68,6 +68,7 @@ class LargestOfRows {
       const std::int64_t own = begin + lane();
       const Bits<T> code = own < count ? ordered_code(scores[own]) : 0;
       unsigned set = __ballot_sync(whole_warp, code > threshold);
+      if (set == 0) continue;
       if (held + __popc(set) > room_) {
         threshold = cut(row, held);
         held = k_;

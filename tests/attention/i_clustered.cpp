@@ -41,6 +41,7 @@ TEST_CASE("i-clustered: with all keys chosen it is full attention") {
       for (const std::string clusters : {"7", "150"}) {
         const bool few = tested_is_emulated() && sanitized && !all_wanted();
         if (few && lengths == (clusters == "7")) continue;
+        if (few_on_device() && option == "topk=200" && clusters == "150") continue;
         CAPTURE(option);
         const std::string spec = "i-clustered:clusters=" + clusters + "," + option;
         check_same_run(attended_run(spec, in.list(), call), wanted);

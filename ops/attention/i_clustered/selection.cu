@@ -6,7 +6,7 @@
 // held. Shared memory is the limit (estimates, not measured). Candidates of more keys than it
 // holds, some hundreds a cluster, stand in global memory.
 //
-// Blocks of 128 threads on a multiprocessor, in f32 with k = 32: 5 (92 registers, 34 KB of shared
+// Blocks of 128 threads on a multiprocessor, in f32 with k = 32: 5 (96 registers, 34 KB of shared
 // memory).
 #include "ops/attention/clustered/tiles.cuh"
 #include "ops/attention/i_clustered/i_clustered.h"
@@ -33,6 +33,8 @@ struct ClusterTile {
   }
 };
 
+constexpr int warp_rows = side / (threads / 32);  // those whose scores a warp has written
+
 template <class T>
 __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
                                                             std::int64_t pieces, std::int32_t* topk,
@@ -40,7 +42,7 @@ __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
   SharedMemory shared;
   Shared<T>& s = *shared.take<Shared<T>>(1);
   const LargestOfRows<T> largest(shared, side, p.count, room, elsewhere);
-  const int t = threadIdx.x, own = t / 32 * (side / 4);  // the first of the warp's rows
+  const int t = threadIdx.x, own = t / 32 * warp_rows;  // the first of the warp's rows
   for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
     const ClusterTile at(p, piece);
     const std::int64_t keys = length_of(p.lengths, at.b, p.S());
@@ -52,26 +54,32 @@ __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
       }
       continue;
     }
-    if (t < side) {
-      const std::int64_t c = at.first + t;
-      const bool real = c < at.last && begins[c] < begins[c + 1];
-      s.own[0][t] = real ? &p.means(at.b, c, at.h, 0) : nullptr;
-    }
-    if (t % 32 < side / 4) largest.start(own + t % 32);
-    const int rows =
-        static_cast<int>(at.last - at.first - own < side / 4 ? at.last - at.first - own : side / 4);
+    const auto empty = [&](int i) {
+      const std::int64_t c = at.first + i;
+      return c >= at.last || begins[c] == begins[c + 1];
+    };
+    if (t < side) s.own[0][t] = empty(t) ? nullptr : &p.means(at.b, at.first + t, at.h, 0);
+    const int lane = t % 32;
+    if (lane < warp_rows) largest.start(own + lane);
+    const unsigned real = __ballot_sync(0xffffffffu, lane < warp_rows && !empty(own + lane));
     for (std::int64_t key = 0; key < keys; key += side) {
       if (t < side) s.other[0][t] = key + t < keys ? &p.k(at.b, key + t, at.h, 0) : nullptr;
       multiply(s, s.own[0], p.means.stride(3), s.other[0], p.k.stride(3), p.E(), p.temperature,
-               rows <= 0, s.first);
+               real == 0, s.first);
       __syncwarp();
-      for (int i = own; i < own + rows; ++i) {
-        largest.add(i, s.first[i], key, keys - key < side ? keys - key : side);
+      for (unsigned left = real; left != 0; left &= left - 1) {
+        const int row = own + __ffs(static_cast<int>(left)) - 1;
+        largest.add(row, s.first[row], key, keys - key < side ? keys - key : side);
       }
       __syncwarp();
     }
-    for (int i = own; i < own + rows; ++i) {
-      largest.finish(i, [&](int k, std::int32_t key) { chosen[i * p.count + k] = key; });
+    for (int i = 0; i < warp_rows && at.first + own + i < at.last; ++i) {
+      const auto put = [&](int k, std::int32_t key) { chosen[(own + i) * p.count + k] = key; };
+      if ((real >> i & 1) != 0) {
+        largest.finish(own + i, put);
+      } else {  // an empty cluster has no members to read its keys
+        for (int k = lane; k < p.count; k += 32) put(k, k);
+      }
     }
     __syncwarp();
   }
