@@ -218,7 +218,8 @@ TEST_CASE("pairs: a pair that stands in two parts is refused") {
   int refused = 0;
   for (const Band& first : bands) {
     for (const Band& second : bands) {
-      for (const auto& [l, m] : {std::pair{1, 1}, {1, 7}, {7, 1}, {7, 7}}) {
+      for (const auto& [l, m, from] : {std::array<i64, 3>{1, 1, 0}, {1, 7, 0}, {7, 1, 0},
+                                       {7, 7, 0}, {1, 1, 40}, {7, 1, 54}, {7, 7, 30}}) {
         bool twice = false;
         for (i64 i = 0; i < N; ++i) {
           for (i64 j = 0; j < N; ++j) {
@@ -226,10 +227,11 @@ TEST_CASE("pairs: a pair that stands in two parts is refused") {
               return (i - j) % classes == 0 && band.first.at(i / classes) <= j / classes &&
                      j / classes < band.end.at(i / classes);
             };
-            twice |= sees(first, l) && sees(second, m);
+            twice |= j >= from && sees(first, l) && sees(second, m);
           }
         }
-        const PairsPart one{.band = first, .classes = l}, two{.band = second, .classes = m};
+        const PairsPart one{.band = first, .classes = l, .first_key = from};
+        const PairsPart two{.band = second, .classes = m};
         refused += twice;
         if (twice) {
           CHECK_ERROR(both(one, two), "mine: query ");
