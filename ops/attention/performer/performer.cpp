@@ -268,7 +268,8 @@ std::unique_ptr<DecodingState> decode_performer(const AttentionSpec& spec,
 const Registration registered{Mechanism{
     .name = "performer",
     .title = "softmax attention by random features",
-    .paper = "K. Choromanski et al., Rethinking attention with Performers, ICLR 2021, arXiv 2009.14794",
+    .paper = "K. Choromanski et al., Rethinking attention with Performers, ICLR 2021, "
+             "arXiv 2009.14794",
     .equations = "eqs. 5 to 7 and 9",
     .inputs = inputs_of,
     .choices = {{.name = "query_max", .shape = "B H N", .integer = false},

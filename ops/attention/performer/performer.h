@@ -31,9 +31,9 @@
 // nothing.
 //
 // Ω is drawn, one for all batch items and heads, without a gradient: in blocks of E rows that are
-// orthogonal to each other, each as long as a vector of E normal numbers (orthogonal=0: normal numbers).
-// In training a layer draws it anew every `redraw` steps; checkpoints hold it, and evaluation and
-// decoding use what training used last.
+// orthogonal to each other, each as long as a vector of E normal numbers (orthogonal=0: of normal
+// numbers). In training a layer draws it anew every `redraw` steps; checkpoints hold it, and
+// evaluation and decoding use what training used last.
 //
 // Masks: causal; lengths of both sequences. There is no dropout of weights.
 //

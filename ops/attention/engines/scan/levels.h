@@ -38,7 +38,8 @@ class Levels {
   T of_key(i64 j, T top) {
     if (!p_.causal) return p_.key_max(b_, h_, 0);
     T& level = p_.key_max(b_, h_, begin_ + j);
-    if (!p_.key_max_given) level = std::max(top, j == 0 ? before_ : p_.key_max(b_, h_, begin_ + j - 1));
+    if (p_.key_max_given) return level;
+    level = std::max(top, j == 0 ? before_ : p_.key_max(b_, h_, begin_ + j - 1));
     return level;
   }
   // To be called behind the keys. The level stays where it is for queries without a key.
