@@ -113,7 +113,7 @@ AttentionCost cost_clustered(const AttentionSpec& spec, const AttentionSizes& s,
   const double most_forward = std::max(forward, cluster_bytes(spec, s, type));
   const double cuda_forward = std::max(cuda_order_bytes(spec, s, item * heads * C * (E + M)),
                                        cuda_cluster_bytes(spec, s, type));
-  const double cuda_backward = cuda_order_bytes(spec, s, item * heads * C * (2 * E + M + 1));
+  const double cuda_backward = cuda_order_bytes(spec, s, item * heads * C * (2 * E + 2 * M + 1));
   return {.forward_operations = hash_operations(spec, s) + 2 * pairs * (E + M) + rows,
           .backward_operations = pairs * (6 * E + 4 * M) + 2 * rows,
           .exponentials = 2 * pairs,
