@@ -24,7 +24,8 @@ i64 tiles_along(i64 positions) { return (positions + tile_side - 1) / tile_side;
 template <class T>
 Tensor copied(const std::vector<T>& from, const Shape& shape, DType type, Device device) {
   const Tensor tensor = Tensor::empty(shape, type);
-  std::memcpy(tensor.bytes(), from.data(), from.size() * sizeof(T));
+  // An empty list has no data to copy from.
+  if (!from.empty()) std::memcpy(tensor.bytes(), from.data(), from.size() * sizeof(T));
   return tensor.to(device);
 }
 
