@@ -59,7 +59,8 @@ Variable summaries(const Pattern& pattern, const Variable& x) {
   const i64 blocks = x.size(1) / pattern.l, l = pattern.l;
   Shape shape = x.shape(), cut{shape[0], blocks, l, shape[2], shape[3]};
   shape[1] = blocks * pattern.c;
-  return reshape(slice(reshape(slice(x, 1, 0, blocks * l), cut), 2, l - pattern.c, l), shape);
+  const Variable whole = blocks * l == x.size(1) ? x : slice(x, 1, 0, blocks * l);
+  return reshape(slice(reshape(whole, cut), 2, l - pattern.c, l), shape);
 }
 
 Variable attend_set(const Pattern& pattern, Set set, const PairsCall& call, const Variable& q,

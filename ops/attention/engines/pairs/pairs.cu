@@ -10,11 +10,10 @@
 // By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread,
 // 384 reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads
 // from cache, so that arithmetic is the limit and some 60 % of its rate can be had. 73 KB of shared
-// memory and 168 registers let three blocks share a multiprocessor. With heads of 8 the
-// exponentials weigh as much as the products.
+// memory would let three blocks share a multiprocessor, but registers for three spill kilobytes: two
+// share it. With heads of 8 the exponentials weigh as much as the products.
 #include <cmath>
 
-#include "ops/attention/by_type.h"
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
 #include "runtime/cuda/workspace.h"
 
@@ -66,7 +65,7 @@ __device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C
 
 // Item b of share number s of the keys is item s B + b of all_out and all_log_sums.
 template <class T, int R, int C>
-__global__ void __launch_bounds__(tile_threads, by_type<T>(3, 2))
+__global__ void __launch_bounds__(tile_threads, 2)
     forward_tiles(Pairs<T> all, DropoutMask mask, View<const T, 3> before, View<T, 4> all_out,
                   View<T, 3> all_log_sums) {
   using Layout = ForwardLayout<T, R, C>;
