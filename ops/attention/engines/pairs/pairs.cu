@@ -9,9 +9,9 @@
 //
 // By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread,
 // 384 reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads
-// from cache, so that arithmetic is the limit and some 60 % of its rate can be had. 73 KB of shared
-// memory would let three blocks share a multiprocessor, but registers for three spill kilobytes: two
-// share it. With heads of 8 the exponentials weigh as much as the products.
+// from cache, so that arithmetic is the limit and some 60 % of its rate can be had. Three blocks of
+// 168 registers a thread and 74 KB of shared memory share a multiprocessor; two for wider heads, and
+// in f64. With heads of 8 the exponentials weigh as much as the products.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
@@ -26,6 +26,20 @@ __host__ __device__ constexpr int held_width(i64 E) {
   return padded_width<T>(std::max<i64>(E, 1), 64);
 }
 
+// Blocks of a multiprocessor, by their registers.
+template <class T, int C>
+inline constexpr int forward_blocks = std::is_same_v<T, float> && C <= 4 ? 3 : 2;
+
+// What is the same for all threads of a block, in its shared memory: see pairs_tile.cuh.
+template <class T>
+struct ForwardBlock {
+  PairsBlock at;
+  Pairs<T> p;  // of the class
+  TileRows queries;
+  View<T, 4> out;
+  View<T, 3> log_sums;
+};
+
 template <class T, int R, int C>
 struct ForwardLayout {
   static constexpr int rows = 8 * R, columns = 16 * C;
@@ -36,7 +50,7 @@ struct ForwardLayout {
     return SharedMemory::bytes<T>(rows * stride) + SharedMemory::bytes<T>(tile_columns * stride) +
            SharedMemory::bytes<T>(tile_columns * value_stride) +
            SharedMemory::bytes<T>(rows * weight_stride<T>) +
-           2 * SharedMemory::bytes<std::uint64_t>(rows);
+           2 * SharedMemory::bytes<std::uint64_t>(rows) + SharedMemory::bytes<ForwardBlock<T>>(1);
   }
 };
 
@@ -65,24 +79,29 @@ __device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C
 
 // Item b of share number s of the keys is item s B + b of all_out and all_log_sums.
 template <class T, int R, int C>
-__global__ void __launch_bounds__(tile_threads, 2)
+__global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     forward_tiles(Pairs<T> all, DropoutMask mask, View<const T, 3> before, View<T, 4> all_out,
                   View<T, 3> all_log_sums) {
   using Layout = ForwardLayout<T, R, C>;
   constexpr T none = -std::numeric_limits<T>::infinity();
-  const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
-  const Pairs<T> p = all.of_class(at.residue);
-  const View<T, 4> out = all.of_class(all_out, at.residue, 1);
-  const View<T, 3> log_sums = all.of_class(all_log_sums, at.residue, 2);
-  const i64 column = i64{blockIdx.y} * Layout::columns;
-  const KeyShare share{blockIdx.z, gridDim.z};
-  const i64 item = share.number * p.B() + at.b;
-  const int padded = held_width<T>(p.E()), stride = row_stride<T>(padded);
-  const bool whole_rows = p.E() <= padded;
-  const TileRows queries{at.b, at.h, at.first,
-                         rows_within(at.first, p.queries(at.b), Layout::rows)};
 
   SharedMemory shared;
+  ForwardBlock<T>& block = *shared.take<ForwardBlock<T>>(1);
+  if (threadIdx.x == 0) {
+    const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
+    block.at = at;
+    block.p = all.of_class(at.residue);
+    block.queries = {at.b, at.h, at.first,
+                     rows_within(at.first, block.p.queries(at.b), Layout::rows)};
+    block.out = all.of_class(all_out, at.residue, 1);
+    block.log_sums = all.of_class(all_log_sums, at.residue, 2);
+  }
+  __syncthreads();
+  const auto& [at, p, queries, out, log_sums] = block;
+  const i64 column = i64{blockIdx.y} * Layout::columns;
+  const KeyShare share{blockIdx.z, gridDim.z};
+  const int padded = held_width<T>(p.E()), stride = row_stride<T>(padded);
+  const bool whole_rows = p.E() <= padded;
   T* const q = shared.take<T>(Layout::rows * stride);
   T* const k = shared.take<T>(tile_columns * stride);
   T* const v = shared.take<T>(tile_columns * Layout::value_stride);
@@ -165,6 +184,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     add_weighted<R, C>(weights, v, Layout::value_stride, count, o);
   }
 
+  const i64 item = share.number * p.B() + at.b;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int row = 8 * r + tile_y();

@@ -11,7 +11,7 @@
 //
 // By count, for heads of 64 in f32 (unmeasured): 7 products of 64 × 64 × 64 for a pair of tiles,
 // 3.5 times the arithmetic of forward, at the same 12 reads of 16 bytes for 128 multiply-adds:
-// arithmetic is the limit, at some 60 % of its rate. 89 KB of shared memory let two blocks share a
+// arithmetic is the limit, at some 60 % of its rate. 90 KB of shared memory let two blocks share a
 // multiprocessor.
 #include <cmath>
 
@@ -20,6 +20,36 @@
 
 namespace weft {
 namespace {
+
+// What belongs to the queries, besides q.
+template <class T>
+struct QuerySide {
+  View<const T, 3> log_sums, deltas;
+  View<const T, 4> dout;
+
+  __device__ QuerySide of_class(const Pairs<T>& p, i64 c) const {
+    return {p.of_class(log_sums, c, 2), p.of_class(deltas, c, 2), p.of_class(dout, c, 1)};
+  }
+};
+
+// What is the same for all threads of a block, in its shared memory: see pairs_tile.cuh.
+template <class T>
+struct BackwardBlock {
+  PairsBlock at;
+  Pairs<T> p;               // of the class
+  QuerySide<T> of_queries;  // of the class
+  TileRows rows;            // the block's own
+  View<T, 4> dbias;         // of the class, in query_gradients
+};
+
+// By one thread; `rows` and `dbias` are left to the caller.
+template <class T>
+__device__ void set_block(const Pairs<T>& all, const QuerySide<T>& query_side, const PairsBlock& at,
+                          BackwardBlock<T>& to) {
+  to.at = at;
+  to.p = all.of_class(at.residue);
+  to.of_queries = query_side.of_class(all, at.residue);
+}
 
 template <class T, int R, int C>
 struct BackwardLayout {
@@ -31,7 +61,7 @@ struct BackwardLayout {
            2 * SharedMemory::bytes<T>(tile_columns * stride) +
            SharedMemory::bytes<T>(rows * weight_stride<T>) +
            2 * SharedMemory::bytes<std::uint64_t>(tile_columns) +
-           2 * SharedMemory::bytes<T>(tile_columns);
+           2 * SharedMemory::bytes<T>(tile_columns) + SharedMemory::bytes<BackwardBlock<T>>(1);
   }
 };
 
@@ -58,17 +88,6 @@ __host__ __device__ constexpr int chunks_of(const Pairs<T>& p, int columns) {
   return static_cast<int>((std::max(p.E(), p.M()) + columns - 1) / columns);
 }
 
-// What belongs to the queries, besides q.
-template <class T>
-struct QuerySide {
-  View<const T, 3> log_sums, deltas;
-  View<const T, 4> dout;
-
-  __device__ QuerySide of_class(const Pairs<T>& p, i64 c) const {
-    return {p.of_class(log_sums, c, 2), p.of_class(deltas, c, 2), p.of_class(dout, c, 1)};
-  }
-};
-
 template <int R, int C, class T>
 __device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRows& rows,
                                i64 begin, bool add, const View<T, 4>& to) {
@@ -94,14 +113,19 @@ __global__ void __launch_bounds__(tile_threads, 2)
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
   constexpr T infinity = std::numeric_limits<T>::infinity();
-  const PairsBlock at = rows_of_block(all, all.S(), Layout::rows);
-  const Pairs<T> p = all.of_class(at.residue);
-  const auto [log_sums, deltas, dout] = query_side.of_class(all, at.residue);
-  const i64 counted = p.queries(at.b);
-  const TileRows keys{at.b, at.h, at.first, rows_within(at.first, p.keys(at.b), Layout::rows)};
-  const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
 
   SharedMemory shared;
+  auto& block = *shared.take<BackwardBlock<T>>(1);
+  if (threadIdx.x == 0) {
+    const PairsBlock at = rows_of_block(all, all.S(), Layout::rows);
+    set_block(all, query_side, at, block);
+    block.rows = {at.b, at.h, at.first, rows_within(at.first, block.p.keys(at.b), Layout::rows)};
+  }
+  __syncthreads();
+  const auto& [at, p, of_queries, keys, no_bias] = block;
+  const auto& [log_sums, deltas, dout] = of_queries;
+  const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
+
   const Operands<T, R, C> tile(shared);  // keys · queries, values · dout
   T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
   std::uint64_t* const kept = shared.take<std::uint64_t>(tile_columns);
@@ -111,7 +135,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
   T key_gradient[R][C] = {}, value_gradient[R][C] = {};
   bool first_tile = true;
-  for (QueryWalk<T> walk(p, keys, counted); walk.next(); first_tile = false) {
+  for (QueryWalk<T> walk(p, keys, p.queries(at.b)); walk.next(); first_tile = false) {
     const i64 query = walk.first;
     const TileRows queries{at.b, at.h, query, walk.count};
     T z[R][4] = {}, da[R][4] = {};
@@ -209,16 +233,21 @@ __global__ void __launch_bounds__(tile_threads, 2)
                     View<T, 4> all_dq, View<T, 4> all_dbias, DistanceSums<T> distances) {
   using Layout = BackwardLayout<T, R, C>;
   constexpr int width = Layout::columns;
-  const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
-  const Pairs<T> p = all.of_class(at.residue);
-  const auto [log_sums, deltas, dout] = query_side.of_class(all, at.residue);
-  const View<T, 4> dbias = all.of_class(all.of_class(all_dbias, at.residue, 2), at.residue, 3);
-  const TileRows queries{at.b, at.h, at.first,
-                         rows_within(at.first, p.queries(at.b), Layout::rows)};
+
+  SharedMemory shared;
+  auto& block = *shared.take<BackwardBlock<T>>(1);
+  if (threadIdx.x == 0) {
+    const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
+    set_block(all, query_side, at, block);
+    block.rows = {at.b, at.h, at.first, rows_within(at.first, block.p.queries(at.b), Layout::rows)};
+    block.dbias = all.of_class(all.of_class(all_dbias, at.residue, 2), at.residue, 3);
+  }
+  __syncthreads();
+  const auto& [at, p, of_queries, queries, dbias] = block;
+  const auto& [log_sums, deltas, dout] = of_queries;
   const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
   const bool biased = dbias.data != nullptr && own == 0;
 
-  SharedMemory shared;
   const Operands<T, R, C> tile(shared);  // queries · keys, dout · values
   T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
   std::uint64_t* const kept = shared.take<std::uint64_t>(tile_columns);
