@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/attention/engines/pairs/tile_lists.h"
+#include "ops/attention/engines/pairs/tile_list_tensors.h"
 #include "ops/attention/mechanism.h"
 
 namespace weft {

@@ -1,7 +1,9 @@
-// Two rules of the tree, checked on its text: an include points along
-// apps → nn → ops → autograd → runtime, and #if stands in runtime/dispatch.h alone.
+// Three rules of the tree, checked on its text: an include points along
+// apps → nn → ops → autograd → runtime; #if stands in runtime/dispatch.h alone; and no .cu file comes
+// to fmt, whose format strings g++ refuses as nvcc hands them on. On the emulated device it would pass.
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "tests/check.h"
@@ -45,10 +47,33 @@ std::string fault_in(const std::string& file, const std::string& line) {
   return outward ? fmt::format("{} includes {}", file, target) : "";
 }
 
+// What a line includes, between quotes or brackets; empty where nothing.
+std::string included(const std::string& line) {
+  std::string directive = trimmed(line);
+  if (directive.empty() || directive[0] != '#') return "";
+  directive = trimmed(directive.substr(1));
+  const std::size_t open = directive.find_first_of("<\""), close = directive.find_last_of(">\"");
+  if (directive.rfind("include", 0) != 0 || open >= close) return "";
+  return directive.substr(open + 1, close - open - 1);
+}
+
 struct Scan {
   std::size_t files = 0;
   std::vector<std::string> faults;
+  std::map<std::string, std::vector<std::string>> includes = {};  // of each file
 };
+
+// The file included by `file`, or by what it includes, that includes fmt; empty where none does.
+std::string includer_of_fmt(const Scan& tree, const std::string& file, std::set<std::string>& seen) {
+  const auto found = tree.includes.find(file);
+  if (found == tree.includes.end() || !seen.insert(file).second) return "";
+  for (const std::string& target : found->second) {
+    if (target.rfind("fmt/", 0) == 0) return file;
+    const std::string further = includer_of_fmt(tree, target, seen);
+    if (!further.empty()) return further;
+  }
+  return "";
+}
 
 Scan scan(const fs::path& root) {
   const std::set<std::string> extensions{".h", ".cpp", ".cu", ".cuh"};
@@ -60,11 +85,19 @@ Scan scan(const fs::path& root) {
       if (!source || !entry.is_regular_file()) continue;
       ++result.files;
       std::ifstream stream(entry.path());
+      const std::string file = fs::relative(entry.path(), root).generic_string();
       for (std::string line; std::getline(stream, line);) {
-        const std::string fault = fault_in(fs::relative(entry.path(), root).generic_string(), line);
+        const std::string fault = fault_in(file, line), target = included(line);
         if (!fault.empty()) result.faults.push_back(fault);
+        if (!target.empty()) result.includes[file].push_back(target);
       }
     }
+  }
+  for (const auto& [file, targets] : result.includes) {
+    std::set<std::string> seen;
+    const std::string includer =
+        fs::path(file).extension() == ".cu" ? includer_of_fmt(result, file, seen) : "";
+    if (!includer.empty()) result.faults.push_back(fmt::format("{} comes to fmt by {}", file, includer));
   }
   return result;
 }
@@ -91,7 +124,7 @@ class Tree {
 
 TEST_SUITE("runtime") {
 
-TEST_CASE("includes point along the arrows, and #if stands in one file") {
+TEST_CASE("includes point along the arrows, #if stands in one file, and no kernel comes to fmt") {
   const Scan tree = scan(WEFT_SOURCE_ROOT);
   CHECK(tree.files > 50);
   for (const std::string& fault : tree.faults) FAIL_CHECK(fault);
@@ -120,6 +153,16 @@ TEST_CASE("the check of the tree bites") {
   CHECK(faults_of("bench/a.cpp", " # if 0\n#endif\n") == 1);
   CHECK(faults_of("nn/a.cpp", "#include \"runtime/tensor.h\"\n#include <vector>\n// #if\n") == 0);
   CHECK(faults_of("tests/a.cpp", "#include \"apps/a.h\"\n#if X\n#endif\n") == 0);
+  CHECK(faults_of("ops/a.cu", "#include <fmt/format.h>\n") == 1);
+  CHECK(faults_of("ops/a.cpp", "#include <fmt/format.h>\n") == 0);
+  const Tree tree;
+  tree.write("runtime/error.h", "#include <fmt/core.h>\n");
+  tree.write("ops/a.h", "#include \"ops/a.cuh\"\n#include \"runtime/error.h\"\n");
+  tree.write("ops/a.cuh", "#include \"ops/a.h\"\n");
+  tree.write("ops/a.cu", "#include \"ops/a.cuh\"\n");
+  const Scan result = scan(tree.root());
+  REQUIRE(result.faults.size() == 1);
+  CHECK(result.faults[0] == "ops/a.cu comes to fmt by runtime/error.h");
 }
 
 }  // TEST_SUITE("runtime")

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/attention/engines/pairs/band.h"
-#include "ops/attention/engines/pairs/tile_lists.h"
+#include "ops/attention/engines/pairs/tile_list_tensors.h"
 #include "ops/attention/mechanism.h"
 
 namespace weft {

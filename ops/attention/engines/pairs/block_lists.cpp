@@ -1,5 +1,5 @@
 // The memory that lists of tiles of block patterns stand in.
-#include "ops/attention/engines/pairs/block_lists.h"
+#include "ops/attention/engines/pairs/tile_list_tensors.h"
 
 #include "runtime/dispatch.h"
 

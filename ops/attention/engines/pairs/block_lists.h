@@ -143,11 +143,4 @@ struct BlockListKernels {
   static void fill(const Device&, const BlockLists& lists);
 };
 
-// The lists of a pattern in the memory of a device. Throws where their places are not numbers of 32
-// bits.
-TileListTensors tiles_of_blocks(const BlockPattern& pattern, Device device);
-
-// Their bytes.
-double bytes_of_block_lists(const BlockPattern& pattern);
-
 }  // namespace weft

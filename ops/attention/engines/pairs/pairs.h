@@ -56,7 +56,7 @@
 // forward and 2.5 times that backward; bytes saved 4 B H N.
 //
 // Files, in the order of reading: band.h; pairs_cpu.cpp; narrow.h (heads of eight);
-// few_queries.h (decoding); tile_lists.h;
+// few_queries.h (decoding); tile_lists.h, block_lists.h and tile_list_tensors.h;
 // attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu, pairs_backward.cu.
 #pragma once
 

@@ -1,11 +1,10 @@
 // Patterns as data: which tiles of 64 queries by 64 keys are seen, and of those that are seen in
-// part, which pairs.
+// part, which pairs. What holds them, and how they are made: tile_list_tensors.h.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
-#include "runtime/tensor.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -70,46 +69,5 @@ struct TileLists {
     return mask < 0 ? nullptr : masks + (i64{mask} * 2 + 1) * tile_side;
   }
 };
-
-// The lists in memory of a device.
-struct TileListTensors {
-  Tensor starts, runs, column_starts, column_runs, masks;  // i32, i32 [n, 3], …, i64
-  i64 items = 1, heads = 1, rows = 0, columns = 0;
-
-  TileLists lists() const;
-};
-
-// Collects tiles on the CPU, row by row; equal tables of bits are kept once.
-class TileListBuilder {
- public:
-  TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys);
-  ~TileListBuilder();
-  TileListBuilder(const TileListBuilder&) = delete;
-  TileListBuilder& operator=(const TileListBuilder&) = delete;
-
-  // One tile of a sheet, whole; or with the words of its queries. Each tile at most once, in any
-  // order; a tile without any pair is left out.
-  void add(i64 item, i64 head, i64 row, i64 column);
-  void add(i64 item, i64 head, i64 row, i64 column, const std::uint64_t (&by_query)[tile_side]);
-  TileListTensors build(Device device) const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
-// What a mask speaks of: an element of it is for `block` queries and as many keys, fewer at the
-// end.
-struct MaskedPairs {
-  i64 queries = 0, keys = 0, block = 1;
-  bool causal = false;  // and of its pairs those with j <= i
-
-  i64 rows() const { return (queries + block - 1) / block; }
-  i64 columns() const { return (keys + block - 1) / block; }
-};
-
-// The pairs where `mask` [rows, columns], [H, rows, columns] or [B, H, rows, columns] (u8) is not
-// 0, with its axes B and H of size 1 repeated. Throws for another shape.
-TileListTensors tiles_of_mask(const Tensor& mask, const MaskedPairs& pairs, Device device);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // Lists of tiles: how they are made; what they are: tile_lists.h.
-#include "ops/attention/engines/pairs/tile_lists.h"
+#include "ops/attention/engines/pairs/tile_list_tensors.h"
 
 #include <algorithm>
 #include <array>
