@@ -62,6 +62,10 @@ class ChosenKeysCache final : public KeyValueCache {
 KeyValueCache::KeyValueCache(const AttentionSpec& spec, const AttentionSizes& s, DType type,
                              std::int64_t capacity)
     : spec_(spec), sizes_(s), type_(type), capacity_(capacity) {
+  const AttentionInputs sheets = attention_inputs(spec);
+  bias_ = std::find_if(sheets.begin(), sheets.end(),
+                       [](const AttentionInput& input) { return input.role == Role::bias; }) -
+          sheets.begin();
   require(capacity >= 1, "{}: decoding wants room for at least one position, got {}",
           spec.mechanism().name, capacity);
 }
@@ -75,7 +79,6 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
   const Tape::Pause pause;
   const std::int64_t n = inputs[0].size(1);
   if (n == 1) return one(inputs);
-  const AttentionInputs sheets = attention_inputs(spec_);
   // The last axis of a bias counts positions from the first one on.
   const auto positions = [&](std::int64_t begin, std::int64_t end) {
     std::vector<Tensor> part;
@@ -84,9 +87,8 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
         part.emplace_back();
         continue;
       }
-      const bool bias = sheets[i].role == Role::bias;
-      part.push_back(bias ? inputs[i].slice(2, begin, end).slice(3, 0, seen_ + end - begin)
-                          : inputs[i].slice(1, begin, end));
+      part.push_back(i == bias_ ? inputs[i].slice(2, begin, end).slice(3, 0, seen_ + end - begin)
+                                : inputs[i].slice(1, begin, end));
     }
     return part;
   };
@@ -121,7 +123,7 @@ Tensor KeyValueCache::one(std::span<const Tensor> inputs) {
 Tensor KeyValueCache::newest(std::span<const Tensor> inputs) const {
   const std::int64_t held = std::min(seen_, capacity_);
   std::vector<Variable> list = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
-  if (inputs.size() > 3 && inputs[3].defined()) list.push_back(bias_of_held(inputs[3]));
+  if (bias_ < inputs.size() && inputs[bias_].defined()) list.push_back(bias_of_held(inputs[bias_]));
   return attend(spec_, {}, list).out.value();
 }
 

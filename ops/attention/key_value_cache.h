@@ -27,6 +27,7 @@ class KeyValueCache : public DecodingState {
   AttentionSizes sizes_;
   DType type_;
   std::int64_t capacity_, seen_ = 0;
+  std::size_t bias_;  // its place among the inputs; their number where there is none
   Tensor k_, v_;  // undefined before the first step
 
  private:

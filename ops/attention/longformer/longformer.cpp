@@ -196,11 +196,11 @@ Attended attend_longformer(const AttentionSpec& spec, const AttentionCall& call,
   return gather(concatenate(rows, 1), 1, c.places());
 }
 
-// The keys of a class have the first columns; global keys follow from a multiple of 64 on.
+// The keys of a class have the first columns; global keys follow.
 MaskColumns mask_columns(const Longformer& c) {
   const i64 N = c.N, count = c.globals(), classes = c.classes();
   const i64 first = (N + classes - 1) / classes;
-  const i64 second = (first + tile_side - 1) / tile_side * tile_side;
+  const i64 second = next_mask_columns(first);
   if (count == 0) return {first, [=](i64, i64 j) { return j / classes; }};
   if (c.leading()) {
     return {second + N, [=](i64, i64 j) { return j < count ? second + j : j / classes; }};

@@ -63,10 +63,15 @@ Variable summaries(const Pattern& pattern, const Variable& x) {
   return reshape(slice(reshape(whole, cut), 2, l - pattern.c, l), shape);
 }
 
-Variable attend_set(const Pattern& pattern, Set set, const PairsCall& call, const Variable& q,
-                    const Variable& k, const Variable& v) {
+// Attention of all heads to the keys of one set, by the masks, dropout and draws of `call`.
+using AttendSet = Variable (*)(const Pattern&, Set, double temperature, const AttentionCall& call,
+                               const Variable& q, const Variable& k, const Variable& v);
+
+Variable attend_set(const Pattern& pattern, Set set, double temperature, const AttentionCall& call,
+                    const Variable& q, const Variable& k, const Variable& v) {
   const i64 l = pattern.l, c = pattern.c;
-  std::vector<PairsSource> sources{{k, v, call.query_lengths}};
+  const PairsCall pairs{"sparse", temperature, call.lengths, call.dropout, call.random};
+  std::vector<PairsSource> sources{{k, v, call.lengths}};
   std::vector<PairsPart> parts;
   const Staircase before{.slope = 1}, own{.slope = 1, .offset = 1};
   if (set == Set::one || set == Set::both) {
@@ -74,10 +79,10 @@ Variable attend_set(const Pattern& pattern, Set set, const PairsCall& call, cons
     parts.push_back(
         {.band = pattern.strided ? Band::window(l - 1, 0) : Band{.first = block, .end = own}});
   }
-  if (set == Set::one) return pairs_attention(call, q, sources, parts);
+  if (set == Set::one) return pairs_attention(pairs, q, sources, parts);
   if (pattern.strided) {  // what is less than l away is in the window
     parts.push_back({.band = {.end = set == Set::both ? before : own}, .classes = l});
-    return pairs_attention(call, q, sources, parts);
+    return pairs_attention(pairs, q, sources, parts);
   }
   if (set == Set::two) {
     parts.push_back({.band = {.first = {.slope = l, .step = l, .offset = l - c}, .end = own}});
@@ -86,54 +91,12 @@ Variable attend_set(const Pattern& pattern, Set set, const PairsCall& call, cons
     sources.push_back({summaries(pattern, k), summaries(pattern, v)});
     parts.push_back({.band = {.end = {.slope = c, .step = l}}, .source = 1});
   }
-  return pairs_attention(call, q, sources, parts);
+  return pairs_attention(pairs, q, sources, parts);
 }
 
-// Heads first, first + 2, …
-Variable every_other_head(const Variable& x, i64 first) {
-  std::vector<Variable> heads;
-  for (i64 h = first; h < x.size(2); h += 2) heads.push_back(slice(x, 2, h, h + 1));
-  return concatenate(heads, 2);
-}
-
-// f(set, q, k, v, random) of all heads together, or of the even and of the odd ones.
-template <class F>
-Variable by_heads(const Pattern& pattern, const AttentionCall& call, const Variable& q,
-                  const Variable& k, const Variable& v, const F& f) {
-  if (pattern.merged) return f(Set::both, q, k, v, call.random);
-  const auto half = [&](i64 first) {
-    const RandomKey random =  // the odd heads' mask is a second one
-        first == 0 ? call.random : call.random.further(DrawPurpose::bottom_dropout);
-    return f(pattern.set_of(first), every_other_head(q, first), every_other_head(k, first),
-             every_other_head(v, first), random);
-  };
-  const Variable even = half(0);
-  if (q.size(2) == 1) return even;
-  const Variable odd = half(1);
-  std::vector<Variable> heads;
-  for (i64 h = 0; h < q.size(2); ++h) {
-    heads.push_back(slice(h % 2 == 0 ? even : odd, 2, h / 2, h / 2 + 1));
-  }
-  return concatenate(heads, 2);
-}
-
-Attended attend_sparse(const AttentionSpec& spec, const AttentionCall& call,
-                       std::span<const Variable> inputs) {
-  const Pattern pattern(spec);
-  const double temperature = temperature_of(spec, inputs[0].size(3));
-  return by_heads(pattern, call, inputs[0], inputs[1], inputs[2],
-                  [&](Set set, const Variable& q, const Variable& k, const Variable& v,
-                      const RandomKey& random) {
-                    const PairsCall pairs{"sparse", temperature, call.lengths, call.dropout, random};
-                    return attend_set(pattern, set, pairs, q, k, v);
-                  });
-}
-
-// pairs_attention() gives a part the columns of the mask after the part before, from a multiple of 64
-// on.
 MaskColumns mask_columns(const Pattern& pattern, Set set, i64 N) {
   const i64 l = pattern.l, c = pattern.c, classes = (N + l - 1) / l;
-  const i64 second = (N + tile_side - 1) / tile_side * tile_side;
+  const i64 second = next_mask_columns(N);
   if (set == Set::one || (!pattern.strided && N < l)) return {};  // one part
   if (pattern.strided && set == Set::two) return {classes, [=](i64, i64 j) { return j / l; }};
   if (pattern.strided) {
@@ -145,24 +108,71 @@ MaskColumns mask_columns(const Pattern& pattern, Set set, i64 N) {
           }};
 }
 
+Variable reference_set(const Pattern& pattern, Set set, double temperature,
+                       const AttentionCall& call, const Variable& q, const Variable& k,
+                       const Variable& v) {
+  const i64 N = q.size(1);
+  const Tensor seen = self_visibility(call, q.size(0), 1, N, [&](i64, i64, i64 i, i64 j) {
+    return (set != Set::two && pattern.one(i, j)) || (set != Set::one && pattern.two(i, j));
+  });
+  return attention_over(seen, temperature, call, q, k, v, {}, mask_columns(pattern, set, N));
+}
+
+// The heads 0, 2, … and the heads 1, 3, … of x [B, N, H, ..], H > 1; views where H is even.
+struct Halves {
+  Variable even, odd;
+
+  explicit Halves(const Variable& x) {
+    const i64 H = x.size(2), pairs = H / 2;
+    const Variable paired = H % 2 == 0 ? x : slice(x, 2, 0, 2 * pairs);
+    const Shape half{x.size(0), x.size(1), pairs, x.size(3)};
+    const auto sides = split(reshape(paired, {half[0], half[1], pairs, 2, half[3]}), 3, {1, 1});
+    even = reshape(sides[0], half), odd = reshape(sides[1], half);
+    if (H % 2 == 0) return;
+    const Variable parts[] = {even, slice(x, 2, H - 1, H)};
+    even = concatenate(parts, 2);
+  }
+};
+
+// The reverse.
+Variable interleaved(const Variable& even, const Variable& odd) {
+  const i64 pairs = odd.size(2);
+  const Shape side{odd.size(0), odd.size(1), pairs, 1, odd.size(3)};
+  const bool one_more = even.size(2) > pairs;
+  const Variable sides[] = {reshape(one_more ? slice(even, 2, 0, pairs) : even, side),
+                            reshape(odd, side)};
+  const Variable paired =
+      reshape(concatenate(sides, 3), {side[0], side[1], 2 * pairs, odd.size(3)});
+  if (!one_more) return paired;
+  const Variable parts[] = {paired, slice(even, 2, pairs, pairs + 1)};
+  return concatenate(parts, 2);
+}
+
+// All heads together, or the even ones and the odd ones.
+Variable by_heads(AttendSet attend_one, const AttentionSpec& spec, const AttentionCall& call,
+                  std::span<const Variable> inputs) {
+  const Pattern pattern(spec);
+  const Variable &q = inputs[0], &k = inputs[1], &v = inputs[2];
+  const double temperature = temperature_of(spec, q.size(3));
+  if (pattern.merged || q.size(2) == 1) {
+    return attend_one(pattern, pattern.set_of(0), temperature, call, q, k, v);
+  }
+  const Halves queries(q), keys(k), values(v);
+  AttentionCall odd_call = call;  // whose dropout mask is a second one
+  odd_call.random = call.random.further(DrawPurpose::bottom_dropout);
+  return interleaved(
+      attend_one(pattern, Set::one, temperature, call, queries.even, keys.even, values.even),
+      attend_one(pattern, Set::two, temperature, odd_call, queries.odd, keys.odd, values.odd));
+}
+
+Attended attend_sparse(const AttentionSpec& spec, const AttentionCall& call,
+                       std::span<const Variable> inputs) {
+  return by_heads(attend_set, spec, call, inputs);
+}
+
 Attended reference_sparse(const AttentionSpec& spec, const AttentionCall& call,
                           std::span<const Variable> inputs) {
-  const Pattern pattern(spec);
-  const double temperature = temperature_of(spec, inputs[0].size(3));
-  return by_heads(pattern, call, inputs[0], inputs[1], inputs[2],
-                  [&](Set set, const Variable& q, const Variable& k, const Variable& v,
-                      const RandomKey& random) {
-                    const i64 N = q.size(1);
-                    const auto sees = [&](i64, i64, i64 i, i64 j) {
-                      return (set != Set::two && pattern.one(i, j)) ||
-                             (set != Set::one && pattern.two(i, j));
-                    };
-                    AttentionCall half = call;
-                    half.random = random;
-                    const Tensor seen = self_visibility(call, q.size(0), 1, N, sees);
-                    return attention_over(seen, temperature, half, q, k, v, {},
-                                          mask_columns(pattern, set, N));
-                  });
+  return by_heads(reference_set, spec, call, inputs);
 }
 
 AttentionCost cost_sparse(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
@@ -181,8 +191,9 @@ AttentionCost cost_sparse(const AttentionSpec& spec, const AttentionSizes& s, bo
   if (pattern.merged) {
     cost.working_bytes += gathered;  // their gradients, and on CUDA that of v, filled from them
     cost.cuda_working_bytes += gathered + (rows > 0 ? bytes(s.N, s.H, s.M) : 0);
-  } else if (s.H > 1) {  // q, k, v and out of the even heads and of the odd ones
-    cost.saved_bytes += bytes(s.N, s.H, 2 * (s.E + s.M));
+  } else if (s.H > 1) {  // out of the even heads and of the odd ones; q, k, v are views of an even H
+    cost.saved_bytes += bytes(s.N, s.H, s.M);
+    if (s.H % 2 == 1) cost.saved_bytes += bytes(s.N, s.H - odd, 2 * s.E + s.M);
   }
   return cost;
 }

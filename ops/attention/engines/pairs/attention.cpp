@@ -183,7 +183,7 @@ Variable pairs_attention(const PairsCall& call, const Variable& q,
     }
   }
   for (const PairsPart& part : parts) {
-    op.first_columns.push_back((op.columns + tile_side - 1) / tile_side * tile_side);
+    op.first_columns.push_back(next_mask_columns(op.columns));
     const i64 keys = sources[part.source].k.size(1);
     op.columns = op.first_columns.back() + (keys + part.classes - 1) / part.classes;
     if (part.biased && bias.defined() && call.origin >= 0) {

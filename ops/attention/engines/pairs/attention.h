@@ -39,9 +39,13 @@ struct PairsCall {
   i64 origin = -1;
 };
 
-// out [B, N, H, M] of q [B, N, H, E]. Columns of the dropout mask: those of the first part, then,
-// from a multiple of 64 on, those of the second, …; a part with classes has those of its longest
-// class. Throws where a table by distance is too short for a pair, and where two bands show a pair
+// Where a part's columns of the dropout mask begin, behind `columns` of the parts before.
+constexpr i64 next_mask_columns(i64 columns) {
+  return (columns + tile_side - 1) / tile_side * tile_side;
+}
+
+// out [B, N, H, M] of q [B, N, H, E]. A part has a column of the dropout mask for every key; one with
+// classes has those of its longest class. Throws where a table by distance is too short for a pair, and where two bands show a pair
 // twice; lists are the caller's to keep apart.
 Variable pairs_attention(const PairsCall& call, const Variable& q,
                          std::span<const PairsSource> sources, std::span<const PairsPart> parts,
