@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "autograd/observer.h"
 #include "runtime/arithmetic.h"
+#include "runtime/listed.h"
 
 namespace weft {
 namespace {
@@ -25,7 +26,7 @@ std::vector<Tensor> walked_back(Node& node, std::vector<Tensor> douts) {
 }  // namespace
 
 void fail_in(const std::string& what, const std::vector<Shape>& shapes, const DeviceError& error) {
-  throw DeviceError(fmt::format("{}; in {}: {}", error.what(), what, fmt::join(shapes, ", ")));
+  throw DeviceError(fmt::format("{}; in {}: {}", error.what(), what, listed(shapes)));
 }
 
 void Gradient::accumulate(const Tensor& value) {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "bench/passes.h"
 #include "bench/peer.h"

@@ -6,11 +6,12 @@
 #include <cstring>
 #include <functional>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include "runtime/dispatch.h"
 #include "runtime/error.h"
+#include "runtime/listed.h"
 
 namespace weft {
 namespace {
@@ -53,7 +54,7 @@ std::string CachingAllocator::report(std::size_t wanted) const {
   return fmt::format("allocator: {} has no {} bytes left; {} are in use in {} blocks (the largest: "
                      "{}), {} were at the peak; use a smaller batch or length, or recompute()",
                      source_.name, wanted, counts_.live, sizes.size() + others,
-                     fmt::join(sizes, ", "), counts_.peak);
+                     listed(sizes), counts_.peak);
 }
 
 // From the system; once more, after the common cache was given back, where it has no more.

@@ -1,6 +1,6 @@
 #include <cblas.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "runtime/gemm.h"
 

@@ -5,7 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
+
+#include "runtime/listed.h"
 
 namespace weft {
 namespace {
@@ -46,7 +48,7 @@ std::string nearest_name(const std::string& wanted, const std::vector<std::strin
 std::string known_names(const std::string& wanted, const std::vector<std::string>& names) {
   if (names.empty()) return "none";
   const std::string near = nearest_name(wanted, names);
-  return fmt::format("{}{}", fmt::join(names, ", "),
+  return fmt::format("{}{}", listed(names),
                      near.empty() ? "" : fmt::format("; did you mean {}?", near));
 }
 

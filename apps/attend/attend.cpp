@@ -21,7 +21,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/attend/call.h"
 #include "apps/attend/compare.h"
@@ -29,6 +29,7 @@
 #include "apps/common/options.h"
 #include "apps/common/output.h"
 #include "nn/checkpoint.h"
+#include "runtime/listed.h"
 #include "runtime/one_line.h"
 #include "runtime/parallel.h"
 
@@ -109,7 +110,7 @@ void say(const Call& call, const AttendCommand& command,
     std::vector<std::string> names;
     for (const auto& [name, tensor] : results)
       names.push_back(fmt::format("{} {}", name, tensor.shape()));
-    fmt::print("wrote {}: {}\n", command.out, fmt::join(names, ", "));
+    fmt::print("wrote {}: {}\n", command.out, listed(names));
   }
   if (!command.map.empty()) fmt::print("wrote {}: head {}\n", command.map, command.head);
 }

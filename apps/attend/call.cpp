@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/common/attention_map.h"
 #include "apps/common/device_option.h"

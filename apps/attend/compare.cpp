@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/attend/derive.h"
 #include "apps/common/device_option.h"
@@ -12,6 +12,7 @@
 #include "apps/common/progress.h"
 #include "autograd/tape.h"
 #include "runtime/allocator.h"
+#include "runtime/listed.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -121,7 +122,7 @@ std::string surplus(const Given& given, std::set<std::string> used) {
   for (const auto& [name, tensor] : given.tensors) {
     if (!used.contains(name)) names.push_back(name);
   }
-  return fmt::format("{}", fmt::join(names, ", "));
+  return listed(names).text();
 }
 
 }  // namespace
@@ -157,7 +158,7 @@ int compare(const AttendCommand& command) {
   for (const Measured& measured : all) {
     rows.push_back(measured.row);
     if (!measured.said.empty()) {
-      fmt::print("{}: {} (--seed {})\n", measured.row.specification, fmt::join(measured.said, "; "),
+      fmt::print("{}: {} (--seed {})\n", measured.row.specification, listed(measured.said, "; "),
                  command.seed);
     }
   }

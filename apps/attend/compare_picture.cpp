@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/attend/compare.h"
 #include "apps/common/picture.h"

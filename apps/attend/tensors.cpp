@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "nn/checkpoint.h"
 #include "nn/npy.h"

@@ -5,11 +5,12 @@
 #include <charconv>
 #include <cmath>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/common/picture.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
+#include "runtime/listed.h"
 #include "runtime/names.h"
 
 namespace weft {
@@ -212,7 +213,7 @@ std::vector<Tensor> attention_maps(const AttentionSpec& spec, const AttentionCal
   for (const AttentionChoice& choice : mechanism.choices) decided.push_back(choice.name);
   require(mechanism.linear_in_values,
           "--map: the output of {} is not linear in its values, it has no attention matrix{}{}",
-          mechanism.name, decided.empty() ? "" : "; what it decides is ", fmt::join(decided, ", "));
+          mechanism.name, decided.empty() ? "" : "; what it decides is ", listed(decided));
   std::vector<Variable> variables(inputs.begin(), inputs.end());
   const std::size_t place = values_of(spec);
   const Tensor& values = inputs[place].value();

@@ -10,6 +10,7 @@
 
 #include "apps/common/output.h"
 #include "nn/optimizer.h"
+#include "runtime/listed.h"
 #include "runtime/matmul.h"
 #include "runtime/names.h"
 #include "runtime/one_line.h"
@@ -87,7 +88,7 @@ Options CommandLine::command(const std::string& name) const {
 }
 
 void CommandLine::show_presets(const std::vector<std::string>& presets) {
-  app_->footer(fmt::format("Presets, for --preset:\n  {}", fmt::join(presets, "\n  ")));
+  app_->footer(fmt::format("Presets, for --preset:\n  {}", listed(presets, "\n  ")));
 }
 
 std::string CommandLine::parse(std::vector<std::string> words) {

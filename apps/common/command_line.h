@@ -7,11 +7,12 @@
 #include <type_traits>
 #include <vector>
 
-#include <fmt/ranges.h>
+#include <fmt/core.h>
 
 #include "apps/common/config_file.h"
 #include "apps/common/configuration.h"
 #include "apps/common/options.h"
+#include "runtime/listed.h"
 
 namespace weft {
 
@@ -53,7 +54,7 @@ template <class Settings>
 void add_settings(const Options& app, Settings& settings, const std::string& preset_help,
                   const std::vector<std::string>& presets) {
   app.add_option("--preset", settings.preset,
-                 fmt::format("{}: {}", preset_help, fmt::join(presets, ", ")))
+                 fmt::format("{}: {}", preset_help, listed(presets)))
       .group(settings_group);
   each_setting(settings,
                [&](const std::string& name, auto& value, const Limits&, const char* help) {

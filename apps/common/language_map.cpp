@@ -4,12 +4,13 @@
 #include <cstdio>
 #include <filesystem>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/common/attention_map.h"
 #include "apps/common/output.h"
 #include "apps/common/printable.h"
 #include "autograd/tape.h"
+#include "runtime/listed.h"
 
 namespace weft {
 namespace {
@@ -71,7 +72,7 @@ int write_map(const MapCommand& command, const UniversalTransformer& network, co
   picture.title = fmt::format("{}, layer {}, {}", seen.spec->text(), layer, text.source);
   write_maps(attention_maps(*seen.spec, seen.call, seen.inputs, 0, picture.heads), picture,
              command.out);
-  std::string line = fmt::format("{}", fmt::join(text.tokens, text.between));
+  std::string line = listed(text.tokens, text.between).text();
   std::replace(line.begin(), line.end(), '\n', ' ');
   fmt::print("text   {}, {} tokens: {}\n", text.source, text.ids.size(), printable(line));
   fmt::print("wrote  {}: {}, layer {}, heads {}\n", command.out, seen.spec->text(), layer,

@@ -3,7 +3,7 @@
 #include <unictype.h>
 #include <unistr.h>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 namespace weft {
 namespace {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

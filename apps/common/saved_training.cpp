@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <set>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/common/configuration.h"
 #include "apps/common/digest.h"

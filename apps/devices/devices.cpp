@@ -1,5 +1,5 @@
 // devices: what this build computes on, and what of it is there.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <hwy/targets.h>
 
 #include "apps/common/output.h"

@@ -1,6 +1,7 @@
 #include "apps/zoo/facts.h"
+#include "runtime/listed.h"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 namespace weft {
@@ -122,7 +123,7 @@ AttentionInputs Sheet::inputs() const {
 }
 
 std::string joined(const std::vector<std::string>& words, const char* between, const char* none) {
-  return words.empty() ? none : fmt::format("{}", fmt::join(words, between));
+  return words.empty() ? none : listed(words, between).text();
 }
 
 std::string masks_of(const Mechanism& m) {

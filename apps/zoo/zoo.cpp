@@ -7,7 +7,7 @@
 //     zoo --json          all fact sheets, or the one that is named, as JSON
 #include <cstdio>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/common/options.h"
 #include "apps/common/output.h"

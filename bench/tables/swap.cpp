@@ -18,7 +18,7 @@
 #include <cstdio>
 #include <map>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/options.h"

@@ -1,9 +1,10 @@
 // Choices that are handed in and out; what is done about bad ones stands at AttentionChoice.
 #include <algorithm>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ops/attention/mechanism.h"
+#include "runtime/listed.h"
 #include "runtime/names.h"
 
 namespace weft {
@@ -60,7 +61,7 @@ void check_values(const BoundCall& fitted, const AttentionCall& call, const Atte
     const std::string why =
         wrong(choice, {fitted.spec, fitted.sizes, call, place}, values + i, taken);
     require(why.empty(), "{}: {}[{}] handed in is {}; {}", fitted.spec.mechanism().name, choice.name,
-            fmt::join(place, ", "), values[i], why);
+            listed(place), values[i], why);
     for (std::size_t axis = place.size(); axis-- > 0;) {
       if (++place[axis] < shape[static_cast<int>(axis)]) break;
       place[axis] = 0;

@@ -7,10 +7,11 @@
 #include <optional>
 #include <sstream>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ops/attention/pattern.h"
 #include "ops/dropout/mask.h"
+#include "runtime/listed.h"
 #include "runtime/names.h"
 
 namespace weft {
@@ -49,7 +50,7 @@ Shape shape_by_axes(const AttentionSpec& spec, const AttentionInput& input, Atte
   return shape;
 }
 
-std::string listed(const AttentionInputs& sheets, std::span<const Variable> inputs) {
+std::string inputs_as_text(const AttentionInputs& sheets, std::span<const Variable> inputs) {
   std::string text;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const std::string name = i < sheets.size() ? sheets[i].name : "?";
@@ -172,7 +173,7 @@ struct Binding {
     const Mechanism& mechanism = spec.mechanism();
     const std::vector<std::string> axes = axes_of(sheet);
     require(value.rank() == static_cast<int>(axes.size()), "{}: {} must be [{}]; got {}",
-            mechanism.name, sheet.name, fmt::join(axes, ", "), all);
+            mechanism.name, sheet.name, listed(axes), all);
     AttentionSizes sizes;
     for (int axis = 0; axis < value.rank(); ++axis) {
       std::string word = axes[static_cast<std::size_t>(axis)];
@@ -185,11 +186,11 @@ struct Binding {
       const auto [entry, fresh] = known.emplace(word, value.size(axis));
       require(entry->second == value.size(axis),
               "{}: {} is [{}] with {} = {}, but {} = {} elsewhere; got {}", mechanism.name,
-              sheet.name, fmt::join(axes, ", "), word, value.size(axis), word, entry->second, all);
+              sheet.name, listed(axes), word, value.size(axis), word, entry->second, all);
       if (!option || !fresh) continue;
       require(!spec.sets(word) || spec.integer(word) == value.size(axis),
               "{}: {} is [{}] with {} = {}, but the option says {}={}; got {}", mechanism.name,
-              sheet.name, fmt::join(axes, ", "), word, value.size(axis), word, spec.word(word), all);
+              sheet.name, listed(axes), word, value.size(axis), word, spec.word(word), all);
       spec = spec.with(word, value.size(axis));
     }
   }
@@ -244,7 +245,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
                 std::span<const Variable> inputs) {
   const Mechanism& mechanism = spec.mechanism();
   const AttentionInputs named = attention_inputs(spec);
-  const std::string all = listed(named, inputs);
+  const std::string all = inputs_as_text(named, inputs);
   require(inputs.size() <= named.size(), "{}: wanted at most {} inputs, got {}", mechanism.name,
           named.size(), all);
   Binding binding{spec};
@@ -271,7 +272,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
                           inputs[i].size(axis) > sheets[i].shape[axis];
       require(sheets[i].shape[axis] == inputs[i].size(axis) || may_be_one(word) || longer,
               "{}: {} must be [{}] with {} = {}; got {}", mechanism.name, sheets[i].name,
-              fmt::join(axes, ", "), word, sheets[i].shape[axis], all);
+              listed(axes), word, sheets[i].shape[axis], all);
     }
   }
   return {binding.spec, sizes, sheets};

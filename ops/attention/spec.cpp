@@ -4,10 +4,11 @@
 #include <charconv>
 #include <cmath>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "ops/attention/mechanism.h"
 #include "runtime/error.h"
+#include "runtime/listed.h"
 #include "runtime/names.h"
 
 namespace weft {
@@ -35,7 +36,7 @@ void check_value(const Mechanism& mechanism, const OptionSheet& option, const st
     words.insert(words.end(), option.handed.begin(), option.handed.end());
     require(std::count(words.begin(), words.end(), value) == 1,
             "attention {}: {} is one of {}, got '{}'", mechanism.name, option.name,
-            fmt::join(words, ", "), value);
+            listed(words), value);
     return;
   }
   double number = 0;

@@ -2,9 +2,10 @@
 // --json-lines. What all apps share is tested on charlm.
 #include <filesystem>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "doctest/doctest.h"
+#include "runtime/listed.h"
 #include "tests/charlm/tiny.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
@@ -145,7 +146,7 @@ TEST_CASE(
     CHECK(all.size() > 4);
     if (few_here()) all.resize(3);
     for (const Words& words : all) {
-      CAPTURE(fmt::format("{} {}", name, fmt::join(words, " ")));
+      CAPTURE(fmt::format("{} {}", name, listed(words, " ")));
       const ProgramRun printed = app(name, words + Words{"--print-config", "--seeds", "1,9"});
       REQUIRE_MESSAGE(printed.status == 0, printed.err);
       CHECK(contains(printed.out, "seeds = [1,9]"));

@@ -3,12 +3,13 @@
 #include <filesystem>
 #include <limits>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/common/unicode.h"
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
+#include "runtime/listed.h"
 #include "tests/cuda_there.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
@@ -392,7 +393,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--optimizer", "adam:beta1=1"}, "beta1 is a number in [0, 1)"},
   };
   for (const auto& bad : cases) {
-    CAPTURE(fmt::format("{}", fmt::join(bad.words, " ")));
+    CAPTURE(listed(bad.words, " ").text());
     const bool named = bad.words.front()[0] != '-';
     check_refused(charlm(named ? bad.words : Words{"--out", out} + bad.words), bad.part);
     CHECK_FALSE(std::filesystem::exists(out));

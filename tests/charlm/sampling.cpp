@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "apps/common/language_model.h"
 #include "tests/check.h"

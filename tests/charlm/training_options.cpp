@@ -1,10 +1,11 @@
 // Options of model and training that are said in other words elsewhere, and what checkpoints of
 // before lack.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "nn/optimizer.h"
+#include "runtime/listed.h"
 #include "tests/charlm/tiny.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
@@ -16,7 +17,7 @@ TEST_SUITE("charlm") {
 
 TEST_CASE("options: the words of nanoGPT and llm.c are known, and nothing is guessed wildly") {
   const auto answered = [](const std::string& name, const Words& words, const std::string& part) {
-    CAPTURE(fmt::format("{} {}", name, fmt::join(words, " ")));
+    CAPTURE(fmt::format("{} {}", name, listed(words, " ")));
     check_refused(app(name, words), part);
   };
   const std::pair<const char*, const char*> meant[] = {

@@ -1,7 +1,7 @@
 // wordlm as a user runs it.
 #include <cmath>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "doctest/doctest.h"

@@ -12,7 +12,7 @@
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "runtime/cuda/emulated/cuda_runtime.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 // What a sanitizer is told about bytes that nobody may touch. Null where it is not linked.
 extern "C" {
