@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "ops/normals/normals.h"
 #include "runtime/random.h"
 
 namespace weft {
@@ -67,9 +68,7 @@ void draw(const Initializer& initializer, const std::string& name, std::uint64_t
       return fill_uniform(target, key, initializer.scale);
     case Initializer::normal:
       return fill(target, [&](std::uint64_t i) {
-        const Philox words = key.words(i / 2);
-        const std::uint64_t first = 2 * (i % 2);
-        return initializer.scale * normal(words.word[first], words.word[first + 1]);
+        return initializer.scale * normal_number(key, 2, static_cast<i64>(i));
       });
     case Initializer::glorot_uniform:
       return fill_uniform(target, key, std::sqrt(6 / (fan.in + fan.out)));

@@ -10,6 +10,7 @@
 
 #include "ops/attention/definitions.h"
 #include "ops/matmul/matmul.h"
+#include "ops/normals/normals.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/select/sort_rows.h"
@@ -19,14 +20,10 @@
 namespace weft {
 namespace {
 
-Tensor drawn_planes(const RandomKey& random, std::int64_t bits, std::int64_t E, DType type) {
-  const RandomKey key = random.further(DrawPurpose::planes);
-  std::vector<double> numbers(static_cast<std::size_t>(bits * (E + 1)));
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    const Philox words = key.words(i / 2);
-    numbers[i] = normal(words.word[i % 2 * 2], words.word[i % 2 * 2 + 1]);
-  }
-  return Tensor::from(numbers, {bits, E + 1}).to(type);
+Tensor drawn_planes(const RandomKey& random, std::int64_t bits, std::int64_t E, const Tensor& like) {
+  const Tensor planes = Tensor::empty({bits, E + 1}, like.dtype(), like.device());
+  draw_normals(random.further(DrawPurpose::planes), 2, planes);
+  return planes;
 }
 
 // C of the positions 0 … length − 1 without replacement, again from the first where C > length.
@@ -59,7 +56,7 @@ struct Draws {
     const std::int64_t B = q.size(0), N = q.size(1), E = q.size(3);
     const std::int64_t C = spec.integer("clusters"), bits = spec.integer("bits");
     planes = given_choice(mechanism, call, "planes", {bits, E + 1}, q.dtype());
-    if (!planes.defined()) planes = drawn_planes(call.random, bits, E, q.dtype());
+    if (!planes.defined()) planes = drawn_planes(call.random, bits, E, q);
     if (spec.integer("hash_bias") == 0) {
       planes = planes.clone();
       planes.slice(1, E, E + 1).fill(0);
@@ -194,13 +191,7 @@ struct DeviceDraws {
     const std::int64_t C = spec.integer("clusters"), bits = spec.integer("bits");
     planes = given_choice(mechanism, call, "planes", {bits, E + 1}, q.dtype());
     const bool drawn = !planes.defined();
-    if (drawn) {
-      planes = Tensor::empty({bits, E + 1}, q.dtype(), q.device());
-      dispatch(q, [&](auto, auto type) {
-        using T = decltype(type);
-        ClusterPlaneKernels<Device, T>::draw(device, call.random, bits, E, planes.data<T>());
-      });
-    }
+    if (drawn) planes = drawn_planes(call.random, bits, E, q);
     if (spec.integer("hash_bias") == 0) {
       if (!drawn) planes = planes.clone();
       planes.slice(1, E, E + 1).fill(0);

@@ -22,19 +22,6 @@ namespace {
 constexpr const char* name = "clusters";
 constexpr unsigned whole_warp = 0xffffffffu;
 
-// --- planes
-
-template <class T>
-struct Planes {
-  RandomKey key;
-  T* planes;
-  __device__ void operator()(std::int64_t i) const {
-    const Philox words = key.words(static_cast<std::uint64_t>(i / 2));
-    planes[i] = static_cast<T>(i % 2 == 0 ? normal(words.word[0], words.word[1])
-                                          : normal(words.word[2], words.word[3]));
-  }
-};
-
 // --- positions
 
 constexpr unsigned position_threads = 128;
@@ -259,12 +246,6 @@ struct LabelAt {
 
 }  // namespace
 
-template <class Device, class T>
-void ClusterPlaneKernels<Device, T>::draw(const Device& device, const RandomKey& random,
-                                          std::int64_t bits, std::int64_t E, T* planes) {
-  for_elements(name, device, bits * (E + 1), Planes<T>{random.further(DrawPurpose::planes), planes});
-}
-
 template <class Device>
 void ClusterChoiceKernels<Device>::draw_positions(const Device& device, const PositionDraw& draw,
                                                   std::int64_t* positions) {
@@ -303,8 +284,6 @@ void sort_labels(const Cuda& device, const LabelSort& p) {
   sort_rows(name, device, {p.B * p.H, p.N, p.clusters, p.order, p.begins}, LabelAt{p});
 }
 
-template struct ClusterPlaneKernels<Cuda, float>;
-template struct ClusterPlaneKernels<Cuda, double>;
 template struct ClusterChoiceKernels<Cuda>;
 template struct ClusterKernels<Cuda, float>;
 template struct ClusterKernels<Cuda, double>;

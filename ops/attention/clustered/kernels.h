@@ -36,12 +36,6 @@ struct ClusterKernels {
 
 // --- what CUDA devices do for themselves, since the host neither reads lengths there nor waits
 
-template <class Device, class T>
-struct ClusterPlaneKernels {
-  // `bits` planes [bits, E + 1] from the key.
-  static void draw(const Device&, const RandomKey&, std::int64_t bits, std::int64_t E, T* planes);
-};
-
 // positions [B + 1, C]: those of each batch item, and in the last row those of the longest. Drawn
 // from the key, or `given` [C] modulo the length unless that is null.
 struct PositionDraw {

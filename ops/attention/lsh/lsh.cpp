@@ -11,6 +11,7 @@
 #include "ops/attention/mechanism.h"
 #include "ops/attention/scores.h"
 #include "ops/matmul/matmul.h"
+#include "ops/normals/normals.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/select/sort_rows.h"
@@ -45,11 +46,7 @@ LshRules rules_of(const AttentionSpec& spec) {
 
 Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, const Tensor& like) {
   const Tensor planes = Tensor::empty({r.rounds, r.buckets / 2, E}, like.dtype(), like.device());
-  dispatch(planes, [&](auto device, auto type) {
-    using T = decltype(type);
-    LshHashKernels<decltype(device), T>::draw(device, key.further(DrawPurpose::planes),
-                                              planes.count(), planes.data<T>());
-  });
+  draw_normals(key.further(DrawPurpose::planes), 1, planes);
   return planes;
 }
 

@@ -98,9 +98,6 @@ struct Lsh {
 
 template <class Device, class T>
 struct LshHashKernels {
-  // planes [R, buckets/2, E] of standard normal numbers, `count` in all, packed.
-  static void draw(const Device&, const RandomKey&, std::int64_t count, T* planes);
-
   // buckets [R, B, H, N] by planes [R · buckets/2, E], both packed; 0 at and past the lengths.
   static void hash(const Device&, const Lsh<T>&, const T* planes, std::int32_t* buckets);
 };

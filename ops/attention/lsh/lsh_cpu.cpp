@@ -33,15 +33,6 @@ std::int32_t signed_argmax(const T* x, std::int64_t count) {
 
 }  // namespace
 
-template <class Device, class T>
-void LshHashKernels<Device, T>::draw(const Device&, const RandomKey& key, std::int64_t count,
-                                     T* planes) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Philox words = key.words(static_cast<std::uint64_t>(i));
-    planes[i] = static_cast<T>(normal(words.word[0], words.word[1]));
-  }
-}
-
 template <class Device>
 void LshBucketKernels<Device>::narrow(const Device&, const LshRules& rules, std::int64_t B,
                                       std::int64_t H, std::int64_t N, const std::int64_t* lengths,

@@ -1,4 +1,4 @@
-// CUDA kernels of LSH attention that come before any score: planes, buckets and sorted lists;
+// CUDA kernels of LSH attention that come before any score: buckets and sorted lists;
 // lsh.h.
 //
 // Hashing is a product, B H N E R buckets multiplications and additions, its heights compared
@@ -15,16 +15,6 @@ namespace weft {
 namespace {
 
 using namespace lsh_detail;
-
-template <class T>
-struct DrawnPlane {
-  RandomKey key;
-  T* planes;
-  __device__ void operator()(std::int64_t i) const {
-    const Philox words = key.words(static_cast<std::uint64_t>(i));
-    planes[i] = static_cast<T>(normal(words.word[0], words.word[1]));
-  }
-};
 
 struct NarrowBucket {
   std::int64_t B, H, N;
@@ -132,12 +122,6 @@ struct ChunkOf {
 };
 
 }  // namespace
-
-template <class Device, class T>
-void LshHashKernels<Device, T>::draw(const Device& device, const RandomKey& key, std::int64_t count,
-                                     T* planes) {
-  for_elements("lsh", device, count, DrawnPlane<T>{key, planes});
-}
 
 template <class Device>
 void LshBucketKernels<Device>::narrow(const Device& device, const LshRules& rules, std::int64_t B,

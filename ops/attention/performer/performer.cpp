@@ -10,6 +10,7 @@
 #include "ops/attention/engines/scan/attention.h"
 #include "ops/attention/scores.h"
 #include "ops/matmul/matmul.h"
+#include "ops/normals/normals.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/views/views.h"
@@ -47,17 +48,7 @@ ScanCall scan_of(const AttentionSpec& spec, i64 E) {
 
 // --- Ω
 
-// Element i of a draw: two independent normal numbers.
-std::pair<double, double> normals(RandomKey key, i64 i) {
-  const Philox words = key.words(static_cast<std::uint64_t>(i));
-  return {normal(words.word[0], words.word[1]), normal(words.word[2], words.word[3])};
-}
-
-void draw_independent(RandomKey key, const Tensor& omega) {
-  std::vector<double> values;
-  for (i64 i = 0; i < omega.count(); ++i) values.push_back(normals(key, i).first);
-  omega.copy_from(Tensor::from(values, omega.shape()));
-}
+void draw_independent(RandomKey key, const Tensor& omega) { draw_normals(key, 1, omega); }
 
 // x less its projections on rows of unit length.
 void make_orthogonal(std::span<double> x, std::span<const double> rows) {
@@ -85,9 +76,8 @@ void draw_orthogonal(RandomKey key, const Tensor& omega) {
     const i64 block = r / E * E;
     std::vector<double> other;
     for (i64 e = 0; e < E; ++e) {
-      const auto [first, second] = normals(key, r * E + e);
-      row[std::size_t(e)] = first;
-      other.push_back(second);
+      row[std::size_t(e)] = normal_number(key, 2, 2 * (r * E + e));
+      other.push_back(normal_number(key, 2, 2 * (r * E + e) + 1));
     }
     lengths.push_back(norm_of(other));
     const std::span before =

@@ -1,0 +1,14 @@
+#include "ops/normals/normals.h"
+
+#include "runtime/dispatch.h"
+
+namespace weft {
+
+void draw_normals(const RandomKey& key, i64 each, const Tensor& to) {
+  dispatch(to, [&](auto device, auto type) {
+    using T = decltype(type);
+    NormalsKernels<decltype(device), T>::draw(device, key, each, to.count(), to.data<T>());
+  });
+}
+
+}  // namespace weft

@@ -1,0 +1,28 @@
+// CUDA kernel of normals.h: a thread has a number, and draws its block of words for itself. Bound by
+// the arithmetic of f64, some 100 operations a number; what is drawn is small.
+#include "ops/normals/normals.h"
+#include "runtime/cuda/loops.h"
+
+namespace weft {
+namespace {
+
+template <class T>
+struct NormalElement {
+  RandomKey key;
+  i64 each;
+  T* to;
+  __device__ void operator()(i64 i) const { to[i] = static_cast<T>(normal_number(key, each, i)); }
+};
+
+}  // namespace
+
+template <class Device, class T>
+void NormalsKernels<Device, T>::draw(const Device& device, const RandomKey& key, i64 each, i64 count,
+                                     T* to) {
+  for_elements("normals", device, count, NormalElement<T>{key, each, to});
+}
+
+template struct NormalsKernels<Cuda, float>;
+template struct NormalsKernels<Cuda, double>;
+
+}  // namespace weft
