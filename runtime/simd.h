@@ -160,6 +160,14 @@ HWY_INLINE T dot(const T* a, const T* b, std::int64_t count) {
   return sum_of_lanes<T>(sum);
 }
 
+// Σ_i x_i in one fixed order.
+template <class T>
+HWY_INLINE T sum(const T* x, std::int64_t count) {
+  Vector<T> sums = hn::Zero(Tag<T>{});
+  for (std::int64_t i = 0; i < count; i += lanes<T>) sums = hn::Add(sums, load<T>(x + i, count - i));
+  return sum_of_lanes<T>(sums);
+}
+
 // y_i += factor x_i
 template <class T>
 HWY_INLINE void add_scaled(T factor, const T* x, T* y, std::int64_t count) {

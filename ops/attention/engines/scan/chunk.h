@@ -58,10 +58,14 @@ class Carried {
   // += Σ_i weights_i x_i over rows of x [width]; without weights they are 1.
   void add_vectors(i64 count, const T* x, i64 width, const T* weights) {
     if (count == 0) return;
-    T* const to = change_ + rows_ * columns_;
-    std::fill(to, to + width, T(0));
-    for (i64 i = 0; i < count; ++i) {
-      simd::add_scaled<T>(weights == nullptr ? T(1) : weights[i], x + i * width, to, width);
+    const simd::Tag<T> d;
+    for (i64 e = 0; e < width; e += simd::lanes<T>) {
+      auto sum = hn::Zero(d);
+      for (i64 i = 0; i < count; ++i) {
+        const auto weight = hn::Set(d, weights == nullptr ? T(1) : weights[i]);
+        sum = hn::MulAdd(weight, simd::load<T>(x + i * width + e, width - e), sum);
+      }
+      simd::store<T>(sum, change_ + rows_ * columns_ + e, width - e);
     }
     add(rows_ * columns_, width);
   }

@@ -31,13 +31,19 @@ class FeatureRows {
     return 2 * scan_chunk + RandomFeatures<T>::scratch(p);
   }
 
+  // A position's angle is the last one's turned by one step; a chunk of turns adds 64 roundings.
   void start(i64 begin) {
     begin_ = begin;
     if (feature_ != Feature::cosine) return;
+    const double first = angle_ * double(offset_ + begin);
+    const double step_sine = std::sin(angle_), step_cosine = std::cos(angle_);
+    double sine = std::sin(first), cosine = std::cos(first);
     for (i64 i = 0; i < scan_chunk; ++i) {
-      const double theta = angle_ * double(offset_ + begin + i);
-      sines_[i] = static_cast<T>(std::sin(theta));
-      cosines_[i] = static_cast<T>(std::cos(theta));
+      sines_[i] = static_cast<T>(sine);
+      cosines_[i] = static_cast<T>(cosine);
+      const double next = sine * step_cosine + cosine * step_sine;
+      cosine = cosine * step_cosine - sine * step_sine;
+      sine = next;
     }
   }
 

@@ -56,10 +56,7 @@ void outputs_of(ChunkOfRows<T>& at, const KeySums<T>& sum, T* o, const View<T, 3
       D += at.weights()[i] * sum.seen();
       simd::add_scaled<T>(at.weights()[i], sum.V(), o + i * M, M);
     }
-    if (p.causal) {
-      const T* const row = at.a + i * scan_chunk;
-      for (i64 j = 0; j < std::min(i + 1, at.keys); ++j) D += row[j];
-    }
+    if (p.causal) D += simd::sum<T>(at.a + i * scan_chunk, std::min(i + 1, at.keys));
     const T n = p.divisor(D);
     divisors(at.b, at.h, at.begin + i) = n;
     for (i64 m = 0; m < M; ++m) o[i * M + m] = o[i * M + m] / n;
@@ -143,7 +140,7 @@ void pair_gradients(const ChunkOfRows<T>& at, const QueryGradients<T>& d, T* tur
     for (i64 row = i; row < i + count; ++row) {
       add_to_row(d.dD[row], da + row * scan_chunk, seen);
       if (totals == nullptr) continue;
-      for (i64 j = 0; j < std::min(seen, row + 1); ++j) totals[row] += da[row * scan_chunk + j];
+      totals[row] += simd::sum<T>(da + row * scan_chunk, std::min(seen, row + 1));
     }
     at.fade(i, count, seen, da);
   });
