@@ -14,8 +14,9 @@
 // With --out FOLDER rows are kept in FOLDER/rows.jsonl as they are measured, and the same command
 // goes on where it was interrupted; FOLDER/rows.csv has them as a table, FOLDER/curves.json what
 // bench/plot draws. With --layer the whole layer is timed, projections and output matrix included,
-// with --blocks so many transformer blocks. With --reference the definition in plain ops takes the
-// place of the kernel.
+// with --blocks so many transformer blocks. With --queries N the lengths count keys alone, of which
+// each of N queries sees all, as in decoding; forward alone is what decoding does. With --reference
+// the definition in plain ops takes the place of the kernel.
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -87,8 +88,8 @@ double memory_of(Device device) {
 }
 
 void print_row(const Row& row, Progress& progress) {
-  const auto at = fmt::format("{:<24} N {:>7}  ", row["name"].get<std::string>(),
-                              row["length"].get<std::int64_t>());
+  const auto at = fmt::format("{:<24} {} {:>7}  ", row["name"].get<std::string>(),
+                              letter_of_length(row), row["length"].get<i64>());
   if (row["kind"] != "row") {
     const bool cut = row["kind"] == "cut";
     return progress.print(at + (cut ? "left out from here on: " : "failed: ") +
@@ -97,11 +98,12 @@ void print_row(const Row& row, Progress& progress) {
   const double share = row.value("share_of_gemm", 0.0);
   const double peak = row["peak_bytes"].is_null() ? 0 : row["peak_bytes"].get<double>();
   const double ms = row["forward_ms"].get<double>() + row["backward_ms"].get<double>();
+  const char* const queries = letter_of_length(row) == 'S' ? "queries" : "length";
   progress.print(
       fmt::format("{}forward {:9.3f} ms  backward {:9.3f} ms  {:9.1f} ns/token  {:3.0f} % of GEMM  "
                   "peak {:7.1f} MiB",
                   at, row["forward_ms"].get<double>(), row["backward_ms"].get<double>(),
-                  1e6 * ms / row["length"].get<double>() / row["batch"].get<double>(), 100 * share,
+                  1e6 * ms / row[queries].get<double>() / row["batch"].get<double>(), 100 * share,
                   peak / (1 << 20)));
 }
 
@@ -112,6 +114,7 @@ Row identity_of(const Options& o, Device device) {
   identity.update({{"settings", s.text()},
                    {"layer", s.layer},
                    {"blocks", s.blocks},
+                   {"queries", s.queries},
                    {"causal", s.causal},
                    {"batch", s.batch},
                    {"heads", s.heads},
@@ -145,7 +148,8 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
   run.begins = [&](const std::string& name, std::int64_t length, int number, int count,
                    double left) {
     const std::string line =
-        fmt::format("{}/{}  N {}  {}, about {} left", number, count, length, name, duration(left));
+        fmt::format("{}/{}  {} {}  {}, about {} left", number, count,
+                    letter_of_length(run.identity), length, name, duration(left));
     if (length > shorter) {
       progress.report(line);  // for those who have no terminal, once a length
     } else {
@@ -191,11 +195,16 @@ void add_options(const weft::Options& app, Options& o) {
   const Option seconds = app.add_option("--seconds", s.seconds, "least time of a row")
                                    .non_negative()
                                    .show_default();
-  app.add_flag("--causal", s.causal);
+  const Option causal = app.add_flag("--causal", s.causal);
   const Option layer = app.add_flag("--layer", s.layer, "with projections and output matrix");
   const Option blocks = app.add_option("--blocks", s.blocks, "so many transformer blocks")
                                   .positive()
                                   .excludes(layer);
+  app.add_option("--queries", s.queries, "so many; --lengths then count keys alone")
+      .positive()
+      .excludes(causal)
+      .excludes(layer)
+      .excludes(blocks);
   app.add_option("--hidden", s.hidden, "units of their feed-forward layer; default: 4 × width")
       .positive()
       .needs(blocks);

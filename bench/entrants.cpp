@@ -63,7 +63,8 @@ Row row_of(const Candidate& candidate, std::int64_t length, const Field& field, 
   for (std::size_t i = 0; i < both.size(); ++i) both[i] += passes.backward[i];
   const Quantiles sums = quantiles(both);
   const double seconds = (row["forward_ms"].get<double>() + row["backward_ms"].get<double>()) / 1e3;
-  const double tokens = double(field.settings.batch) * double(length);
+  const double tokens =
+      double(field.settings.batch) * double(field.settings.queries_at(length));
   row.update({{"p10_ms", 1e3 * sums.p10},
               {"p90_ms", 1e3 * sums.p90},
               {"tokens_per_second", tokens / seconds},
@@ -89,6 +90,7 @@ std::vector<std::string> peer_command(const Field& field, const std::string& pyt
       "--value-width", std::to_string(s.value_width),
       "--seconds",     fmt::format("{}", s.seconds),
       "--row-seconds", fmt::format("{}", field.row_seconds)};
+  if (s.queries > 0) command.insert(command.end(), {"--queries", std::to_string(s.queries)});
   if (s.causal) command.push_back("--causal");
   return command;
 }
@@ -130,6 +132,15 @@ void add_peers(std::vector<Entrant>& entrants, const Field& field, Device device
   say("PyTorch: left out (" + why + ")");
 }
 
+// Why these settings leave a mechanism out; empty: they do not.
+std::string unfit(const AttentionSpec& spec, const Settings& settings) {
+  const Mechanism& mechanism = spec.mechanism();
+  if (settings.causal && !mechanism.masks.causal) return "it has no causal form";
+  if (settings.queries > 0 && !mechanism.cross) return "it cannot attend across two sequences";
+  if (settings.queries > 0 && mechanism.causal_only) return "it has a causal form only";
+  return "";
+}
+
 }  // namespace
 
 // Without a wish all, with full attention in front; a wrapper stands before the last of the
@@ -138,8 +149,9 @@ std::vector<Candidate> candidates_of(const Field& field, const Say& say) {
   std::vector<Candidate> list;
   for (const std::string& text : field.attention) {
     list.push_back({AttentionSpec(text), field.reference});
-    require(!field.settings.causal || list.back().spec.mechanism().masks.causal,
-            "--causal: {} has no causal form", text);
+    const std::string why = unfit(list.back().spec, field.settings);
+    require(why.empty(), "{}: not {}, {}; name another mechanism",
+            field.settings.causal ? "--causal" : "--queries", text, why);
   }
   if (!list.empty()) return list;
   require(!field.reference, "--reference: name mechanisms by --attention");
@@ -153,8 +165,8 @@ std::vector<Candidate> candidates_of(const Field& field, const Say& say) {
       text += "/" + AttentionSpec(mechanism->inner_tried.back()).mechanism().name;
     }
     const AttentionSpec spec(text);
-    if (field.settings.causal && !spec.mechanism().masks.causal) {
-      say(fmt::format("{}: left out, it has no causal form", text));
+    if (const std::string why = unfit(spec, field.settings); !why.empty()) {
+      say(fmt::format("{}: left out, {}", text, why));
     } else if (field.settings.blocks == 0 || !spec.mechanism().causal_only) {
       list.push_back({spec, false});
     }

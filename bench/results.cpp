@@ -51,6 +51,8 @@ Key key_of(const Row& row) {
   return {row["library"], row["settings"], row["device"], row["name"], row["length"]};
 }
 
+char letter_of_length(const Row& row) { return row.value("queries", 0) > 0 ? 'S' : 'N'; }
+
 Results::Results(const std::string& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   require(descriptor_ >= 0, "{}: cannot be opened: {}", path, reason());

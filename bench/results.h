@@ -27,6 +27,8 @@ struct Key {
   friend bool operator==(const Key&, const Key&) = default;
 };
 Key key_of(const Row& row);
+// What the row's length counts: 'S' keys, of which each of `queries` sees all; 'N' both.
+char letter_of_length(const Row& row);
 
 class Results {
  public:

@@ -193,18 +193,21 @@ def draw(files, outputs):
     figure.subplots_adjust(hspace=0.5, wspace=0.2)
     for device, column in zip(devices, grid.T):
         lengths = [p["length"] for c in device["curves"] for p in c["points"]]
+        queries = device.get("queries", 0)
+        letter = "S" if queries else "N"
         for axes, key, unit in zip(column, ["ms", "peak_bytes"], [milliseconds, None]):
             ends = draw_panel(axes, device["curves"], key, style)
             finish(axes, lengths, unit)
             if ends:
-                guide(axes, 1, "∝ N")
-                guide(axes, 2, "∝ N²")
+                guide(axes, 1, f"∝ {letter}")
+                guide(axes, 2, f"∝ {letter}²")
                 label_above(axes, ends)
         column[0].set_title(title_of(device), fontsize=TEXT + 1, fontweight="bold", loc="left",
                             pad=LABEL_POINTS)
         column[0].set_xlabel("○ from here on faster than full", fontsize=TEXT, color="0.3",
                              loc="left")
-        column[1].set_xlabel("length N", fontsize=TEXT)
+        counted = f"keys S, queries: {queries}" if queries else "length N"
+        column[1].set_xlabel(counted, fontsize=TEXT)
         column[1].annotate(
             f"{device['settings']}\ncommit {device['commit']}, tests: {device['tests']}",
             xy=(0, -0.16), xycoords="axes fraction", fontsize=TEXT - 2, color="0.4", va="top")

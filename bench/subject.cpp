@@ -94,7 +94,7 @@ AttentionCost naive(AttentionCost cost, const AttentionSizes& s) {
 
 AttentionSizes Settings::sizes(std::int64_t length) const {
   return {.B = batch,
-          .N = length,
+          .N = queries_at(length),
           .S = length,
           .H = heads,
           .E = key_width,
@@ -107,8 +107,9 @@ std::string Settings::text() const {
   std::string part = "operator";
   if (layer) part = "layer";
   if (blocks > 0) part = fmt::format("{} blocks with {} hidden units", blocks, feed_forward());
-  return fmt::format("{}, {}batch {}, {} heads of {} and {}, f32, {} thread{}, {} s", part,
-                     causal ? "causal, " : "", batch, heads, key_width, value_width, threads,
+  const std::string few = queries > 0 ? fmt::format("{} queries, ", queries) : "";
+  return fmt::format("{}, {}{}batch {}, {} heads of {} and {}, f32, {} thread{}, {} s", part,
+                     causal ? "causal, " : "", few, batch, heads, key_width, value_width, threads,
                      threads == 1 ? "" : "s", seconds);
 }
 

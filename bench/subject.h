@@ -1,5 +1,6 @@
 // What the attention benchmark times: a mechanism alone, in a layer, or in a stack of blocks; and
-// what the fact sheet says of it.
+// what the fact sheet says of it. A length counts keys, and queries too unless Settings say how
+// many of those there are.
 #pragma once
 
 #include <functional>
@@ -14,6 +15,7 @@ namespace weft::bench {
 struct Settings {
   std::int64_t batch = 1, heads = 8;
   std::int64_t key_width = 64, value_width = 64;  // of a head
+  std::int64_t queries = 0;  // over a second sequence of keys; 0: one sequence has both
   bool causal = false;
   bool layer = false;  // x → projections → mechanism → output matrix; width heads · value_width
   std::int64_t blocks = 0;  // so many transformer blocks: norms, such a layer, feed-forward
@@ -23,6 +25,7 @@ struct Settings {
 
   std::int64_t width() const { return heads * value_width; }
   std::int64_t feed_forward() const { return hidden > 0 ? hidden : 4 * width(); }
+  std::int64_t queries_at(std::int64_t length) const { return queries > 0 ? queries : length; }
   AttentionSizes sizes(std::int64_t length) const;
   // All of it in words, the same for the same settings: a part of the key of a row.
   std::string text() const;

@@ -116,9 +116,11 @@ std::vector<Curve> curves_of(const std::vector<Row>& rows) {
 }
 
 std::string table_of(const std::vector<Curve>& curves) {
-  std::string text = padded("", 30) + padded("time ~ N^", 14) + padded("sheet", 8) +
-                     padded("memory ~ N^", 14) + padded("sheet", 8) + padded("longest", 11) +
-                     padded("faster than full", 19) + "forward alone\n";
+  const char length = curves.empty() ? 'N' : letter_of_length(curves[0].rows[0]);
+  std::string text = padded("", 30) + padded(fmt::format("time ~ {}^", length), 14) +
+                     padded("sheet", 8) + padded(fmt::format("memory ~ {}^", length), 14) +
+                     padded("sheet", 8) + padded("longest", 11) + padded("faster than full", 19) +
+                     "forward alone\n";
   for (const Curve& c : curves) {
     text += padded(c.name, 30) + padded(text_of(c.time) + (c.time_disagrees ? " !" : ""), 14) +
             padded(slope_of(c.expected_time), 8) +

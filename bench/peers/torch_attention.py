@@ -40,7 +40,7 @@ def quantile(values, share):
     return values[below] + (place - below) * (values[above] - values[below])
 
 
-def attention(form, q, k, v, causal):  # [B, H, N, E] each
+def attention(form, q, k, v, causal):  # q [B, H, N, E], k [B, H, S, E], v [B, H, S, M]
     if form == "fused":
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
@@ -104,10 +104,11 @@ def one_pass(form, inputs, dout, options):
 
 
 def measure(form, length, options):
-    shape = (options.batch, options.heads, length)
-    widths = (options.key_width, options.key_width, options.value_width)
-    inputs = [torch.randn(*shape, width, requires_grad=True) for width in widths]
-    dout = torch.randn(*shape, options.value_width)
+    queries = options.queries or length
+    outer = (options.batch, options.heads)
+    q, k, v = (queries, options.key_width), (length, options.key_width), (length, options.value_width)
+    inputs = [torch.randn(*outer, *inner, requires_grad=True) for inner in (q, k, v)]
+    dout = torch.randn(*outer, queries, options.value_width)
     begin = time.perf_counter()
     peak = PeakOfDevice() if options.device == "cuda" else PeakOfProcess()
     one_pass(form, inputs, dout, options)  # warms up
@@ -144,6 +145,7 @@ def main():
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--key-width", type=int, default=64)
     parser.add_argument("--value-width", type=int, default=64)
+    parser.add_argument("--queries", type=int, default=0, help="0: as many as keys")
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--seconds", type=float, default=1, help="least time of a measurement")
     parser.add_argument("--row-seconds", type=float, default=0, help="most time of one; 0: no limit")

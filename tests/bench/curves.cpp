@@ -200,6 +200,16 @@ TEST_CASE("expected: N × N of 65,536 is far beyond any memory, linear ones go o
   CHECK(stays_linear({AttentionSpec("agglomerative"), false}, settings, {}, 65536, 1 << 20));
 }
 
+TEST_CASE("subject: few queries, and keys and values as long as the length") {
+  const Settings settings{.batch = 3, .heads = 2, .key_width = 4, .value_width = 5, .queries = 2};
+  const Subject timed = subject({AttentionSpec("full"), false}, settings, 7, {});
+  REQUIRE(timed.leaves.size() == 3);
+  CHECK(timed.leaves[0].shape() == Shape{3, 2, 2, 4});
+  CHECK(timed.leaves[1].shape() == Shape{3, 7, 2, 4});
+  CHECK(timed.leaves[2].shape() == Shape{3, 7, 2, 5});
+  CHECK(timed.forward().shape() == Shape{3, 2, 2, 5});
+}
+
 }  // TEST_SUITE("bench")
 
 }  // namespace

@@ -101,6 +101,53 @@ TEST_CASE("attention_bench: a layer, blocks, the definition in plain ops, masks"
   CHECK(contains(causal.out, "csp: left out, it has no causal form"));
 }
 
+TEST_CASE("attention_bench: few queries over as many keys as the length") {
+  const TemporaryFolder folder;
+  const Words words = small + Words{"--attention", "full", "--out", folder.path()};
+  const auto rows = [&](const Words& more) {
+    const ProgramRun run = bench(words + more);
+    CHECK_MESSAGE(run.status == 0, run.err);
+    CHECK(contains(run.out, "3 rows measured, 0 kept"));  // those of other queries are others
+    const std::vector<Row> lines = Results(folder.path("rows.jsonl")).lines();
+    REQUIRE(lines.size() >= 3);
+    return std::vector<Row>(lines.end() - 3, lines.end());
+  };
+  const auto all = rows({}), two = rows({"--queries", "2"}), one = rows({"--queries", "1"});
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const double length = all[i]["length"];
+    CHECK(two[i]["length"] == length);
+    CHECK(two[i]["operations"].get<double>() * length == 2 * all[i]["operations"].get<double>());
+    CHECK(two[i]["operations"] == 2 * one[i]["operations"].get<double>());
+    const double ms = two[i]["forward_ms"].get<double>() + two[i]["backward_ms"].get<double>();
+    CHECK(two[i]["ns_per_token"].get<double>() == doctest::Approx(1e6 * ms / 2));
+  }
+  const ProgramRun again = bench(words + Words{"--queries", "2"});
+  CHECK(contains(again.out, "0 rows measured, 3 kept"));
+  CHECK(contains(again.out, "time ~ S^"));
+  const Row curves = Row::parse(read_file(folder.path("curves.json")));
+  CHECK(curves[0]["queries"] == 2);
+  CHECK(curves[0]["curves"][0]["points"].size() == 3);
+}
+
+TEST_CASE("attention_bench: few queries, of every mechanism that attends across two sequences") {
+  const TemporaryFolder folder;
+  const ProgramRun run = bench({"--lengths", "16", "--heads", "2", "--key-width", "4",
+                                "--value-width", "4", "--queries", "1", "--no-peers", "--out",
+                                folder.path()});
+  CHECK_MESSAGE(run.status == 0, run.err);
+  const Results results(folder.path("rows.jsonl"));
+  for (const Mechanism* mechanism : mechanisms()) {
+    CAPTURE(mechanism->name);
+    const bool measured = std::any_of(
+        results.lines().begin(), results.lines().end(),
+        [&](const Row& row) { return row["kind"] == "row" && row["name"] == mechanism->name; });
+    if (!mechanism->wrapper) {
+      CHECK(measured == (mechanism->cross && !mechanism->causal_only));
+      CHECK(measured != contains("\n" + run.out, "\n" + mechanism->name + ": left out, it"));
+    }
+  }
+}
+
 TEST_CASE("attention_bench: what no option takes is refused, with the nearest option") {
   check_refused(bench({"--lenghts", "8"}), "there is no option --lenghts; did you mean --lengths?");
   check_refused(bench({"8"}), "'8' stands there without an option before it");
@@ -173,6 +220,12 @@ TEST_CASE("attention_bench: bad words and files") {
   check_refused(bench({"--attention", "fulll"}), "did you mean full?");
   check_refused(bench({"--attention", "csp", "--causal"}), "no causal form");
   check_refused(bench({"--reference"}), "name mechanisms by --attention");
+  check_refused(bench({"--attention", "local", "--queries", "1"}),
+                "--queries: not local, it cannot attend across two sequences");
+  check_refused(bench({"--queries", "0"}), "--queries");
+  for (const Words& other : {Words{"--causal"}, Words{"--layer"}, Words{"--blocks", "1"}}) {
+    check_refused(bench(other + Words{"--queries", "1"}), "--queries");
+  }
   const TemporaryFolder folder;
   const std::string file = folder.file("rows.jsonl", "{\"format\": 7}\n");
   check_refused(bench({"--attention", "full", "--lengths", "8", "--out", folder.path()}),
