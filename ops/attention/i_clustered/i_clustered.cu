@@ -10,11 +10,16 @@ namespace {
 template <class T>
 MeansAttention<T> over_other_keys(const ImprovedClustered<T>& p, const SortedQueries& sorted,
                                   const std::int32_t* topk, const View<T, 4>& means) {
-  MeansAttention<T> others = over_means(p, sorted, means);
-  others.topk = topk;
-  others.count = p.topk;
-  others.random = p.random.further(DrawPurpose::bottom_dropout);
-  return others;
+  return {.means = means,
+          .k = p.k,
+          .v = p.v,
+          .lengths = p.lengths,
+          .begins = sorted.begins,
+          .topk = topk,
+          .count = p.topk,
+          .temperature = p.temperature,
+          .dropout = p.dropout,
+          .random = p.random.further(DrawPurpose::bottom_dropout)};
 }
 
 template <class T>

@@ -12,8 +12,8 @@
 // memory), 4 backward (127).
 #include <cmath>
 
-#include "ops/attention/clustered/tiles.cuh"
 #include "ops/attention/i_clustered/members.cuh"
+#include "ops/attention/i_clustered/tiles.cuh"
 #include "ops/attention/infinity.h"
 
 namespace weft {

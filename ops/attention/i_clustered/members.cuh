@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ops/attention/clustered/groups.cuh"
-#include "ops/attention/clustered/means.cuh"
+#include "ops/attention/i_clustered/means.cuh"
 
 namespace weft {
 

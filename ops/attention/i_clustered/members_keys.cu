@@ -14,8 +14,8 @@
 // 4 bytes a cluster).
 #include <cmath>
 
-#include "ops/attention/clustered/tiles.cuh"
 #include "ops/attention/i_clustered/members.cuh"
+#include "ops/attention/i_clustered/tiles.cuh"
 
 namespace weft {
 namespace {

@@ -8,9 +8,9 @@
 //
 // Blocks of 128 threads on a multiprocessor, in f32 with k = 32: 5 (96 registers, 34 KB of shared
 // memory).
-#include "ops/attention/clustered/tiles.cuh"
 #include "ops/attention/i_clustered/i_clustered.h"
 #include "ops/attention/i_clustered/members.cuh"
+#include "ops/attention/i_clustered/tiles.cuh"
 #include "ops/select/largest.cuh"
 
 namespace weft {

@@ -1,6 +1,6 @@
-// Attention of the means of clusters on CUDA devices, which clustered attention and its improved
-// form share. With q̄ [B, C, H, E], and T_c the keys on which the members of c attend by themselves
-// (none in clustered attention):
+// Attention of the means of clusters to the keys outside T_c, on CUDA devices: b of i_clustered.h,
+// here y, and m. The members of a cluster attend to T_c by themselves (members.cuh). With q̄
+// [B, C, H, E]:
 //
 //     a_cs = exp(τ q̄_c · k_s − ℓ_c)      m_c = Σ_{s∈T_c} a_cs      y_c = Σ_{s∉T_c} d_cs a_cs v_s
 //
@@ -22,7 +22,7 @@ struct MeansAttention {
   View<const T, 4> means, k, v;
   const std::int64_t* lengths;  // of keys; null: all
   const std::int32_t* begins;   // [B, H, C + 1], of the sorted queries: which clusters are empty
-  const std::int32_t* topk;     // T [B, H, C, k], rising, −1 behind the last; null: none
+  const std::int32_t* topk;     // T [B, H, C, k], rising, −1 behind the last
   std::int64_t count;           // k
   T temperature;
   double dropout;
@@ -36,29 +36,13 @@ struct MeansAttention {
   constexpr std::int64_t M() const { return v.size(3); }
 };
 
-// Of a problem over clusters, without T.
-template <class T, class Problem>
-MeansAttention<T> over_means(const Problem& p, const SortedQueries& sorted,
-                             const View<T, 4>& means) {
-  return {.means = means,
-          .k = p.k,
-          .v = p.v,
-          .lengths = p.lengths,
-          .begins = sorted.begins,
-          .topk = nullptr,
-          .count = 0,
-          .temperature = p.temperature,
-          .dropout = p.dropout,
-          .random = p.random};
-}
-
 template <class T>
 struct MeansKernels {
-  // y [B, C, H, M], ℓ and m [B, H, C] (null where there is no T) are written whole; an empty
-  // cluster has y = 0, ℓ = +∞ and m = 0.
+  // y [B, C, H, M], ℓ and m [B, H, C] are written whole; an empty cluster has y = 0, ℓ = +∞ and
+  // m = 0.
   static void forward(const Cuda&, const MeansAttention<T>&, View<T, 4> y, T* log_sums, T* mass);
 
-  // δ and dm [B, H, C] (null: 0). dq̄, dk and dv are written whole.
+  // δ and dm are [B, H, C]. dq̄, dk and dv are written whole.
   static void backward(const Cuda&, const MeansAttention<T>&, const T* log_sums, const T* delta,
                        const T* dmass, View<const T, 4> dy, View<T, 4> dmeans, View<T, 4> dk,
                        View<T, 4> dv);

@@ -10,19 +10,18 @@
 // Blocks of 128 threads on a multiprocessor, in f32: forward 7 (72 registers, 18 KB of shared
 // memory), dk and dv 5 (96), dq̄ 8 (64).
 #include <cmath>
-#include <limits>
 
 #include "ops/attention/by_type.h"
-#include "ops/attention/clustered/means.cuh"
-#include "ops/attention/clustered/tiles.cuh"
+#include "ops/attention/i_clustered/means.cuh"
+#include "ops/attention/i_clustered/tiles.cuh"
+#include "ops/attention/infinity.h"
 
 namespace weft {
 namespace {
 
 using namespace tiles;
 
-template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
+constexpr const char* name = "i-clustered";
 
 // What a block works on: one batch item and head, 32 rows and 64 columns of a result.
 struct Place {
@@ -59,7 +58,7 @@ __device__ bool is_empty(const MeansAttention<T>& p, std::int64_t head, std::int
 template <class T>
 __device__ unsigned chosen_of_eight(const MeansAttention<T>& p, std::int64_t head, std::int64_t c,
                                     std::int64_t key) {
-  if (p.topk == nullptr || c >= p.C()) return 0;
+  if (c >= p.C()) return 0;
   return chosen_from(p.topk + (head * p.C() + c) * p.count, p.count, key, 8);
 }
 
@@ -89,7 +88,7 @@ __global__ void __launch_bounds__(threads, forward_blocks<T>)
     }
     if (eight == 0 && at.column == 0 && c < p.C()) {
       log_sums[at.head * p.C() + c] = infinity<T>;
-      if (mass != nullptr) mass[at.head * p.C() + c] = 0;
+      mass[at.head * p.C() + c] = 0;
     }
     return;
   }
@@ -135,7 +134,7 @@ __global__ void __launch_bounds__(threads, forward_blocks<T>)
     factors[row] = none || sum == 0 ? T(0) : 1 / sum;
     if (at.column == 0 && c < p.C()) {
       log_sums[at.head * p.C() + c] = none || sum == 0 ? infinity<T> : maximum + std::log(sum);
-      if (mass != nullptr) mass[at.head * p.C() + c] = none || sum == 0 ? T(0) : top / sum;
+      mass[at.head * p.C() + c] = none || sum == 0 ? T(0) : top / sum;
     }
   }
   __syncthreads();
@@ -162,7 +161,7 @@ __device__ void differentiate(const MeansAttention<T>& p, const DropoutMask& mas
   const bool none = is_empty(p, head, c);
   const std::int64_t at = head * p.C() + c;
   const T log_sum = none ? infinity<T> : g.log_sums[at], delta = none ? T(0) : g.delta[at];
-  const T dmass = none || g.dmass == nullptr ? T(0) : g.dmass[at];
+  const T dmass = none ? T(0) : g.dmass[at];
   const unsigned chosen = none ? 0 : chosen_of_eight(p, head, c, key);
   const unsigned kept = none ? 0 : mask.keeps_eight(at, key);
 #pragma unroll
@@ -257,8 +256,8 @@ void MeansKernels<T>::forward(const Cuda& device, const MeansAttention<T>& p, Vi
                               T* log_sums, T* mass) {
   if (p.B() * p.H() == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.S());
-  start("clustered", device, blocks_of(p.B() * p.H(), p.C(), p.M()), threads, 0, forward_kernel<T>,
-        p, mask, y, log_sums, mass);
+  start(name, device, blocks_of(p.B() * p.H(), p.C(), p.M()), threads, 0, forward_kernel<T>, p,
+        mask, y, log_sums, mass);
 }
 
 template <class T>
@@ -269,10 +268,10 @@ void MeansKernels<T>::backward(const Cuda& device, const MeansAttention<T>& p, c
   if (heads == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.S());
   const Backward<T> g{log_sums, delta, dmass, dy};
-  start("clustered", device, blocks_of(heads, p.S(), p.E() > p.M() ? p.E() : p.M()), threads, 0,
+  start(name, device, blocks_of(heads, p.S(), p.E() > p.M() ? p.E() : p.M()), threads, 0,
         keys_kernel<T>, p, mask, g, dk, dv);
-  start("clustered", device, blocks_of(heads, p.C(), p.E()), threads, 0, means_kernel<T>, p, mask,
-        g, dmeans);
+  start(name, device, blocks_of(heads, p.C(), p.E()), threads, 0, means_kernel<T>, p, mask, g,
+        dmeans);
 }
 
 template struct MeansKernels<float>;
