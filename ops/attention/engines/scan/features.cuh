@@ -20,6 +20,21 @@ __device__ T positive(T x) {
   return x <= 0 ? T(0) : x;
 }
 
+// Over a row of so many elements: the sum to which add(i, sum) adds element i, and the largest of
+// value(i). Every thread of the team gets the result.
+template <class T, class Team, class Add>
+__device__ T sum_over(const Team& team, i64 count, const Add& add) {
+  T sum = 0;
+  for (i64 i = team.rank(); i < count; i += Team::threads) add(i, sum);
+  return team.sum(sum);
+}
+template <class T, class Team, class Value>
+__device__ T largest_over(const Team& team, i64 count, const Value& value) {
+  T most = -std::numeric_limits<T>::infinity();
+  for (i64 i = team.rank(); i < count; i += Team::threads) most = Largest::of(most, value(i));
+  return team.max(most);
+}
+
 template <class T>
 struct Features {
   Scan<T> p;
@@ -35,11 +50,7 @@ struct Features {
     T* const to = &phi(at.b, at.i, at.h, 0);
     T most = 0;
     if (p.feature == Feature::exponential && of_queries) {
-      most = -std::numeric_limits<T>::infinity();
-      for (i64 e = team.rank(); e < E; e += Team::threads) {
-        most = Largest::of(most, from[e * x.stride(3)]);
-      }
-      most = team.max(most);
+      most = largest_over<T>(team, E, [&](i64 e) { return from[e * x.stride(3)]; });
     }
     const double theta = p.angle(at.b) * static_cast<double>(p.offset + at.i);
     for (i64 e = team.rank(); e < E; e += Team::threads) {
@@ -77,13 +88,8 @@ struct FeatureGradients {
     i64 largest = -1;
     T sum = 0;
     if (p.feature == Feature::exponential && of_queries) {
-      T most = -std::numeric_limits<T>::infinity();
-      for (i64 e = team.rank(); e < E; e += Team::threads) {
-        most = Largest::of(most, x(at.b, at.i, at.h, e));
-        sum += value[e] * slope[e];
-      }
-      most = team.max(most);
-      sum = team.sum(sum);
+      const T most = largest_over<T>(team, E, [&](i64 e) { return x(at.b, at.i, at.h, e); });
+      sum = sum_over<T>(team, E, [&](i64 e, T& s) { s += value[e] * slope[e]; });
       int before = -static_cast<int>(E);
       for (i64 e = team.rank(); e < E; e += Team::threads) {
         if (x(at.b, at.i, at.h, e) == most) before = Largest::of(before, -static_cast<int>(e));
@@ -126,14 +132,12 @@ struct QueryGradients {
     const RowPlace at(row, p.N(), p.H());
     const T n = divisors(at.b, at.h, at.i);
     const bool counts = at.i < p.queries(at.b);
-    T sum = 0;
-    for (i64 m = team.rank(); m < p.M(); m += Team::threads) {
+    const T inner = sum_over<T>(team, p.M(), [&](i64 m, T& sum) {
       const T share = counts ? dout(at.b, at.i, at.h, m) / n : T(0);
       dN(at.b, at.i, at.h, m) = share;
       if (counts) sum += share * out(at.b, at.i, at.h, m);
-    }
-    sum = team.sum(sum);
-    if (team.rank() == 0) dD(at.b, at.h, at.i) = counts ? -p.slope(n) * sum : T(0);
+    });
+    if (team.rank() == 0) dD(at.b, at.h, at.i) = counts ? -p.slope(n) * inner : T(0);
   }
 };
 

@@ -44,12 +44,11 @@ struct Levels {
 template <class Team, class T>
 __device__ T half_norm(const Team& team, const Scan<T>& p, const View<const T, 4>& x,
                        const RowPlace& at) {
-  T squares = 0;
-  for (i64 e = team.rank(); e < p.E(); e += Team::threads) {
+  const T squares = sum_over<T>(team, p.E(), [&](i64 e, T& sum) {
     const T value = p.scale * x(at.b, at.i, at.h, e);
-    squares += value * value;
-  }
-  return team.sum(squares) / 2;
+    sum += value * value;
+  });
+  return squares / 2;
 }
 
 // The largest of u, or of the exponents of hyperbolic features; 0 in rows that do not count.
@@ -64,12 +63,10 @@ struct RowTops {
   __device__ void operator()(const Team& team, i64 row) const {
     const RowPlace at(row, x.size(1), p.H());
     const bool both = p.feature == Feature::random_hyperbolic;
-    T most = -std::numeric_limits<T>::infinity();
-    for (i64 f = team.rank(); f < p.R(); f += Team::threads) {
+    T most = largest_over<T>(team, p.R(), [&](i64 f) {
       const T value = p.scale * u(at.b, at.i, at.h, f);
-      most = Largest::of(most, both && value < 0 ? -value : value);
-    }
-    most = team.max(most);
+      return both && value < 0 ? -value : value;
+    });
     if (both) most -= half_norm(team, p, x, at);
     const bool counts = at.i < (of_queries ? p.queries(at.b) : p.keys(at.b));
     if (team.rank() == 0) tops(at.b, at.h, at.i) = counts ? most : T(0);
@@ -168,17 +165,15 @@ struct RandomFeatures {
     }
     const T constant = of_queries || !p.levels() ? p.constant : T(0);
     T* const to = &phi(at.b, at.i, at.h, 0);
-    T sum = 0;
-    for (i64 f = team.rank(); f < R; f += Team::threads) {
+    const T all = sum_over<T>(team, R, [&](i64 f, T& sum) {
       const T u = p.scale * to[f];
       to[f] = (p.levels() ? std::exp(u - shift) : positive(u)) + constant;
       if (p.feature == Feature::random_hyperbolic) to[R + f] = std::exp(-u - shift);
       sum += to[f];
-    }
+    });
     if (weights.data == nullptr) return;
-    sum = team.sum(sum);
     const bool given = p.feature == Feature::random_exponential;
-    if (team.rank() == 0) weights(at.b, at.h, at.i) = given ? constant * sum : T(0);
+    if (team.rank() == 0) weights(at.b, at.h, at.i) = given ? constant * all : T(0);
   }
 };
 
@@ -201,8 +196,7 @@ struct RandomSlopes {
     const T added = totals.data == nullptr ? T(0) : p.constant * totals(at.b, at.h, at.i);
     const T* const value = &phi(at.b, at.i, at.h, 0);
     T* const slope = &dphi(at.b, at.i, at.h, 0);
-    T sum = 0;
-    for (i64 f = team.rank(); f < R; f += Team::threads) {
+    const T all = sum_over<T>(team, R, [&](i64 f, T& sum) {
       const T power = value[f] - constant;
       T t = relu ? (power > 0 ? slope[f] : T(0)) : power * (slope[f] + added);
       sum += t;
@@ -212,9 +206,8 @@ struct RandomSlopes {
         t -= other;
       }
       slope[f] = t;
-    }
-    sum = team.sum(sum);
-    if (team.rank() == 0) norms(at.b, at.h, at.i) = relu ? T(0) : -sum;
+    });
+    if (team.rank() == 0) norms(at.b, at.h, at.i) = relu ? T(0) : -all;
   }
 };
 
