@@ -8,6 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import torch_features
+import torch_patterns
+from torch_draws import PLANES, POSITIONS, normal, words
+
 
 class Refusal(Exception):
     """A model or a file that has no form here, told in one line."""
@@ -17,30 +21,6 @@ def chosen(what, name, forms):
     if name not in forms:
         raise Refusal(f"{what} {name} has no form in PyTorch here; there are {', '.join(forms)}")
     return forms[name]
-
-
-# --- what weft draws (runtime/random.h); in evaluation seed and step are 0
-
-PLANES, POSITIONS = 0x80 << 24, 0x40 << 24  # what a draw is for, in the highest byte of its stream
-
-
-def words(count, stream):
-    """Philox 4×32-10: four words of 32 bits for each index, [count, 4]."""
-    low = np.uint64(0xFFFFFFFF)
-    a, b = np.arange(count, dtype=np.uint64), np.zeros(count, np.uint64)
-    c, d = b, np.full(count, stream, np.uint64)
-    for turn in range(10):
-        key0, key1 = (np.uint64(turn * word & 0xFFFFFFFF) for word in (0x9E3779B9, 0xBB67AE85))
-        first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
-        a, b = (second >> np.uint64(32)) ^ b ^ key0, second & low
-        c, d = (first >> np.uint64(32)) ^ d ^ key1, first & low
-    return np.stack([a, b, c, d], 1)
-
-
-def normal(first, second):
-    """Standard normal numbers from pairs of words, by Box and Muller."""
-    radius = np.sqrt(-2 * np.log((first + 0.5) * 2.0 ** -32))
-    return torch.from_numpy(radius * np.cos(second * (2 * math.pi * 2.0 ** -32)))
 
 
 # --- attention: x [B, N, d] → [B, N, d]
@@ -55,6 +35,11 @@ def weights_of(scores):
     """Softmax over the keys; 0 where all are hidden."""
     nothing = (scores == -math.inf).all(-1, keepdim=True)
     return scores.softmax(-1).masked_fill(nothing, 0)
+
+
+def drawn(*shape):
+    """Drawn once by weft, and in the file; a parameter, so that modules can share it."""
+    return nn.Parameter(torch.empty(*shape), requires_grad=False)
 
 
 class Attention(nn.Module):
@@ -84,7 +69,7 @@ class Attention(nn.Module):
 
     def softmax_of(self, q, k, v):  # [B, H, N, E] each → [B, N, H, M]
         scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
-        weights = scores.masked_fill(self.hidden(scores), -math.inf).softmax(-1)
+        weights = weights_of(scores.masked_fill(self.hidden(scores), -math.inf))
         return (weights @ v).transpose(1, 2)
 
 
@@ -136,6 +121,66 @@ class SharedFull(Attention):
         return self.softmax_of(q, F.normalize(q, dim=-1) if normalizes else q, v)
 
 
+class Pattern(Full):
+    """local, sparse and bigbird; what the others begin with."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.seed = drawn(1) if spec["mechanism"] == "bigbird" else None  # of its random blocks
+
+    def hidden(self, scores):
+        heads, length = scores.shape[-3], scores.shape[-1]
+        seed = 0 if self.seed is None else int(self.seed)
+        sees = torch_patterns.pattern_of(self.spec, self.causal, heads, length, seed, self.layer)
+        return ~torch_patterns.dense(sees, heads, length)
+
+
+class Longformer(Pattern):
+    """The first positions see everything, by projections of their own."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.first = spec["global_tokens"]
+        if self.first > 0:
+            self.qkv_global = nn.Linear(self.width, 2 * self.width + self.values, bias=False)
+
+    def mixed(self, x):
+        near = super().mixed(x)
+        if self.first == 0:
+            return near
+        parts = self.qkv_global(x).split([self.width, self.width, self.values], -1)
+        q, k, v = map(self.split, parts)
+        scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
+        scores = scores.masked_fill(Attention.hidden(self, scores), -math.inf)
+        far = (scores.softmax(-1) @ v).transpose(1, 2)
+        return torch.cat([far[:, :self.first], near[:, self.first:]], 1)
+
+
+class BlockLocal(Pattern):
+    """Inside blocks, plus attention between their pooled rows."""
+
+    def softmax_of(self, q, k, v):
+        pooled = [torch_patterns.pooled(x, self.spec) for x in (q, k, v)]
+        weights = (self.temperature(q.shape[-1]) * pooled[0] @ pooled[1].transpose(-2, -1)).softmax(-1)
+        between = torch_patterns.over_blocks(weights @ pooled[2], self.spec, v.shape[2])
+        return super().softmax_of(q, k, v) + between.transpose(1, 2)
+
+
+class Features(Full):
+    """linear, cosformer and performer."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.omega = None
+        if spec["mechanism"] == "performer":
+            width = self.width // self.heads
+            self.omega = drawn(spec["features"] or max(1, int(width * math.log(width))), width)
+
+    def softmax_of(self, q, k, v):
+        return torch_features.attention(self.spec, q, k, v, self.causal, self.omega,
+                                        running=self.causal).transpose(1, 2)
+
+
 class Conditional(nn.Module):
     """Full attention up to a length, the inner mechanism above it, with the same weights."""
 
@@ -147,8 +192,11 @@ class Conditional(nn.Module):
         full = {"mechanism": "full", "temperature": last.get("temperature", 0)}
         inner = attention_of(spec["inner"], model, layer, layers)
         self.length, self.inner, self.full = spec["length"], [inner], [Full(full, model, layer, layers)]
-        self.qkv, self.output = inner.qkv, inner.output
-        self.full[0].qkv, self.full[0].output = self.qkv, self.output
+        for name, module in inner.named_children():
+            self.add_module(name, module)
+        for name, parameter in inner.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
+        self.full[0].qkv, self.full[0].output = inner.qkv, inner.output
 
     def forward(self, x, stream):  # lists hide the two from state_dict(): the weights are here
         return (self.full if x.shape[1] <= self.length else self.inner)[0](x, stream)
@@ -161,7 +209,7 @@ class Clustered(Full):
     def hashes(self, q):  # → [B, H, N, bits] of 0 and 1
         bits, width = self.spec["bits"], q.shape[-1]
         count = bits * (width + 1)
-        pairs = words((count + 1) // 2, self.stream ^ PLANES).reshape(-1, 2)[:count]
+        pairs = words(np.arange((count + 1) // 2), self.stream ^ PLANES).reshape(-1, 2)[:count]
         planes = normal(pairs[:, 0], pairs[:, 1]).reshape(bits, width + 1).to(q)
         thresholds = planes[:, width] * self.spec["hash_bias"]
         return (q @ planes[:, :width].T > thresholds).to(q)
@@ -169,7 +217,7 @@ class Clustered(Full):
     def positions(self, length):
         """Whose hashes are the first centroids: by Fisher and Yates, and again from the first."""
         clusters, order = self.spec["clusters"], list(range(length))
-        drawn = words(min(clusters, length), self.stream ^ POSITIONS)[:, 0].tolist()
+        drawn = words(np.arange(min(clusters, length)), self.stream ^ POSITIONS)[:, 0].tolist()
         for i, word in enumerate(drawn):
             other = i + (word * (length - i) >> 32)
             order[i], order[other] = order[other], order[i]
@@ -232,7 +280,7 @@ class Lsh(Attention):
 
     def buckets(self, q):  # → [R, B, H, N]
         rounds, planes, width = self.spec["rounds"], self.spec["buckets"] // 2, q.shape[-1]
-        drawn = words(rounds * planes * width, self.stream ^ PLANES)
+        drawn = words(np.arange(rounds * planes * width), self.stream ^ PLANES)
         drawn = normal(drawn[:, 0], drawn[:, 1]).reshape(rounds, 1, 1, planes, width).to(q)
         heights = q @ drawn.transpose(-2, -1)
         both = torch.cat([heights, -heights], -1)
@@ -351,7 +399,10 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
               "clustered": Clustered, "i-clustered": ImprovedClustered,
               "i-clustered-causal": ImprovedClustered, "lsh": Lsh,
               "agglomerative": Agglomerative, "csp": SamplePermutation,
-              "csp-shift": SamplePermutation, "csp-sort": SamplePermutation}
+              "csp-shift": SamplePermutation, "csp-sort": SamplePermutation,
+              "local": Pattern, "longformer": Longformer, "sparse": Pattern, "bigbird": Pattern,
+              "block-local": BlockLocal, "linear": Features, "cosformer": Features,
+              "performer": Features}
 
 
 def attention_of(spec, model, layer, layers):
