@@ -2,14 +2,16 @@
 //
 //     build/bench/attention_bench --out runs/bench                 every mechanism, every device
 //     build/bench/attention_bench --attention full agglomerative --lengths 512,4096 --causal
+//     build/bench/attention_bench --attention local linear --peers --python torch2/bin/python
 //
 // A row for each mechanism, length and device: median, 10th and 90th percentile of the times of
 // forward and backward; the bytes saved for backward and the peak above the inputs; the operations,
 // exponentials and bytes of the fact sheet, the rates that they were done at, and the shares of
 // what the device does at best, measured in the same run (bench/ceilings.h). Without --attention
 // all registered mechanisms run, and beside them full attention that holds N × N, ours and
-// PyTorch's where it is installed. At the end: exponents of time and memory, and from which length
-// a mechanism is faster than fused full attention.
+// PyTorch's where it is installed; with --peers PyTorch's forms stand beside every mechanism. At the
+// end: exponents of time and memory, and from which length a mechanism is faster than fused full
+// attention.
 //
 // With --out FOLDER rows are kept in FOLDER/rows.jsonl as they are measured, and the same command
 // goes on where it was interrupted; FOLDER/rows.csv has them as a table, FOLDER/curves.json what
@@ -95,16 +97,16 @@ void print_row(const Row& row, Progress& progress) {
     return progress.print(at + (cut ? "left out from here on: " : "failed: ") +
                           row["reason"].get<std::string>());
   }
+  const double forward = row["forward_ms"];
+  const double backward = row["backward_ms"].is_null() ? 0 : row["backward_ms"].get<double>();
   const double share = row.value("share_of_gemm", 0.0);
   const double peak = row["peak_bytes"].is_null() ? 0 : row["peak_bytes"].get<double>();
-  const double ms = row["forward_ms"].get<double>() + row["backward_ms"].get<double>();
   const char* const queries = letter_of_length(row) == 'S' ? "queries" : "length";
-  progress.print(
-      fmt::format("{}forward {:9.3f} ms  backward {:9.3f} ms  {:9.1f} ns/token  {:3.0f} % of GEMM  "
-                  "peak {:7.1f} MiB",
-                  at, row["forward_ms"].get<double>(), row["backward_ms"].get<double>(),
-                  1e6 * ms / row[queries].get<double>() / row["batch"].get<double>(), 100 * share,
-                  peak / (1 << 20)));
+  const double tokens = row[queries].get<double>() * row["batch"].get<double>();
+  progress.print(fmt::format(
+      "{}forward {:9.3f} ms  backward {}  {:9.1f} ns/token  {:3.0f} % of GEMM  peak {:7.1f} MiB", at,
+      forward, backward > 0 ? fmt::format("{:9.3f} ms", backward) : fmt::format("{:>12}", "none"),
+      1e6 * (forward + backward) / tokens, 100 * share, peak / (1 << 20)));
 }
 
 Row identity_of(const Options& o, Device device) {
@@ -228,7 +230,11 @@ void add_options(const weft::Options& app, Options& o) {
       .excludes(seconds)
       .excludes(row)
       .excludes(all);
-  app.add_flag("!--no-peers", o.field.peers, "without PyTorch");
+  app.add_flag("--peers", o.field.every_peer,
+               "PyTorch beside every mechanism; without it, beside full where none is named")
+      .excludes(app.add_flag("!--no-peers", o.field.peers, "without PyTorch"))
+      .excludes(layer)
+      .excludes(blocks);
   app.add_option("--python", o.field.python,
                  "that has PyTorch; default: python3, then /usr/bin/python3");
   add_plugin_option(app);

@@ -139,7 +139,9 @@ class CurveRun {
 
   static void remember(State& state, const Row& row) {
     state.length = row["length"];
-    state.seconds = (row["forward_ms"].get<double>() + row["backward_ms"].get<double>()) / 1e3;
+    const Row& backward = row["backward_ms"];
+    const double ms = row["forward_ms"].get<double>();
+    state.seconds = (ms + (backward.is_null() ? 0 : backward.get<double>())) / 1e3;
   }
 
   const Run& run_;

@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "apps/common/attention_json.h"
 #include "bench/passes.h"
 #include "bench/peer.h"
 #include "bench/summary.h"
@@ -77,8 +78,8 @@ Row row_of(const Candidate& candidate, std::int64_t length, const Field& field, 
   return row;
 }
 
-std::vector<std::string> peer_command(const Field& field, const std::string& python,
-                                      Device device) {
+std::vector<std::string> peer_command(const std::vector<Candidate>& candidates, const Field& field,
+                                      const std::string& python, Device device) {
   const Settings& s = field.settings;
   std::vector<std::string> command{
       python,          WEFT_SOURCE_ROOT "/bench/peers/torch_attention.py",
@@ -91,45 +92,71 @@ std::vector<std::string> peer_command(const Field& field, const std::string& pyt
       "--seconds",     fmt::format("{}", s.seconds),
       "--row-seconds", fmt::format("{}", field.row_seconds)};
   if (s.queries > 0) command.insert(command.end(), {"--queries", std::to_string(s.queries)});
-  if (s.causal) command.push_back("--causal");
+  for (const Candidate& candidate : candidates) {
+    nlohmann::ordered_json json = to_json(candidate.spec);
+    json["causal"] = masks_future(candidate.spec, s);
+    command.insert(command.end(), {"--attention", json.dump()});
+  }
   return command;
 }
 
-// PyTorch's full attention in each of its forms; none, and why, where it is not there.
-void add_peers(std::vector<Entrant>& entrants, const Field& field, Device device,
-               const Ceilings& best, const Say& say) {
+// A form of a mechanism, as hello says it.
+Entrant peer_entrant(const std::shared_ptr<Peer>& peer, const Row& hello, const Row& form,
+                     const Candidate& candidate, const Field& field, Device device,
+                     const Ceilings& best) {
+  const std::string version = hello.at("version"), name = form.at("form");
+  const bool all_pairs = form.at("all_pairs");
+  const double bytes_of_pair = form.at("bytes_of_pair");
+  const Candidate like = all_pairs ? Candidate{AttentionSpec(baseline)} : candidate;
+  const auto sheet = [=](std::int64_t n) {
+    Expected sum = expected(like, field.settings, n, device);
+    const std::int64_t queries = field.settings.queries > 0 ? field.settings.queries : n;
+    sum.peak_bytes += bytes_of_pair * double(n) * double(queries);
+    return sum;
+  };
+  const std::string mechanism = candidate.spec.text();
+  std::string title = "PyTorch " + version.substr(0, version.find_first_of("+a"));
+  if (mechanism != baseline) title += " " + mechanism;
+  return {title + " (" + name + ")", lengths_of(field, like, device), sheet, [=](std::int64_t n) {
+            Row row = peer->ask(fmt::format("{} {} {}", form.at("attention").get<int>(), name, n));
+            row["peer_version"] = version;
+            if (row.at("backward_ms").is_null()) return row;
+            const double ms =
+                row.at("forward_ms").get<double>() + row.at("backward_ms").get<double>();
+            add_rates(row, sheet(n), ms / 1e3, best);
+            for (const char* ours : {"expected_saved_bytes", "expected_peak_bytes"}) row.erase(ours);
+            return row;
+          }};
+}
+
+// PyTorch's forms of each candidate; none, and why, where it is not there.
+std::vector<std::vector<Entrant>> peers_of(const std::vector<Candidate>& candidates,
+                                           const Field& field, Device device, const Ceilings& best,
+                                           const Say& say) {
+  std::vector<std::vector<Entrant>> peers(candidates.size());
   std::vector<std::string> pythons{field.python};
   if (field.python.empty()) pythons = {"python3", "/usr/bin/python3"};
   std::string why;
   for (const std::string& python : pythons) {
     try {
-      const auto peer = std::make_shared<Peer>(peer_command(field, python, device));
+      const auto peer = std::make_shared<Peer>(peer_command(candidates, field, python, device));
       const Row hello = peer->read();
-      const std::string version = hello.at("version");
-      for (const std::string form : hello.at("forms")) {
-        const Candidate like{AttentionSpec(baseline), form == "naive"};
-        const auto sheet = [=](std::int64_t n) {
-          return expected(like, field.settings, n, device);
-        };
-        entrants.push_back(
-            {"PyTorch " + version.substr(0, version.find_first_of("+a")) + " (" + form + ")",
-             lengths_of(field, like, device), sheet, [=](std::int64_t n) {
-               Row row = peer->ask(fmt::format("{} {}", form, n));
-               row["peer_version"] = version;
-               const double ms =
-                   row.at("forward_ms").get<double>() + row.at("backward_ms").get<double>();
-               add_rates(row, sheet(n), ms / 1e3, best);
-               for (const char* ours : {"expected_saved_bytes", "expected_peak_bytes"})
-                 row.erase(ours);
-               return row;
-             }});
+      for (const Row& form : hello.at("forms")) {
+        const std::size_t number = form.at("attention");
+        peers.at(number).push_back(
+            peer_entrant(peer, hello, form, candidates[number], field, device, best));
       }
-      return;
+      for (std::size_t i = 0; i < peers.size(); ++i) {
+        if (!peers[i].empty()) continue;
+        say(fmt::format("PyTorch: {} left out, it has no form here", candidates[i].spec.text()));
+      }
+      return peers;
     } catch (const std::exception& error) {
       why += (why.empty() ? "" : "; ") + python + ": " + error.what();
     }
   }
   say("PyTorch: left out (" + why + ")");
+  return peers;
 }
 
 // Why these settings leave a mechanism out; empty: they do not.
@@ -177,16 +204,25 @@ std::vector<Candidate> candidates_of(const Field& field, const Say& say) {
 std::vector<Entrant> entrants_of(const std::vector<Candidate>& candidates, const Field& field,
                                  Device device, const Ceilings& best,
                                  const std::function<bool()>& stop, const Say& say) {
-  std::vector<Entrant> entrants;
+  const bool alone = !field.settings.layer && field.settings.blocks == 0;
+  const bool by_default = field.attention.empty() && field.peers && alone;
+  std::vector<Candidate> beside;  // PyTorch
   for (const Candidate& c : candidates) {
+    const bool wanted = field.every_peer || (by_default && c.spec.text() == baseline);
+    if (wanted && !c.reference) beside.push_back(c);
+  }
+  std::vector<std::vector<Entrant>> peers;
+  if (!beside.empty()) peers = peers_of(beside, field, device, best, say);
+  std::vector<Entrant> entrants;
+  for (std::size_t i = 0, next = 0; i < candidates.size(); ++i) {
+    const Candidate& c = candidates[i];
     entrants.push_back(
         {c.name(), lengths_of(field, c, device),
          [=, s = field.settings](std::int64_t n) { return expected(c, s, n, device); },
          [=](std::int64_t n) { return row_of(c, n, field, device, best, stop); }});
-  }
-  const bool alone = !field.settings.layer && field.settings.blocks == 0;
-  if (field.attention.empty() && field.peers && alone) {
-    add_peers(entrants, field, device, best, say);
+    if (next == beside.size() || beside[next].name() != c.name()) continue;
+    for (Entrant& peer : peers[next]) entrants.push_back(std::move(peer));
+    ++next;
   }
   return entrants;
 }

@@ -1,5 +1,5 @@
 // Who takes part in a run of the attention benchmark: mechanisms of the registry, full attention
-// that holds N × N, and PyTorch's full attention where it is installed.
+// that holds N × N, and PyTorch's forms of them where it is installed.
 #pragma once
 
 #include <functional>
@@ -17,6 +17,7 @@ struct Field {
   std::vector<std::int64_t> lengths;   // ascending; empty: as far as makes sense
   bool reference = false;              // `attention` by its definition in plain ops
   bool peers = true;                   // PyTorch among the baselines
+  bool every_peer = false;             // PyTorch beside every mechanism
   std::string python;                  // that has it; empty: python3, then /usr/bin/python3
   double row_seconds = 0;              // most time of a row; 0: no limit
 };
@@ -26,8 +27,8 @@ using Say = std::function<void(const std::string&)>;  // is told who is left out
 // The mechanisms. Throws where one that was asked for does not exist or cannot do what was asked.
 std::vector<Candidate> candidates_of(const Field& field, const Say& say);
 
-// They and the peers on this device, whose ceilings stand beside the rates of each row. `stop` ends
-// a measurement.
+// They, each before its peers, on this device, whose ceilings stand beside the rates of each row.
+// `stop` ends a measurement.
 std::vector<Entrant> entrants_of(const std::vector<Candidate>& candidates, const Field& field,
                                  Device device, const Ceilings& best,
                                  const std::function<bool()>& stop, const Say& say);

@@ -1,9 +1,14 @@
 // Another library's attention, measured in the same run: a program that answers one line of JSON
 // for each line that it is sent.
 //
-//     peer → bench   {"peer": "PyTorch", "version": "2.1.0", "forms": ["naive", "fused"]}
-//     bench → peer   naive 4096
+//     peer → bench   {"peer": "PyTorch", "version": "2.1.0", "forms": [{"attention": 0, "form":
+//                    "naive", "all_pairs": true, "bytes_of_pair": 96}, …]}
+//     bench → peer   0 naive 4096
 //     peer → bench   {"forward_ms": …, "backward_ms": …, "peak_bytes": …} or {"error": "…"}
+//
+// `attention` counts the mechanisms that its command names; a form that computes all N × N scores and
+// holds so many bytes for each of them is not asked for where these are too many. The milliseconds of
+// backward are null where a form has none.
 #pragma once
 
 #include <cstdio>

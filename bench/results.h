@@ -5,7 +5,8 @@
 //     format     of this file; a file of another format is refused
 //     kind       "row", what was measured; "cut", what a budget left out; "error", what went wrong
 //     library, settings, device, name, length     the key of the line
-// and a row has forward_ms, backward_ms and peak_bytes, too (the last is null where it is unknown).
+// and a row has forward_ms, backward_ms and peak_bytes, too. The bytes are null where they are unknown,
+// backward's time where another library has no backward.
 #pragma once
 
 #include <string>

@@ -24,7 +24,8 @@ def is_device(device):
     return texts and isinstance(device["threads"], int) and all(
         isinstance(curve["name"], str) and isinstance(curve["faster_than_full"]["kind"], str)
         and curve["faster_than_full"].get("length", 1) > 0 and curve["points"]
-        and all(p["length"] > 0 and p["ms"] > 0 and (p["peak_bytes"] or 1) > 0 for p in curve["points"])
+        and all(p["length"] > 0 and (p["ms"] is None or p["ms"] > 0) and (p["peak_bytes"] or 1) > 0
+                for p in curve["points"])
         for curve in device["curves"])
 
 
@@ -45,10 +46,9 @@ def read_curves(path):
 
 def family(name, names):
     """The shortest of the names that is a part of this one: csp of csp-sort. Another library's
-    attention is full attention."""
-    if name.startswith("PyTorch"):
-        return BASELINE
-    return min((other for other in names if other in name), key=len)
+    attention is full attention, where it names no other."""
+    shortest = min((other for other in names if other in name), key=len)
+    return BASELINE if shortest.startswith("PyTorch") else shortest
 
 
 def styles(names):

@@ -30,6 +30,7 @@ std::vector<Point> times(const std::vector<Row>& rows, const std::string& of) {
     const double median = of.empty() ? time_of(row) : number(row, (of + "ms").c_str());
     const double low = number(row, (of + "p10_ms").c_str());
     const double high = number(row, (of + "p90_ms").c_str());
+    if (std::isnan(median)) continue;  // it has no backward
     result.push_back({row["length"].get<double>(), median, std::isnan(low) ? median : low,
                       std::isnan(high) ? median : high});
   }
@@ -117,12 +118,13 @@ std::vector<Curve> curves_of(const std::vector<Row>& rows) {
 
 std::string table_of(const std::vector<Curve>& curves) {
   const char length = curves.empty() ? 'N' : letter_of_length(curves[0].rows[0]);
-  std::string text = padded("", 30) + padded(fmt::format("time ~ {}^", length), 14) +
-                     padded("sheet", 8) + padded(fmt::format("memory ~ {}^", length), 14) +
-                     padded("sheet", 8) + padded("longest", 11) + padded("faster than full", 19) +
-                     "forward alone\n";
+  std::size_t width = 30;
+  for (const Curve& c : curves) width = std::max(width, c.name.size() + 1);
+  std::string text = padded("", width) + padded(fmt::format("time ~ {}^", length), 14) + padded("sheet", 8) +
+                     padded(fmt::format("memory ~ {}^", length), 14) + padded("sheet", 8) + padded("longest", 11) +
+                     padded("faster than full", 19) + "forward alone\n";
   for (const Curve& c : curves) {
-    text += padded(c.name, 30) + padded(text_of(c.time) + (c.time_disagrees ? " !" : ""), 14) +
+    text += padded(c.name, width) + padded(text_of(c.time) + (c.time_disagrees ? " !" : ""), 14) +
             padded(slope_of(c.expected_time), 8) +
             padded(text_of(c.memory) + (c.memory_disagrees ? " !" : ""), 14) +
             padded(slope_of(c.expected_memory), 8) +

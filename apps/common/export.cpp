@@ -8,7 +8,6 @@
 #include "nn/checkpoint.h"
 #include "nn/file.h"
 #include "nn/npy.h"
-#include "ops/attention/mechanism.h"
 
 namespace weft {
 namespace {
@@ -36,21 +35,6 @@ void load_widened(const std::vector<NamedTensor>& wide, const std::vector<NamedT
   auto widened = tensors_of(own);
   for (auto& [name, tensor] : widened) tensor = tensor.to(DType::f64);
   load_tensors(wide, widened, "export");
-}
-
-nlohmann::ordered_json to_json(const AttentionSpec& spec) {
-  nlohmann::ordered_json attention = {{"mechanism", spec.mechanism().name}};
-  for (const OptionSheet& option : spec.mechanism().options) {
-    if (option.choices.empty() && option.whole) {
-      attention[option.name] = spec.integer(option.name);
-    } else if (option.choices.empty()) {
-      attention[option.name] = spec.number(option.name);
-    } else {
-      attention[option.name] = spec.word(option.name);
-    }
-  }
-  if (spec.inner() != nullptr) attention["inner"] = to_json(*spec.inner());
-  return attention;
 }
 
 int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,

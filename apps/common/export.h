@@ -22,7 +22,6 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "nn/module.h"
-#include "ops/attention/spec.h"
 
 namespace weft {
 
@@ -34,9 +33,6 @@ struct ExportCommand {
   bool example = false;
 };
 void add_export(const Options& app, ExportCommand& command);
-
-// An attention as `architecture` has it: its mechanism, and the values of all options.
-nlohmann::ordered_json to_json(const AttentionSpec& spec);
 
 struct Example {
   Tensor input, logits, logits_f64;

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/common/attention_json.h"
 #include "apps/common/printable.h"
 #include "ops/attention/mechanism.h"
 #include "ops/rotary/rotary.h"

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "apps/common/attention_json.h"
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
 #include "apps/common/picture.h"

@@ -1,9 +1,16 @@
 #!/usr/bin/env python3
-"""Full attention in PyTorch, forward and backward, for `bench/attention_bench`, which starts this.
+"""Attention in PyTorch, forward and backward, for `bench/attention_bench`, which starts this.
 
-Says first which forms this PyTorch has: naive (softmax(q kT / sqrt(E)) v, N x N held) and, from
-PyTorch 2.0 on, fused (F.scaled_dot_product_attention). Then answers each line "FORM LENGTH" by one
-JSON object a line, until its input ends. bench/peer.h describes the lines.
+Says first in which forms this PyTorch has the mechanisms of --attention (torch_forms.py):
+
+- full: naive (softmax(q kT / sqrt(E)) v, N x N held), fused (F.scaled_dot_product_attention);
+- patterns: masked (the same with a dense mask), flex (flex_attention, compiled; forward alone on
+  CPUs, where it has no backward); of block-local besides blocks (a block as one more head);
+- features: eager, compiled (torch.compile).
+
+Then answers each line "ATTENTION FORM LENGTH", ATTENTION a number from 0, by one JSON object a line,
+until its input ends. bench/peer.h describes the lines. Masks are made, and functions compiled, before
+the time is taken.
 """
 import argparse
 import ctypes
@@ -23,7 +30,8 @@ def say(record):
 
 try:
     import torch
-    import torch.nn.functional as F
+
+    import torch_forms
 except ImportError as missing:
     say({"error": f"not installed for {sys.executable} ({missing})"})
     sys.exit(0)
@@ -38,16 +46,6 @@ def quantile(values, share):
     below = int(place)
     above = min(below + 1, len(values) - 1)
     return values[below] + (place - below) * (values[above] - values[below])
-
-
-def attention(form, q, k, v, causal):  # q [B, H, N, E], k [B, H, S, E], v [B, H, S, M]
-    if form == "fused":
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-    if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(future, float("-inf"))
-    return scores.softmax(-1) @ v
 
 
 class PeakOfDevice:
@@ -89,44 +87,48 @@ def wait(options):
         torch.cuda.synchronize()
 
 
-def one_pass(form, inputs, dout, options):
-    """Seconds of forward and of backward."""
+def one_pass(function, inputs, dout, options):
+    """Seconds of forward and of backward; without a gradient of the output of forward alone."""
     for x in inputs:
         x.grad = None
     wait(options)
     start = time.perf_counter()
-    out = attention(form, *inputs, options.causal)
+    out = function(*inputs)
     wait(options)
     middle = time.perf_counter()
+    if dout is None:
+        return (middle - start,)
     out.backward(dout)
     wait(options)
     return middle - start, time.perf_counter() - middle
 
 
-def measure(form, length, options):
-    queries = options.queries or length
-    outer = (options.batch, options.heads)
-    q, k, v = (queries, options.key_width), (length, options.key_width), (length, options.value_width)
-    inputs = [torch.randn(*outer, *inner, requires_grad=True) for inner in (q, k, v)]
-    dout = torch.randn(*outer, queries, options.value_width)
+def measure(spec, form, length, options):
+    inputs = torch_forms.inputs_of(spec, length, options, form.backward)
+    dout = None
+    if form.backward:
+        dout = torch.randn(options.batch, options.heads, inputs[0].shape[2], options.value_width)
+    function = form.make(length)
+    if form.compiled:
+        torch.compiler.reset()  # past eight lengths it would compile no more
+        one_pass(function, inputs, dout, options)
     begin = time.perf_counter()
     peak = PeakOfDevice() if options.device == "cuda" else PeakOfProcess()
-    one_pass(form, inputs, dout, options)  # warms up
+    one_pass(function, inputs, dout, options)  # warms up
     peak_bytes = peak.bytes()
-    forward, backward = [], []
-    while len(forward) < 3 or sum(forward) + sum(backward) < options.seconds:
-        there_and_back = one_pass(form, inputs, dout, options)
-        forward.append(there_and_back[0])
-        backward.append(there_and_back[1])
+    passes = []
+    while len(passes) < 3 or sum(map(sum, passes)) < options.seconds:
+        passes.append(one_pass(function, inputs, dout, options))
         if 0 < options.row_seconds < time.perf_counter() - begin:
             break
-    row = {"runs": len(forward)}
-    for name, times in [("forward", forward), ("backward", backward)]:
+    row = {"runs": len(passes), "backward_ms": None}
+    for name, times in zip(("forward", "backward"), zip(*passes)):
         for suffix, share in [("", 0.5), ("_p10", 0.1), ("_p90", 0.9)]:
             row[f"{name}{suffix}_ms"] = 1e3 * quantile(times, share)
-    both = [a + b for a, b in zip(forward, backward)]
-    return {**row, "p10_ms": 1e3 * quantile(both, 0.1), "p90_ms": 1e3 * quantile(both, 0.9),
-            "peak_bytes": peak_bytes}
+    if form.backward:
+        both = list(map(sum, passes))
+        row.update(p10_ms=1e3 * quantile(both, 0.1), p90_ms=1e3 * quantile(both, 0.9))
+    return {**row, "peak_bytes": peak_bytes}
 
 
 def keep_freed_memory():
@@ -146,7 +148,8 @@ def main():
     parser.add_argument("--key-width", type=int, default=64)
     parser.add_argument("--value-width", type=int, default=64)
     parser.add_argument("--queries", type=int, default=0, help="0: as many as keys")
-    parser.add_argument("--causal", action="store_true")
+    parser.add_argument("--attention", action="append", default=[], metavar="JSON",
+                        help="a mechanism with all its options, and whether it is causal")
     parser.add_argument("--seconds", type=float, default=1, help="least time of a measurement")
     parser.add_argument("--row-seconds", type=float, default=0, help="most time of one; 0: no limit")
     options = parser.parse_args()
@@ -158,12 +161,17 @@ def main():
             return say({"error": f"PyTorch {torch.__version__} sees no CUDA device"})
         torch.set_default_tensor_type(torch.cuda.FloatTensor)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    forms = ["naive"] + ["fused"] * hasattr(F, "scaled_dot_product_attention")
-    say({"peer": "PyTorch", "version": torch.__version__, "forms": forms})
+    specs = [json.loads(text) for text in options.attention]
+    forms = [torch_forms.forms_of(spec, options) for spec in specs]
+    listed = [{"attention": number, "form": form.name, "all_pairs": form.all_pairs,
+               "bytes_of_pair": form.bytes_of_pair}
+              for number, those in enumerate(forms) for form in those]
+    say({"peer": "PyTorch", "version": torch.__version__, "forms": listed})
     for line in sys.stdin:
-        form, length = line.split()
+        number, name, length = line.split()
+        (form,) = (form for form in forms[int(number)] if form.name == name)
         try:
-            say(measure(form, int(length), options))
+            say(measure(specs[int(number)], form, int(length), options))
         except RuntimeError as error:  # out of memory, say
             say({"error": str(error).splitlines()[0]})
 

@@ -25,6 +25,11 @@ def cosformer(spec, q, k, **_):
     return tuple(torch.cat([c * x.relu(), s * x.relu()], -1) for x in (q, k))
 
 
+def rows_of(spec, width):
+    """Of performer's omega [rows, width]."""
+    return spec["features"] or max(1, int(width * math.log(width)))
+
+
 def performer(spec, q, k, omega, running):
     """With `running` a query subtracts the maximum of the keys up to itself, as weft's causal form
     does, so that the future stays hidden; otherwise that of all keys, as the released code does."""

@@ -174,7 +174,7 @@ class Features(Full):
         self.omega = None
         if spec["mechanism"] == "performer":
             width = self.width // self.heads
-            self.omega = drawn(spec["features"] or max(1, int(width * math.log(width))), width)
+            self.omega = drawn(torch_features.rows_of(spec, width), width)
 
     def softmax_of(self, q, k, v):
         return torch_features.attention(self.spec, q, k, v, self.causal, self.omega,

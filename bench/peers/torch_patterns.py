@@ -1,7 +1,7 @@
 """Which keys a query sees in local, longformer, sparse, bigbird and inside the blocks of block-local.
 
-A pattern is a function sees(h, i, j) of head, query and key, tensors that broadcast. dense() makes a
-mask of it; flex_attention takes it as it is.
+A pattern is a function sees(h, i, j) of head, query and key, tensors that broadcast: dense() makes a
+mask of it, flex_attention calls it.
 """
 import torch
 

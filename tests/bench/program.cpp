@@ -2,6 +2,7 @@
 #include "tests/program.h"
 #include "bench/results.h"
 #include "ops/attention/mechanism.h"
+#include "tests/json_lines.h"
 
 using namespace weft;
 using namespace weft::bench;
@@ -196,7 +197,8 @@ TEST_CASE("attention_bench: another library's rows, and its errors") {
   const std::string peer = folder.file(
       "peer",
       "#!/bin/sh\n"
-      "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": [\"fused\"]}'\n"
+      "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": [{\"attention\": 0, "
+      "\"form\": \"fused\", \"all_pairs\": true, \"bytes_of_pair\": 0}]}'\n"
       "read line && echo '{\"error\": \"no memory\"}'\n"
       "read line && echo '{\"forward_ms\": 1, \"backward_ms\": 2, \"peak_bytes\": null}'\n");
   std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
@@ -216,6 +218,97 @@ TEST_CASE("attention_bench: another library's rows, and its errors") {
   CHECK(rows[1]["length"] == 16);
 }
 
+TEST_CASE("attention_bench: another library's forms stand beside the mechanisms that are named") {
+  const TemporaryFolder folder;
+  const std::string said = folder.path("said");
+  const std::string peer = folder.file(
+      "peer",
+      "#!/bin/sh\n"
+      "for word; do echo \"$word\" >> " + said + "; done\n"
+      "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": ["
+      "{\"attention\": 0, \"form\": \"masked\", \"all_pairs\": true, \"bytes_of_pair\": 5},"
+      "{\"attention\": 0, \"form\": \"flex\", \"all_pairs\": false, \"bytes_of_pair\": 0},"
+      "{\"attention\": 1, \"form\": \"eager\", \"all_pairs\": false, \"bytes_of_pair\": 0}]}'\n"
+      "while read line; do echo \"$line\" >> " + said + "\n"
+      "case \"$line\" in *flex*) backward=null;; *) backward=2;; esac\n"
+      "echo \"{\\\"forward_ms\\\": 1, \\\"backward_ms\\\": $backward, \\\"peak_bytes\\\": null}\"\n"
+      "done\n");
+  std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
+  const Words words{"--attention", "local:context=4", "linear", "csp", "--peers", "--python", peer,
+                    "--lengths", "16,16384", "--heads", "1", "--key-width", "2", "--value-width",
+                    "2", "--memory", "0.5", "--out", folder.path("out")};
+  const ProgramRun run = bench(words);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "PyTorch: csp left out, it has no form here"));
+  const std::string told = read_file(said);
+  CHECK(contains(told, R"({"mechanism":"local","context":4,"temperature":0.0,"causal":false})"));
+  CHECK(contains(told, R"({"mechanism":"linear","feature":"elu","causal":false})"));
+  // A dense mask of 16,384² is beyond half a GiB, and is not asked for.
+  CHECK(contains(told, "0 masked 16\n0 flex 16\n1 eager 16\n0 flex 16384\n1 eager 16384\n"));
+  const std::vector<Row> lines = Results(folder.path("out/rows.jsonl")).lines();
+  std::vector<std::string> names;
+  for (const Row& row : lines) {
+    const std::string name = row["name"];
+    if (row["length"] == 16) names.push_back(name);
+    if (name == "PyTorch 2.1.0 local:context=4 (masked)" && row["length"] == 16384) {
+      CHECK(row["kind"] == "cut");
+      CHECK(contains(row["reason"], "wants about 1.3 GiB"));
+    }
+    if (name == "PyTorch 2.1.0 local:context=4 (flex)") {
+      CHECK(row["kind"] == "row");
+      CHECK(row["backward_ms"].is_null());
+    }
+  }
+  CHECK(names == std::vector<std::string>{
+                     "local:context=4", "PyTorch 2.1.0 local:context=4 (masked)",
+                     "PyTorch 2.1.0 local:context=4 (flex)", "linear",
+                     "PyTorch 2.1.0 linear (eager)", "csp"});
+  const ProgramRun again = bench(words);
+  CHECK_MESSAGE(contains(again.out, "0 rows measured, 11 kept"), again.out, again.err);
+}
+
+TEST_CASE("torch_forms.py: every form that is timed is what its mechanism defines") {
+  const std::string pattern = R"("temperature": 0, )";
+  const auto local = R"({"mechanism": "local", "context": 9, )" + pattern;
+  const auto longformer =
+      R"({"mechanism": "longformer", "window": 9, "dilation": 2, "global_tokens": 3, )" + pattern;
+  const auto sparse = R"({"mechanism": "sparse", "stride": 12, "summary": 3, )" + pattern;
+  const auto block_local = R"({"mechanism": "block-local", "block": 11, )" + pattern;
+  const auto performer = R"({"mechanism": "performer", "features": 12, )" + pattern;
+  const std::string causal = R"("causal": true})", not_causal = R"("causal": false})";
+  const Words specifications = {
+      R"({"mechanism": "full", )" + pattern + causal,
+      local + not_causal,
+      local + causal,
+      longformer + not_causal,
+      longformer + causal,
+      sparse + R"("pattern": "fixed", "combine": "merged", )" + causal,
+      sparse + R"("pattern": "strided", "combine": "heads", )" + causal,
+      R"({"mechanism": "bigbird", "block": 11, "random": 3, )" + pattern + not_causal,
+      block_local + R"("pool": "mean", )" + not_causal,
+      block_local + R"("pool": "max", )" + not_causal,
+      R"({"mechanism": "linear", "feature": "elu", )" + not_causal,
+      R"({"mechanism": "linear", "feature": "exp", )" + causal,
+      R"({"mechanism": "cosformer", "max_length": 0, )" + causal,
+      performer + R"("kernel": "softmax", )" + not_causal,
+      performer + R"("kernel": "softmax", )" + causal,
+      performer + R"("kernel": "hyperbolic", )" + causal,
+      performer + R"("kernel": "relu", )" + causal};
+  const ProgramRun run =
+      run_program(WEFT_SOURCE_ROOT "/bench/peers/torch_forms.py", specifications);
+  if (run.status == 2 && contains(run.err, "PyTorch is not here")) {
+    MESSAGE("skipped: " << run.err);
+    return;
+  }
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  const auto rows = lines(run.out);
+  CHECK(rows.size() >= specifications.size());
+  for (const auto& row : rows) {
+    CAPTURE(row);
+    CHECK(row["error"].get<double>() < 1e-5);
+  }
+}
+
 TEST_CASE("attention_bench: bad words and files") {
   check_refused(bench({"--attention", "fulll"}), "did you mean full?");
   check_refused(bench({"--attention", "csp", "--causal"}), "no causal form");
@@ -226,6 +319,8 @@ TEST_CASE("attention_bench: bad words and files") {
   for (const Words& other : {Words{"--causal"}, Words{"--layer"}, Words{"--blocks", "1"}}) {
     check_refused(bench(other + Words{"--queries", "1"}), "--queries");
   }
+  check_refused(bench({"--peers", "--layer"}), "--peers");
+  check_refused(bench({"--peers", "--no-peers"}), "--peers");
   const TemporaryFolder folder;
   const std::string file = folder.file("rows.jsonl", "{\"format\": 7}\n");
   check_refused(bench({"--attention", "full", "--lengths", "8", "--out", folder.path()}),

@@ -144,7 +144,26 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
                                  "self=last,across_buckets=0,duplicates=correct",
                   "--allow-leaky", "--no-shared", "--wiring", "vanilla"}},
       {"wordlm", {"--attention", "lsh:chunk=5,buckets=4,combine=logsumexp,duplicates=correct",
-                  "--allow-leaky", "--encoding", "position", "--act"}}};
+                  "--allow-leaky", "--encoding", "position", "--act"}},
+      {"wordlm", {"--attention", "local:context=5,temperature=0.4"}},
+      {"vision", {"--attention", "local:context=8"}},
+      {"charlm", {"--attention", "longformer:window=2,global_tokens=3,dilation=2"}},
+      {"charlm", {"--attention", "longformer:window=3,global_tokens=0", "--encoding", "rotary"}},
+      {"vision", {"--attention", "longformer:window=3,dilation=2"}},
+      {"charlm", {"--attention", "sparse:stride=5,summary=2,combine=heads"}},
+      {"wordlm", {"--attention", "sparse:pattern=strided,stride=3", "--no-shared"}},
+      {"vision", {"--attention", "bigbird:block=1,random=6"}},
+      {"vision", {"--attention", "conditional:length=5/bigbird:block=3,random=1"}},
+      {"vision", {"--attention", "block-local:block=5"}},
+      {"vision", {"--attention", "block-local:block=7,pool=max"}},
+      {"charlm", {"--attention", "linear:feature=exp"}},
+      {"vision", {"--attention", "linear"}},
+      {"charlm", {"--attention", "cosformer:max_length=200"}},
+      {"vision", {"--attention", "cosformer"}},
+      {"wordlm", {"--attention", "performer:redraw=2", "--no-shared"}},
+      {"charlm", {"--attention", "performer:kernel=relu,features=7"}},
+      {"vision", {"--attention", "performer:kernel=hyperbolic"}},
+      {"vision", {"--attention", "performer:features=30,orthogonal=0"}}};
   Words files;
   for (const auto& [name, words] : models) {
     CAPTURE(words[1]);

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""The forms in which PyTorch's users write a mechanism, for torch_attention.py.
+
+    python3 bench/peers/torch_forms.py '{"mechanism": "local", "context": 9, "temperature": 0,
+        "causal": true}'
+
+says how far each form, not compiled, is from the definition over N x N, one JSON object a line.
+"""
+import json
+import os
+import shutil
+import sys
+import types
+from typing import Callable, NamedTuple
+
+if __name__ == "__main__":
+    import torch_step  # first: it says where PyTorch is not  # noqa: F401
+
+import torch
+import torch.nn.functional as F
+
+import torch_features
+import torch_patterns
+from torch_features import FEATURES
+from torch_patterns import PATTERNS
+
+FUSED = getattr(F, "scaled_dot_product_attention", None)
+try:
+    from torch.nn.attention import flex_attention as flex
+except ImportError:
+    flex = None
+
+
+class Form(NamedTuple):
+    name: str
+    make: Callable  # length → the function of q [B, H, N, E], k, v and what else inputs_of() has
+    all_pairs: bool = False  # whether it computes all N × N scores
+    bytes_of_pair: int = 0   # that it holds for each of them, above what is linear in N
+    compiled: bool = False
+    backward: bool = True
+
+
+# --- full
+
+def naive(q, k, v, causal):
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+    if causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(future, float("-inf"))
+    return scores.softmax(-1) @ v
+
+
+def full(spec, options, causal):
+    held = 12 * options.batch * options.heads  # scores and weights, and their gradient
+    forms = [Form("naive", lambda length: lambda q, k, v: naive(q, k, v, causal), True, held)]
+    if FUSED:
+        forms.append(Form("fused", lambda length: lambda q, k, v: FUSED(q, k, v, is_causal=causal),
+                          True))
+    return forms
+
+
+# --- patterns
+
+def around(spec, causal, near):
+    """The mechanism, where near(q, k, v) is attention over its pattern."""
+    scale = spec["temperature"] or None
+
+    def longformer(q, k, v, q_global, k_global, v_global):
+        first = spec["global_tokens"]
+        seen = first if causal else None
+        far = FUSED(q_global[:, :, :first], k_global[:, :, :seen], v_global[:, :, :seen],
+                    is_causal=causal, scale=scale)
+        return torch.cat([far, near(q, k, v)[:, :, first:]], 2)
+
+    def block_local(q, k, v):
+        rows = FUSED(*(torch_patterns.pooled(x, spec) for x in (q, k, v)), scale=scale)
+        return near(q, k, v) + torch_patterns.over_blocks(rows, spec, v.shape[2])
+
+    if spec["mechanism"] == "longformer" and spec["global_tokens"] > 0:
+        return longformer
+    return block_local if spec["mechanism"] == "block-local" else near
+
+
+def patterns(spec, options, causal):
+    scale = spec["temperature"] or None
+    masks = options.heads if torch_patterns.by_heads(spec) else 1
+
+    def sees(length):
+        return torch_patterns.pattern_of(spec, causal, options.heads, length)
+
+    def masked(length):
+        mask = torch_patterns.dense(sees(length), options.heads, length)
+        return around(spec, causal, lambda q, k, v: FUSED(q, k, v, attn_mask=mask, scale=scale))
+
+    def flexible(length):
+        pattern = sees(length)
+        mask = flex.create_block_mask(lambda b, h, i, j: pattern(h, i, j), None,
+                                      masks if masks > 1 else None, length, length,
+                                      device=options.device)
+        attend = torch.compile(flex.flex_attention, dynamic=False)
+        return around(spec, causal,
+                      lambda q, k, v: attend(q, k, v, block_mask=mask, scale=scale))
+
+    def blocks(length):  # a block as one more head; the last may be short
+        size = min(spec["block"], length)
+        whole = length // size * size
+
+        def inside(q, k, v):
+            parts = (x[:, :, :whole].unflatten(2, (-1, size)).flatten(1, 2) for x in (q, k, v))
+            out = FUSED(*parts, scale=scale).unflatten(1, (q.shape[1], -1)).flatten(2, 3)
+            if whole == length:
+                return out
+            rest = FUSED(*(x[:, :, whole:] for x in (q, k, v)), scale=scale)
+            return torch.cat([out, rest], 2)
+        return around(spec, causal, inside)
+
+    forms = [Form("masked", masked, True, 5 * masks)]  # a mask of bool, and of f32 as it is added
+    if flex and can_compile(options):
+        # Its mask is made of places in i64, which are spread out; on CPUs it has no backward.
+        forms.append(Form("flex", flexible, False, 32 * masks, True, options.device == "cuda"))
+    if spec["mechanism"] == "block-local":
+        forms.append(Form("blocks", blocks))
+    return forms
+
+
+# --- features
+
+def features(spec, options, causal):
+    def attend(*inputs):
+        return torch_features.attention(spec, *inputs[:3], causal, *inputs[3:])
+
+    forms = [Form("eager", lambda length: attend)]
+    if can_compile(options):
+        forms.append(Form("compiled", lambda length: torch.compile(attend, dynamic=False),
+                          compiled=True))
+    return forms
+
+
+# --- all of them
+
+def can_compile(options):
+    """On CPUs by a C++ compiler."""
+    return hasattr(torch, "compile") and (
+        options.device == "cuda" or shutil.which(os.environ.get("CXX", "g++")) is not None)
+
+
+def forms_of(spec, options):
+    """None: the mechanism has no form here."""
+    name, causal = spec["mechanism"], spec["causal"]
+    if name == "full" and spec["temperature"] == 0:
+        return full(spec, options, causal)
+    if name in PATTERNS and FUSED:
+        return patterns(spec, options, causal)
+    return features(spec, options, causal) if name in FEATURES else []
+
+
+def inputs_of(spec, length, options, gradients):
+    """q, k, v, and what the mechanism takes besides; a drawn omega wants no gradient."""
+    sizes = ((options.queries or length, options.key_width), (length, options.key_width),
+             (length, options.value_width))
+    further = spec["mechanism"] == "longformer" and spec["global_tokens"] > 0
+    inputs = [torch.randn(options.batch, options.heads, *size, requires_grad=gradients)
+              for size in sizes * (2 if further else 1)]
+    if spec["mechanism"] == "performer":
+        rows = torch_features.rows_of(spec, options.key_width)
+        inputs.append(torch.randn(rows, options.key_width))
+    return inputs
+
+
+# --- whether they are right
+
+def by_pairs(spec, q, k, v, omega=None):
+    """Features over N × N."""
+    query, key = FEATURES[spec["mechanism"]](spec, q, k, omega=omega, running=False)
+    weights = query @ key.transpose(-2, -1)
+    weights = weights.tril() if spec["causal"] else weights
+    return weights @ v / torch_features.DIVISORS[spec["mechanism"]](weights.sum(-1, keepdim=True))
+
+
+def check(spec, length):
+    from torch_mechanisms import attention_of  # which torch_export.py compares with weft
+    options = types.SimpleNamespace(device="cpu", batch=2, heads=2)
+    model = {"causal": spec["causal"], "heads": options.heads, "width": 16, "model": ""}
+    torch.manual_seed(1)
+    module, x = attention_of(spec, model, 0, 1), torch.randn(options.batch, length, model["width"])
+    for parameter in module.parameters():
+        parameter.data.normal_()
+    if "seed" in dict(module.named_parameters()):
+        module.seed.data.zero_()
+    inputs = [module.split(part) for name, projection in module.named_children()
+              if name.startswith("qkv") for part in projection(x).chunk(3, -1)]
+    if spec["mechanism"] == "performer":
+        inputs.append(module.omega)
+    if spec["mechanism"] in FEATURES:
+        torch_features.CHUNK = 64  # several, the last of them short
+        exact = by_pairs(spec, *inputs)
+    else:
+        exact = module.mixed(x).transpose(1, 2)
+    for form in forms_of(spec, options):
+        error = (form.make(length)(*inputs) - exact).abs().max() / exact.abs().max()
+        print(json.dumps({"attention": spec["mechanism"], "form": form.name, "error": float(error)}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    torch.compile = lambda function, **_: function
+    with torch.no_grad():
+        for text in sys.argv[1:]:
+            check(json.loads(text), 200)
