@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/common/output.h"
 #include "bench/stamp.h"
 #include "runtime/cuda/device.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "apps/common/device_option.h"
 #include "bench/statistics.h"

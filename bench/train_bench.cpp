@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <random>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/charlm/evaluate.h"
 #include "apps/common/device_option.h"
 #include "apps/common/options.h"

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
 #include "apps/common/configuration.h"

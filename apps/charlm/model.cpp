@@ -19,7 +19,7 @@ Model new_model(Settings settings, const Text& text) {
 }
 
 std::map<std::string, std::string> metadata_of(const Model& model) {
-  auto metadata = checkpoint_metadata(format, to_json(model.settings));
+  auto metadata = checkpoint_metadata(format, configuration_of(model.settings));
   const std::string& characters = model.vocabulary.characters();
   if (!characters.empty()) metadata["characters"] = characters;
   return metadata;

@@ -1,3 +1,5 @@
+#include <nlohmann/json.hpp>
+
 #include "apps/charlm/commands.h"
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
@@ -19,9 +21,10 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
       s.vocabulary, grouped(static_cast<std::int64_t>(parts.train.size())),
       grouped(static_cast<std::int64_t>(parts.validation.size())),
       grouped(static_cast<std::int64_t>(parts.test.size()))));
-  const std::string name = s.preset.empty() ? ""
-                                            : name_of_preset(to_json(s), to_json(preset(s.preset)),
-                                                             network_setting_names(), progress);
+  const std::string name =
+      s.preset.empty() ? ""
+                       : name_of_preset(configuration_of(s), configuration_of(preset(s.preset)),
+                                        network_setting_names(), progress);
   progress.print(description(name, s.model, parameter_count(*model.network)));
   const auto drawn = static_cast<double>(s.total_steps() * s.batch * s.model.length);
   const double passes = drawn / static_cast<double>(parts.train.size());

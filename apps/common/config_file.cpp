@@ -8,7 +8,6 @@
 #include <toml++/toml.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/configuration.h"
 #include "apps/common/hint.h"
 #include "apps/common/unicode.h"
 #include "nn/file.h"
@@ -122,23 +121,25 @@ std::vector<std::string> words_of(const std::string& key, const toml::node& valu
   return {"--" + key, *text};
 }
 
-std::string toml_of(const std::string& key, const nlohmann::ordered_json& value) {
-  if (value.is_string()) {
-    const auto text = value.get<std::string>();
-    check_utf8(text, "--" + key);
-    const toml::value<std::string> node(text);
+std::string toml_of(const std::string& key, const SettingValue& value) {
+  if (const auto* const text = std::get_if<std::string>(&value)) {
+    check_utf8(*text, "--" + key);
+    const toml::value<std::string> node(*text);
     std::ostringstream stream;
     stream << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
     return stream.str();
   }
   // The fewest digits that give the same number.
-  if (value.is_number_float()) return fmt::format("{}", value.get<double>());
+  if (const double* const number = std::get_if<double>(&value)) return fmt::format("{}", *number);
+  std::vector<std::uint64_t> integers;
+  if (const auto* const one = std::get_if<std::uint64_t>(&value)) integers = {*one};
+  if (const auto* const list = std::get_if<std::vector<std::uint64_t>>(&value)) integers = *list;
   constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  for (const auto& number : value.is_array() ? value : nlohmann::ordered_json::array({value})) {
-    require(!number.is_number_unsigned() || number.get<std::uint64_t>() <= largest,
-            "--{}: the integers of TOML end at {}, got {}", key, largest, number.dump());
+  for (const std::uint64_t integer : integers) {
+    require(integer <= largest, "--{}: the integers of TOML end at {}, got {}", key, largest,
+            integer);
   }
-  return value.dump();
+  return as_json(value).dump();
 }
 
 }  // namespace
@@ -178,7 +179,7 @@ std::string config_text(const std::vector<ConfigValue>& values) {
 void print_config(const std::vector<ConfigValue>& values, bool json) {
   if (!json) return fmt::print("{}", config_text(values));
   nlohmann::ordered_json all;
-  for (const ConfigValue& value : values) all[value.key] = value.value;
+  for (const ConfigValue& value : values) all[value.key] = as_json(value.value);
   print_json(all);
 }
 

@@ -13,8 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "apps/common/configuration.h"
 #include "apps/common/options.h"
 #include "apps/common/settings.h"
 
@@ -35,7 +34,7 @@ std::vector<ConfigEntry> read_config(const std::string& path, const Options& com
 // An option and its value, to be written.
 struct ConfigValue {
   std::string key;
-  nlohmann::ordered_json value;
+  SettingValue value;
   std::string help;
 };
 // As a file, each with its help behind it. Throws where TOML has no such value: for text that is
@@ -48,8 +47,9 @@ void print_config(const std::vector<ConfigValue>& values, bool json);  // as one
 template <class Command>
 int print_config(const Command& command) {
   std::vector<ConfigValue> values;
-  const auto add = [&](const char* key, const nlohmann::ordered_json& value, const char* help) {
-    const bool empty = value == "" || value == nlohmann::ordered_json::array();
+  const auto add = [&](const char* key, const SettingValue& value, const char* help) {
+    const bool empty = value == SettingValue(std::string()) ||
+                       value == SettingValue(std::vector<std::uint64_t>());
     if (!empty) values.push_back({key, value, help});
   };
   const RunOptions& run = command.run;

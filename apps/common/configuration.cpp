@@ -1,5 +1,10 @@
 #include "apps/common/configuration.h"
 
+#include <algorithm>
+#include <type_traits>
+
+#include <nlohmann/json.hpp>
+
 namespace weft {
 namespace {
 
@@ -9,9 +14,73 @@ std::string dumped(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, Handler::replace);
 }
 
+nlohmann::ordered_json json_of(const Configuration& configuration) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : configuration) json[name] = as_json(value);
+  return json;
+}
+
+template <class T>
+bool take_same(const SettingValue& from, T& to) {
+  const T* const held = std::get_if<T>(&from);
+  if (held != nullptr) to = *held;
+  return held != nullptr;
+}
+
 }  // namespace
 
-nlohmann::json parse_configuration(const std::string& text, const std::string& source) {
+SettingValue value_of(const nlohmann::json& json) {
+  using Type = nlohmann::json::value_t;
+  switch (json.type()) {
+    case Type::boolean:
+      return json.get<bool>();
+    case Type::number_integer:
+      return json.get<std::int64_t>();
+    case Type::number_unsigned:
+      return json.get<std::uint64_t>();
+    case Type::number_float:
+      return json.get<double>();
+    case Type::string:
+      return json.get<std::string>();
+    default:
+      return {};
+  }
+}
+
+nlohmann::ordered_json as_json(const SettingValue& value) {
+  return std::visit(
+      []<class T>(const T& held) -> nlohmann::ordered_json {
+        if constexpr (std::is_same_v<T, std::monostate>) {
+          return nullptr;
+        } else {
+          return held;
+        }
+      },
+      value);
+}
+
+bool take_value(const SettingValue& from, bool& to) { return take_same(from, to); }
+bool take_value(const SettingValue& from, std::string& to) { return take_same(from, to); }
+bool take_value(const SettingValue& from, std::uint64_t& to) { return take_same(from, to); }
+bool take_value(const SettingValue& from, std::int64_t& to) {
+  std::uint64_t natural = 0;
+  if (!take_same(from, natural)) return take_same(from, to);
+  to = static_cast<std::int64_t>(natural);
+  return true;
+}
+bool take_value(const SettingValue& from, double& to) {
+  return std::visit(
+      [&]<class T>(const T& held) {
+        constexpr bool number = std::is_arithmetic_v<T> && !std::is_same_v<T, bool>;
+        if constexpr (number) to = static_cast<double>(held);
+        return number;
+      },
+      from);
+}
+
+std::string text_of(const Configuration& configuration) { return dumped(json_of(configuration)); }
+
+Configuration parse_configuration(const std::string& text, const std::string& source) {
   using nlohmann::json;
   const auto flat = [&](int depth, json::parse_event_t, json&) {
     require(depth <= 1, "{}: its configuration is nested", source);
@@ -23,14 +92,25 @@ nlohmann::json parse_configuration(const std::string& text, const std::string& s
   } catch (const json::exception&) {
     fail("{}: its configuration is not JSON", source);
   }
-  return values;
+  Configuration configuration;
+  if (!values.is_object()) return configuration;
+  for (const auto& [name, value] : values.items()) {
+    configuration.emplace_back(name, value_of(value));
+  }
+  return configuration;
 }
 
-std::map<std::string, std::string> checkpoint_metadata(
-    const CheckpointFormat& format, const nlohmann::ordered_json& configuration) {
+const SettingValue* find(const Configuration& configuration, const std::string& name) {
+  const auto found = std::find_if(configuration.begin(), configuration.end(),
+                                  [&](const auto& entry) { return entry.first == name; });
+  return found == configuration.end() ? nullptr : &found->second;
+}
+
+std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,
+                                                       const Configuration& configuration) {
   return {{format.app + "_format", format.version},
           {"weft_version", WEFT_VERSION},
-          {"configuration", dumped(configuration)}};
+          {"configuration", text_of(configuration)}};
 }
 
 Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format) {
@@ -65,18 +145,20 @@ std::string on_one_line(const std::string& text) {
   return line;
 }
 
-std::string name_of_preset(const nlohmann::ordered_json& now, const nlohmann::ordered_json& preset,
+std::string name_of_preset(const Configuration& now, const Configuration& preset,
                            const std::vector<std::string>& names, Progress& progress) {
-  const auto shown = [](const nlohmann::ordered_json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
+  const auto shown = [](const SettingValue& value) {
+    const auto* const text = std::get_if<std::string>(&value);
+    return text != nullptr ? *text : as_json(value).dump();
   };
   std::string changes;
   for (const std::string& name : names) {
-    if (now.at(name) == preset.at(name)) continue;
-    changes += fmt::format("{}{} {} (preset: {})", changes.empty() ? "" : ", ", name,
-                           shown(now.at(name)), shown(preset.at(name)));
+    const SettingValue &own = *find(now, name), &usual = *find(preset, name);
+    if (own == usual) continue;
+    changes += fmt::format("{}{} {} (preset: {})", changes.empty() ? "" : ", ", name, shown(own),
+                           shown(usual));
   }
-  const auto name = preset.at("preset").get<std::string>();
+  const std::string name = shown(*find(preset, "preset"));
   if (changes.empty()) return name;
   progress.note(fmt::format("the model is not that of {}: {}", name, changes));
   return name + ", changed";
@@ -84,10 +166,9 @@ std::string name_of_preset(const nlohmann::ordered_json& now, const nlohmann::or
 
 void print_json(const nlohmann::ordered_json& json) { fmt::print("{}\n", dumped(json)); }
 
-nlohmann::ordered_json information(const std::string& preset,
-                                   const nlohmann::ordered_json& configuration,
-                                   const std::vector<NamedParameter>& parameters,
-                                   const std::map<std::string, std::string>& metadata) {
+void print_information(const std::string& preset, const Configuration& configuration,
+                       const std::vector<NamedParameter>& parameters,
+                       const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
   std::int64_t count = 0;
   for (const NamedParameter& parameter : parameters) {
@@ -99,10 +180,10 @@ nlohmann::ordered_json information(const std::string& preset,
   }
   nlohmann::ordered_json line = {{"preset", preset},
                                  {"parameters", count},
-                                 {"configuration", configuration},
+                                 {"configuration", json_of(configuration)},
                                  {"tensors", tensors}};
   if (!metadata.empty()) line["metadata"] = metadata;
-  return line;
+  print_json(line);
 }
 
 }  // namespace weft

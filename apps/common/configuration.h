@@ -1,12 +1,15 @@
-// The settings of an app as the JSON object that its checkpoints carry, and what else marks these.
+// The settings of an app as the configuration that its checkpoints carry, a JSON object, and what
+// else marks these. What reads or writes JSON is in configuration.cpp.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
-#include <type_traits>
+#include <utility>
+#include <variant>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "apps/common/plugin.h"
 #include "apps/common/settings.h"
@@ -14,46 +17,55 @@
 
 namespace weft {
 
+// What a setting or an option of a run can be; std::monostate stands for any other kind of JSON.
+using SettingValue = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double,
+                                  std::string, std::vector<std::uint64_t>>;
+SettingValue value_of(const nlohmann::json& json);
+nlohmann::ordered_json as_json(const SettingValue& value);
+
+// Each takes a value of that kind, and returns whether it is one. An integer is a number, too, but a
+// fraction is no integer and a negative one no std::uint64_t: nothing is cut off to fit.
+bool take_value(const SettingValue& from, bool& to);
+bool take_value(const SettingValue& from, std::int64_t& to);
+bool take_value(const SettingValue& from, std::uint64_t& to);
+bool take_value(const SettingValue& from, double& to);
+bool take_value(const SettingValue& from, std::string& to);
+
+// By name, in the order in which the app has them.
+using Configuration = std::vector<std::pair<std::string, SettingValue>>;
+
 template <class Settings>
-nlohmann::ordered_json to_json(const Settings& settings) {
-  nlohmann::ordered_json json;
-  json["preset"] = settings.preset;
+Configuration configuration_of(const Settings& settings) {
+  Configuration all = {{"preset", settings.preset}};
   each_setting(settings, [&](const char* name, const auto& value, const Limits&, const char*) {
-    json[name] = value;
+    all.emplace_back(name, value);
   });
-  return json;
+  return all;
 }
 
+// As JSON.
+std::string text_of(const Configuration& configuration);
 // What stands in `text`, which is not trusted; `source` begins every error.
-nlohmann::json parse_configuration(const std::string& text, const std::string& source);
-// The library would convert between kinds of numbers, cutting off what does not fit.
-template <class T>
-bool take_value(const nlohmann::json& from, T& to) {
-  const bool fits = std::is_same_v<T, bool>            ? from.is_boolean()
-                    : std::is_same_v<T, std::string>   ? from.is_string()
-                    : std::is_same_v<T, double>        ? from.is_number()
-                    : std::is_same_v<T, std::uint64_t> ? from.is_number_unsigned()
-                                                       : from.is_number_integer();
-  if (fits) from.get_to(to);
-  return fits;
-}
+Configuration parse_configuration(const std::string& text, const std::string& source);
+// Null where there is none of this name.
+const SettingValue* find(const Configuration& configuration, const std::string& name);
 
-// The settings that to_json() wrote, here or in an earlier version, checked by the app's own
-// check().
+// The settings whose configuration was written, here or in an earlier version, checked by the app's
+// own check().
 template <class Settings>
 Settings settings_from_json(const std::string& text, const std::string& source) {
-  const nlohmann::json values = parse_configuration(text, source);
+  const Configuration values = parse_configuration(text, source);
   Settings settings;
   const auto take = [&](const std::string& name, auto& value) {
-    require(values.is_object() && values.contains(name), "{}: its configuration has no '{}'",
-            source, name);
-    require(take_value(values.at(name), value), "{}: '{}' in its configuration has the wrong type",
-            source, name);
+    const SettingValue* const found = find(values, name);
+    require(found != nullptr, "{}: its configuration has no '{}'", source, name);
+    require(take_value(*found, value), "{}: '{}' in its configuration has the wrong type", source,
+            name);
   };
   take("preset", settings.preset);
   each_setting(settings,
                [&](const std::string& name, auto& value, const Limits& limits, const char*) {
-                 if (!limits.later || values.contains(name)) take(name, value);
+                 if (!limits.later || find(values, name) != nullptr) take(name, value);
                });
   if constexpr (requires { settings.model.attention; }) {
     require_mechanism(settings.model.attention, source);
@@ -78,7 +90,7 @@ struct CheckpointFormat {
 
 // What a checkpoint of this configuration says about itself, but for the further keys.
 std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,
-                                                       const nlohmann::ordered_json& configuration);
+                                                       const Configuration& configuration);
 // Throws where the file is not the app's, or of another version.
 Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format);
 // load_tensors(). Weights that are not finite are loaded, with a warning on stderr that begins
@@ -87,8 +99,8 @@ void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpo
                   const std::string& app, const std::string& file);
 
 // Where a model's settings, those of these names, are not its preset's, says so in a note; `now`
-// and `preset` are settings as JSON. Returns what the model is called: "text8-full-conv, changed".
-std::string name_of_preset(const nlohmann::ordered_json& now, const nlohmann::ordered_json& preset,
+// and `preset` are of the same app. Returns what the model is called: "text8-full-conv, changed".
+std::string name_of_preset(const Configuration& now, const Configuration& preset,
                            const std::vector<std::string>& names, Progress& progress);
 
 // --- on the command line
@@ -98,17 +110,17 @@ void print_json(const nlohmann::ordered_json& json);
 // The text with its line ends and other control characters as JSON has them.
 std::string on_one_line(const std::string& text);
 
-// What `info` says: `model` has settings, parameters() and metadata.
-nlohmann::ordered_json information(const std::string& preset,
-                                   const nlohmann::ordered_json& configuration,
-                                   const std::vector<NamedParameter>& parameters,
-                                   const std::map<std::string, std::string>& metadata);
+// What `info` says, as one JSON object.
+void print_information(const std::string& preset, const Configuration& configuration,
+                       const std::vector<NamedParameter>& parameters,
+                       const std::map<std::string, std::string>& metadata);
+// The same, or for people; `model` has settings, parameters() and metadata.
 template <class Model>
 int print_information(const Model& model, bool json) {
   const std::vector<NamedParameter> parameters = model.parameters();
   if (json) {
-    print_json(
-        information(model.settings.preset, to_json(model.settings), parameters, model.metadata));
+    print_information(model.settings.preset, configuration_of(model.settings), parameters,
+                      model.metadata);
     return 0;
   }
   fmt::print("{}", parameter_table(parameters));

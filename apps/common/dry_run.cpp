@@ -3,6 +3,8 @@
 #include <fstream>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/common/configuration.h"
 #include "apps/common/weights.h"
 #include "autograd/tape.h"

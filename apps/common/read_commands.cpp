@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 namespace weft {
 
 std::string configuration_to_resume(const RunOptions& run) {
@@ -15,14 +17,14 @@ std::string configuration_to_resume(const RunOptions& run) {
   fail("{}: holds no checkpoint to resume from; start again without --resume", run.out);
 }
 
-void check_resumed(const nlohmann::ordered_json& wanted, const nlohmann::ordered_json& saved,
-                   const RunOptions& run) {
+void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run) {
   std::set<std::string> free = {"steps", "epochs", "patience", "data"};
   if (!run.seeds.empty()) free.insert("seed");
-  for (const auto& [key, value] : wanted.items()) {
-    require(free.contains(key) || value == "auto" || value == saved.at(key),
+  for (const auto& [key, value] : wanted) {
+    const SettingValue& had = *find(saved, key);
+    require(free.contains(key) || value == SettingValue("auto") || value == had,
             "--{}: the run in {} has {}, and goes on with that; got {}", key, run.out,
-            saved.at(key).dump(), value.dump());
+            as_json(had).dump(), as_json(value).dump());
   }
 }
 

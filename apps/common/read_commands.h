@@ -15,10 +15,9 @@ namespace weft {
 
 // The configuration of the run that `run` resumes: that of a last complete checkpoint.
 std::string configuration_to_resume(const RunOptions& run);
-// Throws, naming the option, where `wanted` is another training than `saved`; both are settings as
-// JSON. Only how long it lasts may change, where the data lie, and with several seeds the seed.
-void check_resumed(const nlohmann::ordered_json& wanted, const nlohmann::ordered_json& saved,
-                   const RunOptions& run);
+// Throws, naming the option, where `wanted` is another training of the app than `saved`. Only how
+// long it lasts may change, where the data lie, and with several seeds the seed.
+void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run);
 
 // Reads layers into Commands. `add` gives their options to a CommandLine, `preset` makes settings.
 template <class Commands, class Settings>
@@ -46,7 +45,7 @@ class CommandReader {
       check(run);
       const auto saved = settings_from_json<Settings>(configuration_to_resume(run), run.out);
       lay_all(saved);
-      check_resumed(to_json(commands.train.settings), to_json(saved), run);
+      check_resumed(configuration_of(commands.train.settings), configuration_of(saved), run);
     }
     run.resume_command = resume_command(words);
     return command;

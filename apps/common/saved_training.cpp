@@ -5,6 +5,7 @@
 #include <set>
 
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
 
 #include "apps/common/configuration.h"
 #include "apps/common/digest.h"
@@ -52,7 +53,7 @@ class Manifest {
   template <class T>
   T get(const json& from, const char* key) const {
     T value{};
-    require(from.contains(key) && take_value(from.at(key), value),
+    require(from.contains(key) && take_value(value_of(from.at(key)), value),
             "{}: has no '{}' of the right kind", path_, key);
     return value;
   }

@@ -7,6 +7,8 @@
 #include <set>
 #include <span>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/common/configuration.h"
 #include "apps/common/dry_run.h"
 #include "apps/common/printable.h"
@@ -174,9 +176,9 @@ std::optional<std::vector<Figure>> figures_of(const nlohmann::json& result) {
   for (const nlohmann::json& entry : result) {
     Figure figure;
     const bool valid = entry.is_object() &&
-                       take_value(entry.value("key", nlohmann::json()), figure.key) &&
-                       take_value(entry.value("unit", nlohmann::json()), figure.unit) &&
-                       take_value(entry.value("value", nlohmann::json()), figure.value);
+                       take_value(value_of(entry.value("key", nlohmann::json())), figure.key) &&
+                       take_value(value_of(entry.value("unit", nlohmann::json())), figure.unit) &&
+                       take_value(value_of(entry.value("value", nlohmann::json())), figure.value);
     if (!valid) return {};
     figures.push_back(figure);
   }

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <numeric>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/common/attention_json.h"
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"

@@ -54,7 +54,7 @@ Model new_model(Settings settings, std::vector<std::string> classes) {
 }
 
 std::map<std::string, std::string> metadata_of(const Model& model) {
-  auto metadata = checkpoint_metadata(format, to_json(model.settings));
+  auto metadata = checkpoint_metadata(format, configuration_of(model.settings));
   metadata["classes"] = joined(model.classes);
   return metadata;
 }

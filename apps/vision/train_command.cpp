@@ -37,7 +37,7 @@ void describe(const Model& model, const Parts& parts, std::int64_t steps, const 
     std::vector<std::string> names;
     each_network_setting(s.model, [&](const char* setting, const auto&, const Limits&,
                                       const char*) { names.emplace_back(setting); });
-    name = name_of_preset(to_json(s), to_json(preset(s.preset)), names, progress);
+    name = name_of_preset(configuration_of(s), configuration_of(preset(s.preset)), names, progress);
   }
   progress.print(fmt::format(
       "model  {}: {} attention, patches of {}, width {}, layers {}, heads {}; {} parameters", name,

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/common/config_file.h"
 #include "apps/common/configuration.h"
 #include "apps/common/device_option.h"
@@ -60,9 +62,10 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
       s.data, grouped(corpus.pieces->size()), corpus.pieces->name(),
       grouped(std::ssize(corpus.train)), grouped(std::ssize(corpus.validation)),
       grouped(std::ssize(corpus.test))));
-  const std::string name = s.preset.empty() ? ""
-                                            : name_of_preset(to_json(s), to_json(preset(s.preset)),
-                                                             network_setting_names(), progress);
+  const std::string name =
+      s.preset.empty() ? ""
+                       : name_of_preset(configuration_of(s), configuration_of(preset(s.preset)),
+                                        network_setting_names(), progress);
   progress.print(description(name, s.model, parameter_count(*model.network)));
   const std::int64_t steps = epoch_steps(chunks, s.batch);
   progress.print(fmt::format(

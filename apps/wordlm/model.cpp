@@ -17,7 +17,7 @@ Model new_model(Settings settings, std::shared_ptr<const WordPieces> pieces) {
 }
 
 std::map<std::string, std::string> metadata_of(const Model& model) {
-  auto metadata = checkpoint_metadata(format, to_json(model.settings));
+  auto metadata = checkpoint_metadata(format, configuration_of(model.settings));
   if (model.pieces) metadata["pieces"] = model.pieces->save();
   return metadata;
 }

@@ -1,4 +1,6 @@
 // The presets of long windows (apps/common/long_context.h), from the options to text that is written.
+#include <nlohmann/json.hpp>
+
 #include "apps/common/long_context.h"
 #include "ops/attention/mechanism.h"
 #include "tests/charlm/tiny.h"

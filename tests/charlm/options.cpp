@@ -6,7 +6,7 @@
 
 #include "doctest/doctest.h"
 #include "runtime/listed.h"
-#include "tests/charlm/tiny.h"
+#include "tests/charlm/configuration.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"

@@ -1,8 +1,6 @@
 // charlm as people run it, and the smallest training that has all that a training has.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "tests/program.h"
 
 namespace weft {
@@ -11,13 +9,6 @@ inline ProgramRun app(const std::string& name, const Words& words) {
   return run_program(WEFT_PROGRAMS "/" + name, words);
 }
 inline ProgramRun charlm(const Words& words) { return app("charlm", words); }
-
-// What charlm would train with.
-inline nlohmann::json configuration(const Words& words) {
-  const ProgramRun run = charlm(Words{"train", "--print-config", "--json-lines"} + words);
-  REQUIRE_MESSAGE(run.status == 0, run.err);
-  return nlohmann::json::parse(run.out);
-}
 
 // A model, its batches and the parts of the built-in corpus: some steps take milliseconds.
 inline const Words tiny_model = {"--batch", "2", "--length", "16", "--width", "16", "--heads", "2",
