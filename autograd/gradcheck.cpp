@@ -49,7 +49,7 @@ Tensor random_uniform(const Shape& shape, DType dtype, std::uint64_t seed, doubl
 }
 
 GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs, std::uint64_t seed,
-                        double step, std::int64_t elements) {
+                        double step, i64 elements) {
   std::vector<Variable> leaves;
   for (const Tensor& input : inputs) {
     leaves.push_back(input.dtype() == DType::f64 ? Variable::leaf(input) : Variable(input));
@@ -69,7 +69,7 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
   GradientError error;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!leaves[i].wants_gradient()) continue;
-    const std::int64_t count = inputs[i].count();
+    const i64 count = inputs[i].count();
     const std::vector<double> values = inputs[i].to_vector<double>();
     std::vector<double> analytic(values.size(), 0);
     if (const Tensor gradient = leaves[i].gradient(); gradient.defined()) {
@@ -83,10 +83,13 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
       require(std::isfinite(g), "gradcheck: the gradient of input {} is not finite", i);
       scale = std::max(scale, std::abs(g));
     }
-    struct Difference { std::int64_t element; double numeric, rounding; };
+    struct Difference {
+      i64 element;
+      double numeric, rounding;
+    };
     std::vector<Difference> differences;
-    const std::int64_t stride = std::max<std::int64_t>(1, (count + elements - 1) / elements);
-    for (std::int64_t j = 0; j < count; j += stride) {
+    const i64 stride = std::max<i64>(1, (count + elements - 1) / elements);
+    for (i64 j = 0; j < count; j += stride) {
       const auto loss_at = [&](double shift) {
         std::vector<double> moved = values;
         moved[static_cast<std::size_t>(j)] += shift;

@@ -25,7 +25,7 @@ struct GradientError {
 // `inputs` are f64 tensors; those of other types are handed to f as constants. At most
 // `elements` elements of each input are perturbed, spread evenly.
 GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
-                        std::uint64_t seed = 1, double step = 1e-6, std::int64_t elements = 200);
+                        std::uint64_t seed = 1, double step = 1e-6, i64 elements = 200);
 
 // Random tensors for checks: standard normal, or uniform in [low, high).
 Tensor random_normal(const Shape& shape, DType dtype, std::uint64_t seed);

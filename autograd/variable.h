@@ -38,7 +38,7 @@ class Variable {
   bool defined() const { return value_.defined(); }
   const Tensor& value() const { return value_; }
   const Shape& shape() const { return value_.shape(); }
-  std::int64_t size(int axis) const { return value_.size(axis); }
+  i64 size(int axis) const { return value_.size(axis); }
 
   bool wants_gradient() const { return place_ != nullptr; }
   const std::shared_ptr<Gradient>& place() const { return place_; }

@@ -146,9 +146,8 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
       best.gemm / 1e9, best.copy / 1e9, best.exp / 1e9, run.identity["tests"].get<std::string>(),
       run.identity["tests"] == "untested" ? " (./weft test)" : ""));
   run.entrants = entrants_of(candidates, o.field, device, best, interrupted, say);
-  std::int64_t shorter = 0;
-  run.begins = [&](const std::string& name, std::int64_t length, int number, int count,
-                   double left) {
+  i64 shorter = 0;
+  run.begins = [&](const std::string& name, i64 length, int number, int count, double left) {
     const std::string line =
         fmt::format("{}/{}  {} {}  {}, about {} left", number, count,
                     letter_of_length(run.identity), length, name, duration(left));

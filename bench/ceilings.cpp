@@ -35,7 +35,7 @@ double fastest(const F& f, Device device, const Effort& effort) {
 }  // namespace
 
 double gemm_rate(Device device, const Effort& effort) {
-  const std::int64_t n = device == Device{} ? 2048 : 8192;
+  const i64 n = device == Device{} ? 2048 : 8192;
   const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1).to(device);
   const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1).to(device);
   const Tensor c = Tensor::empty_like(a);
@@ -47,14 +47,14 @@ double gemm_rate(Device device, const Effort& effort) {
 }
 
 double copy_rate(Device device, const Effort& effort) {
-  constexpr std::int64_t bytes = std::int64_t{128} << 20, grain = std::int64_t{4} << 20;
+  constexpr i64 bytes = i64{128} << 20, grain = i64{4} << 20;
   const Tensor from = Tensor::zeros({bytes}, DType::u8, device);
   const Tensor to = Tensor::zeros({bytes}, DType::u8, device);
   const auto copy = [&] {
     if (device == Device{}) {
       const auto* const source = from.data<std::uint8_t>();
       auto* const target = to.data<std::uint8_t>();
-      parallel_ranges(bytes, grain, [&](std::int64_t begin, std::int64_t end) {
+      parallel_ranges(bytes, grain, [&](i64 begin, i64 end) {
         std::memcpy(target + begin, source + begin, static_cast<std::size_t>(end - begin));
       });
     } else {
@@ -64,11 +64,11 @@ double copy_rate(Device device, const Effort& effort) {
   return 2.0 * double(bytes) / fastest(copy, device, effort);
 }
 
-void repeat_exp(const Cpu&, float* values, std::int64_t count, std::int64_t rounds) {
+void repeat_exp(const Cpu&, float* values, i64 count, i64 rounds) {
   namespace hn = simd::hn;
-  parallel_ranges(count, 4096, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t round = 0; round < rounds; ++round) {
-      for (std::int64_t i = begin; i < end; i += simd::lanes<float>) {
+  parallel_ranges(count, 4096, [&](i64 begin, i64 end) {
+    for (i64 round = 0; round < rounds; ++round) {
+      for (i64 i = begin; i < end; i += simd::lanes<float>) {
         const auto x = simd::load(values + i, end - i);
         simd::store<float>(simd::exp<float>(hn::Neg(x)), values + i, end - i);
       }
@@ -77,7 +77,7 @@ void repeat_exp(const Cpu&, float* values, std::int64_t count, std::int64_t roun
 }
 
 double exp_rate(Device device, const Effort& effort) {
-  const std::int64_t count = device == Device{} ? 4096 * threads() : 1 << 22, rounds = 1024;
+  const i64 count = device == Device{} ? 4096 * threads() : 1 << 22, rounds = 1024;
   const Tensor values = random_uniform({count}, DType::f32, 1, -1, 1).to(device);
   const auto exponentials = [&] {
     dispatch_device(

@@ -17,7 +17,7 @@ class CurveRun {
   CurveRun(const Run& run, Results& results)
       : run_(run), results_(results), start_(run.clock()), states_(run.entrants.size()) {
     for (std::size_t i = 0; i < run.entrants.size(); ++i) {
-      for (const std::int64_t length : run.entrants[i].lengths) steps_.push_back({length, i});
+      for (const i64 length : run.entrants[i].lengths) steps_.push_back({length, i});
     }
     std::stable_sort(steps_.begin(), steps_.end(),
                      [](const Step& a, const Step& b) { return a.length < b.length; });
@@ -36,12 +36,12 @@ class CurveRun {
 
  private:
   struct Step {
-    std::int64_t length;
+    i64 length;
     std::size_t entrant;
   };
   struct State {
     bool over = false;        // longer lengths are left out
-    std::int64_t length = 0;  // that was measured last; 0: none
+    i64 length = 0;           // that was measured last; 0: none
     double seconds = 0;       // of a forward and backward there
   };
 

@@ -15,11 +15,11 @@ namespace weft::bench {
 // What is measured at several lengths: a mechanism, or another library's attention.
 struct Entrant {
   std::string name;
-  std::vector<std::int64_t> lengths;  // ascending
-  std::function<Expected(std::int64_t length)> expected;
+  std::vector<i64> lengths;  // ascending
+  std::function<Expected(i64 length)> expected;
   // A row without its key: forward_ms, backward_ms, peak_bytes and whatever else. May throw:
   // Interrupted where it was asked to stop, another exception where this length cannot be measured.
-  std::function<Row(std::int64_t length)> measure;
+  std::function<Row(i64 length)> measure;
 };
 
 // 0: no limit. What would go beyond one is left out, and so are the longer lengths of that entrant.
@@ -37,8 +37,7 @@ struct Run {
   Clock clock = steady_seconds;
   std::function<bool()> stop = [] { return false; };
   // Before a row is measured: how many there are, and the seconds that are about left.
-  std::function<void(const std::string& name, std::int64_t length, int number, int count,
-                     double left)>
+  std::function<void(const std::string& name, i64 length, int number, int count, double left)>
       begins = [](auto&&...) {};
   // A line was added: a row, a cut or an error.
   std::function<void(const Row&)> added = [](const Row&) {};

@@ -14,13 +14,12 @@ namespace weft::bench {
 namespace {
 
 // 256, 512, … 65,536, and on to 1 Mi where time and memory stay linear.
-std::vector<std::int64_t> lengths_of(const Field& field, const Candidate& candidate,
-                                     Device device) {
+std::vector<i64> lengths_of(const Field& field, const Candidate& candidate, Device device) {
   if (!field.lengths.empty()) return field.lengths;
-  constexpr std::int64_t shortest = 256, longest = 65536, most = 1 << 20;
+  constexpr i64 shortest = 256, longest = 65536, most = 1 << 20;
   const bool linear = stays_linear(candidate, field.settings, device, longest, most);
-  std::vector<std::int64_t> lengths;
-  for (std::int64_t n = shortest; n <= (linear ? most : longest); n *= 2) lengths.push_back(n);
+  std::vector<i64> lengths;
+  for (i64 n = shortest; n <= (linear ? most : longest); n *= 2) lengths.push_back(n);
   return lengths;
 }
 
@@ -49,7 +48,7 @@ void add_rates(Row& row, const Expected& sheet, double seconds, const Ceilings& 
               {"share_of_copy", sheet.moved_bytes / seconds / best.copy}});
 }
 
-Row row_of(const Candidate& candidate, std::int64_t length, const Field& field, Device device,
+Row row_of(const Candidate& candidate, i64 length, const Field& field, Device device,
            const Ceilings& best, const std::function<bool()>& stop) {
   allocator(device).trim();
   const Subject timed = subject(candidate, field.settings, length, device);
@@ -108,23 +107,24 @@ Entrant peer_entrant(const std::shared_ptr<Peer>& peer, const Row& hello, const 
   const bool all_pairs = form.at("all_pairs");
   const double bytes_of_pair = form.at("bytes_of_pair");
   const Candidate like = all_pairs ? Candidate{AttentionSpec(baseline)} : candidate;
-  const auto sheet = [=](std::int64_t n) {
+  const auto sheet = [=](i64 n) {
     Expected sum = expected(like, field.settings, n, device);
-    const std::int64_t queries = field.settings.queries > 0 ? field.settings.queries : n;
+    const i64 queries = field.settings.queries > 0 ? field.settings.queries : n;
     sum.peak_bytes += bytes_of_pair * double(n) * double(queries);
     return sum;
   };
   const std::string mechanism = candidate.spec.text();
   std::string title = "PyTorch " + version.substr(0, version.find_first_of("+a"));
   if (mechanism != baseline) title += " " + mechanism;
-  return {title + " (" + name + ")", lengths_of(field, like, device), sheet, [=](std::int64_t n) {
+  return {title + " (" + name + ")", lengths_of(field, like, device), sheet, [=](i64 n) {
             Row row = peer->ask(fmt::format("{} {} {}", form.at("attention").get<int>(), name, n));
             row["peer_version"] = version;
             if (row.at("backward_ms").is_null()) return row;
             const double ms =
                 row.at("forward_ms").get<double>() + row.at("backward_ms").get<double>();
             add_rates(row, sheet(n), ms / 1e3, best);
-            for (const char* ours : {"expected_saved_bytes", "expected_peak_bytes"}) row.erase(ours);
+            for (const char* ours : {"expected_saved_bytes", "expected_peak_bytes"})
+              row.erase(ours);
             return row;
           }};
 }
@@ -216,10 +216,9 @@ std::vector<Entrant> entrants_of(const std::vector<Candidate>& candidates, const
   std::vector<Entrant> entrants;
   for (std::size_t i = 0, next = 0; i < candidates.size(); ++i) {
     const Candidate& c = candidates[i];
-    entrants.push_back(
-        {c.name(), lengths_of(field, c, device),
-         [=, s = field.settings](std::int64_t n) { return expected(c, s, n, device); },
-         [=](std::int64_t n) { return row_of(c, n, field, device, best, stop); }});
+    entrants.push_back({c.name(), lengths_of(field, c, device),
+                        [=, s = field.settings](i64 n) { return expected(c, s, n, device); },
+                        [=](i64 n) { return row_of(c, n, field, device, best, stop); }});
     if (next == beside.size() || beside[next].name() != c.name()) continue;
     for (Entrant& peer : peers[next]) entrants.push_back(std::move(peer));
     ++next;

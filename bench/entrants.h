@@ -14,7 +14,7 @@ namespace weft::bench {
 struct Field {
   Settings settings;
   std::vector<std::string> attention;  // specifications; empty: all, and the baselines
-  std::vector<std::int64_t> lengths;   // ascending; empty: as far as makes sense
+  std::vector<i64> lengths;            // ascending; empty: as far as makes sense
   bool reference = false;              // `attention` by its definition in plain ops
   bool peers = true;                   // PyTorch among the baselines
   bool every_peer = false;             // PyTorch beside every mechanism

@@ -7,10 +7,11 @@
 #include <cstdint>
 
 #include "runtime/device.h"
+#include "runtime/types.h"
 
 namespace weft::bench {
 
-void repeat_exp(const Cpu&, float* values, std::int64_t count, std::int64_t rounds);
-void repeat_exp(const Cuda&, float* values, std::int64_t count, std::int64_t rounds);
+void repeat_exp(const Cpu&, float* values, i64 count, i64 rounds);
+void repeat_exp(const Cuda&, float* values, i64 count, i64 rounds);
 
 }  // namespace weft::bench

@@ -14,6 +14,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/types.h"
+
 namespace weft::bench {
 
 using Row = nlohmann::ordered_json;
@@ -23,7 +25,7 @@ constexpr int results_format = 1;
 // What a line is of. Two lines with the same key are the same measurement.
 struct Key {
   std::string library, settings, device, name;
-  std::int64_t length = 0;
+  i64 length = 0;
 
   friend bool operator==(const Key&, const Key&) = default;
 };

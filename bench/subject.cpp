@@ -92,7 +92,7 @@ AttentionCost naive(AttentionCost cost, const AttentionSizes& s) {
 
 }  // namespace
 
-AttentionSizes Settings::sizes(std::int64_t length) const {
+AttentionSizes Settings::sizes(i64 length) const {
   return {.B = batch,
           .N = queries_at(length),
           .S = length,
@@ -117,8 +117,7 @@ bool masks_future(const AttentionSpec& spec, const Settings& settings) {
   return settings.causal || spec.mechanism().causal_only;
 }
 
-Subject subject(const Candidate& candidate, const Settings& settings, std::int64_t length,
-                Device device) {
+Subject subject(const Candidate& candidate, const Settings& settings, i64 length, Device device) {
   const AttentionSizes sizes = settings.sizes(length);
   const bool causal = masks_future(candidate.spec, settings);
   if (settings.blocks > 0) {
@@ -134,7 +133,7 @@ Subject subject(const Candidate& candidate, const Settings& settings, std::int64
                                          .attention_dropout = 0,
                                          .dropout = 0};
     const auto stack = std::make_shared<Blocks>();
-    for (std::int64_t i = 0; i < settings.blocks; ++i) stack->blocks.emplace_back(config);
+    for (i64 i = 0; i < settings.blocks; ++i) stack->blocks.emplace_back(config);
     return module_subject(stack, sizes, device);
   }
   if (!settings.layer) return operator_subject(candidate, settings, sizes, device);
@@ -148,8 +147,7 @@ Subject subject(const Candidate& candidate, const Settings& settings, std::int64
   return module_subject(std::make_shared<nn::Attention>(options, DType::f32), sizes, device);
 }
 
-Expected expected(const Candidate& candidate, const Settings& settings, std::int64_t length,
-                  Device device) {
+Expected expected(const Candidate& candidate, const Settings& settings, i64 length, Device device) {
   const AttentionSizes sizes = settings.sizes(length);
   const AttentionSpec& spec = candidate.spec;
   AttentionCost cost = attention_cost(spec, sizes, masks_future(spec, settings), DType::f32);
@@ -167,7 +165,7 @@ Expected expected(const Candidate& candidate, const Settings& settings, std::int
                .peak_bytes = inputs + output + cost.saved_bytes + working,
                .held_bytes = inputs + output};
   if (settings.layer || settings.blocks > 0) {
-    const double depth = double(std::max<std::int64_t>(1, settings.blocks));
+    const double depth = double(std::max<i64>(1, settings.blocks));
     const double ff = settings.blocks > 0 ? double(settings.feed_forward()) : 0;
     sum.operations = depth * (sum.operations + 6 * rows * d * (4 * d + 2 * ff));
     sum.saved_bytes = depth * (cost.saved_bytes + inputs + item * rows * (4 * d + 2 * ff));
@@ -179,8 +177,8 @@ Expected expected(const Candidate& candidate, const Settings& settings, std::int
   return sum;
 }
 
-bool stays_linear(const Candidate& candidate, const Settings& settings, Device device,
-                  std::int64_t shorter, std::int64_t longer) {
+bool stays_linear(const Candidate& candidate, const Settings& settings, Device device, i64 shorter,
+                  i64 longer) {
   const Expected low = expected(candidate, settings, shorter, device);
   const Expected high = expected(candidate, settings, longer, device);
   const double growth = std::log(double(longer) / double(shorter));

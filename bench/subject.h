@@ -13,20 +13,20 @@
 namespace weft::bench {
 
 struct Settings {
-  std::int64_t batch = 1, heads = 8;
-  std::int64_t key_width = 64, value_width = 64;  // of a head
-  std::int64_t queries = 0;  // over a second sequence of keys; 0: one sequence has both
+  i64 batch = 1, heads = 8;
+  i64 key_width = 64, value_width = 64;  // of a head
+  i64 queries = 0;                       // over a second sequence of keys; 0: one sequence has both
   bool causal = false;
   bool layer = false;  // x → projections → mechanism → output matrix; width heads · value_width
-  std::int64_t blocks = 0;  // so many transformer blocks: norms, such a layer, feed-forward
-  std::int64_t hidden = 0;  // of their feed-forward layer; 0: four times the width
+  i64 blocks = 0;      // so many transformer blocks: norms, such a layer, feed-forward
+  i64 hidden = 0;      // of their feed-forward layer; 0: four times the width
   int threads = 1;
   double seconds = 1;  // least time of a measurement
 
-  std::int64_t width() const { return heads * value_width; }
-  std::int64_t feed_forward() const { return hidden > 0 ? hidden : 4 * width(); }
-  std::int64_t queries_at(std::int64_t length) const { return queries > 0 ? queries : length; }
-  AttentionSizes sizes(std::int64_t length) const;
+  i64 width() const { return heads * value_width; }
+  i64 feed_forward() const { return hidden > 0 ? hidden : 4 * width(); }
+  i64 queries_at(i64 length) const { return queries > 0 ? queries : length; }
+  AttentionSizes sizes(i64 length) const;
   // All of it in words, the same for the same settings: a part of the key of a row.
   std::string text() const;
 };
@@ -45,8 +45,7 @@ struct Subject {
   std::vector<Variable> leaves;
   std::function<Variable()> forward;
 };
-Subject subject(const Candidate& candidate, const Settings& settings, std::int64_t length,
-                Device device);
+Subject subject(const Candidate& candidate, const Settings& settings, i64 length, Device device);
 
 // By arithmetic, forward and backward together. In a layer or in blocks, what surrounds the
 // mechanism is estimated.
@@ -58,12 +57,11 @@ struct Expected {
   double peak_bytes = 0;   // at once, above the inputs
   double held_bytes = 0;   // beside them: the inputs, and the output's gradient
 };
-Expected expected(const Candidate& candidate, const Settings& settings, std::int64_t length,
-                  Device device);
+Expected expected(const Candidate& candidate, const Settings& settings, i64 length, Device device);
 
 // Whether both operations and bytes grow as the length does, or slower, from `shorter` on.
-bool stays_linear(const Candidate& candidate, const Settings& settings, Device device,
-                  std::int64_t shorter, std::int64_t longer);
+bool stays_linear(const Candidate& candidate, const Settings& settings, Device device, i64 shorter,
+                  i64 longer);
 
 // The mechanism always masks, asked or not.
 bool masks_future(const AttentionSpec& spec, const Settings& settings);

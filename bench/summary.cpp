@@ -128,8 +128,8 @@ std::string table_of(const std::vector<Curve>& curves) {
             padded(slope_of(c.expected_time), 8) +
             padded(text_of(c.memory) + (c.memory_disagrees ? " !" : ""), 14) +
             padded(slope_of(c.expected_memory), 8) +
-            padded(grouped(c.rows.back()["length"].get<std::int64_t>()), 11) +
-            padded(text_of(c.both), 19) + text_of(c.forward) + "\n";
+            padded(grouped(c.rows.back()["length"].get<i64>()), 11) + padded(text_of(c.both), 19) +
+            text_of(c.forward) + "\n";
   }
   for (const Curve& c : curves) {
     if (c.time_disagrees || c.memory_disagrees) {

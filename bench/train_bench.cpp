@@ -36,14 +36,14 @@ namespace {
 struct Subject {
   std::string preset, attention;
   bool bare;
-  std::int64_t batch, length, parameters;
+  i64 batch, length, parameters;
   std::string optimizer;
   double lr;
 };
 
 // How all rows are timed.
 struct Options {
-  std::int64_t batch = 0;  // 0: the preset's
+  i64 batch = 0;           // 0: the preset's
   std::string attention;   // empty: the preset's
   Device device;
   bool graph = true;
@@ -55,7 +55,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   const auto optimizer = make_optimizer(subject.optimizer, parameters);
   TrainOptions training;
   training.graph = options.graph;
-  training.learning_rate = [&](std::int64_t) { return subject.lr; };
+  training.learning_rate = [&](i64) { return subject.lr; };
   const auto queue = queue_for(task, training, *optimizer);
   std::uint32_t number = 0;
   std::uint64_t system_allocations = 0;

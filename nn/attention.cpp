@@ -14,7 +14,7 @@ namespace {
 AttentionSizes sizes_of(const AttentionOptions& options) {
   require(options.width > 0 && options.heads > 0,
           "attention: wanted a width and heads, got {} and {}", options.width, options.heads);
-  const auto of_head = [&](std::int64_t given) {
+  const auto of_head = [&](i64 given) {
     require(given > 0 || options.width % options.heads == 0,
             "attention: the width {} does not divide into {} heads; choose a multiple",
             options.width, options.heads);
@@ -28,7 +28,7 @@ AttentionSizes sizes_of(const AttentionOptions& options) {
 }
 
 // Columns begin … end−1 of a matrix, or those elements of a vector.
-Variable columns(const Variable& whole, std::int64_t begin, std::int64_t end) {
+Variable columns(const Variable& whole, i64 begin, i64 end) {
   const int axis = whole.value().rank() - 1;
   if (begin == 0 && end == whole.size(axis)) return whole;
   return slice(whole, axis, begin, end);
@@ -127,11 +127,11 @@ Attention::Source Attention::add(const AttentionInput& input, DType dtype) {
 // Adds the columns of `input` to the projection of its name, or makes that.
 Attention::Source Attention::add_projection(const AttentionInput& input, DType dtype) {
   const std::string& name = input.matrix.empty() ? input.name : input.matrix;
-  const std::int64_t wanted = input.shape.count();
+  const i64 wanted = input.shape.count();
   const auto found = std::find_if(projections_.begin(), projections_.end(),
                                   [&](const Projection& p) { return p.name == name; });
   const auto index = static_cast<std::size_t>(found - projections_.begin());
-  const std::int64_t begin = found == projections_.end() ? 0 : found->map.weight.value().size(1);
+  const i64 begin = found == projections_.end() ? 0 : found->map.weight.value().size(1);
   Projection grown{name, Linear(options_.width, begin + wanted, input.biased, dtype)};
   grown.map.weight.initializer = input.weight;
   grown.map.bias.initializer = input.bias;
@@ -149,8 +149,8 @@ Attention::Source Attention::add_projection(const AttentionInput& input, DType d
 // A map x → … → ReLU(· W + b) → · W (+ b).
 Attention::Source Attention::add_layers(const AttentionInput& input, DType dtype) {
   Layers several{input.name, {}};
-  std::int64_t in = options_.width;
-  for (const std::int64_t width : input.through) {
+  i64 in = options_.width;
+  for (const i64 width : input.through) {
     several.maps.emplace_back(std::exchange(in, width), width, true, dtype);
   }
   several.maps.emplace_back(in, input.shape.count(), input.biased, dtype);
@@ -172,7 +172,7 @@ void Attention::project(const Variable& sequence, const std::vector<std::size_t>
                         std::vector<Variable>& inputs) const {
   if (wanted.empty()) return;
   std::vector<Source> runs;  // neighbouring columns of one matrix are one run
-  std::vector<std::int64_t> widths;
+  std::vector<i64> widths;
   bool biased = false;
   for (const std::size_t i : wanted) {
     const Source& source = sources_[i];
@@ -216,7 +216,7 @@ Variable Attention::through_layers(std::size_t input, const Variable& sequence) 
 // What the mechanism takes, in its order, for positions that follow `before` others. Without a memory
 // both sides come from x.
 std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& memory,
-                                           const Given& given, std::int64_t before) const {
+                                           const Given& given, i64 before) const {
   const auto check = [&](const Variable& sequence) {
     require(sequence.value().rank() == 3 && sequence.size(2) == options_.width,
             "attention: wanted a sequence [B, N, {}], got {}", options_.width, sequence.shape());
@@ -239,7 +239,7 @@ std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& me
       inputs[i] = drawn_[sources_[i].index].buffer.value;
     } else if (sheet.role == Role::bias && position_bias_) {
       require(!inputs[i].defined(), "attention: a bias was handed in beside that of the options");
-      const std::int64_t keys = memory.defined() ? memory.size(1) : before + x.size(1);
+      const i64 keys = memory.defined() ? memory.size(1) : before + x.size(1);
       inputs[i] = (*position_bias_)(x.value().device(), before, x.size(1), keys);
     } else if (sheet.optional) {
       continue;
@@ -296,7 +296,7 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   return outward(attended.out);
 }
 
-Attention::State Attention::start(std::int64_t capacity, std::int64_t batch) const {
+Attention::State Attention::start(i64 capacity, i64 batch) const {
   const Mechanism& mechanism = spec_.mechanism();
   require(mechanism.decode != nullptr, "attention: {} cannot decode step by step", mechanism.name);
   require(options_.causal, "attention: only a causal layer can decode step by step");

@@ -28,14 +28,14 @@ namespace weft::nn {
 
 struct AttentionOptions {
   std::string mechanism = "full";  // a specification: name:option=value,…
-  std::int64_t width = 64;         // d
-  std::int64_t heads = 8;          // H
-  std::int64_t key_width = 0;      // E of a head; 0: width / heads
-  std::int64_t value_width = 0;    // M of a head; 0: width / heads
+  i64 width = 64;                  // d
+  i64 heads = 8;                   // H
+  i64 key_width = 0;               // E of a head; 0: width / heads
+  i64 value_width = 0;             // M of a head; 0: width / heads
   bool causal = true;
   double dropout = 0;
   bool output_bias = false;
-  std::int64_t max_length = 0;  // N_max, of mechanisms and biases that learn by position; 0: none
+  i64 max_length = 0;  // N_max, of mechanisms and biases that learn by position; 0: none
   std::string position_bias = {};  // "alibi", "relative" (position_bias.h), or none
   bool rotary = false;             // q and k are turned by their positions (ops/rotary)
 };
@@ -66,11 +66,11 @@ class Attention {
 
   struct State {
     std::unique_ptr<DecodingState> decoding;
-    std::int64_t positions = 0;  // seen so far
+    i64 positions = 0;  // seen so far
   };
   // `capacity`: the most positions that a mechanism whose state grows may keep. Throws where the
   // mechanism cannot decode or the layer is not causal.
-  State start(std::int64_t capacity, std::int64_t batch = 1) const;
+  State start(i64 capacity, i64 batch = 1) const;
   // The n ≥ 1 positions after those seen so far: x [B, n, d] → [B, n, d].
   Variable step(State& state, const Variable& x) const;
 
@@ -110,7 +110,7 @@ class Attention {
   // lists above.
   struct Source {
     std::size_t index = 0;
-    std::int64_t begin = 0, end = 0;
+    i64 begin = 0, end = 0;
   };
 
   Source add(const AttentionInput& input, DType dtype);
@@ -121,7 +121,7 @@ class Attention {
                std::vector<Variable>& inputs) const;
   Variable through_layers(std::size_t input, const Variable& sequence) const;
   std::vector<Variable> inputs_of(const Variable& x, const Variable& memory, const Given& given,
-                                  std::int64_t before) const;
+                                  i64 before) const;
   Variable outward(const Variable& out) const;
 
   AttentionOptions options_;

@@ -209,7 +209,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       require(!wraps && product <= most_elements,
               "{}: tensor '{}': the number of its elements does not fit 60 bits", file_,
               shown(key_));
-      entries_.back().shape.push_back(static_cast<std::int64_t>(size));
+      entries_.back().shape.push_back(static_cast<i64>(size));
     }
   }
 

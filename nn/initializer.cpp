@@ -89,7 +89,7 @@ void draw(const NamedBuffer& buffer, std::uint64_t seed, std::uint32_t step) {
 
 void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t step) {
   for (const NamedBuffer& named : buffers) {
-    const std::int64_t period = named.buffer.redraw;
+    const i64 period = named.buffer.redraw;
     if (period > 0 && step > 1 && (step - 1) % period == 0) draw(named, seed, step);
   }
 }

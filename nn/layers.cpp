@@ -16,19 +16,18 @@ constexpr Initializer glorot{Initializer::glorot_uniform};
 
 }  // namespace
 
-Linear::Linear(std::int64_t in, std::int64_t out, bool biased, DType dtype)
-    : weight({in, out}, glorot, dtype) {
+Linear::Linear(i64 in, i64 out, bool biased, DType dtype) : weight({in, out}, glorot, dtype) {
   if (biased) bias = Parameter({out}, zeros, dtype);
 }
 
 Variable Linear::operator()(const Variable& x) const { return linear(x, weight, bias); }
 
-Embedding::Embedding(std::int64_t entries, std::int64_t width, DType dtype)
+Embedding::Embedding(i64 entries, i64 width, DType dtype)
     : table({entries, width}, {Initializer::uniform, 0.05}, dtype) {}
 
 Variable Embedding::operator()(const Tensor& ids) const { return embedding(table, ids); }
 
-LayerNorm::LayerNorm(std::int64_t width, DType dtype)
+LayerNorm::LayerNorm(i64 width, DType dtype)
     : gain({width}, ones, dtype), bias({width}, zeros, dtype) {}
 
 Variable LayerNorm::operator()(const Variable& x) const { return layer_norm(x, gain, bias); }
@@ -43,8 +42,7 @@ Variable Dropout::operator()(Context& context, const Variable& x) const {
   return context.rate(rate) > 0 ? dropout(x, rate, key) : x;
 }
 
-FeedForward::FeedForward(std::int64_t width, std::int64_t hidden, Activation activation,
-                         DType dtype)
+FeedForward::FeedForward(i64 width, i64 hidden, Activation activation, DType dtype)
     : activation(activation),
       weight1({width, hidden}, glorot, dtype),
       bias1({hidden}, zeros, dtype),
@@ -55,8 +53,7 @@ Variable FeedForward::operator()(const Variable& x) const {
   return feed_forward(x, weight1, bias1, weight2, bias2, activation);
 }
 
-CausalConv::CausalConv(std::int64_t window, std::int64_t in, std::int64_t out,
-                       Activation activation, DType dtype)
+CausalConv::CausalConv(i64 window, i64 in, i64 out, Activation activation, DType dtype)
     : activation(activation),
       weight({window, in, out}, {Initializer::he_uniform}, dtype),
       bias({out}, zeros, dtype) {}
@@ -65,21 +62,21 @@ Variable CausalConv::operator()(const Variable& x) const {
   return causal_conv1d(x, weight, bias, activation);
 }
 
-CausalConv::State CausalConv::start(std::int64_t batch) const {
+CausalConv::State CausalConv::start(i64 batch) const {
   const Tensor& w = weight.value();
   return {Tensor::zeros({batch, w.size(0), w.size(1)}, w.dtype(), w.device())};
 }
 
 // The new output is one product of the whole window: [B, 1, W·in] × [W·in, out].
 Variable CausalConv::step(State& state, const Variable& x) const {
-  if (const std::int64_t n = x.size(1), window = weight.value().size(0); n > 1) {
+  if (const i64 n = x.size(1), window = weight.value().size(0); n > 1) {
     const Variable parts[] = {state.window.slice(1, 1, window), x};
     const Variable all = concatenate(parts, 1);  // [B, W − 1 + n, in]
     state.window = all.value().slice(1, n - 1, window - 1 + n).clone();
     return slice((*this)(all), 1, window - 1, window - 1 + n);
   }
   const Tensor& w = weight.value();
-  const std::int64_t batch = state.window.size(0), window = w.size(0);
+  const i64 batch = state.window.size(0), window = w.size(0);
   const Tensor next = Tensor::empty(state.window.shape(), w.dtype(), w.device());
   next.slice(1, 0, window - 1).copy_from(state.window.slice(1, 1, window));
   next.slice(1, window - 1, window).copy_from(x.value());

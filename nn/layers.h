@@ -15,7 +15,7 @@ namespace weft::nn {
 struct Linear {
   Parameter weight, bias;  // [in, out], [out] or none
 
-  Linear(std::int64_t in, std::int64_t out, bool biased = true, DType dtype = DType::f32);
+  Linear(i64 in, i64 out, bool biased = true, DType dtype = DType::f32);
   Variable operator()(const Variable& x) const;
   void each(const auto& visit) { visit("weight", weight), visit("bias", bias); }
 };
@@ -24,7 +24,7 @@ struct Linear {
 struct Embedding {
   Parameter table;  // [entries, width], U(±0.05)
 
-  Embedding(std::int64_t entries, std::int64_t width, DType dtype = DType::f32);
+  Embedding(i64 entries, i64 width, DType dtype = DType::f32);
   Variable operator()(const Tensor& ids) const;
   void each(const auto& visit) { visit("table", table); }
 };
@@ -33,7 +33,7 @@ struct Embedding {
 struct LayerNorm {
   Parameter gain, bias;  // [width] each, 1 and 0
 
-  explicit LayerNorm(std::int64_t width, DType dtype = DType::f32);
+  explicit LayerNorm(i64 width, DType dtype = DType::f32);
   Variable operator()(const Variable& x) const;
   Variable operator()(const Variable& x, const Variable& branch, const Residual& options) const;
   void each(const auto& visit) { visit("gain", gain), visit("bias", bias); }
@@ -52,7 +52,7 @@ struct FeedForward {
   Activation activation;
   Parameter weight1, bias1, weight2, bias2;  // [width, hidden], [hidden], [hidden, width], [width]
 
-  FeedForward(std::int64_t width, std::int64_t hidden, Activation activation = Activation::gelu,
+  FeedForward(i64 width, i64 hidden, Activation activation = Activation::gelu,
               DType dtype = DType::f32);
   Variable operator()(const Variable& x) const;
   void each(const auto& visit) {
@@ -66,15 +66,15 @@ struct CausalConv {
   Activation activation;
   Parameter weight, bias;  // [W, in, out] he_uniform, [out]
 
-  CausalConv(std::int64_t window, std::int64_t in, std::int64_t out,
-             Activation activation = Activation::relu, DType dtype = DType::f32);
+  CausalConv(i64 window, i64 in, i64 out, Activation activation = Activation::relu,
+             DType dtype = DType::f32);
   Variable operator()(const Variable& x) const;
 
   // Decoding keeps the inputs of the last W positions, oldest first; it starts with zeros.
   struct State {
     Tensor window;  // [B, W, in]
   };
-  State start(std::int64_t batch = 1) const;
+  State start(i64 batch = 1) const;
   Variable step(State& state, const Variable& x) const;  // x [B, n, in] → [B, n, out]
 
   void each(const auto& visit) { visit("weight", weight), visit("bias", bias); }

@@ -12,8 +12,7 @@ Parameter::Parameter(const Shape& shape, Initializer initializer, DType dtype)
           Variable::leaf(Tensor::full(shape, std::numeric_limits<double>::quiet_NaN(), dtype))),
       initializer(initializer) {}
 
-Buffer::Buffer(const Shape& shape, void (*draw)(RandomKey, const Tensor&), std::int64_t redraw,
-               DType dtype)
+Buffer::Buffer(const Shape& shape, void (*draw)(RandomKey, const Tensor&), i64 redraw, DType dtype)
     : value(Tensor::full(shape, std::numeric_limits<double>::quiet_NaN(), dtype)),
       draw(draw),
       redraw(redraw) {}
@@ -24,7 +23,7 @@ std::string parameter_table(const std::vector<NamedParameter>& parameters) {
     name_width = std::max(name_width, parameter.name.size());
     shape_width = std::max(shape_width, fmt::format("{}", parameter.variable.shape()).size());
   }
-  std::int64_t total = 0;
+  i64 total = 0;
   std::string text = fmt::format("{:<{}}  {:<{}}  {:>12}  {}\n", "parameter", name_width, "shape",
                                  shape_width, "count", "start");
   for (const NamedParameter& parameter : parameters) {

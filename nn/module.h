@@ -44,11 +44,11 @@ struct Parameter {
 struct Buffer {
   Tensor value;  // NaN until initialize() draws it
   void (*draw)(RandomKey key, const Tensor& target) = nullptr;  // fills a tensor on the CPU
-  std::int64_t redraw = 0;  // training steps after which it is drawn anew; 0: never
+  i64 redraw = 0;           // training steps after which it is drawn anew; 0: never
   bool for_host = false;    // the host reads it in every step: it stays on the CPU
 
   Buffer() = default;
-  Buffer(const Shape& shape, void (*draw)(RandomKey, const Tensor&), std::int64_t redraw, DType dtype);
+  Buffer(const Shape& shape, void (*draw)(RandomKey, const Tensor&), i64 redraw, DType dtype);
 
   bool defined() const { return value.defined(); }
 };
@@ -145,8 +145,8 @@ std::vector<NamedTensor> tensors(Module& module) {
 
 // The number of learnt numbers.
 template <class Module>
-std::int64_t parameter_count(Module& module) {
-  std::int64_t count = 0;
+i64 parameter_count(Module& module) {
+  i64 count = 0;
   each_parameter(module, [&](const std::string&, Parameter& p) { count += p.value().count(); });
   return count;
 }

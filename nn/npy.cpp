@@ -149,7 +149,7 @@ class HeaderReader {
           __builtin_mul_overflow(product, std::max<std::uint64_t>(axis, 1), &product);
       require(!wraps && product <= most_elements,
               "{}: shape: the number of its elements does not fit 60 bits", file_);
-      shape.push_back(static_cast<std::int64_t>(axis));
+      shape.push_back(static_cast<i64>(axis));
       // (3) is a number to Python, and (3,) the shape.
       if (shape.rank() == 1 || !next_is(')')) expect(',');
     }
@@ -208,7 +208,7 @@ Tensor turned(Tensor tensor) {
 
 std::string python_text(const Shape& shape) {
   std::string text = "(";
-  for (const std::int64_t size : shape) {
+  for (const i64 size : shape) {
     text += fmt::format("{}{}", text.size() > 1 ? ", " : "", size);
   }
   return text + (shape.rank() == 1 ? ",)" : ")");

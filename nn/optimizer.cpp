@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t grain = 16384;  // elements that one piece of parallel work updates
+constexpr i64 grain = 16384;  // elements that one piece of parallel work updates
 
 // What an option may be, in words, and whether a number is that: in f32 as well, in which weights
 // are updated.
@@ -64,10 +64,10 @@ std::vector<std::string> states_of(const Adam&) { return {"mean", "mean_square"}
 
 // Calls update(w[i], g[i], state[i]…) for a run of elements.
 template <class T, class Update, class... State>
-void each_weight(std::int64_t count, const Update& update, T* __restrict w, const T* __restrict g,
+void each_weight(i64 count, const Update& update, T* __restrict w, const T* __restrict g,
                  State* __restrict... state) {
   if constexpr (requires { update(w[0], g[0], state[0]...); }) {
-    for (std::int64_t i = 0; i < count; ++i) update(w[i], g[i], state[i]...);
+    for (i64 i = 0; i < count; ++i) update(w[i], g[i], state[i]...);
   }
 }
 
@@ -79,7 +79,7 @@ class OptimizerBy final : public Optimizer {
 
  private:
   void update(const Slot& slot, const Tensor& gradient, double rate, double scale,
-              std::int64_t step) const override {
+              i64 step) const override {
     const Tensor& weight = slot.parameter.variable.value();
     StepFacts facts{.rate = rate, .scale = scale};
     rule_.correct(facts, static_cast<double>(step));
@@ -87,7 +87,7 @@ class OptimizerBy final : public Optimizer {
       using T = decltype(zero);
       const auto rule = rule_.template for_weights<T>(facts, weight.rank() >= 2);
       const auto state = [&](std::size_t i) { return slot.states[i].value.template data<T>(); };
-      parallel_ranges(weight.count(), grain, [&](std::int64_t begin, std::int64_t end) {
+      parallel_ranges(weight.count(), grain, [&](i64 begin, i64 end) {
         T* const w = weight.data<T>() + begin;
         const T* const g = gradient.data<T>() + begin;
         if (slot.states.empty()) return each_weight(end - begin, rule, w, g);
@@ -126,11 +126,11 @@ class OptimizerBy final : public Optimizer {
     if constexpr (has_cuda) {  // other builds have no kernels to call
       const auto narrow = tables<float>(gradients);
       const auto wide = tables<double>(gradients);
-      std::int64_t sums = 0;
+      i64 sums = 0;
       for (const auto& table : narrow) sums += table.size * squares_blocks;
       for (const auto& table : wide) sums += table.size * squares_blocks;
       const Tensor squares = Tensor::empty({sums}, DType::f64, rate.device());
-      const Tensor facts = Tensor::empty({std::int64_t(sizeof(StepFacts))}, DType::u8, rate.device());
+      const Tensor facts = Tensor::empty({i64(sizeof(StepFacts))}, DType::u8, rate.device());
       double* next = squares.data<double>();
       const auto add_squares = [&]<class T>(const WeightTable<T>& table) {
         WeightKernels<Cuda, T>::sum_squares(device, table, next);
@@ -145,7 +145,7 @@ class OptimizerBy final : public Optimizer {
                        largest_norm,
                        loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
                        loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
-                       steps().template data<std::int64_t>(), step_facts, step_report);
+                       steps().template data<i64>(), step_facts, step_report);
       for (const auto& table : narrow)
         Kernels::update(device, rule_, table, step_facts, step_report);
       for (const auto& table : wide) Kernels::update(device, rule_, table, step_facts, step_report);
@@ -159,12 +159,12 @@ class OptimizerBy final : public Optimizer {
 
 // Sums the squares of eight interleaved parts, then adds the parts in order.
 template <class T>
-double sum_of_squares(const T* values, std::int64_t count) {
-  constexpr std::int64_t width = 8;
+double sum_of_squares(const T* values, i64 count) {
+  constexpr i64 width = 8;
   std::array<double, width> part{};
-  std::int64_t i = 0;
+  i64 i = 0;
   for (; i + width <= count; i += width) {
-    for (std::int64_t j = 0; j < width; ++j) {
+    for (i64 j = 0; j < width; ++j) {
       const double value = values[i + j];
       part[static_cast<std::size_t>(j)] += value * value;
     }
@@ -176,9 +176,9 @@ double sum_of_squares(const T* values, std::int64_t count) {
 }
 
 double sum_of_squares(const Tensor& gradient) {
-  const std::int64_t count = gradient.count();
+  const i64 count = gradient.count();
   std::vector<double> sums(static_cast<std::size_t>((count + grain - 1) / grain));
-  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(count, grain, [&](i64 begin, i64 end) {
     double& sum = sums[static_cast<std::size_t>(begin / grain)];
     sum = gradient.dtype() == DType::f32 ? sum_of_squares(gradient.data<float>() + begin, end - begin)
                                          : sum_of_squares(gradient.data<double>() + begin, end - begin);
@@ -284,7 +284,7 @@ double Optimizer::step(double rate, double largest_norm) {
   const double norm = std::sqrt(sum);
   if (!std::isfinite(norm)) return norm;
   const double scale = norm > largest_norm ? largest_norm / norm : 1;
-  const std::int64_t step = ++*steps_.data<std::int64_t>();
+  const i64 step = ++*steps_.data<i64>();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (gathered[i].defined()) update(slots_[i], gathered[i], rate, scale, step);
   }
@@ -318,7 +318,7 @@ void Optimizer::keep_within_bounds() const {
       using T = decltype(type);
       const Within<T> within{weight.data<T>(), T(bounds.least), T(bounds.most)};
       if constexpr (std::is_same_v<decltype(device), Cpu>) {
-        for (std::int64_t i = 0; i < weight.count(); ++i) within(i);
+        for (i64 i = 0; i < weight.count(); ++i) within(i);
       } else {
         WeightKernels<decltype(device), T>::keep_within(device, within, weight.count());
       }

@@ -20,23 +20,23 @@ template <class T>
 __global__ void squares_kernel(WeightTable<T> table, double* squares) {
   const auto& entry = table.entry[blockIdx.y];
   double part = 0;
-  for (std::int64_t i = std::int64_t{threads} * blockIdx.x + threadIdx.x; i < entry.count;
-       i += std::int64_t{threads} * gridDim.x) {
+  for (i64 i = i64{threads} * blockIdx.x + threadIdx.x; i < entry.count;
+       i += i64{threads} * gridDim.x) {
     const double g = entry.gradient[i];
     part += g * g;
   }
   const double sum = BlockTeam<threads>{}.sum(part);
-  if (threadIdx.x == 0) squares[std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x] = sum;
+  if (threadIdx.x == 0) squares[i64{blockIdx.y} * gridDim.x + blockIdx.x] = sum;
 }
 
 // One block: thread t adds the partial sums t, t + 256, ….
 template <class Rule>
-__global__ void prepare_kernel(Rule rule, const double* squares, std::int64_t sums,
+__global__ void prepare_kernel(Rule rule, const double* squares, i64 sums,
                                const double* rate, double largest_norm, const float* loss_f32,
-                               const double* loss_f64, std::int64_t* steps, StepFacts* facts,
+                               const double* loss_f64, i64* steps, StepFacts* facts,
                                StepReport* report) {
   double part = 0;
-  for (std::int64_t i = threadIdx.x; i < sums; i += threads) part += squares[i];
+  for (i64 i = threadIdx.x; i < sums; i += threads) part += squares[i];
   const double norm = std::sqrt(BlockTeam<threads>{}.sum(part));
   if (threadIdx.x != 0) return;
   const double loss = loss_f32 != nullptr   ? double(*loss_f32)
@@ -63,8 +63,8 @@ __global__ void update_kernel(Rule rule, WeightTable<T> table, const StepFacts* 
   const auto& entry = table.entry[blockIdx.y];
   const auto update = rule.template for_weights<T>(now, table.matrix[blockIdx.y]);
   bool finite = true;
-  for (std::int64_t i = std::int64_t{threads} * blockIdx.x + threadIdx.x; i < entry.count;
-       i += std::int64_t{threads} * gridDim.x) {
+  for (i64 i = i64{threads} * blockIdx.x + threadIdx.x; i < entry.count;
+       i += i64{threads} * gridDim.x) {
     T w = entry.weight[i];
     entry.before[i] = w;
     T first = entry.state[0] != nullptr ? entry.state[0][i] : T(0);
@@ -86,8 +86,8 @@ __global__ void update_kernel(Rule rule, WeightTable<T> table, const StepFacts* 
   if (!finite) report->finite = 0;  // whoever writes it writes the same
 }
 
-unsigned blocks_of(std::int64_t count) {
-  const std::int64_t wanted = (count + threads - 1) / threads;
+unsigned blocks_of(i64 count) {
+  const i64 wanted = (count + threads - 1) / threads;
   return static_cast<unsigned>(wanted < 1 ? 1 : wanted < squares_blocks ? wanted : squares_blocks);
 }
 

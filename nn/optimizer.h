@@ -57,7 +57,7 @@ class Optimizer {
   };
   Optimizer(std::vector<NamedParameter> parameters, const std::vector<std::string>& states);
   virtual void update(const Slot& slot, const Tensor& gradient, double rate, double scale,
-                      std::int64_t step) const = 0;
+                      i64 step) const = 0;
   virtual void enqueue_on(const Cuda& device, const std::vector<Tensor>& gradients,
                           const Tensor& rate, const Tensor& loss, double largest_norm) const = 0;
   const std::vector<Slot>& slots() const { return slots_; }

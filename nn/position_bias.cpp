@@ -9,8 +9,7 @@
 
 namespace weft::nn {
 
-PositionBias::PositionBias(const std::string& kind, std::int64_t heads, std::int64_t longest,
-                           DType dtype)
+PositionBias::PositionBias(const std::string& kind, i64 heads, i64 longest, DType dtype)
     : heads_(heads), longest_(longest), dtype_(dtype) {
   require(kind == "alibi" || kind == "relative",
           "attention: the bias by position is alibi or relative, got '{}'", kind);
@@ -20,33 +19,32 @@ PositionBias::PositionBias(const std::string& kind, std::int64_t heads, std::int
 }
 
 // [1, H, n, S]
-Tensor PositionBias::alibi(std::int64_t before, std::int64_t n, std::int64_t S) const {
+Tensor PositionBias::alibi(i64 before, i64 n, i64 S) const {
   const Tensor bias = Tensor::empty({1, heads_, n, S}, DType::f64);
   const View<double, 4> view = bias.view<double, 4>();
-  for (std::int64_t h = 0; h < heads_; ++h) {
+  for (i64 h = 0; h < heads_; ++h) {
     const double slope = std::exp2(-8.0 * double(h + 1) / double(heads_));
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t j = 0; j < S; ++j) view(0, h, i, j) = -slope * double(std::abs(before + i - j));
+    for (i64 i = 0; i < n; ++i) {
+      for (i64 j = 0; j < S; ++j) view(0, h, i, j) = -slope * double(std::abs(before + i - j));
     }
   }
   return bias.to(dtype_);
 }
 
 // [n, S] i64: rows of the table.
-Tensor PositionBias::rows(std::int64_t before, std::int64_t n, std::int64_t S) const {
+Tensor PositionBias::rows(i64 before, i64 n, i64 S) const {
   const Tensor rows = Tensor::empty({n, S}, DType::i64);
-  const View<std::int64_t, 2> view = rows.view<std::int64_t, 2>();
-  for (std::int64_t i = 0; i < n; ++i) {
-    for (std::int64_t j = 0; j < S; ++j) {
+  const View<i64, 2> view = rows.view<i64, 2>();
+  for (i64 i = 0; i < n; ++i) {
+    for (i64 j = 0; j < S; ++j) {
       view(i, j) = std::clamp(j - before - i, 1 - longest_, longest_ - 1) + longest_ - 1;
     }
   }
   return rows;
 }
 
-Variable PositionBias::operator()(Device device, std::int64_t before, std::int64_t n,
-                                  std::int64_t S) const {
-  const std::array<std::int64_t, 3> positions = {before, n, S};
+Variable PositionBias::operator()(Device device, i64 before, i64 n, i64 S) const {
+  const std::array<i64, 3> positions = {before, n, S};
   if (constant_.positions != positions || constant_.value.device() != device) {
     const Tensor value = table_.defined() ? rows(before, n, S) : alibi(before, n, S);
     constant_ = {positions, value.to(device)};

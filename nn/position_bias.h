@@ -18,24 +18,24 @@ namespace weft::nn {
 class PositionBias {
  public:
   // `longest` is L; alibi needs none.
-  PositionBias(const std::string& kind, std::int64_t heads, std::int64_t longest, DType dtype);
+  PositionBias(const std::string& kind, i64 heads, i64 longest, DType dtype);
 
   // Of the queries at positions before … before + n - 1 and the keys at 0 … S - 1, on a device.
-  Variable operator()(Device device, std::int64_t before, std::int64_t n, std::int64_t S) const;
+  Variable operator()(Device device, i64 before, i64 n, i64 S) const;
 
   void each(const auto& visit) { visit("table", table_); }
 
  private:
-  Tensor alibi(std::int64_t before, std::int64_t n, std::int64_t S) const;
-  Tensor rows(std::int64_t before, std::int64_t n, std::int64_t S) const;
+  Tensor alibi(i64 before, i64 n, i64 S) const;
+  Tensor rows(i64 before, i64 n, i64 S) const;
 
-  std::int64_t heads_, longest_;
+  i64 heads_, longest_;
   DType dtype_;
   Parameter table_;  // [2 L - 1, H], or none
   // What depends on the positions alone stays on the device: steps of equal lengths, captured ones
   // too, move nothing.
   struct Constant {
-    std::array<std::int64_t, 3> positions = {-1, -1, -1};  // before, n, S
+    std::array<i64, 3> positions = {-1, -1, -1};  // before, n, S
     Tensor value;
   };
   mutable Constant constant_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/error.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -17,14 +18,14 @@ namespace weft {
 struct Schedule {
   enum Kind { constant, cosine, linear } kind = constant;
   double rate = 1;
-  std::int64_t warmup = 0, steps = 0;
+  i64 warmup = 0, steps = 0;
   double last = 0;
 
   // The rate of step 0, 1, …
-  double at(std::int64_t step) const {
+  double at(i64 step) const {
     if (step < warmup) return rate * static_cast<double>(step + 1) / static_cast<double>(warmup);
     if (kind == constant) return rate;
-    const auto span = static_cast<double>(std::max<std::int64_t>(1, steps - warmup));
+    const auto span = static_cast<double>(std::max<i64>(1, steps - warmup));
     const double progress = std::min(1.0, static_cast<double>(step - warmup) / span);
     const double share =
         kind == cosine ? (1 + std::cos(std::numbers::pi * progress)) / 2 : 1 - progress;

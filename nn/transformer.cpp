@@ -54,8 +54,8 @@ Variable TransformerBlock::step(State& state, const Variable& x) const {
   return around(context, x, [&](const Variable& in) { return attention.step(state, in); });
 }
 
-Transformer::Transformer(const BlockOptions& options, std::int64_t layers, DType dtype) {
-  for (std::int64_t i = 0; i < layers; ++i) blocks.emplace_back(options, dtype);
+Transformer::Transformer(const BlockOptions& options, i64 layers, DType dtype) {
+  for (i64 i = 0; i < layers; ++i) blocks.emplace_back(options, dtype);
 }
 
 Variable Transformer::operator()(Context& context, const Variable& x,
@@ -70,7 +70,7 @@ Variable Transformer::operator()(Context& context, const Variable& x,
   return h;
 }
 
-Transformer::State Transformer::start(std::int64_t capacity, std::int64_t batch) const {
+Transformer::State Transformer::start(i64 capacity, i64 batch) const {
   State state;
   for (const TransformerBlock& block : blocks) state.push_back(block.start(capacity, batch));
   return state;

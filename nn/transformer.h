@@ -22,7 +22,7 @@ BlockWiring block_wiring(const std::string& name);
 
 struct BlockOptions {
   AttentionOptions attention;
-  std::int64_t hidden = 0;  // of the feed-forward layer; 0: four times the width
+  i64 hidden = 0;  // of the feed-forward layer; 0: four times the width
   Activation activation = Activation::gelu;
   BlockWiring wiring = BlockWiring::universal;
   double dropout = 0;  // at both sums
@@ -39,9 +39,7 @@ struct TransformerBlock {
   Variable operator()(Context& context, const Variable& x, const Lengths& lengths = {}) const;
 
   using State = Attention::State;
-  State start(std::int64_t capacity, std::int64_t batch = 1) const {
-    return attention.start(capacity, batch);
-  }
+  State start(i64 capacity, i64 batch = 1) const { return attention.start(capacity, batch); }
   Variable step(State& state, const Variable& x) const;  // x [B, n, d] → [B, n, d]
 
   void each(const auto& visit) {
@@ -59,11 +57,11 @@ struct TransformerBlock {
 struct Transformer {
   std::vector<TransformerBlock> blocks;
 
-  Transformer(const BlockOptions& options, std::int64_t layers, DType dtype = DType::f32);
+  Transformer(const BlockOptions& options, i64 layers, DType dtype = DType::f32);
   Variable operator()(Context& context, const Variable& x, const Lengths& lengths = {}) const;
 
   using State = std::vector<TransformerBlock::State>;
-  State start(std::int64_t capacity, std::int64_t batch = 1) const;
+  State start(i64 capacity, i64 batch = 1) const;
   Variable step(State& state, const Variable& x) const;  // x [B, n, d] → [B, n, d]
 
   void each(const auto& visit) { visit("blocks", blocks); }

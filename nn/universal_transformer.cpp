@@ -16,7 +16,7 @@ namespace {
 constexpr Initializer small{Initializer::uniform, 0.05};
 
 const UniversalTransformerConfig& checked(const UniversalTransformerConfig& config) {
-  const auto positive = [](const char* name, std::int64_t value) {
+  const auto positive = [](const char* name, i64 value) {
     require(value > 0, "universal transformer: {} must be at least 1, got {}", name, value);
   };
   positive("vocabulary", config.vocabulary);
@@ -69,8 +69,8 @@ UniversalTransformer::UniversalTransformer(const UniversalTransformerConfig& con
     position_ = Parameter({config.length, config.width}, small, dtype);
     depth_ = Parameter({config.depth, config.width}, small, dtype);
   }
-  const std::int64_t blocks = config.shared ? 1 : config.depth;
-  for (std::int64_t i = 0; i < blocks; ++i) blocks_.emplace_back(block_options(config), dtype);
+  const i64 blocks = config.shared ? 1 : config.depth;
+  for (i64 i = 0; i < blocks; ++i) blocks_.emplace_back(block_options(config), dtype);
   if (config.wiring == "prenorm") norm_.emplace(config.width, dtype);
   if (config.act) {
     halting_.emplace(config.width, 1, true, dtype);
@@ -79,13 +79,12 @@ UniversalTransformer::UniversalTransformer(const UniversalTransformerConfig& con
   initialize(*this, seed);
 }
 
-const nn::TransformerBlock& UniversalTransformer::block(std::int64_t step) const {
+const nn::TransformerBlock& UniversalTransformer::block(i64 step) const {
   return blocks_[config_.shared ? 0 : static_cast<std::size_t>(step)];
 }
 
 // The coordinates are summed while they are small, so that h is passed over once.
-Variable UniversalTransformer::encoded(const Variable& h, std::int64_t step,
-                                       std::int64_t position) const {
+Variable UniversalTransformer::encoded(const Variable& h, i64 step, i64 position) const {
   if (convolution_) return (*convolution_)(h);
   if (!numbered()) return h;
   const Variable coordinates = add(slice(position_, 0, position, position + h.size(1)),
@@ -117,7 +116,7 @@ UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
   Variable h = embedding_(ids);
   std::vector<Variable> states;
   context.layers = static_cast<int>(config_.depth);
-  for (std::int64_t t = 0; t < config_.depth; ++t) {
+  for (i64 t = 0; t < config_.depth; ++t) {
     context.layer = config_.shared ? 0 : static_cast<int>(t);
     context.depth = config_.shared ? static_cast<int>(t) : 0;
     h = block(t)(context, encoded(h, t, 0));
@@ -157,7 +156,7 @@ UniversalTransformer::Score UniversalTransformer::score(const Tensor& ids,
 
 UniversalTransformer::State UniversalTransformer::start() const {
   State state;
-  for (std::int64_t t = 0; t < config_.depth; ++t) {
+  for (i64 t = 0; t < config_.depth; ++t) {
     State::Step step{block(t).start(config_.length), {}};
     if (convolution_) step.convolution = convolution_->start();
     state.steps.push_back(std::move(step));
@@ -165,19 +164,19 @@ UniversalTransformer::State UniversalTransformer::start() const {
   return state;
 }
 
-Tensor UniversalTransformer::step(State& state, std::span<const std::int64_t> ids) const {
-  const auto n = static_cast<std::int64_t>(ids.size());
+Tensor UniversalTransformer::step(State& state, std::span<const i64> ids) const {
+  const auto n = static_cast<i64>(ids.size());
   require(n > 0, "universal transformer: decoding wants an id");
-  const std::int64_t left = numbered() ? config_.length - state.position : n;
+  const i64 left = numbered() ? config_.length - state.position : n;
   require(n <= left,
           "universal transformer: the model has {} positions, and {} used; start again from a later "
           "character",
           config_.length, left == 0 ? "all are" : fmt::format("all but {} are", left));
   const Tape::Pause pause;
-  const Tensor read = Tensor::from(std::vector<std::int64_t>(ids.begin(), ids.end()), {1, n});
+  const Tensor read = Tensor::from(std::vector<i64>(ids.begin(), ids.end()), {1, n});
   Variable h = embedding_(read.to(device()));
   std::vector<Variable> states;
-  for (std::int64_t t = 0; t < config_.depth; ++t) {
+  for (i64 t = 0; t < config_.depth; ++t) {
     State::Step& step = state.steps[static_cast<std::size_t>(t)];
     h = convolution_ ? convolution_->step(step.convolution, h) : encoded(h, t, state.position);
     h = block(t).step(step.block, h);

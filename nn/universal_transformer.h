@@ -23,20 +23,20 @@
 namespace weft {
 
 struct UniversalTransformerConfig {
-  std::int64_t vocabulary = 28;       // V
-  std::int64_t width = 64;            // d
-  std::int64_t depth = 5;             // L
-  std::int64_t heads = 8;             // or classes
-  std::int64_t length = 128;          // N: positions that there are, and keys that decoding keeps
+  i64 vocabulary = 28;                // V
+  i64 width = 64;                     // d
+  i64 depth = 5;                      // L
+  i64 heads = 8;                      // or classes
+  i64 length = 128;                   // N: positions that there are, and keys that decoding keeps
   std::string attention = "full";     // a specification: name:option=value,…
   std::string encoding = "position";  // "conv" or "rotary"
-  std::int64_t conv_width = 8;
+  i64 conv_width = 8;
   double attention_dropout = 0.1, residual_dropout = 0.1, output_dropout = 0.6;
   bool act = true;
   double l2 = 1e-6;                  // λ
   std::string wiring = "universal";  // "vanilla" or "prenorm" (nn/transformer.h)
   bool shared = true;                // one block for all steps
-  std::int64_t hidden = 0;           // of the feed-forward layer; 0: four times the width
+  i64 hidden = 0;                    // of the feed-forward layer; 0: four times the width
 };
 
 class UniversalTransformer {
@@ -72,14 +72,14 @@ class UniversalTransformer {
       nn::CausalConv::State convolution;
     };
     std::vector<Step> steps;
-    std::int64_t position = 0;  // characters seen
+    i64 position = 0;  // characters seen
   };
   State start() const;
   // The logits [V] of the character after the last of `ids`, which follow what was read so far. A
   // position model throws past `length` characters: start again from a later one. `full` forgets
   // keys that are more than `length` behind.
-  Tensor step(State& state, std::span<const std::int64_t> ids) const;
-  Tensor step(State& state, std::int64_t id) const { return step(state, {&id, 1}); }
+  Tensor step(State& state, std::span<const i64> ids) const;
+  Tensor step(State& state, i64 id) const { return step(state, {&id, 1}); }
 
   Device device() const { return embedding_.table.value().device(); }
   const UniversalTransformerConfig& config() const { return config_; }
@@ -96,9 +96,9 @@ class UniversalTransformer {
   }
 
  private:
-  const nn::TransformerBlock& block(std::int64_t step) const;
+  const nn::TransformerBlock& block(i64 step) const;
   bool numbered() const { return config_.encoding == "position"; }
-  Variable encoded(const Variable& h, std::int64_t step, std::int64_t position) const;
+  Variable encoded(const Variable& h, i64 step, i64 position) const;
   Variable outward(const Variable& accumulated) const;
   Accumulated combined(std::span<const Variable> states) const;
   struct Hidden {

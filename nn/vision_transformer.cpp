@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 
 const VisionTransformerConfig& checked(const VisionTransformerConfig& config) {
-  const auto positive = [](const char* name, std::int64_t value) {
+  const auto positive = [](const char* name, i64 value) {
     require(value > 0, "vision transformer: {} must be at least 1, got {}", name, value);
   };
   positive("size", config.size);
@@ -89,14 +89,14 @@ VisionTransformer::VisionTransformer(const VisionTransformerConfig& config, std:
       class_token_({config.width}, {Initializer::normal, 1}, dtype),
       norm_(config.width, dtype),
       head_(config.width, config.classes, true, dtype) {
-  for (std::int64_t i = 0; i < config.layers; ++i) blocks_.emplace_back(config, dtype);
+  for (i64 i = 0; i < config.layers; ++i) blocks_.emplace_back(config, dtype);
   start_linear_maps(*this);
   initialize(*this, seed);
 }
 
 Variable VisionTransformer::operator()(Context& context, const Tensor& images,
                                        std::vector<Tensor>* states) const {
-  const std::int64_t S = config_.size, c = config_.channels;
+  const i64 S = config_.size, c = config_.channels;
   require(images.rank() == 4 && images.size(1) == S && images.size(2) == S && images.size(3) == c,
           "vision transformer: wanted images [B, {}, {}, {}], got {}", S, S, c, images.shape());
   const nn::Dropout dropout{config_.dropout};
@@ -114,9 +114,9 @@ Variable VisionTransformer::operator()(Context& context, const Tensor& images,
 
 // Rows of pixels are cut into pieces as wide as a patch, and the pieces of a patch brought
 // together.
-Tensor patches_of(const Tensor& images, std::int64_t patch) {
-  const std::int64_t B = images.size(0), down = images.size(1) / patch,
-                     across = images.size(2) / patch, piece = patch * images.size(3);
+Tensor patches_of(const Tensor& images, i64 patch) {
+  const i64 B = images.size(0), down = images.size(1) / patch, across = images.size(2) / patch,
+            piece = patch * images.size(3);
   return images.packed()
       .reshape({B, down, patch, across, piece})
       .transpose(2, 3)

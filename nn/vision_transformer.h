@@ -27,19 +27,19 @@
 namespace weft {
 
 struct VisionTransformerConfig {
-  std::int64_t size = 32;     // S: pixels of a side
-  std::int64_t channels = 3;  // c
-  std::int64_t patch = 4;     // p: pixels of a patch's side, a divisor of S
-  std::int64_t classes = 10;
-  std::int64_t width = 512;  // d
-  std::int64_t layers = 6;   // L
-  std::int64_t heads = 8;
-  std::int64_t hidden = 512;       // of the feed-forward layer
-  std::int64_t value_width = 0;    // of all heads together; 0: the width
+  i64 size = 32;     // S: pixels of a side
+  i64 channels = 3;  // c
+  i64 patch = 4;     // p: pixels of a patch's side, a divisor of S
+  i64 classes = 10;
+  i64 width = 512;  // d
+  i64 layers = 6;   // L
+  i64 heads = 8;
+  i64 hidden = 512;                // of the feed-forward layer
+  i64 value_width = 0;             // of all heads together; 0: the width
   std::string attention = "full";  // a specification: name:option=value,…
   double attention_dropout = 0.1, dropout = 0.1;
 
-  std::int64_t tokens() const { return (size / patch) * (size / patch); }  // N
+  i64 tokens() const { return (size / patch) * (size / patch); }  // N
 };
 
 namespace nn {
@@ -91,6 +91,6 @@ class VisionTransformer {
 };
 
 // Patches [B, N, p² c] of images [B, S, S, c].
-Tensor patches_of(const Tensor& images, std::int64_t patch);
+Tensor patches_of(const Tensor& images, i64 patch);
 
 }  // namespace weft

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 enum class DType : std::uint8_t { f32, f64, bf16, i32, i64, u8 };
@@ -84,8 +86,10 @@ template <> inline constexpr bool is_dtype<bf16> = true;
 template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
 template <> inline constexpr bool is_dtype<std::int32_t> = true;
 template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
-template <> inline constexpr bool is_dtype<std::int64_t> = true;
-template <> inline constexpr DType dtype_of<std::int64_t> = DType::i64;
+template <>
+inline constexpr bool is_dtype<i64> = true;
+template <>
+inline constexpr DType dtype_of<i64> = DType::i64;
 template <> inline constexpr bool is_dtype<std::uint8_t> = true;
 template <> inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
 

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t grain = 1 << 16;  // elements that one piece of parallel work adds
+constexpr i64 grain = 1 << 16;  // elements that one piece of parallel work adds
 
 // Calls f(target offset, source offset, length, target stride, source stride) for each run of the
 // innermost axis.
@@ -17,8 +17,8 @@ void each_run(const ElementLoops& loops, const F& f) {
   if (loops.count == 0) return;
   if (loops.rank == 0) return f(0, 0, 1, 1, 1);
   const int last = loops.rank - 1;
-  std::int64_t index[ElementLoops::most] = {};
-  std::int64_t target = 0, source = 0;
+  i64 index[ElementLoops::most] = {};
+  i64 target = 0, source = 0;
   while (true) {
     f(target, source, loops.size[last], loops.to[last], loops.from[last]);
     int axis = last - 1;
@@ -36,15 +36,14 @@ void each_run(const ElementLoops& loops, const F& f) {
 
 template <class To, class From>
 void copy_each(const ElementLoops& loops, const From* origin, To* target) {
-  each_run(loops, [&](std::int64_t to, std::int64_t from, std::int64_t length, std::int64_t to_step,
-                      std::int64_t from_step) {
+  each_run(loops, [&](i64 to, i64 from, i64 length, i64 to_step, i64 from_step) {
     if constexpr (std::is_same_v<To, From>) {
       if (to_step == 1 && from_step == 1) {
         std::memmove(target + to, origin + from, static_cast<std::size_t>(length) * sizeof(To));
         return;
       }
     }
-    for (std::int64_t i = 0; i < length; ++i) {
+    for (i64 i = 0; i < length; ++i) {
       target[to + i * to_step] = convert<To>(origin[from + i * from_step]);
     }
   });
@@ -62,16 +61,15 @@ void ElementKernels<Device, To>::copy(const Device&, const ElementLoops& loops, 
 template <class Device, class To>
 void ElementKernels<Device, To>::fill(const Device&, const ElementLoops& loops, To value,
                                       To* target) {
-  each_run(loops, [&](std::int64_t to, std::int64_t, std::int64_t length, std::int64_t step,
-                      std::int64_t) {
-    for (std::int64_t i = 0; i < length; ++i) target[to + i * step] = value;
+  each_run(loops, [&](i64 to, i64, i64 length, i64 step, i64) {
+    for (i64 i = 0; i < length; ++i) target[to + i * step] = value;
   });
 }
 
 template <class Device, class T>
 void AddKernels<Device, T>::add(const Device&, i64 count, const T* a, const T* b, T* c) {
-  parallel_ranges(count, grain, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) c[i] = a[i] + b[i];
+  parallel_ranges(count, grain, [=](i64 begin, i64 end) {
+    for (i64 i = begin; i < end; ++i) c[i] = a[i] + b[i];
   });
 }
 
@@ -83,7 +81,7 @@ template struct ElementKernels<Cpu, float>;
 template struct ElementKernels<Cpu, double>;
 template struct ElementKernels<Cpu, bf16>;
 template struct ElementKernels<Cpu, std::int32_t>;
-template struct ElementKernels<Cpu, std::int64_t>;
+template struct ElementKernels<Cpu, i64>;
 template struct ElementKernels<Cpu, std::uint8_t>;
 template struct AddKernels<Cpu, float>;
 template struct AddKernels<Cpu, double>;

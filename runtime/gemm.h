@@ -7,15 +7,15 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 // a is [m, k] with rows `lda` apart (or [k, m] where transpose_a), b is [k, n] likewise.
-void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-          const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
-          std::int64_t ldc);
-void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-          const double* a, std::int64_t lda, const double* b, std::int64_t ldb, double beta,
-          double* c, std::int64_t ldc);
+void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const float* a, i64 lda,
+          const float* b, i64 ldb, float beta, float* c, i64 ldc);
+void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const double* a, i64 lda,
+          const double* b, i64 ldb, double beta, double* c, i64 ldc);
 
 std::string gemm_f32_library();
 std::string gemm_f64_library();

@@ -5,9 +5,8 @@
 
 namespace weft {
 
-void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-          const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
-          std::int64_t ldc) {
+void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const float* a, i64 lda,
+          const float* b, i64 ldb, float beta, float* c, i64 ldc) {
   const dnnl_status_t status = dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k,
                                           1.0f, a, lda, b, ldb, beta, c, ldc);
   require(status == dnnl_success, "matmul: oneDNN refused a product of {}×{}×{} (status {})", m, k,

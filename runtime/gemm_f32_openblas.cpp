@@ -6,9 +6,8 @@
 
 namespace weft {
 
-void gemm(bool transpose_a, bool transpose_b, std::int64_t m, std::int64_t n, std::int64_t k,
-          const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta, float* c,
-          std::int64_t ldc) {
+void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const float* a, i64 lda,
+          const float* b, i64 ldb, float beta, float* c, i64 ldc) {
   cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
               transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
 }

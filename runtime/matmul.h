@@ -16,13 +16,13 @@ namespace weft {
 template <class T>
 struct Matrix {
   T* data;
-  std::int64_t rows, columns;
-  std::int64_t row_stride, column_stride;  // in elements
+  i64 rows, columns;
+  i64 row_stride, column_stride;  // in elements
 };
 
 // Rows begin … end − 1 of packed rows of `width` elements.
 template <class T>
-Matrix<T> rows_of(T* data, std::int64_t begin, std::int64_t end, std::int64_t width) {
+Matrix<T> rows_of(T* data, i64 begin, i64 end, i64 width) {
   return {data + begin * width, end - begin, width, width, 1};
 }
 

@@ -15,10 +15,10 @@ namespace {
 // The right-hand matrix stays in the second-level cache up to here, beside the rest. A left-hand
 // one whose columns neighbour must not spread over more: a tile reads a few elements of each of its
 // lines, and beyond some 64 pages every line costs a search for its page.
-constexpr std::int64_t tile_bytes = 256 << 10;
+constexpr i64 tile_bytes = 256 << 10;
 // Rows that one piece of parallel work computes: with fewer oneDNN 2.6 reaches half of its rate on
 // large right-hand matrices.
-constexpr std::int64_t row_grain = 512;
+constexpr i64 row_grain = 512;
 
 template <class T>
 bool rows_neighbour(const Matrix<T>& m) {
@@ -37,8 +37,8 @@ Matrix<const T> packed(const Matrix<const T>& m, std::optional<Scratch<T>>& buff
     transpose<T>(m.columns, m.rows, {m.data, m.column_stride}, {to, m.columns});
     return {to, m.rows, m.columns, m.columns, 1};
   }
-  for (std::int64_t i = 0; i < m.rows; ++i) {
-    for (std::int64_t j = 0; j < m.columns; ++j) {
+  for (i64 i = 0; i < m.rows; ++i) {
+    for (i64 j = 0; j < m.columns; ++j) {
       to[i * m.columns + j] = m.data[i * m.row_stride + j * m.column_stride];
     }
   }
@@ -51,23 +51,23 @@ void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const M
   std::optional<Scratch<T>> buffer_a, buffer_b;
   // A library wants one stride to be 1 and the other to be no less than the row that it crosses.
   const auto prepared = [](const Matrix<const T>& m, std::optional<Scratch<T>>& buffer,
-                           bool& transposed, std::int64_t& leading) {
+                           bool& transposed, i64& leading) {
     Matrix<const T> ready = m;
     transposed = !rows_neighbour(m);
     leading = transposed ? m.column_stride : m.row_stride;
-    const std::int64_t least = transposed ? m.rows : m.columns;
+    const i64 least = transposed ? m.rows : m.columns;
     if ((transposed && !columns_neighbour(m)) || leading < least) {
       if (!(rows_neighbour(m) && m.rows == 1)) ready = packed(m, buffer);
       transposed = false;
-      leading = std::max<std::int64_t>(m.columns, 1);
+      leading = std::max<i64>(m.columns, 1);
     }
     return ready;
   };
   bool transpose_a, transpose_b;
-  std::int64_t lda, ldb;
+  i64 lda, ldb;
   const Matrix<const T> left = prepared(a, buffer_a, transpose_a, lda);
   const Matrix<const T> right = prepared(b, buffer_b, transpose_b, ldb);
-  const std::int64_t ldc = c.rows == 1 ? std::max<std::int64_t>(c.columns, 1) : c.row_stride;
+  const i64 ldc = c.rows == 1 ? std::max<i64>(c.columns, 1) : c.row_stride;
   gemm(transpose_a, transpose_b, c.rows, c.columns, a.columns, left.data, lda, right.data, ldb,
        add ? T(1) : T(0), c.data, ldc);
 }
@@ -78,9 +78,7 @@ template <class T>
 void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
             bool add) {
   if (c.rows == 0 || c.columns == 0) return;
-  const auto fits = [](std::int64_t count) {
-    return count * std::int64_t(sizeof(T)) <= tile_bytes;
-  };
+  const auto fits = [](i64 count) { return count * i64(sizeof(T)) <= tile_bytes; };
   const bool tiles =
       fits(b.rows * b.columns) && (rows_neighbour(a) || fits(a.columns * a.column_stride));
   if (!tiles && a.columns > 0) return through_library(a, b, c, add);
@@ -99,9 +97,9 @@ namespace {
 
 // Matrix number `index` of a batched tensor, the batch counted in row-major order.
 template <class T>
-Matrix<T> matrix_of(const Tensor& tensor, std::int64_t index) {
+Matrix<T> matrix_of(const Tensor& tensor, i64 index) {
   const int rank = tensor.rank();
-  std::int64_t offset = 0;
+  i64 offset = 0;
   for (int axis = rank - 3; axis >= 0; --axis) {
     offset += index % tensor.size(axis) * tensor.stride(axis);
     index /= tensor.size(axis);
@@ -115,12 +113,12 @@ Matrix<T> matrix_of(const Tensor& tensor, std::int64_t index) {
 template <class Device, class T>
 void MatmulKernels<Device, T>::batched(const Device& cpu, const Tensor& a, const Tensor& b,
                                        const Tensor& c, bool add) {
-  std::int64_t batch = 1;
+  i64 batch = 1;
   for (int axis = 0; axis < a.rank() - 2; ++axis) batch *= a.size(axis);
-  const std::int64_t rows = a.size(-2);
-  const std::int64_t pieces = (rows + row_grain - 1) / row_grain;
-  const std::int64_t work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
-  const auto multiply = [&](std::int64_t index, std::int64_t begin) {
+  const i64 rows = a.size(-2);
+  const i64 pieces = (rows + row_grain - 1) / row_grain;
+  const i64 work = std::min(rows, row_grain) * a.size(-1) * b.size(-1);
+  const auto multiply = [&](i64 index, i64 begin) {
     const auto part = [&](auto matrix) {
       matrix.data += begin * matrix.row_stride;
       matrix.rows = std::min(row_grain, rows - begin);
@@ -129,8 +127,7 @@ void MatmulKernels<Device, T>::batched(const Device& cpu, const Tensor& a, const
     matmul<T>(cpu, part(matrix_of<const T>(a, index)),
               matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(matrix_of<T>(c, index)), add);
   };
-  parallel_for(batch * pieces, work,
-               [&](std::int64_t i) { multiply(i / pieces, i % pieces * row_grain); });
+  parallel_for(batch * pieces, work, [&](i64 i) { multiply(i / pieces, i % pieces * row_grain); });
 }
 
 template struct MatmulKernels<Cpu, float>;

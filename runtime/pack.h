@@ -42,7 +42,7 @@ class Pack {
  public:
   using Tag = simd::Tag<T>;
   using Vector = simd::Vector<T>;
-  static constexpr std::int64_t lanes = simd::lanes<T>;
+  static constexpr i64 lanes = simd::lanes<T>;
 
   struct Mask {
     simd::hn::Mask<Tag> mask;
@@ -54,12 +54,10 @@ class Pack {
   HWY_INLINE Vector vector() const { return vector_; }
 
   // The first min(count, lanes) elements; a load fills up with zeros.
-  static HWY_INLINE Pack load(const T* from, std::int64_t count = lanes) {
+  static HWY_INLINE Pack load(const T* from, i64 count = lanes) {
     return simd::load<T>(from, count);
   }
-  HWY_INLINE void store(T* to, std::int64_t count = lanes) const {
-    simd::store<T>(vector_, to, count);
-  }
+  HWY_INLINE void store(T* to, i64 count = lanes) const { simd::store<T>(vector_, to, count); }
 
   friend HWY_INLINE Pack operator+(Pack a, Pack b) { return simd::hn::Add(a.vector_, b.vector_); }
   friend HWY_INLINE Pack operator-(Pack a, Pack b) { return simd::hn::Sub(a.vector_, b.vector_); }
@@ -73,7 +71,7 @@ class Pack {
     return simd::hn::IfThenElse(condition.mask, a.vector_, b.vector_);
   }
   // The first `count` lanes, zeros behind them.
-  friend HWY_INLINE Pack first(Pack x, std::int64_t count) {
+  friend HWY_INLINE Pack first(Pack x, i64 count) {
     return simd::hn::IfThenElseZero(simd::hn::FirstN(Tag{}, static_cast<std::size_t>(count)),
                                     x.vector_);
   }
@@ -101,19 +99,17 @@ class Pack {
 // f(i, n) for 0 … count−1, a vector at a time: i is where it begins, n how many of its elements
 // count, which all but the last call know when they are compiled.
 template <class T, class F>
-HWY_INLINE void each_pack(std::int64_t count, const F& f) {
-  constexpr std::int64_t lanes = Pack<T>::lanes;
-  std::int64_t i = 0;
+HWY_INLINE void each_pack(i64 count, const F& f) {
+  constexpr i64 lanes = Pack<T>::lanes;
+  i64 i = 0;
   for (; i + lanes <= count; i += lanes) f(i, lanes);
   if (i < count) f(i, count - i);
 }
 
 // y[i] = f(x₁[i], x₂[i], …), where f computes with Pack<T>.
 template <class T, class F, class... X>
-HWY_INLINE void map(std::int64_t count, T* y, const F& f, const X*... x) {
-  each_pack<T>(count, [&](std::int64_t i, std::int64_t n) {
-    f(Pack<T>::load(x + i, n)...).store(y + i, n);
-  });
+HWY_INLINE void map(i64 count, T* y, const F& f, const X*... x) {
+  each_pack<T>(count, [&](i64 i, i64 n) { f(Pack<T>::load(x + i, n)...).store(y + i, n); });
 }
 
 }  // namespace weft

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <exception>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 int threads();            // threads that parallel loops use
@@ -28,15 +30,15 @@ class ThreadNumbers {
 // Calls f(i) for i = 0 … count−1, each once, in any order, from several threads. An exception from
 // any call is thrown again here after the loop.
 template <class F>
-void parallel_for(std::int64_t count, const F& f) {
-  const int team = static_cast<int>(std::min<std::int64_t>(threads(), count));
+void parallel_for(i64 count, const F& f) {
+  const int team = static_cast<int>(std::min<i64>(threads(), count));
   if (team <= 1) {
-    for (std::int64_t i = 0; i < count; ++i) f(i);
+    for (i64 i = 0; i < count; ++i) f(i);
     return;
   }
   std::exception_ptr failure;
 #pragma omp parallel for num_threads(team) schedule(dynamic, 1)
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (i64 i = 0; i < count; ++i) {
     try {
       f(i);
     } catch (...) {
@@ -49,21 +51,20 @@ void parallel_for(std::int64_t count, const F& f) {
 
 // Cuts 0 … count−1 into ranges of `grain` and calls f(begin, end) for each, in parallel.
 template <class F>
-void parallel_ranges(std::int64_t count, std::int64_t grain, const F& f) {
-  const std::int64_t pieces = (count + grain - 1) / grain;
-  parallel_for(pieces,
-               [&](std::int64_t piece) { f(piece * grain, std::min(count, (piece + 1) * grain)); });
+void parallel_ranges(i64 count, i64 grain, const F& f) {
+  const i64 pieces = (count + grain - 1) / grain;
+  parallel_for(pieces, [&](i64 piece) { f(piece * grain, std::min(count, (piece + 1) * grain)); });
 }
 
 // Calls f(i) for i = 0 … count−1 where a call takes about `work` multiply-adds. Short calls go
 // several at a time: waking a thread takes as long as many of them, and milliseconds where other
 // programs hold its core.
 template <class F>
-void parallel_for(std::int64_t count, std::int64_t work, const F& f) {
-  constexpr std::int64_t least = 1 << 19;  // what a thread is woken for
-  const std::int64_t together = std::max<std::int64_t>(1, least / std::max<std::int64_t>(1, work));
-  parallel_ranges(count, together, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) f(i);
+void parallel_for(i64 count, i64 work, const F& f) {
+  constexpr i64 least = 1 << 19;  // what a thread is woken for
+  const i64 together = std::max<i64>(1, least / std::max<i64>(1, work));
+  parallel_ranges(count, together, [&](i64 begin, i64 end) {
+    for (i64 i = begin; i < end; ++i) f(i);
   });
 }
 

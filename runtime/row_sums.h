@@ -15,37 +15,37 @@
 
 namespace weft {
 
-inline constexpr std::int64_t most_row_parts = 8;
+inline constexpr i64 most_row_parts = 8;
 
 // The parts of so many rows in blocks of at most `block`; each is one call of a parallel loop.
-inline std::int64_t row_parts(std::int64_t rows, std::int64_t block) {
-  const std::int64_t blocks = std::max<std::int64_t>((rows + block - 1) / block, 1);
-  const std::int64_t share = (blocks + most_row_parts - 1) / most_row_parts;  // blocks of one part
+inline i64 row_parts(i64 rows, i64 block) {
+  const i64 blocks = std::max<i64>((rows + block - 1) / block, 1);
+  const i64 share = (blocks + most_row_parts - 1) / most_row_parts;  // blocks of one part
   return (blocks + share - 1) / share;
 }
 
 // Calls f(begin, end, sums) for blocks of at most `block` rows of 0 … rows−1; `sums` points to
 // `count` elements, zero at first, that f adds to. The total over all rows goes to `total`.
 template <class T, class F>
-void row_sums(std::int64_t rows, std::int64_t block, std::int64_t count, T* total, const F& f) {
-  const std::int64_t blocks = std::max<std::int64_t>((rows + block - 1) / block, 1);
-  const std::int64_t share = (blocks + most_row_parts - 1) / most_row_parts;  // blocks of one part
-  const std::int64_t parts = row_parts(rows, block);
+void row_sums(i64 rows, i64 block, i64 count, T* total, const F& f) {
+  const i64 blocks = std::max<i64>((rows + block - 1) / block, 1);
+  const i64 share = (blocks + most_row_parts - 1) / most_row_parts;  // blocks of one part
+  const i64 parts = row_parts(rows, block);
   const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
   std::memset(total, 0, bytes);
   Tensor others;
   if (parts > 1) others = Tensor::zeros({parts - 1, count}, dtype_of<T>);
-  parallel_for(parts, [&](std::int64_t part) {
+  parallel_for(parts, [&](i64 part) {
     T* const sums = part == 0 ? total : others.data<T>() + (part - 1) * count;
-    for (std::int64_t i = part * share; i < std::min(blocks, (part + 1) * share); ++i) {
+    for (i64 i = part * share; i < std::min(blocks, (part + 1) * share); ++i) {
       f(i * block, std::min(rows, (i + 1) * block), sums);
     }
   });
   if (parts == 1) return;
-  parallel_ranges(count, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = 1; part < parts; ++part) {
+  parallel_ranges(count, 1 << 14, [&](i64 begin, i64 end) {
+    for (i64 part = 1; part < parts; ++part) {
       const T* const sums = others.data<T>() + (part - 1) * count;
-      for (std::int64_t i = begin; i < end; ++i) total[i] += sums[i];
+      for (i64 i = begin; i < end; ++i) total[i] += sums[i];
     }
   });
 }

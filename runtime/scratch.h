@@ -13,7 +13,7 @@ namespace weft {
 template <class T>
 class Scratch {
  public:
-  explicit Scratch(std::int64_t count) : tensor_(Tensor::empty({count}, dtype_of<T>)) {}
+  explicit Scratch(i64 count) : tensor_(Tensor::empty({count}, dtype_of<T>)) {}
   T* data() const { return tensor_.template data<T>(); }
 
  private:
@@ -40,9 +40,9 @@ class ThreadScratch {
 template <class T>
 class Pieces {
  public:
-  explicit Pieces(std::int64_t count) : buffer_(count), next_(buffer_.data()) {}
-  T* take(std::int64_t count) { return std::exchange(next_, next_ + count); }
-  T* copy(const T* from, std::int64_t count) {
+  explicit Pieces(i64 count) : buffer_(count), next_(buffer_.data()) {}
+  T* take(i64 count) { return std::exchange(next_, next_ + count); }
+  T* copy(const T* from, i64 count) {
     T* const to = take(count);
     std::copy(from, from + count, to);
     return to;

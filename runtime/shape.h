@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "runtime/error.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -14,26 +15,26 @@ class Shape {
   static constexpr int max_rank = 6;
 
   Shape() = default;
-  Shape(std::initializer_list<std::int64_t> sizes) {
-    for (const std::int64_t size : sizes) push_back(size);
+  Shape(std::initializer_list<i64> sizes) {
+    for (const i64 size : sizes) push_back(size);
   }
 
   int rank() const { return rank_; }
-  const std::int64_t* begin() const { return sizes_.data(); }
-  const std::int64_t* end() const { return sizes_.data() + rank_; }
-  std::int64_t operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
-  std::int64_t& operator[](int axis) { return sizes_[static_cast<std::size_t>(axis)]; }
-  std::int64_t back() const { return sizes_[static_cast<std::size_t>(rank_ - 1)]; }
+  const i64* begin() const { return sizes_.data(); }
+  const i64* end() const { return sizes_.data() + rank_; }
+  i64 operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
+  i64& operator[](int axis) { return sizes_[static_cast<std::size_t>(axis)]; }
+  i64 back() const { return sizes_[static_cast<std::size_t>(rank_ - 1)]; }
 
-  void push_back(std::int64_t size) {
+  void push_back(i64 size) {
     require(rank_ < max_rank, "shape: at most {} axes are supported", max_rank);
     sizes_[static_cast<std::size_t>(rank_++)] = size;
   }
 
   // Number of elements; throws where the product does not fit 63 bits.
-  std::int64_t count() const {
-    std::int64_t product = 1;
-    for (const std::int64_t size : *this) {
+  i64 count() const {
+    i64 product = 1;
+    for (const i64 size : *this) {
       require(size >= 0, "shape: sizes must not be negative, got {}", size);
       require(!__builtin_mul_overflow(product, size, &product),
               "shape: the number of elements does not fit 64 bits");
@@ -50,7 +51,7 @@ class Shape {
   }
 
  private:
-  std::array<std::int64_t, max_rank> sizes_{};
+  std::array<i64, max_rank> sizes_{};
   int rank_ = 0;
 };
 

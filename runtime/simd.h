@@ -22,23 +22,23 @@ using Tag = hn::ScalableTag<T>;
 template <class T>
 using Vector = hn::Vec<Tag<T>>;
 template <class T>
-inline constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(Tag<T>{}));
+inline constexpr i64 lanes = static_cast<i64>(hn::MaxLanes(Tag<T>{}));
 
 template <class T>
-constexpr std::int64_t round_up_to_lanes(std::int64_t count) {
+constexpr i64 round_up_to_lanes(i64 count) {
   return (count + lanes<T> - 1) / lanes<T> * lanes<T>;
 }
 
 // The first min(count, lanes) elements at `from`, zeros behind them.
 template <class T>
-HWY_INLINE Vector<T> load(const T* from, std::int64_t count) {
+HWY_INLINE Vector<T> load(const T* from, i64 count) {
   const Tag<T> d;
   if (count >= lanes<T>) return hn::LoadU(d, from);
   return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
 }
 
 template <class T>
-HWY_INLINE void store(Vector<T> value, T* to, std::int64_t count) {
+HWY_INLINE void store(Vector<T> value, T* to, i64 count) {
   const Tag<T> d;
   if (count >= lanes<T>) return hn::StoreU(value, d, to);
   hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
@@ -152,9 +152,9 @@ HWY_INLINE Vector<T> sigmoid(Vector<T> x) {
 
 // Σ_i a_i b_i in one fixed order.
 template <class T>
-HWY_INLINE T dot(const T* a, const T* b, std::int64_t count) {
+HWY_INLINE T dot(const T* a, const T* b, i64 count) {
   Vector<T> sum = hn::Zero(Tag<T>{});
-  for (std::int64_t i = 0; i < count; i += lanes<T>) {
+  for (i64 i = 0; i < count; i += lanes<T>) {
     sum = hn::MulAdd(load<T>(a + i, count - i), load<T>(b + i, count - i), sum);
   }
   return sum_of_lanes<T>(sum);
@@ -162,31 +162,31 @@ HWY_INLINE T dot(const T* a, const T* b, std::int64_t count) {
 
 // Σ_i x_i in one fixed order.
 template <class T>
-HWY_INLINE T sum(const T* x, std::int64_t count) {
+HWY_INLINE T sum(const T* x, i64 count) {
   Vector<T> sums = hn::Zero(Tag<T>{});
-  for (std::int64_t i = 0; i < count; i += lanes<T>) sums = hn::Add(sums, load<T>(x + i, count - i));
+  for (i64 i = 0; i < count; i += lanes<T>) sums = hn::Add(sums, load<T>(x + i, count - i));
   return sum_of_lanes<T>(sums);
 }
 
 // y_i += factor x_i
 template <class T>
-HWY_INLINE void add_scaled(T factor, const T* x, T* y, std::int64_t count) {
+HWY_INLINE void add_scaled(T factor, const T* x, T* y, i64 count) {
   const Tag<T> d;
   const auto f = hn::Set(d, factor);
-  std::int64_t i = 0;
+  i64 i = 0;
   for (; i + lanes<T> <= count; i += lanes<T>) {
     hn::StoreU(hn::MulAdd(f, hn::LoadU(d, x + i), hn::LoadU(d, y + i)), d, y + i);
   }
   if (i == count) return;
-  const std::int64_t rest = count - i;
+  const i64 rest = count - i;
   store<T>(hn::MulAdd(f, load<T>(x + i, rest), load<T>(y + i, rest)), y + i, rest);
 }
 
 // Σ_i x_i gathered in f64, in one fixed order.
 template <Real T>
-HWY_INLINE double sum_in_f64(const T* x, std::int64_t count) {
+HWY_INLINE double sum_in_f64(const T* x, i64 count) {
   const Tag<double> d;
-  constexpr std::int64_t n = lanes<double>;
+  constexpr i64 n = lanes<double>;
   const auto widened = [&](const T* from) {
     if constexpr (std::is_same_v<T, double>) {
       return hn::LoadU(d, from);
@@ -195,7 +195,7 @@ HWY_INLINE double sum_in_f64(const T* x, std::int64_t count) {
     }
   };
   Vector<double> sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  std::int64_t i = 0;
+  i64 i = 0;
   for (; i + 4 * n <= count; i += 4 * n) {
     for (int k = 0; k < 4; ++k) sum[k] = hn::Add(sum[k], widened(x + i + k * n));
   }

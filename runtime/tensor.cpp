@@ -18,7 +18,7 @@ ElementLoops loops_over(const Shape& shape, const Shape& to, const Shape& from) 
   ElementLoops loops;
   loops.count = shape.count();
   for (int axis = 0; axis < shape.rank(); ++axis) {
-    const std::int64_t size = shape[axis];
+    const i64 size = shape[axis];
     if (size == 1) continue;
     const int last = loops.rank - 1;
     if (last >= 0 && loops.to[last] == size * to[axis] && loops.from[last] == size * from[axis]) {
@@ -43,10 +43,10 @@ Storage::~Storage() { allocator(device_).deallocate(data_); }
 
 Shape packed_strides(const Shape& shape) {
   Shape strides = shape;
-  std::int64_t step = 1;
+  i64 step = 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     strides[axis] = step;
-    require(!__builtin_mul_overflow(step, std::max<std::int64_t>(shape[axis], 1), &step),
+    require(!__builtin_mul_overflow(step, std::max<i64>(shape[axis], 1), &step),
             "tensor: the strides of {} do not fit 64 bits", shape);
   }
   return strides;
@@ -81,15 +81,15 @@ int Tensor::checked_axis(int axis) const {
   return wrapped;
 }
 
-std::int64_t Tensor::rows() const {
-  std::int64_t rows = 1;
+i64 Tensor::rows() const {
+  i64 rows = 1;
   for (int axis = 0; axis + 1 < rank(); ++axis) rows *= size(axis);
   return rows;
 }
 
 bool Tensor::contiguous() const {
   if (count() == 0) return true;
-  std::int64_t step = 1;
+  i64 step = 1;
   for (int axis = rank() - 1; axis >= 0; --axis) {
     if (shape_[axis] != 1 && strides_[axis] != step) return false;
     step *= shape_[axis];
@@ -109,13 +109,13 @@ std::optional<Tensor> Tensor::view_as(const Shape& shape) const {
   int old_axis = 0, new_axis = 0;
   while (new_axis < shape.rank()) {
     while (old_axis < rank() && shape_[old_axis] == 1) ++old_axis;
-    std::int64_t new_size = shape[new_axis];
+    i64 new_size = shape[new_axis];
     int new_end = new_axis + 1;
     if (new_size == 1) {
       ++new_axis;
       continue;
     }
-    std::int64_t old_size = shape_[old_axis];
+    i64 old_size = shape_[old_axis];
     int old_end = old_axis + 1;
     while (old_size != new_size) {
       if (old_size < new_size) {
@@ -127,7 +127,7 @@ std::optional<Tensor> Tensor::view_as(const Shape& shape) const {
         new_size *= shape[new_end++];
       }
     }
-    std::int64_t step = strides_[old_end - 1];
+    i64 step = strides_[old_end - 1];
     for (int axis = new_end - 1; axis >= new_axis; --axis) {
       view.strides_[axis] = step;
       step *= shape[axis];
@@ -160,7 +160,7 @@ Tensor Tensor::transpose(int a, int b) const {
   return view;
 }
 
-Tensor Tensor::slice(int axis, std::int64_t begin, std::int64_t end) const {
+Tensor Tensor::slice(int axis, i64 begin, i64 end) const {
   axis = checked_axis(axis);
   require(0 <= begin && begin <= end && end <= shape_[axis],
           "slice: {} … {} is not a range of axis {} of {}", begin, end, axis, shape_);
@@ -177,7 +177,7 @@ Tensor Tensor::expand(const Shape& shape) const {
   view.shape_ = shape;
   view.strides_ = shape;
   for (int axis = 0; axis < shape.rank(); ++axis) {
-    const std::int64_t size = axis < added ? 1 : shape_[axis - added];
+    const i64 size = axis < added ? 1 : shape_[axis - added];
     require(size == shape[axis] || size == 1, "expand: {} does not broadcast to {}", shape_, shape);
     view.strides_[axis] = size == 1 ? 0 : strides_[axis - added];
   }
@@ -187,7 +187,7 @@ Tensor Tensor::expand(const Shape& shape) const {
 Tensor Tensor::joined(std::span<const Tensor> slices, int axis) {
   Tensor whole = slices[0];
   for (const Tensor& slice : slices.subspan(1)) {
-    const std::int64_t size = whole.size(axis);
+    const i64 size = whole.size(axis);
     Shape shape = slice.shape_;
     shape[axis] = size;
     if (!whole.same_storage(slice) || whole.dtype_ != slice.dtype_ || whole.shape_ != shape ||
@@ -257,7 +257,7 @@ Shape broadcast_shape(const char* op, const Shape& a, const Shape& b) {
   const Shape& other = a.rank() >= b.rank() ? b : a;
   const int added = result.rank() - other.rank();
   for (int axis = 0; axis < other.rank(); ++axis) {
-    std::int64_t& size = result[axis + added];
+    i64& size = result[axis + added];
     require(size == other[axis] || size == 1 || other[axis] == 1,
             "{}: {} and {} do not broadcast (axis {} from the end)", op, a, b, other.rank() - axis);
     if (size == 1) size = other[axis];

@@ -53,10 +53,10 @@ class Tensor {
   const Shape& shape() const { return shape_; }
   const Shape& strides() const { return strides_; }  // in elements
   int rank() const { return shape_.rank(); }
-  std::int64_t size(int axis) const { return shape_[checked_axis(axis)]; }  // −1 is the last axis
-  std::int64_t stride(int axis) const { return strides_[checked_axis(axis)]; }
-  std::int64_t count() const { return shape_.count(); }
-  std::int64_t rows() const;  // the product of all sizes but the last, also where that is 0
+  i64 size(int axis) const { return shape_[checked_axis(axis)]; }  // −1 is the last axis
+  i64 stride(int axis) const { return strides_[checked_axis(axis)]; }
+  i64 count() const { return shape_.count(); }
+  i64 rows() const;  // the product of all sizes but the last, also where that is 0
   DType dtype() const { return dtype_; }
   Device device() const { return storage_ ? storage_->device() : Device{}; }
   bool contiguous() const;  // row-major without gaps
@@ -65,7 +65,7 @@ class Tensor {
 
   std::byte* bytes() const {
     require(defined(), "tensor: it is undefined; is an input missing?");
-    return storage_->data() + offset_ * std::int64_t(size_of(dtype_));
+    return storage_->data() + offset_ * i64(size_of(dtype_));
   }
   template <class T>
   T* data() const {
@@ -82,7 +82,7 @@ class Tensor {
   // Views: the same bytes seen in another way.
   Tensor reshape(const Shape& shape) const;  // throws where it would have to copy
   Tensor transpose(int a, int b) const;
-  Tensor slice(int axis, std::int64_t begin, std::int64_t end) const;
+  Tensor slice(int axis, i64 begin, i64 end) const;
   Tensor expand(const Shape& shape) const;  // axes of size 1 (and new leading ones) repeat
   // The view that these slices along `axis` were cut from, where they lie side by side in one
   // storage in this order; undefined elsewhere.
@@ -104,7 +104,7 @@ class Tensor {
   std::shared_ptr<Storage> storage_;
   Shape shape_;
   Shape strides_;
-  std::int64_t offset_ = 0;  // in elements
+  i64 offset_ = 0;  // in elements
   DType dtype_ = DType::f32;
 };
 
@@ -128,7 +128,7 @@ View<T, Rank> Tensor::view() const {
 
 template <class T>
 Tensor Tensor::from(std::span<const T> values, const Shape& shape) {
-  require(static_cast<std::int64_t>(values.size()) == shape.count(),
+  require(static_cast<i64>(values.size()) == shape.count(),
           "tensor: {} values do not fill the shape {}", values.size(), shape);
   Tensor tensor = empty(shape, dtype_of<T>);
   std::copy(values.begin(), values.end(), tensor.data<T>());

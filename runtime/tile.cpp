@@ -14,8 +14,8 @@ constexpr int tile = many_registers ? 24 : 12;
 constexpr int widest = many_registers ? 4 : 2;  // vectors of a tile's row
 // A panel holds the part of B that one strip reads, in half of the first-level cache. It is copied
 // where so many rows read it that the copy costs a few hundredths; on AVX-512 it does not pay.
-constexpr std::int64_t panel_bytes = 16 << 10;
-constexpr std::int64_t panel_rows = 64;
+constexpr i64 panel_bytes = 16 << 10;
+constexpr i64 panel_rows = 64;
 
 // Hides where a pointer comes from. Of rows that lie a stride apart gcc makes a pointer each, more
 // than there are registers for, and moves them in and out between the multiply-adds.
@@ -25,10 +25,10 @@ HWY_INLINE void hide(T*& pointer) {
 }
 
 template <int R, int V, class D, class T = simd::hn::TFromD<D>>
-HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Rows<T> c, bool add) {
+HWY_INLINE void micro(D d, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c, bool add) {
   namespace hn = simd::hn;
   using Vector = hn::Vec<D>;
-  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto n = static_cast<i64>(hn::Lanes(d));
   Vector sum[R][V];
   for (int r = 0; r < R; ++r) {
     for (int v = 0; v < V; ++v) {
@@ -38,7 +38,7 @@ HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Ro
   // Every third row has a pointer: the processor adds one and two strides to an address by itself.
   static_assert(R <= 12);
   const T *a0 = a.data, *a3 = a0 + 3 * a.row, *a6 = a3 + 3 * a.row, *a9 = a6 + 3 * a.row;
-  for (std::int64_t k = 0; k < depth; ++k) {
+  for (i64 k = 0; k < depth; ++k) {
     hide(a0);
     if constexpr (R > 3) hide(a3);
     if constexpr (R > 6) hide(a6);
@@ -69,25 +69,25 @@ HWY_INLINE void micro(D d, std::int64_t depth, Strided<T> a, Rows<const T> b, Ro
 // for every multiply-add. So rows that no number of full tiles makes up are cut into tiles of
 // nearly one height, where that is possible. A function of its own, for the registers' sake.
 template <int V, class D, class T = simd::hn::TFromD<D>>
-HWY_NOINLINE void strip(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b,
-                        Rows<T> c, bool add) {
+HWY_NOINLINE void strip(D d, i64 rows, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c,
+                        bool add) {
   constexpr int R = tile / (many_registers ? std::max(V, 2) : V);
-  std::int64_t i = 0;
+  i64 i = 0;
   const auto run = [&]<int N>(std::integral_constant<int, N>) {
     micro<N, V>(d, depth, {a.data + i * a.row, a.row, a.column}, b, {c.data + i * c.row, c.row},
                 add);
     i += N;
   };
-  std::int64_t full = rows / R;
+  i64 full = rows / R;
   if constexpr (R == 6) {
-    const std::int64_t tiles = (rows + R - 1) / R, lower = tiles * R - rows;
+    const i64 tiles = (rows + R - 1) / R, lower = tiles * R - rows;
     if (lower <= tiles) {
       full = tiles - lower;
-      for (std::int64_t k = 0; k < lower; ++k) run(std::integral_constant<int, 5>{});
+      for (i64 k = 0; k < lower; ++k) run(std::integral_constant<int, 5>{});
     }
   }
   if (R == 12 && rows % R == 4 && full > 0) --full;  // 8 and 8
-  for (std::int64_t k = 0; k < full; ++k) run(std::integral_constant<int, R>{});
+  for (i64 k = 0; k < full; ++k) run(std::integral_constant<int, R>{});
   if constexpr (R > 8) {
     while (i + 8 <= rows) run(std::integral_constant<int, 8>{});
   }
@@ -101,10 +101,10 @@ HWY_NOINLINE void strip(D d, std::int64_t rows, std::int64_t depth, Strided<T> a
 // Rows of V vectors, moved together: rows of B that lie a power of two apart share a few sets of
 // the cache and drive each other out.
 template <int V, class D, class T = simd::hn::TFromD<D>>
-void copy_panel(D d, std::int64_t count, Rows<const T> b, T* panel) {
+void copy_panel(D d, i64 count, Rows<const T> b, T* panel) {
   namespace hn = simd::hn;
-  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t k = 0; k < count; ++k) {
+  const auto n = static_cast<i64>(hn::Lanes(d));
+  for (i64 k = 0; k < count; ++k) {
     for (int v = 0; v < V; ++v) {
       hn::StoreU(hn::LoadU(d, b.data + k * b.row + v * n), d, panel + (k * V + v) * n);
     }
@@ -113,13 +113,12 @@ void copy_panel(D d, std::int64_t count, Rows<const T> b, T* panel) {
 
 // A strip by panels, one after the other.
 template <int V, class D, class T = simd::hn::TFromD<D>>
-void strip_by_panels(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, Rows<const T> b,
-                     Rows<T> c, bool add) {
+void strip_by_panels(D d, i64 rows, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c, bool add) {
   alignas(64) T panel[std::size_t(panel_bytes) / sizeof(T)];
-  const std::int64_t width = V * static_cast<std::int64_t>(simd::hn::Lanes(d));
-  const std::int64_t deep = panel_bytes / std::int64_t(sizeof(T)) / width;
-  for (std::int64_t k = 0; k < depth; k += deep) {
-    const std::int64_t count = std::min(deep, depth - k);
+  const i64 width = V * static_cast<i64>(simd::hn::Lanes(d));
+  const i64 deep = panel_bytes / i64(sizeof(T)) / width;
+  for (i64 k = 0; k < depth; k += deep) {
+    const i64 count = std::min(deep, depth - k);
     copy_panel<V>(d, count, {b.data + k * b.row, b.row}, panel);
     strip<V>(d, rows, count, {a.data + k * a.column, a.row, a.column}, {panel, width}, c,
              add || k > 0);
@@ -129,11 +128,11 @@ void strip_by_panels(D d, std::int64_t rows, std::int64_t depth, Strided<T> a, R
 }  // namespace
 
 template <class T>
-void tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, Strided<T> a,
-                  Rows<const T> b, Rows<T> c, bool add) {
+void tile_product(i64 rows, i64 columns, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c,
+                  bool add) {
   namespace hn = simd::hn;
-  constexpr std::int64_t n = simd::lanes<T>;
-  std::int64_t j = 0;
+  constexpr i64 n = simd::lanes<T>;
+  i64 j = 0;
   const auto at = [&](auto p) { return decltype(p){p.data + j, p.row}; };
   const simd::Tag<T> wide;
   const auto sweep = [&]<int V>(std::integral_constant<int, V>) {
@@ -147,7 +146,7 @@ void tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, S
   sweep(std::integral_constant<int, 2>{});
   sweep(std::integral_constant<int, 1>{});
   const auto narrow = [&](auto d) {
-    const auto width = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto width = static_cast<i64>(hn::Lanes(d));
     if (width < n && j + width <= columns) {
       strip<1>(d, rows, depth, a, at(b), at(c), add);
       j += width;
@@ -159,9 +158,7 @@ void tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, S
   while (j < columns) strip<1>(hn::CappedTag<T, 1>{}, rows, depth, a, at(b), at(c), add), ++j;
 }
 
-template void tile_product(std::int64_t, std::int64_t, std::int64_t, Strided<float>,
-                           Rows<const float>, Rows<float>, bool);
-template void tile_product(std::int64_t, std::int64_t, std::int64_t, Strided<double>,
-                           Rows<const double>, Rows<double>, bool);
+template void tile_product(i64, i64, i64, Strided<float>, Rows<const float>, Rows<float>, bool);
+template void tile_product(i64, i64, i64, Strided<double>, Rows<const double>, Rows<double>, bool);
 
 }  // namespace weft

@@ -13,25 +13,27 @@
 
 #include <cstdint>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 template <class T>
 struct Strided {  // A: any strides, in elements
   const T* data;
-  std::int64_t row;
-  std::int64_t column;
+  i64 row;
+  i64 column;
 };
 
 template <class T>
 struct Rows {  // B and C: rows of neighbouring elements
   T* data;
-  std::int64_t row;
+  i64 row;
 };
 
 // See the head of this file; `add` adds to C. Any number of columns: those past the last whole
 // vector go by narrower vectors, down to one lane. T is float or double.
 template <class T>
-void tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, Strided<T> a,
-                  Rows<const T> b, Rows<T> c, bool add);
+void tile_product(i64 rows, i64 columns, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c,
+                  bool add);
 
 }  // namespace weft

@@ -46,8 +46,7 @@ void check_same_bits(const Run& got, const Run& wanted);
 // gradcheck() with the inputs on the tested device. On an emulated one a few elements have to do:
 // what its gradients are is shown by those of the CPU.
 GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
-                               std::uint64_t seed = 1, double step = 1e-6,
-                               std::int64_t elements = 200);
+                               std::uint64_t seed = 1, double step = 1e-6, i64 elements = 200);
 
 // The caching allocator at work, also where the tests run without it (tests/poison.cpp).
 struct WithCache {

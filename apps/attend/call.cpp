@@ -63,7 +63,7 @@ std::map<std::string, Tensor> Call::run(const AttendCommand& command) {
   return results;
 }
 
-std::vector<Tensor> Call::maps(std::int64_t item, const std::vector<std::int64_t>& heads) const {
+std::vector<Tensor> Call::maps(i64 item, const std::vector<i64>& heads) const {
   AttentionCall again = call_;
   for (const AttentionChoice& choice : mechanism().choices) {
     const auto found = chosen_.find(choice.name);

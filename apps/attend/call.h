@@ -15,7 +15,7 @@ struct AttendCommand {
   std::string layout = "bnhe", head = "0", pattern;
   bool causal = false, backward = false, force = false;
   std::uint64_t seed = 0;
-  std::int64_t item = 0, pattern_block = 1;
+  i64 item = 0, pattern_block = 1;
   int threads = 0;
 };
 
@@ -28,7 +28,7 @@ class Call {
   std::map<std::string, Tensor> run(const AttendCommand& command);
   // The weights [N, S] of some heads of one batch item. What was drawn and decided stays what it
   // was in run().
-  std::vector<Tensor> maps(std::int64_t item, const std::vector<std::int64_t>& heads) const;
+  std::vector<Tensor> maps(i64 item, const std::vector<i64>& heads) const;
 
   const AttentionSpec& spec() const { return spec_; }
   AttentionSizes sizes() const;

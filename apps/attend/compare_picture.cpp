@@ -9,8 +9,8 @@ namespace weft {
 namespace {
 
 constexpr int letters = 14;
-constexpr std::int64_t margin = 24, row_height = 30, bar_height = 16, bar_width = 220,
-                       number_width = 90, head = 84;
+constexpr i64 margin = 24, row_height = 30, bar_height = 16, bar_width = 220, number_width = 90,
+              head = 84;
 constexpr Colour dark{40, 40, 40};
 
 struct Column {
@@ -40,23 +40,21 @@ std::string shown(const std::string& text, std::size_t most) {
   return plain.size() <= most ? plain : plain.substr(0, most - 3) + "...";
 }
 
-void draw_column(Picture& picture, const Column& column, const std::vector<Compared>& rows,
-                 std::int64_t x) {
+void draw_column(Picture& picture, const Column& column, const std::vector<Compared>& rows, i64 x) {
   double most = 0;
   for (const Compared& row : rows) most = std::max(most, column.value(row));
   picture.write(x, head - 14, column.title, letters);
-  const auto count = static_cast<std::int64_t>(rows.size());
+  const auto count = static_cast<i64>(rows.size());
   picture.fill(x, head, 1, count * row_height, dark);
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (i64 i = 0; i < count; ++i) {
     const Compared& row = rows[static_cast<std::size_t>(i)];
-    const std::int64_t y = head + i * row_height + (row_height - bar_height) / 2;
+    const i64 y = head + i * row_height + (row_height - bar_height) / 2;
     if (!row.refused.empty()) {
       picture.write(x + 8, y + 13, "-", letters - 1);
       continue;
     }
     const double value = column.value(row);
-    const auto length =
-        most > 0 ? static_cast<std::int64_t>(bar_width * value / most) : std::int64_t{0};
+    const auto length = most > 0 ? static_cast<i64>(bar_width * value / most) : i64{0};
     picture.fill(x + 1, y, length, bar_height, column.colour);
     picture.write(x + length + 8, y + 13, column.text(value), letters - 1);
   }
@@ -67,21 +65,21 @@ void draw_column(Picture& picture, const Column& column, const std::vector<Compa
 void draw_comparison(const std::vector<Compared>& rows, const std::string& title,
                      const std::string& path) {
   constexpr std::size_t longest_name = 60, longest_title = 150;
-  std::int64_t names = 0;
+  i64 names = 0;
   for (const Compared& row : rows) {
     names = std::max(names, text_width(shown(row.specification, longest_name), letters));
   }
   const std::string above = shown(title, longest_title);
-  const std::int64_t left = margin + names + 16;
-  const std::int64_t all = left + std::ssize(columns) * (bar_width + number_width);
+  const i64 left = margin + names + 16;
+  const i64 all = left + std::ssize(columns) * (bar_width + number_width);
   Picture picture(std::max(all, text_width(above, letters) + 2 * margin),
                   head + std::ssize(rows) * row_height + margin);
   picture.write(margin, 30, above, letters);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    picture.write(margin, head + static_cast<std::int64_t>(i) * row_height + 20,
+    picture.write(margin, head + static_cast<i64>(i) * row_height + 20,
                   shown(rows[i].specification, longest_name), letters);
   }
-  std::int64_t x = left;
+  i64 x = left;
   for (const Column& column : columns) {
     draw_column(picture, column, rows, x);
     x += bar_width + number_width;

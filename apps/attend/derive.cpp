@@ -18,8 +18,8 @@ struct Source {
   bool values;
   Tensor tensor;
 
-  std::int64_t length() const { return tensor.size(1); }
-  std::int64_t joined_width() const { return tensor.size(2) * tensor.size(3); }
+  i64 length() const { return tensor.size(1); }
+  i64 joined_width() const { return tensor.size(2) * tensor.size(3); }
   Tensor joined() const {  // [B, L, H·X]
     return tensor.packed().reshape({tensor.size(0), length(), joined_width()});
   }
@@ -111,8 +111,8 @@ class Deriver {
   }
 
   Tensor projected(const AttentionInput& input, const Source& from) {
-    const std::int64_t rows = sizes_.B * from.length();
-    std::vector<std::int64_t> widths = input.through;
+    const i64 rows = sizes_.B * from.length();
+    std::vector<i64> widths = input.through;
     widths.push_back(input.shape.count() / rows);
     Variable x = from.joined().reshape({rows, from.joined_width()});
     std::string how = from.name;
@@ -137,7 +137,7 @@ class Deriver {
   // or values for values.
   const Source& source(const AttentionInput& input) const {
     const bool values = is_values(input) || input.role == Role::sequence;
-    const std::int64_t length = input.side == Side::query ? sizes_.N : sizes_.S;
+    const i64 length = input.side == Side::query ? sizes_.N : sizes_.S;
     const Source* best = nullptr;
     int most = -1;
     for (const Source& candidate : sources_) {

@@ -21,7 +21,7 @@ std::map<std::string, Tensor> read_folder(const std::string& path) {
   return tensors;
 }
 
-std::string counted(std::int64_t count, const char* what) {
+std::string counted(i64 count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 

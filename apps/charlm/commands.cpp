@@ -52,7 +52,7 @@ MapText map_text(const EvalCommand& command, const Model& model, const std::stri
   const Ids ids = own.empty() ? first_tokens(split, *model.network) : Ids(given);
   MapText text{
       .ids = {ids.begin(), ids.end()}, .tokens = {}, .source = own.empty() ? source : "--text"};
-  for (const std::int64_t id : text.ids) text.tokens.push_back(model.vocabulary.character(id));
+  for (const i64 id : text.ids) text.tokens.push_back(model.vocabulary.character(id));
   return text;
 }
 
@@ -95,7 +95,7 @@ int run_eval(const EvalCommand& command) {
   const Purpose purpose = command.split == "train"        ? Purpose::train
                           : command.split == "validation" ? Purpose::validation
                                                          : Purpose::test;
-  const std::int64_t batches = command.split == "test" ? s.test_batches : s.validation_batches;
+  const i64 batches = command.split == "test" ? s.test_batches : s.validation_batches;
   const Stopwatch again;
   scored.windows = "random";
   scored.pass = measure_random(*model.network, ids, purpose, command.seed.value_or(s.seed), batches,

@@ -11,14 +11,13 @@ inline double bits(double nats) { return nats / 0.6931471805599453; }
 
 // Over `batches` batches of random windows.
 Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpose,
-                    std::uint64_t seed, std::int64_t batches, std::int64_t batch,
-                    const Advance& advance);
+                    std::uint64_t seed, i64 batches, i64 batch, const Advance& advance);
 
 // Training on random windows of parts.train; model and parts stay where they are meanwhile.
 Task training_task(const Model& model, const Parts& parts);
 
 // What the best possible predictor would score on the windows of pass_over_all() over `ids`, in bits
 // a character; `text` has a grammar.
-double best_possible(const Text& text, Ids ids, std::int64_t length);
+double best_possible(const Text& text, Ids ids, i64 length);
 
 }  // namespace weft::charlm

@@ -11,7 +11,7 @@ namespace weft::charlm {
 
 // Reads `prompt` (the vocabulary's opening where it is empty), then hands `characters` characters
 // to `say`. `restarted` is called at the first restart.
-void write_text(const Model& model, const std::string& prompt, std::int64_t characters,
+void write_text(const Model& model, const std::string& prompt, i64 characters,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted = {});
 

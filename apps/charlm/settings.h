@@ -21,11 +21,11 @@ struct Settings : TrainingSettings {
 
   UniversalTransformerConfig model = small_network();
 
-  std::int64_t epoch_steps = 400;
-  std::int64_t validation_batches = 24;
-  std::int64_t test_batches = 244;
+  i64 epoch_steps = 400;
+  i64 validation_batches = 24;
+  i64 test_batches = 244;
 
-  std::int64_t total_steps() const { return TrainingSettings::total_steps(epoch_steps); }
+  i64 total_steps() const { return TrainingSettings::total_steps(epoch_steps); }
 };
 
 // Calls f(name, value, limits, help) for every setting but the preset.

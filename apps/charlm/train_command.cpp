@@ -10,17 +10,17 @@
 namespace weft::charlm {
 namespace {
 
-constexpr std::int64_t sample_characters = 400;
+constexpr i64 sample_characters = 400;
 
 void describe(const Model& model, const Text& text, const Parts& parts, const RunOptions& run,
               Progress& progress) {
   const Settings& s = model.settings;
   progress.print(fmt::format(
       "data   {}: {} characters, {} different ({}); {} to train, {} to validate, {} to test",
-      text.source, grouped(static_cast<std::int64_t>(text.ids.size())), text.vocabulary.size(),
-      s.vocabulary, grouped(static_cast<std::int64_t>(parts.train.size())),
-      grouped(static_cast<std::int64_t>(parts.validation.size())),
-      grouped(static_cast<std::int64_t>(parts.test.size()))));
+      text.source, grouped(static_cast<i64>(text.ids.size())), text.vocabulary.size(), s.vocabulary,
+      grouped(static_cast<i64>(parts.train.size())),
+      grouped(static_cast<i64>(parts.validation.size())),
+      grouped(static_cast<i64>(parts.test.size()))));
   const std::string name =
       s.preset.empty() ? ""
                        : name_of_preset(configuration_of(s), configuration_of(preset(s.preset)),

@@ -27,8 +27,7 @@ std::string values_not_finite(const Tensor& tensor) {
 
 }  // namespace
 
-AnomalyWatch::AnomalyWatch(const std::vector<NamedParameter>& parameters, std::int64_t step)
-    : step_(step) {
+AnomalyWatch::AnomalyWatch(const std::vector<NamedParameter>& parameters, i64 step) : step_(step) {
   for (const NamedParameter& p : parameters) names_[p.variable.place().get()] = p.name;
 }
 

@@ -22,7 +22,7 @@ class Anomaly : public Error {
 // the tensor, at the first that is not finite.
 class AnomalyWatch final : public Observer {
  public:
-  AnomalyWatch(const std::vector<NamedParameter>& parameters, std::int64_t step);
+  AnomalyWatch(const std::vector<NamedParameter>& parameters, i64 step);
 
   void made(const char* op, std::span<const Variable> inputs,
             std::span<const Tensor> values) override;
@@ -32,7 +32,7 @@ class AnomalyWatch final : public Observer {
   void check(const Tensor& tensor, const std::string& what) const;
 
   std::map<const Gradient*, std::string> names_;
-  std::int64_t step_, ops_ = 0;
+  i64 step_, ops_ = 0;
 };
 
 }  // namespace weft

@@ -13,16 +13,16 @@ namespace weft {
 // where the values are unit vectors. `call` has to hold every choice that is not to be made again.
 // Throws where the output is not linear in the values, or there is no such head.
 std::vector<Tensor> attention_maps(const AttentionSpec& spec, const AttentionCall& call,
-                                   std::span<const Variable> inputs, std::int64_t item,
-                                   const std::vector<std::int64_t>& heads);
+                                   std::span<const Variable> inputs, i64 item,
+                                   const std::vector<i64>& heads);
 
 // "all", or numbers and ranges with commas: "0,2-4". Throws for what is not among the `count`
 // heads.
-std::vector<std::int64_t> heads_named(const std::string& text, std::int64_t count);
+std::vector<i64> heads_named(const std::string& text, i64 count);
 
 struct MapPicture {
   std::string title = {};
-  std::vector<std::int64_t> heads = {};  // one a map
+  std::vector<i64> heads = {};  // one a map
   // How weights w become colours, from white for none to dark for the most, w_max, of all maps.
   //     linear   w / w_max
   //     sqrt     √(w / w_max)

@@ -10,26 +10,26 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t border = 4;
+constexpr i64 border = 4;
 
 // Draws of the modules use the streams 0, 1, … of a step; those of pictures stand far above.
 enum : std::uint32_t { order_stream = 0xffff0010, cut_stream, division_stream };
 
-PictureBatch empty_batch(std::int64_t count) {
+PictureBatch empty_batch(i64 count) {
   return {Tensor::empty({count, picture_size, picture_size, 3}, DType::f32),
           Tensor::empty({count}, DType::i64)};
 }
 
-void put(const Pictures& pictures, std::int64_t which, const Cut& cut,
-         const Normalisation& normalisation, std::int64_t at, const PictureBatch& batch) {
+void put(const Pictures& pictures, i64 which, const Cut& cut, const Normalisation& normalisation,
+         i64 at, const PictureBatch& batch) {
   cut_picture(pictures.at(which), cut, normalisation,
               batch.images.data<float>() + at * picture_bytes);
-  batch.labels.data<std::int64_t>()[at] = pictures.labels[static_cast<std::size_t>(which)];
+  batch.labels.data<i64>()[at] = pictures.labels[static_cast<std::size_t>(which)];
 }
 
 }  // namespace
 
-Cut random_cut(std::uint64_t seed, std::uint32_t epoch, std::int64_t picture) {
+Cut random_cut(std::uint64_t seed, std::uint32_t epoch, i64 picture) {
   const Philox words =
       RandomKey{seed, epoch, cut_stream}.words(static_cast<std::uint64_t>(picture));
   return {below(words.word[0], 2 * border + 1), below(words.word[1], 2 * border + 1),
@@ -43,13 +43,13 @@ void cut_picture(const std::uint8_t* pixels, const Cut& cut, const Normalisation
     scale[c] = static_cast<float>(1 / (255 * normalisation.deviation[c]));
     offset[c] = static_cast<float>(-normalisation.mean[c] / normalisation.deviation[c]);
   }
-  for (std::int64_t row = 0; row < picture_size; ++row) {
-    const std::int64_t y = row + cut.top - border;
-    for (std::int64_t column = 0; column < picture_size; ++column, to += 3) {
-      const std::int64_t across = cut.mirrored ? picture_size - 1 - column : column;
-      const std::int64_t x = across + cut.left - border;
+  for (i64 row = 0; row < picture_size; ++row) {
+    const i64 y = row + cut.top - border;
+    for (i64 column = 0; column < picture_size; ++column, to += 3) {
+      const i64 across = cut.mirrored ? picture_size - 1 - column : column;
+      const i64 x = across + cut.left - border;
       const bool there = y >= 0 && y < picture_size && x >= 0 && x < picture_size;
-      const std::int64_t from = 3 * (y * picture_size + x);
+      const i64 from = 3 * (y * picture_size + x);
       for (int c = 0; c < 3; ++c) {
         to[c] = (there ? float(pixels[from + c]) * scale[c] : 0) + offset[c];
       }
@@ -57,17 +57,17 @@ void cut_picture(const std::uint8_t* pixels, const Cut& cut, const Normalisation
   }
 }
 
-PictureBatch plain_batch(const Pictures& pictures, std::span<const std::int64_t> which,
+PictureBatch plain_batch(const Pictures& pictures, std::span<const i64> which,
                          const Normalisation& normalisation) {
-  const PictureBatch batch = empty_batch(static_cast<std::int64_t>(which.size()));
+  const PictureBatch batch = empty_batch(static_cast<i64>(which.size()));
   for (std::size_t i = 0; i < which.size(); ++i) {
-    put(pictures, which[i], {}, normalisation, static_cast<std::int64_t>(i), batch);
+    put(pictures, which[i], {}, normalisation, static_cast<i64>(i), batch);
   }
   return batch;
 }
 
-Division hold_out(std::int64_t count, std::int64_t held, std::uint64_t seed) {
-  const std::vector<std::int64_t> order = shuffled(count, {seed, 0, division_stream});
+Division hold_out(i64 count, i64 held, std::uint64_t seed) {
+  const std::vector<i64> order = shuffled(count, {seed, 0, division_stream});
   const auto cut = order.begin() + static_cast<std::ptrdiff_t>(held);
   Division parts{{cut, order.end()}, {order.begin(), cut}};
   std::sort(parts.kept.begin(), parts.kept.end());
@@ -75,9 +75,9 @@ Division hold_out(std::int64_t count, std::int64_t held, std::uint64_t seed) {
   return parts;
 }
 
-TrainingBatches::TrainingBatches(const Pictures& pictures, std::span<const std::int64_t> which,
-                                 const Normalisation& normalisation, std::int64_t batch,
-                                 std::uint64_t seed, bool augment)
+TrainingBatches::TrainingBatches(const Pictures& pictures, std::span<const i64> which,
+                                 const Normalisation& normalisation, i64 batch, std::uint64_t seed,
+                                 bool augment)
     : pictures_(pictures),
       which_(which),
       normalisation_(normalisation),
@@ -93,9 +93,7 @@ TrainingBatches::~TrainingBatches() {
   if (next_.valid()) next_.wait();
 }
 
-std::int64_t TrainingBatches::epoch_steps() const {
-  return static_cast<std::int64_t>(which_.size()) / batch_;
-}
+i64 TrainingBatches::epoch_steps() const { return static_cast<i64>(which_.size()) / batch_; }
 
 PictureBatch TrainingBatches::operator()(std::uint32_t step) {
   if (next_.valid() && next_step_ != step) next_.wait();  // it changes the order that we read
@@ -109,13 +107,13 @@ PictureBatch TrainingBatches::prepared(std::uint32_t step) {
   const auto steps = static_cast<std::uint32_t>(epoch_steps());
   const std::uint32_t epoch = (step - 1) / steps + 1, in_epoch = (step - 1) % steps;
   if (epoch != epoch_) {
-    order_ = shuffled(static_cast<std::int64_t>(which_.size()), {seed_, epoch, order_stream});
+    order_ = shuffled(static_cast<i64>(which_.size()), {seed_, epoch, order_stream});
     epoch_ = epoch;
   }
   const PictureBatch batch = empty_batch(batch_);
-  for (std::int64_t i = 0; i < batch_; ++i) {
-    const auto place = static_cast<std::size_t>(std::int64_t{in_epoch} * batch_ + i);
-    const std::int64_t which = which_[static_cast<std::size_t>(order_[place])];
+  for (i64 i = 0; i < batch_; ++i) {
+    const auto place = static_cast<std::size_t>(i64{in_epoch} * batch_ + i);
+    const i64 which = which_[static_cast<std::size_t>(order_[place])];
     const Cut cut = augment_ ? random_cut(seed_, epoch, which) : Cut{};
     put(pictures_, which, cut, normalisation_, i, batch);
   }

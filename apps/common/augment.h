@@ -17,10 +17,10 @@ namespace weft {
 
 // Where a picture is cut: the corner in the bordered picture, 0 … 8; 4 is its middle.
 struct Cut {
-  std::int64_t top = 4, left = 4;
+  i64 top = 4, left = 4;
   bool mirrored = false;
 };
-Cut random_cut(std::uint64_t seed, std::uint32_t epoch, std::int64_t picture);
+Cut random_cut(std::uint64_t seed, std::uint32_t epoch, i64 picture);
 
 // The pixels [32, 32, 3] of a picture, cut and then normalised.
 void cut_picture(const std::uint8_t* pixels, const Cut& cut, const Normalisation& normalisation,
@@ -32,14 +32,14 @@ struct PictureBatch {
 };
 
 // These pictures as they are, normalised.
-PictureBatch plain_batch(const Pictures& pictures, std::span<const std::int64_t> which,
+PictureBatch plain_batch(const Pictures& pictures, std::span<const i64> which,
                          const Normalisation& normalisation);
 
 // Of 0 … count − 1, `held` at random are held out; both parts are in rising order.
 struct Division {
-  std::vector<std::int64_t> kept, held;
+  std::vector<i64> kept, held;
 };
-Division hold_out(std::int64_t count, std::int64_t held, std::uint64_t seed);
+Division hold_out(i64 count, i64 held, std::uint64_t seed);
 
 // The batches of training: steps 1, 2, …; each epoch takes the pictures in another order, and
 // leaves out those that fill no batch. While a step computes, a thread prepares the next one's
@@ -48,25 +48,25 @@ class TrainingBatches {
  public:
   // `which` of the pictures, at least `batch` of them; both stay where they are meanwhile. Without
   // `augment` pictures are taken as they are.
-  TrainingBatches(const Pictures& pictures, std::span<const std::int64_t> which,
-                  const Normalisation& normalisation, std::int64_t batch, std::uint64_t seed,
+  TrainingBatches(const Pictures& pictures, std::span<const i64> which,
+                  const Normalisation& normalisation, i64 batch, std::uint64_t seed,
                   bool augment = true);
   ~TrainingBatches();
 
-  std::int64_t epoch_steps() const;
+  i64 epoch_steps() const;
   PictureBatch operator()(std::uint32_t step);
 
  private:
   PictureBatch prepared(std::uint32_t step);
 
   const Pictures& pictures_;
-  std::span<const std::int64_t> which_;
+  std::span<const i64> which_;
   Normalisation normalisation_;
-  std::int64_t batch_;
+  i64 batch_;
   std::uint64_t seed_;
   bool augment_;
   std::uint32_t epoch_ = 0;  // that `order_` is of; counts from 1
-  std::vector<std::int64_t> order_;
+  std::vector<i64> order_;
   std::uint32_t next_step_ = 0;  // that `next_` prepares
   std::future<PictureBatch> next_;
 };

@@ -33,20 +33,20 @@ class PairCounts {
  public:
   PairCounts(const std::vector<CountedWord>& words, const char* end_of_word);
   // The most frequent pair with at least `least`; false where there is none.
-  bool best(std::int64_t least, std::uint64_t& key);
+  bool best(i64 least, std::uint64_t& key);
   Merge merge(std::uint64_t key);
 
  private:
   struct Word {
     std::vector<Symbol> symbols;
-    std::int64_t count;
+    i64 count;
   };
   struct Pair {
-    std::int64_t count = 0;
+    i64 count = 0;
     std::vector<std::int32_t> words;  // all that hold it, and some that no longer do
   };
   struct Entry {
-    std::int64_t count;
+    i64 count;
     std::uint64_t key;
   };
   struct Lower {
@@ -103,12 +103,12 @@ void PairCounts::add(Symbol first, Symbol second, std::int32_t word) {
   risen_.push_back(key);
 }
 
-bool PairCounts::best(std::int64_t least, std::uint64_t& key) {
+bool PairCounts::best(i64 least, std::uint64_t& key) {
   while (!heap_.empty()) {
     const Entry top = heap_.top();
     heap_.pop();
     const auto found = pairs_.find(top.key);
-    const std::int64_t count = found == pairs_.end() ? 0 : found->second.count;
+    const i64 count = found == pairs_.end() ? 0 : found->second.count;
     key = top.key;
     if (count == top.count && count >= least) return true;
     if (count < top.count && count >= least) heap_.push({count, top.key});
@@ -157,8 +157,8 @@ void PairCounts::merge_in(std::int32_t word, Symbol first, Symbol second, Symbol
 
 }  // namespace
 
-std::vector<Merge> learn_merges(const std::vector<CountedWord>& words, std::size_t most,
-                                std::int64_t least, const char* end_of_word) {
+std::vector<Merge> learn_merges(const std::vector<CountedWord>& words, std::size_t most, i64 least,
+                                const char* end_of_word) {
   PairCounts counts(words, end_of_word);
   std::vector<Merge> merges;
   for (std::uint64_t key = 0; merges.size() < most && counts.best(least, key);) {

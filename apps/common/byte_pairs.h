@@ -23,19 +23,21 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 using Merge = std::pair<std::string, std::string>;
 
 struct CountedWord {
   std::string word;  // not empty, UTF-8
-  std::int64_t count;
+  i64 count;
 };
 
 // At most `most` merges, the first learnt first, of pairs that occur `least` times or more. The
 // words must differ.
-std::vector<Merge> learn_merges(const std::vector<CountedWord>& words, std::size_t most,
-                                std::int64_t least, const char* end_of_word = "</w>");
+std::vector<Merge> learn_merges(const std::vector<CountedWord>& words, std::size_t most, i64 least,
+                                const char* end_of_word = "</w>");
 
 // The encoding of words by learnt merges.
 class MergeTable {

@@ -101,7 +101,7 @@ std::size_t BytePieces::merges_of(const std::string& name) {
 
 std::shared_ptr<const BytePieces> BytePieces::learn(std::string_view text,
                                                     const std::string& name) {
-  std::unordered_map<std::string_view, std::int64_t> counts;
+  std::unordered_map<std::string_view, i64> counts;
   for_each_byte_word(text, [&](std::string_view word) { ++counts[word]; });
   std::vector<CountedWord> words;
   for (const auto& [word, count] : counts) words.push_back({written(word), count});

@@ -34,7 +34,7 @@ class BytePieces final : public WordPieces {
  public:
   static constexpr std::size_t merge_count = 8'000;  // where nothing else is asked for
   static constexpr std::size_t most_merges = 1'000'000;
-  static constexpr std::int64_t least_pair_count = 3;
+  static constexpr i64 least_pair_count = 3;
   static constexpr std::size_t longest_word = 256;  // bytes
   static constexpr std::string_view saved_head = "byte pieces 1\n";
 
@@ -51,7 +51,7 @@ class BytePieces final : public WordPieces {
   const std::vector<Merge>& merges() const { return merges_; }
 
   std::string name() const override { return name_; }  // "bpe" or "bpe:merges=N"
-  std::int64_t size() const override { return static_cast<std::int64_t>(bytes_.size()) + 1; }
+  i64 size() const override { return static_cast<i64>(bytes_.size()) + 1; }
   Special special() const override;
   bool any_bytes() const override { return true; }
   PieceIds opening() const override { return {'\n'}; }

@@ -17,7 +17,7 @@ struct Layout {
   const char* folder;  // that the archive unpacks into
   std::vector<const char*> train;
   const char* test;
-  std::vector<std::int64_t> labels;  // how many values each label of a record has
+  std::vector<i64> labels;           // how many values each label of a record has
   std::size_t label;                 // the one that is wanted
   const char* names;                 // file of the class names
 };
@@ -60,7 +60,7 @@ void read_records(const std::string& path, const Layout& layout, Pictures& pictu
       "the binary version of the set again",
       path, file.size(), record, labels, picture_bytes);
   std::vector<std::uint8_t> bytes(record);
-  constexpr std::int64_t plane = picture_size * picture_size;
+  constexpr i64 plane = picture_size * picture_size;
   std::size_t at = pictures.pixels.size();
   pictures.pixels.resize(at + count * picture_bytes);
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -72,8 +72,8 @@ void read_records(const std::string& path, const Layout& layout, Pictures& pictu
     }
     pictures.labels.push_back(bytes[layout.label]);
     const std::uint8_t* const planes = bytes.data() + labels;
-    for (std::int64_t p = 0; p < plane; ++p) {
-      for (std::int64_t c = 0; c < 3; ++c) pictures.pixels[at++] = planes[c * plane + p];
+    for (i64 p = 0; p < plane; ++p) {
+      for (i64 c = 0; c < 3; ++c) pictures.pixels[at++] = planes[c * plane + p];
     }
   }
   file.check_unchanged();

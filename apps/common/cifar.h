@@ -18,17 +18,19 @@
 #include <string>
 #include <vector>
 
+#include "runtime/types.h"
+
 namespace weft {
 
-constexpr std::int64_t picture_size = 32;  // pixels of a side
-constexpr std::int64_t picture_bytes = 3 * picture_size * picture_size;
+constexpr i64 picture_size = 32;  // pixels of a side
+constexpr i64 picture_bytes = 3 * picture_size * picture_size;
 
 struct Pictures {
   std::vector<std::uint8_t> pixels;  // [count, 32, 32, 3]
   std::vector<std::uint8_t> labels;  // [count]
 
-  std::int64_t count() const { return static_cast<std::int64_t>(labels.size()); }
-  const std::uint8_t* at(std::int64_t i) const { return pixels.data() + i * picture_bytes; }
+  i64 count() const { return static_cast<i64>(labels.size()); }
+  const std::uint8_t* at(i64 i) const { return pixels.data() + i * picture_bytes; }
 };
 
 struct PictureSet {
@@ -55,6 +57,6 @@ PictureSet load_pictures(const std::string& data, const std::string& set);
 
 // Discs, rings, stripes and other light figures on dark grounds, in random colours, sizes and
 // places, under noise: a function of the seed. Flips and small shifts leave each class what it is.
-Pictures drawn_pictures(std::uint64_t seed, std::int64_t count);
+Pictures drawn_pictures(std::uint64_t seed, i64 count);
 
 }  // namespace weft

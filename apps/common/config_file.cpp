@@ -134,7 +134,7 @@ std::string toml_of(const std::string& key, const SettingValue& value) {
   std::vector<std::uint64_t> integers;
   if (const auto* const one = std::get_if<std::uint64_t>(&value)) integers = {*one};
   if (const auto* const list = std::get_if<std::vector<std::uint64_t>>(&value)) integers = *list;
-  constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<i64>::max());
   for (const std::uint64_t integer : integers) {
     require(integer <= largest, "--{}: the integers of TOML end at {}, got {}", key, largest,
             integer);

@@ -35,7 +35,7 @@ SettingValue value_of(const nlohmann::json& json) {
     case Type::boolean:
       return json.get<bool>();
     case Type::number_integer:
-      return json.get<std::int64_t>();
+      return json.get<i64>();
     case Type::number_unsigned:
       return json.get<std::uint64_t>();
     case Type::number_float:
@@ -62,10 +62,10 @@ nlohmann::ordered_json as_json(const SettingValue& value) {
 bool take_value(const SettingValue& from, bool& to) { return take_same(from, to); }
 bool take_value(const SettingValue& from, std::string& to) { return take_same(from, to); }
 bool take_value(const SettingValue& from, std::uint64_t& to) { return take_same(from, to); }
-bool take_value(const SettingValue& from, std::int64_t& to) {
+bool take_value(const SettingValue& from, i64& to) {
   std::uint64_t natural = 0;
   if (!take_same(from, natural)) return take_same(from, to);
-  to = static_cast<std::int64_t>(natural);
+  to = static_cast<i64>(natural);
   return true;
 }
 bool take_value(const SettingValue& from, double& to) {
@@ -170,7 +170,7 @@ void print_information(const std::string& preset, const Configuration& configura
                        const std::vector<NamedParameter>& parameters,
                        const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  std::int64_t count = 0;
+  i64 count = 0;
   for (const NamedParameter& parameter : parameters) {
     const Shape& shape = parameter.variable.shape();
     count += shape.count();

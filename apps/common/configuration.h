@@ -18,15 +18,15 @@
 namespace weft {
 
 // What a setting or an option of a run can be; std::monostate stands for any other kind of JSON.
-using SettingValue = std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double,
-                                  std::string, std::vector<std::uint64_t>>;
+using SettingValue = std::variant<std::monostate, bool, i64, std::uint64_t, double, std::string,
+                                  std::vector<std::uint64_t>>;
 SettingValue value_of(const nlohmann::json& json);
 nlohmann::ordered_json as_json(const SettingValue& value);
 
 // Each takes a value of that kind, and returns whether it is one. An integer is a number, too, but a
 // fraction is no integer and a negative one no std::uint64_t: nothing is cut off to fit.
 bool take_value(const SettingValue& from, bool& to);
-bool take_value(const SettingValue& from, std::int64_t& to);
+bool take_value(const SettingValue& from, i64& to);
 bool take_value(const SettingValue& from, std::uint64_t& to);
 bool take_value(const SettingValue& from, double& to);
 bool take_value(const SettingValue& from, std::string& to);

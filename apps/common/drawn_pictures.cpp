@@ -40,8 +40,7 @@ bool inside(int label, double x, double y, double r) {
 // Numbers in [0, 1) one after the other, of one picture.
 class Draws {
  public:
-  Draws(std::uint64_t seed, std::int64_t picture)
-      : key_{seed, static_cast<std::uint32_t>(picture), 0} {}
+  Draws(std::uint64_t seed, i64 picture) : key_{seed, static_cast<std::uint32_t>(picture), 0} {}
   double next() {
     const std::uint64_t i = taken_++;
     return uniform(key_.words(i / 4).word[i % 4]);
@@ -55,11 +54,11 @@ class Draws {
 
 }  // namespace
 
-Pictures drawn_pictures(std::uint64_t seed, std::int64_t count) {
+Pictures drawn_pictures(std::uint64_t seed, i64 count) {
   constexpr double noise = 20;
   Pictures pictures;
   pictures.pixels.reserve(static_cast<std::size_t>(count * picture_bytes));
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (i64 i = 0; i < count; ++i) {
     Draws draws(seed, i);
     const auto label = static_cast<int>(10 * draws.next());
     const double radius = draws.between(7, 12), reach = 16 - radius;
@@ -68,8 +67,8 @@ Pictures drawn_pictures(std::uint64_t seed, std::int64_t count) {
     for (int c = 0; c < 3; ++c) {
       ground[c] = draws.between(0, 100), figure[c] = draws.between(130, 255);
     }
-    for (std::int64_t y = 0; y < picture_size; ++y) {
-      for (std::int64_t x = 0; x < picture_size; ++x) {
+    for (i64 y = 0; y < picture_size; ++y) {
+      for (i64 x = 0; x < picture_size; ++x) {
         const bool drawn = inside(label, double(x) - x0, double(y) - y0, radius);
         for (int c = 0; c < 3; ++c) {
           const double value = (drawn ? figure : ground)[c] + draws.between(-noise, noise);

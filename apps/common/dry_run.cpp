@@ -133,14 +133,14 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
                          {"validation", cost.validation},
                          {"checkpoint", cost.checkpoint},
                          {"peak", cost.process}}},
-                       {"operations", static_cast<std::int64_t>(cost.operations)},
+                       {"operations", static_cast<i64>(cost.operations)},
                        {"step_seconds", cost.seconds},
                        {"targets", task.targets_per_step},
                        {"steps", options.steps},
                        {"epoch_steps", options.epoch_steps}});
   }
   const auto line = [](const char* what, double value, const std::string& unit) {
-    fmt::print("{:<12}{:>18} {}\n", what, grouped(static_cast<std::int64_t>(value)), unit);
+    fmt::print("{:<12}{:>18} {}\n", what, grouped(static_cast<i64>(value)), unit);
   };
   const auto bytes = [&](const char* what, std::size_t count, const std::string& note = "") {
     fmt::print("{:<12}{:>18.2f} MiB{}\n", what, static_cast<double>(count) / (1 << 20), note);

@@ -6,7 +6,7 @@
 namespace weft {
 
 struct StepCost {
-  std::int64_t parameters = 0;
+  i64 parameters = 0;
   // Bytes of the weights, of their gradients and of the optimizer's state, by their shapes.
   std::size_t weights = 0, gradients = 0, optimizer = 0;
   // Bytes on the device, measured: what the forward pass leaves for the backward pass, and the most

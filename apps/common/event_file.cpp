@@ -61,7 +61,7 @@ EventFile::EventFile(const std::string& path, double wall_time)
   write(field(1, eight_bytes, bytes_of(wall_time)) + field(3, counted, "brain.Event:2"));
 }
 
-void EventFile::add(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
+void EventFile::add(double wall_time, i64 step, std::span<const Scalar> scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars) {
     summary += field(1, counted, field(1, counted, tag) + field(2, four_bytes, bytes_of(value)));
@@ -69,7 +69,7 @@ void EventFile::add(double wall_time, std::int64_t step, std::span<const Scalar>
   add_summary(wall_time, step, summary);
 }
 
-void EventFile::add_text(double wall_time, std::int64_t step, const std::string& tag,
+void EventFile::add_text(double wall_time, i64 step, const std::string& tag,
                          const std::string& text) {
   constexpr std::uint64_t strings = 7;  // DT_STRING
   const std::string tensor =
@@ -81,7 +81,7 @@ void EventFile::add_text(double wall_time, std::int64_t step, const std::string&
             field(1, counted, tag) + field(8, counted, tensor) + field(9, counted, plugin)));
 }
 
-void EventFile::add_summary(double wall_time, std::int64_t step, const std::string& summary) {
+void EventFile::add_summary(double wall_time, i64 step, const std::string& summary) {
   write(field(1, eight_bytes, bytes_of(wall_time)) +
         field(2, number, varint(static_cast<std::uint64_t>(step))) + field(5, counted, summary));
 }

@@ -33,6 +33,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 // CRC-32C (Castagnoli): the polynomial 0x1EDC6F41, bits reflected, start and end inverted.
@@ -49,13 +51,12 @@ class EventFile {
   // holds "tfevents".
   EventFile(const std::string& path, double wall_time);
   // Times are seconds since 1970. Throws where the file cannot be written.
-  void add(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
+  void add(double wall_time, i64 step, std::span<const Scalar> scalars);
   // `text` is UTF-8, which TensorBoard reads as Markdown.
-  void add_text(double wall_time, std::int64_t step, const std::string& tag,
-                const std::string& text);
+  void add_text(double wall_time, i64 step, const std::string& tag, const std::string& text);
 
  private:
-  void add_summary(double wall_time, std::int64_t step, const std::string& summary);
+  void add_summary(double wall_time, i64 step, const std::string& summary);
   void write(std::string_view message);
 
   std::string path_;

@@ -89,9 +89,9 @@ int export_model(const ExportCommand& command, const UniversalTransformer& netwo
   return export_model(command, tensors, metadata, architecture_of(network.config()), [&] {
     const auto vocabulary = static_cast<std::uint32_t>(network.config().vocabulary);
     const Tensor ids = Tensor::empty({2, network.config().length}, DType::i64);
-    for (std::int64_t i = 0; i < ids.count(); ++i) {
+    for (i64 i = 0; i < ids.count(); ++i) {
       const std::uint32_t word = RandomKey{}.words(static_cast<std::uint64_t>(i)).word[0];
-      ids.data<std::int64_t>()[i] = below(word, vocabulary);
+      ids.data<i64>()[i] = below(word, vocabulary);
     }
     UniversalTransformer wide(network.config(), 0, DType::f64);
     load_widened(weft::tensors(wide), tensors);
@@ -129,7 +129,7 @@ int write_samples(const SampleCommand& command, const SampleWriter& writer) {
   };
   SamplingOptions options = command.options;
   const Stopwatch watch;
-  for (std::int64_t i = 0; i < command.samples; ++i) {
+  for (i64 i = 0; i < command.samples; ++i) {
     if (command.samples > 1) fmt::print("--- sample {} of {} ---\n", i + 1, command.samples);
     options.sample = static_cast<std::uint32_t>(i);
     SampleOutput output;

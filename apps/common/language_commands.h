@@ -35,8 +35,8 @@ struct LanguageEvalCommand {
 struct SampleCommand {
   std::string checkpoint = {};
   std::string prompt = {};
-  std::int64_t tokens = 0;
-  std::int64_t samples = 1;
+  i64 tokens = 0;
+  i64 samples = 1;
   SamplingOptions options = {};
 };
 void check(const SampleCommand& command);
@@ -58,7 +58,7 @@ void print_sample(const std::string& attention, RunFolder& folder, Progress& pro
 struct SampleWriter {
   using Say = std::function<void(std::string_view more)>;
   const char *app, *unit;
-  std::int64_t length;
+  i64 length;
   std::function<void(const SamplingOptions& options, const Say& say,
                      const std::function<void()>& restarted)>
       write;

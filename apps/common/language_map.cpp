@@ -22,8 +22,7 @@ struct Seen {
   std::vector<Variable> inputs;
 };
 
-Seen call_of_layer(const UniversalTransformer& network, const std::vector<std::int64_t>& ids,
-                   std::int64_t layer) {
+Seen call_of_layer(const UniversalTransformer& network, const std::vector<i64>& ids, i64 layer) {
   Seen seen;
   Context context = Context::evaluation();
   context.attending = [&](const AttentionSpec& spec, const AttentionCall& call,
@@ -53,7 +52,7 @@ void check(const MapCommand& command) {
 int write_map(const MapCommand& command, const UniversalTransformer& network, const MapText& text) {
   const UniversalTransformerConfig& config = network.config();
   const std::size_t comma = command.place.find(',');
-  std::int64_t layer = -1;
+  i64 layer = -1;
   const char *const begin = command.place.data(), *const end =
                                                       begin + std::min(comma, command.place.size());
   const auto [stop, status] = std::from_chars(begin, end, layer);

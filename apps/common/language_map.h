@@ -23,7 +23,7 @@ void check(const MapCommand& command);
 
 // What the model reads.
 struct MapText {
-  std::vector<std::int64_t> ids;
+  std::vector<i64> ids;
   std::vector<std::string> tokens;  // what the ids stand for
   std::string source;               // "the test split of text8", or "--text"
   const char* between = "";         // tokens where they are printed as text

@@ -17,11 +17,11 @@ namespace {
 // than the file holds is never built.
 void check_claims(const UniversalTransformerConfig& config, const Checkpoint& checkpoint,
                   const std::string& file) {
-  std::int64_t held = 0;
+  i64 held = 0;
   for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
-  const std::int64_t d = config.width;  // all sizes are within their limits: no product overflows
-  const std::int64_t hidden = config.hidden > 0 ? config.hidden : 4 * d;
-  std::int64_t claimed = std::max(d * config.vocabulary, 2 * d * hidden);
+  const i64 d = config.width;  // all sizes are within their limits: no product overflows
+  const i64 hidden = config.hidden > 0 ? config.hidden : 4 * d;
+  i64 claimed = std::max(d * config.vocabulary, 2 * d * hidden);
   if (config.encoding == "conv") claimed = std::max(claimed, d * d * config.conv_width);
   if (config.encoding == "position") claimed = std::max(claimed, d * config.length);
   if (!config.shared) claimed = std::max(claimed, d * d * config.depth);
@@ -55,7 +55,7 @@ double products_per_token(const UniversalTransformerConfig& m,
     forward += 2.0 * static_cast<double>(shape.count()) * (inner && m.shared ? m.depth : 1);
   }
   const AttentionSpec spec(m.attention);
-  const std::int64_t e = m.width / m.heads;
+  const i64 e = m.width / m.heads;
   const AttentionSizes sizes{
       .B = 1, .N = m.length, .S = m.length, .H = m.heads, .E = e, .M = e, .d = m.width};
   const AttentionCost cost = attention_cost(spec, sizes, true, DType::f32);
@@ -142,7 +142,7 @@ void check_causal(const std::string& attention, bool allow_leaky) {
 }
 
 std::string description(const std::string& name, const UniversalTransformerConfig& m,
-                        std::int64_t parameters) {
+                        i64 parameters) {
   const char* const order = m.encoding == "conv"     ? "causal convolution"
                             : m.encoding == "rotary" ? "rotary positions"
                                                      : "trained positions";
@@ -167,11 +167,11 @@ Task training_of(UniversalTransformer& network, const TrainingSettings& settings
   return task;
 }
 
-Pass pass_over(const UniversalTransformer& network, std::int64_t batches,
-               const std::function<Batch(std::int64_t)>& batch_at, const Advance& advance) {
+Pass pass_over(const UniversalTransformer& network, i64 batches,
+               const std::function<Batch(i64)>& batch_at, const Advance& advance) {
   Pass pass;
-  std::int64_t rows = 0;
-  for (std::int64_t i = 0; i < batches; ++i) {
+  i64 rows = 0;
+  for (i64 i = 0; i < batches; ++i) {
     const Batch batch = batch_at(i);
     const Device device = network.device();
     const auto [nats, penalty] = network.score(batch.inputs.to(device), batch.targets.to(device));
@@ -187,7 +187,7 @@ Pass pass_over(const UniversalTransformer& network, std::int64_t batches,
     }
     pass.cross_entropy += all;
     pass.loss += all + penalty.item() * static_cast<double>(values.size());
-    pass.targets += static_cast<std::int64_t>(values.size());
+    pass.targets += static_cast<i64>(values.size());
     advance(static_cast<double>(i + 1) / static_cast<double>(batches));
   }
   pass.loss /= static_cast<double>(pass.targets);
@@ -234,13 +234,13 @@ void Generator::restart() {
   if (!window_.empty()) network_.step(state_, window_);
 }
 
-Tensor Generator::read(std::span<const std::int64_t> ids) {
-  const std::int64_t length = network_.config().length;
+Tensor Generator::read(std::span<const i64> ids) {
+  const i64 length = network_.config().length;
   const bool numbered = network_.config().encoding == "position";
   Tensor logits;
   while (!ids.empty()) {
     if (numbered && state_.position == length) restart();
-    const std::int64_t most = numbered ? length - state_.position : length;
+    const i64 most = numbered ? length - state_.position : length;
     const auto piece = ids.first(std::min(ids.size(), static_cast<std::size_t>(most)));
     ids = ids.subspan(piece.size());
     logits = network_.step(state_, piece);
@@ -257,20 +257,19 @@ void check(const SamplingOptions& options) {
           "--top-p: wanted a number above 0 and of at most 1, got {}", options.top_p);
 }
 
-std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,
-                  std::uint64_t index) {
+i64 draw(const Tensor& logits, const SamplingOptions& options, i64 first, std::uint64_t index) {
   require(all_finite(logits), "sample: the model's logits are not finite; its weights are damaged");
   const std::vector<float> values = logits.to_vector<float>();
-  std::vector<std::int64_t> ids(values.size() - static_cast<std::size_t>(first));
+  std::vector<i64> ids(values.size() - static_cast<std::size_t>(first));
   std::iota(ids.begin(), ids.end(), first);
-  const auto logit = [&](std::int64_t id) { return values[static_cast<std::size_t>(id)]; };
-  const auto before = [&](std::int64_t a, std::int64_t b) {
+  const auto logit = [&](i64 id) { return values[static_cast<std::size_t>(id)]; };
+  const auto before = [&](i64 a, i64 b) {
     return logit(a) > logit(b) || (logit(a) == logit(b) && a < b);
   };
   // Only those that are drawn among are put in order, or all where a share of them is asked for: a
   // sort of all is the greater part of a token.
-  const std::int64_t most = options.temperature == 0 ? 1 : options.top_k;
-  if (most > 0 && most < static_cast<std::int64_t>(ids.size())) {
+  const i64 most = options.temperature == 0 ? 1 : options.top_k;
+  if (most > 0 && most < static_cast<i64>(ids.size())) {
     std::partial_sort(ids.begin(), ids.begin() + most, ids.end(), before);
     ids.resize(static_cast<std::size_t>(most));
   } else if (options.top_p < 1) {
@@ -280,7 +279,7 @@ std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int
   if (options.temperature == 0) return ids.front();
   std::vector<double> weights;
   double sum = 0;
-  for (const std::int64_t id : ids) {
+  for (const i64 id : ids) {
     weights.push_back(std::exp((logit(id) - greatest) / options.temperature));
     sum += weights.back();
   }

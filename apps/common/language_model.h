@@ -63,7 +63,7 @@ void check_causal(const std::string& attention, bool allow_leaky);
 
 // The line that describes the model of a run; `name` may be empty.
 std::string description(const std::string& name, const UniversalTransformerConfig& network,
-                        std::int64_t parameters);
+                        i64 parameters);
 
 // --- losses
 
@@ -79,17 +79,17 @@ using Advance = std::function<void(double)>;
 struct Pass {
   double loss = 0, cross_entropy = 0;  // means over the targets, in nats
   double row_perplexity = 0;  // the mean over all windows of e to the mean cross-entropy of one
-  std::int64_t targets = 0;
+  i64 targets = 0;
 };
-Pass pass_over(const UniversalTransformer& network, std::int64_t batches,
-               const std::function<Batch(std::int64_t)>& batch_at, const Advance& advance);
+Pass pass_over(const UniversalTransformer& network, i64 batches,
+               const std::function<Batch(i64)>& batch_at, const Advance& advance);
 // Over every id but the first, in consecutive windows of the network's length.
 template <class Id>
-Pass pass_over_all(const UniversalTransformer& network, std::span<const Id> ids, std::int64_t batch,
+Pass pass_over_all(const UniversalTransformer& network, std::span<const Id> ids, i64 batch,
                    const Advance& advance) {
   const ConsecutiveWindows<Id> windows(ids, batch, network.config().length);
   return pass_over(
-      network, windows.count(), [&](std::int64_t i) { return windows[i]; }, advance);
+      network, windows.count(), [&](i64 i) { return windows[i]; }, advance);
 }
 
 // Modules draw from the streams 0, 1, … of a step; batches stand far above. Those of one purpose
@@ -122,8 +122,8 @@ class Generator {
   explicit Generator(const UniversalTransformer& network, std::function<void()> restarted = {});
 
   // Reads n ≥ 1 more tokens, `length` of them in a step; returns the logits [V] of the next.
-  Tensor read(std::span<const std::int64_t> ids);
-  Tensor read(std::int64_t id) { return read({&id, 1}); }
+  Tensor read(std::span<const i64> ids);
+  Tensor read(i64 id) { return read({&id, 1}); }
 
  private:
   void restart();
@@ -131,13 +131,13 @@ class Generator {
   const UniversalTransformer& network_;
   std::function<void()> restarted_;  // until it is called
   UniversalTransformer::State state_;
-  std::vector<std::int64_t> window_;  // what a restart may have to read again; at most `length`
+  std::vector<i64> window_;  // what a restart may have to read again; at most `length`
 };
 
 // In the order in which they count.
 struct SamplingOptions {
   double temperature = 1;  // 0: the most probable token
-  std::int64_t top_k = 0;  // among this many most probable ones; 0: among all
+  i64 top_k = 0;           // among this many most probable ones; 0: among all
   double top_p = 1;        // of these, the fewest most probable with this share of their sum
   std::uint64_t seed = 1;
   std::uint32_t sample = 0;  // which of the texts of this seed
@@ -147,7 +147,6 @@ void check(const SamplingOptions& options);
 // An id of at least `first`, drawn from softmax(logits / temperature), cut to the top_k largest,
 // and then to the nucleus of top_p (A. Holtzman et al., "The curious case of neural text
 // degeneration", ICLR 2020, arXiv 1904.09751, section 3.1); a function of seed, sample and `index`.
-std::int64_t draw(const Tensor& logits, const SamplingOptions& options, std::int64_t first,
-                  std::uint64_t index);
+i64 draw(const Tensor& logits, const SamplingOptions& options, i64 first, std::uint64_t index);
 
 }  // namespace weft

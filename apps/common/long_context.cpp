@@ -14,7 +14,7 @@ constexpr const char* word = "-long";
 
 // Of windows of N tokens and heads of 32. linear has as many features as a head is wide, agglomerative
 // as many classes as heads.
-std::string matched_options(const std::string& mechanism, std::int64_t N) {
+std::string matched_options(const std::string& mechanism, i64 N) {
   static const std::map<std::string, std::string> options = {
       {"local", "context=256"},  // 129 keys
       {"performer", "features=64"},
@@ -43,7 +43,7 @@ bool is_long_preset(const std::string& name) {
   return tail == word || tail.starts_with(std::string(word) + "-");
 }
 
-UniversalTransformerConfig long_network(const std::string& preset, std::int64_t length) {
+UniversalTransformerConfig long_network(const std::string& preset, i64 length) {
   const std::size_t end = preset.find(word) + std::string(word).size();
   const std::string mechanism = end == preset.size() ? "full" : preset.substr(end + 1);
   const std::string options = matched_options(mechanism, length);

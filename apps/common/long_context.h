@@ -20,7 +20,7 @@ bool is_long_preset(const std::string& name);
 // The network of such a preset: four layers of width 128 with four heads of 32, normalised before
 // each part, behind a causal convolution, with adaptive computation time and without dropout. The
 // vocabulary is the app's.
-UniversalTransformerConfig long_network(const std::string& preset, std::int64_t length);
+UniversalTransformerConfig long_network(const std::string& preset, i64 length);
 // Adam, two windows a step.
 void train_long(TrainingSettings& settings);
 

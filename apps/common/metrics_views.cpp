@@ -42,7 +42,7 @@ MetricsViews::MetricsViews(const std::string& folder, std::vector<std::string> c
       events_(event_file(folder, now()), now()) {
   const std::string log = folder + "/metrics.jsonl";
   std::istringstream lines(read_file(log));
-  std::int64_t number = 0;
+  i64 number = 0;
   for (std::string text; std::getline(lines, text);) {
     ++number;
     auto line = nlohmann::ordered_json::parse(text, nullptr, false);
@@ -64,7 +64,7 @@ void MetricsViews::add_text(const std::string& tag, const std::string& text) {
 void MetricsViews::tabulate(const nlohmann::ordered_json& line) {
   csv_.add(line);
   const auto step = line.find("step");
-  if (step != line.end() && step->is_number_integer()) step_ = step->get<std::int64_t>();
+  if (step != line.end() && step->is_number_integer()) step_ = step->get<i64>();
 }
 
 void remove_event_files(const std::string& folder) {

@@ -30,7 +30,7 @@ class MetricsViews {
   std::vector<std::string> columns_;
   MetricsCsv csv_;
   EventFile events_;
-  std::int64_t step_ = 0;
+  i64 step_ = 0;
 };
 
 // Removes the event files that runs left in the folder.

@@ -79,7 +79,7 @@ std::string plain_integer(const std::string& text) {
   const bool plain = status == std::errc{} && stop == end && !octal;
   return plain ? "" : "wanted a whole number, got " + text;
 }
-template std::string plain_integer<std::int64_t>(const std::string& text);
+template std::string plain_integer<i64>(const std::string& text);
 template std::string plain_integer<std::uint64_t>(const std::string& text);
 
 template <class T>

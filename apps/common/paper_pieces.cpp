@@ -24,16 +24,15 @@ void check_length(std::string_view token) {
           token.size(), PaperPieces::longest_word);
 }
 
-using Counts = std::unordered_map<std::string, std::int64_t>;
+using Counts = std::unordered_map<std::string, i64>;
 
 // The pieces of all words, the most frequent first.
-std::vector<std::string> counted_pieces(const Counts& words, const MergeTable& table,
-                                        std::int64_t lines) {
+std::vector<std::string> counted_pieces(const Counts& words, const MergeTable& table, i64 lines) {
   Counts counts{{"<seq>", lines}, {"</seq>", lines}};
   for (const auto& [word, count] : words) {
     for (const std::string& piece : table.split(word)) counts[piece] += count;
   }
-  std::vector<std::pair<std::int64_t, std::string>> order;
+  std::vector<std::pair<i64, std::string>> order;
   for (const auto& [piece, count] : counts) order.emplace_back(count, piece);
   std::sort(order.rbegin(), order.rend());
   std::vector<std::string> pieces;
@@ -45,8 +44,8 @@ std::vector<std::string> counted_pieces(const Counts& words, const MergeTable& t
 
 std::shared_ptr<const PaperPieces> PaperPieces::learn(std::string_view text,
                                                       const std::string& source) {
-  std::unordered_map<std::string_view, std::int64_t> tokens;
-  std::int64_t lines = 0, numbers = 0;
+  std::unordered_map<std::string_view, i64> tokens;
+  i64 lines = 0, numbers = 0;
   for_each_line(text, source, [&](std::string_view line) {
     ++lines;
     WordTokens rest(line);
@@ -72,9 +71,7 @@ PaperPieces::PaperPieces(std::vector<Merge> merges, std::vector<std::string> pie
   }
 }
 
-std::int64_t PaperPieces::size() const {
-  return first_piece + static_cast<std::int64_t>(pieces_.size());
-}
+i64 PaperPieces::size() const { return first_piece + static_cast<i64>(pieces_.size()); }
 
 PieceIds PaperPieces::encode(std::string_view line) const {
   check_utf8(line, "text");

@@ -20,7 +20,7 @@ namespace weft {
 class PaperPieces final : public WordPieces {
  public:
   static constexpr std::size_t merge_count = 10'000;
-  static constexpr std::int64_t least_pair_count = 3;
+  static constexpr i64 least_pair_count = 3;
   static constexpr std::size_t longest_word = 65'536;  // bytes; a longer one is an error
   static constexpr std::string_view saved_head = "paper pieces 1\n";
 
@@ -35,7 +35,7 @@ class PaperPieces final : public WordPieces {
   const std::vector<std::string>& pieces() const { return pieces_; }  // piece i has the id 4 + i
 
   std::string name() const override { return "paper"; }
-  std::int64_t size() const override;
+  i64 size() const override;
   Special special() const override { return {0, 1, 2, 3}; }
   PieceIds encode(std::string_view line) const override;
   std::string decode(std::span<const std::int32_t> ids) const override;

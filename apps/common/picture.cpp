@@ -49,7 +49,7 @@ FT_GlyphSlot glyph_of(FT_Face face, char letter) {
 
 // A file of a few kilobytes may claim as many: these take 12 MB, and libpng three rows besides, of
 // up to 8 bytes a pixel.
-constexpr std::int64_t most_pixels = 1 << 22, most_across = 1 << 16;
+constexpr i64 most_pixels = 1 << 22, most_across = 1 << 16;
 
 // Takes out of a file what says nothing about its pixels: libpng would unpack it, and a text or a
 // colour profile of a few kilobytes becomes 8 MB.
@@ -77,17 +77,16 @@ void keep_pixels(std::string& bytes) {
 }
 
 // For each pixel of the new axis, the pixels of the old one that it is made of, with their shares.
-std::vector<std::vector<std::pair<std::int64_t, double>>> triangle_weights(std::int64_t from,
-                                                                           std::int64_t to) {
+std::vector<std::vector<std::pair<i64, double>>> triangle_weights(i64 from, i64 to) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double reach = std::max(1.0, scale);
-  std::vector<std::vector<std::pair<std::int64_t, double>>> all(static_cast<std::size_t>(to));
-  for (std::int64_t i = 0; i < to; ++i) {
+  std::vector<std::vector<std::pair<i64, double>>> all(static_cast<std::size_t>(to));
+  for (i64 i = 0; i < to; ++i) {
     auto& list = all[static_cast<std::size_t>(i)];
     const double centre = (static_cast<double>(i) + 0.5) * scale - 0.5;
-    const auto first = static_cast<std::int64_t>(std::ceil(centre - reach));
+    const auto first = static_cast<i64>(std::ceil(centre - reach));
     double sum = 0;
-    for (std::int64_t j = std::max<std::int64_t>(0, first); j < from; ++j) {
+    for (i64 j = std::max<i64>(0, first); j < from; ++j) {
       const double weight = 1 - std::abs(static_cast<double>(j) - centre) / reach;
       if (static_cast<double>(j) > centre + reach) break;
       if (weight <= 0) continue;
@@ -101,31 +100,29 @@ std::vector<std::vector<std::pair<std::int64_t, double>>> triangle_weights(std::
 
 }  // namespace
 
-Picture::Picture(std::int64_t width, std::int64_t height, Colour ground)
+Picture::Picture(i64 width, i64 height, Colour ground)
     : width_(width), height_(height), pixels_(static_cast<std::size_t>(width * height), ground) {}
 
-Colour& Picture::at(std::int64_t x, std::int64_t y) {
+Colour& Picture::at(i64 x, i64 y) {
   require(x >= 0 && x < width_ && y >= 0 && y < height_, "picture: ({}, {}) is outside {} x {}", x,
           y, width_, height_);
   return pixels_[static_cast<std::size_t>(y * width_ + x)];
 }
 
-void Picture::fill(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height,
-                   Colour colour) {
-  for (std::int64_t j = 0; j < height; ++j) {
-    for (std::int64_t i = 0; i < width; ++i) at(x + i, y + j) = colour;
+void Picture::fill(i64 x, i64 y, i64 width, i64 height, Colour colour) {
+  for (i64 j = 0; j < height; ++j) {
+    for (i64 i = 0; i < width; ++i) at(x + i, y + j) = colour;
   }
 }
 
-std::int64_t text_width(const std::string& text, int pixels) {
+i64 text_width(const std::string& text, int pixels) {
   const FT_Face face = face_of(pixels);
-  std::int64_t width = 0;
+  i64 width = 0;
   for (const char letter : text) width += glyph_of(face, letter)->advance.x / 64;
   return width;
 }
 
-void Picture::write(std::int64_t x, std::int64_t y, const std::string& text, int pixels,
-                    Align align) {
+void Picture::write(i64 x, i64 y, const std::string& text, int pixels, Align align) {
   if (align != Align::left) {
     x -= text_width(text, pixels) / (align == Align::centre ? 2 : 1);
   }
@@ -135,8 +132,8 @@ void Picture::write(std::int64_t x, std::int64_t y, const std::string& text, int
     const FT_Bitmap& bitmap = glyph->bitmap;
     for (unsigned row = 0; row < bitmap.rows; ++row) {
       for (unsigned column = 0; column < bitmap.width; ++column) {
-        const std::int64_t to_x = x + glyph->bitmap_left + static_cast<std::int64_t>(column);
-        const std::int64_t to_y = y - glyph->bitmap_top + static_cast<std::int64_t>(row);
+        const i64 to_x = x + glyph->bitmap_left + static_cast<i64>(column);
+        const i64 to_y = y - glyph->bitmap_top + static_cast<i64>(row);
         if (to_x < 0 || to_x >= width_ || to_y < 0 || to_y >= height_) continue;
         const int ink = bitmap.buffer[row * static_cast<unsigned>(bitmap.pitch) + column];
         Colour& pixel = at(to_x, to_y);
@@ -158,7 +155,7 @@ Picture Picture::load(const std::string& path) {
   const std::unique_ptr<png_image, void (*)(png_image*)> freed(&image, png_image_free);
   require(png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) != 0,
           "{}: is no PNG picture: {}", path, image.message);
-  require(std::int64_t{image.width} * image.height <= most_pixels && image.width <= most_across,
+  require(i64{image.width} * image.height <= most_pixels && image.width <= most_across,
           "{}: has {} x {} pixels, more than {}, or than {} in a row; make it smaller", path,
           image.width, image.height, most_pixels, most_across);
   Picture picture(image.width, image.height);
@@ -170,11 +167,11 @@ Picture Picture::load(const std::string& path) {
   return picture;
 }
 
-Picture Picture::resized(std::int64_t width, std::int64_t height) const {
+Picture Picture::resized(i64 width, i64 height) const {
   const auto across = triangle_weights(width_, width), down = triangle_weights(height_, height);
   std::vector<std::array<double, 3>> rows(static_cast<std::size_t>(height_ * width));
-  for (std::int64_t y = 0; y < height_; ++y) {
-    for (std::int64_t x = 0; x < width; ++x) {
+  for (i64 y = 0; y < height_; ++y) {
+    for (i64 x = 0; x < width; ++x) {
       auto& sum = rows[static_cast<std::size_t>(y * width + x)];
       for (const auto& [from, weight] : across[static_cast<std::size_t>(x)]) {
         const Colour& pixel = pixels_[static_cast<std::size_t>(y * width_ + from)];
@@ -183,8 +180,8 @@ Picture Picture::resized(std::int64_t width, std::int64_t height) const {
     }
   }
   Picture picture(width, height);
-  for (std::int64_t y = 0; y < height; ++y) {
-    for (std::int64_t x = 0; x < width; ++x) {
+  for (i64 y = 0; y < height; ++y) {
+    for (i64 x = 0; x < width; ++x) {
       std::array<double, 3> sum{};
       for (const auto& [from, weight] : down[static_cast<std::size_t>(y)]) {
         for (std::size_t c = 0; c < 3; ++c) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 struct Colour {
@@ -13,18 +15,17 @@ struct Colour {
 
 class Picture {
  public:
-  Picture(std::int64_t width, std::int64_t height, Colour ground = {255, 255, 255});
+  Picture(i64 width, i64 height, Colour ground = {255, 255, 255});
 
-  std::int64_t width() const { return width_; }
-  std::int64_t height() const { return height_; }
-  Colour& at(std::int64_t x, std::int64_t y);  // from the upper left
+  i64 width() const { return width_; }
+  i64 height() const { return height_; }
+  Colour& at(i64 x, i64 y);                                // from the upper left
   const Colour* pixels() const { return pixels_.data(); }  // [height, width]
-  void fill(std::int64_t x, std::int64_t y, std::int64_t width, std::int64_t height, Colour colour);
+  void fill(i64 x, i64 y, i64 width, i64 height, Colour colour);
 
   enum class Align { left, centre, right };
   // A line of ASCII text whose baseline is at y. Throws where no font is found.
-  void write(std::int64_t x, std::int64_t y, const std::string& text, int pixels,
-             Align align = Align::left);
+  void write(i64 x, i64 y, const std::string& text, int pixels, Align align = Align::left);
 
   // Reads a PNG file of any kind; what is transparent is laid on white. The colours are sRGB's, or
   // as gAMA and cHRM have it; a colour profile is passed over. Throws, with the file's name, where
@@ -32,17 +33,17 @@ class Picture {
   static Picture load(const std::string& path);
   // The same picture with so many pixels, by the triangle filter: linear between pixels where it
   // grows, the mean over the pixels around where it shrinks.
-  Picture resized(std::int64_t width, std::int64_t height) const;
+  Picture resized(i64 width, i64 height) const;
 
   // Throws where the file cannot be written; then nothing is left of it.
   void save(const std::string& path) const;
 
  private:
-  std::int64_t width_, height_;
+  i64 width_, height_;
   std::vector<Colour> pixels_;
 };
 
 // Pixels that `text` takes across.
-std::int64_t text_width(const std::string& text, int pixels);
+i64 text_width(const std::string& text, int pixels);
 
 }  // namespace weft

@@ -77,16 +77,16 @@ std::string duration(double seconds) {
                    : fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
-void TimeEstimate::count(std::int64_t step, std::int64_t steps, Progress& progress) {
+void TimeEstimate::count(i64 step, i64 steps, Progress& progress) {
   constexpr double hour = 3600, enough_seconds = 1;
-  constexpr std::int64_t enough_steps = 10;
+  constexpr i64 enough_steps = 10;
   if (noted_) return;
   if (from_ < 0) {
     from_ = step;
     watch_ = {};
     return;
   }
-  const std::int64_t counted = step - from_, left = steps - step;
+  const i64 counted = step - from_, left = steps - step;
   const double seconds = watch_.seconds();
   if (counted < enough_steps && seconds < enough_seconds) return;
   noted_ = true;
@@ -111,7 +111,7 @@ std::string short_number(double value) {
   return value >= 1e3 ? fmt::format("{:.1f}k", value / 1e3) : fmt::format("{:.0f}", value);
 }
 
-std::string grouped(std::int64_t value) {
+std::string grouped(i64 value) {
   std::string text = std::to_string(value);
   for (auto i = static_cast<std::ptrdiff_t>(text.size()) - 3; i > 0; i -= 3) {
     text.insert(static_cast<std::size_t>(i), 1, ',');

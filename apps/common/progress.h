@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 class Progress {
@@ -41,7 +43,7 @@ std::string rough_duration(double seconds);
 // "812", "48.2k", "1.31M".
 std::string short_number(double value);
 // "1,234,567".
-std::string grouped(std::int64_t value);
+std::string grouped(i64 value);
 
 // Seconds since it was made.
 class Stopwatch {
@@ -59,13 +61,13 @@ class Stopwatch {
 class TimeEstimate {
  public:
   // After each step, of so many in all.
-  void count(std::int64_t step, std::int64_t steps, Progress& progress);
+  void count(i64 step, i64 steps, Progress& progress);
   // What follows is no step.
   void restart() { from_ = -1; }
 
  private:
   bool noted_ = false;
-  std::int64_t from_ = -1;  // the step that is not counted; -1: the next one
+  i64 from_ = -1;           // the step that is not counted; -1: the next one
   Stopwatch watch_;         // since then
 };
 

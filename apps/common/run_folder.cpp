@@ -63,8 +63,7 @@ void require_no_run(const std::string& path) {
           path, names.empty() ? "" : names.front());
 }
 
-RunFolder::RunFolder(const std::string& path, Start start, std::int64_t keep)
-    : path_(path), keep_(keep) {
+RunFolder::RunFolder(const std::string& path, Start start, i64 keep) : path_(path), keep_(keep) {
   std::error_code error;
   if (start != Start::resume) fs::create_directories(path, error);
   require(!error || fs::is_directory(path), "{}: the folder cannot be made: {}", path,
@@ -108,11 +107,11 @@ std::optional<SavedTraining> RunFolder::go_on() {
   link_model(last_, last_file);
   if (!resumed_->best.empty()) link_model(resumed_->best, best_file);
   open_log();
-  cut_log(static_cast<std::int64_t>(resumed_->log_bytes));
+  cut_log(static_cast<i64>(resumed_->log_bytes));
   return std::exchange(resumed_, {});
 }
 
-void RunFolder::cut_log(std::int64_t bytes) const {
+void RunFolder::cut_log(i64 bytes) const {
   struct stat status {};
   require(::fstat(log_, &status) == 0, "{}/{}: its size cannot be read: {}", path_, log_file,
           std::strerror(errno));
@@ -180,13 +179,13 @@ void RunFolder::show_text(const std::string& tag, const std::string& text) {
   }
 }
 
-void RunFolder::finish(std::int64_t step, const nlohmann::ordered_json& result) {
+void RunFolder::finish(i64 step, const nlohmann::ordered_json& result) {
   if (!keeps()) return;
   const nlohmann::ordered_json all = {{"step", step}, {"result", result}};
   write_file(path_ + "/" + result_file, all.dump(2) + "\n");
 }
 
-nlohmann::json RunFolder::result(std::int64_t step) const {
+nlohmann::json RunFolder::result(i64 step) const {
   const std::string path = path_ + "/" + result_file;
   if (!keeps() || !fs::exists(path)) return nullptr;
   const nlohmann::json all = nlohmann::json::parse(read_file(path), nullptr, false);

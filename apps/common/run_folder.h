@@ -32,7 +32,7 @@ class RunFolder {
   // that holds another run is an error too, unless Start::replace removes that run's files, or
   // Start::resume reads its last complete checkpoint, which must be there. `keep`: checkpoints to
   // keep, besides that of the best model.
-  RunFolder(const std::string& path, Start start, std::int64_t keep = 2);
+  RunFolder(const std::string& path, Start start, i64 keep = 2);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -54,18 +54,18 @@ class RunFolder {
   void show_text(const std::string& tag, const std::string& text);
   void print_log() { prints_ = true; }  // its lines also go to standard output
   // The training that ended after this step is over, with this result.
-  void finish(std::int64_t step, const nlohmann::ordered_json& result);
+  void finish(i64 step, const nlohmann::ordered_json& result);
   // That result; null where there is none of this step.
-  nlohmann::json result(std::int64_t step) const;
+  nlohmann::json result(i64 step) const;
 
  private:
   void open_log();
-  void cut_log(std::int64_t bytes) const;
+  void cut_log(i64 bytes) const;
   void link_model(const std::string& checkpoint, const char* name) const;
 
   std::string path_;
   int folder_ = -1, log_ = -1;  // descriptors
-  std::int64_t keep_ = 0;
+  i64 keep_ = 0;
   bool prints_ = false;
   std::optional<SavedTraining> resumed_;
   std::string last_;                   // the name of the last checkpoint

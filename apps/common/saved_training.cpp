@@ -77,7 +77,7 @@ std::string best_named_by(const std::string& checkpoint) {
 
 }  // namespace
 
-std::string checkpoint_name(std::int64_t step, bool validated) {
+std::string checkpoint_name(i64 step, bool validated) {
   return fmt::format("{}{:010}{}", prefix, step, validated ? "-validated" : "");
 }
 
@@ -115,7 +115,7 @@ void write_training(const SavedTraining& saved, const std::string& folder) {
 SavedTraining read_training(const std::string& folder, const std::string& name) {
   const Manifest manifest(folder + "/" + name);
   SavedTraining saved;
-  saved.step = manifest.get<std::int64_t>("step");
+  saved.step = manifest.get<i64>("step");
   saved.validated = manifest.get<bool>("validated");
   saved.best = manifest.get<std::string>("best");
   saved.log_bytes = manifest.get<std::uint64_t>("log_bytes");
@@ -145,7 +145,7 @@ SavedTraining read_last_training(const std::string& folder,
   fail("{}: holds no complete checkpoint to resume from; start again without --resume", folder);
 }
 
-void remove_old_trainings(const std::string& folder, std::int64_t keep) {
+void remove_old_trainings(const std::string& folder, i64 keep) {
   const std::vector<std::string> names = saved_trainings(folder);
   const std::size_t kept = std::min(names.size(), static_cast<std::size_t>(keep));
   std::set<std::string> wanted(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(kept));

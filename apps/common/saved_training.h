@@ -22,7 +22,7 @@
 namespace weft {
 
 struct SavedTraining {
-  std::int64_t step = 0;
+  i64 step = 0;
   bool validated = false;  // the validation after this step is part of it
   Checkpoint model = {}, state = {};
   std::string best = {};       // the name of the checkpoint with the best model; empty: none yet
@@ -33,7 +33,7 @@ struct SavedTraining {
 };
 
 // "step-0000000400", "step-0000000400-validated": in the order of the alphabet as of time.
-std::string checkpoint_name(std::int64_t step, bool validated);
+std::string checkpoint_name(i64 step, bool validated);
 inline std::string name_of(const SavedTraining& saved) {
   return checkpoint_name(saved.step, saved.validated);
 }
@@ -50,7 +50,7 @@ SavedTraining read_last_training(
     const std::function<void(const std::string& what)>& passed_over = {});
 
 // Removes all checkpoints but the last `keep` and those with the best models that they name.
-void remove_old_trainings(const std::string& folder, std::int64_t keep);
+void remove_old_trainings(const std::string& folder, i64 keep);
 void remove_training(const std::string& folder, const std::string& name);
 
 }  // namespace weft

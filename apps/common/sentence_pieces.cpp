@@ -36,7 +36,7 @@ class SentencePieces final : public WordPieces {
   }
 
   std::string name() const override { return name_; }
-  std::int64_t size() const override { return size_; }
+  i64 size() const override { return size_; }
   Special special() const override { return special_; }
 
   PieceIds encode(std::string_view line) const override {

@@ -60,8 +60,7 @@ void check(const RunOptions& run) {
   require(distinct.size() == run.seeds.size(), "--seeds: one of them stands there twice");
 }
 
-TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
-                           const RunOptions& run) {
+TrainOptions train_options(const TrainingSettings& s, i64 epoch_steps, const RunOptions& run) {
   const Schedule schedule{.kind = schedule_kind(s.schedule),
                           .rate = s.lr,
                           .warmup = s.warmup,
@@ -71,7 +70,7 @@ TrainOptions train_options(const TrainingSettings& s, std::int64_t epoch_steps,
   options.steps = s.total_steps(epoch_steps);
   options.epoch_steps = epoch_steps;
   options.patience = s.patience;
-  options.learning_rate = [schedule](std::int64_t step) { return schedule.at(step - 1); };
+  options.learning_rate = [schedule](i64 step) { return schedule.at(step - 1); };
   if (s.clip > 0) options.clip = s.clip;
   options.report_steps = run.report_steps;
   options.checkpoint_steps = run.checkpoint_steps;

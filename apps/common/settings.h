@@ -37,21 +37,19 @@ void check_word(const std::string& name, const std::string& value,
 
 // How a model is trained.
 struct TrainingSettings {
-  std::int64_t batch = 32;
+  i64 batch = 32;
   std::string optimizer = "adamw";
   double lr = 0.01;
   std::string schedule = "cosine";
-  std::int64_t warmup = 100;
+  i64 warmup = 100;
   double min_lr = 0;
   double clip = 1;  // 0: none
-  std::int64_t epochs = 5;
-  std::int64_t steps = 0;     // 0: by epochs
-  std::int64_t patience = 0;  // 0: none
+  i64 epochs = 5;
+  i64 steps = 0;     // 0: by epochs
+  i64 patience = 0;  // 0: none
   std::uint64_t seed = 1;
 
-  std::int64_t total_steps(std::int64_t epoch_steps) const {
-    return steps > 0 ? steps : epochs * epoch_steps;
-  }
+  i64 total_steps(i64 epoch_steps) const { return steps > 0 ? steps : epochs * epoch_steps; }
 };
 
 template <class SomeSettings, class F>
@@ -89,12 +87,12 @@ void check_numbers(const Settings& settings) {
 // What every training command takes besides the settings.
 struct RunOptions {
   std::string out;                    // folder to keep the run in; empty: nothing is kept
-  std::int64_t keep = 2;              // checkpoints, besides that of the best model
-  std::int64_t checkpoint_steps = 0;  // between two of them; 0: only after validations
+  i64 keep = 2;                       // checkpoints, besides that of the best model
+  i64 checkpoint_steps = 0;           // between two of them; 0: only after validations
   std::string device = "cpu";
   bool graph = true;  // on a CUDA device: replay one captured step
   int threads = 0;    // 0: one a core
-  std::int64_t report_steps = 100;
+  i64 report_steps = 100;
   bool quiet = false;
   bool json_lines = false;
   bool detect_anomaly = false;
@@ -149,7 +147,7 @@ struct InfoCommand {
 
 // Throws, naming the option, where one of them is no good.
 void check(const RunOptions& run);
-TrainOptions train_options(const TrainingSettings& settings, std::int64_t epoch_steps,
+TrainOptions train_options(const TrainingSettings& settings, i64 epoch_steps,
                            const RunOptions& run = {});
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
 // The line that says what the run keeps, and where.

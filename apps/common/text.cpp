@@ -77,7 +77,7 @@ Ids Parts::named(const std::string& name) const {
   return test;
 }
 
-Parts split_text(const Text& text, const std::array<double, 3>& shares, std::int64_t length) {
+Parts split_text(const Text& text, const std::array<double, 3>& shares, i64 length) {
   const Ids ids(text.ids);
   const auto at = [&](double percent) {
     return static_cast<std::size_t>(static_cast<double>(ids.size()) * percent / 100);

@@ -44,6 +44,6 @@ struct Parts {
 };
 
 // Throws where a part has fewer than length + 1 characters.
-Parts split_text(const Text& text, const std::array<double, 3>& shares, std::int64_t length);
+Parts split_text(const Text& text, const std::array<double, 3>& shares, i64 length);
 
 }  // namespace weft

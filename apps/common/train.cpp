@@ -24,10 +24,9 @@ bool is_finite(const NamedParameter& parameter) {
 }
 
 // Whether a training that reached this step ends there.
-bool ends_with(const TrainOptions& options, std::int64_t step, bool validated,
-               std::int64_t best_epoch) {
+bool ends_with(const TrainOptions& options, i64 step, bool validated, i64 best_epoch) {
   if (!validated || step == options.steps) return validated;
-  const std::int64_t epoch = (step - 1) / options.epoch_steps + 1;
+  const i64 epoch = (step - 1) / options.epoch_steps + 1;
   return options.patience > 0 && epoch - best_epoch >= options.patience;
 }
 
@@ -78,7 +77,7 @@ class Training {
   }
 
   // Of steps whose outcome is known.
-  std::int64_t steps() const { return state_.result.steps; }
+  i64 steps() const { return state_.result.steps; }
   // Both of the last step that was begun.
   bool epoch_ends() const {
     return submitted_ > 0 &&
@@ -88,11 +87,9 @@ class Training {
     return options_.checkpoint_steps > 0 && submitted_ % options_.checkpoint_steps == 0;
   }
 
-  std::int64_t tokens() const { return steps() * task_.targets_per_step; }
-  std::int64_t epoch() const { return (steps() - 1) / options_.epoch_steps + 1; }
-  std::int64_t epochs() const {
-    return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps;
-  }
+  i64 tokens() const { return steps() * task_.targets_per_step; }
+  i64 epoch() const { return (steps() - 1) / options_.epoch_steps + 1; }
+  i64 epochs() const { return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps; }
 
   // Starts the step and does what is to be done about those that are over; false where the training
   // ends with one of them.
@@ -364,10 +361,10 @@ class Training {
   const Device device_ = task_.parameters.at(0).variable.value().device();
 
   std::unique_ptr<QueuedSteps> queue_;  // null on the CPU, and where anomalies are looked for
-  std::int64_t submitted_ = 0;
+  i64 submitted_ = 0;
   TrainingState state_;
   Measure validated_;                 // the last validation
-  std::int64_t validated_step_ = -1;  // and the step that it followed; -1: none was
+  i64 validated_step_ = -1;           // and the step that it followed; -1: none was
   Weights before_, best_;             // before this update, and of the best validation
   double loss_ = 0, rate_ = 0;
   TimeEstimate estimate_;

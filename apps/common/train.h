@@ -64,9 +64,9 @@ struct Task {
   // What the best epoch has least of; undefined: the loss.
   std::function<double(const Measure&)> criterion;
   // Called when an epoch was validated, and logged; undefined: nothing.
-  std::function<void(std::int64_t epoch)> validated;
+  std::function<void(i64 epoch)> validated;
   const char* round = "epoch";  // what steps from one validation to the next are called, and logged
-  std::int64_t targets_per_step = 1;
+  i64 targets_per_step = 1;
   // Additions and multiplications of the products of one step, counted: three times the forward
   // pass (seven products for five of attention's two), causal pairs once. ACT counts as if every
   // position took all of the depth.
@@ -88,13 +88,13 @@ void take_parts(Task& task, Module& module, std::uint64_t seed) {
 }
 
 struct TrainOptions {
-  std::int64_t steps = 1;        // in all
-  std::int64_t epoch_steps = 1;  // of a round: validation comes after each, and at the end
-  std::int64_t patience = 0;     // validations without a better one; 0: no limit
-  std::function<double(std::int64_t step)> learning_rate;
+  i64 steps = 1;        // in all
+  i64 epoch_steps = 1;  // of a round: validation comes after each, and at the end
+  i64 patience = 0;     // validations without a better one; 0: no limit
+  std::function<double(i64 step)> learning_rate;
   double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
-  std::int64_t report_steps = 100;
-  std::int64_t checkpoint_steps = 0;  // between two checkpoints; 0: only after validations
+  i64 report_steps = 100;
+  i64 checkpoint_steps = 0;  // between two checkpoints; 0: only after validations
   bool graph = true;  // on a CUDA device: replay one captured step
   bool detect_anomaly = false;
 };
@@ -104,9 +104,9 @@ enum class Ending { complete, out_of_patience, interrupted, not_finite };
 struct TrainResult {
   Ending ending = Ending::complete;
   int signal = 0;  // that interrupted
-  std::int64_t steps = 0;
-  std::int64_t skipped = 0;   // steps whose update was left out
-  std::int64_t best_epoch = 0;  // 0: none was validated
+  i64 steps = 0;
+  i64 skipped = 0;     // steps whose update was left out
+  i64 best_epoch = 0;  // 0: none was validated
   Measure best;
 };
 

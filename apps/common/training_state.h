@@ -13,11 +13,11 @@ namespace weft {
 struct TrainingState {
   TrainResult result;
   double least = std::numeric_limits<double>::infinity();  // of the criterion
-  std::int64_t failures = 0;                               // steps in a row that were not finite
+  i64 failures = 0;                                        // steps in a row that were not finite
   Measure recent{0, 0};                                    // sums since the last report
-  std::int64_t recent_steps = 0;
+  i64 recent_steps = 0;
   Measure round{0, 0};  // the same since the last validation
-  std::int64_t round_steps = 0;
+  i64 round_steps = 0;
   std::string best;  // the name of the checkpoint with the best model
 };
 

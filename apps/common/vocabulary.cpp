@@ -87,12 +87,12 @@ Vocabulary Vocabulary::restore(const std::string& name, const std::string& chara
   return Vocabulary(name);
 }
 
-std::int64_t Vocabulary::size() const {
+i64 Vocabulary::size() const {
   if (name_ == "text8") return 28;
-  return name_ == "bytes" ? 256 : static_cast<std::int64_t>(code_points_.size());
+  return name_ == "bytes" ? 256 : static_cast<i64>(code_points_.size());
 }
 
-std::int64_t Vocabulary::opening() const {
+i64 Vocabulary::opening() const {
   if (name_ == "text8") return text8_space;
   if (name_ == "bytes") return ' ';
   const auto space = std::lower_bound(code_points_.begin(), code_points_.end(), U' ');
@@ -127,7 +127,7 @@ std::vector<CharacterId> Vocabulary::encode(std::string_view text,
   return ids;
 }
 
-std::string Vocabulary::character(std::int64_t id) const {
+std::string Vocabulary::character(i64 id) const {
   if (name_ == "characters") {
     const auto at = static_cast<std::size_t>(id);
     return characters_.substr(begins_[at], begins_[at + 1] - begins_[at]);

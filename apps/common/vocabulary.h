@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 using CharacterId = std::uint16_t;
@@ -32,14 +34,14 @@ class Vocabulary {
 
   const std::string& name() const { return name_; }
   const std::string& characters() const { return characters_; }  // UTF-8; empty for the other two
-  std::int64_t size() const;
-  std::int64_t first() const { return name_ == "text8" ? 1 : 0; }  // id that texts have
+  i64 size() const;
+  i64 first() const { return name_ == "text8" ? 1 : 0; }  // id that texts have
   // What is read before a text that begins with nothing: a space, where there is one.
-  std::int64_t opening() const;
+  i64 opening() const;
 
   // Throws, naming `source` and the position in bytes, at a character outside of the vocabulary.
   std::vector<CharacterId> encode(std::string_view text, const std::string& source) const;
-  std::string character(std::int64_t id) const;
+  std::string character(i64 id) const;
   template <class Ids>
   std::string decode(const Ids& ids) const {
     std::string text;

@@ -17,12 +17,10 @@ struct Batch {
 };
 
 template <class Id>
-Batch windows_at(std::span<const Id> ids, std::span<const std::size_t> begins,
-                 std::int64_t length) {
+Batch windows_at(std::span<const Id> ids, std::span<const std::size_t> begins, i64 length) {
   const auto shifted = [&](std::size_t shift) {
-    const Tensor tensor =
-        Tensor::empty({static_cast<std::int64_t>(begins.size()), length}, DType::i64);
-    std::int64_t* out = tensor.data<std::int64_t>();
+    const Tensor tensor = Tensor::empty({static_cast<i64>(begins.size()), length}, DType::i64);
+    i64* out = tensor.data<i64>();
     for (const std::size_t begin : begins) {
       const auto window = ids.subspan(begin + shift, static_cast<std::size_t>(length));
       out = std::copy(window.begin(), window.end(), out);
@@ -34,8 +32,7 @@ Batch windows_at(std::span<const Id> ids, std::span<const std::size_t> begins,
 
 // `batch` windows that begin anywhere, each with the same chance: a function of `random` alone.
 template <class Id>
-Batch random_windows(std::span<const Id> ids, RandomKey random, std::int64_t batch,
-                     std::int64_t length) {
+Batch random_windows(std::span<const Id> ids, RandomKey random, i64 batch, i64 length) {
   require(ids.size() > static_cast<std::size_t>(length), "windows: {} ids hold no window of {}",
           ids.size(), length + 1);
   const std::uint64_t places = ids.size() - static_cast<std::uint64_t>(length);
@@ -53,21 +50,21 @@ Batch random_windows(std::span<const Id> ids, RandomKey random, std::int64_t bat
 template <class Id>
 class ConsecutiveWindows {
  public:
-  ConsecutiveWindows(std::span<const Id> ids, std::int64_t batch, std::int64_t length)
+  ConsecutiveWindows(std::span<const Id> ids, i64 batch, i64 length)
       : ids_(ids), batch_(batch), length_(length) {
-    const auto targets = static_cast<std::int64_t>(ids.size()) - 1;
+    const auto targets = static_cast<i64>(ids.size()) - 1;
     windows_ = targets / length;
     full_batches_ = (windows_ + batch - 1) / batch;
     rest_ = targets % length;
   }
 
-  std::int64_t count() const { return full_batches_ + (rest_ > 0 ? 1 : 0); }
-  Batch operator[](std::int64_t i) const {
+  i64 count() const { return full_batches_ + (rest_ > 0 ? 1 : 0); }
+  Batch operator[](i64 i) const {
     const bool whole = i < full_batches_;
-    const std::int64_t first = whole ? i * batch_ : windows_;
-    const std::int64_t last = whole ? std::min(first + batch_, windows_) : windows_ + 1;
+    const i64 first = whole ? i * batch_ : windows_;
+    const i64 last = whole ? std::min(first + batch_, windows_) : windows_ + 1;
     std::vector<std::size_t> begins;
-    for (std::int64_t window = first; window < last; ++window) {
+    for (i64 window = first; window < last; ++window) {
       begins.push_back(static_cast<std::size_t>(window * length_));
     }
     return windows_at<Id>(ids_, begins, whole ? length_ : rest_);
@@ -75,10 +72,10 @@ class ConsecutiveWindows {
 
  private:
   std::span<const Id> ids_;
-  std::int64_t batch_, length_;
-  std::int64_t windows_;       // of full length
-  std::int64_t full_batches_;  // that hold them
-  std::int64_t rest_;          // targets of the last window
+  i64 batch_, length_;
+  i64 windows_;       // of full length
+  i64 full_batches_;  // that hold them
+  i64 rest_;          // targets of the last window
 };
 
 }  // namespace weft

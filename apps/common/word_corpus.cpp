@@ -101,7 +101,7 @@ PieceIds stream_of(const Part& part, const WordPieces& pieces, bool marked, Word
           part.source);
   const std::string unmarked = marked ? without_split_marks(part.text) : std::string();
   PieceIds ids = pieces.stream(marked ? unmarked : part.text, part.source);
-  counts.tokens = static_cast<std::int64_t>(ids.size());
+  counts.tokens = static_cast<i64>(ids.size());
   return ids;
 }
 
@@ -148,18 +148,18 @@ WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces>
   return corpus;
 }
 
-WordChunks::WordChunks(std::span<const std::int32_t> ids, std::int64_t length, std::int32_t pad)
+WordChunks::WordChunks(std::span<const std::int32_t> ids, i64 length, std::int32_t pad)
     : ids_(ids), length_(length), pad_(pad) {
   require(length > 0, "chunks: wanted a positive length, got {}", length);
-  count_ = (static_cast<std::int64_t>(ids.size()) + length - 1) / length;
+  count_ = (static_cast<i64>(ids.size()) + length - 1) / length;
 }
 
-Batch WordChunks::batch(std::span<const std::int64_t> chunks) const {
-  const Shape shape{static_cast<std::int64_t>(chunks.size()), length_};
+Batch WordChunks::batch(std::span<const i64> chunks) const {
+  const Shape shape{static_cast<i64>(chunks.size()), length_};
   Batch batch{Tensor::empty(shape, DType::i64), Tensor::empty(shape, DType::i64)};
-  std::int64_t* inputs = batch.inputs.data<std::int64_t>();
-  std::int64_t* targets = batch.targets.data<std::int64_t>();
-  for (const std::int64_t chunk : chunks) {
+  i64* inputs = batch.inputs.data<i64>();
+  i64* targets = batch.targets.data<i64>();
+  for (const i64 chunk : chunks) {
     require(chunk >= 0 && chunk < count_, "chunks: there is no chunk {} of {}", chunk, count_);
     const auto begin = static_cast<std::size_t>(chunk * length_);
     const auto ids =

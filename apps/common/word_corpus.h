@@ -13,10 +13,10 @@
 namespace weft {
 
 struct WordCounts {
-  std::int64_t lines = 0;   // that are not blank
-  std::int64_t words = 0;   // runs of what is not white space, and an end for every line, blank or
-                            // not, in the file as it is: what WikiText's perplexity is counted by
-  std::int64_t tokens = 0;  // ids of the stream
+  i64 lines = 0;   // that are not blank
+  i64 words = 0;   // runs of what is not white space, and an end for every line, blank or
+                   // not, in the file as it is: what WikiText's perplexity is counted by
+  i64 tokens = 0;  // ids of the stream
 };
 
 struct WordCorpus {
@@ -43,14 +43,14 @@ WordCorpus load_words(const std::string& data, std::shared_ptr<const WordPieces>
 // and the first id of a chunk is never one (Spellings 2019 counts perplexity so).
 class WordChunks {
  public:
-  WordChunks(std::span<const std::int32_t> ids, std::int64_t length, std::int32_t pad);
+  WordChunks(std::span<const std::int32_t> ids, i64 length, std::int32_t pad);
 
-  std::int64_t count() const { return count_; }
-  Batch batch(std::span<const std::int64_t> chunks) const;  // those chunks, [B, N]
+  i64 count() const { return count_; }
+  Batch batch(std::span<const i64> chunks) const;  // those chunks, [B, N]
 
  private:
   std::span<const std::int32_t> ids_;
-  std::int64_t length_, count_;
+  i64 length_, count_;
   std::int32_t pad_;
 };
 

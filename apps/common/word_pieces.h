@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 using PieceIds = std::vector<std::int32_t>;
@@ -24,7 +26,7 @@ class WordPieces {
 
   virtual ~WordPieces() = default;
   virtual std::string name() const = 0;
-  virtual std::int64_t size() const = 0;
+  virtual i64 size() const = 0;
   virtual Special special() const = 0;
   // Whether text is any bytes; otherwise it is UTF-8.
   virtual bool any_bytes() const { return false; }

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::vector<std::int64_t>& part_named(const Parts& parts, const std::string& name) {
+const std::vector<i64>& part_named(const Parts& parts, const std::string& name) {
   check_word("split", name, {"train", "validation", "test"});
   return name == "train" ? parts.train : name == "validation" ? parts.validation : parts.test;
 }
@@ -34,7 +34,7 @@ std::vector<Guess> guesses(const Model& model, const Picture& picture) {
   const Normalisation normalisation = normalisation_of(model.settings.dataset);
   const Tensor image = Tensor::empty({1, picture_size, picture_size, 3}, DType::f32);
   std::vector<std::uint8_t> pixels;
-  for (std::int64_t i = 0; i < picture_size * picture_size; ++i) {
+  for (i64 i = 0; i < picture_size * picture_size; ++i) {
     const Colour& pixel = picture.pixels()[i];
     pixels.insert(pixels.end(), {pixel.red, pixel.green, pixel.blue});
   }
@@ -76,7 +76,7 @@ int run_eval(const EvalCommand& command) {
       data);
   const PictureSet set = load_pictures(data, s.dataset);
   const Parts parts = divide(set, s);
-  const std::vector<std::int64_t>& which = part_named(parts, command.split);
+  const std::vector<i64>& which = part_named(parts, command.split);
   Progress progress;
   const Stopwatch watch;
   const Pictures& pictures = command.split == "test" ? set.test : set.train;
@@ -147,7 +147,7 @@ int run_export(const ExportCommand& command) {
                              {"norm_epsilon", weft::LayerNorm{}.epsilon}};
   return export_model(command, model.tensors(), metadata_of(model), architecture, [&] {
     const Tensor images = Tensor::empty({2, picture_size, picture_size, 3}, DType::f32);
-    for (std::int64_t i = 0; i < images.count(); ++i) {
+    for (i64 i = 0; i < images.count(); ++i) {
       const Philox words = RandomKey{}.words(static_cast<std::uint64_t>(i));
       images.data<float>()[i] = static_cast<float>(normal(words.word[0], words.word[1]));
     }

@@ -29,7 +29,7 @@ struct PredictCommand {
 struct RankCommand {
   std::vector<std::string> models;  // [NAME=]checkpoint
   std::string data;                 // empty: what the first model was trained on
-  std::int64_t pictures = 16;
+  i64 pictures = 16;
   std::string out;  // a JSON file; empty: nothing is written
 };
 

@@ -20,7 +20,7 @@ double products_per_token(const VisionTransformerConfig& m,
                static_cast<double>(of_picture ? m.tokens() : 1);
   }
   const AttentionSpec spec(m.attention);
-  const std::int64_t e = m.width / m.heads;
+  const i64 e = m.width / m.heads;
   const AttentionSizes sizes{.B = 1,
                              .N = m.tokens(),
                              .S = m.tokens(),
@@ -35,16 +35,16 @@ double products_per_token(const VisionTransformerConfig& m,
 
 }  // namespace
 
-std::int64_t count_top(const Tensor& logits, const Tensor& labels, std::int64_t k) {
-  const std::int64_t rows = logits.size(0), classes = logits.size(1);
+i64 count_top(const Tensor& logits, const Tensor& labels, i64 k) {
+  const i64 rows = logits.size(0), classes = logits.size(1);
   const std::vector<float> values = logits.to_vector<float>();
-  const std::vector<std::int64_t> wanted = labels.to_vector<std::int64_t>();
-  std::int64_t right = 0;
-  for (std::int64_t i = 0; i < rows; ++i) {
+  const std::vector<i64> wanted = labels.to_vector<i64>();
+  i64 right = 0;
+  for (i64 i = 0; i < rows; ++i) {
     const float* const row = values.data() + i * classes;
-    const std::int64_t label = wanted[static_cast<std::size_t>(i)];
-    std::int64_t before = 0;
-    for (std::int64_t j = 0; j < classes; ++j) {
+    const i64 label = wanted[static_cast<std::size_t>(i)];
+    i64 before = 0;
+    for (i64 j = 0; j < classes; ++j) {
       before += row[j] > row[label] || (row[j] == row[label] && j < label);
     }
     right += before < k && row[label] == row[label];
@@ -52,13 +52,13 @@ std::int64_t count_top(const Tensor& logits, const Tensor& labels, std::int64_t 
   return right;
 }
 
-Measure measure(const Model& model, const Pictures& pictures, std::span<const std::int64_t> which,
+Measure measure(const Model& model, const Pictures& pictures, std::span<const i64> which,
                 const Advance& advance) {
   const Normalisation normalisation = normalisation_of(model.settings.dataset);
   const VisionTransformer& network = *model.network;
   const auto most = static_cast<std::size_t>(model.settings.batch);
   double loss = 0;
-  std::int64_t first = 0, fifth = 0;
+  i64 first = 0, fifth = 0;
   for (std::size_t begin = 0; begin < which.size(); begin += most) {
     const auto part = which.subspan(begin, std::min(most, which.size() - begin));
     const PictureBatch batch = plain_batch(pictures, part, normalisation);
@@ -85,12 +85,12 @@ double percent(const Measure& measure, const std::string& key) {
 }
 
 Parts divide(const PictureSet& set, const Settings& settings) {
-  const std::int64_t count = set.train.count();
+  const i64 count = set.train.count();
   require(settings.validation <= count - settings.batch,
           "--validation: holding out {} of {} training pictures leaves no batch of {}; choose less",
           settings.validation, count, settings.batch);
   Division division = hold_out(count, settings.validation, settings.seed);
-  std::vector<std::int64_t> test(static_cast<std::size_t>(set.test.count()));
+  std::vector<i64> test(static_cast<std::size_t>(set.test.count()));
   std::iota(test.begin(), test.end(), 0);
   return {set, std::move(division.kept), std::move(division.held), std::move(test)};
 }
@@ -116,7 +116,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
   task.odd_batches = [&] {
     for (const auto& [pictures, part] : {std::pair{&parts.set.train, &parts.validation},
                                          std::pair{&parts.set.test, &parts.test}}) {
-      const std::span<const std::int64_t> which(*part);
+      const std::span<const i64> which(*part);
       measure(model, *pictures, which.last(which.size() % static_cast<std::size_t>(s.batch)),
               [](double) {});
     }

@@ -33,10 +33,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 // never built.
 void check_claims(const VisionTransformerConfig& c, const Checkpoint& checkpoint,
                   const std::string& file) {
-  std::int64_t held = 0;
+  i64 held = 0;
   for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
-  const std::int64_t values = c.value_width > 0 ? c.value_width : c.width;
-  const std::int64_t claimed = c.layers * c.width * (2 * c.hidden + values) + c.width * c.tokens();
+  const i64 values = c.value_width > 0 ? c.value_width : c.width;
+  const i64 claimed = c.layers * c.width * (2 * c.hidden + values) + c.width * c.tokens();
   require(claimed <= held,
           "{}: its configuration (width {}, layers {}, hidden {}, patch {}) wants "
           "more numbers than the {} it holds",
@@ -48,7 +48,7 @@ void check_claims(const VisionTransformerConfig& c, const Checkpoint& checkpoint
 Model new_model(Settings settings, std::vector<std::string> classes) {
   if (settings.dataset == "auto") settings.dataset = "builtin";
   if (classes.empty()) classes = class_names(settings.dataset);
-  settings.model.classes = static_cast<std::int64_t>(classes.size());
+  settings.model.classes = static_cast<i64>(classes.size());
   auto network = std::make_unique<VisionTransformer>(settings.model, settings.seed);
   return {std::move(settings), std::move(classes), std::move(network), {}};
 }

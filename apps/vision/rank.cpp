@@ -18,17 +18,17 @@ using Spectrum = std::vector<double>;
 
 // For each layer, σ_i / σ_1 of its tokens [N, d], as means over the first pictures of the test
 // part.
-std::vector<Spectrum> spectra(const Model& model, const Pictures& pictures, std::int64_t count,
+std::vector<Spectrum> spectra(const Model& model, const Pictures& pictures, i64 count,
                               const std::function<void(double)>& advance) {
   std::vector<Spectrum> means;
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (i64 i = 0; i < count; ++i) {
     const PictureBatch batch =
         plain_batch(pictures, std::vector{i}, normalisation_of(model.settings.dataset));
     Context context = Context::evaluation();
     std::vector<Tensor> states;
     (*model.network)(context, batch.images, &states);
     means.resize(states.size());
-    parallel_for(static_cast<std::int64_t>(states.size()), [&](std::int64_t layer) {
+    parallel_for(static_cast<i64>(states.size()), [&](i64 layer) {
       const auto at = static_cast<std::size_t>(layer);
       const Tensor& tokens = states[at];
       const Spectrum values = singular_values(tokens.reshape({tokens.size(1), tokens.size(2)}));

@@ -8,7 +8,7 @@ namespace {
 
 struct Operator {
   const char *name, *attention;
-  std::int64_t value_width = 0;
+  i64 value_width = 0;
 };
 
 // The rows of the paper's Tables 1 and 3. The linear rule of one step is Table 1's; pairs are
@@ -31,7 +31,7 @@ Settings paper_model(const std::string& dataset, const Operator& row) {
   s.data = dataset == "cifar-10" ? "cifar-10-batches-bin" : "cifar-100-binary";
   s.model = VisionTransformerConfig{};
   s.model.patch = dataset == "cifar-10" ? 4 : 2;
-  s.model.classes = static_cast<std::int64_t>(class_names(dataset).size());
+  s.model.classes = static_cast<i64>(class_names(dataset).size());
   s.model.attention = row.attention;
   s.model.value_width = row.value_width;
   s.model.attention_dropout = s.model.attention == "full" ? 0.1 : 0;
@@ -96,11 +96,10 @@ void check(const Settings& settings) {
   AttentionSpec{settings.model.attention};
 }
 
-TrainOptions training_options(const Settings& settings, std::int64_t epoch_steps,
-                              const RunOptions& run) {
+TrainOptions training_options(const Settings& settings, i64 epoch_steps, const RunOptions& run) {
   TrainOptions options = train_options(settings, epoch_steps, run);
   if (settings.rate_by_epoch) {
-    options.learning_rate = [rate = options.learning_rate, epoch_steps](std::int64_t step) {
+    options.learning_rate = [rate = options.learning_rate, epoch_steps](i64 step) {
       return rate((step - 1) / epoch_steps * epoch_steps + 1);
     };
   }

@@ -22,7 +22,7 @@ struct Settings : TrainingSettings {
   bool augment = true;
   bool rate_by_epoch = false;
   bool test_epochs = false;
-  std::int64_t validation = 1000;
+  i64 validation = 1000;
 
   Settings();
 };
@@ -63,7 +63,7 @@ Settings preset(const std::string& name);
 void check(const Settings& settings);
 
 // As train_options(), with rate_by_epoch.
-TrainOptions training_options(const Settings& settings, std::int64_t epoch_steps,
+TrainOptions training_options(const Settings& settings, i64 epoch_steps,
                               const RunOptions& run = {});
 
 }  // namespace weft::vision

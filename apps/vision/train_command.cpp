@@ -14,7 +14,7 @@ namespace {
 // The most that any epoch reached on the test pictures, and when: what the paper reports.
 using BestEpochs = std::map<std::string, double>;
 
-void take(BestEpochs& best, std::int64_t epoch, const Measure& measured) {
+void take(BestEpochs& best, i64 epoch, const Measure& measured) {
   for (const std::string key : {"top_1", "top_5"}) {
     const double reached = percent(measured, key);
     if (best.contains(key) && reached <= best.at(key)) continue;
@@ -23,12 +23,10 @@ void take(BestEpochs& best, std::int64_t epoch, const Measure& measured) {
   }
 }
 
-void describe(const Model& model, const Parts& parts, std::int64_t steps, const RunOptions& run,
+void describe(const Model& model, const Parts& parts, i64 steps, const RunOptions& run,
               Progress& progress) {
   const Settings& s = model.settings;
-  const auto count = [](const auto& list) {
-    return grouped(static_cast<std::int64_t>(list.size()));
-  };
+  const auto count = [](const auto& list) { return grouped(static_cast<i64>(list.size())); };
   progress.print(fmt::format(
       "data   {}: {} classes; {} pictures to train, {} to validate, {} to test", s.dataset,
       model.classes.size(), count(parts.train), count(parts.validation), count(parts.test)));
@@ -53,7 +51,7 @@ Measure test(const Model& model, const Parts& parts, Progress& progress) {
                  [&](double share) { progress.update(fmt::format("test {:.0f} %", 100 * share)); });
 }
 
-nlohmann::ordered_json test_line(const char* kind, std::int64_t epoch, const Measure& measured) {
+nlohmann::ordered_json test_line(const char* kind, i64 epoch, const Measure& measured) {
   nlohmann::ordered_json line = {{"kind", kind}, {"epoch", epoch}, {"loss", measured.loss}};
   for (const Figure& figure : measured.figures) line[figure.key] = figure.value;
   return line;
@@ -100,7 +98,7 @@ Trained train_once(const TrainCommand& command) {
   BestEpochs epochs;
   task.notes = &epochs;
   if (settings.test_epochs) {
-    task.validated = [&](std::int64_t epoch) {
+    task.validated = [&](i64 epoch) {
       const Measure tested = test(model, parts, progress);
       folder->log(test_line("test_epoch", epoch, tested));
       take(epochs, epoch, tested);

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t sample_tokens = 120;
+constexpr i64 sample_tokens = 120;
 
 struct Part {
   std::span<const std::int32_t> ids;
@@ -67,7 +67,7 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
                        : name_of_preset(configuration_of(s), configuration_of(preset(s.preset)),
                                         network_setting_names(), progress);
   progress.print(description(name, s.model, parameter_count(*model.network)));
-  const std::int64_t steps = epoch_steps(chunks, s.batch);
+  const i64 steps = epoch_steps(chunks, s.batch);
   progress.print(fmt::format(
       "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
       grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr, s.schedule,

@@ -7,16 +7,15 @@
 
 namespace weft::wordlm {
 
-std::int64_t epoch_steps(const WordChunks& chunks, std::int64_t batch) {
+i64 epoch_steps(const WordChunks& chunks, i64 batch) {
   return (chunks.count() + batch - 1) / batch;
 }
 
-Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks,
-                      std::int64_t batch, const Advance& advance) {
-  const auto batch_at = [&](std::int64_t i) {
-    const std::int64_t first = i * batch;
-    std::vector<std::int64_t> some(
-        static_cast<std::size_t>(std::min(batch, chunks.count() - first)));
+Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks, i64 batch,
+                      const Advance& advance) {
+  const auto batch_at = [&](i64 i) {
+    const i64 first = i * batch;
+    std::vector<i64> some(static_cast<std::size_t>(std::min(batch, chunks.count() - first)));
     std::iota(some.begin(), some.end(), first);
     return chunks.batch(some);
   };
@@ -28,18 +27,18 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
   const UniversalTransformer& network = *model.network;
   Task task = training_of(*model.network, s);
   struct Epoch {
-    std::int64_t number = -1;
-    std::vector<std::int64_t> order;
+    i64 number = -1;
+    std::vector<i64> order;
   };
   task.batch = [&s, &training, epoch = Epoch{}](std::uint32_t step) mutable {
-    const std::int64_t steps = epoch_steps(training, s.batch), number = (step - 1) / steps;
+    const i64 steps = epoch_steps(training, s.batch), number = (step - 1) / steps;
     if (number != epoch.number) {
       epoch = {number, shuffled(training.count(), batch_key(Purpose::train, s.seed,
                                                   static_cast<std::uint32_t>(number)))};
     }
-    std::vector<std::int64_t> some;
-    for (std::int64_t i = 0; i < s.batch; ++i) {
-      const std::int64_t place = ((step - 1) % steps * s.batch + i) % training.count();
+    std::vector<i64> some;
+    for (i64 i = 0; i < s.batch; ++i) {
+      const i64 place = ((step - 1) % steps * s.batch + i) % training.count();
       some.push_back(epoch.order[static_cast<std::size_t>(place)]);
     }
     const Batch batch = training.batch(some);

@@ -6,13 +6,13 @@
 
 namespace weft::wordlm {
 
-std::int64_t epoch_steps(const WordChunks& chunks, std::int64_t batch);
+i64 epoch_steps(const WordChunks& chunks, i64 batch);
 
 // Over the chunks of a part as the agglomerative-attention paper counts: the last target of each is
 // padding, which a model soon learns for nothing, and the first id is no target. Its perplexity is
 // `row_perplexity`, the mean of exponentials over the chunks.
-Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks,
-                      std::int64_t batch, const Advance& advance);
+Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks, i64 batch,
+                      const Advance& advance);
 
 // Training on all chunks of `training` every epoch, in another order each; the last batch is filled
 // up with the first chunks of the epoch. All of these stay where they are meanwhile.

@@ -7,7 +7,7 @@ constexpr float never = -1e30f;  // a logit; finite, since those of a damaged mo
 
 }  // namespace
 
-void write_text(const Model& model, const std::string& prompt, std::int64_t tokens,
+void write_text(const Model& model, const std::string& prompt, i64 tokens,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted) {
   const auto [unknown, begin, end, pad] = model.pieces->special();
@@ -15,7 +15,7 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
   PieceIds text = model.pieces->encode(prompt);  // behind the opening
   std::string said;
   const PieceIds opening = model.pieces->opening();
-  std::vector<std::int64_t> read(opening.begin(), opening.end());
+  std::vector<i64> read(opening.begin(), opening.end());
   read.insert(read.end(), text.begin(), text.end());
   Tensor logits = generator.read(read);
   const auto tell = [&] {  // what a piece adds may join it to the one before
@@ -24,12 +24,12 @@ void write_text(const Model& model, const std::string& prompt, std::int64_t toke
     said = now;
   };
   tell();
-  for (std::int64_t i = 0; i < tokens; ++i) {
+  for (i64 i = 0; i < tokens; ++i) {
     float* const values = logits.data<float>();
     values[unknown] = values[pad] = never;
     const bool ended = !text.empty() && text.back() == end;
     values[ended ? end : begin] = never;  // a line begins only behind an end
-    const std::int64_t id = draw(logits, options, 0, static_cast<std::uint64_t>(i));
+    const i64 id = draw(logits, options, 0, static_cast<std::uint64_t>(i));
     if (i + 1 < tokens) logits = generator.read(id);
     text.push_back(static_cast<std::int32_t>(id));
     tell();

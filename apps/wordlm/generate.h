@@ -11,7 +11,7 @@ namespace weft::wordlm {
 // Reads the pieces' opening and `prompt`, then draws `tokens` pieces and hands the text that each adds to `say`; a line
 // ends where the model ends one. Pieces that stand for no text are never drawn. `restarted` is
 // called at the first restart.
-void write_text(const Model& model, const std::string& prompt, std::int64_t tokens,
+void write_text(const Model& model, const std::string& prompt, i64 tokens,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted = {});
 

@@ -9,7 +9,7 @@
 namespace weft::wordlm {
 namespace {
 
-constexpr std::int64_t paper_vocabulary = 9914;  // pieces of WikiText-2
+constexpr i64 paper_vocabulary = 9914;  // pieces of WikiText-2
 
 }  // namespace
 

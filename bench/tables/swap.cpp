@@ -48,8 +48,8 @@ struct Options {
   std::string data, out = "swap.json";
   std::vector<std::uint64_t> seeds{1, 2, 3};
   std::vector<std::string> train, evaluate;
-  std::int64_t steps = 1200, batch = 4, length = 512, width = 64, heads = 4, layers = 2;
-  std::int64_t windows = 64;  // of an evaluation
+  i64 steps = 1200, batch = 4, length = 512, width = 64, heads = 4, layers = 2;
+  i64 windows = 64;  // of an evaluation
   double rate = 3e-3;
   int threads = 1;
 };
@@ -81,20 +81,19 @@ bool shares_keys(const AttentionSpec& spec) { return attention_inputs(spec).size
 
 // Attention whose mechanism can be exchanged while the weights stay.
 struct Attention {
-  std::int64_t heads;
+  i64 heads;
   bool shared;  // keys are queries
   nn::Linear projection, output;
 
-  Attention(std::int64_t width, std::int64_t heads, bool shared)
+  Attention(i64 width, i64 heads, bool shared)
       : heads(heads),
         shared(shared),
         projection(width, (shared ? 2 : 3) * width),
         output(width, width) {}
 
   Variable operator()(Context& context, const AttentionSpec& spec, const Variable& x) const {
-    const std::int64_t B = x.size(0), N = x.size(1), d = x.size(2);
-    std::vector<Variable> parts =
-        split(projection(x), 2, std::vector<std::int64_t>(shared ? 2 : 3, d));
+    const i64 B = x.size(0), N = x.size(1), d = x.size(2);
+    std::vector<Variable> parts = split(projection(x), 2, std::vector<i64>(shared ? 2 : 3, d));
     for (Variable& part : parts) part = reshape(part, {B, N, heads, d / heads});
     if (shared && !shares_keys(spec)) parts.insert(parts.begin() + 1, unit_rows(parts[0]));
     AttentionCall call;
@@ -109,8 +108,11 @@ struct Block {
   nn::LayerNorm norm1, norm2;
   nn::FeedForward feed_forward;
 
-  Block(std::int64_t width, std::int64_t heads, bool shared)
-      : attention(width, heads, shared), norm1(width), norm2(width), feed_forward(width, 4 * width) {}
+  Block(i64 width, i64 heads, bool shared)
+      : attention(width, heads, shared),
+        norm1(width),
+        norm2(width),
+        feed_forward(width, 4 * width) {}
 
   Variable operator()(Context& context, const AttentionSpec& spec, const Variable& x) const {
     const Variable y = add(x, attention(context, spec, norm1(x)));
@@ -129,18 +131,18 @@ struct Masked {
   Tensor targets;  // [R]
 };
 
-Masked masked_windows(Ids text, const RandomKey& key, std::int64_t batch, std::int64_t length) {
+Masked masked_windows(Ids text, const RandomKey& key, i64 batch, i64 length) {
   const Tensor windows = random_windows(text, key, batch, length).inputs;
   Masked result{windows.clone(), {}, {}};
-  std::vector<std::int64_t> places, targets;
+  std::vector<i64> places, targets;
   RandomKey hiding = key;
   hiding.stream ^= 0x5ca1ab1eu;
-  for (std::int64_t i = 0; i < windows.count(); ++i) {
+  for (i64 i = 0; i < windows.count(); ++i) {
     if (uniform(hiding.words(static_cast<std::uint64_t>(i)).word[0]) >= 0.15f) continue;
     places.push_back(i);
-    targets.push_back(std::exchange(result.ids.data<std::int64_t>()[i], 0));
+    targets.push_back(std::exchange(result.ids.data<i64>()[i], 0));
   }
-  const auto count = static_cast<std::int64_t>(places.size());
+  const auto count = static_cast<i64>(places.size());
   require(count > 0, "swap: no symbol was hidden in {} windows of {}", batch, length);
   result.places = Tensor::from(places, {count});
   result.targets = Tensor::from(targets, {count});
@@ -149,14 +151,14 @@ Masked masked_windows(Ids text, const RandomKey& key, std::int64_t batch, std::i
 
 // A frame, as those of speech, shows the symbols around its place: ids [B, N] of the one `offset`
 // places on, counted from offset · 28; 0 beyond the window.
-constexpr std::int64_t reach = 2;  // symbols to each side
+constexpr i64 reach = 2;  // symbols to each side
 
-Tensor neighbours(const Tensor& ids, std::int64_t offset) {
-  const std::int64_t N = ids.size(1), first = (offset + reach) * Vocabulary::text8().size();
+Tensor neighbours(const Tensor& ids, i64 offset) {
+  const i64 N = ids.size(1), first = (offset + reach) * Vocabulary::text8().size();
   const Tensor moved = Tensor::full(ids.shape(), static_cast<double>(first), DType::i64);
-  const View<std::int64_t, 2> from = ids.view<std::int64_t, 2>(), to = moved.view<std::int64_t, 2>();
-  for (std::int64_t b = 0; b < ids.size(0); ++b) {
-    for (std::int64_t i = std::max<std::int64_t>(0, -offset); i < std::min(N, N - offset); ++i) {
+  const View<i64, 2> from = ids.view<i64, 2>(), to = moved.view<i64, 2>();
+  for (i64 b = 0; b < ids.size(0); ++b) {
+    for (i64 i = std::max<i64>(0, -offset); i < std::min(N, N - offset); ++i) {
       to(b, i) = first + from(b, i + offset);
     }
   }
@@ -175,18 +177,18 @@ struct Model {
         positions({o.length, o.width}, {Initializer::uniform, 0.05}, DType::f32),
         norm(o.width),
         output(o.width, Vocabulary::text8().size()) {
-    for (std::int64_t l = 0; l < o.layers; ++l) blocks.emplace_back(o.width, o.heads, shared);
+    for (i64 l = 0; l < o.layers; ++l) blocks.emplace_back(o.width, o.heads, shared);
     initialize(*this, seed);
   }
 
   // Mean cross-entropy at the hidden places, in nats.
   Variable loss(Context& context, const AttentionSpec& spec, const Masked& windows) const {
     Variable h = positions;
-    for (std::int64_t offset = -reach; offset <= reach; ++offset) {
+    for (i64 offset = -reach; offset <= reach; ++offset) {
       h = add(symbols(neighbours(windows.ids, offset)), h);
     }
     for (const Block& block : blocks) h = block(context, spec, h);
-    const std::int64_t rows = h.size(0) * h.size(1);
+    const i64 rows = h.size(0) * h.size(1);
     const Variable hidden = embedding(reshape(norm(h), {rows, h.size(2)}), windows.places);
     return cross_entropy(output(hidden), windows.targets);
   }
@@ -201,7 +203,7 @@ void train(Model& model, const AttentionSpec& spec, Ids text, const Options& o, 
   const auto optimizer = make_optimizer("adamw", parameters(model));
   const Schedule schedule{Schedule::cosine, o.rate, o.steps / 20, o.steps};
   const Stopwatch watch;
-  for (std::int64_t step = 0; step < o.steps; ++step) {
+  for (i64 step = 0; step < o.steps; ++step) {
     const auto number = static_cast<std::uint32_t>(step + 1);
     zero_gradients(model);
     Context context(true, seed, number);
@@ -222,7 +224,7 @@ void train(Model& model, const AttentionSpec& spec, Ids text, const Options& o, 
 
 double evaluate(const Model& model, const AttentionSpec& spec, Ids text, const Options& o) {
   double nats = 0, count = 0;
-  for (std::int64_t i = 0; i < o.windows / o.batch; ++i) {
+  for (i64 i = 0; i < o.windows / o.batch; ++i) {
     const auto number = static_cast<std::uint32_t>(i + 1);
     const Masked windows = masked_windows(text, {12345, number, 78}, o.batch, o.length);
     Context context(false, 12345, number);

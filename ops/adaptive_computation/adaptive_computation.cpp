@@ -11,7 +11,7 @@ std::array<Tensor, 2> AdaptiveComputation::forward(Saved& saved,
   const Tensor& bias = list[list.size() - 1];
   const auto states = list.first(list.size() - 2);
   require_real(name, weight);
-  const std::int64_t d = states[0].size(-1);
+  const i64 d = states[0].size(-1);
   require(
       weight.shape() == Shape{d, 1} && bias.shape() == Shape{1} && bias.dtype() == weight.dtype(),
       "adaptive_computation: states {} want a weight [{}, 1] and a bias [1] of one type, got {} {} "
@@ -24,8 +24,8 @@ std::array<Tensor, 2> AdaptiveComputation::forward(Saved& saved,
             name_of(weight.dtype()), state.shape(), name_of(state.dtype()));
     saved.states.push_back(state.packed());
   }
-  const auto L = static_cast<std::int64_t>(states.size());
-  const std::int64_t tokens = states[0].rows();
+  const auto L = static_cast<i64>(states.size());
+  const i64 tokens = states[0].rows();
   require(tokens > 0, "adaptive_computation: there are no tokens in {}", states[0].shape());
   saved.weight = weight.packed();
   saved.probability = Tensor::empty({L, tokens}, weight.dtype(), weight.device());

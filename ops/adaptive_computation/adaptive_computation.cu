@@ -17,17 +17,17 @@ namespace {
 template <class T>
 struct DotRow {
   StateGroup<const T> states;
-  std::int64_t tokens, d;
+  i64 tokens, d;
   const T* v;
-  std::int64_t stride;
+  i64 stride;
   T* dots;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t i = row % tokens;
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 i = row % tokens;
     const T *const h = states.at[row / tokens] + i * d, *const own = v + i * stride;
     T part = 0;
-    for (std::int64_t j = team.rank(); j < d; j += Team::threads) part += h[j] * own[j];
+    for (i64 j = team.rank(); j < d; j += Team::threads) part += h[j] * own[j];
     part = team.sum(part);
     if (team.rank() == 0) dots[row] = part;
   }
@@ -36,14 +36,14 @@ struct DotRow {
 // A thread has a token.
 template <class T>
 struct WeightsOfToken {
-  std::int64_t L, tokens;
+  i64 L, tokens;
   T epsilon;
   const T* bias;
   T *probability, *weights;
   double* ponder;
 
-  __device__ void operator()(std::int64_t i) const {
-    for (std::int64_t at = i; at < L * tokens; at += tokens) {
+  __device__ void operator()(i64 i) const {
+    for (i64 at = i; at < L * tokens; at += tokens) {
       probability[at] = 1 / (1 + std::exp(-(probability[at] + *bias)));
     }
     const Halting<T> token(probability + i, tokens, L, epsilon, weights + i, tokens);
@@ -55,16 +55,16 @@ struct WeightsOfToken {
 template <class T>
 struct SumRow {
   StateGroup<const T> states;
-  std::int64_t tokens, d;
+  i64 tokens, d;
   const T* weights;
   bool add;
   T* accumulated;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t i) const {
-    for (std::int64_t j = team.rank(); j < d; j += Team::threads) {
+  __device__ void operator()(const Team& team, i64 i) const {
+    for (i64 j = team.rank(); j < d; j += Team::threads) {
       T total = add ? accumulated[i * d + j] : T(0);
-      for (std::int64_t t = 0; t < states.count; ++t) {
+      for (i64 t = 0; t < states.count; ++t) {
         total += weights[t * tokens + i] * states.at[t][i * d + j];
       }
       accumulated[i * d + j] = total;
@@ -75,16 +75,16 @@ struct SumRow {
 // A thread has a token.
 template <class T>
 struct SlopesOfToken {
-  std::int64_t L, tokens;
+  i64 L, tokens;
   T epsilon;
   double share;
   const T *probability, *dweights, *dponder;
   T *weights, *dlogits;
 
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const Halting<T> token(probability + i, tokens, L, epsilon, weights + i, tokens);
     const T each = static_cast<T>(static_cast<double>(*dponder) * share);
-    for (std::int64_t t = 0; t < L; ++t) {
+    for (i64 t = 0; t < L; ++t) {
       const T p = probability[t * tokens + i];
       dlogits[t * tokens + i] = token.gradient(t, L, dweights + i, tokens, each) * p * (1 - p);
     }
@@ -95,15 +95,15 @@ struct SlopesOfToken {
 template <class T>
 struct StateGradientRow {
   StateGroup<T> gradients;
-  std::int64_t tokens, d;
+  i64 tokens, d;
   const T *weights, *dlogits, *daccumulated, *w;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t i = row % tokens;
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 i = row % tokens;
     T* const to = gradients.at[row / tokens] + i * d;
     const T weight = weights[row], slope = dlogits[row];
-    for (std::int64_t j = team.rank(); j < d; j += Team::threads) {
+    for (i64 j = team.rank(); j < d; j += Team::threads) {
       to[j] = weight * daccumulated[i * d + j] + slope * w[j];
     }
   }
@@ -115,14 +115,14 @@ constexpr const char* name = "adaptive_computation";
 
 template <class Device, class T>
 void StateKernels<Device, T>::dots(const Device& device, const StateGroup<const T>& states,
-                                   std::int64_t tokens, std::int64_t d, const T* v,
-                                   std::int64_t stride, T* dots) {
+                                   i64 tokens, i64 d, const T* v,
+                                   i64 stride, T* dots) {
   const DotRow<T> each{states, tokens, d, v, stride, dots};
   for_rows(name, device, states.count * tokens, d, each);
 }
 
 template <class Device, class T>
-void StateKernels<Device, T>::weights(const Device& device, std::int64_t L, std::int64_t tokens,
+void StateKernels<Device, T>::weights(const Device& device, i64 L, i64 tokens,
                                       T epsilon, const T* bias, T* probability, T* weights,
                                       double* ponder) {
   const WeightsOfToken<T> each{L, tokens, epsilon, bias, probability, weights, ponder};
@@ -131,13 +131,13 @@ void StateKernels<Device, T>::weights(const Device& device, std::int64_t L, std:
 
 template <class Device, class T>
 void StateKernels<Device, T>::sum(const Device& device, const StateGroup<const T>& states,
-                                  std::int64_t tokens, std::int64_t d, const T* weights, bool add,
+                                  i64 tokens, i64 d, const T* weights, bool add,
                                   T* accumulated) {
   for_rows(name, device, tokens, d, SumRow<T>{states, tokens, d, weights, add, accumulated});
 }
 
 template <class Device, class T>
-void StateKernels<Device, T>::slopes(const Device& device, std::int64_t L, std::int64_t tokens,
+void StateKernels<Device, T>::slopes(const Device& device, i64 L, i64 tokens,
                                      T epsilon, double share, const T* probability,
                                      const T* dweights, const T* dponder, T* weights, T* dlogits) {
   const SlopesOfToken<T> each{L,        tokens,  epsilon, share, probability,
@@ -147,7 +147,7 @@ void StateKernels<Device, T>::slopes(const Device& device, std::int64_t L, std::
 
 template <class Device, class T>
 void StateKernels<Device, T>::gradients(const Device& device, const StateGroup<T>& gradients,
-                                        std::int64_t tokens, std::int64_t d, const T* weights,
+                                        i64 tokens, i64 d, const T* weights,
                                         const T* dlogits, const T* daccumulated, const T* w) {
   const StateGradientRow<T> each{gradients, tokens, d, weights, dlogits, daccumulated, w};
   for_rows(name, device, gradients.count * tokens, d, each);

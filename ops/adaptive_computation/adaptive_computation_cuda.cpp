@@ -11,11 +11,11 @@ namespace {
 // Calls f(group, t) for the states t, t + 1, … of each group.
 template <class T, class F>
 void each_group(std::span<const Tensor> states, const F& f) {
-  const auto L = static_cast<std::int64_t>(states.size());
-  for (std::int64_t first = 0; first < L; first += StateGroup<T>::most) {
+  const auto L = static_cast<i64>(states.size());
+  for (i64 first = 0; first < L; first += StateGroup<T>::most) {
     StateGroup<T> group;
     group.count = std::min(StateGroup<T>::most, L - first);
-    for (std::int64_t t = 0; t < group.count; ++t) {
+    for (i64 t = 0; t < group.count; ++t) {
       group.at[t] = states[static_cast<std::size_t>(first + t)].data<std::remove_const_t<T>>();
     }
     f(group, first);
@@ -30,18 +30,18 @@ void AdaptiveComputationKernels<Device, T>::forward(const Device& device,
                                                     const AdaptiveComputation::Saved& saved,
                                                     const Tensor& bias, const Tensor& accumulated,
                                                     const Tensor& ponder) {
-  const std::int64_t d = saved.weight.size(0), L = saved.probability.size(0);
-  const std::int64_t tokens = saved.probability.size(1);
+  const i64 d = saved.weight.size(0), L = saved.probability.size(0);
+  const i64 tokens = saved.probability.size(1);
   const Tensor weights = Tensor::empty_like(saved.probability);
   const Tensor terms = Tensor::empty({tokens}, DType::f64, weights.device());
   T *const probability = saved.probability.data<T>(), *const shares = weights.data<T>();
-  each_group<const T>(saved.states, [&](const StateGroup<const T>& states, std::int64_t t) {
+  each_group<const T>(saved.states, [&](const StateGroup<const T>& states, i64 t) {
     StateKernels<Cuda, T>::dots(device, states, tokens, d, saved.weight.data<T>(), 0,
                                 probability + t * tokens);
   });
   StateKernels<Cuda, T>::weights(device, L, tokens, static_cast<T>(op.epsilon), bias.data<T>(),
                                  probability, shares, terms.data<double>());
-  each_group<const T>(saved.states, [&](const StateGroup<const T>& states, std::int64_t t) {
+  each_group<const T>(saved.states, [&](const StateGroup<const T>& states, i64 t) {
     StateKernels<Cuda, T>::sum(device, states, tokens, d, shares + t * tokens, t > 0,
                                accumulated.data<T>());
   });
@@ -55,13 +55,13 @@ template <class Device, class T>
 std::vector<Tensor> AdaptiveComputationKernels<Device, T>::backward(
     const Device& device, const AdaptiveComputation& op, const AdaptiveComputation::Saved& saved,
     const Tensor& daccumulated, const Tensor& dponder) {
-  const std::int64_t d = saved.weight.size(0), L = saved.probability.size(0);
-  const std::int64_t tokens = saved.probability.size(1);
+  const i64 d = saved.weight.size(0), L = saved.probability.size(0);
+  const i64 tokens = saved.probability.size(1);
   const T *const dout = daccumulated.data<T>(), *const w = saved.weight.data<T>();
   const Tensor weights = Tensor::empty_like(saved.probability);
   const Tensor dweights = Tensor::empty_like(weights), dlogits = Tensor::empty_like(weights);
   T *const shares = weights.data<T>(), *const slopes = dlogits.data<T>();
-  each_group<const T>(saved.states, [&](const StateGroup<const T>& states, std::int64_t t) {
+  each_group<const T>(saved.states, [&](const StateGroup<const T>& states, i64 t) {
     StateKernels<Cuda, T>::dots(device, states, tokens, d, dout, d,
                                 dweights.data<T>() + t * tokens);
   });
@@ -70,12 +70,12 @@ std::vector<Tensor> AdaptiveComputationKernels<Device, T>::backward(
       saved.probability.data<T>(), dweights.data<T>(), dponder.data<T>(), shares, slopes);
   std::vector<Tensor> results;
   for (const Tensor& state : saved.states) results.push_back(Tensor::empty_like(state));
-  each_group<T>(results, [&](const StateGroup<T>& gradients, std::int64_t t) {
+  each_group<T>(results, [&](const StateGroup<T>& gradients, i64 t) {
     StateKernels<Cuda, T>::gradients(device, gradients, tokens, d, shares + t * tokens,
                                      slopes + t * tokens, dout, w);
   });
   const Tensor dw = Tensor::empty({1, d}, weights.dtype(), weights.device());
-  for (std::int64_t t = 0; t < L; ++t) {
+  for (i64 t = 0; t < L; ++t) {
     const Tensor& state = saved.states[static_cast<std::size_t>(t)];
     matmul_into(dlogits.slice(0, t, t + 1), state.reshape({tokens, d}), dw, t > 0);
   }

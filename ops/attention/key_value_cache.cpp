@@ -15,25 +15,25 @@ namespace {
 
 class ChosenKeysCache final : public KeyValueCache {
  public:
-  ChosenKeysCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
-                  std::int64_t capacity, KeysOfQuery keys)
+  ChosenKeysCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 capacity,
+                  KeysOfQuery keys)
       : KeyValueCache(spec, sizes, type, capacity), keys_(std::move(keys)) {}
 
  private:
   // Gathers the rows of every head's keys; a head with fewer than another repeats a row that the
   // bias hides.
   Tensor newest(std::span<const Tensor> inputs) const override {
-    const std::int64_t H = sizes_.H, oldest = seen_ - capacity_;
-    std::vector<std::vector<std::int64_t>> keys;
+    const i64 H = sizes_.H, oldest = seen_ - capacity_;
+    std::vector<std::vector<i64>> keys;
     std::size_t most = 0;
-    for (std::int64_t h = 0; h < H; ++h) {
+    for (i64 h = 0; h < H; ++h) {
       keys.push_back(keys_(h, seen_ - 1));
-      std::vector<std::int64_t>& list = keys.back();
+      std::vector<i64>& list = keys.back();
       list.erase(list.begin(), std::lower_bound(list.begin(), list.end(), oldest));
       most = std::max(most, list.size());
     }
-    const std::int64_t count = static_cast<std::int64_t>(most);
-    std::vector<std::int64_t> rows;  // [count, H]
+    const i64 count = static_cast<i64>(most);
+    std::vector<i64> rows;           // [count, H]
     std::vector<double> hidden;      // [H, count]
     bool ragged = false;
     for (std::size_t place = 0; place < most; ++place) {
@@ -60,7 +60,7 @@ class ChosenKeysCache final : public KeyValueCache {
 }  // namespace
 
 KeyValueCache::KeyValueCache(const AttentionSpec& spec, const AttentionSizes& s, DType type,
-                             std::int64_t capacity)
+                             i64 capacity)
     : spec_(spec), sizes_(s), type_(type), capacity_(capacity) {
   const AttentionInputs sheets = attention_inputs(spec);
   bias_ = std::find_if(sheets.begin(), sheets.end(),
@@ -77,10 +77,10 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
     v_ = Tensor::empty({sizes_.B, capacity_, sizes_.H, sizes_.M}, type_, device);
   }
   const Tape::Pause pause;
-  const std::int64_t n = inputs[0].size(1);
+  const i64 n = inputs[0].size(1);
   if (n == 1) return one(inputs);
   // The last axis of a bias counts positions from the first one on.
-  const auto positions = [&](std::int64_t begin, std::int64_t end) {
+  const auto positions = [&](i64 begin, i64 end) {
     std::vector<Tensor> part;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (!inputs[i].defined()) {
@@ -93,7 +93,7 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
     return part;
   };
   const Tensor out = Tensor::empty({sizes_.B, n, sizes_.H, sizes_.M}, type_, inputs[0].device());
-  std::int64_t done = 0;
+  i64 done = 0;
   if (seen_ == 0) {
     done = std::min(n, capacity_);
     out.slice(1, 0, done).copy_from(prompt(positions(0, done)));
@@ -114,14 +114,14 @@ Tensor KeyValueCache::prompt(std::span<const Tensor> inputs) {
 }
 
 Tensor KeyValueCache::one(std::span<const Tensor> inputs) {
-  const std::int64_t row = seen_++ % capacity_;
+  const i64 row = seen_++ % capacity_;
   k_.slice(1, row, row + 1).copy_from(inputs[1]);
   v_.slice(1, row, row + 1).copy_from(inputs[2]);
   return newest(inputs);
 }
 
 Tensor KeyValueCache::newest(std::span<const Tensor> inputs) const {
-  const std::int64_t held = std::min(seen_, capacity_);
+  const i64 held = std::min(seen_, capacity_);
   std::vector<Variable> list = {inputs[0], k_.slice(1, 0, held), v_.slice(1, 0, held)};
   if (bias_ < inputs.size() && inputs[bias_].defined()) list.push_back(bias_of_held(inputs[bias_]));
   return attend(spec_, {}, list).out.value();
@@ -131,24 +131,25 @@ Tensor KeyValueCache::newest(std::span<const Tensor> inputs) const {
 Tensor KeyValueCache::bias_of_held(const Tensor& bias) const {
   if (seen_ <= capacity_) return bias;
   const Tensor held = bias.slice(3, seen_ - capacity_, seen_);
-  const std::int64_t oldest = seen_ % capacity_;  // its row
+  const i64 oldest = seen_ % capacity_;  // its row
   const Variable parts[] = {held.slice(3, capacity_ - oldest, capacity_),
                             held.slice(3, 0, capacity_ - oldest)};
   return oldest == 0 ? held : concatenate(parts, 3).value();
 }
 
-std::int64_t KeyValueCache::bytes() const {
-  return sizes_.B * capacity_ * sizes_.H * (sizes_.E + sizes_.M) * std::int64_t(size_of(type_));
+i64 KeyValueCache::bytes() const {
+  return sizes_.B * capacity_ * sizes_.H * (sizes_.E + sizes_.M) * i64(size_of(type_));
 }
 
 std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
                                                const AttentionSizes& sizes, DType type,
-                                               std::int64_t capacity) {
+                                               i64 capacity) {
   return std::make_unique<KeyValueCache>(spec, sizes, type, capacity);
 }
 
-std::unique_ptr<DecodingState> decode_by_keys(const AttentionSpec& spec, const AttentionSizes& sizes,
-                                              DType type, std::int64_t capacity, KeysOfQuery keys) {
+std::unique_ptr<DecodingState> decode_by_keys(const AttentionSpec& spec,
+                                              const AttentionSizes& sizes, DType type, i64 capacity,
+                                              KeysOfQuery keys) {
   return std::make_unique<ChosenKeysCache>(spec, sizes, type, capacity, std::move(keys));
 }
 

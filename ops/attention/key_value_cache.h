@@ -13,11 +13,10 @@ namespace weft {
 // so that the ring needs no unrolling.
 class KeyValueCache : public DecodingState {
  public:
-  KeyValueCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
-                std::int64_t capacity);
+  KeyValueCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 capacity);
 
   Tensor step(std::span<const Tensor> inputs) override;  // q, k, v, and a bias where `spec` takes one
-  std::int64_t bytes() const override;
+  i64 bytes() const override;
 
  protected:
   // The output of the newest position, whose key and value are in the ring.
@@ -26,7 +25,7 @@ class KeyValueCache : public DecodingState {
   AttentionSpec spec_;
   AttentionSizes sizes_;
   DType type_;
-  std::int64_t capacity_, seen_ = 0;
+  i64 capacity_, seen_ = 0;
   std::size_t bias_;  // its place among the inputs; their number where there is none
   Tensor k_, v_;  // undefined before the first step
 
@@ -39,13 +38,14 @@ class KeyValueCache : public DecodingState {
 // Mechanism::decode of those whose inputs are q, k, v.
 std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
                                                const AttentionSizes& sizes, DType type,
-                                               std::int64_t capacity);
+                                               i64 capacity);
 
 // The positions that query i of head h sees, ascending, none behind i.
-using KeysOfQuery = std::function<std::vector<std::int64_t>(std::int64_t h, std::int64_t i)>;
+using KeysOfQuery = std::function<std::vector<i64>(i64 h, i64 i)>;
 
 // The same for softmax attention over some of the earlier keys: a step takes time for those alone.
-std::unique_ptr<DecodingState> decode_by_keys(const AttentionSpec& spec, const AttentionSizes& sizes,
-                                              DType type, std::int64_t capacity, KeysOfQuery keys);
+std::unique_ptr<DecodingState> decode_by_keys(const AttentionSpec& spec,
+                                              const AttentionSizes& sizes, DType type, i64 capacity,
+                                              KeysOfQuery keys);
 
 }  // namespace weft

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 // The length of batch item b, kept within 0 … all; `all` where there are none.
-constexpr std::int64_t length_of(const std::int64_t* lengths, std::int64_t b, std::int64_t all) {
+constexpr i64 length_of(const i64* lengths, i64 b, i64 all) {
   if (lengths == nullptr || lengths[b] > all) return all;
   return lengths[b] < 0 ? 0 : lengths[b];
 }

@@ -25,7 +25,7 @@ std::map<std::string, Mechanism>& registry() {
 RegistrationWatch* watch = nullptr;
 
 // The size that a word of an input's axes names; null where it names none.
-std::int64_t* find(AttentionSizes& sizes, const std::string& word) {
+i64* find(AttentionSizes& sizes, const std::string& word) {
   if (word == "B" || word == "b") return &sizes.B;
   if (word == "N") return &sizes.N;
   if (word == "S") return &sizes.S;
@@ -42,7 +42,7 @@ bool may_be_one(const std::string& word) { return word == "b" || word == "h"; }
 Shape shape_by_axes(const AttentionSpec& spec, const AttentionInput& input, AttentionSizes sizes) {
   Shape shape;
   for (const std::string& word : axes_of(input)) {
-    const std::int64_t* const size = find(sizes, word);
+    const i64* const size = find(sizes, word);
     require(size != nullptr || spec.has(word), "{}: the axis {} of {} is neither a size nor an option",
             spec.mechanism().name, word, input.name);
     shape.push_back(size != nullptr ? *size : spec.integer(word));
@@ -60,13 +60,13 @@ std::string inputs_as_text(const AttentionInputs& sheets, std::span<const Variab
   return text;
 }
 
-void check_lengths(const Mechanism& mechanism, const char* name, const Tensor& lengths,
-                   std::int64_t batch, std::int64_t most) {
+void check_lengths(const Mechanism& mechanism, const char* name, const Tensor& lengths, i64 batch,
+                   i64 most) {
   require(lengths.shape() == Shape{batch} && lengths.dtype() == DType::i64,
           "{}: {} must be [{}] of i64, got {} of {}", mechanism.name, name, batch, lengths.shape(),
           name_of(lengths.dtype()));
   if (lengths.device() != Device{}) return;  // not waited for: kernels keep within 0 … most
-  for (const std::int64_t length : lengths.to_vector<std::int64_t>()) {
+  for (const i64 length : lengths.to_vector<i64>()) {
     require(length >= 0 && length <= most, "{}: {} holds {}, outside 0 … {}", mechanism.name, name,
             length, most);
   }
@@ -167,7 +167,7 @@ void check_type(const Mechanism& mechanism, const AttentionInput& sheet, DType t
 // What the words of the axes say of the sizes and of the options.
 struct Binding {
   AttentionSpec spec;
-  std::map<std::string, std::int64_t> known = {};
+  std::map<std::string, i64> known = {};
 
   void add(const AttentionInput& sheet, const Tensor& value, const std::string& all) {
     const Mechanism& mechanism = spec.mechanism();
@@ -201,10 +201,10 @@ struct Binding {
       require(size > 0 || word == "B" || word == "N",
               "{}: {} is 0; every length and width must be at least 1; got {}",
               spec.mechanism().name, word, all);
-      if (std::int64_t* const place = find(sizes, word)) *place = size;
+      if (i64* const place = find(sizes, word)) *place = size;
     }
     if (known.contains("N") && !known.contains("S")) sizes.S = sizes.N;
-    const std::int64_t longest = std::max(sizes.N, sizes.S);
+    const i64 longest = std::max(sizes.N, sizes.S);
     if (!known.contains("N_max")) sizes.N_max = longest;
     require(sizes.N_max >= longest, "{}: its learnt tensors serve {} positions, got {}; {}",
             spec.mechanism().name, sizes.N_max, longest, all);

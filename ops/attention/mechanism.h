@@ -27,8 +27,8 @@ namespace weft {
 class AttentionPattern;
 
 struct AttentionSizes {
-  std::int64_t B = 1, N = 1, S = 1, H = 1, E = 1, M = 1, d = 1;
-  std::int64_t N_max = 1;
+  i64 B = 1, N = 1, S = 1, H = 1, E = 1, M = 1, d = 1;
+  i64 N_max = 1;
 };
 
 // What an input is, and who makes it in a layer (nn::Attention).
@@ -55,7 +55,7 @@ struct AttentionInput {
   // Projected inputs that name the same matrix are column ranges of one, drawn as one.
   std::string matrix = {};
   // Widths of the hidden layers of the projection, each with a bias and ReLU behind it.
-  std::vector<std::int64_t> through = {};
+  std::vector<i64> through = {};
   Initializer weight = {};  // of the projection's matrices, of a parameter
   bool biased = false;      // the projection adds a vector, started by `bias`
   Initializer bias = {};
@@ -64,7 +64,7 @@ struct AttentionInput {
   // Drawn inputs: fills a tensor on the CPU, and after how many training steps it is drawn anew (0:
   // never).
   void (*draw)(RandomKey key, const Tensor& target) = nullptr;
-  std::int64_t redraw = 0;
+  i64 redraw = 0;
 };
 
 struct ChoicePlace;
@@ -92,12 +92,12 @@ struct AttentionChoice {
   // element: it is one of 0 … n − 1. Where n is `no_such_element`, a query past the lengths say, any
   // value may stand; without the function any value may stand anywhere.
   Shape (*sizes)(const AttentionSpec&, const AttentionSizes&) = nullptr;
-  std::int64_t (*values)(const ChoicePlace&) = nullptr;
+  i64 (*values)(const ChoicePlace&) = nullptr;
   ChoiceOrder order = ChoiceOrder::any;
   bool by_length = false;  // a function of AttentionCall::seed and of the length, not of the step
 
-  static constexpr std::int64_t no_such_element = -1;
-  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
+  static constexpr i64 no_such_element = -1;
+  static constexpr i64 unbounded = std::numeric_limits<i64>::max();
 };
 
 using Choices = std::map<std::string, Tensor>;
@@ -119,7 +119,7 @@ struct AttentionCall {
   std::uint64_t seed = 0;
   int layer = 0, depth = 0;  // this layer's index among all, and how often it was applied before
   int layers = 1;            // how many applications of layers there are in one pass
-  std::int64_t offset = 0;   // the first query's position in the sequence, in decoding
+  i64 offset = 0;            // the first query's position in the sequence, in decoding
   Choices given = {};         // instead of being drawn or decided
   Choices* chosen = nullptr;  // where set, takes what was drawn and decided
 };
@@ -129,7 +129,7 @@ struct ChoicePlace {
   const AttentionSpec& spec;
   const AttentionSizes& sizes;
   const AttentionCall& call;            // its lengths are on the host
-  std::span<const std::int64_t> place;  // along each axis
+  std::span<const i64> place;           // along each axis
 };
 
 struct Masks {
@@ -156,7 +156,7 @@ class DecodingState {
   // A bias is [B or 1, H or 1, n, positions seen, the new ones included]. Returns the outputs
   // [B, n, H, M].
   virtual Tensor step(std::span<const Tensor> inputs) = 0;
-  virtual std::int64_t bytes() const = 0;
+  virtual i64 bytes() const = 0;
 };
 
 // What a call gives.
@@ -187,7 +187,7 @@ struct Mechanism {
   // which inputs there are and how large; names, roles and axes do not depend on the sizes.
   AttentionInputs (*inputs)(const AttentionSpec&, const AttentionSizes&) = nullptr;
   // The width d' of a block's output; null: d.
-  std::int64_t (*out_width)(const AttentionSpec&, const AttentionSizes&) = nullptr;
+  i64 (*out_width)(const AttentionSpec&, const AttentionSizes&) = nullptr;
   bool owns_residual = false;  // a block that adds its input and normalises by itself
   std::vector<AttentionChoice> choices = {};
   std::vector<OptionSheet> options = {};
@@ -213,7 +213,7 @@ struct Mechanism {
   // Null where the mechanism cannot decode. `capacity` is the most positions that a mechanism whose
   // state grows may keep; past it the oldest are forgotten.
   std::unique_ptr<DecodingState> (*decode)(const AttentionSpec&, const AttentionSizes&, DType,
-                                           std::int64_t capacity) = nullptr;
+                                           i64 capacity) = nullptr;
   std::string decode_wants = {};  // an option that decoding wants set; empty: none
 
   // A wrapper's sheet before this inner mechanism: inputs, masks and facts as the two have them

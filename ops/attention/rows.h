@@ -13,34 +13,33 @@ namespace weft {
 // the sequence apart, and those of a cluster anywhere, which no processor sees coming. Into the
 // second level: rows a power of two apart share a few lines of the first, which would not keep them.
 template <class T>
-void prefetch(const T* from, std::int64_t count) {
-  constexpr std::int64_t line = 64 / sizeof(T);
-  for (std::int64_t e = 0; e < count; e += line) __builtin_prefetch(from + e, 0, 2);
+void prefetch(const T* from, i64 count) {
+  constexpr i64 line = 64 / sizeof(T);
+  for (i64 e = 0; e < count; e += line) __builtin_prefetch(from + e, 0, 2);
 }
 
 // Copies rows of `width` numbers, scaled. Heads are as short as eight numbers and lie far apart, so
 // the usual case, neighbouring numbers in whole vectors of eight, has loops of its own: for the rows
 // that have others 32 behind them to ask for, and for the last ones.
 template <class T>
-void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
-               std::int64_t from_row, std::int64_t from_step, T* to, std::int64_t to_row,
-               std::int64_t to_step) {
+void copy_rows(i64 rows, i64 width, T scale, const T* from, i64 from_row, i64 from_step, T* to,
+               i64 to_row, i64 to_step) {
   namespace hn = simd::hn;
   const hn::CappedTag<T, 8> d;
-  const auto n = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t ahead = 32;
+  const auto n = static_cast<i64>(hn::Lanes(d));
+  constexpr i64 ahead = 32;
   if (from_step == 1 && to_step == 1 && width % n == 0 && width > 0) {
     const auto factor = hn::Set(d, scale);
     const auto copy = [&](const T* x, T* y) {
       hn::StoreU(hn::Mul(factor, hn::LoadU(d, x)), d, y);
-      for (std::int64_t e = n; e < width; e += n) {
+      for (i64 e = n; e < width; e += n) {
         hn::StoreU(hn::Mul(factor, hn::LoadU(d, x + e)), d, y + e);
       }
     };
     // Packed rows come by themselves.
     const T* const scattered = from_row > width ? from : to;
-    const std::int64_t scattered_row = from_row > width ? from_row : to_row;
-    std::int64_t i = 0;
+    const i64 scattered_row = from_row > width ? from_row : to_row;
+    i64 i = 0;
     for (; i + ahead < rows; ++i) {
       prefetch(scattered + (i + ahead) * scattered_row, width);
       copy(from + i * from_row, to + i * to_row);
@@ -48,24 +47,23 @@ void copy_rows(std::int64_t rows, std::int64_t width, T scale, const T* from,
     for (; i < rows; ++i) copy(from + i * from_row, to + i * to_row);
     return;
   }
-  for (std::int64_t i = 0; i < rows; ++i, from += from_row, to += to_row) {
-    for (std::int64_t e = 0; e < width; ++e) to[e * to_step] = scale * from[e * from_step];
+  for (i64 i = 0; i < rows; ++i, from += from_row, to += to_row) {
+    for (i64 e = 0; e < width; ++e) to[e * to_step] = scale * from[e * from_step];
   }
 }
 
 // to [rows, width] = scale · x[begin + row, :] for rows of one batch item and head.
 template <class T>
-void pack_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h, std::int64_t begin,
-               std::int64_t rows, T scale, T* to) {
+void pack_rows(const View<const T, 4>& x, i64 b, i64 h, i64 begin, i64 rows, T scale, T* to) {
   if (rows <= 0) return;
   copy_rows(rows, x.size(3), scale, &x(b, begin, h, 0), x.stride(1), x.stride(3), to, x.size(3),
-            std::int64_t{1});
+            i64{1});
 }
 
 // x[begin + row, :] = scale · from [rows, width], the way back; or += with `add`.
 template <class T>
-void unpack_rows(const T* from, std::int64_t b, std::int64_t h, std::int64_t begin,
-                 std::int64_t rows, const View<T, 4>& x, T scale = 1, bool add = false) {
+void unpack_rows(const T* from, i64 b, i64 h, i64 begin, i64 rows, const View<T, 4>& x, T scale = 1,
+                 bool add = false) {
   if (rows <= 0) return;
   T* const to = &x(b, begin, h, 0);
   const i64 width = x.size(3), step = x.stride(3);
@@ -78,19 +76,18 @@ void unpack_rows(const T* from, std::int64_t b, std::int64_t h, std::int64_t beg
 
 // to [width, block] = the transpose of rows [rows, width]; columns from `rows` on are zero.
 template <class T>
-void transpose_block(const T* rows_data, std::int64_t rows, std::int64_t width, std::int64_t block,
-                     T* to) {
+void transpose_block(const T* rows_data, i64 rows, i64 width, i64 block, T* to) {
   transpose<T>(rows, width, {rows_data, width}, {to, block});
-  for (std::int64_t e = 0; rows < block && e < width; ++e) {
+  for (i64 e = 0; rows < block && e < width; ++e) {
     std::fill(to + e * block + rows, to + (e + 1) * block, T(0));
   }
 }
 
 // Zeros in rows begin … of one batch item and head.
 template <class T>
-void clear_rows(const View<T, 4>& x, std::int64_t b, std::int64_t h, std::int64_t begin) {
-  for (std::int64_t i = begin; i < x.size(1); ++i) {
-    for (std::int64_t e = 0; e < x.size(3); ++e) x(b, i, h, e) = 0;
+void clear_rows(const View<T, 4>& x, i64 b, i64 h, i64 begin) {
+  for (i64 i = begin; i < x.size(1); ++i) {
+    for (i64 e = 0; e < x.size(3); ++e) x(b, i, h, e) = 0;
   }
 }
 

@@ -25,18 +25,17 @@ HWY_INLINE simd::Vector<T> power(simd::Vector<T> x) {
 // A query that has seen no key yet keeps μ = −∞; its scores are −∞ and give 0.
 // With Base::two the exponentials are powers of two, of scores that were multiplied by log₂e.
 template <Base base = Base::e, class T>
-void run_softmax(std::int64_t keys, std::int64_t width, std::int64_t M, T* z, T* maximum, T* sum,
-                 Rows<T> o) {
+void run_softmax(i64 keys, i64 width, i64 M, T* z, T* maximum, T* sum, Rows<T> o) {
   namespace hn = simd::hn;
   const simd::Tag<T> d;
   const auto none = hn::Set(d, -std::numeric_limits<T>::infinity());
-  for (std::int64_t i = 0; i < width; i += simd::lanes<T>) {
+  for (i64 i = 0; i < width; i += simd::lanes<T>) {
     const auto before = hn::LoadU(d, maximum + i);
     auto now = before;
-    for (std::int64_t j = 0; j < keys; ++j) now = hn::Max(now, hn::LoadU(d, z + j * width + i));
+    for (i64 j = 0; j < keys; ++j) now = hn::Max(now, hn::LoadU(d, z + j * width + i));
     const auto shift = hn::IfThenElse(hn::Eq(now, none), hn::Zero(d), now);
     auto total = hn::Zero(d);
-    for (std::int64_t j = 0; j < keys; ++j) {
+    for (i64 j = 0; j < keys; ++j) {
       T* const at = z + j * width + i;
       const auto weight = power<base, T>(hn::Sub(hn::LoadU(d, at), shift));
       total = hn::Add(total, weight);
@@ -46,7 +45,7 @@ void run_softmax(std::int64_t keys, std::int64_t width, std::int64_t M, T* z, T*
     hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), correction, total), d, sum + i);
     hn::StoreU(now, d, maximum + i);
     if (hn::AllTrue(d, hn::Eq(before, now))) continue;
-    for (std::int64_t m = 0; m < M; ++m) {
+    for (i64 m = 0; m < M; ++m) {
       T* const at = o.data + m * o.row + i;
       hn::StoreU(hn::Mul(hn::LoadU(d, at), correction), d, at);
     }

@@ -26,7 +26,7 @@ inline constexpr int tile_threads = 128, tile_columns = 64;
 // R for sequences of this many rows: 64 rows of f32, 32 of f64, or 8 where there are no more.
 template <class T>
 inline constexpr int long_rows = 32 / sizeof(T);
-inline constexpr std::int64_t few_rows = 8;
+inline constexpr i64 few_rows = 8;
 
 __device__ inline int tile_x() { return static_cast<int>(threadIdx.x) % 16; }
 __device__ inline int tile_y() { return static_cast<int>(threadIdx.x) / 16; }
@@ -46,7 +46,7 @@ __device__ Lanes<T, W> lanes_at(const T* from) {
 
 // Columns of a row of `width` in whole words, no more than `most`, and the elements that it takes.
 template <class T>
-__host__ __device__ constexpr int padded_width(std::int64_t width, int most) {
+__host__ __device__ constexpr int padded_width(i64 width, int most) {
   return static_cast<int>(width < most ? (width + word<T> - 1) / word<T> * word<T> : most);
 }
 template <class T>
@@ -58,24 +58,24 @@ template <class T>
 inline constexpr int weight_stride = tile_columns + 64 / sizeof(T);
 
 // How many of the rows first … first + most − 1 lie below `end`.
-__device__ inline int rows_within(std::int64_t first, std::int64_t end, int most) {
-  return static_cast<int>(end <= first ? 0 : std::min<std::int64_t>(end - first, most));
+__device__ inline int rows_within(i64 first, i64 end, int most) {
+  return static_cast<int>(end <= first ? 0 : std::min<i64>(end - first, most));
 }
 
 // Rows of one batch item and head.
 struct TileRows {
-  std::int64_t b, h, first;
+  i64 b, h, first;
   int count;  // those that are there; zeros stand for the others
 };
 
 // `all` rows of `padded` columns from the column `begin` on, times `factor`.
 template <class T>
 __device__ void load_tile(const View<const T, 4>& x, const TileRows& rows, int all,
-                          std::int64_t begin, int padded, T factor, T* to, int stride) {
+                          i64 begin, int padded, T factor, T* to, int stride) {
   constexpr int together = 8;  // loads under way at once
   const int shift = padded <= 8 ? 3 : padded <= 16 ? 4 : 5;
   const int across = 1 << shift, down = tile_threads >> shift;
-  const std::int64_t step = x.stride(1);
+  const i64 step = x.stride(1);
   for (int e = static_cast<int>(threadIdx.x) % across; e < padded; e += across) {
     const bool inside = begin + e < x.size(3);
     const T* const from = x.data + rows.b * x.stride(0) + rows.first * step + rows.h * x.stride(2) +
@@ -172,11 +172,11 @@ __device__ T over_row(T x) {
 // Which weights dropout keeps: bit j of kept[i] stands for row first_row + i row_step of the mask and
 // column first_column + j, a multiple of eight. The block draws them together, eight a thread and
 // draw.
-__device__ inline void draw_kept(const DropoutMask& mask, std::int64_t first_row, i64 row_step,
-                                 int rows, std::int64_t first_column, std::uint64_t* kept) {
+__device__ inline void draw_kept(const DropoutMask& mask, i64 first_row, i64 row_step,
+                                 int rows, i64 first_column, std::uint64_t* kept) {
   auto* const bytes = reinterpret_cast<unsigned char*>(kept);
   for (int k = static_cast<int>(threadIdx.x); k < 8 * rows; k += tile_threads) {
-    const std::int64_t row = first_row + k / 8 * row_step, column = first_column + 8 * (k % 8);
+    const i64 row = first_row + k / 8 * row_step, column = first_column + 8 * (k % 8);
     if (column >= mask.columns) continue;
     bytes[k] = static_cast<unsigned char>(mask.keeps_eight(row, column));
   }

@@ -14,7 +14,7 @@ OptionSheet temperature_option() {
           .tried = {"0.7"}};
 }
 
-double temperature_of(const AttentionSpec& spec, std::int64_t E) {
+double temperature_of(const AttentionSpec& spec, i64 E) {
   const double given = spec.number("temperature");
   return given > 0 ? given : 1 / std::sqrt(static_cast<double>(E));
 }

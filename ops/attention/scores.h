@@ -8,16 +8,16 @@ namespace weft {
 
 // τ: the option `temperature`, or 1/√E.
 OptionSheet temperature_option();
-double temperature_of(const AttentionSpec& spec, std::int64_t E);
+double temperature_of(const AttentionSpec& spec, i64 E);
 
 // q, k and v, columns of one matrix: Mechanism::inputs of many.
 AttentionInputs query_key_value(const AttentionSpec& spec, const AttentionSizes& sizes);
 
 // Lengths [B] on the CPU as kernels see them; and the length of batch item b (length.h).
-inline const std::int64_t* numbers_of(const Tensor& lengths) {
-  return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
+inline const i64* numbers_of(const Tensor& lengths) {
+  return lengths.defined() ? lengths.data<i64>() : nullptr;
 }
-inline std::int64_t length_of(const Tensor& lengths, std::int64_t b, std::int64_t all) {
+inline i64 length_of(const Tensor& lengths, i64 b, i64 all) {
   return length_of(numbers_of(lengths), b, all);
 }
 

@@ -94,11 +94,11 @@ double AttentionSpec::number(const std::string& option) const {
   return value;
 }
 
-std::int64_t AttentionSpec::integer(const std::string& option) const {
+i64 AttentionSpec::integer(const std::string& option) const {
   const double value = number(option);
   require(value == std::floor(value), "attention {}: {} must be a whole number, got {}",
           mechanism_->name, option, value);
-  return static_cast<std::int64_t>(value);
+  return static_cast<i64>(value);
 }
 
 bool AttentionSpec::has(const std::string& option) const {
@@ -109,7 +109,7 @@ bool AttentionSpec::sets(const std::string& option) const {
   return word(option) != mechanism_->options[option_index(*mechanism_, option)].initial;
 }
 
-AttentionSpec AttentionSpec::with(const std::string& option, std::int64_t value) const {
+AttentionSpec AttentionSpec::with(const std::string& option, i64 value) const {
   AttentionSpec changed = *this;
   const std::size_t index = option_index(*mechanism_, option);
   changed.values_[index] = std::to_string(value);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/types.h"
+
 namespace weft {
 
 struct Mechanism;
@@ -33,13 +35,13 @@ class AttentionSpec {
   // A wrapper's is the one that it makes with its inner mechanism.
   const Mechanism& mechanism() const { return *mechanism_; }
   double number(const std::string& option) const;
-  std::int64_t integer(const std::string& option) const;
+  i64 integer(const std::string& option) const;
   const std::string& word(const std::string& option) const;
   // Whether the mechanism has this option; whether it was given a value other than the initial one.
   bool has(const std::string& option) const;
   bool sets(const std::string& option) const;
   // The same with a number for an option, checked as if it had been written.
-  AttentionSpec with(const std::string& option, std::int64_t value) const;
+  AttentionSpec with(const std::string& option, i64 value) const;
   // A wrapper's inner mechanism; null elsewhere.
   const AttentionSpec* inner() const { return inner_.get(); }
   // The text that makes this spec again, options in the fact sheet's order, defaults left out.

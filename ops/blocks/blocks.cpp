@@ -7,12 +7,12 @@ namespace weft {
 
 namespace {
 
-Blocks blocks_of(std::int64_t size, const Shape& x, const Tensor& lengths) {
+Blocks blocks_of(i64 size, const Shape& x, const Tensor& lengths) {
   return {size, x[1], lengths.defined() ? lengths.data<i64>() : nullptr};
 }
 
 // The shape of a row for each block of x.
-Shape pooled_shape(const char* op, const Tensor& x, std::int64_t size, const Tensor& lengths) {
+Shape pooled_shape(const char* op, const Tensor& x, i64 size, const Tensor& lengths) {
   require_real(op, x);
   require(x.rank() == 4 && size >= 1,
           "{}: wanted [B, N, H, E] in blocks of at least one position, got {} in blocks of {}", op,
@@ -101,16 +101,15 @@ std::array<Tensor, 2> AddToBlocks::backward(const Saved&, Wants wants, const Ten
   return {dz, wants[1] ? summed(dz, shape, blocks, false) : Tensor{}};
 }
 
-Variable block_mean(const Variable& x, std::int64_t size, const Tensor& lengths) {
+Variable block_mean(const Variable& x, i64 size, const Tensor& lengths) {
   return apply(BlockMean{size, lengths}, x);
 }
 
-Variable block_maximum(const Variable& x, std::int64_t size, const Tensor& lengths) {
+Variable block_maximum(const Variable& x, i64 size, const Tensor& lengths) {
   return apply(BlockMaximum{size, lengths}, x);
 }
 
-Variable add_to_blocks(const Variable& x, const Variable& rows, std::int64_t size,
-                       const Tensor& lengths) {
+Variable add_to_blocks(const Variable& x, const Variable& rows, i64 size, const Tensor& lengths) {
   return apply(AddToBlocks{size, lengths}, x, rows);
 }
 

@@ -21,7 +21,7 @@ namespace weft {
 
 struct BlockMean {
   static constexpr const char* name = "block_mean";
-  std::int64_t size;
+  i64 size;
   Tensor lengths;
   struct Saved {
     Shape shape;
@@ -32,7 +32,7 @@ struct BlockMean {
 
 struct BlockMaximum {
   static constexpr const char* name = "block_maximum";
-  std::int64_t size;
+  i64 size;
   Tensor lengths;
   struct Saved {
     Shape shape;
@@ -44,7 +44,7 @@ struct BlockMaximum {
 
 struct AddToBlocks {
   static constexpr const char* name = "add_to_blocks";
-  std::int64_t size;
+  i64 size;
   Tensor lengths;
   struct Saved {};
   Tensor forward(Saved&, const Tensor& x, const Tensor& rows) const;
@@ -53,10 +53,10 @@ struct AddToBlocks {
 
 // x [B, N, H, E] → [B, ⌈N/size⌉, H, E]; lengths [B] i64 on the device of x, or undefined: all
 // positions exist. Throw where x is of another rank, or size is below 1.
-Variable block_mean(const Variable& x, std::int64_t size, const Tensor& lengths = {});
-Variable block_maximum(const Variable& x, std::int64_t size, const Tensor& lengths = {});
+Variable block_mean(const Variable& x, i64 size, const Tensor& lengths = {});
+Variable block_maximum(const Variable& x, i64 size, const Tensor& lengths = {});
 // x [B, N, H, E] and rows [B, ⌈N/size⌉, H, E].
-Variable add_to_blocks(const Variable& x, const Variable& rows, std::int64_t size,
+Variable add_to_blocks(const Variable& x, const Variable& rows, i64 size,
                        const Tensor& lengths = {});
 
 }  // namespace weft

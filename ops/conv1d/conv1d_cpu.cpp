@@ -12,10 +12,10 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t block = 128;  // positions of a sequence that are computed at a time
+constexpr i64 block = 128;  // positions of a sequence that are computed at a time
 
 struct Sizes {
-  std::int64_t B, N, n, m, W;
+  i64 B, N, n, m, W;
 };
 
 Sizes sizes_of(const Tensor& x, const Tensor& weight) {
@@ -30,76 +30,71 @@ struct Products {
         parts(halved ? halves::parts : 1),
         step(halved ? 4 : 1),
         taps(s.W / step) {}
-  std::int64_t rows(std::int64_t count) const { return (count + step - 1) / step; }
+  i64 rows(i64 count) const { return (count + step - 1) / step; }
   bool halved;
-  std::int64_t parts, step, taps;
+  i64 parts, step, taps;
 };
 
 // Cuts every sequence into blocks and numbers them all.
 struct Blocks {
   explicit Blocks(const Sizes& s) : N(s.N), each((s.N + block - 1) / block), count(s.B * each) {}
-  std::int64_t N, each, count;
+  i64 N, each, count;
 };
 
 // One of them: rows begin … begin + rows − 1 of the sequence whose first row is `sequence` of all.
 struct Block {
-  Block(const Blocks& blocks, std::int64_t i)
+  Block(const Blocks& blocks, i64 i)
       : sequence(i / blocks.each * blocks.N),
         begin(i % blocks.each * block),
         rows(std::min(blocks.N - begin, block)) {}
-  std::int64_t at() const { return sequence + begin; }
-  std::int64_t sequence, begin, rows;
+  i64 at() const { return sequence + begin; }
+  i64 sequence, begin, rows;
 };
 
 // Row t of a sequence [N, width], counted from `begin` on: zeros where it lies outside.
 template <class T>
 struct RowOf {
   const T* sequence;
-  std::int64_t N, width, begin;
+  i64 N, width, begin;
   const T* zeros;
-  const T* operator()(std::int64_t t) const {
+  const T* operator()(i64 t) const {
     t += begin;
     return t < 0 || t >= N ? zeros : sequence + t * width;
   }
 };
 
 template <class T, class Source>
-void copy_rows(std::int64_t rows, std::int64_t width, const Source& row_of, T* to) {
-  for (std::int64_t t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
+void copy_rows(i64 rows, i64 width, const Source& row_of, T* to) {
+  for (i64 t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
 }
 
 // Windows of so many rows, for each part of the product; and pairs, likewise.
 template <class T, class Source>
-void start_windows(const Products& p, std::int64_t rows, std::int64_t width, const Source& row_of,
-                   T* to) {
-  const std::int64_t reached = p.rows(rows) + p.taps - 1;
+void start_windows(const Products& p, i64 rows, i64 width, const Source& row_of, T* to) {
+  const i64 reached = p.rows(rows) + p.taps - 1;
   p.halved ? halves::split_windows(reached, width, row_of, to)
            : copy_rows(reached, width, row_of, to);
 }
 template <class T, class Source>
-void start_pairs(const Products& p, std::int64_t rows, std::int64_t width, const Source& row_of,
-                 T* to) {
+void start_pairs(const Products& p, i64 rows, i64 width, const Source& row_of, T* to) {
   p.halved ? halves::split_pairs(p.rows(rows), width, row_of, to)
            : copy_rows(rows, width, row_of, to);
 }
 // The parts of `rows` rows together, as halves::merge hands them out.
 template <class T, class Put>
-void finish(const Products& p, std::int64_t rows, std::int64_t width, const T* from,
-            const Put& put) {
+void finish(const Products& p, i64 rows, i64 width, const T* from, const Put& put) {
   if (p.halved) return halves::merge(p.rows(rows), width, from, put);
-  for (std::int64_t t = 0; t < rows; ++t) {
-    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
-      put(t, e, n, Pack<T>::load(from + t * width + e, n));
-    });
+  for (i64 t = 0; t < rows; ++t) {
+    each_pack<T>(width,
+                 [&](i64 e, i64 n) { put(t, e, n, Pack<T>::load(from + t * width + e, n)); });
   }
 }
 
 // windows ∗ taps, of each part: z [parts, rows, m].
 template <class T>
-void correlate(const Products& p, std::int64_t rows, std::int64_t n, std::int64_t m,
-               const T* windows, const T* taps, T* z) {
-  const std::int64_t each = p.rows(rows);
-  for (std::int64_t i = 0; i < p.parts; ++i) {
+void correlate(const Products& p, i64 rows, i64 n, i64 m, const T* windows, const T* taps, T* z) {
+  const i64 each = p.rows(rows);
+  for (i64 i = 0; i < p.parts; ++i) {
     tile_product<T>(each, m, p.taps * n, {windows + i * (each + p.taps - 1) * n, n, 1},
                     {taps + i * p.taps * n * m, m}, {z + i * each * m, m}, false);
   }
@@ -121,17 +116,17 @@ void CausalConv1dKernels<Device, T>::forward(const Device&, const CausalConv1d::
   const RowOf<T> weight{saved.weight.data<T>(), s.W, s.n * s.m, 0, nullptr};
   start_pairs(p, s.W, s.n * s.m, weight, taps.data());
   const Pack<T> least(relu ? 0 : -std::numeric_limits<double>::infinity());  // NaN is not less
-  const std::int64_t most = p.rows(std::min(s.N, block)), reached = most + p.taps - 1;
-  const std::int64_t window_room = p.parts * reached * s.n;
+  const i64 most = p.rows(std::min(s.N, block)), reached = most + p.taps - 1;
+  const i64 window_room = p.parts * reached * s.n;
   const ThreadScratch<T> held(blocks.count, window_room + p.parts * most * s.m);
-  parallel_for(blocks.count, [&](std::int64_t i) {
+  parallel_for(blocks.count, [&](i64 i) {
     const Block at(blocks, i);
     T *const windows = held.mine(), *const z = windows + window_room;
     start_windows(p, at.rows, s.n,
                   RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},
                   windows);
     correlate<T>(p, at.rows, s.n, s.m, windows, taps.data(), z);
-    finish<T>(p, at.rows, s.m, z, [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
+    finish<T>(p, at.rows, s.m, z, [&](i64 t, i64 e, i64 n, auto sum) {
       if (t >= at.rows) return;
       const auto value = sum + Pack<T>::load(bias + e, n);
       where(value < least, least, value).store(y + (at.at() + t) * s.m + e, n);
@@ -144,21 +139,21 @@ namespace {
 // Numbers that one block of positions takes.
 struct GradientRoom {
   GradientRoom(const Sizes& s, const Products& p) {
-    const std::int64_t each = p.rows(std::min(s.N, block)), reached = each + p.taps - 1;
+    const i64 each = p.rows(std::min(s.N, block)), reached = each + p.taps - 1;
     dz = std::min(p.step * each + s.W - 1, s.N) * s.m;
     windows = p.parts * reached * std::max(s.n, s.m);
     pairs = p.parts * each * s.m;
     z = p.parts * each * s.n;
   }
-  std::int64_t count() const { return dz + windows + pairs + z; }
-  std::int64_t dz, windows, pairs, z;
+  i64 count() const { return dz + windows + pairs + z; }
+  i64 dz, windows, pairs, z;
 };
 
 // back[j, o, i] = W_{W−1−j}[i, o]: the weights of the product that gives dx.
 template <class T>
 Scratch<T> turned(const Sizes& s, const T* weight) {
   Scratch<T> back(s.W * s.n * s.m);
-  for (std::int64_t j = 0; j < s.W; ++j) {
+  for (i64 j = 0; j < s.W; ++j) {
     transpose<T>(s.n, s.m, {weight + (s.W - 1 - j) * s.n * s.m, s.m},
                  {back.data() + j * s.n * s.m, s.n});
   }
@@ -180,18 +175,18 @@ std::array<Tensor, 3> CausalConv1dKernels<Device, T>::backward(const Device&,
   T* const dx = inner.data<T>();
   const std::vector<T> zeros(static_cast<std::size_t>(std::max(s.n, s.m)));
   const Scratch<T> back = turned<T>(s, saved.weight.data<T>());
-  const std::int64_t part_size = p.taps * s.n * s.m, count = p.parts * part_size;
+  const i64 part_size = p.taps * s.n * s.m, count = p.parts * part_size;
   const Scratch<T> taps(count);
   start_pairs(p, s.W, s.n * s.m, RowOf<T>{back.data(), s.W, s.n * s.m, 0, nullptr}, taps.data());
   const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW by parts; behind it db
   const GradientRoom room(s, p);
   const ThreadScratch<T> held(row_parts(blocks.count, 1), room.count());
-  const auto gather = [&](std::int64_t i, std::int64_t, T* part) {
+  const auto gather = [&](i64 i, i64, T* part) {
     if (blocks.count == 0) return;
     const Block at(blocks, i);
-    const std::int64_t each = p.rows(at.rows), reached = each + p.taps - 1;
+    const i64 each = p.rows(at.rows), reached = each + p.taps - 1;
     // dz where y > 0, as far as the windows of the last rows look ahead.
-    const std::int64_t known = std::min(p.step * each + s.W - 1, s.N - at.begin);
+    const i64 known = std::min(p.step * each + s.W - 1, s.N - at.begin);
     T *const masked = held.mine(), *const windows = masked + room.dz;
     T *const pairs = windows + room.windows, *const z = pairs + room.pairs;
     const T* dz = dy + at.at() * s.m;
@@ -202,13 +197,13 @@ std::array<Tensor, 3> CausalConv1dKernels<Device, T>::backward(const Device&,
           y + at.at() * s.m);
       dz = masked;
     }
-    for (std::int64_t t = 0; t < at.rows; ++t) {
+    for (i64 t = 0; t < at.rows; ++t) {
       simd::add_scaled(T(1), dz + t * s.m, part + count, s.m);
     }
     const RowOf<T> dz_rows{dz, known, s.m, 0, zeros.data()};
     start_windows(p, at.rows, s.m, dz_rows, windows);
     correlate<T>(p, at.rows, s.m, s.n, windows, taps.data(), z);
-    finish<T>(p, at.rows, s.n, z, [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
+    finish<T>(p, at.rows, s.n, z, [&](i64 t, i64 e, i64 n, auto sum) {
       if (t < at.rows) sum.store(dx + (at.at() + t) * s.n + e, n);
     });
 
@@ -216,16 +211,15 @@ std::array<Tensor, 3> CausalConv1dKernels<Device, T>::backward(const Device&,
     start_windows(p, at.rows, s.n,
                   RowOf<T>{x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, zeros.data()},
                   windows);
-    for (std::int64_t k = 0; k < p.parts; ++k) {
+    for (i64 k = 0; k < p.parts; ++k) {
       tile_product<T>(p.taps * s.n, s.m, each, {windows + k * reached * s.n, 1, s.n},
                       {pairs + k * each * s.m, s.m}, {part + k * part_size, s.m}, true);
     }
   };
   row_sums<T>(blocks.count, 1, count + s.m, sums.data<T>(), gather);
-  finish<T>(p, s.W, s.n * s.m, sums.data<T>(),
-            [&](std::int64_t t, std::int64_t e, std::int64_t n, auto sum) {
-              sum.store(dweight.data<T>() + t * s.n * s.m + e, n);
-            });
+  finish<T>(p, s.W, s.n * s.m, sums.data<T>(), [&](i64 t, i64 e, i64 n, auto sum) {
+    sum.store(dweight.data<T>() + t * s.n * s.m + e, n);
+  });
   return {inner, dweight, sums.slice(0, count, count + s.m)};
 }
 

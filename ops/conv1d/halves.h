@@ -28,19 +28,19 @@
 
 namespace weft::halves {
 
-inline constexpr std::int64_t parts = 9;
+inline constexpr i64 parts = 9;
 
 // Part 3i + j holds what halving i, then j makes: x₁, x₀ − x₁ and x₂ − x₁. Reads rows 0 … 4 rows
 // + 2.
 template <class T, class RowOf>
-void split_windows(std::int64_t rows, std::int64_t width, const RowOf& row_of, T* to) {
-  for (std::int64_t t = 0; t < rows; ++t) {
+void split_windows(i64 rows, i64 width, const RowOf& row_of, T* to) {
+  for (i64 t = 0; t < rows; ++t) {
     const T *const r0 = row_of(4 * t), *const r1 = row_of(4 * t + 1), *const r2 = row_of(4 * t + 2);
     const T *const r3 = row_of(4 * t + 3), *const r4 = row_of(4 * t + 4);
     const T *const r5 = row_of(4 * t + 5), *const r6 = row_of(4 * t + 6);
-    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
+    each_pack<T>(width, [&](i64 e, i64 n) {
       const auto at = [&](const T* row) { return Pack<T>::load(row + e, n); };
-      const auto put = [&](std::int64_t i, auto a, auto b, auto c) {
+      const auto put = [&](i64 i, auto a, auto b, auto c) {
         T* const y = to + (i * rows + t) * width + e;
         b.store(y, n);
         (a - b).store(y + rows * width, n);
@@ -56,13 +56,13 @@ void split_windows(std::int64_t rows, std::int64_t width, const RowOf& row_of, T
 
 // Part 3i + j: e + o, e and o. Reads rows 0 … 4 rows − 1.
 template <class T, class RowOf>
-void split_pairs(std::int64_t rows, std::int64_t width, const RowOf& row_of, T* to) {
-  for (std::int64_t t = 0; t < rows; ++t) {
+void split_pairs(i64 rows, i64 width, const RowOf& row_of, T* to) {
+  for (i64 t = 0; t < rows; ++t) {
     const T *const r0 = row_of(4 * t), *const r1 = row_of(4 * t + 1), *const r2 = row_of(4 * t + 2);
     const T* const r3 = row_of(4 * t + 3);
-    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
+    each_pack<T>(width, [&](i64 e, i64 n) {
       const auto at = [&](const T* row) { return Pack<T>::load(row + e, n); };
-      const auto put = [&](std::int64_t i, auto a, auto b) {
+      const auto put = [&](i64 i, auto a, auto b) {
         T* const y = to + (i * rows + t) * width + e;
         (a + b).store(y, n);
         a.store(y + rows * width, n);
@@ -78,12 +78,10 @@ void split_pairs(std::int64_t rows, std::int64_t width, const RowOf& row_of, T* 
 
 // Calls put(t, e, n, sums) for vectors at element e of rows t = 0 … 4 rows − 1, in any order.
 template <class T, class Put>
-void merge(std::int64_t rows, std::int64_t width, const T* from, const Put& put) {
-  for (std::int64_t t = 0; t < rows; ++t) {
-    each_pack<T>(width, [&](std::int64_t e, std::int64_t n) {
-      const auto at = [&](std::int64_t i) {
-        return Pack<T>::load(from + (i * rows + t) * width + e, n);
-      };
+void merge(i64 rows, i64 width, const T* from, const Put& put) {
+  for (i64 t = 0; t < rows; ++t) {
+    each_pack<T>(width, [&](i64 e, i64 n) {
+      const auto at = [&](i64 i) { return Pack<T>::load(from + (i * rows + t) * width + e, n); };
       const auto both = at(0), even = at(3), odd = at(6);
       const auto first = both + at(1), second = both + at(2);
       put(4 * t, e, n, first + (even + at(4)));

@@ -13,7 +13,7 @@ Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& l
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
     CrossEntropyKernels<decltype(device), T>::forward(
-        device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<std::int64_t>(),
+        device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<i64>(),
         lse.defined() ? lse.data<T>() : nullptr, nats.data<double>());
   });
   return nats;
@@ -21,8 +21,7 @@ Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& l
 
 }  // namespace
 
-Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor& x,
-                             std::int64_t classes) {
+Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor& x, i64 classes) {
   Shape expected;
   for (int axis = 0; axis + 1 < x.rank(); ++axis) expected.push_back(x.size(axis));
   require(x.rank() >= 1 && targets.shape() == expected && targets.dtype() == DType::i64,
@@ -32,8 +31,8 @@ Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor
           name_of(x.device().type), name_of(targets.device().type));
   const Tensor row_major = targets.packed();
   if (targets.device() != Device{}) return row_major;
-  const std::int64_t* const ids = row_major.data<std::int64_t>();
-  for (std::int64_t row = 0; row < targets.count(); ++row) {
+  const i64* const ids = row_major.data<i64>();
+  for (i64 row = 0; row < targets.count(); ++row) {
     require(0 <= ids[row] && ids[row] < classes,
             "{}: the target at position {} of {} is {}; there are {} classes", op, row,
             targets.shape(), ids[row], classes);
@@ -63,7 +62,7 @@ std::array<Tensor, 2> CrossEntropy::backward(const Saved& saved, const Tensor& d
   dispatch(logits, [&](auto device, auto type) {
     using T = decltype(type);
     CrossEntropyKernels<decltype(device), T>::backward(
-        device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<std::int64_t>(),
+        device, targets.count(), logits.size(-1), logits.data<T>(), targets.data<i64>(),
         lse.data<T>(), dloss.data<T>(), dlogits.data<T>());
   });
   return {dlogits, Tensor{}};

@@ -16,19 +16,19 @@ namespace {
 
 template <class T>
 struct NatsOfRow {
-  std::int64_t V;
+  i64 V;
   const T* logits;
-  const std::int64_t* targets;
+  const i64* targets;
   T* lse;
   double* nats;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const T* const x = logits + row * V;
     const TeamRowSum<T> sum = row_sum(team, x, V);
     if (team.rank() != 0) return;
     if (lse != nullptr) lse[row] = sum.log_sum_exp();
-    const std::int64_t target = targets[row];
+    const i64 target = targets[row];
     const double own = 0 <= target && target < V ? static_cast<double>(x[target])
                                                  : std::numeric_limits<double>::quiet_NaN();
     nats[row] = std::log(static_cast<double>(sum.z)) + (static_cast<double>(sum.shift) - own);
@@ -38,14 +38,14 @@ struct NatsOfRow {
 // One team has all.
 template <class T>
 struct MeanOfPieces {
-  std::int64_t rows, pieces;
+  i64 rows, pieces;
   const double* partial;
   T* loss;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t) const {
+  __device__ void operator()(const Team& team, i64) const {
     double part = 0;
-    for (std::int64_t k = team.rank(); k < pieces; k += Team::threads) part += partial[k];
+    for (i64 k = team.rank(); k < pieces; k += Team::threads) part += partial[k];
     part = team.sum(part);
     if (team.rank() == 0) *loss = static_cast<T>(part / static_cast<double>(rows));
   }
@@ -53,20 +53,20 @@ struct MeanOfPieces {
 
 template <class T>
 struct NatsBackwardRow {
-  std::int64_t rows, V;
+  i64 rows, V;
   const T* logits;
-  const std::int64_t* targets;
+  const i64* targets;
   const T *lse, *dloss;
   T* dlogits;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t target = targets[row];
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 target = targets[row];
     const double nan = std::numeric_limits<double>::quiet_NaN();
     const double share = static_cast<double>(*dloss) / static_cast<double>(rows);
     const T factor = static_cast<T>(0 <= target && target < V ? share : nan);
     const T shift = lse[row];
-    for (std::int64_t j = team.rank(); j < V; j += Team::threads) {
+    for (i64 j = team.rank(); j < V; j += Team::threads) {
       const T gradient = factor * std::exp(logits[row * V + j] - shift);
       dlogits[row * V + j] = j == target ? gradient - factor : gradient;
     }
@@ -76,9 +76,9 @@ struct NatsBackwardRow {
 }  // namespace
 
 template <class Device, class T>
-void CrossEntropyKernels<Device, T>::forward(const Device& device, std::int64_t rows,
-                                             std::int64_t V, const T* logits,
-                                             const std::int64_t* targets, T* lse, double* nats) {
+void CrossEntropyKernels<Device, T>::forward(const Device& device, i64 rows,
+                                             i64 V, const T* logits,
+                                             const i64* targets, T* lse, double* nats) {
   for_rows("cross_entropy", device, rows, V, NatsOfRow<T>{V, logits, targets, lse, nats});
 }
 
@@ -94,9 +94,9 @@ void CrossEntropyKernels<Device, T>::mean(const Device& device, i64 rows, const 
 }
 
 template <class Device, class T>
-void CrossEntropyKernels<Device, T>::backward(const Device& device, std::int64_t rows,
-                                              std::int64_t V, const T* logits,
-                                              const std::int64_t* targets, const T* lse,
+void CrossEntropyKernels<Device, T>::backward(const Device& device, i64 rows,
+                                              i64 V, const T* logits,
+                                              const i64* targets, const T* lse,
                                               const T* dloss, T* dlogits) {
   const NatsBackwardRow<T> each{rows, V, logits, targets, lse, dloss, dlogits};
   for_rows("cross_entropy", device, rows, V, each);

@@ -27,8 +27,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets);
 
 // Row-major targets of the rows of x, whose last axis does not count; `op` begins the errors. Their
 // values are checked where the host can see them without waiting.
-Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor& x,
-                             std::int64_t classes);
+Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor& x, i64 classes);
 
 // −ln softmax(logits)[target] of every position, in nats, f64 [..]; no gradient.
 Tensor cross_entropy_rows(const Tensor& logits, const Tensor& targets);

@@ -5,20 +5,17 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t grain = 1 << 14;  // logits that one piece of parallel work reads
+constexpr i64 grain = 1 << 14;  // logits that one piece of parallel work reads
 
-std::int64_t rows_together(std::int64_t V) {
-  return std::max<std::int64_t>(1, grain / std::max<std::int64_t>(1, V));
-}
+i64 rows_together(i64 V) { return std::max<i64>(1, grain / std::max<i64>(1, V)); }
 
 }  // namespace
 
 template <class Device, class T>
-void CrossEntropyKernels<Device, T>::forward(const Device&, std::int64_t rows, std::int64_t V,
-                                             const T* logits, const std::int64_t* targets, T* lse,
-                                             double* nats) {
-  parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
+void CrossEntropyKernels<Device, T>::forward(const Device&, i64 rows, i64 V, const T* logits,
+                                             const i64* targets, T* lse, double* nats) {
+  parallel_ranges(rows, rows_together(V), [=](i64 begin, i64 end) {
+    for (i64 row = begin; row < end; ++row) {
       const T* const x = logits + row * V;
       const RowSum<T> sum = row_sum(x, V);
       if (lse != nullptr) lse[row] = static_cast<T>(sum.log_sum_exp());
@@ -28,19 +25,18 @@ void CrossEntropyKernels<Device, T>::forward(const Device&, std::int64_t rows, s
 }
 
 template <class Device, class T>
-void CrossEntropyKernels<Device, T>::mean(const Device&, std::int64_t rows, const double* nats,
-                                          T* loss) {
+void CrossEntropyKernels<Device, T>::mean(const Device&, i64 rows, const double* nats, T* loss) {
   *loss = static_cast<T>(simd::sum_in_f64(nats, rows) / static_cast<double>(rows));
 }
 
 template <class Device, class T>
-void CrossEntropyKernels<Device, T>::backward(const Device&, std::int64_t rows, std::int64_t V,
-                                              const T* logits, const std::int64_t* targets,
-                                              const T* lse, const T* dloss, T* dlogits) {
+void CrossEntropyKernels<Device, T>::backward(const Device&, i64 rows, i64 V, const T* logits,
+                                              const i64* targets, const T* lse, const T* dloss,
+                                              T* dlogits) {
   const double scale = static_cast<double>(*dloss) / static_cast<double>(rows);
-  parallel_ranges(rows, rows_together(V), [=](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(rows, rows_together(V), [=](i64 begin, i64 end) {
     const Pack<T> factor(scale);
-    for (std::int64_t row = begin; row < end; ++row) {
+    for (i64 row = begin; row < end; ++row) {
       const Pack<T> shift(lse[row]);
       T* const dx = dlogits + row * V;
       const auto gradient = [=](Pack<T> x) { return factor * exp(x - shift); };

@@ -17,6 +17,7 @@
 #include <cmath>
 
 #include "runtime/random.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -24,32 +25,32 @@ namespace weft {
 void check_dropout_rate(const char* op, double rate);
 
 struct DropoutMask {
-  static constexpr std::int64_t pieces = 8;  // decisions that one Philox index gives
+  static constexpr i64 pieces = 8;  // decisions that one Philox index gives
 
   RandomKey key;
-  std::int64_t columns = 0;    // C
+  i64 columns = 0;             // C
   std::int32_t threshold = 0;  // of 65536
   double factor = 1;           // of what is kept
 
-  DropoutMask(const RandomKey& random, double rate, std::int64_t width)
+  DropoutMask(const RandomKey& random, double rate, i64 width)
       : key(random),
         columns(width),
         threshold(static_cast<std::int32_t>(std::lround(rate * 65536))),
         factor(65536.0 / (65536 - threshold)) {}
 
-  constexpr std::uint64_t index(std::int64_t row, std::int64_t column) const {
-    const std::int64_t per_row = (columns + pieces - 1) / pieces;
+  constexpr std::uint64_t index(i64 row, i64 column) const {
+    const i64 per_row = (columns + pieces - 1) / pieces;
     return static_cast<std::uint64_t>(row * per_row + column / pieces);
   }
 
   // The rule itself, for one element.
-  constexpr bool keeps(std::int64_t row, std::int64_t column) const {
+  constexpr bool keeps(i64 row, i64 column) const {
     const std::uint32_t word = key.words(index(row, column)).word[column % pieces / 2];
     return static_cast<std::int32_t>(column % 2 == 0 ? word & 0xffff : word >> 16) >= threshold;
   }
 
   // Bit j: whether (row, column + j) is kept; column is a multiple of eight. One draw for all.
-  constexpr unsigned keeps_eight(std::int64_t row, std::int64_t column) const {
+  constexpr unsigned keeps_eight(i64 row, i64 column) const {
     if (threshold == 0) return 0xff;
     const Philox words = key.words(index(row, column));
     unsigned kept = 0;

@@ -35,8 +35,7 @@ HWY_INLINE RowWords draw_rows(const RandomKey& key, std::uint64_t first, std::ui
 // Lanes are the rows row, row + step, …; calls f(i, mask of T) for the eight columns column + i,
 // `column` a multiple of eight.
 template <Real T, class F>
-HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_t step,
-                          std::int64_t column, const F& f) {
+HWY_INLINE void each_kept(const DropoutMask& mask, i64 row, i64 step, i64 column, const F& f) {
   namespace hn = simd::hn;
   using namespace dropout_detail;
   const std::uint64_t first = mask.index(row, column), stride = mask.index(step, 0);
@@ -51,7 +50,7 @@ HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_
     constexpr auto half = static_cast<std::uint64_t>(simd::lanes<std::uint64_t>);
     const RowWords low = draw_rows(mask.key, first, stride);
     const RowWords high = draw_rows(mask.key, first + half * stride, stride);
-    for (std::int64_t i = 0; i < 4; ++i) {
+    for (i64 i = 0; i < 4; ++i) {
       const auto words = hn::ConcatEven(d, hn::BitCast(d, high.word[i]), hn::BitCast(d, low.word[i]));
       f(2 * i, kept(hn::ShiftLeft<16>(words), threshold));
       f(2 * i + 1, kept(words, threshold));
@@ -60,7 +59,7 @@ HWY_INLINE void each_kept(const DropoutMask& mask, std::int64_t row, std::int64_
     const simd::Tag<std::uint64_t> d;
     const auto threshold = hn::Set(d, static_cast<std::uint64_t>(mask.threshold) << 48);
     const RowWords rows = draw_rows(mask.key, first, stride);
-    for (std::int64_t i = 0; i < 4; ++i) {
+    for (i64 i = 0; i < 4; ++i) {
       f(2 * i, kept(hn::ShiftLeft<48>(rows.word[i]), threshold));
       f(2 * i + 1, kept(hn::ShiftLeft<32>(rows.word[i]), threshold));
     }

@@ -27,7 +27,7 @@ template <int G>
 HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* to) {
   const simd::Tag<std::uint64_t> d;
   const hn::Repartition<std::uint32_t, decltype(d)> words;
-  constexpr std::int64_t n = simd::lanes<std::uint64_t>;
+  constexpr i64 n = simd::lanes<std::uint64_t>;
   Counters c[G][4];
   for (int g = 0; g < G; ++g) {
     c[g][0] = hn::Iota(d, first + static_cast<std::uint64_t>(g * n));
@@ -64,12 +64,11 @@ HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* t
 // to[j] = from[j] · factor where (row, begin + j) is kept, otherwise 0, for j < count. `begin` is a
 // multiple of 8; `from` and `to` may be the same.
 template <Real T>
-void apply_dropout(const DropoutMask& mask, std::int64_t row, std::int64_t begin,
-                   std::int64_t count, const T* from, T* to) {
+void apply_dropout(const DropoutMask& mask, i64 row, i64 begin, i64 count, const T* from, T* to) {
   namespace hn = simd::hn;
   using Signed = hwy::MakeSigned<T>;
-  constexpr std::int64_t n = simd::lanes<std::uint64_t>, lanes = simd::lanes<T>;
-  constexpr std::int64_t per_vector = n * DropoutMask::pieces, block = 4 * per_vector;
+  constexpr i64 n = simd::lanes<std::uint64_t>, lanes = simd::lanes<T>;
+  constexpr i64 per_vector = n * DropoutMask::pieces, block = 4 * per_vector;
   const simd::Tag<T> d;
   const hn::Rebind<Signed, simd::Tag<T>> integers;
   const hn::Rebind<std::int32_t, simd::Tag<T>> words;
@@ -77,9 +76,9 @@ void apply_dropout(const DropoutMask& mask, std::int64_t row, std::int64_t begin
   const auto threshold = hn::Set(integers, static_cast<Signed>(mask.threshold));
   const auto factor = hn::Set(d, static_cast<T>(mask.factor));
   HWY_ALIGN std::uint16_t pieces[block];
-  for (std::int64_t j = 0; j < count; j += block) {
+  for (i64 j = 0; j < count; j += block) {
     const std::uint64_t index = mask.index(row, begin + j);
-    const std::int64_t wanted = std::min(block, count - j);
+    const i64 wanted = std::min(block, count - j);
     if (wanted > block / 2) {
       dropout_detail::draw<4>(mask.key, index, pieces);
     } else if (wanted > per_vector) {
@@ -87,7 +86,7 @@ void apply_dropout(const DropoutMask& mask, std::int64_t row, std::int64_t begin
     } else {
       dropout_detail::draw<1>(mask.key, index, pieces);
     }
-    for (std::int64_t i = 0; i < wanted; i += lanes) {
+    for (i64 i = 0; i < wanted; i += lanes) {
       auto piece = hn::PromoteTo(words, hn::LoadU(halves, pieces + i));
       const auto x = simd::load(from + j + i, wanted - i);
       const auto dropped = [&] {

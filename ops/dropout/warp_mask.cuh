@@ -13,12 +13,12 @@ namespace weft {
 class WarpMask {
  public:
   static constexpr int each = 8;  // columns of a lane: k = 0 … 7
-  static constexpr std::int64_t columns = 32 * each;
+  static constexpr i64 columns = 32 * each;
 
   // `begin` is a multiple of eight; `end` is where the row ends.
-  __device__ WarpMask(const DropoutMask& mask, std::int64_t row, std::int64_t begin,
-                      std::int64_t end) {
-    const std::int64_t column = begin + threadIdx.x % 32 * DropoutMask::pieces;
+  __device__ WarpMask(const DropoutMask& mask, i64 row, i64 begin,
+                      i64 end) {
+    const i64 column = begin + threadIdx.x % 32 * DropoutMask::pieces;
     if (column >= end) return;
     kept_ = mask.keeps_eight(row, column);
   }

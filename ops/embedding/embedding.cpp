@@ -10,10 +10,10 @@ namespace weft {
 namespace {
 
 // Throws where the host can see, without waiting, that an id is not in 0 … V − 1.
-void check_ids(const Tensor& ids, std::int64_t V) {
+void check_ids(const Tensor& ids, i64 V) {
   if (ids.device() != Device{}) return;
-  const std::int64_t* const numbers = ids.data<std::int64_t>();
-  for (std::int64_t p = 0; p < ids.count(); ++p) {
+  const i64* const numbers = ids.data<i64>();
+  for (i64 p = 0; p < ids.count(); ++p) {
     require(0 <= numbers[p] && numbers[p] < V,
             "embedding: the id at position {} of {} is {}, but the table has {} rows", p,
             ids.shape(), numbers[p], V);
@@ -28,7 +28,7 @@ Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) 
   require(ids.dtype() == DType::i64 || ids.dtype() == DType::i32,
           "embedding: wanted ids in i64 or i32, got {}", name_of(ids.dtype()));
   saved = {ids.to(DType::i64).packed(), table.shape()};
-  const std::int64_t count = ids.count(), V = table.size(0), d = table.size(1);
+  const i64 count = ids.count(), V = table.size(0), d = table.size(1);
   check_ids(saved.ids, V);
   Shape shape = ids.shape();
   shape.push_back(d);
@@ -38,14 +38,14 @@ Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) 
     dispatch(y, [&](auto device, auto type) {
       using T = decltype(type);
       EmbeddingKernels<decltype(device), T>::forward(device, count, V, d, rows.data<T>(),
-                                                     saved.ids.data<std::int64_t>(), y.data<T>());
+                                                     saved.ids.data<i64>(), y.data<T>());
     });
   }
   return y;
 }
 
 std::array<Tensor, 2> Embedding::backward(const Saved& saved, const Tensor& dy) const {
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // what is sorted by
+  constexpr i64 most = std::numeric_limits<std::int32_t>::max();  // what is sorted by
   require(dy.device() == Device{} || (saved.ids.count() <= most && saved.shape[0] <= most),
           "embedding: wanted at most {} ids and rows of the table on a CUDA device, got {} and {}; "
           "split them, or use the CPU",
@@ -54,9 +54,9 @@ std::array<Tensor, 2> Embedding::backward(const Saved& saved, const Tensor& dy) 
   const Tensor dtable = Tensor::empty(saved.shape, dy.dtype(), dy.device());
   dispatch(dy, [&](auto device, auto type) {
     using T = decltype(type);
-    EmbeddingKernels<decltype(device), T>::backward(
-        device, saved.ids.count(), saved.shape[0], saved.shape[1], row_major.data<T>(),
-        saved.ids.data<std::int64_t>(), dtable.data<T>());
+    EmbeddingKernels<decltype(device), T>::backward(device, saved.ids.count(), saved.shape[0],
+                                                    saved.shape[1], row_major.data<T>(),
+                                                    saved.ids.data<i64>(), dtable.data<T>());
   });
   return {dtable, Tensor{}};
 }

@@ -28,16 +28,16 @@ constexpr i64 id_tile = 64;  // sorted positions that are summed at a time
 
 template <class T>
 struct GatherRow {
-  std::int64_t V, d;
+  i64 V, d;
   const T* table;
-  const std::int64_t* ids;
+  const i64* ids;
   T* y;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t p) const {
-    const std::int64_t id = ids[p];
+  __device__ void operator()(const Team& team, i64 p) const {
+    const i64 id = ids[p];
     const bool there = 0 <= id && id < V;
-    for (std::int64_t j = team.rank(); j < d; j += Team::threads) {
+    for (i64 j = team.rank(); j < d; j += Team::threads) {
       y[p * d + j] = there ? table[id * d + j] : std::numeric_limits<T>::quiet_NaN();
     }
   }
@@ -52,23 +52,23 @@ struct IdAt {
 // positions until the id changes.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    sum_tiles(SortedIds s, std::int64_t d, const T* dy, double* heads, double* tails, T* dtable) {
-  __shared__ std::int64_t position[id_tile], id[id_tile + 1];
+    sum_tiles(SortedIds s, i64 d, const T* dy, double* heads, double* tails, T* dtable) {
+  __shared__ i64 position[id_tile], id[id_tile + 1];
   constexpr int abreast = 8;  // loads under way
-  const std::int64_t strips = (d + blockDim.x - 1) / blockDim.x;
-  const std::int64_t known = s.first[s.V], tiles = (known + id_tile - 1) / id_tile;
-  for (std::int64_t work = blockIdx.x; work < tiles * strips; work += gridDim.x) {
-    const std::int64_t tile = work / strips, j = work % strips * blockDim.x + threadIdx.x;
-    const std::int64_t begin = tile * id_tile, left = known - begin;
-    const std::int64_t count = left < id_tile ? left : id_tile;
-    for (std::int64_t t = threadIdx.x; t < count; t += blockDim.x) {
+  const i64 strips = (d + blockDim.x - 1) / blockDim.x;
+  const i64 known = s.first[s.V], tiles = (known + id_tile - 1) / id_tile;
+  for (i64 work = blockIdx.x; work < tiles * strips; work += gridDim.x) {
+    const i64 tile = work / strips, j = work % strips * blockDim.x + threadIdx.x;
+    const i64 begin = tile * id_tile, left = known - begin;
+    const i64 count = left < id_tile ? left : id_tile;
+    for (i64 t = threadIdx.x; t < count; t += blockDim.x) {
       position[t] = s.sorted[begin + t];
       id[t] = s.ids[position[t]];
     }
     if (threadIdx.x == 0) id[count] = -1;
     __syncthreads();
     double sum = 0;
-    for (std::int64_t t0 = 0; j < d && t0 < count; t0 += abreast) {
+    for (i64 t0 = 0; j < d && t0 < count; t0 += abreast) {
       T value[abreast];
 #pragma unroll
       for (int k = 0; k < abreast; ++k) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
       for (int k = 0; k < abreast; ++k) {
         if (t0 + k >= count) break;
-        const std::int64_t row = id[t0 + k];
+        const i64 row = id[t0 + k];
         sum += static_cast<double>(value[k]);
         if (id[t0 + k + 1] == row) continue;
         if (s.first[row] < begin) {
@@ -98,17 +98,17 @@ __global__ void __launch_bounds__(threads)
 // column of it.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    join_tiles(SortedIds s, std::int64_t d, const double* heads, const double* tails, T* dtable) {
-  const std::int64_t strips = (d + blockDim.x - 1) / blockDim.x;
-  const std::int64_t known = s.first[s.V], tiles = (known + id_tile - 1) / id_tile;
-  for (std::int64_t work = blockIdx.x; work < (tiles - 1) * strips; work += gridDim.x) {
-    const std::int64_t tile = work / strips, j = work % strips * blockDim.x + threadIdx.x;
-    const std::int64_t next = (tile + 1) * id_tile;
-    const std::int64_t row = s.ids[s.sorted[next - 1]], end = s.first[row + 1];
+    join_tiles(SortedIds s, i64 d, const double* heads, const double* tails, T* dtable) {
+  const i64 strips = (d + blockDim.x - 1) / blockDim.x;
+  const i64 known = s.first[s.V], tiles = (known + id_tile - 1) / id_tile;
+  for (i64 work = blockIdx.x; work < (tiles - 1) * strips; work += gridDim.x) {
+    const i64 tile = work / strips, j = work % strips * blockDim.x + threadIdx.x;
+    const i64 next = (tile + 1) * id_tile;
+    const i64 row = s.ids[s.sorted[next - 1]], end = s.first[row + 1];
     if (j >= d || s.first[row] < next - id_tile || end <= next) continue;
     double sum = tails[tile * d + j];
 #pragma unroll 8
-    for (std::int64_t t = tile + 1; t * id_tile < end; ++t) sum += heads[t * d + j];
+    for (i64 t = tile + 1; t * id_tile < end; ++t) sum += heads[t * d + j];
     dtable[row * d + j] = static_cast<T>(sum);
   }
 }

@@ -10,13 +10,13 @@ namespace {
 
 template <class Phi, class T>
 struct BiasAndActivationRow {
-  std::int64_t h;
+  i64 h;
   const T* bias;
   T *z, *f;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    for (std::int64_t j = team.rank(); j < h; j += Team::threads) {
+  __device__ void operator()(const Team& team, i64 row) const {
+    for (i64 j = team.rank(); j < h; j += Team::threads) {
       const T sum = z[row * h + j] + bias[j];
       z[row * h + j] = sum;
       f[row * h + j] = Phi::value(sum);
@@ -29,7 +29,7 @@ struct ActivationGradient {
   const T* z;
   T *f, *df;
 
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const ValueAndSlope<T> phi = Phi::both(z[i]);
     f[i] = phi.value;
     df[i] *= phi.slope;

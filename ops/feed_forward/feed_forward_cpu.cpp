@@ -10,11 +10,11 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t block = 64;  // rows whose f, df and dz are held at a time
+constexpr i64 block = 64;  // rows whose f, df and dz are held at a time
 
 template <class T>
 struct Problem {
-  std::int64_t rows, d, h, out;
+  i64 rows, d, h, out;
   const T *x, *weight1, *weight2;
 };
 
@@ -25,15 +25,15 @@ Matrix<const T> transposed(Matrix<const T> m) {
 
 // to[i, :] = bias for each row.
 template <class T>
-void start_rows(T* to, std::int64_t rows, std::int64_t width, const T* bias) {
-  for (std::int64_t i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
+void start_rows(T* to, i64 rows, i64 width, const T* bias) {
+  for (i64 i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
 }
 
 // z ← z + bias and f = φ(z), over rows of h.
 template <class Phi, class T>
-void bias_and_activation(std::int64_t rows, std::int64_t h, const T* bias, T* z, T* f) {
-  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h) {
-    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
+void bias_and_activation(i64 rows, i64 h, const T* bias, T* z, T* f) {
+  for (i64 i = 0; i < rows; ++i, z += h, f += h) {
+    each_pack<T>(h, [=](i64 j, i64 n) {
       const Pack<T> sum = Pack<T>::load(z + j, n) + Pack<T>::load(bias + j, n);
       sum.store(z + j, n);
       Phi::value(sum).store(f + j, n);
@@ -43,9 +43,9 @@ void bias_and_activation(std::int64_t rows, std::int64_t h, const T* bias, T* z,
 
 // f = φ(z), df ← df φ'(z), and its sum over the rows of h, dbias.
 template <class Phi, class T>
-void activation_gradient(std::int64_t rows, std::int64_t h, const T* z, T* f, T* df, T* dbias) {
-  for (std::int64_t i = 0; i < rows; ++i, z += h, f += h, df += h) {
-    each_pack<T>(h, [=](std::int64_t j, std::int64_t n) {
+void activation_gradient(i64 rows, i64 h, const T* z, T* f, T* df, T* dbias) {
+  for (i64 i = 0; i < rows; ++i, z += h, f += h, df += h) {
+    each_pack<T>(h, [=](i64 j, i64 n) {
       const auto [value, slope] = Phi::both(Pack<T>::load(z + j, n));
       value.store(f + j, n);
       const Pack<T> dz = Pack<T>::load(df + j, n) * slope;
@@ -57,7 +57,7 @@ void activation_gradient(std::int64_t rows, std::int64_t h, const T* z, T* f, T*
 
 template <class T>
 Problem<T> problem_of(const FeedForward::Saved& saved) {
-  const std::int64_t d = saved.weight1.size(0);
+  const i64 d = saved.weight1.size(0);
   return {saved.x.rows(),         d,
           saved.weight1.size(1),  saved.weight2.size(1),
           saved.x.data<T>(),      saved.weight1.data<T>(),
@@ -71,7 +71,7 @@ void rows_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor&
   const T *const bias1 = offset1.data<T>(), *const bias2 = offset2.data<T>();
   T *const z = saved.z.data<T>(), *const y = result.data<T>();
   const ThreadScratch<T> activated((p.rows + block - 1) / block, std::min(p.rows, block) * p.h);
-  parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(p.rows, block, [&](i64 begin, i64 end) {
     T *const zs = z + begin * p.h, *const f = activated.mine();
     matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
               {zs, end - begin, p.h, p.h, 1});
@@ -92,14 +92,14 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
   T* const dx = inner.data<T>();
   const Tensor back1 = packed_transpose(p.weight1, p.d, p.h);
   const Tensor back2 = packed_transpose(p.weight2, p.h, p.out);
-  const std::int64_t at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
-  const std::int64_t at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
+  const i64 at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
+  const i64 at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
   const Tensor sums = Tensor::empty({total}, dtype_of<T>);
-  const std::int64_t held = std::min(p.rows, block) * p.h;
+  const i64 held = std::min(p.rows, block) * p.h;
   const ThreadScratch<T> hidden(row_parts(p.rows, block), 2 * held);
-  const auto gather = [&](std::int64_t begin, std::int64_t end, T* part) {
+  const auto gather = [&](i64 begin, i64 end, T* part) {
     T *const f = hidden.mine(), *const dz = f + held;
-    const std::int64_t rows = end - begin;
+    const i64 rows = end - begin;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
     matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz, rows, p.h, p.h, 1});
     activation_gradient<Phi>(rows, p.h, z + begin * p.h, f, dz, part + at_bias1);
@@ -108,8 +108,8 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
               {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
     matmul<T>(cpu, transposed(fs), dys, {part + at_weight2, p.h, p.out, p.out, 1}, true);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
+    for (i64 i = 0; i < rows; ++i) {
+      for (i64 j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
     }
   };
   row_sums<T>(p.rows, block, total, sums.data<T>(), gather);

@@ -10,7 +10,7 @@ template <class Device, class T>
 void FeedForwardKernels<Device, T>::forward(const Device& device, Activation activation,
                                             const Saved& saved, const Tensor& bias1,
                                             const Tensor& bias2, const Tensor& y) {
-  const std::int64_t h = saved.weight1.size(1), rows = saved.x.rows();
+  const i64 h = saved.weight1.size(1), rows = saved.x.rows();
   const Tensor f = Tensor::empty({rows, h}, y.dtype(), y.device());
   matmul_into(as_rows(saved.x), saved.weight1, as_rows(saved.z));
   ActivationKernels<Device, T>::forward(device, activation, rows, h, bias1.data<T>(),
@@ -24,7 +24,7 @@ std::array<Tensor, 5> FeedForwardKernels<Device, T>::backward(const Device& devi
                                                               Activation activation,
                                                               const Saved& saved,
                                                               const Tensor& dy) {
-  const std::int64_t h = saved.weight1.size(1), rows = saved.x.rows();
+  const i64 h = saved.weight1.size(1), rows = saved.x.rows();
   const Tensor f = Tensor::empty({rows, h}, dy.dtype(), dy.device());
   const Tensor x = as_rows(saved.x), gradient = as_rows(dy);
   const Tensor dz = matmul(gradient, saved.weight2.transpose(0, 1));  // df at first

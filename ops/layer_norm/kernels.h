@@ -12,7 +12,7 @@ enum class DropoutOn { sum, branch };
 // Rows of width d side by side; `branch` may be null.
 template <class T>
 struct LayerNormRows {
-  std::int64_t rows, d;
+  i64 rows, d;
   const T *x, *branch, *gain, *bias;
   T epsilon;
   DropoutOn dropout_on;

@@ -27,7 +27,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
   }
   check_dropout_rate("layer_norm", dropout);
   require(branch.defined() || dropout == 0, "layer_norm: dropout wants a branch");
-  const std::int64_t d = x.size(-1), rows = x.rows();
+  const i64 d = x.size(-1), rows = x.rows();
   const Tensor input = x.packed(), offset = bias.packed();
   const Tensor other = branch.defined() ? branch.packed() : branch;
   saved = {Tensor::empty({rows, d}, x.dtype(), x.device()),
@@ -52,7 +52,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
 }
 
 std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) const {
-  const std::int64_t rows = saved.normalised.size(0), d = saved.normalised.size(1);
+  const i64 rows = saved.normalised.size(0), d = saved.normalised.size(1);
   const Tensor gradient = dy.packed();
   const bool on_sum = dropout_on == DropoutOn::sum;
   Tensor dx = Tensor::empty_like(dy);

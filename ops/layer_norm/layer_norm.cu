@@ -19,15 +19,15 @@ namespace {
 // thread; with more than 1024 columns, of a block, whose warps take chunks in turns and read again
 // what they need again (Chunks = 0).
 template <int Chunks, class Team, class F>
-__device__ void each_chunk(std::int64_t d, const F& f) {
+__device__ void each_chunk(i64 d, const F& f) {
   if constexpr (Chunks > 0) {
 #pragma unroll
     for (int c = 0; c < Chunks; ++c) {
       if (c * WarpMask::columns < d) f(c * WarpMask::columns, c * WarpMask::each);
     }
   } else {
-    constexpr std::int64_t step = WarpMask::each * Team::threads;
-    for (std::int64_t begin = threadIdx.x / 32 * WarpMask::columns; begin < d; begin += step) {
+    constexpr i64 step = WarpMask::each * Team::threads;
+    for (i64 begin = threadIdx.x / 32 * WarpMask::columns; begin < d; begin += step) {
       f(begin, 0);
     }
   }
@@ -35,11 +35,11 @@ __device__ void each_chunk(std::int64_t d, const F& f) {
 
 // Calls f(column, slot) for the columns of this thread; its slots are numbered in registers.
 template <int Chunks, class Team, class F>
-__device__ void each_column(std::int64_t d, const F& f) {
-  each_chunk<Chunks, Team>(d, [&](std::int64_t begin, int slot) {
+__device__ void each_column(i64 d, const F& f) {
+  each_chunk<Chunks, Team>(d, [&](i64 begin, int slot) {
 #pragma unroll
     for (int k = 0; k < WarpMask::each; ++k) {
-      const std::int64_t j = begin + 32 * k + threadIdx.x % 32;
+      const i64 j = begin + 32 * k + threadIdx.x % 32;
       if (j < d) f(j, slot + k);
     }
   });
@@ -47,15 +47,15 @@ __device__ void each_column(std::int64_t d, const F& f) {
 
 // The same with the mask: f(column, slot, whether it is kept).
 template <int Chunks, class Team, class F>
-__device__ void each_masked(const DropoutMask& mask, std::int64_t row, std::int64_t d, const F& f) {
+__device__ void each_masked(const DropoutMask& mask, i64 row, i64 d, const F& f) {
   if (mask.threshold == 0) {
-    return each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) { f(j, slot, true); });
+    return each_column<Chunks, Team>(d, [&](i64 j, int slot) { f(j, slot, true); });
   }
-  each_chunk<Chunks, Team>(d, [&](std::int64_t begin, int slot) {
+  each_chunk<Chunks, Team>(d, [&](i64 begin, int slot) {
     const WarpMask kept(mask, row, begin, d);
 #pragma unroll
     for (int k = 0; k < WarpMask::each; ++k) {
-      const std::int64_t j = begin + 32 * k + threadIdx.x % 32;
+      const i64 j = begin + 32 * k + threadIdx.x % 32;
       const bool keep = kept.keeps(k);
       if (j < d) f(j, slot + k, keep);
     }
@@ -67,13 +67,13 @@ template <class T, int Chunks>
 struct Kept {
   T value[Chunks * WarpMask::each];
   __device__ explicit Kept(T*) {}
-  __device__ T& at(std::int64_t, int slot) { return value[slot]; }
+  __device__ T& at(i64, int slot) { return value[slot]; }
 };
 template <class T>
 struct Kept<T, 0> {
   T* row;
   __device__ explicit Kept(T* row) : row(row) {}
-  __device__ T& at(std::int64_t j, int) { return row[j]; }
+  __device__ T& at(i64 j, int) { return row[j]; }
 };
 
 template <class T, int Chunks>
@@ -82,12 +82,12 @@ struct ForwardRow {
   T *normalised, *inverse_deviation, *y;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t d = p.d, start = row * d;
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 d = p.d, start = row * d;
     const T factor = static_cast<T>(p.mask.factor);
     Kept<T, Chunks> z(normalised + start);
     T part = 0;
-    each_masked<Chunks, Team>(p.mask, row, d, [&](std::int64_t j, int slot, bool kept) {
+    each_masked<Chunks, Team>(p.mask, row, d, [&](i64 j, int slot, bool kept) {
       T value = p.x[start + j];
       if (p.branch != nullptr) {
         const T branch = p.branch[start + j];
@@ -99,13 +99,13 @@ struct ForwardRow {
     });
     const T mean = team.sum(part) / static_cast<T>(d);
     part = 0;
-    each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) {
+    each_column<Chunks, Team>(d, [&](i64 j, int slot) {
       const T centred = z.at(j, slot) - mean;
       part += centred * centred;
     });
     const T scale = 1 / std::sqrt(team.sum(part) / static_cast<T>(d) + p.epsilon);
     if (team.rank() == 0) inverse_deviation[row] = scale;
-    each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) {
+    each_column<Chunks, Team>(d, [&](i64 j, int slot) {
       const T unit = (z.at(j, slot) - mean) * scale;
       normalised[start + j] = unit;
       y[start + j] = p.gain[j] * unit + p.bias[j];
@@ -120,13 +120,13 @@ struct BackwardRow {
   T *dx, *dbranch;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t d = p.d, start = row * d;
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 d = p.d, start = row * d;
     const T factor = static_cast<T>(p.mask.factor);
     constexpr int slots = Chunks > 0 ? Chunks * WarpMask::each : 1;
     T units[slots], dunits[slots];
     T part = 0, product = 0;
-    each_column<Chunks, Team>(d, [&](std::int64_t j, int slot) {
+    each_column<Chunks, Team>(d, [&](i64 j, int slot) {
       const T unit = normalised[start + j], dunit = p.gain[j] * dy[start + j];
       part += dunit;
       product += dunit * unit;
@@ -135,7 +135,7 @@ struct BackwardRow {
     const T mean = team.sum(part) / static_cast<T>(d);
     const T slope = team.sum(product) / static_cast<T>(d);
     const T scale = inverse_deviation[row];
-    each_masked<Chunks, Team>(p.mask, row, d, [&](std::int64_t j, int slot, bool kept) {
+    each_masked<Chunks, Team>(p.mask, row, d, [&](i64 j, int slot, bool kept) {
       T unit, dunit;
       if constexpr (Chunks > 0) {
         unit = units[slot], dunit = dunits[slot];
@@ -150,7 +150,7 @@ struct BackwardRow {
 };
 
 template <class Team, class Row>
-void start_rows(const Cuda& device, std::int64_t rows, const Row& row) {
+void start_rows(const Cuda& device, i64 rows, const Row& row) {
   if (rows == 0) return;
   start("layer_norm", device, blocks_for(device, rows * Team::threads, row_threads), row_threads, 0,
         each_row<Team, Row>, rows, row);
@@ -171,10 +171,10 @@ void each_row_of(const Cuda& device, const LayerNormRows<T>& p, Arguments... arg
 
 template <class T>
 struct GainAndBias {
-  std::int64_t d;
+  i64 d;
   const T *normalised, *dy;
 
-  __device__ void operator()(std::int64_t, std::int64_t i, std::int64_t j,
+  __device__ void operator()(i64, i64 i, i64 j,
                              double (&sums)[2]) const {
     const auto gradient = static_cast<double>(dy[i * d + j]);
     sums[0] += gradient * static_cast<double>(normalised[i * d + j]);

@@ -10,8 +10,8 @@ namespace {
 
 namespace hn = simd::hn;
 
-constexpr std::int64_t block = 128;  // rows of one piece of parallel work
-constexpr std::int64_t group = 8;    // rows whose mask is drawn at a time
+constexpr i64 block = 128;  // rows of one piece of parallel work
+constexpr i64 group = 8;    // rows whose mask is drawn at a time
 
 // The mask's factors for groups of rows; 1 everywhere without dropout.
 template <class T>
@@ -21,10 +21,10 @@ class Factors {
       : p_(p), ones_(std::size_t(group * p.d), T(1)), values_(ones_) {}
 
   // The factors of row i, given that rows are visited in order from `begin`.
-  const T* of(std::int64_t i, std::int64_t begin, std::int64_t end) {
+  const T* of(i64 i, i64 begin, i64 end) {
     if (p_.mask.threshold > 0 && (i - begin) % group == 0) {
-      const std::int64_t rows = std::min(group, end - i);
-      for (std::int64_t row = 0; row < rows; ++row) {
+      const i64 rows = std::min(group, end - i);
+      for (i64 row = 0; row < rows; ++row) {
         apply_dropout(p_.mask, i + row, 0, p_.d, ones_.data(), values_.data() + row * p_.d);
       }
     }
@@ -38,12 +38,12 @@ class Factors {
 
 // z of one row into `z`; returns its mean.
 template <class T>
-T residual_row(const LayerNormRows<T>& p, std::int64_t i, const T* factors, T* z) {
+T residual_row(const LayerNormRows<T>& p, i64 i, const T* factors, T* z) {
   const T* const x = p.x + i * p.d;
   const T* const branch = p.branch == nullptr ? nullptr : p.branch + i * p.d;
   const bool on_sum = p.dropout_on == DropoutOn::sum;
   auto sum = hn::Zero(simd::Tag<T>{});
-  each_pack<T>(p.d, [&](std::int64_t j, std::int64_t left) {
+  each_pack<T>(p.d, [&](i64 j, i64 left) {
     auto value = simd::load(x + j, left);
     if (branch != nullptr) {
       const auto added = simd::load(branch + j, left), factor = simd::load(factors + j, left);
@@ -61,15 +61,15 @@ template <class Device, class T>
 void LayerNormKernels<Device, T>::forward(const Device&, const LayerNormRows<T>& p, T* normalised,
                                           T* inverse_deviation, T* y) {
   const simd::Tag<T> tag;
-  parallel_ranges(p.rows, block, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(p.rows, block, [&](i64 begin, i64 end) {
     Factors<T> factors(p);
-    const std::int64_t d = p.d;
+    const i64 d = p.d;
     const T *const gain = p.gain, *const bias = p.bias;
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (i64 i = begin; i < end; ++i) {
       T *const z = normalised + i * d, *const to = y + i * d;
       const auto mean = hn::Set(tag, residual_row(p, i, factors.of(i, begin, end), z));
       auto squares = hn::Zero(tag);
-      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](i64 j, i64 left) {
         auto centred = hn::Sub(simd::load(z + j, left), mean);
         if (left < simd::lanes<T>) {
           centred = hn::IfThenElseZero(hn::FirstN(tag, std::size_t(left)), centred);
@@ -79,7 +79,7 @@ void LayerNormKernels<Device, T>::forward(const Device&, const LayerNormRows<T>&
       const T variance = simd::sum_of_lanes<T>(squares) / static_cast<T>(d);
       inverse_deviation[i] = 1 / std::sqrt(variance + p.epsilon);
       const auto scale = hn::Set(tag, inverse_deviation[i]);
-      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](i64 j, i64 left) {
         const auto unit = hn::Mul(hn::Sub(simd::load(z + j, left), mean), scale);
         simd::store<T>(unit, z + j, left);
         simd::store<T>(hn::MulAdd(simd::load(gain + j, left), unit, simd::load(bias + j, left)),
@@ -95,18 +95,18 @@ void LayerNormKernels<Device, T>::backward(const Device&, const LayerNormRows<T>
                                            const T* dy, T* dx, T* dbranch, T* sums) {
   const simd::Tag<T> tag;
   const bool on_sum = p.dropout_on == DropoutOn::sum;
-  row_sums<T>(p.rows, block, 2 * p.d, sums, [&](std::int64_t begin, std::int64_t end, T* part) {
+  row_sums<T>(p.rows, block, 2 * p.d, sums, [&](i64 begin, i64 end, T* part) {
     Factors<T> factors(p);
-    const std::int64_t d = p.d;
+    const i64 d = p.d;
     const T* const gain = p.gain;
     T* const bias_part = part + d;
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (i64 i = begin; i < end; ++i) {
       const T *const unit_row = normalised + i * d, *const dy_row = dy + i * d;
       T* const dx_row = dx + i * d;
       T* const dbranch_row = on_sum || dbranch == nullptr ? nullptr : dbranch + i * d;
       const T* const factor_row = factors.of(i, begin, end);
       auto sum = hn::Zero(tag), product = hn::Zero(tag);
-      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](i64 j, i64 left) {
         const auto gradient = simd::load(dy_row + j, left), unit = simd::load(unit_row + j, left);
         const auto dunit = hn::Mul(simd::load(gain + j, left), gradient);
         sum = hn::Add(sum, dunit);
@@ -117,7 +117,7 @@ void LayerNormKernels<Device, T>::backward(const Device&, const LayerNormRows<T>
       const auto mean = hn::Set(tag, simd::sum_of_lanes<T>(sum) / static_cast<T>(d));
       const auto slope = hn::Set(tag, simd::sum_of_lanes<T>(product) / static_cast<T>(d));
       const auto scale = hn::Set(tag, inverse_deviation[i]);
-      each_pack<T>(d, [&](std::int64_t j, std::int64_t left) {
+      each_pack<T>(d, [&](i64 j, i64 left) {
         const auto unit = simd::load(unit_row + j, left);
         const auto dunit = hn::Mul(simd::load(gain + j, left), simd::load(dy_row + j, left));
         const auto dz = hn::Mul(scale, hn::NegMulAdd(slope, unit, hn::Sub(dunit, mean)));

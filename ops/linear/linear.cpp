@@ -20,7 +20,7 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
           "linear: wanted x [.., n] and a weight [n, m], got {} and {}", x.shape(), weight.shape());
   require(x.dtype() == weight.dtype(), "linear: x is {}, the weight {}", name_of(x.dtype()),
           name_of(weight.dtype()));
-  const std::int64_t m = weight.size(1);
+  const i64 m = weight.size(1);
   require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == x.dtype()),
           "linear: the weight {} wants a bias [{}] of {}, got {} of {}", weight.shape(), m,
           name_of(x.dtype()), bias.shape(), name_of(bias.dtype()));
@@ -37,7 +37,7 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
 }
 
 std::array<Tensor, 3> Linear::backward(const Saved& saved, Wants wants, const Tensor& dy) const {
-  const std::int64_t m = saved.weight.size(1);
+  const i64 m = saved.weight.size(1);
   const Tensor gradient = dy.packed();
   const auto wanted = [&](std::size_t input, const Shape& shape) {
     return wants[input] ? Tensor::empty(shape, dy.dtype(), dy.device()) : Tensor{};

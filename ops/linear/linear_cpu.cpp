@@ -9,9 +9,9 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t block = 128;  // rows that are multiplied at a time, in cache
+constexpr i64 block = 128;  // rows that are multiplied at a time, in cache
 // The gradient of a larger weight goes by columns: eight sums of it would leave the cache.
-constexpr std::int64_t most_summed = 1 << 17;
+constexpr i64 most_summed = 1 << 17;
 
 template <class T>
 T* pointer(const Tensor& tensor) {
@@ -29,14 +29,14 @@ Matrix<const T> matrix(const Tensor& weight) {
 
 // dW (and, behind it in `sums`, db) of one block of rows.
 template <class T>
-void add_weight_gradient(const Cpu& cpu, std::int64_t begin, std::int64_t end, std::int64_t n,
-                         std::int64_t m, const T* x, const T* dy, T* dweight, T* dbias) {
+void add_weight_gradient(const Cpu& cpu, i64 begin, i64 end, i64 n, i64 m, const T* x, const T* dy,
+                         T* dweight, T* dbias) {
   if (dweight != nullptr) {
     matmul<T>(cpu, {x + begin * n, n, end - begin, 1, n}, rows_of(dy, begin, end, m),
               {dweight, n, m, m, 1}, true);
   }
-  for (std::int64_t i = begin; dbias != nullptr && i < end; ++i) {
-    for (std::int64_t j = 0; j < m; ++j) dbias[j] += dy[i * m + j];
+  for (i64 i = begin; dbias != nullptr && i < end; ++i) {
+    for (i64 j = 0; j < m; ++j) dbias[j] += dy[i * m + j];
   }
 }
 
@@ -45,13 +45,13 @@ void add_weight_gradient(const Cpu& cpu, std::int64_t begin, std::int64_t end, s
 template <class Device, class T>
 void LinearKernels<Device, T>::forward(const Device& cpu, const Tensor& x, const Tensor& weight,
                                        const Tensor& bias, const Tensor& y) {
-  const std::int64_t n = weight.size(0), m = weight.size(1), rows = x.rows();
+  const i64 n = weight.size(0), m = weight.size(1), rows = x.rows();
   const T* const inputs = x.data<T>();
   const Matrix<const T> factors = matrix<T>(weight);
   const T* const offset = pointer<T>(bias);
   T* const to = y.data<T>();
-  parallel_ranges(rows, block, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; offset != nullptr && i < end; ++i) {
+  parallel_ranges(rows, block, [&](i64 begin, i64 end) {
+    for (i64 i = begin; offset != nullptr && i < end; ++i) {
       std::memcpy(to + i * m, offset, static_cast<std::size_t>(m) * sizeof(T));
     }
     matmul<T>(cpu, rows_of(inputs, begin, end, n), factors, rows_of(to, begin, end, m),
@@ -63,7 +63,7 @@ template <class Device, class T>
 void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
                                         const Tensor& weight, const Tensor& gradient,
                                         const LinearGradients& gradients) {
-  const std::int64_t n = weight.size(0), m = weight.size(1), rows = gradient.rows();
+  const i64 n = weight.size(0), m = weight.size(1), rows = gradient.rows();
   const T *const x = inputs.data<T>(), *const dy = gradient.data<T>();
   T *const dx = pointer<T>(gradients.x), *dweight = pointer<T>(gradients.weight);
   T* const dbias = pointer<T>(gradients.bias);
@@ -73,28 +73,27 @@ void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
         is_turned(weight) ? weight.transpose(0, 1) : packed_transpose<T>(weight.data<T>(), n, m);
   }
   const T* const back = pointer<T>(turned);
-  const auto find_dx = [&](std::int64_t begin, std::int64_t end) {
+  const auto find_dx = [&](i64 begin, i64 end) {
     matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));
   };
   // Rows of dy that are in cache give both gradients.
   const bool together = dx != nullptr && dweight != nullptr && n * m <= most_summed;
   if (dx != nullptr && !together) parallel_ranges(rows, block, find_dx);
   if (dweight != nullptr && n * m > most_summed) {
-    parallel_ranges(m, 128, [&](std::int64_t begin, std::int64_t end) {
+    parallel_ranges(m, 128, [&](i64 begin, i64 end) {
       matmul<T>(cpu, {x, n, rows, 1, n}, {dy + begin, rows, end - begin, m, 1},
                 {dweight + begin, n, end - begin, m, 1});
     });
     dweight = nullptr;
   }
   if (dweight == nullptr && dbias == nullptr) return;
-  const std::int64_t count = dweight != nullptr ? n * m : 0;
+  const i64 count = dweight != nullptr ? n * m : 0;
   Tensor sums = Tensor::empty({count + m}, dtype_of<T>);
-  row_sums<T>(
-      rows, block, count + m, sums.data<T>(), [&](std::int64_t begin, std::int64_t end, T* part) {
-        if (together) find_dx(begin, end);
-        add_weight_gradient(cpu, begin, end, n, m, x, dy, dweight != nullptr ? part : nullptr,
-                            dbias != nullptr ? part + count : nullptr);
-      });
+  row_sums<T>(rows, block, count + m, sums.data<T>(), [&](i64 begin, i64 end, T* part) {
+    if (together) find_dx(begin, end);
+    add_weight_gradient(cpu, begin, end, n, m, x, dy, dweight != nullptr ? part : nullptr,
+                        dbias != nullptr ? part + count : nullptr);
+  });
   const T* const total = sums.data<T>();
   if (dweight != nullptr) std::copy(total, total + count, dweight);
   if (dbias != nullptr) std::copy(total + count, total + count + m, dbias);

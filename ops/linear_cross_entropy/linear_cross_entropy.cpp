@@ -25,7 +25,7 @@ Tensor LinearCrossEntropy::forward(Saved& saved, const Tensor& x, const Tensor& 
   const Tensor classes =
       cross_entropy_targets(name, targets, x, table.size(0)).reshape({targets.count()});
   const Tensor rows = as_rows(x.packed());
-  const std::int64_t R = rows.size(0);
+  const i64 R = rows.size(0);
   require(R > 0, "{}: there are no targets in {}", name, targets.shape());
   if (Tape::current() != nullptr) saved = {Tensor::empty_like(rows), Tensor::empty_like(table)};
   const Tensor loss = Tensor::empty({}, x.dtype(), x.device());

@@ -12,49 +12,48 @@ namespace weft {
 namespace {
 
 // 16 MiB in f32, which stay in the last cache; more where that would be less than a block of rows.
-constexpr std::int64_t logits_at_a_time = 1 << 22;
+constexpr i64 logits_at_a_time = 1 << 22;
 // What a panel of classes and a piece of rows work on stays in the second-level cache.
-constexpr std::int64_t most_rows = 384;
-constexpr std::int64_t most_classes = 128;
-constexpr std::int64_t panel_bytes = 256 << 10;  // of the table, where its rows are long
-constexpr std::int64_t row_block = 64;           // rows that a product and a thread take at a time
-constexpr std::int64_t most_groups = 8;          // of panels: a thread takes one at a time
+constexpr i64 most_rows = 384;
+constexpr i64 most_classes = 128;
+constexpr i64 panel_bytes = 256 << 10;  // of the table, where its rows are long
+constexpr i64 row_block = 64;           // rows that a product and a thread take at a time
+constexpr i64 most_groups = 8;          // of panels: a thread takes one at a time
 
 // Rows of x go by pieces, classes by panels. The logits of a piece are [panels, rows, classes], so
 // that what a product reads and writes lies together.
 template <class T>
 struct Problem {
-  std::int64_t R, d, V;
-  std::int64_t rows;     // of a piece; the last one may have fewer
-  std::int64_t classes;  // of a panel, likewise
-  std::int64_t panels, groups;
+  i64 R, d, V;
+  i64 rows;     // of a piece; the last one may have fewer
+  i64 classes;  // of a panel, likewise
+  i64 panels, groups;
   const T *x, *table;
-  const std::int64_t* targets;
+  const i64* targets;
   double* nats;
   T *dx, *dtable;  // null where they are not wanted
 
-  std::int64_t first(std::int64_t panel) const { return panel * classes; }
-  std::int64_t count(std::int64_t panel) const { return std::min(classes, V - first(panel)); }
+  i64 first(i64 panel) const { return panel * classes; }
+  i64 count(i64 panel) const { return std::min(classes, V - first(panel)); }
 
   // Calls f(group, panel) for every panel, a group's in their order.
   template <class F>
   void each_panel(const F& f) const {
-    parallel_for(groups, [&](std::int64_t group) {
-      for (std::int64_t panel = from(group); panel < from(group + 1); ++panel) f(group, panel);
+    parallel_for(groups, [&](i64 group) {
+      for (i64 panel = from(group); panel < from(group + 1); ++panel) f(group, panel);
     });
   }
-  std::int64_t from(std::int64_t group) const { return panels * group / groups; }
+  i64 from(i64 group) const { return panels * group / groups; }
 };
 
 template <class T>
 Problem<T> problem_of(const Tensor& x, const Tensor& table, const Tensor& targets,
                       const Tensor& nats, const LinearCrossEntropy::Saved& gradients) {
-  const std::int64_t R = x.size(0), d = x.size(1), V = table.size(0);
-  const std::int64_t fitting =
-      panel_bytes / std::int64_t(sizeof(T)) / std::max<std::int64_t>(d, 1) / 32 * 32;
-  const std::int64_t classes = std::min(V, std::clamp<std::int64_t>(fitting, 32, most_classes));
-  const std::int64_t held = std::min(logits_at_a_time / V / row_block * row_block, most_rows);
-  const std::int64_t panels = (V + classes - 1) / classes;
+  const i64 R = x.size(0), d = x.size(1), V = table.size(0);
+  const i64 fitting = panel_bytes / i64(sizeof(T)) / std::max<i64>(d, 1) / 32 * 32;
+  const i64 classes = std::min(V, std::clamp<i64>(fitting, 32, most_classes));
+  const i64 held = std::min(logits_at_a_time / V / row_block * row_block, most_rows);
+  const i64 panels = (V + classes - 1) / classes;
   const bool wanted = gradients.dx.defined();
   return {R,
           d,
@@ -65,7 +64,7 @@ Problem<T> problem_of(const Tensor& x, const Tensor& table, const Tensor& target
           std::min(panels, most_groups),
           x.data<T>(),
           table.data<T>(),
-          targets.data<std::int64_t>(),
+          targets.data<i64>(),
           nats.data<double>(),
           wanted ? gradients.dx.data<T>() : nullptr,
           wanted ? gradients.dtable.data<T>() : nullptr};
@@ -80,19 +79,19 @@ struct Sums {
 
 // e ← e^(z − m) of the rows of x from `row` on and the classes of a panel.
 template <class T>
-void exponentials(const Problem<T>& p, std::int64_t row, std::int64_t rows, std::int64_t panel,
-                  const T* turned, T* e, const Sums<T>& sums) {
-  const std::int64_t count = p.count(panel);
-  for (std::int64_t begin = 0; begin < rows; begin += row_block) {
-    const std::int64_t end = std::min(rows, begin + row_block);
+void exponentials(const Problem<T>& p, i64 row, i64 rows, i64 panel, const T* turned, T* e,
+                  const Sums<T>& sums) {
+  const i64 count = p.count(panel);
+  for (i64 begin = 0; begin < rows; begin += row_block) {
+    const i64 end = std::min(rows, begin + row_block);
     tile_product<T>(end - begin, count, p.d, {p.x + (row + begin) * p.d, p.d, 1},
                     {turned, p.classes}, {e + begin * p.classes, p.classes}, false);
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (i64 i = begin; i < end; ++i) {
       T* const logits = e + i * p.classes;
-      const std::int64_t target = p.targets[row + i] - p.first(panel);
+      const i64 target = p.targets[row + i] - p.first(panel);
       if (0 <= target && target < count) sums.own[i] = logits[target];
       const RowSum<T> sum = row_sum(logits, count, p.dx != nullptr ? logits : nullptr);
-      const std::int64_t at = panel * p.rows + i;
+      const i64 at = panel * p.rows + i;
       sums.shift[at] = sum.z == 0 ? -std::numeric_limits<T>::infinity() : sum.shift;
       sums.z[at] = static_cast<T>(sum.z);
     }
@@ -102,12 +101,11 @@ void exponentials(const Problem<T>& p, std::int64_t row, std::int64_t rows, std:
 // The nats of rows begin … end − 1 of the piece that starts with row number `row`, and the factors
 // of their panels.
 template <class T>
-void combine(const Problem<T>& p, std::int64_t row, std::int64_t begin, std::int64_t end,
-             const Sums<T>& sums) {
-  each_pack<T>(end - begin, [&](std::int64_t offset, std::int64_t n) {
-    const std::int64_t i = begin + offset;
+void combine(const Problem<T>& p, i64 row, i64 begin, i64 end, const Sums<T>& sums) {
+  each_pack<T>(end - begin, [&](i64 offset, i64 n) {
+    const i64 i = begin + offset;
     const auto each_shift = [&](const auto& f) {
-      for (std::int64_t panel = 0; panel < p.panels; ++panel) {
+      for (i64 panel = 0; panel < p.panels; ++panel) {
         f(sums.shift + panel * p.rows + i, sums.z + panel * p.rows + i);
       }
     };
@@ -119,11 +117,11 @@ void combine(const Problem<T>& p, std::int64_t row, std::int64_t begin, std::int
     double z[Pack<T>::lanes] = {};
     each_shift([&](T* shift, const T* sum) {
       exp(Pack<T>::load(shift, n) - most).store(shift, n);
-      for (std::int64_t k = 0; k < n; ++k) z[k] += double(shift[k]) * double(sum[k]);
+      for (i64 k = 0; k < n; ++k) z[k] += double(shift[k]) * double(sum[k]);
     });
     T greatest[Pack<T>::lanes], factors[Pack<T>::lanes];
     most.store(greatest);
-    for (std::int64_t k = 0; k < n; ++k) {
+    for (i64 k = 0; k < n; ++k) {
       p.nats[row + i + k] = std::log(z[k]) + (double(greatest[k]) - double(sums.own[i + k]));
       factors[k] = static_cast<T>(1 / (z[k] * static_cast<double>(p.R)));
     }
@@ -134,18 +132,18 @@ void combine(const Problem<T>& p, std::int64_t row, std::int64_t begin, std::int
 
 // dx (+)= g E and dE (+)= gᵀ x, of the same rows and the same classes; g is scratch.
 template <class T>
-void add_gradients(const Problem<T>& p, std::int64_t row, std::int64_t rows, std::int64_t panel,
-                   const T* e, const T* factors, T* g, T* dx, bool add) {
-  const std::int64_t count = p.count(panel), width = p.classes;
-  for (std::int64_t i = 0; i < rows; ++i) {
+void add_gradients(const Problem<T>& p, i64 row, i64 rows, i64 panel, const T* e, const T* factors,
+                   T* g, T* dx, bool add) {
+  const i64 count = p.count(panel), width = p.classes;
+  for (i64 i = 0; i < rows; ++i) {
     const auto scaled = [factor = Pack<T>(factors[i])](Pack<T> v) { return v * factor; };
     map<T>(count, g + i * width, scaled, e + i * width);
-    const std::int64_t target = p.targets[row + i] - p.first(panel);
+    const i64 target = p.targets[row + i] - p.first(panel);
     if (0 <= target && target < count) {
       g[i * width + target] -= static_cast<T>(1 / static_cast<double>(p.R));
     }
   }
-  const std::int64_t at = p.first(panel) * p.d;
+  const i64 at = p.first(panel) * p.d;
   tile_product<T>(rows, p.d, count, {g, width, 1}, {p.table + at, p.d}, {dx, p.d}, add);
   tile_product<T>(count, p.d, rows, {g, 1, width}, {p.x + row * p.d, p.d}, {p.dtable + at, p.d},
                   row > 0);
@@ -160,38 +158,37 @@ void LinearCrossEntropyKernels<Device, T>::forward(const Device&, const Tensor& 
                                                    const LinearCrossEntropy::Saved& gradients) {
   if (x.size(0) == 0) return;
   const Problem<T> p = problem_of<T>(x, table, targets, nats, gradients);
-  const std::int64_t panel_size = p.rows * p.classes, row_size = p.rows * p.d;
+  const i64 panel_size = p.rows * p.classes, row_size = p.rows * p.d;
   const Scratch<T> turned(p.panels * p.classes * p.d);  // Eᵀ, by panels
   const Scratch<T> logits(p.panels * panel_size);
   const ThreadScratch<T> g(p.dx == nullptr ? 0 : p.groups, panel_size);
   Pieces<T> numbers((2 * p.panels + 1) * p.rows + (p.groups - 1) * row_size);
-  const std::int64_t count = p.rows * p.panels;
+  const i64 count = p.rows * p.panels;
   const Sums<T> sums{numbers.take(count), numbers.take(count), numbers.take(p.rows)};
   T* const others = numbers.take((p.groups - 1) * row_size);  // dx of all groups but the first
-  p.each_panel([&](std::int64_t, std::int64_t panel) {
+  p.each_panel([&](i64, i64 panel) {
     transpose<T>(p.count(panel), p.d, {p.table + p.first(panel) * p.d, p.d},
                  {turned.data() + panel * p.classes * p.d, p.classes});
   });
-  for (std::int64_t row = 0; row < p.R; row += p.rows) {
-    const std::int64_t rows = std::min(p.rows, p.R - row);
-    p.each_panel([&](std::int64_t, std::int64_t panel) {
+  for (i64 row = 0; row < p.R; row += p.rows) {
+    const i64 rows = std::min(p.rows, p.R - row);
+    p.each_panel([&](i64, i64 panel) {
       exponentials(p, row, rows, panel, turned.data() + panel * p.classes * p.d,
                    logits.data() + panel * panel_size, sums);
     });
-    parallel_ranges(rows, row_block, [&](std::int64_t begin, std::int64_t end) {
-      combine(p, row, begin, end, sums);
-    });
+    parallel_ranges(rows, row_block,
+                    [&](i64 begin, i64 end) { combine(p, row, begin, end, sums); });
     if (p.dx == nullptr) continue;
     T* const dx = p.dx + row * p.d;
-    p.each_panel([&](std::int64_t group, std::int64_t panel) {
+    p.each_panel([&](i64 group, i64 panel) {
       T* const part = group == 0 ? dx : others + (group - 1) * row_size;
       add_gradients(p, row, rows, panel, logits.data() + panel * panel_size,
                     sums.shift + panel * p.rows, g.mine(), part, panel > p.from(group));
     });
-    parallel_ranges(rows * p.d, 1 << 13, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t group = 1; group < p.groups; ++group) {
+    parallel_ranges(rows * p.d, 1 << 13, [&](i64 begin, i64 end) {
+      for (i64 group = 1; group < p.groups; ++group) {
         const T* const part = others + (group - 1) * row_size;
-        for (std::int64_t i = begin; i < end; ++i) dx[i] += part[i];
+        for (i64 i = begin; i < end; ++i) dx[i] += part[i];
       }
     });
   }

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t logits_at_a_time = 1 << 22;  // of the rows of one piece
+constexpr i64 logits_at_a_time = 1 << 22;  // of the rows of one piece
 
 }  // namespace
 
@@ -17,18 +17,17 @@ void LinearCrossEntropyKernels<Device, T>::forward(const Device& device, const T
                                                    const Tensor& table, const Tensor& targets,
                                                    const Tensor& nats,
                                                    const LinearCrossEntropy::Saved& gradients) {
-  const std::int64_t R = x.size(0), V = table.size(0);
-  const std::int64_t together =
-      std::min(R, std::max<std::int64_t>(1, logits_at_a_time / std::max<std::int64_t>(1, V)));
+  const i64 R = x.size(0), V = table.size(0);
+  const i64 together = std::min(R, std::max<i64>(1, logits_at_a_time / std::max<i64>(1, V)));
   const bool recorded = gradients.dx.defined();
   const Tensor room = Tensor::empty({together, V}, x.dtype(), x.device());
   const Tensor lse = recorded ? Tensor::empty({R}, x.dtype(), x.device()) : Tensor{};
-  for (std::int64_t begin = 0; begin < R; begin += together) {
-    const std::int64_t end = std::min(R, begin + together), rows = end - begin;
+  for (i64 begin = 0; begin < R; begin += together) {
+    const i64 end = std::min(R, begin + together), rows = end - begin;
     const Tensor logits = room.slice(0, 0, rows), inputs = x.slice(0, begin, end);
     matmul_into(inputs, table.transpose(0, 1), logits);
     T *const z = logits.data<T>(), *const sums = recorded ? lse.data<T>() + begin : nullptr;
-    const std::int64_t* const t = targets.data<std::int64_t>() + begin;
+    const i64* const t = targets.data<i64>() + begin;
     CrossEntropyKernels<Device, T>::forward(device, rows, V, z, t, sums,
                                             nats.data<double>() + begin);
     if (!recorded) continue;

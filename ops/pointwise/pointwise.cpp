@@ -11,7 +11,7 @@ BroadcastLoops merged_loops(const Tensor& a, const Tensor& b) {  // both expande
   BroadcastLoops loops;
   int& rank = loops.rank;
   for (int axis = a.rank() - 1; axis >= 0; --axis) {
-    const std::int64_t size = a.size(axis);
+    const i64 size = a.size(axis);
     if (size == 1) continue;
     if (rank > 0 && a.stride(axis) == loops.a[rank - 1] * loops.size[rank - 1] &&
         b.stride(axis) == loops.b[rank - 1] * loops.size[rank - 1]) {

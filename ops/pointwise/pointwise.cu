@@ -15,7 +15,7 @@ struct Binary {
   const T* a;
   const T* b;
   T* c;
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const BroadcastLoops::Place place = loops.of(i);
     c[i] = F{}(a[place.a], b[place.b]);
   }
@@ -24,11 +24,11 @@ struct Binary {
 // Where both operands run through all their elements in order, or one of them stands still.
 template <class F, class T>
 struct PlainBinary {
-  std::int64_t step_a, step_b;
+  i64 step_a, step_b;
   const T* a;
   const T* b;
   T* c;
-  __device__ void operator()(std::int64_t i) const { c[i] = F{}(a[i * step_a], b[i * step_b]); }
+  __device__ void operator()(i64 i) const { c[i] = F{}(a[i * step_a], b[i * step_b]); }
 };
 
 template <class T>
@@ -36,14 +36,14 @@ struct Scaled {
   T factor;
   const T* x;
   T* y;
-  __device__ void operator()(std::int64_t i) const { y[i] = x[i] * factor; }
+  __device__ void operator()(i64 i) const { y[i] = x[i] * factor; }
 };
 
 template <class F, class T>
 struct Value {
   const T* x;
   T* y;
-  __device__ void operator()(std::int64_t i) const { y[i] = F::value(x[i]); }
+  __device__ void operator()(i64 i) const { y[i] = F::value(x[i]); }
 };
 
 template <class F, class T>
@@ -51,7 +51,7 @@ struct Derivative {
   const T* kept;
   const T* dy;
   T* dx;
-  __device__ void operator()(std::int64_t i) const { dx[i] = dy[i] * F::derivative(kept[i]); }
+  __device__ void operator()(i64 i) const { dx[i] = dy[i] * F::derivative(kept[i]); }
 };
 
 }  // namespace

@@ -12,10 +12,10 @@ constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work comp
 // Calls f(offset in a, offset in b, offset in the result, length) for each run of the innermost
 // axis within begin … end−1.
 template <class F>
-void each_run(const BroadcastLoops& loops, std::int64_t begin, std::int64_t end, const F& f) {
+void each_run(const BroadcastLoops& loops, i64 begin, i64 end, const F& f) {
   while (begin < end) {
     const auto [a, b] = loops.of(begin);
-    const std::int64_t length = std::min(loops.size[0] - begin % loops.size[0], end - begin);
+    const i64 length = std::min(loops.size[0] - begin % loops.size[0], end - begin);
     f(a, b, begin, length);
     begin += length;
   }
@@ -24,8 +24,8 @@ void each_run(const BroadcastLoops& loops, std::int64_t begin, std::int64_t end,
 template <class F, class T>
 void each_pair(const BroadcastLoops& loops, i64 count, const T* a, const T* b, T* c) {
   const F f;
-  const std::int64_t step_a = loops.a[0], step_b = loops.b[0];
-  const auto compute = [=](const T* x, const T* y, T* z, std::int64_t length) {
+  const i64 step_a = loops.a[0], step_b = loops.b[0];
+  const auto compute = [=](const T* x, const T* y, T* z, i64 length) {
     if (step_a == 1 && step_b == 1) {
       map<T>(length, z, f, x, y);
     } else if (step_a == 1 && step_b == 0) {
@@ -35,22 +35,22 @@ void each_pair(const BroadcastLoops& loops, i64 count, const T* a, const T* b, T
       const auto with_x = [&f, same = Pack<T>(*x)](Pack<T> v) { return f(same, v); };
       map<T>(length, z, with_x, y);
     } else {
-      for (std::int64_t i = 0; i < length; ++i) z[i] = f(x[i * step_a], y[i * step_b]);
+      for (i64 i = 0; i < length; ++i) z[i] = f(x[i * step_a], y[i * step_b]);
     }
   };
-  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
-    const auto run = [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_c,
-                         std::int64_t length) { compute(a + at_a, b + at_b, c + at_c, length); };
+  parallel_ranges(count, grain, [&](i64 begin, i64 end) {
+    const auto run = [&](i64 at_a, i64 at_b, i64 at_c, i64 length) {
+      compute(a + at_a, b + at_b, c + at_c, length);
+    };
     each_run(loops, begin, end, run);
   });
 }
 
 // y = f(x, …), all row-major and of one length.
 template <class T, class F, class... X>
-void unary(std::int64_t count, T* y, const F& f, const X*... x) {
-  parallel_ranges(count, grain, [&](std::int64_t begin, std::int64_t end) {
-    map<T>(end - begin, y + begin, f, (x + begin)...);
-  });
+void unary(i64 count, T* y, const F& f, const X*... x) {
+  parallel_ranges(count, grain,
+                  [&](i64 begin, i64 end) { map<T>(end - begin, y + begin, f, (x + begin)...); });
 }
 
 }  // namespace

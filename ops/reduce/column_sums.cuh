@@ -16,21 +16,21 @@ namespace weft {
 // what stands below them.
 template <int Q, class F, class To>
 __global__ void __launch_bounds__(ColumnStrips::threads)
-    each_column_sum(SumSizes s, std::int64_t pieces, F f, To* partial) {
+    each_column_sum(SumSizes s, i64 pieces, F f, To* partial) {
   __shared__ double of_thread[Q][ColumnStrips::threads];
   const ColumnStrips strips(s.inner);
-  const std::int64_t piece = (s.n + pieces - 1) / pieces;
+  const i64 piece = (s.n + pieces - 1) / pieces;
   const auto width = static_cast<unsigned>(strips.width);
   const auto abreast = static_cast<unsigned>(strips.abreast);
   const unsigned column = threadIdx.x % width, row = threadIdx.x / width;
-  for (std::int64_t work = blockIdx.x; work < s.outer * pieces * strips.count; work += gridDim.x) {
-    const std::int64_t j = work % strips.count * width + column, at = work / strips.count;
-    const std::int64_t o = at / pieces, k = at % pieces;
-    const std::int64_t end = std::min(s.n, (k + 1) * piece);
+  for (i64 work = blockIdx.x; work < s.outer * pieces * strips.count; work += gridDim.x) {
+    const i64 j = work % strips.count * width + column, at = work / strips.count;
+    const i64 o = at / pieces, k = at % pieces;
+    const i64 end = std::min(s.n, (k + 1) * piece);
     double sums[Q] = {};
     if (row < abreast && j < s.inner) {
 #pragma unroll 4
-      for (std::int64_t i = k * piece + row; i < end; i += abreast) f(o, i, j, sums);
+      for (i64 i = k * piece + row; i < end; i += abreast) f(o, i, j, sums);
     }
 #pragma unroll
     for (int q = 0; q < Q; ++q) of_thread[q][threadIdx.x] = sums[q];
@@ -48,10 +48,10 @@ __global__ void __launch_bounds__(ColumnStrips::threads)
 }
 
 template <int Q, class F, class To>
-void column_sums(const char* name, const Cuda& device, const SumSizes& s, std::int64_t pieces,
+void column_sums(const char* name, const Cuda& device, const SumSizes& s, i64 pieces,
                  const F& f, To* partial) {
-  constexpr std::int64_t threads = ColumnStrips::threads;
-  const std::int64_t blocks = s.outer * pieces * ColumnStrips(s.inner).count;
+  constexpr i64 threads = ColumnStrips::threads;
+  const i64 blocks = s.outer * pieces * ColumnStrips(s.inner).count;
   if (blocks * s.inner == 0) return;
   start(name, device, blocks_for(device, blocks * threads, threads), threads, 0,
         each_column_sum<Q, F, To>, s, pieces, f, partial);

@@ -61,7 +61,7 @@ Tensor Sum::backward(const Saved& saved, const Tensor& ds) const {
 namespace {
 
 Variable averaged(const Variable& x, int first, int last) {
-  std::int64_t count = 1;
+  i64 count = 1;
   for (int axis = first; axis <= last; ++axis) count *= x.size(axis);
   require(count > 0, "mean: there is nothing to average in {}", x.shape());
   return scale(apply(Sum{first, last}, x), 1.0 / static_cast<double>(count));

@@ -13,15 +13,15 @@ namespace {
 // A thread has one sum.
 template <class From, class To>
 struct ShortSum {
-  std::int64_t n, inner;
+  i64 n, inner;
   const From* x;
   To* s;
 
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const From* from = x + i / inner * n * inner + i % inner;
     double sum = 0;
 #pragma unroll 4
-    for (std::int64_t k = 0; k < n; ++k) sum += static_cast<double>(from[k * inner]);
+    for (i64 k = 0; k < n; ++k) sum += static_cast<double>(from[k * inner]);
     s[i] = static_cast<To>(sum);
   }
 };
@@ -29,18 +29,18 @@ struct ShortSum {
 // A team has one piece of one sum of neighbours.
 template <class From, class To>
 struct PieceSum {
-  std::int64_t n, pieces;
+  i64 n, pieces;
   const From* x;
   To* partial;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t piece = (n + pieces - 1) / pieces, k = row % pieces;
-    const std::int64_t end = std::min(n, (k + 1) * piece);
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 piece = (n + pieces - 1) / pieces, k = row % pieces;
+    const i64 end = std::min(n, (k + 1) * piece);
     const From* const from = x + row / pieces * n;
     double part = 0;
 #pragma unroll 4
-    for (std::int64_t i = k * piece + team.rank(); i < end; i += Team::threads) {
+    for (i64 i = k * piece + team.rank(); i < end; i += Team::threads) {
       part += static_cast<double>(from[i]);
     }
     part = team.sum(part);
@@ -50,10 +50,10 @@ struct PieceSum {
 
 template <class From>
 struct ColumnElement {
-  std::int64_t n, inner;
+  i64 n, inner;
   const From* x;
 
-  __device__ void operator()(std::int64_t o, std::int64_t i, std::int64_t j,
+  __device__ void operator()(i64 o, i64 i, i64 j,
                              double (&sums)[1]) const {
     sums[0] += static_cast<double>(x[(o * n + i) * inner + j]);
   }

@@ -8,26 +8,26 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t grain = 1 << 15;  // elements that one piece of parallel work adds
-constexpr std::int64_t strip = 2048;     // columns whose f64 sums stay in the first-level cache
+constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work adds
+constexpr i64 strip = 2048;     // columns whose f64 sums stay in the first-level cache
 
 // The two steps of a sum: sums over blocks of i, then the sum of those.
 struct Blocks : SumSizes {
-  std::int64_t block() const {  // of i
-    return inner == 1 ? grain : std::max<std::int64_t>(64, grain / std::min(inner, strip));
+  i64 block() const {  // of i
+    return inner == 1 ? grain : std::max<i64>(64, grain / std::min(inner, strip));
   }
-  std::int64_t blocks() const { return std::max<std::int64_t>(1, (n + block() - 1) / block()); }
+  i64 blocks() const { return std::max<i64>(1, (n + block() - 1) / block()); }
 };
 
 // Calls f(row, j, width) in parallel for every strip of columns j … j + width − 1 of every row;
 // `work` is how many elements a strip adds.
 template <class F>
-void each_strip(std::int64_t rows, std::int64_t inner, std::int64_t work, const F& f) {
-  const std::int64_t strips = (inner + strip - 1) / strip;
-  const std::int64_t together = std::max<std::int64_t>(1, grain / std::max<std::int64_t>(1, work));
-  parallel_ranges(rows * strips, together, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t piece = begin; piece < end; ++piece) {
-      const std::int64_t j = piece % strips * strip;
+void each_strip(i64 rows, i64 inner, i64 work, const F& f) {
+  const i64 strips = (inner + strip - 1) / strip;
+  const i64 together = std::max<i64>(1, grain / std::max<i64>(1, work));
+  parallel_ranges(rows * strips, together, [&](i64 begin, i64 end) {
+    for (i64 piece = begin; piece < end; ++piece) {
+      const i64 j = piece % strips * strip;
       f(piece / strips, j, std::min(strip, inner - j));
     }
   });
@@ -36,10 +36,10 @@ void each_strip(std::int64_t rows, std::int64_t inner, std::int64_t work, const 
 // partial[o, k, j] = Σ_{i in block k} x[o, i, j]
 template <class T>
 void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
-  const std::int64_t n = sizes.n, inner = sizes.inner;
-  const std::int64_t block = sizes.block(), blocks = sizes.blocks();
-  const auto sum_strip = [=](std::int64_t row, std::int64_t j, std::int64_t width) {
-    const std::int64_t begin = row % blocks * block, end = std::min(n, begin + block);
+  const i64 n = sizes.n, inner = sizes.inner;
+  const i64 block = sizes.block(), blocks = sizes.blocks();
+  const auto sum_strip = [=](i64 row, i64 j, i64 width) {
+    const i64 begin = row % blocks * block, end = std::min(n, begin + block);
     const T* from = x + (row / blocks * n + begin) * inner + j;
     double* const sums = partial + row * inner + j;
     if (inner == 1) {
@@ -47,15 +47,15 @@ void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
       return;
     }
     std::fill(sums, sums + width, 0.0);
-    std::int64_t i = begin;
+    i64 i = begin;
     for (; i + 4 <= end; i += 4, from += 4 * inner) {  // four rows for one pass over the sums
       const T *const x1 = from + inner, *const x2 = x1 + inner, *const x3 = x2 + inner;
-      for (std::int64_t l = 0; l < width; ++l) {
+      for (i64 l = 0; l < width; ++l) {
         sums[l] += (double(from[l]) + double(x1[l])) + (double(x2[l]) + double(x3[l]));
       }
     }
     for (; i < end; ++i, from += inner) {
-      for (std::int64_t l = 0; l < width; ++l) sums[l] += double(from[l]);
+      for (i64 l = 0; l < width; ++l) sums[l] += double(from[l]);
     }
   };
   each_strip(sizes.outer * blocks, inner, std::min(n, block) * std::min(inner, strip), sum_strip);
@@ -64,14 +64,14 @@ void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
 // s[o, j] = Σ_k partial[o, k, j]; uses up block 0.
 template <class T>
 void sum_partials(const Blocks& sizes, double* partial, T* s) {
-  const std::int64_t inner = sizes.inner, blocks = sizes.blocks();
-  const auto sum_strip = [=](std::int64_t o, std::int64_t j, std::int64_t width) {
+  const i64 inner = sizes.inner, blocks = sizes.blocks();
+  const auto sum_strip = [=](i64 o, i64 j, i64 width) {
     double* const sums = partial + o * blocks * inner + j;
-    for (std::int64_t k = 1; k < blocks; ++k) {
-      for (std::int64_t l = 0; l < width; ++l) sums[l] += sums[k * inner + l];
+    for (i64 k = 1; k < blocks; ++k) {
+      for (i64 l = 0; l < width; ++l) sums[l] += sums[k * inner + l];
     }
     T* const to = s + o * inner + j;
-    for (std::int64_t l = 0; l < width; ++l) to[l] = static_cast<T>(sums[l]);
+    for (i64 l = 0; l < width; ++l) to[l] = static_cast<T>(sums[l]);
   };
   each_strip(sizes.outer, inner, blocks * std::min(inner, strip), sum_strip);
 }

@@ -23,10 +23,10 @@ template <class T>
 class LargestOfRows {
  public:
   // Candidates of a row.
-  static int room_for(std::int64_t k) {
-    return static_cast<int>(k + std::max<std::int64_t>(k, 32));
+  static int room_for(i64 k) {
+    return static_cast<int>(k + std::max<i64>(k, 32));
   }
-  static constexpr std::int64_t candidate_bytes = sizeof(Bits<T>) + sizeof(std::int32_t);
+  static constexpr i64 candidate_bytes = sizeof(Bits<T>) + sizeof(std::int32_t);
   // Shared memory of `rows` rows; room = 0: their candidates stand elsewhere.
   static std::size_t shared_bytes(int rows, int room) {
     const auto all = static_cast<std::size_t>(rows) * static_cast<std::size_t>(room);
@@ -36,7 +36,7 @@ class LargestOfRows {
   }
 
   // The candidates of all blocks stand in `elsewhere`, or, where that is null, in shared memory.
-  __device__ LargestOfRows(SharedMemory& shared, int rows, std::int64_t k, int room,
+  __device__ LargestOfRows(SharedMemory& shared, int rows, i64 k, int room,
                            unsigned char* elsewhere)
       : k_(static_cast<int>(k)),
         room_(room),
@@ -61,11 +61,11 @@ class LargestOfRows {
   // What follows is the work of the row's warp.
 
   // The scores of the keys first … first + count − 1.
-  __device__ void add(int row, const T* scores, std::int64_t first, std::int64_t count) const {
+  __device__ void add(int row, const T* scores, i64 first, i64 count) const {
     int held = held_[row];
     Bits<T> threshold = thresholds_[row];
-    for (std::int64_t begin = 0; begin < count; begin += 32) {
-      const std::int64_t own = begin + lane();
+    for (i64 begin = 0; begin < count; begin += 32) {
+      const i64 own = begin + lane();
       const Bits<T> code = own < count ? ordered_code(scores[own]) : 0;
       unsigned set = __ballot_sync(whole_warp, code > threshold);
       if (set == 0) continue;
@@ -75,7 +75,7 @@ class LargestOfRows {
         set = __ballot_sync(whole_warp, code > threshold);
       }
       if (code > threshold) {
-        const std::int64_t to = place(row, held + below(set));
+        const i64 to = place(row, held + below(set));
         codes_[to] = code;
         keys_[to] = static_cast<std::int32_t>(first + own);
       }
@@ -103,8 +103,8 @@ class LargestOfRows {
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
   // How many lanes below the caller's are in the set.
   __device__ static int below(unsigned set) { return __popc(set & ((1u << lane()) - 1)); }
-  __device__ std::int64_t place(int row, int candidate) const {
-    return std::int64_t{row} * room_ + candidate;
+  __device__ i64 place(int row, int candidate) const {
+    return i64{row} * room_ + candidate;
   }
 
   __device__ int above(int row, Bits<T> bound, int held) const {
@@ -161,19 +161,19 @@ template <class T>
 struct LargestRooms {
   int room;
   std::size_t shared;
-  std::int64_t blocks;
+  i64 blocks;
   Workspace<unsigned char> elsewhere;  // null where shared memory holds them
 
   static constexpr std::size_t most_shared = 220 * 1024;  // bytes of a block
-  static constexpr std::int64_t most_blocks = 264;        // where they stand elsewhere
+  static constexpr i64 most_blocks = 264;        // where they stand elsewhere
 
-  static bool fit(int rows, std::int64_t k, std::size_t others) {
+  static bool fit(int rows, i64 k, std::size_t others) {
     return others + LargestOfRows<T>::shared_bytes(rows, LargestOfRows<T>::room_for(k)) <=
            most_shared;
   }
 
-  LargestRooms(const Cuda& device, int rows, std::int64_t k, std::size_t others,
-               std::int64_t wanted_blocks)
+  LargestRooms(const Cuda& device, int rows, i64 k, std::size_t others,
+               i64 wanted_blocks)
       : room(LargestOfRows<T>::room_for(k)), blocks(wanted_blocks) {
     const bool here = fit(rows, k, others);
     shared = others + LargestOfRows<T>::shared_bytes(rows, here ? room : 0);

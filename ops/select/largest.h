@@ -41,20 +41,19 @@ bool goes_before(const Candidate<T>& a, const Candidate<T>& b) {
 
 // Brings the k first to the front; the threshold.
 template <class T>
-T cut(Candidate<T>* candidates, std::int64_t held, std::int64_t k) {
+T cut(Candidate<T>* candidates, i64 held, i64 k) {
   std::nth_element(candidates, candidates + k - 1, candidates + held, goes_before<T>);
   return ordered_value<T>(candidates[k - 1].code);
 }
 
 // The keys of the k first in rising order, −1 behind the last where there are fewer.
 template <class T>
-void write_keys(Candidate<T>* candidates, std::int64_t held, std::int64_t k, std::int32_t* keys,
-                std::int64_t step) {
+void write_keys(Candidate<T>* candidates, i64 held, i64 k, std::int32_t* keys, i64 step) {
   if (held > k) cut(candidates, held, k);
-  const std::int64_t count = std::min(held, k);
+  const i64 count = std::min(held, k);
   std::sort(candidates, candidates + count,
             [](const auto& a, const auto& b) { return a.key < b.key; });
-  for (std::int64_t t = 0; t < k; ++t) keys[t * step] = t < count ? candidates[t].key : -1;
+  for (i64 t = 0; t < k; ++t) keys[t * step] = t < count ? candidates[t].key : -1;
 }
 
 }  // namespace largest_detail
@@ -63,30 +62,30 @@ template <class T>
 class LargestOfRow {
  public:
   // `room` holds 2k candidates.
-  void start(Candidate<T>* room, std::int64_t k) {
+  void start(Candidate<T>* room, i64 k) {
     room_ = room, k_ = k, held_ = 0;
     threshold_ = largest_detail::no_threshold<T>;
   }
 
-  void add(const T* scores, std::int64_t first_key, std::int64_t count) {
+  void add(const T* scores, i64 first_key, i64 count) {
     namespace hn = simd::hn;
     const simd::Tag<T> d;
-    for (std::int64_t j = 0; j < count; j += simd::lanes<T>) {
+    for (i64 j = 0; j < count; j += simd::lanes<T>) {
       const auto passed = hn::Le(simd::load(scores + j, count - j), hn::Set(d, threshold_));
       if (hn::AllTrue(d, passed)) continue;
-      const std::int64_t end = std::min(count, j + simd::lanes<T>);
-      for (std::int64_t i = j; i < end; ++i) {
+      const i64 end = std::min(count, j + simd::lanes<T>);
+      for (i64 i = j; i < end; ++i) {
         if (!(scores[i] <= threshold_)) insert(scores[i], first_key + i);
       }
     }
   }
 
-  void finish(std::int32_t* keys, std::int64_t step) {
+  void finish(std::int32_t* keys, i64 step) {
     largest_detail::write_keys(room_, held_, k_, keys, step);
   }
 
  private:
-  void insert(T score, std::int64_t key) {
+  void insert(T score, i64 key) {
     room_[held_++] = {ordered_code(score), static_cast<std::int32_t>(key)};
     if (held_ < 2 * k_) return;
     threshold_ = largest_detail::cut(room_, held_, k_);
@@ -94,7 +93,7 @@ class LargestOfRow {
   }
 
   Candidate<T>* room_ = nullptr;
-  std::int64_t k_ = 0, held_ = 0;
+  i64 k_ = 0, held_ = 0;
   T threshold_ = 0;
 };
 
@@ -103,12 +102,12 @@ template <class T>
 class LargestOfLanes {
  public:
   // Elements of T that `width` rows take.
-  static constexpr std::int64_t numbers(std::int64_t width, std::int64_t k) {
+  static constexpr i64 numbers(i64 width, i64 k) {
     static_assert(sizeof(Candidate<T>) == 2 * sizeof(T));
     return width + width * 4 * k;
   }
 
-  LargestOfLanes(std::int64_t width, std::int64_t k)
+  LargestOfLanes(i64 width, i64 k)
       : k_(k),
         width_(width),
         numbers_(numbers(width, k)),
@@ -119,33 +118,33 @@ class LargestOfLanes {
     std::fill(held_.data(), held_.data() + width, 0);
   }
 
-  void add(const T* z, std::int64_t first_key, std::int64_t keys) {
+  void add(const T* z, i64 first_key, i64 keys) {
     namespace hn = simd::hn;
     const simd::Tag<T> d;
-    for (std::int64_t lane = 0; lane < width_; lane += simd::lanes<T>) {
-      const auto score = [&](std::int64_t j) { return hn::LoadU(d, z + j * width_ + lane); };
+    for (i64 lane = 0; lane < width_; lane += simd::lanes<T>) {
+      const auto score = [&](i64 j) { return hn::LoadU(d, z + j * width_ + lane); };
       const auto threshold = hn::LoadU(d, thresholds_ + lane);
       auto passed = hn::Le(score(0), threshold);
-      for (std::int64_t j = 1; j < keys; ++j) passed = hn::And(passed, hn::Le(score(j), threshold));
+      for (i64 j = 1; j < keys; ++j) passed = hn::And(passed, hn::Le(score(j), threshold));
       if (hn::AllTrue(d, passed)) continue;
-      for (std::int64_t j = 0; j < keys; ++j) {
+      for (i64 j = 0; j < keys; ++j) {
         const auto one = hn::Le(score(j), hn::LoadU(d, thresholds_ + lane));
         std::uint64_t bits = 0;
         hn::StoreMaskBits(d, hn::Not(one), reinterpret_cast<std::uint8_t*>(&bits));
         for (; bits != 0; bits &= bits - 1) {
-          const std::int64_t row = lane + std::countr_zero(bits);
+          const i64 row = lane + std::countr_zero(bits);
           insert(row, z[j * width_ + row], static_cast<std::int32_t>(first_key + j));
         }
       }
     }
   }
 
-  void finish(std::int64_t row, std::int32_t* keys) {
+  void finish(i64 row, std::int32_t* keys) {
     largest_detail::write_keys(candidates_ + row * 2 * k_, held_.data()[row], k_, keys, 1);
   }
 
  private:
-  void insert(std::int64_t row, T score, std::int32_t key) {
+  void insert(i64 row, T score, std::int32_t key) {
     Candidate<T>* const own = candidates_ + row * 2 * k_;
     std::int32_t& held = held_.data()[row];
     own[held++] = {ordered_code(score), key};
@@ -154,7 +153,7 @@ class LargestOfLanes {
     held = static_cast<std::int32_t>(k_);
   }
 
-  std::int64_t k_, width_;
+  i64 k_, width_;
   Scratch<T> numbers_;
   Scratch<std::int32_t> held_;
   T* thresholds_;

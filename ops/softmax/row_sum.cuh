@@ -22,14 +22,14 @@ struct TeamRowSum {
 
 // Thread t of the team reads the elements t, t + threads, ….
 template <class Team, class T>
-__device__ TeamRowSum<T> row_sum(const Team& team, const T* x, std::int64_t count) {
+__device__ TeamRowSum<T> row_sum(const Team& team, const T* x, i64 count) {
   const T none = -std::numeric_limits<T>::infinity();
   T most = none;
-  for (std::int64_t j = team.rank(); j < count; j += Team::threads) most = Largest::of(most, x[j]);
+  for (i64 j = team.rank(); j < count; j += Team::threads) most = Largest::of(most, x[j]);
   most = team.max(most);
   const T shift = most == none ? T(0) : most;
   T z = 0;
-  for (std::int64_t j = team.rank(); j < count; j += Team::threads) z += std::exp(x[j] - shift);
+  for (i64 j = team.rank(); j < count; j += Team::threads) z += std::exp(x[j] - shift);
   return {shift, team.sum(z)};
 }
 

@@ -21,12 +21,12 @@ struct RowSum {
 };
 
 template <class T>
-T row_max(const T* x, std::int64_t count) {
+T row_max(const T* x, i64 count) {
   namespace hn = simd::hn;
-  constexpr std::int64_t lanes = Pack<T>::lanes;
+  constexpr i64 lanes = Pack<T>::lanes;
   const simd::Tag<T> d;
   auto most = hn::Neg(hn::Inf(d));
-  std::int64_t i = 0;
+  i64 i = 0;
   for (; i + lanes <= count; i += lanes) most = hn::Max(hn::LoadU(d, x + i), most);
   if (i < count) {
     const auto inside = hn::FirstN(d, static_cast<std::size_t>(count - i));
@@ -38,15 +38,15 @@ T row_max(const T* x, std::int64_t count) {
 // The sums of a row; writes e^(x_j − m) to y unless that is null. Runs of vectors are added in T,
 // the runs in f64.
 template <class T>
-RowSum<T> row_sum(const T* x, std::int64_t count, T* y = nullptr) {
-  constexpr std::int64_t lanes = Pack<T>::lanes, run = 32 * lanes;
+RowSum<T> row_sum(const T* x, i64 count, T* y = nullptr) {
+  constexpr i64 lanes = Pack<T>::lanes, run = 32 * lanes;
   const T most = row_max(x, count);
   RowSum<T> sum{most == -std::numeric_limits<T>::infinity() ? T(0) : most, 0};
   const Pack<T> shift(sum.shift), zero(0.0);
-  for (std::int64_t begin = 0; begin < count; begin += run) {
-    const std::int64_t end = std::min(count, begin + run);
+  for (i64 begin = 0; begin < count; begin += run) {
+    const i64 end = std::min(count, begin + run);
     Pack<T> part = zero;
-    for (std::int64_t i = begin; i < end; i += lanes) {
+    for (i64 i = begin; i < end; i += lanes) {
       Pack<T> e = exp(Pack<T>::load(x + i, end - i) - shift);
       if (end - i < lanes) e = first(e, end - i);
       part = part + e;

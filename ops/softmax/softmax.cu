@@ -14,16 +14,16 @@ namespace {
 
 template <class T>
 struct SoftmaxRow {
-  std::int64_t V;
+  i64 V;
   const T* x;
   T* y;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const T* const from = x + row * V;
     const TeamRowSum<T> sum = row_sum(team, from, V);
     const T inverse = sum.z == 0 ? T(0) : 1 / sum.z;
-    for (std::int64_t j = team.rank(); j < V; j += Team::threads) {
+    for (i64 j = team.rank(); j < V; j += Team::threads) {
       y[row * V + j] = std::exp(from[j] - sum.shift) * inverse;
     }
   }
@@ -31,18 +31,18 @@ struct SoftmaxRow {
 
 template <class T>
 struct SoftmaxBackwardRow {
-  std::int64_t V;
+  i64 V;
   const T* y;
   const T* dy;
   T* dx;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const T *const p = y + row * V, *const d = dy + row * V;
     T part = 0;
-    for (std::int64_t j = team.rank(); j < V; j += Team::threads) part += p[j] * d[j];
+    for (i64 j = team.rank(); j < V; j += Team::threads) part += p[j] * d[j];
     const T inner = team.sum(part);
-    for (std::int64_t j = team.rank(); j < V; j += Team::threads) {
+    for (i64 j = team.rank(); j < V; j += Team::threads) {
       dx[row * V + j] = p[j] * (d[j] - inner);
     }
   }
@@ -50,12 +50,12 @@ struct SoftmaxBackwardRow {
 
 template <class T>
 struct LogSumExpRow {
-  std::int64_t V;
+  i64 V;
   const T* x;
   T* lse;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const TeamRowSum<T> sum = row_sum(team, x + row * V, V);
     if (team.rank() == 0) lse[row] = sum.log_sum_exp();
   }
@@ -63,13 +63,13 @@ struct LogSumExpRow {
 
 template <class T>
 struct LogSumExpBackward {
-  std::int64_t V;
+  i64 V;
   const T* x;
   const T* lse;
   const T* dlse;
   T* dx;
 
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const T l = lse[i / V];
     dx[i] = dlse[i / V] * std::exp(x[i] - (l == -std::numeric_limits<T>::infinity() ? T(0) : l));
   }
@@ -78,25 +78,25 @@ struct LogSumExpBackward {
 }  // namespace
 
 template <class Device, class T>
-void SoftmaxKernels<Device, T>::forward(const Device& device, std::int64_t rows, std::int64_t V,
+void SoftmaxKernels<Device, T>::forward(const Device& device, i64 rows, i64 V,
                                         const T* x, T* y) {
   for_rows("softmax", device, rows, V, SoftmaxRow<T>{V, x, y});
 }
 
 template <class Device, class T>
-void SoftmaxKernels<Device, T>::backward(const Device& device, std::int64_t rows, std::int64_t V,
+void SoftmaxKernels<Device, T>::backward(const Device& device, i64 rows, i64 V,
                                          const T* y, const T* dy, T* dx) {
   for_rows("softmax", device, rows, V, SoftmaxBackwardRow<T>{V, y, dy, dx});
 }
 
 template <class Device, class T>
-void LogSumExpKernels<Device, T>::forward(const Device& device, std::int64_t rows, std::int64_t V,
+void LogSumExpKernels<Device, T>::forward(const Device& device, i64 rows, i64 V,
                                           const T* x, T* lse) {
   for_rows("log_sum_exp", device, rows, V, LogSumExpRow<T>{V, x, lse});
 }
 
 template <class Device, class T>
-void LogSumExpKernels<Device, T>::backward(const Device& device, std::int64_t rows, std::int64_t V,
+void LogSumExpKernels<Device, T>::backward(const Device& device, i64 rows, i64 V,
                                            const T* x, const T* lse, const T* dlse, T* dx) {
   for_elements("log_sum_exp", device, rows * V, LogSumExpBackward<T>{V, x, lse, dlse, dx});
 }

@@ -7,23 +7,22 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t grain = 1 << 14;  // elements that one piece of parallel work computes
+constexpr i64 grain = 1 << 14;  // elements that one piece of parallel work computes
 
 // Calls f(row) for every row of V elements.
 template <class F>
-void each_row(std::int64_t rows, std::int64_t V, const F& f) {
-  const std::int64_t together = std::max<std::int64_t>(1, grain / std::max<std::int64_t>(1, V));
-  parallel_ranges(rows, together, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) f(row);
+void each_row(i64 rows, i64 V, const F& f) {
+  const i64 together = std::max<i64>(1, grain / std::max<i64>(1, V));
+  parallel_ranges(rows, together, [&](i64 begin, i64 end) {
+    for (i64 row = begin; row < end; ++row) f(row);
   });
 }
 
 }  // namespace
 
 template <class Device, class T>
-void SoftmaxKernels<Device, T>::forward(const Device&, std::int64_t rows, std::int64_t V,
-                                        const T* x, T* y) {
-  each_row(rows, V, [=](std::int64_t row) {
+void SoftmaxKernels<Device, T>::forward(const Device&, i64 rows, i64 V, const T* x, T* y) {
+  each_row(rows, V, [=](i64 row) {
     T* const to = y + row * V;
     const double z = row_sum(x + row * V, V, to).z;
     const auto divided = [inverse = Pack<T>(z == 0 ? 0 : 1 / z)](Pack<T> e) { return e * inverse; };
@@ -32,9 +31,9 @@ void SoftmaxKernels<Device, T>::forward(const Device&, std::int64_t rows, std::i
 }
 
 template <class Device, class T>
-void SoftmaxKernels<Device, T>::backward(const Device&, std::int64_t rows, std::int64_t V,
-                                         const T* y, const T* dy, T* dx) {
-  each_row(rows, V, [=](std::int64_t row) {
+void SoftmaxKernels<Device, T>::backward(const Device&, i64 rows, i64 V, const T* y, const T* dy,
+                                         T* dx) {
+  each_row(rows, V, [=](i64 row) {
     const T *const ys = y + row * V, *const dys = dy + row * V;
     const Pack<T> inner(simd::dot(ys, dys, V));
     const auto gradient = [=](Pack<T> p, Pack<T> d) { return p * (d - inner); };
@@ -43,17 +42,15 @@ void SoftmaxKernels<Device, T>::backward(const Device&, std::int64_t rows, std::
 }
 
 template <class Device, class T>
-void LogSumExpKernels<Device, T>::forward(const Device&, std::int64_t rows, std::int64_t V,
-                                          const T* x, T* lse) {
-  each_row(rows, V, [=](std::int64_t row) {
-    lse[row] = static_cast<T>(row_sum(x + row * V, V).log_sum_exp());
-  });
+void LogSumExpKernels<Device, T>::forward(const Device&, i64 rows, i64 V, const T* x, T* lse) {
+  each_row(rows, V,
+           [=](i64 row) { lse[row] = static_cast<T>(row_sum(x + row * V, V).log_sum_exp()); });
 }
 
 template <class Device, class T>
-void LogSumExpKernels<Device, T>::backward(const Device&, std::int64_t rows, std::int64_t V,
-                                           const T* x, const T* lse, const T* dlse, T* dx) {
-  each_row(rows, V, [=](std::int64_t row) {
+void LogSumExpKernels<Device, T>::backward(const Device&, i64 rows, i64 V, const T* x, const T* lse,
+                                           const T* dlse, T* dx) {
+  each_row(rows, V, [=](i64 row) {
     const bool empty = lse[row] == -std::numeric_limits<T>::infinity();
     const Pack<T> shift(empty ? 0 : lse[row]), factor(dlse[row]);
     const auto gradient = [=](Pack<T> v) { return factor * exp(v - shift); };

@@ -11,7 +11,7 @@ Tensor side_by_side(std::span<const Tensor> parts, int axis) {
   shape[axis] = 0;
   for (const Tensor& part : parts) shape[axis] += part.size(axis);
   const Tensor joined = Tensor::empty(shape, parts[0].dtype(), parts[0].device());
-  std::int64_t begin = 0;
+  i64 begin = 0;
   for (const Tensor& part : parts) {
     joined.slice(axis, begin, begin + part.size(axis)).copy_from(part);
     begin += part.size(axis);
@@ -45,7 +45,7 @@ struct Transpose {
 struct Slice {
   static constexpr const char* name = "slice";
   int axis;
-  std::int64_t begin, end;
+  i64 begin, end;
   struct Saved {
     Shape from;
   };
@@ -79,7 +79,7 @@ struct Concatenate {
   static constexpr const char* name = "concatenate";
   int axis;
   struct Saved {
-    std::vector<std::int64_t> sizes;
+    std::vector<i64> sizes;
   };
   Tensor forward(Saved& saved, std::span<const Tensor> parts) const {
     for (const Tensor& part : parts) saved.sizes.push_back(part.size(axis));
@@ -87,8 +87,8 @@ struct Concatenate {
   }
   std::vector<Tensor> backward(const Saved& saved, const Tensor& dy) const {
     std::vector<Tensor> gradients;
-    std::int64_t begin = 0;
-    for (const std::int64_t size : saved.sizes) {
+    i64 begin = 0;
+    for (const i64 size : saved.sizes) {
       gradients.push_back(dy.slice(axis, begin, begin + size));
       begin += size;
     }
@@ -99,12 +99,12 @@ struct Concatenate {
 struct Split {
   static constexpr const char* name = "split";
   int axis;
-  std::vector<std::int64_t> sizes;
+  std::vector<i64> sizes;
   struct Saved {};
   std::vector<Tensor> forward(Saved&, const Tensor& x) const {
     std::vector<Tensor> parts;
-    std::int64_t begin = 0;
-    for (const std::int64_t size : sizes) {
+    i64 begin = 0;
+    for (const i64 size : sizes) {
       parts.push_back(x.slice(axis, begin, begin + size));
       begin += size;
     }
@@ -122,7 +122,7 @@ Variable reshape(const Variable& x, const Shape& shape) { return apply(Reshape{s
 
 Variable transpose(const Variable& x, int a, int b) { return apply(Transpose{a, b}, x); }
 
-Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end) {
+Variable slice(const Variable& x, int axis, i64 begin, i64 end) {
   return apply(Slice{wrapped_axis(Slice::name, x.shape(), axis), begin, end}, x);
 }
 
@@ -142,10 +142,10 @@ Variable concatenate(std::span<const Variable> parts, int axis) {
   return apply_list(Concatenate{axis}, parts)[0];
 }
 
-std::vector<Variable> split(const Variable& x, int axis, const std::vector<std::int64_t>& sizes) {
+std::vector<Variable> split(const Variable& x, int axis, const std::vector<i64>& sizes) {
   axis = wrapped_axis(Split::name, x.shape(), axis);
-  std::int64_t total = 0;
-  for (const std::int64_t size : sizes) total += size;
+  i64 total = 0;
+  for (const i64 size : sizes) total += size;
   require(!sizes.empty() && total == x.size(axis),
           "split: axis {} of {} wants sizes that sum to {}, got {}", axis, x.shape(), x.size(axis),
           total);

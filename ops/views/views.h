@@ -22,9 +22,9 @@ namespace weft {
 // All throw where shapes do not fit; an axis counts from the end where it is negative.
 Variable reshape(const Variable& x, const Shape& shape);
 Variable transpose(const Variable& x, int a, int b);
-Variable slice(const Variable& x, int axis, std::int64_t begin, std::int64_t end);
+Variable slice(const Variable& x, int axis, i64 begin, i64 end);
 Variable expand(const Variable& x, const Shape& shape);
 Variable concatenate(std::span<const Variable> parts, int axis);
-std::vector<Variable> split(const Variable& x, int axis, const std::vector<std::int64_t>& sizes);
+std::vector<Variable> split(const Variable& x, int axis, const std::vector<i64>& sizes);
 
 }  // namespace weft

@@ -97,10 +97,10 @@ void check_cuda(cudaError_t error, const char* what) {
   throw DeviceError(fmt::format("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message));
 }
 
-unsigned blocks_for(const Cuda& device, std::int64_t count, unsigned threads) {
-  const std::int64_t wanted = (count + threads - 1) / threads;
-  const std::int64_t most = std::int64_t{16} * checked(device).multiprocessors;
-  return static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, most));
+unsigned blocks_for(const Cuda& device, i64 count, unsigned threads) {
+  const i64 wanted = (count + threads - 1) / threads;
+  const i64 most = i64{16} * checked(device).multiprocessors;
+  return static_cast<unsigned>(std::clamp<i64>(wanted, 1, most));
 }
 
 void synchronize(const Cuda& device) {

@@ -13,17 +13,17 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-__device__ inline std::int64_t first_element() {
-  return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+__device__ inline i64 first_element() {
+  return i64{blockIdx.x} * blockDim.x + threadIdx.x;
 }
-__device__ inline std::int64_t next_element() { return std::int64_t{gridDim.x} * blockDim.x; }
+__device__ inline i64 next_element() { return i64{gridDim.x} * blockDim.x; }
 
 template <class To, class From>
 __global__ void copy_kernel(ElementLoops loops, const From* from, To* to) {
-  for (std::int64_t i = first_element(); i < loops.count; i += next_element()) {
-    std::int64_t rest = i, target = 0, source = 0;
+  for (i64 i = first_element(); i < loops.count; i += next_element()) {
+    i64 rest = i, target = 0, source = 0;
     for (int axis = loops.rank - 1; axis > 0; --axis) {
-      const std::int64_t index = rest % loops.size[axis];
+      const i64 index = rest % loops.size[axis];
       rest /= loops.size[axis];
       target += index * loops.to[axis];
       source += index * loops.from[axis];
@@ -34,8 +34,8 @@ __global__ void copy_kernel(ElementLoops loops, const From* from, To* to) {
 
 template <class T>
 __global__ void fill_kernel(ElementLoops loops, T value, T* to) {
-  for (std::int64_t i = first_element(); i < loops.count; i += next_element()) {
-    std::int64_t rest = i, target = 0;
+  for (i64 i = first_element(); i < loops.count; i += next_element()) {
+    i64 rest = i, target = 0;
     for (int axis = loops.rank - 1; axis > 0; --axis) {
       target += rest % loops.size[axis] * loops.to[axis];
       rest /= loops.size[axis];
@@ -45,8 +45,8 @@ __global__ void fill_kernel(ElementLoops loops, T value, T* to) {
 }
 
 template <class T>
-__global__ void add_kernel(std::int64_t count, const T* a, const T* b, T* c) {
-  for (std::int64_t i = first_element(); i < count; i += next_element()) c[i] = a[i] + b[i];
+__global__ void add_kernel(i64 count, const T* a, const T* b, T* c) {
+  for (i64 i = first_element(); i < count; i += next_element()) c[i] = a[i] + b[i];
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ template struct ElementKernels<Cuda, float>;
 template struct ElementKernels<Cuda, double>;
 template struct ElementKernels<Cuda, bf16>;
 template struct ElementKernels<Cuda, std::int32_t>;
-template struct ElementKernels<Cuda, std::int64_t>;
+template struct ElementKernels<Cuda, i64>;
 template struct ElementKernels<Cuda, std::uint8_t>;
 template struct AddKernels<Cuda, float>;
 template struct AddKernels<Cuda, double>;

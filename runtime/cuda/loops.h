@@ -13,12 +13,12 @@ inline constexpr unsigned element_threads = 256, elements_a_thread = 4;
 // A block has tiles of 1024 elements; its thread t has the elements t, t + 256, … of each, so that
 // neighbours read neighbours and four loads are under way at once.
 template <class F>
-__global__ void each_element(std::int64_t count, F f) {
-  constexpr std::int64_t tile = element_threads * elements_a_thread;
-  for (std::int64_t begin = tile * blockIdx.x; begin < count; begin += tile * gridDim.x) {
+__global__ void each_element(i64 count, F f) {
+  constexpr i64 tile = element_threads * elements_a_thread;
+  for (i64 begin = tile * blockIdx.x; begin < count; begin += tile * gridDim.x) {
 #pragma unroll
     for (unsigned k = 0; k < elements_a_thread; ++k) {
-      const std::int64_t i = begin + k * element_threads + threadIdx.x;
+      const i64 i = begin + k * element_threads + threadIdx.x;
       if (i < count) f(i);
     }
   }
@@ -26,9 +26,9 @@ __global__ void each_element(std::int64_t count, F f) {
 
 // Calls f(i) for i = 0 … count − 1, in any order. F is a struct with `__device__ operator()`.
 template <class F>
-void for_elements(const char* name, const Cuda& device, std::int64_t count, const F& f) {
+void for_elements(const char* name, const Cuda& device, i64 count, const F& f) {
   if (count == 0) return;
-  const std::int64_t a_thread = elements_a_thread;
+  const i64 a_thread = elements_a_thread;
   start(name, device, blocks_for(device, (count + a_thread - 1) / a_thread, element_threads),
         element_threads, 0, each_element<F>, count, f);
 }
@@ -112,13 +112,13 @@ struct BlockTeam {
 // --- rows
 
 inline constexpr unsigned row_threads = 256;
-inline constexpr std::int64_t warp_columns = 1024;  // rows of more are a block's work
+inline constexpr i64 warp_columns = 1024;  // rows of more are a block's work
 
 template <class Team, class F>
-__global__ void each_row(std::int64_t rows, F f) {
-  const std::int64_t teams = row_threads / Team::threads;
-  const std::int64_t step = teams * gridDim.x;
-  for (std::int64_t row = teams * blockIdx.x + threadIdx.x / Team::threads; row < rows; row += step) {
+__global__ void each_row(i64 rows, F f) {
+  const i64 teams = row_threads / Team::threads;
+  const i64 step = teams * gridDim.x;
+  for (i64 row = teams * blockIdx.x + threadIdx.x / Team::threads; row < rows; row += step) {
     f(Team{}, row);
   }
 }
@@ -126,8 +126,7 @@ __global__ void each_row(std::int64_t rows, F f) {
 // Calls f(team, row) for every row, each by all threads of a team: a warp, or a block where rows are
 // long. F is a struct with `template <class Team> __device__ operator()`.
 template <class F>
-void for_rows(const char* name, const Cuda& device, std::int64_t rows, std::int64_t columns,
-              const F& f) {
+void for_rows(const char* name, const Cuda& device, i64 rows, i64 columns, const F& f) {
   if (rows == 0) return;
   if (columns <= warp_columns) {
     start(name, device, blocks_for(device, rows * 32, row_threads), row_threads, 0,

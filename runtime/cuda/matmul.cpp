@@ -30,21 +30,17 @@ cublasHandle_t handle_of(const Cuda& device) {
   return handle;
 }
 
-cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
-                    std::int64_t m, std::int64_t n, std::int64_t k, const float* a,
-                    std::int64_t lda, std::int64_t stride_a, const float* b, std::int64_t ldb,
-                    std::int64_t stride_b, float beta, float* c, std::int64_t ldc,
-                    std::int64_t stride_c, std::int64_t batch) {
+cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, i64 m,
+                    i64 n, i64 k, const float* a, i64 lda, i64 stride_a, const float* b, i64 ldb,
+                    i64 stride_b, float beta, float* c, i64 ldc, i64 stride_c, i64 batch) {
   const float one = 1;
   return cublasSgemmStridedBatched_64(handle, op_a, op_b, m, n, k, &one, a, lda, stride_a, b, ldb,
                                       stride_b, &beta, c, ldc, stride_c, batch);
 }
 
-cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
-                    std::int64_t m, std::int64_t n, std::int64_t k, const double* a,
-                    std::int64_t lda, std::int64_t stride_a, const double* b, std::int64_t ldb,
-                    std::int64_t stride_b, double beta, double* c, std::int64_t ldc,
-                    std::int64_t stride_c, std::int64_t batch) {
+cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, i64 m,
+                    i64 n, i64 k, const double* a, i64 lda, i64 stride_a, const double* b, i64 ldb,
+                    i64 stride_b, double beta, double* c, i64 ldc, i64 stride_c, i64 batch) {
   const double one = 1;
   return cublasDgemmStridedBatched_64(handle, op_a, op_b, m, n, k, &one, a, lda, stride_a, b, ldb,
                                       stride_b, &beta, c, ldc, stride_c, batch);
@@ -53,12 +49,12 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperati
 // How a library that wants one stride to be 1 reads the last two axes of a tensor.
 struct Layout {
   bool transposed = false;
-  std::int64_t leading = 1;
+  i64 leading = 1;
 };
 // x, or a packed copy where it has no such layout.
 Tensor readable(const Tensor& x, Layout& layout) {
-  const std::int64_t rows = x.size(-2), columns = x.size(-1);
-  const std::int64_t down = x.stride(-2), across = x.stride(-1);
+  const i64 rows = x.size(-2), columns = x.size(-1);
+  const i64 down = x.stride(-2), across = x.stride(-1);
   layout = {false, rows == 1 ? columns : down};
   if ((across == 1 || columns == 1) && (rows == 1 || down >= columns)) return x;
   layout = {true, columns == 1 ? rows : across};
@@ -87,19 +83,19 @@ void MatmulKernels<Device, T>::batched(const Device& device, const Tensor& a, co
       };
       return batched(device, flat(a), joint ? b : flat(b), flat(c), add);
     }
-    const auto item = [&](const Tensor& x, std::int64_t i) {
+    const auto item = [&](const Tensor& x, i64 i) {
       Shape inner;
       for (int axis = 1; axis < x.rank(); ++axis) inner.push_back(x.size(axis));
       return x.slice(0, i, i + 1).reshape(inner);
     };
-    for (std::int64_t i = 0; i < c.size(0); ++i) {
+    for (i64 i = 0; i < c.size(0); ++i) {
       batched(device, item(a, i), joint ? b : item(b, i), item(c, i), add);
     }
     return;
   }
   Layout layout_a, layout_b;
   const Tensor left = readable(a, layout_a), right = readable(b, layout_b);
-  const std::int64_t m = c.size(-2), n = c.size(-1), k = a.size(-1);
+  const i64 m = c.size(-2), n = c.size(-1), k = a.size(-1);
   const auto step = [&](const Tensor& x) { return axes == 1 && x.rank() == 3 ? x.stride(0) : 0; };
   const auto op = [](const Layout& layout) { return layout.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   check(gemm(handle_of(device), op(layout_b), op(layout_a), n, m, k, right.data<T>(),

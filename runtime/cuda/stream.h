@@ -6,6 +6,7 @@
 
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/launch.h"
+#include "runtime/types.h"
 
 namespace weft {
 
@@ -15,7 +16,7 @@ cudaStream_t stream_of(const Cuda&);
 void check_cuda(cudaError_t error, const char* what);
 
 // Blocks of `threads` for a grid-stride loop over `count` elements: as many as keep the device full.
-unsigned blocks_for(const Cuda&, std::int64_t count, unsigned threads);
+unsigned blocks_for(const Cuda&, i64 count, unsigned threads);
 
 // Starts a kernel on the device's stream, which may have so much shared memory, also where that is
 // more than the 48 KB of a kernel that does not ask. `name` is that of the op, for errors.

@@ -14,8 +14,7 @@ namespace {
 
 struct Inputs {
   Tensor zq, zk, y;
-  Inputs(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t M,
-         DType type = DType::f64)
+  Inputs(i64 B, i64 N, i64 S, i64 H, i64 M, DType type = DType::f64)
       : zq(random_normal({B, N, H}, DType::f64, 1).to(type)),
         zk(random_normal({B, S, H}, DType::f64, 2).to(type)),
         y(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
@@ -50,7 +49,7 @@ Run walked(const std::vector<Tensor>& inputs, const Tensor& dout) {
 
 // The same mathematics, position by position, in long double. One batch item.
 struct Exact {
-  std::int64_t N, H, M;
+  i64 N, H, M;
   std::vector<long double> cq, ck, mass, sums;  // [N, H] and, sums, [N, H, M]
   std::vector<double> out, dzq, dzk, dy;
 
@@ -73,7 +72,7 @@ struct Exact {
     backward(y, gradient);
   }
 
-  std::size_t at(std::int64_t i) const { return std::size_t(i * H); }
+  std::size_t at(i64 i) const { return std::size_t(i * H); }
   static long double clip(long double S) { return std::max(S, 1e-3L); }
 
   std::vector<long double> classes(const Tensor& z) const {
@@ -128,7 +127,7 @@ struct Exact {
 TEST_SUITE("attention") {
 
 TEST_CASE("agglomerative: the last causal output is that without the mask") {
-  for (const std::int64_t N : {1, 7, 128, 129, 300}) {
+  for (const i64 N : {1, 7, 128, 129, 300}) {
     const Inputs in(2, N, N, 3, 5);
     CHECK(relative_error(output(true, in.list()).slice(1, N - 1, N),
                          output(false, in.list()).slice(1, N - 1, N)) <= tolerance::forward_f64);
@@ -153,12 +152,12 @@ TEST_CASE("agglomerative: the first causal output is the first value by the quer
 }
 
 TEST_CASE("agglomerative: with one class it is the running mean") {
-  const std::int64_t N = 200, M = 6;
+  const i64 N = 200, M = 6;
   const Inputs in(1, N, N, 1, M);
   const std::vector<double> y = in.y.to_vector<double>();
   const Tensor out = output(true, in.list());
   std::vector<double> sum(std::size_t(M), 0.0), wanted;
-  for (std::int64_t i = 0; i < N; ++i) {
+  for (i64 i = 0; i < N; ++i) {
     for (std::size_t m = 0; m < std::size_t(M); ++m) {
       sum[m] += y[std::size_t(i * M) + m];
       wanted.push_back(sum[m] / double(i + 1));
@@ -168,15 +167,15 @@ TEST_CASE("agglomerative: with one class it is the running mean") {
 }
 
 TEST_CASE("agglomerative: what a class gives lies between its smallest and largest value") {
-  const std::int64_t N = 150, H = 3, M = 4;
+  const i64 N = 150, H = 3, M = 4;
   const Inputs in(1, N, N, H, M);
   const Exact exact(in, Tensor::zeros({1, N, H, M}, DType::f64));
   const View<double, 4> y = in.y.view<double, 4>();
   const Tensor out = output(true, in.list());
-  for (std::int64_t k = 0; k < H; ++k) {
-    for (std::int64_t m = 0; m < M; ++m) {
+  for (i64 k = 0; k < H; ++k) {
+    for (i64 m = 0; m < M; ++m) {
       double least = y(0, 0, k, m), most = least;
-      for (std::int64_t i = 0; i < N; ++i) {
+      for (i64 i = 0; i < N; ++i) {
         least = std::min(least, y(0, i, k, m));
         most = std::max(most, y(0, i, k, m));
         REQUIRE(exact.mass[std::size_t(i * H + k)] >= 1e-3L);
@@ -192,17 +191,17 @@ TEST_CASE("agglomerative: what a class gives lies between its smallest and large
 TEST_CASE("agglomerative: values twice as large give outputs twice as large, to the bit") {
   const Inputs in(2, 140, 140, 3, 5, DType::f32);
   const Tensor doubled = in.y.clone();
-  for (std::int64_t i = 0; i < doubled.count(); ++i) doubled.data<float>()[i] *= 2;
+  for (i64 i = 0; i < doubled.count(); ++i) doubled.data<float>()[i] *= 2;
   for (const bool causal : {false, true}) {
     Tensor wanted = output(causal, in.list());
-    for (std::int64_t i = 0; i < wanted.count(); ++i) wanted.data<float>()[i] *= 2;
+    for (i64 i = 0; i < wanted.count(); ++i) wanted.data<float>()[i] *= 2;
     CHECK(same_bits(output(causal, {in.zq, in.zk, doubled}), wanted));
   }
 }
 
 // a_i = a_{i−1} + (ck_i / S_i) (y_i − a_{i−1}) wherever nothing is clipped.
 TEST_CASE("agglomerative: the streaming form") {
-  const std::int64_t N = 150, H = 2, M = 3;
+  const i64 N = 150, H = 2, M = 3;
   const Inputs in(1, N, N, H, M);
   const Exact exact(in, Tensor::zeros({1, N, H, M}, DType::f64));
   const std::vector<double> y = in.y.to_vector<double>();
@@ -220,9 +219,9 @@ TEST_CASE("agglomerative: the streaming form") {
 }
 
 // Logits that leave class 0 nearly empty: its mass grows past 10⁻³ somewhere within the sequence.
-Inputs nearly_empty(std::int64_t N) {
+Inputs nearly_empty(i64 N) {
   Inputs in(1, N, N, 3, 4);
-  for (std::int64_t t = 0; t < N; ++t) in.zk.view<double, 3>()(0, t, 0) -= 9;
+  for (i64 t = 0; t < N; ++t) in.zk.view<double, 3>()(0, t, 0) -= 9;
   return in;
 }
 
@@ -238,7 +237,7 @@ void check_exact(const Run& run, const Exact& exact) {
 }
 
 TEST_CASE("agglomerative: a class of little mass is clipped") {
-  const std::int64_t N = 20;
+  const i64 N = 20;
   const Inputs in = nearly_empty(N);
   const Tensor dout = random_normal({1, N, 3, 4}, DType::f64, 6);
   const Exact exact(in, dout);
@@ -250,7 +249,7 @@ TEST_CASE("agglomerative: a class of little mass is clipped") {
 }
 
 TEST_CASE("agglomerative: many classes, and wide ones") {
-  const std::int64_t N = 140;
+  const i64 N = 140;
   for (const auto& [H, M] : {std::pair{40, 3}, {3, 50}, {1, 128}, {2, 300}}) {
     const Inputs in(1, N, N, H, M);
     const Tensor dout = random_normal({1, N, H, M}, DType::f64, 6);
@@ -281,7 +280,7 @@ TEST_CASE("agglomerative: the mass takes a gradient unless it is clipped") {
 }
 
 TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
-  const std::int64_t N = 65536, H = 3, M = 5;
+  const i64 N = 65536, H = 3, M = 5;
   const Inputs in(1, N, N, H, M, DType::f32);
   const Tensor dout = random_normal({1, N, H, M}, DType::f32, 4);
   const Exact exact(in, dout);
@@ -329,7 +328,7 @@ TEST_CASE("agglomerative: the state of decoding does not grow") {
   const Inputs in(2, 30, 30, 3, 5);
   const auto state =
       spec.mechanism().decode(spec, {.B = 2, .N = 30, .S = 30, .H = 3, .M = 5}, DType::f64, 1);
-  for (std::int64_t i = 0; i < 30; ++i) {
+  for (i64 i = 0; i < 30; ++i) {
     CHECK(state->bytes() == 2 * 3 * (1 + 5) * 8);
     const auto at = [&](const Tensor& x) { return x.slice(1, i, i + 1).to(tested_device()); };
     state->step(std::vector{at(in.zq), at(in.zk), at(in.y)});

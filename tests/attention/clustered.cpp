@@ -13,15 +13,15 @@
 namespace weft {
 namespace {
 
-Tensor integers(const std::vector<std::int64_t>& values, const Shape& shape) {
+Tensor integers(const std::vector<i64>& values, const Shape& shape) {
   return Tensor::from(values, shape);
 }
 
 // Labels [B, H, N] with g_i = f(i).
 template <class F>
-Tensor labels_of(std::int64_t B, std::int64_t H, std::int64_t N, const F& f) {
+Tensor labels_of(i64 B, i64 H, i64 N, const F& f) {
   const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
-  for (std::int64_t i = 0; i < labels.count(); ++i) labels.data<std::int64_t>()[i] = f(i % N);
+  for (i64 i = 0; i < labels.count(); ++i) labels.data<i64>()[i] = f(i % N);
   return labels;
 }
 
@@ -32,30 +32,29 @@ AttentionCall given(const std::string& name, const Tensor& value) {
 }
 
 // K-means by its rule, written once more: codes of one head, and the labels after each iteration.
-std::vector<std::vector<std::int64_t>> hamming_means(const std::vector<std::int64_t>& codes,
-                                                     std::vector<std::int64_t> centroids,
-                                                     int iterations) {
-  std::vector<std::vector<std::int64_t>> all;
-  const auto far = [](std::int64_t a, std::int64_t b) { return std::popcount(std::uint64_t(a ^ b)); };
+std::vector<std::vector<i64>> hamming_means(const std::vector<i64>& codes,
+                                            std::vector<i64> centroids, int iterations) {
+  std::vector<std::vector<i64>> all;
+  const auto far = [](i64 a, i64 b) { return std::popcount(std::uint64_t(a ^ b)); };
   for (int t = 0; t < iterations; ++t) {
-    std::vector<std::int64_t> labels;
-    for (const std::int64_t code : codes) {
-      std::int64_t best = 0;
+    std::vector<i64> labels;
+    for (const i64 code : codes) {
+      i64 best = 0;
       for (std::size_t c = 0; c < centroids.size(); ++c) {
-        if (far(code, centroids[c]) < far(code, centroids[std::size_t(best)])) best = std::int64_t(c);
+        if (far(code, centroids[c]) < far(code, centroids[std::size_t(best)])) best = i64(c);
       }
       labels.push_back(best);
     }
     all.push_back(labels);
     for (std::size_t c = 0; c < centroids.size(); ++c) {
-      std::int64_t majority = 0;
-      const auto size = std::count(labels.begin(), labels.end(), std::int64_t(c));
+      i64 majority = 0;
+      const auto size = std::count(labels.begin(), labels.end(), i64(c));
       for (int r = 0; r < 63; ++r) {
-        std::int64_t ones = 0;
+        i64 ones = 0;
         for (std::size_t i = 0; i < codes.size(); ++i) {
-          ones += labels[i] == std::int64_t(c) && (codes[i] >> r & 1);
+          ones += labels[i] == i64(c) && (codes[i] >> r & 1);
         }
-        if (ones > size - ones) majority |= std::int64_t{1} << r;
+        if (ones > size - ones) majority |= i64{1} << r;
       }
       if (size > 0) centroids[c] = majority;
     }
@@ -85,9 +84,9 @@ TEST_CASE("clustered: equal queries give full attention") {
 TEST_CASE("clustered: one cluster gives the attention of the mean query") {
   const QueryKeyValue in(2, 45, 83, 3, 4, 5);
   Tensor mean = Tensor::zeros({2, 1, 3, 4}, DType::f64);
-  for (std::int64_t b = 0; b < 2; ++b) {
-    for (std::int64_t i = 0; i < 45; ++i) {
-      for (std::int64_t j = 0; j < 12; ++j) {
+  for (i64 b = 0; b < 2; ++b) {
+    for (i64 i = 0; i < 45; ++i) {
+      for (i64 j = 0; j < 12; ++j) {
         mean.data<double>()[b * 12 + j] += in.q.data<double>()[(b * 45 + i) * 12 + j] / 45;
       }
     }
@@ -99,9 +98,9 @@ TEST_CASE("clustered: one cluster gives the attention of the mean query") {
 TEST_CASE("clustered: as many different rows as clusters at most") {
   const QueryKeyValue in(1, 300, 83, 2, 6, 5);
   const Tensor out = attended("clustered:clusters=7", in.list());
-  for (std::int64_t h = 0; h < 2; ++h) {
+  for (i64 h = 0; h < 2; ++h) {
     std::set<std::vector<double>> rows;
-    for (std::int64_t i = 0; i < 300; ++i) {
+    for (i64 i = 0; i < 300; ++i) {
       rows.insert(out.slice(1, i, i + 1).slice(2, h, h + 1).to_vector<double>());
     }
     CHECK(rows.size() <= 7);
@@ -130,10 +129,10 @@ double spectral_norm(const std::vector<double>& k, std::size_t E) {
 
 // Proposition 1 with τ: ‖a_c − a_i‖₂ <= τ ‖q̄_c − q_i‖₂ ‖K‖₂.
 TEST_CASE("clustered: attention is as near as the query is to the mean") {
-  const std::int64_t N = 60, S = 50, E = 5;
+  const i64 N = 60, S = 50, E = 5;
   QueryKeyValue in(1, N, S, 1, E, S);
   in.v = Tensor::zeros({1, S, 1, S}, DType::f64);
-  for (std::int64_t s = 0; s < S; ++s) in.v.view<double, 4>()(0, s, 0, s) = 1;
+  for (i64 s = 0; s < S; ++s) in.v.view<double, 4>()(0, s, 0, s) = 1;
   const double norm = spectral_norm(in.k.to_vector<double>(), std::size_t(E));
   for (const double temperature : {0.05, 0.4472, 1.3}) {
     const std::string option = fmt::format("temperature={}", temperature);
@@ -141,19 +140,19 @@ TEST_CASE("clustered: attention is as near as the query is to the mean") {
     const Tensor labels = chosen(spec, in.list()).at("labels");
     const Tensor held = attended(spec, in.list()), exact = attended("full:" + option, in.list());
     const View<double, 4> c = held.view<double, 4>(), full = exact.view<double, 4>();
-    for (std::int64_t i = 0; i < N; ++i) {
+    for (i64 i = 0; i < N; ++i) {
       double distance = 0, moved = 0, size = 0;
       std::vector<double> mean(std::size_t(E), 0.0);
-      for (std::int64_t j = 0; j < N; ++j) {
-        if (labels.data<std::int64_t>()[j] != labels.data<std::int64_t>()[i]) continue;
+      for (i64 j = 0; j < N; ++j) {
+        if (labels.data<i64>()[j] != labels.data<i64>()[i]) continue;
         ++size;
-        for (std::int64_t e = 0; e < E; ++e) mean[std::size_t(e)] += in.q.data<double>()[j * E + e];
+        for (i64 e = 0; e < E; ++e) mean[std::size_t(e)] += in.q.data<double>()[j * E + e];
       }
-      for (std::int64_t e = 0; e < E; ++e) {
+      for (i64 e = 0; e < E; ++e) {
         const double difference = mean[std::size_t(e)] / size - in.q.data<double>()[i * E + e];
         distance += difference * difference;
       }
-      for (std::int64_t s = 0; s < S; ++s) {
+      for (i64 s = 0; s < S; ++s) {
         const double difference = c(0, i, 0, s) - full(0, i, 0, s);
         moved += difference * difference;
       }
@@ -181,13 +180,13 @@ TEST_CASE("clusters: a bit is on which side of its plane the query lies") {
     const Tensor& planes = choices.at("planes");
     const View<double, 2> plane = planes.view<double, 2>();
     const View<double, 4> q = in.q.view<double, 4>();
-    const std::int64_t* hash = choices.at("hashes").data<std::int64_t>();
-    for (std::int64_t row = 0; row < 2 * 3 * 33; ++row, ++hash) {
-      std::int64_t code = 0;
-      for (std::int64_t r = 0; r < plane.size(0); ++r) {
+    const i64* hash = choices.at("hashes").data<i64>();
+    for (i64 row = 0; row < 2 * 3 * 33; ++row, ++hash) {
+      i64 code = 0;
+      for (i64 r = 0; r < plane.size(0); ++r) {
         double product = 0;
-        for (std::int64_t e = 0; e < 6; ++e) product += q(row / 99, row % 33, row / 33 % 3, e) * plane(r, e);
-        if (product > plane(r, 6)) code |= std::int64_t{1} << r;
+        for (i64 e = 0; e < 6; ++e) product += q(row / 99, row % 33, row / 33 % 3, e) * plane(r, e);
+        if (product > plane(r, 6)) code |= i64{1} << r;
       }
       CHECK(*hash == code);
     }
@@ -202,34 +201,33 @@ TEST_CASE("clusters: a bit is on which side of its plane the query lies") {
 }
 
 // Planes that read off the signs of the coordinates: query i has the bits of codes[i].
-AttentionCall by_signs(const std::vector<std::int64_t>& positions) {
+AttentionCall by_signs(const std::vector<i64>& positions) {
   std::vector<double> planes;
   for (int r = 0; r < 3; ++r) {
     for (int e = 0; e < 4; ++e) planes.push_back(r == e ? 1 : 0);
   }
   AttentionCall call = given("planes", Tensor::from(planes, {3, 4}));
-  call.given["positions"] = integers(positions, {std::int64_t(positions.size())});
+  call.given["positions"] = integers(positions, {i64(positions.size())});
   return call;
 }
 
-std::vector<std::int64_t> labels_by_signs(const std::vector<std::int64_t>& codes,
-                                          const std::vector<std::int64_t>& positions,
-                                          int iterations) {
-  const auto N = std::int64_t(codes.size());
+std::vector<i64> labels_by_signs(const std::vector<i64>& codes, const std::vector<i64>& positions,
+                                 int iterations) {
+  const auto N = i64(codes.size());
   QueryKeyValue in(1, N, N, 1, 3, 2);
-  for (std::int64_t i = 0; i < N; ++i) {
-    for (std::int64_t e = 0; e < 3; ++e) {
+  for (i64 i = 0; i < N; ++i) {
+    for (i64 e = 0; e < 3; ++e) {
       in.q.view<double, 4>()(0, i, 0, e) = codes[std::size_t(i)] >> e & 1 ? 0.5 : -0.5;
     }
   }
   const std::string spec =
       fmt::format("clustered:clusters={},bits=3,iterations={}", positions.size(), iterations);
   const Choices choices = chosen(spec, in.list(), by_signs(positions));
-  CHECK(choices.at("hashes").to_vector<std::int64_t>() == codes);
-  return choices.at("labels").to_vector<std::int64_t>();
+  CHECK(choices.at("hashes").to_vector<i64>() == codes);
+  return choices.at("labels").to_vector<i64>();
 }
 
-using Labels = std::vector<std::int64_t>;
+using Labels = std::vector<i64>;
 
 TEST_CASE("clusters: equal distances go to the lowest cluster, equal counts to the bit 0") {
   // 1 and 2 are as far from 0 as from 3.
@@ -249,7 +247,7 @@ TEST_CASE("clusters: an empty cluster keeps its code") {
 }
 
 TEST_CASE("clusters: K-means as its rule says, for any number of threads") {
-  const std::int64_t N = 500, H = 2;
+  const i64 N = 500, H = 2;
   const QueryKeyValue in(1, N, N, H, 8, 2, DType::f32);
   for (const int bits : {7, 32, 33, 63}) {
     for (const int clusters : {1, 20, 100}) {
@@ -262,13 +260,13 @@ TEST_CASE("clusters: K-means as its rule says, for any number of threads") {
           const ThreadsOf scope(team);
           CHECK(same_bits(chosen(spec, in.list()).at("labels"), choices.at("labels")));
         }
-        for (std::int64_t h = 0; h < H; ++h) {
+        for (i64 h = 0; h < H; ++h) {
           const auto row = [&](const char* name) {
-            return choices.at(name).slice(1, h, h + 1).to_vector<std::int64_t>();
+            return choices.at(name).slice(1, h, h + 1).to_vector<i64>();
           };
-          const std::vector<std::int64_t> codes = row("hashes");
-          std::vector<std::int64_t> centroids;
-          for (const std::int64_t at : choices.at("positions").to_vector<std::int64_t>()) {
+          const std::vector<i64> codes = row("hashes");
+          std::vector<i64> centroids;
+          for (const i64 at : choices.at("positions").to_vector<i64>()) {
             centroids.push_back(codes[std::size_t(at)]);
           }
           CHECK(row("labels") == hamming_means(codes, centroids, iterations).back());
@@ -279,21 +277,20 @@ TEST_CASE("clusters: K-means as its rule says, for any number of threads") {
 }
 
 TEST_CASE("clusters: the sum of distances to the majority never rises") {
-  const std::int64_t N = 400;
+  const i64 N = 400;
   const QueryKeyValue in(1, N, N, 1, 8, 2);
-  const std::vector<std::int64_t> codes =
-      chosen("clustered", in.list()).at("hashes").to_vector<std::int64_t>();
-  std::int64_t before = 1 << 30, first = 0;
+  const std::vector<i64> codes = chosen("clustered", in.list()).at("hashes").to_vector<i64>();
+  i64 before = 1 << 30, first = 0;
   for (int iterations = 1; iterations <= 12; ++iterations) {
-    const std::vector<std::int64_t> labels =
+    const std::vector<i64> labels =
         chosen(fmt::format("clustered:clusters=12,iterations={}", iterations), in.list())
             .at("labels")
-            .to_vector<std::int64_t>();
-    std::int64_t sum = 0;
-    for (std::int64_t c = 0; c < 12; ++c) {
-      const std::int64_t size = std::count(labels.begin(), labels.end(), c);
+            .to_vector<i64>();
+    i64 sum = 0;
+    for (i64 c = 0; c < 12; ++c) {
+      const i64 size = std::count(labels.begin(), labels.end(), c);
       for (int r = 0; r < 32; ++r) {
-        std::int64_t ones = 0;
+        i64 ones = 0;
         for (std::size_t i = 0; i < codes.size(); ++i) ones += labels[i] == c && (codes[i] >> r & 1);
         sum += std::min(ones, size - ones);
       }
@@ -308,16 +305,16 @@ TEST_CASE("clusters: the sum of distances to the majority never rises") {
 TEST_CASE("clusters: positions are drawn without replacement, and padding does not matter") {
   const QueryKeyValue in(2, 90, 90, 2, 5, 3);
   const auto positions_of = [&](const std::string& spec, const std::vector<Tensor>& inputs) {
-    return chosen(spec, inputs).at("positions").to_vector<std::int64_t>();
+    return chosen(spec, inputs).at("positions").to_vector<i64>();
   };
   for (const int clusters : {1, 50, 90}) {
-    const std::vector<std::int64_t> all =
+    const std::vector<i64> all =
         positions_of(fmt::format("clustered:clusters={}", clusters), in.list());
-    CHECK(std::set<std::int64_t>(all.begin(), all.end()).size() == std::size_t(clusters));
+    CHECK(std::set<i64>(all.begin(), all.end()).size() == std::size_t(clusters));
     CHECK(*std::min_element(all.begin(), all.end()) >= 0);
     CHECK(*std::max_element(all.begin(), all.end()) < 90);
   }
-  const std::vector<std::int64_t> more = positions_of("clustered:clusters=200", in.list());
+  const std::vector<i64> more = positions_of("clustered:clusters=200", in.list());
   for (std::size_t c = 90; c < 200; ++c) CHECK(more[c] == more[c - 90]);
 
   AttentionCall padded;
@@ -340,7 +337,7 @@ TEST_CASE("clusters: planes and positions handed in give the labels again") {
   call.given["planes"] = choices.at("planes");
   // Positions count modulo the length.
   const Tensor positions = choices.at("positions").clone();
-  for (std::int64_t c = 0; c < 11; ++c) positions.data<std::int64_t>()[c] += 90 * c;
+  for (i64 c = 0; c < 11; ++c) positions.data<i64>()[c] += 90 * c;
   call.given["positions"] = positions;
   const Choices again = chosen("clustered:clusters=11", in.list(), call);
   CHECK(same_bits(again.at("labels"), choices.at("labels")));

@@ -4,7 +4,7 @@
 namespace weft {
 namespace {
 
-std::vector<Tensor> inputs(std::int64_t N, std::int64_t S) {
+std::vector<Tensor> inputs(i64 N, i64 S) {
   return {normal({2, N, 2, 4}, 1), normal({2, S, 2, 4}, 2), normal({2, S, 2, 3}, 3)};
 }
 
@@ -13,7 +13,7 @@ TEST_SUITE("attention") {
 TEST_CASE("conditional: full attention up to the length, the inner mechanism above it") {
   const std::string spec = "conditional:length=12/topk:topk=2", inner = "topk:topk=2";
   struct Case {
-    std::int64_t N, S;
+    i64 N, S;
     std::string wanted;
   };
   for (const Case& c : {Case{12, 12, "full"}, Case{13, 12, inner}, Case{12, 13, inner},

@@ -41,17 +41,15 @@ Run walked(const std::string& spec, const Tensor& v, const Tensor& dout,
   return {{out.value().to(Device{})}, {leaf.gradient().to(Device{})}};
 }
 
-double at(const Tensor& x, std::int64_t b, std::int64_t n, std::int64_t c) {
+double at(const Tensor& x, i64 b, i64 n, i64 c) {
   return x.view<const double, 4>()(b, n, c / x.size(3), c % x.size(3));
 }
 
-std::int64_t source(const Result& r, std::int64_t b, std::int64_t n, std::int64_t c) {
-  return r.src.view<const std::int64_t, 3>()(b, n, c);
-}
+i64 source(const Result& r, i64 b, i64 n, i64 c) { return r.src.view<const i64, 3>()(b, n, c); }
 
-std::vector<double> column(const Tensor& x, std::int64_t c, std::int64_t begin, std::int64_t end) {
+std::vector<double> column(const Tensor& x, i64 c, i64 begin, i64 end) {
   std::vector<double> list;
-  for (std::int64_t n = begin; n < end; ++n) list.push_back(at(x, 0, n, c));
+  for (i64 n = begin; n < end; ++n) list.push_back(at(x, 0, n, c));
   return list;
 }
 
@@ -61,33 +59,33 @@ std::vector<double> sorted(std::vector<double> list) {
 }
 
 Tensor of_column(const std::vector<double>& values) {
-  return Tensor::from(values, {1, static_cast<std::int64_t>(values.size()), 1, 1});
+  return Tensor::from(values, {1, static_cast<i64>(values.size()), 1, 1});
 }
 
-AttentionCall with_lengths(const std::vector<std::int64_t>& lengths) {
+AttentionCall with_lengths(const std::vector<i64>& lengths) {
   AttentionCall call;
-  call.lengths = Tensor::from(lengths, {static_cast<std::int64_t>(lengths.size())});
+  call.lengths = Tensor::from(lengths, {static_cast<i64>(lengths.size())});
   return call;
 }
 
-AttentionCall with_shifts(const std::vector<std::int64_t>& shifts) {
+AttentionCall with_shifts(const std::vector<i64>& shifts) {
   AttentionCall call;
-  call.given["shifts"] = Tensor::from(shifts, {static_cast<std::int64_t>(shifts.size())});
+  call.given["shifts"] = Tensor::from(shifts, {static_cast<i64>(shifts.size())});
   return call;
 }
 
-Tensor rows_permuted(const Tensor& x, const std::vector<std::int64_t>& order) {
+Tensor rows_permuted(const Tensor& x, const std::vector<i64>& order) {
   const Tensor y = Tensor::empty(x.shape(), x.dtype());
-  for (std::int64_t n = 0; n < x.size(1); ++n) {
-    const std::int64_t from = order[static_cast<std::size_t>(n)];
+  for (i64 n = 0; n < x.size(1); ++n) {
+    const i64 from = order[static_cast<std::size_t>(n)];
     y.slice(1, n, n + 1).copy_from(x.slice(1, from, from + 1));
   }
   return y;
 }
 
-std::vector<std::int64_t> some_order(std::int64_t N) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(N));
-  for (std::int64_t n = 0; n < N; ++n) order[static_cast<std::size_t>(n)] = (7 * n + 3) % N;
+std::vector<i64> some_order(i64 N) {
+  std::vector<i64> order(static_cast<std::size_t>(N));
+  for (i64 n = 0; n < N; ++n) order[static_cast<std::size_t>(n)] = (7 * n + 3) % N;
   return order;
 }
 
@@ -103,24 +101,24 @@ TEST_SUITE("attention") {
 
 TEST_CASE("csp: every channel's sources are a permutation, and the output is what they say") {
   const ThreadsOf one(1);
-  for (const std::int64_t N : {1, 2, 7, 64, 131}) {
+  for (const i64 N : {1, 2, 7, 64, 131}) {
     const Tensor v = random_normal({3, N, 3, 7}, DType::f64, 1);
     const AttentionCall call = with_lengths({N, N / 2, 0});
     for (const std::string& spec : specs) {
       CAPTURE(spec);
       const Result r = csp(spec, v, call);
       bool bijective = true, equal = true;
-      for (std::int64_t b = 0; b < 3; ++b) {
-        const std::int64_t length = call.lengths.data<std::int64_t>()[b];
-        for (std::int64_t c = 0; c < 21; ++c) {
-          std::set<std::int64_t> seen;
-          for (std::int64_t n = 0; n < N; ++n) {
-            const std::int64_t from = source(r, b, n, c);
+      for (i64 b = 0; b < 3; ++b) {
+        const i64 length = call.lengths.data<i64>()[b];
+        for (i64 c = 0; c < 21; ++c) {
+          std::set<i64> seen;
+          for (i64 n = 0; n < N; ++n) {
+            const i64 from = source(r, b, n, c);
             seen.insert(from);
             bijective &= n < length ? from >= 0 && from < length : from == n;
             equal &= at(r.out, b, n, c) == (n < length ? at(v, b, from, c) : 0);
           }
-          bijective &= static_cast<std::int64_t>(seen.size()) == N;
+          bijective &= static_cast<i64>(seen.size()) == N;
         }
       }
       CHECK(bijective);
@@ -134,7 +132,7 @@ TEST_CASE("csp: the samples of a column and its norm stay") {
   for (const std::string& spec : specs) {
     CAPTURE(spec);
     const Tensor out = csp(spec, v).out;
-    for (std::int64_t c = 0; c < 21; ++c) {
+    for (i64 c = 0; c < 21; ++c) {
       const std::vector<double> before = sorted(column(v, c, 0, 131));
       const std::vector<double> after = sorted(column(out, c, 0, 131));
       CHECK(before == after);
@@ -146,19 +144,19 @@ TEST_CASE("csp: the samples of a column and its norm stay") {
 
 // Naive code of its own for the shift, the groups and the two orders.
 TEST_CASE("csp: shifted and sorted by hand") {
-  for (const std::int64_t G : {2, 3, 8, 40, 70, 131}) {
+  for (const i64 G : {2, 3, 8, 40, 70, 131}) {
     for (const DType type : {DType::f32, DType::f64}) {
       const Tensor v = random_normal({1, 131, 2, 20}, DType::f64, 5).to(type).to(DType::f64);
       const std::string group = fmt::format(":group={}", G);
       const Tensor up = csp("csp" + group + ",order=ascending", v.to(type)).out.to(DType::f64);
       const Tensor down = csp("csp" + group + ",order=descending", v.to(type)).out.to(DType::f64);
       const Tensor same = csp("csp" + group, v.to(type)).out.to(DType::f64);
-      for (std::int64_t c = 0; c < 40; ++c) {
-        const std::int64_t J = c * 4 % 131;  // ⌈131 / 40⌉ = 4
+      for (i64 c = 0; c < 40; ++c) {
+        const i64 J = c * 4 % 131;  // ⌈131 / 40⌉ = 4
         std::vector<double> u;
-        for (std::int64_t n = 0; n < 131; ++n) u.push_back(at(v, 0, (n - J + 131) % 131, c));
-        for (std::int64_t n = 0; n < 131; n += G) {
-          const std::int64_t end = std::min<std::int64_t>(n + G, 131);
+        for (i64 n = 0; n < 131; ++n) u.push_back(at(v, 0, (n - J + 131) % 131, c));
+        for (i64 n = 0; n < 131; n += G) {
+          const i64 end = std::min<i64>(n + G, 131);
           std::vector<double> group_up(u.begin() + n, u.begin() + end);
           std::sort(group_up.begin(), group_up.end());
           CHECK(column(up, c, n, end) == group_up);
@@ -179,11 +177,11 @@ TEST_CASE("csp: shifted and sorted by hand") {
 
 TEST_CASE("csp: the reference order is a permutation of rows of the ascending one") {
   const Tensor v = random_normal({1, 64, 1, 9}, DType::f64, 2);
-  for (const std::int64_t G : {2, 4, 64}) {
+  for (const i64 G : {2, 4, 64}) {
     const Tensor a = csp(fmt::format("csp:group={}", G), v).out;
     const Tensor b = csp(fmt::format("csp:group={},order=ascending", G), v).out;
-    std::vector<std::int64_t> order;
-    for (std::int64_t n = 0; n < 64; ++n) {
+    std::vector<i64> order;
+    for (i64 n = 0; n < 64; ++n) {
       const std::vector<double> group = column(v, 0, n / G * G, n / G * G + G);
       const double own = at(v, 0, n, 0);
       order.push_back(n / G * G + std::count_if(group.begin(), group.end(),
@@ -195,7 +193,7 @@ TEST_CASE("csp: the reference order is a permutation of rows of the ascending on
 
 TEST_CASE("csp: complete sorting is equivariant, and without a reference invariant") {
   const Tensor v = random_normal({2, 50, 2, 3}, DType::f64, 3);
-  const std::vector<std::int64_t> order = some_order(50);
+  const std::vector<i64> order = some_order(50);
   const Tensor moved = rows_permuted(v, order);
   CHECK(same_bits(csp("csp-sort:groups=1", moved).out,
                   rows_permuted(csp("csp-sort:groups=1", v).out, order)));
@@ -208,15 +206,15 @@ TEST_CASE("csp: complete sorting is equivariant, and without a reference invaria
 TEST_CASE("csp: a shift by J is undone by one by N - J") {
   const Tensor v = random_normal({2, 11, 2, 3}, DType::f64, 3);
   const Result there = csp("csp-shift", v);
-  std::vector<std::int64_t> back = there.shifts.to_vector<std::int64_t>();
-  for (std::int64_t& J : back) J = 11 - J;
+  std::vector<i64> back = there.shifts.to_vector<i64>();
+  for (i64& J : back) J = 11 - J;
   CHECK_FALSE(same_bits(there.out, v));
   CHECK(same_bits(csp("csp-shift:shift=custom", there.out, with_shifts(back)).out, v));
 }
 
 TEST_CASE("csp: shift and sort commute exactly when shifts are multiples of the group") {
   const Tensor v = random_normal({1, 24, 1, 1}, DType::f64, 3);
-  for (const std::int64_t J : {0, 1, 2, 3, 4, 5, 6, 8, 9, 12}) {
+  for (const i64 J : {0, 1, 2, 3, 4, 5, 6, 8, 9, 12}) {
     const AttentionCall call = with_shifts({J});
     const Tensor shifted_first = csp("csp:shift=custom,order=ascending,group=4", v, call).out;
     const Tensor sorted_first = csp(
@@ -226,12 +224,12 @@ TEST_CASE("csp: shift and sort commute exactly when shifts are multiples of the 
 }
 
 TEST_CASE("csp: no permutation of a group agrees more with the reference") {
-  for (std::int64_t G = 2; G <= 5; ++G) {
+  for (i64 G = 2; G <= 5; ++G) {
     const Tensor v = random_normal({1, 20, 1, 4}, DType::f64, 40 + static_cast<std::uint64_t>(G));
     const Tensor out = csp(fmt::format("csp:group={}", G), v).out;
-    for (std::int64_t c = 0; c < 4; ++c) {
-      for (std::int64_t n = 0; n < 20; n += G) {
-        const std::int64_t end = std::min<std::int64_t>(20, n + G);
+    for (i64 c = 0; c < 4; ++c) {
+      for (i64 n = 0; n < 20; n += G) {
+        const i64 end = std::min<i64>(20, n + G);
         const std::vector<double> first = column(v, 0, n, end), got = column(out, c, n, end);
         const auto agreement = [&](const std::vector<double>& list) {
           return std::inner_product(first.begin(), first.end(), list.begin(), 0.0);
@@ -255,9 +253,9 @@ TEST_CASE("csp: backward gathers through the inverse") {
     const Result r = csp(spec, v, call);
     const Tensor dout = random_normal(v.shape(), DType::f64, 9);
     const Tensor wanted = Tensor::zeros(v.shape(), DType::f64);
-    for (std::int64_t b = 0; b < 2; ++b) {
-      for (std::int64_t n = 0; n < call.lengths.data<std::int64_t>()[b]; ++n) {
-        for (std::int64_t c = 0; c < 21; ++c) {
+    for (i64 b = 0; b < 2; ++b) {
+      for (i64 n = 0; n < call.lengths.data<i64>()[b]; ++n) {
+        for (i64 c = 0; c < 21; ++c) {
           wanted.view<double, 4>()(b, source(r, b, n, c), c / 7, c % 7) = at(dout, b, n, c);
         }
       }
@@ -266,13 +264,13 @@ TEST_CASE("csp: backward gathers through the inverse") {
   }
 }
 
-std::vector<std::int64_t> shifts_of(const std::string& spec, std::int64_t N, std::int64_t H,
-                                    std::int64_t M, const AttentionCall& call = {}) {
-  return csp(spec, Tensor::zeros({1, N, H, M}, DType::f64), call).shifts.to_vector<std::int64_t>();
+std::vector<i64> shifts_of(const std::string& spec, i64 N, i64 H, i64 M,
+                           const AttentionCall& call = {}) {
+  return csp(spec, Tensor::zeros({1, N, H, M}, DType::f64), call).shifts.to_vector<i64>();
 }
 
 TEST_CASE("csp: the shifts of the rules") {
-  using List = std::vector<std::int64_t>;
+  using List = std::vector<i64>;
   CHECK(shifts_of("csp:shift=none", 10, 1, 3) == List{0, 0, 0});
   CHECK(shifts_of("csp", 10, 1, 4) == List{0, 3, 6, 9});
   CHECK(shifts_of("csp", 5, 2, 4) == List{0, 1, 2, 3, 4, 0, 1, 2});
@@ -281,7 +279,7 @@ TEST_CASE("csp: the shifts of the rules") {
   CHECK(shifts_of("csp:shift=power", 9, 1, 3) == List{0, 2, 8});
   CHECK(shifts_of("csp:shift=power", 9, 1, 1) == List{0});
   const List released = shifts_of("csp:rule=code", 64, 8, 64);
-  CHECK(std::set<std::int64_t>(released.begin(), released.end()).size() == 32);
+  CHECK(std::set<i64>(released.begin(), released.end()).size() == 32);
   for (const bool code : {false, true}) {
     List all;
     for (int layer = 0; layer < 6; ++layer) {
@@ -295,22 +293,22 @@ TEST_CASE("csp: the shifts of the rules") {
     CHECK(std::is_sorted(all.begin(), all.end()));
     CHECK(all.front() == (code ? 1 : 0));
     CHECK(all.back() == (code ? 1006 : 1023));
-    if (code) CHECK(std::set<std::int64_t>(all.begin(), all.end()).size() == 216);
+    if (code) CHECK(std::set<i64>(all.begin(), all.end()).size() == 216);
   }
 }
 
 TEST_CASE("csp: channels of distinct shifts give min(C, N) maps") {
-  for (const std::int64_t N : {5, 16, 40}) {
+  for (const i64 N : {5, 16, 40}) {
     const Result r = csp("csp-shift", random_normal({1, N, 1, 16}, DType::f64, 1));
-    std::set<std::vector<std::int64_t>> maps;
-    for (std::int64_t c = 0; c < 16; ++c) {
-      std::vector<std::int64_t> map;
-      for (std::int64_t n = 0; n < N; ++n) map.push_back(source(r, 0, n, c));
+    std::set<std::vector<i64>> maps;
+    for (i64 c = 0; c < 16; ++c) {
+      std::vector<i64> map;
+      for (i64 n = 0; n < N; ++n) map.push_back(source(r, 0, n, c));
       maps.insert(map);
     }
-    const std::int64_t step = (N + 15) / 16;
-    std::set<std::int64_t> shifts;
-    for (std::int64_t c = 0; c < 16; ++c) shifts.insert(c * step % N);
+    const i64 step = (N + 15) / 16;
+    std::set<i64> shifts;
+    for (i64 c = 0; c < 16; ++c) shifts.insert(c * step % N);
     CHECK(maps.size() == shifts.size());
   }
 }
@@ -323,18 +321,18 @@ double median(std::vector<double> list) {
 // Theorem 1 for one layer, out = CSP(X W), in the norms that it multiplies: the largest sum of a
 // column about its median, and that of a row about the midpoints of the columns.
 TEST_CASE("csp: a layer brings the samples together no faster than its matrix can") {
-  constexpr std::int64_t N = 40, C = 6;
+  constexpr i64 N = 40, C = 6;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     const Tensor x = random_normal({1, N, 1, C}, DType::f64, seed);
     const Tensor w = random_normal({C, C}, DType::f64, 100 + seed);
     const Tensor v = Tensor::zeros({1, N, 1, C}, DType::f64);
     double beta = 0;  // the largest sum of a column of |W|
-    for (std::int64_t c = 0; c < C; ++c) {
+    for (i64 c = 0; c < C; ++c) {
       double sum = 0;
-      for (std::int64_t e = 0; e < C; ++e) {
+      for (i64 e = 0; e < C; ++e) {
         const double weight = w.view<const double, 2>()(e, c);
         sum += std::abs(weight);
-        for (std::int64_t n = 0; n < N; ++n) {
+        for (i64 n = 0; n < N; ++n) {
           v.view<double, 4>()(0, n, 0, c) += at(x, 0, n, e) * weight;
         }
       }
@@ -342,7 +340,7 @@ TEST_CASE("csp: a layer brings the samples together no faster than its matrix ca
     }
     const auto spread = [&](const Tensor& t) {
       double most = 0;
-      for (std::int64_t c = 0; c < C; ++c) {
+      for (i64 c = 0; c < C; ++c) {
         const std::vector<double> list = column(t, c, 0, N);
         const double middle = median(list);
         double sum = 0;
@@ -352,17 +350,17 @@ TEST_CASE("csp: a layer brings the samples together no faster than its matrix ca
       return most;
     };
     double distance = 0;  // the largest between two rows of X, in the 1-norm
-    for (std::int64_t n = 0; n < N; ++n) {
-      for (std::int64_t m = 0; m < n; ++m) {
+    for (i64 n = 0; n < N; ++n) {
+      for (i64 m = 0; m < n; ++m) {
         double sum = 0;
-        for (std::int64_t c = 0; c < C; ++c) sum += std::abs(at(x, 0, n, c) - at(x, 0, m, c));
+        for (i64 c = 0; c < C; ++c) sum += std::abs(at(x, 0, n, c) - at(x, 0, m, c));
         distance = std::max(distance, sum);
       }
     }
     for (const std::string& spec : specs) {
       const Tensor out = csp(spec, v).out;
       double widths = 0;
-      for (std::int64_t c = 0; c < C; ++c) {
+      for (i64 c = 0; c < C; ++c) {
         const std::vector<double> list = sorted(column(out, c, 0, N));
         widths += (list.back() - list.front()) / 2;
       }
@@ -374,71 +372,68 @@ TEST_CASE("csp: a layer brings the samples together no faster than its matrix ca
 
 TEST_CASE("csp: ties keep their order, NaN comes last, zeros of both signs are equal") {
   const std::vector<double> values{nan, 2, -infinity, 0, -0.0, infinity, 2, nan, -0.0, 0};
-  const auto order = [&](std::int64_t G, const std::string& word, DType type) {
+  const auto order = [&](i64 G, const std::string& word, DType type) {
     const Result r =
         csp(fmt::format("csp-sort:group={},order={}", G, word), of_column(values).to(type));
-    return r.src.to_vector<std::int64_t>();
+    return r.src.to_vector<i64>();
   };
   std::vector<double> filled = values;
   for (const DType type : {DType::f32, DType::f64}) {
-    for (const std::int64_t G : {10, 65}) {
-      CHECK(order(G, "ascending", type) == std::vector<std::int64_t>{2, 3, 4, 8, 9, 1, 6, 5, 0, 7});
-      CHECK(order(G, "descending", type) ==
-            std::vector<std::int64_t>{5, 1, 6, 3, 4, 8, 9, 2, 0, 7});
-      CHECK(order(G, "reference", type) ==
-            std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+    for (const i64 G : {10, 65}) {
+      CHECK(order(G, "ascending", type) == std::vector<i64>{2, 3, 4, 8, 9, 1, 6, 5, 0, 7});
+      CHECK(order(G, "descending", type) == std::vector<i64>{5, 1, 6, 3, 4, 8, 9, 2, 0, 7});
+      CHECK(order(G, "reference", type) == std::vector<i64>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
     }
-    CHECK(order(2, "ascending", type) == std::vector<std::int64_t>{1, 0, 2, 3, 4, 5, 6, 7, 8, 9});
-    CHECK(order(2, "descending", type) == std::vector<std::int64_t>{1, 0, 3, 2, 5, 4, 6, 7, 8, 9});
+    CHECK(order(2, "ascending", type) == std::vector<i64>{1, 0, 2, 3, 4, 5, 6, 7, 8, 9});
+    CHECK(order(2, "descending", type) == std::vector<i64>{1, 0, 3, 2, 5, 4, 6, 7, 8, 9});
   }
 }
 
 // Long enough for whole vectors and for the sort of large groups, against a naive stable sort.
 TEST_CASE("csp: many ties and values that are not finite") {
   const double alphabet[] = {nan, -infinity, infinity, 0, -0.0, 1, 1, -1, 2};
-  for (const std::int64_t G : {2, 37, 100, 300}) {
+  for (const i64 G : {2, 37, 100, 300}) {
     for (const DType type : {DType::f32, DType::f64}) {
       CAPTURE(G);
       std::vector<double> values;
       for (std::uint64_t n = 0; n < 601; ++n) {
         values.push_back(alphabet[below(RandomKey{3}.words(n).word[0], 9)]);
       }
-      std::vector<std::int64_t> wanted(601);
+      std::vector<i64> wanted(601);
       std::iota(wanted.begin(), wanted.end(), 0);
-      for (std::int64_t n = 0; n < 601; n += G) {
-        std::stable_sort(wanted.begin() + n, wanted.begin() + std::min<std::int64_t>(601, n + G),
-                         [&](std::int64_t a, std::int64_t b) {
+      for (i64 n = 0; n < 601; n += G) {
+        std::stable_sort(wanted.begin() + n, wanted.begin() + std::min<i64>(601, n + G),
+                         [&](i64 a, i64 b) {
                            const double x = values[std::size_t(a)], y = values[std::size_t(b)];
                            return std::isnan(y) ? !std::isnan(x) : x < y;
                          });
       }
       const Result r = csp(fmt::format("csp-sort:group={},order=ascending", G),
                            of_column(values).to(type));
-      CHECK(r.src.to_vector<std::int64_t>() == wanted);
+      CHECK(r.src.to_vector<i64>() == wanted);
     }
   }
 }
 
 // Where the outputs of channel c come from, shifted and in groups of G, by std::stable_sort.
-std::vector<std::int64_t> sources_by_stable_sort(const Tensor& v, std::int64_t c,
-                                                 const std::vector<std::int64_t>& shifts,
-                                                 std::int64_t G, const std::string& order) {
-  const std::int64_t N = v.size(1), J = shifts[static_cast<std::size_t>(c)];
-  const auto from = [&](std::int64_t n, std::int64_t shift) { return (n - shift + N) % N; };
-  const auto ranked = [&](std::int64_t begin, std::int64_t channel, std::int64_t shift) {
-    std::vector<std::int64_t> list(static_cast<std::size_t>(std::min(G, N - begin)));
+std::vector<i64> sources_by_stable_sort(const Tensor& v, i64 c, const std::vector<i64>& shifts,
+                                        i64 G, const std::string& order) {
+  const i64 N = v.size(1), J = shifts[static_cast<std::size_t>(c)];
+  const auto from = [&](i64 n, i64 shift) { return (n - shift + N) % N; };
+  const auto ranked = [&](i64 begin, i64 channel, i64 shift) {
+    std::vector<i64> list(static_cast<std::size_t>(std::min(G, N - begin)));
     std::iota(list.begin(), list.end(), begin);
-    std::stable_sort(list.begin(), list.end(), [&](std::int64_t a, std::int64_t b) {
+    std::stable_sort(list.begin(), list.end(), [&](i64 a, i64 b) {
       const double x = at(v, 0, from(a, shift), channel), y = at(v, 0, from(b, shift), channel);
       if (std::isnan(x) || std::isnan(y)) return !std::isnan(x);
       return order == "descending" ? y < x : x < y;
     });
     return list;
   };
-  std::vector<std::int64_t> src(static_cast<std::size_t>(N));
-  for (std::int64_t begin = 0; begin < N; begin += G) {
-    const std::vector<std::int64_t> own = ranked(begin, c, J);
-    std::vector<std::int64_t> to(own.size());
+  std::vector<i64> src(static_cast<std::size_t>(N));
+  for (i64 begin = 0; begin < N; begin += G) {
+    const std::vector<i64> own = ranked(begin, c, J);
+    std::vector<i64> to(own.size());
     std::iota(to.begin(), to.end(), begin);
     if (order == "reference") to = ranked(begin, 0, shifts[0]);
     for (std::size_t r = 0; r < own.size(); ++r) src[std::size_t(to[r])] = from(own[r], J);
@@ -447,10 +442,10 @@ std::vector<std::int64_t> sources_by_stable_sort(const Tensor& v, std::int64_t c
 }
 
 // Every third sample from a few values, so that there are ties, and no channel is like another.
-Tensor with_ties(std::int64_t N, std::int64_t C) {
+Tensor with_ties(i64 N, i64 C) {
   const double alphabet[] = {nan, -infinity, infinity, 0, -0.0, 1, -1};
   const Tensor v = random_normal({1, N, 1, C}, DType::f32, 12).to(DType::f64);
-  for (std::int64_t i = 0; i < N * C; i += 3) {
+  for (i64 i = 0; i < N * C; i += 3) {
     const auto word = RandomKey{7}.words(static_cast<std::uint64_t>(i)).word[0];
     v.data<double>()[i] = alphabet[below(word, 7)];
   }
@@ -458,9 +453,9 @@ Tensor with_ties(std::int64_t N, std::int64_t C) {
 }
 
 // Sources, output and gradient of samples with ties.
-void check_sources(std::int64_t N, std::int64_t G, const std::vector<std::int64_t>& shifts,
-                   DType type, const std::string& rule, Device device = {}) {
-  const std::int64_t C = static_cast<std::int64_t>(shifts.size());
+void check_sources(i64 N, i64 G, const std::vector<i64>& shifts, DType type,
+                   const std::string& rule, Device device = {}) {
+  const i64 C = static_cast<i64>(shifts.size());
   const Tensor v = with_ties(N, C);
   const AttentionCall call = rule == "custom" ? with_shifts(shifts) : AttentionCall{};
   for (const std::string order : {"ascending", "descending", "reference"}) {
@@ -470,10 +465,10 @@ void check_sources(std::int64_t N, std::int64_t G, const std::vector<std::int64_
     const Result r = csp(spec, v.to(type), call, device);
     const Tensor wanted = Tensor::empty(v.shape(), DType::f64);
     bool equal = true;
-    for (std::int64_t c = 0; c < C; ++c) {
-      const std::vector<std::int64_t> src = sources_by_stable_sort(v, c, shifts, G, order);
-      for (std::int64_t n = 0; n < N; ++n) {
-        const std::int64_t from = src[static_cast<std::size_t>(n)];
+    for (i64 c = 0; c < C; ++c) {
+      const std::vector<i64> src = sources_by_stable_sort(v, c, shifts, G, order);
+      for (i64 n = 0; n < N; ++n) {
+        const i64 from = src[static_cast<std::size_t>(n)];
         equal &= source(r, 0, n, c) == from;
         wanted.view<double, 4>()(0, n, 0, c) = at(v, 0, from, c);
       }
@@ -486,17 +481,17 @@ void check_sources(std::int64_t N, std::int64_t G, const std::vector<std::int64_
 
 TEST_CASE("csp: long sequences whose shifts lie close together, about the end, or anywhere") {
   if (tested_device() != Device{}) return;  // the CPU's
-  for (const std::int64_t N : {4097, 9001}) {
-    for (const std::int64_t G : {1, 2}) {
+  for (const i64 N : {4097, 9001}) {
+    for (const i64 G : {1, 2}) {
       if (few_here() && (N == 4097) != (G == 1)) continue;
-      const auto check = [&](std::int64_t C, const auto& shift) {
-        std::vector<std::int64_t> shifts;
-        for (std::int64_t c = 0; c < C; ++c) shifts.push_back(shift(c) % N);
+      const auto check = [&](i64 C, const auto& shift) {
+        std::vector<i64> shifts;
+        for (i64 c = 0; c < C; ++c) shifts.push_back(shift(c) % N);
         check_sources(N, G, shifts, DType::f32, "custom");
         if (!few_here()) check_sources(N, G, shifts, DType::f64, "custom");
       };
       check(1, [](auto) { return 3000; });
-      const std::int64_t C = few_here() ? 9 : 35;
+      const i64 C = few_here() ? 9 : 35;
       check(C, [](auto c) { return 500 + 7 * c; });
       check(C, [=](auto c) { return N - 100 + 37 * c * c % 401; });
       check(C, [](auto c) { return 13 + 911 * c * c; });
@@ -506,19 +501,19 @@ TEST_CASE("csp: long sequences whose shifts lie close together, about the end, o
 
 TEST_CASE("csp: groups about every power of two, and blocks that are no whole vectors") {
   if (tested_device() != Device{}) return;  // the CPU's
-  const auto check = [](std::int64_t N, std::int64_t C, std::int64_t G, DType type) {
-    std::vector<std::int64_t> shifts;
-    for (std::int64_t c = 0; c < C; ++c) shifts.push_back(c * ((N + C - 1) / C) % N);
+  const auto check = [](i64 N, i64 C, i64 G, DType type) {
+    std::vector<i64> shifts;
+    for (i64 c = 0; c < C; ++c) shifts.push_back(c * ((N + C - 1) / C) % N);
     check_sources(N, G, shifts, type, "linear");
   };
   for (const DType type : {DType::f32, DType::f64}) {
-    for (const std::int64_t G : {3,  4,  5,  7,   8,   9,   15,  16,  17,  31,  33,
-                                 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000}) {
+    for (const i64 G : {3,  4,  5,  7,   8,   9,   15,  16,  17,  31,  33,
+                        63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000}) {
       if (few_here() && G % 3 != 2) continue;  // 5, 8, 17, 65, 128, 257
       check(G, 3, G, type);
       check(2 * G + G / 2, 11, G, type);
     }
-    for (const std::int64_t N : {2047, 2048, 2049, 5000}) {  // about the tiles of pairs
+    for (const i64 N : {2047, 2048, 2049, 5000}) {  // about the tiles of pairs
       if (few_here() && (N == 2049) != (type == DType::f32)) continue;
       check(N, 19, 1, type);
       check(N, 19, 2, type);
@@ -542,8 +537,7 @@ TEST_CASE("csp: groups that no shared memory holds, on every device") {
   }
   const Tensor equal = Tensor::full({1, 6000, 1, 1}, -0.0, DType::f32);
   equal.data<float>()[4000] = 0;
-  const std::vector<std::int64_t> src =
-      csp("csp:groups=1,order=descending", equal).src.to_vector<std::int64_t>();
+  const std::vector<i64> src = csp("csp:groups=1,order=descending", equal).src.to_vector<i64>();
   CHECK(std::is_sorted(src.begin(), src.end()));
 }
 
@@ -585,10 +579,10 @@ TEST_CASE("csp: a group longer than the sequence is the sequence") {
 
 TEST_CASE("csp: more positions than 16 bits count") {
   const ThreadsOf one(1);
-  constexpr std::int64_t N = 70001;
+  constexpr i64 N = 70001;
   const Tensor v = random_normal({1, N, 1, 2}, DType::f64, 8);
   const Result r = csp("csp:groups=1,order=ascending", v);
-  for (std::int64_t c = 0; c < 2; ++c) {
+  for (i64 c = 0; c < 2; ++c) {
     CHECK(column(r.out, c, 0, N) == sorted(column(v, c, 0, N)));
   }
   AttentionCall call;
@@ -600,7 +594,7 @@ TEST_CASE("csp: more positions than 16 bits count") {
 
 TEST_CASE("csp: every device finds the same permutations, of short, long and very long groups") {
   const ThreadsOf one(1);
-  const std::int64_t N = 9001;
+  const i64 N = 9001;
   const AttentionCall call = with_lengths({N, 700});
   for (const DType type : {DType::f32, DType::f64}) {
     const Tensor v = with_ties(2 * N, 3).to(type).reshape({2, N, 1, 3});

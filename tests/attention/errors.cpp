@@ -130,8 +130,8 @@ TEST_CASE("every mechanism: lengths") {
     };
     for (const bool of_queries : {false, true}) {
       const Masks& masks = sample.mechanism().masks;
-      const auto lengths = [](std::vector<std::int64_t> values) {
-        const auto count = static_cast<std::int64_t>(values.size());
+      const auto lengths = [](std::vector<i64> values) {
+        const auto count = static_cast<i64>(values.size());
         return Tensor::from(values, {count});
       };
       if (!(of_queries ? masks.query_lengths : masks.lengths)) {

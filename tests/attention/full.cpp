@@ -46,7 +46,7 @@ TEST_CASE("full: two keys by hand") {
 TEST_CASE("full: the temperature is a factor of the queries") {
   const QueryKeyValue in(2, 9, 11, 3, 4, 5);
   Tensor scaled = in.q.clone();
-  for (std::int64_t i = 0; i < scaled.count(); ++i) scaled.data<double>()[i] *= 0.3 * 2;
+  for (i64 i = 0; i < scaled.count(); ++i) scaled.data<double>()[i] *= 0.3 * 2;
   check_close(full({in.q, in.k, in.v}, {}, "full:temperature=0.3"), full({scaled, in.k, in.v}));
 }
 
@@ -68,9 +68,9 @@ TEST_CASE("full: scores of any size") {
   // The largest score wins by far: the output is the value of that key.
   Tensor q = Tensor::full({1, 3, 1, 1}, 1e3, DType::f64);
   q.slice(1, 1, 2).fill(-1e3);
-  std::int64_t most = 0, least = 0;
+  i64 most = 0, least = 0;
   const double* const k = in.k.data<double>();
-  for (std::int64_t j = 0; j < 66; ++j) {
+  for (i64 j = 0; j < 66; ++j) {
     if (k[j] > k[most]) most = j;
     if (k[j] < k[least]) least = j;
   }
@@ -83,10 +83,10 @@ TEST_CASE("full: a number added to a whole row of the bias changes nothing") {
   const QueryKeyValue in(2, 9, 70, 3, 4, 5);
   const Tensor bias = random_normal({2, 3, 9, 70}, DType::f64, 7);
   Tensor shifted = bias.clone();
-  for (std::int64_t i = 0; i < 9; ++i) {
-    for (std::int64_t b = 0; b < 2; ++b) {
-      for (std::int64_t h = 0; h < 3; ++h) {
-        for (std::int64_t j = 0; j < 70; ++j) shifted.view<double, 4>()(b, h, i, j) += double(i);
+  for (i64 i = 0; i < 9; ++i) {
+    for (i64 b = 0; b < 2; ++b) {
+      for (i64 h = 0; h < 3; ++h) {
+        for (i64 j = 0; j < 70; ++j) shifted.view<double, 4>()(b, h, i, j) += double(i);
       }
     }
   }
@@ -121,11 +121,11 @@ TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient"
 // With δ_i = dO_i · O_i the gradient of a score is a_ij (d_ij dO_i · v_j − δ_i): held against a
 // gradient of the bias, with and without dropout.
 TEST_CASE("full: the gradient of a score") {
-  const std::int64_t N = 6, S = 70, M = 5;
+  const i64 N = 6, S = 70, M = 5;
   const QueryKeyValue in(1, N, S, 1, 4, M);
   const Tensor bias = random_normal({1, 1, N, S}, DType::f64, 7);
   const Tensor unit = Tensor::zeros({1, S, 1, S}, DType::f64);
-  for (std::int64_t j = 0; j < S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+  for (i64 j = 0; j < S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
   for (const double rate : {0.0, 0.4}) {
     AttentionCall call;
     call.dropout = rate;
@@ -139,16 +139,16 @@ TEST_CASE("full: the gradient of a score") {
     const Tensor out = attended.value().to(Device{});
     const Tensor dout = random_normal(out.shape(), DType::f64, 8);
     tape.backward(attended, dout.to(device));
-    const auto dot = [&](const Tensor& x, std::int64_t i, std::int64_t j) {
+    const auto dot = [&](const Tensor& x, i64 i, i64 j) {
       double sum = 0;
-      for (std::int64_t m = 0; m < M; ++m) {
+      for (i64 m = 0; m < M; ++m) {
         sum += dout.view<double, 4>()(0, i, 0, m) * x.view<double, 4>()(0, j, 0, m);
       }
       return sum;
     };
     const Tensor wanted = Tensor::empty(bias.shape(), DType::f64);
-    for (std::int64_t i = 0; i < N; ++i) {
-      for (std::int64_t j = 0; j < S; ++j) {
+    for (i64 i = 0; i < N; ++i) {
+      for (i64 j = 0; j < S; ++j) {
         wanted.view<double, 4>()(0, 0, i, j) =
             kept.view<double, 4>()(0, i, 0, j) * dot(in.v, i, j) -
             a.view<double, 4>()(0, i, 0, j) * dot(out, i, i);
@@ -159,7 +159,7 @@ TEST_CASE("full: the gradient of a score") {
 }
 
 TEST_CASE("full: f32 over thousands of keys") {
-  const std::int64_t N = tested_is_emulated() && sanitized && !all_wanted() ? 1024 : 4096;
+  const i64 N = tested_is_emulated() && sanitized && !all_wanted() ? 1024 : 4096;
   const QueryKeyValue in(1, N, N, 1, 4, 4, DType::f32);
   const std::vector<Tensor> inputs{in.q, in.k, in.v};
   for (const bool masked : {false, true}) {
@@ -176,14 +176,14 @@ TEST_CASE("full: f32 over thousands of keys") {
 }
 
 TEST_CASE("full: decoding with room for some keys attends to the last of them") {
-  constexpr std::int64_t N = 20, room = 6;
+  constexpr i64 N = 20, room = 6;
   const QueryKeyValue in(2, N, N, 3, 4, 5);
   const AttentionSpec spec("full");
   const auto state = spec.mechanism().decode(spec, {.B = 2, .N = N, .S = N, .H = 3, .E = 4, .M = 5},
                                              DType::f64, room);
   CHECK(state->bytes() == 2 * room * 3 * (4 + 5) * 8);
-  for (std::int64_t i = 0; i < N; ++i) {
-    const std::int64_t first = std::max<std::int64_t>(0, i + 1 - room);
+  for (i64 i = 0; i < N; ++i) {
+    const i64 first = std::max<i64>(0, i + 1 - room);
     const auto at = [&](const Tensor& x) { return x.slice(1, i, i + 1); };
     const Tensor out = state->step(on_device({at(in.q), at(in.k), at(in.v)}));
     check_close(out, full({at(in.q), in.k.slice(1, first, i + 1), in.v.slice(1, first, i + 1)}));

@@ -12,22 +12,22 @@ namespace weft {
 namespace {
 
 // Every query of a head alone in its cluster.
-AttentionCall alone(std::int64_t B, std::int64_t H, std::int64_t N) {
+AttentionCall alone(i64 B, i64 H, i64 N) {
   AttentionCall call;
   const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
-  for (std::int64_t i = 0; i < labels.count(); ++i) labels.data<std::int64_t>()[i] = i % N;
+  for (i64 i = 0; i < labels.count(); ++i) labels.data<i64>()[i] = i % N;
   call.given["labels"] = labels;
   return call;
 }
 
-Tensor unit_values(std::int64_t B, std::int64_t S, std::int64_t H) {
+Tensor unit_values(i64 B, i64 S, i64 H) {
   const Tensor unit = Tensor::zeros({B, S, H, S}, DType::f64);
-  for (std::int64_t s = 0; s < S; ++s) unit.slice(1, s, s + 1).slice(3, s, s + 1).fill(1);
+  for (i64 s = 0; s < S; ++s) unit.slice(1, s, s + 1).slice(3, s, s + 1).fill(1);
   return unit;
 }
 
 // One has to do on a device that is emulated.
-std::int64_t heads() { return few_on_device() ? 1 : 3; }
+i64 heads() { return few_on_device() ? 1 : 3; }
 
 TEST_SUITE("attention") {
 
@@ -35,7 +35,7 @@ TEST_CASE("i-clustered: with all keys chosen it is full attention") {
   const QueryKeyValue in(2, 70, 83, heads(), 4, 5);
   AttentionCall call;
   for (const bool lengths : {false, true}) {
-    if (lengths) call.lengths = Tensor::from(std::vector<std::int64_t>{83, 31}, {2});
+    if (lengths) call.lengths = Tensor::from(std::vector<i64>{83, 31}, {2});
     const Run wanted = attended_run("full", in.list(), call);
     for (const std::string option : {"topk=83", "topk=200", "topk=83,detach_mass=1"}) {
       for (const std::string clusters : {"7", "150"}) {
@@ -82,7 +82,7 @@ TEST_CASE("i-clustered: the weights of a row sum to one") {
 // Proposition 2: ‖aᵗ_i − a_i‖₁ <= ‖a_c − a_i‖₁; on T the difference is that of the masses; elsewhere
 // aᵗ = a_c.
 TEST_CASE("i-clustered: never farther from full attention than clustered") {
-  const std::int64_t N = 80, S = 60, H = 2, C = 9, k = 8;
+  const i64 N = 80, S = 60, H = 2, C = 9, k = 8;
   QueryKeyValue in(1, N, S, H, 5, S);
   in.v = unit_values(1, S, H);
   for (const std::string temperature : {"0.2", "1"}) {
@@ -91,13 +91,12 @@ TEST_CASE("i-clustered: never farther from full attention than clustered") {
     const Tensor improved = attended("i-clustered:topk=8," + common, in.list());
     const Tensor clustered = attended("clustered:" + common, in.list());
     const Tensor full = attended("full:temperature=" + temperature, in.list());
-    for (std::int64_t i = 0; i < N; ++i) {
-      for (std::int64_t h = 0; h < H; ++h) {
-        const std::int64_t c = choices.at("labels").data<std::int64_t>()[h * N + i];
-        const std::int64_t* const keys =
-            choices.at("topk").data<std::int64_t>() + (h * C + c) * k;
+    for (i64 i = 0; i < N; ++i) {
+      for (i64 h = 0; h < H; ++h) {
+        const i64 c = choices.at("labels").data<i64>()[h * N + i];
+        const i64* const keys = choices.at("topk").data<i64>() + (h * C + c) * k;
         double far_improved = 0, far_clustered = 0, on = 0, mass = 0, mass_full = 0;
-        for (std::int64_t s = 0; s < S; ++s) {
+        for (i64 s = 0; s < S; ++s) {
           const double at = improved.view<double, 4>()(0, i, h, s);
           const double ac = clustered.view<double, 4>()(0, i, h, s);
           const double a = full.view<double, 4>()(0, i, h, s);
@@ -119,27 +118,27 @@ TEST_CASE("i-clustered: never farther from full attention than clustered") {
 }
 
 TEST_CASE("i-clustered: the keys chosen are those of the largest scores") {
-  const std::int64_t N = 200, S = 500, C = 6;
+  const i64 N = 200, S = 500, C = 6;
   const QueryKeyValue in(1, N, S, 1, 5, 3, DType::f64);
-  for (const std::int64_t k : {1, 7, 32, 100, 300, 500}) {  // 300: in no shared memory
+  for (const i64 k : {1, 7, 32, 100, 300, 500}) {  // 300: in no shared memory
     const Choices choices = chosen(fmt::format("i-clustered:clusters=6,topk={}", k), in.list());
-    const std::int64_t* const labels = choices.at("labels").data<std::int64_t>();
-    for (std::int64_t c = 0; c < C; ++c) {
-      std::vector<std::pair<double, std::int64_t>> scores;
-      for (std::int64_t s = 0; s < S; ++s) {
+    const i64* const labels = choices.at("labels").data<i64>();
+    for (i64 c = 0; c < C; ++c) {
+      std::vector<std::pair<double, i64>> scores;
+      for (i64 s = 0; s < S; ++s) {
         double score = 0;
-        for (std::int64_t i = 0; i < N; ++i) {
-          for (std::int64_t e = 0; e < 5 && labels[i] == c; ++e) {
+        for (i64 i = 0; i < N; ++i) {
+          for (i64 e = 0; e < 5 && labels[i] == c; ++e) {
             score += in.q.data<double>()[i * 5 + e] * in.k.data<double>()[s * 5 + e];
           }
         }
         scores.emplace_back(-score, s);
       }
       std::sort(scores.begin(), scores.end());
-      std::vector<std::int64_t> wanted;
-      for (std::int64_t t = 0; t < k; ++t) wanted.push_back(scores[std::size_t(t)].second);
+      std::vector<i64> wanted;
+      for (i64 t = 0; t < k; ++t) wanted.push_back(scores[std::size_t(t)].second);
       std::sort(wanted.begin(), wanted.end());
-      CHECK(choices.at("topk").slice(2, c, c + 1).to_vector<std::int64_t>() == wanted);
+      CHECK(choices.at("topk").slice(2, c, c + 1).to_vector<i64>() == wanted);
     }
   }
 }
@@ -148,23 +147,23 @@ TEST_CASE("i-clustered: of equal scores the lowest keys are chosen") {
   QueryKeyValue in(1, 20, 150, 1, 1, 2, DType::f32);
   in.q.fill(1);
   in.k.fill(0.5);
-  for (const std::int64_t s : {70, 3, 149}) in.k.slice(1, s, s + 1).fill(2);
+  for (const i64 s : {70, 3, 149}) in.k.slice(1, s, s + 1).fill(2);
   const auto keys = [&](int k) {
     return chosen(fmt::format("i-clustered:clusters=1,topk={}", k), in.list())
         .at("topk")
-        .to_vector<std::int64_t>();
+        .to_vector<i64>();
   };
-  CHECK(keys(2) == std::vector<std::int64_t>{3, 70});
-  CHECK(keys(3) == std::vector<std::int64_t>{3, 70, 149});
-  CHECK(keys(6) == std::vector<std::int64_t>{0, 1, 2, 3, 70, 149});
+  CHECK(keys(2) == std::vector<i64>{3, 70});
+  CHECK(keys(3) == std::vector<i64>{3, 70, 149});
+  CHECK(keys(6) == std::vector<i64>{0, 1, 2, 3, 70, 149});
 }
 
 TEST_CASE("i-clustered: NaN in a score counts as the largest, and reaches the output") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   QueryKeyValue in(1, 40, 150, 1, 4, 3);
-  for (const std::int64_t s : {97, 149}) in.k.slice(1, s, s + 1).fill(nan);
+  for (const i64 s : {97, 149}) in.k.slice(1, s, s + 1).fill(nan);
   const Choices choices = chosen("i-clustered:clusters=1,topk=2", in.list());
-  CHECK(choices.at("topk").to_vector<std::int64_t>() == std::vector<std::int64_t>{97, 149});
+  CHECK(choices.at("topk").to_vector<i64>() == std::vector<i64>{97, 149});
   for (const double x : attended("i-clustered:clusters=1,topk=2", in.list()).to_vector<double>()) {
     CHECK(std::isnan(x));
   }
@@ -181,11 +180,11 @@ TEST_CASE("i-clustered: NaN in a score counts as the largest, and reaches the ou
 TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behind them") {
   const QueryKeyValue in(2, 40, 40, 2, 4, 3);
   AttentionCall call;
-  call.lengths = Tensor::from(std::vector<std::int64_t>{5, 0}, {2});
+  call.lengths = Tensor::from(std::vector<i64>{5, 0}, {2});
   const Tensor topk = chosen("i-clustered:clusters=3,topk=8", in.list(), call).at("topk");
-  for (std::int64_t row = 0; row < 2 * 2 * 3; ++row) {
-    for (std::int64_t t = 0; t < 8; ++t) {
-      CHECK(topk.data<std::int64_t>()[row * 8 + t] == (row < 6 && t < 5 ? t : -1));
+  for (i64 row = 0; row < 2 * 2 * 3; ++row) {
+    for (i64 t = 0; t < 8; ++t) {
+      CHECK(topk.data<i64>()[row * 8 + t] == (row < 6 && t < 5 ? t : -1));
     }
   }
 }
@@ -193,7 +192,7 @@ TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behin
 // The two gradients differ by that of Σ_c dm_c m_c with dm_c held fast. With one cluster m is what
 // clustered attention makes of values that are 1 on T.
 TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alone") {
-  const std::int64_t N = 30, S = 50, k = 6;
+  const i64 N = 30, S = 50, k = 6;
   const QueryKeyValue in(1, N, S, 1, 4, 3);
   const std::string spec = "i-clustered:clusters=1,topk=6";
   const Tensor topk = chosen(spec, in.list()).at("topk");
@@ -213,21 +212,21 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
 
   Tensor k_top = Tensor::empty({1, k, 1, 4}, DType::f64), v_top = Tensor::empty({1, k, 1, 3}, DType::f64);
   Tensor marked = Tensor::zeros({1, S, 1, 1}, DType::f64);
-  for (std::int64_t t = 0; t < k; ++t) {
-    const std::int64_t s = topk.data<std::int64_t>()[t];
+  for (i64 t = 0; t < k; ++t) {
+    const i64 s = topk.data<i64>()[t];
     k_top.slice(1, t, t + 1).copy_from(in.k.slice(1, s, s + 1));
     v_top.slice(1, t, t + 1).copy_from(in.v.slice(1, s, s + 1));
     marked.data<double>()[s] = 1;
   }
   const Tensor top = attended("full", {in.q, k_top, v_top});
   Tensor dmass = Tensor::zeros({1, N, 1, 1}, DType::f64);
-  for (std::int64_t i = 0; i < N * 3; ++i) {
+  for (i64 i = 0; i < N * 3; ++i) {
     dmass.data<double>()[0] += dout.data<double>()[i] * top.data<double>()[i];
   }
   const auto through = gradients("clustered:clusters=1", {in.q, in.k, marked}, dmass);
   for (std::size_t i = 0; i < 2; ++i) {
     const Tensor difference = exact[i].clone();
-    for (std::int64_t e = 0; e < difference.count(); ++e) {
+    for (i64 e = 0; e < difference.count(); ++e) {
       difference.data<double>()[e] -= detached[i].data<double>()[e];
     }
     CHECK(relative_error(difference, through[i]) <= 1e-10);
@@ -236,7 +235,7 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
 
 TEST_CASE("i-clustered: long sequences give the same bits for any number of threads") {
   const bool few = few_on_device();  // one thread plays that device
-  const std::int64_t N = few ? 300 : 3000;
+  const i64 N = few ? 300 : 3000;
   const QueryKeyValue in(1, N, N, heads(), 8, 8, DType::f32);
   AttentionCall call;
   call.dropout = 0.2;
@@ -264,11 +263,11 @@ TEST_CASE("i-clustered: more than a block of clusters") {
 }
 
 TEST_CASE("i-clustered-causal: with all keys chosen it is causal full attention") {
-  const QueryKeyValue in(2, 130, 130, std::min<std::int64_t>(heads(), 2), 4, 5);
+  const QueryKeyValue in(2, 130, 130, std::min<i64>(heads(), 2), 4, 5);
   AttentionCall call = causal();
   for (const bool lengths : {false, true}) {
     if (lengths) {
-      call.lengths = Tensor::from(std::vector<std::int64_t>{130, 31}, {2});
+      call.lengths = Tensor::from(std::vector<i64>{130, 31}, {2});
       call.query_lengths = call.lengths;
     }
     const Run wanted = attended_run("full", in.list(), call);
@@ -278,10 +277,10 @@ TEST_CASE("i-clustered-causal: with all keys chosen it is causal full attention"
 }
 
 TEST_CASE("i-clustered-causal: a row whose keys all lie ahead is 0") {
-  const std::int64_t N = 12;
+  const i64 N = 12;
   const QueryKeyValue in(1, N, N, 1, 4, 3);
   AttentionCall call = causal();
-  call.given["topk"] = Tensor::from(std::vector<std::int64_t>{7, 9}, {1, 1, 1, 2});
+  call.given["topk"] = Tensor::from(std::vector<i64>{7, 9}, {1, 1, 1, 2});
   const Run got = attended_run("i-clustered-causal:clusters=1,topk=2", in.list(), call);
   const auto zero = [](const Tensor& x) {
     return same_bits(x.clone(), Tensor::zeros(x.shape(), DType::f64));
@@ -289,7 +288,7 @@ TEST_CASE("i-clustered-causal: a row whose keys all lie ahead is 0") {
   CHECK(zero(got.outputs[0].slice(1, 0, 7)));
   CHECK(zero(got.gradients[0].slice(1, 0, 9)));  // with one key there is nothing to decide
   // Rows 7 and 8 see key 7 alone.
-  for (const std::int64_t i : {7, 8}) {
+  for (const i64 i : {7, 8}) {
     CHECK(relative_error(got.outputs[0].slice(1, i, i + 1), in.v.slice(1, 7, 8)) <=
           tolerance::forward_f64);
   }
@@ -297,7 +296,7 @@ TEST_CASE("i-clustered-causal: a row whose keys all lie ahead is 0") {
 }
 
 TEST_CASE("i-clustered-causal: the future leaks through what is selected") {
-  const std::int64_t N = 60;
+  const i64 N = 60;
   QueryKeyValue in(1, N, N, 1, 4, 3);
   const std::string spec = "i-clustered-causal:clusters=3,topk=4";
   const Tensor before = attended(spec, in.list(), causal());
@@ -316,7 +315,7 @@ TEST_CASE("i-clustered: bad options and choices") {
   CHECK_ERROR(AttentionSpec("i-clustered-causal:detach_mass=1"), "detach_mass");
   CHECK_ERROR(attended("i-clustered-causal", in.list()), "causal");
   CHECK_ERROR(attended("i-clustered", in.list(), causal()), "causal");
-  const auto fails = [&](const char* name, std::vector<std::int64_t> values, const Shape& shape,
+  const auto fails = [&](const char* name, std::vector<i64> values, const Shape& shape,
                          const char* part) {
     AttentionCall call;
     call.given[name] = Tensor::from(values, shape);

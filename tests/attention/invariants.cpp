@@ -14,7 +14,7 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 // Finite numbers of random sign and size up to `size`, at positions `begin` and on of all
 // sequences.
-std::vector<Tensor> disturbed_after(const Sample& sample, std::int64_t begin, double size) {
+std::vector<Tensor> disturbed_after(const Sample& sample, i64 begin, double size) {
   std::vector<Tensor> inputs;
   for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
     const Tensor& input = sample.inputs[i];
@@ -23,7 +23,7 @@ std::vector<Tensor> disturbed_after(const Sample& sample, std::int64_t begin, do
     for (const char symbol : {'N', 'S'}) {
       const int axis = position_axis(sample.sheets()[i], symbol);
       if (axis < 0) continue;
-      const std::int64_t end = input.size(axis);
+      const i64 end = input.size(axis);
       changed.slice(axis, begin, end).copy_from(noise.slice(axis, begin, end));
     }
     inputs.push_back(changed);
@@ -39,7 +39,7 @@ bool all_zero(const Tensor& x) {
 }
 
 // Positions: than two tiles of 64, and on an emulated device than one.
-std::int64_t longer_than_a_tile() { return few_on_device() ? 70 : 140; }
+i64 longer_than_a_tile() { return few_on_device() ? 70 : 140; }
 
 TEST_SUITE("attention") {
 
@@ -55,7 +55,7 @@ TEST_CASE("every mechanism: nothing of the future reaches an output") {
       if (!sample.call.causal || !sample.mechanism().strictly_causal) continue;
       CAPTURE(sample.text);
       const Tensor out = sample.output();
-      for (const std::int64_t begin : {1, 63, 64, 127, 128, 139}) {
+      for (const i64 begin : {1, 63, 64, 127, 128, 139}) {
         for (const double size : {1e4, 1e18}) {
           CAPTURE(begin);
           const Tensor changed = sample.with(disturbed_after(sample, begin, size)).output();
@@ -74,7 +74,7 @@ TEST_CASE("every mechanism: no output sends a gradient into its future") {
     if (!sample.call.causal || !sample.mechanism().strictly_causal) continue;
     CAPTURE(sample.text);
     const Run whole = sample.run();
-    for (const std::int64_t begin : {1, 64, 130}) {
+    for (const i64 begin : {1, 64, 130}) {
       std::vector<Variable> leaves;
       for (const Tensor& input : on_device(sample.inputs)) leaves.push_back(Variable::leaf(input));
       Tape tape;
@@ -97,13 +97,13 @@ TEST_CASE("every mechanism: no output sends a gradient into its future") {
 
 TEST_CASE("every mechanism: a batch item does not know the others") {
   const ThreadsOf one(1);
-  const std::int64_t N = longer_than_a_tile();
+  const i64 N = longer_than_a_tile();
   const AttentionSizes sizes{.B = 4, .N = N, .S = N, .H = 3, .E = 4, .M = 5};
   const Variety variety{.dropout = false, .options = false};
   for (const Sample& sample : samples(with_few_heads(sizes), DType::f32, variety)) {
     CAPTURE(sample.text);
     const Run all = sample.run();
-    for (const std::int64_t b : {0, 3}) {
+    for (const i64 b : {0, 3}) {
       std::vector<Tensor> others;
       for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
         const Tensor& input = sample.inputs[i];
@@ -133,7 +133,7 @@ TEST_CASE("every mechanism: a head's values reach no other head") {
     CAPTURE(sample.text);
     const std::size_t values = values_input(sample);
     const Tensor out = sample.output();
-    for (const std::int64_t h : {0, 2, 4}) {
+    for (const i64 h : {0, 2, 4}) {
       std::vector<Tensor> inputs = sample.inputs;
       inputs[values] = random_normal(inputs[values].shape(), DType::f32, 5);
       inputs[values].slice(2, h, h + 1).copy_from(sample.inputs[values].slice(2, h, h + 1));
@@ -146,7 +146,7 @@ TEST_CASE("every mechanism: a head's values reach no other head") {
 
 TEST_CASE("every mechanism: what stands beyond the lengths is never read") {
   const ThreadsOf one(1);
-  const std::int64_t N = longer_than_a_tile();
+  const i64 N = longer_than_a_tile();
   const AttentionSizes sizes{.B = 4, .N = N, .S = N, .H = 2, .E = 3, .M = 4};
   for (const Sample& sample : samples(sizes, DType::f32, {.options = false})) {
     if (!sample.call.lengths.defined() && !sample.call.query_lengths.defined()) continue;
@@ -155,7 +155,7 @@ TEST_CASE("every mechanism: what stands beyond the lengths is never read") {
     for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
       const AttentionInput sheet = sample.sheets()[i];
       Tensor garbled = sample.inputs[i];
-      for (std::int64_t b = 0; b < sizes.B && garbled.size(0) == sizes.B; ++b) {
+      for (i64 b = 0; b < sizes.B && garbled.size(0) == sizes.B; ++b) {
         const int keys = position_axis(sheet, 'S'), queries = position_axis(sheet, 'N');
         if (keys >= 0) garbled = filled(garbled, keys, sample.keys(b), sizes.S, nan, b);
         if (queries >= 0) garbled = filled(garbled, queries, sample.queries(b), sizes.N, nan, b);
@@ -172,14 +172,14 @@ TEST_CASE("every mechanism: what stands beyond the lengths is never read") {
 
 TEST_CASE("every mechanism: outputs and gradients beyond the lengths are zeros") {
   const ThreadsOf one(1);
-  const std::int64_t N = longer_than_a_tile();
+  const i64 N = longer_than_a_tile();
   const AttentionSizes sizes{.B = 4, .N = N, .S = N, .H = 2, .E = 3, .M = 4};
   for (const Sample& sample : samples(sizes, DType::f64, {.options = false})) {
     CAPTURE(sample.text);
     const Run run = sample.run();
-    for (std::int64_t b = 0; b < sizes.B; ++b) {
+    for (i64 b = 0; b < sizes.B; ++b) {
       const auto item = [&](const Tensor& x) { return x.slice(0, b, b + 1); };
-      const std::int64_t keys = sample.keys(b), queries = sample.queries(b);
+      const i64 keys = sample.keys(b), queries = sample.queries(b);
       CHECK(all_zero(item(run.outputs[0]).slice(1, keys == 0 ? 0 : queries, sizes.N)));
       CHECK(all_zero(item(run.outputs[0])) == (keys == 0 || queries == 0));
       for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
@@ -206,7 +206,7 @@ TEST_CASE("every mechanism: padding changes no result") {
     const Masks& masks = sample.mechanism().masks;
     if (!masks.lengths || (sample.mechanism().cross && !masks.query_lengths)) continue;
     CAPTURE(sample.text);
-    constexpr std::int64_t length = 77;
+    constexpr i64 length = 77;
     std::vector<Tensor> inputs;
     for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
       Tensor cut = sample.inputs[i];
@@ -224,18 +224,18 @@ TEST_CASE("every mechanism: padding changes no result") {
   }
 }
 
-Tensor permuted(const Tensor& x, int axis, const std::vector<std::int64_t>& order) {
+Tensor permuted(const Tensor& x, int axis, const std::vector<i64>& order) {
   const Tensor result = Tensor::empty(x.shape(), x.dtype());
   for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto to = static_cast<std::int64_t>(i);
+    const auto to = static_cast<i64>(i);
     result.slice(axis, to, to + 1).copy_from(x.slice(axis, order[i], order[i] + 1));
   }
   return result;
 }
 
-std::vector<std::int64_t> shuffled(std::int64_t count) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
+std::vector<i64> shuffled(i64 count) {
+  std::vector<i64> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), i64{0});
   for (std::size_t i = order.size(); i > 1; --i) {
     const std::uint32_t word = RandomKey{9, 0, 0}.words(i).word[0];
     std::swap(order[i - 1], order[below(word, static_cast<std::uint32_t>(i))]);
@@ -247,7 +247,7 @@ TEST_CASE("every mechanism: the order of the references does not matter where it
   const ThreadsOf one(1);
   const AttentionSizes sizes{.B = 2, .N = 60, .S = 133, .H = 3, .E = 4, .M = 5};
   const Variety unmasked{.causal = false, .lengths = false, .dropout = false};
-  const std::vector<std::int64_t> order = shuffled(sizes.S);
+  const std::vector<i64> order = shuffled(sizes.S);
   for (const Sample& sample : samples(sizes, DType::f64, unmasked)) {
     if (!sample.mechanism().unordered_keys) continue;
     CAPTURE(sample.text);
@@ -273,7 +273,7 @@ Tensor weights(const Sample& sample) {
   const std::size_t values = values_input(sample);
   const AttentionSizes& s = sample.sizes;
   Tensor unit = Tensor::zeros({s.B, s.S, s.H, s.S}, inputs[values].dtype());
-  for (std::int64_t j = 0; j < s.S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+  for (i64 j = 0; j < s.S; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
   inputs[values] = unit;
   return sample.with(inputs).output();
 }
@@ -290,18 +290,18 @@ TEST_CASE("every mechanism: the weights on the values") {
       const Tensor map = weights(sample), out = sample.output();
       const Tensor& v = sample.inputs[values_input(sample)];
       Tensor product = Tensor::zeros(out.shape(), DType::f64);
-      for (std::int64_t b = 0; b < sizes.B; ++b) {
-        for (std::int64_t i = 0; i < sizes.N; ++i) {
+      for (i64 b = 0; b < sizes.B; ++b) {
+        for (i64 i = 0; i < sizes.N; ++i) {
           double over_heads = 0;
           const bool sees = i < sample.queries(b) && sample.keys(b) > 0;
-          for (std::int64_t h = 0; h < sizes.H; ++h) {
+          for (i64 h = 0; h < sizes.H; ++h) {
             double row = 0;
-            for (std::int64_t j = 0; j < sizes.S; ++j) {
+            for (i64 j = 0; j < sizes.S; ++j) {
               const double weight = map.view<double, 4>()(b, i, h, j);
               row += weight;
               const bool hidden = j >= sample.keys(b) || (sample.call.causal && j > i);
               if (hidden || !sees) CHECK(weight == 0);
-              for (std::int64_t m = 0; m < sizes.M; ++m) {
+              for (i64 m = 0; m < sizes.M; ++m) {
                 product.view<double, 4>()(b, i, h, m) += weight * v.view<double, 4>()(b, j, h, m);
               }
             }

@@ -18,7 +18,7 @@ namespace {
 
 struct Inputs {
   Tensor q, v;
-  Inputs(std::int64_t B, std::int64_t N, std::int64_t H, std::int64_t E, std::int64_t M)
+  Inputs(i64 B, i64 N, i64 H, i64 E, i64 M)
       : q(random_normal({B, N, H, E}, DType::f64, 1)),
         v(random_normal({B, N, H, M}, DType::f64, 2)) {}
   std::vector<Tensor> both() const { return {q, v}; }
@@ -30,18 +30,18 @@ enum class Self { allow, last };
 Differentiable shared_full(const Tensor& seen, Self self = Self::allow) {
   return [=](std::span<const Variable> inputs) {
     const Variable q = transpose(inputs[0], 1, 2), v = transpose(inputs[1], 1, 2);
-    const std::int64_t B = q.size(0), H = q.size(1), N = q.size(2), E = q.size(3);
+    const i64 B = q.size(0), H = q.size(1), N = q.size(2), E = q.size(3);
     const Variable norm = sqrt(reshape(sum(mul(q, q), -1), {B, H, N, 1}));
     const Variable k = div(q, norm);
     const Tensor hidden = seen.clone();
     const Tensor others = Tensor::full({N, N}, 1, DType::f64);
-    for (std::int64_t i = 0; i < N; ++i) others.slice(0, i, i + 1).slice(1, i, i + 1).fill(0);
+    for (i64 i = 0; i < N; ++i) others.slice(0, i, i + 1).slice(1, i, i + 1).fill(0);
     Variable z = scale(matmul(q, transpose(k, 2, 3)), 1 / std::sqrt(double(E)));
     double* const mask = hidden.data<double>();
-    for (std::int64_t row = 0; row < hidden.count() / N; ++row) {
+    for (i64 row = 0; row < hidden.count() / N; ++row) {
       double seen_others = 0;
-      for (std::int64_t j = 0; j < N; ++j) seen_others += j == row % N ? 0 : mask[row * N + j];
-      for (std::int64_t j = 0; j < N; ++j) {
+      for (i64 j = 0; j < N; ++j) seen_others += j == row % N ? 0 : mask[row * N + j];
+      for (i64 j = 0; j < N; ++j) {
         const bool dropped = self == Self::last && j == row % N && seen_others > 0;
         const bool visible = mask[row * N + j] == 1 && !dropped;
         mask[row * N + j] = visible ? 0 : -std::numeric_limits<double>::infinity();
@@ -52,13 +52,12 @@ Differentiable shared_full(const Tensor& seen, Self self = Self::allow) {
   };
 }
 
-Tensor all_seen(std::int64_t B, std::int64_t N, bool causal = false,
-                const std::vector<std::int64_t>& lengths = {}) {
+Tensor all_seen(i64 B, i64 N, bool causal = false, const std::vector<i64>& lengths = {}) {
   const Tensor seen = Tensor::zeros({B, 1, N, N}, DType::f64);
-  for (std::int64_t b = 0; b < B; ++b) {
-    const std::int64_t length = lengths.empty() ? N : lengths[static_cast<std::size_t>(b)];
-    for (std::int64_t i = 0; i < length; ++i) {
-      for (std::int64_t j = 0; j < (causal ? i + 1 : length); ++j) {
+  for (i64 b = 0; b < B; ++b) {
+    const i64 length = lengths.empty() ? N : lengths[static_cast<std::size_t>(b)];
+    for (i64 i = 0; i < length; ++i) {
+      for (i64 j = 0; j < (causal ? i + 1 : length); ++j) {
         seen.view<double, 4>()(b, 0, i, j) = 1;
       }
     }
@@ -86,12 +85,11 @@ void check_same(const Differentiable& got, const Differentiable& wanted,
 }
 
 // Buckets that are the same for all rounds, by position.
-AttentionCall with_buckets(std::int64_t R, std::int64_t B, std::int64_t H,
-                           const std::vector<std::int64_t>& of_position) {
-  const auto N = static_cast<std::int64_t>(of_position.size());
+AttentionCall with_buckets(i64 R, i64 B, i64 H, const std::vector<i64>& of_position) {
+  const auto N = static_cast<i64>(of_position.size());
   const Tensor buckets = Tensor::empty({R, B, H, N}, DType::i64);
-  for (std::int64_t i = 0; i < buckets.count(); ++i) {
-    buckets.data<std::int64_t>()[i] = of_position[static_cast<std::size_t>(i % N)];
+  for (i64 i = 0; i < buckets.count(); ++i) {
+    buckets.data<i64>()[i] = of_position[static_cast<std::size_t>(i % N)];
   }
   AttentionCall call;
   call.given["buckets"] = buckets;
@@ -101,8 +99,8 @@ AttentionCall with_buckets(std::int64_t R, std::int64_t B, std::int64_t H,
 TEST_SUITE("attention") {
 
 TEST_CASE("lsh: one chunk is attention over all, for any rounds") {
-  for (const std::int64_t N : {1, 5, 33, 70, 130}) {
-    const std::int64_t longest = tested_is_emulated() ? 70 : 130;
+  for (const i64 N : {1, 5, 33, 70, 130}) {
+    const i64 longest = tested_is_emulated() ? 70 : 130;
     if (few_here() && N != 5 && N != longest) continue;
     const Inputs in(2, N, 3, 4, 5);
     for (const std::string options :
@@ -141,7 +139,7 @@ TEST_CASE("lsh: one chunk with the masks of the call") {
              shared_full(all_seen(3, 70, true), Self::last), in.both());
   check_same(mechanism_of("lsh:chunk=70,rounds=2,self=last,combine=logsumexp", call),
              shared_full(all_seen(3, 70, true), Self::last), in.both());
-  const std::vector<std::int64_t> lengths{70, 31, 0};
+  const std::vector<i64> lengths{70, 31, 0};
   call.lengths = Tensor::from(lengths, {3});
   check_same(mechanism_of("lsh:chunk=70,rounds=2", call),
              shared_full(all_seen(3, 70, true, lengths)), in.both());
@@ -154,7 +152,7 @@ TEST_CASE("lsh: two chunks in a ring see all, themselves last") {
     CAPTURE(options);
     // The look-back of the first chunk reaches the last of the round before: where rounds have the
     // same list, that is the other half.
-    const AttentionCall call = with_buckets(options[7] - '0', 2, 2, std::vector<std::int64_t>(48));
+    const AttentionCall call = with_buckets(options[7] - '0', 2, 2, std::vector<i64>(48));
     const std::string spec = "lsh:chunk=24,wrap=1," + options;
     check_same(mechanism_of(spec + ",self=last", call), shared_full(all_seen(2, 48), Self::last),
                in.both());
@@ -165,10 +163,10 @@ TEST_CASE("lsh: two chunks in a ring see all, themselves last") {
 TEST_CASE("lsh: rounds that are alike are one") {
   const Inputs in(2, 100, 2, 4, 5);
   const Tensor plane = random_normal({1, 4, 4}, DType::f64, 8);
-  const auto rounds = [&](std::int64_t R, const std::string& options) {
+  const auto rounds = [&](i64 R, const std::string& options) {
     AttentionCall call;
     const Tensor planes = Tensor::empty({R, 4, 4}, DType::f64);
-    for (std::int64_t r = 0; r < R; ++r) planes.slice(0, r, r + 1).copy_from(plane);
+    for (i64 r = 0; r < R; ++r) planes.slice(0, r, r + 1).copy_from(plane);
     call.given["planes"] = planes;
     return mechanism_of(fmt::format("lsh:buckets=8,chunk=16,rounds={}{}", R, options), call);
   };
@@ -181,24 +179,23 @@ TEST_CASE("lsh: rounds that are alike are one") {
 }
 
 // Naive lists and candidates, from the buckets that come out.
-Tensor union_of_candidates(const Tensor& buckets, std::int64_t chunk, bool wrap, bool across) {
-  const std::int64_t R = buckets.size(0), B = buckets.size(1), H = buckets.size(2),
-                     N = buckets.size(3);
-  const View<const std::int64_t, 4> at = buckets.view<const std::int64_t, 4>();
+Tensor union_of_candidates(const Tensor& buckets, i64 chunk, bool wrap, bool across) {
+  const i64 R = buckets.size(0), B = buckets.size(1), H = buckets.size(2), N = buckets.size(3);
+  const View<const i64, 4> at = buckets.view<const i64, 4>();
   const Tensor seen = Tensor::zeros({B, H, N, N}, DType::f64);
-  for (std::int64_t b = 0; b < B; ++b) {
-    for (std::int64_t h = 0; h < H; ++h) {
-      const auto rank = [&](std::int64_t r, std::int64_t i) {
-        std::int64_t before = 0;
-        for (std::int64_t j = 0; j < N; ++j) {
+  for (i64 b = 0; b < B; ++b) {
+    for (i64 h = 0; h < H; ++h) {
+      const auto rank = [&](i64 r, i64 i) {
+        i64 before = 0;
+        for (i64 j = 0; j < N; ++j) {
           before += at(r, b, h, j) < at(r, b, h, i) || (at(r, b, h, j) == at(r, b, h, i) && j < i);
         }
         return before;
       };
-      for (std::int64_t r = 0; r < R; ++r) {
-        for (std::int64_t i = 0; i < N; ++i) {
-          for (std::int64_t j = 0; j < N; ++j) {
-            const std::int64_t own = rank(r, i) / chunk, other = rank(r, j) / chunk;
+      for (i64 r = 0; r < R; ++r) {
+        for (i64 i = 0; i < N; ++i) {
+          for (i64 j = 0; j < N; ++j) {
+            const i64 own = rank(r, i) / chunk, other = rank(r, j) / chunk;
             const bool ring = wrap && own == 0 &&
                               rank((r + R - 1) % R, j) / chunk == (N - 1) / chunk;
             if (!across && at(r, b, h, i) != at(r, b, h, j)) continue;
@@ -237,22 +234,22 @@ TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of wha
 
 // The weights [B, N, H, N], read off by values that are unit vectors.
 Tensor weights(const std::string& spec, const Tensor& q, const AttentionCall& call) {
-  const std::int64_t N = q.size(1);
+  const i64 N = q.size(1);
   const Tensor unit = Tensor::zeros({q.size(0), N, q.size(2), N}, DType::f64);
-  for (std::int64_t j = 0; j < N; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
+  for (i64 j = 0; j < N; ++j) unit.slice(1, j, j + 1).slice(3, j, j + 1).fill(1);
   return attended(spec, {q, unit}, call);
 }
 
-std::set<std::int64_t> seen_by(const Tensor& weights, std::int64_t i) {
-  std::set<std::int64_t> seen;
-  for (std::int64_t j = 0; j < weights.size(3); ++j) {
+std::set<i64> seen_by(const Tensor& weights, i64 i) {
+  std::set<i64> seen;
+  for (i64 j = 0; j < weights.size(3); ++j) {
     if (weights.view<const double, 4>()(0, i, 0, j) != 0) seen.insert(j);
   }
   return seen;
 }
 
 TEST_CASE("lsh: the list is sorted by bucket, then by position") {
-  using Set = std::set<std::int64_t>;
+  using Set = std::set<i64>;
   const Tensor q = random_normal({1, 7, 1, 3}, DType::f64, 1);
   // The list: 1 4 | 0 3 | 2 5 | 6.
   const AttentionCall call = with_buckets(1, 1, 1, {2, 0, 3, 2, 1, 3, 3});
@@ -284,8 +281,8 @@ TEST_CASE("lsh: causal, no value of the future reaches an output") {
   for (const std::string options : {"", ",wrap=1,combine=logsumexp", ",self=last",
                                      ",self=exclude,duplicates=correct"}) {
     const Tensor a = weights("lsh:chunk=16,buckets=8" + options, in.q, call);
-    for (std::int64_t i = 0; i < 90; ++i) {
-      const std::set<std::int64_t> seen = seen_by(a, i);
+    for (i64 i = 0; i < 90; ++i) {
+      const std::set<i64> seen = seen_by(a, i);
       CHECK((seen.empty() || *seen.rbegin() <= i));
     }
     CHECK(seen_by(a, 89).size() > 1);
@@ -297,30 +294,30 @@ TEST_CASE("lsh: equal inputs fall into one bucket, and the ties into the lowest"
   const Tensor v = random_normal({2, 40, 3, 2}, DType::f64, 5);
   const std::vector<Tensor> inputs{row.expand({2, 40, 3, 6}), v};
   const Tensor buckets = chosen("lsh:chunk=8", inputs).at("buckets");
-  for (std::int64_t r = 0; r < 4; ++r) {
-    const auto list = buckets.slice(0, r, r + 1).to_vector<std::int64_t>();
-    CHECK(std::set<std::int64_t>(list.begin(), list.end()).size() == 1);
+  for (i64 r = 0; r < 4; ++r) {
+    const auto list = buckets.slice(0, r, r + 1).to_vector<i64>();
+    CHECK(std::set<i64>(list.begin(), list.end()).size() == 1);
   }
   AttentionCall call;
   call.given["planes"] = Tensor::zeros({4, 32, 6}, DType::f64);
   const Tensor lowest = chosen("lsh:chunk=8", inputs, call).at("buckets");
-  for (const std::int64_t bucket : lowest.to_vector<std::int64_t>()) CHECK(bucket == 0);
+  for (const i64 bucket : lowest.to_vector<i64>()) CHECK(bucket == 0);
 }
 
 TEST_CASE("lsh: the planes are those of the definition of a bucket") {
   const Inputs in(1, 200, 2, 5, 2);
   const Choices choices = chosen("lsh:buckets=10,rounds=3", in.both());
   const View<const double, 3> plane = choices.at("planes").view<const double, 3>();
-  const View<const std::int64_t, 4> bucket = choices.at("buckets").view<const std::int64_t, 4>();
+  const View<const i64, 4> bucket = choices.at("buckets").view<const i64, 4>();
   bool same = true;
-  for (std::int64_t r = 0; r < 3; ++r) {
-    for (std::int64_t h = 0; h < 2; ++h) {
-      for (std::int64_t i = 0; i < 200; ++i) {
+  for (i64 r = 0; r < 3; ++r) {
+    for (i64 h = 0; h < 2; ++h) {
+      for (i64 i = 0; i < 200; ++i) {
         double best = -1;
-        std::int64_t wanted = 0;
-        for (std::int64_t k = 0; k < 10; ++k) {
+        i64 wanted = 0;
+        for (i64 k = 0; k < 10; ++k) {
           double height = 0;
-          for (std::int64_t e = 0; e < 5; ++e) {
+          for (i64 e = 0; e < 5; ++e) {
             height += in.q.view<const double, 4>()(0, i, h, e) * plane(r, k % 5, e);
           }
           if (k >= 5) height = -height;

@@ -14,7 +14,7 @@ TEST_CASE("every mechanism: the same bits in any order of threads") {
   if (tested_device() == Device{}) return;
   const ThreadsOf one(1);
   // More positions than a tile has.
-  const std::int64_t long_N = few_on_device() ? 67 : 131;
+  const i64 long_N = few_on_device() ? 67 : 131;
   const AttentionSizes all[] = {{.B = 2, .N = long_N, .S = long_N, .H = 2, .E = 8, .M = 9},
                                 {.B = 1, .N = 70, .S = 135, .H = 3, .E = 5, .M = 8}};
   for (const AttentionSizes& sizes : all) {

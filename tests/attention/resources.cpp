@@ -13,7 +13,7 @@ double live() { return double(allocator(tested_device()).counts().live); }
 
 // What a decoding step takes for the positions begin … end - 1: views, as they lie. Drawn inputs are
 // those that the call draws.
-std::vector<Tensor> decoded_inputs(const Sample& sample, std::int64_t begin, std::int64_t end) {
+std::vector<Tensor> decoded_inputs(const Sample& sample, i64 begin, i64 end) {
   const Sample decided = sample.decided();
   const AttentionInputs sheets = sample.sheets();
   std::vector<Tensor> inputs;
@@ -38,7 +38,7 @@ TEST_SUITE("attention") {
 TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact sheet says") {
   const ThreadsOf one(1);
   const bool few = few_on_device();
-  const std::int64_t many = few ? 512 : 2048, heads = few ? 1 : 4;
+  const i64 many = few ? 512 : 2048, heads = few ? 1 : 4;
   for (const AttentionSizes& sizes :
        {AttentionSizes{.B = 2, .N = 256, .S = 256, .H = heads, .E = 16, .M = 16},
         AttentionSizes{.B = 1, .N = many, .S = many, .H = few ? 1 : 2, .E = 8, .M = 32},
@@ -80,7 +80,7 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
 TEST_CASE("every mechanism: without a tape nothing but the output stays") {
   const ThreadsOf one(1);
   const bool few = few_on_device();
-  const std::int64_t N = few ? 128 : 256;
+  const i64 N = few ? 128 : 256;
   const AttentionSizes sizes{.B = 2, .N = N, .S = N, .H = 4, .E = 16, .M = 16};
   for (const Sample& sample : samples(with_few_heads(sizes), DType::f32)) {
     CAPTURE(sample.text);
@@ -96,7 +96,7 @@ TEST_CASE("every mechanism: decoding gives what the whole sequence gives") {
   const ThreadsOf one(1);
   for (const DType type : {DType::f32, DType::f64}) {
     const bool few = few_on_device();
-    const std::int64_t N = few ? 70 : 137;  // more than a tile
+    const i64 N = few ? 70 : 137;  // more than a tile
     const AttentionSizes sizes{.B = 3, .N = N, .S = N, .H = 3, .E = 4, .M = 5};
     const Variety causal{
         .lengths = false, .query_lengths = false, .dropout = false, .extras = false};
@@ -106,14 +106,13 @@ TEST_CASE("every mechanism: decoding gives what the whole sequence gives") {
       CAPTURE(sample.text);
       const Tensor wanted = sample.output();
       // One position at a time; a prompt, then one at a time; a prompt, another one, the rest.
-      for (const std::vector<std::int64_t>& ends :
-           {std::vector<std::int64_t>{}, {90}, {1, N / 2, N - 12, N}}) {
+      for (const std::vector<i64>& ends : {std::vector<i64>{}, {90}, {1, N / 2, N - 12, N}}) {
         if (few && (ends.empty() ? type == DType::f64 : ends.size() == 1)) continue;
         const auto state = mechanism.decode(sample.spec, sample.sizes, type, sizes.N);
         const Tensor got = Tensor::empty(wanted.shape(), type);
         std::size_t part = 0;
-        for (std::int64_t begin = 0; begin < sizes.N;) {
-          const std::int64_t end = part < ends.size() ? ends[part++] : begin + 1;
+        for (i64 begin = 0; begin < sizes.N;) {
+          const i64 end = part < ends.size() ? ends[part++] : begin + 1;
           const Tensor out = state->step(decoded_inputs(sample, begin, end));
           REQUIRE(out.shape() == wanted.slice(1, begin, end).shape());
           got.slice(1, begin, end).copy_from(out);
@@ -143,7 +142,7 @@ TEST_CASE("every mechanism: decoding asks the system for nothing once it is warm
     if (mechanism.cost == nullptr) continue;  // nor about the memory of its state
     const auto decode = [&] {
       const auto state = mechanism.decode(sample.spec, sample.sizes, DType::f32, sizes.N);
-      for (std::int64_t i = 0; i < sizes.N; ++i) state->step(decoded_inputs(sample, i, i + 1));
+      for (i64 i = 0; i < sizes.N; ++i) state->step(decoded_inputs(sample, i, i + 1));
     };
     decode();
     const std::uint64_t asked = allocator(tested_device()).counts().system_allocations;

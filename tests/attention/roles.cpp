@@ -6,10 +6,10 @@
 namespace weft {
 namespace {
 
-constexpr std::int64_t B = 2, N = 7, d = 3;
+constexpr i64 B = 2, N = 7, d = 3;
 
 // x, gate, w, table, ω; then marks and bias where they are given.
-std::vector<Tensor> toy_inputs(std::int64_t width = d, std::int64_t extra = 2, std::int64_t rows = 4) {
+std::vector<Tensor> toy_inputs(i64 width = d, i64 extra = 2, i64 rows = 4) {
   const auto normal = [](const Shape& shape, std::uint64_t seed) {
     return random_normal(shape, DType::f64, seed);
   };
@@ -61,18 +61,18 @@ TEST_CASE("roles: drawn inputs are drawn by the call's key, come out, and can be
 TEST_CASE("roles: indices are integers, and a bias may be one for all items") {
   std::vector<Tensor> inputs = toy_inputs();
   const Tensor plain = attended("toy", inputs);
-  inputs.push_back(Tensor::from(std::vector<std::int64_t>{1, 4}, {2}));
+  inputs.push_back(Tensor::from(std::vector<i64>{1, 4}, {2}));
   const Tensor marked = attended("toy", inputs);
   CHECK_FALSE(same_bits(marked, plain));
   const Tensor bias = Tensor::zeros({1, 1, N, N}, DType::f64);
-  for (const std::int64_t j : {1, 4}) bias.slice(3, j, j + 1).fill(1);
+  for (const i64 j : {1, 4}) bias.slice(3, j, j + 1).fill(1);
   std::vector<Tensor> biased = inputs;
   biased[5] = Tensor();
   biased.push_back(bias);
   CHECK(relative_error(attended("toy", biased), marked) <= tolerance::forward_f64);
   inputs[5] = inputs[5].to(DType::f64);
   CHECK_ERROR(attended("toy", inputs), "toy: marks must be i64, got f64");
-  inputs[5] = Tensor::from(std::vector<std::int64_t>{1, 9}, {2});
+  inputs[5] = Tensor::from(std::vector<i64>{1, 9}, {2});
   CHECK_ERROR(attended("toy", inputs), "marks holds 9, outside 0 … 6");
 }
 

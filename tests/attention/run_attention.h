@@ -69,8 +69,7 @@ inline void check_same_run(const Run& got, const Run& wanted) {
 // Standard normal q [B, N, H, E], k [B, S, H, E] and v [B, S, H, M].
 struct QueryKeyValue {
   Tensor q, k, v;
-  QueryKeyValue(std::int64_t B, std::int64_t N, std::int64_t S, std::int64_t H, std::int64_t E,
-                std::int64_t M, DType type = DType::f64)
+  QueryKeyValue(i64 B, i64 N, i64 S, i64 H, i64 E, i64 M, DType type = DType::f64)
       : q(random_normal({B, N, H, E}, DType::f64, 1).to(type)),
         k(random_normal({B, S, H, E}, DType::f64, 2).to(type)),
         v(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}

@@ -58,12 +58,12 @@ std::vector<Tensor> sampled(const AttentionSpec& spec, const AttentionSizes& siz
   return inputs;
 }
 
-Tensor cut_lengths(std::int64_t batch, std::int64_t most, bool keys) {
-  const std::int64_t some = (most + 1) / 2;
-  const std::vector<std::int64_t> pattern = keys ? std::vector{most, some, std::int64_t{0}, most}
-                                                 : std::vector{some, most, most, std::int64_t{0}};
-  std::vector<std::int64_t> lengths;
-  for (std::int64_t b = 0; b < batch; ++b) {
+Tensor cut_lengths(i64 batch, i64 most, bool keys) {
+  const i64 some = (most + 1) / 2;
+  const std::vector<i64> pattern =
+      keys ? std::vector{most, some, i64{0}, most} : std::vector{some, most, most, i64{0}};
+  std::vector<i64> lengths;
+  for (i64 b = 0; b < batch; ++b) {
     lengths.push_back(pattern[static_cast<std::size_t>(b % 4)]);
   }
   return Tensor::from(lengths, {batch});
@@ -156,13 +156,13 @@ Sample Sample::with(std::vector<Tensor> other) const {
   return changed;
 }
 
-std::int64_t Sample::keys(std::int64_t b) const {
-  return call.lengths.defined() ? call.lengths.data<std::int64_t>()[b] : sizes.S;
+i64 Sample::keys(i64 b) const {
+  return call.lengths.defined() ? call.lengths.data<i64>()[b] : sizes.S;
 }
 
-std::int64_t Sample::queries(std::int64_t b) const {
+i64 Sample::queries(i64 b) const {
   if (!mechanism().cross && !mechanism().masks.query_lengths) return keys(b);
-  return call.query_lengths.defined() ? call.query_lengths.data<std::int64_t>()[b] : sizes.N;
+  return call.query_lengths.defined() ? call.query_lengths.data<i64>()[b] : sizes.N;
 }
 
 const Sample& Samples::Iterator::operator*() const {
@@ -215,7 +215,7 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
 }
 
 AttentionSizes with_few_heads(AttentionSizes sizes) {
-  if (few_on_device() || few_here()) sizes.H = std::min<std::int64_t>(sizes.H, 2);
+  if (few_on_device() || few_here()) sizes.H = std::min<i64>(sizes.H, 2);
   return sizes;
 }
 
@@ -238,8 +238,7 @@ bool has_batch(const AttentionInput& input) {
   return position_axis(input, 'B') == 0 || position_axis(input, 'b') == 0;
 }
 
-Tensor filled(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, double value,
-              std::int64_t b) {
+Tensor filled(const Tensor& x, int axis, i64 begin, i64 end, double value, i64 b) {
   const Tensor copy = x.clone();
   const Tensor part = b < 0 || copy.size(0) == 1 ? copy : copy.slice(0, b, b + 1);
   part.slice(axis, begin, end).fill(value);

@@ -29,8 +29,8 @@ struct Sample {
   // The same call with all that it draws and decides handed in: a smooth function of its inputs.
   Sample decided() const;
   // Keys (queries) of batch item b that exist.
-  std::int64_t keys(std::int64_t b) const;
-  std::int64_t queries(std::int64_t b) const;
+  i64 keys(i64 b) const;
+  i64 queries(i64 b) const;
 };
 
 // To be looped over; the time of each turn goes to its mechanism (tests/budget.h).
@@ -82,7 +82,6 @@ std::size_t values_input(const Sample& sample);
 bool has_batch(const AttentionInput& input);
 
 // x with value at the elements [begin, end) of an axis, for batch item b, or for all where b < 0.
-Tensor filled(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, double value,
-              std::int64_t b = -1);
+Tensor filled(const Tensor& x, int axis, i64 begin, i64 end, double value, i64 b = -1);
 
 }  // namespace weft

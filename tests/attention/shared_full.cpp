@@ -27,7 +27,7 @@ TEST_CASE("shared-full: full attention of q, q, v; the gradient of q has both pa
 TEST_CASE("shared-full: normalised keys have length 1, whatever the queries' lengths are") {
   const Tensor q = normal({2, 20, 2, 5}, 1), v = normal({2, 20, 2, 4}, 2);
   const Tensor k = q.clone();
-  for (std::int64_t row = 0; row < k.count() / 5; ++row) {
+  for (i64 row = 0; row < k.count() / 5; ++row) {
     double* const x = k.data<double>() + 5 * row;
     double squares = 0;
     for (int e = 0; e < 5; ++e) squares += x[e] * x[e];
@@ -52,7 +52,7 @@ TEST_CASE("shared-full: a query of zeros has a key of zeros and no gradient thro
   }
   // What is left of dq where the query is 0: the gradient of full attention with such keys.
   const Tensor q = with_zero_rows(normal({2, 37, 2, 3}, 1), false), k = q.clone();
-  for (std::int64_t row = 0; row < k.count() / 3; ++row) {
+  for (i64 row = 0; row < k.count() / 3; ++row) {
     double* const x = k.data<double>() + 3 * row;
     const double norm = std::hypot(x[0], x[1], x[2]);
     for (int e = 0; e < 3; ++e) x[e] = norm == 0 ? 0 : x[e] / norm;
@@ -66,7 +66,7 @@ TEST_CASE("shared-full: a query of zeros has a key of zeros and no gradient thro
 TEST_CASE("shared-full: lengths count for queries and keys") {
   const Tensor q = normal({2, 9, 2, 3}, 1), v = normal({2, 9, 2, 2}, 2);
   AttentionCall call;
-  call.lengths = Tensor::from(std::vector<std::int64_t>{9, 4}, {2});
+  call.lengths = Tensor::from(std::vector<i64>{9, 4}, {2});
   const Tensor out = attended("shared-full", {q, v}, call);
   for (const double value : out.slice(0, 1, 2).slice(1, 4, 9).clone().to_vector<double>()) {
     CHECK(value == 0);

@@ -34,15 +34,15 @@ TEST_CASE("topk: with k >= S it is full attention, dropout included") {
 }
 
 TEST_CASE("topk: k = 1 copies the value of the largest key") {
-  const std::int64_t N = 7, S = 300;
+  const i64 N = 7, S = 300;
   const Tensor q = normal({1, N, 1, 6}, 1), k = normal({1, S, 1, 6}, 2), v = normal({1, S, 1, 3}, 3);
   const Tensor out = attended("topk:topk=1", {q, k, v});
-  for (std::int64_t i = 0; i < N; ++i) {
-    std::int64_t best = 0;
+  for (i64 i = 0; i < N; ++i) {
+    i64 best = 0;
     double most = -std::numeric_limits<double>::infinity();
-    for (std::int64_t j = 0; j < S; ++j) {
+    for (i64 j = 0; j < S; ++j) {
       double score = 0;
-      for (std::int64_t e = 0; e < 6; ++e) {
+      for (i64 e = 0; e < 6; ++e) {
         score += q.view<double, 4>()(0, i, 0, e) * k.view<double, 4>()(0, j, 0, e);
       }
       if (score > most) most = score, best = j;
@@ -54,12 +54,12 @@ TEST_CASE("topk: k = 1 copies the value of the largest key") {
 TEST_CASE("topk: at equal scores the lower keys stay") {
   // Scores 1 at the keys 2, 3, 200, 250, otherwise 0.
   const Tensor k = Tensor::zeros({1, 300, 1, 1}, DType::f64);
-  for (const std::int64_t j : {2, 3, 200, 250}) k.slice(1, j, j + 1).fill(1);
+  for (const i64 j : {2, 3, 200, 250}) k.slice(1, j, j + 1).fill(1);
   const std::vector<Tensor> inputs{Tensor::full({1, 1, 1, 1}, 1, DType::f64), k,
                                    normal({1, 300, 1, 2}, 3)};
-  using Keys = std::vector<std::int64_t>;
-  CHECK(chosen_keys("topk:topk=3", inputs).to_vector<std::int64_t>() == Keys{2, 3, 200});
-  CHECK(chosen_keys("topk:topk=6", inputs).to_vector<std::int64_t>() == Keys{0, 1, 2, 3, 200, 250});
+  using Keys = std::vector<i64>;
+  CHECK(chosen_keys("topk:topk=3", inputs).to_vector<i64>() == Keys{2, 3, 200});
+  CHECK(chosen_keys("topk:topk=6", inputs).to_vector<i64>() == Keys{0, 1, 2, 3, 200, 250});
 }
 
 TEST_CASE("topk: what is kept does not depend on the temperature") {
@@ -77,8 +77,8 @@ TEST_CASE("topk: a causal query with few keys has -1 behind them") {
                                    normal({1, 3, 1, 4}, 3)};
   AttentionCall call;
   call.causal = true;
-  CHECK(chosen_keys("topk:topk=3", inputs, call).to_vector<std::int64_t>() ==
-        std::vector<std::int64_t>{0, -1, -1, 0, 1, -1, 0, 1, 2});
+  CHECK(chosen_keys("topk:topk=3", inputs, call).to_vector<i64>() ==
+        std::vector<i64>{0, -1, -1, 0, 1, -1, 0, 1, 2});
 }
 
 TEST_CASE("topk: more keys are kept than shared memory holds") {
@@ -99,7 +99,7 @@ TEST_CASE("topk: NaN in a score reaches the output of its query alone") {
 TEST_CASE("topk: bad choices and options are refused") {
   const std::vector<Tensor> inputs{normal({1, 2, 1, 4}, 1), normal({1, 5, 1, 4}, 2),
                                    normal({1, 5, 1, 4}, 3)};
-  const auto with = [&](const std::vector<std::int64_t>& keys, const Shape& shape) {
+  const auto with = [&](const std::vector<i64>& keys, const Shape& shape) {
     AttentionCall call;
     call.given["topk"] = Tensor::from(keys, shape);
     return attended("topk:topk=2", inputs, call);

@@ -18,20 +18,20 @@ int draws = 0;
 void draw_features(RandomKey key, const Tensor& target) {
   ++draws;
   const Tensor values = Tensor::empty(target.shape(), DType::f64);
-  for (std::int64_t i = 0; i < values.count(); ++i) {
+  for (i64 i = 0; i < values.count(); ++i) {
     const Philox words = key.words(static_cast<std::uint64_t>(i));
     values.data<double>()[i] = normal(words.word[0], words.word[1]);
   }
   target.copy_from(values);
 }
 
-std::int64_t width_of(const AttentionSpec& spec, const AttentionSizes& sizes) {
+i64 width_of(const AttentionSpec& spec, const AttentionSizes& sizes) {
   return spec.integer("width") > 0 ? spec.integer("width") : sizes.d;
 }
 
 AttentionInputs inputs_of(const AttentionSpec& spec, const AttentionSizes& s) {
-  const std::int64_t extra = spec.integer("extra"), step = spec.integer("step");
-  const std::int64_t width = width_of(spec, s), rows = (s.N_max + step - 1) / step;
+  const i64 extra = spec.integer("extra"), step = spec.integer("step");
+  const i64 width = width_of(spec, s), rows = (s.N_max + step - 1) / step;
   return {{.name = "x", .role = Role::sequence, .axes = "B N d"},
           {.name = "gate",
            .axes = "B N width",
@@ -65,20 +65,20 @@ struct Toy {
   const Variable& x() const { return inputs[0]; }
 
   // Rows of the table for n positions, [n, d].
-  Variable rows(std::int64_t n) const {
+  Variable rows(i64 n) const {
     const Variable& table = inputs[3];
     const Tensor index = Tensor::empty({n, table.size(1)}, DType::i64);
-    for (std::int64_t i = 0; i < index.count(); ++i) {
-      index.data<std::int64_t>()[i] = (call.offset + i / table.size(1)) / spec.integer("step");
+    for (i64 i = 0; i < index.count(); ++i) {
+      index.data<i64>()[i] = (call.offset + i / table.size(1)) / spec.integer("step");
     }
     return gather(table, 0, index.to(table.value().device()));
   }
 
   // 0 or 1 a key, [n].
-  Variable marks(std::int64_t n) const {
+  Variable marks(i64 n) const {
     const Tensor marked = Tensor::zeros({n}, DType::f64);
     if (inputs[5].defined()) {
-      for (const std::int64_t j : inputs[5].value().to(Device{}).to_vector<std::int64_t>()) {
+      for (const i64 j : inputs[5].value().to(Device{}).to_vector<i64>()) {
         require(j >= 0 && j < n, "toy: marks holds {}, outside 0 … {}", j, n - 1);
         marked.data<double>()[j] = 1;
       }
@@ -88,8 +88,8 @@ struct Toy {
   }
 
   // out [1, n, W] of item b, of which n positions exist.
-  Variable item(std::int64_t b, std::int64_t n) const {
-    const std::int64_t d = x().size(2);
+  Variable item(i64 b, i64 n) const {
+    const i64 d = x().size(2);
     const auto cut = [&](const Variable& whole) {
       return reshape(slice(slice(whole, 0, b, b + 1), 1, 0, n), {n, whole.size(2)});
     };
@@ -106,7 +106,7 @@ struct Toy {
     }
     if (call.causal) {
       const Tensor seen = Tensor::zeros({n, n}, DType::f64);
-      for (std::int64_t i = 0; i < n; ++i) seen.slice(0, i, i + 1).slice(1, 0, i + 1).fill(1);
+      for (i64 i = 0; i < n; ++i) seen.slice(0, i, i + 1).slice(1, 0, i + 1).fill(1);
       z = masked(z, seen);
     }
     const Variable level = add(mean(slice(p, 1, d, 2 * d), 1), mean(slice(p, 1, 2 * d, p.size(1)), 1));
@@ -116,12 +116,12 @@ struct Toy {
   }
 
   Attended operator()() const {
-    const std::int64_t B = x().size(0), N = x().size(1), W = inputs[1].size(2);
+    const i64 B = x().size(0), N = x().size(1), W = inputs[1].size(2);
     const Tensor& like = x().value();
     const Tensor lengths = call.lengths.defined() ? call.lengths.to(Device{}) : call.lengths;
     std::vector<Variable> items;
-    for (std::int64_t b = 0; b < B; ++b) {
-      const std::int64_t n = length_of(lengths, b, N);
+    for (i64 b = 0; b < B; ++b) {
+      const i64 n = length_of(lengths, b, N);
       std::vector<Variable> parts;
       if (n > 0) parts.push_back(item(b, n));
       if (n < N || N == 0) parts.emplace_back(Tensor::zeros({1, N - n, W}, like.dtype(), like.device()));
@@ -149,7 +149,7 @@ class ToyDecoding final : public DecodingState {
 
   Tensor step(std::span<const Tensor> inputs) override {
     const Tape::Pause pause;
-    const std::int64_t n = inputs[0].size(1);
+    const i64 n = inputs[0].size(1);
     for (const std::size_t i : {0, 1}) {
       const Variable parts[] = {kept_[i].defined() ? Variable(kept_[i]) : Variable(), inputs[i]};
       const std::span<const Variable> all(parts);
@@ -161,8 +161,8 @@ class ToyDecoding final : public DecodingState {
     return out.slice(1, out.size(1) - n, out.size(1));
   }
 
-  std::int64_t bytes() const override {
-    return (kept_[0].count() + kept_[1].count()) * std::int64_t(size_of(kept_[0].dtype()));
+  i64 bytes() const override {
+    return (kept_[0].count() + kept_[1].count()) * i64(size_of(kept_[0].dtype()));
   }
 
  private:
@@ -178,20 +178,38 @@ Mechanism sheet() {
           .kind = Kind::block,
           .inputs = inputs_of,
           .out_width = width_of,
-          .options = {{.name = "width", .initial = "0", .help = "of out; 0: d", .least = 0, .most = 4096, .tried = {"3"}},
-                      {.name = "extra", .initial = "2", .help = "columns of w", .least = 1, .most = 64, .tried = {"3"}},
-                      {.name = "step", .initial = "4", .help = "positions a row of the table", .least = 1, .most = 64, .tried = {"1"}},
-                      {.name = "features", .initial = "3", .help = "rows of omega", .least = 1, .most = 64, .tried = {"7"}}},
+          .options = {{.name = "width",
+                       .initial = "0",
+                       .help = "of out; 0: d",
+                       .least = 0,
+                       .most = 4096,
+                       .tried = {"3"}},
+                      {.name = "extra",
+                       .initial = "2",
+                       .help = "columns of w",
+                       .least = 1,
+                       .most = 64,
+                       .tried = {"3"}},
+                      {.name = "step",
+                       .initial = "4",
+                       .help = "positions a row of the table",
+                       .least = 1,
+                       .most = 64,
+                       .tried = {"1"}},
+                      {.name = "features",
+                       .initial = "3",
+                       .help = "rows of omega",
+                       .least = 1,
+                       .most = 64,
+                       .tried = {"7"}}},
           .masks = {.causal = true, .lengths = true, .bias = true},
           .strictly_causal = true,
           .scaling = "N N",
           .memory = "N N",
           .attend = attend_toy,
           .reference = attend_toy,
-          .decode = [](const AttentionSpec& spec, const AttentionSizes&, DType,
-                       std::int64_t) -> std::unique_ptr<DecodingState> {
-            return std::make_unique<ToyDecoding>(spec);
-          }};
+          .decode = [](const AttentionSpec& spec, const AttentionSizes&, DType, i64)
+              -> std::unique_ptr<DecodingState> { return std::make_unique<ToyDecoding>(spec); }};
 }
 
 const Registration toy{sheet()};

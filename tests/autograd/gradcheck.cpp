@@ -31,11 +31,11 @@ struct CubeAndSum {
 
   std::array<Tensor, 2> forward(Saved& saved, const Tensor& x) const {
     saved.x = x.packed();
-    const std::int64_t rows = x.size(0), columns = x.size(1);
+    const i64 rows = x.size(0), columns = x.size(1);
     const Tensor y = Tensor::empty(x.shape(), DType::f64), z = Tensor::zeros({rows}, DType::f64);
     const auto from = saved.x.view<const double, 2>();
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < columns; ++j) {
+    for (i64 i = 0; i < rows; ++i) {
+      for (i64 j = 0; j < columns; ++j) {
         y.view<double, 2>()(i, j) = std::pow(from(i, j), 3);
         z.view<double, 1>()(i) += from(i, j);
       }
@@ -45,11 +45,11 @@ struct CubeAndSum {
 
   Tensor backward(const Saved& saved, const Tensor& dy, const Tensor& dz) const {
     if (fault == Fault::forgotten) return {};
-    const std::int64_t rows = saved.x.size(0), columns = saved.x.size(1);
+    const i64 rows = saved.x.size(0), columns = saved.x.size(1);
     const Tensor dx = Tensor::empty(saved.x.shape(), DType::f64);
     const auto x = saved.x.view<const double, 2>();
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = 0; j < columns; ++j) {
+    for (i64 i = 0; i < rows; ++i) {
+      for (i64 j = 0; j < columns; ++j) {
         const double factor = fault == Fault::factor ? 3.0001 : 3;
         double d = dy.view<double, 2>()(i, j) * factor * x(i, j) * x(i, j);
         if (fault == Fault::sign) d = -d;

@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 Variable leaf(const std::vector<double>& values) {
-  return Variable::leaf(Tensor::from(values, {static_cast<std::int64_t>(values.size())}));
+  return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
 }
 
 // Writes down what it sees, and throws at the op named.

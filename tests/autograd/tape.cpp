@@ -15,7 +15,7 @@ namespace {
 using Values = std::vector<double>;
 
 Variable leaf(const Values& values) {
-  return Variable::leaf(Tensor::from(values, {static_cast<std::int64_t>(values.size())}));
+  return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
 }
 Values gradient(const Variable& x) { return x.gradient().to_vector<double>(); }
 
@@ -35,7 +35,7 @@ struct Greedy {  // asks for more memory than there is, forward or backward
   static constexpr const char* name = "greedy";
   bool forward_too;
   struct Saved {};
-  static Tensor all() { return Tensor::empty({std::int64_t{1} << 57}, DType::f64); }
+  static Tensor all() { return Tensor::empty({i64{1} << 57}, DType::f64); }
   Tensor forward(Saved&, const Tensor& a, const Tensor&) const { return forward_too ? all() : a; }
   std::array<Tensor, 2> backward(const Saved&, const Tensor&) const { return {all(), all()}; }
 };

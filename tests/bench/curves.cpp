@@ -15,7 +15,7 @@ using namespace weft::bench;
 
 namespace {
 
-const std::vector<std::int64_t> lengths{256, 512, 1024, 2048, 4096};
+const std::vector<i64> lengths{256, 512, 1024, 2048, 4096};
 
 // Entrants whose forward and backward take c · N^slope seconds, and as many bytes.
 struct Simulation {
@@ -34,14 +34,14 @@ struct Simulation {
   Simulation(const Simulation&) = delete;
 
   void add(const std::string& name, double c, double slope) {
-    const auto work = [=](std::int64_t n) { return c * std::pow(double(n), slope); };
+    const auto work = [=](i64 n) { return c * std::pow(double(n), slope); };
     run.entrants.push_back(
         {name, lengths,
-         [=](std::int64_t n) {
+         [=](i64 n) {
            return Expected{
                .operations = work(n), .peak_bytes = work(n) / 4, .held_bytes = work(n) * 3 / 4};
          },
-         [=, this](std::int64_t n) {
+         [=, this](i64 n) {
            ++measured;
            now += 4 * work(n);
            return Row{{"forward_ms", 250 * work(n)},
@@ -55,8 +55,7 @@ std::vector<std::string> told(const std::vector<Row>& lines) {
   std::vector<std::string> text;
   for (const Row& line : lines) {
     text.push_back(fmt::format("{} {} {}", line["kind"].get<std::string>(),
-                               line["name"].get<std::string>(),
-                               line["length"].get<std::int64_t>()));
+                               line["name"].get<std::string>(), line["length"].get<i64>()));
   }
   return text;
 }
@@ -118,7 +117,7 @@ TEST_CASE("run: an entrant that throws at one length fails there alone") {
   Simulation s;
   s.add("a", 1e-6, 1), s.add("b", 1e-6, 1);
   const auto measure = s.run.entrants[0].measure;
-  s.run.entrants[0].measure = [&](std::int64_t n) {
+  s.run.entrants[0].measure = [&](i64 n) {
     require(n != 1024, "a: cannot do {}", n);
     return measure(n);
   };
@@ -146,7 +145,7 @@ TEST_CASE("run: interrupted twice, it has every row once, as without interruptio
     // The first interruption comes between two rows, the second in the middle of one.
     s.run.stop = [&] { return stop_after == 3 && s.measured >= 3; };
     for (Entrant& entrant : s.run.entrants) {
-      entrant.measure = [&, measure = entrant.measure](std::int64_t n) {
+      entrant.measure = [&, measure = entrant.measure](i64 n) {
         if (stop_after == 4 && s.measured >= 4) throw Interrupted{};
         return measure(n);
       };
@@ -176,7 +175,7 @@ TEST_CASE("run: the time left is that of the rows to come") {
   Simulation s;
   s.add("a", 1e-3, 1);  // rows of 1.024, 2.048, … seconds
   std::vector<double> left;
-  s.run.begins = [&](const std::string&, std::int64_t, int number, int count, double seconds) {
+  s.run.begins = [&](const std::string&, i64, int number, int count, double seconds) {
     CHECK(number == int(left.size()) + 1);
     CHECK(count == 5);
     left.push_back(seconds);

@@ -12,7 +12,7 @@ using namespace weft::bench;
 
 namespace {
 
-constexpr std::int64_t unit = 1 << 20;  // a size that the allocator does not round
+constexpr i64 unit = 1 << 20;  // a size that the allocator does not round
 
 double now = 0;
 
@@ -25,7 +25,7 @@ struct TakesKnown {
   };
   double forward_seconds = 0;
 
-  static Tensor bytes(std::int64_t units) { return Tensor::empty({units * unit}, DType::u8); }
+  static Tensor bytes(i64 units) { return Tensor::empty({units * unit}, DType::u8); }
   Tensor forward(Saved& saved, const Tensor& x) const {
     saved.kept = bytes(3);
     const Tensor at_work = bytes(5);

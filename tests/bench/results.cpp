@@ -17,7 +17,7 @@ using namespace weft::bench;
 
 namespace {
 
-Row row_of(const std::string& name, std::int64_t length, double ms, const char* kind = "row") {
+Row row_of(const std::string& name, i64 length, double ms, const char* kind = "row") {
   return {{"format", results_format},  {"library", "abc"}, {"settings", "batch 1, f32"},
           {"device", "cpu"},           {"kind", kind},     {"name", name},
           {"length", length},          {"forward_ms", ms}, {"backward_ms", 2 * ms},
@@ -174,7 +174,7 @@ TEST_CASE("rows of a run: its own, the last of each length, by name and length")
 TEST_CASE("summary: exponents, the fact sheet's, and crossovers") {
   std::vector<Row> rows;
   const auto add = [&](const std::string& name, double c, double slope, double operations) {
-    for (const std::int64_t n : {256, 512, 1024, 2048, 4096, 8192}) {
+    for (const i64 n : {256, 512, 1024, 2048, 4096, 8192}) {
       rows.push_back(row_of(name, n, c * std::pow(double(n), slope)));
       rows.back()["operations"] = std::pow(double(n), operations);
       rows.back()["expected_peak_bytes"] = n;

@@ -42,7 +42,7 @@ struct SquareRoot {
 // What the watch says of the step that computes f(x).
 template <class F>
 std::string anomaly(const std::vector<double>& x, const F& f) {
-  const Variable leaf = Variable::leaf(Tensor::from(x, {static_cast<std::int64_t>(x.size())}));
+  const Variable leaf = Variable::leaf(Tensor::from(x, {static_cast<i64>(x.size())}));
   const AnomalyWatch watch({{"x", leaf, {}}}, 7);
   return error_of([&] {
     Tape tape;

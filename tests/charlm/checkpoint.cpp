@@ -54,7 +54,7 @@ Checkpoint sample_checkpoint() {
   Checkpoint checkpoint;
   checkpoint.tensors["b"] = Tensor::from(std::vector<float>{1, 2, 3, 4, 5, 6}, {2, 3});
   checkpoint.tensors["a"] = Tensor::from(std::vector<double>{0.5, -1.5}, {2});
-  checkpoint.tensors["c"] = Tensor::from(std::vector<std::int64_t>{-1}, {1});
+  checkpoint.tensors["c"] = Tensor::from(std::vector<i64>{-1}, {1});
   checkpoint.tensors["u"] = Tensor::from(std::vector<std::uint8_t>{7, 8, 9}, {3});
   checkpoint.tensors["i"] = Tensor::from(std::vector<std::int32_t>{5}, {1});
   checkpoint.tensors["s"] = Tensor::from(std::vector<float>{2}, {});

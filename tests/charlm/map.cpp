@@ -44,10 +44,10 @@ TEST_CASE("eval --map: rows of softmax attention sum to 1 and see no future") {
   const Tensor all = model.map("1,all", text);
   REQUIRE(all.shape() == Shape{2, 22, 22});
   const View<float, 3> w = all.view<float, 3>();
-  for (std::int64_t h = 0; h < 2; ++h) {
-    for (std::int64_t i = 0; i < 22; ++i) {
+  for (i64 h = 0; h < 2; ++h) {
+    for (i64 i = 0; i < 22; ++i) {
       double sum = 0;
-      for (std::int64_t j = 0; j < 22; ++j) {
+      for (i64 j = 0; j < 22; ++j) {
         sum += w(h, i, j);
         if (j > i) CHECK(w(h, i, j) == 0);
       }
@@ -58,8 +58,8 @@ TEST_CASE("eval --map: rows of softmax attention sum to 1 and see no future") {
   // Another layer sees another sequence, and the past does not depend on what follows.
   CHECK_FALSE(same_bits(model.map("0,1", text), model.map("1,1", text)));
   const Tensor shorter = model.map("1,0", {"--text", "the thread"});
-  for (std::int64_t i = 0; i < 10; ++i) {
-    for (std::int64_t j = 0; j < 10; ++j) {
+  for (i64 i = 0; i < 10; ++i) {
+    for (i64 j = 0; j < 10; ++j) {
       CHECK(shorter.view<float, 2>()(i, j) == doctest::Approx(w(0, i, j)).epsilon(1e-4));
     }
   }

@@ -6,6 +6,7 @@
 
 #include "doctest/doctest.h"
 #include "runtime/listed.h"
+#include "runtime/types.h"
 #include "tests/charlm/configuration.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
@@ -226,7 +227,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
 TEST_CASE("dry run: what a step takes, and nothing is written") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
-  const std::int64_t batch = few_here() ? 4 : 32;
+  const i64 batch = few_here() ? 4 : 32;
   const auto dry = [&](const Words& more) {
     const ProgramRun run = charlm(Words{"--preset", "text8-full-conv", "--dry-run", "--out", out,
                                         "--batch", std::to_string(batch)} +
@@ -236,7 +237,7 @@ TEST_CASE("dry run: what a step takes, and nothing is written") {
     return run.out;
   };
   json cost = json::parse(dry({"--json-lines"}));
-  constexpr std::int64_t length = 128, width = 64, depth = 5, parameters = 88'513;
+  constexpr i64 length = 128, width = 64, depth = 5, parameters = 88'513;
   CHECK(cost["parameters"] == parameters);
   CHECK(cost["weight_bytes"] == 4 * parameters);
   CHECK(cost["gradient_bytes"] == 4 * parameters);
@@ -245,12 +246,11 @@ TEST_CASE("dry run: what a step takes, and nothing is written") {
   CHECK(cost["epoch_steps"] == 1464);
   // The block's four matrices and the convolution at every depth, the output's two once; and the
   // 2 + 5 products of attention, of which causality leaves half.
-  constexpr std::int64_t matrices =
-      depth * (4 * width * width + 2 * 4 * width * width + 8 * width * width) + width * width +
-      28 * width;
-  const std::int64_t attention = 7 * batch * depth * length * length * width;
+  constexpr i64 matrices = depth * (4 * width * width + 2 * 4 * width * width + 8 * width * width) +
+                           width * width + 28 * width;
+  const i64 attention = 7 * batch * depth * length * length * width;
   CHECK(cost["operations"] == 3 * 2 * matrices * batch * length + attention);
-  CHECK(cost["peak_bytes"] >= cost["activation_bytes"].get<std::int64_t>() + 20 * parameters);
+  CHECK(cost["peak_bytes"] >= cost["activation_bytes"].get<i64>() + 20 * parameters);
   const json twice = json::parse(dry({"--json-lines", "--batch", std::to_string(2 * batch)}));
   const double ratio =
       twice["activation_bytes"].get<double>() / cost["activation_bytes"].get<double>();

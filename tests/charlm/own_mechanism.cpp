@@ -44,11 +44,11 @@ const Registration plain{Mechanism{.name = "test-plain",
 
 template <class T>
 void mean_forward(const Cpu&, View<const T, 4> v, View<T, 4> out) {
-  for (std::int64_t b = 0; b < v.size(0); ++b) {
-    for (std::int64_t h = 0; h < v.size(2); ++h) {
-      for (std::int64_t m = 0; m < v.size(3); ++m) {
+  for (i64 b = 0; b < v.size(0); ++b) {
+    for (i64 h = 0; h < v.size(2); ++h) {
+      for (i64 m = 0; m < v.size(3); ++m) {
         T sum = 0;
-        for (std::int64_t i = 0; i < v.size(1); ++i) {
+        for (i64 i = 0; i < v.size(1); ++i) {
           out(b, i, h, m) = (sum += v(b, i, h, m)) / static_cast<T>(i + 1);
         }
       }
@@ -58,11 +58,11 @@ void mean_forward(const Cpu&, View<const T, 4> v, View<T, 4> out) {
 
 template <class T>
 void mean_backward(const Cpu&, View<const T, 4> dout, View<T, 4> dv) {
-  for (std::int64_t b = 0; b < dv.size(0); ++b) {
-    for (std::int64_t h = 0; h < dv.size(2); ++h) {
-      for (std::int64_t m = 0; m < dv.size(3); ++m) {
+  for (i64 b = 0; b < dv.size(0); ++b) {
+    for (i64 h = 0; h < dv.size(2); ++h) {
+      for (i64 m = 0; m < dv.size(3); ++m) {
         T sum = 0;
-        for (std::int64_t i = dv.size(1); i-- > 0;) {
+        for (i64 i = dv.size(1); i-- > 0;) {
           dv(b, i, h, m) = sum += dout(b, i, h, m) / static_cast<T>(i + 1);
         }
       }

@@ -223,8 +223,8 @@ TEST_CASE("charlm: the models of the paper's table 1 have its numbers of paramet
     CHECK(run.status == 0);
     const json info = json::parse(run.out);
     CHECK(info["parameters"] == parameters);
-    std::int64_t sum = 0;
-    for (const json& tensor : info["tensors"]) sum += tensor["count"].get<std::int64_t>();
+    i64 sum = 0;
+    for (const json& tensor : info["tensors"]) sum += tensor["count"].get<i64>();
     CHECK(sum == parameters);
     const json& settings = info["configuration"];
     for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{

@@ -36,10 +36,10 @@ struct Run {
       const double w = toy.weight();
       return Measure{std::abs(w - 2.68), w, {{"weight", "points of it", w}}};
     };
-    toy.task.validated = [this](std::int64_t epoch) { notes["last"] = double(epoch) / 3; };
+    toy.task.validated = [this](i64 epoch) { notes["last"] = double(epoch) / 3; };
   }
 
-  TrainResult train(const std::string& path, Start start, std::int64_t keep = 100) {
+  TrainResult train(const std::string& path, Start start, i64 keep = 100) {
     RunFolder folder(path, start, keep);
     return toy.run(folder, "adam");
   }
@@ -293,8 +293,7 @@ TEST_CASE("charlm: a signal ends it with a line that goes on") {
   const std::size_t begin = stopped.out.find(mark) + mark.size();
   const std::string line = stopped.out.substr(begin, stopped.out.find('\n', begin) - begin);
   CHECK(contains(line, " --out '" + out + "' "));
-  const std::int64_t steps =
-      std::stoll(read_checkpoint(out + "/last.safetensors").metadata.at("step"));
+  const i64 steps = std::stoll(read_checkpoint(out + "/last.safetensors").metadata.at("step"));
   CHECK(steps > 0);
   const ProgramRun resumed =
       run_program("sh", {"-c", line + " --steps " + std::to_string(steps + 2) + " --quiet"});

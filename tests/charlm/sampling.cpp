@@ -59,16 +59,16 @@ TEST_CASE("sampling: a prompt read at once gives what token by token gives") {
                                           .encoding = encoding,
                                           .conv_width = 3},
                                          1);
-      std::vector<std::int64_t> prompt;
-      for (std::int64_t i = 0; i < 37; ++i) prompt.push_back(i * i % 7);  // longer than the model
+      std::vector<i64> prompt;
+      for (i64 i = 0; i < 37; ++i) prompt.push_back(i * i % 7);  // longer than the model
       int restarts[] = {0, 0};
       Generator stepped(network, [&] { ++restarts[0]; }), at_once(network, [&] { ++restarts[1]; });
       Tensor wanted;
-      for (const std::int64_t id : prompt) wanted = stepped.read(id);
+      for (const i64 id : prompt) wanted = stepped.read(id);
       CHECK(relative_error(at_once.read(prompt), wanted) < tolerance::forward_f32_long);
       CHECK(restarts[1] == restarts[0]);
       // Both are in the same place.
-      for (const std::int64_t id : {3, 1, 6}) {
+      for (const i64 id : {3, 1, 6}) {
         const Tensor next = stepped.read(id);
         CHECK(relative_error(at_once.read(id), next) < tolerance::forward_f32_long);
       }
@@ -98,8 +98,8 @@ TEST_CASE("sampling: what is drawn follows the definition") {
       constexpr int draws = 20'000;
       std::vector<int> seen(wanted.size(), 0);
       for (int i = 0; i < draws; ++i) {
-        const std::int64_t id = draw(values, options, static_cast<std::int64_t>(first),
-                                     static_cast<std::uint64_t>(i));
+        const i64 id =
+            draw(values, options, static_cast<i64>(first), static_cast<std::uint64_t>(i));
         ++seen[static_cast<std::size_t>(id)];
       }
       for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -113,7 +113,7 @@ TEST_CASE("sampling: what is drawn follows the definition") {
 TEST_CASE("sampling: texts of one seed differ, and the first is what it was alone") {
   const Tensor values = Tensor::from(logits, {10});
   const auto drawn = [&](const SamplingOptions& options) {
-    std::vector<std::int64_t> ids;
+    std::vector<i64> ids;
     for (std::uint64_t i = 0; i < 50; ++i) ids.push_back(draw(values, options, 0, i));
     return ids;
   };

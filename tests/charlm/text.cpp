@@ -158,14 +158,14 @@ TEST_CASE("text: a split is three positive shares of 100") {
 TEST_CASE("text: random windows are a function of their key and reach every place") {
   const Text text = counted(40);
   const Ids ids(text.ids);
-  std::set<std::int64_t> begins;
+  std::set<i64> begins;
   for (std::uint32_t step = 0; step < 50; ++step) {
     const Batch batch = random_windows(ids, {7, step, 1}, 8, 30);
     CHECK(batch.inputs.shape() == Shape{8, 30});
-    const auto inputs = batch.inputs.to_vector<std::int64_t>();
-    const auto targets = batch.targets.to_vector<std::int64_t>();
-    CHECK(inputs == random_windows(ids, {7, step, 1}, 8, 30).inputs.to_vector<std::int64_t>());
-    CHECK(inputs != random_windows(ids, {8, step, 1}, 8, 30).inputs.to_vector<std::int64_t>());
+    const auto inputs = batch.inputs.to_vector<i64>();
+    const auto targets = batch.targets.to_vector<i64>();
+    CHECK(inputs == random_windows(ids, {7, step, 1}, 8, 30).inputs.to_vector<i64>());
+    CHECK(inputs != random_windows(ids, {8, step, 1}, 8, 30).inputs.to_vector<i64>());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       REQUIRE(targets[i] == inputs[i] + 1);
       if (i % 30 == 0) begins.insert(inputs[i]);
@@ -175,7 +175,7 @@ TEST_CASE("text: random windows are a function of their key and reach every plac
   CHECK(*begins.rbegin() == 9);
   CHECK(begins.size() == 10);
   // A window that is all there is.
-  CHECK(random_windows(ids.first(31), {1, 1, 1}, 2, 30).inputs.to_vector<std::int64_t>()[30] == 0);
+  CHECK(random_windows(ids.first(31), {1, 1, 1}, 2, 30).inputs.to_vector<i64>()[30] == 0);
   CHECK_THROWS_AS(random_windows(ids.first(30), {1, 1, 1}, 2, 30), Error);
 }
 
@@ -184,20 +184,20 @@ TEST_CASE("text: consecutive windows make every character but the first a target
     CAPTURE(size);
     const Text text = counted(size);
     const ConsecutiveWindows windows(Ids(text.ids), 3, 10);
-    std::vector<std::int64_t> targets;
-    for (std::int64_t i = 0; i < windows.count(); ++i) {
+    std::vector<i64> targets;
+    for (i64 i = 0; i < windows.count(); ++i) {
       const Batch batch = windows[i];
       CHECK(batch.inputs.size(0) <= 3);
       CHECK(batch.inputs.size(1) <= 10);
-      const auto inputs = batch.inputs.to_vector<std::int64_t>();
-      for (const std::int64_t target : batch.targets.to_vector<std::int64_t>()) {
+      const auto inputs = batch.inputs.to_vector<i64>();
+      for (const i64 target : batch.targets.to_vector<i64>()) {
         targets.push_back(target);
       }
-      CHECK(inputs.front() + 1 == batch.targets.to_vector<std::int64_t>().front());
+      CHECK(inputs.front() + 1 == batch.targets.to_vector<i64>().front());
     }
     REQUIRE(targets.size() == size - 1);
     for (std::size_t i = 0; i < targets.size(); ++i) {
-      CHECK(targets[i] == static_cast<std::int64_t>(i + 1));
+      CHECK(targets[i] == static_cast<i64>(i + 1));
     }
   }
 }

@@ -61,7 +61,7 @@ struct Toy {
     options.steps = 6;
     options.epoch_steps = 2;
     options.report_steps = 1;
-    options.learning_rate = [](std::int64_t) { return 0.1; };
+    options.learning_rate = [](i64) { return 0.1; };
   }
 
   TrainResult run(RunFolder& folder, const std::string& optimizer = "sgd") {

@@ -187,9 +187,9 @@ TEST_CASE("train: another criterion, further figures, and a call after each vali
       return Measure{1.0 / double(toy.validations), 2, {{"right", "% right", share}}};
     };
     toy.task.criterion = [](const Measure& m) { return 100 - m.figures.at(0).value; };
-    std::vector<std::int64_t> called;
+    std::vector<i64> called;
     std::vector<float> weights;
-    toy.task.validated = [&](std::int64_t epoch) {
+    toy.task.validated = [&](i64 epoch) {
       called.push_back(epoch);
       weights.push_back(toy.weight());
     };
@@ -197,7 +197,7 @@ TEST_CASE("train: another criterion, further figures, and a call after each vali
     const TrainResult result = toy.run(run);
     CHECK(result.best_epoch == 2);  // the least loss is the third's
     CHECK(result.best.figures.at(0).value == 60);
-    CHECK(called == std::vector<std::int64_t>{1, 2, 3});
+    CHECK(called == std::vector<i64>{1, 2, 3});
     CHECK(toy.weight() == weights[1]);
     std::vector<double> logged;
     for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
@@ -275,7 +275,7 @@ TEST_CASE("train: an update that is not finite is taken back") {
     CAPTURE(way.graph);
     const TemporaryFolder folder;
     Toy toy(way);
-    toy.options.learning_rate = [](std::int64_t step) { return step == 3 ? 1e39 : 0.1; };
+    toy.options.learning_rate = [](i64 step) { return step == 3 ? 1e39 : 0.1; };
     RunFolder run(folder.path("run"), Start::fresh);
     const TrainResult result = toy.run(run);
     CHECK(result.ending == Ending::not_finite);

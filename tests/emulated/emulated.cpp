@@ -35,16 +35,16 @@ __device__ T block_reduced(T value, T* warps, T (*combine)(T, T)) {
   return value;
 }
 
-__global__ void softmax_rows(const double* x, std::int64_t width, double* y) {
+__global__ void softmax_rows(const double* x, i64 width, double* y) {
   SharedMemory memory;
   auto* const warps = memory.take<double>(blockDim.x / 32);
   const double* const row = x + blockIdx.x * width;
   double most = -INFINITY, sum = 0;
-  for (auto i = std::int64_t(threadIdx.x); i < width; i += blockDim.x) most = std::max(most, row[i]);
+  for (auto i = i64(threadIdx.x); i < width; i += blockDim.x) most = std::max(most, row[i]);
   most = block_reduced<double>(most, warps, [](double a, double b) { return std::max(a, b); });
-  for (auto i = std::int64_t(threadIdx.x); i < width; i += blockDim.x) sum += std::exp(row[i] - most);
+  for (auto i = i64(threadIdx.x); i < width; i += blockDim.x) sum += std::exp(row[i] - most);
   sum = block_reduced<double>(sum, warps, [](double a, double b) { return a + b; });
-  for (auto i = std::int64_t(threadIdx.x); i < width; i += blockDim.x) {
+  for (auto i = i64(threadIdx.x); i < width; i += blockDim.x) {
     y[blockIdx.x * width + i] = std::exp(row[i] - most) / sum;
   }
 }
@@ -145,14 +145,14 @@ TEST_CASE("emulated: every thread of every block knows its place") {
 }
 
 TEST_CASE("emulated: a softmax by blocks, warps and shared memory") {
-  const std::int64_t rows = 5, width = 1000;
+  const i64 rows = 5, width = 1000;
   std::vector<double> x;
-  for (std::int64_t i = 0; i < rows * width; ++i) x.push_back(std::sin(double(i * i)) * 5);
+  for (i64 i = 0; i < rows * width; ++i) x.push_back(std::sin(double(i * i)) * 5);
   std::vector<double> wanted = x;
-  for (std::int64_t r = 0; r < rows; ++r) {
+  for (i64 r = 0; r < rows; ++r) {
     double sum = 0;
-    for (std::int64_t i = 0; i < width; ++i) sum += std::exp(x[std::size_t(r * width + i)]);
-    for (std::int64_t i = 0; i < width; ++i) {
+    for (i64 i = 0; i < width; ++i) sum += std::exp(x[std::size_t(r * width + i)]);
+    for (i64 i = 0; i < width; ++i) {
       wanted[std::size_t(r * width + i)] = std::exp(x[std::size_t(r * width + i)]) / sum;
     }
   }

@@ -14,7 +14,7 @@ Tensor rounded(const Tensor& x) { return x.to(DType::f32).to(DType::f64); }
 json settings_of(const Sample& sample) {
   const AttentionSizes& s = sample.sizes;
   const auto values = [](const Tensor& lengths) {
-    return lengths.defined() ? lengths.to_vector<std::int64_t>() : std::vector<std::int64_t>{};
+    return lengths.defined() ? lengths.to_vector<i64>() : std::vector<i64>{};
   };
   json shapes = json::array();
   for (const Tensor& input : sample.inputs) {
@@ -33,12 +33,12 @@ json settings_of(const Sample& sample) {
 
 Sample sample_of(const json& line) {
   const AttentionSpec spec(line["spec"].get<std::string>());
-  const std::vector<std::int64_t> n = line["sizes"];
+  const std::vector<i64> n = line["sizes"];
   const AttentionSizes sizes{.B = n[0], .N = n[1], .S = n[2], .H = n[3], .E = n[4], .M = n[5]};
   AttentionCall call;
   call.causal = line["causal"];
   const auto lengths = [&](const char* name) {
-    const std::vector<std::int64_t> values = line[name];
+    const std::vector<i64> values = line[name];
     return values.empty() ? Tensor() : Tensor::from(values, {sizes.B});
   };
   call.lengths = lengths("lengths"), call.query_lengths = lengths("query_lengths");

@@ -11,7 +11,7 @@ using namespace weft;
 
 namespace {
 
-constexpr std::int64_t batch = 2, length = 9, width = 5, depth = 6;
+constexpr i64 batch = 2, length = 9, width = 5, depth = 6;
 constexpr std::size_t tokens = batch * length;
 
 struct Case {

@@ -80,7 +80,7 @@ TEST_CASE("attention: what stands past a length changes nothing before it") {
     CAPTURE(name);
     nn::Attention layer(options(name, mechanism(name).causal_only), f64);
     randomise(layer, 3);
-    const nn::Lengths lengths{Tensor::from(std::vector<std::int64_t>{3, 5}, {2}), {}};
+    const nn::Lengths lengths{Tensor::from(std::vector<i64>{3, 5}, {2}), {}};
     const Tensor x = random_normal({2, 5, 6}, f64, 1), other = x.clone();
     other.slice(0, 0, 1).slice(1, 3, 5).copy_from(random_normal({1, 2, 6}, f64, 7));
     const Tensor a = output_of(layer, x, lengths), b = output_of(layer, other, lengths);
@@ -141,7 +141,7 @@ TEST_CASE("attention: steps give the whole sequence") {
     const Tensor x = random_normal({2, 9, 6}, DType::f32, 1).to(tested_device());
     const Tensor whole = output_of(layer, x);
     nn::Attention::State state = layer.start(9, 2);
-    for (std::int64_t t = 0; t < 9; ++t) {
+    for (i64 t = 0; t < 9; ++t) {
       const Tensor y = layer.step(state, Variable(x.slice(1, t, t + 1))).value();
       CHECK(relative_error(y, whole.slice(1, t, t + 1)) < tolerance::forward_f32_long);
     }
@@ -189,12 +189,12 @@ TEST_CASE("attention: rotary positions where there are q and k, elsewhere an err
       CHECK(relative_error(output_of(layer, x, {}, x), whole) < tolerance::backward_f64);
     }
     if (!can_decode(AttentionSpec(sheet.name))) continue;
-    for (const std::int64_t before : {0, 1000}) {
+    for (const i64 before : {0, 1000}) {
       // Where a sequence begins does not matter to a softmax of q · k; random features see q and k.
       if (before > 0 && (sheet.row_sums != RowSums::one || name == "performer")) continue;
       nn::Attention::State state = layer.start(5, 2);
       state.positions = before;
-      for (std::int64_t t = 0; t < 5; ++t) {
+      for (i64 t = 0; t < 5; ++t) {
         const Variable one(x.slice(1, t, t + 1).to(tested_device()));
         CHECK(relative_error(layer.step(state, one).value(), whole.slice(1, t, t + 1)) < 1e-9);
       }
@@ -228,8 +228,7 @@ TEST_CASE("transformer block: gradients in every wiring, with dropout and length
     sheet.attention.dropout = 0.1;
     nn::TransformerBlock block(sheet, f64);
     randomise(block, 3);
-    const nn::Lengths lengths{
-        Tensor::from(std::vector<std::int64_t>{3, 5}, {2}).to(tested_device()), {}};
+    const nn::Lengths lengths{Tensor::from(std::vector<i64>{3, 5}, {2}).to(tested_device()), {}};
     const GradientError error =
         gradcheck_module(block,
                          [&](std::span<const Variable> v) {
@@ -286,7 +285,7 @@ TEST_CASE("transformer: a stack has its own weights, gradients, and steps that g
   Context context = Context::evaluation();
   const Tensor whole = stack(context, Variable(x)).value();
   nn::Transformer::State state = stack.start(5, 2);
-  for (std::int64_t t = 0; t < 5; ++t) {
+  for (i64 t = 0; t < 5; ++t) {
     const Variable y = stack.step(state, Variable(x.slice(1, t, t + 1)));
     CHECK(relative_error(y.value(), whole.slice(1, t, t + 1)) < tolerance::backward_f64);
   }

@@ -33,7 +33,7 @@ void randomise(Module& module, std::uint64_t seed, double deviation = 0.4) {
 // gradcheck of f(inputs) by the inputs and by every parameter of the module.
 template <class Module>
 GradientError gradcheck_module(Module& module, const Differentiable& f, std::vector<Tensor> inputs,
-                               std::int64_t elements = 60) {
+                               i64 elements = 60) {
   const std::size_t count = inputs.size();
   const std::vector<NamedParameter> originals = parameters(module);
   for (const NamedParameter& p : originals) inputs.push_back(p.variable.value().clone());
@@ -53,9 +53,9 @@ GradientError gradcheck_module(Module& module, const Differentiable& f, std::vec
   return error;
 }
 
-inline Tensor random_ids(const Shape& shape, std::int64_t vocabulary, std::uint64_t seed) {
+inline Tensor random_ids(const Shape& shape, i64 vocabulary, std::uint64_t seed) {
   const RandomKey key{seed, 0, 0};
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(shape.count()));
+  std::vector<i64> ids(static_cast<std::size_t>(shape.count()));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     ids[i] = below(key.words(i).word[0], static_cast<std::uint32_t>(vocabulary));
   }

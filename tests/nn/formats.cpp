@@ -19,7 +19,7 @@ std::string given(const std::string& name) {
 // values() of formats.py.
 Tensor values(const Shape& shape, DType dtype) {
   std::vector<double> numbers;
-  for (std::int64_t i = 0; i < shape.count(); ++i) {
+  for (i64 i = 0; i < shape.count(); ++i) {
     const auto counted = static_cast<double>(i * 37 % 101);
     numbers.push_back(is_floating(dtype) ? counted / 4 - 12 : counted);
   }

@@ -51,8 +51,7 @@ TEST_CASE(
 TEST_CASE("embedding layer: rows of the table, and their gradient") {
   nn::Embedding layer(5, 3, DType::f64);
   randomise(layer, 2);
-  const Tensor ids =
-      Tensor::from(std::vector<std::int64_t>{4, 0, 4, 2}, {2, 2}).to(tested_device());
+  const Tensor ids = Tensor::from(std::vector<i64>{4, 0, 4, 2}, {2, 2}).to(tested_device());
   const std::vector<double> rows = layer(ids).value().to_vector<double>();
   const std::vector<double> table = layer.table.value().to_vector<double>();
   const std::vector<std::size_t> expected{4, 0, 4, 2};
@@ -83,7 +82,7 @@ TEST_CASE("causal convolution: steps give the whole sequence, past the window") 
     const Tensor x = random_normal({2, 11, 6}, DType::f32, 9).to(tested_device());
     const Tensor whole = layer(Variable(x)).value();
     nn::CausalConv::State state = layer.start(2);
-    for (std::int64_t t = 0; t < 11; ++t) {
+    for (i64 t = 0; t < 11; ++t) {
       const Variable y = layer.step(state, Variable(x.slice(1, t, t + 1)));
       CHECK(relative_error(y.value(), whole.slice(1, t, t + 1)) < tolerance::forward_f32_long);
     }

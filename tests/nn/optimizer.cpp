@@ -13,7 +13,7 @@ using namespace weft;
 namespace {
 
 // More than one piece of parallel work, and no whole number of vectors.
-constexpr std::int64_t long_count = 16384 + 77;
+constexpr i64 long_count = 16384 + 77;
 
 struct Weights {
   Parameter matrix, vector, idle;

@@ -168,11 +168,11 @@ struct Model {
     double ponder = 0, penalty = 0;
   };
 
-  Result operator()(const std::vector<std::int64_t>& ids) const {
+  Result operator()(const std::vector<i64>& ids) const {
     const std::size_t n = ids.size(), d = static_cast<std::size_t>(config.width);
     const Rows& table = weights.at("embedding.table");
     Rows h, accumulated = zeros(n, d);
-    for (const std::int64_t id : ids) h.push_back(table[static_cast<std::size_t>(id)]);
+    for (const i64 id : ids) h.push_back(table[static_cast<std::size_t>(id)]);
     std::vector<double> budget(n, 0.99), rest(n, 1.0), steps(n, 0.0);
     Result result;
     for (std::size_t t = 0; t < static_cast<std::size_t>(config.depth); ++t) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr DType f64 = DType::f64;
 
-nn::AttentionOptions toy(const std::string& options = "", std::int64_t width = 6) {
+nn::AttentionOptions toy(const std::string& options = "", i64 width = 6) {
   return {.mechanism = "toy" + options, .width = width, .heads = 2, .causal = true, .max_length = 20};
 }
 
@@ -154,14 +154,14 @@ TEST_CASE("roles: a universal transformer of toys trains, its penalty in the los
       config.attention = attention, config.encoding = encoding;
       UniversalTransformer model(config, 5, f64);
       move_to(model, tested_device());
-      const std::vector<std::int64_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5};
+      const std::vector<i64> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5};
       Context context = Context::evaluation();
       const auto [logits, penalty] = model(context, Tensor::from(ids, {1, 9}).to(tested_device()));
       CHECK(penalty.value().item() == doctest::Approx(attention == "toy:step=3" ? 2 * 0.1 * 0.5 : 0));
       const Tensor wanted = logits.value().to(Device{});
       UniversalTransformer::State state = model.start();
-      std::int64_t read = 0;
-      for (const std::int64_t end : {5, 6, 9}) {
+      i64 read = 0;
+      for (const i64 end : {5, 6, 9}) {
         const Tensor got = model.step(state, std::span(ids).subspan(std::size_t(read), std::size_t(end - read)));
         CHECK(relative_error(got.to(Device{}), wanted.slice(1, end - 1, end).reshape({11})) <= 1e-12);
         read = end;
@@ -176,9 +176,9 @@ TEST_CASE("position bias: alibi falls with the distance, relative learns a numbe
   const Tensor bias = alibi(cpu, 2, 3, 5).value();
   REQUIRE(bias.shape() == Shape{1, 4, 3, 5});
   const View<double, 4> at = bias.view<double, 4>();
-  for (std::int64_t h = 0; h < 4; ++h) {
-    for (std::int64_t i = 0; i < 3; ++i) {
-      for (std::int64_t j = 0; j < 5; ++j) {
+  for (i64 h = 0; h < 4; ++h) {
+    for (i64 i = 0; i < 3; ++i) {
+      for (i64 j = 0; j < 5; ++j) {
         CHECK(at(0, h, i, j) == -std::pow(2.0, -2.0 * double(h + 1)) * std::abs(double(2 + i - j)));
       }
     }
@@ -188,10 +188,10 @@ TEST_CASE("position bias: alibi falls with the distance, relative learns a numbe
   const Tensor table = parameters(relative)[0].variable.value();
   REQUIRE(table.shape() == Shape{5, 2});
   const Tensor learnt = relative(cpu, 1, 4, 5).value();
-  for (std::int64_t h = 0; h < 2; ++h) {
-    for (std::int64_t i = 0; i < 4; ++i) {
-      for (std::int64_t j = 0; j < 5; ++j) {
-        const std::int64_t row = std::clamp<std::int64_t>(j - i - 1, -2, 2) + 2;
+  for (i64 h = 0; h < 2; ++h) {
+    for (i64 i = 0; i < 4; ++i) {
+      for (i64 j = 0; j < 5; ++j) {
+        const i64 row = std::clamp<i64>(j - i - 1, -2, 2) + 2;
         CHECK(learnt.view<double, 4>()(0, h, i, j) == table.view<double, 2>()(row, h));
       }
     }
@@ -210,14 +210,14 @@ TEST_CASE("position bias: gradients, and decoding as the whole sequence, past th
     check_gradients_of(layer);
     move_to(layer, tested_device());
     const Tensor x = random_normal({1, 12, 6}, f64, 2);
-    for (const std::int64_t capacity : {12, 5}) {
+    for (const i64 capacity : {12, 5}) {
       nn::Attention::State state = layer.start(capacity);
-      std::int64_t begin = 0;
-      for (const std::int64_t end : {4, 5, 7, 12}) {
+      i64 begin = 0;
+      for (const i64 end : {4, 5, 7, 12}) {
         const Tensor got = layer.step(state, Variable(x.slice(1, begin, end).to(tested_device()))).value();
-        for (std::int64_t i = begin; i < end; ++i) {
+        for (i64 i = begin; i < end; ++i) {
           // What is held: the last `capacity` positions, whose distances are what they were.
-          const std::int64_t first = std::max<std::int64_t>(0, i + 1 - capacity);
+          const i64 first = std::max<i64>(0, i + 1 - capacity);
           const Tensor whole = output_of(layer, x.slice(1, first, i + 1));
           CHECK(relative_error(got.slice(1, i - begin, i - begin + 1).to(Device{}),
                                whole.slice(1, i - first, i - first + 1)) <= 1e-12);

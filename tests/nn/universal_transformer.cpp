@@ -70,8 +70,7 @@ std::string described(const UniversalTransformerConfig& c) {
 Tensor rows_of(const reference::Rows& rows) {
   std::vector<double> values;
   for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
-  return Tensor::from(values, {1, static_cast<std::int64_t>(rows.size()),
-                               static_cast<std::int64_t>(rows[0].size())});
+  return Tensor::from(values, {1, static_cast<i64>(rows.size()), static_cast<i64>(rows[0].size())});
 }
 
 UniversalTransformer::Output evaluate(const UniversalTransformer& model, const Tensor& ids) {
@@ -80,7 +79,7 @@ UniversalTransformer::Output evaluate(const UniversalTransformer& model, const T
 }
 
 // The logits [V] of position t of the first sequence.
-Tensor at(const Tensor& logits, std::int64_t t) {
+Tensor at(const Tensor& logits, i64 t) {
   return logits.slice(0, 0, 1).slice(1, t, t + 1).reshape({logits.size(2)});
 }
 
@@ -108,7 +107,7 @@ TEST_CASE("universal transformer: logits and penalty are those of the definition
     const reference::Model definition(model);
     const Tensor ids = random_ids({1, 11}, 5, 4);
     const auto [logits, penalty] = evaluate(model, ids);
-    const reference::Model::Result expected = definition(ids.to_vector<std::int64_t>());
+    const reference::Model::Result expected = definition(ids.to_vector<i64>());
     CHECK(relative_error(logits.value(), rows_of(expected.logits)) < tolerance::backward_f64);
     CHECK(penalty.value().item() == doctest::Approx(expected.penalty).epsilon(1e-12));
   }
@@ -135,14 +134,14 @@ TEST_CASE("universal transformer: gradients by every parameter, with dropout") {
 TEST_CASE("universal transformer: the paper's parameters, part by part") {
   struct Expected {
     const char *attention, *encoding;
-    std::int64_t total, mixing, coordinates;
+    i64 total, mixing, coordinates;
   };
   for (const Expected& e : {Expected{"full", "position", 64'193, 16'384, 8'512},
                             {"full", "conv", 88'513, 16'384, 32'832},
                             {"agglomerative", "position", 57'041, 9'232, 8'512},
                             {"agglomerative", "conv", 81'361, 9'232, 32'832}}) {
     UniversalTransformer model(paper(e.attention, e.encoding), 1);
-    std::map<std::string, std::int64_t> parts;
+    std::map<std::string, i64> parts;
     each_parameter(model, [&](const std::string& name, Parameter& parameter) {
       const std::string top = name.substr(0, name.find('.'));
       const std::string part = top == "block" ? name.substr(6, name.find('.', 6) - 6) : top;
@@ -226,7 +225,7 @@ TEST_CASE("universal transformer: a sequence sees neither its neighbours nor its
     put_on_tested_device(model);
     const Tensor ids = random_ids({3, 9}, 5, 4), changed = ids.clone();
     changed.slice(0, 1, 2).slice(1, 6, 9).copy_from(
-        Tensor::from(std::vector<std::int64_t>{4, 3, 0}, {1, 3}));
+        Tensor::from(std::vector<i64>{4, 3, 0}, {1, 3}));
     const Tensor a = evaluate(model, ids).logits.value();
     const Tensor b = evaluate(model, changed).logits.value();
     CHECK(same_bits(a.slice(0, 0, 1), b.slice(0, 0, 1)));
@@ -240,13 +239,13 @@ TEST_CASE("universal transformer: steps give the logits of the whole sequence") 
     CAPTURE(described(config));
     UniversalTransformer model(config, 1);
     randomise(model, 3);
-    const std::int64_t length = 12;  // four convolution windows
+    const i64 length = 12;  // four convolution windows
     const Tensor ids = random_ids({1, length}, 5, 4);
-    const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();
+    const std::vector<i64> list = ids.to_vector<i64>();
     const Tensor whole = evaluate(model, ids).logits.value();
     UniversalTransformer::State state = model.start();
     const Tape tape;  // steps are not recorded
-    for (std::int64_t t = 0; t < length; ++t) {
+    for (i64 t = 0; t < length; ++t) {
       const Tensor logits = model.step(state, list[static_cast<std::size_t>(t)]);
       CHECK(relative_error(logits, at(whole, t)) < tolerance::forward_f32_long);
     }
@@ -289,13 +288,13 @@ TEST_CASE("universal transformer: a prompt read at once gives what steps give") 
 
 TEST_CASE("universal transformer: past the trained length") {
   const Tensor ids = random_ids({1, 40}, 5, 4);
-  const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();
+  const std::vector<i64> list = ids.to_vector<i64>();
   UniversalTransformer running(tiny("agglomerative", "conv"), 1);
   randomise(running, 3);
   const Tensor whole = evaluate(running, ids).logits.value();
   UniversalTransformer::State state = running.start();
   Tensor logits;
-  for (const std::int64_t id : list) logits = running.step(state, id);
+  for (const i64 id : list) logits = running.step(state, id);
   CHECK(relative_error(logits, at(whole, 39)) < tolerance::forward_f32_long);
 
   UniversalTransformer positions(tiny("full", "position"), 1);
@@ -318,7 +317,7 @@ TEST_CASE("universal transformer: past the trained length") {
     UniversalTransformer window(config, 1);
     randomise(window, 3);
     state = window.start();
-    for (const std::int64_t id : list) logits = window.step(state, id);
+    for (const i64 id : list) logits = window.step(state, id);
     const Tensor last = evaluate(window, ids.slice(1, 28, 40).clone()).logits.value();
     CHECK(relative_error(logits, at(last, 11)) < tolerance::forward_f32_long);
   }

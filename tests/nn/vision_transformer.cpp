@@ -13,12 +13,12 @@ namespace {
 
 constexpr DType f64 = DType::f64;
 
-VisionTransformerConfig paper(std::int64_t patch, std::int64_t classes,
-                              const std::string& attention, std::int64_t value_width = 0) {
+VisionTransformerConfig paper(i64 patch, i64 classes, const std::string& attention,
+                              i64 value_width = 0) {
   return {.patch = patch, .classes = classes, .value_width = value_width, .attention = attention};
 }
 
-VisionTransformerConfig tiny(const std::string& attention, std::int64_t value_width = 0) {
+VisionTransformerConfig tiny(const std::string& attention, i64 value_width = 0) {
   return {.size = 6,
           .channels = 2,
           .patch = 2,
@@ -42,7 +42,7 @@ std::vector<VisionTransformerConfig> forms() {
           tiny("csp-sort:order=ascending,groups=1")};
 }
 
-Tensor images_for(const VisionTransformerConfig& c, std::int64_t batch) {
+Tensor images_for(const VisionTransformerConfig& c, i64 batch) {
   return random_normal({batch, c.size, c.size, c.channels}, f64, 4).to(tested_device());
 }
 
@@ -67,7 +67,7 @@ class Definition {
   std::vector<double> operator()(const std::vector<double>& picture) const {
     Rows h = linear(patches(picture), "patch");
     for (std::size_t n = 0; n < h.size(); ++n) add(h[n], p_.at("position")[n]);
-    for (std::int64_t i = 0; i < c_.layers; ++i) {
+    for (i64 i = 0; i < c_.layers; ++i) {
       const std::string block = fmt::format("blocks.{}.", i);
       add(h, linear(mixed(i, norm(h, block + "norm1")), block + "attention.output"));
       Rows inner = linear(norm(h, block + "norm2"), block + "up");
@@ -87,12 +87,12 @@ class Definition {
   // Patches from the top left, row by row; in one, (row, column, channel).
   Rows patches(const std::vector<double>& picture) const {
     Rows rows;
-    for (std::int64_t top = 0; top < c_.size; top += c_.patch) {
-      for (std::int64_t left = 0; left < c_.size; left += c_.patch) {
+    for (i64 top = 0; top < c_.size; top += c_.patch) {
+      for (i64 left = 0; left < c_.size; left += c_.patch) {
         rows.emplace_back();
-        for (std::int64_t y = top; y < top + c_.patch; ++y) {
-          for (std::int64_t x = left; x < left + c_.patch; ++x) {
-            for (std::int64_t k = 0; k < c_.channels; ++k) {
+        for (i64 y = top; y < top + c_.patch; ++y) {
+          for (i64 x = left; x < left + c_.patch; ++x) {
+            for (i64 k = 0; k < c_.channels; ++k) {
               rows.back().push_back(picture[std::size_t((y * c_.size + x) * c_.channels + k)]);
             }
           }
@@ -130,16 +130,16 @@ class Definition {
 
   // What stands before the output map: all projections side by side, cut into the mechanism's
   // inputs.
-  Rows mixed(std::int64_t layer, const Rows& x) const {
+  Rows mixed(i64 layer, const Rows& x) const {
     const AttentionSpec spec(c_.attention);
     const std::string block = fmt::format("blocks.{}.attention.", layer);
     const bool full = spec.mechanism().name == "full";
     const Rows projected = linear(x, block + (full ? "qkv" : "v"));
-    const std::int64_t N = c_.tokens(), H = c_.heads, E = c_.width / H;
-    const std::int64_t M = c_.value_width > 0 ? c_.value_width / H : E;
+    const i64 N = c_.tokens(), H = c_.heads, E = c_.width / H;
+    const i64 M = c_.value_width > 0 ? c_.value_width / H : E;
     std::vector<Variable> inputs;
     std::size_t at = 0;
-    const auto next = [&](std::int64_t width) {
+    const auto next = [&](i64 width) {
       std::vector<double> values;
       for (const auto& row : projected) {
         const auto first = row.begin() + std::ptrdiff_t(at);
@@ -156,7 +156,7 @@ class Definition {
     const std::vector<double> out =
         spec.mechanism().reference(spec, call, inputs).out.value().to_vector<double>();
     Rows rows;
-    for (std::int64_t n = 0; n < N; ++n) {
+    for (i64 n = 0; n < N; ++n) {
       rows.emplace_back(out.begin() + n * H * M, out.begin() + (n + 1) * H * M);
     }
     return rows;
@@ -199,7 +199,7 @@ TEST_CASE("vision transformer: logits are those of the definition") {
     Context context = Context::evaluation();
     const Tensor logits = model(context, images).value();
     const Definition definition(model);
-    for (std::int64_t b = 0; b < 3; ++b) {
+    for (i64 b = 0; b < 3; ++b) {
       const std::vector<double> wanted = definition(images.slice(0, b, b + 1).to_vector<double>());
       const Tensor expected = Tensor::from(wanted, {1, config.classes});
       CHECK(relative_error(logits.slice(0, b, b + 1), expected) < tolerance::backward_f64);

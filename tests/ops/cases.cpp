@@ -88,10 +88,10 @@ std::vector<Tensor> to_gather(const Shape& x, int axis, const Shape& index) {
 }
 
 // Blocks of x [B, N, H, E], whole and cut to lengths.
-void add_blocks(Cases& cases, const Shape& x, std::int64_t size) {
-  const std::int64_t B = x[0], N = x[1];
-  std::vector<std::int64_t> short_ones;
-  for (std::int64_t b = 0; b < B; ++b) short_ones.push_back(N - b * N / B);
+void add_blocks(Cases& cases, const Shape& x, i64 size) {
+  const i64 B = x[0], N = x[1];
+  std::vector<i64> short_ones;
+  for (i64 b = 0; b < B; ++b) short_ones.push_back(N - b * N / B);
   for (const Tensor& lengths : {Tensor(), Tensor::from(short_ones, {B})}) {
     const auto at = [=](Inputs in) { return lengths.to(in[0].value().device()); };
     const auto average = [=](Inputs in) { return block_mean(in[0], size, at(in)); };
@@ -239,7 +239,7 @@ void add_views(Cases& cases) {
 
 void add_layers(Cases& cases) {
   for (const Shape& x : {Shape{5}, Shape{1, 4}, Shape{2, 3, 7}}) {
-    const std::int64_t n = x.back();
+    const i64 n = x.back();
     cases.add("linear", affine, Shapes{x, {n, 4}, {4}});
     cases.add("linear without bias", affine, Shapes{x, {n, 4}});
     for (const Activation activation : {Activation::gelu, Activation::relu}) {
@@ -270,7 +270,7 @@ void add_layers(Cases& cases) {
     const auto f = [activation](Inputs in) {
       return causal_conv1d(in[0], in[1], in[2], activation);
     };
-    for (const std::int64_t window : {1, 3, 8}) {
+    for (const i64 window : {1, 3, 8}) {
       for (const Shape& x : {Shape{1, 1, 1}, Shape{2, 5, 3}, Shape{3, 9, 4}}) {
         cases.add(activation == Activation::none ? "causal_conv1d" : "causal_conv1d relu", f,
                   Shapes{x, {window, x.back(), 5}, {5}});
@@ -281,8 +281,8 @@ void add_layers(Cases& cases) {
 
 }  // namespace
 
-Tensor random_integers(const Shape& shape, std::int64_t bound, std::uint64_t seed) {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(shape.count()));
+Tensor random_integers(const Shape& shape, i64 bound, std::uint64_t seed) {
+  std::vector<i64> values(static_cast<std::size_t>(shape.count()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     const std::uint32_t word = RandomKey{seed, 0, 0}.words(i).word[0];
     values[i] = below(word, static_cast<std::uint32_t>(bound));
@@ -362,7 +362,7 @@ std::vector<OpCase> large_op_cases() {
   const auto vanilla = [](Inputs in) {
     return residual_layer_norm(in[0], in[1], in[2], in[3], {DropoutOn::branch, 0.3, {1, 2, 3}});
   };
-  for (const std::int64_t d : {300, 700, 2303}) {
+  for (const i64 d : {300, 700, 2303}) {
     cases.add("residual_layer_norm", normalised, Shapes{{3, d}, {3, d}, {d}, {d}});
     cases.add("residual_layer_norm vanilla", vanilla, Shapes{{3, d}, {3, d}, {d}, {d}});
   }
@@ -371,7 +371,7 @@ std::vector<OpCase> large_op_cases() {
   const auto convolved = [](Inputs in) {
     return causal_conv1d(in[0], in[1], in[2], Activation::relu);
   };
-  for (const std::int64_t window : {6, 8}) {
+  for (const i64 window : {6, 8}) {
     cases.add("causal_conv1d", convolved, Shapes{{7, 301, 9}, {window, 9, 10}, {10}});
   }
   return cases.list;

@@ -21,6 +21,6 @@ std::vector<OpCase> op_cases();
 std::vector<OpCase> large_op_cases();
 
 // Integers below `bound`.
-Tensor random_integers(const Shape& shape, std::int64_t bound, std::uint64_t seed);
+Tensor random_integers(const Shape& shape, i64 bound, std::uint64_t seed);
 
 }  // namespace weft

@@ -15,18 +15,18 @@ struct Convolution {
 // The sums of conv1d.h in f64, term by term, with relu.
 Convolution by_definition(const Tensor& x, const Tensor& weight, const Tensor& bias,
                           const Tensor& dy) {
-  const std::int64_t B = x.size(0), N = x.size(1), n = x.size(2), W = weight.size(0);
-  const std::int64_t m = weight.size(2);
+  const i64 B = x.size(0), N = x.size(1), n = x.size(2), W = weight.size(0);
+  const i64 m = weight.size(2);
   Convolution c{Tensor::zeros({B, N, m}, DType::f64), Tensor::zeros(x.shape(), DType::f64),
                 Tensor::zeros(weight.shape(), DType::f64), Tensor::zeros({m}, DType::f64)};
   const auto X = x.view<double, 3>(), w = weight.view<double, 3>(), g = dy.view<double, 3>();
-  for (std::int64_t b = 0; b < B; ++b) {
-    for (std::int64_t t = 0; t < N; ++t) {
-      for (std::int64_t o = 0; o < m; ++o) {
+  for (i64 b = 0; b < B; ++b) {
+    for (i64 t = 0; t < N; ++t) {
+      for (i64 o = 0; o < m; ++o) {
         double sum = bias.view<double, 1>()(o);
         const auto each = [&](const auto& f) {
-          for (std::int64_t k = 0; k < W; ++k) {
-            for (std::int64_t i = 0; t - W + 1 + k >= 0 && i < n; ++i) f(t - W + 1 + k, k, i);
+          for (i64 k = 0; k < W; ++k) {
+            for (i64 i = 0; t - W + 1 + k >= 0 && i < n; ++i) f(t - W + 1 + k, k, i);
           }
         };
         each([&](auto s, auto k, auto i) { sum += X(b, s, i) * w(k, i, o); });
@@ -60,7 +60,7 @@ TEST_SUITE("ops") {
 // be halved, and shorter than the window.
 TEST_CASE("causal convolution is its definition") {
   const ThreadsOf one(1);
-  for (const std::int64_t window : {1, 2, 3, 4, 6, 8, 12}) {
+  for (const i64 window : {1, 2, 3, 4, 6, 8, 12}) {
     for (const Shape& shape :
          {Shape{2, 5, 3}, Shape{1, 128, 20}, Shape{40, 7, 3}, Shape{1, 131, 7}}) {
       CAPTURE(window);

@@ -21,7 +21,7 @@ namespace {
 // −ln softmax(x)[t] in long double.
 std::vector<double> plain_rows(const Tensor& logits, const Tensor& targets) {
   const std::vector<double> x = logits.to(DType::f64).to_vector<double>();
-  const std::vector<std::int64_t> t = targets.to_vector<std::int64_t>();
+  const std::vector<i64> t = targets.to_vector<i64>();
   const std::size_t V = static_cast<std::size_t>(logits.size(-1));
   std::vector<double> nats;
   for (std::size_t row = 0; row < t.size(); ++row) {
@@ -36,7 +36,7 @@ std::vector<double> plain_rows(const Tensor& logits, const Tensor& targets) {
 TEST_SUITE("ops") {
 
 TEST_CASE("cross-entropy agrees with its formula in long double") {
-  for (const std::int64_t V : {1, 2, 27, 33, 5000}) {
+  for (const i64 V : {1, 2, 27, 33, 5000}) {
     const Tensor x = random_normal({3, 4, V}, DType::f64, 1).to(tested_device());
     const Tensor t = random_integers({3, 4}, V, 2).to(tested_device());
     const Tensor wanted = Tensor::from(plain_rows(x, t), {3, 4});
@@ -60,8 +60,8 @@ TEST_CASE("the gradient is softmax less one at the target, over the number of ta
   Tape tape;
   tape.backward(scale(cross_entropy(x, t.to(tested_device())), 12));
   const Tensor wanted = softmax(x.detached()).value().to(Device{});
-  for (std::int64_t row = 0; row < 6; ++row) {
-    wanted.view<double, 2>()(row, t.view<std::int64_t, 1>()(row)) -= 1;
+  for (i64 row = 0; row < 6; ++row) {
+    wanted.view<double, 2>()(row, t.view<i64, 1>()(row)) -= 1;
   }
   CHECK(relative_error(x.gradient(), scale(wanted, 2).value()) <= tolerance::backward_f64);
 }
@@ -73,7 +73,7 @@ TEST_CASE("confident and hopeless predictions, large and infinite logits") {
         Tensor::from(std::vector<double>{40, 0, 1e4, -1e4, -infinity, 5, 0, 0}, {4, 2})
             .to(type)
             .to(tested_device());
-    const Tensor t = Tensor::from(std::vector<std::int64_t>{0, 1, 1, 0}, {4}).to(tested_device());
+    const Tensor t = Tensor::from(std::vector<i64>{0, 1, 1, 0}, {4}).to(tested_device());
     const std::vector<double> nats = cross_entropy_rows(x, t).to_vector<double>();
     CHECK(nats[0] < 1e-15);
     CHECK(nats[0] >= 0);
@@ -109,7 +109,7 @@ TEST_CASE("besides its inputs only the log-sum-exps are kept") {
 }
 
 TEST_CASE("linear cross-entropy is cross-entropy of the products, whose logits it never holds") {
-  const std::int64_t R = 700, d = 6, V = 30011;
+  const i64 R = 700, d = 6, V = 30011;
   const std::vector<Tensor> inputs{random_normal({2, R / 2, d}, DType::f64, 1),
                                    random_normal({V, d}, DType::f64, 2)};
   const Tensor t = random_integers({2, R / 2}, V, 3).to(tested_device());
@@ -138,15 +138,14 @@ TEST_CASE("linear cross-entropy is cross-entropy of the products, whose logits i
 
 TEST_CASE("linear cross-entropy of logits that differ by thousands from one class to the next") {
   const double infinity = std::numeric_limits<double>::infinity();
-  const std::int64_t V = 300;
+  const i64 V = 300;
   for (const DType type : {DType::f32, DType::f64}) {
     std::vector<double> classes(V, -9000);
     classes[7] = 1000, classes[140] = 8990, classes[299] = 9000;
     const Tensor table = Tensor::from(classes, {V, 1}).to(type).to(tested_device());
     const Tensor x =
         Tensor::from(std::vector<double>{1, -1, 0, 1}, {4, 1}).to(type).to(tested_device());
-    const Tensor t =
-        Tensor::from(std::vector<std::int64_t>{299, 0, 140, 7}, {4}).to(tested_device());
+    const Tensor t = Tensor::from(std::vector<i64>{299, 0, 140, 7}, {4}).to(tested_device());
     const std::vector<double> nats = linear_cross_entropy_rows(x, table, t).to_vector<double>();
     CHECK(std::abs(nats[0] - std::log1p(std::exp(-10.0))) <= tolerance::forward_f32);
     CHECK(std::abs(nats[1] - std::log(297.0)) <= 1e-6);
@@ -164,8 +163,8 @@ TEST_CASE("linear cross-entropy of logits that differ by thousands from one clas
     std::fill(classes.begin(), classes.begin() + 130, -infinity);
     const Tensor without = Tensor::from(classes, {V, 1}).to(type).to(tested_device());
     const Tensor one = Tensor::full({1, 1}, 1, type, tested_device());
-    const auto nats_of = [&](std::int64_t target) {
-      const Tensor id = Tensor::from(std::vector<std::int64_t>{target}, {1}).to(tested_device());
+    const auto nats_of = [&](i64 target) {
+      const Tensor id = Tensor::from(std::vector<i64>{target}, {1}).to(tested_device());
       return linear_cross_entropy_rows(one, without, id).to_vector<double>()[0];
     };
     CHECK(std::abs(nats_of(140) - std::log1p(std::exp(10.0))) <= 1e-5);
@@ -175,9 +174,7 @@ TEST_CASE("linear cross-entropy of logits that differ by thousands from one clas
 
 TEST_CASE("bad targets are refused with position and value") {
   const Tensor x = random_normal({2, 2, 5}, DType::f32, 1);
-  const auto targets = [](std::int64_t bad) {
-    return Tensor::from(std::vector<std::int64_t>{0, 4, 1, bad}, {2, 2});
-  };
+  const auto targets = [](i64 bad) { return Tensor::from(std::vector<i64>{0, 4, 1, bad}, {2, 2}); };
   CHECK_ERROR(cross_entropy(x, targets(5)),
               "cross_entropy: the target at position 3 of [2,2] is 5; there are 5");
   CHECK_ERROR(cross_entropy_rows(x, targets(-1)), "is -1");

@@ -89,10 +89,10 @@ TEST_CASE("device: ids and targets outside of the table give NaN, and touch noth
   if (!cuda_is_there()) return;
   const auto on = [&](const Tensor& x) { return x.to(cuda); };
   const Tensor table = random_normal({4, 3}, DType::f64, 1), dy = random_normal({5, 3}, DType::f64, 2);
-  const Tensor ids = Tensor::from(std::vector<std::int64_t>{2, -1, 0, 4, 2}, {5});
+  const Tensor ids = Tensor::from(std::vector<i64>{2, -1, 0, 4, 2}, {5});
   const Variable leaf = Variable::leaf(on(table));
   const Variable logits = Variable::leaf(on(random_normal({3, 4}, DType::f64, 3)));
-  const Tensor targets = Tensor::from(std::vector<std::int64_t>{1, 7, 0}, {3});
+  const Tensor targets = Tensor::from(std::vector<i64>{1, 7, 0}, {3});
   Tape tape;
   const Variable y = embedding(leaf, on(ids)), loss = cross_entropy(logits, on(targets));
   tape.backward(std::array{y, loss}, std::array{on(dy), Tensor::full({}, 1, DType::f64, cuda)});

@@ -13,9 +13,8 @@ namespace {
 const RandomKey key{0x9e3779b97f4a7c15ull, 1234567, 42};
 
 // The rule of mask.h, written out from its words.
-bool kept_by_the_rule(const RandomKey& random, double rate, std::int64_t columns, std::int64_t row,
-                      std::int64_t column) {
-  const std::int64_t index = row * ((columns + 7) / 8) + column / 8;
+bool kept_by_the_rule(const RandomKey& random, double rate, i64 columns, i64 row, i64 column) {
+  const i64 index = row * ((columns + 7) / 8) + column / 8;
   const Philox words = random.words(static_cast<std::uint64_t>(index));
   std::uint16_t pieces[8];
   for (int w = 0; w < 4; ++w) {
@@ -34,10 +33,10 @@ TEST_CASE_TEMPLATE("dropout keeps what the rule keeps, scaled", T, float, double
     const Tensor x = random_uniform(shape, DType::f64, 1, 1, 2).to(dtype_of<T>).to(tested_device());
     const std::vector<T> before = x.to_vector<T>();
     const std::vector<T> after = dropout(x, 0.3, key).value().template to_vector<T>();
-    const std::int64_t columns = shape.rank() == 0 ? 1 : shape.back();
+    const i64 columns = shape.rank() == 0 ? 1 : shape.back();
     const T factor = static_cast<T>(65536.0 / (65536 - 19661));
-    std::int64_t wrong = 0;
-    for (std::int64_t i = 0; i < x.count(); ++i) {
+    i64 wrong = 0;
+    for (i64 i = 0; i < x.count(); ++i) {
       const bool kept = kept_by_the_rule(key, 0.3, columns, i / columns, i % columns);
       const std::size_t at = static_cast<std::size_t>(i);
       wrong += after[at] != (kept ? before[at] * factor : T(0));
@@ -47,21 +46,21 @@ TEST_CASE_TEMPLATE("dropout keeps what the rule keeps, scaled", T, float, double
 }
 
 TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T, float, double) {
-  for (const std::int64_t columns : {5, 8, 77, 1024}) {
+  for (const i64 columns : {5, 8, 77, 1024}) {
     const DropoutMask mask(key, 0.45, columns);
-    for (const std::int64_t row : {std::int64_t{0}, std::int64_t{3}, (std::int64_t{1} << 33) + 5}) {
-      for (std::int64_t begin = 0; begin < columns; begin += 24) {
-        const std::int64_t count = std::min<std::int64_t>(columns - begin, 333);
+    for (const i64 row : {i64{0}, i64{3}, (i64{1} << 33) + 5}) {
+      for (i64 begin = 0; begin < columns; begin += 24) {
+        const i64 count = std::min<i64>(columns - begin, 333);
         std::vector<T> ones(static_cast<std::size_t>(count), T(1));
         apply_dropout<T>(mask, row, begin, count, ones.data(), ones.data());
-        std::int64_t wrong = 0;
-        for (std::int64_t j = 0; j < count; ++j) {
+        i64 wrong = 0;
+        for (i64 j = 0; j < count; ++j) {
           const bool kept = kept_by_the_rule(key, 0.45, columns, row, begin + j);
           wrong += mask.keeps(row, begin + j) != kept;
           wrong += ones[static_cast<std::size_t>(j)] != (kept ? static_cast<T>(mask.factor) : T(0));
         }
         for (const i64 step : {1, 7}) {  // of the rows
-          each_kept<T>(mask, row, step, begin, [&](std::int64_t i, auto kept) {
+          each_kept<T>(mask, row, step, begin, [&](i64 i, auto kept) {
             T lane[simd::lanes<T>];
             const simd::Tag<T> d;
             simd::hn::StoreU(simd::hn::IfThenElseZero(kept, simd::hn::Set(d, T(1))), d, lane);
@@ -79,7 +78,7 @@ TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T,
 
 TEST_CASE("the share that is dropped is the rate, and the expectation is the input") {
   for (const double rate : {0.1, 0.5, 0.9}) {
-    const std::int64_t count = 200000;
+    const i64 count = 200000;
     const std::vector<double> y =
         dropout(Tensor::full({100, 2000}, 1, DType::f64, tested_device()), rate, key)
             .value()
@@ -97,7 +96,7 @@ TEST_CASE("the share that is dropped is the rate, and the expectation is the inp
 }
 
 TEST_CASE("neighbours, rows and keys are independent") {
-  const std::int64_t count = 1 << 17;
+  const i64 count = 1 << 17;
   const auto mask = [&](const RandomKey& random) {
     return dropout(Tensor::full({128, 1024}, 1, DType::f64, tested_device()), 0.5, random).value();
   };
@@ -140,7 +139,7 @@ TEST_CASE("a rate of zero is the variable itself") {
 
 TEST_CASE("what is dropped is zero, whatever it was") {
   const Tensor x = Tensor::full({1000}, std::nan(""), DType::f32, tested_device());
-  std::int64_t zeros = 0;
+  i64 zeros = 0;
   for (const float v : dropout(x, 0.5, key).value().to_vector<float>()) zeros += v == 0;
   CHECK(zeros > 400);
 }

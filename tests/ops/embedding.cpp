@@ -11,7 +11,7 @@ TEST_SUITE("ops") {
 
 TEST_CASE("embedding takes rows, and adds gradients to them") {
   const Tensor table = random_normal({4, 3}, DType::f64, 1);
-  const Tensor ids = Tensor::from(std::vector<std::int64_t>{2, 0, 2, 3, 2, 0}, {2, 3});
+  const Tensor ids = Tensor::from(std::vector<i64>{2, 0, 2, 3, 2, 0}, {2, 3});
   const Variable leaf = Variable::leaf(table.to(tested_device()));
   Tape tape;
   const Variable y = embedding(leaf, ids.to(tested_device()));
@@ -19,17 +19,17 @@ TEST_CASE("embedding takes rows, and adds gradients to them") {
   const Tensor dy = random_normal({2, 3, 3}, DType::f64, 2);
   tape.backward(y, dy.to(tested_device()));
   const Tensor rows = y.value().to(Device{}), gradient = leaf.gradient().to(Device{});
-  const std::vector<std::int64_t> list = ids.to_vector<std::int64_t>();
+  const std::vector<i64> list = ids.to_vector<i64>();
   const Tensor wanted = Tensor::zeros({4, 3}, DType::f64);
-  for (std::int64_t p = 0; p < 6; ++p) {
-    for (std::int64_t j = 0; j < 3; ++j) {
-      const std::int64_t id = list[static_cast<std::size_t>(p)];
+  for (i64 p = 0; p < 6; ++p) {
+    for (i64 j = 0; j < 3; ++j) {
+      const i64 id = list[static_cast<std::size_t>(p)];
       CHECK(rows.view<double, 3>()(p / 3, p % 3, j) == table.view<double, 2>()(id, j));
       wanted.view<double, 2>()(id, j) += dy.view<double, 3>()(p / 3, p % 3, j);
     }
   }
   CHECK(relative_error(gradient, wanted) <= tolerance::backward_f64);
-  for (std::int64_t j = 0; j < 3; ++j) CHECK(gradient.view<double, 2>()(1, j) == 0);
+  for (i64 j = 0; j < 3; ++j) CHECK(gradient.view<double, 2>()(1, j) == 0);
 }
 
 TEST_CASE("a row used very often keeps its gradient accurate in f32") {
@@ -64,9 +64,7 @@ TEST_CASE("more rows than a device sorts by are refused, and what to do is said"
 
 TEST_CASE("bad ids and tables are refused with position and value") {
   const Tensor table = random_normal({4, 3}, DType::f32, 1);
-  const auto ids = [](std::int64_t bad) {
-    return Tensor::from(std::vector<std::int64_t>{0, 3, bad, 1}, {2, 2});
-  };
+  const auto ids = [](i64 bad) { return Tensor::from(std::vector<i64>{0, 3, bad, 1}, {2, 2}); };
   CHECK_ERROR(embedding(table, ids(4)),
               "embedding: the id at position 2 of [2,2] is 4, but the table has 4 rows");
   CHECK_ERROR(embedding(table, ids(-1)), "is -1");

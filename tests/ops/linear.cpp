@@ -21,7 +21,7 @@ TEST_SUITE("ops") {
 TEST_CASE("a weight that lies turned gives what its packed copy gives") {
   for (const Shape& sizes : {Shape{1, 20, 30}, Shape{300, 20, 30}, Shape{1, 65, 2100},
                              Shape{300, 65, 2100}, Shape{3, 1, 7}, Shape{3, 7, 1}}) {
-    const std::int64_t rows = sizes[0], n = sizes[1], m = sizes[2];
+    const i64 rows = sizes[0], n = sizes[1], m = sizes[2];
     CAPTURE(fmt::format("{}", sizes));
     const Tensor x = random_normal({rows, n}, DType::f64, 1),
                  table = random_normal({m, n}, DType::f64, 2),

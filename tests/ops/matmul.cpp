@@ -18,9 +18,9 @@ TEST_CASE("the gradient of a shared right-hand side is the sum over the batch") 
   CHECK(relative_error(shared.outputs[0], each.outputs[0]) <= tolerance::forward_f64);
   CHECK(relative_error(shared.gradients[0], each.gradients[0]) <= tolerance::backward_f64);
   const Tensor sum = Tensor::zeros({5, 2}, DType::f64);
-  for (std::int64_t batch = 0; batch < 3; ++batch) {
-    for (std::int64_t k = 0; k < 5; ++k) {
-      for (std::int64_t j = 0; j < 2; ++j) {
+  for (i64 batch = 0; batch < 3; ++batch) {
+    for (i64 k = 0; k < 5; ++k) {
+      for (i64 j = 0; j < 2; ++j) {
         sum.view<double, 2>()(k, j) += each.gradients[1].view<double, 3>()(batch, k, j);
       }
     }

@@ -52,9 +52,9 @@ Tensor broadcast_by_index(const Tensor& a, const Tensor& b, const F& f) {
   std::vector<double> c(static_cast<std::size_t>(shape.count()));
   for (std::size_t flat = 0; flat < c.size(); ++flat) {
     const auto element = [&](const Tensor& x, const std::vector<double>& values) {
-      std::int64_t rest = static_cast<std::int64_t>(flat), offset = 0, step = 1;
+      i64 rest = static_cast<i64>(flat), offset = 0, step = 1;
       for (int back = 1; back <= shape.rank(); ++back) {
-        const std::int64_t index = rest % shape[shape.rank() - back];
+        const i64 index = rest % shape[shape.rank() - back];
         rest /= shape[shape.rank() - back];
         if (back > x.rank()) continue;
         if (x.size(-back) > 1) offset += index * step;
@@ -143,7 +143,7 @@ struct TwoSided {
   std::vector<double> c, da, db;
   TwoSided(Variable (*f)(const Variable&, const Variable&), const std::vector<double>& left,
            const std::vector<double>& right, DType type) {
-    const Shape shape{static_cast<std::int64_t>(left.size())};
+    const Shape shape{static_cast<i64>(left.size())};
     const auto leaf = [&](const std::vector<double>& values) {
       return Variable::leaf(Tensor::from(values, shape).to(type).to(tested_device()));
     };

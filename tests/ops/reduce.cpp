@@ -10,17 +10,17 @@ namespace {
 // Σ over axes first … last, index by index.
 Tensor plain_sum(const Tensor& x, int first, int last) {
   Shape shape;
-  std::int64_t outer = 1, n = 1, inner = 1;
+  i64 outer = 1, n = 1, inner = 1;
   for (int axis = 0; axis < x.rank(); ++axis) {
     if (axis < first || axis > last) shape.push_back(x.size(axis));
     (axis < first ? outer : axis > last ? inner : n) *= x.size(axis);
   }
   const std::vector<double> from = x.to(DType::f64).to_vector<double>();
   std::vector<double> to(static_cast<std::size_t>(outer * inner));
-  for (std::int64_t o = 0; o < outer; ++o) {
-    for (std::int64_t j = 0; j < inner; ++j) {
+  for (i64 o = 0; o < outer; ++o) {
+    for (i64 j = 0; j < inner; ++j) {
       long double sum = 0;
-      for (std::int64_t i = 0; i < n; ++i) {
+      for (i64 i = 0; i < n; ++i) {
         sum += from[static_cast<std::size_t>((o * n + i) * inner + j)];
       }
       to[static_cast<std::size_t>(o * inner + j)] = static_cast<double>(sum);
@@ -57,7 +57,7 @@ TEST_CASE("sums and means over everything and over one axis") {
   CHECK(relative_error(sum(x, -2).value(), plain_sum(x, 1, 1)) <= tolerance::forward_f64);
   const Tensor five = Tensor::full({}, 5, DType::f64);
   const Tensor total = plain_sum(x, 1, 1), average = mean(x, 1).value();
-  for (std::int64_t i = 0; i < 21; ++i) {
+  for (i64 i = 0; i < 21; ++i) {
     const double wanted = total.to_vector<double>()[static_cast<std::size_t>(i)] / five.item();
     CHECK(std::abs(average.to_vector<double>()[static_cast<std::size_t>(i)] - wanted) <= 1e-15);
   }

@@ -20,14 +20,14 @@ Tensor f64(const std::vector<double>& values, const Shape& shape) {
 TEST_SUITE("ops") {
 
 TEST_CASE("softmax and log-sum-exp agree with their formulas in long double") {
-  for (const std::int64_t V : {1, 2, 7, 16, 33, 2000}) {
+  for (const i64 V : {1, 2, 7, 16, 33, 2000}) {
     const Tensor x = random_normal({5, V}, DType::f64, 1);
     std::vector<double> y, lse;
-    for (std::int64_t row = 0; row < 5; ++row) {
+    for (i64 row = 0; row < 5; ++row) {
       long double z = 0;
-      for (std::int64_t v = 0; v < V; ++v) z += std::exp((long double)x.view<double, 2>()(row, v));
+      for (i64 v = 0; v < V; ++v) z += std::exp((long double)x.view<double, 2>()(row, v));
       lse.push_back(static_cast<double>(std::log(z)));
-      for (std::int64_t v = 0; v < V; ++v) {
+      for (i64 v = 0; v < V; ++v) {
         y.push_back(static_cast<double>(std::exp((long double)x.view<double, 2>()(row, v)) / z));
       }
     }
@@ -54,7 +54,7 @@ TEST_CASE("large logits overflow nothing, and a shift changes nothing") {
 
 TEST_CASE("a row of minus infinity alone gives 0 and minus infinity, and no gradient") {
   for (const DType type : {DType::f32, DType::f64}) {
-    for (const std::int64_t V : {1, 5, 40}) {
+    for (const i64 V : {1, 5, 40}) {
       const Tensor x = random_normal({3, V}, type, 1);
       x.slice(0, 1, 2).fill(-infinity);
       const Run result = run(both, {x});
@@ -89,8 +89,8 @@ TEST_CASE("NaN shows in the whole row, and in no other") {
   const Tensor x = random_normal({3, 40}, DType::f32, 1);
   x.slice(0, 1, 2).slice(1, 39, 40).fill(std::nan(""));
   const Run result = run(both, {x});
-  for (std::int64_t row = 0; row < 3; ++row) {
-    for (std::int64_t v = 0; v < 40; ++v) {
+  for (i64 row = 0; row < 3; ++row) {
+    for (i64 v = 0; v < 40; ++v) {
       CHECK(std::isnan(result.outputs[0].view<float, 2>()(row, v)) == (row == 1));
     }
     CHECK(std::isnan(result.outputs[1].view<float, 1>()(row)) == (row == 1));
@@ -99,7 +99,7 @@ TEST_CASE("NaN shows in the whole row, and in no other") {
 
 // One logit stands out; the many equal terms behind it drift where f32 adds them one by one.
 TEST_CASE("a long row is summed accurately in f32") {
-  const std::int64_t V = 1 << 20;
+  const i64 V = 1 << 20;
   const Tensor x = Tensor::full({1, V}, double(0.1f), DType::f32, tested_device());
   x.slice(1, 7, 8).fill(3);
   const double z = 1 + double(V - 1) * std::exp(double(0.1f) - 3);

@@ -40,7 +40,7 @@ TEST_CASE("views share the bytes of their input") {
 TEST_CASE("concatenate and split are each other's reverse") {
   const Tensor x = random_normal({3, 8, 2}, DType::f64, 1).to(tested_device());
   for (const int axis : {0, 1, 2, -2}) {
-    const std::int64_t size = x.size(axis);
+    const i64 size = x.size(axis);
     const std::vector<Variable> parts = split(x, axis, {1, size - 1, 0});
     CHECK(parts[0].size(axis) == 1);
     CHECK(same_bits(concatenate(parts, axis).value(), x));

@@ -16,7 +16,7 @@ constexpr DType all_types[] = {DType::f32, DType::f64, DType::bf16,
 // A tensor of each type with numbers that all of them hold.
 Tensor numbers(const Shape& shape, DType type) {
   const Tensor x = Tensor::empty(shape, DType::i64);
-  for (std::int64_t i = 0; i < x.count(); ++i) x.data<std::int64_t>()[i] = i * 7 % 101;
+  for (i64 i = 0; i < x.count(); ++i) x.data<i64>()[i] = i * 7 % 101;
   return x.to(type);
 }
 

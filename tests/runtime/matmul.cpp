@@ -11,15 +11,15 @@ namespace {
 Tensor plain_product(const Tensor& a, const Tensor& b) {
   Shape shape = a.shape();
   shape[a.rank() - 1] = b.size(-1);
-  const std::int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
+  const i64 m = a.size(-2), k = a.size(-1), n = b.size(-1);
   const std::vector<double> left = a.to(DType::f64).to_vector<double>();
   const std::vector<double> right = b.to(DType::f64).to_vector<double>();
   std::vector<double> c(static_cast<std::size_t>(shape.count()));
-  for (std::int64_t row = 0; row < shape.count() / std::max<std::int64_t>(n, 1); ++row) {
-    const std::int64_t matrix = b.rank() == 2 ? 0 : row / m;
-    for (std::int64_t l = 0; l < k; ++l) {
+  for (i64 row = 0; row < shape.count() / std::max<i64>(n, 1); ++row) {
+    const i64 matrix = b.rank() == 2 ? 0 : row / m;
+    for (i64 l = 0; l < k; ++l) {
       const double x = left[static_cast<std::size_t>(row * k + l)];
-      for (std::int64_t j = 0; j < n; ++j) {
+      for (i64 j = 0; j < n; ++j) {
         c[static_cast<std::size_t>(row * n + j)] +=
             x * right[static_cast<std::size_t>((matrix * k + l) * n + j)];
       }
@@ -28,7 +28,7 @@ Tensor plain_product(const Tensor& a, const Tensor& b) {
   return Tensor::from(c, shape);
 }
 
-double tolerance_of(DType type, std::int64_t depth = 1) {
+double tolerance_of(DType type, i64 depth = 1) {
   if (type == DType::f64) return tolerance::forward_f64;
   return depth < 4096 ? tolerance::forward_f32 : tolerance::forward_f32_long;
 }
@@ -42,9 +42,9 @@ TEST_SUITE("runtime") {
 
 TEST_CASE("products of any size agree with the plain loop") {
   for (const DType type : {DType::f32, DType::f64}) {
-    for (const std::int64_t m : {1, 3, 64, 259}) {
-      for (const std::int64_t k : {1, 7, 65}) {
-        for (const std::int64_t n : {1, 5, 16, 33, 130}) {
+    for (const i64 m : {1, 3, 64, 259}) {
+      for (const i64 k : {1, 7, 65}) {
+        for (const i64 n : {1, 5, 16, 33, 130}) {
           check_product(random_normal({m, k}, type, 1), random_normal({k, n}, type, 2));
         }
       }
@@ -94,15 +94,15 @@ TEST_CASE("batches, with one right-hand side for each matrix or for all") {
 
 TEST_CASE("a product on top of what is there, in rows with gaps") {
   for (const DType type : {DType::f32, DType::f64}) {
-    for (const std::int64_t n : {6, 300}) {
+    for (const i64 n : {6, 300}) {
       const Tensor a = random_normal({8, 300}, type, 1), b = random_normal({300, n}, type, 2);
       const Tensor wide = random_normal({8, n + 5}, type, 3), before = wide.clone();
       const Tensor target = wide.slice(1, 2, 2 + n);
       matmul_into(a, b, target, true);
       const Tensor sum = plain_product(a, b);
       const Tensor difference = target.to(DType::f64);
-      for (std::int64_t i = 0; i < 8; ++i) {
-        for (std::int64_t j = 0; j < n; ++j) {
+      for (i64 i = 0; i < 8; ++i) {
+        for (i64 j = 0; j < n; ++j) {
           difference.view<double, 2>()(i, j) -=
               before.to(DType::f64).slice(1, 2, 2 + n).view<double, 2>()(i, j);
         }

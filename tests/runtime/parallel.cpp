@@ -21,9 +21,9 @@ TEST_CASE("a parallel loop calls each index once, for any number of threads") {
     const ThreadsOf scope(team);
     CHECK(threads() == team);
     std::vector<int> calls(1000);
-    parallel_for(1000, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+    parallel_for(1000, [&](i64 i) { ++calls[static_cast<std::size_t>(i)]; });
     CHECK(calls == std::vector<int>(1000, 1));
-    parallel_for(0, [&](std::int64_t) { FAIL("called"); });
+    parallel_for(0, [&](i64) { FAIL("called"); });
   }
 }
 
@@ -31,10 +31,10 @@ TEST_CASE("ranges cover everything, cut by the grain alone") {
   const ThreadsOf scope(2);
   std::vector<int> calls(103);
   std::atomic<int> pieces = 0;
-  parallel_ranges(103, 10, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(103, 10, [&](i64 begin, i64 end) {
     ++pieces;
     if (begin % 10 != 0 || (end != begin + 10 && end != 103)) pieces += 1000;
-    for (std::int64_t i = begin; i < end; ++i) ++calls[static_cast<std::size_t>(i)];
+    for (i64 i = begin; i < end; ++i) ++calls[static_cast<std::size_t>(i)];
   });
   CHECK(pieces == 11);
   CHECK(calls == std::vector<int>(103, 1));
@@ -63,13 +63,12 @@ TEST_CASE("scratch of a parallel loop: a slice for each thread, and the counters
 TEST_CASE("short calls are not worth a thread, long ones are cut as they are") {
   const ThreadsOf scope(4);
   std::vector<std::thread::id> callers(100);
-  parallel_for(100, 1000, [&](std::int64_t i) {
-    callers[static_cast<std::size_t>(i)] = std::this_thread::get_id();
-  });
+  parallel_for(100, 1000,
+               [&](i64 i) { callers[static_cast<std::size_t>(i)] = std::this_thread::get_id(); });
   CHECK(callers == std::vector(100, std::this_thread::get_id()));
-  for (const std::int64_t work : {std::int64_t{0}, std::int64_t{1} << 16, std::int64_t{1} << 40}) {
+  for (const i64 work : {i64{0}, i64{1} << 16, i64{1} << 40}) {
     std::vector<int> calls(1000);
-    parallel_for(1000, work, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+    parallel_for(1000, work, [&](i64 i) { ++calls[static_cast<std::size_t>(i)]; });
     CHECK(calls == std::vector<int>(1000, 1));
   }
 }
@@ -77,13 +76,12 @@ TEST_CASE("short calls are not worth a thread, long ones are cut as they are") {
 TEST_CASE("an exception in any call comes out of the loop") {
   for (const int team : {1, 2}) {
     const ThreadsOf scope(team);
-    for (const std::int64_t bad : {0, 57, 99}) {
-      CHECK_ERROR(
-          parallel_for(100, [&](std::int64_t i) { require(i != bad, "piece {} failed", i); }),
-          fmt::format("piece {} failed", bad).c_str());
+    for (const i64 bad : {0, 57, 99}) {
+      CHECK_ERROR(parallel_for(100, [&](i64 i) { require(i != bad, "piece {} failed", i); }),
+                  fmt::format("piece {} failed", bad).c_str());
     }
     std::atomic<int> calls = 0;
-    parallel_for(10, [&](std::int64_t) { ++calls; });
+    parallel_for(10, [&](i64) { ++calls; });
     CHECK(calls == 10);
   }
 }
@@ -91,7 +89,7 @@ TEST_CASE("an exception in any call comes out of the loop") {
 TEST_CASE("loops nest") {
   const ThreadsOf scope(2);
   std::atomic<int> calls = 0;
-  parallel_for(7, [&](std::int64_t) { parallel_for(11, [&](std::int64_t) { ++calls; }); });
+  parallel_for(7, [&](i64) { parallel_for(11, [&](i64) { ++calls; }); });
   CHECK(calls == 77);
 }
 

@@ -77,13 +77,13 @@ TEST_CASE(
 }
 
 TEST_CASE_TEMPLATE("partial loads, stores and sums touch their elements only", T, float, double) {
-  constexpr std::int64_t most = 3 * simd::lanes<T>;
-  for (std::int64_t count = 0; count <= most; ++count) {
+  constexpr i64 most = 3 * simd::lanes<T>;
+  for (i64 count = 0; count <= most; ++count) {
     std::vector<T> from(static_cast<std::size_t>(most)), to(static_cast<std::size_t>(most), T(-1));
     std::iota(from.begin(), from.end(), T(1));
     map<T>(
         count, to.data(), [](Pack<T> x) { return x + x; }, from.data());
-    for (std::int64_t i = 0; i < most; ++i) {
+    for (i64 i = 0; i < most; ++i) {
       CHECK(to[static_cast<std::size_t>(i)] == (i < count ? T(2 * (i + 1)) : T(-1)));
     }
     const double total = double(count) * double(count + 1) / 2;
@@ -105,18 +105,17 @@ TEST_CASE("a sum of f32 is gathered in f64") {
 // The largest distance of a tile product from its definition in f64; A is transposed, B and C have
 // gaps, which stay as they are.
 template <class T>
-double worst_of_tile_product(std::int64_t rows, std::int64_t columns, std::int64_t depth,
-                             bool add) {
+double worst_of_tile_product(i64 rows, i64 columns, i64 depth, bool add) {
   const Tensor a = random_normal({depth + 1, rows + 2}, dtype_of<T>, 1);
   const Tensor b = random_normal({depth + 1, columns + 3}, dtype_of<T>, 2);
   const Tensor c = random_normal({rows, columns + 1}, dtype_of<T>, 3), before = c.clone();
   tile_product<T>(rows, columns, depth, {a.data<T>(), 1, rows + 2}, {b.data<T>(), columns + 3},
                   {c.data<T>(), columns + 1}, add);
   double worst = 0;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j <= columns; ++j) {
+  for (i64 i = 0; i < rows; ++i) {
+    for (i64 j = 0; j <= columns; ++j) {
       double sum = add || j == columns ? double(before.view<T, 2>()(i, j)) : 0;
-      for (std::int64_t k = 0; k < depth && j < columns; ++k) {
+      for (i64 k = 0; k < depth && j < columns; ++k) {
         sum += double(a.view<T, 2>()(k, i)) * double(b.view<T, 2>()(k, j));
       }
       worst = std::max(worst, std::abs(sum - double(c.view<T, 2>()(i, j))));
@@ -127,9 +126,9 @@ double worst_of_tile_product(std::int64_t rows, std::int64_t columns, std::int64
 
 // Sizes around every width of the tile, and around the rows and the depth of a panel.
 TEST_CASE_TEMPLATE("tile products of any size", T, float, double) {
-  for (const std::int64_t rows : {1, 2, 5, 13, 25, 64, 67}) {
-    for (const std::int64_t columns : {1, 3, 8, 17, 37, 70}) {
-      for (const std::int64_t depth : {0, 1, 7, 33, 270}) {
+  for (const i64 rows : {1, 2, 5, 13, 25, 64, 67}) {
+    for (const i64 columns : {1, 3, 8, 17, 37, 70}) {
+      for (const i64 depth : {0, 1, 7, 33, 270}) {
         for (const bool add : {false, true}) {
           CAPTURE(rows);
           CAPTURE(columns);
@@ -146,16 +145,16 @@ TEST_CASE_TEMPLATE("tile products of any size", T, float, double) {
 
 // From rows with gaps to rows with gaps, which stay as they are.
 TEST_CASE_TEMPLATE("transposes of any size", T, float, double) {
-  for (const std::int64_t rows : {0, 1, 3, 4, 8, 13, 32, 47}) {
-    for (const std::int64_t columns : {0, 1, 4, 6, 8, 21}) {
+  for (const i64 rows : {0, 1, 3, 4, 8, 13, 32, 47}) {
+    for (const i64 columns : {0, 1, 4, 6, 8, 21}) {
       CAPTURE(rows);
       CAPTURE(columns);
       const Tensor from = random_normal({rows, columns + 2}, dtype_of<T>, 1);
       const Tensor to = random_normal({columns, rows + 3}, dtype_of<T>, 2), before = to.clone();
       transpose<T>(rows, columns, {from.data<T>(), columns + 2}, {to.data<T>(), rows + 3});
-      std::int64_t wrong = 0;
-      for (std::int64_t j = 0; j < columns; ++j) {
-        for (std::int64_t i = 0; i < rows + 3; ++i) {
+      i64 wrong = 0;
+      for (i64 j = 0; j < columns; ++j) {
+        for (i64 i = 0; i < rows + 3; ++i) {
           const T wanted = i < rows ? from.view<T, 2>()(i, j) : before.view<T, 2>()(j, i);
           wrong += to.view<T, 2>()(j, i) != wanted;
         }

@@ -48,7 +48,7 @@ TEST_CASE("a tensor knows its shape, strides and type") {
 }
 
 TEST_CASE("sizes that do not fit are refused before anything is allocated") {
-  constexpr std::int64_t large = std::int64_t{1} << 40;
+  constexpr i64 large = i64{1} << 40;
   CHECK_ERROR(Tensor::empty({large, large}, DType::f32), "does not fit 64 bits");
   CHECK_ERROR(Tensor::empty({-1}, DType::f32), "must not be negative, got -1");
   CHECK_ERROR(Tensor::empty({large << 22}, DType::f64), "do not fit the address space");
@@ -60,7 +60,7 @@ TEST_CASE("tensors of nothing: contiguous, with strides that fit, and rows that 
     CHECK(x.contiguous());
     CHECK(x.rows() == (shape == Shape{2, 0} ? 2 : 0));
   }
-  constexpr std::int64_t large = std::int64_t{1} << 40;
+  constexpr i64 large = i64{1} << 40;
   CHECK_ERROR(Tensor::zeros({0, large, large}, DType::f32), "the strides of [0,");
   CHECK_ERROR(Tensor().to_vector<float>(), "it is undefined; is an input missing?");
 }

@@ -56,7 +56,7 @@ TEST_SUITE("tools") {
 
 TEST_CASE("attend: the output and the gradients of the library") {
   const Tensor dout = normal({2, 9, 3, 5}, 4);
-  const Tensor lengths = Tensor::from(std::vector<std::int64_t>{9, 4}, {2});
+  const Tensor lengths = Tensor::from(std::vector<i64>{9, 4}, {2});
   const Files files(with(with(sequence, "dout", dout), "lengths", lengths));
   const Tensors got = files.run({"--attention", "full:temperature=0.3", "--causal", "--backward"});
   AttentionCall call;
@@ -167,14 +167,14 @@ TEST_CASE("attend: a pattern of a person's own, by elements and by blocks") {
   // Blocks of 4 see themselves and the first one.
   const Tensor blocks = Tensor::from(std::vector<double>{0.5, 0, 0, -1, 1, 0, 1, 0, 2}, {3, 3});
   const Tensor pairs = Tensor::zeros({1, 9, 9}, DType::u8);
-  for (std::int64_t i = 0; i < 9; ++i) {
-    for (std::int64_t j = 0; j < 9; ++j) {
+  for (i64 i = 0; i < 9; ++i) {
+    for (i64 j = 0; j < 9; ++j) {
       pairs.data<std::uint8_t>()[i * 9 + j] = j / 4 == i / 4 || j / 4 == 0;
     }
   }
   Tensors by_bias = with(sequence, "dout", dout);
   const Tensor hidden = Tensor::zeros({1, 1, 9, 9}, DType::f64);
-  for (std::int64_t pair = 0; pair < 81; ++pair) {
+  for (i64 pair = 0; pair < 81; ++pair) {
     if (pairs.data<std::uint8_t>()[pair] == 0) hidden.data<double>()[pair] = -INFINITY;
   }
   by_bias["bias"] = hidden;
@@ -191,7 +191,7 @@ TEST_CASE("attend: a pattern of a person's own, by elements and by blocks") {
   }
   files.run({"--backward", "--pattern", mask, "--pattern-block", "4", "--map", map});
   const Tensor weights = read_checkpoint(map).tensors.at("map");
-  for (std::int64_t pair = 0; pair < 81; ++pair) {
+  for (i64 pair = 0; pair < 81; ++pair) {
     CHECK((weights.data<double>()[pair] > 0) == (pairs.data<std::uint8_t>()[pair] > 0));
   }
 }
@@ -279,11 +279,11 @@ TEST_CASE("attend: the map of a head, as numbers and as a picture") {
   const Tensors got = files.run({"--causal", "--map", numbers, "--head", "2", "--item", "1"});
   const Tensor map = read_checkpoint(numbers).tensors.at("map");
   REQUIRE(map.shape() == Shape{9, 9});
-  for (std::int64_t i = 0; i < 9; ++i) {
+  for (i64 i = 0; i < 9; ++i) {
     double row = 0;
-    for (std::int64_t m = 0; m < 5; ++m) {
+    for (i64 m = 0; m < 5; ++m) {
       double sum = 0;
-      for (std::int64_t j = 0; j < 9; ++j) {
+      for (i64 j = 0; j < 9; ++j) {
         const double weight = map.view<double, 2>()(i, j);
         if (m == 0) row += weight;
         if (j > i) CHECK(weight == 0);
@@ -317,13 +317,13 @@ TEST_CASE("attend: the maps of several heads") {
 
 // Pixels of each colour, and the size.
 struct Drawn {
-  std::int64_t width, height;
+  i64 width, height;
   std::map<std::array<int, 3>, int> colours;
 };
 Drawn drawn(const std::string& path) {
   const Picture picture = Picture::load(path);
   Drawn all{picture.width(), picture.height(), {}};
-  for (std::int64_t i = 0; i < picture.width() * picture.height(); ++i) {
+  for (i64 i = 0; i < picture.width() * picture.height(); ++i) {
     const Colour& c = picture.pixels()[i];
     ++all.colours[{c.red, c.green, c.blue}];
   }

@@ -114,7 +114,7 @@ TEST_CASE("attend --compare: derived inputs are those of a call that names them"
 TEST_CASE("attend --compare: PyTorch's layout, masks, and what is not read") {
   Tensors tensors;
   for (const auto& [name, tensor] : sequence) tensors[name] = tensor.transpose(1, 2).packed();
-  tensors["lengths"] = Tensor::from(std::vector<std::int64_t>{40, 7}, {2});
+  tensors["lengths"] = Tensor::from(std::vector<i64>{40, 7}, {2});
   tensors["dout"] = normal({1}, 1);
   tensors["loss"] = normal({3, 3}, 1);
   const File file(tensors);
@@ -146,7 +146,7 @@ TEST_CASE("attend --compare: the picture") {
   CHECK(contains(file.said("full,topk:topk=2,csp", {"--out", path}), "wrote " + path));
   const Picture picture = Picture::load(path);
   std::map<std::tuple<int, int, int>, int> pixels;
-  for (std::int64_t i = 0; i < picture.width() * picture.height(); ++i) {
+  for (i64 i = 0; i < picture.width() * picture.height(); ++i) {
     const Colour& colour = picture.pixels()[i];
     ++pixels[{colour.red, colour.green, colour.blue}];
   }

@@ -103,7 +103,7 @@ TEST_CASE("plugin: attend runs a block over x, with parameters and buffers of th
   std::vector<Variable> inputs;
   for (const AttentionInput& input : attention_inputs(spec, sizes)) {
     Tensor value = random_normal(input.shape, DType::f64, file.size());
-    if (input.role == Role::index) value = Tensor::from(std::vector<std::int64_t>{1, 4}, {2});
+    if (input.role == Role::index) value = Tensor::from(std::vector<i64>{1, 4}, {2});
     file[input.name] = value;
     inputs.push_back(input.role == Role::index ? Variable(value) : Variable::leaf(value));
   }

@@ -33,9 +33,9 @@ std::vector<std::uint8_t> random_picture() {
   return drawn.pixels;
 }
 
-std::vector<std::int64_t> first(std::int64_t count) {
-  std::vector<std::int64_t> list;
-  for (std::int64_t i = 0; i < count; ++i) list.push_back(i);
+std::vector<i64> first(i64 count) {
+  std::vector<i64> list;
+  for (i64 i = 0; i < count; ++i) list.push_back(i);
   return list;
 }
 
@@ -56,10 +56,10 @@ TEST_CASE("cut: pixels move by the corner, black comes in") {
   const std::vector<std::uint8_t> picture = random_picture();
   for (const Cut& where : {Cut{0, 8, false}, Cut{8, 1, false}, Cut{3, 5, true}}) {
     const std::vector<float> out = cut(picture, where);
-    for (std::int64_t y = 0; y < 32; ++y) {
-      for (std::int64_t x = 0; x < 32; ++x) {
-        const std::int64_t across = where.mirrored ? 31 - x : x;
-        const std::int64_t row = y + where.top - 4, column = across + where.left - 4;
+    for (i64 y = 0; y < 32; ++y) {
+      for (i64 x = 0; x < 32; ++x) {
+        const i64 across = where.mirrored ? 31 - x : x;
+        const i64 row = y + where.top - 4, column = across + where.left - 4;
         const bool there = row >= 0 && row < 32 && column >= 0 && column < 32;
         const int wanted = there ? picture[std::size_t(3 * (32 * row + column) + 1)] : 0;
         REQUIRE(std::abs(out[std::size_t(3 * (32 * y + x) + 1)] - float(wanted)) < 1e-3);
@@ -80,19 +80,19 @@ TEST_CASE("cut: a white picture stays white but for the border, normalised") {
 }
 
 TEST_CASE("cut: drawn by seed, epoch and picture, every place and both ways") {
-  std::set<std::int64_t> tops, lefts;
+  std::set<i64> tops, lefts;
   int mirrored = 0;
-  for (std::int64_t i = 0; i < 2000; ++i) {
+  for (i64 i = 0; i < 2000; ++i) {
     const Cut c = random_cut(1, 2, i);
     tops.insert(c.top), lefts.insert(c.left);
     mirrored += c.mirrored;
   }
-  CHECK(tops == std::set<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
+  CHECK(tops == std::set<i64>{0, 1, 2, 3, 4, 5, 6, 7, 8});
   CHECK(lefts == tops);
   CHECK(std::abs(mirrored - 1000) < 5 * std::sqrt(500.0));
   const auto cuts = [](std::uint64_t seed, std::uint32_t epoch) {
-    std::vector<std::int64_t> all;
-    for (std::int64_t i = 0; i < 20; ++i) all.push_back(random_cut(seed, epoch, i).top);
+    std::vector<i64> all;
+    for (i64 i = 0; i < 20; ++i) all.push_back(random_cut(seed, epoch, i).top);
     return all;
   };
   CHECK(cuts(1, 2) == cuts(1, 2));
@@ -113,7 +113,7 @@ TEST_CASE("shuffled: a permutation, another for another key") {
 TEST_CASE("held out: two parts that make the whole, by the seed") {
   const Division parts = hold_out(100, 30, 4);
   CHECK(parts.held.size() == 30);
-  std::vector<std::int64_t> all = parts.kept;
+  std::vector<i64> all = parts.kept;
   all.insert(all.end(), parts.held.begin(), parts.held.end());
   std::sort(all.begin(), all.end());
   CHECK(all == first(100));
@@ -123,7 +123,7 @@ TEST_CASE("held out: two parts that make the whole, by the seed") {
 
 TEST_CASE("training batches: an epoch takes each picture at most once, the next in another order") {
   const Pictures pictures = drawn_pictures(1, 23);
-  const std::vector<std::int64_t> which = first(23);
+  const std::vector<i64> which = first(23);
   TrainingBatches batches(pictures, which, plain, 5, 9, false);
   CHECK(batches.epoch_steps() == 4);
   std::vector<std::vector<float>> epochs;
@@ -134,13 +134,13 @@ TEST_CASE("training batches: an epoch takes each picture at most once, the next 
     for (int i = 0; i < 4; ++i) {
       const PictureBatch batch = batches(++step);
       const std::vector<float> values = batch.images.to_vector<float>();
-      const std::vector<std::int64_t> labels = batch.labels.to_vector<std::int64_t>();
+      const std::vector<i64> labels = batch.labels.to_vector<i64>();
       for (std::size_t k = 0; k < 5; ++k) {
         const auto from = values.begin() + std::ptrdiff_t(k) * picture_bytes;
         const std::vector<float> one(from, from + picture_bytes);
         seen.insert(one);
         bool known = false;
-        for (std::int64_t p = 0; p < 23; ++p) {
+        for (i64 p = 0; p < 23; ++p) {
           const std::vector<std::uint8_t> bytes(pictures.at(p), pictures.at(p) + picture_bytes);
           known = known || (bytes_of(one) == bytes && pictures.labels[std::size_t(p)] == labels[k]);
         }
@@ -155,7 +155,7 @@ TEST_CASE("training batches: an epoch takes each picture at most once, the next 
 
 TEST_CASE("training batches: the same for any threads, in any order of asking, twice") {
   const Pictures pictures = drawn_pictures(1, 40);
-  const std::vector<std::int64_t> which = first(40);
+  const std::vector<i64> which = first(40);
   std::vector<Tensor> wanted;
   {
     const ThreadsOf one(1);
@@ -173,7 +173,7 @@ TEST_CASE("training batches: the same for any threads, in any order of asking, t
 
 TEST_CASE("training batches: too few pictures for one") {
   const Pictures pictures = drawn_pictures(1, 4);
-  const std::vector<std::int64_t> which = first(4);
+  const std::vector<i64> which = first(4);
   CHECK_ERROR(TrainingBatches(pictures, which, plain, 5, 1),
               "--batch: wanted no more than the 4 pictures of the training part, got 5");
 }

@@ -16,12 +16,11 @@ using namespace weft::vision;
 namespace {
 
 // A matrix with orthonormal rows: Gram and Schmidt on random ones.
-std::vector<std::vector<double>> orthonormal(std::int64_t rows, std::int64_t columns,
-                                             std::uint64_t seed) {
+std::vector<std::vector<double>> orthonormal(i64 rows, i64 columns, std::uint64_t seed) {
   const std::vector<double> numbers =
       random_normal({rows, columns}, DType::f64, seed).to_vector<double>();
   std::vector<std::vector<double>> q;
-  for (std::int64_t i = 0; i < rows; ++i) {
+  for (i64 i = 0; i < rows; ++i) {
     const auto from = numbers.begin() + i * columns;
     std::vector<double> row(from, from + columns);
     for (int twice = 0; twice < 2; ++twice) {
@@ -40,8 +39,8 @@ std::vector<std::vector<double>> orthonormal(std::int64_t rows, std::int64_t col
 }
 
 // Σ_k σ_k u_k v_kᵀ, [n, m]
-Tensor with_singular_values(const std::vector<double>& values, std::int64_t n, std::int64_t m) {
-  const auto r = static_cast<std::int64_t>(values.size());
+Tensor with_singular_values(const std::vector<double>& values, i64 n, i64 m) {
+  const auto r = static_cast<i64>(values.size());
   const auto u = orthonormal(r, n, 1), v = orthonormal(r, m, 2);
   std::vector<double> sum(std::size_t(n * m));
   for (std::size_t k = 0; k < values.size(); ++k) {
@@ -64,13 +63,13 @@ TEST_CASE("top-k: counted by hand, with ties and numbers that are none") {
                                                         5, 5, 5, 5,   // label 0: first of equals
                                                         5, 5, 5, 5},  // label 2: third of equals
                                      {4, 4});
-  const Tensor labels = Tensor::from(std::vector<std::int64_t>{1, 2, 0, 2}, {4});
+  const Tensor labels = Tensor::from(std::vector<i64>{1, 2, 0, 2}, {4});
   CHECK(count_top(logits, labels, 1) == 2);
   CHECK(count_top(logits, labels, 2) == 3);
   CHECK(count_top(logits, labels, 3) == 4);
   const float none = std::numeric_limits<float>::quiet_NaN();
   const Tensor broken = Tensor::from(std::vector<float>{none, none, 1, none}, {2, 2});
-  CHECK(count_top(broken, Tensor::from(std::vector<std::int64_t>{0, 1}, {2}), 2) == 0);
+  CHECK(count_top(broken, Tensor::from(std::vector<i64>{0, 1}, {2}), 2) == 0);
 }
 
 TEST_CASE("top-k: an untrained model is right by chance") {
@@ -80,8 +79,8 @@ TEST_CASE("top-k: an untrained model is right by chance") {
   settings.model.hidden = 16;
   const Model model = new_model(settings);
   const PictureSet set{"builtin", {}, drawn_pictures(2, 600), {}};
-  std::vector<std::int64_t> all;
-  for (std::int64_t i = 0; i < 600; ++i) all.push_back(i);
+  std::vector<i64> all;
+  for (i64 i = 0; i < 600; ++i) all.push_back(i);
   const Measure measured = measure(model, set.test, all, [](double) {});
   CHECK(percent(measured, "top_1") < 25);
   CHECK(percent(measured, "top_5") > 30);
@@ -94,8 +93,8 @@ TEST_CASE("measure: means do not depend on the batches") {
   settings.model.layers = 1;
   Model model = new_model(settings);
   const Pictures pictures = drawn_pictures(2, 50);
-  std::vector<std::int64_t> which;
-  for (std::int64_t i = 0; i < 50; i += 2) which.push_back(i);
+  std::vector<i64> which;
+  for (i64 i = 0; i < 50; i += 2) which.push_back(i);
   model.settings.batch = 25;
   const Measure whole = measure(model, pictures, which, [](double) {});
   model.settings.batch = 7;

@@ -180,8 +180,8 @@ TEST_CASE("class names: as many as there are labels, all different") {
 TEST_CASE("png: what was written is read back") {
   const TemporaryFolder folder;
   Picture picture(5, 3);
-  for (std::int64_t y = 0; y < 3; ++y) {
-    for (std::int64_t x = 0; x < 5; ++x) {
+  for (i64 y = 0; y < 3; ++y) {
+    for (i64 x = 0; x < 5; ++x) {
       picture.at(x, y) = {std::uint8_t(50 * x), std::uint8_t(100 * y), std::uint8_t(7)};
     }
   }
@@ -229,7 +229,7 @@ TEST_CASE("resized pictures: a flat one stays flat, a mean stays, an edge stays 
   CHECK(small.at(17, 5).red == 200);
   CHECK(int(small.at(15, 5).red) + int(small.at(16, 5).red) == 200);
   Picture own = halves.resized(64, 64);
-  for (std::int64_t x = 0; x < 64; ++x) CHECK(own.at(x, 9).red == halves.at(x, 9).red);
+  for (i64 x = 0; x < 64; ++x) CHECK(own.at(x, 9).red == halves.at(x, 9).red);
 }
 
 }  // TEST_SUITE("vision")

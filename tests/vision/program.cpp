@@ -49,9 +49,9 @@ const Trained& trained() {
   return once;
 }
 
-Picture picture_of(const Pictures& pictures, std::int64_t which) {
+Picture picture_of(const Pictures& pictures, i64 which) {
   Picture picture(32, 32);
-  for (std::int64_t i = 0; i < 32 * 32; ++i) {
+  for (i64 i = 0; i < 32 * 32; ++i) {
     const std::uint8_t* const p = pictures.at(which) + 3 * i;
     picture.at(i % 32, i / 32) = {p[0], p[1], p[2]};
   }
@@ -64,7 +64,7 @@ std::string few_pictures(const TemporaryFolder& folder) {
                            "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
     const Pictures pictures = drawn_pictures(static_cast<std::uint64_t>(name[11]), 8);
     std::string bytes;
-    for (std::int64_t i = 0; i < 8; ++i) {
+    for (i64 i = 0; i < 8; ++i) {
       bytes += static_cast<char>(pictures.labels[static_cast<std::size_t>(i)]);
       bytes.append(pictures.at(i), pictures.at(i) + picture_bytes);
     }
@@ -206,7 +206,7 @@ TEST_CASE("vision: predict on pictures of the set, and on one of another size") 
   const TemporaryFolder folder;
   const Pictures pictures = drawn_pictures(99, 40);
   Words words = {"predict", "--checkpoint", t.path, "--json"};
-  for (std::int64_t i = 0; i < 40; ++i) {
+  for (i64 i = 0; i < 40; ++i) {
     words.push_back(folder.path(fmt::format("{}.png", i)));
     picture_of(pictures, i).save(words.back());
   }
@@ -304,8 +304,8 @@ TEST_CASE("vision: a file of options, a dry run, and the log on standard output"
   CHECK(cost["parameters"] ==
         json::parse(vision({"info", "--checkpoint", out, "--json"}).out)["parameters"]);
   // The patches, the layer's matrices and the classes, and the 2 + 5 products of attention.
-  constexpr std::int64_t batch = 64, tokens = 16, width = 8, hidden = 8, classes = 10;
-  constexpr std::int64_t matrices = 8 * 8 * 3 * width + 4 * width * width + 2 * width * hidden;
+  constexpr i64 batch = 64, tokens = 16, width = 8, hidden = 8, classes = 10;
+  constexpr i64 matrices = 8 * 8 * 3 * width + 4 * width * width + 2 * width * hidden;
   CHECK(cost["operations"] ==
         6 * batch * (tokens * matrices + width * classes) + 14 * batch * tokens * tokens * width);
 }

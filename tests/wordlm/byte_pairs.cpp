@@ -39,12 +39,12 @@ Symbols merged(const Symbols& symbols, const Merge& merge) {
 
 // The definition: all pairs are counted anew before each merge.
 std::vector<Merge> naive_merges(const std::vector<CountedWord>& words, std::size_t most,
-                                std::int64_t least) {
-  std::vector<std::pair<Symbols, std::int64_t>> all;
+                                i64 least) {
+  std::vector<std::pair<Symbols, i64>> all;
   for (const CountedWord& word : words) all.emplace_back(characters_of(word.word), word.count);
   std::vector<Merge> merges;
   while (merges.size() < most) {
-    std::map<Merge, std::int64_t> counts;
+    std::map<Merge, i64> counts;
     for (const auto& [symbols, count] : all) {
       for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
         counts[{symbols[i], symbols[i + 1]}] += count;
@@ -79,7 +79,7 @@ Symbols naive_split(const std::string& word, const std::vector<Merge>& merges) {
 // Words over few characters, so that pairs repeat, overlap and tie.
 std::vector<CountedWord> random_words(std::uint64_t seed, std::size_t count,
                                       const Symbols& letters) {
-  std::map<std::string, std::int64_t> words;
+  std::map<std::string, i64> words;
   for (std::size_t i = 0; i < count; ++i) {
     std::string word;
     const std::uint32_t length = 1 + RandomKey{.seed = seed}.words(100 * i).word[0] % 9;
@@ -127,7 +127,7 @@ TEST_CASE("byte pairs: learnt and encoded as the definition says") {
                             : seed % 3 == 1 ? Symbols{"a", "b", "\u00e9", "<"}
                                             : Symbols{"a"};
     const std::vector<CountedWord> words = random_words(seed, 10 + 3 * seed, letters);
-    const std::int64_t least = 1 + static_cast<std::int64_t>(seed % 4);
+    const i64 least = 1 + static_cast<i64>(seed % 4);
     const std::vector<Merge> merges = learn_merges(words, 300, least);
     REQUIRE(merges == naive_merges(words, 300, least));
     const MergeTable table(merges);

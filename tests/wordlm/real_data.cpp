@@ -14,11 +14,11 @@ using namespace weft;
 namespace {
 
 void check_part(const PieceIds& ids, const WordCounts& counts, const WordCounts& wanted,
-                std::int64_t chunks) {
+                i64 chunks) {
   CHECK(counts.lines == wanted.lines);
   CHECK(counts.words == wanted.words);
   CHECK(counts.tokens == wanted.tokens);
-  CHECK(static_cast<std::int64_t>(ids.size()) == wanted.tokens);
+  CHECK(static_cast<i64>(ids.size()) == wanted.tokens);
   CHECK(WordChunks(ids, 128, 3).count() == chunks);
 }
 

@@ -23,7 +23,7 @@ void fill(const TemporaryFolder& folder, const std::string& train = sentence + s
   folder.file("wiki.test.tokens", "the hat\n");
 }
 
-std::vector<std::int64_t> values(const Tensor& tensor) { return tensor.to_vector<std::int64_t>(); }
+std::vector<i64> values(const Tensor& tensor) { return tensor.to_vector<i64>(); }
 
 }  // namespace
 
@@ -39,7 +39,7 @@ TEST_CASE("corpus: the parts of a folder, and their words") {
   CHECK(corpus.validation_counts.lines == 2);
   CHECK(corpus.validation_counts.words == 3 + 4 + 3);  // @-@ is a word to the field; three ends
   CHECK(corpus.test_counts.words == 3);
-  CHECK(corpus.train_counts.tokens == static_cast<std::int64_t>(corpus.train.size()));
+  CHECK(corpus.train_counts.tokens == static_cast<i64>(corpus.train.size()));
   const std::string line = "the cat sat on the mat, and the cat's hat sat on the cat.\n";
   CHECK(corpus.pieces->decode(corpus.train) == line + line);
   CHECK(corpus.pieces->decode(corpus.test) == "the hat\n");
@@ -191,15 +191,15 @@ TEST_CASE("chunks: N ids and their successors, filled up with pad") {
   std::iota(ids.begin(), ids.end(), 100);
   const WordChunks chunks(ids, 4, 3);
   REQUIRE(chunks.count() == 3);
-  const std::vector<std::int64_t> order = {2, 0};
+  const std::vector<i64> order = {2, 0};
   const Batch batch = chunks.batch(order);
   CHECK(batch.inputs.shape() == Shape{2, 4});
-  CHECK(values(batch.inputs) == std::vector<std::int64_t>{108, 109, 3, 3, 100, 101, 102, 103});
-  CHECK(values(batch.targets) == std::vector<std::int64_t>{109, 3, 3, 3, 101, 102, 103, 3});
+  CHECK(values(batch.inputs) == std::vector<i64>{108, 109, 3, 3, 100, 101, 102, 103});
+  CHECK(values(batch.targets) == std::vector<i64>{109, 3, 3, 3, 101, 102, 103, 3});
   CHECK(WordChunks(std::span(ids).first(8), 4, 3).count() == 2);
   CHECK(WordChunks(std::span(ids).first(0), 4, 3).count() == 0);
-  CHECK_THROWS_AS(chunks.batch(std::vector<std::int64_t>{3}), Error);
-  CHECK_THROWS_AS(chunks.batch(std::vector<std::int64_t>{-1}), Error);
+  CHECK_THROWS_AS(chunks.batch(std::vector<i64>{3}), Error);
+  CHECK_THROWS_AS(chunks.batch(std::vector<i64>{-1}), Error);
   CHECK_THROWS_AS(WordChunks(ids, 0, 3), Error);
 }
 

@@ -43,7 +43,7 @@ struct AgglomerativeOp {
   }
 
   Tensor forward(Saved& saved, const Tensor& zq, const Tensor& zk, const Tensor& y) const {
-    const std::int64_t B = zq.size(0), N = zq.size(1), H = zq.size(2), M = y.size(3);
+    const i64 B = zq.size(0), N = zq.size(1), H = zq.size(2), M = y.size(3);
     saved = {dense(zq), dense(zk), dense(y),
              Tensor::empty({B, agglomerative_rows(call.causal, N), H * (1 + M)}, DType::f64,
                            zq.device())};
@@ -72,7 +72,7 @@ struct AgglomerativeOp {
   // projection that they are columns of: its gradient is then there without a copy.
   static std::array<Tensor, 3> places(const Saved& saved) {
     const Tensor &zq = saved.zq, &zk = saved.zk, &y = saved.y;
-    const std::int64_t B = zq.size(0), N = zq.size(1), H = zq.size(2), M = y.size(3);
+    const i64 B = zq.size(0), N = zq.size(1), H = zq.size(2), M = y.size(3);
     if (zk.size(1) == N) {
       const Tensor all = Tensor::empty({B, N, H * (2 + M)}, zq.dtype(), zq.device());
       return {all.slice(2, 0, H), all.slice(2, H, 2 * H),
@@ -113,7 +113,7 @@ AttentionCost cost_agglomerative(const AttentionSpec&, const AttentionSizes& s, 
                                  DType) {
   const auto B = double(s.B), M = double(s.M), width = double(s.H * (1 + s.M));
   const auto positions = double(s.B * (s.N + s.S) * s.H);
-  const std::int64_t length = std::max(s.N, s.S);
+  const i64 length = std::max(s.N, s.S);
   const auto count = double(std::min(length, agglomerative_chunk) * s.H);
   const auto chunks = double(s.B * agglomerative_chunks(length));
   const double pieces = std::min(chunks, double(agglomerative_wave));
@@ -140,14 +140,14 @@ class AgglomerativeDecoding final : public DecodingState {
   Tensor step(std::span<const Tensor> inputs) override {
     if (!sums_.defined()) sums_ = Tensor::zeros(shape_, DType::f64, inputs[0].device());
     const Tensor out = Tensor::empty_like(inputs[2]);
-    for (std::int64_t i = 0; i < out.size(1); ++i) {
+    for (i64 i = 0; i < out.size(1); ++i) {
       const auto position = [&](const Tensor& x) { return dense(x.slice(1, i, i + 1)); };
       advance({position(inputs[0]), position(inputs[1]), position(inputs[2]), {}}, position(out));
     }
     return out;
   }
 
-  std::int64_t bytes() const override { return shape_.count() * std::int64_t(sizeof(double)); }
+  i64 bytes() const override { return shape_.count() * i64(sizeof(double)); }
 
  private:
   void advance(const AgglomerativeOp::Saved& saved, const Tensor& out) const {
@@ -165,8 +165,7 @@ class AgglomerativeDecoding final : public DecodingState {
 };
 
 std::unique_ptr<DecodingState> decode_agglomerative(const AttentionSpec&,
-                                                    const AttentionSizes& sizes, DType,
-                                                    std::int64_t) {
+                                                    const AttentionSizes& sizes, DType, i64) {
   return std::make_unique<AgglomerativeDecoding>(sizes);
 }
 

@@ -28,17 +28,17 @@ using namespace chunked;
 template <class T>
 __global__ void sum_references_kernel(Agglomerative<T> p, int classes, double* sums) {
   const Piece piece(p, p.S(), classes);
-  const std::int64_t H = p.H(), M = p.M();
+  const i64 H = p.H(), M = p.M();
   // Nobody stands behind the last chunk: it begins the rows.
   const bool last = p.causal && piece.index + 1 == piece.chunks;
-  const std::int64_t row = p.causal ? (piece.index + 1) % piece.chunks : piece.index;
+  const i64 row = p.causal ? (piece.index + 1) % piece.chunks : piece.index;
   double* const to = sums + (piece.b * piece.chunks + row) * p.width();
   const int keys = last ? 0 : piece.keys;
   SharedMemory shared;
   double* const ck = shared.take<double>(chunk * classes);
   if (keys > 0) classify(p.zk, piece, keys, ck);
   __syncthreads();
-  for (std::int64_t strip = 0; strip < piece.classes * M; strip += blockDim.x) {
+  for (i64 strip = 0; strip < piece.classes * M; strip += blockDim.x) {
     const Column c(piece, M, strip);
     if (!c.there) continue;
     const T* const y = column_of(p.y, piece, c);
@@ -62,7 +62,7 @@ template <class T>
 __global__ void outputs_kernel(Agglomerative<T> p, DropoutMask dropout, int classes,
                                const double* sums, View<T, 4> out, double* after) {
   const Piece piece(p, p.N(), classes);
-  const std::int64_t H = p.H(), M = p.M();
+  const i64 H = p.H(), M = p.M();
   const int keys = p.causal ? piece.keys : 0;
   const double* const before = piece.row(sums, p.width(), p.causal);
   SharedMemory shared;
@@ -78,7 +78,7 @@ __global__ void outputs_kernel(Agglomerative<T> p, DropoutMask dropout, int clas
   }
   weigh(p, piece, S, w);
   __syncthreads();
-  for (std::int64_t strip = 0; strip < piece.classes * M; strip += blockDim.x) {
+  for (i64 strip = 0; strip < piece.classes * M; strip += blockDim.x) {
     const Column c(piece, M, strip);
     const Mask kept(dropout, piece.b * p.N() + piece.begin, p.dropout > 0 ? piece.rows : 0,
                     piece.first * M + strip, room);
@@ -108,11 +108,11 @@ __global__ void queries_kernel(Agglomerative<T> p, DropoutMask dropout, int clas
                                const double* sums, View<const T, 4> dout, View<T, 3> dzq,
                                View<T, 3> dzk, double* totals) {
   const Piece piece(p, p.N(), classes);
-  const std::int64_t H = p.H(), M = p.M();
+  const i64 H = p.H(), M = p.M();
   const int keys = p.causal ? piece.keys : 0;
   const double* const before = piece.row(sums, p.width(), p.causal);
   // Nobody stands before the first chunk: it ends the rows.
-  const std::int64_t row =
+  const i64 row =
       p.causal ? (piece.index + piece.chunks - 1) % piece.chunks : piece.index;
   double* const total = totals + (piece.b * piece.chunks + row) * p.width();
   const bool counts = !p.causal || piece.index > 0;
@@ -128,7 +128,7 @@ __global__ void queries_kernel(Agglomerative<T> p, DropoutMask dropout, int clas
   weigh(p, piece, S, w);
   for (int e = threadIdx.x; e < piece.padded * piece.classes; e += blockDim.x) dots[e] = 0;
   __syncthreads();
-  for (std::int64_t strip = 0; strip < piece.classes * M; strip += blockDim.x) {
+  for (i64 strip = 0; strip < piece.classes * M; strip += blockDim.x) {
     const Column c(piece, M, strip);
     const Mask kept(dropout, piece.b * p.N() + piece.begin, p.dropout > 0 ? piece.rows : 0,
                     piece.first * M + strip, room);
@@ -155,7 +155,7 @@ __global__ void queries_kernel(Agglomerative<T> p, DropoutMask dropout, int clas
     if (c.there) total[H + c.of_row] = counts ? G : 0;
   }
   for (int e = threadIdx.x; e < piece.queries * piece.classes; e += blockDim.x) {
-    const std::int64_t i = piece.begin + e / piece.classes, k = piece.first + e % piece.classes;
+    const i64 i = piece.begin + e / piece.classes, k = piece.first + e % piece.classes;
     const double dcq = dots[e] / clipped_mass(S[e]);
     dots[e] = -w[e] * dcq * clipped_mass_slope(S[e]);  // dn
     dzq(piece.b, i, k) = static_cast<T>(dcq);
@@ -174,7 +174,7 @@ __global__ void references_kernel(Agglomerative<T> p, DropoutMask dropout, int c
                                   const double* sums, const double* totals,
                                   View<const T, 4> dout, View<T, 3> dzk, View<T, 4> dy) {
   const Piece piece(p, p.S(), classes);
-  const std::int64_t H = p.H(), M = p.M();
+  const i64 H = p.H(), M = p.M();
   const int queries = p.causal ? piece.queries : 0;
   const double* const behind = piece.row(totals, p.width(), p.causal);
   SharedMemory shared;
@@ -190,12 +190,12 @@ __global__ void references_kernel(Agglomerative<T> p, DropoutMask dropout, int c
   }
   __syncthreads();
   for (int e = threadIdx.x; e < piece.padded * piece.classes; e += blockDim.x) {
-    const std::int64_t i = e / piece.classes, k = piece.first + e % piece.classes;
+    const i64 i = e / piece.classes, k = piece.first + e % piece.classes;
     dck[e] = i < queries ? static_cast<double>(dzk(piece.b, piece.begin + i, k)) : 0;  // dn
     if (!p.causal) w[e] = 0;
   }
   scan_rows(piece, true, behind + piece.first, dck, dck);  // g
-  for (std::int64_t strip = 0; strip < piece.classes * M; strip += blockDim.x) {
+  for (i64 strip = 0; strip < piece.classes * M; strip += blockDim.x) {
     const Column c(piece, M, strip);
     const Mask kept(dropout, piece.b * p.N() + piece.begin,
                     p.causal && p.dropout > 0 ? piece.rows : 0, piece.first * M + strip, room);
@@ -223,22 +223,22 @@ __global__ void references_kernel(Agglomerative<T> p, DropoutMask dropout, int c
     }
   }
   for (int e = threadIdx.x; e < piece.keys * piece.classes; e += blockDim.x) {
-    const std::int64_t i = piece.begin + e / piece.classes, k = piece.first + e % piece.classes;
+    const i64 i = piece.begin + e / piece.classes, k = piece.first + e % piece.classes;
     dzk(piece.b, i, k) = static_cast<T>(dck[e]);
   }
 }
 
 // dz = c (dc − Σ c dc) for one row, where dc stands.
 template <class T>
-__device__ void softmax_gradient(const T* z, std::int64_t H, bool exists, T* dz) {
+__device__ void softmax_gradient(const T* z, i64 H, bool exists, T* dz) {
   if (!exists) {
-    for (std::int64_t k = 0; k < H; ++k) dz[k] = 0;
+    for (i64 k = 0; k < H; ++k) dz[k] = 0;
     return;
   }
   const Classes<T> c(z, H);
   double inner = 0;
-  for (std::int64_t k = 0; k < H; ++k) inner += c[k] * dz[k];
-  for (std::int64_t k = 0; k < H; ++k) dz[k] = static_cast<T>(c[k] * (dz[k] - inner));
+  for (i64 k = 0; k < H; ++k) inner += c[k] * dz[k];
+  for (i64 k = 0; k < H; ++k) dz[k] = static_cast<T>(c[k] * (dz[k] - inner));
 }
 
 // A thread has a row: those of the queries, then those of the references.
@@ -247,13 +247,13 @@ struct FinishRow {
   Agglomerative<T> p;
   View<T, 3> dzq, dzk;
 
-  __device__ void operator()(std::int64_t row) const {
-    const std::int64_t queries = p.B() * p.N();
+  __device__ void operator()(i64 row) const {
+    const i64 queries = p.B() * p.N();
     if (row < queries) {
-      const std::int64_t b = row / p.N(), i = row % p.N();
+      const i64 b = row / p.N(), i = row % p.N();
       softmax_gradient(&p.zq(b, i, 0), p.H(), i < p.queries(b), &dzq(b, i, 0));
     } else {
-      const std::int64_t b = (row - queries) / p.S(), i = (row - queries) % p.S();
+      const i64 b = (row - queries) / p.S(), i = (row - queries) % p.S();
       softmax_gradient(&p.zk(b, i, 0), p.H(), i < p.keys(b), &dzk(b, i, 0));
     }
   }
@@ -310,7 +310,7 @@ void finish_logits(const Cuda& device, const Agglomerative<T>& p, View<T, 3> dzq
 // [B, chunks, width], the sums of chunks.
 template <class T>
 Workspace<double> chunk_rows(const Cuda& device, const Agglomerative<T>& p,
-                             std::int64_t positions) {
+                             i64 positions) {
   return {device, p.B() * agglomerative_chunks(positions) * p.width()};
 }
 
@@ -319,7 +319,7 @@ Workspace<double> chunk_rows(const Cuda& device, const Agglomerative<T>& p,
 template <class Device, class T>
 void AgglomerativeKernels<Device, T>::forward(const Device& device, const Agglomerative<T>& p,
                                               View<double, 3> sums, View<T, 4> out) {
-  const std::int64_t chunks = agglomerative_chunks(p.S());
+  const i64 chunks = agglomerative_chunks(p.S());
   if (p.causal) {
     sum_references(device, p, sums.data);
     combine_chunks(device, ChunkSums::upwards, p.B(), chunks, p.width(), sums.data, sums.data);
@@ -341,7 +341,7 @@ template <class Device, class T>
 void AgglomerativeKernels<Device, T>::backward(const Device& device, const Agglomerative<T>& p,
                                                View<const double, 3> sums, View<const T, 4> dout,
                                                View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy) {
-  const std::int64_t chunks = agglomerative_chunks(p.N());
+  const i64 chunks = agglomerative_chunks(p.N());
   const Workspace<double> rows = chunk_rows(device, p, p.N());
   double* totals = rows.data();
   sweep_queries<T>(device, p, sums.data, dout, dzq, dzk, totals);

@@ -46,8 +46,8 @@
 namespace weft {
 
 inline constexpr double least_class_mass = 1e-3;
-inline constexpr std::int64_t agglomerative_chunk = 128;  // positions of one piece of the scan
-inline constexpr std::int64_t agglomerative_wave = 16;    // chunks scanned at the same time
+inline constexpr i64 agglomerative_chunk = 128;  // positions of one piece of the scan
+inline constexpr i64 agglomerative_wave = 16;    // chunks scanned at the same time
 
 // n(S), and dn/dS. NaN stays NaN.
 constexpr double clipped_mass(double S) { return S < least_class_mass ? least_class_mass : S; }
@@ -59,29 +59,27 @@ template <class T>
 struct Agglomerative {
   View<const T, 3> zq, zk;
   View<const T, 4> y;
-  const std::int64_t* lengths = nullptr;
-  const std::int64_t* query_lengths = nullptr;
+  const i64* lengths = nullptr;
+  const i64* query_lengths = nullptr;
   bool causal = false;
   double dropout = 0;
   RandomKey random = {};
 
-  constexpr std::int64_t B() const { return zq.size(0); }
-  constexpr std::int64_t N() const { return zq.size(1); }
-  constexpr std::int64_t S() const { return zk.size(1); }
-  constexpr std::int64_t H() const { return zq.size(2); }
-  constexpr std::int64_t M() const { return y.size(3); }
-  constexpr std::int64_t width() const { return H() * (1 + M()); }  // of (S, U) and of (g, G)
-  constexpr std::int64_t keys(std::int64_t b) const { return length_of(lengths, b, S()); }
-  constexpr std::int64_t queries(std::int64_t b) const {
-    return length_of(query_lengths, b, N());
-  }
+  constexpr i64 B() const { return zq.size(0); }
+  constexpr i64 N() const { return zq.size(1); }
+  constexpr i64 S() const { return zk.size(1); }
+  constexpr i64 H() const { return zq.size(2); }
+  constexpr i64 M() const { return y.size(3); }
+  constexpr i64 width() const { return H() * (1 + M()); }  // of (S, U) and of (g, G)
+  constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
+  constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
 };
 
 // How many chunks `positions` fall into, and how many rows of sums a call saves.
-constexpr std::int64_t agglomerative_chunks(std::int64_t positions) {
+constexpr i64 agglomerative_chunks(i64 positions) {
   return (positions + agglomerative_chunk - 1) / agglomerative_chunk;
 }
-constexpr std::int64_t agglomerative_rows(bool causal, std::int64_t positions) {
+constexpr i64 agglomerative_rows(bool causal, i64 positions) {
   return causal ? agglomerative_chunks(positions) : 1;
 }
 

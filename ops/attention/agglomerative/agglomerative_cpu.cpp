@@ -20,22 +20,22 @@ namespace {
 
 using namespace strips;
 
-constexpr std::int64_t wave = agglomerative_wave;
+constexpr i64 wave = agglomerative_wave;
 
 // S += Σ ck, U += Σ ck y over the references of a chunk.
 template <class T>
 void add_references(const Agglomerative<T>& p, const Chunk& c, double* sums) {
-  const std::int64_t H = p.H(), M = p.M();
+  const i64 H = p.H(), M = p.M();
   Pieces<double> scratch(c.rows * H);
   double* const ck = scratch.take(c.rows * H);
   classify(p.zk, c, c.keys, ck);
   add_rows(c.keys, H, ck, sums);
   const Rows<const T> y(p.y, c);
-  each_strip(H, M, c.keys, [&](auto s, std::int64_t begin, std::int64_t end) {
+  each_strip(H, M, c.keys, [&](auto s, i64 begin, i64 end) {
     constexpr int V = decltype(s)::vectors;
     Doubles U[V];
     s.get_all(sums + H, U);
-    for (std::int64_t i = begin; i < end; ++i) s.add_row(ck + i * H, y[i], y.step, U);
+    for (i64 i = begin; i < end; ++i) s.add_row(ck + i * H, y[i], y.step, U);
     s.put_all(U, sums + H);
   });
 }
@@ -43,12 +43,12 @@ void add_references(const Agglomerative<T>& p, const Chunk& c, double* sums) {
 // to = d ⊙ from for the queries of a chunk, both with rows side by side.
 template <class T>
 void drop(const Agglomerative<T>& p, const Chunk& c, const T* from, T* to) {
-  const std::int64_t columns = p.H() * p.M(), row = c.b * p.N() + c.begin;
+  const i64 columns = p.H() * p.M(), row = c.b * p.N() + c.begin;
   const DropoutMask mask(p.random, p.dropout, columns);
   if (columns % DropoutMask::pieces == 0) {  // one row's decisions end where the next one's begin
     return apply_dropout<T>(mask, row, 0, c.queries * columns, from, to);
   }
-  for (std::int64_t i = 0; i < c.queries; ++i) {
+  for (i64 i = 0; i < c.queries; ++i) {
     apply_dropout<T>(mask, row + i, 0, columns, from + i * columns, to + i * columns);
   }
 }
@@ -56,7 +56,7 @@ void drop(const Agglomerative<T>& p, const Chunk& c, const T* from, T* to) {
 // The outputs of a chunk. `sums` holds (S, U): before the chunk when causal, and then after it.
 template <class T>
 void write_outputs(const Agglomerative<T>& p, const Chunk& c, double* sums, const View<T, 4>& out) {
-  const std::int64_t H = p.H(), M = p.M(), keys = p.causal ? c.keys : 0;
+  const i64 H = p.H(), M = p.M(), keys = p.causal ? c.keys : 0;
   Pieces<double> scratch(3 * c.rows * H);
   double* const ck = scratch.take(c.rows * H);
   double* const w = scratch.take(c.rows * H);
@@ -64,14 +64,14 @@ void write_outputs(const Agglomerative<T>& p, const Chunk& c, double* sums, cons
   classify(p.zk, c, keys, ck);
   classify(p.zq, c, c.queries, w);
   invert_mass(p.causal, c, H, ck, sums, inverse, nullptr);
-  for (std::int64_t i = 0; i < c.queries * H; ++i) w[i] *= inverse[i];
+  for (i64 i = 0; i < c.queries * H; ++i) w[i] *= inverse[i];
   const Rows<T> to(out, c);
   const Rows<const T> y = p.causal ? Rows<const T>(p.y, c) : Rows<const T>(nullptr, 0, 0);
-  each_strip(H, M, c.rows, [&](auto s, std::int64_t begin, std::int64_t end) {
+  each_strip(H, M, c.rows, [&](auto s, i64 begin, i64 end) {
     constexpr int V = decltype(s)::vectors;
     Doubles U[V];
     s.get_all(sums + H, U);
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (i64 i = begin; i < end; ++i) {
       if (i < keys) s.add_row(ck + i * H, y[i], y.step, U);
       for (int v = 0; v < V && i < c.queries; ++v) {
         s.put(v, hn::Mul(s.of(v, w + i * H), U[v]), to[i], to.step);
@@ -101,22 +101,22 @@ struct OutputGradient {
 // What the sweep over queries leaves for that over references: ck, w and dn, [rows, H] each.
 struct Kept {
   double *ck, *w, *dn;
-  Kept(double* from, std::int64_t count) : ck(from), w(from + count), dn(w + count) {}
+  Kept(double* from, i64 count) : ck(from), w(from + count), dn(w + count) {}
 };
 
 // dz = c (dc − Σ c dc) for rows of classes.
 template <class T>
-void softmax_gradient(const Chunk& chunk, std::int64_t rows, const double* c, const double* dc,
+void softmax_gradient(const Chunk& chunk, i64 rows, const double* c, const double* dc,
                       const View<T, 3>& dz) {
-  const std::int64_t H = dz.size(2);
-  for (std::int64_t i = 0; i < chunk.rows; ++i) {
+  const i64 H = dz.size(2);
+  for (i64 i = 0; i < chunk.rows; ++i) {
     T* const to = &dz(chunk.b, chunk.begin + i, 0);
     if (i >= rows) {
       std::fill(to, to + H, T(0));
       continue;
     }
     const Number inner(simd::dot(c + i * H, dc + i * H, H));
-    for (std::int64_t k = 0; k < H; k += lanes) {
+    for (i64 k = 0; k < H; k += lanes) {
       const Number weight = Number::load(c + i * H + k, H - k);
       const Number gradient = Number::load(dc + i * H + k, H - k);
       store((weight * (gradient - inner)).vector(), to + k, H - k);
@@ -129,7 +129,7 @@ void softmax_gradient(const Chunk& chunk, std::int64_t rows, const double* c, co
 template <class T>
 void sweep_queries(const Agglomerative<T>& p, const Chunk& c, const View<const T, 4>& dout,
                    double* sums, const View<T, 3>& dzq, const Kept& kept, double* totals) {
-  const std::int64_t H = p.H(), M = p.M(), count = c.queries * H, keys = p.causal ? c.keys : 0;
+  const i64 H = p.H(), M = p.M(), count = c.queries * H, keys = p.causal ? c.keys : 0;
   Pieces<double> scratch(3 * c.rows * H);
   double* const cq = scratch.take(c.rows * H);
   double* const inverse = scratch.take(c.rows * H);
@@ -137,17 +137,17 @@ void sweep_queries(const Agglomerative<T>& p, const Chunk& c, const View<const T
   classify(p.zk, c, keys, kept.ck);
   classify(p.zq, c, c.queries, cq);
   invert_mass(p.causal, c, H, kept.ck, sums, inverse, kept.dn);
-  for (std::int64_t i = 0; i < count; ++i) kept.w[i] = cq[i] * inverse[i];
+  for (i64 i = 0; i < count; ++i) kept.w[i] = cq[i] * inverse[i];
   std::fill(dcq, dcq + count, 0.0);
   const OutputGradient<T> gradient(p, dout, c);
   const Rows<const T>& dp = gradient.rows;
   const Rows<const T> y = p.causal ? Rows<const T>(p.y, c) : Rows<const T>(nullptr, 0, 0);
-  each_strip(H, M, c.rows, [&](auto s, std::int64_t begin, std::int64_t end) {
+  each_strip(H, M, c.rows, [&](auto s, i64 begin, i64 end) {
     constexpr int V = decltype(s)::vectors;
     Doubles U[V], G[V];
     s.get_all(sums + H, U);
     if (totals) s.get_all(totals + H, G);
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (i64 i = begin; i < end; ++i) {
       if (i < keys) s.add_row(kept.ck + i * H, y[i], y.step, U);
       if (i >= c.queries) continue;
       Doubles product[V];
@@ -161,7 +161,7 @@ void sweep_queries(const Agglomerative<T>& p, const Chunk& c, const View<const T
     s.put_all(U, sums + H);
     if (totals) s.put_all(G, totals + H);
   });
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (i64 i = 0; i < count; ++i) {
     dcq[i] *= inverse[i];
     kept.dn[i] *= -kept.w[i] * dcq[i];
   }
@@ -175,22 +175,22 @@ template <class T>
 void sweep_references(const Agglomerative<T>& p, const Chunk& c, const View<const T, 4>& dout,
                       const Kept& kept, double* totals, const View<T, 3>& dzk,
                       const View<T, 4>& dy) {
-  const std::int64_t H = p.H(), M = p.M(), queries = p.causal ? c.queries : 0;
+  const i64 H = p.H(), M = p.M(), queries = p.causal ? c.queries : 0;
   Pieces<double> scratch(c.rows * H);
   double* const dck = scratch.take(c.rows * H);
   if (!p.causal) classify(p.zk, c, c.keys, kept.ck);
-  for (std::int64_t t = c.rows - 1; t >= 0; --t) {
+  for (i64 t = c.rows - 1; t >= 0; --t) {
     if (t < queries) add_rows(1, H, kept.dn + t * H, totals);
     std::copy(totals, totals + H, dck + t * H);
   }
   const Rows<const T> y(p.y, c);
   const Rows<T> to(dy, c);
   const auto sweep = [&](const Rows<const T>& dp) {
-    each_strip(H, M, c.rows, [&](auto s, std::int64_t begin, std::int64_t end) {
+    each_strip(H, M, c.rows, [&](auto s, i64 begin, i64 end) {
       constexpr int V = decltype(s)::vectors;
       Doubles G[V];
       s.get_all(totals + H, G);
-      for (std::int64_t t = c.rows - 1 - begin; t >= c.rows - end; --t) {
+      for (i64 t = c.rows - 1 - begin; t >= c.rows - end; --t) {
         if (t < queries) s.add_row(kept.w + t * H, dp[t], dp.step, G);
         if (t >= c.keys) continue;
         Doubles product[V];
@@ -208,42 +208,41 @@ void sweep_references(const Agglomerative<T>& p, const Chunk& c, const View<cons
   } else {
     sweep({nullptr, 0, 0});
   }
-  for (std::int64_t t = c.keys; t < c.rows; ++t) std::fill(to[t], to[t] + H * M, T(0));
+  for (i64 t = c.keys; t < c.rows; ++t) std::fill(to[t], to[t] + H * M, T(0));
   softmax_gradient(c, c.keys, kept.ck, dck, dzk);
 }
 
 // to [B, width] = Σ over the chunks of each batch item, in order, of what f(chunk, row) adds to
 // zeros.
 template <class T, class F>
-void sum_chunks(const Agglomerative<T>& p, std::int64_t positions, double* to, const F& f) {
-  const std::int64_t chunks = agglomerative_chunks(positions), width = p.width();
+void sum_chunks(const Agglomerative<T>& p, i64 positions, double* to, const F& f) {
+  const i64 chunks = agglomerative_chunks(positions), width = p.width();
   const Tensor parts = Tensor::zeros({p.B() * chunks, width}, DType::f64);
   double* const rows = parts.data<double>();
-  parallel_for(p.B() * chunks,
-               [&](std::int64_t i) { f(Chunk(p, i, positions), rows + i * width); });
+  parallel_for(p.B() * chunks, [&](i64 i) { f(Chunk(p, i, positions), rows + i * width); });
   std::fill(to, to + p.B() * width, 0.0);
-  for (std::int64_t b = 0; b < p.B(); ++b) {
+  for (i64 b = 0; b < p.B(); ++b) {
     add_rows(chunks, width, rows + b * chunks * width, to + b * width);
   }
 }
 
 template <class T>
 void causal_forward(const Agglomerative<T>& p, const View<double, 3>& sums, const View<T, 4>& out) {
-  const std::int64_t pieces = p.B() * agglomerative_chunks(p.N()), width = p.width();
-  const auto row = [&](std::int64_t piece) { return sums.data + piece * width; };
-  for (std::int64_t first = 0; first < pieces; first += wave) {
-    const std::int64_t last = std::min(pieces, first + wave);
-    parallel_for(last - first, [&](std::int64_t i) {
+  const i64 pieces = p.B() * agglomerative_chunks(p.N()), width = p.width();
+  const auto row = [&](i64 piece) { return sums.data + piece * width; };
+  for (i64 first = 0; first < pieces; first += wave) {
+    const i64 last = std::min(pieces, first + wave);
+    parallel_for(last - first, [&](i64 i) {
       const Chunk c(p, first + i, p.N());
       if (c.index == 0) std::fill(row(first + i), row(first + i) + width, 0.0);
       if (c.last) return;
       std::fill(row(first + i + 1), row(first + i + 2), 0.0);
       add_references(p, c, row(first + i + 1));
     });
-    for (std::int64_t piece = first; piece < last; ++piece) {
+    for (i64 piece = first; piece < last; ++piece) {
       if (!Chunk(p, piece, p.N()).last) add_rows(1, width, row(piece), row(piece + 1));
     }
-    parallel_for(last - first, [&](std::int64_t i) {
+    parallel_for(last - first, [&](i64 i) {
       Pieces<double> running(width);
       write_outputs(p, Chunk(p, first + i, p.N()), running.copy(row(first + i), width), out);
     });
@@ -254,32 +253,32 @@ template <class T>
 void causal_backward(const Agglomerative<T>& p, const View<const double, 3>& sums,
                      const View<const T, 4>& dout, const View<T, 3>& dzq, const View<T, 3>& dzk,
                      const View<T, 4>& dy) {
-  const std::int64_t pieces = p.B() * agglomerative_chunks(p.N()), width = p.width();
+  const i64 pieces = p.B() * agglomerative_chunks(p.N()), width = p.width();
   if (pieces == 0) return;
-  const std::int64_t most = std::min(pieces, wave);
-  const std::int64_t count = std::min(p.N(), agglomerative_chunk) * p.H();
+  const i64 most = std::min(pieces, wave);
+  const i64 count = std::min(p.N(), agglomerative_chunk) * p.H();
   Pieces<double> scratch((most + 2) * width + most * 3 * count);
   // Row i: (g, G) of the queries in chunk first + i and behind it; a row of zeros for where a batch
   // item ends.
   double* const totals = scratch.take((most + 1) * width);
   double* const zeros = scratch.take(width);
   double* const weights = scratch.take(most * 3 * count);
-  const auto row = [&](std::int64_t i) { return totals + i * width; };
+  const auto row = [&](i64 i) { return totals + i * width; };
   std::fill(zeros, zeros + width, 0.0);
-  for (std::int64_t first = (pieces - 1) / wave * wave; first >= 0; first -= wave) {
-    const std::int64_t in_wave = std::min(pieces - first, wave);
-    const auto kept = [&](std::int64_t i) { return Kept(weights + i * 3 * count, count); };
-    parallel_for(in_wave, [&](std::int64_t i) {
+  for (i64 first = (pieces - 1) / wave * wave; first >= 0; first -= wave) {
+    const i64 in_wave = std::min(pieces - first, wave);
+    const auto kept = [&](i64 i) { return Kept(weights + i * 3 * count, count); };
+    parallel_for(in_wave, [&](i64 i) {
       const Chunk c(p, first + i, p.N());
       Pieces<double> running(width);
       std::fill(row(i), row(i + 1), 0.0);
       sweep_queries(p, c, dout, running.copy(sums.data + (first + i) * width, width), dzq, kept(i),
                     c.index > 0 ? row(i) : nullptr);
     });
-    for (std::int64_t i = in_wave - 1; i >= 0; --i) {
+    for (i64 i = in_wave - 1; i >= 0; --i) {
       if (!Chunk(p, first + i, p.N()).last) add_rows(1, width, row(i + 1), row(i));
     }
-    parallel_for(in_wave, [&](std::int64_t i) {
+    parallel_for(in_wave, [&](i64 i) {
       const Chunk c(p, first + i, p.N());
       Pieces<double> running(width);
       sweep_references(p, c, dout, kept(i), running.copy(c.last ? zeros : row(i + 1), width), dzk,
@@ -293,17 +292,17 @@ template <class T>
 void full_backward(const Agglomerative<T>& p, const View<const double, 3>& sums,
                    const View<const T, 4>& dout, const View<T, 3>& dzq, const View<T, 3>& dzk,
                    const View<T, 4>& dy) {
-  const std::int64_t width = p.width();
+  const i64 width = p.width();
   const Tensor totals = Tensor::empty({p.B(), width}, DType::f64);
   sum_chunks(p, p.N(), totals.data<double>(), [&](const Chunk& c, double* row) {
-    const std::int64_t count = c.rows * p.H();
+    const i64 count = c.rows * p.H();
     Pieces<double> scratch(width + 3 * count);
     double* const all = scratch.copy(&sums(c.b, 0, 0), width);
     sweep_queries(p, c, dout, all, dzq, Kept(scratch.take(3 * count), count), row);
   });
-  parallel_for(p.B() * agglomerative_chunks(p.S()), [&](std::int64_t piece) {
+  parallel_for(p.B() * agglomerative_chunks(p.S()), [&](i64 piece) {
     const Chunk c(p, piece, p.S());
-    const std::int64_t count = c.rows * p.H();
+    const i64 count = c.rows * p.H();
     Pieces<double> scratch(width + 3 * count);
     double* const all = scratch.copy(totals.data<double>() + c.b * width, width);
     sweep_references(p, c, dout, Kept(scratch.take(3 * count), count), all, dzk, dy);
@@ -317,7 +316,7 @@ void AgglomerativeKernels<Device, T>::forward(const Device&, const Agglomerative
                                               View<double, 3> sums, View<T, 4> out) {
   if (p.causal) return causal_forward(p, sums, out);
   sum_chunks(p, p.S(), sums.data, [&](const Chunk& c, double* row) { add_references(p, c, row); });
-  parallel_for(p.B() * agglomerative_chunks(p.N()), [&](std::int64_t piece) {
+  parallel_for(p.B() * agglomerative_chunks(p.N()), [&](i64 piece) {
     const Chunk c(p, piece, p.N());
     Pieces<double> all(p.width());
     write_outputs(p, c, all.copy(&sums(c.b, 0, 0), p.width()), out);
@@ -327,8 +326,7 @@ void AgglomerativeKernels<Device, T>::forward(const Device&, const Agglomerative
 template <class Device, class T>
 void AgglomerativeKernels<Device, T>::advance(const Device&, const Agglomerative<T>& p,
                                               View<double, 2> sums, View<T, 4> out) {
-  parallel_for(p.B(),
-               [&](std::int64_t b) { write_outputs(p, Chunk(p, b, p.N()), &sums(b, 0), out); });
+  parallel_for(p.B(), [&](i64 b) { write_outputs(p, Chunk(p, b, p.N()), &sums(b, 0), out); });
 }
 
 template <class Device, class T>

@@ -21,8 +21,8 @@ struct Deal {
   int classes, threads;  // of a block
   unsigned groups;
 
-  Deal(std::int64_t H, std::int64_t M) {
-    std::int64_t fit = most_threads / M;
+  Deal(i64 H, i64 M) {
+    i64 fit = most_threads / M;
     fit = fit > most_classes ? most_classes : fit < 1 ? 1 : fit;
     classes = static_cast<int>(fit < H ? fit : H);
     threads = classes * M <= 64 ? 64 : most_threads;
@@ -32,13 +32,13 @@ struct Deal {
 
 // What a block has. Its [rows, classes] are filled up with zeros to whole tiles.
 struct Piece {
-  std::int64_t b, index, chunks, begin;
+  i64 b, index, chunks, begin;
   int rows, padded, queries, keys;
-  std::int64_t first;  // class
+  i64 first;  // class
   int classes;
 
   template <class T>
-  __device__ Piece(const Agglomerative<T>& p, std::int64_t positions, int classes_of_block) {
+  __device__ Piece(const Agglomerative<T>& p, i64 positions, int classes_of_block) {
     chunks = agglomerative_chunks(positions);
     b = blockIdx.x / chunks;
     index = blockIdx.x % chunks;
@@ -47,15 +47,15 @@ struct Piece {
     padded = (rows + tile - 1) / tile * tile;
     queries = within(p.queries(b), rows);
     keys = within(p.keys(b), rows);
-    first = std::int64_t{blockIdx.y} * classes_of_block;
+    first = i64{blockIdx.y} * classes_of_block;
     classes = static_cast<int>(p.H() - first < classes_of_block ? p.H() - first : classes_of_block);
   }
   // Positions of this chunk before `end`.
-  __device__ int within(std::int64_t end, int most) const {
-    const std::int64_t left = end - begin;
+  __device__ int within(i64 end, int most) const {
+    const i64 left = end - begin;
     return static_cast<int>(left < 0 ? 0 : left < most ? left : most);
   }
-  __device__ const double* row(const double* sums, std::int64_t width, bool for_each_chunk) const {
+  __device__ const double* row(const double* sums, i64 width, bool for_each_chunk) const {
     return sums + (for_each_chunk ? b * chunks + index : b) * width;
   }
 };
@@ -66,15 +66,15 @@ struct Classes {
   const T* z;
   double shift, inverse;
 
-  __device__ Classes(const T* row, std::int64_t H) : z(row), shift(0), inverse(0) {
+  __device__ Classes(const T* row, i64 H) : z(row), shift(0), inverse(0) {
     T most = -std::numeric_limits<T>::infinity();
-    for (std::int64_t k = 0; k < H; ++k) most = z[k] > most ? z[k] : most;
+    for (i64 k = 0; k < H; ++k) most = z[k] > most ? z[k] : most;
     if (most != -std::numeric_limits<T>::infinity()) shift = most;
     double total = 0;
-    for (std::int64_t k = 0; k < H; ++k) total += std::exp(z[k] - shift);
+    for (i64 k = 0; k < H; ++k) total += std::exp(z[k] - shift);
     if (total != 0) inverse = 1 / total;
   }
-  __device__ double operator[](std::int64_t k) const { return std::exp(z[k] - shift) * inverse; }
+  __device__ double operator[](i64 k) const { return std::exp(z[k] - shift) * inverse; }
 };
 
 // c [padded, classes], zeros from row `count` on. Thread t has the rows t, t + threads, ….
@@ -132,11 +132,11 @@ inline __device__ void scan_rows(const Piece& piece, bool downwards, const doubl
 struct Mask {
   static constexpr int pieces = most_threads / 8 + 1, bytes = chunk * pieces;
   const unsigned char* bits;
-  std::int64_t first;  // piece of the whole row
+  i64 first;  // piece of the whole row
   double factor;
 
   // All threads of the block come here, each for some bytes; for nothing where there is no dropout.
-  __device__ Mask(const DropoutMask& mask, std::int64_t row, int rows, std::int64_t column,
+  __device__ Mask(const DropoutMask& mask, i64 row, int rows, i64 column,
                   unsigned char* room)
       : bits(room), first(column / 8), factor(mask.factor) {
     if (rows == 0) return;
@@ -147,7 +147,7 @@ struct Mask {
     }
     __syncthreads();
   }
-  __device__ double operator()(int row, std::int64_t column) const {
+  __device__ double operator()(int row, i64 column) const {
     return bits[row * pieces + column / 8 - first] >> column % 8 & 1 ? factor : 0;
   }
 };
@@ -156,10 +156,10 @@ struct Mask {
 struct Column {
   bool there;
   int k;                      // its class among those of the block
-  std::int64_t m, of_row;     // in its class; in [H, M]
+  i64 m, of_row;     // in its class; in [H, M]
 
-  __device__ Column(const Piece& piece, std::int64_t M, std::int64_t strip) {
-    const std::int64_t c = strip + threadIdx.x;
+  __device__ Column(const Piece& piece, i64 M, i64 strip) {
+    const i64 c = strip + threadIdx.x;
     there = c < piece.classes * M;
     k = there ? static_cast<int>(c / M) : 0;
     m = there ? c % M : 0;
@@ -169,7 +169,7 @@ struct Column {
 
 // x[a] = the column's elements in rows i … i + tile − 1, zeros from `count` on.
 template <class T>
-__device__ void load_tile(const T* x, std::int64_t stride, int i, int count, T* to) {
+__device__ void load_tile(const T* x, i64 stride, int i, int count, T* to) {
 #pragma unroll
   for (int a = 0; a < tile; ++a) to[a] = i + a < count ? x[(i + a) * stride] : T(0);
 }
@@ -182,12 +182,12 @@ __device__ const T* column_of(const View<const T, 4>& x, const Piece& piece, con
 
 // dots[i + a] += Σ over the strip's columns of each class of products[a]. Thread e has a row of the
 // tile and a class; rows lie an odd number of words apart.
-inline __device__ void add_dots(const Piece& piece, std::int64_t M, std::int64_t strip, int i,
+inline __device__ void add_dots(const Piece& piece, i64 M, i64 strip, int i,
                          const double* products, double* dots) {
   const int threads = static_cast<int>(blockDim.x);
   for (int e = threadIdx.x; e < tile * piece.classes; e += threads) {
     const int a = e % tile, k = e / tile;
-    const std::int64_t from = k * M - strip, to = from + M;
+    const i64 from = k * M - strip, to = from + M;
     double sum = 0;
     for (int c = from < 0 ? 0 : static_cast<int>(from); c < (to < threads ? to : threads); ++c) {
       sum += products[a * (threads + 1) + c];
@@ -199,9 +199,9 @@ inline __device__ void add_dots(const Piece& piece, std::int64_t M, std::int64_t
 // Starts `kernel` on a block for each chunk of `positions` and group of classes, with `arrays` of
 // [rows, classes] in shared memory.
 template <class T, class... P, class... A>
-void start_chunks(const Cuda& device, const Agglomerative<T>& p, std::int64_t positions, int arrays,
+void start_chunks(const Cuda& device, const Agglomerative<T>& p, i64 positions, int arrays,
                   bool products, void (*kernel)(P...), const Deal& deal, const A&... arguments) {
-  const std::int64_t pieces = p.B() * agglomerative_chunks(positions);
+  const i64 pieces = p.B() * agglomerative_chunks(positions);
   if (pieces == 0) return;
   const auto threads = static_cast<std::size_t>(deal.threads);
   const auto classes = static_cast<std::size_t>(deal.classes);

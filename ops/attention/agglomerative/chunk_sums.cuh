@@ -18,21 +18,21 @@ inline constexpr unsigned most_runs = 16;
 
 // A warp has 32 columns of a batch item's rows and a run of the chunks: it sums them, adds up the
 // runs before its own, and goes through them again.
-static __global__ void combine_kernel(ChunkSums how, std::int64_t chunks, std::int64_t width,
+static __global__ void combine_kernel(ChunkSums how, i64 chunks, i64 width,
                                       const double* from, double* to) {
   __shared__ double totals[most_runs][32];
-  const std::int64_t groups = (width + 31) / 32, b = blockIdx.x / groups;
-  const std::int64_t column = blockIdx.x % groups * 32 + threadIdx.x;
-  const std::int64_t length = (chunks + blockDim.y - 1) / blockDim.y;
-  const std::int64_t begin = threadIdx.y * length;
-  const std::int64_t end = begin + length < chunks ? begin + length : chunks;
+  const i64 groups = (width + 31) / 32, b = blockIdx.x / groups;
+  const i64 column = blockIdx.x % groups * 32 + threadIdx.x;
+  const i64 length = (chunks + blockDim.y - 1) / blockDim.y;
+  const i64 begin = threadIdx.y * length;
+  const i64 end = begin + length < chunks ? begin + length : chunks;
   const bool there = column < width;
-  const auto at = [&](std::int64_t i) {
+  const auto at = [&](i64 i) {
     return (b * chunks + (how == ChunkSums::downwards ? chunks - 1 - i : i)) * width + column;
   };
   double total = 0;
 #pragma unroll 8
-  for (std::int64_t i = begin; i < end; ++i) total += there ? from[at(i)] : 0;
+  for (i64 i = begin; i < end; ++i) total += there ? from[at(i)] : 0;
   totals[threadIdx.y][threadIdx.x] = total;
   __syncthreads();
   if (!there) return;
@@ -43,18 +43,18 @@ static __global__ void combine_kernel(ChunkSums how, std::int64_t chunks, std::i
     return;
   }
 #pragma unroll 8
-  for (std::int64_t i = begin; i < end; ++i) {
+  for (i64 i = begin; i < end; ++i) {
     running += from[at(i)];
     to[at(i)] = running;
   }
 }
 
 // `to` may be `from`, but not for the total.
-inline void combine_chunks(const Cuda& device, ChunkSums how, std::int64_t B, std::int64_t chunks,
-                           std::int64_t width, const double* from, double* to) {
+inline void combine_chunks(const Cuda& device, ChunkSums how, i64 B, i64 chunks,
+                           i64 width, const double* from, double* to) {
   // Up to two rows the first one is zeros, and the second is what it should be.
   if (B == 0 || (how != ChunkSums::total && chunks <= 2)) return;
-  const std::int64_t wanted = chunks > 0 ? (chunks + 7) / 8 : 1;  // of none the total is 0
+  const i64 wanted = chunks > 0 ? (chunks + 7) / 8 : 1;  // of none the total is 0
   const dim3 block(32, static_cast<unsigned>(wanted < most_runs ? wanted : most_runs));
   start("agglomerative", device, static_cast<unsigned>(B * ((width + 31) / 32)), block, 0,
         combine_kernel, how, chunks, width, from, to);

@@ -16,12 +16,12 @@ namespace hn = simd::hn;
 
 using Doubles = simd::Vector<double>;
 constexpr simd::Tag<double> f64;
-constexpr std::int64_t lanes = simd::lanes<double>;
-constexpr std::int64_t block = 32;  // rows that a strip goes through at a time
+constexpr i64 lanes = simd::lanes<double>;
+constexpr i64 block = 32;  // rows that a strip goes through at a time
 
 // The first min(count, lanes) elements at `from` in f64, zeros behind them.
 template <class T>
-HWY_INLINE Doubles load(const T* from, std::int64_t count) {
+HWY_INLINE Doubles load(const T* from, i64 count) {
   if constexpr (std::is_same_v<T, double>) {
     return simd::load(from, count);
   } else {
@@ -33,7 +33,7 @@ HWY_INLINE Doubles load(const T* from, std::int64_t count) {
 }
 
 template <class T>
-HWY_INLINE void store(Doubles value, T* to, std::int64_t count) {
+HWY_INLINE void store(Doubles value, T* to, i64 count) {
   if constexpr (std::is_same_v<T, double>) {
     simd::store<double>(value, to, count);
   } else {
@@ -50,14 +50,14 @@ HWY_INLINE void store(Doubles value, T* to, std::int64_t count) {
 template <int V, bool across, bool whole>
 struct Strip {
   static constexpr int vectors = V;
-  std::int64_t k, j, M;
+  i64 k, j, M;
 
   template <class T>
-  HWY_INLINE Doubles get(int v, const T* row, std::int64_t step) const {
+  HWY_INLINE Doubles get(int v, const T* row, i64 step) const {
     return load(row + k * step + j + v * (across ? step : lanes), whole ? lanes : M - j);
   }
   template <class T>
-  HWY_INLINE void put(int v, Doubles value, T* row, std::int64_t step) const {
+  HWY_INLINE void put(int v, Doubles value, T* row, i64 step) const {
     store(value, row + k * step + j + v * (across ? step : lanes), whole ? lanes : M - j);
   }
   // The weight of a vector's class.
@@ -73,8 +73,7 @@ struct Strip {
   }
   // sum += weight x for the vectors x of a row.
   template <class T>
-  HWY_INLINE void add_row(const double* weights, const T* row, std::int64_t step,
-                          Doubles* sum) const {
+  HWY_INLINE void add_row(const double* weights, const T* row, i64 step, Doubles* sum) const {
     for (int v = 0; v < V; ++v) sum[v] = hn::MulAdd(of(v, weights), get(v, row, step), sum[v]);
   }
   // sums[class] += Σ_j of the vectors x.
@@ -91,15 +90,15 @@ struct Strip {
 
 // Calls f(strip) until all columns are done.
 template <class F>
-HWY_INLINE void each_strip_of_row(std::int64_t H, std::int64_t M, const F& f) {
+HWY_INLINE void each_strip_of_row(i64 H, i64 M, const F& f) {
   constexpr int V = 4;  // more do not fit the registers of the backward pass
-  const std::int64_t within = M / (V * lanes) * (V * lanes);
-  for (std::int64_t k = 0; k < H; ++k) {
-    for (std::int64_t j = 0; j < within; j += V * lanes) f(Strip<V, false, true>{k, j, M});
+  const i64 within = M / (V * lanes) * (V * lanes);
+  for (i64 k = 0; k < H; ++k) {
+    for (i64 j = 0; j < within; j += V * lanes) f(Strip<V, false, true>{k, j, M});
   }
-  for (std::int64_t j = within; j < M; j += lanes) {
+  for (i64 j = within; j < M; j += lanes) {
     const bool whole = j + lanes <= M;
-    std::int64_t k = 0;
+    i64 k = 0;
     for (; k + V <= H; k += V) {
       if (whole) {
         f(Strip<V, true, true>{k, j, M});
@@ -113,9 +112,9 @@ HWY_INLINE void each_strip_of_row(std::int64_t H, std::int64_t M, const F& f) {
 
 // Calls f(strip, begin, end) so that each strip goes through the blocks of rows in order.
 template <class F>
-void each_strip(std::int64_t H, std::int64_t M, std::int64_t rows, const F& f) {
-  for (std::int64_t begin = 0; begin < rows; begin += block) {
-    const std::int64_t end = std::min(rows, begin + block);
+void each_strip(i64 H, i64 M, i64 rows, const F& f) {
+  for (i64 begin = 0; begin < rows; begin += block) {
+    const i64 end = std::min(rows, begin + block);
     each_strip_of_row(H, M, [&](const auto& strip) { f(strip, begin, end); });
   }
 }

@@ -25,7 +25,7 @@ struct ClusteredOp {
   double dropout = 0;
   RandomKey random;
   double temperature = 1;
-  std::int64_t clusters = 1;
+  i64 clusters = 1;
   Tensor labels;  // [B, H, N] i32
 
   struct Saved {
@@ -47,7 +47,7 @@ struct ClusteredOp {
   }
 
   Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
     saved = {q, k, v, Tensor::empty({B, N, H, M}, q.dtype(), q.device()),
              Tensor::empty({B, H, clusters}, q.dtype(), q.device())};
     dispatch(q, [&](auto device, auto type) {
@@ -87,7 +87,7 @@ Attended reference_clustered(const AttentionSpec& spec, const AttentionCall& cal
   const Variable q = transpose(inputs[0], 1, 2);  // [B, H, N, E]
   const Variable k = transpose(inputs[1], 1, 2);  // [B, H, S, E]
   const Variable v = transpose(inputs[2], 1, 2);  // [B, H, S, M]
-  const std::int64_t C = spec.integer("clusters");
+  const i64 C = spec.integer("clusters");
   const Tensor labels = reference_labels(spec, call, call.query_lengths, inputs[0].value());
   const Tensor g = membership(labels, call.query_lengths, C, q.value().dtype());
   const Variable centroids = means_of_members(g, q);

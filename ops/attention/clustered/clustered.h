@@ -42,19 +42,19 @@ template <class T>
 struct ClusteredAttention {
   View<const T, 4> q, k, v;
   View<const std::int32_t, 3> labels;
-  const std::int64_t* lengths;
-  const std::int64_t* query_lengths;
-  std::int64_t clusters;
+  const i64* lengths;
+  const i64* query_lengths;
+  i64 clusters;
   T temperature;
   double dropout;
   RandomKey random;
 
-  constexpr std::int64_t B() const { return q.size(0); }
-  constexpr std::int64_t N() const { return q.size(1); }
-  constexpr std::int64_t S() const { return k.size(1); }
-  constexpr std::int64_t H() const { return q.size(2); }
-  constexpr std::int64_t E() const { return q.size(3); }
-  constexpr std::int64_t M() const { return v.size(3); }
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 S() const { return k.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 M() const { return v.size(3); }
 };
 
 template <class Device, class T>

@@ -13,9 +13,9 @@ namespace {
 // Calls f(b, h, labels of the existing queries, their number) for all batch items and heads.
 template <class T, class F>
 void each_head(const ClusteredAttention<T>& p, const F& f) {
-  const std::int64_t H = p.H(), N = p.N();
-  parallel_for(p.B() * H, [&](std::int64_t piece) {
-    const std::int64_t b = piece / H, h = piece % H;
+  const i64 H = p.H(), N = p.N();
+  parallel_for(p.B() * H, [&](i64 piece) {
+    const i64 b = piece / H, h = piece % H;
     f(b, h, &p.labels(b, h, 0), length_of(p.query_lengths, b, N));
   });
 }
@@ -24,10 +24,10 @@ void each_head(const ClusteredAttention<T>& p, const F& f) {
 template <class T>
 void gather_clusters(const ClusteredAttention<T>& p, bool mean, View<const T, 4> x,
                      View<T, 4> y) {
-  each_head(p, [&](std::int64_t b, std::int64_t h, const std::int32_t* labels, std::int64_t count) {
+  each_head(p, [&](i64 b, i64 h, const std::int32_t* labels, i64 count) {
     const Members members(labels, count, p.clusters);
-    for (std::int64_t c = 0; c < p.clusters; ++c) {
-      const std::int64_t size = members.size(c);
+    for (i64 c = 0; c < p.clusters; ++c) {
+      const i64 size = members.size(c);
       sum_of_rows(x, b, h, members.of(c), size, mean && size > 0 ? 1.0 / double(size) : 1.0,
                   &y(b, c, h, 0));
     }
@@ -38,10 +38,10 @@ void gather_clusters(const ClusteredAttention<T>& p, bool mean, View<const T, 4>
 template <class T>
 void spread_clusters(const ClusteredAttention<T>& p, bool share, View<const T, 4> y,
                      View<T, 4> x) {
-  each_head(p, [&](std::int64_t b, std::int64_t h, const std::int32_t* labels, std::int64_t count) {
+  each_head(p, [&](i64 b, i64 h, const std::int32_t* labels, i64 count) {
     const Members members(labels, count, p.clusters);
     clear_rows(x, b, h, count);
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (i64 i = 0; i < count; ++i) {
       if (i + 4 < count) prefetch(&x(b, i + 4, h, 0), x.size(3));
       const T factor = share ? T(1) / T(members.size(labels[i])) : T(1);
       copy_rows<T>(1, x.size(3), factor, &y(b, labels[i], h, 0), 0, y.stride(3), &x(b, i, h, 0), 0,
@@ -53,18 +53,17 @@ void spread_clusters(const ClusteredAttention<T>& p, bool share, View<const T, 4
 // y_c = x_i of the first member i of c; 0 where there is none.
 template <class T>
 void pick_clusters(const ClusteredAttention<T>& p, View<const T, 4> x, View<T, 4> y) {
-  each_head(p, [&](std::int64_t b, std::int64_t h, const std::int32_t* labels, std::int64_t count) {
+  each_head(p, [&](i64 b, i64 h, const std::int32_t* labels, i64 count) {
     const Members members(labels, count, p.clusters);
-    for (std::int64_t c = 0; c < p.clusters; ++c) {
-      sum_of_rows(x, b, h, members.of(c), std::min<std::int64_t>(members.size(c), 1), 1.0,
-                  &y(b, c, h, 0));
+    for (i64 c = 0; c < p.clusters; ++c) {
+      sum_of_rows(x, b, h, members.of(c), std::min<i64>(members.size(c), 1), 1.0, &y(b, c, h, 0));
     }
   });
 }
 
 // A tensor [B, C, H, width] that lies as [B, H, C, width].
 template <class T>
-Tensor per_cluster(const ClusteredAttention<T>& p, std::int64_t width) {
+Tensor per_cluster(const ClusteredAttention<T>& p, i64 width) {
   return Tensor::empty({p.B(), p.H(), p.clusters, width}, dtype_of<T>).transpose(1, 2);
 }
 

@@ -20,24 +20,23 @@
 namespace weft {
 namespace {
 
-Tensor drawn_planes(const RandomKey& random, std::int64_t bits, std::int64_t E, const Tensor& like) {
+Tensor drawn_planes(const RandomKey& random, i64 bits, i64 E, const Tensor& like) {
   const Tensor planes = Tensor::empty({bits, E + 1}, like.dtype(), like.device());
   draw_normals(random.further(DrawPurpose::planes), 2, planes);
   return planes;
 }
 
 // C of the positions 0 … length − 1 without replacement, again from the first where C > length.
-std::vector<std::int64_t> drawn_positions(const RandomKey& random, std::int64_t length,
-                                          std::int64_t clusters) {
+std::vector<i64> drawn_positions(const RandomKey& random, i64 length, i64 clusters) {
   const RandomKey key = random.further(DrawPurpose::positions);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(std::max<std::int64_t>(length, 1)));
-  std::iota(order.begin(), order.end(), std::int64_t{0});
+  std::vector<i64> order(static_cast<std::size_t>(std::max<i64>(length, 1)));
+  std::iota(order.begin(), order.end(), i64{0});
   const std::size_t drawn = std::min(order.size(), static_cast<std::size_t>(clusters));
   for (std::size_t i = 0; i < drawn; ++i) {
     const auto left = static_cast<std::uint32_t>(order.size() - i);
     std::swap(order[i], order[i + below(key.words(i).word[0], left)]);
   }
-  std::vector<std::int64_t> positions;
+  std::vector<i64> positions;
   for (std::size_t c = 0; c < static_cast<std::size_t>(clusters); ++c) {
     positions.push_back(order[c % order.size()]);
   }
@@ -53,8 +52,8 @@ struct Draws {
   Draws(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
         const Tensor& q) {
     const Mechanism& mechanism = spec.mechanism();
-    const std::int64_t B = q.size(0), N = q.size(1), E = q.size(3);
-    const std::int64_t C = spec.integer("clusters"), bits = spec.integer("bits");
+    const i64 B = q.size(0), N = q.size(1), E = q.size(3);
+    const i64 C = spec.integer("clusters"), bits = spec.integer("bits");
     planes = given_choice(mechanism, call, "planes", {bits, E + 1}, q.dtype());
     if (!planes.defined()) planes = drawn_planes(call.random, bits, E, q);
     if (spec.integer("hash_bias") == 0) {
@@ -63,20 +62,20 @@ struct Draws {
     }
     const Tensor given = given_choice(mechanism, call, "positions", {C});
     positions = Tensor::empty({B, C}, DType::i64);
-    std::map<std::int64_t, std::vector<std::int64_t>> by_length;
-    const auto of_length = [&](std::int64_t length) -> const std::vector<std::int64_t>& {
-      std::vector<std::int64_t>& drawn = by_length[length];
+    std::map<i64, std::vector<i64>> by_length;
+    const auto of_length = [&](i64 length) -> const std::vector<i64>& {
+      std::vector<i64>& drawn = by_length[length];
       if (drawn.empty()) drawn = drawn_positions(call.random, length, C);
       return drawn;
     };
-    std::int64_t most = B == 0 ? N : 0;
-    for (std::int64_t b = 0; b < B; ++b) {
-      const std::int64_t length = length_of(lengths, b, N);
+    i64 most = B == 0 ? N : 0;
+    for (i64 b = 0; b < B; ++b) {
+      const i64 length = length_of(lengths, b, N);
       most = std::max(most, length);
-      for (std::int64_t c = 0; c < C; ++c) {
-        positions.data<std::int64_t>()[b * C + c] =
-            given.defined() ? given.data<std::int64_t>()[c] % std::max<std::int64_t>(length, 1)
-                            : of_length(length)[static_cast<std::size_t>(c)];
+      for (i64 c = 0; c < C; ++c) {
+        positions.data<i64>()[b * C + c] = given.defined()
+                                               ? given.data<i64>()[c] % std::max<i64>(length, 1)
+                                               : of_length(length)[static_cast<std::size_t>(c)];
       }
     }
     if (call.chosen != nullptr) {
@@ -88,13 +87,13 @@ struct Draws {
 // Labels that were handed in, those of queries that do not exist as 0; undefined where none were.
 Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                     const Tensor& q) {
-  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+  const i64 B = q.size(0), N = q.size(1), H = q.size(2);
   const Tensor given = given_choice(spec.mechanism(), call, "labels", {B, H, N});
   if (!given.defined()) return given;
   const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
-  for (std::int64_t row = 0; row < B * H; ++row) {
-    for (std::int64_t i = 0; i < length_of(lengths, row / H, N); ++i) {
-      labels.data<std::int64_t>()[row * N + i] = given.data<std::int64_t>()[row * N + i];
+  for (i64 row = 0; row < B * H; ++row) {
+    for (i64 i = 0; i < length_of(lengths, row / H, N); ++i) {
+      labels.data<i64>()[row * N + i] = given.data<i64>()[row * N + i];
     }
   }
   return labels;
@@ -103,12 +102,8 @@ Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const 
 template <class T>
 QueryClusters<T> problem(const AttentionSpec& spec, const Tensor& lengths, const Tensor& q,
                          const Draws& draws) {
-  return {q.view<const T, 4>(),
-          draws.planes.view<const T, 2>(),
-          draws.positions.data<std::int64_t>(),
-          numbers_of(lengths),
-          spec.integer("clusters"),
-          spec.integer("iterations")};
+  return {q.view<const T, 4>(), draws.planes.view<const T, 2>(), draws.positions.data<i64>(),
+          numbers_of(lengths),  spec.integer("clusters"),        spec.integer("iterations")};
 }
 
 }  // namespace
@@ -166,7 +161,7 @@ Tensor decide_labels(const Cpu&, const AttentionSpec& spec, const AttentionCall&
     ClusterKernels<Cpu, T>::cluster(
         {}, problem<T>(spec, lengths, q, draws),
         given.defined() ? View<std::int32_t, 3>{} : labels.view<std::int32_t, 3>(),
-        reporting ? hashes.view<std::int64_t, 3>() : View<std::int64_t, 3>{});
+        reporting ? hashes.view<i64, 3>() : View<i64, 3>{});
   });
   if (reporting) {
     report_choice(call, "planes", draws.planes);
@@ -187,8 +182,8 @@ struct DeviceDraws {
   DeviceDraws(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
               const Tensor& lengths, const Tensor& q) {
     const Mechanism& mechanism = spec.mechanism();
-    const std::int64_t B = q.size(0), E = q.size(3);
-    const std::int64_t C = spec.integer("clusters"), bits = spec.integer("bits");
+    const i64 B = q.size(0), E = q.size(3);
+    const i64 C = spec.integer("clusters"), bits = spec.integer("bits");
     planes = given_choice(mechanism, call, "planes", {bits, E + 1}, q.dtype());
     const bool drawn = !planes.defined();
     if (drawn) planes = drawn_planes(call.random, bits, E, q);
@@ -200,14 +195,14 @@ struct DeviceDraws {
     positions = Tensor::empty({B + 1, C}, DType::i64, q.device());
     ClusterChoiceKernels<Device>::draw_positions(
         device,
-        {call.random, given.defined() ? given.data<std::int64_t>() : nullptr, numbers_of(lengths),
-         B, q.size(1), C},
-        positions.data<std::int64_t>());
+        {call.random, given.defined() ? given.data<i64>() : nullptr, numbers_of(lengths), B,
+         q.size(1), C},
+        positions.data<i64>());
   }
 
   Tensor longest() const {
     if (given.defined()) return given;
-    const std::int64_t B = positions.size(0) - 1;
+    const i64 B = positions.size(0) - 1;
     return positions.slice(0, B, B + 1).reshape({positions.size(1)}).clone();
   }
 };
@@ -216,14 +211,13 @@ struct DeviceDraws {
 template <class Device>
 Tensor decide_labels(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
                      const Tensor& lengths, const Tensor& q) {
-  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), C = spec.integer("clusters");
+  const i64 B = q.size(0), N = q.size(1), H = q.size(2), C = spec.integer("clusters");
   const Shape shape{B, H, N};
   const Tensor given = given_choice(spec.mechanism(), call, "labels", shape);
   const Tensor labels = Tensor::empty(shape, DType::i32, q.device());
   if (given.defined()) {
     ClusterChoiceKernels<Device>::take_labels(
-        device, {given.data<std::int64_t>(), numbers_of(lengths), B, H, N},
-        labels.data<std::int32_t>());
+        device, {given.data<i64>(), numbers_of(lengths), B, H, N}, labels.data<std::int32_t>());
     if (call.chosen == nullptr) return labels;
   }
   const DeviceDraws draws(device, spec, call, lengths, q);
@@ -232,10 +226,10 @@ Tensor decide_labels(const Device& device, const AttentionSpec& spec, const Atte
     using T = decltype(type);
     ClusterKernels<Device, T>::cluster(
         device,
-        {q.view<const T, 4>(), draws.planes.view<const T, 2>(),
-         draws.positions.data<std::int64_t>(), numbers_of(lengths), C, spec.integer("iterations")},
+        {q.view<const T, 4>(), draws.planes.view<const T, 2>(), draws.positions.data<i64>(),
+         numbers_of(lengths), C, spec.integer("iterations")},
         given.defined() ? View<std::int32_t, 3>{} : labels.view<std::int32_t, 3>(),
-        hashes.view<std::int64_t, 3>());
+        hashes.view<i64, 3>());
   });
   if (call.chosen != nullptr) {
     report_choice(call, "planes", draws.planes);
@@ -247,12 +241,12 @@ Tensor decide_labels(const Device& device, const AttentionSpec& spec, const Atte
 }
 
 // K-means by the rule, over the hashes of one batch item and head.
-std::vector<std::int64_t> means_of(const std::vector<std::uint64_t>& hashes,
-                                   std::vector<std::uint64_t> centroids, std::int64_t iterations) {
-  std::vector<std::int64_t> labels(hashes.size());
-  for (std::int64_t t = 0; t < iterations; ++t) {
-    std::vector<std::array<std::int64_t, 64>> more(centroids.size());  // ones less zeros
-    std::vector<std::int64_t> sizes(centroids.size());
+std::vector<i64> means_of(const std::vector<std::uint64_t>& hashes,
+                          std::vector<std::uint64_t> centroids, i64 iterations) {
+  std::vector<i64> labels(hashes.size());
+  for (i64 t = 0; t < iterations; ++t) {
+    std::vector<std::array<i64, 64>> more(centroids.size());  // ones less zeros
+    std::vector<i64> sizes(centroids.size());
     for (std::size_t i = 0; i < hashes.size(); ++i) {
       const auto nearest = std::min_element(centroids.begin(), centroids.end(), [&](auto a, auto b) {
         return std::popcount(hashes[i] ^ a) < std::popcount(hashes[i] ^ b);
@@ -285,36 +279,36 @@ Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, co
                         const Tensor& q) {
   if (const Tensor given = given_labels(spec, call, lengths, q); given.defined()) return given;
   const Draws draws(spec, call, lengths, q);
-  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), E = q.size(3);
-  const std::int64_t C = spec.integer("clusters");
+  const i64 B = q.size(0), N = q.size(1), H = q.size(2), E = q.size(3);
+  const i64 C = spec.integer("clusters");
   const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
   const Tensor wide = q.to(DType::f64), planes = draws.planes.to(DType::f64);
   const View<double, 4> x = wide.view<double, 4>();
   const View<double, 2> plane = planes.view<double, 2>();
-  for (std::int64_t row = 0; row < B * H; ++row) {
+  for (i64 row = 0; row < B * H; ++row) {
     std::vector<std::uint64_t> hashes;
-    for (std::int64_t i = 0; i < length_of(lengths, row / H, N); ++i) {
+    for (i64 i = 0; i < length_of(lengths, row / H, N); ++i) {
       std::uint64_t code = 0;
-      for (std::int64_t r = 0; r < plane.size(0); ++r) {
+      for (i64 r = 0; r < plane.size(0); ++r) {
         double product = 0;
-        for (std::int64_t e = 0; e < E; ++e) product += x(row / H, i, row % H, e) * plane(r, e);
+        for (i64 e = 0; e < E; ++e) product += x(row / H, i, row % H, e) * plane(r, e);
         if (product > plane(r, E)) code |= std::uint64_t{1} << r;
       }
       hashes.push_back(code);
     }
     if (hashes.empty()) continue;
     std::vector<std::uint64_t> centroids;
-    for (std::int64_t c = 0; c < C; ++c) {
-      const std::int64_t position = draws.positions.data<std::int64_t>()[row / H * C + c];
+    for (i64 c = 0; c < C; ++c) {
+      const i64 position = draws.positions.data<i64>()[row / H * C + c];
       centroids.push_back(hashes[static_cast<std::size_t>(position)]);
     }
-    const std::vector<std::int64_t> found = means_of(hashes, centroids, spec.integer("iterations"));
-    std::copy(found.begin(), found.end(), labels.data<std::int64_t>() + row * N);
+    const std::vector<i64> found = means_of(hashes, centroids, spec.integer("iterations"));
+    std::copy(found.begin(), found.end(), labels.data<i64>() + row * N);
   }
   return labels;
 }
 
-Tensor membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters, DType type) {
+Tensor membership(const Tensor& labels, const Tensor& lengths, i64 clusters, DType type) {
   const i64 B = labels.size(0), H = labels.size(1), N = labels.size(2);
   const Tensor belongs = Tensor::zeros({B, H, N, clusters}, DType::f64);
   for (i64 row = 0; row < B * H; ++row) {

@@ -29,29 +29,29 @@ constexpr unsigned position_threads = 128;
 // A block has one row of the positions, its thread t those of the clusters t, t + 128, …. Swap i of
 // Fisher and Yates takes the number at place target[i] >= i, and leaves there what stood at place
 // i: so the number at a place comes from the last swap before that pointed to it, or is the place.
-__global__ void position_kernel(PositionDraw p, std::int64_t* positions) {
+__global__ void position_kernel(PositionDraw p, i64* positions) {
   std::int32_t* const target = SharedMemory{}.take<std::int32_t>(p.clusters);
-  const std::int64_t b = blockIdx.x;
-  std::int64_t length = 0;
+  const i64 b = blockIdx.x;
+  i64 length = 0;
   if (b < p.B) {
     length = length_of(p.lengths, b, p.N);
   } else if (p.B == 0) {
     length = p.N;
   }
-  for (std::int64_t i = 0; b == p.B && i < p.B; ++i) {
-    const std::int64_t other = length_of(p.lengths, i, p.N);
+  for (i64 i = 0; b == p.B && i < p.B; ++i) {
+    const i64 other = length_of(p.lengths, i, p.N);
     length = other > length ? other : length;
   }
   if (length == 0) length = 1;
-  const std::int64_t drawn = length < p.clusters ? length : p.clusters;
-  for (std::int64_t i = threadIdx.x; i < drawn; i += position_threads) {
+  const i64 drawn = length < p.clusters ? length : p.clusters;
+  for (i64 i = threadIdx.x; i < drawn; i += position_threads) {
     const auto left = static_cast<std::uint32_t>(length - i);
     target[i] = static_cast<std::int32_t>(
         i + below(p.random.words(static_cast<std::uint64_t>(i)).word[0], left));
   }
   __syncthreads();
-  for (std::int64_t c = threadIdx.x; c < p.clusters; c += position_threads) {
-    std::int64_t position = 0;
+  for (i64 c = threadIdx.x; c < p.clusters; c += position_threads) {
+    i64 position = 0;
     if (p.given != nullptr) {
       position = (p.given[c] % length + length) % length;
     } else {
@@ -74,17 +74,17 @@ constexpr int hash_queries = 32, warp_queries = 8, hash_depth = 32, most_bits = 
 // A block hashes 32 queries of one head, each warp eight of them: lane r has the planes r and r +
 // 32, and a vote makes the word.
 template <class T, bool Both>
-__global__ void hash_kernel(QueryClusters<T> p, std::int64_t* hashes) {
+__global__ void hash_kernel(QueryClusters<T> p, i64* hashes) {
   __shared__ T planes[hash_depth][most_bits + 1];
   __shared__ T queries[hash_queries][hash_depth + 1];
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-  const std::int64_t tiles = (p.N() + hash_queries - 1) / hash_queries;
-  const std::int64_t row = blockIdx.x / tiles, begin = blockIdx.x % tiles * hash_queries;
-  const std::int64_t b = row / p.H(), h = row % p.H(), count = length_of(p.lengths, b, p.N());
-  const std::int64_t bits = p.bits();
+  const i64 tiles = (p.N() + hash_queries - 1) / hash_queries;
+  const i64 row = blockIdx.x / tiles, begin = blockIdx.x % tiles * hash_queries;
+  const i64 b = row / p.H(), h = row % p.H(), count = length_of(p.lengths, b, p.N());
+  const i64 bits = p.bits();
   T low[warp_queries] = {}, high[warp_queries] = {};
-  for (std::int64_t first = 0; first < p.E() && begin < count; first += hash_depth) {
-    const std::int64_t e = first + lane;
+  for (i64 first = 0; first < p.E() && begin < count; first += hash_depth) {
+    const i64 e = first + lane;
     __syncthreads();
     for (int i = warp; i < hash_queries; i += hash_threads / 32) {
       const bool real = begin + i < count && e < p.E();
@@ -113,10 +113,10 @@ __global__ void hash_kernel(QueryClusters<T> p, std::int64_t* hashes) {
     const unsigned word = __ballot_sync(whole_warp, low[i] > low_threshold);
     unsigned more = 0;
     if constexpr (Both) more = __ballot_sync(whole_warp, high[i] > high_threshold);
-    const std::int64_t query = begin + warp * warp_queries + i;
+    const i64 query = begin + warp * warp_queries + i;
     if (lane != 0 || query >= p.N()) continue;
     const std::uint64_t code = std::uint64_t{more} << 32 | word;
-    hashes[row * p.N() + query] = query < count ? static_cast<std::int64_t>(code) : 0;
+    hashes[row * p.N() + query] = query < count ? static_cast<i64>(code) : 0;
   }
 }
 
@@ -126,15 +126,15 @@ constexpr int cluster_bits = 12;  // of a key (distance, cluster)
 constexpr std::size_t most_shared = 96 * 1024;
 
 struct HammingMeans {
-  const std::int64_t* hashes;
-  const std::int64_t* positions;
-  const std::int64_t* lengths;
+  const i64* hashes;
+  const i64* positions;
+  const i64* lengths;
   std::int32_t* labels;
-  std::int64_t N, H, clusters, iterations, bits;
-  std::int64_t range;  // clusters whose bits are counted at once
+  i64 N, H, clusters, iterations, bits;
+  i64 range;  // clusters whose bits are counted at once
   bool held;           // the codes stand in shared memory
 
-  constexpr std::int64_t stride() const { return bits | 1; }  // odd: clusters begin in all banks
+  constexpr i64 stride() const { return bits | 1; }  // odd: clusters begin in all banks
 };
 
 __device__ inline int ones_of(std::uint32_t code) { return __popc(code); }
@@ -144,28 +144,28 @@ __device__ inline int ones_of(std::uint64_t code) { return __popcll(code); }
 // when bits are counted: lane r then adds bit r (and r + 32) of a code to its cluster's counter.
 template <class Word>
 __global__ void hamming_means(HammingMeans p) {
-  const std::int64_t row = blockIdx.x, count = length_of(p.lengths, row / p.H, p.N);
+  const i64 row = blockIdx.x, count = length_of(p.lengths, row / p.H, p.N);
   const int t = threadIdx.x, threads = blockDim.x, lane = t % 32;
-  const std::int64_t* const hashes = p.hashes + row * p.N;
+  const i64* const hashes = p.hashes + row * p.N;
   std::int32_t* const labels = p.labels + row * p.N;
-  for (std::int64_t i = count + t; i < p.N; i += threads) labels[i] = 0;
+  for (i64 i = count + t; i < p.N; i += threads) labels[i] = 0;
   if (count == 0) return;
   SharedMemory shared;
   Word* const centroids = shared.take<Word>(p.clusters);
   std::int32_t* const ones = shared.take<std::int32_t>(p.range * p.stride());
   std::int32_t* const sizes = shared.take<std::int32_t>(p.range);
   Word* const codes = shared.take<Word>(p.held ? p.N : 0);
-  const auto code_of = [&](std::int64_t i) {
+  const auto code_of = [&](i64 i) {
     return p.held ? codes[i] : static_cast<Word>(hashes[i]);
   };
-  for (std::int64_t i = t; p.held && i < count; i += threads)
+  for (i64 i = t; p.held && i < count; i += threads)
     codes[i] = static_cast<Word>(hashes[i]);
-  for (std::int64_t c = t; c < p.clusters; c += threads) {
+  for (i64 c = t; c < p.clusters; c += threads) {
     centroids[c] = static_cast<Word>(hashes[p.positions[row / p.H * p.clusters + c]]);
   }
   __syncthreads();
-  for (std::int64_t iteration = 0; iteration < p.iterations; ++iteration) {
-    for (std::int64_t i = t; i < count; i += threads) {
+  for (i64 iteration = 0; iteration < p.iterations; ++iteration) {
+    for (i64 i = t; i < count; i += threads) {
       const Word code = code_of(i);
       int best = std::numeric_limits<int>::max();
 #pragma unroll 4
@@ -177,26 +177,26 @@ __global__ void hamming_means(HammingMeans p) {
     }
     if (iteration + 1 == p.iterations) return;
     bool changed = false;
-    for (std::int64_t first = 0; first < p.clusters; first += p.range) {
-      const std::int64_t some = p.clusters - first < p.range ? p.clusters - first : p.range;
+    for (i64 first = 0; first < p.clusters; first += p.range) {
+      const i64 some = p.clusters - first < p.range ? p.clusters - first : p.range;
       __syncthreads();
-      for (std::int64_t i = t; i < some * p.stride(); i += threads) ones[i] = 0;
-      for (std::int64_t c = t; c < some; c += threads) sizes[c] = 0;
+      for (i64 i = t; i < some * p.stride(); i += threads) ones[i] = 0;
+      for (i64 c = t; c < some; c += threads) sizes[c] = 0;
       __syncthreads();
-      for (std::int64_t i = t / 32; i < count; i += threads / 32) {
-        const std::int64_t c = labels[i] - first;
+      for (i64 i = t / 32; i < count; i += threads / 32) {
+        const i64 c = labels[i] - first;
         if (c < 0 || c >= some) continue;
         const Word code = code_of(i);
-        for (std::int64_t r = lane; r < p.bits; r += 32) {
+        for (i64 r = lane; r < p.bits; r += 32) {
           atomicAdd(&ones[c * p.stride() + r], static_cast<std::int32_t>(code >> r & 1));
         }
         if (lane == 0) atomicAdd(&sizes[c], 1);
       }
       __syncthreads();
-      for (std::int64_t c = t; c < some; c += threads) {
+      for (i64 c = t; c < some; c += threads) {
         if (sizes[c] == 0) continue;
         Word code = 0;
-        for (std::int64_t r = 0; r < p.bits; ++r) {
+        for (i64 r = 0; r < p.bits; ++r) {
           code |= static_cast<Word>(Word{2 * ones[c * p.stride() + r] > sizes[c]} << r);
         }
         changed = changed || code != centroids[first + c];
@@ -208,19 +208,19 @@ __global__ void hamming_means(HammingMeans p) {
 }
 
 template <class Word>
-void start_means(const Cuda& device, HammingMeans p, std::int64_t rows) {
-  const auto bytes = [](std::int64_t count, std::size_t size) {
+void start_means(const Cuda& device, HammingMeans p, i64 rows) {
+  const auto bytes = [](i64 count, std::size_t size) {
     return (static_cast<std::size_t>(count) * size + 15) / 16 * 16;
   };
   std::size_t shared = bytes(p.clusters, sizeof(Word));
   const auto row = static_cast<std::size_t>(p.stride() + 1) * sizeof(std::int32_t);
-  const auto fit = static_cast<std::int64_t>((most_shared - shared - 64) / row);
+  const auto fit = static_cast<i64>((most_shared - shared - 64) / row);
   p.range = p.clusters < fit ? p.clusters : fit;
   shared += bytes(p.range * p.stride(), sizeof(std::int32_t));
   shared += bytes(p.range, sizeof(std::int32_t));
   p.held = shared + bytes(p.N, sizeof(Word)) <= most_shared;
   if (p.held) shared += bytes(p.N, sizeof(Word));
-  const std::int64_t wanted = (p.N + 31) / 32 * 32;
+  const i64 wanted = (p.N + 31) / 32 * 32;
   const auto threads = static_cast<unsigned>(wanted < 512 ? wanted : 512);
   start(name, device, static_cast<unsigned>(rows), threads, shared, hamming_means<Word>, p);
 }
@@ -230,7 +230,7 @@ void start_means(const Cuda& device, HammingMeans p, std::int64_t rows) {
 struct TakenLabels {
   LabelsGiven p;
   std::int32_t* labels;
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const bool real = i % p.N < length_of(p.lengths, i / p.N / p.H, p.N);
     labels[i] = real ? static_cast<std::int32_t>(p.given[i]) : 0;
   }
@@ -248,7 +248,7 @@ struct LabelAt {
 
 template <class Device>
 void ClusterChoiceKernels<Device>::draw_positions(const Device& device, const PositionDraw& draw,
-                                                  std::int64_t* positions) {
+                                                  i64* positions) {
   PositionDraw p = draw;
   p.random = p.random.further(DrawPurpose::positions);
   start(name, device, static_cast<unsigned>(p.B + 1), position_threads,
@@ -259,8 +259,8 @@ void ClusterChoiceKernels<Device>::draw_positions(const Device& device, const Po
 template <class Device, class T>
 void ClusterKernels<Device, T>::cluster(const Device& device, const QueryClusters<T>& p,
                                         View<std::int32_t, 3> labels,
-                                        View<std::int64_t, 3> hashes) {
-  const std::int64_t rows = p.B() * p.H(), tiles = (p.N() + hash_queries - 1) / hash_queries;
+                                        View<i64, 3> hashes) {
+  const i64 rows = p.B() * p.H(), tiles = (p.N() + hash_queries - 1) / hash_queries;
   if (rows * tiles == 0) return;
   start(name, device, static_cast<unsigned>(rows * tiles), hash_threads, 0,
         p.bits() <= 32 ? hash_kernel<T, false> : hash_kernel<T, true>, p, hashes.data);

@@ -33,8 +33,8 @@
 
 namespace weft {
 
-inline constexpr std::int64_t most_clusters = 4096;
-inline constexpr std::int64_t most_hash_bits = 63;
+inline constexpr i64 most_clusters = 4096;
+inline constexpr i64 most_hash_bits = 63;
 
 // The parts of a fact sheet that all mechanisms over clusters share: clusters, bits, iterations,
 // hash_bias and temperature; planes, positions, labels and hashes.
@@ -50,7 +50,7 @@ Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, co
                         const Tensor& q);
 // For definitions: the labels as a matrix g [B, H, N, C], 1 where query i belongs to cluster c, so
 // that g v hands every member what its cluster has.
-Tensor membership(const Tensor& labels, const Tensor& lengths, std::int64_t clusters, DType type);
+Tensor membership(const Tensor& labels, const Tensor& lengths, i64 clusters, DType type);
 // And the means of the members of each cluster, q̄ [B, H, C, E] of q [B, H, N, E]; 0 of none.
 Variable means_of_members(const Tensor& membership, const Variable& q);
 
@@ -66,9 +66,9 @@ double cuda_order_bytes(const AttentionSpec& spec, const AttentionSizes& sizes, 
 // device sort_labels() does that for all of them.
 class Members {
  public:
-  Members(const std::int32_t* labels, std::int64_t count, std::int64_t clusters);
-  std::int64_t size(std::int64_t c) const { return begin_[c + 1] - begin_[c]; }
-  const std::int32_t* of(std::int64_t c) const { return order_ + begin_[c]; }
+  Members(const std::int32_t* labels, i64 count, i64 clusters);
+  i64 size(i64 c) const { return begin_[c + 1] - begin_[c]; }
+  const std::int32_t* of(i64 c) const { return order_ + begin_[c]; }
 
  private:
   Scratch<std::int32_t> buffer_;
@@ -77,7 +77,7 @@ class Members {
 
 // to[e] = factor Σ_i x[b, rows[i], h, e] for i < count, gathered in f64.
 template <class T>
-void sum_of_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h,
-                 const std::int32_t* rows, std::int64_t count, double factor, T* to);
+void sum_of_rows(const View<const T, 4>& x, i64 b, i64 h, const std::int32_t* rows, i64 count,
+                 double factor, T* to);
 
 }  // namespace weft

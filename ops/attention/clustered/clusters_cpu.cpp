@@ -14,18 +14,18 @@ namespace {
 
 namespace hn = simd::hn;
 
-constexpr std::int64_t hash_rows = 64;   // queries hashed by one product
+constexpr i64 hash_rows = 64;            // queries hashed by one product
 constexpr int cluster_bits = 12;         // of a key (distance, cluster)
-static_assert(most_clusters <= std::int64_t{1} << cluster_bits);
-constexpr std::int64_t assigned = 2;     // vectors of codes that one sweep over centroids assigns
+static_assert(most_clusters <= i64{1} << cluster_bits);
+constexpr i64 assigned = 2;  // vectors of codes that one sweep over centroids assigns
 
 template <class Word>
-constexpr std::int64_t block_of = assigned * simd::lanes<Word>;
+constexpr i64 block_of = assigned* simd::lanes<Word>;
 
 // The planes turned, [E, width], and their thresholds [width]; bits from bits() on are always 0.
 template <class T>
 struct TurnedPlanes {
-  std::int64_t width;
+  i64 width;
   Scratch<T> buffer;
   T *planes, *thresholds;
 
@@ -33,9 +33,9 @@ struct TurnedPlanes {
       : width(simd::round_up_to_lanes<T>(p.bits())), buffer(width * (p.E() + 1)) {
     planes = buffer.data();
     thresholds = planes + p.E() * width;
-    for (std::int64_t r = 0; r < width; ++r) {
+    for (i64 r = 0; r < width; ++r) {
       const bool real = r < p.bits();
-      for (std::int64_t e = 0; e < p.E(); ++e) planes[e * width + r] = real ? p.planes(r, e) : T(0);
+      for (i64 e = 0; e < p.E(); ++e) planes[e * width + r] = real ? p.planes(r, e) : T(0);
       thresholds[r] = real ? p.planes(r, p.E()) : std::numeric_limits<T>::infinity();
     }
   }
@@ -43,7 +43,7 @@ struct TurnedPlanes {
   std::uint64_t code(const T* products) const {
     const simd::Tag<T> d;
     std::uint64_t code = 0;
-    for (std::int64_t r = 0; r < width; r += simd::lanes<T>) {
+    for (i64 r = 0; r < width; r += simd::lanes<T>) {
       std::uint64_t some = 0;
       hn::StoreMaskBits(d, hn::Gt(hn::LoadU(d, products + r), hn::LoadU(d, thresholds + r)),
                         reinterpret_cast<std::uint8_t*>(&some));
@@ -55,15 +55,14 @@ struct TurnedPlanes {
 
 // Calls f(i, hash) for the existing queries of one batch item and head.
 template <class T, class F>
-void each_hash(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, std::int64_t b,
-               std::int64_t h, const F& f) {
-  const std::int64_t count = length_of(p.lengths, b, p.N()), width = planes.width;
+void each_hash(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, i64 b, i64 h, const F& f) {
+  const i64 count = length_of(p.lengths, b, p.N()), width = planes.width;
   const Scratch<T> products(hash_rows * width);
-  for (std::int64_t begin = 0; begin < count; begin += hash_rows) {
-    const std::int64_t rows = std::min(hash_rows, count - begin);
+  for (i64 begin = 0; begin < count; begin += hash_rows) {
+    const i64 rows = std::min(hash_rows, count - begin);
     tile_product<T>(rows, width, p.E(), {&p.q(b, begin, h, 0), p.q.stride(1), p.q.stride(3)},
                     {planes.planes, width}, {products.data(), width}, false);
-    for (std::int64_t i = 0; i < rows; ++i) {
+    for (i64 i = 0; i < rows; ++i) {
       f(begin + i, planes.code(products.data() + i * width));
     }
   }
@@ -73,7 +72,7 @@ void each_hash(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, std::in
 template <class Word>
 class HammingMeans {
  public:
-  HammingMeans(const Word* codes, std::int64_t count, std::int64_t clusters, std::int32_t* labels)
+  HammingMeans(const Word* codes, i64 count, i64 clusters, std::int32_t* labels)
       : codes_(codes),
         count_(count),
         clusters_(clusters),
@@ -83,42 +82,42 @@ class HammingMeans {
         ones_(buffer_.data() + clusters * halves),
         sizes_(ones_ + clusters * halves * 32) {}
 
-  void run(const std::int64_t* positions, std::int64_t iterations) {
-    for (std::int64_t c = 0; c < clusters_; ++c) centroids_[c] = codes_[positions[c]];
-    for (std::int64_t t = 0; t < iterations; ++t) {
+  void run(const i64* positions, i64 iterations) {
+    for (i64 c = 0; c < clusters_; ++c) centroids_[c] = codes_[positions[c]];
+    for (i64 t = 0; t < iterations; ++t) {
       assign();
       if (t + 1 == iterations || !update()) return;
     }
   }
 
  private:
-  static constexpr std::int64_t halves = sizeof(Word) / sizeof(std::int32_t);
+  static constexpr i64 halves = sizeof(Word) / sizeof(std::int32_t);
 
   void assign() {
     const simd::Tag<Word> d;
     const hn::RebindToSigned<simd::Tag<Word>> keys;
     using Key = std::make_signed_t<Word>;
-    constexpr std::int64_t n = simd::lanes<Word>;
+    constexpr i64 n = simd::lanes<Word>;
     HWY_ALIGN Key lane[block_of<Word>];
-    for (std::int64_t i = 0; i < count_; i += block_of<Word>) {
+    for (i64 i = 0; i < count_; i += block_of<Word>) {
       simd::Vector<Word> code[assigned];
       simd::Vector<Key> best[assigned];
-      for (std::int64_t v = 0; v < assigned; ++v) {
+      for (i64 v = 0; v < assigned; ++v) {
         code[v] = hn::LoadU(d, codes_ + i + v * n);
         best[v] = hn::Set(keys, std::numeric_limits<Key>::max());
       }
-      for (std::int64_t c = 0; c < clusters_; ++c) {
+      for (i64 c = 0; c < clusters_; ++c) {
         const auto centroid = hn::Set(d, centroids_[c]);
         const auto cluster = hn::Set(d, static_cast<Word>(c));
-        for (std::int64_t v = 0; v < assigned; ++v) {
+        for (i64 v = 0; v < assigned; ++v) {
           const auto distance = hn::PopulationCount(hn::Xor(code[v], centroid));
           const auto key = hn::Or(hn::ShiftLeft<cluster_bits>(distance), cluster);
           best[v] = hn::Min(best[v], hn::BitCast(keys, key));
         }
       }
-      for (std::int64_t v = 0; v < assigned; ++v) hn::Store(best[v], keys, lane + v * n);
-      const std::int64_t rows = std::min(block_of<Word>, count_ - i);
-      for (std::int64_t j = 0; j < rows; ++j) {
+      for (i64 v = 0; v < assigned; ++v) hn::Store(best[v], keys, lane + v * n);
+      const i64 rows = std::min(block_of<Word>, count_ - i);
+      for (i64 j = 0; j < rows; ++j) {
         labels_[i + j] = static_cast<std::int32_t>(lane[j] & ((Key{1} << cluster_bits) - 1));
       }
     }
@@ -130,12 +129,12 @@ class HammingMeans {
     const simd::Tag<std::int32_t> counts;
     const auto one = hn::Set(d, 1);
     std::fill(ones_, sizes_ + clusters_, 0);
-    for (std::int64_t i = 0; i < count_; ++i) {
+    for (i64 i = 0; i < count_; ++i) {
       ++sizes_[labels_[i]];
       std::int32_t* const ones = ones_ + labels_[i] * halves * 32;
-      for (std::int64_t half = 0; half < halves; ++half) {
+      for (i64 half = 0; half < halves; ++half) {
         const auto word = hn::Set(d, static_cast<std::uint32_t>(codes_[i] >> 16 * half >> 16 * half));
-        for (std::int64_t r = 0; r < 32; r += simd::lanes<std::uint32_t>) {
+        for (i64 r = 0; r < 32; r += simd::lanes<std::uint32_t>) {
           const auto shift = hn::Iota(d, static_cast<std::uint32_t>(r));
           const auto bit = hn::BitCast(counts, hn::And(hn::Shr(word, shift), one));
           std::int32_t* const at = ones + half * 32 + r;
@@ -144,10 +143,10 @@ class HammingMeans {
       }
     }
     bool changed = false;
-    for (std::int64_t c = 0; c < clusters_; ++c) {
+    for (i64 c = 0; c < clusters_; ++c) {
       if (sizes_[c] == 0) continue;
       Word code = 0;
-      for (std::int64_t r = 0; r < halves * 32; ++r) {
+      for (i64 r = 0; r < halves * 32; ++r) {
         code |= Word{2 * ones_[c * halves * 32 + r] > sizes_[c]} << r;
       }
       changed = changed || code != centroids_[c];
@@ -157,7 +156,7 @@ class HammingMeans {
   }
 
   const Word* codes_;
-  std::int64_t count_, clusters_;
+  i64 count_, clusters_;
   std::int32_t* labels_;
   Scratch<std::int32_t> buffer_;
   Word* centroids_;
@@ -165,17 +164,17 @@ class HammingMeans {
 };
 
 template <class Word, class T>
-void cluster_item(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, std::int64_t b,
-                  std::int64_t h, std::int32_t* labels) {
-  const std::int64_t count = length_of(p.lengths, b, p.N());
+void cluster_item(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, i64 b, i64 h,
+                  std::int32_t* labels) {
+  const i64 count = length_of(p.lengths, b, p.N());
   std::fill(labels + count, labels + p.N(), 0);
   if (count == 0) return;
-  const std::int64_t padded = (count + block_of<Word> - 1) / block_of<Word> * block_of<Word>;
+  const i64 padded = (count + block_of<Word> - 1) / block_of<Word> * block_of<Word>;
   const Scratch<std::make_signed_t<Word>> codes(padded);
   Word* const words = reinterpret_cast<Word*>(codes.data());
   std::fill(words + count, words + padded, Word{0});
   each_hash(p, planes, b, h,
-            [&](std::int64_t i, std::uint64_t code) { words[i] = static_cast<Word>(code); });
+            [&](i64 i, std::uint64_t code) { words[i] = static_cast<Word>(code); });
   HammingMeans<Word>(words, count, p.clusters, labels)
       .run(p.positions + b * p.clusters, p.iterations);
 }
@@ -184,16 +183,14 @@ void cluster_item(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, std:
 
 template <class Device, class T>
 void ClusterKernels<Device, T>::cluster(const Device&, const QueryClusters<T>& p,
-                                        View<std::int32_t, 3> labels,
-                                        View<std::int64_t, 3> hashes) {
+                                        View<std::int32_t, 3> labels, View<i64, 3> hashes) {
   const TurnedPlanes<T> planes(p);
-  parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
-    const std::int64_t b = piece / p.H(), h = piece % p.H();
+  parallel_for(p.B() * p.H(), [&](i64 piece) {
+    const i64 b = piece / p.H(), h = piece % p.H();
     if (hashes.data != nullptr) {
-      for (std::int64_t i = 0; i < p.N(); ++i) hashes(b, h, i) = 0;
-      each_hash(p, planes, b, h, [&](std::int64_t i, std::uint64_t code) {
-        hashes(b, h, i) = static_cast<std::int64_t>(code);
-      });
+      for (i64 i = 0; i < p.N(); ++i) hashes(b, h, i) = 0;
+      each_hash(p, planes, b, h,
+                [&](i64 i, std::uint64_t code) { hashes(b, h, i) = static_cast<i64>(code); });
     }
     if (labels.data == nullptr || p.N() == 0) return;
     const auto cluster = p.bits() <= 32 ? cluster_item<std::uint32_t, T>
@@ -202,43 +199,43 @@ void ClusterKernels<Device, T>::cluster(const Device&, const QueryClusters<T>& p
   });
 }
 
-Members::Members(const std::int32_t* labels, std::int64_t count, std::int64_t clusters)
+Members::Members(const std::int32_t* labels, i64 count, i64 clusters)
     : buffer_(clusters + 1 + count), begin_(buffer_.data()), order_(begin_ + clusters + 1) {
   std::fill(begin_, order_, 0);
-  for (std::int64_t i = 0; i < count; ++i) ++begin_[labels[i] + 1];
-  for (std::int64_t c = 0; c < clusters; ++c) begin_[c + 1] += begin_[c];
-  for (std::int64_t i = 0; i < count; ++i) order_[begin_[labels[i]]++] = std::int32_t(i);
+  for (i64 i = 0; i < count; ++i) ++begin_[labels[i] + 1];
+  for (i64 c = 0; c < clusters; ++c) begin_[c + 1] += begin_[c];
+  for (i64 i = 0; i < count; ++i) order_[begin_[labels[i]]++] = std::int32_t(i);
   // Each begin has moved to its end: the next one's begin.
-  for (std::int64_t c = clusters; c > 0; --c) begin_[c] = begin_[c - 1];
+  for (i64 c = clusters; c > 0; --c) begin_[c] = begin_[c - 1];
   begin_[0] = 0;
 }
 
 template <class T>
-void sum_of_rows(const View<const T, 4>& x, std::int64_t b, std::int64_t h,
-                 const std::int32_t* rows, std::int64_t count, double factor, T* to) {
-  constexpr std::int64_t strip = 64, ahead = 4;
-  const std::int64_t width = x.size(3), step = x.stride(3);
-  for (std::int64_t begin = 0; begin < width; begin += strip) {
-    const std::int64_t columns = std::min(strip, width - begin);
+void sum_of_rows(const View<const T, 4>& x, i64 b, i64 h, const std::int32_t* rows, i64 count,
+                 double factor, T* to) {
+  constexpr i64 strip = 64, ahead = 4;
+  const i64 width = x.size(3), step = x.stride(3);
+  for (i64 begin = 0; begin < width; begin += strip) {
+    const i64 columns = std::min(strip, width - begin);
     double sum[strip] = {};
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (i64 i = 0; i < count; ++i) {
       const T* const row = &x(b, rows[i], h, begin);
       if (i + ahead < count) prefetch(&x(b, rows[i + ahead], h, begin), columns * step);
       if (step == 1) {
-        for (std::int64_t e = 0; e < columns; ++e) sum[e] += double(row[e]);
+        for (i64 e = 0; e < columns; ++e) sum[e] += double(row[e]);
       } else {
-        for (std::int64_t e = 0; e < columns; ++e) sum[e] += double(row[e * step]);
+        for (i64 e = 0; e < columns; ++e) sum[e] += double(row[e * step]);
       }
     }
-    for (std::int64_t e = 0; e < columns; ++e) to[begin + e] = T(factor * sum[e]);
+    for (i64 e = 0; e < columns; ++e) to[begin + e] = T(factor * sum[e]);
   }
 }
 
 template struct ClusterKernels<Cpu, float>;
 template struct ClusterKernels<Cpu, double>;
-template void sum_of_rows(const View<const float, 4>&, std::int64_t, std::int64_t,
-                          const std::int32_t*, std::int64_t, double, float*);
-template void sum_of_rows(const View<const double, 4>&, std::int64_t, std::int64_t,
-                          const std::int32_t*, std::int64_t, double, double*);
+template void sum_of_rows(const View<const float, 4>&, i64, i64, const std::int32_t*, i64, double,
+                          float*);
+template void sum_of_rows(const View<const double, 4>&, i64, i64, const std::int32_t*, i64, double,
+                          double*);
 
 }  // namespace weft

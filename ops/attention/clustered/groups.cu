@@ -18,12 +18,12 @@ constexpr const char* name = "clusters";
 
 // One cluster of one head.
 struct Cluster {
-  std::int64_t b, h, c, begin, end;
+  i64 b, h, c, begin, end;
   const std::int32_t* order;
 
-  __device__ Cluster(const SortedQueries& p, std::int64_t row)
+  __device__ Cluster(const SortedQueries& p, i64 row)
       : b(row / p.clusters / p.H), h(row / p.clusters % p.H), c(row % p.clusters) {
-    const std::int64_t head = row / p.clusters;
+    const i64 head = row / p.clusters;
     begin = p.begins[head * (p.clusters + 1) + c];
     end = p.begins[head * (p.clusters + 1) + c + 1];
     order = p.order + head * p.N;
@@ -38,14 +38,14 @@ struct Gather {
   View<T, 4> y;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const Cluster cluster(p, row);
-    const std::int64_t size = cluster.end - cluster.begin;
+    const i64 size = cluster.end - cluster.begin;
     const double factor = mean && size > 0 ? 1.0 / static_cast<double>(size) : 1.0;
-    for (std::int64_t e = team.rank(); e < x.size(3); e += Team::threads) {
+    for (i64 e = team.rank(); e < x.size(3); e += Team::threads) {
       double sum = 0;
 #pragma unroll 4
-      for (std::int64_t i = cluster.begin; i < cluster.end; ++i) {
+      for (i64 i = cluster.begin; i < cluster.end; ++i) {
         sum += static_cast<double>(x(cluster.b, cluster.order[i], cluster.h, e));
       }
       y(cluster.b, cluster.c, cluster.h, e) = static_cast<T>(factor * sum);
@@ -60,13 +60,13 @@ struct Inner {
   T* inner;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const Cluster cluster(p, row);
     double sum = 0;
-    for (std::int64_t e = team.rank(); e < x.size(3); e += Team::threads) {
+    for (i64 e = team.rank(); e < x.size(3); e += Team::threads) {
 #pragma unroll 4
-      for (std::int64_t i = cluster.begin; i < cluster.end; ++i) {
-        const std::int64_t query = cluster.order[i];
+      for (i64 i = cluster.begin; i < cluster.end; ++i) {
+        const i64 query = cluster.order[i];
         sum += static_cast<double>(x(cluster.b, query, cluster.h, e)) *
                static_cast<double>(y(cluster.b, query, cluster.h, e));
       }
@@ -84,12 +84,12 @@ struct Spread {
   View<const T, 4> y;
   View<T, 4> x;
 
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t width = x.size(3), e = i % width, h = i / width % p.H;
-    const std::int64_t query = i / width / p.H % p.N, b = i / width / p.H / p.N, head = b * p.H + h;
+  __device__ void operator()(i64 i) const {
+    const i64 width = x.size(3), e = i % width, h = i / width % p.H;
+    const i64 query = i / width / p.H % p.N, b = i / width / p.H / p.N, head = b * p.H + h;
     T value = 0;
     if (query < length_of(p.lengths, b, p.N)) {
-      const std::int64_t c = p.labels[head * p.N + query];
+      const i64 c = p.labels[head * p.N + query];
       value = y(b, c, h, e);
       if (share) {
         const std::int32_t* const begins = p.begins + head * (p.clusters + 1) + c;

@@ -11,8 +11,8 @@ struct SortedQueries {
   const std::int32_t* labels;
   const std::int32_t* begins;
   const std::int32_t* order;
-  const std::int64_t* lengths;  // of queries; null: all
-  std::int64_t B, N, H, clusters;
+  const i64* lengths;  // of queries; null: all
+  i64 B, N, H, clusters;
 };
 
 template <class T>

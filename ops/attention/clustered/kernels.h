@@ -15,15 +15,15 @@ template <class T>
 struct QueryClusters {
   View<const T, 4> q;
   View<const T, 2> planes;
-  const std::int64_t* positions;
-  const std::int64_t* lengths;
-  std::int64_t clusters, iterations;
+  const i64* positions;
+  const i64* lengths;
+  i64 clusters, iterations;
 
-  constexpr std::int64_t B() const { return q.size(0); }
-  constexpr std::int64_t N() const { return q.size(1); }
-  constexpr std::int64_t H() const { return q.size(2); }
-  constexpr std::int64_t E() const { return q.size(3); }
-  constexpr std::int64_t bits() const { return planes.size(0); }
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 bits() const { return planes.size(0); }
 };
 
 template <class Device, class T>
@@ -31,7 +31,7 @@ struct ClusterKernels {
   // Writes hashes [B, H, N] unless it has no data, and labels [B, H, N] unless those have none. On
   // a CUDA device hashes must have data, and both are packed.
   static void cluster(const Device&, const QueryClusters<T>&, View<std::int32_t, 3> labels,
-                      View<std::int64_t, 3> hashes);
+                      View<i64, 3> hashes);
 };
 
 // --- what CUDA devices do for themselves, since the host neither reads lengths there nor waits
@@ -40,21 +40,21 @@ struct ClusterKernels {
 // from the key, or `given` [C] modulo the length unless that is null.
 struct PositionDraw {
   RandomKey random;
-  const std::int64_t* given;
-  const std::int64_t* lengths;
-  std::int64_t B, N, clusters;
+  const i64* given;
+  const i64* lengths;
+  i64 B, N, clusters;
 };
 
 // Labels [B, H, N] that were handed in; 0 where the query does not exist.
 struct LabelsGiven {
-  const std::int64_t* given;
-  const std::int64_t* lengths;
-  std::int64_t B, H, N;
+  const i64* given;
+  const i64* lengths;
+  i64 B, H, N;
 };
 
 template <class Device>
 struct ClusterChoiceKernels {
-  static void draw_positions(const Device&, const PositionDraw&, std::int64_t* positions);
+  static void draw_positions(const Device&, const PositionDraw&, i64* positions);
   static void take_labels(const Device&, const LabelsGiven&, std::int32_t* labels);
 };
 

@@ -10,8 +10,8 @@ namespace weft {
 // with begins [B, H, C + 1] in order [B, H, N].
 struct LabelSort {
   const std::int32_t* labels;
-  const std::int64_t* lengths;
-  std::int64_t B, H, N, clusters;
+  const i64* lengths;
+  i64 B, H, N, clusters;
   std::int32_t* begins;
   std::int32_t* order;
 };
@@ -22,7 +22,7 @@ template <class T>
 class PerCluster {
  public:
   PerCluster() = default;
-  PerCluster(const Cuda& device, const SortedQueries& p, std::int64_t width)
+  PerCluster(const Cuda& device, const SortedQueries& p, i64 width)
       : memory_(device, p.B * p.H * p.clusters * width),
         view_{memory_.data(),
               {p.B, p.clusters, p.H, width},

@@ -24,13 +24,13 @@ AttentionSpec full_spec(const AttentionSpec& spec) {
   return AttentionSpec(has ? "full:temperature=" + last->word("temperature") : "full");
 }
 
-bool short_enough(const AttentionSpec& spec, std::int64_t N, std::int64_t S) {
+bool short_enough(const AttentionSpec& spec, i64 N, i64 S) {
   return std::max(N, S) <= spec.integer("length");
 }
 
 Attended attend_conditional(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
-  const std::int64_t N = inputs[0].size(1), S = inputs[1].size(1);
+  const i64 N = inputs[0].size(1), S = inputs[1].size(1);
   if (!short_enough(spec, N, S)) return attend(*spec.inner(), call, inputs);
   require(call.given.empty(),
           "conditional: {} was handed in, but N = {} and S = {} are no longer than length={}, where "

@@ -26,20 +26,20 @@ constexpr int lanes = 32, warps = 4;
 template <class T>
 struct Channel {
   T* at;
-  std::int64_t stride;
+  i64 stride;
 
-  __device__ Channel(const View<T, 4>& x, std::int64_t b, std::int64_t c)
+  __device__ Channel(const View<T, 4>& x, i64 b, i64 c)
       : at(&x(b, 0, c / x.size(3), c % x.size(3))), stride(x.stride(1)) {}
-  __device__ T& operator[](std::int64_t n) const { return at[n * stride]; }
+  __device__ T& operator[](i64 n) const { return at[n * stride]; }
 };
 
 // The rows and channels of a block, and of this thread.
 struct Tile {
-  std::int64_t b, index, begin, first, c, L;  // index: among the tiles of the batch item
+  i64 b, index, begin, first, c, L;  // index: among the tiles of the batch item
   bool there;  // this thread has a channel
 
-  __device__ Tile(const CspProblem& p, std::int64_t tiles, std::int64_t rows) {
-    const std::int64_t across = (p.C + lanes - 1) / lanes, rest = blockIdx.x / across;
+  __device__ Tile(const CspProblem& p, i64 tiles, i64 rows) {
+    const i64 across = (p.C + lanes - 1) / lanes, rest = blockIdx.x / across;
     first = blockIdx.x % across * lanes;
     index = rest % tiles;
     begin = index * rows;
@@ -52,9 +52,9 @@ struct Tile {
 
 // Starts `kernel` on tiles × ⌈C / 32⌉ blocks for each batch item.
 template <class... P, class... A>
-void start_tiles(const Cuda& device, const CspProblem& p, std::int64_t tiles,
+void start_tiles(const Cuda& device, const CspProblem& p, i64 tiles,
                  void (*kernel)(P...), const A&... arguments) {
-  const std::int64_t blocks = p.B * tiles * ((p.C + lanes - 1) / lanes);
+  const i64 blocks = p.B * tiles * ((p.C + lanes - 1) / lanes);
   start("csp", device, static_cast<unsigned>(blocks), dim3(lanes, warps), 0, kernel, arguments...);
 }
 

@@ -13,8 +13,8 @@ namespace weft {
 // Elements that a column of N takes: columns that lie a power of two apart would share the few
 // lines of cache that the power leaves them.
 template <class T>
-constexpr std::int64_t column_room(std::int64_t N) {
-  constexpr std::int64_t line = 64 / sizeof(T);
+constexpr i64 column_room(i64 N) {
+  constexpr i64 line = 64 / sizeof(T);
   return (N + line - 1) / line * line + line;
 }
 
@@ -24,16 +24,15 @@ namespace columns_detail {
 // rows lie a whole position of the sequence apart, which no processor sees coming: they are asked
 // for.
 template <class T>
-void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t from_row, T* to,
-          std::int64_t to_row) {
-  constexpr std::int64_t stripe = std::max<std::int64_t>(8, simd::lanes<T>);
+void turn(i64 rows, i64 columns, const T* from, i64 from_row, T* to, i64 to_row) {
+  constexpr i64 stripe = std::max<i64>(8, simd::lanes<T>);
   const bool tall = rows >= columns;
-  const std::int64_t length = tall ? rows : columns;
-  for (std::int64_t s = 0; s < length; s += stripe) {
-    const std::int64_t end = std::min(s + stripe, length);
-    const std::int64_t r0 = tall ? s : 0, r1 = tall ? end : rows;
-    const std::int64_t c0 = tall ? 0 : s, c1 = tall ? columns : end;
-    for (std::int64_t k = end + 8 * stripe; k < std::min(end + 9 * stripe, length); ++k) {
+  const i64 length = tall ? rows : columns;
+  for (i64 s = 0; s < length; s += stripe) {
+    const i64 end = std::min(s + stripe, length);
+    const i64 r0 = tall ? s : 0, r1 = tall ? end : rows;
+    const i64 c0 = tall ? 0 : s, c1 = tall ? columns : end;
+    for (i64 k = end + 8 * stripe; k < std::min(end + 9 * stripe, length); ++k) {
       prefetch(tall ? from + k * from_row : to + k * to_row, tall ? columns : rows);
     }
     transpose<T>(r1 - r0, c1 - c0, {from + r0 * from_row + c0, from_row},
@@ -43,13 +42,13 @@ void turn(std::int64_t rows, std::int64_t columns, const T* from, std::int64_t f
 
 // Calls f(i, h, m, run) for the runs of channels c … c + count − 1 that are neighbours in memory.
 template <class T, class F>
-void each_run(const View<T, 4>& x, std::int64_t c, std::int64_t count, const F& f) {
-  const std::int64_t M = x.size(3);
+void each_run(const View<T, 4>& x, i64 c, i64 count, const F& f) {
+  const i64 M = x.size(3);
   const bool dense = M == 1 || x.stride(3) == 1;
   const bool whole = dense && (x.size(2) == 1 || x.stride(2) == M);
-  for (std::int64_t i = 0; i < count;) {
-    const std::int64_t m = (c + i) % M;
-    const std::int64_t run = whole ? count - i : dense ? std::min(M - m, count - i) : 1;
+  for (i64 i = 0; i < count;) {
+    const i64 m = (c + i) % M;
+    const i64 run = whole ? count - i : dense ? std::min(M - m, count - i) : 1;
     f(i, (c + i) / M, m, run);
     i += run;
   }
@@ -59,30 +58,29 @@ void each_run(const View<T, 4>& x, std::int64_t c, std::int64_t count, const F& 
 
 // columns[i, n] = x[b, begin + n, channel c + i] for n < N.
 template <class T>
-void pack_columns(const View<const T, 4>& x, std::int64_t b, std::int64_t begin, std::int64_t c,
-                  std::int64_t count, std::int64_t N, T* columns, std::int64_t room) {
+void pack_columns(const View<const T, 4>& x, i64 b, i64 begin, i64 c, i64 count, i64 N, T* columns,
+                  i64 room) {
   using namespace columns_detail;
-  each_run(x, c, count, [&](std::int64_t i, std::int64_t h, std::int64_t m, std::int64_t run) {
+  each_run(x, c, count, [&](i64 i, i64 h, i64 m, i64 run) {
     turn(N, run, &x(b, begin, h, m), x.stride(1), columns + i * room, room);
   });
 }
 
 template <class T>
-void unpack_columns(const T* columns, std::int64_t room, std::int64_t b, std::int64_t begin,
-                    std::int64_t c, std::int64_t count, std::int64_t N, const View<T, 4>& x) {
+void unpack_columns(const T* columns, i64 room, i64 b, i64 begin, i64 c, i64 count, i64 N,
+                    const View<T, 4>& x) {
   using namespace columns_detail;
-  each_run(x, c, count, [&](std::int64_t i, std::int64_t h, std::int64_t m, std::int64_t run) {
+  each_run(x, c, count, [&](i64 i, i64 h, i64 m, i64 run) {
     turn(run, N, columns + i * room, room, &x(b, begin, h, m), x.stride(1));
   });
 }
 
 // Zeros in these channels from position `begin` on.
 template <class T>
-void clear_channels(const View<T, 4>& x, std::int64_t b, std::int64_t c, std::int64_t count,
-                    std::int64_t begin) {
-  const std::int64_t M = x.size(3);
-  for (std::int64_t n = begin; n < x.size(1); ++n) {
-    for (std::int64_t i = c; i < c + count; ++i) x(b, n, i / M, i % M) = 0;
+void clear_channels(const View<T, 4>& x, i64 b, i64 c, i64 count, i64 begin) {
+  const i64 M = x.size(3);
+  for (i64 n = begin; n < x.size(1); ++n) {
+    for (i64 i = c; i < c + count; ++i) x(b, n, i / M, i % M) = 0;
   }
 }
 

@@ -22,7 +22,7 @@ namespace {
 struct Settings {
   CspShiftRule rule;
   bool sorted = true;
-  std::int64_t group = 2, groups = 0;
+  i64 group = 2, groups = 0;
   CspOrder order = CspOrder::reference;
 };
 
@@ -79,7 +79,7 @@ struct Given {
 
 Given given_of(Settings& s, const AttentionSpec& spec, const AttentionCall& call, const Shape& v) {
   const Mechanism& mechanism = spec.mechanism();
-  const std::int64_t B = v[0], N = v[1], C = v[2] * v[3];
+  const i64 B = v[0], N = v[1], C = v[2] * v[3];
   Given given{given_choice(mechanism, call, "src", {B, N, C}), {}};
   if (mechanism.name != "csp-sort") {
     given.shifts = given_choice(mechanism, call, "shifts", {C});
@@ -115,9 +115,9 @@ struct CspOp {
     p.group = whole ? p.N : settings.group;
     p.groups = whole ? 0 : settings.groups;
     p.order = settings.order;
-    const std::int64_t G = p.N > 0 ? p.group_of(p.N) : 1;
+    const i64 G = p.N > 0 ? p.group_of(p.N) : 1;
     // What was handed in is kept as offsets, however short the sequence.
-    p.record = whole             ? csp_record(std::max<std::int64_t>(G, 3))
+    p.record = whole             ? csp_record(std::max<i64>(G, 3))
                : settings.sorted ? csp_record(G)
                                  : CspRecord::nothing;
     p.kept = kept.defined() ? kept.data<std::uint8_t>() : nullptr;
@@ -158,7 +158,7 @@ struct CspOp {
     decided = room(problem(v, {}), v.device());
     dispatch_device(v.device(), [&](auto device) {
       CspSourceKernels<decltype(device)>::decide(device, problem(v, decided),
-                                                 src.view<const std::int64_t, 3>());
+                                                 src.view<const i64, 3>());
     });
   }
 };
@@ -169,7 +169,7 @@ Tensor sources(const CspOp& op, const CspOp::Saved& saved, const Tensor& v) {
   const CspProblem p = op.problem(v, saved.kept);
   const Tensor src = Tensor::empty({p.B, p.N, p.C}, DType::i64, v.device());
   dispatch_device(v.device(), [&](auto device) {
-    CspSourceKernels<decltype(device)>::sources(device, p, src.view<std::int64_t, 3>());
+    CspSourceKernels<decltype(device)>::sources(device, p, src.view<i64, 3>());
   });
   return src;
 }
@@ -187,7 +187,7 @@ struct ReportingCsp : CspOp {
 // J of every channel of v for each of `lengths`, or for all of its positions where there are none.
 Tensor shift_table(const Settings& s, const Tensor& given, const Tensor& lengths, const Shape& v,
                    Device device) {
-  const std::int64_t rows = lengths.defined() ? v[0] : 1;
+  const i64 rows = lengths.defined() ? v[0] : 1;
   const Tensor table = Tensor::empty({rows, v[2] * v[3]}, DType::i32, device);
   const CspShiftTable rule{s.rule, v[1], v[2], v[3], numbers_of(given), numbers_of(lengths)};
   dispatch_device(device, [&](auto place) {
@@ -224,29 +224,28 @@ Attended attend_csp(const AttentionSpec& spec, const AttentionCall& call,
 }
 
 // The sources by the definition: a list of positions, shifted, and each group of it sorted.
-void define_sources(const Settings& s, const std::vector<std::int64_t>& shifts,
-                    const View<const double, 4>& v, std::int64_t b, std::int64_t length,
-                    const View<std::int64_t, 3>& src) {
-  const std::int64_t M = v.size(3), C = v.size(2) * M;
-  const auto value = [&](std::int64_t c, std::int64_t n) { return v(b, n, c / M, c % M); };
-  const auto shifted = [&](std::int64_t c, std::int64_t n) {
+void define_sources(const Settings& s, const std::vector<i64>& shifts,
+                    const View<const double, 4>& v, i64 b, i64 length, const View<i64, 3>& src) {
+  const i64 M = v.size(3), C = v.size(2) * M;
+  const auto value = [&](i64 c, i64 n) { return v(b, n, c / M, c % M); };
+  const auto shifted = [&](i64 c, i64 n) {
     return ((n - shifts[std::size_t(c)]) % length + length) % length;
   };
-  const std::int64_t K = s.groups;
-  const std::int64_t G = !s.sorted ? 1 : K > 0 ? (length + K - 1) / K : s.group;
-  for (std::int64_t first = 0; first < length; first += G) {
-    std::vector<std::int64_t> plain(static_cast<std::size_t>(std::min(G, length - first)));
+  const i64 K = s.groups;
+  const i64 G = !s.sorted ? 1 : K > 0 ? (length + K - 1) / K : s.group;
+  for (i64 first = 0; first < length; first += G) {
+    std::vector<i64> plain(static_cast<std::size_t>(std::min(G, length - first)));
     std::iota(plain.begin(), plain.end(), first);
-    const auto ranked = [&](std::int64_t c) {
-      std::vector<std::int64_t> list = plain;
-      std::stable_sort(list.begin(), list.end(), [&](std::int64_t a, std::int64_t o) {
+    const auto ranked = [&](i64 c) {
+      std::vector<i64> list = plain;
+      std::stable_sort(list.begin(), list.end(), [&](i64 a, i64 o) {
         return csp_precedes(s.order, value(c, shifted(c, a)), value(c, shifted(c, o)));
       });
       return list;
     };
-    const std::vector<std::int64_t> to = s.order == CspOrder::reference ? ranked(0) : plain;
-    for (std::int64_t c = 0; c < C; ++c) {
-      const std::vector<std::int64_t> from = ranked(c);
+    const std::vector<i64> to = s.order == CspOrder::reference ? ranked(0) : plain;
+    for (i64 c = 0; c < C; ++c) {
+      const std::vector<i64> from = ranked(c);
       for (std::size_t r = 0; r < to.size(); ++r) src(b, to[r], c) = shifted(c, from[r]);
     }
   }
@@ -285,24 +284,24 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
   CspProblem p;
   p.B = sizes.B, p.N = sizes.N, p.C = sizes.H * sizes.M;
   p.group = s.group, p.groups = s.groups;
-  const std::int64_t G = s.sorted ? p.group_of(p.N) : 1;
+  const i64 G = s.sorted ? p.group_of(p.N) : 1;
   p.record = csp_record(G);
   const auto samples = double(p.B) * double(p.N * p.C), item = double(size_of(type));
-  const auto room = [&](std::int64_t count) {
+  const auto room = [&](i64 count) {
     return double(type == DType::f32 ? column_room<float>(count) : column_room<double>(count));
   };
   const auto kept = double(CspProblem::row_bytes(p.record, p.N));
-  const std::int64_t block = csp_block(p.N, p.C, std::int64_t(size_of(type)));
+  const i64 block = csp_block(p.N, p.C, i64(size_of(type)));
   const auto columns = [&] {  // of a block, as far as they are held
     double most = 0;
     const CspShiftTable table{s.rule, p.N, sizes.H, sizes.M};
-    for (std::int64_t c = 0; c < p.C; c += block) {
-      std::vector<std::int64_t> shifts;
-      for (std::int64_t i = c; i < std::min(c + block, p.C); ++i) {
-        shifts.push_back(table(std::int64_t{0}, i));
+    for (i64 c = 0; c < p.C; c += block) {
+      std::vector<i64> shifts;
+      for (i64 i = c; i < std::min(c + block, p.C); ++i) {
+        shifts.push_back(table(i64{0}, i));
       }
       const bool known = s.rule.shift != CspShift::custom;
-      const std::int64_t places = known ? CspDelays(std::move(shifts), p.N).places() : p.N;
+      const i64 places = known ? CspDelays(std::move(shifts), p.N).places() : p.N;
       most = std::max(most, room(places) + room(csp_tile(p.N)));
     }
     return double(block) * most;

@@ -21,21 +21,21 @@ constexpr int rows_of_byte = 16, rows_of_block = warps * rows_of_byte;
 
 // A thread has 16 rows of a channel: 8 pairs, whose bits are one byte.
 template <class T>
-__global__ void move_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v,
+__global__ void move_kernel(CspProblem p, i64 tiles, View<const T, 4> v,
                             View<T, 4> out) {
   const Tile tile(p, tiles, rows_of_block);
   if (!tile.there) return;
-  const std::int64_t L = tile.L, begin = tile.begin + threadIdx.y * rows_of_byte;
+  const i64 L = tile.L, begin = tile.begin + threadIdx.y * rows_of_byte;
   const bool sorts = p.record == CspRecord::pairs && L > 0 && p.group_of(L) == 2;
   const bool aligned = sorts && p.order == CspOrder::reference;
-  const std::int64_t J = p.shift(tile.b, tile.c), J0 = p.shift(tile.b, 0);
+  const i64 J = p.shift(tile.b, tile.c), J0 = p.shift(tile.b, 0);
   const Channel<const T> x(v, tile.b, tile.c), reference(v, tile.b, 0);
   const Channel<T> y(out, tile.b, tile.c);
   const auto wrong = [&](T a, T b) { return csp_precedes(p.order, b, a); };
   unsigned bits = 0;
 #pragma unroll
   for (int i = 0; i < rows_of_byte; i += 2) {
-    const std::int64_t n = begin + i;
+    const i64 n = begin + i;
     T a = n < L ? x[p.unshifted(n, J, L)] : T(0);
     T b = n + 1 < L ? x[p.unshifted(n + 1, J, L)] : T(0);
     if (sorts && n + 1 < L) {
@@ -51,7 +51,7 @@ __global__ void move_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v
     if (n < p.N) y[n] = a;
     if (n + 1 < p.N) y[n + 1] = b;
   }
-  const std::int64_t byte = begin / rows_of_byte;
+  const i64 byte = begin / rows_of_byte;
   if (byte < CspProblem::row_bytes(p.record, p.N) && p.record == CspRecord::pairs) {
     p.row(tile.b, tile.c)[byte] = static_cast<std::uint8_t>(bits);
   }
@@ -59,19 +59,19 @@ __global__ void move_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v
 
 // dv[r] for 16 rows r of a channel, from where r went.
 template <class T>
-__global__ void move_back_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> dout,
+__global__ void move_back_kernel(CspProblem p, i64 tiles, View<const T, 4> dout,
                                  View<T, 4> dv) {
   const Tile tile(p, tiles, rows_of_block);
   if (!tile.there) return;
-  const std::int64_t J = p.shift(tile.b, tile.c), begin = tile.begin + threadIdx.y * rows_of_byte;
+  const i64 J = p.shift(tile.b, tile.c), begin = tile.begin + threadIdx.y * rows_of_byte;
   const Channel<const T> dy(dout, tile.b, tile.c);
   const Channel<T> dx(dv, tile.b, tile.c);
 #pragma unroll 4
   for (int i = 0; i < rows_of_byte; ++i) {
-    const std::int64_t r = begin + i;
+    const i64 r = begin + i;
     T gradient = 0;
     if (r < tile.L) {
-      const std::int64_t u = p.shifted(r, J, tile.L);
+      const i64 u = p.shifted(r, J, tile.L);
       const bool changed =
           p.record == CspRecord::pairs && p.swapped(tile.b, tile.c, u, tile.L);
       gradient = dy[changed ? u ^ 1 : u];
@@ -85,14 +85,14 @@ __global__ void move_back_kernel(CspProblem p, std::int64_t tiles, View<const T,
 template <class Index>
 __device__ void load_sources(const CspProblem& p, const Tile& tile,
                              std::int32_t (&from)[lanes][lanes + 1]) {
-  const std::int64_t n = tile.begin + threadIdx.x, L = tile.L;
-  const std::int64_t G = L > 0 ? p.group_of(L) : 1;
+  const i64 n = tile.begin + threadIdx.x, L = tile.L;
+  const i64 G = L > 0 ? p.group_of(L) : 1;
 #pragma unroll
   for (int i = 0; i < lanes / warps; ++i) {
     const int channel = static_cast<int>(threadIdx.y) + i * warps;
-    const std::int64_t c = tile.first + channel;
+    const i64 c = tile.first + channel;
     if (c < p.C && n < L) {
-      const std::int64_t u = n - n % G + p.offsets<const Index>(tile.b, c)[n];
+      const i64 u = n - n % G + p.offsets<const Index>(tile.b, c)[n];
       from[threadIdx.x][channel] =
           static_cast<std::int32_t>(p.unshifted(u, p.shift(tile.b, c), L));
     }
@@ -102,7 +102,7 @@ __device__ void load_sources(const CspProblem& p, const Tile& tile,
 
 // A thread has 8 rows of a channel.
 template <class T, class Index>
-__global__ void take_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v,
+__global__ void take_kernel(CspProblem p, i64 tiles, View<const T, 4> v,
                             View<T, 4> out) {
   __shared__ std::int32_t from[lanes][lanes + 1];
   const Tile tile(p, tiles, lanes);
@@ -113,13 +113,13 @@ __global__ void take_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v
 #pragma unroll
   for (int i = 0; i < lanes / warps; ++i) {
     const int row = static_cast<int>(threadIdx.y) + i * warps;
-    const std::int64_t n = tile.begin + row;
+    const i64 n = tile.begin + row;
     if (n < p.N) y[n] = n < tile.L ? x[from[row][threadIdx.x]] : T(0);
   }
 }
 
 template <class T, class Index>
-__global__ void return_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> dout,
+__global__ void return_kernel(CspProblem p, i64 tiles, View<const T, 4> dout,
                               View<T, 4> dv) {
   __shared__ std::int32_t from[lanes][lanes + 1];
   const Tile tile(p, tiles, lanes);
@@ -130,7 +130,7 @@ __global__ void return_kernel(CspProblem p, std::int64_t tiles, View<const T, 4>
 #pragma unroll
   for (int i = 0; i < lanes / warps; ++i) {
     const int row = static_cast<int>(threadIdx.y) + i * warps;
-    const std::int64_t n = tile.begin + row;
+    const i64 n = tile.begin + row;
     if (n < p.N) dx[n < tile.L ? from[row][threadIdx.x] : n] = n < tile.L ? dy[n] : T(0);
   }
 }
@@ -138,43 +138,43 @@ __global__ void return_kernel(CspProblem p, std::int64_t tiles, View<const T, 4>
 struct ShiftElement {
   CspShiftTable table;
   std::int32_t* shifts;
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t C = table.H * table.M;
+  __device__ void operator()(i64 i) const {
+    const i64 C = table.H * table.M;
     shifts[i] = table(i / C, i % C);
   }
 };
 
 struct DecideElement {
   CspProblem p;
-  View<const std::int64_t, 3> src;
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t c = i % p.C, n = i / p.C % p.N, b = i / p.C / p.N;
+  View<const i64, 3> src;
+  __device__ void operator()(i64 i) const {
+    const i64 c = i % p.C, n = i / p.C % p.N, b = i / p.C / p.N;
     p.decide(b, n, c, src(b, n, c));
   }
 };
 
 struct SourceElement {
   CspProblem p;
-  View<std::int64_t, 3> src;
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t c = i % p.C, n = i / p.C % p.N, b = i / p.C / p.N;
+  View<i64, 3> src;
+  __device__ void operator()(i64 i) const {
+    const i64 c = i % p.C, n = i / p.C % p.N, b = i / p.C / p.N;
     src(b, n, c) = p.source(b, n, c);
   }
 };
 
-constexpr std::int64_t tiles_of(std::int64_t N, std::int64_t rows) { return (N + rows - 1) / rows; }
+constexpr i64 tiles_of(i64 N, i64 rows) { return (N + rows - 1) / rows; }
 
 // For groups of one or two: out, and the bits of the pairs.
 template <class T>
 void move_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {
-  const std::int64_t tiles = tiles_of(p.N, rows_of_block);
+  const i64 tiles = tiles_of(p.N, rows_of_block);
   start_tiles(device, p, tiles, move_kernel<T>, p, tiles, v, out);
 }
 
 // out by what is kept.
 template <class T>
 void take_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {
-  const std::int64_t tiles = tiles_of(p.N, lanes);
+  const i64 tiles = tiles_of(p.N, lanes);
   const bool wide = p.record == CspRecord::wide;
   start_tiles(device, p, tiles,
               wide ? take_kernel<T, std::uint32_t> : take_kernel<T, std::uint16_t>, p, tiles, v,
@@ -186,10 +186,10 @@ template <class T>
 void return_samples(const Cuda& device, const CspProblem& p, View<const T, 4> dout,
                     View<T, 4> dv) {
   if (p.record == CspRecord::nothing || p.record == CspRecord::pairs) {
-    const std::int64_t tiles = tiles_of(p.N, rows_of_block);
+    const i64 tiles = tiles_of(p.N, rows_of_block);
     return start_tiles(device, p, tiles, move_back_kernel<T>, p, tiles, dout, dv);
   }
-  const std::int64_t tiles = tiles_of(p.N, lanes);
+  const i64 tiles = tiles_of(p.N, lanes);
   const bool wide = p.record == CspRecord::wide;
   start_tiles(device, p, tiles,
               wide ? return_kernel<T, std::uint32_t> : return_kernel<T, std::uint16_t>, p, tiles,
@@ -200,19 +200,19 @@ void return_samples(const Cuda& device, const CspProblem& p, View<const T, 4> do
 
 template <class Device>
 void CspSourceKernels<Device>::shifts(const Device& device, const CspShiftTable& table,
-                                      std::int64_t rows, std::int32_t* shifts) {
+                                      i64 rows, std::int32_t* shifts) {
   for_elements("csp", device, rows * table.H * table.M, ShiftElement{table, shifts});
 }
 
 template <class Device>
 void CspSourceKernels<Device>::decide(const Device& device, const CspProblem& p,
-                                      View<const std::int64_t, 3> src) {
+                                      View<const i64, 3> src) {
   for_elements("csp", device, p.B * p.N * p.C, DecideElement{p, src});
 }
 
 template <class Device>
 void CspSourceKernels<Device>::sources(const Device& device, const CspProblem& p,
-                                       View<std::int64_t, 3> src) {
+                                       View<i64, 3> src) {
   for_elements("csp", device, p.B * p.N * p.C, SourceElement{p, src});
 }
 

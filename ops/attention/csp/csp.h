@@ -65,8 +65,8 @@ enum class CspOrder { reference, ascending, descending };
 struct CspShiftRule {
   CspShift shift = CspShift::linear;
   bool code = false;                // the released code's variant of the paper's rule
-  std::int64_t layer = 0, layers = 1;
-  static constexpr std::int64_t head_step = 8;
+  i64 layer = 0, layers = 1;
+  static constexpr i64 head_step = 8;
 
   // J of channel c, from 0, of head h among C channels, for a sequence of N > 0 positions. A
   // constexpr template is what code of CUDA devices may call.
@@ -107,9 +107,9 @@ constexpr Bits<T> csp_key(bool descending, T x) {
 // J of every channel, for sequences of N positions or of `lengths`, handed in or by the rule.
 struct CspShiftTable {
   CspShiftRule rule;
-  std::int64_t N = 0, H = 0, M = 0;
-  const std::int64_t* given = nullptr;    // [H M], or null
-  const std::int64_t* lengths = nullptr;  // as many as the table has rows, or null for one row
+  i64 N = 0, H = 0, M = 0;
+  const i64* given = nullptr;    // [H M], or null
+  const i64* lengths = nullptr;  // as many as the table has rows, or null for one row
 
   template <class Integer>
   constexpr std::int32_t operator()(Integer row, Integer c) const {
@@ -129,7 +129,7 @@ enum class CspRecord {
 };
 
 // What keeps an order inside groups of G samples.
-constexpr CspRecord csp_record(std::int64_t G) {
+constexpr CspRecord csp_record(i64 G) {
   return G == 1       ? CspRecord::nothing
          : G == 2     ? CspRecord::pairs
          : G <= 65536 ? CspRecord::narrow
@@ -139,26 +139,24 @@ constexpr CspRecord csp_record(std::int64_t G) {
 // What the kernels see besides their tensors. `lengths` holds B numbers or is null, `shifts` C
 // numbers below N, or C for each batch item, each below its length.
 struct CspProblem {
-  std::int64_t B = 0, N = 0, C = 0;
-  const std::int64_t* lengths = nullptr;
+  i64 B = 0, N = 0, C = 0;
+  const i64* lengths = nullptr;
   const std::int32_t* shifts = nullptr;
-  std::int64_t shifts_row = 0;
-  std::int64_t group = 2, groups = 0;  // samples in a group, or, where not 0, how many groups
+  i64 shifts_row = 0;
+  i64 group = 2, groups = 0;  // samples in a group, or, where not 0, how many groups
   CspOrder order = CspOrder::reference;
   CspRecord record = CspRecord::pairs;
   std::uint8_t* kept = nullptr;  // [B, C, row_bytes()], and 8 bytes more
   bool decided = false;          // `kept` holds what is to be done
 
-  constexpr std::int64_t length(std::int64_t b) const { return length_of(lengths, b, N); }
-  constexpr std::int64_t shift(std::int64_t b, std::int64_t c) const {
-    return shifts[b * shifts_row + c];
-  }
+  constexpr i64 length(i64 b) const { return length_of(lengths, b, N); }
+  constexpr i64 shift(i64 b, i64 c) const { return shifts[b * shifts_row + c]; }
   // Samples in a group of a sequence of `length` > 0.
-  constexpr std::int64_t group_of(std::int64_t length) const {
-    const std::int64_t G = groups > 0 ? (length + groups - 1) / groups : group;
+  constexpr i64 group_of(i64 length) const {
+    const i64 G = groups > 0 ? (length + groups - 1) / groups : group;
     return G < length ? G : length;
   }
-  static constexpr std::int64_t row_bytes(CspRecord record, std::int64_t N) {
+  static constexpr i64 row_bytes(CspRecord record, i64 N) {
     switch (record) {
       case CspRecord::pairs: return (N / 2 + 7) / 8;
       case CspRecord::narrow: return 2 * N;
@@ -167,58 +165,57 @@ struct CspProblem {
     }
     return 0;
   }
-  constexpr std::uint8_t* row(std::int64_t b, std::int64_t c) const {
+  constexpr std::uint8_t* row(i64 b, i64 c) const {
     return kept + (b * C + c) * row_bytes(record, N);
   }
   // The same row, by what an offset is kept in.
   template <class Index>
-  constexpr Index* offsets(std::int64_t b, std::int64_t c) const {
+  constexpr Index* offsets(i64 b, i64 c) const {
     return static_cast<Index*>(static_cast<void*>(row(b, c)));
   }
   template <class F>
-  constexpr decltype(auto) with_offsets(std::int64_t b, std::int64_t c, const F& f) const {
+  constexpr decltype(auto) with_offsets(i64 b, i64 c, const F& f) const {
     return record == CspRecord::wide ? f(offsets<std::uint32_t>(b, c))
                                      : f(offsets<std::uint16_t>(b, c));
   }
 
   // The position before the shift of position u < length behind it, and the other way.
-  static constexpr std::int64_t unshifted(std::int64_t u, std::int64_t J, std::int64_t length) {
+  static constexpr i64 unshifted(i64 u, i64 J, i64 length) {
     return u < J ? u - J + length : u - J;
   }
-  static constexpr std::int64_t shifted(std::int64_t n, std::int64_t J, std::int64_t length) {
+  static constexpr i64 shifted(i64 n, i64 J, i64 length) {
     return n + J < length ? n + J : n + J - length;
   }
   // Whether position n < length stands in a pair that changed places.
-  constexpr bool swapped(std::int64_t b, std::int64_t c, std::int64_t n,
-                         std::int64_t length) const {
+  constexpr bool swapped(i64 b, i64 c, i64 n, i64 length) const {
     return group_of(length) == 2 && (n | 1) < length && (row(b, c)[n / 16] >> n / 2 % 8 & 1);
   }
   // src_c(n) by what is kept; n itself from the length on.
-  constexpr std::int64_t source(std::int64_t b, std::int64_t n, std::int64_t c) const {
-    const std::int64_t L = length(b);
+  constexpr i64 source(i64 b, i64 n, i64 c) const {
+    const i64 L = length(b);
     if (n >= L) return n;
-    std::int64_t u = n;
+    i64 u = n;
     if (record == CspRecord::pairs) {
       u = swapped(b, c, n, L) ? n ^ 1 : n;
     } else if (record != CspRecord::nothing) {
-      const auto offset = [n](const auto* at) { return std::int64_t{at[n]}; };
+      const auto offset = [n](const auto* at) { return i64{at[n]}; };
       u = n - n % group_of(L) + with_offsets(b, c, offset);
     }
     return unshifted(u, shift(b, c), L);
   }
   // Keeps `from` as the source of n, where one group is the whole sequence. Kept within the length.
-  constexpr void decide(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t from) const {
-    const std::int64_t L = length(b);
+  constexpr void decide(i64 b, i64 n, i64 c, i64 from) const {
+    const i64 L = length(b);
     if (n >= L) return;
-    const std::int64_t inside = from < 0 ? 0 : from < L ? from : L - 1;
+    const i64 inside = from < 0 ? 0 : from < L ? from : L - 1;
     with_offsets(b, c, [=](auto* at) { at[n] = static_cast<std::decay_t<decltype(*at)>>(inside); });
   }
 };
 
 // Channels that a kernel takes at a time, of elements of `item` bytes: two lines of cache, more
 // where the columns still fit the caches.
-constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t item) {
-  std::int64_t block = 2 * 64 / item;
+constexpr i64 csp_block(i64 N, i64 C, i64 item) {
+  i64 block = 2 * 64 / item;
   while (block < 64 && 2 * block * N * item <= 1024 * 1024) block *= 2;
   return block < C ? block : C;
 }
@@ -226,11 +223,11 @@ constexpr std::int64_t csp_block(std::int64_t N, std::int64_t C, std::int64_t it
 template <class Device>
 struct CspSourceKernels {
   // J of `rows` times H·M channels.
-  static void shifts(const Device&, const CspShiftTable&, std::int64_t rows, std::int32_t* shifts);
+  static void shifts(const Device&, const CspShiftTable&, i64 rows, std::int32_t* shifts);
 
   // Keeps the sources src [B, N, C] that were handed in; writes those that are kept.
-  static void decide(const Device&, const CspProblem&, View<const std::int64_t, 3> src);
-  static void sources(const Device&, const CspProblem&, View<std::int64_t, 3> src);
+  static void decide(const Device&, const CspProblem&, View<const i64, 3> src);
+  static void sources(const Device&, const CspProblem&, View<i64, 3> src);
 };
 
 template <class Device, class T>

@@ -23,38 +23,38 @@ namespace hn = simd::hn;
 
 // y[n] = x[(n − J) mod N].
 template <class T>
-void shift(const T* x, std::int64_t N, std::int64_t J, T* y) {
+void shift(const T* x, i64 N, i64 J, T* y) {
   std::rotate_copy(x, x + N - J, x + N, y);
 }
 
 // x[(n − J) mod N] = y[n], the same back.
 template <class T>
-void shift_back(const T* y, std::int64_t N, std::int64_t J, T* x) {
+void shift_back(const T* y, i64 N, i64 J, T* x) {
   std::rotate_copy(y, y + J, y + N, x);
 }
 
 // Vectors of pairs whose bits fill whole bytes.
 template <class T>
-constexpr std::int64_t vectors = std::max<std::int64_t>(1, 8 / simd::lanes<T>);
+constexpr i64 vectors = std::max<i64>(1, 8 / simd::lanes<T>);
 template <class T>
-constexpr std::int64_t pair_step = vectors<T>* simd::lanes<T>;
+constexpr i64 pair_step = vectors<T>* simd::lanes<T>;
 
 // Sorts pairs x[2p], x[2p + 1] in place, and sets bit p where they changed places. Where there is a
 // reference, a pair changes places iff exactly one of x and the reference would have to.
 template <class T>
-void sort_pairs(CspOrder order, const T* reference, std::int64_t pairs, std::uint8_t* bits, T* x) {
+void sort_pairs(CspOrder order, const T* reference, i64 pairs, std::uint8_t* bits, T* x) {
   const simd::Tag<T> d;
-  constexpr std::int64_t n = simd::lanes<T>;
+  constexpr i64 n = simd::lanes<T>;
   const bool down = order == CspOrder::descending;
   const auto out_of_order = [&](auto first, auto second) {
     const auto wrong = down ? hn::Lt(first, second) : hn::Lt(second, first);
     return hn::Or(wrong, hn::AndNot(hn::IsNaN(second), hn::IsNaN(first)));  // NaN goes last
   };
-  std::int64_t p = 0;
+  i64 p = 0;
   for (; p + pair_step<T> <= pairs; p += pair_step<T>) {
     std::uint64_t word = 0;
-    for (std::int64_t k = 0; k < vectors<T>; ++k) {
-      const std::int64_t at = 2 * (p + k * n);
+    for (i64 k = 0; k < vectors<T>; ++k) {
+      const i64 at = 2 * (p + k * n);
       simd::Vector<T> first, second;
       hn::LoadInterleaved2(d, x + at, first, second);
       auto changed = out_of_order(first, second);
@@ -84,15 +84,15 @@ void sort_pairs(CspOrder order, const T* reference, std::int64_t pairs, std::uin
 
 // Pairs change places where their bit is set. A load of a mask may read 8 bytes.
 template <class T>
-void swap_pairs(std::int64_t pairs, const std::uint8_t* bits, T* x) {
+void swap_pairs(i64 pairs, const std::uint8_t* bits, T* x) {
   const simd::Tag<T> d;
-  constexpr std::int64_t n = simd::lanes<T>;
-  std::int64_t p = 0;
+  constexpr i64 n = simd::lanes<T>;
+  i64 p = 0;
   for (; p + pair_step<T> <= pairs; p += pair_step<T>) {
     std::uint64_t word = 0;
     std::memcpy(&word, bits + p / 8, pair_step<T> / 8);
-    for (std::int64_t k = 0; k < vectors<T>; ++k) {
-      const std::int64_t at = 2 * (p + k * n);
+    for (i64 k = 0; k < vectors<T>; ++k) {
+      const i64 at = 2 * (p + k * n);
       std::uint8_t part[8];
       const std::uint64_t shifted = word >> (k * n);
       std::memcpy(part, &shifted, 8);
@@ -111,10 +111,10 @@ void swap_pairs(std::int64_t pairs, const std::uint8_t* bits, T* x) {
 
 // One batch item's channels c … c + count − 1.
 struct Block {
-  std::int64_t b, c, count, N;  // N: its length
+  i64 b, c, count, N;  // N: its length
 
-  Block(const CspProblem& p, std::int64_t width, std::int64_t piece) {
-    const std::int64_t blocks = (p.C + width - 1) / width;
+  Block(const CspProblem& p, i64 width, i64 piece) {
+    const i64 blocks = (p.C + width - 1) / width;
     b = piece / blocks;
     c = piece % blocks * width;
     count = std::min(width, p.C - c);
@@ -124,21 +124,20 @@ struct Block {
 
 // Calls f(block) for the blocks of samples of `item` bytes, in parallel.
 template <class F>
-void each_block(const CspProblem& p, std::int64_t item, const F& f) {
-  const std::int64_t width = csp_block(p.N, p.C, item);
-  parallel_for(p.B * ((p.C + width - 1) / width),
-               [&](std::int64_t piece) { f(Block(p, width, piece)); });
+void each_block(const CspProblem& p, i64 item, const F& f) {
+  const i64 width = csp_block(p.N, p.C, item);
+  parallel_for(p.B * ((p.C + width - 1) / width), [&](i64 piece) { f(Block(p, width, piece)); });
 }
 
 // A block's columns, whole.
 template <class T>
 struct Columns {
-  std::int64_t room;  // elements of a column
+  i64 room;  // elements of a column
   Scratch<T> samples;
 
   explicit Columns(const Block& block)
       : room(column_room<T>(block.N)), samples(block.count * room) {}
-  T* operator()(std::int64_t i) const { return samples.data() + i * room; }
+  T* operator()(i64 i) const { return samples.data() + i * room; }
 };
 
 // What the first channel's samples, shifted, or their order decide for all channels.
@@ -146,7 +145,7 @@ template <class T>
 struct Reference {
   Scratch<T> samples;           // [B, N]
   Scratch<std::int32_t> ranks;  // [B, N], in their groups, of more than two
-  std::int64_t N;
+  i64 N;
   bool pairs;
 
   Reference(const CspProblem& p, const View<const T, 4>& v)
@@ -154,40 +153,38 @@ struct Reference {
         ranks(there(p) && p.record != CspRecord::pairs ? p.B * p.N : 0),
         N(there(p) ? p.N : 0),
         pairs(p.record == CspRecord::pairs) {
-    parallel_for(there(p) ? p.B : 0, [&](std::int64_t b) {
+    parallel_for(there(p) ? p.B : 0, [&](i64 b) {
       T* const x = samples.data() + b * N;
-      const std::int64_t L = p.length(b), J = p.shift(b, 0);
-      for (std::int64_t n = 0; n < L; ++n) x[p.shifted(n, J, L)] = v(b, n, 0, 0);
+      const i64 L = p.length(b), J = p.shift(b, 0);
+      for (i64 n = 0; n < L; ++n) x[p.shifted(n, J, L)] = v(b, n, 0, 0);
       if (pairs || L == 0) return;
-      const std::int64_t G = p.group_of(L);
+      const i64 G = p.group_of(L);
       const GroupOrder<T> sorter(G);
       const Scratch<std::int32_t> found(G);
-      for (std::int64_t n = 0; n < L; n += G) {
-        const std::int64_t size = std::min(G, L - n);
+      for (i64 n = 0; n < L; n += G) {
+        const i64 size = std::min(G, L - n);
         sorter(p.order, x + n, 0, 1, size, found.data(), 0);
         std::int32_t* const rank = ranks.data() + b * N + n;
-        for (std::int64_t r = 0; r < size; ++r) rank[found.data()[r]] = std::int32_t(r);
+        for (i64 r = 0; r < size; ++r) rank[found.data()[r]] = std::int32_t(r);
       }
     });
   }
   static bool there(const CspProblem& p) {
     return p.order == CspOrder::reference && p.record != CspRecord::nothing && !p.decided;
   }
-  const T* samples_of(std::int64_t b) const { return N > 0 ? samples.data() + b * N : nullptr; }
-  const std::int32_t* ranks_of(std::int64_t b) const {
-    return N > 0 ? ranks.data() + b * N : nullptr;
-  }
+  const T* samples_of(i64 b) const { return N > 0 ? samples.data() + b * N : nullptr; }
+  const std::int32_t* ranks_of(i64 b) const { return N > 0 ? ranks.data() + b * N : nullptr; }
 };
 
 // Pairs of the sequence that have an order. Of an odd length, and where nothing is sorted, what has
 // no partner stays.
-std::int64_t pairs_of(const CspProblem& p, std::int64_t size, std::int64_t N) {
+i64 pairs_of(const CspProblem& p, i64 size, i64 N) {
   return p.record == CspRecord::pairs && p.group_of(N) == 2 ? size / 2 : 0;
 }
 
 CspDelays delays_of(const CspProblem& p, const Block& block) {
-  std::vector<std::int64_t> shifts;
-  for (std::int64_t i = 0; i < block.count; ++i) shifts.push_back(p.shift(block.b, block.c + i));
+  std::vector<i64> shifts;
+  for (i64 i = 0; i < block.count; ++i) shifts.push_back(p.shift(block.b, block.c + i));
   return {std::move(shifts), block.N};
 }
 
@@ -197,20 +194,20 @@ void forward_pairs(const CspProblem& p, const Block& block, const T* reference,
                    const View<const T, 4>& v, const View<T, 4>& out) {
   const CspDelays delays = delays_of(p, block);
   const CspRing<T> ring(delays, block.count);
-  const std::int64_t step = csp_tile(block.N), room = column_room<T>(step);
+  const i64 step = csp_tile(block.N), room = column_room<T>(step);
   const Scratch<T> tile(block.count * room);
-  const auto load = [&](std::int64_t begin, std::int64_t end) {
-    ring.each_run(begin, end, [&](std::int64_t position, std::int64_t place, std::int64_t count) {
+  const auto load = [&](i64 begin, i64 end) {
+    ring.each_run(begin, end, [&](i64 position, i64 place, i64 count) {
       pack_columns(v, block.b, position, block.c, block.count, count, ring.data() + place,
                    ring.room());
     });
   };
   load(delays.whole() ? -block.N : -delays.spread, 0);
-  for (std::int64_t n = 0; n < block.N; n += step) {
-    const std::int64_t end = std::min(n + step, block.N);
-    const std::int64_t pairs = pairs_of(p, end - n, block.N);
+  for (i64 n = 0; n < block.N; n += step) {
+    const i64 end = std::min(n + step, block.N);
+    const i64 pairs = pairs_of(p, end - n, block.N);
     if (!delays.whole()) load(n, end);
-    for (std::int64_t i = 0; i < block.count; ++i) {
+    for (i64 i = 0; i < block.count; ++i) {
       T* const y = tile.data() + i * room;
       ring.read(i, p.shift(block.b, block.c + i), n, end, y);
       if (pairs == 0) continue;
@@ -227,25 +224,24 @@ void backward_pairs(const CspProblem& p, const Block& block, const View<const T,
                     const View<T, 4>& dv) {
   const CspDelays delays = delays_of(p, block);
   const CspRing<T> ring(delays, block.count);
-  const std::int64_t N = block.N, step = csp_tile(N), room = column_room<T>(step);
+  const i64 N = block.N, step = csp_tile(N), room = column_room<T>(step);
   const Scratch<T> tile(block.count * room);
-  for (std::int64_t n = 0, end = 0, done = 0; done < N; n = end) {
-    const std::int64_t from = n % N, count = std::min(step, N - from);
-    const std::int64_t pairs = pairs_of(p, count, N);
+  for (i64 n = 0, end = 0, done = 0; done < N; n = end) {
+    const i64 from = n % N, count = std::min(step, N - from);
+    const i64 pairs = pairs_of(p, count, N);
     end = n + count;
     pack_columns(dout, block.b, from, block.c, block.count, count, tile.data(), room);
-    for (std::int64_t i = 0; i < block.count; ++i) {
+    for (i64 i = 0; i < block.count; ++i) {
       T* const dy = tile.data() + i * room;
       if (pairs > 0) swap_pairs(pairs, p.row(block.b, block.c + i) + from / 16, dy);
       ring.write(i, p.shift(block.b, block.c + i), n, end, dy);
     }
-    const std::int64_t complete = delays.whole() ? end / N * N : std::min(end - delays.spread, N);
+    const i64 complete = delays.whole() ? end / N * N : std::min(end - delays.spread, N);
     if (complete <= done) continue;
-    ring.each_run(done, complete,
-                  [&](std::int64_t position, std::int64_t place, std::int64_t size) {
-                    unpack_columns(ring.data() + place, ring.room(), block.b, position, block.c,
-                                   block.count, size, dv);
-                  });
+    ring.each_run(done, complete, [&](i64 position, i64 place, i64 size) {
+      unpack_columns(ring.data() + place, ring.room(), block.b, position, block.c, block.count,
+                     size, dv);
+    });
     done = complete;
   }
 }
@@ -254,20 +250,20 @@ void backward_pairs(const CspProblem& p, const Block& block, const View<const T,
 template <class T, class Index>
 void order_groups(const CspProblem& p, const Block& block, const std::int32_t* ranks,
                   const Columns<T>& columns) {
-  constexpr std::int64_t lists = GroupOrder<T>::lists;
-  const std::int64_t N = block.N, G = p.group_of(N), room = columns.room;
+  constexpr i64 lists = GroupOrder<T>::lists;
+  const i64 N = block.N, G = p.group_of(N), room = columns.room;
   const GroupOrder<T> sorter(G);
   const Scratch<T> shifted(lists * room);
-  const Scratch<std::uint8_t> order(ranks != nullptr ? lists * G * std::int64_t(sizeof(Index)) : 0);
+  const Scratch<std::uint8_t> order(ranks != nullptr ? lists * G * i64(sizeof(Index)) : 0);
   auto* const found = reinterpret_cast<Index*>(order.data());  // [lists, G]
-  for (std::int64_t i = 0; i < block.count; i += lists) {
-    const std::int64_t count = std::min(lists, block.count - i);
-    for (std::int64_t k = 0; k < count; ++k) {
-      const std::int64_t J = p.shift(block.b, block.c + i + k);
+  for (i64 i = 0; i < block.count; i += lists) {
+    const i64 count = std::min(lists, block.count - i);
+    for (i64 k = 0; k < count; ++k) {
+      const i64 J = p.shift(block.b, block.c + i + k);
       shift(columns(i + k), N, J, shifted.data() + k * room);
     }
-    for (std::int64_t n = 0; n < N; n += G) {
-      const std::int64_t size = std::min(G, N - n);
+    for (i64 n = 0; n < N; n += G) {
+      const i64 size = std::min(G, N - n);
       const T* const x = shifted.data() + n;
       T* const y = columns(i) + n;
       Index* const kept = p.offsets<Index>(block.b, block.c + i) + n;
@@ -276,9 +272,9 @@ void order_groups(const CspProblem& p, const Block& block, const std::int32_t* r
       } else {
         sorter(p.order, x, room, count, size, found, G);
       }
-      for (std::int64_t k = 0; k < count; ++k) {
+      for (i64 k = 0; k < count; ++k) {
         Index* const own = kept + k * p.N;
-        for (std::int64_t r = 0; r < size; ++r) {
+        for (i64 r = 0; r < size; ++r) {
           const Index from = ranks == nullptr ? own[r] : found[k * G + ranks[n + r]];
           own[r] = from;
           y[k * room + r] = x[k * room + from];
@@ -292,25 +288,25 @@ void order_groups(const CspProblem& p, const Block& block, const std::int32_t* r
 template <class T, class Index>
 void take_kept(const CspProblem& p, const Block& block, const Columns<T>& columns) {
   const Scratch<T> shifted(columns.room);
-  for (std::int64_t i = 0; i < block.count; ++i) {
+  for (i64 i = 0; i < block.count; ++i) {
     T* const y = columns(i);
     shift(y, block.N, p.shift(block.b, block.c + i), shifted.data());
     const Index* const kept = p.offsets<Index>(block.b, block.c + i);
-    for (std::int64_t n = 0; n < block.N; ++n) y[n] = shifted.data()[kept[n]];
+    for (i64 n = 0; n < block.N; ++n) y[n] = shifted.data()[kept[n]];
   }
 }
 
 template <class T, class Index>
 void return_kept(const CspProblem& p, const Block& block, const Columns<T>& columns) {
-  const std::int64_t N = block.N, G = p.group_of(N);
+  const i64 N = block.N, G = p.group_of(N);
   const Scratch<T> shifted(columns.room);
-  for (std::int64_t i = 0; i < block.count; ++i) {
+  for (i64 i = 0; i < block.count; ++i) {
     T* const dy = columns(i);
     const Index* const kept = p.offsets<Index>(block.b, block.c + i);
-    for (std::int64_t n = 0; n < N; n += G) {
+    for (i64 n = 0; n < N; n += G) {
       T* const dx = shifted.data() + n;
-      const std::int64_t size = std::min(G, N - n);
-      for (std::int64_t r = 0; r < size; ++r) dx[kept[n + r]] = dy[n + r];
+      const i64 size = std::min(G, N - n);
+      for (i64 r = 0; r < size; ++r) dx[kept[n + r]] = dy[n + r];
     }
     shift_back(shifted.data(), N, p.shift(block.b, block.c + i), dy);
   }
@@ -339,9 +335,9 @@ void backward_groups(const CspProblem& p, const Block& block, const View<const T
 
 template <class F>
 void each_source(const CspProblem& p, const F& f) {
-  for (std::int64_t b = 0; b < p.B; ++b) {
-    for (std::int64_t c = 0; c < p.C; ++c) {
-      for (std::int64_t n = 0; n < p.N; ++n) f(b, n, c);
+  for (i64 b = 0; b < p.B; ++b) {
+    for (i64 c = 0; c < p.C; ++c) {
+      for (i64 n = 0; n < p.N; ++n) f(b, n, c);
     }
   }
 }
@@ -349,21 +345,19 @@ void each_source(const CspProblem& p, const F& f) {
 }  // namespace
 
 template <class Device>
-void CspSourceKernels<Device>::shifts(const Device&, const CspShiftTable& table, std::int64_t rows,
+void CspSourceKernels<Device>::shifts(const Device&, const CspShiftTable& table, i64 rows,
                                       std::int32_t* shifts) {
-  const std::int64_t C = table.H * table.M;
-  for (std::int64_t i = 0; i < rows * C; ++i) shifts[i] = table(i / C, i % C);
+  const i64 C = table.H * table.M;
+  for (i64 i = 0; i < rows * C; ++i) shifts[i] = table(i / C, i % C);
 }
 
 template <class Device>
-void CspSourceKernels<Device>::decide(const Device&, const CspProblem& p,
-                                      View<const std::int64_t, 3> src) {
+void CspSourceKernels<Device>::decide(const Device&, const CspProblem& p, View<const i64, 3> src) {
   each_source(p, [&](auto b, auto n, auto c) { p.decide(b, n, c, src(b, n, c)); });
 }
 
 template <class Device>
-void CspSourceKernels<Device>::sources(const Device&, const CspProblem& p,
-                                       View<std::int64_t, 3> src) {
+void CspSourceKernels<Device>::sources(const Device&, const CspProblem& p, View<i64, 3> src) {
   each_source(p, [&](auto b, auto n, auto c) { src(b, n, c) = p.source(b, n, c); });
 }
 
@@ -372,7 +366,7 @@ void CspKernels<Device, T>::forward(const Device&, const CspProblem& p, View<con
                                     View<T, 4> out) {
   const Reference<T> reference(p, v);
   each_block(p, sizeof(T), [&](const Block& block) {
-    const std::int64_t b = block.b;
+    const i64 b = block.b;
     clear_channels(out, b, block.c, block.count, block.N);
     if (block.N == 0) return;
     switch (p.record) {

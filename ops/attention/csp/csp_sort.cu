@@ -35,30 +35,30 @@ namespace {
 using namespace permuted;
 
 // Groups up to here are ranked, and up to here sorted in shared memory.
-constexpr std::int64_t csp_ranked = 64, csp_sorted = 4096;
+constexpr i64 csp_ranked = 64, csp_sorted = 4096;
 
 constexpr int most_ranked = csp_ranked;
 
 // Rows of whole groups that a block of rank_kernel has.
-constexpr std::int64_t ranked_rows(std::int64_t G) { return csp_ranked / G * G; }
+constexpr i64 ranked_rows(i64 G) { return csp_ranked / G * G; }
 
 // A block has whole groups, up to 64 rows, of 32 channels; a thread has every fourth row of a
 // channel, and counts the samples of the group that stand before its own.
 template <class T>
-__global__ void rank_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v) {
+__global__ void rank_kernel(CspProblem p, i64 tiles, View<const T, 4> v) {
   __shared__ Bits<T> keys[most_ranked][lanes], first_keys[most_ranked];
   __shared__ std::uint16_t found[lanes][most_ranked + 2], places[most_ranked];
   const Tile tile(p, tiles, 0);
-  const std::int64_t L = tile.L;
+  const i64 L = tile.L;
   if (L == 0) return;
-  const std::int64_t G = p.group_of(L), begin = tile.index * ranked_rows(G);
+  const i64 G = p.group_of(L), begin = tile.index * ranked_rows(G);
   if (begin >= L) return;
   const int rows = static_cast<int>(L - begin < ranked_rows(G) ? L - begin : ranked_rows(G));
   const int size = static_cast<int>(G);
   const int thread = static_cast<int>(threadIdx.y * lanes + threadIdx.x);
   const bool down = p.order == CspOrder::descending, aligned = p.order == CspOrder::reference;
   if (tile.there) {
-    const std::int64_t J = p.shift(tile.b, tile.c);
+    const i64 J = p.shift(tile.b, tile.c);
     const Channel<const T> x(v, tile.b, tile.c);
     for (int r = threadIdx.y; r < rows; r += warps) {
       keys[r][threadIdx.x] = csp_key(down, x[p.unshifted(begin + r, J, L)]);
@@ -91,7 +91,7 @@ __global__ void rank_kernel(CspProblem p, std::int64_t tiles, View<const T, 4> v
   }
   __syncthreads();
   for (int e = thread; e < lanes * rows; e += lanes * warps) {  // along the rows
-    const std::int64_t c = tile.first + e / rows;
+    const i64 c = tile.first + e / rows;
     if (c < p.C) p.offsets<std::uint16_t>(tile.b, c)[begin + e % rows] = found[e / rows][e % rows];
   }
 }
@@ -152,9 +152,9 @@ struct Keeper {
   CspProblem p;
   const std::uint32_t* places;
 
-  __device__ void operator()(std::int64_t b, std::int64_t c, std::int64_t group, std::int64_t rank,
+  __device__ void operator()(i64 b, i64 c, i64 group, i64 rank,
                              std::uint32_t offset) const {
-    const std::int64_t to = group + (places != nullptr ? places[b * p.N + group + rank] : rank);
+    const i64 to = group + (places != nullptr ? places[b * p.N + group + rank] : rank);
     p.with_offsets(b, c, [=](auto* at) {
       at[to] = static_cast<std::decay_t<decltype(*at)>>(offset);
     });
@@ -167,7 +167,7 @@ template <class T>
 struct Group {
   int b, c;
   std::uint32_t size = 0;
-  std::int64_t begin, L, J;
+  i64 begin, L, J;
   Channel<const T> x;
   bool down;
 
@@ -178,11 +178,11 @@ struct Group {
         J(p.shift(b, c)),
         x(v, b, c),
         down(p.order == CspOrder::descending) {
-    const std::int64_t G = p.group_of(L);
+    const i64 G = p.group_of(L);
     begin = blockIdx.x / (p.B * p.C) * G;
     if (begin < L) size = static_cast<std::uint32_t>(L - begin < G ? L - begin : G);
   }
-  __device__ Bits<T> key(std::int64_t i) const {
+  __device__ Bits<T> key(i64 i) const {
     return csp_key(down, x[CspProblem::unshifted(begin + i, J, L)]);
   }
 };
@@ -207,14 +207,14 @@ __global__ void sort_kernel(Keeper keep, View<const T, 4> v) {
 }
 
 // Groups of a column, not fewer than there are for any length.
-std::int64_t groups_of(const CspProblem& p) {
-  const std::int64_t G = p.group_of(p.N);
+i64 groups_of(const CspProblem& p) {
+  const i64 G = p.group_of(p.N);
   return p.groups > 0 ? std::min(p.groups, p.N) : (p.N + G - 1) / G;
 }
 
 // A range of columns: column q is channel q mod C of batch item q / C.
 struct CspColumns {
-  std::int64_t first = 0, count = 0;
+  i64 first = 0, count = 0;
 };
 
 template <class T>
@@ -232,9 +232,9 @@ struct SampleKeys {
   Bits<T>* keys;
   std::int32_t* elements;
 
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t column = columns.first + i / p.N, n = i % p.N;
-    const std::int64_t b = column / p.C, c = column % p.C, L = p.length(b);
+  __device__ void operator()(i64 i) const {
+    const i64 column = columns.first + i / p.N, n = i % p.N;
+    const i64 b = column / p.C, c = column % p.C, L = p.length(b);
     const Channel<const T> x(v, b, c);
     const bool down = p.order == CspOrder::descending;
     keys[i] = n < L ? csp_key(down, x[CspProblem::unshifted(n, p.shift(b, c), L)]) : 0;
@@ -247,14 +247,14 @@ struct SampleKeys {
 struct GroupKeys {
   CspProblem p;
   CspColumns columns;
-  std::int64_t groups;
+  i64 groups;
   const std::int32_t* elements;
   std::uint32_t* keys;
 
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t q = elements[i] / p.N, n = elements[i] % p.N;
-    const std::int64_t L = p.length((columns.first + q) / p.C);
-    const std::int64_t group = n < L ? n / p.group_of(L) : groups;
+  __device__ void operator()(i64 i) const {
+    const i64 q = elements[i] / p.N, n = elements[i] % p.N;
+    const i64 L = p.length((columns.first + q) / p.C);
+    const i64 group = n < L ? n / p.group_of(L) : groups;
     keys[i] = static_cast<std::uint32_t>(q * (groups + 1) + group);
   }
 };
@@ -265,12 +265,12 @@ struct KeepSorted {
   CspColumns columns;
   const std::int32_t* elements;
 
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const CspProblem& p = keep.p;
-    const std::int64_t column = columns.first + i / p.N, at = i % p.N, b = column / p.C;
-    const std::int64_t L = p.length(b);
+    const i64 column = columns.first + i / p.N, at = i % p.N, b = column / p.C;
+    const i64 L = p.length(b);
     if (at >= L) return;
-    const std::int64_t rank = at % p.group_of(L), begin = at - rank;
+    const i64 rank = at % p.group_of(L), begin = at - rank;
     keep(b, column % p.C, begin, rank, static_cast<std::uint32_t>(elements[i] % p.N - begin));
   }
 };
@@ -280,9 +280,9 @@ template <class T>
 void rank_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
   // With lengths a batch item's groups may be shorter than those of N, and a block has fewer rows,
   // yet more than half of 64.
-  const std::int64_t rows =
+  const i64 rows =
       p.lengths == nullptr ? ranked_rows(p.group_of(p.N)) : csp_ranked / 2 + 1;
-  const std::int64_t tiles = (p.N + rows - 1) / rows;
+  const i64 tiles = (p.N + rows - 1) / rows;
   start_tiles(device, p, tiles, rank_kernel<T>, p, tiles, v);
 }
 
@@ -291,7 +291,7 @@ void rank_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
 template <class T>
 void sort_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v,
                  const std::uint32_t* places) {
-  std::int64_t count = 2;
+  i64 count = 2;
   while (count < p.group_of(p.N)) count *= 2;
   const unsigned threads = count <= 512 ? 64 : static_cast<unsigned>(count / 8);
   start("csp", device, static_cast<unsigned>(p.B * p.C * groups_of(p)), threads,
@@ -302,7 +302,7 @@ void sort_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v,
 template <class T>
 void order_columns(const Cuda& device, const CspProblem& p, View<const T, 4> v, CspColumns columns,
                    const std::uint32_t* places, CspLists<T> lists) {
-  const std::int64_t count = columns.count * p.N;
+  const i64 count = columns.count * p.N;
   std::int32_t* const elements = lists.elements;
   for_elements("csp", device, count, SampleKeys<T>{p, columns, v, lists.keys, elements});
   sort_by_key("csp", device, count, lists.keys, elements);
@@ -319,13 +319,13 @@ void order_long(const Cuda& device, const CspProblem& p, const View<const T, 4>&
   if (p.group_of(p.N) <= csp_sorted) return sort_groups<T>(device, p, v, places);
   // As many columns at a time as leave the lists and the sort's copies no longer than the gradient
   // of v will be.
-  constexpr std::int64_t item = sizeof(T), bytes_of_a_sample = 2 * (item + 4);
-  const std::int64_t room = v.size(0) * v.size(2) * v.size(3) * item / bytes_of_a_sample;
-  const std::int64_t most = std::min(room, std::numeric_limits<std::int32_t>::max() / p.N);
-  const std::int64_t columns = p.B * p.C, some = std::clamp<std::int64_t>(most, 1, columns);
+  constexpr i64 item = sizeof(T), bytes_of_a_sample = 2 * (item + 4);
+  const i64 room = v.size(0) * v.size(2) * v.size(3) * item / bytes_of_a_sample;
+  const i64 most = std::min(room, std::numeric_limits<std::int32_t>::max() / p.N);
+  const i64 columns = p.B * p.C, some = std::clamp<i64>(most, 1, columns);
   const Workspace<Bits<T>> keys(device, some * p.N);
   const Workspace<std::int32_t> elements(device, some * p.N);
-  for (std::int64_t first = 0; first < columns; first += some) {
+  for (i64 first = 0; first < columns; first += some) {
     order_columns<T>(device, p, v, {first, std::min(some, columns - first)}, places,
                      {keys.data(), elements.data()});
   }

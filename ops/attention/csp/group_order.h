@@ -22,22 +22,22 @@ namespace weft {
 template <class T>
 class GroupOrder {
  public:
-  static constexpr std::int64_t lists = simd::lanes<std::int64_t>;
+  static constexpr i64 lists = simd::lanes<i64>;
   // Groups whose rows take up to 1 MiB go through a network; longer ones would leave the cache.
-  static constexpr std::int64_t most_in_network = 1024 * 1024 / 8 / NetworkRow<T>::words;
+  static constexpr i64 most_in_network = 1024 * 1024 / 8 / NetworkRow<T>::words;
 
-  explicit GroupOrder(std::int64_t G) : buffer_(words(G)) {
+  explicit GroupOrder(i64 G) : buffer_(words(G)) {
     if (G > most_in_network) sorter_.emplace();
   }
 
   // at[i·at_room + r] = the offset of the sample of rank r among x[i·room + (0 … size − 1)], for
   // each of `count` ≤ lists columns i.
   template <class Index>
-  void operator()(CspOrder order, const T* x, std::int64_t room, std::int64_t count,
-                  std::int64_t size, Index* at, std::int64_t at_room) const {
+  void operator()(CspOrder order, const T* x, i64 room, i64 count, i64 size, Index* at,
+                  i64 at_room) const {
     const bool descending = order == CspOrder::descending;
     if (!sorter_) return through_network(descending, x, room, count, size, at, at_room);
-    for (std::int64_t i = 0; i < count; ++i) sort(descending, x + i * room, size, at + i * at_room);
+    for (i64 i = 0; i < count; ++i) sort(descending, x + i * room, size, at + i * at_room);
   }
 
  private:
@@ -45,18 +45,18 @@ class GroupOrder {
   using Pair = std::conditional_t<std::is_same_v<T, float>, std::uint64_t, hwy::uint128_t>;
   using Row = NetworkRow<T>;
 
-  static constexpr std::int64_t places(std::int64_t size) {
-    return std::max<std::int64_t>(std::bit_ceil(std::uint64_t(size)), Network<T>::least);
+  static constexpr i64 places(i64 size) {
+    return std::max<i64>(std::bit_ceil(std::uint64_t(size)), Network<T>::least);
   }
 
-  static constexpr std::int64_t words(std::int64_t G) {
-    return G > most_in_network ? G * std::int64_t(sizeof(Pair)) / 8 : places(G) * Row::words;
+  static constexpr i64 words(i64 G) {
+    return G > most_in_network ? G * i64(sizeof(Pair)) / 8 : places(G) * Row::words;
   }
 
   template <class Index>
-  void sort(bool descending, const T* x, std::int64_t size, Index* at) const {
+  void sort(bool descending, const T* x, i64 size, Index* at) const {
     auto* const pairs = reinterpret_cast<Pair*>(buffer_.data());
-    for (std::int64_t i = 0; i < size; ++i) {
+    for (i64 i = 0; i < size; ++i) {
       if constexpr (std::is_same_v<T, float>) {
         pairs[i] = std::uint64_t{csp_key(descending, x[i])} << 32 | std::uint64_t(i);
       } else {
@@ -64,7 +64,7 @@ class GroupOrder {
       }
     }
     (*sorter_)(pairs, std::size_t(size), hwy::SortAscending());
-    for (std::int64_t r = 0; r < size; ++r) {
+    for (i64 r = 0; r < size; ++r) {
       if constexpr (std::is_same_v<T, float>) {
         at[r] = static_cast<Index>(pairs[r] & 0xffffffff);
       } else {
@@ -75,33 +75,32 @@ class GroupOrder {
 
   // Lanes are columns; those from `count` on hold anything.
   template <class Index>
-  void through_network(bool descending, const T* x, std::int64_t room, std::int64_t count,
-                       std::int64_t size, Index* at, std::int64_t at_room) const {
-    constexpr std::int64_t stripe = 32;
-    std::int64_t* const rows = buffer_.data();
+  void through_network(bool descending, const T* x, i64 room, i64 count, i64 size, Index* at,
+                       i64 at_room) const {
+    constexpr i64 stripe = 32;
+    i64* const rows = buffer_.data();
     HWY_ALIGN T turned[stripe * lists] = {};
-    for (std::int64_t n = 0; n < size; n += stripe) {
-      const std::int64_t end = std::min(n + stripe, size);
+    for (i64 n = 0; n < size; n += stripe) {
+      const i64 end = std::min(n + stripe, size);
       columns_detail::turn(count, end - n, x + n, room, turned, lists);
-      for (std::int64_t r = n; r < end; ++r) {
+      for (i64 r = n; r < end; ++r) {
         Row::of(descending, turned + (r - n) * lists, r).store(rows + r * Row::words);
       }
     }
-    const std::int64_t all = places(size);
-    std::fill(rows + size * Row::words, rows + all * Row::words,
-              std::numeric_limits<std::int64_t>::max());
+    const i64 all = places(size);
+    std::fill(rows + size * Row::words, rows + all * Row::words, std::numeric_limits<i64>::max());
     Network<T>::sort(rows, all, size);
-    for (std::int64_t n = 0; n < size; n += stripe) {
-      const std::int64_t end = std::min(n + stripe, size);
-      for (std::int64_t i = 0; i < count; ++i) {
-        for (std::int64_t r = n; r < end; ++r) {
+    for (i64 n = 0; n < size; n += stripe) {
+      const i64 end = std::min(n + stripe, size);
+      for (i64 i = 0; i < count; ++i) {
+        for (i64 r = n; r < end; ++r) {
           at[i * at_room + r] = static_cast<Index>(Row::offset_in(rows + r * Row::words, i));
         }
       }
     }
   }
 
-  Scratch<std::int64_t> buffer_;
+  Scratch<i64> buffer_;
   std::optional<hwy::Sorter> sorter_;
 };
 

@@ -21,7 +21,7 @@ namespace weft {
 template <class T, class V>
 HWY_INLINE auto csp_keys(bool descending, V x) {
   namespace hn = simd::hn;
-  const hn::Rebind<T, simd::Tag<std::int64_t>> d;
+  const hn::Rebind<T, simd::Tag<i64>> d;
   const hn::RebindToSigned<decltype(d)> whole;
   using Key = hwy::MakeSigned<T>;
   const auto bits = hn::BitCast(whole, hn::Add(x, hn::Zero(d)));  // −0 + 0 = +0
@@ -38,24 +38,20 @@ struct NetworkRow;
 
 template <>
 struct NetworkRow<float> {
-  static constexpr std::int64_t words = simd::lanes<std::int64_t>;
-  simd::Vector<std::int64_t> order;
+  static constexpr i64 words = simd::lanes<i64>;
+  simd::Vector<i64> order;
 
-  static HWY_INLINE NetworkRow of(bool descending, const float* x, std::int64_t offset) {
+  static HWY_INLINE NetworkRow of(bool descending, const float* x, i64 offset) {
     namespace hn = simd::hn;
-    const simd::Tag<std::int64_t> d;
+    const simd::Tag<i64> d;
     const auto keys = csp_keys<float>(descending, hn::Load(hn::Rebind<float, decltype(d)>{}, x));
     return {hn::Or(hn::ShiftLeft<32>(hn::PromoteTo(d, keys)), hn::Set(d, offset))};
   }
-  static std::int64_t offset_in(const std::int64_t* at, std::int64_t lane) {
-    return at[lane] & 0xffffffff;
+  static i64 offset_in(const i64* at, i64 lane) { return at[lane] & 0xffffffff; }
+  static HWY_INLINE NetworkRow load(const i64* at) {
+    return {simd::hn::Load(simd::Tag<i64>{}, at)};
   }
-  static HWY_INLINE NetworkRow load(const std::int64_t* at) {
-    return {simd::hn::Load(simd::Tag<std::int64_t>{}, at)};
-  }
-  HWY_INLINE void store(std::int64_t* at) const {
-    simd::hn::Store(order, simd::Tag<std::int64_t>{}, at);
-  }
+  HWY_INLINE void store(i64* at) const { simd::hn::Store(order, simd::Tag<i64>{}, at); }
   static HWY_INLINE void exchange(NetworkRow& low, NetworkRow& high) {
     const auto least = simd::hn::Min(low.order, high.order);
     high.order = simd::hn::Max(low.order, high.order);
@@ -65,23 +61,21 @@ struct NetworkRow<float> {
 
 template <>
 struct NetworkRow<double> {
-  static constexpr std::int64_t words = 2 * simd::lanes<std::int64_t>;
-  simd::Vector<std::int64_t> key, offset;
+  static constexpr i64 words = 2 * simd::lanes<i64>;
+  simd::Vector<i64> key, offset;
 
-  static HWY_INLINE NetworkRow of(bool descending, const double* x, std::int64_t at) {
+  static HWY_INLINE NetworkRow of(bool descending, const double* x, i64 at) {
     namespace hn = simd::hn;
     const auto own = hn::Load(simd::Tag<double>{}, x);
-    return {csp_keys<double>(descending, own), hn::Set(simd::Tag<std::int64_t>{}, at)};
+    return {csp_keys<double>(descending, own), hn::Set(simd::Tag<i64>{}, at)};
   }
-  static std::int64_t offset_in(const std::int64_t* at, std::int64_t lane) {
-    return at[words / 2 + lane];
-  }
-  static HWY_INLINE NetworkRow load(const std::int64_t* at) {
-    const simd::Tag<std::int64_t> d;
+  static i64 offset_in(const i64* at, i64 lane) { return at[words / 2 + lane]; }
+  static HWY_INLINE NetworkRow load(const i64* at) {
+    const simd::Tag<i64> d;
     return {simd::hn::Load(d, at), simd::hn::Load(d, at + words / 2)};
   }
-  HWY_INLINE void store(std::int64_t* at) const {
-    const simd::Tag<std::int64_t> d;
+  HWY_INLINE void store(i64* at) const {
+    const simd::Tag<i64> d;
     simd::hn::Store(key, d, at);
     simd::hn::Store(offset, d, at + words / 2);
   }
@@ -105,8 +99,8 @@ class Network {
  public:
   // Sorts rows[0 … places − 1], places a power of two of at least `least`; rows from `size` on hold
   // the largest number.
-  static constexpr std::int64_t least = 1 << most;
-  static void sort(std::int64_t* rows, std::int64_t places, std::int64_t size) {
+  static constexpr i64 least = 1 << most;
+  static void sort(i64* rows, i64 places, i64 size) {
     if (size <= 0) return;
     if (places == least) return sort_registers(rows);
     sort(rows, places / 2, size);
@@ -116,11 +110,11 @@ class Network {
 
  private:
   template <bool mirrored>
-  static void merge(std::int64_t* rows, std::int64_t places, std::int64_t size) {
+  static void merge(i64* rows, i64 places, i64 size) {
     if (size <= (mirrored ? places / 2 : 0)) return;
     const int steps = std::countr_zero(std::uint64_t(places)), passes = (steps + most - 1) / most;
     const int S = (steps + passes - 1) / passes;
-    const std::int64_t k = places >> S;
+    const i64 k = places >> S;
     switch (S) {
       case 1:
         pass<1, mirrored>(rows, k);
@@ -132,16 +126,16 @@ class Network {
         pass<most, mirrored>(rows, k);
     }
     if (k == 1) return;
-    for (std::int64_t j = 0; j < places; j += k) merge<false>(rows + j * Row::words, k, size - j);
+    for (i64 j = 0; j < places; j += k) merge<false>(rows + j * Row::words, k, size - j);
   }
 
   template <int S, bool mirrored>
-  static void pass(std::int64_t* rows, std::int64_t k) {
+  static void pass(i64* rows, i64 k) {
     constexpr int count = 1 << S;
-    const std::int64_t apart = k * Row::words;
-    for (std::int64_t i = 0; i < k; ++i) {
-      std::int64_t* const low = rows + i * Row::words;
-      std::int64_t* const high = mirrored ? rows + (k - 1 - i) * Row::words : low;
+    const i64 apart = k * Row::words;
+    for (i64 i = 0; i < k; ++i) {
+      i64* const low = rows + i * Row::words;
+      i64* const high = mirrored ? rows + (k - 1 - i) * Row::words : low;
       Row row[count];
 #pragma GCC unroll 8
       for (int j = 0; j < count; ++j) row[j] = Row::load((j < count / 2 ? low : high) + j * apart);
@@ -156,7 +150,7 @@ class Network {
     }
   }
 
-  static HWY_INLINE void sort_registers(std::int64_t* rows) {
+  static HWY_INLINE void sort_registers(i64* rows) {
     Row row[least];
 #pragma GCC unroll 8
     for (int j = 0; j < least; ++j) row[j] = Row::load(rows + j * Row::words);

@@ -21,74 +21,71 @@
 namespace weft {
 
 // Positions that pairs are sorted in at a time.
-constexpr std::int64_t csp_tile(std::int64_t N) { return std::min<std::int64_t>(N, 2048); }
+constexpr i64 csp_tile(i64 N) { return std::min<i64>(N, 2048); }
 
 struct CspDelays {
-  std::int64_t N, J = 0, spread = 0;
+  i64 N, J = 0, spread = 0;
 
   // Of shifts in [0, N), one at least.
-  CspDelays(std::vector<std::int64_t> shifts, std::int64_t N) : N(N) {
+  CspDelays(std::vector<i64> shifts, i64 N) : N(N) {
     std::sort(shifts.begin(), shifts.end());
-    std::int64_t before = shifts.back() - N, widest = 0;
-    for (const std::int64_t each : shifts) {
+    i64 before = shifts.back() - N, widest = 0;
+    for (const i64 each : shifts) {
       if (each - before > widest) widest = each - before, J = each;
       before = each;
     }
     spread = N - widest;
   }
-  std::int64_t operator()(std::int64_t shift) const {
-    return shift < J ? shift - J + N : shift - J;
-  }
+  i64 operator()(i64 shift) const { return shift < J ? shift - J + N : shift - J; }
   bool whole() const { return 2 * (spread + csp_tile(N)) > N; }
-  std::int64_t places() const { return whole() ? N : spread + csp_tile(N); }
+  i64 places() const { return whole() ? N : spread + csp_tile(N); }
 };
 
 template <class T>
 class CspRing {
  public:
-  CspRing(const CspDelays& delays, std::int64_t columns)
+  CspRing(const CspDelays& delays, i64 columns)
       : delays_(delays),
         places_(delays.places()),
         room_(column_room<T>(places_)),
         samples_(columns * room_) {}
 
   T* data() const { return samples_.data(); }
-  std::int64_t room() const { return room_; }
+  i64 room() const { return room_; }
 
   // Calls f(position, place, count) for the times begin … end − 1, a run of neighbours at a time.
   template <class F>
-  void each_run(std::int64_t begin, std::int64_t end, const F& f) const {
-    for (std::int64_t t = begin, count = 0; t < end; t += count) {
-      const std::int64_t position = modulo(t - delays_.J, delays_.N), place = modulo(t, places_);
+  void each_run(i64 begin, i64 end, const F& f) const {
+    for (i64 t = begin, count = 0; t < end; t += count) {
+      const i64 position = modulo(t - delays_.J, delays_.N), place = modulo(t, places_);
       count = std::min({end - t, delays_.N - position, places_ - place});
       f(position, place, count);
     }
   }
 
   // y = column i as it stands behind its shift, at n … end − 1.
-  void read(std::int64_t i, std::int64_t shift, std::int64_t n, std::int64_t end, T* y) const {
+  void read(i64 i, i64 shift, i64 n, i64 end, T* y) const {
     T* const x = data() + i * room_;
-    const std::int64_t place = modulo(n - delays_(shift), places_);
-    const std::int64_t first = std::min(end - n, places_ - place);
+    const i64 place = modulo(n - delays_(shift), places_);
+    const i64 first = std::min(end - n, places_ - place);
     std::copy(x + place, x + place + first, y);
     std::copy(x, x + (end - n - first), y + first);
   }
 
   // The same back.
-  void write(std::int64_t i, std::int64_t shift, std::int64_t n, std::int64_t end,
-             const T* y) const {
+  void write(i64 i, i64 shift, i64 n, i64 end, const T* y) const {
     T* const x = data() + i * room_;
-    const std::int64_t place = modulo(n - delays_(shift), places_);
-    const std::int64_t first = std::min(end - n, places_ - place);
+    const i64 place = modulo(n - delays_(shift), places_);
+    const i64 first = std::min(end - n, places_ - place);
     std::copy(y, y + first, x + place);
     std::copy(y + first, y + (end - n), x);
   }
 
  private:
-  static std::int64_t modulo(std::int64_t t, std::int64_t N) { return (t % N + N) % N; }
+  static i64 modulo(i64 t, i64 N) { return (t % N + N) % N; }
 
   CspDelays delays_;
-  std::int64_t places_, room_;
+  i64 places_, room_;
   Scratch<T> samples_;
 };
 

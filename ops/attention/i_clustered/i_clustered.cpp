@@ -32,7 +32,7 @@ bool detaches(const AttentionSpec& spec, const AttentionCall& call) {
 struct ImprovedClusteredOp {
   static constexpr const char* name = "i-clustered";
   Tensor lengths, query_lengths;
-  std::int64_t clusters = 1;
+  i64 clusters = 1;
   double temperature = 1;
   bool causal = false, detach_mass = false;
   double dropout = 0;
@@ -69,7 +69,7 @@ struct ImprovedClusteredOp {
   }
 
   Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2), M = v.size(3);
     const auto per_cluster = [&] {
       return causal ? Tensor{} : Tensor::empty({B, H, clusters}, q.dtype(), q.device());
     };
@@ -101,7 +101,7 @@ struct ImprovedClusteredOp {
 
 // T as it was handed in, as the kernels see it.
 Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& call,
-                 const Shape& shape, std::int64_t) {
+                 const Shape& shape, i64) {
   const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
   return given.defined() ? given.to(DType::i32) : given;
 }
@@ -109,21 +109,21 @@ Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& cal
 // The same on a CUDA device. A key at or past the length of its item counts as none.
 template <class Device>
 Tensor held_topk(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
-                 const Shape& shape, std::int64_t S) {
+                 const Shape& shape, i64 S) {
   const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
   if (!given.defined()) return given;
   const Tensor topk = Tensor::empty(shape, DType::i32, given.device());
-  GivenTopkKernels<Device>::take(device,
-                                 {given.data<std::int64_t>(), numbers_of(call.lengths), shape[0],
-                                  shape[1], shape[2], shape[3], S},
-                                 topk.data<std::int32_t>());
+  GivenTopkKernels<Device>::take(
+      device,
+      {given.data<i64>(), numbers_of(call.lengths), shape[0], shape[1], shape[2], shape[3], S},
+      topk.data<std::int32_t>());
   return topk;
 }
 
 Attended attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
   const Tensor &q = inputs[0].value(), &k = inputs[1].value();
-  const std::int64_t C = spec.integer("clusters"), S = k.size(1);
+  const i64 C = spec.integer("clusters"), S = k.size(1);
   const Shape shape{q.size(0), q.size(2), C, std::min(spec.integer("topk"), S)};
   const Tensor given = dispatch_device(
       q.device(), [&](auto device) { return held_topk(device, spec, call, shape, S); });

@@ -62,7 +62,7 @@ void ImprovedClusteredKernels<Device, T>::backward(const Device& device,
                                                    View<const T, 3> mass, View<const T, 3> log_sums,
                                                    View<const T, 4> out, View<const T, 4> dout,
                                                    View<T, 4> dq, View<T, 4> dk, View<T, 4> dv) {
-  const auto floats = [&](std::int64_t width) {
+  const auto floats = [&](i64 width) {
     return Workspace<T>(device, p.B() * p.H() * width);
   };
   const Sorting sorting(device, p);

@@ -62,24 +62,22 @@ template <class T>
 struct ImprovedClustered {
   View<const T, 4> q, k, v;
   View<const std::int32_t, 3> labels;
-  const std::int64_t* lengths;
-  const std::int64_t* query_lengths;
-  std::int64_t clusters, topk;  // topk <= S: the last axis of T
+  const i64* lengths;
+  const i64* query_lengths;
+  i64 clusters, topk;  // topk <= S: the last axis of T
   T temperature;
   bool causal, detach_mass;
   double dropout;
   RandomKey random;
 
-  constexpr std::int64_t B() const { return q.size(0); }
-  constexpr std::int64_t N() const { return q.size(1); }
-  constexpr std::int64_t S() const { return k.size(1); }
-  constexpr std::int64_t H() const { return q.size(2); }
-  constexpr std::int64_t E() const { return q.size(3); }
-  constexpr std::int64_t M() const { return v.size(3); }
-  constexpr std::int64_t keys(std::int64_t b) const { return length_of(lengths, b, S()); }
-  constexpr std::int64_t queries(std::int64_t b) const {
-    return length_of(query_lengths, b, N());
-  }
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 S() const { return k.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 M() const { return v.size(3); }
+  constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
+  constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
 };
 
 template <class Device, class T>
@@ -98,9 +96,9 @@ struct ImprovedClusteredKernels {
 
 // T that was handed in on a CUDA device, [B, H, C, k]: what is no key of its item becomes −1.
 struct TopkGiven {
-  const std::int64_t* given;
-  const std::int64_t* lengths;
-  std::int64_t B, H, C, k, S;
+  const i64* given;
+  const i64* lengths;
+  i64 B, H, C, k, S;
 };
 template <class Device>
 struct GivenTopkKernels {

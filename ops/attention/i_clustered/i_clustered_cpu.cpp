@@ -25,9 +25,7 @@ struct Streamed {
   const Block<T>& block;
   T *o, *maximum, *sum;  // o [M, width]
 
-  static std::int64_t numbers(const ImprovedClustered<T>& p) {
-    return Block<T>::lanes_of(p) * (p.M() + 2);
-  }
+  static i64 numbers(const ImprovedClustered<T>& p) { return Block<T>::lanes_of(p) * (p.M() + 2); }
 
   Streamed(const Block<T>& of, Pieces<T>& pieces) : block(of) {
     o = pieces.take(block.width * block.p.M());
@@ -41,12 +39,12 @@ struct Streamed {
     std::fill(sum, sum + block.width, T(0));
   }
 
-  void add(std::int64_t key, std::int64_t keys) {
+  void add(i64 key, i64 keys) {
     const ImprovedClustered<T>& p = block.p;
     const simd::Tag<T> d;
     run_softmax(keys, block.width, p.M(), block.z, maximum, sum, Rows<T>{o, block.width});
     if (p.dropout > 0) {
-      block.each_weight(key, keys, [&](std::int64_t at, std::int64_t, auto factor) {
+      block.each_weight(key, keys, [&](i64 at, i64, auto factor) {
         hn::StoreU(hn::Mul(factor, hn::LoadU(d, block.z + at)), d, block.z + at);
       });
     }
@@ -66,12 +64,12 @@ struct ForwardHead {
   Top<T> top;
   T *bottom, *o;  // b_c [M], o_i of some members
 
-  static std::int64_t numbers(const ImprovedClustered<T>& p) {
+  static i64 numbers(const ImprovedClustered<T>& p) {
     return Block<T>::numbers(p) + Streamed<T>::numbers(p) + Top<T>::numbers(p) +
            (1 + member_rows) * p.M();
   }
 
-  ForwardHead(const ImprovedClustered<T>& problem, std::int64_t piece)
+  ForwardHead(const ImprovedClustered<T>& problem, i64 piece)
       : p(problem),
         head(p, piece),
         pieces(numbers(p)),
@@ -84,10 +82,10 @@ struct ForwardHead {
   void run(bool decide, const View<std::int32_t, 4>& topk, const View<T, 3>& mass,
            const View<T, 3>& log_sums, const View<T, 4>& out) {
     clear_rows(out, head.b, head.h, head.queries);
-    for (std::int64_t first = 0; first < p.clusters; first += most_lanes) {
+    for (i64 first = 0; first < p.clusters; first += most_lanes) {
       block.start(first);
       if (decide || !p.causal) stream(decide, topk);
-      for (std::int64_t c = 0; c < block.count; ++c) {
+      for (i64 c = 0; c < block.count; ++c) {
         const bool empty = head.members.size(first + c) == 0;
         if (!empty) top.start(&topk(head.b, head.h, first + c, 0));
         std::fill(bottom, bottom + p.M(), T(0));
@@ -109,45 +107,45 @@ struct ForwardHead {
   void stream(bool decide, const View<std::int32_t, 4>& topk) {
     LargestOfLanes<T> largest(decide ? block.width : 0, p.topk);
     streamed.start();
-    for (std::int64_t key = 0; key < head.keys; key += key_tile) {
-      const std::int64_t size = std::min(key_tile, head.keys - key);
+    for (i64 key = 0; key < head.keys; key += key_tile) {
+      const i64 size = std::min(key_tile, head.keys - key);
       block.score(key, size);
       if (decide) largest.add(block.z, key, size);
       if (!p.causal) streamed.add(key, size);
     }
-    for (std::int64_t c = 0; decide && c < block.count; ++c) {
+    for (i64 c = 0; decide && c < block.count; ++c) {
       largest.finish(c, &topk(head.b, head.h, block.first + c, 0));
     }
   }
 
   // b_c: what was streamed, without the terms of T_c.
-  void take_bottom(std::int64_t c) {
+  void take_bottom(i64 c) {
     const T inverse = streamed.sum[c] == 0 ? T(0) : 1 / streamed.sum[c];
-    for (std::int64_t m = 0; m < p.M(); ++m) bottom[m] = streamed.o[m * block.width + c] * inverse;
+    for (i64 m = 0; m < p.M(); ++m) bottom[m] = streamed.o[m * block.width + c] * inverse;
     const DropoutMask mask(p.random.further(DrawPurpose::bottom_dropout), p.dropout, p.S());
-    const std::int64_t row = head.row() * p.clusters + block.first + c;
-    for (std::int64_t t = 0; t < top.count; ++t) {
+    const i64 row = head.row() * p.clusters + block.first + c;
+    for (i64 t = 0; t < top.count; ++t) {
       if (p.dropout > 0 && !mask.keeps(row, top.chosen[t])) continue;
       const T weight = static_cast<T>(mask.factor) * top.mean_weights[t];
-      for (std::int64_t m = 0; m < p.M(); ++m) bottom[m] -= weight * top.v[t * p.M() + m];
+      for (i64 m = 0; m < p.M(); ++m) bottom[m] -= weight * top.v[t * p.M() + m];
     }
   }
 
-  void add_members(std::int64_t cluster, T m, const View<T, 4>& out) {
+  void add_members(i64 cluster, T m, const View<T, 4>& out) {
     const std::int32_t* const members = head.members.of(cluster);
-    const std::int64_t size = head.members.size(cluster);
-    for (std::int64_t begin = 0; begin < size; begin += member_rows) {
+    const i64 size = head.members.size(cluster);
+    for (i64 begin = 0; begin < size; begin += member_rows) {
       const std::int32_t* const rows = members + begin;
-      const std::int64_t n = std::min(member_rows, size - begin);
+      const i64 n = std::min(member_rows, size - begin);
       top.score(rows, n);
-      for (std::int64_t i = 0; i < n; ++i) {
+      for (i64 i = 0; i < n; ++i) {
         T* const weights = top.z + i * top.width;
         if (!p.causal) top.scale(weights, m);
         top.drop(rows[i], weights);
         std::copy(bottom, bottom + p.M(), o + i * p.M());
       }
       tile_product<T>(n, p.M(), top.count, {top.z, top.width, 1}, {top.v, p.M()}, {o, p.M()}, true);
-      for (std::int64_t i = 0; i < n; ++i) {
+      for (i64 i = 0; i < n; ++i) {
         unpack_rows(o + i * p.M(), head.b, head.h, rows[i], 1, out);
       }
     }
@@ -169,16 +167,16 @@ struct BackwardHead {
   T *delta, *log_sum;                  // [width]
   Scratch<std::int32_t> cursor;        // how many of T_c the tiles so far held
 
-  static std::int64_t numbers(const ImprovedClustered<T>& p) {
+  static i64 numbers(const ImprovedClustered<T>& p) {
     return Block<T>::numbers(p) + Top<T>::numbers(p) +
            Top<T>::lanes_of(p) * (2 * p.M() + p.E() + member_rows) +
            member_rows * (p.M() + p.E()) +
            Block<T>::lanes_of(p) * (2 * p.M() + key_tile + p.E() + 2);
   }
 
-  BackwardHead(const ImprovedClustered<T>& problem, std::int64_t piece,
-               const View<const T, 4>& outputs, const View<const T, 4>& doutputs,
-               const View<T, 4>& dqueries, const View<T, 4>& dkeys, const View<T, 4>& dvalues)
+  BackwardHead(const ImprovedClustered<T>& problem, i64 piece, const View<const T, 4>& outputs,
+               const View<const T, 4>& doutputs, const View<T, 4>& dqueries,
+               const View<T, 4>& dkeys, const View<T, 4>& dvalues)
       : p(problem),
         out(outputs),
         dout(doutputs),
@@ -209,13 +207,13 @@ struct BackwardHead {
     clear_rows(dq, head.b, head.h, head.queries);
     clear_rows(dk, head.b, head.h, 0);
     clear_rows(dv, head.b, head.h, 0);
-    for (std::int64_t first = 0; first < p.clusters; first += most_lanes) {
+    for (i64 first = 0; first < p.clusters; first += most_lanes) {
       block.start(first);
       std::fill(log_sum, log_sum + block.width, infinity<T>);  // no weight in the lanes to spare
       std::fill(delta, delta + block.width, T(0));
       std::fill(dq_turned, dq_turned + block.width * p.E(), T(0));
       std::fill(db, db + block.count * p.M(), T(0));
-      for (std::int64_t c = 0; c < block.count; ++c) {
+      for (i64 c = 0; c < block.count; ++c) {
         if (head.members.size(first + c) == 0) continue;
         top.start(&topk(head.b, head.h, first + c, 0));
         T dm = through_members(first + c, p.causal ? T(1) : mass(head.b, head.h, first + c), c);
@@ -232,29 +230,29 @@ struct BackwardHead {
 
   // The members' own scores over T_c. Returns dm_c; leaves db_c and Σ do · o in place c of the block
   // and the gradients of T_c in dk_top, dv_top.
-  T through_members(std::int64_t cluster, T m, std::int64_t c) {
+  T through_members(i64 cluster, T m, i64 c) {
     const std::int32_t* const members = head.members.of(cluster);
-    const std::int64_t size = head.members.size(cluster), E = p.E(), M = p.M();
+    const i64 size = head.members.size(cluster), E = p.E(), M = p.M();
     sum_of_rows(dout, head.b, head.h, members, size, 1.0, db + c * M);
     transpose_block(top.v, top.count, M, top.width, v_turned);
     std::fill(dk_top, dk_top + top.count * E, T(0));
     std::fill(dv_top, dv_top + top.count * M, T(0));
     double dmass = 0, inner = 0;
-    for (std::int64_t begin = 0; begin < size; begin += member_rows) {
+    for (i64 begin = 0; begin < size; begin += member_rows) {
       const std::int32_t* const rows = members + begin;
-      const std::int64_t n = std::min(member_rows, size - begin);
+      const i64 n = std::min(member_rows, size - begin);
       top.score(rows, n);
-      for (std::int64_t i = 0; i < n; ++i) {
+      for (i64 i = 0; i < n; ++i) {
         pack_rows(dout, head.b, head.h, rows[i], 1, T(1), do_rows + i * M);
         inner += double(simd::dot(do_rows + i * M, &out(head.b, rows[i], head.h, 0), M));
       }
       tile_product<T>(n, top.width, M, {do_rows, M, 1}, {v_turned, top.width}, {x, top.width},
                       false);
-      for (std::int64_t i = 0; i < n; ++i) dmass += double(differentiate(rows[i], i, m));
+      for (i64 i = 0; i < n; ++i) dmass += double(differentiate(rows[i], i, m));
       tile_product<T>(top.count, M, n, {top.z, 1, top.width}, {do_rows, M}, {dv_top, M}, true);
       tile_product<T>(top.count, E, n, {x, 1, top.width}, {top.q, E}, {dk_top, E}, true);
       tile_product<T>(n, E, top.count, {x, top.width, 1}, {top.k, E}, {dq_rows, E}, false);
-      for (std::int64_t i = 0; i < n; ++i) {
+      for (i64 i = 0; i < n; ++i) {
         copy_rows<T>(1, E, p.temperature, dq_rows + i * E, 0, 1, &dq(head.b, rows[i], head.h, 0), 0,
                      1);
       }
@@ -264,38 +262,38 @@ struct BackwardHead {
   }
 
   // dz_cs for s ∈ T_c, on to dk and dq̄.
-  void through_mass(std::int64_t c, T dm) {
+  void through_mass(i64 c, T dm) {
     const T* const mean = block.means + c * p.E();
     top.weigh(mean, log_sum[c]);
-    for (std::int64_t t = 0; t < top.count; ++t) {
+    for (i64 t = 0; t < top.count; ++t) {
       const T gradient = top.mean_weights[t] * (dm - delta[c]);
       add_row(p.E(), gradient, mean, dk_top + t * p.E());
-      for (std::int64_t e = 0; e < p.E(); ++e) {
+      for (i64 e = 0; e < p.E(); ++e) {
         dq_turned[e * block.width + c] += gradient * top.k[t * p.E() + e];
       }
     }
   }
 
   void scatter_top() {
-    for (std::int64_t t = 0; t < top.count; ++t) {
+    for (i64 t = 0; t < top.count; ++t) {
       add_row(p.E(), T(1), dk_top + t * p.E(), &dk(head.b, top.chosen[t], head.h, 0));
       add_row(p.M(), T(1), dv_top + t * p.M(), &dv(head.b, top.chosen[t], head.h, 0));
     }
   }
 
-  static void add_row(std::int64_t count, T factor, const T* from, T* to) {
-    for (std::int64_t e = 0; e < count; ++e) to[e] += factor * from[e];
+  static void add_row(i64 count, T factor, const T* from, T* to) {
+    for (i64 e = 0; e < count; ++e) to[e] += factor * from[e];
   }
 
   // Row i of z holds p and that of x do · v: they become d m p and dz. Returns dm_i.
-  T differentiate(std::int64_t query, std::int64_t i, T m) {
+  T differentiate(i64 query, i64 i, T m) {
     const simd::Tag<T> d;
     T* const weights = top.z + i * top.width;
     T* const gradient = x + i * top.width;
     top.drop(query, gradient);
     const T dmass = simd::dot(weights, gradient, top.width);
     top.scale(weights, m);
-    for (std::int64_t t = 0; t < top.width; t += simd::lanes<T>) {
+    for (i64 t = 0; t < top.width; t += simd::lanes<T>) {
       const auto excess = hn::Sub(hn::LoadU(d, gradient + t), hn::Set(d, dmass));
       hn::StoreU(hn::Mul(hn::LoadU(d, weights + t), excess), d, gradient + t);
     }
@@ -305,11 +303,11 @@ struct BackwardHead {
 
   // The part of the means of a block: streams over the tiles of keys.
   void through_means(const View<const std::int32_t, 4>& topk) {
-    const std::int64_t E = p.E(), M = p.M(), width = block.width;
+    const i64 E = p.E(), M = p.M(), width = block.width;
     transpose_block(db, block.count, M, width, db_turned);
     std::fill(cursor.data(), cursor.data() + width, 0);
-    for (std::int64_t key = 0; key < head.keys; key += key_tile) {
-      const std::int64_t size = std::min(key_tile, head.keys - key);
+    for (i64 key = 0; key < head.keys; key += key_tile) {
+      const i64 size = std::min(key_tile, head.keys - key);
       block.score(key, size);
       pack_rows(p.v, head.b, head.h, key, size, T(1), block.v);
       tile_product<T>(size, width, M, {block.v, M, 1}, {db_turned, width}, {dz, width}, false);
@@ -321,27 +319,27 @@ struct BackwardHead {
                       {dk_rows, dk.stride(1)}, true);
       tile_product<T>(E, width, size, {block.k, 1, E}, {dz, width}, {dq_turned, width}, true);
     }
-    for (std::int64_t c = 0; c < block.count; ++c) {
-      const std::int64_t size = head.members.size(block.first + c);
-      for (std::int64_t i = 0; i < size; ++i) {
+    for (i64 c = 0; c < block.count; ++c) {
+      const i64 size = head.members.size(block.first + c);
+      for (i64 i = 0; i < size; ++i) {
         T* const to = &dq(head.b, head.members.of(block.first + c)[i], head.h, 0);
         const T share = p.temperature / T(size);
-        for (std::int64_t e = 0; e < E; ++e) to[e] += share * dq_turned[e * width + c];
+        for (i64 e = 0; e < E; ++e) to[e] += share * dq_turned[e * width + c];
       }
     }
   }
 
   // z and do · v become d' a and dz; on T, which through_members has seen to, both are 0.
-  void weigh_means(std::int64_t key, std::int64_t keys, const View<const std::int32_t, 4>& topk) {
+  void weigh_means(i64 key, i64 keys, const View<const std::int32_t, 4>& topk) {
     const simd::Tag<T> d;
-    for (std::int64_t c = 0; c < block.count; ++c) {
+    for (i64 c = 0; c < block.count; ++c) {
       const std::int32_t* const chosen = &topk(head.b, head.h, block.first + c, 0);
       std::int32_t& t = cursor.data()[c];
       for (; t < p.topk && chosen[t] >= 0 && chosen[t] < key + keys; ++t) {
         block.z[(chosen[t] - key) * block.width + c] = -infinity<T>;
       }
     }
-    const auto weigh = [&](std::int64_t at, std::int64_t lane, auto factor) {
+    const auto weigh = [&](i64 at, i64 lane, auto factor) {
       const auto weight =
           simd::exp<T>(hn::Sub(hn::LoadU(d, block.z + at), hn::LoadU(d, log_sum + lane)));
       const auto gradient = hn::Mul(factor, hn::LoadU(d, dz + at));
@@ -349,7 +347,7 @@ struct BackwardHead {
       hn::StoreU(hn::Mul(weight, factor), d, block.z + at);
     };
     if (p.dropout > 0) return block.each_weight(key, keys, weigh);
-    for (std::int64_t at = 0; at < keys * block.width; at += simd::lanes<T>) {
+    for (i64 at = 0; at < keys * block.width; at += simd::lanes<T>) {
       weigh(at, at % block.width, hn::Set(d, T(1)));
     }
   }
@@ -362,9 +360,8 @@ void ImprovedClusteredKernels<Device, T>::forward(const Device&, const ImprovedC
                                                   bool decide, View<std::int32_t, 4> topk,
                                                   View<T, 3> mass, View<T, 3> log_sums,
                                                   View<T, 4> out) {
-  parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
-    ForwardHead<T>(p, piece).run(decide, topk, mass, log_sums, out);
-  });
+  parallel_for(p.B() * p.H(),
+               [&](i64 piece) { ForwardHead<T>(p, piece).run(decide, topk, mass, log_sums, out); });
 }
 
 template <class Device, class T>
@@ -373,7 +370,7 @@ void ImprovedClusteredKernels<Device, T>::backward(const Device&, const Improved
                                                    View<const T, 3> mass, View<const T, 3> log_sums,
                                                    View<const T, 4> out, View<const T, 4> dout,
                                                    View<T, 4> dq, View<T, 4> dk, View<T, 4> dv) {
-  parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
+  parallel_for(p.B() * p.H(), [&](i64 piece) {
     BackwardHead<T>(p, piece, out, dout, dq, dk, dv).run(topk, mass, log_sums);
   });
 }

@@ -25,10 +25,10 @@ constexpr const char* name = "i-clustered";
 
 // What a block works on: one batch item and head, 32 rows and 64 columns of a result.
 struct Place {
-  std::int64_t head, b, h, first, column;
+  i64 head, b, h, first, column;
 
-  __device__ Place(std::int64_t H, std::int64_t rows, std::int64_t width) {
-    const std::int64_t wide = (width + columns - 1) / columns, tall = (rows + side - 1) / side;
+  __device__ Place(i64 H, i64 rows, i64 width) {
+    const i64 wide = (width + columns - 1) / columns, tall = (rows + side - 1) / side;
     column = blockIdx.x % wide * columns;
     first = blockIdx.x / wide % tall * side;
     head = blockIdx.x / wide / tall;
@@ -36,19 +36,19 @@ struct Place {
     h = head % H;
   }
 };
-unsigned blocks_of(std::int64_t heads, std::int64_t rows, std::int64_t width) {
-  const std::int64_t wide = (width + columns - 1) / columns, tall = (rows + side - 1) / side;
+unsigned blocks_of(i64 heads, i64 rows, i64 width) {
+  const i64 wide = (width + columns - 1) / columns, tall = (rows + side - 1) / side;
   return static_cast<unsigned>(heads * tall * wide);
 }
 
 // Members of the clusters first … of one head, at most 32 of these.
 template <class T>
-__device__ std::int32_t members(const MeansAttention<T>& p, std::int64_t head, std::int64_t first) {
+__device__ std::int32_t members(const MeansAttention<T>& p, i64 head, i64 first) {
   const std::int32_t* const begins = p.begins + head * (p.C() + 1);
   return begins[first + side < p.C() ? first + side : p.C()] - begins[first];
 }
 template <class T>
-__device__ bool is_empty(const MeansAttention<T>& p, std::int64_t head, std::int64_t c) {
+__device__ bool is_empty(const MeansAttention<T>& p, i64 head, i64 c) {
   if (c >= p.C()) return true;
   const std::int32_t* const begins = p.begins + head * (p.C() + 1);
   return begins[c] == begins[c + 1];
@@ -56,8 +56,8 @@ __device__ bool is_empty(const MeansAttention<T>& p, std::int64_t head, std::int
 
 // Of the eight keys from `key` on, which are in T_c.
 template <class T>
-__device__ unsigned chosen_of_eight(const MeansAttention<T>& p, std::int64_t head, std::int64_t c,
-                                    std::int64_t key) {
+__device__ unsigned chosen_of_eight(const MeansAttention<T>& p, i64 head, i64 c,
+                                    i64 key) {
   if (c >= p.C()) return 0;
   return chosen_from(p.topk + (head * p.C() + c) * p.count, p.count, key, 8);
 }
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(threads, forward_blocks<T>)
   __shared__ T factors[side];  // of what was summed before; at the end, of the result
   const Place at(p.H(), p.C(), p.M());
   const int t = threadIdx.x, row = weighing_row(), eight = weighing_first();
-  const std::int64_t c = at.first + row, keys = length_of(p.lengths, at.b, p.S());
+  const i64 c = at.first + row, keys = length_of(p.lengths, at.b, p.S());
   const bool none = is_empty(p, at.head, c);
   T maximum = -infinity<T>, sum = 0, top = 0;  // of the row; the sums of this thread's keys
   T o[4][4] = {};
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(threads, forward_blocks<T>)
     s.own[0][t] = real ? &p.means(at.b, at.first + t, at.h, 0) : nullptr;
   }
   if (keys == 0 || members(p, at.head, at.first) == 0) {
-    for (std::int64_t i = t; i < side * columns; i += threads) {
-      const std::int64_t other = at.first + i / columns, m = at.column + i % columns;
+    for (i64 i = t; i < side * columns; i += threads) {
+      const i64 other = at.first + i / columns, m = at.column + i % columns;
       if (other < p.C() && m < p.M()) y(at.b, other, at.h, m) = 0;
     }
     if (eight == 0 && at.column == 0 && c < p.C()) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(threads, forward_blocks<T>)
     }
     return;
   }
-  for (std::int64_t key = 0; key < keys; key += side) {
+  for (i64 key = 0; key < keys; key += side) {
     if (t < side) {
       const bool real = key + t < keys;
       s.other[0][t] = real ? &p.k(at.b, key + t, at.h, 0) : nullptr;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(threads, forward_blocks<T>)
     }
   }
   __syncthreads();
-  each_sum(at.column, p.M(), o, [&](int i, std::int64_t m, T x) {
+  each_sum(at.column, p.M(), o, [&](int i, i64 m, T x) {
     if (at.first + i < p.C())
       y(at.b, at.first + i, at.h, m) = factors[i] == 0 ? T(0) : x * factors[i];
   });
@@ -156,10 +156,10 @@ struct Backward {
 // z and dy · v of a cluster and eight keys, in steps of `stride`, become d a (0 on T) and dz.
 template <class T>
 __device__ void differentiate(const MeansAttention<T>& p, const DropoutMask& mask,
-                              const Backward<T>& g, std::int64_t head, std::int64_t c,
-                              std::int64_t key, std::int64_t keys, T* z, T* x, int stride) {
+                              const Backward<T>& g, i64 head, i64 c,
+                              i64 key, i64 keys, T* z, T* x, int stride) {
   const bool none = is_empty(p, head, c);
-  const std::int64_t at = head * p.C() + c;
+  const i64 at = head * p.C() + c;
   const T log_sum = none ? infinity<T> : g.log_sums[at], delta = none ? T(0) : g.delta[at];
   const T dmass = none ? T(0) : g.dmass[at];
   const unsigned chosen = none ? 0 : chosen_of_eight(p, head, c, key);
@@ -182,15 +182,15 @@ __global__ __launch_bounds__(threads) void means_kernel(MeansAttention<T> p, Dro
   __shared__ Shared<T> s;
   const Place at(p.H(), p.C(), p.E());
   const int t = threadIdx.x, row = weighing_row(), eight = weighing_first();
-  const std::int64_t keys = length_of(p.lengths, at.b, p.S());
-  const std::int64_t end = members(p, at.head, at.first) > 0 ? keys : 0;
+  const i64 keys = length_of(p.lengths, at.b, p.S());
+  const i64 end = members(p, at.head, at.first) > 0 ? keys : 0;
   T sums[4][4] = {};
   if (t < side) {
     const bool real = !is_empty(p, at.head, at.first + t);
     s.own[0][t] = real ? &p.means(at.b, at.first + t, at.h, 0) : nullptr;
     s.own[1][t] = real ? &g.dy(at.b, at.first + t, at.h, 0) : nullptr;
   }
-  for (std::int64_t key = 0; key < end; key += side) {
+  for (i64 key = 0; key < end; key += side) {
     if (t < side) {
       const bool real = key + t < keys;
       s.other[0][t] = real ? &p.k(at.b, key + t, at.h, 0) : nullptr;
@@ -204,7 +204,7 @@ __global__ __launch_bounds__(threads) void means_kernel(MeansAttention<T> p, Dro
                   &s.second[row][eight], 1);
     accumulate(s, s.second, s.other[0], p.k.stride(3), at.column, p.E(), false, sums);
   }
-  each_sum(at.column, p.E(), sums, [&](int i, std::int64_t e, T x) {
+  each_sum(at.column, p.E(), sums, [&](int i, i64 e, T x) {
     if (at.first + i < p.C()) dmeans(at.b, at.first + i, at.h, e) = p.temperature * x;
   });
 }
@@ -217,15 +217,15 @@ __global__ __launch_bounds__(threads) void keys_kernel(MeansAttention<T> p, Drop
   __shared__ Shared<T> s;
   const Place at(p.H(), p.S(), p.E() > p.M() ? p.E() : p.M());
   const int t = threadIdx.x, row = weighing_row(), eight = weighing_first();
-  const std::int64_t keys = length_of(p.lengths, at.b, p.S());
+  const i64 keys = length_of(p.lengths, at.b, p.S());
   T of_keys[4][4] = {}, of_values[4][4] = {};
   if (t < side) {
     const bool real = at.first + t < keys;
     s.own[0][t] = real ? &p.k(at.b, at.first + t, at.h, 0) : nullptr;
     s.own[1][t] = real ? &p.v(at.b, at.first + t, at.h, 0) : nullptr;
   }
-  const std::int64_t end = at.first < keys ? p.C() : 0;
-  for (std::int64_t c = 0; c < end; c += side) {
+  const i64 end = at.first < keys ? p.C() : 0;
+  for (i64 c = 0; c < end; c += side) {
     if (members(p, at.head, c) == 0) continue;
     if (t < side) {
       const bool real = !is_empty(p, at.head, c + t);
@@ -241,10 +241,10 @@ __global__ __launch_bounds__(threads) void keys_kernel(MeansAttention<T> p, Drop
     accumulate(s, s.first, s.other[1], g.dy.stride(3), at.column, p.M(), false, of_values);
     accumulate(s, s.second, s.other[0], p.means.stride(3), at.column, p.E(), false, of_keys);
   }
-  each_sum(at.column, p.E(), of_keys, [&](int i, std::int64_t e, T x) {
+  each_sum(at.column, p.E(), of_keys, [&](int i, i64 e, T x) {
     if (at.first + i < p.S()) dk(at.b, at.first + i, at.h, e) = p.temperature * x;
   });
-  each_sum(at.column, p.M(), of_values, [&](int i, std::int64_t m, T x) {
+  each_sum(at.column, p.M(), of_values, [&](int i, i64 m, T x) {
     if (at.first + i < p.S()) dv(at.b, at.first + i, at.h, m) = x;
   });
 }
@@ -264,7 +264,7 @@ template <class T>
 void MeansKernels<T>::backward(const Cuda& device, const MeansAttention<T>& p, const T* log_sums,
                                const T* delta, const T* dmass, View<const T, 4> dy,
                                View<T, 4> dmeans, View<T, 4> dk, View<T, 4> dv) {
-  const std::int64_t heads = p.B() * p.H();
+  const i64 heads = p.B() * p.H();
   if (heads == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.S());
   const Backward<T> g{log_sums, delta, dmass, dy};

@@ -20,20 +20,20 @@ namespace weft {
 template <class T>
 struct MeansAttention {
   View<const T, 4> means, k, v;
-  const std::int64_t* lengths;  // of keys; null: all
+  const i64* lengths;  // of keys; null: all
   const std::int32_t* begins;   // [B, H, C + 1], of the sorted queries: which clusters are empty
   const std::int32_t* topk;     // T [B, H, C, k], rising, −1 behind the last
-  std::int64_t count;           // k
+  i64 count;           // k
   T temperature;
   double dropout;
   RandomKey random;
 
-  constexpr std::int64_t B() const { return k.size(0); }
-  constexpr std::int64_t S() const { return k.size(1); }
-  constexpr std::int64_t H() const { return k.size(2); }
-  constexpr std::int64_t C() const { return means.size(1); }
-  constexpr std::int64_t E() const { return k.size(3); }
-  constexpr std::int64_t M() const { return v.size(3); }
+  constexpr i64 B() const { return k.size(0); }
+  constexpr i64 S() const { return k.size(1); }
+  constexpr i64 H() const { return k.size(2); }
+  constexpr i64 C() const { return means.size(1); }
+  constexpr i64 E() const { return k.size(3); }
+  constexpr i64 M() const { return v.size(3); }
 };
 
 template <class T>

@@ -32,24 +32,24 @@ struct Queries {
 
 // The block's place: one head, sorted queries first … first + rows − 1, columns of the result.
 struct MembersPlace {
-  std::int64_t head, b, h, first, column, count;
+  i64 head, b, h, first, column, count;
   int rows;
 
-  __device__ MembersPlace(const SortedQueries& p, std::int64_t width) {
-    const std::int64_t wide = (width + columns - 1) / columns, tall = (p.N + side - 1) / side;
+  __device__ MembersPlace(const SortedQueries& p, i64 width) {
+    const i64 wide = (width + columns - 1) / columns, tall = (p.N + side - 1) / side;
     column = blockIdx.x % wide * columns;
     first = blockIdx.x / wide % tall * side;
     head = blockIdx.x / wide / tall;
     b = head / p.H;
     h = head % p.H;
     count = p.begins[head * (p.clusters + 1) + p.clusters];
-    const std::int64_t left = count - first;
+    const i64 left = count - first;
     rows = static_cast<int>(left < 0 ? 0 : left < side ? left : side);
   }
 
   // The rows behind row `low` that share its cluster end here.
   __device__ int end_of(const SortedQueries& p, std::int32_t cluster) const {
-    const std::int64_t end = p.begins[head * (p.clusters + 1) + cluster + 1] - first;
+    const i64 end = p.begins[head * (p.clusters + 1) + cluster + 1] - first;
     return static_cast<int>(end < side ? end : side);
   }
 };
@@ -66,7 +66,7 @@ __device__ inline void find_queries(const SortedQueries& p, const MembersPlace& 
 template <class T>
 __device__ void clear_behind(const SortedQueries& p, const MembersPlace& at, const View<T, 4>& x) {
   for (int i = threadIdx.x; i < side * columns; i += threads) {
-    const std::int64_t query = at.first + i / columns, e = at.column + i % columns;
+    const i64 query = at.first + i / columns, e = at.column + i % columns;
     if (query >= at.count && query < p.N && e < x.size(3)) x(at.b, query, at.h, e) = 0;
   }
 }
@@ -74,7 +74,7 @@ __device__ void clear_behind(const SortedQueries& p, const MembersPlace& at, con
 // The keys t … t + 31 of T_c become the others. True where there is any.
 template <class T>
 __device__ bool take_keys(const MembersAttention<T>& p, const MembersPlace& at,
-                          const std::int32_t* chosen, std::int64_t begin, Shared<T>& s,
+                          const std::int32_t* chosen, i64 begin, Shared<T>& s,
                           Queries& q) {
   if (begin >= p.count || chosen[begin] < 0) return false;
   const int t = threadIdx.x;
@@ -129,7 +129,7 @@ __global__ __launch_bounds__(threads,
     const int high = at.end_of(sorted, c);
     const bool idle = idle_warp(low, high);
     const std::int32_t* const chosen = p.topk + (at.head * sorted.clusters + c) * p.count;
-    for (std::int64_t begin = 0; take_keys(p, at, chosen, begin, s, q); begin += side) {
+    for (i64 begin = 0; take_keys(p, at, chosen, begin, s, q); begin += side) {
       multiply(s, s.own[0], p.q.stride(3), s.other[0], p.k.stride(3), p.k.size(3), p.temperature,
                idle, s.first);
       __syncthreads();
@@ -166,7 +166,7 @@ __global__ __launch_bounds__(threads,
     factors[row] = sum == 0 ? T(0) : m / sum;
   }
   __syncthreads();
-  each_sum(at.column, p.v.size(3), o, [&](int i, std::int64_t m, T x) {
+  each_sum(at.column, p.v.size(3), o, [&](int i, i64 m, T x) {
     if (i >= at.rows) return;
     const T top = factors[i] == 0 ? T(0) : factors[i] * x;
     const T rest = bottom.data != nullptr ? bottom(at.b, q.cluster[i], at.h, m) : T(0);
@@ -205,7 +205,7 @@ __global__ __launch_bounds__(threads, 3) void backward_kernel(MembersAttention<T
     T* const x = &s.second[row][eight];
     T maximum = -infinity<T>, sum = 0, moment = 0, log_sum = infinity<T>, dmass = 0;
     for (int time = 0; time < 2; ++time) {
-      for (std::int64_t begin = 0; begin < p.count && chosen[begin] >= 0; begin += side) {
+      for (i64 begin = 0; begin < p.count && chosen[begin] >= 0; begin += side) {
         if (time == 0 || p.count > side) {
           __syncthreads();  // the keys of the tile before have been looked at
           take_keys(p, at, chosen, begin, s, q);
@@ -263,13 +263,13 @@ __global__ __launch_bounds__(threads, 3) void backward_kernel(MembersAttention<T
     }
     low = high;
   }
-  each_sum(at.column, p.k.size(3), gradient, [&](int i, std::int64_t e, T value) {
+  each_sum(at.column, p.k.size(3), gradient, [&](int i, i64 e, T value) {
     if (i < at.rows) dq(at.b, q.query[i], at.h, e) = p.temperature * value;
   });
 }
 
-unsigned blocks_of(const SortedQueries& p, std::int64_t width) {
-  const std::int64_t wide = (width + columns - 1) / columns, tall = (p.N + side - 1) / side;
+unsigned blocks_of(const SortedQueries& p, i64 width) {
+  const i64 wide = (width + columns - 1) / columns, tall = (p.N + side - 1) / side;
   return static_cast<unsigned>(p.B * p.H * tall * wide);
 }
 
@@ -284,11 +284,11 @@ struct SummedMass {
   T* delta;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
-    const std::int64_t head = row / p.clusters, c = row % p.clusters;
+  __device__ void operator()(const Team& team, i64 row) const {
+    const i64 head = row / p.clusters, c = row % p.clusters;
     const std::int32_t* const begins = p.begins + head * (p.clusters + 1) + c;
     double sum = 0;
-    for (std::int64_t i = begins[0] + team.rank(); i < begins[1]; i += Team::threads) {
+    for (i64 i = begins[0] + team.rank(); i < begins[1]; i += Team::threads) {
       sum += static_cast<double>(of_member[head * p.N + p.order[head * p.N + i]]);
     }
     sum = team.sum(sum);

@@ -18,14 +18,14 @@ struct MembersAttention {
   View<const T, 4> q, k, v;
   SortedQueries sorted;
   const std::int32_t* topk;  // [B, H, C, k]
-  std::int64_t count;        // k
+  i64 count;        // k
   const T* mass;             // m [B, H, C]; null: 1
   T temperature;
   bool causal;
   double dropout;
   RandomKey random;
 
-  constexpr std::int64_t heads() const { return sorted.B * sorted.H; }
+  constexpr i64 heads() const { return sorted.B * sorted.H; }
 };
 
 // log Σ_{s∈T_c} exp(τ q_i · k_s) and dm_i, [B, H, N]; nothing where query i does not exist.

@@ -37,28 +37,28 @@ struct KeysGradient {
 // A warp's key, the columns at hand, and what its lanes have summed of them.
 template <class T>
 struct KeySums {
-  std::int64_t head, b, h, key, column;
+  i64 head, b, h, key, column;
   T of_key[each] = {}, of_value[each] = {};
 
   // The members of one cluster; d and the mask are those of the key's place in T_c.
-  __device__ void add(const KeysGradient<T>& g, const DropoutMask& mask, std::int64_t c) {
+  __device__ void add(const KeysGradient<T>& g, const DropoutMask& mask, i64 c) {
     const MembersAttention<T>& p = g.p;
     const SortedQueries& sorted = p.sorted;
     const int group = threadIdx.x % 32 / lanes, lane = threadIdx.x % lanes;
-    const std::int64_t row = head * sorted.clusters + c, E = p.k.size(3), M = p.v.size(3);
+    const i64 row = head * sorted.clusters + c, E = p.k.size(3), M = p.v.size(3);
     const std::int32_t* const begins = sorted.begins + head * (sorted.clusters + 1) + c;
     const std::int32_t* const chosen = p.topk + row * p.count;
     const std::int32_t next = p.count > 1 ? chosen[1] : -1;
     const T m = p.mass != nullptr ? p.mass[row] : T(1);
-    const std::int64_t place = mask.threshold == 0 ? 0 : tiles::place_of(chosen, p.count, key);
-    for (std::int64_t i = begins[0]; i < begins[1]; i += together) {
+    const i64 place = mask.threshold == 0 ? 0 : tiles::place_of(chosen, p.count, key);
+    for (i64 i = begins[0]; i < begins[1]; i += together) {
       const bool real = i + group < begins[1];
-      const std::int64_t query = real ? sorted.order[head * sorted.N + i + group] : 0;
+      const i64 query = real ? sorted.order[head * sorted.N + i + group] : 0;
       T z = 0, x = 0;
-      for (std::int64_t e = lane; real && e < E; e += lanes) {
+      for (i64 e = lane; real && e < E; e += lanes) {
         z += p.q(b, query, h, e) * p.k(b, key, h, e);
       }
-      for (std::int64_t e = lane; real && e < M; e += lanes) {
+      for (i64 e = lane; real && e < M; e += lanes) {
         x += g.dout(b, query, h, e) * p.v(b, key, h, e);
       }
 #pragma unroll
@@ -67,7 +67,7 @@ struct KeySums {
         x += __shfl_xor_sync(whole_warp, x, by);
       }
       if (!real || (p.causal && key > query)) continue;
-      const std::int64_t at = head * sorted.N + query;
+      const i64 at = head * sorted.N + query;
       const bool kept = (mask.keeps_eight(at, place / 8 * 8) >> place % 8 & 1) != 0;
       const T factor = kept ? static_cast<T>(mask.factor) : T(0);
       const T weight = m * std::exp(p.temperature * z - g.sums.log_sums[at]);
@@ -76,7 +76,7 @@ struct KeySums {
       const T dz = alone ? T(0) : weight * (factor * x - g.sums.dmass[at]);
 #pragma unroll
       for (int j = 0; j < each; ++j) {
-        const std::int64_t e = column + lane + lanes * j;
+        const i64 e = column + lane + lanes * j;
         if (e < E) of_key[j] += dz * p.q(b, query, h, e);
         if (e < M) of_value[j] += factor * weight * g.dout(b, query, h, e);
       }
@@ -90,13 +90,13 @@ __global__ __launch_bounds__(threads) void keys_kernel(KeysGradient<T> g, Dropou
   const MembersAttention<T>& p = g.p;
   const SortedQueries& sorted = p.sorted;
   std::uint32_t* const holds = SharedMemory{}.take<std::uint32_t>(sorted.clusters);
-  const std::int64_t E = p.k.size(3), M = p.v.size(3), S = p.k.size(1);
-  const std::int64_t wide = ((E > M ? E : M) + columns - 1) / columns, tall = (S + side - 1) / side;
-  const std::int64_t head = blockIdx.x / wide / tall, first = blockIdx.x / wide % tall * side;
-  const std::int64_t b = head / sorted.H, h = head % sorted.H, column = blockIdx.x % wide * columns;
+  const i64 E = p.k.size(3), M = p.v.size(3), S = p.k.size(1);
+  const i64 wide = ((E > M ? E : M) + columns - 1) / columns, tall = (S + side - 1) / side;
+  const i64 head = blockIdx.x / wide / tall, first = blockIdx.x / wide % tall * side;
+  const i64 b = head / sorted.H, h = head % sorted.H, column = blockIdx.x % wide * columns;
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
   const std::int32_t* const begins = sorted.begins + head * (sorted.clusters + 1);
-  for (std::int64_t c = t; c < sorted.clusters; c += threads) {
+  for (i64 c = t; c < sorted.clusters; c += threads) {
     const bool empty = begins[c] == begins[c + 1];
     holds[c] = empty ? 0
                      : tiles::chosen_from(p.topk + (head * sorted.clusters + c) * p.count, p.count,
@@ -106,7 +106,7 @@ __global__ __launch_bounds__(threads) void keys_kernel(KeysGradient<T> g, Dropou
   for (int i = warp; i < side && first + i < S; i += warps) {
     KeySums<T> sums{head, b, h, first + i, column};
     bool any = false;
-    for (std::int64_t c = 0; c < sorted.clusters; c += 32) {
+    for (i64 c = 0; c < sorted.clusters; c += 32) {
       const bool own = c + lane < sorted.clusters && (holds[c + lane] >> i & 1) != 0;
       unsigned found = __ballot_sync(whole_warp, own);
       any = any || found != 0;
@@ -147,8 +147,8 @@ template <class T>
 void MembersKeysKernels<T>::backward(const Cuda& device, const MembersAttention<T>& p,
                                      const MemberSums<T>& sums, View<const T, 4> dout, bool add,
                                      View<T, 4> dk, View<T, 4> dv) {
-  const std::int64_t S = p.k.size(1), width = p.k.size(3) > p.v.size(3) ? p.k.size(3) : p.v.size(3);
-  const std::int64_t wide = (width + columns - 1) / columns, tall = (S + side - 1) / side;
+  const i64 S = p.k.size(1), width = p.k.size(3) > p.v.size(3) ? p.k.size(3) : p.v.size(3);
+  const i64 wide = (width + columns - 1) / columns, tall = (S + side - 1) / side;
   if (p.heads() == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.count);
   start("i-clustered", device, static_cast<unsigned>(p.heads() * wide * tall), threads,

@@ -16,18 +16,18 @@ namespace weft::improved {
 
 namespace hn = simd::hn;
 
-constexpr std::int64_t key_tile = 64;
-constexpr std::int64_t most_lanes = 128;  // clusters of a block
-constexpr std::int64_t member_rows = 64;  // members of a cluster that one product takes
+constexpr i64 key_tile = 64;
+constexpr i64 most_lanes = 128;  // clusters of a block
+constexpr i64 member_rows = 64;  // members of a cluster that one product takes
 
 // One batch item and head.
 template <class T>
 struct Head {
   const ImprovedClustered<T>& p;
-  std::int64_t b, h, queries, keys;
+  i64 b, h, queries, keys;
   Members members;
 
-  Head(const ImprovedClustered<T>& problem, std::int64_t piece)
+  Head(const ImprovedClustered<T>& problem, i64 piece)
       : p(problem),
         b(piece / p.H()),
         h(piece % p.H()),
@@ -35,7 +35,7 @@ struct Head {
         keys(p.keys(b)),
         members(p.N() > 0 ? &p.labels(b, h, 0) : nullptr, queries, p.clusters) {}
 
-  std::int64_t row() const { return b * p.H() + h; }
+  i64 row() const { return b * p.H() + h; }
 };
 
 // The clusters first … first + count − 1, `width` lanes, and one tile of keys at a time.
@@ -43,13 +43,13 @@ template <class T>
 struct Block {
   const Head<T>& head;
   const ImprovedClustered<T>& p;
-  std::int64_t first = 0, count = 0, width;
+  i64 first = 0, count = 0, width;
   T *means, *turned, *k, *v, *z;  // τ q̄ [count, E] and [E, width]; k, v and zᵀ of the tile
 
-  static std::int64_t lanes_of(const ImprovedClustered<T>& p) {
+  static i64 lanes_of(const ImprovedClustered<T>& p) {
     return simd::round_up_to_lanes<T>(std::min(p.clusters, most_lanes));
   }
-  static std::int64_t numbers(const ImprovedClustered<T>& p) {
+  static i64 numbers(const ImprovedClustered<T>& p) {
     return lanes_of(p) * (2 * p.E() + key_tile) + key_tile * (p.E() + p.M());
   }
 
@@ -61,32 +61,32 @@ struct Block {
     z = pieces.take(key_tile * width);
   }
 
-  void start(std::int64_t cluster) {
+  void start(i64 cluster) {
     first = cluster;
     count = std::min(p.clusters - first, most_lanes);
-    for (std::int64_t c = 0; c < count; ++c) {
-      const std::int64_t size = head.members.size(first + c);
-      const double share = double(p.temperature) / double(std::max<std::int64_t>(size, 1));
+    for (i64 c = 0; c < count; ++c) {
+      const i64 size = head.members.size(first + c);
+      const double share = double(p.temperature) / double(std::max<i64>(size, 1));
       sum_of_rows(p.q, head.b, head.h, head.members.of(first + c), size, share, means + c * p.E());
     }
     transpose_block(means, count, p.E(), width, turned);
   }
 
   // The scores of the keys key … key + keys − 1.
-  void score(std::int64_t key, std::int64_t keys) const {
+  void score(i64 key, i64 keys) const {
     pack_rows(p.k, head.b, head.h, key, keys, T(1), k);
     tile_product<T>(keys, width, p.E(), {k, p.E(), 1}, {turned, width}, {z, width}, false);
   }
 
   // f(offset in the tile, lane, d'): in groups of eight keys that share one draw.
   template <class F>
-  void each_weight(std::int64_t key, std::int64_t keys, const F& f) const {
+  void each_weight(i64 key, i64 keys, const F& f) const {
     const DropoutMask mask(p.random.further(DrawPurpose::bottom_dropout), p.dropout, p.S());
     const auto factor = hn::Set(simd::Tag<T>{}, static_cast<T>(mask.factor));
-    for (std::int64_t i = 0; i < width; i += simd::lanes<T>) {
-      for (std::int64_t j = 0; j < keys; j += 8) {
+    for (i64 i = 0; i < width; i += simd::lanes<T>) {
+      for (i64 j = 0; j < keys; j += 8) {
         each_kept<T>(mask, head.row() * p.clusters + first + i, 1, key + j,
-                     [&](std::int64_t column, auto kept) {
+                     [&](i64 column, auto kept) {
                        if (j + column >= keys) return;
                        f((j + column) * width + i, i, hn::IfThenElseZero(kept, factor));
                      });
@@ -101,16 +101,14 @@ struct Top {
   const Head<T>& head;
   const ImprovedClustered<T>& p;
   DropoutMask mask;
-  std::int64_t width, count = 0;  // lanes of a row of scores, keys of T_c
+  i64 width, count = 0;  // lanes of a row of scores, keys of T_c
   const std::int32_t* chosen = nullptr;
   T *k, *v, *turned;    // [count, E], [count, M], kᵀ [E, width]
   T *mean_weights;      // a_cs [width]
   T *q, *z;             // τ q_i and p_i of up to member_rows members
 
-  static std::int64_t lanes_of(const ImprovedClustered<T>& p) {
-    return simd::round_up_to_lanes<T>(p.topk);
-  }
-  static std::int64_t numbers(const ImprovedClustered<T>& p) {
+  static i64 lanes_of(const ImprovedClustered<T>& p) { return simd::round_up_to_lanes<T>(p.topk); }
+  static i64 numbers(const ImprovedClustered<T>& p) {
     return lanes_of(p) * (2 * p.E() + p.M() + 1 + member_rows) + member_rows * p.E();
   }
 
@@ -140,7 +138,7 @@ struct Top {
     std::fill(mean_weights + count, mean_weights + width, -infinity<T>);
     const simd::Tag<T> d;
     auto total = hn::Zero(d);
-    for (std::int64_t t = 0; t < width; t += simd::lanes<T>) {
+    for (i64 t = 0; t < width; t += simd::lanes<T>) {
       const auto weight =
           simd::exp<T>(hn::Sub(hn::LoadU(d, mean_weights + t), hn::Set(d, log_sum)));
       total = hn::Add(total, weight);
@@ -150,30 +148,30 @@ struct Top {
   }
 
   // q and p of the members rows[0 … n − 1].
-  void score(const std::int32_t* rows, std::int64_t n) {
-    for (std::int64_t i = 0; i < n; ++i) {
+  void score(const std::int32_t* rows, i64 n) {
+    for (i64 i = 0; i < n; ++i) {
       pack_rows(p.q, head.b, head.h, rows[i], 1, p.temperature, q + i * p.E());
     }
     tile_product<T>(n, width, p.E(), {q, p.E(), 1}, {turned, width}, {z, width}, false);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t seen =
+    for (i64 i = 0; i < n; ++i) {
+      const i64 seen =
           p.causal ? std::upper_bound(chosen, chosen + count, rows[i]) - chosen : count;
       normalise(z + i * width, seen);
     }
   }
 
   // Softmax over the first `seen` of a row; zeros behind them.
-  void normalise(T* row, std::int64_t seen) const {
+  void normalise(T* row, i64 seen) const {
     const simd::Tag<T> d;
     std::fill(row + seen, row + width, seen == 0 ? T(0) : -infinity<T>);
     if (seen == 0) return;
     auto most = hn::LoadU(d, row);
-    for (std::int64_t t = simd::lanes<T>; t < width; t += simd::lanes<T>) {
+    for (i64 t = simd::lanes<T>; t < width; t += simd::lanes<T>) {
       most = hn::Max(most, hn::LoadU(d, row + t));
     }
     const auto shift = hn::MaxOfLanes(d, most);
     auto total = hn::Zero(d);
-    for (std::int64_t t = 0; t < width; t += simd::lanes<T>) {
+    for (i64 t = 0; t < width; t += simd::lanes<T>) {
       const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, row + t), shift));
       total = hn::Add(total, weight);
       hn::StoreU(weight, d, row + t);
@@ -183,13 +181,13 @@ struct Top {
 
   void scale(T* row, T factor) const {
     const simd::Tag<T> d;
-    for (std::int64_t t = 0; t < width; t += simd::lanes<T>) {
+    for (i64 t = 0; t < width; t += simd::lanes<T>) {
       hn::StoreU(hn::Mul(hn::LoadU(d, row + t), hn::Set(d, factor)), d, row + t);
     }
   }
 
   // row ← d row, of query i.
-  void drop(std::int64_t i, T* row) const {
+  void drop(i64 i, T* row) const {
     if (p.dropout > 0) apply_dropout<T>(mask, head.row() * p.N() + i, 0, p.topk, row, row);
   }
 };

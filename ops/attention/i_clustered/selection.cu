@@ -20,11 +20,11 @@ using namespace tiles;
 
 // The clusters first … last − 1 of a head, up to 32 of them.
 struct ClusterTile {
-  std::int64_t b, h, head, first, last;
+  i64 b, h, head, first, last;
 
   template <class T>
-  __device__ ClusterTile(const MeansAttention<T>& p, std::int64_t piece) {
-    const std::int64_t tall = (p.C() + side - 1) / side;
+  __device__ ClusterTile(const MeansAttention<T>& p, i64 piece) {
+    const i64 tall = (p.C() + side - 1) / side;
     head = piece / tall;
     b = head / p.H();
     h = head % p.H();
@@ -37,32 +37,32 @@ constexpr int warp_rows = side / (threads / 32);  // those whose scores a warp h
 
 template <class T>
 __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
-                                                            std::int64_t pieces, std::int32_t* topk,
+                                                            i64 pieces, std::int32_t* topk,
                                                             int room, unsigned char* elsewhere) {
   SharedMemory shared;
   Shared<T>& s = *shared.take<Shared<T>>(1);
   const LargestOfRows<T> largest(shared, side, p.count, room, elsewhere);
   const int t = threadIdx.x, own = t / 32 * warp_rows;  // the first of the warp's rows
-  for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
+  for (i64 piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
     const ClusterTile at(p, piece);
-    const std::int64_t keys = length_of(p.lengths, at.b, p.S());
+    const i64 keys = length_of(p.lengths, at.b, p.S());
     const std::int32_t* const begins = p.begins + at.head * (p.C() + 1);
     std::int32_t* const chosen = topk + (at.head * p.C() + at.first) * p.count;
     if (keys <= p.count || begins[at.first] == begins[at.last]) {
-      for (std::int64_t i = t; i < (at.last - at.first) * p.count; i += threads) {
+      for (i64 i = t; i < (at.last - at.first) * p.count; i += threads) {
         chosen[i] = i % p.count < keys ? static_cast<std::int32_t>(i % p.count) : -1;
       }
       continue;
     }
     const auto empty = [&](int i) {
-      const std::int64_t c = at.first + i;
+      const i64 c = at.first + i;
       return c >= at.last || begins[c] == begins[c + 1];
     };
     if (t < side) s.own[0][t] = empty(t) ? nullptr : &p.means(at.b, at.first + t, at.h, 0);
     const int lane = t % 32;
     if (lane < warp_rows) largest.start(own + lane);
     const unsigned real = __ballot_sync(0xffffffffu, lane < warp_rows && !empty(own + lane));
-    for (std::int64_t key = 0; key < keys; key += side) {
+    for (i64 key = 0; key < keys; key += side) {
       if (t < side) s.other[0][t] = key + t < keys ? &p.k(at.b, key + t, at.h, 0) : nullptr;
       multiply(s, s.own[0], p.means.stride(3), s.other[0], p.k.stride(3), p.E(), p.temperature,
                real == 0, s.first);
@@ -88,8 +88,8 @@ __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
 struct TakenTopk {
   TopkGiven p;
   std::int32_t* topk;
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t key = p.given[i], b = i / p.k / p.C / p.H;
+  __device__ void operator()(i64 i) const {
+    const i64 key = p.given[i], b = i / p.k / p.C / p.H;
     const bool real = key >= 0 && key < length_of(p.lengths, b, p.S);
     topk[i] = real ? static_cast<std::int32_t>(key) : -1;
   }
@@ -100,7 +100,7 @@ struct TakenTopk {
 template <class T>
 void SelectionKernels<T>::select(const Cuda& device, const MeansAttention<T>& p,
                                  std::int32_t* topk) {
-  const std::int64_t pieces = p.B() * p.H() * ((p.C() + side - 1) / side);
+  const i64 pieces = p.B() * p.H() * ((p.C() + side - 1) / side);
   if (pieces == 0) return;
   const LargestRooms<T> rooms(device, side, p.count, SharedMemory::bytes<Shared<T>>(1), pieces);
   start("i-clustered", device, static_cast<unsigned>(rooms.blocks), threads, rooms.shared,

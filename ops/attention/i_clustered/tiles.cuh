@@ -41,12 +41,12 @@ __device__ T of_row(T x) {
 // no barrier in between; one is due before `to` is read. A warp of which all eight rows are `idle`
 // only loads.
 template <class T>
-__device__ void multiply(Shared<T>& s, const T* const* own, std::int64_t own_step,
-                         const T* const* other, std::int64_t other_step, std::int64_t width,
+__device__ void multiply(Shared<T>& s, const T* const* own, i64 own_step,
+                         const T* const* other, i64 other_step, i64 width,
                          T factor, bool idle, T (&to)[side][side + 1]) {
   const int t = threadIdx.x, lane = t % 32, warp = t / 32, row = t / 16 * 4, column = t % 16;
   T z[4][2] = {};
-  for (std::int64_t begin = 0; begin < width; begin += side) {
+  for (i64 begin = 0; begin < width; begin += side) {
     const bool real = begin + lane < width;
     __syncthreads();
 #pragma unroll
@@ -78,11 +78,11 @@ __device__ void multiply(Shared<T>& s, const T* const* own, std::int64_t own_ste
 // sums += weights [row, other] · the columns first … + 63 of the others.
 template <class T>
 __device__ void accumulate(Shared<T>& s, const T (&weights)[side][side + 1], const T* const* other,
-                           std::int64_t step, std::int64_t first, std::int64_t width, bool idle,
+                           i64 step, i64 first, i64 width, bool idle,
                            T (&sums)[4][4]) {
   const int t = threadIdx.x, row = t / 16 * 4, column = t % 16;
   T* const values = &s.operand[0][0][0];
-  const std::int64_t at = first + t % columns;
+  const i64 at = first + t % columns;
   __syncthreads();
 #pragma unroll
   for (int i = t / columns; i < side; i += threads / columns) {
@@ -118,25 +118,25 @@ __device__ void scale_rows(const T (&factors)[side], T (&sums)[4][4]) {
 
 // f(row of the tile, column) for the sums of this thread that lie in 0 … width − 1, with each.
 template <class T, class F>
-__device__ void each_sum(std::int64_t first, std::int64_t width, const T (&sums)[4][4],
+__device__ void each_sum(i64 first, i64 width, const T (&sums)[4][4],
                          const F& f) {
   const int t = threadIdx.x, row = t / 16 * 4;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const std::int64_t column = first + t % 16 + 16 * j;
+      const i64 column = first + t % 16 + 16 * j;
       if (column < width) f(row + i, column, sums[i][j]);
     }
   }
 }
 
 // The place of the first of the rising `keys`, −1 behind the last, that is not below `key`.
-__device__ inline std::int64_t place_of(const std::int32_t* keys, std::int64_t count,
-                                        std::int64_t key) {
-  std::int64_t low = 0, high = count;
+__device__ inline i64 place_of(const std::int32_t* keys, i64 count,
+                                        i64 key) {
+  i64 low = 0, high = count;
   while (low < high) {
-    const std::int64_t middle = (low + high) / 2;
+    const i64 middle = (low + high) / 2;
     const std::int32_t found = keys[middle];
     if (found >= 0 && found < key) {
       low = middle + 1;
@@ -148,11 +148,11 @@ __device__ inline std::int64_t place_of(const std::int32_t* keys, std::int64_t c
 }
 
 // Bit j says whether key + j, j < width <= 32, stands among the rising `keys`.
-__device__ inline unsigned chosen_from(const std::int32_t* keys, std::int64_t count,
-                                       std::int64_t key, int width) {
+__device__ inline unsigned chosen_from(const std::int32_t* keys, i64 count,
+                                       i64 key, int width) {
   unsigned bits = 0;
-  for (std::int64_t t = place_of(keys, count, key); t < count; ++t) {
-    const std::int64_t j = keys[t] - key;
+  for (i64 t = place_of(keys, count, key); t < count; ++t) {
+    const i64 j = keys[t] - key;
     if (j < 0 || j >= width) break;
     bits |= 1u << j;
   }

@@ -26,7 +26,7 @@ struct LshPart {
 };
 
 // Bit k: whether the weight in place first + k of a row is kept, for k = 0 … 3.
-__device__ __forceinline__ unsigned kept_of_four(const DropoutMask& mask, std::int64_t row,
+__device__ __forceinline__ unsigned kept_of_four(const DropoutMask& mask, i64 row,
                                                  std::int32_t first) {
   const unsigned offset = static_cast<unsigned>(first & 7);
   const std::int32_t begin = first - static_cast<std::int32_t>(offset);
@@ -37,10 +37,10 @@ __device__ __forceinline__ unsigned kept_of_four(const DropoutMask& mask, std::i
 
 // 1 / |q| of a position, by a team of threads.
 template <class T, class Team>
-__device__ void keep_inverse_norm(const LshWork<T>& w, const Team& team, std::int64_t b,
-                                  std::int64_t n, std::int64_t h) {
+__device__ void keep_inverse_norm(const LshWork<T>& w, const Team& team, i64 b,
+                                  i64 n, i64 h) {
   T part = 0;
-  for (std::int64_t e = team.rank(); e < w.p.E(); e += Team::threads) {
+  for (i64 e = team.rank(); e < w.p.E(); e += Team::threads) {
     const T x = w.p.q(b, n, h, e);
     part += x * x;
   }
@@ -55,7 +55,7 @@ struct LshBlock {
   const LshWork<T>& w;
   LshOperands<T>& shared;
   const std::int32_t round, c;  // ranks, chunks and rounds are below 2^24
-  std::int64_t piece = 0;
+  i64 piece = 0;
   std::int32_t b = 0, h = 0, length = 0;
   std::int32_t rank = 0, rows = 0;                         // owned
   std::int32_t first_chunk = 0, last_chunk = 0, last = 0;  // of those, and of the list
@@ -64,7 +64,7 @@ struct LshBlock {
       : w(work), shared(tile), round(of_round), c(static_cast<std::int32_t>(work.chunk())) {}
 
   // Sets what the block owns; false where that is nothing, for all threads alike.
-  __device__ __forceinline__ bool take(std::int64_t item) {
+  __device__ __forceinline__ bool take(i64 item) {
     const auto run_size = static_cast<std::int32_t>(w.run());
     const auto tile = static_cast<std::int32_t>(item % w.tiles());
     const auto begin = static_cast<std::int32_t>(item / w.tiles() % w.runs() * run_size);
@@ -191,7 +191,7 @@ struct LshBlock {
   // places in a row.
   __device__ __forceinline__ unsigned kept(const LshPart& of, std::int32_t first) const {
     const std::int32_t lead = w.p.rules.wrap ? length - last * c : 0;  // look-back of chunk 0
-    const std::int64_t row = (piece * w.p.rules.rounds + of.round) * w.p.N();
+    const i64 row = (piece * w.p.rules.rounds + of.round) * w.p.N();
     const std::int32_t own_rank = rank + own_group() * 4, other_rank = first + other_group() * 4;
     unsigned all = 0;
 #pragma unroll

@@ -23,7 +23,7 @@ namespace weft {
 namespace {
 
 // The kernels compare positions as numbers of the element type: those that f32 holds exactly.
-constexpr std::int64_t most_positions = std::int64_t{1} << 24;
+constexpr i64 most_positions = i64{1} << 24;
 
 LshRules rules_of(const AttentionSpec& spec) {
   LshRules r;
@@ -44,7 +44,7 @@ LshRules rules_of(const AttentionSpec& spec) {
   return r;
 }
 
-Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, const Tensor& like) {
+Tensor drawn_planes(const LshRules& r, i64 E, const RandomKey& key, const Tensor& like) {
   const Tensor planes = Tensor::empty({r.rounds, r.buckets / 2, E}, like.dtype(), like.device());
   draw_normals(key.further(DrawPurpose::planes), 1, planes);
   return planes;
@@ -53,14 +53,13 @@ Tensor drawn_planes(const LshRules& r, std::int64_t E, const RandomKey& key, con
 // Buckets handed in; undefined where they were not.
 Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
                      const Tensor& q) {
-  const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+  const i64 B = q.size(0), N = q.size(1), H = q.size(2);
   const Tensor given = given_choice(spec.mechanism(), call, "buckets", {rules.rounds, B, H, N});
   if (!given.defined()) return given;
   const Tensor narrow = Tensor::empty(given.shape(), DType::i32, q.device());
   dispatch_device(q.device(), [&](auto device) {
     LshBucketKernels<decltype(device)>::narrow(device, rules, B, H, N, numbers_of(call.lengths),
-                                               given.data<std::int64_t>(),
-                                               narrow.data<std::int32_t>());
+                                               given.data<i64>(), narrow.data<std::int32_t>());
   });
   return narrow;
 }
@@ -103,7 +102,7 @@ struct LshOp {
   }
 
   Tensor forward(Saved& saved, const Tensor& q, const Tensor& v) const {
-    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2);
     saved = {q, v, Tensor::empty(v.shape(), q.dtype(), q.device()),
              Tensor::empty({B, H, rules.kept(), N}, q.dtype(), q.device())};
     dispatch(q, [&](auto device, auto type) {
@@ -130,7 +129,7 @@ struct LshOp {
 
 Tensor planes_of(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
                  const Tensor& q) {
-  const std::int64_t E = q.size(3);
+  const i64 E = q.size(3);
   const Tensor given = given_choice(spec.mechanism(), call, "planes",
                                     {rules.rounds, rules.buckets / 2, E}, q.dtype());
   return given.defined() ? given : drawn_planes(rules, E, call.random, q);
@@ -155,20 +154,19 @@ Attended attend_lsh(const AttentionSpec& spec, const AttentionCall& call,
 }
 
 // The buckets by the definition.
-std::vector<std::int64_t> defined_buckets(const LshRules& rules, const Tensor& q,
-                                          const Tensor& planes, std::int64_t r, std::int64_t b,
-                                          std::int64_t h, std::int64_t length) {
+std::vector<i64> defined_buckets(const LshRules& rules, const Tensor& q, const Tensor& planes,
+                                 i64 r, i64 b, i64 h, i64 length) {
   const View<const double, 4> x = q.view<const double, 4>();
   const View<const double, 3> plane = planes.view<const double, 3>();
-  std::vector<std::int64_t> buckets;
-  for (std::int64_t i = 0; i < length; ++i) {
+  std::vector<i64> buckets;
+  for (i64 i = 0; i < length; ++i) {
     std::vector<double> heights;
-    for (std::int64_t k = 0; k < rules.buckets / 2; ++k) {
+    for (i64 k = 0; k < rules.buckets / 2; ++k) {
       double sum = 0;
-      for (std::int64_t e = 0; e < q.size(3); ++e) sum += x(b, i, h, e) * plane(r, k, e);
+      for (i64 e = 0; e < q.size(3); ++e) sum += x(b, i, h, e) * plane(r, k, e);
       heights.push_back(sum);
     }
-    for (std::int64_t k = 0; k < rules.buckets / 2; ++k) {
+    for (i64 k = 0; k < rules.buckets / 2; ++k) {
       heights.push_back(-heights[static_cast<std::size_t>(k)]);
     }
     buckets.push_back(std::max_element(heights.begin(), heights.end()) - heights.begin());
@@ -183,41 +181,39 @@ struct Seen {
 };
 
 Seen seen_of(const LshRules& rules, const AttentionCall& call,
-             const std::vector<std::vector<std::int64_t>>& buckets, std::int64_t N,
-             std::int64_t all, std::int64_t head) {
-  const std::int64_t R = rules.rounds, c = std::min(rules.chunk, N);
+             const std::vector<std::vector<i64>>& buckets, i64 N, i64 all, i64 head) {
+  const i64 R = rules.rounds, c = std::min(rules.chunk, N);
   const DropoutMask mask(call.random, call.dropout, 2 * std::min(rules.chunk, all));
   Seen seen;
   seen.places.assign(std::size_t(R), std::vector<double>(std::size_t(N * N), 0));
   seen.factors = seen.places;
   if (N == 0) return seen;
-  std::vector<std::vector<std::int64_t>> lists;
-  for (const std::vector<std::int64_t>& bucket : buckets) {
-    std::vector<std::int64_t> list(static_cast<std::size_t>(N));
+  std::vector<std::vector<i64>> lists;
+  for (const std::vector<i64>& bucket : buckets) {
+    std::vector<i64> list(static_cast<std::size_t>(N));
     std::iota(list.begin(), list.end(), 0);
-    std::stable_sort(list.begin(), list.end(), [&](std::int64_t a, std::int64_t o) {
-      return bucket[std::size_t(a)] < bucket[std::size_t(o)];
-    });
+    std::stable_sort(list.begin(), list.end(),
+                     [&](i64 a, i64 o) { return bucket[std::size_t(a)] < bucket[std::size_t(o)]; });
     lists.push_back(list);
   }
-  for (std::int64_t r = 0; r < R; ++r) {
-    const std::vector<std::int64_t>& list = lists[std::size_t(r)];
-    const std::vector<std::int64_t>& before = lists[std::size_t((r + R - 1) % R)];
-    const std::vector<std::int64_t>& bucket = buckets[std::size_t(r)];
-    for (std::int64_t rank = 0; rank < N; ++rank) {
-      const std::int64_t begin = rank / c * c, i = list[std::size_t(rank)];
-      std::vector<std::int64_t> candidates;
+  for (i64 r = 0; r < R; ++r) {
+    const std::vector<i64>& list = lists[std::size_t(r)];
+    const std::vector<i64>& before = lists[std::size_t((r + R - 1) % R)];
+    const std::vector<i64>& bucket = buckets[std::size_t(r)];
+    for (i64 rank = 0; rank < N; ++rank) {
+      const i64 begin = rank / c * c, i = list[std::size_t(rank)];
+      std::vector<i64> candidates;
       if (begin > 0) candidates.assign(list.begin() + begin - c, list.begin() + begin);
       if (begin == 0 && rules.wrap) candidates.assign(before.begin() + (N - 1) / c * c, before.end());
       candidates.insert(candidates.end(), list.begin() + begin,
                         list.begin() + std::min(begin + c, N));
       for (std::size_t slot = 0; slot < candidates.size(); ++slot) {
-        const std::int64_t j = candidates[slot];
+        const i64 j = candidates[slot];
         if (call.causal && j > i) continue;
         if (rules.self == LshSelf::exclude && i == j) continue;
         if (!rules.across_buckets && bucket[std::size_t(i)] != bucket[std::size_t(j)]) continue;
-        const std::int64_t row = (head * R + r) * all + rank;
-        const bool kept = call.dropout == 0 || mask.keeps(row, std::int64_t(slot));
+        const i64 row = (head * R + r) * all + rank;
+        const bool kept = call.dropout == 0 || mask.keeps(row, i64(slot));
         seen.places[std::size_t(r)][std::size_t(i * N + j)] += 1;
         seen.factors[std::size_t(r)][std::size_t(i * N + j)] +=
             call.dropout == 0 ? 1 : kept ? mask.factor : 0;
@@ -228,15 +224,15 @@ Seen seen_of(const LshRules& rules, const AttentionCall& call,
 }
 
 // Takes itself from what a query sees, where it sees others, in this round or in any.
-void hide_self(const LshRules& rules, std::vector<std::vector<double>>& places, std::int64_t N) {
+void hide_self(const LshRules& rules, std::vector<std::vector<double>>& places, i64 N) {
   const std::vector<std::vector<double>> all = places;
-  const auto sees_others = [&](std::size_t r, std::int64_t i) {
-    for (std::int64_t j = 0; j < N; ++j) {
+  const auto sees_others = [&](std::size_t r, i64 i) {
+    for (i64 j = 0; j < N; ++j) {
       if (j != i && all[r][std::size_t(i * N + j)] > 0) return true;
     }
     return false;
   };
-  for (std::int64_t i = 0; i < N; ++i) {
+  for (i64 i = 0; i < N; ++i) {
     bool any = false;
     for (std::size_t r = 0; r < all.size(); ++r) any = any || sees_others(r, i);
     for (std::size_t r = 0; r < all.size(); ++r) {
@@ -313,7 +309,7 @@ Attended reference_lsh(const AttentionSpec& spec, const AttentionCall& call,
 AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
   const LshRules r = rules_of(spec);
   const auto E = double(s.E), M = double(s.M), N = double(s.N), R = double(r.rounds);
-  const auto c = double(std::min(r.chunk, s.N)), block = double(lsh_detail::lsh_block(std::int64_t(c)));
+  const auto c = double(std::min(r.chunk, s.N)), block = double(lsh_detail::lsh_block(i64(c)));
   const double rows = double(s.B * s.H) * N, pairs = rows * R * std::min(2 * c, N);
   const double item = double(size_of(type)), list = N + c, correct = r.correct ? 1 : 0;
   // Deltas, and for the mean with self=last who is alone.

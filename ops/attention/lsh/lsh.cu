@@ -104,13 +104,13 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
   __shared__ LshOperands<T> shared;
   const Lsh<T>& p = w.p;
   const bool self_last = p.rules.self == LshSelf::last;
-  for (std::int64_t item = blockIdx.x; item < w.items(); item += gridDim.x) {
+  for (i64 item = blockIdx.x; item < w.items(); item += gridDim.x) {
     LshBlock<T, true> block(w, shared, round);
     if (!block.take(item)) continue;
-    const std::int64_t kept = p.rules.logsumexp ? 0 : round;
+    const i64 kept = p.rules.logsumexp ? 0 : round;
     RunningRows<T> rows;
     T sum[4][4];
-    for (std::int64_t m = 0; m < p.M(); m += streamed_rows) {
+    for (i64 m = 0; m < p.M(); m += streamed_rows) {
       clear(sum);
       if (m == 0 || !block.single()) rows.start();
       block.each_tile([&](const LshPart& part, std::int32_t first) {
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
         combined[i].meet(p.rules, rows.most[i], rows.sum[i], rows.others >> i & 1);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const std::int64_t column = m + other_group() * 4 + j;
+          const i64 column = m + other_group() * 4 + j;
           if (column >= p.M()) continue;
           T& to = out(block.b, n, block.h, column);
           const T before = combined[i].before * to;
@@ -165,13 +165,13 @@ struct Start {
   View<T, 4> out, log_sums;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const Lsh<T>& p = w.p;
-    const std::int64_t h = row % p.H(), n = row / p.H() % p.N(), b = row / p.H() / p.N();
+    const i64 h = row % p.H(), n = row / p.H() % p.N(), b = row / p.H() / p.N();
     const bool exists = n < p.length(b);
     if (exists) keep_inverse_norm(w, team, b, n, h);
-    for (std::int64_t m = team.rank(); m < p.M(); m += Team::threads) out(b, n, h, m) = 0;
-    for (std::int64_t r = team.rank(); r < p.rules.kept(); r += Team::threads) {
+    for (i64 m = team.rank(); m < p.M(); m += Team::threads) out(b, n, h, m) = 0;
+    for (i64 r = team.rank(); r < p.rules.kept(); r += Team::threads) {
       const T before = p.rules.marks_others() && r == 1 ? T(0) : -infinity<T>;
       log_sums(b, h, r, n) = exists ? before : infinity<T>;
     }
@@ -181,7 +181,7 @@ struct Start {
 // Inverse norms, and what the rounds add to: out 0, log_sums as they are before the first round.
 template <class T>
 void start_rounds(const Cuda& device, const LshWork<T>& w, View<T, 4> out, View<T, 4> log_sums) {
-  const std::int64_t width = w.p.E() < w.p.M() ? w.p.M() : w.p.E();
+  const i64 width = w.p.E() < w.p.M() ? w.p.M() : w.p.E();
   for_rows("lsh", device, w.heads() * w.p.N(), width, Start<T>{w, out, log_sums});
 }
 

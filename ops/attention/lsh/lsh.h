@@ -60,20 +60,20 @@ namespace weft {
 enum class LshSelf { allow, exclude, last };
 
 struct LshRules {
-  std::int64_t rounds = 4, chunk = 32, buckets = 64;
+  i64 rounds = 4, chunk = 32, buckets = 64;
   bool logsumexp = false, wrap = false, across_buckets = true, correct = false, normalize = true;
   LshSelf self = LshSelf::allow;
 
   constexpr bool marks_others() const { return logsumexp && self == LshSelf::last; }
   // Numbers kept of each position.
-  constexpr std::int64_t kept() const { return !logsumexp ? rounds : marks_others() ? 2 : 1; }
+  constexpr i64 kept() const { return !logsumexp ? rounds : marks_others() ? 2 : 1; }
 };
 
 // What the kernels see. `lengths` holds B numbers or is null; buckets [R, B, H, N] is packed.
 template <class T>
 struct Lsh {
   View<const T, 4> q, v;
-  const std::int64_t* lengths = nullptr;
+  const i64* lengths = nullptr;
   const std::int32_t* buckets = nullptr;
   LshRules rules;
   T temperature = 1;
@@ -81,17 +81,15 @@ struct Lsh {
   double dropout = 0;
   RandomKey random = {};
 
-  constexpr std::int64_t B() const { return q.size(0); }
-  constexpr std::int64_t N() const { return q.size(1); }
-  constexpr std::int64_t H() const { return q.size(2); }
-  constexpr std::int64_t E() const { return q.size(3); }
-  constexpr std::int64_t M() const { return v.size(3); }
-  constexpr std::int64_t length(std::int64_t b) const { return length_of(lengths, b, N()); }
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 M() const { return v.size(3); }
+  constexpr i64 length(i64 b) const { return length_of(lengths, b, N()); }
   // Of a sequence of `length` positions.
-  constexpr std::int64_t chunk(std::int64_t length) const {
-    return rules.chunk < length ? rules.chunk : length;
-  }
-  constexpr const std::int32_t* buckets_of(std::int64_t r, std::int64_t b, std::int64_t h) const {
+  constexpr i64 chunk(i64 length) const { return rules.chunk < length ? rules.chunk : length; }
+  constexpr const std::int32_t* buckets_of(i64 r, i64 b, i64 h) const {
     return buckets + ((r * B() + b) * H() + h) * N();
   }
 };
@@ -105,8 +103,8 @@ struct LshHashKernels {
 template <class Device>
 struct LshBucketKernels {
   // buckets [R, B, H, N] that were handed in, in 32 bits; 0 at and past the lengths.
-  static void narrow(const Device&, const LshRules&, std::int64_t B, std::int64_t H, std::int64_t N,
-                     const std::int64_t* lengths, const std::int64_t* given, std::int32_t* buckets);
+  static void narrow(const Device&, const LshRules&, i64 B, i64 H, i64 N, const i64* lengths,
+                     const i64* given, std::int32_t* buckets);
 };
 
 template <class Device, class T>

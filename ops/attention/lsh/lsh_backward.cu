@@ -17,39 +17,39 @@ struct LshGradient {
 
 // The rows of dout times what a round weighs.
 template <class T>
-__device__ Rows<T> dout_rows(const LshWork<T>& w, const View<const T, 4>& dout, std::int64_t b,
-                             std::int64_t h) {
+__device__ Rows<T> dout_rows(const LshWork<T>& w, const View<const T, 4>& dout, i64 b,
+                             i64 h) {
   const T share = w.p.rules.logsumexp ? T(1) : 1 / T(w.p.rules.rounds);
   return {&dout(b, 0, h, 0), dout.stride(1), dout.stride(3), w.p.M(), share};
 }
 
 // ℓ^r_i or L_i; +∞, which makes weights 0, where there is no query.
 template <class T>
-__device__ T log_sum_of(const LshWork<T>& w, const LshGradient<T>& g, std::int64_t b,
-                        std::int64_t h, std::int32_t round, std::int32_t n) {
+__device__ T log_sum_of(const LshWork<T>& w, const LshGradient<T>& g, i64 b,
+                        i64 h, std::int32_t round, std::int32_t n) {
   return n < 0 ? infinity<T> : g.log_sums(b, h, w.p.rules.logsumexp ? 0 : round, n);
 }
 template <class T>
-__device__ T* deltas_of(const LshWork<T>& w, std::int64_t piece, std::int32_t round) {
-  const std::int64_t row = w.p.rules.logsumexp ? piece : piece * w.p.rules.rounds + round;
+__device__ T* deltas_of(const LshWork<T>& w, i64 piece, std::int32_t round) {
+  const i64 row = w.p.rules.logsumexp ? piece : piece * w.p.rules.rounds + round;
   return w.deltas + row * w.p.N();
 }
 template <class T>
-__device__ T* alone_of(const LshWork<T>& w, std::int64_t piece, std::int32_t round) {
+__device__ T* alone_of(const LshWork<T>& w, i64 piece, std::int32_t round) {
   return w.alone + (piece * w.p.rules.rounds + round) * w.p.N();
 }
 
 // Rows n of the owned positions += the tile.
 template <class T>
-__device__ __forceinline__ void add_owned(const std::int32_t* own, T* to, std::int64_t row_stride,
-                                          std::int64_t stride, std::int64_t begin,
-                                          std::int64_t width, const T (&sum)[4][4]) {
+__device__ __forceinline__ void add_owned(const std::int32_t* own, T* to, i64 row_stride,
+                                          i64 stride, i64 begin,
+                                          i64 width, const T (&sum)[4][4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const std::int32_t n = own[own_group() * 4 + i];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const std::int64_t column = begin + other_group() * 4 + j;
+      const i64 column = begin + other_group() * 4 + j;
       if (n >= 0 && column < width) to[n * row_stride + column * stride] += sum[i][j];
     }
   }
@@ -59,7 +59,7 @@ __device__ __forceinline__ void add_owned(const std::int32_t* own, T* to, std::i
 // where it comes last: dz is 0 there.
 template <class T>
 __device__ __forceinline__ void weigh(const LshBlock<T, true>& block, const LshGradient<T>& g,
-                                      const LshPart& part, std::int64_t first, const T (&log_sum)[4],
+                                      const LshPart& part, i64 first, const T (&log_sum)[4],
                                       T (&a)[4][4], T (&slope)[4][4]) {
   block.stream(part, first);
   const unsigned selfs = block.score(part, a);
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
   __shared__ LshOperands<T> shared;
   const Lsh<T>& p = w.p;
   const bool mean = !p.rules.logsumexp;
-  for (std::int64_t item = blockIdx.x; item < w.items(); item += gridDim.x) {
+  for (i64 item = blockIdx.x; item < w.items(); item += gridDim.x) {
     LshBlock<T, true> block(w, shared, round);
     if (!block.take(item)) continue;
     const bool single = block.single();
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
         if (w.alone != nullptr) alone_of(w, block.piece, round)[n] = weight[i] == 0 ? T(1) : T(0);
       }
     }
-    for (std::int64_t e = 0; e < p.E(); e += streamed_rows) {
+    for (i64 e = 0; e < p.E(); e += streamed_rows) {
       clear(sum);
       block.each_tile([&](const LshPart& part, std::int32_t first) {
         if (!single || e == 0) {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
 // the bits of LshBlock::score(), and `all` those of kept().
 template <class T>
 __device__ __forceinline__ unsigned weigh(const LshBlock<T, false>& block, const LshGradient<T>& g,
-                                          const LshPart& part, std::int64_t first, T (&delta)[4],
+                                          const LshPart& part, i64 first, T (&delta)[4],
                                           T (&a)[4][4], T (&slope)[4][4], unsigned& all) {
   const LshWork<T>& w = block.w;
   block.stream(part, first);
@@ -177,11 +177,11 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
     key_gradients(LshWork<T> w, LshGradient<T> g, std::int32_t round, View<T, 4> dv) {
   __shared__ LshOperands<T> shared;
   const Lsh<T>& p = w.p;
-  const std::int64_t E = p.E(), M = p.M(), widest = E < M ? M : E;
-  for (std::int64_t item = blockIdx.x; item < w.items(); item += gridDim.x) {
+  const i64 E = p.E(), M = p.M(), widest = E < M ? M : E;
+  for (i64 item = blockIdx.x; item < w.items(); item += gridDim.x) {
     LshBlock<T, false> block(w, shared, round);
     if (!block.take(item)) continue;
-    for (std::int64_t begin = 0; begin < widest; begin += streamed_rows) {
+    for (i64 begin = 0; begin < widest; begin += streamed_rows) {
       T of_key[4][4], of_value[4][4];
       clear(of_key);
       clear(of_value);
@@ -228,12 +228,12 @@ struct Start {
   View<T, 4> dq, dv;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const Lsh<T>& p = w.p;
-    const std::int64_t h = row % p.H(), n = row / p.H() % p.N(), b = row / p.H() / p.N();
-    const std::int64_t place = (b * p.H() + h) * p.N() + n;
-    for (std::int64_t m = team.rank(); m < p.M(); m += Team::threads) dv(b, n, h, m) = 0;
-    for (std::int64_t e = team.rank(); e < p.E(); e += Team::threads) {
+    const i64 h = row % p.H(), n = row / p.H() % p.N(), b = row / p.H() / p.N();
+    const i64 place = (b * p.H() + h) * p.N() + n;
+    for (i64 m = team.rank(); m < p.M(); m += Team::threads) dv(b, n, h, m) = 0;
+    for (i64 e = team.rank(); e < p.E(); e += Team::threads) {
       dq(b, n, h, e) = 0;
       w.dk[place * p.E() + e] = 0;
     }
@@ -241,7 +241,7 @@ struct Start {
     keep_inverse_norm(w, team, b, n, h);
     if (!p.rules.logsumexp) return;
     T part = 0;
-    for (std::int64_t m = team.rank(); m < p.M(); m += Team::threads) {
+    for (i64 m = team.rank(); m < p.M(); m += Team::threads) {
       part += g.dout(b, n, h, m) * g.out(b, n, h, m);
     }
     const T delta = team.sum(part);
@@ -255,19 +255,19 @@ struct Finish {
   View<T, 4> dq;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const Lsh<T>& p = w.p;
-    const std::int64_t h = row % p.H(), n = row / p.H() % p.N(), b = row / p.H() / p.N();
+    const i64 h = row % p.H(), n = row / p.H() % p.N(), b = row / p.H() / p.N();
     if (n >= p.length(b)) return;
-    const std::int64_t place = (b * p.H() + h) * p.N() + n;
+    const i64 place = (b * p.H() + h) * p.N() + n;
     const T* const dk = w.dk + place * p.E();
     const T inverse = w.inverse_norms[place];
     T part = 0;
-    for (std::int64_t e = team.rank(); e < p.E() && p.rules.normalize; e += Team::threads) {
+    for (i64 e = team.rank(); e < p.E() && p.rules.normalize; e += Team::threads) {
       part += inverse * p.q(b, n, h, e) * dk[e];
     }
     const T along = team.sum(part);
-    for (std::int64_t e = team.rank(); e < p.E(); e += Team::threads) {
+    for (i64 e = team.rank(); e < p.E(); e += Team::threads) {
       const T key = inverse * p.q(b, n, h, e);
       dq(b, n, h, e) = p.temperature * dq(b, n, h, e) + inverse * (dk[e] - key * along);
     }
@@ -278,7 +278,7 @@ struct Finish {
 template <class T>
 void start_rounds(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g, View<T, 4> dq,
                   View<T, 4> dv) {
-  const std::int64_t width = w.p.E() < w.p.M() ? w.p.M() : w.p.E();
+  const i64 width = w.p.E() < w.p.M() ? w.p.M() : w.p.E();
   for_rows("lsh", device, w.heads() * w.p.N(), width, Start<T>{w, g, dq, dv});
 }
 

@@ -15,17 +15,17 @@ using lsh_detail::LshRounds;
 using lsh_detail::LshTile;
 using lsh_detail::lsh_block;
 
-constexpr std::int64_t hashed_rows = 64;
+constexpr i64 hashed_rows = 64;
 
 // The index of the largest of x and −x; the lowest at ties.
 template <class T>
-std::int32_t signed_argmax(const T* x, std::int64_t count) {
+std::int32_t signed_argmax(const T* x, i64 count) {
   T best = x[0];
-  std::int64_t at = 0;
-  for (std::int64_t k = 1; k < count; ++k) {
+  i64 at = 0;
+  for (i64 k = 1; k < count; ++k) {
     if (x[k] > best) best = x[k], at = k;
   }
-  for (std::int64_t k = 0; k < count; ++k) {
+  for (i64 k = 0; k < count; ++k) {
     if (-x[k] > best) best = -x[k], at = count + k;
   }
   return static_cast<std::int32_t>(at);
@@ -34,11 +34,10 @@ std::int32_t signed_argmax(const T* x, std::int64_t count) {
 }  // namespace
 
 template <class Device>
-void LshBucketKernels<Device>::narrow(const Device&, const LshRules& rules, std::int64_t B,
-                                      std::int64_t H, std::int64_t N, const std::int64_t* lengths,
-                                      const std::int64_t* given, std::int32_t* buckets) {
-  for (std::int64_t i = 0; i < rules.rounds * B * H * N; ++i) {
-    const std::int64_t n = i % N, b = i / N / H % B, bucket = given[i];
+void LshBucketKernels<Device>::narrow(const Device&, const LshRules& rules, i64 B, i64 H, i64 N,
+                                      const i64* lengths, const i64* given, std::int32_t* buckets) {
+  for (i64 i = 0; i < rules.rounds * B * H * N; ++i) {
+    const i64 n = i % N, b = i / N / H % B, bucket = given[i];
     const bool exists = n < length_of(lengths, b, N);
     buckets[i] = exists ? static_cast<std::int32_t>(bucket) : 0;
   }
@@ -47,28 +46,26 @@ void LshBucketKernels<Device>::narrow(const Device&, const LshRules& rules, std:
 template <class Device, class T>
 void LshHashKernels<Device, T>::hash(const Device&, const Lsh<T>& p, const T* planes,
                                      std::int32_t* buckets) {
-  const std::int64_t E = p.E(), half = p.rules.buckets / 2, all = p.rules.rounds * half;
+  const i64 E = p.E(), half = p.rules.buckets / 2, all = p.rules.rounds * half;
   const Scratch<T> turned(E * all);
   transpose_block(planes, all, E, all, turned.data());
-  parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
-    const std::int64_t b = piece / p.H(), h = piece % p.H(), N = p.length(b);
+  parallel_for(p.B() * p.H(), [&](i64 piece) {
+    const i64 b = piece / p.H(), h = piece % p.H(), N = p.length(b);
     const Scratch<T> buffer(hashed_rows * (E + all));
     T* const x = buffer.data();
     T* const heights = x + hashed_rows * E;
-    const auto place = [&](std::int64_t r) {
-      return buckets + ((r * p.B() + b) * p.H() + h) * p.N();
-    };
-    for (std::int64_t i = 0; i < N; i += hashed_rows) {
-      const std::int64_t rows = std::min(hashed_rows, N - i);
+    const auto place = [&](i64 r) { return buckets + ((r * p.B() + b) * p.H() + h) * p.N(); };
+    for (i64 i = 0; i < N; i += hashed_rows) {
+      const i64 rows = std::min(hashed_rows, N - i);
       pack_rows(p.q, b, h, i, rows, T(1), x);
       tile_product<T>(rows, all, E, {x, E, 1}, {turned.data(), all}, {heights, all}, false);
-      for (std::int64_t r = 0; r < p.rules.rounds; ++r) {
-        for (std::int64_t n = 0; n < rows; ++n) {
+      for (i64 r = 0; r < p.rules.rounds; ++r) {
+        for (i64 n = 0; n < rows; ++n) {
           place(r)[i + n] = signed_argmax(heights + n * all + r * half, half);
         }
       }
     }
-    for (std::int64_t r = 0; r < p.rules.rounds; ++r) std::fill(place(r) + N, place(r) + p.N(), 0);
+    for (i64 r = 0; r < p.rules.rounds; ++r) std::fill(place(r) + N, place(r) + p.N(), 0);
   });
 }
 
@@ -79,12 +76,12 @@ template <class T>
 struct Forward {
   LshRounds<T> rounds;
   const Lsh<T>& p;
-  const std::int64_t N, M, block;
+  const i64 N, M, block;
   Scratch<T> buffer;
   T *out, *log_sums, *others;  // [N, M], [N], [N]: 1 where a position saw any but itself
   T *o, *maximum, *sum;        // [M, block], [block], [block]
 
-  Forward(const Lsh<T>& problem, std::int64_t piece)
+  Forward(const Lsh<T>& problem, i64 piece)
       : rounds(problem, piece),
         p(problem),
         N(rounds.N),
@@ -107,7 +104,7 @@ struct Forward {
     exponentiate(t.keys);
     if (p.dropout > 0) {
       const auto factor = hn::Set(simd::Tag<T>{}, rounds.kept_factor());
-      rounds.each_weight(t, [&](std::int64_t j, std::int64_t i, auto kept) {
+      rounds.each_weight(t, [&](i64 j, i64 i, auto kept) {
         T* const at = rounds.scores + j * block + i;
         const simd::Tag<T> d;
         hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(factor, hn::LoadU(d, at))), d, at);
@@ -117,16 +114,16 @@ struct Forward {
                     {o, block}, false);
   }
 
-  void exponentiate(std::int64_t keys) {
+  void exponentiate(i64 keys) {
     const simd::Tag<T> d;
-    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
       T* const z = rounds.scores + i;
       auto most = hn::Set(d, -infinity<T>);
-      for (std::int64_t j = 0; j < keys; ++j) most = hn::Max(most, hn::LoadU(d, z + j * block));
+      for (i64 j = 0; j < keys; ++j) most = hn::Max(most, hn::LoadU(d, z + j * block));
       // A query that sees nothing has scores of −∞, which give 0.
       const auto shift = hn::IfThenElse(hn::Eq(most, hn::Set(d, -infinity<T>)), hn::Zero(d), most);
       auto total = hn::Zero(d);
-      for (std::int64_t j = 0; j < keys; ++j) {
+      for (i64 j = 0; j < keys; ++j) {
         const auto weight = simd::exp<T>(hn::Sub(hn::LoadU(d, z + j * block), shift));
         total = hn::Add(total, weight);
         hn::StoreU(weight, d, z + j * block);
@@ -138,8 +135,8 @@ struct Forward {
 
   // What the queries of the tile found goes to their positions.
   void combine(const LshTile& t, const View<T, 4>& kept_log_sums) {
-    for (std::int64_t i = 0; i < t.queries; ++i) {
-      const std::int64_t n = rounds.position(t, i);
+    for (i64 i = 0; i < t.queries; ++i) {
+      const i64 n = rounds.position(t, i);
       const bool empty = sum[i] == 0;  // a sum of NaN is not 0, so that NaN goes on
       const T log_sum = maximum[i] + std::log(sum[i]);
       T before = 1, share = empty ? T(0) : 1 / (sum[i] * T(p.rules.rounds));
@@ -159,7 +156,7 @@ struct Forward {
       }
       if (empty) continue;
       T* const row = out + n * M;
-      for (std::int64_t m = 0; m < M; ++m) row[m] = before * row[m] + share * o[m * block + i];
+      for (i64 m = 0; m < M; ++m) row[m] = before * row[m] + share * o[m * block + i];
     }
   }
 };
@@ -169,7 +166,7 @@ template <class T>
 struct Backward {
   LshRounds<T> rounds;
   const Lsh<T>& p;
-  const std::int64_t N, E, M, block;
+  const i64 N, E, M, block;
   Scratch<T> buffer;
   T *dout, *dq, *dk, *dv;                // [N, …]
   T *delta, *log_sums, *others;          // [N]
@@ -177,13 +174,13 @@ struct Backward {
   T *dz, *dout_turned, *dq_turned;       // of a tile: lanes hold queries
   T *q_rows, *dout_rows, *own;           // [block, …] of its queries; two numbers of each
 
-  static std::int64_t elements(const Lsh<T>& p) {
-    const std::int64_t E = p.E(), M = p.M(), c = p.chunk(p.N());
+  static i64 elements(const Lsh<T>& p) {
+    const i64 E = p.E(), M = p.M(), c = p.chunk(p.N());
     return p.N() * (2 * E + 2 * M + 3) + LshRounds<T>::rows(p) * (E + M) +
            lsh_block(c) * (2 * c + 2 * M + 2 * E + 2);
   }
 
-  Backward(const Lsh<T>& problem, std::int64_t piece, const View<const T, 4>& out,
+  Backward(const Lsh<T>& problem, i64 piece, const View<const T, 4>& out,
            const View<const T, 4>& row_dout)
       : rounds(problem, piece),
         p(problem),
@@ -192,7 +189,7 @@ struct Backward {
         M(p.M()),
         block(rounds.block),
         buffer(elements(p)) {
-    const std::int64_t rows = LshRounds<T>::rows(p);
+    const i64 rows = LshRounds<T>::rows(p);
     dout = buffer.data();
     dq = dout + N * M;
     dk = dq + N * E;
@@ -211,23 +208,23 @@ struct Backward {
     std::fill(dq, delta, T(0));
     pack_rows(row_dout, rounds.b, rounds.h, 0, N,
               p.rules.logsumexp ? T(1) : 1 / T(p.rules.rounds), dout);
-    for (std::int64_t i = 0; i < N; ++i) {
+    for (i64 i = 0; i < N; ++i) {
       delta[i] = simd::dot(dout + i * M, &out(rounds.b, i, rounds.h, 0), M);
     }
   }
 
-  void round(std::int64_t r, const View<const T, 4>& kept_log_sums) {
+  void round(i64 r, const View<const T, 4>& kept_log_sums) {
     rounds.start(r);
-    for (std::int64_t i = 0; i < N; ++i) {
+    for (i64 i = 0; i < N; ++i) {
       log_sums[i] = kept_log_sums(rounds.b, rounds.h, p.rules.logsumexp ? 0 : r, i);
       others[i] = p.rules.marks_others() ? kept_log_sums(rounds.b, rounds.h, 1, i) : T(0);
     }
     std::fill(dkeys, dz, T(0));
     rounds.each_tile([&](const LshTile& t) { add(t); });
-    for (std::int64_t row = 0; row < rounds.lead + N; ++row) {
-      const auto n = static_cast<std::int64_t>(rounds.positions[row]);
-      for (std::int64_t e = 0; e < E; ++e) dk[n * E + e] += dkeys[row * E + e];
-      for (std::int64_t m = 0; m < M; ++m) dv[n * M + m] += dvalues[row * M + m];
+    for (i64 row = 0; row < rounds.lead + N; ++row) {
+      const auto n = static_cast<i64>(rounds.positions[row]);
+      for (i64 e = 0; e < E; ++e) dk[n * E + e] += dkeys[row * E + e];
+      for (i64 m = 0; m < M; ++m) dv[n * M + m] += dvalues[row * M + m];
     }
   }
 
@@ -244,9 +241,9 @@ struct Backward {
     tile_product<T>(t.keys, E, block, {dz, block, 1}, {q_rows, E}, {dkeys + t.row * E, E}, true);
     tile_product<T>(E, block, t.keys, {rounds.keys + t.row * E, 1, E}, {dz, block},
                     {dq_turned, block}, false);
-    for (std::int64_t i = 0; i < t.queries; ++i) {
+    for (i64 i = 0; i < t.queries; ++i) {
       T* const row = dq + rounds.position(t, i) * E;
-      for (std::int64_t e = 0; e < E; ++e) row[e] += dq_turned[e * block + i];
+      for (i64 e = 0; e < E; ++e) row[e] += dq_turned[e * block + i];
     }
   }
 
@@ -254,11 +251,11 @@ struct Backward {
   void gather(const LshTile& t) {
     rounds.turn_queries(t, dout, M, dout_turned);
     std::fill(q_rows, own, T(0));
-    for (std::int64_t i = 0; i < block; ++i) {
+    for (i64 i = 0; i < block; ++i) {
       own[i] = infinity<T>;
       own[block + i] = 0;
       if (i >= t.queries) continue;
-      const std::int64_t n = rounds.position(t, i);
+      const i64 n = rounds.position(t, i);
       std::copy(rounds.q + n * E, rounds.q + (n + 1) * E, q_rows + i * E);
       std::copy(dout + n * M, dout + (n + 1) * M, dout_rows + i * M);
       own[i] = rounds.alone[i] == 1 && others[n] == 1 ? infinity<T> : log_sums[n];
@@ -270,37 +267,37 @@ struct Backward {
   void differentiate(const LshTile& t) {
     const simd::Tag<T> d;
     T* const a = rounds.scores;
-    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
       const auto log_sum = hn::LoadU(d, own + i);
-      for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (i64 j = 0; j < t.keys; ++j) {
         T* const at = a + j * block + i;
         hn::StoreU(simd::exp<T>(hn::Sub(hn::LoadU(d, at), log_sum)), d, at);
       }
     }
     const auto factor = hn::Set(d, p.dropout > 0 ? rounds.kept_factor() : T(1));
     if (p.dropout > 0) {
-      rounds.each_weight(t, [&](std::int64_t j, std::int64_t i, auto kept) {
+      rounds.each_weight(t, [&](i64 j, i64 i, auto kept) {
         T* const at = dz + j * block + i;
         hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(factor, hn::LoadU(d, at))), d, at);
       });
     }
-    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
       auto subtracted = hn::LoadU(d, own + block + i);
       if (!p.rules.logsumexp) {
         subtracted = hn::Zero(d);
-        for (std::int64_t j = 0; j < t.keys; ++j) {
+        for (i64 j = 0; j < t.keys; ++j) {
           subtracted = hn::MulAdd(hn::LoadU(d, a + j * block + i),
                                   hn::LoadU(d, dz + j * block + i), subtracted);
         }
       }
-      for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (i64 j = 0; j < t.keys; ++j) {
         T* const at = dz + j * block + i;
         const auto weight = hn::LoadU(d, a + j * block + i);
         hn::StoreU(hn::Mul(weight, hn::Sub(hn::LoadU(d, at), subtracted)), d, at);
       }
     }
     if (p.dropout > 0) {
-      rounds.each_weight(t, [&](std::int64_t j, std::int64_t i, auto kept) {
+      rounds.each_weight(t, [&](i64 j, i64 i, auto kept) {
         T* const at = a + j * block + i;
         hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(factor, hn::LoadU(d, at))), d, at);
       });
@@ -309,14 +306,14 @@ struct Backward {
 
   // dq ← τ dq, and the way of dk through the normalisation.
   void finish() {
-    for (std::int64_t i = 0; i < N; ++i) {
+    for (i64 i = 0; i < N; ++i) {
       const T* const key = rounds.k + i * E;
       const T* const dkey = dk + i * E;
       T* const row = dq + i * E;
       const T norm = rounds.norms[i];
       const T along = p.rules.normalize ? simd::dot(key, dkey, E) : T(0);
       const T share = norm == 0 ? T(0) : 1 / norm;
-      for (std::int64_t e = 0; e < E; ++e) {
+      for (i64 e = 0; e < E; ++e) {
         row[e] = p.temperature * row[e] + share * (dkey[e] - key[e] * along);
       }
     }
@@ -328,15 +325,15 @@ struct Backward {
 template <class Device, class T>
 void LshKernels<Device, T>::forward(const Device&, const Lsh<T>& p, View<T, 4> out,
                                     View<T, 4> log_sums) {
-  parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
-    const std::int64_t b = piece / p.H(), h = piece % p.H(), N = p.length(b);
+  parallel_for(p.B() * p.H(), [&](i64 piece) {
+    const i64 b = piece / p.H(), h = piece % p.H(), N = p.length(b);
     clear_rows(out, b, h, N);
-    for (std::int64_t r = 0; r < log_sums.size(2); ++r) {
-      for (std::int64_t i = N; i < p.N(); ++i) log_sums(b, h, r, i) = infinity<T>;
+    for (i64 r = 0; r < log_sums.size(2); ++r) {
+      for (i64 i = N; i < p.N(); ++i) log_sums(b, h, r, i) = infinity<T>;
     }
     if (N == 0) return;
     Forward<T> head(p, piece);
-    for (std::int64_t r = 0; r < p.rules.rounds; ++r) {
+    for (i64 r = 0; r < p.rules.rounds; ++r) {
       head.rounds.start(r);
       head.rounds.each_tile([&](const LshTile& t) {
         head.add(t);
@@ -344,7 +341,7 @@ void LshKernels<Device, T>::forward(const Device&, const Lsh<T>& p, View<T, 4> o
       });
     }
     unpack_rows(head.out, b, h, 0, N, out);
-    for (std::int64_t i = 0; p.rules.logsumexp && i < N; ++i) {
+    for (i64 i = 0; p.rules.logsumexp && i < N; ++i) {
       const bool empty = head.log_sums[i] == -infinity<T>;
       log_sums(b, h, 0, i) = empty ? infinity<T> : head.log_sums[i];
       if (p.rules.marks_others()) log_sums(b, h, 1, i) = head.others[i];
@@ -356,13 +353,13 @@ template <class Device, class T>
 void LshBackwardKernels<Device, T>::backward(const Device&, const Lsh<T>& p, View<const T, 4> out,
                                              View<const T, 4> log_sums, View<const T, 4> dout,
                                              View<T, 4> dq, View<T, 4> dv) {
-  parallel_for(p.B() * p.H(), [&](std::int64_t piece) {
-    const std::int64_t b = piece / p.H(), h = piece % p.H(), N = p.length(b);
+  parallel_for(p.B() * p.H(), [&](i64 piece) {
+    const i64 b = piece / p.H(), h = piece % p.H(), N = p.length(b);
     clear_rows(dq, b, h, N);
     clear_rows(dv, b, h, N);
     if (N == 0) return;
     Backward<T> head(p, piece, out, dout);
-    for (std::int64_t r = 0; r < p.rules.rounds; ++r) head.round(r, log_sums);
+    for (i64 r = 0; r < p.rules.rounds; ++r) head.round(r, log_sums);
     head.finish();
     unpack_rows(head.dq, b, h, 0, N, dq);
     unpack_rows(head.dv, b, h, 0, N, dv);

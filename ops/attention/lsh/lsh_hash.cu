@@ -17,11 +17,11 @@ namespace {
 using namespace lsh_detail;
 
 struct NarrowBucket {
-  std::int64_t B, H, N;
-  const std::int64_t* lengths;
-  const std::int64_t* given;
+  i64 B, H, N;
+  const i64* lengths;
+  const i64* given;
   std::int32_t* to;
-  __device__ void operator()(std::int64_t i) const {
+  __device__ void operator()(i64 i) const {
     const bool real = i % N < length_of(lengths, i / N / H % B, N);
     to[i] = real ? static_cast<std::int32_t>(given[i]) : 0;
   }
@@ -47,13 +47,13 @@ template <class T>
 __global__ void __launch_bounds__(tile_threads)
     hash_rows(Lsh<T> p, const T* planes, std::int32_t* buckets) {
   __shared__ Operands<T> shared;
-  const std::int64_t N = p.N(), half = p.rules.buckets / 2;
-  const std::int64_t tiles = (N + owned_rows - 1) / owned_rows;
-  const std::int64_t items = p.rules.rounds * p.B() * p.H() * tiles;
-  for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const std::int64_t list = item / tiles, first = item % tiles * owned_rows;
-    const std::int64_t h = list % p.H(), b = list / p.H() % p.B(), r = list / p.H() / p.B();
-    const std::int64_t length = p.length(b);
+  const i64 N = p.N(), half = p.rules.buckets / 2;
+  const i64 tiles = (N + owned_rows - 1) / owned_rows;
+  const i64 items = p.rules.rounds * p.B() * p.H() * tiles;
+  for (i64 item = blockIdx.x; item < items; item += gridDim.x) {
+    const i64 list = item / tiles, first = item % tiles * owned_rows;
+    const i64 h = list % p.H(), b = list / p.H() % p.B(), r = list / p.H() / p.B();
+    const i64 length = p.length(b);
     const Rows<T> rows{&p.q(b, 0, h, 0), p.q.stride(1), p.q.stride(3), p.E()};
     const Rows<T> plane{planes + r * half * p.E(), p.E(), 1, p.E()};
     const int count = length - first < owned_rows ? static_cast<int>(length - first) : owned_rows;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(tile_threads)
     Highest<T> best[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) best[i] = {-std::numeric_limits<T>::infinity(), 0};
-    for (std::int64_t k = 0; k < half; k += streamed_rows) {
+    for (i64 k = 0; k < half; k += streamed_rows) {
       __syncthreads();
       for (int j = static_cast<int>(threadIdx.x); j < streamed_rows; j += tile_threads) {
         shared.other[j] = k + j < half ? static_cast<std::int32_t>(k + j) : -1;
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(tile_threads)
         const T height = __shfl_xor_sync(0xffffffffu, best[i].height, by);
         best[i].meet(height, __shfl_xor_sync(0xffffffffu, best[i].bucket, by));
       }
-      const std::int64_t n = first + own_group() * 4 + i;
+      const i64 n = first + own_group() * 4 + i;
       if (other_group() == 0 && n < N) buckets[list * N + n] = n < length ? best[i].bucket : 0;
     }
   }
@@ -99,11 +99,11 @@ __global__ void __launch_bounds__(tile_threads)
 // --- lists
 
 struct BucketAt {
-  std::int64_t B, H, N;
-  const std::int64_t* lengths;
+  i64 B, H, N;
+  const i64* lengths;
   const std::int32_t* buckets;
 
-  __device__ std::int64_t operator()(std::int64_t list, std::int64_t position) const {
+  __device__ i64 operator()(i64 list, i64 position) const {
     const bool real = position < length_of(lengths, list / H % B, N);
     return real ? buckets[list * N + position] : -1;
   }
@@ -111,12 +111,12 @@ struct BucketAt {
 
 // Element i of the lists: the chunk of its rank is that of the position there.
 struct ChunkOf {
-  std::int64_t N, chunk;
+  i64 N, chunk;
   const std::int32_t* lists;
   std::int32_t* chunks;
 
-  __device__ void operator()(std::int64_t i) const {
-    const std::int64_t rank = i % N;
+  __device__ void operator()(i64 i) const {
+    const i64 rank = i % N;
     chunks[i - rank + lists[i]] = static_cast<std::int32_t>(rank / chunk);
   }
 };
@@ -124,9 +124,9 @@ struct ChunkOf {
 }  // namespace
 
 template <class Device>
-void LshBucketKernels<Device>::narrow(const Device& device, const LshRules& rules, std::int64_t B,
-                                      std::int64_t H, std::int64_t N, const std::int64_t* lengths,
-                                      const std::int64_t* given, std::int32_t* buckets) {
+void LshBucketKernels<Device>::narrow(const Device& device, const LshRules& rules, i64 B,
+                                      i64 H, i64 N, const i64* lengths,
+                                      const i64* given, std::int32_t* buckets) {
   for_elements("lsh", device, rules.rounds * B * H * N,
                NarrowBucket{B, H, N, lengths, given, buckets});
 }
@@ -134,7 +134,7 @@ void LshBucketKernels<Device>::narrow(const Device& device, const LshRules& rule
 template <class Device, class T>
 void LshHashKernels<Device, T>::hash(const Device& device, const Lsh<T>& p, const T* planes,
                                      std::int32_t* buckets) {
-  const std::int64_t items =
+  const i64 items =
       p.rules.rounds * p.B() * p.H() * ((p.N() + owned_rows - 1) / owned_rows);
   if (items == 0) return;
   start("lsh", device, grid_of(items), tile_threads, 0, hash_rows<T>, p, planes, buckets);
@@ -143,7 +143,7 @@ void LshHashKernels<Device, T>::hash(const Device& device, const Lsh<T>& p, cons
 template <class T>
 void LshSortKernels<T>::sort(const Cuda& device, const LshWork<T>& w) {
   const Lsh<T>& p = w.p;
-  const std::int64_t lists = p.rules.rounds * w.heads();
+  const i64 lists = p.rules.rounds * w.heads();
   sort_rows("lsh", device, {lists, p.N(), p.rules.buckets, w.lists},
             BucketAt{p.B(), p.H(), p.N(), p.lengths, p.buckets});
   if (w.chunks == nullptr) return;

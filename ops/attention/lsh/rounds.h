@@ -19,21 +19,19 @@ namespace lsh_detail {
 namespace hn = simd::hn;
 
 // Queries of a tile: those of one chunk, up to 64.
-constexpr std::int64_t lsh_block(std::int64_t chunk) {
-  return chunk <= 16 ? 16 : chunk <= 32 ? 32 : 64;
-}
+constexpr i64 lsh_block(i64 chunk) { return chunk <= 16 ? 16 : chunk <= 32 ? 32 : 64; }
 
 // Queries rank … rank + queries − 1 of the list against the `keys` rows from `row` on.
 struct LshTile {
-  std::int64_t rank, queries;
-  std::int64_t row, keys;
+  i64 rank, queries;
+  i64 row, keys;
 };
 
 template <class T>
 class LshRounds {
  public:
   const Lsh<T>& p;
-  const std::int64_t b, h, N, c, block;  // N: the length of this sequence
+  const i64 b, h, N, c, block;  // N: the length of this sequence
 
  private:
   Scratch<std::int32_t> lists_;
@@ -46,17 +44,17 @@ class LshRounds {
   T *chunks;                    // [R, lead + N] of the same keys in every round, where counted
   T *q_turned, *scores;         // [E, block], [keys, block]
   T* alone;                     // [block]: 1 where self=last and nothing else is seen
-  std::int64_t lead = 0, round = 0;
+  i64 lead = 0, round = 0;
 
-  static std::int64_t rows(const Lsh<T>& p) { return p.N() + p.chunk(p.N()); }
-  static std::int64_t elements(const Lsh<T>& p) {
-    const std::int64_t E = p.E(), M = p.M(), c = p.chunk(p.N());
-    const std::int64_t counted = p.rules.correct ? p.rules.rounds : 0;
+  static i64 rows(const Lsh<T>& p) { return p.N() + p.chunk(p.N()); }
+  static i64 elements(const Lsh<T>& p) {
+    const i64 E = p.E(), M = p.M(), c = p.chunk(p.N());
+    const i64 counted = p.rules.correct ? p.rules.rounds : 0;
     return p.N() * (2 * E + M + 1) + rows(p) * (E + M + 2 + counted) +
            lsh_block(c) * (E + 2 * c + 1);
   }
 
-  LshRounds(const Lsh<T>& problem, std::int64_t piece)
+  LshRounds(const Lsh<T>& problem, i64 piece)
       : p(problem),
         b(piece / p.H()),
         h(piece % p.H()),
@@ -65,7 +63,7 @@ class LshRounds {
         block(lsh_block(p.chunk(p.N()))),
         lists_(p.rules.rounds * N * (p.rules.correct ? 2 : 1) + p.rules.buckets + 1),
         packed_(elements(p)) {
-    const std::int64_t E = p.E(), M = p.M(), R = p.rules.rounds;
+    const i64 E = p.E(), M = p.M(), R = p.rules.rounds;
     q = packed_.data();
     k = q + N * E;
     v = k + N * E;
@@ -82,33 +80,33 @@ class LshRounds {
     pack_rows(p.q, b, h, 0, N, T(1), k);
     pack_rows(p.q, b, h, 0, N, p.temperature, q);
     pack_rows(p.v, b, h, 0, N, T(1), v);
-    for (std::int64_t i = 0; i < N; ++i) {
+    for (i64 i = 0; i < N; ++i) {
       T* const key = k + i * E;
       norms[i] = p.rules.normalize ? std::sqrt(simd::dot(key, key, E)) : T(1);
       if (norms[i] == 0) continue;  // the key is 0 as it is
-      for (std::int64_t e = 0; e < E && p.rules.normalize; ++e) key[e] /= norms[i];
+      for (i64 e = 0; e < E && p.rules.normalize; ++e) key[e] /= norms[i];
     }
-    for (std::int64_t r = 0; r < R; ++r) sort(r);
+    for (i64 r = 0; r < R; ++r) sort(r);
   }
 
   // Positions in the order of round r.
-  std::int32_t* list(std::int64_t r) const { return lists_.data() + r * N; }
+  std::int32_t* list(i64 r) const { return lists_.data() + r * N; }
 
   // Gathers keys and values for round r.
-  void start(std::int64_t r) {
-    const std::int64_t E = p.E(), M = p.M(), R = p.rules.rounds;
-    const std::int64_t last = (N - 1) / c * c;
+  void start(i64 r) {
+    const i64 E = p.E(), M = p.M(), R = p.rules.rounds;
+    const i64 last = (N - 1) / c * c;
     round = r;
     lead = p.rules.wrap ? N - last : 0;
     const std::int32_t* const before = list((r + R - 1) % R) + last;
     const std::int32_t* const bucket = p.buckets_of(r, b, h);
-    for (std::int64_t row = 0; row < lead + N; ++row) {
-      const std::int64_t position = row < lead ? before[row] : list(r)[row - lead];
+    for (i64 row = 0; row < lead + N; ++row) {
+      const i64 position = row < lead ? before[row] : list(r)[row - lead];
       std::copy(k + position * E, k + (position + 1) * E, keys + row * E);
       std::copy(v + position * M, v + (position + 1) * M, values + row * M);
       positions[row] = static_cast<T>(position);
       buckets[row] = static_cast<T>(bucket[position]);
-      for (std::int64_t s = 0; p.rules.correct && s < R; ++s) {
+      for (i64 s = 0; p.rules.correct && s < R; ++s) {
         chunks[s * rows(p) + row] = static_cast<T>(chunk_of(s)[position]);
       }
     }
@@ -117,32 +115,32 @@ class LshRounds {
   // Calls f(tile) for all queries of the round, chunk by chunk.
   template <class F>
   void each_tile(const F& f) const {
-    for (std::int64_t begin = 0; begin < N; begin += c) {
-      const std::int64_t end = std::min(begin + c, N);
-      const std::int64_t row = begin == 0 ? 0 : lead + begin - c;
-      for (std::int64_t rank = begin; rank < end; rank += block) {
+    for (i64 begin = 0; begin < N; begin += c) {
+      const i64 end = std::min(begin + c, N);
+      const i64 row = begin == 0 ? 0 : lead + begin - c;
+      for (i64 rank = begin; rank < end; rank += block) {
         f(LshTile{rank, std::min(block, end - rank), row, lead + end - row});
       }
     }
   }
 
-  std::int64_t position(const LshTile& t, std::int64_t i) const { return list(round)[t.rank + i]; }
+  i64 position(const LshTile& t, i64 i) const { return list(round)[t.rank + i]; }
 
   // to [width, block] = rows of the tile's queries in `from` [N, width], turned; zeros behind them.
-  void turn_queries(const LshTile& t, const T* from, std::int64_t width, T* to) const {
-    for (std::int64_t i = 0; i < block; ++i) {
+  void turn_queries(const LshTile& t, const T* from, i64 width, T* to) const {
+    for (i64 i = 0; i < block; ++i) {
       if (i < t.queries) {
         const T* const row = from + position(t, i) * width;
-        for (std::int64_t e = 0; e < width; ++e) to[e * block + i] = row[e];
+        for (i64 e = 0; e < width; ++e) to[e * block + i] = row[e];
       } else {
-        for (std::int64_t e = 0; e < width; ++e) to[e * block + i] = 0;
+        for (i64 e = 0; e < width; ++e) to[e * block + i] = 0;
       }
     }
   }
 
   // scores [keys, block] = z, transposed: lanes hold queries.
   void score(const LshTile& t) const {
-    const std::int64_t E = p.E();
+    const i64 E = p.E();
     turn_queries(t, q, E, q_turned);
     tile_product<T>(t.keys, block, E, {keys + t.row * E, E, 1}, {q_turned, block},
                     {scores, block}, false);
@@ -182,11 +180,10 @@ class LshRounds {
   template <class F>
   void each_weight(const LshTile& t, const F& f) const {
     const DropoutMask mask(p.random, p.dropout, 2 * p.chunk(p.N()));
-    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
-      const std::int64_t row =
-          ((b * p.H() + h) * p.rules.rounds + round) * p.N() + t.rank + i;
-      for (std::int64_t j = 0; j < t.keys; j += DropoutMask::pieces) {
-        each_kept<T>(mask, row, 1, j, [&](std::int64_t column, auto kept) {
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
+      const i64 row = ((b * p.H() + h) * p.rules.rounds + round) * p.N() + t.rank + i;
+      for (i64 j = 0; j < t.keys; j += DropoutMask::pieces) {
+        each_kept<T>(mask, row, 1, j, [&](i64 column, auto kept) {
           if (j + column < t.keys) f(j + column, i, kept);
         });
       }
@@ -197,19 +194,17 @@ class LshRounds {
  private:
   static constexpr simd::Tag<T> d{};
   static auto none() { return hn::Set(d, -std::numeric_limits<T>::infinity()); }
-  std::int32_t* chunk_of(std::int64_t r) const {
-    return lists_.data() + (p.rules.rounds + r) * N;
-  }
+  std::int32_t* chunk_of(i64 r) const { return lists_.data() + (p.rules.rounds + r) * N; }
 
   // Counting sort by bucket: the order of positions stays inside of one.
-  void sort(std::int64_t r) const {
+  void sort(i64 r) const {
     const std::int32_t* const bucket = p.buckets_of(r, b, h);
     std::int32_t* const next =
         lists_.data() + p.rules.rounds * N * (p.rules.correct ? 2 : 1);
     std::fill(next, next + p.rules.buckets + 1, 0);
-    for (std::int64_t i = 0; i < N; ++i) ++next[bucket[i] + 1];
-    for (std::int64_t k = 0; k < p.rules.buckets; ++k) next[k + 1] += next[k];
-    for (std::int64_t i = 0; i < N; ++i) {
+    for (i64 i = 0; i < N; ++i) ++next[bucket[i] + 1];
+    for (i64 k = 0; k < p.rules.buckets; ++k) next[k + 1] += next[k];
+    for (i64 i = 0; i < N; ++i) {
       const std::int32_t rank = next[bucket[i]]++;
       list(r)[rank] = static_cast<std::int32_t>(i);
       if (p.rules.correct) chunk_of(r)[i] = static_cast<std::int32_t>(rank / c);
@@ -219,33 +214,31 @@ class LshRounds {
   // z ← f(z, label of the query, label of the key), where rows of the list have labels.
   template <class F>
   void mark(const LshTile& t, T* z, const T* labels, const F& f) const {
-    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
       const auto query = load_labels(t, labels, i);
-      for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (i64 j = 0; j < t.keys; ++j) {
         T* const at = z + j * block + i;
         hn::StoreU(f(hn::LoadU(d, at), query, hn::Set(d, labels[t.row + j])), d, at);
       }
     }
   }
-  auto load_labels(const LshTile& t, const T* labels, std::int64_t i) const {
-    return simd::load<T>(labels + lead + t.rank + i, std::max<std::int64_t>(t.queries - i, 0));
+  auto load_labels(const LshTile& t, const T* labels, i64 i) const {
+    return simd::load<T>(labels + lead + t.rank + i, std::max<i64>(t.queries - i, 0));
   }
 
   // −∞ in the place of z_ii, unless all others are −∞.
   void hide_self(const LshTile& t) const {
-    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
       const auto query = load_labels(t, positions, i);
-      const auto is_self = [&](std::int64_t j) {
-        return hn::Eq(query, hn::Set(d, positions[t.row + j]));
-      };
+      const auto is_self = [&](i64 j) { return hn::Eq(query, hn::Set(d, positions[t.row + j])); };
       auto most = none();
-      for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (i64 j = 0; j < t.keys; ++j) {
         const auto z = hn::LoadU(d, scores + j * block + i);
         most = hn::Max(most, hn::IfThenElse(is_self(j), none(), z));
       }
       const auto nothing = hn::Eq(most, none());
       hn::StoreU(hn::IfThenElseZero(nothing, hn::Set(d, T(1))), d, alone + i);
-      for (std::int64_t j = 0; j < t.keys; ++j) {
+      for (i64 j = 0; j < t.keys; ++j) {
         T* const at = scores + j * block + i;
         const auto hidden = hn::AndNot(nothing, is_self(j));
         hn::StoreU(hn::IfThenElse(hidden, none(), hn::LoadU(d, at)), d, at);
@@ -255,14 +248,14 @@ class LshRounds {
 
   // z ← z − log n, n: the places of all rounds where the query sees the key.
   void subtract_counts(const LshTile& t) const {
-    const std::int64_t R = p.rules.rounds;
+    const i64 R = p.rules.rounds;
     const auto one = hn::Set(d, T(1)), zero = hn::Zero(d);
     const T last = static_cast<T>((N - 1) / c);
-    for (std::int64_t i = 0; i < block; i += simd::lanes<T>) {
-      for (std::int64_t j = 0; j < t.keys; ++j) {
+    for (i64 i = 0; i < block; i += simd::lanes<T>) {
+      for (i64 j = 0; j < t.keys; ++j) {
         auto count = zero;
-        const auto key_position = static_cast<std::int64_t>(positions[t.row + j]);
-        for (std::int64_t s = 0; s < R; ++s) {
+        const auto key_position = static_cast<i64>(positions[t.row + j]);
+        for (i64 s = 0; s < R; ++s) {
           const T* const labels = chunks + s * rows(p);
           const auto query = load_labels(t, labels, i), key = hn::Set(d, labels[t.row + j]);
           auto seen = hn::IfThenElseZero(
@@ -280,10 +273,10 @@ class LshRounds {
       }
     }
   }
-  auto same_bucket(const LshTile& t, std::int64_t s, std::int64_t i, std::int64_t key) const {
+  auto same_bucket(const LshTile& t, i64 s, i64 i, i64 key) const {
     HWY_ALIGN T lane[simd::lanes<T>];
     const std::int32_t* const bucket = p.buckets_of(s, b, h);
-    for (std::int64_t l = 0; l < simd::lanes<T>; ++l) {
+    for (i64 l = 0; l < simd::lanes<T>; ++l) {
       lane[l] = i + l < t.queries ? static_cast<T>(bucket[position(t, i + l)]) : T(-1);
     }
     return hn::Eq(hn::Load(d, lane), hn::Set(d, static_cast<T>(bucket[key])));

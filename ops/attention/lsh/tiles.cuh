@@ -18,8 +18,8 @@ template <class T>
 inline constexpr unsigned tile_blocks = by_type<T>(3u, 2u);
 inline constexpr int owned_rows = 32, streamed_rows = 64, slice = 32;
 
-inline constexpr std::int64_t most_blocks = std::int64_t{1} << 30;  // of a grid; the rest by loops
-inline unsigned grid_of(std::int64_t items) {
+inline constexpr i64 most_blocks = i64{1} << 30;  // of a grid; the rest by loops
+inline unsigned grid_of(i64 items) {
   return static_cast<unsigned>(items < most_blocks ? items : most_blocks);
 }
 
@@ -42,11 +42,11 @@ struct Operands {
 template <class T>
 struct Rows {
   const T* data;
-  std::int64_t row_stride, stride, width;
+  i64 row_stride, stride, width;
   T scale = 1;
   const T* factors = nullptr;
 
-  __device__ T operator()(std::int32_t row, std::int64_t column) const {
+  __device__ T operator()(std::int32_t row, i64 column) const {
     const T x = scale * data[row * row_stride + column * stride];
     return factors == nullptr ? x : x * factors[row];
   }
@@ -64,7 +64,7 @@ __device__ inline bool idle_warp(int rows) {
 // sectors of memory, and 32 different banks.
 template <int count, class T, int lines>
 __device__ __forceinline__ void load_turned(Four<T> (&to)[slice][lines], const std::int32_t* rows,
-                                            const Rows<T>& from, std::int64_t begin) {
+                                            const Rows<T>& from, i64 begin) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int element = warp * 8 + lane % 8;  // four warps, 32 elements
   if (begin + element >= from.width) return;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void load_turned(Four<T> (&to)[slice][lines], const s
 template <class T>
 __device__ __forceinline__ void add_products(Operands<T>& shared, int count, const Rows<T>& owned,
                                              const Rows<T>& streamed, T (&z)[4][4]) {
-  for (std::int64_t begin = 0; begin < owned.width; begin += slice) {
+  for (i64 begin = 0; begin < owned.width; begin += slice) {
     __syncthreads();
     load_turned<owned_rows>(shared.owned, shared.own, owned, begin);
     load_turned<streamed_rows>(shared.streamed, shared.other, streamed, begin);
@@ -117,7 +117,7 @@ __device__ __forceinline__ void store_weights(Weights<T>& weights, const T (&w)[
 template <class T>
 __device__ __forceinline__ void add_weighted(Operands<T>& shared, int count,
                                              const Weights<T>& weights, const Rows<T>& rows,
-                                             std::int64_t begin, T (&sum)[4][4]) {
+                                             i64 begin, T (&sum)[4][4]) {
   const int column = static_cast<int>(threadIdx.x % 64);
   for (int first = 0; first < streamed_rows; first += slice) {
     __syncthreads();

@@ -10,7 +10,7 @@
 namespace weft {
 
 // Queries that a block has at once; a tile of them holds whole chunks, or lies inside one.
-inline constexpr std::int64_t lsh_rows = 32;
+inline constexpr i64 lsh_rows = 32;
 
 // Scratch of a call. A list holds what its length says; behind that nobody looks.
 template <class T>
@@ -24,16 +24,16 @@ struct LshWork {
   T* alone = nullptr;  // [B, H, R, N]: 1 where i sees nothing else; for the mean with self=last
   T* dk = nullptr;     // [B, H, N, E]
 
-  constexpr std::int64_t heads() const { return p.B() * p.H(); }
-  constexpr std::int64_t chunk() const { return p.chunk(p.N()); }
+  constexpr i64 heads() const { return p.B() * p.H(); }
+  constexpr i64 chunk() const { return p.chunk(p.N()); }
   // Ranks of a tile, tiles of a run of ranks (a chunk, or the chunks of one tile), and runs of a
   // list.
-  constexpr std::int64_t run() const {
+  constexpr i64 run() const {
     return chunk() < lsh_rows ? lsh_rows / chunk() * chunk() : chunk();
   }
-  constexpr std::int64_t tiles() const { return (run() + lsh_rows - 1) / lsh_rows; }
-  constexpr std::int64_t runs() const { return (p.N() + run() - 1) / run(); }
-  constexpr std::int64_t items() const { return heads() * runs() * tiles(); }
+  constexpr i64 tiles() const { return (run() + lsh_rows - 1) / lsh_rows; }
+  constexpr i64 runs() const { return (p.N() + run() - 1) / run(); }
+  constexpr i64 items() const { return heads() * runs() * tiles(); }
 };
 
 // What lsh_hash.cu has for the other kernels.
@@ -51,7 +51,7 @@ class LshScratch {
 
   LshScratch(const Cuda& device, const Lsh<T>& p)
       : work{p, DropoutMask(p.random, p.dropout, 2 * p.chunk(p.N()))} {
-    const std::int64_t rows = work.heads() * p.N(), R = p.rules.rounds;
+    const i64 rows = work.heads() * p.N(), R = p.rules.rounds;
     work.lists = take(device, R * rows, lists_);
     if (p.rules.correct) work.chunks = take(device, R * rows, chunks_);
     LshSortKernels<T>::sort(device, work);
@@ -60,7 +60,7 @@ class LshScratch {
 
   void add_backward(const Cuda& device) {
     const Lsh<T>& p = work.p;
-    const std::int64_t rows = work.heads() * p.N(), R = p.rules.rounds;
+    const i64 rows = work.heads() * p.N(), R = p.rules.rounds;
     work.dk = take(device, rows * p.E(), dk_);
     work.deltas = take(device, p.rules.logsumexp ? rows : R * rows, deltas_);
     const bool alone = !p.rules.logsumexp && p.rules.self == LshSelf::last;
@@ -69,7 +69,7 @@ class LshScratch {
 
  private:
   template <class Item>
-  static Item* take(const Cuda& device, std::int64_t count, Workspace<Item>& from) {
+  static Item* take(const Cuda& device, i64 count, Workspace<Item>& from) {
     from = {device, count};
     return from.data();
   }

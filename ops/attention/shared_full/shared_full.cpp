@@ -49,7 +49,7 @@ struct SharedFullOp {
   }
 
   Tensor forward(Saved& saved, const Tensor& q, const Tensor& v) const {
-    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2);
     saved = {q, v, Tensor::empty(v.shape(), q.dtype(), q.device()),
              Tensor::empty({B, H, N}, q.dtype(), q.device())};
     const Tensor k = keys(q);
@@ -115,8 +115,7 @@ AttentionCost cost_shared_full(const AttentionSpec& spec, const AttentionSizes& 
 // Keeps keys and values; a position's key is made of its query.
 class SharedCache final : public DecodingState {
  public:
-  SharedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
-              std::int64_t capacity)
+  SharedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 capacity)
       : cache_(full_spec(spec), sizes, type, capacity) {
     op_.normalize = normalizes(spec);
   }
@@ -126,7 +125,7 @@ class SharedCache final : public DecodingState {
     return cache_.step(list);
   }
 
-  std::int64_t bytes() const override { return cache_.bytes(); }
+  i64 bytes() const override { return cache_.bytes(); }
 
  private:
   SharedFullOp op_;
@@ -135,7 +134,7 @@ class SharedCache final : public DecodingState {
 
 std::unique_ptr<DecodingState> decode_shared_full(const AttentionSpec& spec,
                                                   const AttentionSizes& sizes, DType type,
-                                                  std::int64_t capacity) {
+                                                  i64 capacity) {
   return std::make_unique<SharedCache>(spec, sizes, type, capacity);
 }
 

@@ -14,15 +14,15 @@ namespace {
 
 // Rows count over b, i and h, so that neighbours in memory are neighbours here.
 template <class T>
-__device__ std::int64_t row_offset(const View<T, 4>& x, std::int64_t row) {
-  const std::int64_t H = x.size(2), N = x.size(1);
+__device__ i64 row_offset(const View<T, 4>& x, i64 row) {
+  const i64 H = x.size(2), N = x.size(1);
   return row / H / N * x.stride(0) + row / H % N * x.stride(1) + row % H * x.stride(2);
 }
 
 template <class Team, class T>
-__device__ T row_length(const Team& team, const T* q, std::int64_t step, std::int64_t E) {
+__device__ T row_length(const Team& team, const T* q, i64 step, i64 E) {
   T squares = 0;
-  for (std::int64_t e = team.rank(); e < E; e += Team::threads) {
+  for (i64 e = team.rank(); e < E; e += Team::threads) {
     squares += q[e * step] * q[e * step];
   }
   return std::sqrt(team.sum(squares));
@@ -34,12 +34,12 @@ struct NormalizedRow {
   View<T, 4> k;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const T* const from = q.data + row_offset(q, row);
     T* const to = k.data + row_offset(k, row);
     const T n = row_length(team, from, q.stride(3), q.size(3));
     const T factor = n == 0 ? T(0) : 1 / n;
-    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+    for (i64 e = team.rank(); e < q.size(3); e += Team::threads) {
       to[e * k.stride(3)] = factor * from[e * q.stride(3)];
     }
   }
@@ -52,37 +52,37 @@ struct SharedKeyRow {
   View<T, 4> dq;
 
   template <class Team>
-  __device__ void operator()(const Team& team, std::int64_t row) const {
+  __device__ void operator()(const Team& team, i64 row) const {
     const T* const x = q.data + row_offset(q, row);
     const T* const given = dk.data + row_offset(dk, row);
     T* const to = dq.data + row_offset(dq, row);
     if (!normalized) {
-      for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+      for (i64 e = team.rank(); e < q.size(3); e += Team::threads) {
         to[e * dq.stride(3)] += given[e * dk.stride(3)];
       }
       return;
     }
     // A key that padding hides has no gradient, and its memory may hold anything.
     T any = 0;
-    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+    for (i64 e = team.rank(); e < q.size(3); e += Team::threads) {
       if (given[e * dk.stride(3)] != 0) any = 1;
     }
     if (team.max(any) == 0) return;
     const T n = row_length(team, x, q.stride(3), q.size(3));
     if (n == 0) return;
     T along = 0;  // k · dk
-    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+    for (i64 e = team.rank(); e < q.size(3); e += Team::threads) {
       along += x[e * q.stride(3)] / n * given[e * dk.stride(3)];
     }
     along = team.sum(along);
-    for (std::int64_t e = team.rank(); e < q.size(3); e += Team::threads) {
+    for (i64 e = team.rank(); e < q.size(3); e += Team::threads) {
       to[e * dq.stride(3)] += (given[e * dk.stride(3)] - x[e * q.stride(3)] / n * along) / n;
     }
   }
 };
 
 template <class T>
-std::int64_t rows_of(const View<T, 4>& x) {
+i64 rows_of(const View<T, 4>& x) {
   return x.size(0) * x.size(1) * x.size(2);
 }
 

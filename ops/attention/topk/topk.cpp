@@ -22,7 +22,7 @@ struct TopkOp {
   AttentionCall call;
   double temperature = 1;
   Tensor given;          // [B, H, N, k] i32, checked, or undefined
-  std::int64_t kept = 1;  // min(k, S)
+  i64 kept = 1;          // min(k, S)
 
   struct Saved {
     Tensor q, k, v, topk, log_sums;
@@ -38,7 +38,7 @@ struct TopkOp {
   }
 
   Tensor forward(Saved& saved, const Tensor& q, const Tensor& k, const Tensor& v) const {
-    const std::int64_t B = q.size(0), N = q.size(1), H = q.size(2);
+    const i64 B = q.size(0), N = q.size(1), H = q.size(2);
     const Tensor out = Tensor::empty({B, N, H, v.size(3)}, q.dtype(), q.device());
     saved = {q, k, v, given, Tensor::empty({B, H, N}, q.dtype(), q.device())};
     if (!given.defined()) saved.topk = Tensor::empty({B, H, N, kept}, DType::i32, q.device());
@@ -71,20 +71,18 @@ struct TopkOp {
 };
 
 // Keys that query i of batch item b sees: the first so many.
-std::int64_t seen_keys(const AttentionCall& call, std::int64_t S, std::int64_t b, std::int64_t i) {
+i64 seen_keys(const AttentionCall& call, i64 S, i64 b, i64 i) {
   if (i >= length_of(call.query_lengths, b, i + 1)) return 0;
-  const std::int64_t keys = length_of(call.lengths, b, S);
+  const i64 keys = length_of(call.lengths, b, S);
   return call.causal ? std::min(keys, i + 1) : keys;
 }
 
-std::int64_t kept_keys(const AttentionSpec& spec, std::int64_t S) {
-  return std::min(spec.integer("topk"), S);
-}
+i64 kept_keys(const AttentionSpec& spec, i64 S) { return std::min(spec.integer("topk"), S); }
 
 Attended attend_topk(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const Variable& q = inputs[0];
-  const std::int64_t S = inputs[1].size(1), kept = kept_keys(spec, S);
+  const i64 S = inputs[1].size(1), kept = kept_keys(spec, S);
   const Shape shape{q.size(0), q.size(2), q.size(1), kept};
   Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
   if (given.defined()) given = given.to(DType::i32);

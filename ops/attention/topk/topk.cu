@@ -28,12 +28,12 @@ constexpr int block_threads = 128, warps = block_threads / 32;
 // lanes, so that short rows are read several at once.
 template <class T>
 struct WarpQuery {
-  std::int64_t b, h, i, row;
+  i64 b, h, i, row;
   const std::int32_t* keys;  // ascending, then −1
   int k;
 
   __device__ WarpQuery(const TopkAttention<T>& p, const View<const std::int32_t, 4>& topk,
-                       std::int64_t query)
+                       i64 query)
       : b(query / p.N() / p.H()),
         h(query / p.N() % p.H()),
         i(query % p.N()),
@@ -43,7 +43,7 @@ struct WarpQuery {
 
   struct Lane {
     int lane, across, own, group, groups;
-    __device__ explicit Lane(std::int64_t width)
+    __device__ explicit Lane(i64 width)
         : lane(static_cast<int>(threadIdx.x) % 32),
           across(width <= 8    ? 8
                  : width <= 16 ? 16
@@ -53,7 +53,7 @@ struct WarpQuery {
           groups(32 / across) {}
   };
 
-  __device__ const T* row_of(const View<const T, 4>& x, std::int64_t position) const {
+  __device__ const T* row_of(const View<const T, 4>& x, i64 position) const {
     return x.data + b * x.stride(0) + position * x.stride(1) + h * x.stride(2);
   }
 
@@ -66,7 +66,7 @@ struct WarpQuery {
       T part = 0;
       if (key >= 0) {
         const T* const right = row_of(y, key);
-        for (std::int64_t e = at.own; e < y.size(3); e += at.across) {
+        for (i64 e = at.own; e < y.size(3); e += at.across) {
           part += left[e * x.stride(3)] * right[e * y.stride(3)];
         }
       }
@@ -80,8 +80,8 @@ struct WarpQuery {
   template <class F>
   __device__ void combine(const T* weights, const View<const T, 4>& y, const F& f) const {
     const Lane at(y.size(3));
-    for (std::int64_t begin = 0; begin < y.size(3); begin += at.across) {
-      const std::int64_t m = begin + at.own;
+    for (i64 begin = 0; begin < y.size(3); begin += at.across) {
+      const i64 m = begin + at.own;
       T part = 0;
 #pragma unroll 4
       for (int t = at.group; t < k; t += at.groups) {
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(block_threads, 6)
   const WarpTeam team;
   SharedMemory shared;
   T* const weights = shared.take<T>(warps * topk.size(3)) + threadIdx.x / 32 * topk.size(3);
-  const std::int64_t rows = p.B() * p.H() * p.N(), step = std::int64_t{gridDim.x} * warps;
-  for (std::int64_t r = std::int64_t{blockIdx.x} * warps + threadIdx.x / 32; r < rows; r += step) {
+  const i64 rows = p.B() * p.H() * p.N(), step = i64{gridDim.x} * warps;
+  for (i64 r = i64{blockIdx.x} * warps + threadIdx.x / 32; r < rows; r += step) {
     const WarpQuery<T> query(p, topk, r);
     query.dots(p.temperature, p.q, p.k, weights);
     T most = -std::numeric_limits<T>::infinity();
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(block_threads, 6)
     }
     sum = team.sum(sum);
     __syncwarp();
-    query.combine(weights, p.v, [&](std::int64_t m, T o) {
+    query.combine(weights, p.v, [&](i64 m, T o) {
       out(query.b, query.i, query.h, m) = empty ? T(0) : o / sum;
     });
     if (team.rank() == 0) {
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(block_threads, 6)
                     View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq, T* weights,
                     T* scores) {
   const WarpTeam team;
-  const std::int64_t rows = p.B() * p.H() * p.N(), step = std::int64_t{gridDim.x} * warps;
-  for (std::int64_t r = std::int64_t{blockIdx.x} * warps + threadIdx.x / 32; r < rows; r += step) {
+  const i64 rows = p.B() * p.H() * p.N(), step = i64{gridDim.x} * warps;
+  for (i64 r = i64{blockIdx.x} * warps + threadIdx.x / 32; r < rows; r += step) {
     const WarpQuery<T> query(p, topk, r);
     T* const z = scores + r * query.k;
     T* const da = weights + r * query.k;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(block_threads, 6)
       da[t] = query.factor(p, mask, t) * a;
     }
     __syncwarp();
-    query.combine(z, p.k, [&](std::int64_t e, T sum) { dq(query.b, query.i, query.h, e) = sum; });
+    query.combine(z, p.k, [&](i64 e, T sum) { dq(query.b, query.i, query.h, e) = sum; });
   }
 }
 
@@ -183,10 +183,10 @@ __global__ void __launch_bounds__(block_threads, 6)
     key_gradients(TopkAttention<T> p, View<const std::int32_t, 4> topk, View<const T, 4> dout,
                   const T* weights, const T* scores, View<T, 4> dk, View<T, 4> dv, int columns) {
   constexpr int held = most_columns / 32;
-  const std::int64_t tiles = (p.S() + own_keys - 1) / own_keys, head = blockIdx.x / tiles;
-  const std::int64_t b = head / p.H(), h = head % p.H(), first = blockIdx.x % tiles * own_keys;
-  const std::int64_t column = std::int64_t{blockIdx.y} * columns;
-  const std::int64_t counted = std::min(p.queries(b), p.N()), k = topk.size(3);
+  const i64 tiles = (p.S() + own_keys - 1) / own_keys, head = blockIdx.x / tiles;
+  const i64 b = head / p.H(), h = head % p.H(), first = blockIdx.x % tiles * own_keys;
+  const i64 column = i64{blockIdx.y} * columns;
+  const i64 counted = std::min(p.queries(b), p.N()), k = topk.size(3);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   SharedMemory shared;
   T* const key_sums = shared.take<T>(own_keys * columns);
@@ -194,17 +194,17 @@ __global__ void __launch_bounds__(block_threads, 6)
   int* const bounds = shared.take<int>((warps + 1) * block_threads);  // [warps + 1][queries]
   for (int i = thread; i < own_keys * columns; i += block_threads) key_sums[i] = value_sums[i] = 0;
 
-  const std::int64_t begin = p.causal ? first / block_threads * block_threads : 0;
-  for (std::int64_t query = begin; query < counted; query += block_threads) {
+  const i64 begin = p.causal ? first / block_threads * block_threads : 0;
+  for (i64 query = begin; query < counted; query += block_threads) {
     const std::int32_t* const lists = topk.data + (head * p.N() + query) * k;
     __syncthreads();
-    std::int64_t low = 0, high = query + thread < counted ? k : 0;
-    const auto reaches = [&](std::int64_t t, std::int64_t bound) {  // −1 counts as beyond
-      return std::int64_t{static_cast<std::uint32_t>(lists[thread * k + t])} >= bound;
+    i64 low = 0, high = query + thread < counted ? k : 0;
+    const auto reaches = [&](i64 t, i64 bound) {  // −1 counts as beyond
+      return i64{static_cast<std::uint32_t>(lists[thread * k + t])} >= bound;
     };
-    const std::int64_t end = high;
+    const i64 end = high;
     while (low < high) {
-      const std::int64_t middle = (low + high) / 2;
+      const i64 middle = (low + high) / 2;
       if (reaches(middle, first))
         high = middle;
       else
@@ -223,17 +223,17 @@ __global__ void __launch_bounds__(block_threads, 6)
       for (; some != 0; some &= some - 1) {
         const int q = __ffs(static_cast<int>(some)) - 1, local = group + q;
         const int last = __shfl_sync(0xffffffffu, to, q);
-        const std::int64_t i = query + local, row = (head * p.N() + i) * k;
+        const i64 i = query + local, row = (head * p.N() + i) * k;
         T left[held], given[held];
 #pragma unroll
         for (int c = 0; c < held; ++c) {
-          const std::int64_t e = column + lane + 32 * c;
+          const i64 e = column + lane + 32 * c;
           const bool inside = lane + 32 * c < columns;
           left[c] = inside && e < p.E() ? p.q(b, i, h, e) : T(0);
           given[c] = inside && e < p.M() ? dout(b, i, h, e) : T(0);
         }
         for (int t = __shfl_sync(0xffffffffu, from, q); t < last; ++t) {
-          const std::int64_t at = (lists[local * k + t] - first) * columns;
+          const i64 at = (lists[local * k + t] - first) * columns;
           const T weight = weights[row + t], score = scores[row + t];
 #pragma unroll
           for (int c = 0; c < held; ++c) {
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(block_threads, 6)
   }
   __syncthreads();
   for (int i = thread; i < own_keys * columns; i += block_threads) {
-    const std::int64_t j = first + i / columns, e = column + i % columns;
+    const i64 j = first + i / columns, e = column + i % columns;
     if (j >= p.S()) continue;
     if (e < p.E()) dk(b, j, h, e) = key_sums[i];
     if (e < p.M()) dv(b, j, h, e) = value_sums[i];
@@ -260,9 +260,9 @@ template <class Device, class T>
 void TopkKernels<Device, T>::forward(const Device& device, const TopkAttention<T>& p,
                                      View<const std::int32_t, 4> topk, View<T, 4> out,
                                      View<T, 3> log_sums) {
-  const std::int64_t rows = p.B() * p.H() * p.N();
+  const i64 rows = p.B() * p.H() * p.N();
   if (rows == 0) return;
-  const std::int64_t k = topk.size(3);
+  const i64 k = topk.size(3);
   start("topk", device, blocks_for(device, 32 * rows, block_threads), block_threads,
         SharedMemory::bytes<T>(static_cast<std::size_t>(warps * k)), forward_rows<T>, p,
         DropoutMask(p.random, p.dropout, k), topk, out, log_sums);
@@ -273,10 +273,10 @@ void TopkKernels<Device, T>::backward(const Device& device, const TopkAttention<
                                       View<const std::int32_t, 4> topk, View<const T, 3> log_sums,
                                       View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
                                       View<T, 4> dv) {
-  const std::int64_t heads = p.B() * p.H(), rows = heads * p.N();
+  const i64 heads = p.B() * p.H(), rows = heads * p.N();
   if (heads == 0) return;
   // d a and τ dz of the chosen keys, [B, H, N, k]
-  const std::int64_t chosen = rows * topk.size(3);
+  const i64 chosen = rows * topk.size(3);
   const Workspace<T> work(device, 2 * chosen);
   T *const weights = work.data(), *const scores = weights + chosen;
   if (rows > 0) {
@@ -284,8 +284,8 @@ void TopkKernels<Device, T>::backward(const Device& device, const TopkAttention<
           query_gradients<T>, p, DropoutMask(p.random, p.dropout, topk.size(3)), topk, log_sums,
           dout, dq, weights, scores);
   }
-  const std::int64_t width = std::max(p.E(), p.M());
-  const int columns = static_cast<int>(std::min<std::int64_t>(width, most_columns));
+  const i64 width = std::max(p.E(), p.M());
+  const int columns = static_cast<int>(std::min<i64>(width, most_columns));
   const auto sums = static_cast<std::size_t>(own_keys * columns);
   start("topk", device,
         {static_cast<unsigned>(heads * ((p.S() + own_keys - 1) / own_keys)),

@@ -40,25 +40,23 @@ namespace weft {
 template <class T>
 struct TopkAttention {
   View<const T, 4> q, k, v;
-  const std::int64_t* lengths = nullptr;
-  const std::int64_t* query_lengths = nullptr;
+  const i64* lengths = nullptr;
+  const i64* query_lengths = nullptr;
   T temperature = 1;
   bool causal = false;
   double dropout = 0;
   RandomKey random = {};
 
-  constexpr std::int64_t B() const { return q.size(0); }
-  constexpr std::int64_t N() const { return q.size(1); }
-  constexpr std::int64_t S() const { return k.size(1); }
-  constexpr std::int64_t H() const { return q.size(2); }
-  constexpr std::int64_t E() const { return q.size(3); }
-  constexpr std::int64_t M() const { return v.size(3); }
-  constexpr std::int64_t keys(std::int64_t b) const { return length_of(lengths, b, S()); }
-  constexpr std::int64_t queries(std::int64_t b) const {
-    return length_of(query_lengths, b, N());
-  }
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 S() const { return k.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 M() const { return v.size(3); }
+  constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
+  constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
   // Keys that query i of batch item b sees: the first so many.
-  constexpr std::int64_t seen(std::int64_t b, std::int64_t i) const {
+  constexpr i64 seen(i64 b, i64 i) const {
     if (i >= queries(b)) return 0;
     return causal && i + 1 < keys(b) ? i + 1 : keys(b);
   }

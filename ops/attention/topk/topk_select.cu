@@ -23,7 +23,7 @@ template <class T, int R>
 struct SelectLayout {
   static constexpr int rows = 8 * R;
 
-  static std::size_t bytes(std::int64_t E) {
+  static std::size_t bytes(i64 E) {
     const auto stride = static_cast<std::size_t>(row_stride<T>(padded_width<T>(E, most_width)));
     return SharedMemory::bytes<T>(rows * stride) + SharedMemory::bytes<T>(tile_columns * stride) +
            SharedMemory::bytes<T>(rows * weight_stride<T>);
@@ -43,21 +43,21 @@ __global__ void __launch_bounds__(tile_threads, 2)
   T* const scores = shared.take<T>(rows_in_all * weight_stride<T>);
   const LargestOfRows<T> largest(shared, rows_in_all, topk.size(3), room, elsewhere);
 
-  const std::int64_t tiles = (p.N() + rows_in_all - 1) / rows_in_all;
-  for (std::int64_t piece = blockIdx.x; piece < p.B() * p.H() * tiles; piece += gridDim.x) {
-    const std::int64_t b = piece / tiles / p.H(), h = piece / tiles % p.H();
-    const std::int64_t tile = p.causal ? tiles - 1 - piece % tiles : piece % tiles;
-    const std::int64_t first = tile * rows_in_all;
+  const i64 tiles = (p.N() + rows_in_all - 1) / rows_in_all;
+  for (i64 piece = blockIdx.x; piece < p.B() * p.H() * tiles; piece += gridDim.x) {
+    const i64 b = piece / tiles / p.H(), h = piece / tiles % p.H();
+    const i64 tile = p.causal ? tiles - 1 - piece % tiles : piece % tiles;
+    const i64 first = tile * rows_in_all;
     const int rows = rows_within(first, std::min(p.queries(b), p.N()), rows_in_all);
-    const std::int64_t seen = rows == 0 ? 0 : p.seen(b, first + rows - 1);
+    const i64 seen = rows == 0 ? 0 : p.seen(b, first + rows - 1);
     for (int row = 2 * warp + lane % 2 + lane / 2 * 8; row < rows_in_all; row += 128) {
       largest.start(row);
     }
     __syncwarp();
-    for (std::int64_t key = 0; key < seen; key += tile_columns) {
+    for (i64 key = 0; key < seen; key += tile_columns) {
       const TileRows own{b, h, key, rows_within(key, seen, tile_columns)};
       T z[R][4] = {};
-      for (std::int64_t e = 0; e < p.E(); e += padded) {
+      for (i64 e = 0; e < p.E(); e += padded) {
         __syncthreads();  // all are done with what is written over
         if (key == 0 || p.E() > padded) {
           load_tile(p.q, {b, h, first, rows}, rows_in_all, e, padded, T(1), q, stride);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       __syncwarp();
       for (int r = 0; r < 2 * R; ++r) {
         const int row = r / 2 * 8 + 2 * warp + r % 2;
-        const std::int64_t visible = row < rows ? p.seen(b, first + row) - key : 0;
+        const i64 visible = row < rows ? p.seen(b, first + row) - key : 0;
         largest.add(row, scores + row * weight_stride<T>, key,
                     visible < tile_columns ? visible : tile_columns);
       }
@@ -89,7 +89,7 @@ template <class T, int R>
 void start_select(const Cuda& device, const TopkAttention<T>& p,
                   const View<std::int32_t, 4>& topk) {
   constexpr int rows = 8 * R;
-  const std::int64_t pieces = p.B() * p.H() * ((p.N() + rows - 1) / rows);
+  const i64 pieces = p.B() * p.H() * ((p.N() + rows - 1) / rows);
   const LargestRooms<T> rooms(device, rows, topk.size(3), SelectLayout<T, R>::bytes(p.E()), pieces);
   start_tiles("topk", device, static_cast<unsigned>(rooms.blocks), rooms.shared, select_tiles<T, R>,
               p, topk, rooms.room, rooms.elsewhere.data());

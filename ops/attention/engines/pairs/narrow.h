@@ -15,11 +15,11 @@
 namespace weft::narrow {
 
 inline constexpr int width = 8;
-inline constexpr std::int64_t most_keys = 128;  // of a tile
+inline constexpr i64 most_keys = 128;  // of a tile
 
 // q, do and dq, and what the exponential needs beside them, want 32 registers.
 template <class T>
-constexpr bool possible(std::int64_t E, std::int64_t M) {
+constexpr bool possible(i64 E, i64 M) {
   return HWY_MAX_BYTES >= 64 && std::is_same_v<T, float> && E == width && M == width;
 }
 
@@ -28,13 +28,13 @@ constexpr bool possible(std::int64_t E, std::int64_t M) {
 template <class T>
 struct Keys {
   const T *k, *v;
-  std::int64_t count;
+  i64 count;
   const std::uint64_t* seen;
-  std::int64_t bit, whole_from = 0, whole_to = 0;
+  i64 bit, whole_from = 0, whole_to = 0;
 
   // Sets the range of keys that all lanes see: the first such range that there is.
   void find_whole() {
-    const auto all = [&](std::int64_t j) {
+    const auto all = [&](i64 j) {
       constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>) - 1;
       return (seen[j] >> bit & lanes) == lanes;
     };
@@ -48,7 +48,7 @@ struct Keys {
 // bits, times a factor.
 struct All {
   template <class V>
-  HWY_INLINE V of(std::int64_t, V x) const {
+  HWY_INLINE V of(i64, V x) const {
     return x;
   }
 };
@@ -57,7 +57,7 @@ struct Kept {
   Rows<const std::uint8_t> bits;
   T factor;
   template <class V>
-  HWY_INLINE V of(std::int64_t j, V x) const {
+  HWY_INLINE V of(i64 j, V x) const {
     namespace hn = simd::hn;
     const simd::Tag<T> d;
     const auto mask = hn::LoadMaskBits(d, bits.data + j * bits.row);
@@ -98,14 +98,14 @@ HWY_INLINE void store(const V (&from)[width], Rows<T> to) {
 // f(j, whole) for all keys: `whole` says that every lane sees key j.
 template <class T, class F>
 HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
-  for (std::int64_t j = 0; j < keys.whole_from; ++j) f(j, std::false_type{});
-  for (std::int64_t j = keys.whole_from; j < keys.whole_to; ++j) f(j, std::true_type{});
-  for (std::int64_t j = keys.whole_to; j < keys.count; ++j) f(j, std::false_type{});
+  for (i64 j = 0; j < keys.whole_from; ++j) f(j, std::false_type{});
+  for (i64 j = keys.whole_from; j < keys.whole_to; ++j) f(j, std::true_type{});
+  for (i64 j = keys.whole_to; j < keys.count; ++j) f(j, std::false_type{});
 }
 
 // The lanes that see key j.
 template <class T>
-HWY_INLINE auto seen(const Keys<T>& keys, std::int64_t j) {
+HWY_INLINE auto seen(const Keys<T>& keys, i64 j) {
   return simd::mask_of_bits<T>(keys.seen[j] >> keys.bit);
 }
 
@@ -121,7 +121,7 @@ HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z,
   const V before = hn::LoadU(d, maximum);
   V now = before, x[width];
   load(q, x);
-  each_key(keys, [&](std::int64_t j, auto whole) {
+  each_key(keys, [&](i64 j, auto whole) {
     V score = dot(x, keys.k + j * width, hn::Zero(d));
     if constexpr (!whole) score = hn::IfThenElse(seen(keys, j), score, none);
     hn::StoreU(score, d, z + j * simd::lanes<T>);
@@ -132,7 +132,7 @@ HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z,
   V total = hn::Mul(hn::LoadU(d, sum), correction), y[width];
   load(o, y);
   for (int e = 0; e < width; ++e) y[e] = hn::Mul(y[e], correction);
-  for (std::int64_t j = 0; j < keys.count; ++j) {
+  for (i64 j = 0; j < keys.count; ++j) {
     const V weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, z + j * simd::lanes<T>), shift));
     total = hn::Add(total, weight);
     add_outer(left.of(j, weight), keys.v + j * width, y);
@@ -153,7 +153,7 @@ HWY_NOINLINE void backward(const Keys<T>& keys, Left left, Rows<const T> q, Rows
   const V scores_from = hn::Neg(hn::LoadU(d, log_sum)), mean = hn::LoadU(d, delta);
   V x[width], y[width], gradient[width];
   load(q, x), load(dout, y), load(dq, gradient);
-  each_key(keys, [&](std::int64_t j, auto whole) {
+  each_key(keys, [&](i64 j, auto whole) {
     V weight = simd::exp2<T>(dot(x, keys.k + j * width, scores_from));
     if constexpr (!whole) weight = hn::IfThenElseZero(seen(keys, j), weight);
     hn::StoreU(left.of(j, weight), d, a.data + j * a.row);
