@@ -158,7 +158,7 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
       {"vision", {"--attention", "block-local:block=7,pool=max"}},
       {"charlm", {"--attention", "linear:feature=exp"}},
       {"vision", {"--attention", "linear"}},
-      {"charlm", {"--attention", "cosformer:max_length=200"}},
+      {"charlm", {"--attention", "cosformer:max_length=1000"}},
       {"vision", {"--attention", "cosformer"}},
       {"wordlm", {"--attention", "performer:redraw=2", "--no-shared"}},
       {"charlm", {"--attention", "performer:kernel=relu,features=7"}},
