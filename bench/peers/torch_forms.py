@@ -116,8 +116,10 @@ def patterns(spec, options, causal):
 
     forms = [Form("masked", masked, True, 5 * masks)]  # a mask of bool, and of f32 as it is added
     if flex and can_compile(options):
-        # Its mask is made of places in i64, which are spread out; on CPUs it has no backward.
-        forms.append(Form("flex", flexible, False, 32 * masks, True, options.device == "cuda"))
+        # Its mask is made of N × N places in i64, and of what each head sees; on CPUs it has no
+        # backward.
+        held = 32 + 11 * (masks - 1)
+        forms.append(Form("flex", flexible, False, held, True, options.device == "cuda"))
     if spec["mechanism"] == "block-local":
         forms.append(Form("blocks", blocks))
     return forms
