@@ -435,6 +435,16 @@ struct ForwardBlock {
   }
 };
 
+// The sequences that are worked on, one after the other: batch items, classes, heads. Rows of a class
+// are far apart, and those of its heads lie side by side.
+struct Sequence {
+  i64 b, c, h;
+};
+template <class T>
+Sequence sequence_of(const Pairs<T>& p, i64 number) {
+  return {number / p.H() / p.classes, number / p.H() % p.classes, number % p.H()};
+}
+
 }  // namespace
 
 template <class Device, class T>
@@ -451,8 +461,8 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
   const i64 seen = all.band.count(last_row, all.longest_class(all.S()));
   const i64 work = rows * seen * (all.E() + all.M());
   parallel_for(all.B() * all.H() * all.classes * shares, work, [&](i64 piece) {
-    const Pairs<T> p = all.of_class(piece / shares % all.classes);
-    const i64 head = piece / shares / all.classes, b = head / p.H(), h = head % p.H();
+    const auto [b, c, h] = sequence_of(all, piece / shares);
+    const Pairs<T> p = all.of_class(c);
     const View<T, 4> out = all.of_class(all_out, p.residue, 1);
     const View<T, 3> log_sums = all.of_class(all_log_sums, p.residue, 2);
     const View<const T, 3> before = all.of_class(all_before, p.residue, 2);
@@ -712,8 +722,7 @@ void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& al
           ? bias.pairs
           : by_distance(bias.distances, bias.origin, all.N(), all.S());
   parallel_for(all.B() * all.H() * all.classes, [&](i64 piece) {
-    const i64 c = piece % all.classes, b = piece / all.classes / all.H();
-    const i64 h = piece / all.classes % all.H();
+    const auto [b, c, h] = sequence_of(all, piece);
     const Pairs<T> p = all.of_class(c);
     const View<T, 4> dq = all.of_class(all_dq, c, 1), dk = all.of_class(all_dk, c, 1);
     const View<T, 4> dv = all.of_class(all_dv, c, 1);
