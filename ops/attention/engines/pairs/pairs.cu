@@ -30,13 +30,10 @@ __host__ __device__ constexpr int held_width(i64 E) {
 template <class T, int C>
 inline constexpr int forward_blocks = std::is_same_v<T, float> && C <= 4 ? 3 : 2;
 
-// What is the same for all threads of a block, in its shared memory: see pairs_tile.cuh.
 template <class T>
 struct ForwardBlock {
-  PairsBlock at;
-  Pairs<T> p;  // of the class
-  TileRows queries;
-  View<T, 4> out;
+  TileBlock<T> tile;
+  View<T, 4> out;  // of the class
   View<T, 3> log_sums;
 };
 
@@ -88,16 +85,15 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
   SharedMemory shared;
   ForwardBlock<T>& block = *shared.take<ForwardBlock<T>>(1);
   if (threadIdx.x == 0) {
-    const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
-    block.at = at;
-    block.p = all.of_class(at.residue);
-    block.queries = {at.b, at.h, at.first,
-                     rows_within(at.first, block.p.queries(at.b), Layout::rows)};
-    block.out = all.of_class(all_out, at.residue, 1);
-    block.log_sums = all.of_class(all_log_sums, at.residue, 2);
+    set_block(
+        all, all.N(), Layout::rows, [](const Pairs<T>& p, i64 b) { return p.queries(b); },
+        block.tile);
+    block.out = all.of_class(all_out, block.tile.p.residue, 1);
+    block.log_sums = all.of_class(all_log_sums, block.tile.p.residue, 2);
   }
   __syncthreads();
-  const auto& [at, p, queries, out, log_sums] = block;
+  const auto& [own, out, log_sums] = block;
+  const auto& [p, queries] = own;
   const i64 column = i64{blockIdx.y} * Layout::columns;
   const KeyShare share{blockIdx.z, gridDim.z};
   const int padded = held_width<T>(p.E()), stride = row_stride<T>(padded);
@@ -115,21 +111,21 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     most[r] = none;
     const int row = 8 * r + tile_y();
     if (before.data == nullptr || row >= queries.count) continue;
-    const T log_sum = all.of_class(before, at.residue, 2)(at.b, at.h, at.first + row);
+    const T log_sum = all.of_class(before, p.residue, 2)(queries.b, queries.h, queries.first + row);
     if (log_sum == -none) continue;
     most[r] = log_sum;
     sum[r] = tile_x() == 0 ? T(1) : T(0);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const i64 m = column + owned_column<T, C>(c);
-      if (m < p.M()) o[r][c] = out(at.b, at.first + row, at.h, m);
+      if (m < p.M()) o[r][c] = out(queries.b, queries.first + row, queries.h, m);
     }
   }
   if (whole_rows) load_tile(p.q, queries, Layout::rows, 0, padded, p.temperature, q, stride);
 
-  for (KeyWalk<T> walk(p, queries, p.keys(at.b), share); walk.next();) {
+  for (KeyWalk<T> walk(p, queries, p.keys(queries.b), share); walk.next();) {
     const int count = walk.count;
-    const TileRows tile{at.b, at.h, walk.first, count};
+    const TileRows tile{queries.b, queries.h, walk.first, count};
     T z[R][4] = {};
     for (i64 e = 0; e == 0 || e < p.E(); e += padded) {  // values are loaded where E is 0, too
       __syncthreads();  // all are done with what is written over
@@ -138,7 +134,7 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
       if (e == 0) {
         load_tile(p.v, tile, tile_columns, column, Layout::columns, T(1), v, Layout::value_stride);
         if (p.dropout > 0) {
-          draw_kept(mask, mask_row(p, at, at.first), p.classes, Layout::rows,
+          draw_kept(mask, mask_row(p, queries, queries.first), p.classes, Layout::rows,
                     p.first_column + walk.first, kept);
         }
         if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < Layout::rows) {
@@ -158,7 +154,7 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
         const int j = 16 * c + tile_x();
         const bool seen = j < count && (walk.whole || (sees >> 16 * c & 1) != 0);
         if (p.bias.data != nullptr && seen && row < queries.count) {
-          z[r][c] += p.bias(at.b, at.h, at.first + row, walk.first + j);
+          z[r][c] += p.bias(queries.b, queries.h, queries.first + row, walk.first + j);
         }
         if (!seen) z[r][c] = none;
         grows = grows || z[r][c] > most[r] + slack;
@@ -184,21 +180,21 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     add_weighted<R, C>(weights, v, Layout::value_stride, count, o);
   }
 
-  const i64 item = share.number * p.B() + at.b;
+  const i64 item = share.number * p.B() + queries.b;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int row = 8 * r + tile_y();
-    const i64 i = at.first + row;
+    const i64 i = queries.first + row;
     const T total = over_row<Added>(sum[r]);
     if (i >= p.N()) continue;
     const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN goes on
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const i64 m = column + owned_column<T, C>(c);
-      if (m < p.M()) out(item, i, at.h, m) = empty ? T(0) : o[r][c] / total;
+      if (m < p.M()) out(item, i, queries.h, m) = empty ? T(0) : o[r][c] / total;
     }
     if (blockIdx.y == 0 && tile_x() == 0) {
-      log_sums(item, at.h, i) = empty ? -none : most[r] + std::log(total);
+      log_sums(item, queries.h, i) = empty ? -none : most[r] + std::log(total);
     }
   }
 }

@@ -32,24 +32,12 @@ struct QuerySide {
   }
 };
 
-// What is the same for all threads of a block, in its shared memory: see pairs_tile.cuh.
 template <class T>
 struct BackwardBlock {
-  PairsBlock at;
-  Pairs<T> p;               // of the class
+  TileBlock<T> tile;
   QuerySide<T> of_queries;  // of the class
-  TileRows rows;            // the block's own
   View<T, 4> dbias;         // of the class, in query_gradients
 };
-
-// By one thread; `rows` and `dbias` are left to the caller.
-template <class T>
-__device__ void set_block(const Pairs<T>& all, const QuerySide<T>& query_side, const PairsBlock& at,
-                          BackwardBlock<T>& to) {
-  to.at = at;
-  to.p = all.of_class(at.residue);
-  to.of_queries = query_side.of_class(all, at.residue);
-}
 
 template <class T, int R, int C>
 struct BackwardLayout {
@@ -117,13 +105,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
   SharedMemory shared;
   auto& block = *shared.take<BackwardBlock<T>>(1);
   if (threadIdx.x == 0) {
-    const PairsBlock at = rows_of_block(all, all.S(), Layout::rows);
-    set_block(all, query_side, at, block);
-    block.rows = {at.b, at.h, at.first, rows_within(at.first, block.p.keys(at.b), Layout::rows)};
+    set_block(
+        all, all.S(), Layout::rows, [](const Pairs<T>& p, i64 b) { return p.keys(b); }, block.tile);
+    block.of_queries = query_side.of_class(all, block.tile.p.residue);
   }
   __syncthreads();
-  const auto& [at, p, of_queries, keys, no_bias] = block;
-  const auto& [log_sums, deltas, dout] = of_queries;
+  const auto& [p, keys] = block.tile;
+  const auto& [log_sums, deltas, dout] = block.of_queries;
   const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
 
   const Operands<T, R, C> tile(shared);  // keys · queries, values · dout
@@ -135,9 +123,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
   T key_gradient[R][C] = {}, value_gradient[R][C] = {};
   bool first_tile = true;
-  for (QueryWalk<T> walk(p, keys, p.queries(at.b)); walk.next(); first_tile = false) {
+  for (QueryWalk<T> walk(p, keys, p.queries(keys.b)); walk.next(); first_tile = false) {
     const i64 query = walk.first;
-    const TileRows queries{at.b, at.h, query, walk.count};
+    const TileRows queries{keys.b, keys.h, query, walk.count};
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const int chunk = (own + 1 + turn) % chunks;
@@ -152,13 +140,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
       if (turn == 0) {
         if (const int t = static_cast<int>(threadIdx.x); t < tile_columns) {
           const bool inside = t < queries.count;
-          log_sum[t] = inside ? log_sums(at.b, at.h, query + t) : infinity;
-          delta[t] = inside ? deltas(at.b, at.h, query + t) : T(0);
+          log_sum[t] = inside ? log_sums(keys.b, keys.h, query + t) : infinity;
+          delta[t] = inside ? deltas(keys.b, keys.h, query + t) : T(0);
           if (!walk.whole) visible_to[t] = walk.word(t);
         }
         if (p.dropout > 0) {
-          const i64 group = at.first / tile_columns * tile_columns;
-          draw_kept(mask, mask_row(p, at, query), p.classes, tile_columns, p.first_column + group,
+          const i64 group = keys.first / tile_columns * tile_columns;
+          draw_kept(mask, mask_row(p, keys, query), p.classes, tile_columns, p.first_column + group,
                     kept);
         }
       }
@@ -168,14 +156,14 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const int column = 16 * c + tile_x();
-      const std::uint64_t bits = p.dropout > 0 ? kept[column] >> (at.first % tile_columns) : 0;
+      const std::uint64_t bits = p.dropout > 0 ? kept[column] >> (keys.first % tile_columns) : 0;
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const int row = 8 * r + tile_y();
         const bool visible = row < keys.count && column < queries.count &&
                              (walk.whole || (visible_to[column] >> row & 1) != 0);
         if (p.bias.data != nullptr && visible) {
-          z[r][c] += p.bias(at.b, at.h, query + column, at.first + row);
+          z[r][c] += p.bias(keys.b, keys.h, query + column, keys.first + row);
         }
         const T a = visible ? std::exp(z[r][c] - log_sum[column]) : T(0);
         const T d = p.dropout == 0           ? T(1)
@@ -194,9 +182,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
     add_weighted<R, C>(weights, tile.b, Layout::stride, queries.count, key_gradient);
   }
   store_gradient<R, C>(key_gradient, T(1), keys, own * width, add,
-                       all.of_class(all_dk, at.residue, 1));
+                       all.of_class(all_dk, p.residue, 1));
   store_gradient<R, C>(value_gradient, T(1), keys, own * width, add,
-                       all.of_class(all_dv, at.residue, 1));
+                       all.of_class(all_dv, p.residue, 1));
 }
 
 // dz by distance: each block of `rows` queries has sums of its own, for the distances that its pairs
@@ -237,13 +225,16 @@ __global__ void __launch_bounds__(tile_threads, 2)
   SharedMemory shared;
   auto& block = *shared.take<BackwardBlock<T>>(1);
   if (threadIdx.x == 0) {
-    const PairsBlock at = rows_of_block(all, all.N(), Layout::rows);
-    set_block(all, query_side, at, block);
-    block.rows = {at.b, at.h, at.first, rows_within(at.first, block.p.queries(at.b), Layout::rows)};
-    block.dbias = all.of_class(all.of_class(all_dbias, at.residue, 2), at.residue, 3);
+    set_block(
+        all, all.N(), Layout::rows, [](const Pairs<T>& p, i64 b) { return p.queries(b); },
+        block.tile);
+    const i64 c = block.tile.p.residue;
+    block.of_queries = query_side.of_class(all, c);
+    block.dbias = all.of_class(all.of_class(all_dbias, c, 2), c, 3);
   }
   __syncthreads();
-  const auto& [at, p, of_queries, queries, dbias] = block;
+  const auto& [own_tile, of_queries, dbias] = block;
+  const auto& [p, queries] = own_tile;
   const auto& [log_sums, deltas, dout] = of_queries;
   const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
   const bool biased = dbias.data != nullptr && own == 0;
@@ -255,15 +246,15 @@ __global__ void __launch_bounds__(tile_threads, 2)
   T* const log_sum = shared.take<T>(tile_columns);
   T* const delta = shared.take<T>(tile_columns);
   if (const int t = static_cast<int>(threadIdx.x); t < queries.count) {
-    log_sum[t] = log_sums(at.b, at.h, at.first + t);
-    delta[t] = deltas(at.b, at.h, at.first + t);
+    log_sum[t] = log_sums(queries.b, queries.h, queries.first + t);
+    delta[t] = deltas(queries.b, queries.h, queries.first + t);
   }
 
   T gradient[R][C] = {};
   bool first_tile = true;
-  for (KeyWalk<T> walk(p, queries, p.keys(at.b)); walk.next(); first_tile = false) {
+  for (KeyWalk<T> walk(p, queries, p.keys(queries.b)); walk.next(); first_tile = false) {
     const i64 key = walk.first;
-    const TileRows keys{at.b, at.h, key, walk.count};
+    const TileRows keys{queries.b, queries.h, key, walk.count};
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const int chunk = (own + 1 + turn) % chunks;
@@ -277,7 +268,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       load_tile(p.v, keys, tile_columns, chunk * width, width, T(1), tile.y, Layout::stride);
       if (turn == 0) {
         if (p.dropout > 0) {
-          draw_kept(mask, mask_row(p, at, at.first), p.classes, Layout::rows, p.first_column + key,
+          draw_kept(mask, mask_row(p, queries, queries.first), p.classes, Layout::rows, p.first_column + key,
                     kept);
         }
         if (const int t = static_cast<int>(threadIdx.x); !walk.whole && t < Layout::rows) {
@@ -290,7 +281,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int row = 8 * r + tile_y();
-      const i64 i = at.first + row;
+      const i64 i = queries.first + row;
       const std::uint64_t bits = p.dropout > 0 ? kept[row] >> tile_x() : 0;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
@@ -298,27 +289,27 @@ __global__ void __launch_bounds__(tile_threads, 2)
         const i64 j = key + column;
         const bool visible = row < queries.count && column < keys.count &&
                              (walk.whole || (visible_to[row] >> column & 1) != 0);
-        if (p.bias.data != nullptr && visible) z[r][c] += p.bias(at.b, at.h, i, j);
+        if (p.bias.data != nullptr && visible) z[r][c] += p.bias(queries.b, queries.h, i, j);
         const T d = p.dropout == 0              ? T(1)
                     : (bits >> 16 * c & 1) != 0 ? static_cast<T>(mask.factor)
                                                 : T(0);
         z[r][c] = visible ? std::exp(z[r][c] - log_sum[row]) * (d * da[r][c] - delta[row]) : T(0);
-        if (biased && visible) dbias(at.b, at.h, i, j) += z[r][c];
+        if (biased && visible) dbias(queries.b, queries.h, i, j) += z[r][c];
       }
     }
     store_weights<R>(z, weights);
     __syncwarp();
     add_weighted<R, C>(weights, tile.b, Layout::stride, keys.count, gradient);
     if (distances.sums.data != nullptr && own == 0) {
-      const i64 row_of_sums = at.first / Layout::rows;
+      const i64 row_of_sums = queries.first / Layout::rows;
       __syncthreads();  // all weights are there; what follows waits before it writes over them
-      add_diagonals<Layout::rows>(weights, &distances.sums(at.b * p.H() + at.h, row_of_sums, 0) + key -
-                                               at.first - (Layout::rows - 1) -
+      add_diagonals<Layout::rows>(weights, &distances.sums(queries.b * p.H() + queries.h, row_of_sums, 0) + key -
+                                               queries.first - (Layout::rows - 1) -
                                                distances.first(row_of_sums));
     }
   }
   store_gradient<R, C>(gradient, p.temperature, queries, own * width, add,
-                       all.of_class(all_dq, at.residue, 1));
+                       all.of_class(all_dq, p.residue, 1));
 }
 
 // One number of a table by distance: the blocks' sums, in their order.

@@ -1,7 +1,4 @@
 // Which block of a grid owns which rows, and which tiles it meets. For .cu files.
-//
-// One thread of a block writes the views of its class and its rows into shared memory, where all
-// read them: in the registers of each thread, their sizes and strides of 64 bits take a hundred.
 #pragma once
 
 #include "ops/attention/engines/pairs/pairs.h"
@@ -9,20 +6,27 @@
 
 namespace weft {
 
-// Rows `first` … of one batch item, head and class.
-struct PairsBlock {
-  i64 b, h, residue, first;
+// What is the same for all threads of a block. One of them writes it into shared memory, where all
+// read it: in the registers of each thread, the sizes and strides of 64 bits take a hundred.
+template <class T>
+struct TileBlock {
+  Pairs<T> p;     // of the block's class
+  TileRows rows;  // its own
 };
 
-// Tiles of one head are neighbours in the grid, so that its keys and values are in cache; where
-// later queries see more keys (causal masks), these come first.
-template <class T>
-__device__ PairsBlock rows_of_block(const Pairs<T>& p, i64 length, int rows) {
-  const i64 tiles = (p.longest_class(length) + rows - 1) / rows;
-  const i64 sequence = blockIdx.x / tiles, tile = blockIdx.x % tiles, head = sequence / p.classes;
-  const bool growing = p.band.end.slope > 0 && p.band.first.slope == 0;
-  return {head / p.H(), head % p.H(), sequence % p.classes,
-          (growing ? tiles - 1 - tile : tile) * rows};
+// Of `length` queries or keys, `rows` for each block; the first exist(p, b) of a class are there. Tiles
+// of one head are neighbours in the grid, so that its keys and values are in cache; where later
+// queries see more keys (causal masks), these come first.
+template <class T, class Exist>
+__device__ void set_block(const Pairs<T>& all, i64 length, int rows, const Exist& exist,
+                          TileBlock<T>& to) {
+  const i64 tiles = (all.longest_class(length) + rows - 1) / rows;
+  const i64 sequence = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+  const i64 head = sequence / all.classes, b = head / all.H();
+  const bool growing = all.band.end.slope > 0 && all.band.first.slope == 0;
+  const i64 first = (growing ? tiles - 1 - tile : tile) * rows;
+  to.p = all.of_class(sequence % all.classes);
+  to.rows = {b, head % all.H(), first, rows_within(first, exist(to.p, b), rows)};
 }
 
 // A block for each tile of each sequence in x, for each `columns` columns of `width` in y.
@@ -38,10 +42,10 @@ DropoutMask mask_of(const Pairs<T>& p) {
   return DropoutMask(p.random, p.dropout, p.columns);
 }
 
-// The row of the dropout mask that belongs to query i of the class.
+// The row of the dropout mask that belongs to query i of the class of these rows.
 template <class T>
-__device__ i64 mask_row(const Pairs<T>& p, const PairsBlock& at, i64 i) {
-  return p.mask_row(at.b, at.h) + i * p.classes;
+__device__ i64 mask_row(const Pairs<T>& p, const TileRows& rows, i64 i) {
+  return p.mask_row(rows.b, rows.h) + i * p.classes;
 }
 
 // The tiles that a block meets, one after the other. Each thread walks by itself, all the same way.
