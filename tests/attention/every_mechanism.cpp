@@ -81,6 +81,7 @@ TEST_CASE("every mechanism: f32 against f64") {
                                             {.B = 1, .N = 140, .S = 67, .H = 2, .E = 8, .M = 8},
                                             {.B = 1, .N = 67, .S = 140, .H = 2, .E = 5, .M = 3}};
   for (const AttentionSizes& sizes : few_on_device() ? shorter : all) {
+    if (fewest_on_device() && sizes.N != sizes.S) continue;
     for (const Sample& sample : samples(with_few_heads(sizes), DType::f32)) {
       CAPTURE(sample.text);
       Sample wide = sample.decided();

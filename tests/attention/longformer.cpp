@@ -110,6 +110,7 @@ TEST_CASE("longformer: global positions that are handed in, others for each item
       for (AttentionCall call : calls(N)) {
         call.given["global_mask"] = mask_of(3, N, global);
         for (const i64 dilation : {1, 4}) {
+          if (fewest_on_device() && (dilation == 1) == call.causal) continue;
           const std::string spec = fmt::format("longformer:window=5,dilation={}", dilation);
           CAPTURE(spec);
           CAPTURE(N);

@@ -30,6 +30,24 @@ TEST_CASE("every mechanism: the same bits in any order of threads") {
   under_other_orders([&] { check_same_bits(attended_run("csp-sort:groups=1", v), usual); });
 }
 
+TEST_CASE(
+    "topk: keys equal to the k-th largest do not displace a larger one in any order of threads") {
+  if (tested_device() == Device{}) return;
+  const ThreadsOf one(1);
+  // Once a warp has cut its row, 1 is the threshold; of the next 32 keys one is above it.
+  const Tensor k = Tensor::full({1, 100, 1, 1}, 1, DType::f64);
+  k.slice(1, 73, 74).fill(2);
+  const std::vector<Tensor> inputs{Tensor::full({1, 1, 1, 1}, 1, DType::f64), k,
+                                   normal({1, 100, 1, 2}, 3)};
+  under_other_orders([&] {
+    Choices chosen;
+    AttentionCall call;
+    call.chosen = &chosen;
+    attended("topk:topk=3", inputs, call);
+    CHECK(chosen.at("topk").to_vector<i64>() == std::vector<i64>{0, 1, 73});
+  });
+}
+
 TEST_CASE("every mechanism: heads and batch do not count along y and z of a grid") {
   if (tested_device() == Device{}) return;
   const ThreadsOf one(1);

@@ -34,6 +34,7 @@ TEST_CASE("sparse: it is dense attention under the masks of the paper") {
       for (const bool merged : {true, false}) {
         const std::string heads = merged ? "" : ",combine=heads";
         for (const i64 l : {1, 6, 64}) {
+          if (fewest_on_device() && (l == 6) == cut) continue;
           const std::string stride = "sparse:stride=" + std::to_string(l) + heads;
           CAPTURE(stride);
           CAPTURE(N);
