@@ -99,30 +99,36 @@ struct Tile {
   }
 };
 
-// How many of the 64 queries from `first` on stand before first_above(key + j), for j < keys.
-inline void count_before(const Staircase& s, i64 first, i64 key, i64 keys, i64* counts) {
-  if (s.slope > 1 || s.step > 1) {
-    for (i64 j = 0; j < keys; ++j) {
-      counts[j] = std::clamp<i64>(s.first_above(key + j) - first, 0, 64);
-    }
+// Of the 64 queries from `first` on, those that do not stand before first_above(key + j), for j <
+// keys.
+inline void words_from(const Staircase& s, i64 first, i64 key, i64 keys, std::uint64_t* words) {
+  constexpr auto all = ~std::uint64_t{0};
+  const auto from = [](i64 count) { return count >= 64 ? 0 : all << std::max<i64>(count, 0); };
+  if (s.slope != 1 || s.step != 1) {
+    for (i64 j = 0; j < keys; ++j) words[j] = from(s.first_above(key + j) - first);
     return;
   }
-  // A slope of one or none, as loops for vectors.
-  const i64 most = std::max(s.least, s.offset), rise = key + 1 - s.offset - first;
-  const i64 slope = s.slope, none = s.slope == 0 ? 64 : 0;
-  for (i64 j = 0; j < keys; ++j) {
-    const i64 count = std::clamp<i64>(slope * (rise + j) + none, 0, 64);
-    counts[j] = key + j < most ? 0 : count;
-  }
+  // From a key to the next, one query fewer.
+  const i64 rise = key + 1 - s.offset - first;
+  const i64 begin = std::clamp<i64>(std::max(-rise, std::max(s.least, s.offset) - key), 0, keys);
+  const i64 end = std::clamp<i64>(64 - rise, begin, keys);
+  std::fill(words, words + begin, all);
+  std::uint64_t word = from(rise + begin);
+  for (i64 j = begin; j < end; ++j, word <<= 1) words[j] = word;
+  std::fill(words + end, words + keys, 0);
 }
 
-// The words of a tile at the edge of a band: bit i for query first + i, of 64.
-inline void fill_words(const Band& band, i64 first, i64 key, i64 keys, std::uint64_t* words) {
-  std::array<i64, narrow::most_keys> begin, end;
-  count_before(band.end, first, key, keys, begin.data());
-  count_before(band.first, first, key, keys, end.data());
-  const auto from = [](i64 count) { return count >= 64 ? 0 : ~std::uint64_t{0} << count; };
-  for (i64 j = 0; j < keys; ++j) words[j] = from(begin[j]) & ~from(end[j]);
+// The words of a tile at the edge of a band: bit i for query first + i, of 64. Most keys of a long
+// tile are seen by all of its queries, first … last.
+inline void fill_words(const Band& band, i64 first, i64 last, i64 key, i64 keys,
+                       std::uint64_t* words) {
+  const i64 whole_from = std::clamp<i64>(band.first.at(last) - key, 0, keys);
+  const i64 whole_to = std::clamp<i64>(band.end.at(first) - key, 0, keys);
+  std::fill(words, words + whole_to, ~std::uint64_t{0});
+  words_from(band.end, first, key + whole_to, keys - whole_to, words + whole_to);
+  std::array<std::uint64_t, narrow::most_keys> hidden;
+  words_from(band.first, first, key, whole_from, hidden.data());
+  for (i64 j = 0; j < whole_from; ++j) words[j] &= ~hidden[j];
 }
 
 // Keys of a tile, from … to − 1.
@@ -280,6 +286,16 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
   }
 }
 
+// Whether a tile is at the edge of the band; then its words are made, for which there is room.
+template <class T>
+void see_band(const Pairs<T>& p, Tile<T>& t, std::uint64_t* words) {
+  const i64 last = t.query + t.queries - 1;
+  const bool edge = t.key < p.band.first.at(last) || t.key + t.keys > p.band.end.at(t.query);
+  t.band = &p.band;
+  t.seen = edge ? words : nullptr;
+  if (edge) fill_words(p.band, t.query, last, t.key, t.keys, words);
+}
+
 // Calls f for the tiles of keys that the queries i … i + rows − 1 see, of keys before `keys`.
 template <class T, class F>
 void each_tile_of_queries(const Pairs<T>& p, const Tile<T>& block, i64 keys, const F& f) {
@@ -297,16 +313,10 @@ void each_tile_of_queries(const Pairs<T>& p, const Tile<T>& block, i64 keys, con
     }
     return;
   }
-  t.band = &p.band;
   const i64 last = t.query + t.queries - 1, end = std::min(keys, p.band.end.at(last));
-  const i64 seen_by_all = p.band.first.at(last), seen_by_first = p.band.end.at(t.query);
   for (t.key = p.band.first.at(t.query) / group * group; t.key < end; t.key += key_tile(p)) {
     t.keys = std::min(key_tile(p), end - t.key);
-    t.seen = nullptr;
-    if (t.key < seen_by_all || t.key + t.keys > seen_by_first) {
-      fill_words(p.band, t.query, t.key, t.keys, words.data());
-      t.seen = words.data();
-    }
+    see_band(p, t, words.data());
     each_part(p, t, f);
   }
 }
@@ -330,7 +340,6 @@ void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i6
     }
     return;
   }
-  t.band = &p.band;
   const i64 end_of_keys = tile.key + tile.keys;
   const i64 end = std::min(queries, p.band.first.first_above(end_of_keys - 1));
   for (t.query = p.band.end.first_above(tile.key) / block * block; t.query < end;
@@ -340,11 +349,7 @@ void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i6
     t.key = std::max(tile.key, p.band.first.at(t.query) / group * group);
     t.keys = std::min(end_of_keys, p.band.end.at(last)) - t.key;
     if (t.keys <= 0) continue;
-    t.seen = nullptr;
-    if (t.key < p.band.first.at(last) || t.key + t.keys > p.band.end.at(t.query)) {
-      fill_words(p.band, t.query, t.key, t.keys, words.data());
-      t.seen = words.data();
-    }
+    see_band(p, t, words.data());
     each_part(p, t, f);
   }
 }
