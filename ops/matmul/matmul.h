@@ -2,8 +2,9 @@
 //
 //     c = a b,    da = dc bᵀ,    db = aᵀ dc
 //
-// a [.., m, k]; b [.., k, n] with the same leading axes, or [k, n] for all of them: then db is
-// summed over the batch, which is one product over all its rows.
+// a [.., m, k]; b [.., k, n] with the same leading axes. One of the two may lack the first of them,
+// and b all: then it serves every item, and its gradient is summed over these; for b [k, n] that is
+// one product over all rows.
 //
 // Saved: a and b, as handles.
 #pragma once

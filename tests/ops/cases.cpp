@@ -176,7 +176,9 @@ void add_all_blocks(Cases& cases) {
 void add_products_and_tables(Cases& cases) {
   for (const Shapes& shapes : {Shapes{{3, 5}, {5, 2}}, Shapes{{1, 1}, {1, 1}},
                                Shapes{{2, 3, 5}, {5, 4}}, Shapes{{2, 3, 5}, {2, 5, 4}},
-                               Shapes{{2, 1, 3, 5}, {2, 1, 5, 7}}, Shapes{{2, 3, 1, 5}, {5, 1}}}) {
+                               Shapes{{2, 1, 3, 5}, {2, 1, 5, 7}}, Shapes{{2, 3, 1, 5}, {5, 1}},
+                               Shapes{{3, 5}, {4, 5, 2}}, Shapes{{3, 2, 4, 5}, {2, 5, 3}},
+                               Shapes{{2, 3, 5}, {1, 2, 5, 4}}}) {
     cases.add("matmul", product, shapes);
   }
   for (const Shape& shape : {Shape{}, Shape{7}, Shape{2, 3}}) {

@@ -28,6 +28,30 @@ TEST_CASE("the gradient of a shared right-hand side is the sum over the batch") 
   CHECK(relative_error(shared.gradients[1], sum) <= tolerance::backward_f64);
 }
 
+TEST_CASE(
+    "the gradient of a shared left-hand side, whichever way that lies, is the sum over the batch") {
+  const Tensor a = random_normal({4, 5}, DType::f64, 1),
+               b = random_normal({3, 5, 2}, DType::f64, 2);
+  const auto f = [](std::span<const Variable> in) { return std::vector{matmul(in[0], in[1])}; };
+  const Run each = run(f, {a.expand({3, 4, 5}).clone(), b});
+  const Tensor sum = Tensor::zeros({4, 5}, DType::f64);
+  for (i64 batch = 0; batch < 3; ++batch) {
+    for (i64 i = 0; i < 4; ++i) {
+      for (i64 k = 0; k < 5; ++k) {
+        sum.view<double, 2>()(i, k) += each.gradients[0].view<double, 3>()(batch, i, k);
+      }
+    }
+  }
+  for (const Tensor& placed : {a, a.transpose(0, 1).clone().transpose(0, 1)}) {
+    const Run shared = run(f, {placed, b});
+    CHECK(relative_error(shared.outputs[0], each.outputs[0]) <= tolerance::forward_f64);
+    CHECK(relative_error(shared.gradients[0], sum) <= tolerance::backward_f64);
+    CHECK(relative_error(shared.gradients[1], each.gradients[1]) <= tolerance::backward_f64);
+  }
+  const Run none = run(f, {a, Tensor::empty({0, 5, 2}, DType::f64)});
+  CHECK(same_bits(none.gradients[0], Tensor::zeros({4, 5}, DType::f64)));
+}
+
 TEST_CASE("a matrix times itself, and times its transpose") {
   const Tensor a = random_normal({4, 4}, DType::f64, 1);
   CHECK_GRADIENTS([](std::span<const Variable> in) { return std::vector{matmul(in[0], in[0])}; },
