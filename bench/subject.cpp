@@ -30,7 +30,10 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
       input.draw({.seed = seed++}, drawn);
       inputs.emplace_back(drawn.to(device));
     } else {
-      inputs.push_back(Variable::leaf(normal(input.shape, seed++, device)));
+      const Tensor numbers = normal(input.shape, seed, Device{});
+      if (input.role == Role::parameter) draw(input.weight, input.name, seed, numbers);
+      ++seed;
+      inputs.push_back(Variable::leaf(numbers.to(device)));
       built.leaves.push_back(inputs.back());
     }
   }

@@ -42,7 +42,8 @@ nn::AttentionOptions attention_options(const VisionTransformerConfig& config) {
           .value_width = config.value_width / config.heads,
           .causal = false,
           .dropout = config.attention_dropout,
-          .output_bias = true};
+          .output_bias = true,
+          .max_length = config.tokens()};
 }
 
 // Weights and biases of all linear maps in `part` as PyTorch starts them.

@@ -138,6 +138,18 @@ def features(spec, options, causal):
     return forms
 
 
+# --- slots
+
+def linformer(spec, options):
+    scale = spec["temperature"] or None
+
+    def attend(q, k, v, proj_k, proj_v=None):
+        rows = proj_k.T, (proj_k if proj_v is None else proj_v).T
+        return FUSED(q, rows[0] @ k, rows[1] @ v, scale=scale)
+
+    return [Form("fused", lambda length: attend)]
+
+
 # --- all of them
 
 def can_compile(options):
@@ -151,6 +163,8 @@ def forms_of(spec, options):
     name, causal = spec["mechanism"], spec["causal"]
     if name == "full" and spec["temperature"] == 0:
         return full(spec, options, causal)
+    if name == "linformer" and FUSED:
+        return linformer(spec, options)
     if name in PATTERNS and FUSED:
         return patterns(spec, options, causal)
     return features(spec, options, causal) if name in FEATURES else []
@@ -166,6 +180,10 @@ def inputs_of(spec, length, options, gradients):
     if spec["mechanism"] == "performer":
         rows = torch_features.rows_of(spec, options.key_width)
         inputs.append(torch.randn(rows, options.key_width))
+    if spec["mechanism"] == "linformer":
+        for _ in range(1 if spec["share_kv"] else 2):
+            proj = torch.rand(length, spec["rank"]).mul(2).sub(1) * spec["rank"] ** -0.5
+            inputs.append(proj.requires_grad_(gradients))
     return inputs
 
 
@@ -182,7 +200,8 @@ def by_pairs(spec, q, k, v, omega=None):
 def check(spec, length):
     from torch_mechanisms import attention_of  # which torch_export.py compares with weft
     options = types.SimpleNamespace(device="cpu", batch=2, heads=2)
-    model = {"causal": spec["causal"], "heads": options.heads, "width": 16, "model": ""}
+    model = {"causal": spec["causal"], "heads": options.heads, "width": 16, "model": "",
+             "length": length}
     torch.manual_seed(1)
     module, x = attention_of(spec, model, 0, 1), torch.randn(options.batch, length, model["width"])
     for parameter in module.parameters():
@@ -193,6 +212,7 @@ def check(spec, length):
               if name.startswith("qkv") for part in projection(x).chunk(3, -1)]
     if spec["mechanism"] == "performer":
         inputs.append(module.omega)
+    inputs += [p for name, p in module.named_parameters() if name.startswith("proj_")]
     if spec["mechanism"] in FEATURES:
         torch_features.CHUNK = 64  # several, the last of them short
         exact = by_pairs(spec, *inputs)

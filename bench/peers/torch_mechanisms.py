@@ -37,6 +37,11 @@ def weights_of(scores):
     return scores.softmax(-1).masked_fill(nothing, 0)
 
 
+def positions_of(model):
+    """The most that what is learnt by position serves."""
+    return model["length"] if "length" in model else (model["size"] // model["patch"]) ** 2
+
+
 def drawn(*shape):
     """Drawn once by weft, and in the file; a parameter, so that modules can share it."""
     return nn.Parameter(torch.empty(*shape), requires_grad=False)
@@ -179,6 +184,21 @@ class Features(Full):
     def softmax_of(self, q, k, v):
         return torch_features.attention(self.spec, q, k, v, self.causal, self.omega,
                                         running=self.causal).transpose(1, 2)
+
+
+class Linformer(Full):
+    """Learnt matrices mix the keys, and the values, into slots."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        sizes = positions_of(model), spec["rank"]
+        self.proj_k = nn.Parameter(torch.empty(*sizes))
+        self.proj_v = None if spec["share_kv"] else nn.Parameter(torch.empty(*sizes))
+
+    def softmax_of(self, q, k, v):
+        value_matrix = self.proj_k if self.proj_v is None else self.proj_v
+        mixed = (proj[:k.shape[2]].T @ x for x, proj in ((k, self.proj_k), (v, value_matrix)))
+        return super().softmax_of(q, *mixed)
 
 
 class Conditional(nn.Module):
@@ -402,7 +422,7 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
               "csp-shift": SamplePermutation, "csp-sort": SamplePermutation,
               "local": Pattern, "longformer": Longformer, "sparse": Pattern, "bigbird": Pattern,
               "block-local": BlockLocal, "linear": Features, "cosformer": Features,
-              "performer": Features}
+              "performer": Features, "linformer": Linformer}
 
 
 def attention_of(spec, model, layer, layers):

@@ -168,6 +168,7 @@ void check_type(const Mechanism& mechanism, const AttentionInput& sheet, DType t
 struct Binding {
   AttentionSpec spec;
   std::map<std::string, i64> known = {};
+  bool by_query = false;  // something is learnt by the positions of queries
 
   void add(const AttentionInput& sheet, const Tensor& value, const std::string& all) {
     const Mechanism& mechanism = spec.mechanism();
@@ -183,6 +184,7 @@ struct Binding {
       }
       const bool option = find(sizes, word) == nullptr;
       if (option && !spec.has(word)) continue;  // an expression: compared when all is known
+      by_query |= word == "N_max" && sheet.side == Side::query;
       const auto [entry, fresh] = known.emplace(word, value.size(axis));
       require(entry->second == value.size(axis),
               "{}: {} is [{}] with {} = {}, but {} = {} elsewhere; got {}", mechanism.name,
@@ -204,7 +206,8 @@ struct Binding {
       if (i64* const place = find(sizes, word)) *place = size;
     }
     if (known.contains("N") && !known.contains("S")) sizes.S = sizes.N;
-    const i64 longest = std::max(sizes.N, sizes.S);
+    const bool by_key = known.contains("N_max") && !by_query;
+    const i64 longest = by_key ? sizes.S : std::max(sizes.N, sizes.S);
     if (!known.contains("N_max")) sizes.N_max = longest;
     require(sizes.N_max >= longest, "{}: its learnt tensors serve {} positions, got {}; {}",
             spec.mechanism().name, sizes.N_max, longest, all);

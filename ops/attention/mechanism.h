@@ -45,7 +45,7 @@ enum class Side { query, reference };  // which of the two sequences (self-atten
 struct AttentionInput {
   std::string name = {};  // "q"
   Role role = Role::projected;
-  Side side = Side::query;
+  Side side = Side::query;  // of a parameter: whose positions N_max counts; query: those of both
   // A word an axis, "B N H E". A symbol of AttentionSizes is that size, "b" and "h" are that size or
   // 1, the name of an option is what that option says. Any other word is for people, `shape` has
   // its number, and a tensor with more is welcome where the word names N_max.

@@ -72,7 +72,8 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
       const double working = double(allocator(tested_device()).counts().peak) - before - results - saved;
       const double claimed =
           tested_device() == Device{} ? cost.working_bytes : cost.cuda_working_bytes;
-      CHECK(working >= 0.5 * claimed);
+      // Below 0 the peak lies within what is saved and what results.
+      CHECK(std::max(working, 0.0) >= 0.5 * claimed);
       CHECK(working <= rounded(claimed) + results / 8);
     }
   }

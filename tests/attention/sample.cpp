@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "autograd/tape.h"
+#include "ops/pointwise/pointwise.h"
 #include "tests/budget.h"
 
 namespace weft {
@@ -53,7 +54,8 @@ std::vector<Tensor> sampled(const AttentionSpec& spec, const AttentionSizes& siz
     for (int axis = 0; axis < shape.rank() && extras == Extras::single; ++axis) {
       if (may_be_one(axes[static_cast<std::size_t>(axis)])) shape[axis] = 1;
     }
-    inputs.push_back(random_normal(shape, DType::f64, seed).to(type));
+    const Tensor numbers = random_normal(shape, DType::f64, seed);
+    inputs.push_back(as_it_starts(numbers, input).to(type));
   }
   return inputs;
 }
@@ -236,6 +238,13 @@ std::size_t values_input(const Sample& sample) {
 
 bool has_batch(const AttentionInput& input) {
   return position_axis(input, 'B') == 0 || position_axis(input, 'b') == 0;
+}
+
+Tensor as_it_starts(const Tensor& x, const AttentionInput& input) {
+  const auto kind = input.weight.kind;
+  const bool says = kind == Initializer::uniform || kind == Initializer::normal;
+  if (input.role != Role::parameter || !says) return x;
+  return scale(x, input.weight.scale).value();
 }
 
 Tensor filled(const Tensor& x, int axis, i64 begin, i64 end, double value, i64 b) {

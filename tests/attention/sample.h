@@ -81,6 +81,9 @@ std::size_t values_input(const Sample& sample);
 // Whether the input has an axis that counts batch items.
 bool has_batch(const AttentionInput& input);
 
+// x as large as a learnt input starts, where its fact sheet says how large that is; otherwise x.
+Tensor as_it_starts(const Tensor& x, const AttentionInput& input);
+
 // x with value at the elements [begin, end) of an axis, for batch item b, or for all where b < 0.
 Tensor filled(const Tensor& x, int axis, i64 begin, i64 end, double value, i64 b = -1);
 

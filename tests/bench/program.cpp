@@ -293,7 +293,9 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
       performer + R"("kernel": "softmax", )" + not_causal,
       performer + R"("kernel": "softmax", )" + causal,
       performer + R"("kernel": "hyperbolic", )" + causal,
-      performer + R"("kernel": "relu", )" + causal};
+      performer + R"("kernel": "relu", )" + causal,
+      R"({"mechanism": "linformer", "rank": 7, "share_kv": 0, )" + pattern + not_causal,
+      R"({"mechanism": "linformer", "rank": 5, "share_kv": 1, )" + pattern + not_causal};
   const ProgramRun run =
       run_program(WEFT_SOURCE_ROOT "/bench/peers/torch_forms.py", specifications);
   if (run.status == 2 && contains(run.err, "PyTorch is not here")) {

@@ -45,10 +45,12 @@ Sample sample_of(const json& line) {
   call.dropout = line["dropout"];
   call.random = {5, 6, 7};
   std::vector<Tensor> inputs;
+  const AttentionInputs sheets = attention_inputs(spec, sizes);
   for (const json& sides : line["shapes"]) {
     Shape shape;
     for (const json& side : sides) shape.push_back(side);
-    inputs.push_back(rounded(random_normal(shape, DType::f64, 1001 + inputs.size())));
+    const Tensor numbers = random_normal(shape, DType::f64, 1001 + inputs.size());
+    inputs.push_back(rounded(as_it_starts(numbers, sheets[inputs.size()])));
   }
   // The results of lsh shall not hang on how its planes are drawn.
   if (spec.mechanism().name == "lsh") {

@@ -163,7 +163,9 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
       {"wordlm", {"--attention", "performer:redraw=2", "--no-shared"}},
       {"charlm", {"--attention", "performer:kernel=relu,features=7"}},
       {"vision", {"--attention", "performer:kernel=hyperbolic"}},
-      {"vision", {"--attention", "performer:features=30,orthogonal=0"}}};
+      {"vision", {"--attention", "performer:features=30,orthogonal=0"}},
+      {"vision", {"--attention", "linformer:rank=5,temperature=0.3"}},
+      {"vision", {"--attention", "linformer:share_kv=1"}}};
   Words files;
   for (const auto& [name, words] : models) {
     CAPTURE(words[1]);

@@ -1,0 +1,180 @@
+// What holds for Linformer attention alone (mechanism page: ops/attention/linformer/linformer.h).
+#include "autograd/tape.h"
+#include "runtime/arithmetic.h"
+#include "tests/attention/run_attention.h"
+#include "tests/attention/sample.h"
+
+namespace weft {
+namespace {
+
+Tensor identity(i64 rows, i64 columns) {
+  const Tensor matrix = Tensor::zeros({rows, columns}, DType::f64);
+  for (i64 i = 0; i < std::min(rows, columns); ++i) matrix.view<double, 2>()(i, i) = 1;
+  return matrix;
+}
+
+struct Linformed {
+  QueryKeyValue in;
+  Tensor proj_k, proj_v;
+
+  Linformed(i64 B, i64 N, i64 S, i64 rows, i64 rank)
+      : in(B, N, S, 2, 3, 4), proj_k(normal({rows, rank}, 8)), proj_v(normal({rows, rank}, 9)) {}
+  std::vector<Tensor> list() const { return {in.q, in.k, in.v, proj_k, proj_v}; }
+  std::vector<Tensor> shared() const { return {in.q, in.k, in.v, proj_k}; }
+};
+
+// The equations as loops: out, and the gradients of q, k, v, proj_k and proj_v for the cotangent
+// `dout`.
+std::vector<Tensor> by_loops(const Linformed& x, const AttentionCall& call, const Tensor& dout) {
+  const i64 B = x.in.q.size(0), N = x.in.q.size(1), S = x.in.k.size(1), H = 2, E = 3, M = 4;
+  const i64 rank = x.proj_k.size(1);
+  const double temperature = 1 / std::sqrt(3.0);
+  std::vector<Tensor> results{Tensor::zeros({B, N, H, M}, DType::f64)};
+  for (const Tensor& input : x.list()) results.push_back(Tensor::zeros(input.shape(), DType::f64));
+  const auto at4 = [](const Tensor& t) { return t.view<double, 4>(); };
+  const auto q = at4(x.in.q), k = at4(x.in.k), v = at4(x.in.v), d = at4(dout);
+  const auto P = x.proj_k.view<double, 2>(), R = x.proj_v.view<double, 2>();
+  const auto out = at4(results[0]), dq = at4(results[1]), dk = at4(results[2]),
+             dv = at4(results[3]);
+  const auto dP = results[4].view<double, 2>(), dR = results[5].view<double, 2>();
+  const auto count = [](const Tensor& lengths, i64 b, i64 all) {
+    return lengths.defined() ? lengths.to_vector<i64>()[std::size_t(b)] : all;
+  };
+  for (i64 b = 0; b < B; ++b) {
+    const i64 keys = count(call.lengths, b, S), queries = count(call.query_lengths, b, N);
+    for (i64 h = 0; h < H; ++h) {
+      for (i64 i = 0; i < queries; ++i) {
+        std::vector<double> a(std::size_t(rank), 0), da(std::size_t(rank), 0);
+        double sum = 0, mean = 0;
+        for (i64 r = 0; r < rank; ++r) {
+          double z = 0;
+          for (i64 j = 0; j < keys; ++j) {
+            for (i64 e = 0; e < E; ++e) z += temperature * q(b, i, h, e) * P(j, r) * k(b, j, h, e);
+          }
+          sum += a[std::size_t(r)] = std::exp(z);
+        }
+        for (i64 r = 0; r < rank; ++r) {
+          a[std::size_t(r)] /= sum;
+          for (i64 j = 0; j < keys; ++j) {
+            for (i64 m = 0; m < M; ++m) {
+              out(b, i, h, m) += a[std::size_t(r)] * R(j, r) * v(b, j, h, m);
+              da[std::size_t(r)] += d(b, i, h, m) * R(j, r) * v(b, j, h, m);
+              dR(j, r) += a[std::size_t(r)] * d(b, i, h, m) * v(b, j, h, m);
+              dv(b, j, h, m) += a[std::size_t(r)] * d(b, i, h, m) * R(j, r);
+            }
+          }
+          mean += a[std::size_t(r)] * da[std::size_t(r)];
+        }
+        for (i64 r = 0; r < rank; ++r) {
+          const double dz = temperature * a[std::size_t(r)] * (da[std::size_t(r)] - mean);
+          for (i64 j = 0; j < keys; ++j) {
+            for (i64 e = 0; e < E; ++e) {
+              dq(b, i, h, e) += dz * P(j, r) * k(b, j, h, e);
+              dk(b, j, h, e) += dz * P(j, r) * q(b, i, h, e);
+              dP(j, r) += dz * q(b, i, h, e) * k(b, j, h, e);
+            }
+          }
+        }
+      }
+    }
+  }
+  return results;
+}
+
+// Output and gradients for the cotangent `dout`.
+std::vector<Tensor> run_for(const std::string& spec, const std::vector<Tensor>& inputs,
+                            const AttentionCall& call, const Tensor& dout) {
+  std::vector<Variable> leaves;
+  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
+  Tape tape;
+  const Variable out = attend(AttentionSpec(spec), call, leaves).out;
+  tape.backward(out, dout.to(tested_device()));
+  std::vector<Tensor> results{out.value()};
+  for (const Variable& leaf : leaves) results.push_back(leaf.gradient());
+  return results;
+}
+
+TEST_SUITE("attention") {
+
+TEST_CASE("linformer: it is the sums of its equations") {
+  for (const auto& [N, S, rank] : {std::array<i64, 3>{11, 11, 4}, {6, 15, 7}, {9, 5, 1}}) {
+    CAPTURE(S);
+    const Linformed x(3, N, S, S + 2, rank);
+    AttentionCall call;
+    const Tensor dout = normal({3, N, 2, 4}, 5);
+    for (const bool cut : {false, true}) {
+      if (cut) call.lengths = Tensor::from(std::vector<i64>{S, S - 4, 0}, {3});
+      if (cut) call.query_lengths = Tensor::from(std::vector<i64>{2, N, N}, {3});
+      const std::vector<Tensor> wanted = by_loops(x, call, dout);
+      const std::vector<Tensor> got = run_for("linformer", x.list(), call, dout);
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        CAPTURE(i);
+        CHECK(relative_error(got[i], wanted[i]) <= tolerance::backward_f64);
+      }
+      // proj_k in both places: its gradient is the sum of the two.
+      Linformed same = x;
+      same.proj_v = x.proj_k;
+      const std::vector<Tensor> apart = run_for("linformer", same.list(), call, dout);
+      const std::vector<Tensor> shared = run_for("linformer:share_kv=1", x.shared(), call, dout);
+      REQUIRE(shared.size() == 5);  // no proj_v
+      CHECK(relative_error(shared[0], apart[0]) == 0);
+      CHECK(relative_error(shared[4], added(apart[4].to(Device{}), apart[5].to(Device{}))) <=
+            tolerance::backward_f64);
+    }
+  }
+}
+
+TEST_CASE("linformer: with the identity it is full attention") {
+  Linformed x(2, 70, 70, 70, 70);
+  x.proj_k = x.proj_v = identity(70, 70);
+  const Run got = attended_run("linformer", x.list()), full = attended_run("full", x.in.list());
+  check_close(got.outputs[0], full.outputs[0]);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(relative_error(got.gradients[i], full.gradients[i]) <= tolerance::backward_f64);
+  }
+}
+
+TEST_CASE("linformer: one slot gives every query the same") {
+  const Linformed x(1, 20, 20, 20, 1);
+  const Tensor out = attended("linformer", x.list());
+  for (i64 i = 1; i < 20; ++i) check_close(out.slice(1, i, i + 1), out.slice(1, 0, 1));
+}
+
+TEST_CASE("linformer: rows behind the sequence take no part") {
+  const Linformed x(2, 12, 12, 30, 5);
+  std::vector<Tensor> cut = x.list();
+  cut[3] = cut[3].slice(0, 0, 12), cut[4] = cut[4].slice(0, 0, 12);
+  const Run longer = attended_run("linformer", x.list()), enough = attended_run("linformer", cut);
+  CHECK(same_bits(longer.outputs[0], enough.outputs[0]));
+  for (const std::size_t i : {3, 4}) {
+    CHECK(same_bits(longer.gradients[i].slice(0, 0, 12), enough.gradients[i]));
+    for (const double g : longer.gradients[i].slice(0, 12, 30).to_vector<double>()) CHECK(g == 0);
+  }
+}
+
+TEST_CASE("linformer: what it refuses") {
+  const auto refuses = [](const Linformed& x, const std::string& spec, const char* message,
+                          const AttentionCall& call = {}) {
+    CHECK_ERROR(attended(spec, x.list(), call), message);
+  };
+  refuses({1, 12, 12, 11, 3}, "linformer",
+          "linformer: its learnt tensors serve 11 positions, got 12");
+  // The matrices are over keys: there may be more queries.
+  CHECK(attended("linformer", Linformed(1, 20, 11, 11, 3).list()).size(1) == 20);
+  refuses({1, 20, 12, 11, 3}, "linformer",
+          "linformer: its learnt tensors serve 11 positions, got 12");
+  refuses({1, 12, 12, 12, 3}, "linformer:rank=4",
+          "linformer: proj_k is [N_max, rank] with rank = 3, but the option says rank=4");
+  refuses({1, 12, 12, 12, 3}, "linformer:rank=0", "linformer: rank is a number in [1, ");
+  refuses({1, 12, 12, 12, 0}, "linformer", "linformer: rank is a number in [1, ");
+  refuses({1, 12, 12, 12, 3}, "linformer", "linformer: has no causal form", causal());
+  refuses({1, 12, 12, 12, 3}, "linformer:share_kv=1", "linformer: wanted at most 4 inputs");
+  Linformed uneven(1, 12, 12, 12, 3);
+  uneven.proj_v = normal({13, 3}, 2);
+  refuses(uneven, "linformer", "linformer: proj_v is [N_max, rank] with N_max = 13");
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft
