@@ -23,8 +23,9 @@ HWY_INLINE simd::Vector<T> power(simd::Vector<T> x) {
 //     o ← o exp(μ − μ')          o [M, width], in rows: the weighted sum of values so far
 //
 // A query that has seen no key yet keeps μ = −∞; its scores are −∞ and give 0.
-// With Base::two the exponentials are powers of two, of scores that were multiplied by log₂e.
-template <Base base = Base::e, class T>
+// With Base::two the exponentials are powers of two, of scores that were multiplied by log₂e. Without
+// `store` z stays as it is.
+template <Base base = Base::e, class T, bool store = true>
 void run_softmax(i64 keys, i64 width, i64 M, T* z, T* maximum, T* sum, Rows<T> o) {
   namespace hn = simd::hn;
   const simd::Tag<T> d;
@@ -39,7 +40,7 @@ void run_softmax(i64 keys, i64 width, i64 M, T* z, T* maximum, T* sum, Rows<T> o
       T* const at = z + j * width + i;
       const auto weight = power<base, T>(hn::Sub(hn::LoadU(d, at), shift));
       total = hn::Add(total, weight);
-      hn::StoreU(weight, d, at);
+      if constexpr (store) hn::StoreU(weight, d, at);
     }
     const auto correction = power<base, T>(hn::Sub(before, shift));
     hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + i), correction, total), d, sum + i);

@@ -1,0 +1,139 @@
+// Attention whose weights are scaled along rows and columns: passes of the engine for pairs with a
+// potential for every query and every key.
+// The iteration is that of R. Sinkhorn, "A relationship between arbitrary positive matrices and
+// doubly stochastic matrices", Annals of Mathematical Statistics 35, 1964, in the log domain.
+//
+// Per batch item and head, over its n queries and s keys, with z_ij = τ q_i · k_j, v_j = 0 at first,
+// and T half steps that take turns:
+//
+//     odd t:   u_i = −log Σ_j exp(z_ij + v_j)                    rows sum to 1
+//     even t:  v_j = log(n/s) − log Σ_i exp(z_ij + u_i)          columns sum to n/s
+//     a_ij = exp(z_ij + u_i + v_j) of the last u and v,   o_i = Σ_j d_ij a_ij x_j
+//
+//     q [B, N, H, E]   k [B, S, H, E]   values x [B, S, H, M]   out [B, N, H, M]   d: the dropout mask
+//
+// Row half steps are numbered r = 0, 1, …, R − 1 with R = ⌈T/2⌉, column half steps c = 0, …, C − 1
+// with C = ⌊T/2⌋: u^0, v^0, u^1, v^1, … There is no v before v^0: it counts 0.
+//
+// Forward. A column half step wants all rows of the half step before. So C passes over the tiles of
+// scores find u^r and v^r together: a block of queries keeps its scores against all keys until its
+// u^r are known, and then adds exp(z + u^r) to the columns. The last pass is softmax attention with
+// the bias v_j by key (pairs.h), which gives out and ℓ. T odd: u^C = −ℓ. T even: rows sum to
+// exp(u + ℓ), which out is multiplied by.
+//
+// Backward. Let g_ij = d_ij do_i · x_j be the gradient of a_ij. Through the last u and v
+//
+//     dz_ij = a_ij g_ij,   du_i = Σ_j a_ij g_ij = do_i · o_i,   dv_j = Σ_i a_ij g_ij = x_j · dx_j
+//
+// where dx_j = Σ_i d_ij a_ij do_i is the gradient of the values. So both vectors are known without
+// looking at g. A half step is minus a log-sum-exp, whose derivative is a softmax: with the weights
+// w that it normalised, exp(z + u + v) of its own result and of what it took,
+//
+//     u^r:  dz_ij −= w_ij du_i,          dv_j −= Σ_i w_ij du_i
+//     v^c:  dz_ij −= w_ij dv_j s/n,      du_i −= Σ_j w_ij dv_j s/n
+//
+// From the last half step back. The vectors stand before dz: those of v^c and u^c want the sums over
+// columns of exp(z + u^{c+1} + v^c) and over rows of exp(z + u^c + v^c), the same but for a factor of
+// the row. One pass a pair of half steps finds both: a tile of keys keeps its weights against all
+// queries until its dv are known, and then adds to the rows. The first of these passes finds dx.
+//
+// All weights are exp(z) times a number of the row and one of the column. With U and V the last
+// potentials, that is a_ij exp(u_i − U_i) exp(v_j − V_j), and dz has all its terms in one pass:
+//
+//     dz_ij = a_ij (g_ij − Σ_t α_ti β_tj)
+//     u^r:  α = exp(u^r − U) du^r,   β = exp(v^{r−1} − V)
+//     v^c:  α = exp(u^c − U),        β = exp(v^c − V) dv^c s/n
+//     dq_i = τ Σ_j dz_ij k_j,   dk_j = τ Σ_i dz_ij q_i
+//
+// The sum is a product of depth T beside that of depth M. No factor overflows: a half step divides
+// weights by sums that are at most n (of columns) or at most n of (rows whose columns sum to n/s), so
+// that one of them lowers no weight by more than max(n, s); and a factor that underflows belongs to a
+// weight that does.
+//
+// With `detach` the v are constants: of all terms that of the last u remains, the values' gradient
+// moves into the last pass, and there is no other. So it is where T = 1.
+//
+// Products of N S E, where E = M: forward C + 2, backward C + 5, and 5 with one pass alone; full
+// attention has 2 and 5. Saved: q, k, x and out as handles, u [R, B, H, N] and v [C, B, H, S].
+// Nothing of N × S is held: on the CPU 64 rows or columns of scores.
+//
+// Queries and keys at or past their lengths are not there; an item without any gives 0.
+//
+// Files, in the order of reading: this; potentials_cpu.cpp; potentials.cu.
+#pragma once
+
+#include "ops/attention/engines/pairs/pairs.h"
+
+namespace weft {
+
+template <class T>
+struct Potentials {
+  View<const T, 4> q, k, v;
+  const i64* lengths = nullptr;
+  const i64* query_lengths = nullptr;
+  T temperature = 1;
+  i64 iterations = 1;  // T
+  bool detach = false;
+  double dropout = 0;  // of the weights, as in pairs.h
+  RandomKey random = {};
+
+  constexpr i64 B() const { return q.size(0); }
+  constexpr i64 N() const { return q.size(1); }
+  constexpr i64 S() const { return k.size(1); }
+  constexpr i64 H() const { return q.size(2); }
+  constexpr i64 E() const { return q.size(3); }
+  constexpr i64 M() const { return v.size(3); }
+  constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
+  constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
+  constexpr i64 row_steps() const { return (iterations + 1) / 2; }
+  constexpr i64 column_steps() const { return iterations / 2; }
+  constexpr bool ends_with_rows() const { return iterations % 2 == 1; }
+  // Whether no gradient flows through v.
+  constexpr bool constant_columns() const { return detach || column_steps() == 0; }
+  // What the last pass of forward attends to, without potentials.
+  constexpr Pairs<T> pairs() const {
+    return {.q = q,
+            .k = k,
+            .v = v,
+            .bias = {},
+            .lengths = lengths,
+            .query_lengths = query_lengths,
+            .temperature = temperature,
+            .dropout = dropout,
+            .random = random,
+            .columns = S()};
+  }
+};
+
+// A term α_i β_j of the sum above: of the row half step `row`, or of the column half step `column`.
+struct PotentialTerm {
+  i64 row = -1, column = -1;
+
+  constexpr bool of_row() const { return row >= 0; }
+  // Whose u and v the weights have; -1: no v.
+  constexpr i64 u() const { return of_row() ? row : column; }
+  constexpr i64 v() const { return of_row() ? row - 1 : column; }
+};
+
+template <class T>
+constexpr i64 term_count(const Potentials<T>& p) {
+  return p.constant_columns() ? 1 : p.iterations;
+}
+template <class T>
+constexpr PotentialTerm term_of(const Potentials<T>& p, i64 t) {
+  if (p.constant_columns()) return {.row = p.row_steps() - 1};
+  return t % 2 == 0 ? PotentialTerm{.row = t / 2} : PotentialTerm{.column = t / 2};
+}
+
+template <class Device, class T>
+struct PotentialsKernels {
+  // Writes out, u and v whole.
+  static void forward(const Device&, const Potentials<T>&, View<T, 4> out, View<T, 4> u,
+                      View<T, 4> v);
+  // Writes dq, dk and dv, the gradient of the values, whole.
+  static void backward(const Device&, const Potentials<T>&, View<const T, 4> out,
+                       View<const T, 4> u, View<const T, 4> v, View<const T, 4> dout, View<T, 4> dq,
+                       View<T, 4> dk, View<T, 4> dv);
+};
+
+}  // namespace weft
