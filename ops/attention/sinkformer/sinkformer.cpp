@@ -141,7 +141,8 @@ AttentionCost cost_sinkformer(const AttentionSpec& spec, const AttentionSizes& s
           .exponentials = heads * N * S * (2 * columns + 1 + passes + 1),
           .saved_bytes = item * heads * (rows * N + columns * S),
           .working_bytes = item * std::max(forward, backward),
-          .cuda_working_bytes = item * heads * N};
+          .cuda_working_bytes =
+              item * heads * ((rows + terms) * N + (columns + terms + (constant ? 0 : 1)) * S)};
 }
 
 const Registration registered{Mechanism{
@@ -161,7 +162,9 @@ const Registration registered{Mechanism{
                  .initial = "0",
                  .help = "1: the columns' scales are constants for backward",
                  .least = 0,
-                 .most = 1},
+                 .most = 1,
+                 // With 1 gradients are no differences of outputs: tests/attention/sinkformer.cpp.
+                 .tried = {"0"}},
                 temperature_option()},
     .masks = {.lengths = true, .query_lengths = true},
     .cross = true,

@@ -15,6 +15,7 @@
 // multiprocessor.
 #include <cmath>
 
+#include "ops/attention/engines/pairs/gradient_tile.cuh"
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
 #include "runtime/cuda/workspace.h"
 
@@ -45,54 +46,11 @@ struct BackwardLayout {
 
   // Own rows and streamed rows of two operands, a tile of weights, and two numbers a streamed row.
   static constexpr std::size_t bytes() {
-    return 2 * SharedMemory::bytes<T>(rows * stride) +
-           2 * SharedMemory::bytes<T>(tile_columns * stride) +
-           SharedMemory::bytes<T>(rows * weight_stride<T>) +
+    return Operands<T, R, C>::bytes() + SharedMemory::bytes<T>(rows * weight_stride<T>) +
            2 * SharedMemory::bytes<std::uint64_t>(tile_columns) +
            2 * SharedMemory::bytes<T>(tile_columns) + SharedMemory::bytes<BackwardBlock<T>>(1);
   }
 };
-
-// The operands of both products of a tile: z = a · b and da = x · y.
-template <class T, int R, int C>
-struct Operands {
-  using Layout = BackwardLayout<T, R, C>;
-  T *a, *x, *b, *y;
-
-  __device__ explicit Operands(SharedMemory& shared)
-      : a(shared.take<T>(Layout::rows * Layout::stride)),
-        x(shared.take<T>(Layout::rows * Layout::stride)),
-        b(shared.take<T>(tile_columns * Layout::stride)),
-        y(shared.take<T>(tile_columns * Layout::stride)) {}
-
-  __device__ void products(T (&z)[R][4], T (&da)[R][4]) const {
-    add_products<R>(a, b, Layout::stride, Layout::columns, z);
-    add_products<R>(x, y, Layout::stride, Layout::columns, da);
-  }
-};
-
-template <class T>
-__host__ __device__ constexpr int chunks_of(const Pairs<T>& p, int columns) {
-  return static_cast<int>((std::max(p.E(), p.M()) + columns - 1) / columns);
-}
-
-template <int R, int C, class T>
-__device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRows& rows,
-                               i64 begin, bool add, const View<T, 4>& to) {
-#pragma unroll
-  for (int r = 0; r < R; ++r) {
-    const int row = 8 * r + tile_y();
-    if (rows.first + row >= to.size(1)) continue;
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const i64 e = begin + owned_column<T, C>(c);
-      if (e >= to.size(3)) continue;
-      T& at = to(rows.b, rows.first + row, rows.h, e);
-      const T mine = row < rows.count ? factor * gradient[r][c] : T(0);
-      at = add ? at + mine : mine;
-    }
-  }
-}
 
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, 2)
@@ -112,7 +70,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   __syncthreads();
   const auto& [p, keys] = block.tile;
   const auto& [log_sums, deltas, dout] = block.of_queries;
-  const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
+  const int chunks = chunks_of(p.E(), p.M(), width), own = static_cast<int>(blockIdx.y);
 
   const Operands<T, R, C> tile(shared);  // keys · queries, values · dout
   T* const weights = shared.take<T>(Layout::rows * weight_stride<T>);
@@ -236,7 +194,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const auto& [own_tile, of_queries, dbias] = block;
   const auto& [p, queries] = own_tile;
   const auto& [log_sums, deltas, dout] = of_queries;
-  const int chunks = chunks_of(p, width), own = static_cast<int>(blockIdx.y);
+  const int chunks = chunks_of(p.E(), p.M(), width), own = static_cast<int>(blockIdx.y);
   const bool biased = dbias.data != nullptr && own == 0;
 
   const Operands<T, R, C> tile(shared);  // queries · keys, dout · values
@@ -332,25 +290,6 @@ struct AddDistances {
   }
 };
 
-// δ of one query: a warp reads its rows of out and dout.
-template <class T>
-struct DeltaRow {
-  View<const T, 4> out, dout;
-  View<T, 3> deltas;
-
-  template <class Team>
-  __device__ void operator()(const Team& team, i64 row) const {
-    const i64 N = out.size(1), H = out.size(2);
-    const i64 b = row / N / H, h = row / N % H, i = row % N;
-    T part = 0;
-    for (i64 m = team.rank(); m < out.size(3); m += Team::threads) {
-      part += dout(b, i, h, m) * out(b, i, h, m);
-    }
-    part = team.sum(part);
-    if (team.rank() == 0) deltas(b, h, i) = part;
-  }
-};
-
 // The gradients, for kernels whose rows and columns are these.
 template <class T>
 struct Backward {
@@ -413,7 +352,7 @@ void PairsBackwardKernels<Device, T>::backward(const Device& device, const Pairs
   if (p.B() * p.H() == 0) return;
   const Workspace<T> work(device, p.B() * p.H() * p.N());
   const View<T, 3> deltas = work.view(p.B(), p.H(), p.N());
-  for_rows("pairs", device, p.B() * p.H() * p.N(), p.M(), DeltaRow<T>{out, dout, deltas});
+  for_rows("pairs", device, p.B() * p.H() * p.N(), p.M(), RowProducts<T>{dout, out, deltas});
   const Backward<T> backward{device, p, {log_sums, deltas, dout}, add, dq, dk, dv, dbias};
   const i64 width = std::max(p.E(), p.M());
   if (width <= 16) return backward.template both<1>();

@@ -125,6 +125,15 @@ constexpr PotentialTerm term_of(const Potentials<T>& p, i64 t) {
   return t % 2 == 0 ? PotentialTerm{.row = t / 2} : PotentialTerm{.column = t / 2};
 }
 
+// One half step of u [R, B, H, N] or v [C, B, H, S]; below 0 there is none, and no data.
+template <class T>
+constexpr View<T, 3> step_of(const View<T, 4>& x, i64 step) {
+  if (step < 0) return {};
+  return {x.data + step * x.stride(0),
+          {x.size(1), x.size(2), x.size(3)},
+          {x.stride(1), x.stride(2), x.stride(3)}};
+}
+
 template <class Device, class T>
 struct PotentialsKernels {
   // Writes out, u and v whole.

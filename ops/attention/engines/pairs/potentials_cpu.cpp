@@ -195,14 +195,6 @@ struct Extended {
   }
 };
 
-template <class T>
-constexpr View<T, 3> step_of(const View<T, 4>& x, i64 step) {
-  if (step < 0) return {};
-  return {x.data + step * x.stride(0),
-          {x.size(1), x.size(2), x.size(3)},
-          {x.stride(1), x.stride(2), x.stride(3)}};
-}
-
 }  // namespace
 
 template <class Device, class T>
