@@ -7,6 +7,7 @@
 says how far each form, not compiled, is from the definition over N x N, one JSON object a line.
 """
 import json
+import math
 import os
 import shutil
 import sys
@@ -150,6 +151,26 @@ def linformer(spec, options):
     return [Form("fused", lambda length: attend)]
 
 
+# --- rows and columns in turn
+
+def sinkformer(spec, options, causal):
+    def attend(q, k, v):
+        scores = (spec["temperature"] or q.shape[-1] ** -0.5) * (q @ k.transpose(-2, -1))
+        rows, columns = 0, torch.zeros_like(k[..., :1]).transpose(-2, -1)
+        share = math.log(scores.shape[-2] / scores.shape[-1])
+        for step in range(spec["iterations"]):
+            if step % 2 == 0:
+                rows = -(scores + columns).logsumexp(-1, keepdim=True)
+            else:
+                columns = share - (scores + rows).logsumexp(-2, keepdim=True)
+                columns = columns.detach() if spec["detach_columns"] else columns
+        return (scores + rows + columns).exp() @ v
+
+    # Scores and weights with their gradients, and what each half step takes the sums of.
+    held = 4 * (spec["iterations"] + 5) * options.batch * options.heads
+    return [Form("naive", lambda length: attend, True, held)]
+
+
 # --- all of them
 
 def can_compile(options):
@@ -167,6 +188,8 @@ def forms_of(spec, options):
         return linformer(spec, options)
     if name in PATTERNS and FUSED:
         return patterns(spec, options, causal)
+    if name == "sinkformer":
+        return sinkformer(spec, options, causal)
     return features(spec, options, causal) if name in FEATURES else []
 
 

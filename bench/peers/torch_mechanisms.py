@@ -42,6 +42,18 @@ def positions_of(model):
     return model["length"] if "length" in model else (model["size"] // model["patch"]) ** 2
 
 
+def sinkhorn(spec, temperature, q, k, v):  # [B, H, N, E] each → [B, H, N, M]
+    scores = temperature * (q @ k.transpose(-2, -1))
+    for step in range(spec["iterations"]):
+        axis = -1 - step % 2
+        sums = scores.logsumexp(axis, keepdim=True)
+        if axis == -2:
+            sums = sums.detach() if spec["detach_columns"] else sums
+            sums = sums - math.log(scores.shape[-2] / scores.shape[-1])
+        scores = scores - sums
+    return scores.exp() @ v
+
+
 def drawn(*shape):
     """Drawn once by weft, and in the file; a parameter, so that modules can share it."""
     return nn.Parameter(torch.empty(*shape), requires_grad=False)
@@ -100,6 +112,13 @@ class Full(Attention):
         if self.rotary_base:
             q, k = turned(q, self.rotary_base), turned(k, self.rotary_base)
         return self.softmax_of(q, k, v)
+
+
+class Sinkformer(Full):
+    """Weights normalised along rows and columns in turn; columns sum to queries over keys."""
+
+    def softmax_of(self, q, k, v):
+        return sinkhorn(self.spec, self.temperature(q.shape[-1]), q, k, v).transpose(1, 2)
 
 
 class TopK(Full):
@@ -422,7 +441,7 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
               "csp-shift": SamplePermutation, "csp-sort": SamplePermutation,
               "local": Pattern, "longformer": Longformer, "sparse": Pattern, "bigbird": Pattern,
               "block-local": BlockLocal, "linear": Features, "cosformer": Features,
-              "performer": Features, "linformer": Linformer}
+              "performer": Features, "linformer": Linformer, "sinkformer": Sinkformer}
 
 
 def attention_of(spec, model, layer, layers):

@@ -157,6 +157,8 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
       {"vision", {"--attention", "block-local:block=5"}},
       {"vision", {"--attention", "block-local:block=7,pool=max"}},
       {"charlm", {"--attention", "linear:feature=exp"}},
+      {"vision", {"--attention", "sinkformer"}},
+      {"vision", {"--attention", "sinkformer:iterations=4,temperature=0.7"}},
       {"vision", {"--attention", "linear"}},
       {"charlm", {"--attention", "cosformer:max_length=1000"}},
       {"vision", {"--attention", "cosformer"}},
