@@ -23,8 +23,8 @@ HWY_INLINE simd::Vector<T> power(simd::Vector<T> x) {
 //     o ← o exp(μ − μ')          o [M, width], in rows: the weighted sum of values so far
 //
 // A query that has seen no key yet keeps μ = −∞; its scores are −∞ and give 0.
-// With Base::two the exponentials are powers of two, of scores that were multiplied by log₂e. Without
-// `store` z stays as it is.
+// With Base::two the exponentials are powers of two, of scores that were multiplied by log₂e.
+// Without `store` z stays as it is.
 template <Base base = Base::e, class T, bool store = true>
 void run_softmax(i64 keys, i64 width, i64 M, T* z, T* maximum, T* sum, Rows<T> o) {
   namespace hn = simd::hn;

@@ -287,7 +287,8 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
       R"({"mechanism": "bigbird", "block": 11, "random": 3, )" + pattern + not_causal,
       block_local + R"("pool": "mean", )" + not_causal,
       block_local + R"("pool": "max", )" + not_causal,
-      R"({"mechanism": "sinkformer", "iterations": 4, "detach_columns": 0, )" + pattern + not_causal,
+      R"({"mechanism": "sinkformer", "iterations": 4, "detach_columns": 0, )" + pattern +
+          not_causal,
       R"({"mechanism": "linear", "feature": "elu", )" + not_causal,
       R"({"mechanism": "linear", "feature": "exp", )" + causal,
       R"({"mechanism": "cosformer", "max_length": 0, )" + causal,

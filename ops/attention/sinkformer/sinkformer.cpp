@@ -133,7 +133,8 @@ AttentionCost cost_sinkformer(const AttentionSpec& spec, const AttentionSizes& s
   // Forward has its memory while the gradients have none.
   const double packed = (N + S) * (E + 2);
   const double forward =
-      C == 0 ? 0 : heads * (N + S) * (E + 1) + S * (E + M + 1) - heads * (N + S) * E - heads * S * M;
+      C == 0 ? 0
+             : heads * (N + S) * (E + 1) + S * (E + M + 1) - heads * (N + S) * E - heads * S * M;
   const double backward = packed + N * (2 * (E + M) + terms + rows + 1 + (constant ? 0 : side)) +
                           S * columns + side * (2 * E + 2 * M + terms + 2 * side);
   return {.forward_operations = 2 * heads * N * S * ((columns + 1) * E + M),
@@ -148,8 +149,9 @@ AttentionCost cost_sinkformer(const AttentionSpec& spec, const AttentionSizes& s
 const Registration registered{Mechanism{
     .name = "sinkformer",
     .title = "softmax attention normalised along rows and columns in turn",
-    .paper = "M. Sander et al., Sinkformers: transformers with doubly stochastic attention, AISTATS "
-             "2022, arXiv 2110.11773",
+    .paper =
+        "M. Sander et al., Sinkformers: transformers with doubly stochastic attention, AISTATS "
+        "2022, arXiv 2110.11773",
     .equations = "section 3",
     .inputs = query_key_value,
     .options = {{.name = "iterations",

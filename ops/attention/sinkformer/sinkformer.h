@@ -7,27 +7,29 @@
 // everything. What is given up is the causal form, and with it decoding: the weights of a query
 // depend on all other queries. Time grows with the number of half steps.
 //
-// Per batch item and head, over the item's n queries and s keys, with τ the option `temperature` and
-// z_ij = τ q_i · k_j; v = 0 at first, and then, `iterations` half steps in turn,
+// Per batch item and head, over the item's n queries and s keys, with τ the option `temperature`
+// and z_ij = τ q_i · k_j; v = 0 at first, and then, `iterations` half steps in turn,
 //
 //     odd:   u_i = −log Σ_j exp(z_ij + v_j)                      rows sum to 1
 //     even:  v_j = log(n/s) − log Σ_i exp(z_ij + u_i)            columns sum to n/s
 //     o_i = Σ_j d_ij exp(z_ij + u_i + v_j) x_j
 //
-//     q [B, N, H, E]   k [B, S, H, E]   values x [B, S, H, M]   out [B, N, H, M]   d: the dropout mask
+//     q [B, N, H, E]   k [B, S, H, E]   values x [B, S, H, M]   out [B, N, H, M]
 //
-// One half step is softmax attention. After an odd number rows sum to one exactly; with many of them
-// columns do as well, to n/s, and the limit does not change when numbers of rows or columns are added
-// to z. In self-attention n/s is 1. The paper's text model holds v constant in backward, as
-// `detach_columns` does; its vision model, and the default, differentiate through it.
+// with the dropout mask d.
 //
-// Masks: lengths of both sequences. A query or a key at or past them is not there: it has no part in
-// the sums, and the output of such a query, and of any without keys, is 0.
+// One half step is softmax attention. After an odd number rows sum to one exactly; with many of
+// them columns do as well, to n/s, and the limit does not change when numbers of rows or columns
+// are added to z. In self-attention n/s is 1. The paper's text model holds v constant in backward,
+// as `detach_columns` does; its vision model, and the default, differentiate through it.
+//
+// Masks: lengths of both sequences. A query or a key at or past them is not there: it has no part
+// in the sums, and the output of such a query, and of any without keys, is 0.
 //
 // Nothing of N × S is held. It is the engine for pairs with potentials:
 // ops/attention/engines/pairs/potentials.h derives forward and backward, and is what to read next.
 //
 // Saved: q, k, values and out as handles, and u and v: 4 B H (N ⌈T/2⌉ + S ⌊T/2⌋) bytes for T half
-// steps. Time is 2 N S E times ⌊T/2⌋ + 2 forward and ⌊T/2⌋ + 5 backward, where E = M; full attention
-// has 2 and 5.
+// steps. Time is 2 N S E times ⌊T/2⌋ + 2 forward and ⌊T/2⌋ + 5 backward, where E = M; full
+// attention has 2 and 5.
 #pragma once

@@ -3,14 +3,16 @@
 // The iteration is that of R. Sinkhorn, "A relationship between arbitrary positive matrices and
 // doubly stochastic matrices", Annals of Mathematical Statistics 35, 1964, in the log domain.
 //
-// Per batch item and head, over its n queries and s keys, with z_ij = τ q_i · k_j, v_j = 0 at first,
-// and T half steps that take turns:
+// Per batch item and head, over its n queries and s keys, with z_ij = τ q_i · k_j, v_j = 0 at
+// first, and T half steps that take turns:
 //
 //     odd t:   u_i = −log Σ_j exp(z_ij + v_j)                    rows sum to 1
 //     even t:  v_j = log(n/s) − log Σ_i exp(z_ij + u_i)          columns sum to n/s
 //     a_ij = exp(z_ij + u_i + v_j) of the last u and v,   o_i = Σ_j d_ij a_ij x_j
 //
-//     q [B, N, H, E]   k [B, S, H, E]   values x [B, S, H, M]   out [B, N, H, M]   d: the dropout mask
+//     q [B, N, H, E]   k [B, S, H, E]   values x [B, S, H, M]   out [B, N, H, M]
+//
+// with the dropout mask d.
 //
 // Row half steps are numbered r = 0, 1, …, R − 1 with R = ⌈T/2⌉, column half steps c = 0, …, C − 1
 // with C = ⌊T/2⌋: u^0, v^0, u^1, v^1, … There is no v before v^0: it counts 0.
@@ -32,10 +34,11 @@
 //     u^r:  dz_ij −= w_ij du_i,          dv_j −= Σ_i w_ij du_i
 //     v^c:  dz_ij −= w_ij dv_j s/n,      du_i −= Σ_j w_ij dv_j s/n
 //
-// From the last half step back. The vectors stand before dz: those of v^c and u^c want the sums over
-// columns of exp(z + u^{c+1} + v^c) and over rows of exp(z + u^c + v^c), the same but for a factor of
-// the row. One pass a pair of half steps finds both: a tile of keys keeps its weights against all
-// queries until its dv are known, and then adds to the rows. The first of these passes finds dx.
+// From the last half step back. The vectors stand before dz: those of v^c and u^c want the sums
+// over columns of exp(z + u^{c+1} + v^c) and over rows of exp(z + u^c + v^c), the same but for a
+// factor of the row. One pass a pair of half steps finds both: a tile of keys keeps its weights
+// against all queries until its dv are known, and then adds to the rows. The first of these passes
+// finds dx.
 //
 // All weights are exp(z) times a number of the row and one of the column. With U and V the last
 // potentials, that is a_ij exp(u_i − U_i) exp(v_j − V_j), and dz has all its terms in one pass:
@@ -45,10 +48,10 @@
 //     v^c:  α = exp(u^c − U),        β = exp(v^c − V) dv^c s/n
 //     dq_i = τ Σ_j dz_ij k_j,   dk_j = τ Σ_i dz_ij q_i
 //
-// The sum is a product of depth T beside that of depth M. No factor overflows: a half step divides
-// weights by sums that are at most n (of columns) or at most n of (rows whose columns sum to n/s), so
-// that one of them lowers no weight by more than max(n, s); and a factor that underflows belongs to a
-// weight that does.
+// The sum is a product of depth T beside that of depth M. No factor overflows: rows of weights whose
+// columns sum to n/s sum to n at most, and columns of weights whose rows sum to 1 to s times n/s. So
+// a half step lowers no weight by more than max(n, s), and where a factor underflows the weight of
+// its half step does.
 //
 // With `detach` the v are constants: of all terms that of the last u remains, the values' gradient
 // moves into the last pass, and there is no other. So it is where T = 1.

@@ -32,9 +32,9 @@ struct Head {
   i64 b, h, n, s, block, blocks;
   i64 width = p.E() + 2;
   Scratch<T> buffer;
-  T* const q;           // [blocks, width, block]: [τ q, 1, u], turned
-  T* const k;           // [s, width]: [k, v, 1]
-  T* const rows;        // [block, E]
+  T* const q;     // [blocks, width, block]: [τ q, 1, u], turned
+  T* const k;     // [s, width]: [k, v, 1]
+  T* const rows;  // [block, E]
 
   Head(const Potentials<T>& problem, i64 item, i64 head)
       : p(problem),
@@ -67,7 +67,8 @@ struct Head {
   void set_rows(const T* u) const {
     for (i64 i = 0; i < blocks; ++i) {
       for (i64 lane = 0; lane < block; ++lane) {
-        row_potentials(i)[lane] = lane < rows_of(i) ? log2e_v<T> * u[i * block + lane] : -infinity<T>;
+        row_potentials(i)[lane] =
+            lane < rows_of(i) ? log2e_v<T> * u[i * block + lane] : -infinity<T>;
       }
     }
   }
@@ -77,8 +78,8 @@ struct Head {
 
   // z [keys, block] of block i and the keys from `key` on.
   void scores(i64 i, i64 key, i64 keys, T* z) const {
-    tile_product<T>(keys, block, width, {k + key * width, width, 1}, {queries(i), block}, {z, block},
-                    false);
+    tile_product<T>(keys, block, width, {k + key * width, width, 1}, {queries(i), block},
+                    {z, block}, false);
   }
 };
 
@@ -171,7 +172,8 @@ void normalize(const Potentials<T>& p, i64 b, i64 h, const View<T, 4>& u, const 
   }
 }
 
-// x [B, positions, H, width] times `scale`, and one more element of `last`, or 1 where that has no data.
+// x [B, positions, H, width] times `scale`, and one more element of `last`, or 1 where that has no
+// data.
 template <class T>
 struct Extended {
   Scratch<T> buffer;
@@ -214,9 +216,8 @@ void PotentialsKernels<Device, T>::forward(const Device& device, const Potential
   }
   Pairs<T> pairs = p.pairs();
   const Scratch<T> sums(p.ends_with_rows() ? 0 : B * H * N);
-  const View<T, 3> log_sums = p.ends_with_rows()
-                                  ? step_of(u, C)
-                                  : View<T, 3>{sums.data(), {B, H, N}, {H * N, N, 1}};
+  const View<T, 3> log_sums =
+      p.ends_with_rows() ? step_of(u, C) : View<T, 3>{sums.data(), {B, H, N}, {H * N, N, 1}};
   if (C == 0) {
     PairsKernels<Device, T>::forward(device, pairs, {}, out, log_sums);
   } else {
@@ -250,15 +251,16 @@ struct HeadBackward {
   i64 b = head.b, h = head.h, n = head.n, s = head.s, block = head.block, blocks = head.blocks;
   i64 E = p.E(), M = p.M(), terms = term_count(p), deep = M + terms, padded = blocks * block;
   Pieces<T> pieces;
-  T* const q = pieces.take(padded * E);                // in units of ln 2
+  T* const q = pieces.take(padded * E);  // in units of ln 2
   T* const dout = pieces.take(padded * M);
-  T* const turned = pieces.take(padded * deep);        // [blocks, M + terms, block]: [do, α]
-  T* const dq = pieces.take(padded * E);               // [blocks, E, block]
+  T* const turned = pieces.take(padded * deep);  // [blocks, M + terms, block]: [do, α]
+  T* const dq = pieces.take(padded * E);         // [blocks, E, block]
   T* const du = pieces.take(p.row_steps() * padded);
   T* const dcolumns = pieces.take(p.column_steps() * s);
-  T* const kept = pieces.take(p.constant_columns() ? 0 : padded * tile_side);  // weights of a tile of keys
+  T* const kept =
+      pieces.take(p.constant_columns() ? 0 : padded * tile_side);  // weights of a tile of keys
   T* const totals = pieces.take(padded);
-  T* const values = pieces.take(tile_side * deep);     // [x, −β]
+  T* const values = pieces.take(tile_side * deep);  // [x, −β]
   T* const dkeys = pieces.take(tile_side * E);
   T* const dvalues = pieces.take(tile_side * M);
   T* const a = pieces.take(tile_side * block);
@@ -308,9 +310,9 @@ struct HeadBackward {
     unpack_rows(q, b, h, 0, n, to_queries, p.temperature);
   }
 
-  // From du^r and the weights exp(z + u^r + v^c) the sums over columns, which complete dv^c, and from
-  // those the sums over rows, which complete du^c. Where r = c, v^c is later than u^r, and there are no
-  // sums over columns. The first of these passes finds the gradient of the values.
+  // From du^r and the weights exp(z + u^r + v^c) the sums over columns, which complete dv^c, and
+  // from those the sums over rows, which complete du^c. Where r = c, v^c is later than u^r, and
+  // there are no sums over columns. The first of these passes finds the gradient of the values.
   void add_columns(i64 r, i64 c, bool first) {
     head.set_rows(rows_of(r));
     head.set_columns(columns_of(c));
@@ -363,7 +365,8 @@ struct HeadBackward {
   // The rows of the values, with −β of these terms behind them where they are asked for.
   void start_values(i64 key, i64 keys, bool with_terms) {
     const i64 width = with_terms ? deep : M;
-    copy_rows(keys, M, T(1), &p.v(b, key, h, 0), p.v.stride(1), p.v.stride(3), values, width, i64{1});
+    copy_rows(keys, M, T(1), &p.v(b, key, h, 0), p.v.stride(1), p.v.stride(3), values, width,
+              i64{1});
     std::fill_n(dvalues, keys * M, T(0));
   }
   void add_values(i64 i, i64 key, i64 keys, const T* weights) {
