@@ -14,7 +14,9 @@ void check_names(const BoundCall& fitted, const AttentionCall& call) {
   const Mechanism& mechanism = fitted.spec.mechanism();
   std::vector<std::string> accepted;
   for (const AttentionChoice& choice : mechanism.choices) {
-    if (choice.accepted) accepted.push_back(choice.name);
+    const bool there =
+        mechanism.wrapper || choice.decided == nullptr || choice.decided(fitted.spec, call);
+    if (choice.accepted && there) accepted.push_back(choice.name);
   }
   for (const AttentionInput& sheet : fitted.sheets) {
     if (sheet.role == Role::drawn) accepted.push_back(sheet.name);

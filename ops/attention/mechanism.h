@@ -67,6 +67,7 @@ struct AttentionInput {
   i64 redraw = 0;
 };
 
+struct AttentionCall;
 struct ChoicePlace;
 enum class ChoiceOrder {  // of a choice of integers
   any,
@@ -94,6 +95,8 @@ struct AttentionChoice {
   Shape (*sizes)(const AttentionSpec&, const AttentionSizes&) = nullptr;
   i64 (*values)(const ChoicePlace&) = nullptr;
   ChoiceOrder order = ChoiceOrder::any;
+  // Whether a call with these options and masks draws or decides it; null: every call does.
+  bool (*decided)(const AttentionSpec&, const AttentionCall&) = nullptr;
   bool by_length = false;  // a function of AttentionCall::seed and of the length, not of the step
 
   static constexpr i64 no_such_element = -1;

@@ -142,9 +142,11 @@ Sample Sample::decided() const {
     if (sheet.role == Role::drawn) fixed.call.given[sheet.name] = chosen.at(sheet.name).to(Device{});
   }
   for (const AttentionChoice& choice : mechanism().choices) {
-    // A wrapper may run a mechanism that decides nothing.
     const auto found = chosen.find(choice.name);
-    CHECK((found != chosen.end() || mechanism().wrapper));
+    // A wrapper may run a mechanism that decides nothing.
+    const bool may_lack = mechanism().wrapper;
+    const bool wanted = may_lack || choice.decided == nullptr || choice.decided(spec, call);
+    CHECK((may_lack || (found != chosen.end()) == wanted));
     if (choice.accepted && found != chosen.end()) {
       fixed.call.given[choice.name] = found->second.to(Device{});
     }

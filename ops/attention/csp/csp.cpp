@@ -8,6 +8,7 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/csp/ring.h"
+#include "ops/attention/csp/transport.h"
 #include "ops/attention/definitions.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
@@ -24,6 +25,7 @@ struct Settings {
   bool sorted = true;
   i64 group = 2, groups = 0;
   CspOrder order = CspOrder::reference;
+  CspTransport transport;
 };
 
 template <class Enum>
@@ -69,6 +71,14 @@ Settings settings_of(const AttentionSpec& spec) {
                                  {"ascending", CspOrder::ascending},
                                  {"descending", CspOrder::descending}});
   if (released) s.order = CspOrder::ascending;
+  if (name != "csp") return s;
+  s.transport = {spec.integer("sinkhorn"), spec.number("temperature")};
+  require(s.transport.steps > 0 || s.transport.temperature == 1,
+          "csp: temperature={} wants sinkhorn=t, the steps that it is for",
+          s.transport.temperature);
+  require(s.transport.steps == 0 || (s.sorted && s.order == CspOrder::reference),
+          "csp: sinkhorn={} tends to order=reference; leave order, preset and sort out",
+          s.transport.steps);
   return s;
 }
 
@@ -203,6 +213,31 @@ Variable dropped(const Variable& out, const AttentionCall& call) {
   return reshape(dropout(channels, call.dropout, call.random), shape);
 }
 
+// Whether `src` says which permutation it was, and `shifts` with what shifts. Without a permutation
+// shifts by a rule are those of the lengths, a list for each.
+bool decides_sources(const AttentionSpec& spec, const AttentionCall&) {
+  return !spec.has("sinkhorn") || spec.integer("sinkhorn") == 0;
+}
+bool decides_shifts(const AttentionSpec& spec, const AttentionCall& call) {
+  return decides_sources(spec, call) || !call.lengths.defined() || spec.word("shift") == "custom";
+}
+
+// The shifted samples u [B, N, H, M] in groups, each as transport.h says.
+Attended transported(const Settings& s, const AttentionCall& call, const Variable& u,
+                     PotentialsFunction attention) {
+  const Shape shape = u.shape();
+  const i64 N = shape[1];
+  require(
+      s.groups == 0 || !call.lengths.defined(),
+      "csp: with sinkhorn, groups={} takes no lengths, by which groups of items would differ in "
+      "size; give group",
+      s.groups);
+  const i64 group = N > 0 ? CspProblem::group_of(N, s.group, s.groups) : 1;
+  const Variable channels = reshape(u, {shape[0], N, shape[2] * shape[3]});
+  return dropped(
+      reshape(csp_transport(s.transport, channels, group, call.lengths, attention), shape), call);
+}
+
 Attended attend_csp(const AttentionSpec& spec, const AttentionCall& call,
                     std::span<const Variable> inputs) {
   const Tensor& v = inputs[0].value();
@@ -214,12 +249,17 @@ Attended attend_csp(const AttentionSpec& spec, const AttentionCall& call,
     return shift_table(settings, given.shifts, lengths, v.shape(), v.device());
   };
   CspOp op{settings, call.lengths, shifts_for(call.lengths), {}, false};
-  if (given.src.defined()) op.decide(v, given.src);
-  if (call.chosen == nullptr) return dropped(apply(op, inputs[0]), call);
-  if (spec.mechanism().name != "csp-sort") {
+  const bool shifts_decided = spec.mechanism().name != "csp-sort" && decides_shifts(spec, call);
+  if (call.chosen != nullptr && shifts_decided) {
     const Tensor shifts = shifts_for({}).to(DType::i64).reshape({v.size(2) * v.size(3)});
     report_choice(call, "shifts", shifts);
   }
+  if (settings.transport.steps > 0) {
+    op.settings.sorted = false;
+    return transported(settings, call, apply(op, inputs[0]), potentials_attention);
+  }
+  if (given.src.defined()) op.decide(v, given.src);
+  if (call.chosen == nullptr) return dropped(apply(op, inputs[0]), call);
   return dropped(apply(ReportingCsp{op, &call}, inputs[0]), call);
 }
 
@@ -251,14 +291,16 @@ void define_sources(const Settings& s, const std::vector<i64>& shifts,
   }
 }
 
-// The definition: out_c[n] = v_c[src_c(n)].
+// The definition: out_c[n] = v_c[src_c(n)], and with `sinkhorn` groups of what is shifted so.
 Attended reference_csp(const AttentionSpec& spec, const AttentionCall& call,
                        std::span<const Variable> inputs) {
   const Shape shape = inputs[0].shape();
   const i64 B = shape[0], N = shape[1], C = shape[2] * shape[3];
   const DType type = inputs[0].value().dtype();
   Settings s = settings_of(spec);
+  const bool soft = s.transport.steps > 0;
   const Given given = given_of(s, spec, call, shape);
+  s.sorted = s.sorted && !soft;
   const Tensor src = Tensor::zeros({B, N, C}, DType::i64);
   const Tensor v = inputs[0].value().to(DType::f64);
   const CspShiftTable table{s.rule, N, shape[2], shape[3], numbers_of(given.shifts),
@@ -275,7 +317,8 @@ Attended reference_csp(const AttentionSpec& spec, const AttentionCall& call,
     define_sources(s, shifts, v.view<const double, 4>(), b, length, src.view<i64, 3>());
   }
   const Variable taken = gather(reshape(inputs[0], {B, N, C}), 1, src);
-  return dropped(reshape(mul(taken, existence(call.lengths, B, N, type)), shape), call);
+  const Variable out = reshape(mul(taken, existence(call.lengths, B, N, type)), shape);
+  return soft ? transported(s, call, out, potentials_definition) : dropped(out, call);
 }
 
 // A comparison and a move count as one operation each.
@@ -306,6 +349,11 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
     }
     return double(block) * most;
   };
+  if (s.transport.steps > 0) {
+    AttentionCost cost = csp_transport_cost(s.transport, p.B, p.N, p.C, p.group_of(p.N), type);
+    cost.saved_bytes += 4 * double(p.C);
+    return cost;
+  }
   // To order groups takes room in forward, no more than the gradient that is not there yet.
   return {.forward_operations = samples * (1 + std::log2(double(G)) / 2),
           .backward_operations = samples * 2,
@@ -349,8 +397,9 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
   Mechanism m{
       .name = name,
       .title = title,
-      .paper = "S. Yuan, H. Xu, Towards better multi-head attention via channel-wise sample "
-               "permutation, 2024, arXiv 2410.10914",
+      .paper =
+          "S. Yuan, H. Xu, Towards better multi-head attention via channel-wise sample "
+          "permutation, 2024, arXiv 2410.10914",
       .equations = "eq. 3 and 4",
       .page = "csp",
       .inputs = [](const AttentionSpec&, const AttentionSizes&) -> AttentionInputs {
@@ -358,14 +407,17 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
       },
       .choices = {{.name = "src",
                    .shape = "B N C",
-                   .sizes = [](const AttentionSpec&,
-                               const AttentionSizes& s) { return Shape{s.B, s.N, s.H * s.M}; },
+                   .sizes =
+                       [](const AttentionSpec&, const AttentionSizes& s) {
+                         return Shape{s.B, s.N, s.H * s.M};
+                       },
                    .values =
                        [](const ChoicePlace& at) {
                          const i64 length = length_of(at.call.lengths, at.place[0], at.sizes.N);
                          return at.place[1] < length ? length : AttentionChoice::no_such_element;
                        },
-                   .order = ChoiceOrder::permutation}},
+                   .order = ChoiceOrder::permutation,
+                   .decided = decides_sources}},
       .masks = {.lengths = true},
       .joined = true,
       .scaling = sorts ? "N log G" : "N",
@@ -377,7 +429,8 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
         {.name = "shifts",
          .shape = "C",
          .sizes = [](const AttentionSpec&, const AttentionSizes& s) { return Shape{s.H * s.M}; },
-         .values = [](const ChoicePlace&) { return AttentionChoice::unbounded; }});
+         .values = [](const ChoicePlace&) { return AttentionChoice::unbounded; },
+         .decided = decides_shifts});
   }
   if (shifts) m.options = shift_options();
   const std::vector<OptionSheet> sorting = sort_options();
@@ -393,6 +446,21 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
                          .least = 0,
                          .most = 1,
                          .tried = {"0"}});
+    m.options.push_back(
+        {.name = "sinkhorn",
+         .initial = "0",
+         .help = "t: steps of rows and columns that make doubly stochastic maps (eq. 9); "
+                 "0: permutations",
+         .least = 0,
+         .most = 100000,
+         .tried = {"1", "3"}});
+    m.options.push_back({.name = "temperature",
+                         .initial = "1",
+                         .help = "τ of eq. 9, with sinkhorn: products are divided by it",
+                         .least = 1e-6,
+                         .most = 1e6,
+                         .whole = false,
+                         .tried = {"0.5,sinkhorn=2,group=5"}});
   }
   return m;
 }

@@ -30,7 +30,8 @@
 //     custom     handed in
 //
 // (The paper prints c ⌈N/C⌉, which contradicts J_1 = 0, and ⌊N^(1/(L C − 1))⌋^(c−1) − 1, whose base
-// is 1 at every real size.) The released operator is csp:preset=released. No form is
+// is 1 at every real size.) The released operator is csp:preset=released. With the option
+// `sinkhorn` doubly stochastic maps take the place of the permutations: transport.h. No form is
 // causal: a triangular doubly stochastic matrix is the identity.
 //
 // Both steps are one permutation for each channel, out_c[n] = v_c[src_c(n)], constant between ties:
@@ -152,7 +153,8 @@ struct CspProblem {
   constexpr i64 length(i64 b) const { return length_of(lengths, b, N); }
   constexpr i64 shift(i64 b, i64 c) const { return shifts[b * shifts_row + c]; }
   // Samples in a group of a sequence of `length` > 0.
-  constexpr i64 group_of(i64 length) const {
+  constexpr i64 group_of(i64 length) const { return group_of(length, group, groups); }
+  static constexpr i64 group_of(i64 length, i64 group, i64 groups) {
     const i64 G = groups > 0 ? (length + groups - 1) / groups : group;
     return G < length ? G : length;
   }
