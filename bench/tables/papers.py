@@ -18,11 +18,11 @@ class Row:
 
 class Table:
     """`figures`: (key in the log's test line, heading); `published` of a row has their values in order. `small`: options
-    that scale the models down."""
+    that scale the models down. `unit`: what the length of a training is counted in, as an option of the app is called."""
 
-    def __init__(self, title, app, epochs, figures, rows, source, notes=(), small=()):
+    def __init__(self, title, app, epochs, figures, rows, source, notes=(), small=(), unit="epochs"):
         self.title, self.app, self.epochs, self.figures = title, app, epochs, figures
-        self.rows, self.source, self.notes, self.small = rows, source, list(notes), list(small)
+        self.rows, self.source, self.notes, self.small, self.unit = rows, source, list(notes), list(small), unit
 
 
 def arguments(table):
@@ -31,7 +31,7 @@ def arguments(table):
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs, the table and its JSON")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="build folder (default: build/)")
     parser.add_argument("--budget", type=float, default=1.0,
-                        help=f"share of the paper's {table.epochs} epochs, at most; at least one is trained")
+                        help=f"share of the paper's {table.epochs} {table.unit}, at most; at least one is trained")
     if table.small:
         parser.add_argument("--small", action="store_true", help=f"smaller models: {' '.join(table.small)}")
     parser.add_argument("--rows", help="only these presets, comma between")
@@ -100,11 +100,12 @@ def train(options, table, row, seed):
     folder = options.out / row.preset / f"seed-{seed}"
     epochs = max(1, round(options.budget * table.epochs))
     complete(options, table.app, folder, f"{row.preset}, seed {seed}",
-             ["--preset", row.preset, "--data", options.data, "--epochs", str(epochs), "--seed", seed,
+             ["--preset", row.preset, "--data", options.data, f"--{table.unit}", str(epochs), "--seed", seed,
               *(table.small + row.small if options.small else []), *options.more])
     lines = log_of(folder)
     validations = [line for line in lines if line["kind"] == "validation"]
-    return {"seed": seed, "epochs": len(validations), "seconds": validations[-1]["elapsed"], "test": tested(folder)}
+    length = len(validations) if table.unit == "epochs" else validations[-1]["step"]
+    return {"seed": seed, table.unit: length, "seconds": validations[-1]["elapsed"], "test": tested(folder)}
 
 
 def mean_and_error(values):
@@ -143,10 +144,10 @@ def facts(options):
 def run(table):
     options = arguments(table)
     wanted = chosen(options.rows, [row.preset for row in table.rows])
-    keep_settings(options.out, {"epochs": max(1, round(options.budget * table.epochs)),
+    keep_settings(options.out, {table.unit: max(1, round(options.budget * table.epochs)),
                                 "options": (table.small if options.small else []) + options.more})
     known = facts(options)
-    heads = ["model", "parameters", "epochs", "time"]
+    heads = ["model", "parameters", table.unit, "time"]
     for _, heading in table.figures:
         heads += [heading, "published"]
     markdown = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
@@ -157,15 +158,15 @@ def run(table):
         runs = [train(options, table, row, seed) for seed in options.seeds.split(",")]
         count = parameters(options, table, row)
         minutes = sum(r["seconds"] for r in runs) / len(runs) / 60
-        cells = [row.name, f"{count:,}", str(max(r["epochs"] for r in runs)), f"{minutes:.1f} min"]
+        cells = [row.name, f"{count:,}", f"{max(r[table.unit] for r in runs):,}", f"{minutes:.1f} min"]
         for (key, _), published in zip(table.figures, row.published):
             cells += [cell([r["test"][key] for r in runs]), str(published)]
         markdown.append("| " + " | ".join(cells) + " |")
         results.append({"preset": row.preset, "parameters": count, "runs": runs,
                         "published": dict(zip([key for key, _ in table.figures], row.published))})
         settings = (table.small if options.small else []) + options.more
-        share = f"{options.budget:g} of the paper's {table.epochs} epochs at most" if options.budget < 1 else \
-            f"the paper's {table.epochs} epochs at most"
+        share = f"{options.budget:g} of the paper's {table.epochs} {table.unit} at most" if options.budget < 1 else \
+            f"the paper's {table.epochs} {table.unit} at most"
         text = "\n".join([f"**{table.title}.** {table.source} Here: {share}, seeds {options.seeds}"
                           + (f", {' '.join(settings)}" if settings else "") + ".", *table.notes, "",
                           *markdown, ""])

@@ -86,7 +86,7 @@ TEST_CASE(
                       : "";
   CHECK(read_file(folder.path("tree/op.txt")) ==
         "3 12 27 " + std::string(has_cuda ? "cuda" : "") + refused + "\n");
-  for (const std::string name : {"charlm", "wordlm", "vision", "attend", "zoo", "devices"}) {
+  for (const std::string name : {"charlm", "wordlm", "vision", "lra", "attend", "zoo", "devices"}) {
     CHECK(std::filesystem::exists(folder.path("weft/bin/" + name)));
   }
 }

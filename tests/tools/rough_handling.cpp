@@ -79,6 +79,7 @@ TEST_CASE("every program says what is wrong in one short line, whatever the word
       {apps + "wordlm", {"--attention", bad}},
       {apps + "wordlm", {"eval", "--checkpoint", bad}},
       {apps + "vision", {"--seeds", bad}},
+      {apps + "lra", {"--data", bad}},
       {apps + "zoo", {bad}},
       {apps + "attend", {"--dtype", bad}},
       {apps + "attend", {"--in", bad, "--out", folder.path("out"), "--attention", "full"}},

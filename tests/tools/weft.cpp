@@ -11,7 +11,7 @@ TEST_CASE("weft: its help names every program and benchmark") {
   const ProgramRun run = run_program(WEFT_SOURCE_ROOT "/weft", {"help"});
   CHECK(run.status == 0);
   CHECK(run.err.empty());
-  for (const std::string name : {"charlm", "wordlm", "vision", "attend", "devices", "zoo",
+  for (const std::string name : {"charlm", "wordlm", "vision", "lra", "attend", "devices", "zoo",
                                  "train_bench", "attention_bench", "swap"}) {
     CHECK_MESSAGE(contains(run.out, " " + name), name);
   }

@@ -1,0 +1,155 @@
+#include "apps/lra/commands.h"
+
+#include <nlohmann/json.hpp>
+
+#include "apps/common/attention_json.h"
+#include "apps/common/config_file.h"
+#include "apps/common/configuration.h"
+#include "apps/common/device_option.h"
+#include "apps/common/export.h"
+#include "apps/lra/evaluate.h"
+#include "apps/lra/listops.h"
+
+namespace weft::lra {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string baseline_text(const Baselines& always) {
+  return fmt::format("{:.1f} % by the most frequent class, {:.1f} % by the first word alone",
+                     always.majority, always.first_word);
+}
+
+void describe(const Model& model, const SequenceTask& data, i64 steps, const RunOptions& run,
+              Progress& progress) {
+  const Settings& s = model.settings;
+  progress.print(
+      fmt::format("data   {} ({}): {} classes; {} sequences to train, {} to validate, {} to test; "
+                  "mean length {}",
+                  s.task, data.source, data.classes.size(), grouped(data.train.count()),
+                  grouped(data.validation.count()), grouped(data.test.count()),
+                  static_cast<i64>(data.train.symbols.size()) / data.train.count()));
+  progress.print(
+      fmt::format("       of the test part right: {}", baseline_text(baselines(data, data.test))));
+  progress.print(fmt::format("model  {} attention, width {}, layers {}, heads {}; {} parameters",
+                             s.model.attention, s.model.width, s.model.layers, s.model.heads,
+                             grouped(parameter_count(*model.network))));
+  progress.print(
+      fmt::format("train  {} steps of {} sequences, {}, learning rate {:g} ({}), seed {}",
+                  grouped(steps), s.batch, s.optimizer, s.lr, s.schedule, s.seed));
+  progress.print(kept(run));
+}
+
+// Scores the model on the test part.
+Measure score(const Model& model, const SequenceTask& data, const TrainResult& result,
+              RunFolder& folder, Progress& progress) {
+  progress.print(fmt::format("best   round {}: validation {:.2f} % right", result.best_epoch,
+                             accuracy(result.best)));
+  const Measure tested = measure(model, data.test, [&](double share) {
+    progress.update(fmt::format("test {:.0f} %", 100 * share));
+  });
+  const Baselines always = baselines(data, data.test);
+  progress.print(fmt::format("test   {:.2f} % right, loss {:.4f}, of that round; {}",
+                             accuracy(tested), tested.loss, baseline_text(always)));
+  folder.log(Json{{"kind", "test"},
+                  {"round", result.best_epoch},
+                  {"loss", tested.loss},
+                  {"accuracy", accuracy(tested)},
+                  {"majority", always.majority},
+                  {"first_word", always.first_word}});
+  return tested;
+}
+
+Trained train_once(const TrainCommand& command) {
+  const Device device = device_named(command.run.device);
+  const SequenceTask data = load_task(command.settings);
+  const Model model = new_model(command.settings);
+  const Settings& settings = model.settings;
+  move_to(*model.network, device);
+  SequenceBatches batches(data.train, settings.model.length, settings.batch, settings.seed);
+  const Task task = training_task(model, data, batches);
+  Progress progress(command.run.silent());
+  const auto folder = run_folder(command.run);
+  folder->show_columns(
+      metric_columns(task.round, task.score.key, {"accuracy", "majority", "first_word"}));
+  const TrainOptions options = train_options(settings, settings.round_steps, command.run);
+  if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
+  describe(model, data, options.steps, command.run, progress);
+  return run_training(task, options, settings, command.run, *folder, progress,
+                      [&](const TrainResult& result) {
+                        return score(model, data, result, *folder, progress).figures;
+                      });
+}
+
+}  // namespace
+
+int run_train(const TrainCommand& command) {
+  check(command.settings);
+  check_together(command.settings);
+  if (command.run.print_config) return print_config(command);
+  return train_replicas(command, train_once);
+}
+
+int run_eval(const EvalCommand& command) {
+  const Device device = device_named(command.device);
+  const Model model = read_model(command.checkpoint);
+  move_to(*model.network, device);
+  Settings settings = model.settings;
+  if (!command.data.empty()) settings.data = command.data;
+  const SequenceTask data = load_task(settings);
+  const Sequences& part = data.part(command.split);
+  Progress progress;
+  const Measure measured = measure(model, part, [&](double share) {
+    if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
+  });
+  progress.clear();
+  const Baselines always = baselines(data, part);
+  if (!command.json) {
+    fmt::print("{} split: {:.2f} % right, loss {:.6f} over {} sequences; {}\n", command.split,
+               accuracy(measured), measured.loss, grouped(part.count()), baseline_text(always));
+    return 0;
+  }
+  print_json(Json{{"checkpoint", command.checkpoint},
+                  {"attention", settings.model.attention},
+                  {"data", settings.data},
+                  {"split", command.split},
+                  {"sequences", part.count()},
+                  {"loss", measured.loss},
+                  {"accuracy", accuracy(measured)},
+                  {"majority", always.majority},
+                  {"first_word", always.first_word}});
+  return 0;
+}
+
+int run_data(const DataCommand& command) {
+  check(command.settings);
+  const SequenceTask data = load_task(command.settings);
+  const Baselines always = baselines(data, data.test);
+  if (!command.out.empty()) write_listops(data, command.out);
+  const auto mean = static_cast<double>(data.train.symbols.size()) / double(data.train.count());
+  if (command.json) {
+    print_json(Json{{"task", command.settings.task},
+                    {"data", data.source},
+                    {"train", data.train.count()},
+                    {"validation", data.validation.count()},
+                    {"test", data.test.count()},
+                    {"mean_length", mean},
+                    {"majority", always.majority},
+                    {"first_word", always.first_word}});
+    return 0;
+  }
+  fmt::print("{} ({}): {} sequences to train, {} to validate, {} to test; mean length {:.1f}\n",
+             command.settings.task, data.source, grouped(data.train.count()),
+             grouped(data.validation.count()), grouped(data.test.count()), mean);
+  fmt::print("of the test part right: {}\n", baseline_text(always));
+  return 0;
+}
+
+int run_info(const InfoCommand& command) {
+  if (command.checkpoint.empty()) check(command.settings);
+  const Model model =
+      command.checkpoint.empty() ? new_model(command.settings) : read_model(command.checkpoint);
+  return print_information(model, command.json);
+}
+
+}  // namespace weft::lra

@@ -1,0 +1,87 @@
+// lra: classes of long sequences, the tasks of Long Range Arena.
+//
+//     lra [train] [options]  trains on ListOps
+//     lra eval               scores a checkpoint
+//     lra data               what a task's data are, and their files
+//     lra info               lists a model's parameters
+//
+// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
+// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+#include "apps/common/read_commands.h"
+#include "apps/lra/commands.h"
+
+namespace weft::lra {
+namespace {
+
+constexpr const char* preset_help = "a row of the table, which other options change";
+
+// The command line into these.
+struct Commands {
+  TrainCommand train;
+  EvalCommand eval;
+  DataCommand data;
+  InfoCommand info;
+};
+
+void add_all_settings(const Options& app, Settings& settings) {
+  add_settings(app, settings, preset_help, presets());
+  app.when_read(add_optimizer_shorthands(app, settings));
+}
+
+void add_train(const Options& app, TrainCommand& train) {
+  add_all_settings(app, train.settings);
+  add_run_options(app, train.run);
+}
+
+void add_eval(const Options& app, EvalCommand& eval) {
+  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help).required();
+  app.add_option("--data", eval.data, "sequences, if not those of training");
+  app.add_option("--split", eval.split, "train, validation or test").show_default();
+  app.add_option("--device", eval.device, "cpu, cuda or cuda:N").show_default();
+  app.add_flag("--json", eval.json, "print one JSON object");
+}
+
+void add_data(const Options& app, DataCommand& data) {
+  app.add_option("--task", data.settings.task, "listops").show_default();
+  app.add_option("--data", data.settings.data, "builtin, or the folder of the released files")
+      .show_default();
+  app.add_option("--data-seed", data.settings.data_seed, "of the built-in data").show_default();
+  app.add_option("--examples", data.settings.examples, "of the built-in data, to train")
+      .show_default();
+  app.add_option("--held-out", data.settings.held_out, "to validate, and as many to test")
+      .show_default();
+  app.add_option("--out", data.out, "folder for the data, in the layout of the released files");
+  app.add_flag("--json", data.json, "print one JSON object");
+}
+
+void add_info(const Options& app, InfoCommand& info) {
+  add_all_settings(app, info.settings);
+  add_checkpoint_instead(app, info.checkpoint);
+  app.add_flag("--json", info.json, "print one JSON object");
+}
+
+const CommandLine::Names names{"lra",
+                               "Classes of long sequences: the tasks of Long Range Arena.",
+                               {"train", "eval", "data", "info"}};
+
+void add_commands(CommandLine& line, Commands& commands) {
+  add_train(line.add("train", "train a model (the default)"), commands.train);
+  add_eval(line.add("eval", "score a model"), commands.eval);
+  add_data(line.add("data", "what a task's data are"), commands.data);
+  add_info(line.add("info", "list a model's parameters"), commands.info);
+  line.show_presets(presets());
+}
+
+int run(const std::vector<std::string>& words) {
+  Commands commands;
+  const std::string command = CommandReader(names, add_commands, preset).read(words, commands);
+  if (command == "eval") return run_eval(commands.eval);
+  if (command == "data") return run_data(commands.data);
+  if (command == "info") return run_info(commands.info);
+  return run_train(commands.train);
+}
+
+}  // namespace
+}  // namespace weft::lra
+
+int main(int argc, char** argv) { return weft::run_app("lra", weft::lra::run, argc, argv); }

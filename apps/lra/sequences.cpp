@@ -1,0 +1,62 @@
+#include "apps/lra/sequences.h"
+
+#include <algorithm>
+
+#include "apps/common/settings.h"
+#include "apps/common/shuffle.h"
+
+namespace weft::lra {
+
+std::span<const std::uint8_t> Sequences::at(i64 which) const {
+  const auto i = static_cast<std::size_t>(which);
+  const auto begin = static_cast<std::size_t>(i == 0 ? 0 : ends[i - 1]);
+  return {symbols.data() + begin, static_cast<std::size_t>(ends[i]) - begin};
+}
+
+void Sequences::add(std::span<const std::uint8_t> sequence, std::uint8_t label) {
+  symbols.insert(symbols.end(), sequence.begin(), sequence.end());
+  ends.push_back(static_cast<i64>(symbols.size()));
+  labels.push_back(label);
+}
+
+const Sequences& SequenceTask::part(const std::string& name) const {
+  check_word("split", name, {"train", "validation", "test"});
+  return name == "train" ? train : name == "validation" ? validation : test;
+}
+
+SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i64 length) {
+  const auto B = static_cast<i64>(which.size());
+  const SequenceBatch batch{Tensor::zeros({B, length}, DType::i64), Tensor::empty({B}, DType::i64),
+                            Tensor::empty({B}, DType::i64)};
+  for (i64 b = 0; b < B; ++b) {
+    const i64 from = which[static_cast<std::size_t>(b)];
+    const std::span<const std::uint8_t> sequence = sequences.at(from);
+    std::copy(sequence.begin(), sequence.end(), batch.symbols.data<i64>() + b * length);
+    batch.lengths.data<i64>()[b] = static_cast<i64>(sequence.size());
+    batch.labels.data<i64>()[b] = sequences.labels[static_cast<std::size_t>(from)];
+  }
+  return batch;
+}
+
+SequenceBatches::SequenceBatches(const Sequences& sequences, i64 length, i64 batch,
+                                 std::uint64_t seed)
+    : sequences_(sequences), length_(length), batch_(batch), seed_(seed) {
+  require(epoch_steps() >= 1,
+          "--batch: wanted no more than the {} sequences of the training part, got {}",
+          sequences.count(), batch);
+}
+
+SequenceBatch SequenceBatches::operator()(std::uint32_t step) {
+  constexpr std::uint32_t order_stream = 0xFFFF'0000;  // behind those of a step
+  const auto steps = static_cast<std::uint32_t>(epoch_steps());
+  const std::uint32_t epoch = (step - 1) / steps + 1, in_epoch = (step - 1) % steps;
+  if (epoch != epoch_) {
+    order_ = shuffled(sequences_.count(), {seed_, epoch, order_stream});
+    epoch_ = epoch;
+  }
+  const std::span<const i64> order(order_);
+  const auto size = static_cast<std::size_t>(batch_);
+  return batch_of(sequences_, order.subspan(in_epoch * size, size), length_);
+}
+
+}  // namespace weft::lra

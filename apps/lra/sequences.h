@@ -1,0 +1,60 @@
+// Labelled sequences of symbols of a task, and their batches.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/tensor.h"
+
+namespace weft::lra {
+
+// Symbol 0 stands behind the end of a sequence in a batch; a sequence holds none.
+struct Sequences {
+  std::vector<std::uint8_t> symbols;  // of all, one sequence behind the other
+  std::vector<i64> ends;              // of each
+  std::vector<std::uint8_t> labels;
+
+  i64 count() const { return static_cast<i64>(labels.size()); }
+  std::span<const std::uint8_t> at(i64 which) const;
+  void add(std::span<const std::uint8_t> sequence, std::uint8_t label);
+};
+
+struct SequenceTask {
+  std::string source;                // "builtin", or the folder
+  std::vector<std::string> symbols;  // their names, from symbol 1
+  std::vector<std::string> classes;
+  i64 longest = 0;  // no sequence is longer
+  Sequences train, validation, test;
+
+  const Sequences& part(const std::string& name) const;  // "train", "validation" or "test"
+};
+
+struct SequenceBatch {
+  Tensor symbols;  // [B, length] i64
+  Tensor lengths;  // [B] i64
+  Tensor labels;   // [B] i64
+};
+// These sequences, filled up to `length`.
+SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i64 length);
+
+// The batches of training: steps 1, 2, …; each epoch takes the sequences in another order, a
+// function of seed and epoch, and leaves out those that fill no batch.
+class SequenceBatches {
+ public:
+  // The sequences stay where they are meanwhile. Throws where there is less than one batch.
+  SequenceBatches(const Sequences& sequences, i64 length, i64 batch, std::uint64_t seed);
+
+  i64 epoch_steps() const { return sequences_.count() / batch_; }
+  SequenceBatch operator()(std::uint32_t step);
+
+ private:
+  const Sequences& sequences_;
+  i64 length_, batch_;
+  std::uint64_t seed_;
+  std::uint32_t epoch_ = 0;  // that `order_` is of; counts from 1
+  std::vector<i64> order_;
+};
+
+}  // namespace weft::lra

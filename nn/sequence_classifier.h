@@ -1,0 +1,57 @@
+// A classifier of sequences of symbols, around any attention mechanism that is not causal: the
+// model of Long Range Arena (Y. Tay et al., ICLR 2021, arXiv 2011.04006, appendix A) in the small
+// form of Y. Xiong et al., "Nyströmformer", AAAI 2021, arXiv 2102.03902, section 5.3: two layers of
+// width 64, and classes read off the mean over the positions.
+//
+//     h = drop(symbols[x_n] + positions[n])                            n = 0 … length − 1
+//     L times, the wiring prenorm of transformer.h
+//     logits = (mean over the positions that exist of LN(h)) W_c + b_c
+//
+//     x [B, N] i64, N ≤ length   lengths [B]   h [B, N, d]   logits [B, classes]
+//
+// Symbols and positions start as N(0, 0.02²).
+#pragma once
+
+#include "nn/transformer.h"
+
+namespace weft {
+
+struct SequenceClassifierConfig {
+  i64 symbols = 16;  // the one that fills batches up included
+  i64 classes = 10;
+  i64 length = 2000;  // the most positions
+  i64 width = 64;     // d
+  i64 layers = 2;     // L
+  i64 heads = 2;
+  i64 hidden = 128;                // of the feed-forward layer
+  std::string attention = "full";  // a specification: name:option=value,…
+  double attention_dropout = 0.1, dropout = 0.1;
+};
+
+class SequenceClassifier {
+ public:
+  // Throws where a setting is out of range. Parameters are drawn from `seed` by their names.
+  SequenceClassifier(const SequenceClassifierConfig& config, std::uint64_t seed,
+                     DType dtype = DType::f32);
+
+  // Of an item of length 0 the bias alone.
+  Variable operator()(Context& context, const Tensor& symbols, const Tensor& lengths) const;
+
+  Device device() const { return positions_.value().device(); }
+  const SequenceClassifierConfig& config() const { return config_; }
+
+  void each(const auto& visit) {
+    visit("symbols", symbols_), visit("positions", positions_);
+    visit("transformer", transformer_), visit("norm", norm_), visit("head", head_);
+  }
+
+ private:
+  SequenceClassifierConfig config_;
+  nn::Embedding symbols_;
+  Parameter positions_;  // [length, d]
+  nn::Transformer transformer_;
+  nn::LayerNorm norm_;
+  nn::Linear head_;
+};
+
+}  // namespace weft

@@ -1,0 +1,147 @@
+// lra as people run it, and its model.
+#include <nlohmann/json.hpp>
+
+#include "apps/lra/settings.h"
+#include "nn/sequence_classifier.h"
+#include "tests/check.h"
+#include "tests/json_lines.h"
+#include "tests/program.h"
+#include "tests/resume.h"
+
+using namespace weft;
+using nlohmann::json;
+
+namespace {
+
+ProgramRun lra_program(const Words& words) { return run_program(WEFT_PROGRAMS "/lra", words); }
+
+const Words tiny = {"--examples",    "60", "--held-out",  "8",     "--width",  "8",
+                    "--layers",      "1",  "--heads",     "2",     "--hidden", "8",
+                    "--batch",       "4",  "--steps",     "4",     "--warmup", "1",
+                    "--round-steps", "2",  "--attention", "linear"};
+
+SequenceClassifierConfig small(const std::string& attention) {
+  return {.symbols = 16,
+          .classes = 3,
+          .length = 40,
+          .width = 8,
+          .layers = 2,
+          .heads = 2,
+          .hidden = 12,
+          .attention = attention,
+          .attention_dropout = 0,
+          .dropout = 0};
+}
+
+Tensor symbols_of(i64 B, i64 N) {
+  const Tensor symbols = Tensor::empty({B, N}, DType::i64);
+  for (i64 i = 0; i < B * N; ++i) symbols.data<i64>()[i] = 1 + (7 * i + i / 3) % 15;
+  return symbols;
+}
+
+}  // namespace
+
+TEST_SUITE("lra") {
+
+TEST_CASE("sequence classifier: what fills a batch up changes nothing") {
+  for (const std::string attention : {"full", "linformer:rank=6", "linear", "csp:groups=1", "lsh",
+                                      "local:context=6", "cosformer", "performer:features=9"}) {
+    CAPTURE(attention);
+    const SequenceClassifier model(small(attention), 3, DType::f64);
+    const Tensor both = symbols_of(2, 40);
+    const Tensor lengths = Tensor::from(std::vector<i64>{40, 23}, {2});
+    const auto logits_of = [&](const Tensor& symbols) {
+      Context context = Context::evaluation();
+      return model(context, symbols, lengths).value();
+    };
+    const Tensor logits = logits_of(both);
+    CHECK(logits.shape() == Shape{2, 3});
+    const Tensor other = both.clone();
+    other.slice(0, 1, 2).slice(1, 23, 40).fill(0);
+    CHECK(same_bits(logits_of(other), logits));
+  }
+}
+
+TEST_CASE("sequence classifier: gradients against central differences") {
+  SequenceClassifier model(small("full"), 3, DType::f64);
+  const Tensor symbols = symbols_of(2, 11);
+  const Tensor lengths = Tensor::from(std::vector<i64>{11, 6}, {2});
+  std::vector<Tensor> starts;
+  const auto named = parameters(model);
+  for (const NamedParameter& p : named) starts.push_back(p.variable.value().clone());
+  const auto f = [&](std::span<const Variable> leaves) {
+    std::size_t i = 0;
+    each_parameter(model, [&](const std::string&, Parameter& p) { p.variable = leaves[i++]; });
+    Context context = Context::evaluation();
+    return std::vector{model(context, symbols, lengths)};
+  };
+  CHECK_GRADIENTS(f, starts, 5, 1e-6, 40);
+}
+
+TEST_CASE("sequence classifier: bad sizes are refused") {
+  SequenceClassifierConfig config = small("full");
+  config.layers = 0;
+  CHECK_ERROR(SequenceClassifier(config, 1), "layers must be at least 1, got 0");
+  const SequenceClassifier model(small("full"), 1);
+  Context context = Context::evaluation();
+  CHECK_ERROR(model(context, symbols_of(1, 41), Tensor::full({1}, 41, DType::i64)), "at most 40");
+}
+
+TEST_CASE("lra: presets are the rows of the table, each a mechanism that takes lengths") {
+  CHECK(lra::presets().size() == 8);
+  for (const std::string& name : lra::presets()) {
+    CAPTURE(name);
+    const lra::Settings s = lra::preset(name);
+    CHECK(AttentionSpec(s.model.attention).mechanism().masks.lengths);
+    CHECK(s.steps == 5000);
+    CHECK(s.model.width == 64);
+  }
+  CHECK_ERROR(lra::preset("listops-ful"), "listops-full");
+}
+
+TEST_CASE("lra: trains, logs both baselines beside the test, and eval gives it again") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const ProgramRun run = lra_program(Words{"train", "--out", out} + tiny);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "60 sequences to train, 8 to validate, 8 to test"));
+  const json test = lines(read_file(out + "/metrics.jsonl")).back();
+  CHECK(test["kind"] == "test");
+  const json facts =
+      lines(lra_program({"data", "--examples", "60", "--held-out", "8", "--json"}).out).at(0);
+  CHECK(test["majority"] == facts["majority"]);
+  CHECK(test["first_word"] == facts["first_word"]);
+  const json again = lines(lra_program({"eval", "--checkpoint", out, "--json"}).out).at(0);
+  CHECK(again["loss"] == test["loss"]);
+  CHECK(again["accuracy"] == test["accuracy"]);
+  check_refused(lra_program({"eval", "--checkpoint", out, "--split", "tset"}),
+                "there is no 'tset'");
+}
+
+TEST_CASE("lra: killed and resumed, the same bits as at one go") {
+  const TemporaryFolder folder;
+  check_resume(WEFT_PROGRAMS "/lra",
+               tiny + Words{"--steps", "12", "--checkpoint-steps", "3", "--report-steps", "3"},
+               folder.path(), 3);
+}
+
+TEST_CASE("lra: data writes the files, from which a training gives the same losses") {
+  const TemporaryFolder folder;
+  const ProgramRun data = lra_program(
+      {"data", "--examples", "60", "--held-out", "8", "--out", folder.path("files"), "--json"});
+  REQUIRE_MESSAGE(data.status == 0, data.err);
+  CHECK(lines(data.out).at(0)["train"] == 60);
+  const auto losses = [&](const std::string& name, const Words& more) {
+    const ProgramRun run = lra_program(Words{"train", "--out", folder.path(name)} + tiny + more);
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    return lines(read_file(folder.path(name) + "/metrics.jsonl")).back()["loss"].dump();
+  };
+  CHECK(losses("drawn", {}) == losses("read", {"--data", folder.path("files")}));
+  check_refused(lra_program(Words{"train"} + tiny + Words{"--data", folder.path("none")}),
+                "basic_train.tsv: cannot be read");
+  check_refused(lra_program({"train", "--task", "image"}), "there is no 'image'");
+  check_refused(lra_program({"train", "--examples", "8", "--batch", "9"}),
+                "--batch: wanted no more");
+}
+
+}  // TEST_SUITE("lra")
