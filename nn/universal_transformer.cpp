@@ -61,6 +61,7 @@ Variable sum_of_squares(const Variable& x) { return sum(mul(x, x)); }
 UniversalTransformer::UniversalTransformer(const UniversalTransformerConfig& config,
                                            std::uint64_t seed, DType dtype)
     : config_(checked(config)),
+      learns_by_position_(learns_by_position(AttentionSpec(config.attention))),
       embedding_(config.vocabulary, config.width, dtype),
       output_(config.width, config.width, false, dtype) {
   if (config.encoding == "conv") {
@@ -110,7 +111,7 @@ Variable UniversalTransformer::logits_of(const Variable& states) const {
 UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
                                                           const Tensor& ids) const {
   require(ids.rank() == 2, "universal transformer: wanted ids [B, N], got {}", ids.shape());
-  require(!numbered() || ids.size(1) <= config_.length,
+  require(!has_last_position() || ids.size(1) <= config_.length,
           "universal transformer: the model has {} positions, got ids {}; cut them into windows",
           config_.length, ids.shape());
   Variable h = embedding_(ids);
@@ -167,7 +168,7 @@ UniversalTransformer::State UniversalTransformer::start() const {
 Tensor UniversalTransformer::step(State& state, std::span<const i64> ids) const {
   const auto n = static_cast<i64>(ids.size());
   require(n > 0, "universal transformer: decoding wants an id");
-  const i64 left = numbered() ? config_.length - state.position : n;
+  const i64 left = has_last_position() ? config_.length - state.position : n;
   require(n <= left,
           "universal transformer: the model has {} positions, and {} used; start again from a later "
           "character",

@@ -83,6 +83,9 @@ class UniversalTransformer {
 
   Device device() const { return embedding_.table.value().device(); }
   const UniversalTransformerConfig& config() const { return config_; }
+  // Whether there are `length` positions and no more: they are numbered, or attention learns by
+  // position.
+  bool has_last_position() const { return numbered() || learns_by_position_; }
 
   void each(const auto& visit) {
     visit("embedding", embedding_);
@@ -109,6 +112,7 @@ class UniversalTransformer {
   Variable logits_of(const Variable& states) const;
 
   UniversalTransformerConfig config_;
+  bool learns_by_position_;
   nn::Embedding embedding_;     // E [V, d]
   Parameter position_, depth_;  // [N, d], [L, d], or none
   std::optional<nn::CausalConv> convolution_;

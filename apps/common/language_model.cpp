@@ -13,6 +13,23 @@
 namespace weft {
 namespace {
 
+// The numbers of what attention learns by position in one layer; `held` + 1 stands for all that
+// are more.
+i64 learnt_by_position(const UniversalTransformerConfig& config, i64 held) {
+  const AttentionSpec spec(config.attention);
+  if (!learns_by_position(spec)) return 0;
+  const i64 e = std::max<i64>(config.width / std::max<i64>(config.heads, 1), 1);
+  const AttentionSizes sizes{
+      .H = config.heads, .E = e, .M = e, .d = config.width, .N_max = config.length};
+  double numbers = 0;
+  for (const AttentionInput& input : attention_inputs(spec, sizes)) {
+    double count = input.role == Role::parameter ? 1 : 0;
+    for (const i64 side : input.shape) count *= static_cast<double>(side);
+    numbers += count;
+  }
+  return numbers > static_cast<double>(held) ? held + 1 : static_cast<i64>(numbers);
+}
+
 // A model of these sizes has tensors of at least these numbers of elements; one that claims more
 // than the file holds is never built.
 void check_claims(const UniversalTransformerConfig& config, const Checkpoint& checkpoint,
@@ -25,6 +42,7 @@ void check_claims(const UniversalTransformerConfig& config, const Checkpoint& ch
   if (config.encoding == "conv") claimed = std::max(claimed, d * d * config.conv_width);
   if (config.encoding == "position") claimed = std::max(claimed, d * config.length);
   if (!config.shared) claimed = std::max(claimed, d * d * config.depth);
+  claimed = std::max(claimed, learnt_by_position(config, held));
   require(claimed <= held,
           "{}: its configuration (width {}, hidden {}, length {}, depth {}) wants more "
           "numbers than the {} it holds",
@@ -46,18 +64,30 @@ std::string learnt_inputs(const AttentionSpec& spec) {
 double products_per_token(const UniversalTransformerConfig& m,
                           const std::vector<NamedParameter>& parameters) {
   double forward = 0;
+  const AttentionSpec spec(m.attention);
+  // Counted among what attention costs.
+  const auto is_of_mechanism = [inputs = attention_inputs(spec)](const std::string& name) {
+    return std::ranges::any_of(inputs, [&](const AttentionInput& input) {
+      return input.role == Role::parameter && name.ends_with("attention." + input.name);
+    });
+  };
   for (const NamedParameter& p : parameters) {
     const bool inner = p.name.starts_with("block") || p.name.starts_with("convolution");
     const Shape& shape = p.variable.shape();
     const bool looked_up =
         p.name == "position" || p.name == "depth" || p.name.starts_with("halting");
-    if (shape.rank() < 2 || looked_up) continue;
+    if (shape.rank() < 2 || looked_up || is_of_mechanism(p.name)) continue;
     forward += 2.0 * static_cast<double>(shape.count()) * (inner && m.shared ? m.depth : 1);
   }
-  const AttentionSpec spec(m.attention);
   const i64 e = m.width / m.heads;
-  const AttentionSizes sizes{
-      .B = 1, .N = m.length, .S = m.length, .H = m.heads, .E = e, .M = e, .d = m.width};
+  const AttentionSizes sizes{.B = 1,
+                             .N = m.length,
+                             .S = m.length,
+                             .H = m.heads,
+                             .E = e,
+                             .M = e,
+                             .d = m.width,
+                             .N_max = m.length};
   const AttentionCost cost = attention_cost(spec, sizes, true, DType::f32);
   return 3 * forward + (cost.forward_operations + cost.backward_operations) *
                            static_cast<double>(m.depth) / static_cast<double>(m.length);
@@ -236,15 +266,15 @@ void Generator::restart() {
 
 Tensor Generator::read(std::span<const i64> ids) {
   const i64 length = network_.config().length;
-  const bool numbered = network_.config().encoding == "position";
+  const bool ends = network_.has_last_position();
   Tensor logits;
   while (!ids.empty()) {
-    if (numbered && state_.position == length) restart();
-    const i64 most = numbered ? length - state_.position : length;
+    if (ends && state_.position == length) restart();
+    const i64 most = ends ? length - state_.position : length;
     const auto piece = ids.first(std::min(ids.size(), static_cast<std::size_t>(most)));
     ids = ids.subspan(piece.size());
     logits = network_.step(state_, piece);
-    if (numbered) window_.insert(window_.end(), piece.begin(), piece.end());
+    if (ends) window_.insert(window_.end(), piece.begin(), piece.end());
   }
   return logits;
 }

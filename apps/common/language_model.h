@@ -114,8 +114,9 @@ void swap_attention(UniversalTransformerConfig& config, const std::string& atten
 // Reads a text, a prompt at once. The state belongs to the generator: one for each text that is
 // written at once.
 //
-// A model with a convolution goes on for ever. One with positions has `length` of them: when they
-// are used up it starts again from the last half window, which it reads anew.
+// A model with a convolution goes on for ever. One with positions, or whose attention learns by
+// position, has `length` of them: when they are used up it starts again from the last half window,
+// which it reads anew.
 class Generator {
  public:
   // `restarted` is called at the first restart.

@@ -20,6 +20,7 @@ std::string matched_options(const std::string& mechanism, i64 N) {
       {"performer", "features=64"},
       {"sparse", "pattern=strided,stride=128"},  // 128 keys, and one in 128 of those before
       {"topk", "topk=128"},
+      {"synthesizer", "mode=dense,hidden=64"},
   };
   // 64 features; texts may be written up to twice the window.
   if (mechanism == "cosformer") return fmt::format("max_length={}", 2 * N);

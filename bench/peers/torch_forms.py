@@ -171,6 +171,51 @@ def sinkformer(spec, options, causal):
     return [Form("naive", lambda length: attend, True, held)]
 
 
+# --- scores by position
+
+def synthesizer(spec, options, causal):
+    mode, dot = spec["mode"], spec["dot"]
+
+    def scores_of(learnt, length):
+        if mode == "random":
+            return learnt[0][:, :length, :length]
+        if mode == "factorized-random":
+            return learnt[0][:, :length] @ learnt[1][..., :length]
+        hidden = learnt[0].relu()
+        if mode == "dense":
+            return hidden @ learnt[1][..., :length] + learnt[2][:, None, :length]
+        first, second = (hidden @ learnt[at] + learnt[at + 1][:, None] for at in (1, 3))
+        # Along the keys the first factor repeats, the second has each number several times.
+        return (second.unsqueeze(-1) * first.unsqueeze(-2)).flatten(-2)[..., :length]
+
+    def attend(*inputs):
+        v, learnt = inputs[2 if dot else 0], inputs[3 if dot else 1:]
+        scores = scores_of(learnt, v.shape[2])
+        if dot:
+            scale = spec["temperature"] or inputs[0].shape[-1] ** -0.5
+            scores = scores + scale * (inputs[0] @ inputs[1].transpose(-2, -1))
+        if causal:
+            future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=v.device).triu(1)
+            scores = scores.masked_fill(future, -math.inf)
+        return scores.softmax(-1) @ v
+
+    held = 12 * options.batch * options.heads  # scores and weights, and their gradient
+    return [Form("naive", lambda length: attend, True, held)]
+
+
+def synthesizer_inputs(spec, length, options):
+    """The shapes behind v."""
+    heads, width = options.heads, spec["hidden"] or options.key_width
+    first = spec["factor"] or math.ceil(math.sqrt(length))
+    second = -(-length // first)
+    hidden = (options.batch, heads, length, width)
+    return {"random": [(heads, length, length)],
+            "factorized-random": [(heads, length, spec["rank"]), (heads, spec["rank"], length)],
+            "dense": [hidden, (heads, width, length), (heads, length)],
+            "factorized-dense": [hidden, (heads, width, first), (heads, first),
+                                 (heads, width, second), (heads, second)]}[spec["mode"]]
+
+
 # --- all of them
 
 def can_compile(options):
@@ -190,6 +235,8 @@ def forms_of(spec, options):
         return patterns(spec, options, causal)
     if name == "sinkformer":
         return sinkformer(spec, options, causal)
+    if name == "synthesizer":
+        return synthesizer(spec, options, causal)
     return features(spec, options, causal) if name in FEATURES else []
 
 
@@ -197,6 +244,10 @@ def inputs_of(spec, length, options, gradients):
     """q, k, v, and what the mechanism takes besides; a drawn omega wants no gradient."""
     sizes = ((options.queries or length, options.key_width), (length, options.key_width),
              (length, options.value_width))
+    if spec["mechanism"] == "synthesizer":
+        own = [(options.batch, options.heads, *size) for size in sizes[0 if spec["dot"] else 2:]]
+        return [torch.randn(*size).mul(0.1).requires_grad_(gradients)
+                for size in own + synthesizer_inputs(spec, length, options)]
     further = spec["mechanism"] == "longformer" and spec["global_tokens"] > 0
     inputs = [torch.randn(options.batch, options.heads, *size, requires_grad=gradients)
               for size in sizes * (2 if further else 1)]
@@ -231,8 +282,11 @@ def check(spec, length):
         parameter.data.normal_()
     if "seed" in dict(module.named_parameters()):
         module.seed.data.zero_()
-    inputs = [module.split(part) for name, projection in module.named_children()
-              if name.startswith("qkv") for part in projection(x).chunk(3, -1)]
+    if spec["mechanism"] == "synthesizer":
+        inputs = module.inputs(x)
+    else:
+        inputs = [module.split(part) for name, projection in module.named_children()
+                  if name.startswith("qkv") for part in projection(x).chunk(3, -1)]
     if spec["mechanism"] == "performer":
         inputs.append(module.omega)
     inputs += [p for name, p in module.named_parameters() if name.startswith("proj_")]

@@ -80,13 +80,13 @@ class Attention(nn.Module):
     def temperature(self, width):
         return self.spec.get("temperature", 0) or width ** -0.5
 
-    def hidden(self, scores):  # the keys that a query does not see
+    def unseen(self, scores):  # the keys that a query does not see
         hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool)
         return torch.ones_like(hidden).triu(1) if self.causal else hidden
 
     def softmax_of(self, q, k, v):  # [B, H, N, E] each → [B, N, H, M]
         scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
-        weights = weights_of(scores.masked_fill(self.hidden(scores), -math.inf))
+        weights = weights_of(scores.masked_fill(self.unseen(scores), -math.inf))
         return (weights @ v).transpose(1, 2)
 
 
@@ -126,7 +126,7 @@ class TopK(Full):
 
     def softmax_of(self, q, k, v):
         products = q @ k.transpose(-2, -1)
-        products = products.masked_fill(self.hidden(products), -math.inf)
+        products = products.masked_fill(self.unseen(products), -math.inf)
         others = ~largest(products, self.spec["topk"])
         scores = (self.temperature(q.shape[-1]) * products).masked_fill(others, -math.inf)
         return (scores.softmax(-1) @ v).transpose(1, 2)
@@ -152,7 +152,7 @@ class Pattern(Full):
         super().__init__(spec, model, layer, layers)
         self.seed = drawn(1) if spec["mechanism"] == "bigbird" else None  # of its random blocks
 
-    def hidden(self, scores):
+    def unseen(self, scores):
         heads, length = scores.shape[-3], scores.shape[-1]
         seed = 0 if self.seed is None else int(self.seed)
         sees = torch_patterns.pattern_of(self.spec, self.causal, heads, length, seed, self.layer)
@@ -175,7 +175,7 @@ class Longformer(Pattern):
         parts = self.qkv_global(x).split([self.width, self.width, self.values], -1)
         q, k, v = map(self.split, parts)
         scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
-        scores = scores.masked_fill(Attention.hidden(self, scores), -math.inf)
+        scores = scores.masked_fill(Attention.unseen(self, scores), -math.inf)
         far = (scores.softmax(-1) @ v).transpose(1, 2)
         return torch.cat([far[:, :self.first], near[:, self.first:]], 1)
 
@@ -218,6 +218,62 @@ class Linformer(Full):
         value_matrix = self.proj_k if self.proj_v is None else self.proj_v
         mixed = (proj[:k.shape[2]].T @ x for x, proj in ((k, self.proj_k), (v, value_matrix)))
         return super().softmax_of(q, *mixed)
+
+
+class Synthesizer(Attention):
+    """Scores that are learnt by position, or made of the query alone; with dot=1 beside products."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        mode, most, rank = spec["mode"], positions_of(model), spec["rank"]
+        if spec["dot"]:
+            self.qkv = nn.Linear(self.width, 2 * self.width + self.values, bias=False)
+        else:
+            self.v = nn.Linear(self.width, self.values, bias=False)
+        width = spec["hidden"] or self.width // self.heads
+        first = spec["factor"] or math.ceil(math.sqrt(most))
+        second = -(-most // first)
+        if mode.endswith("dense"):
+            self.hidden = nn.Linear(self.width, self.heads * width)
+        sizes = {"random": {"random": (most, most)},
+                 "factorized-random": {"random1": (most, rank), "random2": (rank, most)},
+                 "dense": {"w2": (width, most), "b2": (most,)},
+                 "factorized-dense": {"w2a": (width, first), "b2a": (first,),
+                                      "w2b": (width, second), "b2b": (second,)}}[mode]
+        self.learnt = list(sizes)
+        for name, size in sizes.items():
+            setattr(self, name, nn.Parameter(torch.empty(self.heads, *size)))
+
+    def inputs(self, x):  # what the mechanism takes, in its order
+        if self.spec["dot"]:
+            parts = self.qkv(x).split([self.width, self.width, self.values], -1)
+        else:
+            parts = (self.v(x),)
+        parts += (self.hidden(x),) if "dense" in self.spec["mode"] else ()
+        return [self.split(part) for part in parts] + [getattr(self, name) for name in self.learnt]
+
+    def mixed(self, x):
+        inputs, length = self.inputs(x), x.shape[1]
+        scores = 0
+        if self.spec["dot"]:
+            q, k, *inputs = inputs
+            scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
+        v, *learnt = inputs
+        scores = scores + self.synthesized(length, *learnt)
+        weights = weights_of(scores.masked_fill(self.unseen(scores), -math.inf))
+        return (weights @ v).transpose(1, 2)
+
+    def synthesized(self, length, first, *learnt):  # [B or 1, H, N, N]
+        if self.spec["mode"] == "random":
+            return first[None, :, :length, :length]
+        if self.spec["mode"] == "factorized-random":
+            return (first[:, :length] @ learnt[0][:, :, :length])[None]
+        made = [first.relu() @ w + b[:, None] for w, b in zip(learnt[::2], learnt[1::2])]
+        if self.spec["mode"] == "dense":
+            return made[0][..., :length]
+        key = torch.arange(length)
+        columns = made[0].shape[-1]
+        return made[0][..., key % columns] * made[1][..., key // columns]
 
 
 class Conditional(nn.Module):
@@ -294,7 +350,7 @@ class ImprovedClustered(Clustered):
         of_means = temperature * self.means(members, q) @ k.transpose(-2, -1)
         chosen_keys = largest(of_means, self.spec["topk"]).to(q)  # [B, H, C, S]
         scores = temperature * q @ k.transpose(-2, -1)
-        hidden = (members @ chosen_keys == 0) | self.hidden(scores)
+        hidden = (members @ chosen_keys == 0) | self.unseen(scores)
         own = weights_of(scores.masked_fill(hidden, -math.inf)) @ v
         if self.causal:
             return own.transpose(1, 2)
@@ -333,7 +389,7 @@ class Lsh(Attention):
         places = ((key == query) | (key == query - 1)).to(q)
         if self.spec["wrap"]:  # the first chunk sees the last of the round before, too
             places += ((query == 0) & (key.roll(1, 0) == (length - 1) // size)).to(q)
-        hidden = self.hidden(places)
+        hidden = self.unseen(places)
         if self.spec["self"] == "exclude":
             hidden = hidden | torch.eye(length, dtype=torch.bool)
         if not self.spec["across_buckets"]:
@@ -441,7 +497,8 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
               "csp-shift": SamplePermutation, "csp-sort": SamplePermutation,
               "local": Pattern, "longformer": Longformer, "sparse": Pattern, "bigbird": Pattern,
               "block-local": BlockLocal, "linear": Features, "cosformer": Features,
-              "performer": Features, "linformer": Linformer, "sinkformer": Sinkformer}
+              "performer": Features, "linformer": Linformer, "sinkformer": Sinkformer,
+              "synthesizer": Synthesizer}
 
 
 def attention_of(spec, model, layer, layers):

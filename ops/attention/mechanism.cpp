@@ -127,6 +127,13 @@ bool can_decode(const AttentionSpec& spec) {
   return m.decode != nullptr && (m.decode_wants.empty() || spec.sets(m.decode_wants));
 }
 
+bool learns_by_position(const AttentionSpec& spec) {
+  const AttentionInputs inputs = attention_inputs(spec);
+  return std::any_of(inputs.begin(), inputs.end(), [](const AttentionInput& input) {
+    return input.role == Role::parameter && input.axes.find("N_max") != std::string::npos;
+  });
+}
+
 AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes& sizes) {
   AttentionInputs inputs = spec.mechanism().inputs(spec, sizes);
   for (AttentionInput& input : inputs) {

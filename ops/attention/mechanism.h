@@ -274,6 +274,8 @@ class RegistrationWatch {
 
 // Whether this can decode step by step, with its options as they are.
 bool can_decode(const AttentionSpec& spec);
+// Whether something is learnt for each of N_max positions, so that there can be no more.
+bool learns_by_position(const AttentionSpec& spec);
 
 // The mechanism's inputs, their shapes complete.
 AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes& sizes = {});

@@ -275,6 +275,7 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
   const auto sparse = R"({"mechanism": "sparse", "stride": 12, "summary": 3, )" + pattern;
   const auto block_local = R"({"mechanism": "block-local", "block": 11, )" + pattern;
   const auto performer = R"({"mechanism": "performer", "features": 12, )" + pattern;
+  const auto synthesizer = R"({"mechanism": "synthesizer", "rank": 5, "factor": 0, )" + pattern;
   const std::string causal = R"("causal": true})", not_causal = R"("causal": false})";
   const Words specifications = {
       R"({"mechanism": "full", )" + pattern + causal,
@@ -289,6 +290,10 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
       block_local + R"("pool": "max", )" + not_causal,
       R"({"mechanism": "sinkformer", "iterations": 4, "detach_columns": 0, )" + pattern +
           not_causal,
+      synthesizer + R"("hidden": 0, "mode": "random", "dot": 1, )" + causal,
+      synthesizer + R"("hidden": 0, "mode": "factorized-random", "dot": 0, )" + not_causal,
+      synthesizer + R"("hidden": 9, "mode": "dense", "dot": 0, )" + causal,
+      synthesizer + R"("hidden": 0, "mode": "factorized-dense", "dot": 1, )" + not_causal,
       R"({"mechanism": "linear", "feature": "elu", )" + not_causal,
       R"({"mechanism": "linear", "feature": "exp", )" + causal,
       R"({"mechanism": "cosformer", "max_length": 0, )" + causal,

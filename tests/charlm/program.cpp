@@ -203,14 +203,19 @@ TEST_CASE("charlm: sample is a function of the seed") {
 
 TEST_CASE("charlm: a model with positions writes past its length and says so once") {
   const TemporaryFolder folder;
-  const std::string out = folder.path("run");
-  REQUIRE(train_tiny(out, {"--encoding", "position", "--attention", "full"}).status == 0);
-  const Run run = charlm({"sample", "--checkpoint", out, "--tokens", "60"});
-  CHECK(run.status == 0);
-  CHECK(run.out.size() == 61);
-  const std::size_t first = run.err.find("past the 16 positions");
-  CHECK(first != std::string::npos);
-  CHECK(run.err.find("past the 16", first + 1) == std::string::npos);
+  for (const Words& order :
+       {Words{"--encoding", "position", "--attention", "full"},
+        Words{"--encoding", "conv", "--attention", "synthesizer:mode=dense"}}) {
+    CAPTURE(order[1]);
+    const std::string out = folder.path(order[1]);
+    REQUIRE(train_tiny(out, order).status == 0);
+    const Run run = charlm({"sample", "--checkpoint", out, "--tokens", "60"});
+    CHECK(run.status == 0);
+    CHECK(run.out.size() == 61);
+    const std::size_t first = run.err.find("past the 16 positions");
+    CHECK(first != std::string::npos);
+    CHECK(run.err.find("past the 16", first + 1) == std::string::npos);
+  }
 }
 
 TEST_CASE("charlm: the models of the paper's table 1 have its numbers of parameters") {
@@ -455,6 +460,13 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
   refused(configured("attention", "full"), "of another model");
   refused(configured("conv-width", 4), "of another model");
   refused(configured("width", 16000), "wants more numbers than");
+  // What is learnt for pairs of positions.
+  refused(changed([](Checkpoint& c) {
+            json settings = json::parse(c.metadata["configuration"]);
+            settings["attention"] = "synthesizer", settings["length"] = 100'000;
+            c.metadata["configuration"] = settings.dump();
+          }),
+          "wants more numbers than");
   refused(configured("width", 1e12), "its configuration");
   refused(configured("depth", -1), "its configuration: --depth");
   refused(configured("attention", "ful"), "this program has no mechanism 'ful'");
