@@ -13,13 +13,23 @@
 namespace weft::bench {
 namespace {
 
-// 256, 512, … 65,536, and on to 1 Mi where time and memory stay linear.
+// Of whole blocks, where the mechanism wants that: 256, 512, … 65,536, and on to 1 Mi where time
+// and memory stay linear.
 std::vector<i64> lengths_of(const Field& field, const Candidate& candidate, Device device) {
-  if (!field.lengths.empty()) return field.lengths;
+  const std::string& block = candidate.spec.mechanism().multiple_of;
+  const auto is_cut = [&](i64 n) {
+    return !block.empty() && n % candidate.spec.integer(block) != 0;
+  };
+  if (!field.lengths.empty()) {
+    std::vector<i64> whole = field.lengths;
+    std::erase_if(whole, is_cut);
+    return whole;
+  }
   constexpr i64 shortest = 256, longest = 65536, most = 1 << 20;
   const bool linear = stays_linear(candidate, field.settings, device, longest, most);
   std::vector<i64> lengths;
   for (i64 n = shortest; n <= (linear ? most : longest); n *= 2) lengths.push_back(n);
+  std::erase_if(lengths, is_cut);
   return lengths;
 }
 
@@ -162,7 +172,7 @@ std::vector<std::vector<Entrant>> peers_of(const std::vector<Candidate>& candida
 // Why these settings leave a mechanism out; empty: they do not.
 std::string unfit(const AttentionSpec& spec, const Settings& settings) {
   const Mechanism& mechanism = spec.mechanism();
-  if (settings.causal && !mechanism.masks.causal) return "it has no causal form";
+  if (settings.causal && !has_causal_form(spec)) return "it has no causal form";
   if (settings.queries > 0 && !mechanism.cross) return "it cannot attend across two sequences";
   if (settings.queries > 0 && mechanism.causal_only) return "it has a causal form only";
   return "";

@@ -22,8 +22,11 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
   Subject built;
   std::vector<Variable> inputs;
   std::uint64_t seed = 1;
+  const bool causal = masks_future(candidate.spec, settings);
   for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
-    if (input.optional) {
+    if (input.causal && !causal) {
+      break;
+    } else if (input.optional) {
       inputs.emplace_back();
     } else if (input.role == Role::drawn) {
       const Tensor drawn = Tensor::empty(input.shape, DType::f32);
@@ -38,7 +41,7 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
     }
   }
   AttentionCall call;
-  call.causal = masks_future(candidate.spec, settings);
+  call.causal = causal;
   const Mechanism& mechanism = candidate.spec.mechanism();
   require(!candidate.reference || mechanism.reference != nullptr,
           "--reference: {} has no definition in plain ops", mechanism.name);
@@ -78,7 +81,7 @@ struct Blocks {
 double bytes_of_inputs(const Candidate& candidate, const AttentionSizes& sizes) {
   double bytes = 0;
   for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
-    if (!input.optional) bytes += item * double(input.shape.count());
+    if (!input.optional && !input.causal) bytes += item * double(input.shape.count());
   }
   return bytes;
 }

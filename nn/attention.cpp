@@ -76,10 +76,13 @@ Attention::Attention(const AttentionOptions& options, DType dtype)
   const Mechanism& mechanism = spec_.mechanism();
   require(!options.causal || mechanism.masks.causal, "attention: {} has no causal form",
           mechanism.name);
+  require(!options.causal || has_causal_form(spec_),
+          "attention: {} has a causal form with {} alone", mechanism.name, mechanism.causal_wants);
   require(options.causal || !mechanism.causal_only, "attention: {} has only a causal form",
           mechanism.name);
   check_dropout_rate("attention", options.dropout);
   inputs_ = attention_inputs(spec_, sizes_);
+  while (!options.causal && !inputs_.empty() && inputs_.back().causal) inputs_.pop_back();
   for (const AttentionInput& input : inputs_) sources_.push_back(add(input, dtype));
   if (std::ranges::any_of(mechanism.choices, &AttentionChoice::by_length)) {
     seed_ = Buffer({1}, draw_seed, 0, dtype);
@@ -285,6 +288,7 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   }
   call.dropout = context.rate(options_.dropout);
   call.random = context.random.next();
+  call.training = context.training;
   if (seed_.defined()) call.seed = seed_of(seed_);
   call.layer = context.layer;
   call.depth = context.depth;

@@ -38,6 +38,7 @@ enum class DrawPurpose : std::uint8_t {
   drawn_inputs = 1,       // and the numbers after it: random features of a mechanism (31 at most)
   bottom_dropout = 0x20,  // i-clustered: of the weights outside the largest keys
   random_blocks = 0x30,   // bigbird
+  sort_noise = 0x38,      // sinkhorn
   positions = 0x40,       // of clusters' first centroids
   planes = 0x80,          // that queries are hashed by
 };

@@ -24,7 +24,8 @@ Call::Call(const AttendCommand& command)
   check_names(command);
   for (const AttentionInput& input : sheets_) {
     inputs_.push_back(input_of(given_, mechanism(), input));
-    require(inputs_.back().defined() || input.optional || input.role == Role::drawn,
+    const bool left_out = input.causal && !call_.causal;
+    require(inputs_.back().defined() || left_out || input.optional || input.role == Role::drawn,
             "{}: {} [{}], an input of {}, is not there", command.in, input.name, input.axes,
             mechanism().name);
   }

@@ -164,8 +164,9 @@ std::string text_of(const Sheet& sheet) {
   if (!inputs.empty()) text += "\ninputs\n";
   for (const AttentionInput& input : inputs) {
     text +=
-        fmt::format("  {:<12} [{}]  {}{}{}\n", input.name, input.axes, source_of(input),
-                    input.biased ? ", with a bias" : "", input.optional ? ", may be absent" : "");
+        fmt::format("  {:<12} [{}]  {}{}{}{}\n", input.name, input.axes, source_of(input),
+                    input.biased ? ", with a bias" : "", input.optional ? ", may be absent" : "",
+                    input.causal ? ", of causal attention alone" : "");
   }
   if (!m.choices.empty()) text += "\ndrawn or decided\n";
   for (const AttentionChoice& choice : m.choices) {

@@ -6,7 +6,7 @@ Says first in which forms this PyTorch has the mechanisms of --attention (torch_
 - full: naive (softmax(q kT / sqrt(E)) v, N x N held), fused (F.scaled_dot_product_attention);
 - patterns: masked (the same with a dense mask), flex (flex_attention, compiled; forward alone on
   CPUs, where it has no backward); of block-local besides blocks (a block as one more head);
-- sinkformer, synthesizer: naive;
+- sinkformer, synthesizer: naive; sinkhorn: blocks (a block as one more head);
 - features: eager, compiled (torch.compile).
 
 Then answers each line "ATTENTION FORM LENGTH", ATTENTION a number from 0, by one JSON object a line,

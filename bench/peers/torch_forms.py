@@ -216,6 +216,58 @@ def synthesizer_inputs(spec, length, options):
                                  (heads, width, second), (heads, second)]}[spec["mode"]]
 
 
+# --- an order of blocks
+
+def sinkhorn(spec, options, causal):
+    size, heat = spec["block"], spec["sort_temperature"]
+
+    def sorted_by(order, x):  # x [B, H, n, b, E]
+        return (order @ x.flatten(3)).unflatten(3, x.shape[3:])
+
+    def order_of(q, k, learnt):
+        if learnt:
+            both = torch.cat([q.mean(3), k.mean(3)], -1) * size
+            scores = both @ learnt[0][..., :q.shape[2]]
+        else:
+            scores = q.mean(3) @ k.mean(3).transpose(-2, -1) * q.shape[-1] ** -0.5
+        scores = (scores.relu() + 1e-6).log() / heat
+        for step in range(2 * spec["iterations"]):
+            scores = scores - scores.logsumexp(-1 - step % 2, keepdim=True)
+        return scores.exp()
+
+    def picked(q, k, v, null_k, null_v):
+        length = q.shape[2] * size
+        count = torch.arange(1, length + 1, device=q.device)[:, None]
+        means = [x.flatten(2, 3).cumsum(2) / count for x in (q, k)]
+        scores = means[0][:, :, ::size] @ means[1].unflatten(2, (-1, size)).sum(3).transpose(-2, -1)
+        scores = F.pad(scores * q.shape[-1] ** -0.5 / heat, (1, 0))
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        weight, block = scores.masked_fill(later, -math.inf).softmax(-1).max(-1)
+        blocks = []
+        for x, null in ((k, null_k), (v, null_v)):
+            rows = torch.cat([null[None, :, None, None].expand(x.shape[0], -1, 1, size, -1), x], 2)
+            index = block[..., None, None].expand(-1, -1, -1, *x.shape[3:])
+            blocks.append(weight[..., None, None] * rows.gather(2, index))
+        return blocks
+
+    def attend(q, k, v, *learnt):
+        q, k, v = (x.unflatten(2, (-1, size)) for x in (q, k, v))
+        if causal:
+            k_sorted, v_sorted = picked(q, k, v, *learnt)
+        else:
+            order = order_of(q, k, learnt)
+            k_sorted, v_sorted = sorted_by(order, k), sorted_by(order, v)
+        mask = None
+        if causal:
+            own = torch.ones(size, size, dtype=torch.bool, device=q.device)
+            mask = torch.cat([own, own.tril()], 1)
+        blocks = (torch.cat(pair, 3).flatten(1, 2) for pair in ((k_sorted, k), (v_sorted, v)))
+        out = FUSED(q.flatten(1, 2), *blocks, attn_mask=mask, scale=spec["temperature"] or None)
+        return out.unflatten(1, (v.shape[1], -1)).flatten(2, 3)
+
+    return [Form("blocks", lambda length: attend)]
+
+
 # --- all of them
 
 def can_compile(options):
@@ -237,6 +289,8 @@ def forms_of(spec, options):
         return sinkformer(spec, options, causal)
     if name == "synthesizer":
         return synthesizer(spec, options, causal)
+    if name == "sinkhorn" and FUSED:
+        return sinkhorn(spec, options, causal)
     return features(spec, options, causal) if name in FEATURES else []
 
 
@@ -258,6 +312,13 @@ def inputs_of(spec, length, options, gradients):
         for _ in range(1 if spec["share_kv"] else 2):
             proj = torch.rand(length, spec["rank"]).mul(2).sub(1) * spec["rank"] ** -0.5
             inputs.append(proj.requires_grad_(gradients))
+    if spec["mechanism"] == "sinkhorn":
+        rows = ()
+        if spec["sort"] == "simple":
+            rows = ((2 * options.key_width, length // spec["block"]),)
+        elif spec["causal"]:
+            rows = (options.key_width,), (options.value_width,)
+        inputs += [torch.randn(options.heads, *size, requires_grad=gradients) for size in rows]
     return inputs
 
 
@@ -289,7 +350,8 @@ def check(spec, length):
                   if name.startswith("qkv") for part in projection(x).chunk(3, -1)]
     if spec["mechanism"] == "performer":
         inputs.append(module.omega)
-    inputs += [p for name, p in module.named_parameters() if name.startswith("proj_")]
+    inputs += [p for name, p in module.named_parameters()
+               if name.startswith(("proj_", "sort_", "null_"))]
     if spec["mechanism"] in FEATURES:
         torch_features.CHUNK = 64  # several, the last of them short
         exact = by_pairs(spec, *inputs)

@@ -121,6 +121,59 @@ class Sinkformer(Full):
         return sinkhorn(self.spec, self.temperature(q.shape[-1]), q, k, v).transpose(1, 2)
 
 
+class SinkhornTransformer(Full):
+    """Each block of queries sees its own block of keys, and one that an order of blocks brings."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        width, values = self.width // self.heads, self.values // self.heads
+        self.sort_weight = self.null_k = self.null_v = None
+        if spec["sort"] == "simple":
+            blocks = positions_of(model) // spec["block"]
+            self.sort_weight = nn.Parameter(torch.empty(self.heads, 2 * width, blocks))
+        elif self.causal:
+            self.null_k = nn.Parameter(torch.empty(self.heads, width))
+            self.null_v = nn.Parameter(torch.empty(self.heads, values))
+
+    def order(self, q, k):  # P [B, H, n, n] of blocks
+        q, k = (x.unflatten(2, (-1, self.spec["block"])) for x in (q, k))
+        if self.sort_weight is not None:
+            scores = torch.cat([q.sum(3), k.sum(3)], -1) @ self.sort_weight[..., :q.shape[2]]
+        else:
+            scores = q.mean(3) @ k.mean(3).transpose(-2, -1) / q.shape[-1] ** 0.5
+        order = ((scores.relu() + 1e-6).log() / self.spec["sort_temperature"]).exp()
+        for step in range(2 * self.spec["iterations"]):
+            order = order / order.sum(-1 - step % 2, keepdim=True)
+        return order
+
+    def picks(self, q, k):  # P [B, H, n, 1 + n], the null block first
+        count = torch.arange(1, q.shape[2] + 1).to(q)[:, None]
+        q = (q.cumsum(2) / count)[:, :, ::self.spec["block"]]
+        k = (k.cumsum(2) / count).unflatten(2, (-1, self.spec["block"])).sum(3)
+        scores = F.pad(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, (1, 0))
+        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        weights = (scores / self.spec["sort_temperature"]).masked_fill(later, -math.inf).softmax(-1)
+        return weights * largest(weights, 1)
+
+    def softmax_of(self, q, k, v):
+        size, length = self.spec["block"], q.shape[2]
+        order = self.picks(q, k) if self.causal else self.order(q, k)
+        own = torch.eye(length // size, dtype=torch.bool).repeat_interleave(size, 0)
+        own = own.repeat_interleave(size, 1)
+
+        def doubled(x, null):
+            mixed = torch.einsum("bhst,bhtre->bhsre", order[..., -(length // size):],
+                                 x.unflatten(2, (-1, size)))
+            if null is not None:
+                mixed = mixed + order[..., :1, None] * null[:, None, None]
+            return torch.cat([mixed.flatten(2, 3), x], 2)
+
+        keys, values = doubled(k, self.null_k), doubled(v, self.null_v)
+        scores = self.temperature(q.shape[-1]) * q @ keys.transpose(-2, -1)
+        hidden = ~torch.cat([own, own.tril() if self.causal else own], 1)
+        return (scores.masked_fill(hidden, -math.inf).softmax(-1) @ values).transpose(1, 2)
+
+
 class TopK(Full):
     """Softmax over the k largest scores of each query; of equal ones the first."""
 
@@ -498,6 +551,7 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
               "local": Pattern, "longformer": Longformer, "sparse": Pattern, "bigbird": Pattern,
               "block-local": BlockLocal, "linear": Features, "cosformer": Features,
               "performer": Features, "linformer": Linformer, "sinkformer": Sinkformer,
+              "sinkhorn": SinkhornTransformer,
               "synthesizer": Synthesizer}
 
 

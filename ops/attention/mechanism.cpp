@@ -127,6 +127,14 @@ bool can_decode(const AttentionSpec& spec) {
   return m.decode != nullptr && (m.decode_wants.empty() || spec.sets(m.decode_wants));
 }
 
+bool has_causal_form(const AttentionSpec& spec) {
+  const Mechanism& m = spec.mechanism();
+  const std::size_t sign = m.causal_wants.find('=');
+  return m.masks.causal &&
+         (sign == std::string::npos ||
+          spec.word(m.causal_wants.substr(0, sign)) == m.causal_wants.substr(sign + 1));
+}
+
 bool learns_by_position(const AttentionSpec& spec) {
   const AttentionInputs inputs = attention_inputs(spec);
   return std::any_of(inputs.begin(), inputs.end(), [](const AttentionInput& input) {
@@ -222,13 +230,22 @@ struct Binding {
   }
 };
 
-void check_masks(const Mechanism& mechanism, const AttentionCall& call, const AttentionSizes& sizes) {
+void check_masks(const AttentionSpec& spec, const AttentionCall& call,
+                 const AttentionSizes& sizes) {
+  const Mechanism& mechanism = spec.mechanism();
   require(mechanism.cross || sizes.N == sizes.S,
           "{}: cannot attend across two sequences, but N = {} and S = {}; use full for "
           "cross-attention",
           mechanism.name, sizes.N, sizes.S);
   require(!call.causal || mechanism.masks.causal,
           "{}: has no causal form; use full or agglomerative", mechanism.name);
+  require(!call.causal || has_causal_form(spec), "{}: has a causal form with {} alone",
+          mechanism.name, mechanism.causal_wants);
+  if (const std::string& option = mechanism.multiple_of; !option.empty()) {
+    require(sizes.N % spec.integer(option) == 0,
+            "{}: wanted whole blocks, a multiple of {}={} positions, got {}", mechanism.name,
+            option, spec.integer(option), sizes.N);
+  }
   require(call.causal || !mechanism.causal_only, "{}: has only a causal form", mechanism.name);
   require(!call.causal || sizes.N == sizes.S,
           "{}: causal attention wants as many queries as keys, got N = {}, S = {}", mechanism.name,
@@ -262,7 +279,10 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
   std::optional<DType> first;
   const auto there = [&](std::size_t i) { return i < inputs.size() && inputs[i].defined(); };
   for (std::size_t i = 0; i < named.size(); ++i) {
-    require(there(i) || named[i].optional || named[i].role == Role::drawn,
+    const bool left_out = named[i].causal && !call.causal;
+    require(!left_out || !there(i), "{}: {} is an input of causal calls alone; got {}",
+            mechanism.name, named[i].name, all);
+    require(there(i) || left_out || named[i].optional || named[i].role == Role::drawn,
             "{}: the input {} is missing; got {}", mechanism.name, named[i].name, all);
     if (!there(i)) continue;
     const Tensor& value = inputs[i].value();
@@ -271,7 +291,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
     if (named[i].role != Role::index) first = value.dtype();
   }
   const AttentionSizes sizes = binding.sizes(all);
-  check_masks(mechanism, call, sizes);
+  check_masks(binding.spec, call, sizes);
   const AttentionInputs sheets = attention_inputs(binding.spec, sizes);
   for (std::size_t i = 0; i < sheets.size(); ++i) {
     const std::vector<std::string> axes = axes_of(sheets[i]);

@@ -60,6 +60,7 @@ struct AttentionInput {
   bool biased = false;      // the projection adds a vector, started by `bias`
   Initializer bias = {};
   bool optional = false;    // may be undefined
+  bool causal = false;      // of causal calls alone; such inputs stand behind the others
   Bounds bounds = {};       // of a parameter
   // Drawn inputs: fills a tensor on the CPU, and after how many training steps it is drawn anew (0:
   // never).
@@ -117,6 +118,7 @@ struct AttentionCall {
   std::shared_ptr<const AttentionPattern> pattern = {};  // pattern.h: which pairs are seen at all
   double dropout = 0;     // rate on the attention weights; 0 in evaluation
   RandomKey random = {};  // of that dropout and of whatever else is drawn in a step
+  bool training = false;  // what is noise is drawn in training alone
   // Of what is drawn as a function of the length: the layer's own, the same in training and
   // evaluation (nn::Attention keeps it, and checkpoints hold it).
   std::uint64_t seed = 0;
@@ -197,6 +199,8 @@ struct Mechanism {
   Masks masks = {};
   bool cross = false;            // can attend across two sequences
   bool causal_only = false;      // has no other form
+  std::string causal_wants = {};  // "option=value" without which it has no causal form; empty: none
+  std::string multiple_of = {};   // an option of which lengths are whole multiples; empty: none
   bool strictly_causal = false;  // with `causal`, nothing of the future reaches an output
   bool unordered_keys = false;   // without `causal`, the order of the references does not matter
   bool joined = false;           // people see its heads as one axis: out [B, N, H·M]
@@ -274,6 +278,8 @@ class RegistrationWatch {
 
 // Whether this can decode step by step, with its options as they are.
 bool can_decode(const AttentionSpec& spec);
+// Whether this has a causal form, with its options as they are.
+bool has_causal_form(const AttentionSpec& spec);
 // Whether something is learnt for each of N_max positions, so that there can be no more.
 bool learns_by_position(const AttentionSpec& spec);
 

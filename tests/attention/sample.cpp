@@ -39,16 +39,27 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
   return texts;
 }
 
+// A specification whose lengths are whole blocks: where N is none of these, of at most sixteen
+// positions and half of all.
+AttentionSpec of_whole_blocks(const AttentionSpec& spec, i64 N) {
+  const std::string& block = spec.mechanism().multiple_of;
+  if (block.empty() || N % spec.integer(block) == 0) return spec;
+  i64 size = std::min<i64>(16, std::max<i64>(N / 2, 1));
+  while (N % size != 0) --size;
+  return spec.with(block, size);
+}
+
 enum class Extras { absent, whole, single };
 
 // Drawn inputs are left out, with what follows them: calls draw them.
 std::vector<Tensor> sampled(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
-                            Extras extras) {
+                            Extras extras, bool causal) {
   std::vector<Tensor> inputs;
   std::uint64_t seed = 1000;
   for (const AttentionInput& input : attention_inputs(spec, sizes)) {
     ++seed;
     if ((input.optional && extras == Extras::absent) || input.role == Role::drawn) break;
+    if (input.causal && !causal) break;
     Shape shape = input.shape;
     const std::vector<std::string> axes = axes_of(input);
     for (int axis = 0; axis < shape.rank() && extras == Extras::single; ++axis) {
@@ -72,14 +83,14 @@ Tensor cut_lengths(i64 batch, i64 most, bool keys) {
 }
 
 // Every combination of masks and dropout; with `few` none, each one alone, and all together.
-std::vector<AttentionCall> calls(const Mechanism& mechanism, const AttentionSizes& s,
+std::vector<AttentionCall> calls(const AttentionSpec& spec, const AttentionSizes& s,
                                  const Variety& variety, bool few) {
+  const Mechanism& mechanism = spec.mechanism();
   const unsigned always = mechanism.causal_only ? 1 : 0;
-  const unsigned possible =
-      (variety.causal && mechanism.masks.causal && s.N == s.S ? 1u : 0u) |
-      (variety.lengths && mechanism.masks.lengths ? 2u : 0u) |
-      (variety.query_lengths && mechanism.masks.query_lengths ? 4u : 0u) |
-      (variety.dropout ? 8u : 0u);
+  const unsigned possible = (variety.causal && has_causal_form(spec) && s.N == s.S ? 1u : 0u) |
+                            (variety.lengths && mechanism.masks.lengths ? 2u : 0u) |
+                            (variety.query_lengths && mechanism.masks.query_lengths ? 4u : 0u) |
+                            (variety.dropout ? 8u : 0u);
   std::vector<AttentionCall> all;
   for (unsigned bits = 0; bits < 16; ++bits) {
     if ((bits & always) != always || (bits & ~possible) != 0) continue;
@@ -189,7 +200,7 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
   for (const Mechanism* registered : mechanisms()) {
     std::vector<Sample> all;
     for (const std::string& spec : specs(*registered, variety.options)) {
-      const AttentionSpec parsed(spec);
+      const AttentionSpec parsed = of_whole_blocks(AttentionSpec(spec), sizes.N);
       const Mechanism& mechanism = parsed.mechanism();
       if (sizes.N != sizes.S && !mechanism.cross) continue;
       AttentionSizes own = sizes;  // a block's model is as wide as its heads would be
@@ -197,9 +208,9 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
       own.N_max = std::max(sizes.N, sizes.S) + 3;
       for (const Extras extras : extras_of(parsed, variety.extras)) {
         const bool few = spec != mechanism.name || extras == Extras::single;
-        for (const AttentionCall& call : calls(mechanism, sizes, variety, few)) {
-          std::string text = spec;
-          const std::vector<Tensor> inputs = sampled(parsed, own, type, extras);
+        for (const AttentionCall& call : calls(parsed, sizes, variety, few)) {
+          std::string text = parsed.text();
+          const std::vector<Tensor> inputs = sampled(parsed, own, type, extras, call.causal);
           for (const Tensor& input : inputs) text += fmt::format(" {}", input.shape());
           if (call.causal) text += " causal";
           if (call.lengths.defined()) text += " lengths";

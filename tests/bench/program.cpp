@@ -276,6 +276,9 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
   const auto block_local = R"({"mechanism": "block-local", "block": 11, )" + pattern;
   const auto performer = R"({"mechanism": "performer", "features": 12, )" + pattern;
   const auto synthesizer = R"({"mechanism": "synthesizer", "rank": 5, "factor": 0, )" + pattern;
+  const auto sinkhorn =
+      R"({"mechanism": "sinkhorn", "block": 20, "iterations": 3, "sort_temperature": 0.75, )" +
+      pattern;
   const std::string causal = R"("causal": true})", not_causal = R"("causal": false})";
   const Words specifications = {
       R"({"mechanism": "full", )" + pattern + causal,
@@ -294,6 +297,9 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
       synthesizer + R"("hidden": 0, "mode": "factorized-random", "dot": 0, )" + not_causal,
       synthesizer + R"("hidden": 9, "mode": "dense", "dot": 0, )" + causal,
       synthesizer + R"("hidden": 0, "mode": "factorized-dense", "dot": 1, )" + not_causal,
+      sinkhorn + R"("sort": "attention", )" + not_causal,
+      sinkhorn + R"("sort": "simple", )" + not_causal,
+      sinkhorn + R"("sort": "attention", )" + causal,
       R"({"mechanism": "linear", "feature": "elu", )" + not_causal,
       R"({"mechanism": "linear", "feature": "exp", )" + causal,
       R"({"mechanism": "cosformer", "max_length": 0, )" + causal,
