@@ -154,9 +154,9 @@ Picked pick(const Sinkhorn& c) {
                                   double(c.b) / std::sqrt(double(c.E)) / c.sort_temperature());
   const Variable all[] = {c.full({c.B, c.H, c.n, 1}, 0), products};
   const Variable w = softmax(add(concatenate(all, 3), candidates(c)));  // [B, H, n, n + 1]
+  const Tensor one = Tensor::full({1}, 1, DType::f64, c.q().value().device());
   Tensor candidate;
   if (const Tensor given = c.picked(); given.defined()) {
-    const Tensor one = Tensor::full({1}, 1, DType::f64, given.device());
     candidate = add(given.to(DType::f64), one).value().to(DType::i64);
   } else {
     // The candidates as positions of one block: the first of the largest.
@@ -166,7 +166,6 @@ Picked pick(const Sinkhorn& c) {
     candidate = saved.positions.reshape({c.B, c.H, c.n});
   }
   if (c.call.chosen != nullptr) {
-    const Tensor one = Tensor::full({1}, 1, DType::f64, candidate.device());
     report_choice(c.call, "picked", sub(candidate.to(DType::f64), one).value().to(DType::i64));
   }
   candidate = candidate.reshape({c.B, c.H, c.n, 1});
@@ -204,9 +203,8 @@ Attended attend_sinkhorn(const AttentionSpec& spec, const AttentionCall& call,
                          sources, parts);
 }
 
-// The definition. The order is plain ops already; here it becomes a matrix over positions.
-
-// P [B, H, n, n + 1] with `causal`, the null block first.
+// The definition. The order is plain ops already; here it becomes a matrix over positions. With
+// `causal` P is [B, H, n, n + 1], the null block first.
 Variable picked_order(const Sinkhorn& c) {
   const Picked picked = pick(c);
   const Tensor one = Tensor::zeros({c.B * c.H * c.n, c.n + 1}, DType::f64);

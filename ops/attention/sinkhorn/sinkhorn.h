@@ -45,8 +45,7 @@
 // plain ops over n × n. No gradient flows through what is picked; it flows through the weight.
 //
 // Saved: q, k, v and out as handles; k and v by head, k' and v', B H N (2E + 2M) numbers; ℓ
-// [B, H, N]; B H n² (2 iterations + 3) numbers of the order, in f64. Time 8 N b (E + M) a head forward, with
-// 2 n² b (E + M) for the mixing, and 2.5 and 2 times that backward.
-//
-// Read next: ops/attention/engines/pairs/pairs.h, whose two parts are k' and k.
+// [B, H, N]; of the order B H n² (2 iterations + 3) numbers in f64. Time 8 N b (E + M) a head
+// forward, with 2 n² b (E + M) for the mixing, and 2.5 and 2 times that backward. Read next:
+// ops/attention/engines/pairs/pairs.h, whose two parts are k' and k.
 #pragma once
