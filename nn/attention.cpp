@@ -293,11 +293,22 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   call.layer = context.layer;
   call.depth = context.depth;
   call.layers = context.layers;
-  const std::vector<Variable> inputs = inputs_of(x, memory, given, 0);
+  const std::vector<Variable> inputs = inputs_of(of_whole_blocks(x), memory, given, 0);
   if (context.attending) context.attending(spec_, call, inputs);
   const Attended attended = attend(spec_, call, inputs);
   if (attended.penalty.defined()) context.penalties.push_back(attended.penalty);
-  return outward(attended.out);
+  const i64 N = x.size(1);
+  return outward(attended.out.size(1) == N ? attended.out : slice(attended.out, 1, 0, N));
+}
+
+// x, filled up with zeros where a causal mechanism wants whole blocks: they reach nothing before.
+Variable Attention::of_whole_blocks(const Variable& x) const {
+  const std::string& option = spec_.mechanism().multiple_of;
+  const i64 size = option.empty() || !options_.causal ? 1 : spec_.integer(option);
+  if (x.value().rank() != 3 || x.size(1) % size == 0) return x;
+  const Shape missing{x.size(0), size - x.size(1) % size, x.size(2)};
+  const Variable parts[] = {x, Tensor::zeros(missing, x.value().dtype(), x.value().device())};
+  return concatenate(parts, 1);
 }
 
 Attention::State Attention::start(i64 capacity, i64 batch) const {

@@ -123,6 +123,7 @@ class Attention {
   std::vector<Variable> inputs_of(const Variable& x, const Variable& memory, const Given& given,
                                   i64 before) const;
   Variable outward(const Variable& out) const;
+  Variable of_whole_blocks(const Variable& x) const;
 
   AttentionOptions options_;
   AttentionSpec spec_;

@@ -23,7 +23,8 @@ std::vector<std::string> operators() {
 
 // Performer's exponential features take their maxima for constants, which differences do not.
 nn::AttentionOptions options(const std::string& mechanism, bool causal) {
-  const std::string smooth = mechanism == "performer" ? "performer:kernel=hyperbolic" : mechanism;
+  std::string smooth = mechanism == "performer" ? "performer:kernel=hyperbolic" : mechanism;
+  if (mechanism == "sinkhorn") smooth = causal ? "sinkhorn:block=2" : "sinkhorn:block=1";
   return {.mechanism = smooth, .width = 6, .heads = 2, .causal = causal, .max_length = 64};
 }
 
@@ -90,6 +91,18 @@ TEST_CASE("attention: what stands past a length changes nothing before it") {
     const Tensor past = a.slice(0, 0, 1).slice(1, 3, 5);
     CHECK(past.to_vector<double>() == std::vector<double>(12, 0.0));
   }
+}
+
+TEST_CASE("attention: a causal layer fills a sequence up to whole blocks") {
+  nn::Attention layer(options("sinkhorn", true), f64);
+  randomise(layer, 3);
+  const Tensor x = random_normal({2, 8, 6}, f64, 1), whole = output_of(layer, x);
+  for (const i64 N : {1, 5, 8}) {
+    CHECK(relative_error(output_of(layer, x.slice(1, 0, N)), whole.slice(1, 0, N)) <
+          tolerance::forward_f64);
+  }
+  CHECK_ERROR(nn::Attention({.mechanism = "sinkhorn:sort=simple", .max_length = 64}),
+              "attention: sinkhorn has a causal form with sort=attention alone");
 }
 
 TEST_CASE("attention: parameters of the paper's two layers") {
