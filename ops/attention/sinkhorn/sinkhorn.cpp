@@ -271,9 +271,9 @@ AttentionCost cost_sinkhorn(const AttentionSpec& spec, const AttentionSizes& s, 
       causal ? 2 * N * E + n * (E + n + 2 + wide) + N / heads
              : order * (half_steps + 3) + (wide > 1 ? n * n : 0) + wide * n * (half_steps + 2 * E);
   cost.saved_bytes += item * heads * (kept + copies * N * width);
-  // Later the gradients of one half step of the order.
-  const double gradients = item * heads * N * width,
-               later = 3.5 * item * heads * (causal ? n * n : order);
+  // Later the gradients of one half step of the order, when k' and v' are free.
+  const double gradients = item * heads * N * width;
+  const double later = 3.5 * item * heads * (causal ? n * n : order) - gradients;
   cost.working_bytes = std::max(cost.working_bytes + gradients, later);
   cost.cuda_working_bytes = std::max(cost.cuda_working_bytes + gradients, later);
   const double mixing = 2 * heads * n * (causal ? n * E : N * width + n * E);
