@@ -74,6 +74,10 @@ void check_rotary(const AttentionSpec& spec, const AttentionSizes& sizes) {
 Attention::Attention(const AttentionOptions& options, DType dtype)
     : options_(options), spec_(options.mechanism), sizes_(sizes_of(options)), dtype_(dtype) {
   const Mechanism& mechanism = spec_.mechanism();
+  require(mechanism.rows.count == nullptr,
+          "attention: {} attends between rows that are not positions, which no layer makes; use "
+          "another mechanism, or `attend` over rows of your own",
+          mechanism.name);
   require(!options.causal || mechanism.masks.causal, "attention: {} has no causal form",
           mechanism.name);
   require(!options.causal || has_causal_form(spec_),

@@ -33,7 +33,8 @@ std::string matched_options(const std::string& mechanism, i64 N) {
 std::vector<std::string> long_presets(const std::string& dataset) {
   std::vector<std::string> names = {dataset + word};
   for (const Mechanism* m : mechanisms_so_far()) {
-    if (m->wrapper || !m->masks.causal || !m->strictly_causal) continue;
+    const bool in_layers = m->rows.count == nullptr;
+    if (m->wrapper || !in_layers || !m->masks.causal || !m->strictly_causal) continue;
     names.push_back(fmt::format("{}{}-{}", dataset, word, m->name));
   }
   return names;

@@ -122,6 +122,23 @@ std::vector<std::string> axes_of(const AttentionInput& input) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
+i64 rows_of(const Mechanism& mechanism, i64 positions) {
+  return mechanism.rows.count != nullptr ? mechanism.rows.count(positions) : positions;
+}
+
+i64 positions_of(const Mechanism& mechanism, i64 rows) {
+  if (mechanism.rows.count == nullptr) return rows;
+  i64 positions = 0, above = rows + 1;  // count() rises, and is no less than the positions
+  while (above - positions > 1) {
+    const i64 middle = (positions + above) / 2;
+    (mechanism.rows.count(middle) <= rows ? positions : above) = middle;
+  }
+  const i64 found = mechanism.rows.count(positions);
+  require(found == rows, "{}: no sequence has {} rows; {} positions have {}, {} have {}",
+          mechanism.name, rows, positions, found, above, mechanism.rows.count(above));
+  return positions;
+}
+
 bool can_decode(const AttentionSpec& spec) {
   const Mechanism& m = spec.mechanism();
   return m.decode != nullptr && (m.decode_wants.empty() || spec.sets(m.decode_wants));
@@ -222,7 +239,7 @@ struct Binding {
     }
     if (known.contains("N") && !known.contains("S")) sizes.S = sizes.N;
     const bool by_key = known.contains("N_max") && !by_query;
-    const i64 longest = by_key ? sizes.S : std::max(sizes.N, sizes.S);
+    const i64 longest = positions_of(spec.mechanism(), by_key ? sizes.S : std::max(sizes.N, sizes.S));
     if (!known.contains("N_max")) sizes.N_max = longest;
     require(sizes.N_max >= longest, "{}: its learnt tensors serve {} positions, got {}; {}",
             spec.mechanism().name, sizes.N_max, longest, all);
@@ -253,7 +270,8 @@ void check_masks(const AttentionSpec& spec, const AttentionCall& call,
   check_dropout_rate(mechanism.name.c_str(), call.dropout);
   if (call.lengths.defined()) {
     require(mechanism.masks.lengths, "{}: does not take lengths; use full", mechanism.name);
-    check_lengths(mechanism, "lengths", call.lengths, sizes.B, sizes.S);
+    const i64 most = positions_of(mechanism, sizes.S);
+    check_lengths(mechanism, "lengths", call.lengths, sizes.B, most);
   }
   if (call.pattern) {
     require(mechanism.masks.pattern, "{}: does not take a pattern; use full", mechanism.name);
@@ -262,7 +280,8 @@ void check_masks(const AttentionSpec& spec, const AttentionCall& call,
   if (call.query_lengths.defined()) {
     require(mechanism.masks.query_lengths, "{}: does not take query lengths; use full",
             mechanism.name);
-    check_lengths(mechanism, "query lengths", call.query_lengths, sizes.B, sizes.N);
+    const i64 most = positions_of(mechanism, sizes.N);
+    check_lengths(mechanism, "query lengths", call.query_lengths, sizes.B, most);
   }
 }
 

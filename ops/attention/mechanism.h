@@ -141,6 +141,17 @@ struct Masks {
   bool causal = false, lengths = false, query_lengths = false, bias = false, pattern = false;
 };
 
+// What q, k and v have in the place of positions, where that is not what they have: nodes of a tree.
+// N and S of a call count such rows; lengths and N_max count positions, and so do the lengths of
+// tests and benchmarks. No layer makes such rows.
+struct AttentionRows {
+  // Of a sequence of so many positions; of none 0, and rising. An item of a shorter length has its
+  // own rows in front. Null: a row is a position.
+  i64 (*count)(i64 positions) = nullptr;
+  // The last position that a row stands for: what comes after it is the row's future.
+  i64 (*last)(i64 positions, i64 row) = nullptr;
+};
+
 // What the weights that a query gives to its keys sum to, where it sees any.
 enum class RowSums { any, one, one_over_heads };
 
@@ -203,6 +214,7 @@ struct Mechanism {
   std::string multiple_of = {};   // an option of which lengths are whole multiples; empty: none
   bool strictly_causal = false;  // with `causal`, nothing of the future reaches an output
   bool unordered_keys = false;   // without `causal`, the order of the references does not matter
+  AttentionRows rows = {};       // of its sequences, where they are not positions
   bool joined = false;           // people see its heads as one axis: out [B, N, H·M]
   bool linear_in_values = false; // the input of width M enters linearly: weights can be read off
   RowSums row_sums = RowSums::any;  // of those weights
@@ -275,6 +287,11 @@ class RegistrationWatch {
   std::vector<std::string> registered = {};  // names
   std::string error = {};                    // why one was not
 };
+
+// Rows of q, k and v for a sequence of so many positions.
+i64 rows_of(const Mechanism& mechanism, i64 positions);
+// And back: throws, naming the mechanism and the numbers beside it, where no sequence has so many.
+i64 positions_of(const Mechanism& mechanism, i64 rows);
 
 // Whether this can decode step by step, with its options as they are.
 bool can_decode(const AttentionSpec& spec);

@@ -1,0 +1,40 @@
+// Lists of edges in tensors, and how they come there.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ops/attention/engines/lists/edge_lists.h"
+#include "runtime/tensor.h"
+
+namespace weft {
+
+// How much a sheet of lists takes, and how many sheets there are.
+struct EdgeListSizes {
+  i64 items = 1, heads = 1;
+  i64 rows = 0, keys = 0, edges = 0, runs = 0, longest = 0, longest_out = 0;
+
+  i64 sheets() const { return items * heads; }
+  double bytes() const;
+};
+
+// The lists in memory of a device, all of them i32.
+struct EdgeListTensors {
+  EdgeListSizes sizes;
+  Tensor starts, from, run_starts, runs, out_starts, out;
+
+  // Not initialised. Throws where a sheet has more edges than numbers of 32 bits.
+  EdgeListTensors(const EdgeListSizes& sizes, Device device);
+  EdgeLists lists() const;
+};
+
+struct Edge {
+  i64 from = 0, type = 0;
+};
+
+// Lists by sheet, row and edge: sheets[b · heads + h][i] is the list of query i, of which there are
+// as many in every sheet. Throws where an edge comes from a key that is not there.
+EdgeListTensors edge_lists_of(std::span<const std::vector<std::vector<Edge>>> sheets, i64 items,
+                              i64 heads, i64 keys, Device device);
+
+}  // namespace weft
