@@ -169,13 +169,21 @@ std::vector<std::vector<Entrant>> peers_of(const std::vector<Candidate>& candida
   return peers;
 }
 
-// Why these settings leave a mechanism out; empty: they do not.
-std::string unfit(const AttentionSpec& spec, const Settings& settings) {
-  const Mechanism& mechanism = spec.mechanism();
-  if (settings.causal && !has_causal_form(spec)) return "it has no causal form";
-  if (settings.queries > 0 && !mechanism.cross) return "it cannot attend across two sequences";
-  if (settings.queries > 0 && mechanism.causal_only) return "it has a causal form only";
-  return "";
+// Which option leaves a mechanism out, and why; empty: none does.
+struct Unfit {
+  const char* option = "";
+  std::string why = {};
+};
+
+Unfit unfit(const AttentionSpec& spec, const Settings& settings) {
+  const Mechanism& m = spec.mechanism();
+  const bool in_layers = settings.layer || settings.blocks > 0, few = settings.queries > 0;
+  if (in_layers && m.rows.count != nullptr)
+    return {settings.layer ? "--layer" : "--blocks", "its rows are not positions"};
+  if (settings.causal && !has_causal_form(spec)) return {"--causal", "it has no causal form"};
+  if (few && !m.cross) return {"--queries", "it cannot attend across two sequences"};
+  if (few && m.causal_only) return {"--queries", "it has a causal form only"};
+  return {};
 }
 
 }  // namespace
@@ -186,9 +194,9 @@ std::vector<Candidate> candidates_of(const Field& field, const Say& say) {
   std::vector<Candidate> list;
   for (const std::string& text : field.attention) {
     list.push_back({AttentionSpec(text), field.reference});
-    const std::string why = unfit(list.back().spec, field.settings);
-    require(why.empty(), "{}: not {}, {}; name another mechanism",
-            field.settings.causal ? "--causal" : "--queries", text, why);
+    const Unfit found = unfit(list.back().spec, field.settings);
+    require(found.why.empty(), "{}: not {}, {}; name another mechanism", found.option, text,
+            found.why);
   }
   if (!list.empty()) return list;
   require(!field.reference, "--reference: name mechanisms by --attention");
@@ -202,8 +210,8 @@ std::vector<Candidate> candidates_of(const Field& field, const Say& say) {
       text += "/" + AttentionSpec(mechanism->inner_tried.back()).mechanism().name;
     }
     const AttentionSpec spec(text);
-    if (const std::string why = unfit(spec, field.settings); !why.empty()) {
-      say(fmt::format("{}: left out, {}", text, why));
+    if (const Unfit found = unfit(spec, field.settings); !found.why.empty()) {
+      say(fmt::format("{}: left out, {}", text, found.why));
     } else if (field.settings.blocks == 0 || !spec.mechanism().causal_only) {
       list.push_back({spec, false});
     }

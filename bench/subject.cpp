@@ -98,10 +98,10 @@ AttentionCost naive(AttentionCost cost, const AttentionSizes& s) {
 
 }  // namespace
 
-AttentionSizes Settings::sizes(i64 length) const {
+AttentionSizes Settings::sizes(const Mechanism& mechanism, i64 length) const {
   return {.B = batch,
-          .N = queries_at(length),
-          .S = length,
+          .N = rows_of(mechanism, queries_at(length)),
+          .S = rows_of(mechanism, length),
           .H = heads,
           .E = key_width,
           .M = value_width,
@@ -124,7 +124,7 @@ bool masks_future(const AttentionSpec& spec, const Settings& settings) {
 }
 
 Subject subject(const Candidate& candidate, const Settings& settings, i64 length, Device device) {
-  const AttentionSizes sizes = settings.sizes(length);
+  const AttentionSizes sizes = settings.sizes(candidate.spec.mechanism(), length);
   const bool causal = masks_future(candidate.spec, settings);
   if (settings.blocks > 0) {
     require(!causal, "--blocks are of an encoder: not with --causal or {}", candidate.spec.text());
@@ -154,8 +154,8 @@ Subject subject(const Candidate& candidate, const Settings& settings, i64 length
 }
 
 Expected expected(const Candidate& candidate, const Settings& settings, i64 length, Device device) {
-  const AttentionSizes sizes = settings.sizes(length);
   const AttentionSpec& spec = candidate.spec;
+  const AttentionSizes sizes = settings.sizes(spec.mechanism(), length);
   AttentionCost cost = attention_cost(spec, sizes, masks_future(spec, settings), DType::f32);
   if (candidate.reference) cost = naive(cost, sizes);
   const double inputs = bytes_of_inputs(candidate, sizes);

@@ -26,7 +26,8 @@ struct Settings {
   i64 width() const { return heads * value_width; }
   i64 feed_forward() const { return hidden > 0 ? hidden : 4 * width(); }
   i64 queries_at(i64 length) const { return queries > 0 ? queries : length; }
-  AttentionSizes sizes(i64 length) const;
+  // Of a mechanism: a length counts positions, N and S its rows.
+  AttentionSizes sizes(const Mechanism& mechanism, i64 length) const;
   // All of it in words, the same for the same settings: a part of the key of a row.
   std::string text() const;
 };

@@ -126,7 +126,7 @@ i64 rows_of(const Mechanism& mechanism, i64 positions) {
   return mechanism.rows.count != nullptr ? mechanism.rows.count(positions) : positions;
 }
 
-i64 positions_of(const Mechanism& mechanism, i64 rows) {
+i64 positions_of(const Mechanism& mechanism, i64 rows, const std::string& inputs) {
   if (mechanism.rows.count == nullptr) return rows;
   i64 positions = 0, above = rows + 1;  // count() rises, and is no less than the positions
   while (above - positions > 1) {
@@ -134,8 +134,9 @@ i64 positions_of(const Mechanism& mechanism, i64 rows) {
     (mechanism.rows.count(middle) <= rows ? positions : above) = middle;
   }
   const i64 found = mechanism.rows.count(positions);
-  require(found == rows, "{}: no sequence has {} rows; {} positions have {}, {} have {}",
-          mechanism.name, rows, positions, found, above, mechanism.rows.count(above));
+  require(found == rows, "{}: no sequence has {} rows; {} positions have {}, {} have {}{}",
+          mechanism.name, rows, positions, found, above, mechanism.rows.count(above),
+          inputs.empty() ? "" : "; got " + inputs);
   return positions;
 }
 
@@ -239,7 +240,8 @@ struct Binding {
     }
     if (known.contains("N") && !known.contains("S")) sizes.S = sizes.N;
     const bool by_key = known.contains("N_max") && !by_query;
-    const i64 longest = positions_of(spec.mechanism(), by_key ? sizes.S : std::max(sizes.N, sizes.S));
+    const i64 longest =
+        positions_of(spec.mechanism(), by_key ? sizes.S : std::max(sizes.N, sizes.S), all);
     if (!known.contains("N_max")) sizes.N_max = longest;
     require(sizes.N_max >= longest, "{}: its learnt tensors serve {} positions, got {}; {}",
             spec.mechanism().name, sizes.N_max, longest, all);

@@ -141,9 +141,9 @@ struct Masks {
   bool causal = false, lengths = false, query_lengths = false, bias = false, pattern = false;
 };
 
-// What q, k and v have in the place of positions, where that is not what they have: nodes of a tree.
-// N and S of a call count such rows; lengths and N_max count positions, and so do the lengths of
-// tests and benchmarks. No layer makes such rows.
+// What q, k and v have in the place of positions, where that is not what they have: nodes of a
+// tree. N and S of a call count such rows; lengths and N_max count positions, and so do the lengths
+// of tests and benchmarks. No layer makes such rows.
 struct AttentionRows {
   // Of a sequence of so many positions; of none 0, and rising. An item of a shorter length has its
   // own rows in front. Null: a row is a position.
@@ -290,8 +290,9 @@ class RegistrationWatch {
 
 // Rows of q, k and v for a sequence of so many positions.
 i64 rows_of(const Mechanism& mechanism, i64 positions);
-// And back: throws, naming the mechanism and the numbers beside it, where no sequence has so many.
-i64 positions_of(const Mechanism& mechanism, i64 rows);
+// And back: throws, naming the mechanism, the numbers that there are and `inputs`, where no
+// sequence has so many.
+i64 positions_of(const Mechanism& mechanism, i64 rows, const std::string& inputs = "");
 
 // Whether this can decode step by step, with its options as they are.
 bool can_decode(const AttentionSpec& spec);

@@ -64,6 +64,21 @@ TEST_CASE("bigbird: a captured step makes its lists of the lengths that stand th
   }
 }
 
+TEST_CASE("segtree: a captured step makes the trees of the lengths that stand there then") {
+  if (!cuda_is_there() || tested_device() == Device{}) return;
+  const i64 leaves = 21, T = 21 + 11 + 6 + 3 + 2 + 1;
+  std::vector<Tensor> inputs = moved(QueryKeyValue(2, T, T, 1, 2, 2));
+  inputs.push_back(normal({18, 2}, 4).to(device));
+  AttentionCall call;
+  call.lengths = Tensor::from(std::vector<i64>{leaves, 9}, {2}).to(device);
+  const Step step = step_of(inputs, mechanism_of("segtree", call));
+  const Tensor before = step()[0];
+  check_captured(step, [&] {
+    call.lengths.copy_from(Tensor::from(std::vector<i64>{leaves - 9, leaves}, {2}));
+  });
+  CHECK_FALSE(same_bits(step()[0], before));
+}
+
 TEST_CASE("pattern: a captured step uses one that is ready") {
   if (!cuda_is_there() || tested_device() == Device{}) return;
   const i64 N = 70;

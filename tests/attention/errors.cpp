@@ -221,7 +221,7 @@ TEST_CASE("every mechanism: what stands past the lengths of a choice is not look
       const int axis = std::string(name) == "src" ? 1 : given.rank() - 1;
       const int items = std::string(name) == "buckets" ? 1 : 0;
       for (i64 b = 0; b < sizes.B; ++b) {
-        given.slice(items, b, b + 1).slice(axis, sample.queries(b), sizes.N).fill(1 << 20);
+        given.slice(items, b, b + 1).slice(axis, sample.queries(b), sample.sizes.N).fill(1 << 20);
       }
     }
     CAPTURE(sample.text);
@@ -259,7 +259,9 @@ TEST_CASE("every mechanism: the fact sheet is complete") {
     for (const bool causal : {false, true}) {
       const AttentionSpec spec(mechanism->name + inner);
       if (spec.mechanism().cost == nullptr) continue;
-      const AttentionCost cost = attention_cost(spec, sizes, causal, DType::f32);
+      AttentionSizes rows = sizes;
+      rows.N = rows.S = rows_of(spec.mechanism(), sizes.N);
+      const AttentionCost cost = attention_cost(spec, rows, causal, DType::f32);
       CHECK(cost.forward_operations > 0);
       CHECK(cost.backward_operations > 0);
     }

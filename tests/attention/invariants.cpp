@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "autograd/tape.h"
+#include "runtime/arithmetic.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
@@ -11,6 +12,28 @@ namespace weft {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+// The last position that a row of batch item b stands for.
+i64 last_of(const Sample& sample, i64 b, i64 row) {
+  const AttentionRows& rows = sample.mechanism().rows;
+  return rows.last == nullptr ? row : rows.last(sample.positions(b), row);
+}
+
+// x [B, rows, …] where its rows stand for `begin` or something later, or else where they do not;
+// all other rows are left out, or zeros. Rows that an item does not have are later ones.
+Tensor only(bool later, const Sample& sample, const Tensor& x, i64 begin) {
+  if (sample.mechanism().rows.last == nullptr) {
+    return later ? x.slice(1, begin, x.size(1)) : x.slice(1, 0, begin);
+  }
+  const Tensor part = x.clone();
+  for (i64 b = 0; b < x.size(0); ++b) {
+    for (i64 row = 0; row < x.size(1); ++row) {
+      const bool is_later = row >= sample.keys(b) || last_of(sample, b, row) >= begin;
+      if (is_later != later) part.slice(0, b, b + 1).slice(1, row, row + 1).fill(0);
+    }
+  }
+  return part;
+}
 
 // Finite numbers of random sign and size up to `size`, at positions `begin` and on of all
 // sequences.
@@ -24,7 +47,11 @@ std::vector<Tensor> disturbed_after(const Sample& sample, i64 begin, double size
       const int axis = position_axis(sample.sheets()[i], symbol);
       if (axis < 0) continue;
       const i64 end = input.size(axis);
-      changed.slice(axis, begin, end).copy_from(noise.slice(axis, begin, end));
+      if (sample.mechanism().rows.last == nullptr) {
+        changed.slice(axis, begin, end).copy_from(noise.slice(axis, begin, end));
+      } else {
+        changed = added(only(false, sample, input, begin), only(true, sample, noise, begin));
+      }
     }
     inputs.push_back(changed);
   }
@@ -59,7 +86,7 @@ TEST_CASE("every mechanism: nothing of the future reaches an output") {
         for (const double size : {1e4, 1e18}) {
           CAPTURE(begin);
           const Tensor changed = sample.with(disturbed_after(sample, begin, size)).output();
-          CHECK(same_bits(changed.slice(1, 0, begin), out.slice(1, 0, begin)));
+          CHECK(same_bits(only(false, sample, changed, begin), only(false, sample, out, begin)));
           CHECK_FALSE(same_bits(changed, out));
         }
       }
@@ -80,15 +107,17 @@ TEST_CASE("every mechanism: no output sends a gradient into its future") {
       Tape tape;
       const Variable out = attend(sample.spec, sample.call, leaves).out;
       const Tensor dout = random_normal(out.shape(), DType::f64, 4);
-      dout.slice(1, begin, sizes.N).fill(0);
+      const Tensor past = only(false, sample, dout, begin).clone();
+      dout.fill(0);
+      dout.slice(1, 0, past.size(1)).copy_from(past);
       tape.backward(out, dout.to(tested_device()));
       for (std::size_t i = 0; i < leaves.size(); ++i) {
         if (!has_batch(sample.sheets()[i])) continue;  // learnt from all positions
         const Tensor gradient = leaves[i].gradient();
-        CHECK(all_zero(gradient.slice(1, begin, sizes.N)));
+        CHECK(all_zero(only(true, sample, gradient, begin)));
         // A query that sees one key has nothing to choose from, as the first position has.
         if (begin > 1 && !all_zero(whole.gradients[i])) {
-          CHECK_FALSE(all_zero(gradient.slice(1, 0, begin)));
+          CHECK_FALSE(all_zero(only(false, sample, gradient, begin)));
         }
       }
     }
@@ -157,8 +186,9 @@ TEST_CASE("every mechanism: what stands beyond the lengths is never read") {
       Tensor garbled = sample.inputs[i];
       for (i64 b = 0; b < sizes.B && garbled.size(0) == sizes.B; ++b) {
         const int keys = position_axis(sheet, 'S'), queries = position_axis(sheet, 'N');
-        if (keys >= 0) garbled = filled(garbled, keys, sample.keys(b), sizes.S, nan, b);
-        if (queries >= 0) garbled = filled(garbled, queries, sample.queries(b), sizes.N, nan, b);
+        const AttentionSizes& s = sample.sizes;
+        if (keys >= 0) garbled = filled(garbled, keys, sample.keys(b), s.S, nan, b);
+        if (queries >= 0) garbled = filled(garbled, queries, sample.queries(b), s.N, nan, b);
       }
       inputs.push_back(garbled);
     }
@@ -180,7 +210,7 @@ TEST_CASE("every mechanism: outputs and gradients beyond the lengths are zeros")
     for (i64 b = 0; b < sizes.B; ++b) {
       const auto item = [&](const Tensor& x) { return x.slice(0, b, b + 1); };
       const i64 keys = sample.keys(b), queries = sample.queries(b);
-      CHECK(all_zero(item(run.outputs[0]).slice(1, keys == 0 ? 0 : queries, sizes.N)));
+      CHECK(all_zero(item(run.outputs[0]).slice(1, keys == 0 ? 0 : queries, sample.sizes.N)));
       CHECK(all_zero(item(run.outputs[0])) == (keys == 0 || queries == 0));
       for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
         const AttentionInput sheet = sample.sheets()[i];
@@ -212,14 +242,15 @@ TEST_CASE("every mechanism: padding changes no result") {
       Tensor cut = sample.inputs[i];
       for (const char symbol : {'N', 'S'}) {
         const int axis = position_axis(sample.sheets()[i], symbol);
-        if (axis >= 0) cut = cut.slice(axis, 0, length);
+        if (axis >= 0) cut = cut.slice(axis, 0, rows_of(sample.mechanism(), length));
       }
       inputs.push_back(cut);
     }
     Sample padded = sample;
     padded.call.lengths = Tensor::from(std::vector{length}, {1});
     if (masks.query_lengths) padded.call.query_lengths = padded.call.lengths;
-    CHECK(relative_error(padded.output().slice(1, 0, length), sample.with(inputs).output()) <=
+    const i64 rows = rows_of(sample.mechanism(), length);
+    CHECK(relative_error(padded.output().slice(1, 0, rows), sample.with(inputs).output()) <=
           tolerance::forward_f64);
   }
 }
@@ -291,15 +322,17 @@ TEST_CASE("every mechanism: the weights on the values") {
       const Tensor& v = sample.inputs[values_input(sample)];
       Tensor product = Tensor::zeros(out.shape(), DType::f64);
       for (i64 b = 0; b < sizes.B; ++b) {
-        for (i64 i = 0; i < sizes.N; ++i) {
+        for (i64 i = 0; i < sample.sizes.N; ++i) {
           double over_heads = 0;
           const bool sees = i < sample.queries(b) && sample.keys(b) > 0;
           for (i64 h = 0; h < sizes.H; ++h) {
             double row = 0;
-            for (i64 j = 0; j < sizes.S; ++j) {
+            for (i64 j = 0; j < sample.sizes.S; ++j) {
               const double weight = map.view<double, 4>()(b, i, h, j);
               row += weight;
-              const bool hidden = j >= sample.keys(b) || (sample.call.causal && j > i);
+              const bool there = j < sample.keys(b) && sees;
+              const bool later = there && last_of(sample, b, j) > last_of(sample, b, i);
+              const bool hidden = !there || (sample.call.causal && later);
               if (hidden || !sees) CHECK(weight == 0);
               for (i64 m = 0; m < sizes.M; ++m) {
                 product.view<double, 4>()(b, i, h, m) += weight * v.view<double, 4>()(b, j, h, m);

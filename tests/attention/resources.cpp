@@ -50,7 +50,7 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
       if (sample.mechanism().cost == nullptr) continue;  // it claims nothing
       CAPTURE(sample.text);
       const AttentionCost cost =
-          sample.mechanism().cost(sample.spec, sizes, sample.call.causal, DType::f32);
+          sample.mechanism().cost(sample.spec, sample.sizes, sample.call.causal, DType::f32);
       std::vector<Variable> leaves;
       double gradients = 0;
       for (const Tensor& input : on_device(sample.inputs)) {

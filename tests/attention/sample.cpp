@@ -171,9 +171,11 @@ Sample Sample::with(std::vector<Tensor> other) const {
   return changed;
 }
 
-i64 Sample::keys(i64 b) const {
-  return call.lengths.defined() ? call.lengths.data<i64>()[b] : sizes.S;
+i64 Sample::positions(i64 b) const {
+  return call.lengths.defined() ? call.lengths.data<i64>()[b] : positions_of(mechanism(), sizes.S);
 }
+
+i64 Sample::keys(i64 b) const { return rows_of(mechanism(), positions(b)); }
 
 i64 Sample::queries(i64 b) const {
   if (!mechanism().cross && !mechanism().masks.query_lengths) return keys(b);
@@ -205,6 +207,7 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
       if (sizes.N != sizes.S && !mechanism.cross) continue;
       AttentionSizes own = sizes;  // a block's model is as wide as its heads would be
       if (mechanism.kind == Kind::block) own.d = sizes.H * sizes.M;
+      own.N = rows_of(mechanism, sizes.N), own.S = rows_of(mechanism, sizes.S);
       own.N_max = std::max(sizes.N, sizes.S) + 3;
       for (const Extras extras : extras_of(parsed, variety.extras)) {
         const bool few = spec != mechanism.name || extras == Extras::single;

@@ -28,6 +28,8 @@ struct Sample {
   Sample with(std::vector<Tensor> other) const;
   // The same call with all that it draws and decides handed in: a smooth function of its inputs.
   Sample decided() const;
+  // Positions of batch item b that exist.
+  i64 positions(i64 b) const;
   // Keys (queries) of batch item b that exist.
   i64 keys(i64 b) const;
   i64 queries(i64 b) const;
@@ -62,11 +64,12 @@ struct Variety {
   bool extras = true;   // optional inputs: absent, whole, and of size 1 where they may be
 };
 
-// Every mechanism that fits `sizes` (N ≠ S wants cross-attention): with its defaults every combination
-// of masks, with every value of an option each mask alone and all of them. Of four batch items one
-// has all keys and some queries, one some keys and all queries, one no keys and one no queries.
-// Where that would take hours, under the sanitizers and on an emulated device, a few of them for each
-// mechanism, others for other sizes; all of them with `./weft test --all`, which sets WEFT_TEST_ALL.
+// Every mechanism that fits `sizes`, of which N and S count positions (N ≠ S wants
+// cross-attention): with its defaults every combination of masks, with every value of an option
+// each mask alone and all of them. Of four batch items one has all keys and some queries, one some
+// keys and all queries, one no keys and one no queries. Where that would take hours, under the
+// sanitizers and on an emulated device, a few of them for each mechanism, others for other sizes;
+// all of them with `./weft test --all`, which sets WEFT_TEST_ALL.
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
 // Sizes at which tiles end, for an emulated device and under the sanitizers: two heads at most there,

@@ -330,6 +330,8 @@ TEST_CASE("attention_bench: bad words and files") {
   check_refused(bench({"--reference"}), "name mechanisms by --attention");
   check_refused(bench({"--attention", "local", "--queries", "1"}),
                 "--queries: not local, it cannot attend across two sequences");
+  check_refused(bench({"--attention", "segtree", "--layer"}),
+                "--layer: not segtree, its rows are not positions");
   check_refused(bench({"--queries", "0"}), "--queries");
   for (const Words& other : {Words{"--causal"}, Words{"--layer"}, Words{"--blocks", "1"}}) {
     check_refused(bench(other + Words{"--queries", "1"}), "--queries");

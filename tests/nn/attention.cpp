@@ -16,7 +16,8 @@ constexpr DType f64 = DType::f64;
 std::vector<std::string> operators() {
   std::vector<std::string> names;
   for (const Mechanism* mechanism : mechanisms()) {
-    if (!mechanism->wrapper) names.push_back(mechanism->name);
+    const bool in_layers = mechanism->rows.count == nullptr;
+    if (!mechanism->wrapper && in_layers) names.push_back(mechanism->name);
   }
   return names;
 }
@@ -220,6 +221,10 @@ TEST_CASE("attention: rotary positions where there are q and k, elsewhere an err
 }
 
 TEST_CASE("attention: settings and inputs that do not fit are errors that say so") {
+  CHECK_THROWS_WITH_AS(nn::Attention({.mechanism = "segtree", .width = 6, .heads = 2}),
+                       "attention: segtree attends between rows that are not positions, which no "
+                       "layer makes; use another mechanism, or `attend` over rows of your own",
+                       Error);
   CHECK_THROWS_WITH_AS(nn::Attention({.width = 64, .heads = 7}),
                        "attention: the width 64 does not divide into 7 heads; choose a multiple",
                        Error);

@@ -74,6 +74,32 @@ TEST_CASE("attend: the output and the gradients of the library") {
   CHECK(same_bits(got.at("dv"), leaves[2].gradient()));
 }
 
+TEST_CASE("attend: the nodes of a tree, of which lengths count the leaves") {
+  Tensors tree{{"q", normal({2, 11, 3, 4}, 1)},
+               {"k", normal({2, 11, 3, 4}, 2)},
+               {"v", normal({2, 11, 3, 5}, 3)},
+               {"relative", normal({12, 4}, 4)},
+               {"lengths", Tensor::from(std::vector<i64>{5, 3}, {2})},
+               {"dout", normal({2, 11, 3, 5}, 5)}};
+  const Tensors got = Files(tree).run({"--attention", "segtree", "--backward"});
+  AttentionCall call;
+  call.lengths = tree.at("lengths");
+  std::vector<Variable> leaves;
+  for (const char* name : {"q", "k", "v", "relative"})
+    leaves.push_back(Variable::leaf(tree.at(name)));
+  Tape tape;
+  const Variable out = attend(AttentionSpec("segtree"), call, leaves).out;
+  tape.backward(out, tree.at("dout"));
+  CHECK(same_bits(got.at("out"), out.value()));
+  CHECK(same_bits(got.at("drelative"), leaves[3].gradient()));
+  tree.erase("dout");
+  Files(with(tree, "lengths", Tensor::from(std::vector<i64>{6, 3}, {2})))
+      .refused({"--attention", "segtree"}, "segtree: lengths holds 6, outside 0 … 5");
+  Files(with(sequence, "relative", normal({15, 4}, 4)))
+      .refused({"--attention", "segtree"},
+               "segtree: no sequence has 9 rows; 3 positions have 6, 4 have 7");
+}
+
 TEST_CASE("attend: what was decided comes out and can be handed in") {
   const Files files(sequence);
   const Tensors first = files.run({"--attention", "topk:topk=2"});

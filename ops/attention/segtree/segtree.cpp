@@ -1,4 +1,5 @@
-// SegTree attention: the lists of its tree, the definition and the fact sheet. Equations: segtree.h.
+// SegTree attention: the lists of its tree, the definition and the fact sheet. Equations:
+// segtree.h.
 #include "ops/attention/segtree/segtree.h"
 
 #include <algorithm>
@@ -48,8 +49,7 @@ std::shared_ptr<const EdgeListTensors> lists_of(const AttentionCall& call, i64 i
                         .runs = reinterpret_cast<TypeRun*>(tensors->runs.bytes()),
                         .out_starts = tensors->out_starts.data<std::int32_t>(),
                         .out = reinterpret_cast<OutEdge*>(tensors->out.bytes())};
-  dispatch_device(device,
-                  [&](auto place) { TreeKernels<decltype(place)>::fill(place, trees); });
+  dispatch_device(device, [&](auto place) { TreeKernels<decltype(place)>::fill(place, trees); });
   return tensors;
 }
 
@@ -82,8 +82,7 @@ Attended reference_segtree(const AttentionSpec& spec, const AttentionCall& call,
   }
   const Variable of_types = matmul(q, transpose(inputs[3], 0, 1));  // [B, H, T, types]
   const Variable products = add(matmul(q, transpose(k, 2, 3)), gather(of_types, 3, types));
-  const Variable a =
-      softmax(masked(scale(products, temperature_of(spec, q.size(3))), seen));
+  const Variable a = softmax(masked(scale(products, temperature_of(spec, q.size(3))), seen));
   const i64 longest = sizes_of(1, positions, call.causal).longest;
   const Tensor ones = Tensor::full({B, H, T, longest}, 1, q.value().dtype());
   const Variable left = gather(dropout(ones, call.dropout, call.random), 3, ranks);
@@ -93,7 +92,8 @@ Attended reference_segtree(const AttentionSpec& spec, const AttentionCall& call,
 AttentionCost cost_segtree(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                            DType type) {
   const i64 positions = positions_of(spec.mechanism(), s.N);
-  return lists_cost(s, sizes_of(1, positions, causal), types_of(std::max(positions, s.N_max)), type);
+  return lists_cost(s, sizes_of(1, positions, causal), types_of(std::max(positions, s.N_max)),
+                    type);
 }
 
 const Registration registered{Mechanism{

@@ -4,10 +4,11 @@
 // workshop on representation learning on graphs and manifolds; what stands here follows its code,
 // github.com/yzh119/segtree-transformer-v0.
 //
-// For long sequences that are read whole or written from left to right: every position reaches every
-// other one over a node that stands for it, in N log N time, and what is near is seen in more detail
-// than what is far. What is given up is the direct look at single far positions. Its rows are nodes
-// and not positions alone: a model would carry those of the whole tree from layer to layer.
+// For long sequences that are read whole or written from left to right: every position reaches
+// every other one over a node that stands for it, in N log N time, and what is near is seen in more
+// detail than what is far. What is given up is the direct look at single far positions. Its rows
+// are nodes and not positions alone: a model would carry those of the whole tree from layer to
+// layer.
 //
 // The tree over n leaves. Level 0 are the leaves, and level l has ⌈n/2^l⌉ nodes, up to the root,
 // which is alone in level L = ⌈log₂ n⌉; node u of level l stands for the leaves u 2^l … (u + 1) 2^l
@@ -25,12 +26,13 @@
 //                          child, if bit l − 1 of i is 1; where that exists
 //
 // at level 0 no child. Those of the lower levels have the other child in parts. So the edges from
-// the left into leaf i, from level 0 on, lead to leaf i − 1, then further and further left, and stand
-// for the leaves 0 … i − 1, each once; those from the right for i + 1 … n − 1. `causal` leaves out
-// the right edges. (The released code has a right edge only where i + 2^l < n: unless n is a power of
-// two, some leaves then miss the last ones.)
+// the left into leaf i, from level 0 on, lead to leaf i − 1, then further and further left, and
+// stand for the leaves 0 … i − 1, each once; those from the right for i + 1 … n − 1. `causal`
+// leaves out the right edges. (The released code has a right edge only where i + 2^l < n: unless n
+// is a power of two, some leaves then miss the last ones.)
 //
-// Per batch item and head, over the edges e = (i, j, t) into node i, with τ the option `temperature`:
+// Per batch item and head, over the edges e = (i, j, t) into node i, with τ the option
+// `temperature`:
 //
 //     z_e = τ q_i · (k_j + relative_t)
 //     o_i = Σ_e d_e a_e v_j,   a = softmax of z over the edges into i,   d: the dropout mask
@@ -48,7 +50,8 @@
 // It is the engine for lists, ops/attention/engines/lists/lists.h, which derives forward and
 // backward. The lists are made anew for each call, of n alone and in closed form, on the device of
 // the inputs, where lengths may be: one for all items and heads, or with lengths one for each item.
-// The edges into a node of level l > 0 have two types, so that q · relative is computed twice there.
+// The edges into a node of level l > 0 have two types, so that q · relative is computed twice
+// there.
 //
 // Saved: q, k, v, relative as handles, ℓ [B, H, T], and the lists, some 12 bytes an edge and 8 a
 // run. There are about 3 n log₂ n edges, 2 n log₂ n of them causal; each takes 2 (E + M) operations

@@ -1,5 +1,5 @@
-// The tree over n leaves, in closed form: its nodes, and the edges between them. segtree.h says what
-// they are. Constant functions, for both devices.
+// The tree over n leaves, in closed form: its nodes, and the edges between them. segtree.h says
+// what they are. Constant functions, for both devices.
 #pragma once
 
 #include <algorithm>
@@ -39,9 +39,7 @@ struct Tree {
   }
   constexpr i64 row(i64 level, i64 u) const { return first_row(level) + u; }
   constexpr i64 first_leaf(const Node& x) const { return x.u << x.level; }
-  constexpr i64 end_of_leaves(const Node& x) const {
-    return std::min(n, (x.u + 1) << x.level);
-  }
+  constexpr i64 end_of_leaves(const Node& x) const { return std::min(n, (x.u + 1) << x.level); }
 
   // Levels of the left edges into leaf i: 0 … lefts(i) − 1; and of the right ones.
   static constexpr i64 lefts(i64 i) { return bits(i); }
@@ -95,7 +93,7 @@ struct Tree {
     to[3] = {(u - 2) * one, u > 2 && u % 2 == 1 ? (u - 1) * one : 0, x.level + 1, true};
     for (Reached& range : to) {
       range.end = range.right && causal ? 0 : std::min(range.end, n);
-      range.begin = std::min(range.begin, range.end);
+      range.begin = std::clamp<i64>(range.begin, 0, range.end);
     }
   }
   constexpr i64 out_edges(i64 row) const {
@@ -158,7 +156,8 @@ struct TreeLists {
     i64 last = -1;
     t.each_edge(row, [&](i64 rank, i64 key, i64 type) {
       keys[rank] = static_cast<std::int32_t>(key);
-      if (type != last) *run++ = {static_cast<std::int32_t>(first + rank), static_cast<std::int32_t>(type)};
+      if (type != last)
+        *run++ = {static_cast<std::int32_t>(first + rank), static_cast<std::int32_t>(type)};
       last = type;
     });
     OutEdge* next = out + item * lists.edges + starts_of(2, item)[row];

@@ -47,9 +47,9 @@ struct ListsOp {
 
   std::array<Tensor, 4> backward(const Saved& saved, const Tensor& dout) const {
     const bool typed = saved.types.defined();
-    const std::array<Tensor, 4> gradients{
-        Tensor::empty_like(saved.q), Tensor::empty_like(saved.k), Tensor::empty_like(saved.v),
-        typed ? Tensor::empty_like(saved.types) : Tensor()};
+    const std::array<Tensor, 4> gradients{Tensor::empty_like(saved.q), Tensor::empty_like(saved.k),
+                                          Tensor::empty_like(saved.v),
+                                          typed ? Tensor::empty_like(saved.types) : Tensor()};
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       ListsKernels<decltype(device), T>::backward(

@@ -97,8 +97,7 @@ EdgeListTensors edge_lists_of(std::span<const Sheet> sheets, i64 items, i64 head
   require(std::ssize(sheets) == items * heads && !sheets.empty(),
           "lists: wanted {} sheets for {} items and {} heads, got {}", items * heads, items, heads,
           sheets.size());
-  EdgeListSizes sizes{
-      .items = items, .heads = heads, .rows = std::ssize(sheets[0]), .keys = keys};
+  EdgeListSizes sizes{.items = items, .heads = heads, .rows = std::ssize(sheets[0]), .keys = keys};
   for (const Sheet& sheet : sheets) {
     require(std::ssize(sheet) == sizes.rows, "lists: wanted {} lists in every sheet, got {}",
             sizes.rows, sheet.size());

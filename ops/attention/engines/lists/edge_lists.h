@@ -9,8 +9,8 @@
 // The transpose: out_starts[j] … out_starts[j + 1] − 1 are the edges that come from key j, in one
 // fixed order; each names its row, and its number in the sheet, where its weight stands.
 //
-// There is a sheet for each batch item and head, or one for all of either. A key may stand in a list
-// more than once. Numbers are those within a sheet.
+// There is a sheet for each batch item and head, or one for all of either. A key may stand in a
+// list more than once. Numbers are those within a sheet.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ struct EdgeLists {
   const TypeRun* runs = nullptr;
   const std::int32_t* out_starts = nullptr;
   const OutEdge* out = nullptr;
-  i64 items = 1, heads = 1;      // of sheets; 1: the same for all
+  i64 items = 1, heads = 1;  // of sheets; 1: the same for all
   i64 rows = 0, keys = 0;
-  i64 edges = 0, run_count = 0;  // that a sheet has room for
+  i64 edges = 0, run_count = 0;      // that a sheet has room for
   i64 longest = 0, longest_out = 0;  // no list is longer
 
   // The lists of one batch item and head.

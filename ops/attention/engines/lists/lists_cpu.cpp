@@ -27,8 +27,7 @@ struct PackedRows {
   PackedRows(i64 rows, i64 columns)
       : width(simd::round_up_to_lanes<T>(columns)), buffer(rows * width) {}
   // x[:, h] of batch item b, scaled.
-  PackedRows(const View<const T, 4>& x, i64 b, i64 h, T scale)
-      : PackedRows(x.size(1), x.size(3)) {
+  PackedRows(const View<const T, 4>& x, i64 b, i64 h, T scale) : PackedRows(x.size(1), x.size(3)) {
     parallel_ranges(x.size(1), list_share, [&](i64 begin, i64 end) {
       pack(end - begin, x.size(3), scale, &x(b, begin, h, 0), x.stride(1), x.stride(3), row(begin));
     });
@@ -88,7 +87,8 @@ HWY_INLINE void add_columns(const T* weights, const T* rows, i64 width, i64 coun
   for (i64 e = 0; e < count; ++e) {
     const auto weight = hn::Set(d, weights[e]);
     const T* const row = rows + index(e) * width;
-    for (int k = 0; k < vectors; ++k) sum[k] = hn::MulAdd(weight, hn::LoadU(d, row + k * n), sum[k]);
+    for (int k = 0; k < vectors; ++k)
+      sum[k] = hn::MulAdd(weight, hn::LoadU(d, row + k * n), sum[k]);
   }
   for (int k = 0; k < vectors; ++k) hn::StoreU(sum[k], d, to + k * n);
 }
@@ -145,11 +145,13 @@ struct Row {
     i = row;
     count = lists.length(i);
     from = lists.from + lists.starts[i];
-    dots(q, k, count, [&](i64 e) { return key(e); }, z);
+    dots(
+        q, k, count, [&](i64 e) { return key(e); }, z);
     if (!p.typed()) return;
     run = lists.runs + lists.run_starts[i];
     runs = lists.run_starts[i + 1] - lists.run_starts[i];
-    dots(q, types, runs, [&](i64 r) { return type(r); }, terms);
+    dots(
+        q, types, runs, [&](i64 r) { return type(r); }, terms);
     each_run([&](i64 r, i64 first, i64 edges) {
       for (i64 e = first; e < first + edges; ++e) z[e] += terms[r];
     });
@@ -214,7 +216,8 @@ void ListsKernels<Device, T>::forward(const Device&, const Lists<T>& p, View<T, 
         const T sum = row.raise(row.z, most);
         row.drop(b, h, row.z, row.z);
         std::fill_n(o, v.width, T(0));
-        add_weighted(row.z, v, row.count, [&](i64 e) { return row.key(e); }, o);
+        add_weighted(
+            row.z, v, row.count, [&](i64 e) { return row.key(e); }, o);
         const bool any = row.count > 0;
         log_sums(b, h, i) = any ? most + std::log(sum) : infinity<T>;
         unpack_rows(o, b, h, i, 1, out, any ? 1 / sum : T(0));
@@ -261,7 +264,8 @@ struct HeadBackward {
         row.terms[r] = edges == 1 ? dz[first] : simd::sum(dz + first, edges);
         simd::add_scaled(row.terms[r], q.row(i), of_types + row.type(r) * types.width, types.width);
       });
-      add_weighted(row.terms, types, row.runs, [&](i64 r) { return row.type(r); }, gradient);
+      add_weighted(
+          row.terms, types, row.runs, [&](i64 r) { return row.type(r); }, gradient);
       unpack_rows(gradient, b, h, i, 1, dq, p.temperature);
     }
   }
@@ -290,10 +294,9 @@ struct HeadBackward {
 }  // namespace
 
 template <class Device, class T>
-void ListsKernels<Device, T>::backward(const Device&, const Lists<T>& p,
-                                       View<const T, 3> log_sums, View<const T, 4> dout,
-                                       View<T, 4> dq, View<T, 4> dk, View<T, 4> dv,
-                                       View<T, 2> da) {
+void ListsKernels<Device, T>::backward(const Device&, const Lists<T>& p, View<const T, 3> log_sums,
+                                       View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
+                                       View<T, 4> dv, View<T, 2> da) {
   const PackedRows<T> types(p.types);
   const i64 shares = shares_of(p.N()), vectors = p.typed() ? p.types.size(0) * types.width : 0;
   const Scratch<T> of_heads(p.B() * p.H() * vectors);
