@@ -124,6 +124,7 @@ const Registration registered{Mechanism{
     .linear_in_values = true,
     .row_sums = RowSums::one,
     .scaling = "N log N",
+    .memory = "N log N",
     .attend = attend_segtree,
     .reference = reference_segtree,
     .cost = cost_segtree}};

@@ -23,6 +23,7 @@ template <class T>
 struct PackedRows {
   i64 width;
   Scratch<T> buffer;
+  T* const first = buffer.data();
 
   PackedRows(i64 rows, i64 columns)
       : width(simd::round_up_to_lanes<T>(columns)), buffer(rows * width) {}
@@ -35,7 +36,7 @@ struct PackedRows {
   explicit PackedRows(const View<const T, 2>& x) : PackedRows(x.size(0), x.size(1)) {
     pack(x.size(0), x.size(1), T(1), x.data, x.stride(0), x.stride(1), row(0));
   }
-  T* row(i64 i) const { return buffer.data() + i * width; }
+  T* row(i64 i) const { return first + i * width; }
 
  private:
   void pack(i64 rows, i64 columns, T scale, const T* from, i64 step, i64 column, T* to) const {
