@@ -57,9 +57,9 @@ struct Groups {
         group(static_cast<int>(team.rank()) / across),
         groups(static_cast<int>(Team::threads) / across) {}
 
-  // to[t] = x[i] · rows[index(t)]
+  // to[t] = scale x[i] · rows[index(t)]
   template <class T, class Index>
-  __device__ void dots(const RowsOf<T>& x, i64 i, const RowsOf<T>& rows, i64 count,
+  __device__ void dots(T scale, const RowsOf<T>& x, i64 i, const RowsOf<T>& rows, i64 count,
                        const Index& index, T* to) const {
     for (i64 t = group; t - group < count; t += groups) {
       T part = 0;
@@ -68,7 +68,7 @@ struct Groups {
         for (i64 e = own; e < rows.width; e += across) part += x.at(i, e) * rows.at(j, e);
       }
       for (int by = across / 2; by > 0; by /= 2) part += __shfl_xor_sync(0xffffffffu, part, by);
-      if (own == 0 && t < count) to[t] = part;
+      if (own == 0 && t < count) to[t] = scale * part;
     }
   }
   // Σ_t weights(t) rows[index(t)][e] of this group's t.
@@ -137,19 +137,21 @@ struct Row {
     }
     return low;
   }
-  // q · k of the edges into z, q · a of the runs into terms; score() has both.
+  // τ q · k of the edges into z, τ q · a of the runs into terms; score() has both. It multiplies
+  // nothing, so that an edge alone has weight 1 in both passes, however the compiler contracts.
   template <class Team>
   __device__ void products(const Team& team, T* z, T* terms) const {
     const Groups<Team> groups(team, p.E());
     const RowsOf<T> q(p.q, b, h);
-    groups.dots(q, i, RowsOf<T>(p.k, b, h), count, [&](i64 t) { return key(t); }, z);
+    const T scale = p.temperature;
+    groups.dots(scale, q, i, RowsOf<T>(p.k, b, h), count, [&](i64 t) { return key(t); }, z);
     if (runs > 0) {
-      groups.dots(q, i, RowsOf<T>(p.types), runs, [&](i64 r) { return type(r); }, terms);
+      groups.dots(scale, q, i, RowsOf<T>(p.types), runs, [&](i64 r) { return type(r); }, terms);
     }
     team.wait();
   }
   __device__ T score(i64 t, const T* z, const T* terms) const {
-    return p.temperature * (runs > 0 ? z[t] + terms[run_of(t)] : z[t]);
+    return runs > 0 ? z[t] + terms[run_of(t)] : z[t];
   }
   __device__ T factor(const DropoutMask& mask, i64 t) const {
     if (mask.threshold == 0) return T(1);
@@ -221,7 +223,7 @@ struct QueryRow {
     at.products(team, w, s);
     const RowsOf<T> k(p.k, at.b, at.h);
     Groups<Team>(team, p.M())
-        .dots(RowsOf<T>(dout, at.b, at.h), at.i, RowsOf<T>(p.v, at.b, at.h), at.count,
+        .dots(T(1), RowsOf<T>(dout, at.b, at.h), at.i, RowsOf<T>(p.v, at.b, at.h), at.count,
               [&](i64 t) { return at.key(t); }, dz);
     team.wait();
     const T log_sum = log_sums(at.b, at.h, at.i);
