@@ -114,7 +114,6 @@ Attention::Source Attention::add(const AttentionInput& input, DType dtype) {
       if (input.optional) break;
       return input.through.empty() ? add_projection(input, dtype) : add_layers(input, dtype);
     case Role::parameter: {
-      if (input.optional) break;
       Parameter parameter(input.shape, input.weight, dtype);
       parameter.bounds = input.bounds;
       learnt_.push_back({input.name, parameter});
@@ -248,7 +247,7 @@ std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& me
       require(!inputs[i].defined(), "attention: a bias was handed in beside that of the options");
       const i64 keys = memory.defined() ? memory.size(1) : before + x.size(1);
       inputs[i] = (*position_bias_)(x.value().device(), before, x.size(1), keys);
-    } else if (sheet.optional) {
+    } else if (sheet.optional && sheet.role != Role::parameter) {
       continue;
     } else if (sheet.role == Role::projected && !sheet.through.empty()) {
       inputs[i] = through_layers(i, sequence);

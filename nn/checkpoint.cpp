@@ -353,6 +353,14 @@ void load_tensors(const std::map<std::string, Tensor>& own,
 
 void load_tensors(std::span<const NamedTensor> own, const std::map<std::string, Tensor>& tensors,
                   const std::string& source) {
+  for (const auto& [name, place, bounds] : own) {
+    const auto found = tensors.find(name);
+    if (bounds == Bounds{} || found == tensors.end()) continue;
+    for (const double value : found->second.to(Device{}).to(DType::f64).to_vector<double>()) {
+      require(!(value < bounds.least || value > bounds.most), "{}: '{}' holds {}, outside [{}, {}]",
+              source, name, value, bounds.least, bounds.most);
+    }
+  }
   load_tensors(places_of(own), tensors, source);
 }
 

@@ -132,13 +132,16 @@ std::vector<NamedBuffer> buffers(Module& module) {
 struct NamedTensor {
   std::string name;
   Tensor value;
+  Bounds bounds = {};  // of a parameter
 };
 
 // All that a checkpoint of the module holds: the parameters, then the buffers.
 template <class Module>
 std::vector<NamedTensor> tensors(Module& module) {
   std::vector<NamedTensor> list;
-  each_parameter(module, [&](const std::string& name, Parameter& p) { list.push_back({name, p.value()}); });
+  each_parameter(module, [&](const std::string& name, Parameter& p) {
+    list.push_back({name, p.value(), p.bounds});
+  });
   each_buffer(module, [&](const std::string& name, Buffer& b) { list.push_back({name, b.value}); });
   return list;
 }

@@ -53,7 +53,7 @@ void check_claims(const UniversalTransformerConfig& config, const Checkpoint& ch
 std::string learnt_inputs(const AttentionSpec& spec) {
   std::string text;
   for (const AttentionInput& input : attention_inputs(spec)) {
-    if (input.optional) continue;
+    if (input.optional && input.role != Role::parameter) continue;
     text += fmt::format("{}{} [{}]{}", text.empty() ? "" : ", ", input.name, input.axes,
                         input.biased ? " with a bias" : "");
   }

@@ -252,7 +252,13 @@ struct Binding {
 void check_masks(const AttentionSpec& spec, const AttentionCall& call,
                  const AttentionSizes& sizes) {
   const Mechanism& mechanism = spec.mechanism();
-  require(mechanism.cross || sizes.N == sizes.S,
+  const bool earlier = mechanism.earlier_keys && sizes.S > sizes.N;
+  require(
+      !mechanism.earlier_keys || sizes.S >= sizes.N,
+      "{}: wanted as many keys as queries or more, the last of them those of the queries, got N = "
+      "{} and S = {}",
+      mechanism.name, sizes.N, sizes.S);
+  require(mechanism.cross || earlier || sizes.N == sizes.S,
           "{}: cannot attend across two sequences, but N = {} and S = {}; use full for "
           "cross-attention",
           mechanism.name, sizes.N, sizes.S);
@@ -266,12 +272,14 @@ void check_masks(const AttentionSpec& spec, const AttentionCall& call,
             option, spec.integer(option), sizes.N);
   }
   require(call.causal || !mechanism.causal_only, "{}: has only a causal form", mechanism.name);
-  require(!call.causal || sizes.N == sizes.S,
+  require(!call.causal || earlier || sizes.N == sizes.S,
           "{}: causal attention wants as many queries as keys, got N = {}, S = {}", mechanism.name,
           sizes.N, sizes.S);
   check_dropout_rate(mechanism.name.c_str(), call.dropout);
   if (call.lengths.defined()) {
     require(mechanism.masks.lengths, "{}: does not take lengths; use full", mechanism.name);
+    require(!earlier, "{}: takes lengths where N = S, got N = {} and S = {}", mechanism.name,
+            sizes.N, sizes.S);
     const i64 most = positions_of(mechanism, sizes.S);
     check_lengths(mechanism, "lengths", call.lengths, sizes.B, most);
   }

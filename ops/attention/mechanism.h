@@ -59,7 +59,7 @@ struct AttentionInput {
   Initializer weight = {};  // of the projection's matrices, of a parameter
   bool biased = false;      // the projection adds a vector, started by `bias`
   Initializer bias = {};
-  bool optional = false;    // may be undefined
+  bool optional = false;    // may be undefined; a layer makes what is learnt all the same
   bool causal = false;      // of causal calls alone; such inputs stand behind the others
   Bounds bounds = {};       // of a parameter
   // Drawn inputs: fills a tensor on the CPU, and after how many training steps it is drawn anew (0:
@@ -213,6 +213,7 @@ struct Mechanism {
   std::string causal_wants = {};  // "option=value" without which it has no causal form; empty: none
   std::string multiple_of = {};   // an option of which lengths are whole multiples; empty: none
   bool strictly_causal = false;  // with `causal`, nothing of the future reaches an output
+  bool earlier_keys = false;     // S >= N: the last N keys are those of the queries, causal too
   bool unordered_keys = false;   // without `causal`, the order of the references does not matter
   AttentionRows rows = {};       // of its sequences, where they are not positions
   bool joined = false;           // people see its heads as one axis: out [B, N, H·M]
@@ -264,7 +265,7 @@ using PluginFunctions =
          decltype(Mechanism::cost), decltype(Mechanism::decode), decltype(Mechanism::around),
          decltype(AttentionInput::draw), decltype(&DecodingState::step));
 using ThisInterface =
-    PluginInterface<2, PluginFunctions, sizeof(Mechanism), sizeof(AttentionInput),
+    PluginInterface<3, PluginFunctions, sizeof(Mechanism), sizeof(AttentionInput),
                     sizeof(AttentionChoice), sizeof(OptionSheet), sizeof(AttentionSpec),
                     sizeof(AttentionCall), sizeof(AttentionSizes), sizeof(AttentionCost),
                     sizeof(Attended), sizeof(Variable), sizeof(Tensor)>;

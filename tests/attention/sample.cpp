@@ -1,7 +1,9 @@
 #include "tests/attention/sample.h"
 
+#include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -87,10 +89,11 @@ std::vector<AttentionCall> calls(const AttentionSpec& spec, const AttentionSizes
                                  const Variety& variety, bool few) {
   const Mechanism& mechanism = spec.mechanism();
   const unsigned always = mechanism.causal_only ? 1 : 0;
-  const unsigned possible = (variety.causal && has_causal_form(spec) && s.N == s.S ? 1u : 0u) |
-                            (variety.lengths && mechanism.masks.lengths ? 2u : 0u) |
-                            (variety.query_lengths && mechanism.masks.query_lengths ? 4u : 0u) |
-                            (variety.dropout ? 8u : 0u);
+  const unsigned possible =
+      (variety.causal && has_causal_form(spec) && (s.N == s.S || mechanism.earlier_keys) ? 1u : 0u) |
+      (variety.lengths && mechanism.masks.lengths && (s.N == s.S || mechanism.cross) ? 2u : 0u) |
+      (variety.query_lengths && mechanism.masks.query_lengths ? 4u : 0u) |
+      (variety.dropout ? 8u : 0u);
   std::vector<AttentionCall> all;
   for (unsigned bits = 0; bits < 16; ++bits) {
     if ((bits & always) != always || (bits & ~possible) != 0) continue;
@@ -111,6 +114,10 @@ std::vector<Extras> extras_of(const AttentionSpec& spec, bool varied) {
   const AttentionInputs inputs = attention_inputs(spec);
   const bool any = !inputs.empty() && inputs.back().optional;
   if (!any || !varied) return {Extras::absent};
+  const bool broadcasts = std::ranges::any_of(inputs, [](const AttentionInput& input) {
+    return input.optional && std::ranges::any_of(axes_of(input), may_be_one);
+  });
+  if (!broadcasts) return {Extras::absent, Extras::whole};
   return {Extras::absent, Extras::whole, Extras::single};
 }
 
@@ -178,7 +185,8 @@ i64 Sample::positions(i64 b) const {
 i64 Sample::keys(i64 b) const { return rows_of(mechanism(), positions(b)); }
 
 i64 Sample::queries(i64 b) const {
-  if (!mechanism().cross && !mechanism().masks.query_lengths) return keys(b);
+  const bool self = !mechanism().cross && !mechanism().masks.query_lengths;
+  if (self && sizes.N == sizes.S) return keys(b);
   return call.query_lengths.defined() ? call.query_lengths.data<i64>()[b] : sizes.N;
 }
 
@@ -204,7 +212,8 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
     for (const std::string& spec : specs(*registered, variety.options)) {
       const AttentionSpec parsed = of_whole_blocks(AttentionSpec(spec), sizes.N);
       const Mechanism& mechanism = parsed.mechanism();
-      if (sizes.N != sizes.S && !mechanism.cross) continue;
+      const bool earlier = mechanism.earlier_keys && sizes.S > sizes.N;
+      if (sizes.N != sizes.S && !mechanism.cross && !earlier) continue;
       AttentionSizes own = sizes;  // a block's model is as wide as its heads would be
       if (mechanism.kind == Kind::block) own.d = sizes.H * sizes.M;
       own.N = rows_of(mechanism, sizes.N), own.S = rows_of(mechanism, sizes.S);
@@ -257,6 +266,9 @@ bool has_batch(const AttentionInput& input) {
 }
 
 Tensor as_it_starts(const Tensor& x, const AttentionInput& input) {
+  if (const auto [least, most] = input.bounds; std::isfinite(most - least)) {
+    return add(scale(sigmoid(x), most - least), Tensor::full({}, least, x.dtype())).value();
+  }
   const auto kind = input.weight.kind;
   const bool says = kind == Initializer::uniform || kind == Initializer::normal;
   if (input.role != Role::parameter || !says) return x;

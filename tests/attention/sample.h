@@ -64,11 +64,11 @@ struct Variety {
   bool extras = true;   // optional inputs: absent, whole, and of size 1 where they may be
 };
 
-// Every mechanism that fits `sizes`, of which N and S count positions (N ≠ S wants
-// cross-attention): with its defaults every combination of masks, with every value of an option
-// each mask alone and all of them. Of four batch items one has all keys and some queries, one some
-// keys and all queries, one no keys and one no queries. Where that would take hours, under the
-// sanitizers and on an emulated device, a few of them for each mechanism, others for other sizes;
+// Every mechanism that fits `sizes`, of which N and S count positions (N ≠ S wants cross-attention, or
+// with S > N keys before the queries): with its defaults every combination of masks, with every value
+// of an option each mask alone and all of them. Of four batch items one has all keys and some queries,
+// one some keys and all queries, one no keys and one no queries. Where that would take hours, under
+// the sanitizers and on an emulated device, a few of them for each mechanism, others for other sizes;
 // all of them with `./weft test --all`, which sets WEFT_TEST_ALL.
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
@@ -84,7 +84,8 @@ std::size_t values_input(const Sample& sample);
 // Whether the input has an axis that counts batch items.
 bool has_batch(const AttentionInput& input);
 
-// x as large as a learnt input starts, where its fact sheet says how large that is; otherwise x.
+// x as large as a learnt input starts, where its fact sheet says how large that is, and inside its
+// bounds where it has some; otherwise x.
 Tensor as_it_starts(const Tensor& x, const AttentionInput& input);
 
 // x with value at the elements [begin, end) of an axis, for batch item b, or for all where b < 0.
