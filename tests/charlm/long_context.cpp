@@ -33,7 +33,8 @@ TEST_CASE("long context: a preset for each strictly causal mechanism, alike but 
     const bool wanted = m->strictly_causal && !m->wrapper && m->rows.count == nullptr;
     CHECK_MESSAGE((std::ranges::find(names, name) != names.end()) == wanted, name);
   }
-  for (const char* mechanism : {"linear", "cosformer", "performer", "local", "sparse", "topk"}) {
+  for (const char* mechanism :
+       {"linear", "cosformer", "performer", "local", "sparse", "topk", "adaptive-span"}) {
     json own = settings_of("charlm", {"--preset", std::string("text8-long-") + mechanism});
     const AttentionSpec spec(own["attention"].get<std::string>());
     CHECK(spec.mechanism().name == mechanism);
@@ -48,7 +49,7 @@ TEST_CASE("long context: a preset for each strictly causal mechanism, alike but 
 TEST_CASE("long context: a model of windows of 2,048 characters is trained, scored, and writes text") {
   if (few_here()) return;
   const TemporaryFolder folder;
-  for (const char* mechanism : {"linear", "performer", "cosformer"}) {
+  for (const char* mechanism : {"linear", "performer", "cosformer", "adaptive-span"}) {
     CAPTURE(mechanism);
     const std::string out = folder.path(mechanism);
     const ProgramRun trained = charlm(

@@ -127,6 +127,27 @@ TEST_CASE("roles: penalties gather in the context, and bounds hold after the upd
   CHECK(tables == 2);
 }
 
+TEST_CASE(
+    "roles: a checkpoint whose tensor is outside its bounds is refused, and nothing is loaded") {
+  nn::Attention layer(
+      {.mechanism = "adaptive-span:max_span=5", .width = 6, .heads = 2, .causal = true});
+  initialize(layer, 3);
+  std::map<std::string, Tensor> kept;
+  for (const auto& [name, value] : tensors_of(tensors(layer))) kept[name] = value.clone();
+  CHECK(kept.contains("key_pe"));  // made, though a call may do without
+  for (const float span : kept.at("span").to_vector<float>()) CHECK(span == 0);
+  kept.at("span").fill(0.5);
+  load_tensors(tensors(layer), kept, "kept");
+  kept.at("key_pe").fill(7);
+  for (const double outside : {1.5, -0.25}) {
+    kept.at("span").slice(0, 1, 2).fill(outside);
+    CHECK_ERROR(load_tensors(tensors(layer), kept, "kept"),
+                fmt::format("kept: 'span' holds {}, outside [0, 1]", outside));
+  }
+  CHECK(tensors_of(tensors(layer)).at("span").to_vector<float>() == std::vector<float>{0.5F, 0.5F});
+  CHECK(tensors_of(tensors(layer)).at("key_pe").to_vector<float>()[0] != 7);
+}
+
 TEST_CASE("roles: around a block with its own residual a transformer block adds and normalises nothing") {
   nn::BlockOptions options{.attention = toy("-residual")};
   nn::TransformerBlock block(options);

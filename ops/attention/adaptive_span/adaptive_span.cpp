@@ -1,0 +1,227 @@
+// Adaptive span: the op on passes by distance, the definition, decoding and the fact sheet.
+// Equations: adaptive_span.h.
+#include "ops/attention/adaptive_span/adaptive_span.h"
+
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "ops/attention/definitions.h"
+#include "ops/attention/engines/pairs/distance_attention.h"
+#include "ops/attention/scores.h"
+#include "ops/dropout/dropout.h"
+#include "ops/gather/gather.h"
+#include "ops/matmul/matmul.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "ops/softmax/softmax.h"
+#include "ops/views/views.h"
+
+namespace weft {
+namespace {
+
+i64 max_span(const AttentionSpec& spec) { return spec.integer("max_span"); }
+
+// Of a layer that is applied several times, the first application has it.
+Variable penalty_of(const AttentionSpec& spec, const AttentionCall& call, const Variable& span) {
+  const double factor = spec.number("penalty") * double(max_span(spec));
+  return call.depth == 0 && factor > 0 ? scale(mean(span), factor) : Variable();
+}
+
+Attended attend_adaptive_span(const AttentionSpec& spec, const AttentionCall& call,
+                              std::span<const Variable> inputs) {
+  const DistanceCall distances{.name = "adaptive-span",
+                               .temperature = temperature_of(spec, inputs[0].size(3)),
+                               .lengths = call.lengths,
+                               .dropout = call.dropout,
+                               .random = call.random,
+                               .nearest = 1,
+                               .ramp = spec.integer("ramp"),
+                               .most = max_span(spec)};
+  return {distance_attention(distances, inputs[0], inputs[1], inputs[2], inputs[4], inputs[3]),
+          penalty_of(spec, call, inputs[3])};
+}
+
+Attended reference_adaptive_span(const AttentionSpec& spec, const AttentionCall& call,
+                                 std::span<const Variable> inputs) {
+  const Variable &span = inputs[3], &key_pe = inputs[4];
+  const Variable q = transpose(inputs[0], 1, 2), k = transpose(inputs[1], 1, 2);
+  const i64 B = q.size(0), H = q.size(1), N = q.size(2), S = k.size(2), L = max_span(spec);
+  const DType type = q.value().dtype();
+  const i64 near = std::min(L, S);  // rows of key_pe that any pair has
+  // δ − 1 of every pair; and the same cut to 0 … near − 1.
+  const Tensor distances = Tensor::empty({1, N, S}, DType::f64);
+  const Tensor rows = Tensor::empty({1, 1, N, S}, DType::i64);
+  for (i64 i = 0; i < N; ++i) {
+    for (i64 j = 0; j < S; ++j) {
+      const i64 d = S - N + i - j - 1;
+      distances.data<double>()[i * S + j] = double(d);
+      rows.data<i64>()[i * S + j] = std::clamp<i64>(d, 0, near - 1);
+    }
+  }
+  Variable z = matmul(q, transpose(k, 2, 3));
+  if (key_pe.defined()) {
+    const Variable products = matmul(q, transpose(slice(key_pe, 0, 0, near), 0, 1));
+    z = add(z, gather(products, 3, rows));
+  }
+  const Variable far = scale(reshape(span, {H, 1, 1}), double(L));
+  const double R = double(spec.integer("ramp"));
+  const Variable ramp = add(scale(sub(far, distances.to(type)), 1 / R), Tensor::full({}, 1, type));
+  // min(1, max(0, ramp)), which has no slope at its corners.
+  const Variable least = Tensor::full({}, -1, type);
+  const Variable m = scale(maximum(least, scale(relu(ramp), -1)), -1);
+  const Tensor seen = Tensor::zeros({B, H, N, S}, DType::f64);
+  const std::vector<double> factors = m.value().to(DType::f64).to_vector<double>();
+  for (i64 b = 0; b < B; ++b) {
+    const i64 there = length_of(call.lengths, b, N);
+    for (i64 pair = 0; pair < H * N * S; ++pair) {
+      const i64 i = pair / S % N, d = S - N + i - pair % S - 1;
+      const bool visible = i < there && d >= 0 && d < L && factors[std::size_t(pair)] != 0;
+      seen.data<double>()[b * H * N * S + pair] = visible ? 1 : 0;
+    }
+  }
+  const Variable a = mul(softmax(masked(scale(z, temperature_of(spec, q.size(3))), seen)), m);
+  const Variable sums = add(column(sum(a, -1)), Tensor::full({}, 1e-8, type));
+  const Variable w = dropout(div(a, sums), call.dropout, call.random);
+  return {transpose(matmul(w, transpose(inputs[2], 1, 2)), 1, 2), penalty_of(spec, call, span)};
+}
+
+// Operations are those of spans of max_span with key_pe; bytes those without the partial sums of its
+// gradient.
+AttentionCost cost_adaptive_span(const AttentionSpec& spec, const AttentionSizes& s, bool,
+                                 DType type) {
+  const double item = double(size_of(type)), heads = double(s.B * s.H);
+  const double E = double(s.E), M = double(s.M);
+  const double keys = double(std::min(max_span(spec), s.S));
+  const double pairs = heads * double(s.N) * keys * (s.N == s.S ? 1 - keys / double(2 * s.S) : 1);
+  const double positions = item * heads * double(s.N);
+  return {.forward_operations = 2 * pairs * (2 * E + M),
+          .backward_operations = 2 * pairs * (6 * E + 2 * M),
+          .exponentials = 2 * pairs,
+          .saved_bytes = positions,
+          .working_bytes = item * ((double(s.N) + 64) * (3 * E + 2 * M + 2) + 128 * (E + M) +
+                                   64 * 176 + 3 * (keys + 272)),
+          .cuda_working_bytes = positions};
+}
+
+// Keys and values of the positions before, the newest last.
+class AdaptiveSpanDecoding final : public DecodingState {
+ public:
+  AdaptiveSpanDecoding(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
+                       i64 capacity)
+      : spec_(spec), sizes_(sizes), type_(type), kept_(std::min(capacity, max_span(spec) + 1)) {
+    require(capacity >= 1, "adaptive-span: decoding wants room for at least one position, got {}",
+            capacity);
+  }
+
+  Tensor step(std::span<const Tensor> inputs) override {
+    const Tape::Pause pause;
+    const i64 n = inputs[0].size(1);
+    const Tensor out = Tensor::empty({sizes_.B, n, sizes_.H, sizes_.M}, type_, inputs[0].device());
+    for (i64 done = 0; done < n;) {
+      // All that have room; where some of what one of them sees is forgotten, one by one.
+      const bool whole = kept_ > max_span(spec_) || held_ + n - done <= kept_;
+      const i64 part = whole ? std::min(n - done, kept_) : 1;
+      out.slice(1, done, done + part).copy_from(some(inputs, done, done + part));
+      done += part;
+    }
+    return out;
+  }
+
+  i64 bytes() const override {
+    return sizes_.B * 2 * kept_ * sizes_.H * (sizes_.E + sizes_.M) * i64(size_of(type_));
+  }
+
+ private:
+  // The outputs of new positions, no more than are kept.
+  Tensor some(std::span<const Tensor> inputs, i64 begin, i64 end) {
+    if (!k_.defined()) {
+      const Device device = inputs[0].device();
+      k_ = Tensor::empty({sizes_.B, 2 * kept_, sizes_.H, sizes_.E}, type_, device);
+      v_ = Tensor::empty({sizes_.B, 2 * kept_, sizes_.H, sizes_.M}, type_, device);
+    }
+    const i64 n = end - begin, before = std::min(held_, kept_);
+    if (held_ + n > 2 * kept_) {
+      for (const Tensor& x : {k_, v_}) {
+        const Tensor last = x.slice(1, held_ - before, held_).clone();
+        x.slice(1, 0, before).copy_from(last);
+      }
+      held_ = before;
+    }
+    k_.slice(1, held_, held_ + n).copy_from(inputs[1].slice(1, begin, end));
+    v_.slice(1, held_, held_ + n).copy_from(inputs[2].slice(1, begin, end));
+    held_ += n;
+    // One position sees kept_ − 1 others; several, with all of max_span before them.
+    const i64 first = std::max<i64>(held_ - n - (n == 1 ? kept_ - 1 : before), 0);
+    std::vector<Variable> list{inputs[0].slice(1, begin, end), k_.slice(1, first, held_),
+                               v_.slice(1, first, held_), inputs[3]};
+    if (inputs.size() > 4 && inputs[4].defined()) list.push_back(inputs[4]);
+    return attend(spec_, {.causal = true}, list).out.value();
+  }
+
+  AttentionSpec spec_;
+  AttentionSizes sizes_;
+  DType type_;
+  i64 kept_, held_ = 0;  // rows that a later position may see; rows that are filled
+  Tensor k_, v_;         // undefined before the first step
+};
+
+std::unique_ptr<DecodingState> decode_adaptive_span(const AttentionSpec& spec,
+                                                    const AttentionSizes& sizes, DType type,
+                                                    i64 capacity) {
+  return std::make_unique<AdaptiveSpanDecoding>(spec, sizes, type, capacity);
+}
+
+const Registration registered{Mechanism{
+    .name = "adaptive-span",
+    .title = "softmax attention whose heads learn how far back they look",
+    .paper = "S. Sukhbaatar, E. Grave, P. Bojanowski, A. Joulin, Adaptive attention span in "
+             "transformers, ACL 2019, arXiv 1905.07799",
+    .equations = "sections 2.1 and 2.2",
+    .inputs =
+        [](const AttentionSpec& spec, const AttentionSizes& sizes) {
+          AttentionInputs inputs = query_key_value(spec, sizes);
+          inputs.push_back({.name = "span",
+                            .role = Role::parameter,
+                            .axes = "H",
+                            .weight = {Initializer::zeros},
+                            .bounds = {0, 1}});
+          inputs.push_back({.name = "key_pe",
+                            .role = Role::parameter,
+                            .side = Side::reference,
+                            .axes = "max_span E",
+                            .weight = {Initializer::normal, 1},
+                            .optional = true});
+          return inputs;
+        },
+    .options = {{.name = "max_span",
+                 .initial = "1024",
+                 .help = "L: positions that a head may look back",
+                 .least = 1,
+                 .most = 1 << 24,
+                 .tried = {"9", "150"}},
+                {.name = "ramp",
+                 .initial = "32",
+                 .help = "R: positions over which weights fall to 0",
+                 .least = 1,
+                 .most = 1 << 24,
+                 .tried = {"3"}},
+                {.name = "penalty",
+                 .initial = "2e-6",
+                 .help = "of a position of mean span, in the loss",
+                 .least = 0,
+                 .most = 1e9,
+                 .whole = false},
+                temperature_option()},
+    .masks = {.causal = true, .lengths = true},
+    .causal_only = true,
+    .strictly_causal = true,
+    .earlier_keys = true,
+    .linear_in_values = true,
+    .scaling = "N c",
+    .attend = attend_adaptive_span,
+    .reference = reference_adaptive_span,
+    .cost = cost_adaptive_span,
+    .decode = decode_adaptive_span}};
+
+}  // namespace
+}  // namespace weft
