@@ -21,6 +21,7 @@
 // the definition in plain ops takes the place of the kernel.
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -45,6 +46,7 @@ struct Options {
   std::vector<std::string> devices;
   bool json = false, quick = false;
   std::string out;
+  std::vector<std::string> learnt;
   double memory_gib = 0;  // 0: half of what is there
   Budgets budgets{.row_seconds = 60};
 };
@@ -206,6 +208,9 @@ void add_options(const weft::Options& app, Options& o) {
       .excludes(causal)
       .excludes(layer)
       .excludes(blocks);
+  app.add_option("--learnt", o.learnt,
+                 "NAME=NUMBER: all of that learnt input, as training may have left it: span=0.125")
+      .excludes(blocks);
   app.add_option("--hidden", s.hidden, "units of their feed-forward layer; default: 4 × width")
       .positive()
       .needs(blocks);
@@ -242,6 +247,16 @@ void add_options(const weft::Options& app, Options& o) {
       "prints the hash of this build's library, as in rows and in the stamp of ./weft test");
 }
 
+std::pair<std::string, double> named_number(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  char* end = nullptr;
+  const double number =
+      equals == std::string::npos ? 0 : std::strtod(text.c_str() + equals + 1, &end);
+  require(end != nullptr && end > text.c_str() + equals + 1 && *end == 0,
+          "--learnt: wanted NAME=NUMBER, got '{}'", text);
+  return {text.substr(0, equals), number};
+}
+
 int main_of(int argc, char** argv) {
   Program app("time and memory of attention mechanisms against length");
   Options o;
@@ -251,6 +266,7 @@ int main_of(int argc, char** argv) {
     o.field.settings.seconds = 0.05;
     o.budgets.row_seconds = 4, o.budgets.run_seconds = 270;
   }
+  for (const std::string& text : o.learnt) o.field.settings.learnt.insert(named_number(text));
   o.field.row_seconds = o.budgets.row_seconds;
   std::sort(o.field.lengths.begin(), o.field.lengths.end());
   const Stopwatch watch;

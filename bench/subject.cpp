@@ -17,6 +17,11 @@ Tensor normal(const Shape& shape, std::uint64_t seed, Device device) {
   return random_normal(shape, DType::f32, seed).to(device);
 }
 
+void fill_learnt(const std::string& name, const Settings& settings, const Tensor& numbers) {
+  const auto found = settings.learnt.find(name);
+  if (found != settings.learnt.end()) numbers.fill(found->second);
+}
+
 Subject operator_subject(const Candidate& candidate, const Settings& settings,
                          const AttentionSizes& sizes, Device device) {
   Subject built;
@@ -26,7 +31,7 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
   for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
     if (input.causal && !causal) {
       break;
-    } else if (input.optional) {
+    } else if (input.optional && input.role != Role::parameter) {
       inputs.emplace_back();
     } else if (input.role == Role::drawn) {
       const Tensor drawn = Tensor::empty(input.shape, DType::f32);
@@ -35,6 +40,7 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
     } else {
       const Tensor numbers = normal(input.shape, seed, Device{});
       if (input.role == Role::parameter) draw(input.weight, input.name, seed, numbers);
+      fill_learnt(input.name, settings, numbers);
       ++seed;
       inputs.push_back(Variable::leaf(numbers.to(device)));
       built.leaves.push_back(inputs.back());
@@ -52,8 +58,12 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
 
 // A module as a subject: its parameters and its input x [B, N, d] want gradients.
 template <class Module>
-Subject module_subject(std::shared_ptr<Module> module, const AttentionSizes& sizes, Device device) {
+Subject module_subject(std::shared_ptr<Module> module, const Settings& settings,
+                       const AttentionSizes& sizes, Device device) {
   initialize(*module, 1);
+  for (const NamedParameter& p : parameters(*module)) {
+    fill_learnt(p.name.substr(p.name.rfind('.') + 1), settings, p.variable.value());
+  }
   move_to(*module, device);
   Subject built;
   const Variable x = Variable::leaf(normal({sizes.B, sizes.N, sizes.d}, 1, device));
@@ -81,7 +91,8 @@ struct Blocks {
 double bytes_of_inputs(const Candidate& candidate, const AttentionSizes& sizes) {
   double bytes = 0;
   for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
-    if (!input.optional && !input.causal) bytes += item * double(input.shape.count());
+    const bool made = !input.optional || input.role == Role::parameter;
+    if (made && !input.causal) bytes += item * double(input.shape.count());
   }
   return bytes;
 }
@@ -114,9 +125,11 @@ std::string Settings::text() const {
   if (layer) part = "layer";
   if (blocks > 0) part = fmt::format("{} blocks with {} hidden units", blocks, feed_forward());
   const std::string few = queries > 0 ? fmt::format("{} queries, ", queries) : "";
-  return fmt::format("{}, {}{}batch {}, {} heads of {} and {}, f32, {} thread{}, {} s", part,
-                     causal ? "causal, " : "", few, batch, heads, key_width, value_width, threads,
-                     threads == 1 ? "" : "s", seconds);
+  std::string filled;
+  for (const auto& [name, number] : learnt) filled += fmt::format("{} = {}, ", name, number);
+  return fmt::format("{}, {}{}{}batch {}, {} heads of {} and {}, f32, {} thread{}, {} s", part,
+                     causal ? "causal, " : "", filled, few, batch, heads, key_width, value_width,
+                     threads, threads == 1 ? "" : "s", seconds);
 }
 
 bool masks_future(const AttentionSpec& spec, const Settings& settings) {
@@ -140,7 +153,7 @@ Subject subject(const Candidate& candidate, const Settings& settings, i64 length
                                          .dropout = 0};
     const auto stack = std::make_shared<Blocks>();
     for (i64 i = 0; i < settings.blocks; ++i) stack->blocks.emplace_back(config);
-    return module_subject(stack, sizes, device);
+    return module_subject(stack, settings, sizes, device);
   }
   if (!settings.layer) return operator_subject(candidate, settings, sizes, device);
   const nn::AttentionOptions options{.mechanism = candidate.spec.text(),
@@ -150,7 +163,8 @@ Subject subject(const Candidate& candidate, const Settings& settings, i64 length
                                      .value_width = sizes.M,
                                      .causal = causal,
                                      .max_length = length};
-  return module_subject(std::make_shared<nn::Attention>(options, DType::f32), sizes, device);
+  return module_subject(std::make_shared<nn::Attention>(options, DType::f32), settings, sizes,
+                        device);
 }
 
 Expected expected(const Candidate& candidate, const Settings& settings, i64 length, Device device) {

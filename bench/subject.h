@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Settings {
   i64 hidden = 0;      // of their feed-forward layer; 0: four times the width
   int threads = 1;
   double seconds = 1;  // least time of a measurement
+  std::map<std::string, double> learnt = {};  // what all of a learnt input is, by its name
 
   i64 width() const { return heads * value_width; }
   i64 feed_forward() const { return hidden > 0 ? hidden : 4 * width(); }
