@@ -164,6 +164,52 @@ TEST_CASE("plot: what curves cannot be drawn against, or up to") {
   check_refused(low, "--top: wanted more than 2.000, the least that is drawn, got 1");
 }
 
+// A file of safetensors with two layers of two heads.
+std::string model_of_spans(const std::string& span, const std::string& rows) {
+  std::string header = "{";
+  for (const int layer : {1, 0}) {
+    header += fmt::format(R"("blocks.{0}.attention.{1}": {{"dtype": "F32", "shape": [2], )"
+                          R"("data_offsets": [{2}, {3}]}}, )"
+                          R"("blocks.{0}.attention.{4}": {{"dtype": "F32", "shape": [100, 0], )"
+                          R"("data_offsets": [16, 16]}}{5})",
+                          layer, span, 8 * layer, 8 * layer + 8, rows, layer == 1 ? ", " : "}");
+  }
+  const float spans[] = {0.5F, 0.25F, 1, 0};
+  const std::uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
+         std::string(reinterpret_cast<const char*>(spans), sizeof spans);
+}
+
+TEST_CASE("plot: the spans of a model, and what holds none") {
+  const TemporaryFolder folder;
+  const auto spans = [&](const std::string& model) {
+    return plot({"spans", model, "-o", folder.path("spans.svg")});
+  };
+  std::filesystem::create_directories(folder.path("run"));
+  const std::string best = folder.file("run/best.safetensors", model_of_spans("span", "key_pe"));
+  for (const std::string& model : {best, folder.path("run")}) {
+    const ProgramRun drawn = spans(model);
+    if (contains(drawn.err, "needs matplotlib")) {
+      MESSAGE("skipped: python3 has no matplotlib");
+      break;
+    }
+    REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
+    // matplotlib says in comments what its outlines of letters spell.
+    const std::string picture = read_file(folder.path("spans.svg"));
+    CHECK(contains(picture, "mean 43.8 of 100 positions"));
+    CHECK(picture.find("layer 1") < picture.find("layer 2"));
+    std::filesystem::remove(folder.path("spans.svg"));
+  }
+  check_refused(spans(folder.path("none")), "cannot be read: No such file");
+  check_refused(spans(folder.path()), "no model; wanted a run's folder with best.safetensors");
+  check_refused(spans(folder.file("text", "no tensors at all")),
+                "is no checkpoint, and nothing that `export` wrote");
+  check_refused(spans(folder.file("other", model_of_spans("spin", "key_pe"))),
+                "holds no spans; its attention is not adaptive-span");
+  check_refused(spans(folder.file("bare", model_of_spans("span", "rows"))),
+                "but no rows of distances beside it");
+}
+
 TEST_CASE("plot: curves that are none, and no matplotlib") {
   const TemporaryFolder folder;
   const std::string good =
