@@ -329,6 +329,26 @@ class Synthesizer(Attention):
         return made[0][..., key % columns] * made[1][..., key // columns]
 
 
+class AdaptiveSpan(Full):
+    """Each head looks as far back as its span says, with a ramp of factors at the end."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        self.span = nn.Parameter(torch.empty(self.heads))
+        self.key_pe = nn.Parameter(torch.empty(spec["max_span"], self.width // self.heads))
+
+    def softmax_of(self, q, k, v):
+        most, length = self.spec["max_span"], q.shape[-2]
+        back = torch.arange(length)[:, None] - torch.arange(length) - 1  # δ − 1
+        rows = back.clamp(0, most - 1).expand(*q.shape[:-2], -1, -1)
+        scores = q @ k.transpose(-2, -1) + (q @ self.key_pe.T).gather(-1, rows)
+        factors = ((self.span[:, None, None] * most - back) / self.spec["ramp"] + 1).clamp(0, 1)
+        seen = (back >= 0) & (back < most) & (factors > 0)
+        weights = weights_of((self.temperature(q.shape[-1]) * scores).masked_fill(~seen, -math.inf))
+        weights = weights * factors
+        return (weights / (weights.sum(-1, keepdim=True) + 1e-8) @ v).transpose(1, 2)
+
+
 class Conditional(nn.Module):
     """Full attention up to a length, the inner mechanism above it, with the same weights."""
 
@@ -552,7 +572,8 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
               "block-local": BlockLocal, "linear": Features, "cosformer": Features,
               "performer": Features, "linformer": Linformer, "sinkformer": Sinkformer,
               "sinkhorn": SinkhornTransformer,
-              "synthesizer": Synthesizer}
+              "synthesizer": Synthesizer,
+              "adaptive-span": AdaptiveSpan}
 
 
 def attention_of(spec, model, layer, layers):

@@ -175,6 +175,8 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
       {"charlm", {"--attention", "sinkhorn:block=3"}},
       {"vision", {"--attention", "linear"}},
       {"charlm", {"--attention", "cosformer:max_length=1000"}},
+      {"charlm", {"--attention", "adaptive-span:max_span=9,ramp=3", "--no-shared"}},
+      {"wordlm", {"--attention", "adaptive-span", "--encoding", "rotary"}},
       {"vision", {"--attention", "cosformer"}},
       {"wordlm", {"--attention", "performer:redraw=2", "--no-shared"}},
       {"charlm", {"--attention", "performer:kernel=relu,features=7"}},
