@@ -141,8 +141,8 @@ TEST_CASE(
   kept.at("key_pe").fill(7);
   for (const double outside : {1.5, -0.25}) {
     kept.at("span").slice(0, 1, 2).fill(outside);
-    CHECK_ERROR(load_tensors(tensors(layer), kept, "kept"),
-                fmt::format("kept: 'span' holds {}, outside [0, 1]", outside));
+    const std::string wanted = fmt::format("kept: 'span' holds {}, outside [0, 1]", outside);
+    CHECK_ERROR(load_tensors(tensors(layer), kept, "kept"), wanted.c_str());
   }
   CHECK(tensors_of(tensors(layer)).at("span").to_vector<float>() == std::vector<float>{0.5F, 0.5F});
   CHECK(tensors_of(tensors(layer)).at("key_pe").to_vector<float>()[0] != 7);
