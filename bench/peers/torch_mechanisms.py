@@ -519,6 +519,7 @@ class SamplePermutation(Attention):
         self.code = released or spec.get("rule") == "code"
         self.sorts = "group" in spec and spec.get("sort", 1) == 1
         self.order = "ascending" if released else spec.get("order")
+        self.steps, self.temperature = spec.get("sinkhorn", 0), spec.get("temperature", 1)
         if self.shift == "custom":
             raise Refusal("attention shift=custom of csp has no form in PyTorch here: its shifts are "
                           "handed in")
@@ -538,6 +539,13 @@ class SamplePermutation(Attention):
         return (math.floor(length ** (place / (every - 1) if every > 1 else 0) + 0.5) - 1) % length
 
     def sorted_groups(self, x):  # [B, groups, G, C]
+        if self.steps > 0:
+            x = x.transpose(2, 3)  # a plan of the first channel's samples and those of each
+            scores = x[..., :1, :, None] * x[..., None, :] / self.temperature
+            for _ in range(self.steps):
+                scores = scores - scores.logsumexp(-1, keepdim=True)
+                scores = scores - scores.logsumexp(-2, keepdim=True)
+            return (scores.exp() @ x[..., None]).squeeze(-1).transpose(2, 3)
         if self.order == "descending":
             return x.sort(dim=2, descending=True, stable=True).values
         ascending = x.sort(dim=2, stable=True).values

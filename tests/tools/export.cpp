@@ -127,6 +127,7 @@ TEST_CASE("export: PyTorch makes the same logits of every app's models") {
       {"vision", {"--attention", "csp", "--value-width", "38"}},
       {"vision", {"--attention", "csp:shift=power,rule=code,group=3,order=descending"}},
       {"vision", {"--attention", "csp:preset=released,shift=power"}},
+      {"vision", {"--attention", "csp:sinkhorn=3,temperature=0.4,group=5"}},
       {"vision", {"--attention", "csp-shift:shift=head"}},
       {"vision", {"--attention", "csp-sort:groups=3"}},
       {"vision", {"--attention", "clustered:clusters=5,bits=9,iterations=3"}},
