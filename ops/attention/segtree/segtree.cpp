@@ -39,17 +39,8 @@ std::shared_ptr<const EdgeListTensors> lists_of(const AttentionCall& call, i64 i
                                                 Device device) {
   const auto tensors = std::make_shared<const EdgeListTensors>(
       sizes_of(call.lengths.defined() ? items : 1, positions, call.causal), device);
-  const TreeLists trees{.lengths = numbers_of(call.lengths),
-                        .positions = positions,
-                        .causal = call.causal,
-                        .lists = tensors->lists(),
-                        .starts = tensors->starts.data<std::int32_t>(),
-                        .from = tensors->from.data<std::int32_t>(),
-                        .run_starts = tensors->run_starts.data<std::int32_t>(),
-                        .runs = reinterpret_cast<TypeRun*>(tensors->runs.bytes()),
-                        .out_starts = tensors->out_starts.data<std::int32_t>(),
-                        .out = reinterpret_cast<OutEdge*>(tensors->out.bytes())};
-  dispatch_device(device, [&](auto place) { TreeKernels<decltype(place)>::fill(place, trees); });
+  const auto lists = tensors->by_rule(Trees{numbers_of(call.lengths), positions, call.causal});
+  dispatch_device(device, [&](auto place) { TreeKernels<decltype(place)>::fill(place, lists); });
   return tensors;
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ops/attention/engines/lists/edge_lists.h"
+#include "ops/attention/engines/lists/list_rule.h"
 #include "ops/attention/length.h"
 
 namespace weft {
@@ -120,56 +120,18 @@ struct Tree {
   }
 };
 
-// Lists of the trees of items: a sheet for all, or with lengths one for each.
-struct TreeLists {
+// The rule of their lists: one sheet for all items, or with lengths one for each.
+struct Trees {
   const i64* lengths = nullptr;  // [items], or null
   i64 positions = 0;             // leaves at most
   bool causal = false;
-  EdgeLists lists = {};
-  std::int32_t *starts = nullptr, *from = nullptr, *run_starts = nullptr;
-  TypeRun* runs = nullptr;
-  std::int32_t* out_starts = nullptr;
-  OutEdge* out = nullptr;
 
-  constexpr Tree tree(i64 item) const { return {length_of(lengths, item, positions), causal}; }
-  // The three numbers of a row, where the lists of the row behind it begin until they are summed.
-  constexpr void count(i64 item, i64 row) const {
-    const Tree t = tree(item);
-    const i64 at = item * (lists.rows + 1) + row + 1;
-    const bool there = row < t.rows();
-    starts[at] = there ? static_cast<std::int32_t>(t.edges(row)) : 0;
-    run_starts[at] = there ? static_cast<std::int32_t>(t.runs(row)) : 0;
-    out_starts[at] = there ? static_cast<std::int32_t>(t.out_edges(row)) : 0;
-  }
-  constexpr std::int32_t* starts_of(int which, i64 item) const {
-    std::int32_t* const all[] = {starts, run_starts, out_starts};
-    return all[which] + item * (lists.rows + 1);
-  }
-  // The lists of a row, once starts are summed.
-  constexpr void fill(i64 item, i64 row) const {
-    const Tree t = tree(item);
-    if (row >= t.rows()) return;
-    const std::int32_t* const begin = starts_of(0, item);
-    const std::int32_t first = begin[row];
-    TypeRun* run = runs + item * lists.run_count + starts_of(1, item)[row];
-    std::int32_t* const keys = from + item * lists.edges + first;
-    i64 last = -1;
-    t.each_edge(row, [&](i64 rank, i64 key, i64 type) {
-      keys[rank] = static_cast<std::int32_t>(key);
-      if (type != last)
-        *run++ = {static_cast<std::int32_t>(first + rank), static_cast<std::int32_t>(type)};
-      last = type;
-    });
-    OutEdge* next = out + item * lists.edges + starts_of(2, item)[row];
-    t.each_out_edge(row, [&](i64 to, i64 rank) {
-      *next++ = {static_cast<std::int32_t>(to), static_cast<std::int32_t>(begin[to] + rank)};
-    });
-  }
+  constexpr Tree sheet(i64 item) const { return {length_of(lengths, item, positions), causal}; }
 };
 
 template <class Device>
 struct TreeKernels {
-  static void fill(const Device&, const TreeLists&);
+  static void fill(const Device&, const RuledLists<Trees>&);
 };
 
 }  // namespace weft

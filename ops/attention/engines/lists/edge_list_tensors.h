@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/attention/engines/lists/edge_lists.h"
+#include "ops/attention/engines/lists/list_rule.h"
 #include "runtime/tensor.h"
 
 namespace weft {
@@ -26,6 +26,18 @@ struct EdgeListTensors {
   // Not initialised. Throws where a sheet has more edges than numbers of 32 bits.
   EdgeListTensors(const EdgeListSizes& sizes, Device device);
   EdgeLists lists() const;
+  // The lists to be filled by a rule (list_rule.h), whose sheets have no more than these sizes.
+  template <class Rule>
+  RuledLists<Rule> by_rule(const Rule& rule) const {
+    return {rule,
+            lists(),
+            starts.data<std::int32_t>(),
+            from.data<std::int32_t>(),
+            run_starts.data<std::int32_t>(),
+            out_starts.data<std::int32_t>(),
+            reinterpret_cast<TypeRun*>(runs.bytes()),
+            reinterpret_cast<OutEdge*>(out.bytes())};
+  }
 };
 
 struct Edge {

@@ -144,9 +144,11 @@ struct Row {
     const Groups<Team> groups(team, p.E());
     const RowsOf<T> q(p.q, b, h);
     const T scale = p.temperature;
-    groups.dots(scale, q, i, RowsOf<T>(p.k, b, h), count, [&](i64 t) { return key(t); }, z);
+    groups.dots(
+        scale, q, i, RowsOf<T>(p.k, b, h), count, [&](i64 t) { return key(t); }, z);
     if (runs > 0) {
-      groups.dots(scale, q, i, RowsOf<T>(p.types), runs, [&](i64 r) { return type(r); }, terms);
+      groups.dots(
+          scale, q, i, RowsOf<T>(p.types), runs, [&](i64 r) { return type(r); }, terms);
     }
     team.wait();
   }
@@ -223,8 +225,9 @@ struct QueryRow {
     at.products(team, w, s);
     const RowsOf<T> k(p.k, at.b, at.h);
     Groups<Team>(team, p.M())
-        .dots(T(1), RowsOf<T>(dout, at.b, at.h), at.i, RowsOf<T>(p.v, at.b, at.h), at.count,
-              [&](i64 t) { return at.key(t); }, dz);
+        .dots(
+            T(1), RowsOf<T>(dout, at.b, at.h), at.i, RowsOf<T>(p.v, at.b, at.h), at.count,
+            [&](i64 t) { return at.key(t); }, dz);
     team.wait();
     const T log_sum = log_sums(at.b, at.h, at.i);
     T delta = 0;
@@ -311,7 +314,8 @@ struct KeyRow {
   }
 };
 
-// Shares of queries of one head: element x has column x % E of share x / E. `to` [shares, types, E].
+// Shares of queries of one head: element x has column x % E of share x / E. `to` [shares, types,
+// E].
 template <class T>
 struct TypeShare {
   Lists<T> p;
@@ -366,7 +370,8 @@ template <class Device, class T>
 void ListsKernels<Device, T>::forward(const Device& device, const Lists<T>& p, View<T, 4> out,
                                       View<T, 3> log_sums) {
   const i64 heads = p.B() * p.H();
-  const Workspace<T> weights(device, heads * p.lists.edges), terms(device, heads * p.lists.run_count);
+  const Workspace<T> weights(device, heads * p.lists.edges),
+      terms(device, heads * p.lists.run_count);
   for_lists(device, heads * p.N(), p.lists.longest,
             ForwardRow<T>{p, DropoutMask(p.random, p.dropout, p.lists.longest), out, log_sums,
                           weights.data(), terms.data()});
@@ -375,8 +380,7 @@ void ListsKernels<Device, T>::forward(const Device& device, const Lists<T>& p, V
 template <class Device, class T>
 void ListsKernels<Device, T>::backward(const Device& device, const Lists<T>& p,
                                        View<const T, 3> log_sums, View<const T, 4> dout,
-                                       View<T, 4> dq, View<T, 4> dk, View<T, 4> dv,
-                                       View<T, 2> da) {
+                                       View<T, 4> dq, View<T, 4> dk, View<T, 4> dv, View<T, 2> da) {
   const i64 heads = p.B() * p.H();
   const Workspace<T> weights(device, heads * p.lists.edges), scores(device, heads * p.lists.edges);
   const Workspace<T> sums(device, heads * p.lists.run_count);

@@ -41,12 +41,12 @@
 //
 //     q_i · a_t is computed once, and Σ_{e ∈ R} dz_e once for dq_i and da_t.
 //
-// Saved: q, k, v and a as handles, ℓ [B, H, N], and the lists (edge_lists.h). With P edges and R runs
-// in all heads, time is 2 P (E + M) + 2 R E forward and P (6 E + 4 M) + 6 R E backward. At work are
-// two numbers an edge, on the CPU of one head, and there the rows of that head once more.
+// Saved: q, k, v and a as handles, ℓ [B, H, N], and the lists (edge_lists.h). With P edges and R
+// runs in all heads, time is 2 P (E + M) + 2 R E forward and P (6 E + 4 M) + 6 R E backward. At
+// work are two numbers an edge, on the CPU of one head, and there the rows of that head once more.
 //
-// Files, in the order of reading: edge_lists.h; lists_cpu.cpp; edge_list_tensors.h; attention.h,
-// .cpp (the op); lists.cu.
+// Files, in the order of reading: edge_lists.h; lists_cpu.cpp; edge_list_tensors.h and list_rule.h
+// (where lists come from); attention.h, .cpp (the op); lists.cu.
 #pragma once
 
 #include "ops/attention/engines/lists/edge_lists.h"
