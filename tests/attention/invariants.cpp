@@ -50,7 +50,8 @@ std::vector<Tensor> disturbed_after(const Sample& sample, i64 begin, double size
       if (sample.mechanism().rows.last == nullptr) {
         changed.slice(axis, begin, end).copy_from(noise.slice(axis, begin, end));
       } else {
-        changed = added(only(false, sample, input, begin), only(true, sample, noise.to(input.dtype()), begin));
+        changed = added(only(false, sample, input, begin),
+                        only(true, sample, noise.to(input.dtype()), begin));
       }
     }
     inputs.push_back(changed);

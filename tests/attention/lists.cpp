@@ -104,8 +104,8 @@ Differentiable by_engine(const Shapes& s, const std::vector<Sheet>& sheets, doub
       edge_lists_of(sheets, s.items, s.heads, s.S, tested_device()));
   return [=](std::span<const Variable> in) {
     const ListsCall call{"lists", temperature, rate, key};
-    const Variable out = lists_attention(call, lists, in[0], in[1], in[2],
-                                         in.size() > 3 ? in[3] : Variable());
+    const Variable out =
+        lists_attention(call, lists, in[0], in[1], in[2], in.size() > 3 ? in[3] : Variable());
     std::vector<Variable> outputs;
     for (i64 b = 0; b < s.B; ++b) {
       for (i64 h = 0; h < s.H; ++h) outputs.push_back(head_of(out, b, h));
@@ -125,12 +125,10 @@ TEST_SUITE("attention") {
 
 TEST_CASE("lists: the engine is the sum over edges, for lists of every shape") {
   const bool few = few_on_device();
-  const Shapes all[] = {{1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-                        {2, 9, 7, 3, 3, 5, 4, 1, 1, 6},
-                        {2, 6, 30, 2, 20, 9, 3, 2, 1, 40},
-                        {2, 30, 6, 2, 4, 17, 2, 1, 2, 9},
-                        {2, 5, 5, 2, 2, 2, 6, 2, 2, 8},
-                        {1, few ? 4 : 40, 300, 1, 5, 70, 3, 1, 1, 290}};
+  const Shapes all[] = {
+      {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},    {2, 9, 7, 3, 3, 5, 4, 1, 1, 6},
+      {2, 6, 30, 2, 20, 9, 3, 2, 1, 40}, {2, 30, 6, 2, 4, 17, 2, 1, 2, 9},
+      {2, 5, 5, 2, 2, 2, 6, 2, 2, 8},    {1, few ? 4 : 40, 300, 1, 5, 70, 3, 1, 1, 290}};
   for (const Shapes& s : all) {
     const std::vector<Sheet> sheets = drawn_sheets(s);
     for (const bool typed : {true, false}) {
@@ -140,8 +138,7 @@ TEST_CASE("lists: the engine is the sum over edges, for lists of every shape") {
         CAPTURE(s.S);
         CAPTURE(typed);
         const std::vector<Tensor> inputs = inputs_of(s, typed);
-        const Run wanted =
-            run(edge_by_edge(s, sheets, 0.4, rate, {7, 8, 9}), inputs, 17, Device{});
+        const Run wanted = run(edge_by_edge(s, sheets, 0.4, rate, {7, 8, 9}), inputs, 17, Device{});
         const Run got = run(by_engine(s, sheets, 0.4, rate, {7, 8, 9}), inputs);
         for (std::size_t x = 0; x < got.outputs.size(); ++x) {
           CHECK(relative_error(got.outputs[x], wanted.outputs[x]) <= tolerance::forward_f64);

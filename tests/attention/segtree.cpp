@@ -19,7 +19,7 @@ struct TypedEdge {
 
 // The tree as its description has it, level by level.
 struct PlainTree {
-  std::vector<i64> first{0}, size;             // of the rows of a level
+  std::vector<i64> first{0}, size;              // of the rows of a level
   std::vector<std::vector<TypedEdge>> in = {};  // by row
 
   PlainTree(i64 n, bool causal) : size{n} {
@@ -64,8 +64,8 @@ struct PlainTree {
   }
 };
 
-// The edges of the mechanism: for a query of 0 all of its edges have the same weight. A row for each
-// row that edges go to: how often each other one has an edge to it.
+// The edges of the mechanism: for a query of 0 all of its edges have the same weight. A row for
+// each row that edges go to: how often each other one has an edge to it.
 std::vector<std::vector<i64>> edges_of(i64 n, bool is_causal) {
   const PlainTree tree(n, is_causal);
   const i64 T = tree.rows();
@@ -91,7 +91,9 @@ std::vector<std::vector<i64>> edges_of(i64 n, bool is_causal) {
   return times;
 }
 
-std::string spec_of(double temperature) { return fmt::format("segtree:temperature={}", temperature); }
+std::string spec_of(double temperature) {
+  return fmt::format("segtree:temperature={}", temperature);
+}
 
 // q, k, v of all rows, and relative.
 std::vector<Tensor> inputs_of(i64 B, i64 rows, i64 H, i64 E, i64 M, i64 types) {
@@ -138,7 +140,8 @@ Differentiable dense(i64 leaves, const AttentionCall& call, double temperature) 
 
 TEST_SUITE("attention") {
 
-TEST_CASE("segtree: the edges into a leaf stand for each position once, none of them later if causal") {
+TEST_CASE(
+    "segtree: the edges into a leaf stand for each position once, none of them later if causal") {
   std::vector<i64> lengths{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 21, 32, 64, 100};
   if (few_on_device()) lengths = {1, 2, 5, 7, 13, 16};
   for (const i64 n : lengths) {

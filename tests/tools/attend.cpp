@@ -97,7 +97,7 @@ TEST_CASE("attend: the nodes of a tree, of which lengths count the leaves") {
       .refused({"--attention", "segtree"}, "segtree: lengths holds 6, outside 0 … 5");
   Files(with(sequence, "relative", normal({15, 4}, 4)))
       .refused({"--attention", "segtree"},
-               "segtree: no sequence has 9 rows; 3 positions have 6, 4 have 7");
+               "segtree: no sequence has 9 rows; 4 positions have 7, 5 have 11");
 }
 
 TEST_CASE("attend: what was decided comes out and can be handed in") {
