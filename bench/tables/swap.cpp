@@ -1,19 +1,23 @@
-// The protocol of the clustered-attention paper's Table 1 (A. Vyas et al., arXiv 2007.04825): train a
-// model with one attention, then evaluate the same weights with another.
+// The protocol of the clustered-attention paper's Table 1 (A. Vyas et al., arXiv 2007.04825): train
+// a model with one attention, then evaluate the same weights with another.
 //
 //     build/bench/swap --data text8 --out swap.json         (--steps, --seeds scale it)
 //
-// The paper does it on speech, with 100 and 200 clusters. Here a small transformer that is not causal
-// fills in masked characters: 15 % of the symbols of a window of 512 are replaced by the unused id 0,
-// and the loss is the cross-entropy at those places, in bits a masked character, on the validation
-// part. A position sees the two symbols to each side of it too, as a frame of speech shows what is
-// around it: from single symbols and positions alone, thousands of steps pass before attention finds
-// out where to look. Clusters 25 and 64, top-k 16 and 32. Every evaluation sees the same windows and
-// masks.
+// The paper does it on speech, with 100 and 200 clusters. Here a small transformer that is not
+// causal fills in masked characters: 15 % of the symbols of a window of 512 are replaced by the
+// unused id 0, and the loss is the cross-entropy at those places, in bits a masked character, on
+// the validation part. A position sees the two symbols to each side of it too, as a frame of speech
+// shows what is around it: from single symbols and positions alone, thousands of steps pass before
+// attention finds out where to look. Clusters 25 and 64, top-k 16 and 32. Every evaluation sees the
+// same windows and masks.
+//
+// What a mechanism learns besides (linformer's matrices, say) is learnt with the model, and an
+// evaluation by a mechanism that wants what the model has not learnt stays empty, too.
 //
 // Weights are kept as three projections q, k, v, or, where keys are the queries (shared-full, lsh),
 // as two. Such weights are evaluated by every mechanism with k = q / |q|, as they were trained; a
 // mechanism that makes its keys of the queries has no use for a trained k, those places stay empty.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -77,30 +81,73 @@ const std::vector<std::string> evaluated_with = {
     "topk:topk=32",
 };
 
-bool shares_keys(const AttentionSpec& spec) { return attention_inputs(spec).size() == 2; }
+bool has_input(const AttentionSpec& spec, const std::string& name) {
+  return std::ranges::count(attention_inputs(spec), name, &AttentionInput::name) == 1;
+}
+bool shares_keys(const AttentionSpec& spec) {
+  return has_input(spec, "q") && !has_input(spec, "k");
+}
 
 // Attention whose mechanism can be exchanged while the weights stay.
 struct Attention {
+  struct Learnt {
+    std::string name;
+    Parameter parameter;
+  };
+
   i64 heads;
   bool shared;  // keys are queries
   nn::Linear projection, output;
+  std::vector<Learnt> learnt = {};  // what the mechanism that is trained learns besides
 
-  Attention(i64 width, i64 heads, bool shared)
-      : heads(heads),
-        shared(shared),
-        projection(width, (shared ? 2 : 3) * width),
-        output(width, width) {}
+  Attention(const Options& o, const AttentionSpec& trained)
+      : heads(o.heads),
+        shared(shares_keys(trained)),
+        projection(o.width, (shared ? 2 : 3) * o.width),
+        output(o.width, o.width) {
+    const AttentionSizes sizes{.B = o.batch,
+                               .N = o.length,
+                               .S = o.length,
+                               .H = heads,
+                               .E = o.width / heads,
+                               .M = o.width / heads,
+                               .d = o.width,
+                               .N_max = o.length};
+    for (const AttentionInput& input : attention_inputs(trained, sizes)) {
+      if (input.role != Role::parameter || input.causal) continue;
+      Parameter made(input.shape, input.weight, DType::f32);
+      learnt.push_back({input.name, std::move(made)});
+    }
+  }
 
   Variable operator()(Context& context, const AttentionSpec& spec, const Variable& x) const {
     const i64 B = x.size(0), N = x.size(1), d = x.size(2);
     std::vector<Variable> parts = split(projection(x), 2, std::vector<i64>(shared ? 2 : 3, d));
     for (Variable& part : parts) part = reshape(part, {B, N, heads, d / heads});
-    if (shared && !shares_keys(spec)) parts.insert(parts.begin() + 1, unit_rows(parts[0]));
+    std::map<std::string, Variable> known = {{"q", parts[0]}, {"v", parts.back()}};
+    known["k"] = shared ? unit_rows(parts[0]) : parts[1];
+    for (const Learnt& one : learnt) known[one.name] = one.parameter;
+    std::vector<Variable> inputs;
+    for (const AttentionInput& input : attention_inputs(spec)) {
+      if (known.contains(input.name)) inputs.push_back(known.at(input.name));
+    }
     AttentionCall call;
     call.random = context.random.next();
-    return output(reshape(attend(spec, call, parts).out, {B, N, d}));
+    call.training = context.training;
+    return output(reshape(attend(spec, call, inputs).out, {B, N, d}));
   }
-  void each(const auto& visit) { visit("projection", projection), visit("output", output); }
+  // Whether the weights serve this mechanism.
+  bool serves(const AttentionSpec& spec) const {
+    if (shares_keys(spec) && !shared) return false;
+    return std::ranges::all_of(attention_inputs(spec), [&](const AttentionInput& input) {
+      return input.role != Role::parameter || input.causal ||
+             std::ranges::count(learnt, input.name, &Learnt::name) == 1;
+    });
+  }
+  void each(const auto& visit) {
+    visit("projection", projection), visit("output", output);
+    for (Learnt& one : learnt) visit(one.name, one.parameter);
+  }
 };
 
 struct Block {
@@ -108,11 +155,8 @@ struct Block {
   nn::LayerNorm norm1, norm2;
   nn::FeedForward feed_forward;
 
-  Block(i64 width, i64 heads, bool shared)
-      : attention(width, heads, shared),
-        norm1(width),
-        norm2(width),
-        feed_forward(width, 4 * width) {}
+  Block(const Options& o, const AttentionSpec& trained)
+      : attention(o, trained), norm1(o.width), norm2(o.width), feed_forward(o.width, 4 * o.width) {}
 
   Variable operator()(Context& context, const AttentionSpec& spec, const Variable& x) const {
     const Variable y = add(x, attention(context, spec, norm1(x)));
@@ -172,12 +216,12 @@ struct Model {
   nn::LayerNorm norm;
   nn::Linear output;
 
-  Model(const Options& o, bool shared, std::uint64_t seed)
+  Model(const Options& o, const AttentionSpec& trained, std::uint64_t seed)
       : symbols((2 * reach + 1) * Vocabulary::text8().size(), o.width),
         positions({o.length, o.width}, {Initializer::uniform, 0.05}, DType::f32),
         norm(o.width),
         output(o.width, Vocabulary::text8().size()) {
-    for (i64 l = 0; l < o.layers; ++l) blocks.emplace_back(o.width, o.heads, shared);
+    for (i64 l = 0; l < o.layers; ++l) blocks.emplace_back(o, trained);
     initialize(*this, seed);
   }
 
@@ -308,10 +352,10 @@ int main_of(int argc, char** argv) {
   for (const std::uint64_t seed : o.seeds) {
     for (const std::string& column : o.train) {
       const AttentionSpec spec(column);
-      Model model(o, shares_keys(spec), seed);
+      Model model(o, spec, seed);
       train(model, spec, parts.train, o, seed, progress);
       for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (shares_keys(rows[i]) && !shares_keys(spec)) continue;
+        if (!model.blocks.front().attention.serves(rows[i])) continue;
         const double bits = evaluate(model, rows[i], parts.validation, o);
         scores[{o.evaluate[i], column}].push_back(bits);
       }
