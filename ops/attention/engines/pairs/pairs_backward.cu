@@ -336,7 +336,7 @@ struct Backward {
   template <int C>
   void both() const {
     constexpr int R = long_rows<T>;
-    p.longest_class(p.S()) <= few_rows ? keys<1, C>() : keys<R, C>();
+    if (p.S() > 0) p.longest_class(p.S()) <= few_rows ? keys<1, C>() : keys<R, C>();
     if (p.N() > 0) p.longest_class(p.N()) <= few_rows ? queries<1, C>() : queries<R, C>();
   }
 };
