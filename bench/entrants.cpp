@@ -20,15 +20,12 @@ std::vector<i64> lengths_of(const Field& field, const Candidate& candidate, Devi
   const auto is_cut = [&](i64 n) {
     return !block.empty() && n % candidate.spec.integer(block) != 0;
   };
-  if (!field.lengths.empty()) {
-    std::vector<i64> whole = field.lengths;
-    std::erase_if(whole, is_cut);
-    return whole;
+  std::vector<i64> lengths = field.lengths;
+  if (lengths.empty()) {
+    constexpr i64 shortest = 256, longest = 65536, most = 1 << 20;
+    const bool linear = stays_linear(candidate, field.settings, device, longest, most);
+    for (i64 n = shortest; n <= (linear ? most : longest); n *= 2) lengths.push_back(n);
   }
-  constexpr i64 shortest = 256, longest = 65536, most = 1 << 20;
-  const bool linear = stays_linear(candidate, field.settings, device, longest, most);
-  std::vector<i64> lengths;
-  for (i64 n = shortest; n <= (linear ? most : longest); n *= 2) lengths.push_back(n);
   std::erase_if(lengths, is_cut);
   return lengths;
 }

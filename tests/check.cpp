@@ -145,6 +145,15 @@ Tensor scattered(const Tensor& x) {
   return view;
 }
 
+Tensor moved_by(double share, const Tensor& x, std::uint64_t seed) {
+  const Tensor way = random_uniform(x.shape(), DType::f64, seed, -1, 1);
+  const Tensor moved = x.to(DType::f64).clone();
+  for (i64 i = 0; i < x.count(); ++i) {
+    moved.data<double>()[i] *= 1 + std::copysign(share, way.data<double>()[i]);
+  }
+  return moved.to(x.dtype());
+}
+
 std::vector<Tensor> in_f32(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> converted;
   for (const Tensor& x : inputs) {

@@ -61,6 +61,9 @@ struct WithCache {
 // axes, where there are two, in column order.
 Tensor scattered(const Tensor& x);
 
+// Each element of x, f32 or f64, up or down by this share of itself, as the seed says.
+Tensor moved_by(double share, const Tensor& x, std::uint64_t seed);
+
 // The floating ones among them in f32, then those back in f64: the same numbers in two types.
 std::vector<Tensor> in_f32(const std::vector<Tensor>& inputs);
 std::vector<Tensor> in_f64(const std::vector<Tensor>& inputs);

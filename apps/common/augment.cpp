@@ -4,7 +4,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "apps/common/shuffle.h"
 #include "runtime/error.h"
 
 namespace weft {
@@ -81,9 +80,9 @@ TrainingBatches::TrainingBatches(const Pictures& pictures, std::span<const i64> 
     : pictures_(pictures),
       which_(which),
       normalisation_(normalisation),
-      batch_(batch),
       seed_(seed),
-      augment_(augment) {
+      augment_(augment),
+      order_(static_cast<i64>(which.size()), batch, seed, order_stream) {
   require(batch >= 1 && epoch_steps() >= 1,
           "--batch: wanted no more than the {} pictures of the training part, got {}", which.size(),
           batch);
@@ -92,8 +91,6 @@ TrainingBatches::TrainingBatches(const Pictures& pictures, std::span<const i64> 
 TrainingBatches::~TrainingBatches() {
   if (next_.valid()) next_.wait();
 }
-
-i64 TrainingBatches::epoch_steps() const { return static_cast<i64>(which_.size()) / batch_; }
 
 PictureBatch TrainingBatches::operator()(std::uint32_t step) {
   if (next_.valid() && next_step_ != step) next_.wait();  // it changes the order that we read
@@ -104,16 +101,11 @@ PictureBatch TrainingBatches::operator()(std::uint32_t step) {
 }
 
 PictureBatch TrainingBatches::prepared(std::uint32_t step) {
-  const auto steps = static_cast<std::uint32_t>(epoch_steps());
-  const std::uint32_t epoch = (step - 1) / steps + 1, in_epoch = (step - 1) % steps;
-  if (epoch != epoch_) {
-    order_ = shuffled(static_cast<i64>(which_.size()), {seed_, epoch, order_stream});
-    epoch_ = epoch;
-  }
-  const PictureBatch batch = empty_batch(batch_);
-  for (i64 i = 0; i < batch_; ++i) {
-    const auto place = static_cast<std::size_t>(i64{in_epoch} * batch_ + i);
-    const i64 which = which_[static_cast<std::size_t>(order_[place])];
+  const std::uint32_t epoch = order_.epoch(step);
+  const std::span<const i64> places = order_(step);
+  const PictureBatch batch = empty_batch(std::ssize(places));
+  for (i64 i = 0; i < std::ssize(places); ++i) {
+    const i64 which = which_[static_cast<std::size_t>(places[static_cast<std::size_t>(i)])];
     const Cut cut = augment_ ? random_cut(seed_, epoch, which) : Cut{};
     put(pictures_, which, cut, normalisation_, i, batch);
   }

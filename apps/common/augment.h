@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/common/cifar.h"
+#include "apps/common/shuffle.h"
 #include "runtime/random.h"
 #include "runtime/tensor.h"
 
@@ -53,7 +54,7 @@ class TrainingBatches {
                   bool augment = true);
   ~TrainingBatches();
 
-  i64 epoch_steps() const;
+  i64 epoch_steps() const { return order_.steps(); }
   PictureBatch operator()(std::uint32_t step);
 
  private:
@@ -62,11 +63,9 @@ class TrainingBatches {
   const Pictures& pictures_;
   std::span<const i64> which_;
   Normalisation normalisation_;
-  i64 batch_;
   std::uint64_t seed_;
   bool augment_;
-  std::uint32_t epoch_ = 0;  // that `order_` is of; counts from 1
-  std::vector<i64> order_;
+  EpochOrder order_;
   std::uint32_t next_step_ = 0;  // that `next_` prepares
   std::future<PictureBatch> next_;
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,5 +22,37 @@ inline std::vector<i64> shuffled(i64 count, const RandomKey& key) {
   }
   return order;
 }
+
+// The batches of a training, as numbers of examples: each epoch takes them in another order, a
+// function of seed and epoch, and leaves out those that fill no batch.
+class EpochOrder {
+ public:
+  // `stream` tells its draws from others of the seed.
+  EpochOrder(i64 count, i64 batch, std::uint64_t seed, std::uint32_t stream)
+      : count_(count), batch_(batch), seed_(seed), stream_(stream) {}
+
+  i64 steps() const { return count_ / batch_; }  // of an epoch
+  // Of a step, from 1 on; counts from 1, too.
+  std::uint32_t epoch(std::uint32_t step) const {
+    return (step - 1) / static_cast<std::uint32_t>(steps()) + 1;
+  }
+  // Valid until a step of another epoch is asked for.
+  std::span<const i64> operator()(std::uint32_t step) {
+    if (epoch(step) != epoch_) {
+      epoch_ = epoch(step);
+      order_ = shuffled(count_, {seed_, epoch_, stream_});
+    }
+    const auto batch = static_cast<std::size_t>(batch_);
+    return std::span<const i64>(order_).subspan(
+        (step - 1) % static_cast<std::uint32_t>(steps()) * batch, batch);
+  }
+
+ private:
+  i64 count_, batch_;
+  std::uint64_t seed_;
+  std::uint32_t stream_;
+  std::uint32_t epoch_ = 0;  // that `order_` is of
+  std::vector<i64> order_;
+};
 
 }  // namespace weft

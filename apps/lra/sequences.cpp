@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "apps/common/settings.h"
-#include "apps/common/shuffle.h"
 
 namespace weft::lra {
 
@@ -38,25 +37,22 @@ SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i
   return batch;
 }
 
+namespace {
+
+constexpr std::uint32_t order_stream = 0xFFFF'0000;  // far above those of a step
+
+}  // namespace
+
 SequenceBatches::SequenceBatches(const Sequences& sequences, i64 length, i64 batch,
                                  std::uint64_t seed)
-    : sequences_(sequences), length_(length), batch_(batch), seed_(seed) {
+    : sequences_(sequences), length_(length), order_(sequences.count(), batch, seed, order_stream) {
   require(epoch_steps() >= 1,
           "--batch: wanted no more than the {} sequences of the training part, got {}",
           sequences.count(), batch);
 }
 
 SequenceBatch SequenceBatches::operator()(std::uint32_t step) {
-  constexpr std::uint32_t order_stream = 0xFFFF'0000;  // behind those of a step
-  const auto steps = static_cast<std::uint32_t>(epoch_steps());
-  const std::uint32_t epoch = (step - 1) / steps + 1, in_epoch = (step - 1) % steps;
-  if (epoch != epoch_) {
-    order_ = shuffled(sequences_.count(), {seed_, epoch, order_stream});
-    epoch_ = epoch;
-  }
-  const std::span<const i64> order(order_);
-  const auto size = static_cast<std::size_t>(batch_);
-  return batch_of(sequences_, order.subspan(in_epoch * size, size), length_);
+  return batch_of(sequences_, order_(step), length_);
 }
 
 }  // namespace weft::lra

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/shuffle.h"
 #include "runtime/tensor.h"
 
 namespace weft::lra {
@@ -39,22 +40,19 @@ struct SequenceBatch {
 // These sequences, filled up to `length`.
 SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i64 length);
 
-// The batches of training: steps 1, 2, …; each epoch takes the sequences in another order, a
-// function of seed and epoch, and leaves out those that fill no batch.
+// The batches of training, of steps 1, 2, …
 class SequenceBatches {
  public:
   // The sequences stay where they are meanwhile. Throws where there is less than one batch.
   SequenceBatches(const Sequences& sequences, i64 length, i64 batch, std::uint64_t seed);
 
-  i64 epoch_steps() const { return sequences_.count() / batch_; }
+  i64 epoch_steps() const { return order_.steps(); }
   SequenceBatch operator()(std::uint32_t step);
 
  private:
   const Sequences& sequences_;
-  i64 length_, batch_;
-  std::uint64_t seed_;
-  std::uint32_t epoch_ = 0;  // that `order_` is of; counts from 1
-  std::vector<i64> order_;
+  i64 length_;
+  EpochOrder order_;
 };
 
 }  // namespace weft::lra

@@ -66,4 +66,22 @@ HWY_INLINE void each_kept(const DropoutMask& mask, i64 row, i64 step, i64 column
   }
 }
 
+// x [columns, lanes] times the mask: lane i is row + i, and the first column, `column`, is a
+// multiple of eight. `lanes` fill whole vectors.
+template <Real T>
+void drop_rows(const DropoutMask& mask, i64 row, i64 lanes, i64 column, i64 columns, T* x) {
+  namespace hn = simd::hn;
+  const simd::Tag<T> d;
+  const auto factor = hn::Set(d, static_cast<T>(mask.factor));
+  for (i64 lane = 0; lane < lanes; lane += simd::lanes<T>) {
+    for (i64 j = 0; j < columns; j += DropoutMask::pieces) {
+      each_kept<T>(mask, row + lane, 1, column + j, [&](i64 i, auto kept) {
+        if (j + i >= columns) return;
+        T* const at = x + (j + i) * lanes + lane;
+        hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(factor, hn::LoadU(d, at))), d, at);
+      });
+    }
+  }
+}
+
 }  // namespace weft

@@ -1,6 +1,5 @@
 // The derivatives and the kernel of every registered mechanism.
 #include <algorithm>
-#include <cmath>
 
 #include "autograd/tape.h"
 #include "runtime/arithmetic.h"
@@ -84,12 +83,8 @@ double condition(const Differentiable& f, const std::vector<Tensor>& inputs, con
   constexpr double rounding = 0x1p-24;
   std::vector<Tensor> moved;
   for (const Tensor& x : inputs) {
-    moved.push_back(x.clone());
-    if (x.dtype() != DType::f64) continue;
-    const Tensor way = random_uniform(x.shape(), DType::f64, 71 + moved.size(), -1, 1);
-    for (i64 i = 0; i < x.count(); ++i) {
-      moved.back().data<double>()[i] *= 1 + std::copysign(rounding, way.data<double>()[i]);
-    }
+    const std::uint64_t seed = 72 + moved.size();
+    moved.push_back(x.dtype() == DType::f64 ? moved_by(rounding, x, seed) : x);
   }
   return relative_error(run(f, moved).outputs[0], at.outputs[0]) / rounding;
 }

@@ -10,6 +10,7 @@
 #include "apps/wordlm/evaluate.h"
 #include "autograd/tape.h"
 #include "nn/optimizer.h"
+#include "tests/check.h"
 #include "tests/golden/golden.h"
 #include "tests/threads.h"
 
@@ -38,10 +39,7 @@ void move_by_roundings(const Task& task) {
   std::uint64_t seed = 77;
   for (const NamedParameter& p : task.parameters) {
     const Tensor& value = p.variable.value();
-    const Tensor way = random_uniform(value.shape(), DType::f64, ++seed, -1, 1);
-    for (i64 i = 0; i < value.count(); ++i) {
-      value.data<float>()[i] *= 1 + std::copysign(0x1p-23f, float(way.data<double>()[i]));
-    }
+    value.copy_from(moved_by(0x1p-23, value, ++seed));
   }
 }
 

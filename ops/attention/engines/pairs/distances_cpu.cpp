@@ -192,18 +192,7 @@ template <class T>
 void drop(const Distances<T>& p, const Tile& t, T* x) {
   if (p.dropout == 0) return;
   const DropoutMask mask(p.random, p.dropout, p.S());
-  const simd::Tag<T> d;
-  const auto factor = hn::Set(d, static_cast<T>(mask.factor));
-  for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
-    const i64 row = p.mask_row(t.b, t.h) + t.query + i;
-    for (i64 j = 0; j < t.keys; j += group) {
-      each_kept<T>(mask, row, 1, t.key + j, [&](i64 column, auto left) {
-        if (j + column >= t.keys) return;
-        T* const at = x + (j + column) * t.lanes + i;
-        hn::StoreU(hn::IfThenElseZero(left, hn::Mul(factor, hn::LoadU(d, at))), d, at);
-      });
-    }
-  }
+  drop_rows(mask, p.mask_row(t.b, t.h) + t.query, t.lanes, t.key, t.keys, x);
 }
 
 // Forward for one block of queries.

@@ -383,18 +383,7 @@ struct HeadBackward {
   // x [keys, block] times the dropout mask.
   void drop(i64 i, i64 key, i64 keys, T* x) const {
     const DropoutMask mask(p.random, p.dropout, p.S());
-    const simd::Tag<T> d;
-    const auto factor = hn::Set(d, static_cast<T>(mask.factor));
-    for (i64 lane = 0; lane < block; lane += simd::lanes<T>) {
-      const i64 row = (b * p.H() + h) * p.N() + i * block + lane;
-      for (i64 j = 0; j < keys; j += DropoutMask::pieces) {
-        each_kept<T>(mask, row, 1, key + j, [&](i64 column, auto left) {
-          if (j + column >= keys) return;
-          T* const at = x + (j + column) * block + lane;
-          hn::StoreU(hn::IfThenElseZero(left, hn::Mul(factor, hn::LoadU(d, at))), d, at);
-        });
-      }
-    }
+    drop_rows(mask, (b * p.H() + h) * p.N() + i * block, block, key, keys, x);
   }
 
   // α of all terms, behind do.
