@@ -132,10 +132,11 @@ Variable candidates(const Sinkhorn& c) {
   const auto count = [&](const Shape& shape, int axis) {
     return cumulative_sum(c.full(shape, 1), axis);
   };
-  const Variable one = c.full({}, 1), none = c.full({}, 0);
-  const Variable left = sub(count({c.n, 1}, 0), count({1, c.n + 1}, 1));  // s − t
-  const Variable there = maximum(add(left, one), none);                   // 0 where t > s
-  return log(scale(maximum(scale(there, -1), scale(one, -1)), -1));       // of 0 or 1
+  Variable x = sub(count({1, c.n + 1}, 1), count({c.n, 1}, 0));  // t − s; one such table at a time
+  x = relu(x);
+  x = sub(c.full({}, 1), x);
+  x = relu(x);  // 0 where t > s, else 1
+  return log(x);
 }
 
 // The weights of the blocks that are picked [B, H, n, 1], and which they are among candidates.
@@ -265,7 +266,8 @@ AttentionCost cost_sinkhorn(const AttentionSpec& spec, const AttentionSizes& s, 
   const double half_steps = 2 * spec.number("iterations");
   AttentionCost cost = pairs_cost(s, heads * N * b * (causal ? 1.5 : 2), type);
   const double wide = double(sizeof(double)) / item;  // of f64, and of indices
-  const double copies = !causal && b == 1 ? 1 : 2;    // blocks of one position lie as they are
+  // Blocks of one position lie as they are, and those of one head.
+  const double copies = !causal && (b == 1 || s.H == 1) ? 1 : 2;
   const double order = wide * n * n;
   const double kept =
       causal ? 2 * N * E + n * (E + n + 2 + wide) + N / heads

@@ -192,26 +192,26 @@ AttentionCost cost_synthesizer(const AttentionSpec& spec, const AttentionSizes& 
   AttentionSizes inside = s;
   inside.E = static_cast<i64>(width);
   AttentionCost cost = pairs_cost(inside, all * N / (causal ? 2 : 1), type);
-  double saved = all * F, held = 0, later = 0;  // numbers
+  double saved = all * F, held = 0, later = 0, sums = 0;  // numbers; sums in f64 on the CPU
   if (is_inner(spec)) {
     if (dot || is_dense(spec)) saved += (all + (dot ? all : once)) * width;
     held = 2 * all * (width - products) - all * F - once * made * (is_dense(spec) ? 1 : 2);
-    if (s.B > 1 && !dot && !is_dense(spec)) later = held + once * made * (1 + wide);
+    if (s.B > 1 && !dot && !is_dense(spec)) later = held + once * made, sums = once * made * wide;
   } else if (is_dense(spec)) {
     const Factors factors(spec, s.N);
     const double a = double(factors.first), c = double(factors.second);
     saved += all * (a + c + a * c);
     held = all * N - all * F;
-    later = all * (a * c + (a + c) * (1 + wide) - F);
+    later = all * (a * c + (a + c) - F), sums = all * (a + c) * wide;
     const double maps = all * (2 * F * (a + c) + a * c);
     cost.forward_operations += maps;
     cost.backward_operations += 2 * maps;
   } else {
     held = (all - once) * N;
-    later = all * N + (s.B > 1 ? once * N * wide : 0);
+    later = all * N, sums = s.B > 1 ? once * N * wide : 0;
   }
   cost.saved_bytes += item * saved;
-  cost.working_bytes = std::max(cost.working_bytes + item * held, item * later);
+  cost.working_bytes = std::max(cost.working_bytes + item * held, item * (later + sums));
   cost.cuda_working_bytes = std::max(cost.cuda_working_bytes + item * held, item * later);
   return cost;
 }
