@@ -19,6 +19,8 @@ void set_tested_device(Device device);
 bool tested_is_emulated();
 // Whether some cases have to stand for all there, since not all are wanted.
 bool few_on_device();
+// Whether smaller sizes have to stand for all: there, and under the sanitizers.
+inline bool few_wanted() { return few_on_device() || few_here(); }
 // The same where the sanitizers watch that device, which makes it ten times slower again.
 inline bool fewest_on_device() { return few_on_device() && sanitized; }
 std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device = tested_device());
@@ -46,8 +48,8 @@ Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_
         Device device = tested_device());
 void check_same_bits(const Run& got, const Run& wanted);
 
-// gradcheck() with the inputs on the tested device. On an emulated one a few elements have to do:
-// what its gradients are is shown by those of the CPU.
+// gradcheck() with the inputs on the tested device. On an emulated one, and under the sanitizers, a
+// few elements have to do: what the gradients are is shown by those of the CPU in the plain build.
 GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor>& inputs,
                                std::uint64_t seed = 1, double step = 1e-6, i64 elements = 200);
 

@@ -55,7 +55,7 @@ std::vector<i64> drawn_of(const Tensor& blocks, i64 h, i64 t) {
 TEST_SUITE("attention") {
 
 TEST_CASE("bigbird: it is dense attention under the mask of the paper") {
-  const bool few = few_on_device();
+  const bool few = few_wanted();
   for (const auto& [N, size, r] : {std::array<i64, 3>{70, 3, 2},
                                    {7, 1, 1},
                                    {130, 40, 1},

@@ -66,7 +66,7 @@ TEST_SUITE("attention") {
 
 TEST_CASE("block-local: it is full attention of each block, and of the pooled rows") {
   const ThreadsOf one(1);
-  const i64 longest = few_on_device() ? 70 : 150;
+  const i64 longest = few_wanted() ? 70 : 150;
   for (const i64 N : {i64{6}, longest}) {
     const QueryKeyValue in(3, N, N, 2, 4, 5);
     for (const std::vector<i64>& lengths : {std::vector{N, N, N}, std::vector{N, N / 2, i64{0}}}) {

@@ -67,11 +67,11 @@ bool all_zero(const Tensor& x) {
 }
 
 // Positions: than two tiles of 64, and on an emulated device than one.
-i64 longer_than_a_tile() { return few_on_device() ? 70 : 140; }
+i64 longer_than_a_tile() { return few_wanted() ? 70 : 140; }
 
 TEST_SUITE("attention") {
 
-TEST_CASE("every mechanism: nothing of the future reaches an output") {
+TEST_CASE("every mechanism: nothing of the future reaches an output" * not_sanitized()) {
   const ThreadsOf one(1);
   for (const DType type : {DType::f32, DType::f64}) {
     const Variety variety{.options = false, .extras = type == DType::f32};
@@ -95,7 +95,7 @@ TEST_CASE("every mechanism: nothing of the future reaches an output") {
   }
 }
 
-TEST_CASE("every mechanism: no output sends a gradient into its future") {
+TEST_CASE("every mechanism: no output sends a gradient into its future" * not_sanitized()) {
   const ThreadsOf one(1);
   const AttentionSizes sizes{.B = 2, .N = 135, .S = 135, .H = 2, .E = 3, .M = 4};
   for (const Sample& sample : samples(sizes, DType::f64, {.options = false, .extras = false})) {
@@ -125,7 +125,7 @@ TEST_CASE("every mechanism: no output sends a gradient into its future") {
   }
 }
 
-TEST_CASE("every mechanism: a batch item does not know the others") {
+TEST_CASE("every mechanism: a batch item does not know the others" * not_sanitized()) {
   const ThreadsOf one(1);
   const i64 N = longer_than_a_tile();
   const AttentionSizes sizes{.B = 4, .N = N, .S = N, .H = 3, .E = 4, .M = 5};
@@ -155,7 +155,7 @@ TEST_CASE("every mechanism: a batch item does not know the others") {
   }
 }
 
-TEST_CASE("every mechanism: a head's values reach no other head") {
+TEST_CASE("every mechanism: a head's values reach no other head" * not_sanitized()) {
   const ThreadsOf one(1);
   const AttentionSizes sizes{.B = 2, .N = 9, .S = 9, .H = 5, .E = 4, .M = 6};
   for (const Sample& sample : samples(sizes, DType::f32, {.options = false})) {
@@ -229,7 +229,7 @@ TEST_CASE("every mechanism: outputs and gradients beyond the lengths are zeros")
   }
 }
 
-TEST_CASE("every mechanism: padding changes no result") {
+TEST_CASE("every mechanism: padding changes no result" * not_sanitized()) {
   const ThreadsOf one(1);
   const AttentionSizes sizes{.B = 1, .N = 150, .S = 150, .H = 2, .E = 4, .M = 5};
   const Variety plain{.lengths = false, .query_lengths = false, .dropout = false};
@@ -275,7 +275,8 @@ std::vector<i64> shuffled(i64 count) {
   return order;
 }
 
-TEST_CASE("every mechanism: the order of the references does not matter where it should not") {
+TEST_CASE("every mechanism: the order of the references does not matter where it should not" *
+          not_sanitized()) {
   const ThreadsOf one(1);
   const AttentionSizes sizes{.B = 2, .N = 60, .S = 133, .H = 3, .E = 4, .M = 5};
   const Variety unmasked{.causal = false, .lengths = false, .dropout = false};
@@ -310,7 +311,7 @@ Tensor weights(const Sample& sample) {
   return sample.with(inputs).output();
 }
 
-TEST_CASE("every mechanism: the weights on the values") {
+TEST_CASE("every mechanism: the weights on the values" * not_sanitized()) {
   const ThreadsOf one(1);
   for (const AttentionSizes& sizes :
        {AttentionSizes{.B = 4, .N = 20, .S = 20, .H = 3, .E = 4, .M = 7},

@@ -124,7 +124,7 @@ std::vector<Tensor> inputs_of(const Shapes& s, bool typed) {
 TEST_SUITE("attention") {
 
 TEST_CASE("lists: the engine is the sum over edges, for lists of every shape") {
-  const bool few = few_on_device();
+  const bool few = few_wanted();
   const Shapes all[] = {
       {1, 1, 1, 1, 1, 1, 1, 1, 1, 1},    {2, 9, 7, 3, 3, 5, 4, 1, 1, 6},
       {2, 6, 30, 2, 20, 9, 3, 2, 1, 40}, {2, 30, 6, 2, 4, 17, 2, 1, 2, 9},

@@ -76,7 +76,7 @@ TEST_SUITE("attention") {
 
 TEST_CASE("longformer: it is dense attention under the pattern of the paper") {
   const ThreadsOf one(1);
-  const i64 longest = few_on_device() ? 70 : 141;
+  const i64 longest = few_wanted() ? 70 : 141;
   struct Case {
     i64 N, window, dilation, globals;
   };
@@ -99,7 +99,7 @@ TEST_CASE("longformer: it is dense attention under the pattern of the paper") {
 
 TEST_CASE("longformer: global positions that are handed in, others for each item") {
   const ThreadsOf one(1);
-  const i64 longest = few_on_device() ? 70 : 141;
+  const i64 longest = few_wanted() ? 70 : 141;
   const Marks some = [](i64 b, i64 i) { return (i * 7 + b * 3) % 11 == 0; };
   const Marks only_one_item = [](i64 b, i64 i) { return b == 1 && (i == 0 || i == 4); };
   const Marks behind_the_lengths = [](i64 b, i64 i) { return b == 2 && i > 3; };

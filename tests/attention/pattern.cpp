@@ -54,7 +54,7 @@ Run by_pattern(const QueryKeyValue& in, const Tensor& mask, i64 block, const Att
 TEST_SUITE("attention") {
 
 TEST_CASE("pattern: it is dense attention under the mask") {
-  const bool few = few_on_device();
+  const bool few = few_wanted();
   const i64 N = few ? 70 : 150, S = few ? 90 : 210, H = 2;
   const QueryKeyValue cross(2, N, S, H, 3, 4), self(2, S, S, H, 3, 4);
   for (const i64 block : {1, 7, 64, 300}) {

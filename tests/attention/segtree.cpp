@@ -143,7 +143,7 @@ TEST_SUITE("attention") {
 TEST_CASE(
     "segtree: the edges into a leaf stand for each position once, none of them later if causal") {
   std::vector<i64> lengths{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16, 21, 32, 64, 100};
-  if (few_on_device()) lengths = {1, 2, 5, 7, 13, 16};
+  if (few_wanted()) lengths = {1, 2, 5, 7, 13, 16};
   for (const i64 n : lengths) {
     for (const bool is_causal : {true, false}) {
       CAPTURE(n);
@@ -175,7 +175,7 @@ TEST_CASE(
 }
 
 TEST_CASE("segtree: it is dense attention along the edges of the tree, with its types") {
-  const bool few = few_on_device();
+  const bool few = few_wanted();
   for (const i64 n : few ? std::vector<i64>{7, 20} : std::vector<i64>{1, 2, 7, 13, 34}) {
     const PlainTree tree(n, false);
     const std::vector<Tensor> inputs = inputs_of(2, tree.rows(), 2, 3, 4, 3 * tree.levels() + 2);

@@ -25,7 +25,7 @@ Run dense(bool strided, bool merged, i64 l, i64 c, const QueryKeyValue& in,
 TEST_SUITE("attention") {
 
 TEST_CASE("sparse: it is dense attention under the masks of the paper") {
-  const i64 longest = few_on_device() ? 70 : 130;
+  const i64 longest = few_wanted() ? 70 : 130;
   for (const i64 N : {i64{5}, i64{64}, longest}) {
     const QueryKeyValue in(3, N, N, 3, 4, 5);
     AttentionCall call = causal();

@@ -19,7 +19,8 @@ json settings_of(const char* name, const Words& words) {
 
 TEST_SUITE("charlm") {
 
-TEST_CASE("long context: a preset for each strictly causal mechanism, alike but for the attention") {
+TEST_CASE("long context: a preset for each strictly causal mechanism, alike but for the attention" *
+          not_sanitized()) {
   const json plain = settings_of("charlm", {"--preset", "text8-long"});
   for (const auto& [key, value] : std::vector<std::pair<const char*, json>>{
            {"attention", "full"}, {"encoding", "conv"}, {"width", 128}, {"heads", 4}, {"depth", 4},

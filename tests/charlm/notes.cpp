@@ -6,6 +6,7 @@
 #include "doctest/doctest.h"
 #include "tests/charlm/tiny.h"
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 using namespace weft;
 
@@ -67,7 +68,7 @@ TEST_CASE("sample: a terminal gets no control bytes, a file gets every byte") {
   CHECK(printable(raw.out) != raw.out);
 }
 
-TEST_CASE("notes: a warm-up that the run does not finish") {
+TEST_CASE("notes: a warm-up that the run does not finish" * not_sanitized()) {
   const ProgramRun cut = app("charlm", smallest + Words{"--steps", "4", "--warmup", "8"});
   CHECK(cut.err ==
         "note: the warm-up of 8 steps is longer than the run, of 4: the learning rate "
@@ -78,7 +79,7 @@ TEST_CASE("notes: a warm-up that the run does not finish") {
                  "note: the warm-up of 100 steps"));
 }
 
-TEST_CASE("notes: a preset whose model other options changed") {
+TEST_CASE("notes: a preset whose model other options changed" * not_sanitized()) {
   const Words own = {"--data", "builtin", "--steps", "1", "--dry-run"};
   const Words preset = own + Words{"--preset", "text8-full-conv"};
   const ProgramRun as_it_is = app("charlm", preset + Words{"--lr", "0.5", "--batch", "2"});
@@ -99,7 +100,7 @@ TEST_CASE("notes: a preset whose model other options changed") {
   CHECK(pictures.err == "note: the model is not that of cifar10-csp: layers 1 (preset: 6)\n");
 }
 
-TEST_CASE("notes: how long a run of hours takes, by its first steps") {
+TEST_CASE("notes: how long a run of hours takes, by its first steps" * not_sanitized()) {
   const ProgramRun run = run_program(
       "timeout", Words{"-s", "INT", "10", WEFT_PROGRAMS "/charlm", "--steps", "1000000000"} + smallest);
   CHECK(contains(run.err, "note: the 999,999,989 steps will take about "));

@@ -224,7 +224,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   check_refused(charlm({"eval", "--checkpoint", path, "--config", path}), "no option --config");
 }
 
-TEST_CASE("dry run: what a step takes, and nothing is written") {
+TEST_CASE("dry run: what a step takes, and nothing is written" * not_sanitized()) {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const i64 batch = few_here() ? 4 : 32;

@@ -68,7 +68,7 @@ Run train_tiny(const std::string& out, const Words& more = {}) {
 
 TEST_SUITE("charlm") {
 
-TEST_CASE("charlm: learns the built-in corpus to near the best possible") {
+TEST_CASE("charlm: learns the built-in corpus to near the best possible" * not_sanitized()) {
   const Trained& t = trained();
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
   const json test = t.logged("test", "consecutive");
@@ -114,7 +114,7 @@ TEST_CASE("charlm: on a CUDA device, with and without a graph") {
   check_refused(train_tiny(folder.path("none"), {"--device", "cuda:5"}), "there is no device 5");
 }
 
-TEST_CASE("charlm: eval gives the logged values again, bit for bit") {
+TEST_CASE("charlm: eval gives the logged values again, bit for bit" * not_sanitized()) {
   const Trained& t = trained();
   for (const std::string& checkpoint : {t.path, t.path + "/best.safetensors"}) {
     const Run test = charlm({"eval", "--checkpoint", checkpoint, "--paper", "--json"});

@@ -274,7 +274,7 @@ TEST_CASE("charlm: killed and resumed, the same bits as at one go") {
   check_resume(WEFT_PROGRAMS "/charlm", words, folder.path(), 6);
 }
 
-TEST_CASE("charlm: a signal ends it with a line that goes on") {
+TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized()) {
   const TemporaryFolder folder;
   const std::string out = folder.path("a run");
   const Words train = {"-s",

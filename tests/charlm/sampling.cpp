@@ -123,7 +123,7 @@ TEST_CASE("sampling: texts of one seed differ, and the first is what it was alon
   CHECK(drawn({.seed = 3, .sample = 1}) != drawn({.seed = 4}));
 }
 
-TEST_CASE("sampling: --samples writes several, each below its heading") {
+TEST_CASE("sampling: --samples writes several, each below its heading" * not_sanitized()) {
   const TemporaryFolder folder;
   for (const char* name : {"charlm", "wordlm"}) {
     const std::string program = std::string(WEFT_PROGRAMS "/") + name, out = folder.path(name);

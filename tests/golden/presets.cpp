@@ -128,7 +128,7 @@ std::size_t tried(const std::string& app, const std::string& preset, std::size_t
   return preset.starts_with("cifar100") ? std::min<std::size_t>(all, 10) : all;
 }
 
-TEST_CASE("golden: every preset's first losses") {
+TEST_CASE("golden: every preset's first losses" * not_sanitized()) {
   const ThreadsOf one(1);
   for (const json& line : golden::read("presets.jsonl")) {
     const auto preset = line["preset"].get<std::string>();

@@ -343,7 +343,8 @@ TEST_CASE("universal transformer: training on one thread or two gives the same b
   }
 }
 
-TEST_CASE("universal transformer: training asks the system for no memory after the third step") {
+TEST_CASE("universal transformer: training asks the system for no memory after the third step" *
+          not_sanitized()) {
   const ThreadsOf alone(1);  // how many pieces of work hold scratch at once is then fixed
   const WithCache cache;
   const bool few = few_on_device();

@@ -77,7 +77,7 @@ std::string few_pictures(const TemporaryFolder& folder) {
 
 TEST_SUITE("vision") {
 
-TEST_CASE("vision: learns the built-in pictures far beyond chance") {
+TEST_CASE("vision: learns the built-in pictures far beyond chance" * not_sanitized()) {
   const Trained& t = trained();
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
   const std::vector<json> tests = t.logged("test"), epochs = t.logged("test_epoch");
@@ -107,7 +107,7 @@ TEST_CASE("vision: the best epoch is that of the most validation pictures right"
   CHECK(std::stod(saved.metadata.at("validation_top_1")) == best["top_1"].get<double>());
 }
 
-TEST_CASE("vision: eval gives the logged values again, bit for bit") {
+TEST_CASE("vision: eval gives the logged values again, bit for bit" * not_sanitized()) {
   const Trained& t = trained();
   const auto eval = [&](const std::string& split) {
     return lines(vision({"eval", "--checkpoint", t.path, "--split", split, "--json"}).out).at(0);
@@ -124,7 +124,7 @@ TEST_CASE("vision: eval gives the logged values again, bit for bit") {
   refused({"eval", "--checkpoint", t.path, "--split", "tset"}, "there is no 'tset'");
 }
 
-TEST_CASE("vision: the same seed gives the same bits, on any number of threads") {
+TEST_CASE("vision: the same seed gives the same bits, on any number of threads" * not_sanitized()) {
   const TemporaryFolder folder;
   const auto weights = [&](const std::string& name, const Words& more) {
     const ProgramRun run = vision(Words{"--out", folder.path(name)} + tiny + more);
@@ -269,7 +269,8 @@ TEST_CASE("vision: info counts a preset's parameters") {
   CHECK(contains(vision({"info", "--checkpoint", trained().path}).out, "classes: disc\\n"));
 }
 
-TEST_CASE("vision: a file of options, a dry run, and the log on standard output") {
+TEST_CASE("vision: a file of options, a dry run, and the log on standard output" *
+          not_sanitized()) {
   const TemporaryFolder folder;
   const std::string file = folder.file("tiny.toml", R"(
     width = 8
