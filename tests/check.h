@@ -19,10 +19,10 @@ void set_tested_device(Device device);
 bool tested_is_emulated();
 // Whether some cases have to stand for all there, since not all are wanted.
 bool few_on_device();
-// Whether smaller sizes have to stand for all: there, and under the sanitizers.
-inline bool few_wanted() { return few_on_device() || few_here(); }
 // The same where the sanitizers watch that device, which makes it ten times slower again.
 inline bool fewest_on_device() { return few_on_device() && sanitized; }
+// Whether smaller sizes have to stand for all: on that device, and on each under the sanitizers.
+inline bool few_wanted() { return few_on_device() || few_here(); }
 std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device = tested_device());
 
 // ‖got − wanted‖ / ‖wanted‖ in the Frobenius norm; NaN where either holds one, and infinite where

@@ -24,7 +24,7 @@ void check_close(const Run& got, const Run& wanted, double forward, double backw
 TEST_SUITE("attention") {
 
 TEST_CASE("every mechanism: gradients against central differences") {
-  if (few_on_device()) return;  // those of the definition, in the next case
+  if (few_on_device()) return;  // the next case compares them with the definition's
   const ThreadsOf one(1);
   // Odd, unequal and length-1 sizes; self-attention and, where N ≠ S, cross-attention.
   const AttentionSizes all[] = {{.B = 4, .N = 5, .S = 5, .H = 3, .E = 2, .M = 5},

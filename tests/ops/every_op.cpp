@@ -24,7 +24,7 @@ TEST_CASE("every op: gradients against central differences") {
 }
 
 TEST_CASE("every op in several pieces: some elements of the gradients") {
-  if (few_on_device()) return;  // those of the CPU in f64, in "f32 against f64"
+  if (few_on_device()) return;  // "f32 against f64" compares them with the CPU's
   const ThreadsOf one(1);
   for (const OpCase& c : large_op_cases()) {
     CAPTURE(c.name);
@@ -95,7 +95,8 @@ TEST_CASE("every op: an input that wants no gradient changes nothing for the oth
 }
 
 TEST_CASE("every op: two runs and any number of threads give the same bits") {
-  if (few_on_device()) return;  // one thread plays it, whose orders of threads are another case's
+  // One thread plays an emulated device, whose orders of threads are another case's.
+  if (few_on_device()) return;
   const auto check = [](const OpCase& c, const std::vector<Tensor>& inputs) {
     CAPTURE(c.name);
     const ThreadsOf one(1);

@@ -132,8 +132,8 @@ Variable candidates(const Sinkhorn& c) {
   const auto count = [&](const Shape& shape, int axis) {
     return cumulative_sum(c.full(shape, 1), axis);
   };
-  Variable x = sub(count({1, c.n + 1}, 1), count({c.n, 1}, 0));  // t − s; one such table at a time
-  x = relu(x);
+  Variable x = sub(count({1, c.n + 1}, 1), count({c.n, 1}, 0));  // t − s
+  x = relu(x);  // frees the table before it, as each line does
   x = sub(c.full({}, 1), x);
   x = relu(x);  // 0 where t > s, else 1
   return log(x);
@@ -266,7 +266,7 @@ AttentionCost cost_sinkhorn(const AttentionSpec& spec, const AttentionSizes& s, 
   const double half_steps = 2 * spec.number("iterations");
   AttentionCost cost = pairs_cost(s, heads * N * b * (causal ? 1.5 : 2), type);
   const double wide = double(sizeof(double)) / item;  // of f64, and of indices
-  // Blocks of one position lie as they are, and those of one head.
+  // Blocks of one position, and those of one head, are views of the keys and values.
   const double copies = !causal && (b == 1 || s.H == 1) ? 1 : 2;
   const double order = wide * n * n;
   const double kept =

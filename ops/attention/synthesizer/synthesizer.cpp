@@ -202,7 +202,7 @@ AttentionCost cost_synthesizer(const AttentionSpec& spec, const AttentionSizes& 
     const double a = double(factors.first), c = double(factors.second);
     saved += all * (a + c + a * c);
     held = all * N - all * F;
-    later = all * (a * c + (a + c) - F), sums = all * (a + c) * wide;
+    later = all * (a * c + a + c - F), sums = all * (a + c) * wide;
     const double maps = all * (2 * F * (a + c) + a * c);
     cost.forward_operations += maps;
     cost.backward_operations += 2 * maps;
