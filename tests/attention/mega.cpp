@@ -1,0 +1,449 @@
+// What holds for MEGA alone (mechanism page: ops/attention/mega/mega.h).
+#include <cmath>
+
+#include "ops/attention/scores.h"
+#include "tests/attention/loops.h"
+
+namespace weft {
+namespace {
+
+// A number that knows how it came about, and so its slopes by all that it came of.
+struct Number {
+  struct Step {
+    std::size_t of[2];
+    double slope[2];
+  };
+  static inline std::vector<Step> steps;
+
+  double value = 0;
+  std::size_t at = 0;
+
+  Number(double x = 0) : Number(x, {0, 0}, 0, {0, 0}, 0) {}  // NOLINT(google-explicit-constructor)
+  Number(double x, const Number* a, double da, const Number* b = nullptr, double db = 0)
+      : Number(x, {a->at, 0}, da, {b ? b->at : 0, 0}, db) {}
+
+  friend Number operator+(const Number& a, const Number& b) {
+    return {a.value + b.value, &a, 1, &b, 1};
+  }
+  friend Number operator-(const Number& a, const Number& b) {
+    return {a.value - b.value, &a, 1, &b, -1};
+  }
+  friend Number operator*(const Number& a, const Number& b) {
+    return {a.value * b.value, &a, b.value, &b, a.value};
+  }
+  friend Number operator/(const Number& a, const Number& b) {
+    const double y = a.value / b.value;
+    return {y, &a, 1 / b.value, &b, -y / b.value};
+  }
+  Number& operator+=(const Number& b) { return *this = *this + b; }
+
+  // The slopes of Σ weight · output by every number.
+  static std::vector<double> slopes(const std::vector<Number>& outputs, const Tensor& weight) {
+    std::vector<double> all(steps.size(), 0.0);
+    const loops::Row w = loops::row_of(weight);
+    for (std::size_t i = 0; i < outputs.size(); ++i) all[outputs[i].at] += w[i];
+    for (std::size_t i = steps.size(); i-- > 1;) {
+      for (const int side : {0, 1}) all[steps[i].of[side]] += steps[i].slope[side] * all[i];
+    }
+    return all;
+  }
+
+ private:
+  Number(double x, std::pair<std::size_t, int> a, double da, std::pair<std::size_t, int> b,
+         double db)
+      : value(x), at(steps.size()) {
+    steps.push_back({{a.first, b.first}, {da, db}});
+  }
+};
+
+Number exp(const Number& x) { return {std::exp(x.value), &x, std::exp(x.value)}; }
+Number sqrt(const Number& x) { return {std::sqrt(x.value), &x, 0.5 / std::sqrt(x.value)}; }
+Number sigmoid(const Number& x) { return Number(1) / (Number(1) + exp(Number(0) - x)); }
+Number silu(const Number& x) { return x * sigmoid(x); }
+Number laplace(const Number& x) {
+  const double t = (x.value - 0.707107) / 0.282095;
+  return {0.5 * (1 + std::erf(t / std::sqrt(2.0))), &x,
+          std::exp(-t * t / 2) / std::sqrt(2 * std::acos(-1.0)) / 0.282095};
+}
+Number relu2(const Number& x) {
+  const double y = std::max(x.value, 0.0);
+  return {y * y, &x, 2 * y};
+}
+
+using Numbers = std::vector<Number>;
+
+struct Form {
+  std::string attention;
+  bool causal = false;
+  i64 chunk = 0, truncation = 0;
+  std::vector<i64> lengths = {};
+
+  std::string spec() const {
+    return "mega:key_width=3,value_width=5,states=2,attention=" + attention +
+           ",chunk=" + std::to_string(chunk) + ",truncation=" + std::to_string(truncation);
+  }
+  AttentionCall call() const {
+    AttentionCall call;
+    call.causal = causal;
+    if (!lengths.empty()) call.lengths = Tensor::from(lengths, {i64(lengths.size())});
+    return call;
+  }
+};
+
+constexpr i64 width = 4;
+
+std::vector<Tensor> inputs_of(const Form& form, i64 B, i64 N, double size = 0.5) {
+  const AttentionSizes sizes{.B = B, .N = N, .S = N, .d = width, .N_max = N, .causal = form.causal};
+  std::vector<Tensor> inputs = loops::inputs_of(form.spec(), sizes);
+  for (std::size_t i = 8; i < inputs.size(); ++i) {
+    for (i64 e = 0; e < inputs[i].count(); ++e) inputs[i].data<double>()[e] *= size;
+  }
+  return inputs;
+}
+
+// The equations, for an item of n positions.
+struct Equations {
+  const Form& form;
+  const std::vector<Tensor>& shapes;
+  const std::vector<Numbers>& in;
+
+  std::size_t size(std::size_t input, int axis) const {
+    return std::size_t(shapes[input].size(axis));
+  }
+  const Number& at(std::size_t input, std::size_t i, std::size_t j) const {
+    return in[input][i * size(input, -1) + j];
+  }
+  std::vector<Numbers> affine(const std::vector<Numbers>& x, std::size_t input) const {
+    std::vector<Numbers> y;
+    for (const Numbers& row : x) {
+      y.push_back(in[input + 1]);
+      for (std::size_t j = 0; j < y.back().size(); ++j) {
+        for (std::size_t i = 0; i < row.size(); ++i) y.back()[j] += row[i] * at(input, i, j);
+      }
+    }
+    return y;
+  }
+  std::vector<Numbers> normed(const std::vector<Numbers>& x) const {
+    std::vector<Numbers> y = x;
+    for (Numbers& row : y) {
+      Number mean, square;
+      const Number d = double(row.size());
+      for (const Number& value : row) mean += value / d;
+      for (const Number& value : row) square += (value - mean) * (value - mean) / d;
+      for (std::size_t e = 0; e < row.size(); ++e) {
+        row[e] = in[1][e] * (row[e] - mean) / sqrt(square + 1e-5) + in[2][e];
+      }
+    }
+    return y;
+  }
+  // κ * x, past and future, lag by lag.
+  std::vector<Numbers> averaged(const std::vector<Numbers>& x) const {
+    const i64 n = i64(x.size());
+    std::vector<Numbers> y(x.size(), Numbers(std::size_t(width)));
+    const std::size_t states = size(3, 2), sets = size(3, 0);
+    for (std::size_t place = 0; place < sets * std::size_t(width) * states; ++place) {
+      const std::size_t c = place / states % std::size_t(width);
+      const Number p = sigmoid(in[3][place]), alpha = sigmoid(in[4][place]);
+      const Number weight = p * in[5][place] * in[6][place] / std::sqrt(double(states));
+      Number power = 1;
+      for (i64 lag = 0; lag < n && (form.truncation == 0 || lag < form.truncation); ++lag) {
+        for (i64 i = 0; i < n; ++i) {
+          const i64 from = place < std::size_t(width) * states ? i - lag : i + lag;
+          if (from < 0 || from >= n) continue;
+          y[std::size_t(i)][c] += weight * power * x[std::size_t(from)][c];
+        }
+        power = power * (Number(1) - p * alpha);
+      }
+    }
+    return y;
+  }
+  // src of csp: where each value comes from.
+  std::vector<Numbers> attended(const std::vector<Numbers>& q, const std::vector<Numbers>& k,
+                                const std::vector<Numbers>& v, const Tensor& src) const {
+    const std::size_t n = q.size(), z = size(14, 1), h = v.empty() ? 0 : v[0].size();
+    const std::size_t chunk = form.chunk == 0 ? n : std::size_t(form.chunk);
+    std::vector<Numbers> o(n, Numbers(h));
+    for (std::size_t i = 0; i < n; ++i) {
+      if (form.attention == "csp") {
+        for (std::size_t e = 0; e < h; ++e) {
+          o[i][e] = v[std::size_t(src.data<i64>()[i * h + e])][e];
+        }
+        continue;
+      }
+      const std::size_t first = i / chunk * chunk;
+      const std::size_t end = form.causal ? i + 1 : std::min(first + chunk, n);
+      Numbers a;
+      Number sum;
+      for (std::size_t j = first; j < end; ++j) {
+        Number product;
+        for (std::size_t e = 0; e < z; ++e) product += q[i][e] * k[j][e];
+        const Number& bias = in[16][(in[16].size() - 1) / 2 + j - i];
+        if (form.attention == "softmax") {
+          a.push_back(exp(product / std::sqrt(double(z)) + bias));
+          sum += a.back();
+          continue;
+        }
+        const Number score = product / double(end - first) + bias;
+        a.push_back(form.attention == "laplace" ? laplace(score) : relu2(score));
+        sum = 1;
+      }
+      for (std::size_t j = first; j < end; ++j) {
+        for (std::size_t e = 0; e < h; ++e) o[i][e] += a[j - first] / sum * v[j][e];
+      }
+    }
+    return o;
+  }
+
+  std::vector<Numbers> operator()(const std::vector<Numbers>& x, const Tensor& src) const {
+    const std::size_t d = std::size_t(width), z = size(14, 1), h = size(8, 1);
+    const std::vector<Numbers> normal = normed(x);
+    std::vector<Numbers> moved = averaged(normal), v = affine(normal, 8), q, k, gated;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      for (std::size_t c = 0; c < d; ++c) moved[i][c] = silu(moved[i][c] + in[7][c] * normal[i][c]);
+      for (Number& value : v[i]) value = silu(value);
+    }
+    const std::vector<Numbers> all = affine(moved, 10);
+    for (const Numbers& row : all) {
+      q.emplace_back(), k.emplace_back();
+      for (std::size_t e = 0; e < z; ++e) {
+        q.back().push_back(silu(row[d + e]) * at(14, 0, e) + at(15, 0, e));
+        k.back().push_back(silu(row[d + e]) * at(14, 1, e) + at(15, 1, e));
+      }
+    }
+    const std::vector<Numbers> o = attended(q, k, v, src);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      gated.emplace_back();
+      for (std::size_t e = 0; e < h; ++e) gated.back().push_back(o[i][e] * silu(all[i][d + z + e]));
+    }
+    std::vector<Numbers> out = affine(gated, 12);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      for (std::size_t c = 0; c < d; ++c) {
+        const Number update = silu(all[i][d + z + h + c] + out[i][c]);
+        out[i][c] = x[i][c] + sigmoid(all[i][c]) * (update - x[i][c]);
+      }
+    }
+    return out;
+  }
+};
+
+// Output, then the gradients of all inputs for the cotangent `dout`.
+std::vector<Tensor> by_loops(const Form& form, const std::vector<Tensor>& inputs,
+                             const Tensor& dout) {
+  Number::steps.clear();
+  const Number nothing;  // what numbers that come of nothing point to
+  std::vector<Numbers> in;
+  for (const Tensor& input : inputs) {
+    in.emplace_back();
+    for (const double value : loops::row_of(input)) in.back().emplace_back(value);
+  }
+  const i64 B = dout.size(0), N = dout.size(1);
+  const Tensor src =
+      form.attention == "csp" ? chosen(form.spec(), inputs, form.call()).at("src") : Tensor();
+  Numbers out;
+  for (i64 b = 0; b < B; ++b) {
+    std::vector<Numbers> x;
+    for (i64 i = 0; i < (form.lengths.empty() ? N : form.lengths[std::size_t(b)]); ++i) {
+      const auto row = in[0].begin() + (b * N + i) * width;
+      x.emplace_back(row, row + width);
+    }
+    const Tensor own = src.defined() ? src.slice(0, b, b + 1).packed() : src;
+    for (const Numbers& row : Equations{form, inputs, in}(x, own)) {
+      out.insert(out.end(), row.begin(), row.end());
+    }
+    out.resize(std::size_t((b + 1) * N * width));
+  }
+  std::vector<double> values;
+  for (const Number& number : out) values.push_back(number.value);
+  std::vector<Tensor> results{Tensor::from(values, dout.shape())};
+  const std::vector<double> slopes = Number::slopes(out, dout);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    std::vector<double> gradient;
+    for (const Number& number : in[i]) gradient.push_back(slopes[number.at]);
+    results.push_back(Tensor::from(gradient, inputs[i].shape()));
+  }
+  return results;
+}
+
+void check_equations(const Form& form, i64 B, i64 N) {
+  CAPTURE(form.spec());
+  CAPTURE(form.causal);
+  CAPTURE(N);
+  const std::vector<Tensor> inputs = inputs_of(form, B, N);
+  const Tensor dout = normal({B, N, width}, 5);
+  const std::vector<Tensor> wanted = by_loops(form, inputs, dout);
+  const std::vector<Tensor> got = attended_for(dout, form.spec(), inputs, form.call());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    CAPTURE(i);
+    double size = 0;
+    for (const double value : loops::row_of(wanted[i])) size = std::max(size, std::abs(value));
+    if (size > 0) {
+      CHECK(relative_error(got[i].to(Device{}), wanted[i]) < 1e-11);
+      continue;
+    }
+    // A softmax over one key has no scores to learn, and an average of one lag no decay; csp has no
+    // scores.
+    CHECK((form.chunk == 1 || N == 1 || (form.attention == "csp" && i >= 15)));
+    for (const double value : loops::row_of(got[i].to(Device{}))) CHECK(std::abs(value) < 1e-14);
+  }
+}
+
+const char* const of_scores[] = {"softmax", "laplace", "relu2"};
+
+TEST_SUITE("attention") {
+
+TEST_CASE("mega: it is its equations, in every form") {
+  for (const std::string attention : {"softmax", "laplace", "relu2", "csp"}) {
+    for (const bool causal : {false, true}) {
+      if (causal && attention == "csp") continue;
+      for (const std::vector<i64>& lengths : {std::vector<i64>{}, {9, 4, 0}}) {
+        // No chunks; whole ones; a last one that is short; each position by itself.
+        for (const i64 chunk : {0, 3, 4, 1}) {
+          check_equations({attention, causal, chunk, chunk == 3 ? 2 : 0, lengths}, 3, 9);
+        }
+      }
+      check_equations({attention, causal, 0, 1}, 1, 1);
+    }
+  }
+}
+
+TEST_CASE("mega: more queries than a tile has, and chunks of more") {
+  if (few_on_device()) return;  // the kernel is compared with the definition there
+  for (const std::string attention : of_scores) {
+    for (const bool causal : {false, true}) {
+      check_equations({attention, causal, 0, 0}, 1, 67);
+      check_equations({attention, causal, 66, 5, {137, 100}}, 2, 137);
+    }
+  }
+}
+
+TEST_CASE("mega: a chunk of all positions is none, and a truncation behind all lags, too") {
+  for (const std::string attention : of_scores) {
+    const Form form{attention};
+    const std::vector<Tensor> inputs = inputs_of(form, 2, 70);
+    const Run whole = attended_run(form.spec(), inputs);
+    for (const Form& same : {Form{attention, false, 70}, Form{attention, false, 0, 70}}) {
+      CAPTURE(same.spec());
+      const Run run = attended_run(same.spec(), inputs);
+      check_close(run.outputs[0], whole.outputs[0]);
+      for (std::size_t i = 0; i + 1 < inputs.size(); ++i) {
+        CHECK(relative_error(run.gradients[i], whole.gradients[i]) <= tolerance::backward_f64);
+      }
+    }
+  }
+}
+
+TEST_CASE("mega: the moving average crosses chunks, attention does not") {
+  for (const std::string attention : of_scores) {
+    const Form form{attention, true, 4, 3};
+    std::vector<Tensor> inputs = inputs_of(form, 1, 12);
+    const Tensor before = attended(form.spec(), inputs, causal());
+    inputs[0] = inputs[0].clone();
+    inputs[0].slice(1, 3, 4).copy_from(normal({1, 1, width}, 9));
+    const Tensor after = attended(form.spec(), inputs, causal());
+    // Lags 1 and 2 of position 3 reach 4 and 5, and these the rest of their chunk.
+    CHECK(same_bits(after.slice(1, 0, 3), before.slice(1, 0, 3)));
+    for (i64 i = 3; i < 8; ++i) {
+      CHECK_FALSE(same_bits(after.slice(1, i, i + 1), before.slice(1, i, i + 1)));
+    }
+    check_close(after.slice(1, 8, 12), before.slice(1, 8, 12));
+  }
+}
+
+TEST_CASE("mega: decoding in pieces of any size, across chunks, is the whole sequence") {
+  for (const std::string attention : of_scores) {
+    for (const Form& form : {Form{attention, true}, Form{attention, true, 5, 3},
+                             Form{attention, true, 4, 40}, Form{attention, true, 1, 1}}) {
+      CAPTURE(form.spec());
+      constexpr i64 N = 23;
+      const std::vector<Tensor> inputs = on_device(inputs_of(form, 2, N));
+      const Tensor wanted = attended(form.spec(), inputs, causal());
+      for (const std::vector<i64>& pieces :
+           {std::vector<i64>(N, 1), {N}, {5, 5, 1, 4, 8}, {1, 13, 2, 7}}) {
+        const AttentionSpec spec(form.spec());
+        REQUIRE(can_decode(spec));
+        const auto state = spec.mechanism().decode(spec, {.B = 2, .d = width}, DType::f64, N);
+        i64 begin = 0;
+        for (const i64 n : pieces) {
+          std::vector<Tensor> given = inputs;
+          given[0] = inputs[0].slice(1, begin, begin + n);
+          const Tensor out = state->step(given).to(Device{});
+          CHECK(relative_error(out, wanted.slice(1, begin, begin + n)) < 1e-12);
+          begin += n;
+        }
+        CHECK(begin == N);
+        CHECK(state->bytes() > 0);
+      }
+    }
+  }
+}
+
+// What keys have in common falls out of a softmax. With beta[1] in the keys, its roundings would be
+// a thousand times those of what remains, and in every gradient behind the scores.
+TEST_CASE("mega: a softmax does not see beta[1], and does not round by it") {
+  const Form form{"softmax"};
+  std::vector<Tensor> inputs = inputs_of(form, 2, 70);
+  const Run plain = attended_run(form.spec(), inputs);
+  for (const double value : loops::row_of(plain.gradients[15].slice(0, 1, 2))) CHECK(value == 0);
+  inputs[15] = inputs[15].clone();
+  inputs[15].slice(0, 1, 2).copy_from(normal({1, 3}, 9));
+  CHECK(same_bits(attended(form.spec(), inputs), plain.outputs[0]));
+  inputs[14] = normal({2, 3}, 8);
+  for (i64 e = 0; e < 6; ++e) inputs[14].data<double>()[e] *= 0.01;
+  inputs[15].fill(30);
+  const std::vector<Tensor> rounded = in_f32(inputs);
+  const Run narrow = attended_run(form.spec(), rounded),
+            wide = attended_run(form.spec(), in_f64(rounded));
+  for (const double error : gradient_errors(narrow, wide)) CHECK(error <= tolerance::backward_f32);
+}
+
+TEST_CASE("mega: csp permutes the values, by the options and choices of csp") {
+  const std::string spec =
+      "mega:key_width=3,value_width=5,states=2,attention=csp,csp_shift=custom,csp_groups=1";
+  const std::vector<Tensor> inputs = inputs_of({"csp"}, 2, 7);
+  AttentionCall call;
+  CHECK_ERROR(attended(spec, inputs, call),
+              "csp: shift=custom wants the choice shifts [5] handed in");
+  call.given["shifts"] = Tensor::from(std::vector<i64>{0, 1, 2, 3, 4}, {5});
+  const Choices choices = chosen(spec, inputs, call);
+  CHECK(choices.at("src").shape() == Shape{2, 7, 5});
+  call.given["src"] = choices.at("src");
+  CHECK(same_bits(attended(spec, inputs, call),
+                  attended(spec, inputs, {.given = {{"shifts", call.given["shifts"]}}})));
+}
+
+TEST_CASE("mega: what it refuses") {
+  const std::vector<Tensor> inputs = inputs_of({"softmax"}, 2, 9);
+  const std::string sized = "mega:key_width=3,value_width=5,states=2";
+  CHECK_ERROR(AttentionSpec("mega:chunk=-1"),
+              "attention mega: chunk is a number in [0, 16777216], got '-1'");
+  CHECK_ERROR(AttentionSpec("mega:chunk=2.5"),
+              "attention mega: chunk must be a whole number, got 2.5");
+  CHECK_ERROR(AttentionSpec("mega:truncation=-1"),
+              "truncation is a number in [0, 16777216], got '-1'");
+  CHECK_ERROR(AttentionSpec("mega:attention=sum"),
+              "attention is one of softmax, laplace, relu2, csp, got 'sum'");
+  CHECK_ERROR(AttentionSpec("mega:csp_group=3"),
+              "attention mega: csp_group counts with attention=csp alone");
+  CHECK_ERROR(attended("mega:states=3", inputs),
+              "ema_delta is [D, d, states] with states = 2, but the option says states=3");
+  CHECK_ERROR(attended(sized, inputs, causal()),
+              "mega: ema_delta must be [D, d, states] with D = 1; got");
+  CHECK_ERROR(attended(sized + ",attention=csp", inputs_of({"csp", true}, 2, 9), causal()),
+              "mega: has a causal form with attention!=csp alone");
+  CHECK_FALSE(can_decode(AttentionSpec("mega:attention=csp")));
+  for (const std::string attention : {"softmax", "laplace"}) {
+    std::vector<Tensor> even = inputs;
+    even[16] = normal(Shape{18}, 1);
+    CHECK_ERROR(attended(sized + ",attention=" + attention, even),
+                "mega: wanted a bias [2·max−1] with max >= 9, the positions that attend to each "
+                "other; got [18]");
+  }
+  std::vector<Tensor> shorter = inputs;
+  shorter[16] = normal(Shape{15}, 1);
+  CHECK_ERROR(attended(sized, shorter), "rel_bias must be [2·N_max−1] with 2·N_max−1 = 17");
+}
+
+}  // TEST_SUITE("attention")
+
+}  // namespace
+}  // namespace weft
