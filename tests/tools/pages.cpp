@@ -1,0 +1,145 @@
+// The pages that people read (*.md): what they link to is there, and what they quote stands in the
+// files.
+//
+// A link is [words](path), from the folder of its page; behind it, ` at ` and a text in backquotes
+// name a place: that text stands once in the file. An indented block below a line that ends in such
+// a link and a colon, `… [path](path):`, quotes that file; a line of it that is `…` stands for
+// lines that are left out.
+#include <filesystem>
+#include <sstream>
+
+#include "tests/program.h"
+#include "tests/sanitized.h"
+
+using namespace weft;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The pages of the tree.
+std::vector<fs::path> pages() {
+  const fs::path root = WEFT_SOURCE_ROOT;
+  std::vector<fs::path> found = {root / "README.md"};
+  for (const char* folder :
+       {"runtime", "autograd", "ops", "nn", "apps", "tests", "bench", "third_party"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      if (entry.path().extension() == ".md") found.push_back(entry.path());
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+struct Findings {
+  std::vector<std::string> faults;
+  int links = 0, places = 0, quotes = 0;
+};
+
+// What is wrong with the page `text`, whose links begin at `folder`.
+Findings findings(const fs::path& folder, const std::string& text) {
+  Findings found;
+  const auto file_text = [](const fs::path& file) {
+    return fs::is_regular_file(file) ? read_file(file.string()) : std::string();
+  };
+  std::string prose;  // without indented blocks, whose lines are nobody's links
+  const std::vector<std::string> lines = lines_of(text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with("    ")) continue;
+    prose += lines[i] + "\n";
+    const std::size_t open = lines[i].rfind("](");
+    if (!lines[i].ends_with("):") || open == std::string::npos) continue;
+    const std::string target = lines[i].substr(open + 2, lines[i].size() - open - 4);
+    if (target.find(')') != std::string::npos) continue;
+    const std::string whole = file_text(folder / target);
+    std::vector<std::string> parts(1);  // between lines that are left out
+    for (std::size_t j = i + 1; j < lines.size(); ++j) {
+      if (!lines[j].empty() && !lines[j].starts_with("    ")) break;
+      const std::string line = lines[j].empty() ? "" : lines[j].substr(4);
+      if (line == "…") {
+        parts.emplace_back();
+      } else if (!line.empty() || !parts.back().empty()) {
+        parts.back() += line + "\n";
+      }
+    }
+    std::size_t from = 0;
+    for (std::string part : parts) {
+      while (part.ends_with("\n\n")) part.pop_back();
+      const std::size_t at = part.empty() ? std::string::npos : whole.find(part, from);
+      if (at == std::string::npos) {
+        found.faults.push_back("quoted, but not in " + target + ": " +
+                               part.substr(0, part.find('\n')));
+        break;
+      }
+      from = at + part.size();
+    }
+    ++found.quotes;
+  }
+  for (std::size_t at = prose.find("]("); at != std::string::npos; at = prose.find("](", at + 1)) {
+    const std::size_t end = prose.find(')', at);
+    if (end == std::string::npos) break;
+    std::string target = prose.substr(at + 2, end - at - 2);
+    if (target.find("://") != std::string::npos || target.starts_with("#")) continue;
+    target = target.substr(0, target.find('#'));
+    ++found.links;
+    if (!fs::exists(folder / target)) found.faults.push_back("no such file: " + target);
+    const std::string place = ") at `";
+    if (prose.compare(end, place.size(), place) != 0) continue;
+    const std::size_t begin = end + place.size();
+    const std::string named = prose.substr(begin, prose.find('`', begin) - begin);
+    if (const std::size_t count = count_of(file_text(folder / target), named); count != 1) {
+      found.faults.push_back("stands " + std::to_string(count) + " times in " + target +
+                             ", wanted once: " + named);
+    }
+    ++found.places;
+  }
+  return found;
+}
+
+TEST_SUITE("tools") {
+
+TEST_CASE("pages: links lead to files, named places stand once, quotes are what the files say" *
+          not_sanitized()) {
+  int places = 0, quotes = 0;
+  for (const fs::path& page : pages()) {
+    const Findings found = findings(page.parent_path(), read_file(page.string()));
+    for (const std::string& fault : found.faults) FAIL_CHECK(page.string() << ": " << fault);
+    places += found.places, quotes += found.quotes;
+  }
+  CHECK(places >= 18);  // the tour
+  CHECK(quotes >= 5);   // README.md, ops/attention/README.md
+}
+
+TEST_CASE("pages: what is wrong with one is found" * not_sanitized()) {
+  const TemporaryFolder folder;
+  folder.file("a.h", "one\ntwo\nthree\ntwo\n");
+  const auto faults = [&](const std::string& text) { return findings(folder.path(), text).faults; };
+  CHECK(faults("[a](a.h) at `one`; [w](https://weft.invalid); [a](a.h#two)\n").empty());
+  CHECK(faults("[b](b.h)\n") == std::vector<std::string>{"no such file: b.h"});
+  CHECK(faults("[a](a.h) at `two`\n") ==
+        std::vector<std::string>{"stands 2 times in a.h, wanted once: two"});
+  CHECK(faults("[a](a.h) at `four`\n").size() == 1);
+  CHECK(faults("See [a](a.h):\n\n    one\n    …\n    three\n\nmore\n").empty());
+  CHECK(faults("See [a](a.h):\n\n    three\n    …\n    one\n") ==
+        std::vector<std::string>{"quoted, but not in a.h: one"});
+  CHECK(faults("See [a](a.h):\n\n    one\n    three\n").size() == 1);
+  CHECK(faults("See [a](a.h):\n\nnothing is quoted\n").size() == 1);
+}
+
+}  // TEST_SUITE("tools")
+
+}  // namespace
