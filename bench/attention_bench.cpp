@@ -9,16 +9,17 @@
 // exponentials and bytes of the fact sheet, the rates that they were done at, and the shares of
 // what the device does at best, measured in the same run (bench/ceilings.h). Without --attention
 // all registered mechanisms run, and beside them full attention that holds N × N, ours and
-// PyTorch's where it is installed; with --peers PyTorch's forms stand beside every mechanism. At the
-// end: exponents of time and memory, and from which length a mechanism is faster than fused full
-// attention.
+// PyTorch's where it is installed; with --peers PyTorch's forms stand beside every mechanism. At
+// the end: exponents of time and memory, and from which length a mechanism is faster than fused
+// full attention.
 //
 // With --out FOLDER rows are kept in FOLDER/rows.jsonl as they are measured, and the same command
 // goes on where it was interrupted; FOLDER/rows.csv has them as a table, FOLDER/curves.json what
 // bench/plot draws. With --layer the whole layer is timed, projections and output matrix included,
 // with --blocks so many transformer blocks. With --queries N the lengths count keys alone, of which
 // each of N queries sees all, as in decoding; forward alone is what decoding does. With --reference
-// the definition in plain ops takes the place of the kernel.
+// the definition in plain ops takes the place of the kernel. With --core of mega its moving average
+// and its attention are timed alone, beside operators.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -203,6 +204,10 @@ void add_options(const weft::Options& app, Options& o) {
   const Option blocks = app.add_option("--blocks", s.blocks, "so many transformer blocks")
                                   .positive()
                                   .excludes(layer);
+  const Option core =
+      app.add_flag("--core", s.core, "of mega the moving average and the attention, without maps")
+          .excludes(layer)
+          .excludes(blocks);
   app.add_option("--queries", s.queries, "so many; --lengths then count keys alone")
       .positive()
       .excludes(causal)
@@ -216,6 +221,7 @@ void add_options(const weft::Options& app, Options& o) {
       .needs(blocks);
   app.add_flag("--reference", o.field.reference, "the definition in plain ops, not the kernel")
       .excludes(layer)
+      .excludes(core)
       .excludes(blocks);
   app.add_flag("--json", o.json, "one object a line");
   app.add_option("--out", o.out, "folder that keeps the rows; the same command goes on there");
@@ -238,6 +244,7 @@ void add_options(const weft::Options& app, Options& o) {
                "PyTorch beside every mechanism; without it, beside full where none is named")
       .excludes(app.add_flag("!--no-peers", o.field.peers, "without PyTorch"))
       .excludes(layer)
+      .excludes(core)
       .excludes(blocks);
   app.add_option("--python", o.field.python,
                  "that has PyTorch; default: python3, then /usr/bin/python3");

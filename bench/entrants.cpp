@@ -13,20 +13,22 @@
 namespace weft::bench {
 namespace {
 
+// Whether the mechanism takes whole blocks alone, and n is none.
+bool is_cut(const Candidate& candidate, i64 n) {
+  const std::string& block = candidate.spec.mechanism().multiple_of;
+  return !block.empty() && n % candidate.spec.integer(block) != 0;
+}
+
 // Of whole blocks, where the mechanism wants that: 256, 512, … 65,536, and on to 1 Mi where time
 // and memory stay linear.
 std::vector<i64> lengths_of(const Field& field, const Candidate& candidate, Device device) {
-  const std::string& block = candidate.spec.mechanism().multiple_of;
-  const auto is_cut = [&](i64 n) {
-    return !block.empty() && n % candidate.spec.integer(block) != 0;
-  };
   std::vector<i64> lengths = field.lengths;
   if (lengths.empty()) {
     constexpr i64 shortest = 256, longest = 65536, most = 1 << 20;
     const bool linear = stays_linear(candidate, field.settings, device, longest, most);
     for (i64 n = shortest; n <= (linear ? most : longest); n *= 2) lengths.push_back(n);
   }
-  std::erase_if(lengths, is_cut);
+  std::erase_if(lengths, [&](i64 n) { return is_cut(candidate, n); });
   return lengths;
 }
 
@@ -78,7 +80,7 @@ Row row_of(const Candidate& candidate, i64 length, const Field& field, Device de
               {"ns_per_token", 1e9 * seconds / tokens},
               {"saved_bytes", passes.saved_bytes},
               {"peak_bytes", passes.peak_bytes}});
-  if (!field.settings.layer && field.settings.blocks == 0) {
+  if (!field.settings.layer && !field.settings.core && field.settings.blocks == 0) {
     add_rates(row, expected(candidate, field.settings, length, device), seconds, best);
   }
   return row;
@@ -180,6 +182,8 @@ Unfit unfit(const AttentionSpec& spec, const Settings& settings) {
   if (settings.causal && !has_causal_form(spec)) return {"--causal", "it has no causal form"};
   if (few && !m.cross) return {"--queries", "it cannot attend across two sequences"};
   if (few && m.causal_only) return {"--queries", "it has a causal form only"};
+  if (settings.core && m.name == "mega" && spec.word("attention") == "csp")
+    return {"--core", "it has no q and k with attention=csp"};
   return {};
 }
 
@@ -231,6 +235,12 @@ std::vector<Entrant> entrants_of(const std::vector<Candidate>& candidates, const
   std::vector<Entrant> entrants;
   for (std::size_t i = 0, next = 0; i < candidates.size(); ++i) {
     const Candidate& c = candidates[i];
+    for (const i64 n : field.lengths) {
+      if (!is_cut(c, n)) continue;
+      const std::string& block = c.spec.mechanism().multiple_of;
+      say(fmt::format("{}: length {} left out, wanted a multiple of {} = {}", c.name(), n, block,
+                      c.spec.integer(block)));
+    }
     entrants.push_back({c.name(), lengths_of(field, c, device),
                         [=, s = field.settings](i64 n) { return expected(c, s, n, device); },
                         [=](i64 n) { return row_of(c, n, field, device, best, stop); }});

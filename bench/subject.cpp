@@ -7,6 +7,9 @@
 #include "nn/attention.h"
 #include "nn/initializer.h"
 #include "nn/vision_transformer.h"
+#include "ops/attention/mega/mega.h"
+#include "ops/moving_average/moving_average.h"
+#include "ops/views/views.h"
 
 namespace weft::bench {
 namespace {
@@ -53,6 +56,41 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
           "--reference: {} has no definition in plain ops", mechanism.name);
   const auto run = candidate.reference ? mechanism.reference : attend;
   built.forward = [=, spec = candidate.spec] { return run(spec, call, inputs).out; };
+  return built;
+}
+
+// mega's moving average of x and its attention over given q, k and v, side by side. Other
+// mechanisms are operators as they are.
+Subject core_subject(const Candidate& candidate, const Settings& settings,
+                     const AttentionSizes& sizes, Device device) {
+  const AttentionSpec& spec = candidate.spec;
+  std::map<std::string, Variable> learnt;
+  Subject built;
+  std::uint64_t seed = 1;
+  const auto leaf = [&](const Tensor& numbers) {
+    built.leaves.push_back(Variable::leaf(numbers.to(device)));
+    return built.leaves.back();
+  };
+  for (const AttentionInput& input : attention_inputs(spec, sizes)) {
+    if (!input.name.starts_with("ema_") && input.name != "rel_bias") continue;
+    const Tensor numbers = Tensor::empty(input.shape, DType::f32);
+    draw(input.weight, input.name, seed++, numbers);
+    learnt[input.name] = leaf(numbers);
+  }
+  const i64 z = spec.integer("key_width"), given = spec.integer("value_width");
+  const auto rows = [&](i64 width) {
+    return leaf(normal({sizes.B, sizes.N, width}, seed++, Device{}));
+  };
+  const Variable x = rows(sizes.d), q = rows(z), k = rows(z),
+                 v = rows(given > 0 ? given : 2 * sizes.d);
+  AttentionCall call;
+  call.causal = masks_future(spec, settings);
+  built.forward = [=]() mutable {
+    const DampedAverage by{learnt["ema_delta"], learnt["ema_alpha"], learnt["ema_beta"],
+                           learnt["ema_gamma"]};
+    const Variable y = moving_average(x, by.decay, by.weight, {}, spec.integer("truncation"));
+    return concatenate(std::vector{y, mega_attention(spec, call, q, k, v, learnt["rel_bias"])}, 2);
+  };
   return built;
 }
 
@@ -117,11 +155,12 @@ AttentionSizes Settings::sizes(const Mechanism& mechanism, i64 length) const {
           .E = key_width,
           .M = value_width,
           .d = width(),
-          .N_max = length};
+          .N_max = length,
+          .causal = causal};
 }
 
 std::string Settings::text() const {
-  std::string part = "operator";
+  std::string part = core ? "core" : "operator";
   if (layer) part = "layer";
   if (blocks > 0) part = fmt::format("{} blocks with {} hidden units", blocks, feed_forward());
   const std::string few = queries > 0 ? fmt::format("{} queries, ", queries) : "";
@@ -154,6 +193,9 @@ Subject subject(const Candidate& candidate, const Settings& settings, i64 length
     const auto stack = std::make_shared<Blocks>();
     for (i64 i = 0; i < settings.blocks; ++i) stack->blocks.emplace_back(config);
     return module_subject(stack, settings, sizes, device);
+  }
+  if (settings.core && candidate.spec.mechanism().name == "mega") {
+    return core_subject(candidate, settings, sizes, device);
   }
   if (!settings.layer) return operator_subject(candidate, settings, sizes, device);
   const nn::AttentionOptions options{.mechanism = candidate.spec.text(),

@@ -19,6 +19,7 @@ struct Settings {
   i64 queries = 0;                       // over a second sequence of keys; 0: one sequence has both
   bool causal = false;
   bool layer = false;  // x → projections → mechanism → output matrix; width heads · value_width
+  bool core = false;   // of mega: its moving average and its attention, without maps and gates
   i64 blocks = 0;      // so many transformer blocks: norms, such a layer, feed-forward
   i64 hidden = 0;      // of their feed-forward layer; 0: four times the width
   int threads = 1;

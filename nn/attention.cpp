@@ -24,7 +24,8 @@ AttentionSizes sizes_of(const AttentionOptions& options) {
           .E = of_head(options.key_width),
           .M = of_head(options.value_width),
           .d = options.width,
-          .N_max = options.max_length};
+          .N_max = options.max_length,
+          .causal = options.causal};
 }
 
 // Columns begin … end−1 of a matrix, or those elements of a vector.
@@ -280,8 +281,8 @@ Variable Attention::outward(const Variable& out) const {
 Variable Attention::operator()(Context& context, const Variable& x, const Lengths& lengths,
                                const Variable& memory, const Given& given) const {
   const Mechanism& mechanism = spec_.mechanism();
-  require(!memory.defined() || mechanism.cross, "attention: {} cannot attend to a memory; use full",
-          mechanism.name);
+  require(!memory.defined() || mechanism.cross || mechanism.earlier_keys,
+          "attention: {} cannot attend to a memory; use full", mechanism.name);
   AttentionCall call;
   call.causal = options_.causal;
   call.lengths = lengths.keys;
@@ -296,7 +297,9 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   call.layer = context.layer;
   call.depth = context.depth;
   call.layers = context.layers;
-  const std::vector<Variable> inputs = inputs_of(of_whole_blocks(x), memory, given, 0);
+  const bool follows = memory.defined() && mechanism.earlier_keys;
+  const i64 before = follows ? memory.size(1) - x.size(1) : 0;
+  const std::vector<Variable> inputs = inputs_of(of_whole_blocks(x), memory, given, before);
   if (context.attending) context.attending(spec_, call, inputs);
   const Attended attended = attend(spec_, call, inputs);
   if (attended.penalty.defined()) context.penalties.push_back(attended.penalty);

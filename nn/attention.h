@@ -59,8 +59,9 @@ class Attention {
   // Inputs of the mechanism that the caller hands in, by name: those of the roles index and bias.
   using Given = std::map<std::string, Variable>;
 
-  // x [B, N, d] → [B, N, d]. With a memory [B, S, d], keys and values come from there. A penalty of
-  // the mechanism is left in the context.
+  // x [B, N, d] → [B, N, d]. With a memory [B, S, d], keys and values come from there; a mechanism
+  // that takes keys before its queries (transformer-xl) wants x as the last N rows of it. A penalty
+  // of the mechanism is left in the context.
   Variable operator()(Context& context, const Variable& x, const Lengths& lengths = {},
                       const Variable& memory = {}, const Given& given = {}) const;
 

@@ -74,6 +74,13 @@ void draw(const Initializer& initializer, const std::string& name, std::uint64_t
       return fill_uniform(target, key, std::sqrt(6 / (fan.in + fan.out)));
     case Initializer::he_uniform:
       return fill_uniform(target, key, std::sqrt(6 / fan.in));
+    case Initializer::alternating: {
+      const i64 last = target.shape().back();
+      return fill(target, [&](std::uint64_t i) {
+        const double middle = static_cast<i64>(i) % last % 2 == 0 ? 1 : -1;
+        return middle + initializer.scale * normal_number(key, 2, static_cast<i64>(i));
+      });
+    }
   }
   fail("initializer: {} has the unknown kind {}", name, static_cast<int>(initializer.kind));
 }
@@ -108,6 +115,8 @@ std::string text_of(const Initializer& initializer) {
       return "glorot uniform";
     case Initializer::he_uniform:
       return "he uniform";
+    case Initializer::alternating:
+      return fmt::format("1, -1, 1, ... with normal {}", initializer.scale);
   }
   return "?";
 }

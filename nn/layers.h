@@ -70,7 +70,8 @@ struct CausalConv {
              DType dtype = DType::f32);
   Variable operator()(const Variable& x) const;
 
-  // Decoding keeps the inputs of the last W positions, oldest first; it starts with zeros.
+  // What follows keeps the inputs of the last W positions, oldest first; it starts with zeros. No
+  // gradient reaches them.
   struct State {
     Tensor window;  // [B, W, in]
   };

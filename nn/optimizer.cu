@@ -83,7 +83,7 @@ __global__ void update_kernel(Rule rule, WeightTable<T> table, const StepFacts* 
     if (entry.state[1] != nullptr) entry.state[1][i] = second;
     finite = finite && w * 0 == 0;
   }
-  if (!finite) report->finite = 0;  // whoever writes it writes the same
+  if (!finite) atomicExch(reinterpret_cast<unsigned long long*>(&report->finite), 0);  // 0.0
 }
 
 unsigned blocks_of(i64 count) {

@@ -1,6 +1,7 @@
 #include "nn/transformer.h"
 
 #include "ops/pointwise/pointwise.h"
+#include "ops/views/views.h"
 
 namespace weft::nn {
 
@@ -12,12 +13,16 @@ BlockWiring block_wiring(const std::string& name) {
   return BlockWiring::prenorm;
 }
 
+Activation activation_behind(const AttentionSpec& spec, Activation usual) {
+  return spec.mechanism().owns_residual ? Activation::silu : usual;
+}
+
 TransformerBlock::TransformerBlock(const BlockOptions& options, DType dtype)
     : options(options),
       attention(options.attention, dtype),
       feed_forward(options.attention.width,
                    options.hidden > 0 ? options.hidden : 4 * options.attention.width,
-                   options.activation, dtype),
+                   activation_behind(attention.spec(), options.activation), dtype),
       norm2(options.attention.width, dtype) {
   check_dropout_rate("transformer block", options.dropout);
   if (!attention.owns_residual()) norm1.emplace(options.attention.width, dtype);
@@ -47,6 +52,15 @@ Variable TransformerBlock::around(Context& context, const Variable& x,
 Variable TransformerBlock::operator()(Context& context, const Variable& x,
                                       const Lengths& lengths) const {
   return around(context, x, [&](const Variable& in) { return attention(context, in, lengths); });
+}
+
+Variable TransformerBlock::following(Context& context, const Variable& x, Tensor& memory) const {
+  return around(context, x, [&](const Variable& in) {
+    const Variable parts[] = {memory, in};
+    const Variable seen = concatenate(parts, 1);
+    memory = seen.value().slice(1, in.size(1), seen.size(1)).clone();
+    return attention(context, in, {}, seen);
+  });
 }
 
 Variable TransformerBlock::step(State& state, const Variable& x) const {

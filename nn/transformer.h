@@ -20,6 +20,10 @@ enum class BlockWiring { universal, vanilla, prenorm };
 // Throws where there is none of this name.
 BlockWiring block_wiring(const std::string& name);
 
+// The feed-forward layer's behind a mechanism: SiLU where that has its own residual, as in MEGA's
+// layer, which is the wiring prenorm; elsewhere the usual one.
+Activation activation_behind(const AttentionSpec& spec, Activation usual);
+
 struct BlockOptions {
   AttentionOptions attention;
   i64 hidden = 0;  // of the feed-forward layer; 0: four times the width
@@ -37,6 +41,9 @@ struct TransformerBlock {
 
   explicit TransformerBlock(const BlockOptions& options, DType dtype = DType::f32);
   Variable operator()(Context& context, const Variable& x, const Lengths& lengths = {}) const;
+  // x is what follows `memory` [B, M, d], inputs of the attention, and sees it; the last M inputs
+  // take its place. No gradient reaches it. Wants a mechanism that takes keys before its queries.
+  Variable following(Context& context, const Variable& x, Tensor& memory) const;
 
   using State = Attention::State;
   State start(i64 capacity, i64 batch = 1) const { return attention.start(capacity, batch); }

@@ -27,9 +27,10 @@ const UniversalTransformerConfig& checked(const UniversalTransformerConfig& conf
   positive("conv_width", config.conv_width);
   require(config.hidden >= 0, "universal transformer: hidden must not be negative, got {}",
           config.hidden);
-  require(config.encoding == "position" || config.encoding == "conv" || config.encoding == "rotary",
-          "universal transformer: the encoding is position, conv or rotary, got '{}'",
-          config.encoding);
+  const std::string& e = config.encoding;
+  require(e == "position" || e == "conv" || e == "rotary" || e == "none",
+          "universal transformer: the encoding is position, conv, rotary or none, got '{}'", e);
+  check_memory(config);
   nn::block_wiring(config.wiring);
   for (const double rate :
        {config.attention_dropout, config.residual_dropout, config.output_dropout}) {
@@ -57,6 +58,19 @@ nn::BlockOptions block_options(const UniversalTransformerConfig& config) {
 Variable sum_of_squares(const Variable& x) { return sum(mul(x, x)); }
 
 }  // namespace
+
+void check_memory(const UniversalTransformerConfig& config) {
+  require(config.memory >= 0, "memory: wanted 0 or more positions, got {}", config.memory);
+  if (config.memory == 0) return;
+  require(config.encoding != "position",
+          "memory: the encoding position numbers the positions of a segment, so that what is "
+          "remembered "
+          "would stand at numbers that are taken; use conv, rotary or none");
+  const Mechanism& mechanism = AttentionSpec(config.attention).mechanism();
+  require(mechanism.earlier_keys,
+          "memory: {} takes no keys before its queries; use transformer-xl or adaptive-span",
+          mechanism.name);
+}
 
 UniversalTransformer::UniversalTransformer(const UniversalTransformerConfig& config,
                                            std::uint64_t seed, DType dtype)
@@ -93,6 +107,12 @@ Variable UniversalTransformer::encoded(const Variable& h, i64 step, i64 position
   return add(h, coordinates);
 }
 
+// The same of what follows `before`.
+Variable UniversalTransformer::encoded_behind(nn::CausalConv::State& before, const Variable& h,
+                                              i64 step, i64 position) const {
+  return convolution_ ? convolution_->step(before, h) : encoded(h, step, position);
+}
+
 // What the steps of depth give together.
 Accumulated UniversalTransformer::combined(std::span<const Variable> states) const {
   if (!halting_) return {states.back(), {}};
@@ -108,9 +128,30 @@ Variable UniversalTransformer::logits_of(const Variable& states) const {
   return linear(states, transpose(embedding_.table, 0, 1));
 }
 
-UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
-                                                          const Tensor& ids) const {
+UniversalTransformer::Memory UniversalTransformer::start_of(i64 texts) const {
+  require(config_.memory > 0, "universal transformer: this model has no memory");
+  const DType dtype = embedding_.table.value().dtype();
+  Memory memory;
+  for (i64 t = 0; t < config_.depth; ++t) {
+    memory.steps.push_back(
+        {Tensor::zeros({texts, config_.memory, config_.width}, dtype, device()), {}});
+    if (convolution_) memory.steps.back().convolution = convolution_->start(texts);
+  }
+  return memory;
+}
+
+UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context, const Tensor& ids,
+                                                          Memory* memory) const {
   require(ids.rank() == 2, "universal transformer: wanted ids [B, N], got {}", ids.shape());
+  if (memory != nullptr) {
+    const Shape wanted{ids.size(0), config_.memory, config_.width};
+    for (const Memory::Step& step : memory->steps) {
+      require(
+          step.attention.shape() == wanted,
+          "universal transformer: wanted a memory {} for {} texts, got {}; begin with start_of({})",
+          wanted, ids.size(0), step.attention.shape(), ids.size(0));
+    }
+  }
   require(!has_last_position() || ids.size(1) <= config_.length,
           "universal transformer: the model has {} positions, got ids {}; cut them into windows",
           config_.length, ids.shape());
@@ -120,7 +161,13 @@ UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
   for (i64 t = 0; t < config_.depth; ++t) {
     context.layer = config_.shared ? 0 : static_cast<int>(t);
     context.depth = config_.shared ? static_cast<int>(t) : 0;
-    h = block(t)(context, encoded(h, t, 0));
+    if (memory != nullptr) {
+      Memory::Step& step = memory->steps.at(static_cast<std::size_t>(t));
+      const Variable in = encoded_behind(step.convolution, h, t, 0);
+      h = block(t).following(context, in, step.attention);
+    } else {
+      h = block(t)(context, encoded(h, t, 0));
+    }
     states.push_back(h);
   }
   const auto [accumulated, ponder] = combined(states);
@@ -134,23 +181,23 @@ UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context,
   return {dropout(context, outward(accumulated)), penalty};
 }
 
-UniversalTransformer::Output UniversalTransformer::operator()(Context& context,
-                                                              const Tensor& ids) const {
-  const auto [states, penalty] = hidden(context, ids);
+UniversalTransformer::Output UniversalTransformer::operator()(Context& context, const Tensor& ids,
+                                                              Memory* memory) const {
+  const auto [states, penalty] = hidden(context, ids, memory);
   return {logits_of(states), penalty};
 }
 
 UniversalTransformer::Loss UniversalTransformer::loss(Context& context, const Tensor& ids,
-                                                      const Tensor& targets) const {
-  const auto [states, penalty] = hidden(context, ids);
+                                                      const Tensor& targets, Memory* memory) const {
+  const auto [states, penalty] = hidden(context, ids, memory);
   return {linear_cross_entropy(states, embedding_.table, targets), penalty};
 }
 
-UniversalTransformer::Score UniversalTransformer::score(const Tensor& ids,
-                                                        const Tensor& targets) const {
+UniversalTransformer::Score UniversalTransformer::score(const Tensor& ids, const Tensor& targets,
+                                                        Memory* memory) const {
   const Tape::Pause pause;
   Context context = Context::evaluation();
-  const auto [states, penalty] = hidden(context, ids);
+  const auto [states, penalty] = hidden(context, ids, memory);
   const Tensor nats = linear_cross_entropy_rows(states.value(), embedding_.table.value(), targets);
   return {nats, penalty.value()};
 }
@@ -158,7 +205,7 @@ UniversalTransformer::Score UniversalTransformer::score(const Tensor& ids,
 UniversalTransformer::State UniversalTransformer::start() const {
   State state;
   for (i64 t = 0; t < config_.depth; ++t) {
-    State::Step step{block(t).start(config_.length), {}};
+    State::Step step{block(t).start(config_.length + config_.memory), {}};
     if (convolution_) step.convolution = convolution_->start();
     state.steps.push_back(std::move(step));
   }
@@ -179,7 +226,7 @@ Tensor UniversalTransformer::step(State& state, std::span<const i64> ids) const 
   std::vector<Variable> states;
   for (i64 t = 0; t < config_.depth; ++t) {
     State::Step& step = state.steps[static_cast<std::size_t>(t)];
-    h = convolution_ ? convolution_->step(step.convolution, h) : encoded(h, t, state.position);
+    h = encoded_behind(step.convolution, h, t, state.position);
     h = block(t).step(step.block, h);
     states.push_back(slice(h, 1, n - 1, n));
   }

@@ -6,6 +6,7 @@
 //     for t = 0 … L−1:   position:  h ← h + pos[0 … N−1] + depth[t]
 //                        conv:      h ← conv(h)             (causal, ReLU)
 //                        rotary:    h as it is; the attention turns q and k (ops/rotary)
+//                        none:      h as it is
 //                        h ← block(h)
 //     a = Σ_t weight_t h_t by adaptive computation time (ops/adaptive_computation), or the last h
 //     logits = drop(a W_o) Eᵀ,  with the wiring prenorm drop(LN(a) W_o) Eᵀ
@@ -13,6 +14,12 @@
 //
 // The convolution, the positions and the halting map are the same at every step, and so is the
 // block unless `shared` is off. E stands at both ends.
+//
+// With a memory of M positions a text is read in segments: at every step of depth the attention
+// also sees its last M inputs of the segments before, and the convolution its last W, without
+// gradients (Z. Dai et al., "Transformer-XL: attentive language models beyond a fixed-length
+// context", ACL 2019, arXiv 1901.02860, section 3.2). Before the first segment they are zeros, as
+// in the authors' code for TensorFlow.
 #pragma once
 
 #include <optional>
@@ -29,7 +36,7 @@ struct UniversalTransformerConfig {
   i64 heads = 8;                      // or classes
   i64 length = 128;                   // N: positions that there are, and keys that decoding keeps
   std::string attention = "full";     // a specification: name:option=value,…
-  std::string encoding = "position";  // "conv" or "rotary"
+  std::string encoding = "position";  // "conv", "rotary" or "none"
   i64 conv_width = 8;
   double attention_dropout = 0.1, residual_dropout = 0.1, output_dropout = 0.6;
   bool act = true;
@@ -37,7 +44,12 @@ struct UniversalTransformerConfig {
   std::string wiring = "universal";  // "vanilla" or "prenorm" (nn/transformer.h)
   bool shared = true;                // one block for all steps
   i64 hidden = 0;                    // of the feed-forward layer; 0: four times the width
+  i64 memory = 0;                    // M: positions of earlier segments that attention sees
 };
+
+// Throws where there can be no memory: its positions are numbered, or the mechanism takes no keys
+// before its queries.
+void check_memory(const UniversalTransformerConfig& config);
 
 class UniversalTransformer {
  public:
@@ -45,25 +57,37 @@ class UniversalTransformer {
   UniversalTransformer(const UniversalTransformerConfig& config, std::uint64_t seed,
                        DType dtype = DType::f32);
 
+  // What earlier segments left of B texts; the next segment reads it and puts its own in its place.
+  struct Memory {
+    struct Step {
+      Tensor attention;  // [B, M, d]: its last inputs
+      nn::CausalConv::State convolution;
+    };
+    std::vector<Step> steps;  // of depth
+  };
+  Memory start_of(i64 texts) const;  // of zeros
+
   struct Output {
     Variable logits;   // [B, N, V]
     Variable penalty;  // []
   };
   // ids [B, N] i64, in 0 … V−1. Position models take at most `length` of them.
-  Output operator()(Context& context, const Tensor& ids) const;
+  // `memory`, where there is one, is of as many texts as ids has rows.
+  Output operator()(Context& context, const Tensor& ids, Memory* memory = nullptr) const;
 
   struct Loss {
     Variable cross_entropy, penalty;  // [] each; their sum is what training minimises
   };
   // Against targets [B, N] i64; the logits are never held at once.
-  Loss loss(Context& context, const Tensor& ids, const Tensor& targets) const;
+  Loss loss(Context& context, const Tensor& ids, const Tensor& targets,
+            Memory* memory = nullptr) const;
 
   struct Score {
     Tensor nats;     // [B, N] f64: of every target
     Tensor penalty;  // []
   };
   // The same without dropout or tape.
-  Score score(const Tensor& ids, const Tensor& targets) const;
+  Score score(const Tensor& ids, const Tensor& targets, Memory* memory = nullptr) const;
 
   // Decoding: everything that the past left, for each step of depth.
   struct State {
@@ -77,7 +101,7 @@ class UniversalTransformer {
   State start() const;
   // The logits [V] of the character after the last of `ids`, which follow what was read so far. A
   // position model throws past `length` characters: start again from a later one. `full` forgets
-  // keys that are more than `length` behind.
+  // keys that are more than `length` behind, or, with a memory, than that and the memory.
   Tensor step(State& state, std::span<const i64> ids) const;
   Tensor step(State& state, i64 id) const { return step(state, {&id, 1}); }
 
@@ -102,13 +126,15 @@ class UniversalTransformer {
   const nn::TransformerBlock& block(i64 step) const;
   bool numbered() const { return config_.encoding == "position"; }
   Variable encoded(const Variable& h, i64 step, i64 position) const;
+  Variable encoded_behind(nn::CausalConv::State& before, const Variable& h, i64 step,
+                          i64 position) const;
   Variable outward(const Variable& accumulated) const;
   Accumulated combined(std::span<const Variable> states) const;
   struct Hidden {
     Variable states;  // [B, N, d], whose products with E are the logits
     Variable penalty;
   };
-  Hidden hidden(Context& context, const Tensor& ids) const;
+  Hidden hidden(Context& context, const Tensor& ids, Memory* memory) const;
   Variable logits_of(const Variable& states) const;
 
   UniversalTransformerConfig config_;

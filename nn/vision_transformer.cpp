@@ -68,15 +68,18 @@ namespace nn {
 
 VisionBlock::VisionBlock(const VisionTransformerConfig& config, DType dtype)
     : dropout{config.dropout},
-      norm1(config.width, dtype),
       norm2(config.width, dtype),
       attention(attention_options(config), dtype),
       up(config.width, config.hidden, true, dtype),
-      down(config.hidden, config.width, true, dtype) {}
+      down(config.hidden, config.width, true, dtype) {
+  if (!attention.owns_residual()) norm1.emplace(config.width, dtype);
+}
 
 Variable VisionBlock::operator()(Context& context, const Variable& x) const {
-  const Variable y = add(x, dropout(context, attention(context, norm1(x))));
-  const Variable inner = dropout(context, gelu_erf(up(norm2(y))));
+  const Variable y =
+      norm1 ? add(x, dropout(context, attention(context, (*norm1)(x)))) : attention(context, x);
+  const auto activation = norm1 ? gelu_erf : silu;
+  const Variable inner = dropout(context, activation(up(norm2(y))));
   return add(y, dropout(context, down(inner)));
 }
 

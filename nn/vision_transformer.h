@@ -14,9 +14,10 @@
 //
 //     images [B, S, S, c]   patches [B, N, p² c]   h [B, N, d]   logits [B, classes]
 //
-// φ(z) = z Φ(z) is the exact GELU. Attention has a bias at its output alone; its own dropout is the
-// mechanism's (on the map of `full`). The positions have N + 1 rows, of which the last stays unused
-// with the mean, and so does the class token: the paper counts both.
+// φ(z) = z Φ(z) is the exact GELU. An attention that has norm and residual of its own stands
+// without those, h ← attention(h), and φ behind it is SiLU. Attention has a bias at its output
+// alone; its own dropout is the mechanism's (on the map of `full`). The positions have N + 1 rows,
+// of which the last stays unused with the mean, and so does the class token: the paper counts both.
 //
 // Weights and biases of linear maps start as PyTorch's, U(±1/√fan in), positions and class token as
 // N(0, 1).
@@ -47,7 +48,8 @@ namespace nn {
 // One of the L layers.
 struct VisionBlock {
   Dropout dropout;
-  LayerNorm norm1, norm2;
+  std::optional<LayerNorm> norm1;  // none before an attention that has its own residual
+  LayerNorm norm2;
   Attention attention;
   Linear up, down;  // W₁, b₁ and W₂, b₂
 

@@ -6,9 +6,18 @@
 namespace weft {
 
 // `scale` is the value of `constant`, the limit of `uniform` and the deviation of `normal`.
-// glorot_uniform is U(±√(6/(fan in + fan out))), he_uniform U(±√(6/fan in)).
+// glorot_uniform is U(±√(6/(fan in + fan out))), he_uniform U(±√(6/fan in)); alternating is
+// N(scale²) around 1, −1, 1, … along the last axis.
 struct Initializer {
-  enum Kind { zeros, constant, uniform, normal, glorot_uniform, he_uniform } kind = glorot_uniform;
+  enum Kind {
+    zeros,
+    constant,
+    uniform,
+    normal,
+    glorot_uniform,
+    he_uniform,
+    alternating
+  } kind = glorot_uniform;
   double scale = 0;
 };
 

@@ -77,6 +77,8 @@ class Pack {
   }
   friend HWY_INLINE Pack exp(Pack x) { return simd::exp<T>(x.vector_); }
   friend HWY_INLINE Pack exp2(Pack x) { return simd::exp2<T>(x.vector_); }
+  // Of x <= 0.
+  friend HWY_INLINE Pack expm1(Pack x) { return simd::hn::Expm1(Tag{}, x.vector_); }
   friend HWY_INLINE Pack log(Pack x) { return simd::log<T>(x.vector_); }
   friend HWY_INLINE Pack sqrt(Pack x) { return simd::hn::Sqrt(x.vector_); }
   friend HWY_INLINE Pack tanh(Pack x) { return simd::hn::Tanh(Tag{}, x.vector_); }

@@ -40,6 +40,7 @@ enum class DrawPurpose : std::uint8_t {
   random_blocks = 0x30,   // bigbird
   sort_noise = 0x38,      // sinkhorn
   positions = 0x40,       // of clusters' first centroids
+  further_dropout = 0x48,  // and the numbers after it: of a block's further attentions (56)
   planes = 0x80,          // that queries are hashed by
 };
 

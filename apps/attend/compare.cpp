@@ -62,7 +62,7 @@ Measured measure(const std::string& text, const Given& given, const AttendComman
     call.random = {command.seed, 0, 0};
     call.seed = command.seed;
     take_lengths(given, call);
-    Derived derived = derived_inputs(given, spec, command.seed, used);
+    Derived derived = derived_inputs(given, spec, command.causal, command.seed, used);
     measured.said = std::move(derived.said);
     const Device device = device_named(command.device);
     std::vector<Variable> inputs;

@@ -67,14 +67,16 @@ AttentionSizes sizes_of(const std::vector<Source>& sources) {
 
 class Deriver {
  public:
-  Deriver(const Given& given, const AttentionSpec& spec, std::uint64_t seed,
+  Deriver(const Given& given, const AttentionSpec& spec, bool causal, std::uint64_t seed,
           std::set<std::string>& used)
       : given_(given),
         spec_(spec),
         seed_(seed),
         used_(used),
         sources_(sources_of(given)),
-        sizes_(sizes_of(sources_)) {}
+        sizes_(sizes_of(sources_)) {
+    sizes_.causal = causal;
+  }
 
   Derived all() {
     for (const AttentionInput& input : attention_inputs(spec_, sizes_)) {
@@ -160,9 +162,9 @@ class Deriver {
 
 }  // namespace
 
-Derived derived_inputs(const Given& given, const AttentionSpec& spec, std::uint64_t seed,
-                       std::set<std::string>& used) {
-  return Deriver(given, spec, seed, used).all();
+Derived derived_inputs(const Given& given, const AttentionSpec& spec, bool causal,
+                       std::uint64_t seed, std::set<std::string>& used) {
+  return Deriver(given, spec, causal, seed, used).all();
 }
 
 AttentionInputs known_inputs() {

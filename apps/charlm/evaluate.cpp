@@ -1,5 +1,7 @@
 #include "apps/charlm/evaluate.h"
 
+#include <algorithm>
+
 #include "apps/common/digest.h"
 #include "runtime/parallel.h"
 
@@ -11,7 +13,7 @@ Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpos
     const RandomKey key = batch_key(purpose, seed, static_cast<std::uint32_t>(i));
     return random_windows(ids, key, batch, network.config().length);
   };
-  return pass_over(network, batches, batch_at, advance);
+  return pass_over(network, Texts::apart, batches, batch_at, advance);
 }
 
 Task training_task(const Model& model, const Parts& parts) {
@@ -28,6 +30,17 @@ Task training_task(const Model& model, const Parts& parts) {
                                      s.validation_batches, s.batch, advance);
     return Measure{pass.loss, pass.cross_entropy};
   };
+  if (s.model.memory > 0) {
+    task.batch = [texts = ContiguousTexts(parts.train, s.batch, s.model.length)](
+                     std::uint32_t step) { return following_batch(texts, step); };
+    const ContiguousTexts held_out(parts.validation, s.batch, s.model.length);
+    task.validate = [&, texts = held_out](const Advance& advance) {
+      const i64 batches = std::min(s.validation_batches, texts.segments());
+      const Pass pass = pass_over(
+          network, Texts::go_on, batches, [&](i64 i) { return texts[i]; }, advance);
+      return Measure{pass.loss, pass.cross_entropy};
+    };
+  }
   task.odd_batches = [&] {
     const auto odd = static_cast<std::size_t>(s.batch * s.model.length);
     const std::size_t targets = (parts.test.size() - 1) % odd;

@@ -13,7 +13,8 @@ inline double bits(double nats) { return nats / 0.6931471805599453; }
 Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpose,
                     std::uint64_t seed, i64 batches, i64 batch, const Advance& advance);
 
-// Training on random windows of parts.train; model and parts stay where they are meanwhile.
+// Training on random windows of parts.train, or, with a memory, on contiguous texts of it; model
+// and parts stay where they are meanwhile.
 Task training_task(const Model& model, const Parts& parts);
 
 // What the best possible predictor would score on the windows of pass_over_all() over `ids`, in bits

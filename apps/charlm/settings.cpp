@@ -22,7 +22,7 @@ Settings preset(const std::string& name) {
   s.split = "60/30/10";
   if (is_long_preset(name)) {
     s.model = long_network(name, 2048);
-    train_long(s);
+    train_long(s, s.model, 2048);
     s.test_batches = 60;
     return s;
   }

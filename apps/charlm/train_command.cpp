@@ -1,3 +1,5 @@
+#include <optional>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/charlm/commands.h"
@@ -44,15 +46,26 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
     progress.update(fmt::format("test {:.0f} %", 100 * share));
   };
   const Pass all = pass_over_all(*model.network, parts.test, s.batch, advance);
-  const Pass random = measure_random(*model.network, parts.test, Purpose::test, s.seed,
-                                     s.test_batches, s.batch, advance);
+  const bool goes_on = s.model.memory > 0;
   const double score = bits(all.cross_entropy);
   nlohmann::ordered_json line = {{"kind", "test"}, {"windows", "consecutive"}, {"loss", all.loss},
                                  {"bits_per_character", score}};
-  progress.print(fmt::format(
-      "test   {:.4f} bpc over every character in consecutive windows, {:.4f} bpc over {} random "
-      "ones", score, bits(random.cross_entropy), grouped(s.test_batches * s.batch)));
-  if (text.grammar) {
+  std::string others = ", each with what the ones before left in memory";
+  std::optional<Pass> random;  // windows from anywhere, which nothing stands before
+  if (!goes_on) {
+    random = measure_random(*model.network, parts.test, Purpose::test, s.seed, s.test_batches,
+                            s.batch, advance);
+    others = fmt::format(", {:.4f} bpc over {} random ones", bits(random->cross_entropy),
+                         grouped(s.test_batches * s.batch));
+  }
+  progress.print(fmt::format("test   {:.4f} bpc over every character in consecutive windows{}",
+                             score, others));
+  if (text.grammar && goes_on) {
+    line["entropy"] = text.grammar->entropy();
+    progress.print(
+        fmt::format("       {:.4f} bpc is the entropy of the text; the model is {:.4f} above",
+                    text.grammar->entropy(), score - text.grammar->entropy()));
+  } else if (text.grammar) {
     const double least = best_possible(text, parts.test, s.model.length);
     line["entropy"] = text.grammar->entropy();
     line["best_possible"] = least;
@@ -62,8 +75,12 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
         s.model.length, score - least));
   }
   folder.log(line);
-  folder.log({{"kind", "test"}, {"windows", "random"}, {"loss", random.loss},
-              {"bits_per_character", bits(random.cross_entropy)}});
+  if (random) {
+    folder.log({{"kind", "test"},
+                {"windows", "random"},
+                {"loss", random->loss},
+                {"bits_per_character", bits(random->cross_entropy)}});
+  }
   return {{"bits_per_character", "bpc", score}};
 }
 

@@ -48,11 +48,15 @@ const char* name_of(Activation activation) {
       return "relu";
     case Activation::gelu:
       return "gelu_tanh";
+    case Activation::silu:
+      return "silu";
   }
   fail("export: an activation without a name");
 }
 
 nlohmann::ordered_json architecture_of(const UniversalTransformerConfig& m) {
+  const AttentionSpec attention(m.attention);
+  const Activation activation = nn::activation_behind(attention, nn::BlockOptions{}.activation);
   nlohmann::ordered_json all = {{"model", "universal transformer"},
                                 {"vocabulary", m.vocabulary},
                                 {"width", m.width},
@@ -60,7 +64,7 @@ nlohmann::ordered_json architecture_of(const UniversalTransformerConfig& m) {
                                 {"shared", m.shared},
                                 {"heads", m.heads},
                                 {"length", m.length},
-                                {"attention", to_json(AttentionSpec(m.attention))},
+                                {"attention", to_json(attention)},
                                 {"causal", true},
                                 {"encoding", m.encoding},
                                 {"conv_width", m.conv_width},
@@ -68,7 +72,7 @@ nlohmann::ordered_json architecture_of(const UniversalTransformerConfig& m) {
                                 {"wiring", m.wiring},
                                 {"norm_epsilon", Residual{}.epsilon},
                                 {"hidden", m.hidden > 0 ? m.hidden : 4 * m.width},
-                                {"activation", name_of(nn::BlockOptions{}.activation)},
+                                {"activation", name_of(activation)},
                                 {"act", m.act},
                                 {"act_epsilon", AdaptiveComputation{}.epsilon}};
   if (m.encoding == "rotary") all["rotary_base"] = Rotary{}.base;

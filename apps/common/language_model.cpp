@@ -6,8 +6,11 @@
 #include <utility>
 
 #include "apps/common/configuration.h"
+#include "autograd/tape.h"
 #include "ops/attention/mechanism.h"
+#include "ops/gather/gather.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/views/views.h"
 #include "runtime/random.h"
 
 namespace weft {
@@ -82,7 +85,7 @@ double products_per_token(const UniversalTransformerConfig& m,
   const i64 e = m.width / m.heads;
   const AttentionSizes sizes{.B = 1,
                              .N = m.length,
-                             .S = m.length,
+                             .S = m.length + m.memory,
                              .H = m.heads,
                              .E = e,
                              .M = e,
@@ -92,6 +95,56 @@ double products_per_token(const UniversalTransformerConfig& m,
   return 3 * forward + (cost.forward_operations + cost.backward_operations) *
                            static_cast<double>(m.depth) / static_cast<double>(m.length);
 }
+
+// What a training's segments remember, at places that stay.
+class Remembered {
+ public:
+  Remembered() = default;
+  explicit Remembered(UniversalTransformer::Memory start) : kept_(std::move(start)) {}
+
+  std::vector<NamedTensor> named() const {
+    std::vector<NamedTensor> all;
+    for (std::size_t t = 0; t < kept_.steps.size(); ++t) {
+      const auto& [attention, convolution] = kept_.steps[t];
+      all.push_back({fmt::format("memory.{}", t), attention});
+      if (convolution.window.defined()) {
+        all.push_back({fmt::format("memory.convolution.{}", t), convolution.window});
+      }
+    }
+    return all;
+  }
+
+  // What the step reads, and then what it leaves: `counts` [1] is 0 where the texts begin.
+  UniversalTransformer::Memory& next(const Tensor& counts) {
+    next_ = kept_;
+    each_pair([&](const Tensor& kept, Tensor& next) {
+      next = mul(kept, counts.to(kept.dtype())).value();
+    });
+    return next_;
+  }
+
+  // Keeps what the step left where `updated` is 1: on a device the host does not know whether it
+  // is.
+  void carry(const Tensor& updated) {
+    const Tape::Pause pause;
+    each_pair([&](const Tensor& kept, Tensor& next) {
+      const Variable both[] = {kept.reshape({1, kept.count()}), next.reshape({1, next.count()})};
+      const Tensor which = updated.to(DType::i64).reshape({1, 1});
+      kept.copy_from(gather(concatenate(both, 0), 0, which).value().reshape(kept.shape()));
+    });
+  }
+
+ private:
+  void each_pair(const auto& f) {
+    for (std::size_t t = 0; t < kept_.steps.size(); ++t) {
+      f(kept_.steps[t].attention, next_.steps[t].attention);
+      const Tensor& window = kept_.steps[t].convolution.window;
+      if (window.defined()) f(window, next_.steps[t].convolution.window);
+    }
+  }
+
+  UniversalTransformer::Memory kept_, next_;
+};
 
 }  // namespace
 
@@ -143,12 +196,17 @@ std::vector<std::string> network_setting_names() {
 }
 
 void check_network(const UniversalTransformerConfig& network) {
-  check_word("encoding", network.encoding, {"position", "conv", "rotary"});
+  check_word("encoding", network.encoding, {"position", "conv", "rotary", "none"});
   check_word("wiring", network.wiring, {"universal", "vanilla", "prenorm"});
   AttentionSpec{network.attention};
 }
 
 void check_encoding(const UniversalTransformerConfig& network) {
+  try {
+    check_memory(network);
+  } catch (const Error& error) {
+    fail("--{}", error.what());
+  }
   if (network.encoding != "rotary" || network.width % network.heads != 0) return;
   const i64 e = network.width / network.heads;
   try {
@@ -175,20 +233,30 @@ std::string description(const std::string& name, const UniversalTransformerConfi
                         i64 parameters) {
   const char* const order = m.encoding == "conv"     ? "causal convolution"
                             : m.encoding == "rotary" ? "rotary positions"
+                            : m.encoding == "none"   ? "no positions"
                                                      : "trained positions";
+  const std::string memory = m.memory > 0 ? fmt::format(", memory {}", m.memory) : "";
   return fmt::format(
-      "model  {}: {} attention, {}, width {}, depth {}, heads {}, length {}; {} parameters",
+      "model  {}: {} attention, {}, width {}, depth {}, heads {}, length {}{}; {} parameters",
       name.empty() ? "universal transformer" : name, m.attention, order, m.width, m.depth, m.heads,
-      m.length, grouped(parameters));
+      m.length, memory, grouped(parameters));
 }
 
 Task training_of(UniversalTransformer& network, const TrainingSettings& settings) {
   Task task;
   take_parts(task, network, settings.seed);
-  task.loss = [&network, seed = settings.seed](const std::vector<Tensor>& batch,
-                                               const Task::Step& step) {
+  const auto remembered = std::make_shared<Remembered>();
+  if (network.config().memory > 0) {
+    *remembered = Remembered(network.start_of(settings.batch));
+    task.carried = remembered->named();
+    task.carry = [remembered](const Tensor& updated) { remembered->carry(updated); };
+  }
+  task.loss = [&network, remembered, seed = settings.seed](const std::vector<Tensor>& batch,
+                                                           const Task::Step& step) {
     Context context(true, seed, step.number, step.at);
-    const auto [entropy, penalty] = network.loss(context, batch[0], batch[1]);
+    const bool follows = batch.size() > 2;
+    const auto [entropy, penalty] =
+        network.loss(context, batch[0], batch[1], follows ? &remembered->next(batch[2]) : nullptr);
     return Task::Loss{add(entropy, penalty), entropy.value()};
   };
   task.targets_per_step = settings.batch * network.config().length;
@@ -197,14 +265,18 @@ Task training_of(UniversalTransformer& network, const TrainingSettings& settings
   return task;
 }
 
-Pass pass_over(const UniversalTransformer& network, i64 batches,
+Pass pass_over(const UniversalTransformer& network, Texts texts, i64 batches,
                const std::function<Batch(i64)>& batch_at, const Advance& advance) {
+  const bool goes_on = texts == Texts::go_on;
   Pass pass;
+  UniversalTransformer::Memory memory;
   i64 rows = 0;
   for (i64 i = 0; i < batches; ++i) {
     const Batch batch = batch_at(i);
     const Device device = network.device();
-    const auto [nats, penalty] = network.score(batch.inputs.to(device), batch.targets.to(device));
+    if (goes_on && i == 0) memory = network.start_of(batch.inputs.size(0));
+    const auto [nats, penalty] = network.score(batch.inputs.to(device), batch.targets.to(device),
+                                               goes_on ? &memory : nullptr);
     const std::vector<double> values = nats.to_vector<double>();
     const auto length = static_cast<std::size_t>(batch.targets.size(1));
     double all = 0;

@@ -31,13 +31,16 @@ template <class SomeConfig, class F>
 void each_network_setting(SomeConfig& m, const F& f) {
   constexpr Limits any{}, rate{0, 1 - 1e-9};
   f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
-  f("encoding", m.encoding, any, "how order is known: position, conv or rotary");
+  f("encoding", m.encoding, any, "how order is known: position, conv, rotary or none");
   f("width", m.width, Limits{1, 16384}, "of the model");
   f("depth", m.depth, Limits{1, 1024}, "how often the block is applied");
   f("heads", m.heads, Limits{1, 16384}, "heads, or classes, of the attention");
   f("hidden", m.hidden, Limits{.most = 65536, .later = true},
     "width inside the feed-forward layer; 0: four times the width");
   f("length", m.length, Limits{1, 1 << 20}, "tokens in a window");
+  f("memory", m.memory, Limits{.most = 1 << 20, .later = true},
+    "tokens of earlier windows that attention sees; trains on texts that go on from window to "
+    "window");
   f("conv-width", m.conv_width, Limits{1, 1024}, "tokens that the convolution sees");
   f("wiring", m.wiring, any,
     "universal, vanilla or prenorm: where dropout and layer norms of the block stand");
@@ -54,8 +57,8 @@ std::vector<std::string> network_setting_names();
 
 // Throws, naming the setting, where a word is none that is known.
 void check_network(const UniversalTransformerConfig& network);
-// Throws where the attention has nothing that the encoding could turn: for a network that is about
-// to be made.
+// Throws where the attention has nothing that the encoding could turn, or does not go with a
+// memory: for a network that is about to be made.
 void check_encoding(const UniversalTransformerConfig& network);
 // Throws where the attention is not strictly causal, unless that is allowed: a prediction that the
 // future reaches measures nothing.
@@ -68,8 +71,8 @@ std::string description(const std::string& name, const UniversalTransformerConfi
 // --- losses
 
 // The training of `network`, which stays where it is meanwhile: its loss is the cross-entropy and
-// the network's penalty. The app adds its batches {inputs, targets}, the validation, the score and
-// what a checkpoint says.
+// the network's penalty. The app adds its batches {inputs, targets}, or those of following_batch()
+// where the network has a memory, the validation, the score and what a checkpoint says.
 Task training_of(UniversalTransformer& network, const TrainingSettings& settings);
 
 // Called now and then with the share that is done.
@@ -81,15 +84,29 @@ struct Pass {
   double row_perplexity = 0;  // the mean over all windows of e to the mean cross-entropy of one
   i64 targets = 0;
 };
-Pass pass_over(const UniversalTransformer& network, i64 batches,
+// Whether each batch goes on with the texts of the one before, the first with an empty memory.
+enum class Texts { apart, go_on };
+Pass pass_over(const UniversalTransformer& network, Texts texts, i64 batches,
                const std::function<Batch(i64)>& batch_at, const Advance& advance);
-// Over every id but the first, in consecutive windows of the network's length.
+// Over every id but the first, in consecutive windows of the network's length; with a memory one
+// after the other.
 template <class Id>
 Pass pass_over_all(const UniversalTransformer& network, std::span<const Id> ids, i64 batch,
                    const Advance& advance) {
-  const ConsecutiveWindows<Id> windows(ids, batch, network.config().length);
+  const bool goes_on = network.config().memory > 0;
+  const ConsecutiveWindows<Id> windows(ids, goes_on ? 1 : batch, network.config().length);
   return pass_over(
-      network, windows.count(), [&](i64 i) { return windows[i]; }, advance);
+      network, goes_on ? Texts::go_on : Texts::apart, windows.count(),
+      [&](i64 i) { return windows[i]; }, advance);
+}
+
+// The batch of a training step on texts that go on from step to step: windows, targets, and whether
+// what the steps before remember counts (1), or all texts begin here (0).
+template <class Id>
+std::vector<Tensor> following_batch(const ContiguousTexts<Id>& texts, std::uint32_t step) {
+  const i64 segment = static_cast<i64>(step - 1) % texts.segments();
+  const Batch windows = texts[segment];
+  return {windows.inputs, windows.targets, Tensor::full({1}, segment == 0 ? 0 : 1, DType::f32)};
 }
 
 // Modules draw from the streams 0, 1, … of a step; batches stand far above. Those of one purpose

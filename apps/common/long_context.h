@@ -13,7 +13,9 @@
 namespace weft {
 
 // "text8-long", whose attention is full, and "text8-long-linear" and its like: one for every
-// mechanism by now that has a strictly causal form and stands before no other one.
+// mechanism by now that has a strictly causal form and stands before no other one. And
+// "text8-memory-transformer-xl" and its like, for those that take keys before their queries:
+// windows of a quarter of the length, behind a memory of as many positions.
 std::vector<std::string> long_presets(const std::string& dataset);
 bool is_long_preset(const std::string& name);
 
@@ -21,7 +23,7 @@ bool is_long_preset(const std::string& name);
 // each part, behind a causal convolution, with adaptive computation time and without dropout. The
 // vocabulary is the app's.
 UniversalTransformerConfig long_network(const std::string& preset, i64 length);
-// Adam, two windows a step.
-void train_long(TrainingSettings& settings);
+// Adam, two windows of `length` a step, or as many positions of the network's own.
+void train_long(TrainingSettings& settings, const UniversalTransformerConfig& network, i64 length);
 
 }  // namespace weft

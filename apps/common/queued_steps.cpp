@@ -73,6 +73,7 @@ class Steps final : public QueuedSteps {
     const Task::Loss loss = task_.loss(batch_, {.at = step_at});
     tape.backward(loss.loss);
     const Tensor& said = optimizer_.enqueue(rate_, loss.loss.value(), options_.clip);
+    if (task_.carry) task_.carry(said.slice(0, 1, 2));
     report_.slice(0, 0, 1).copy_from(loss.loss.value().reshape({1}));
     report_.slice(0, 1, 2).copy_from(loss.cross_entropy.reshape({1}));
     report_.slice(0, 2, 5).copy_from(said);

@@ -143,6 +143,7 @@ class Training {
     tape.backward(loss.loss);
     outcome.norm = optimizer_.step(outcome.rate, options_.clip);
     outcome.updated = std::isfinite(outcome.norm);
+    if (task_.carry && outcome.updated) task_.carry(Tensor::full({1}, 1, DType::f64));
     for (const NamedParameter& parameter : task_.parameters) {
       outcome.finite = outcome.finite && (!outcome.updated || is_finite(parameter));
     }
@@ -311,7 +312,7 @@ class Training {
     const std::string source = folder_.path() + "/" + name_of(*saved);
     state_ = training_state(*saved, task_.notes, options_.detect_anomaly, source);
     load_tensors(task_.tensors, saved->model.tensors, source);
-    load_tensors(optimizer_.state(), saved->state.tensors, source);
+    load_tensors(beside_weights(), saved->state.tensors, source);
     if (!saved->best.empty()) best_.keep(task_.tensors, saved->best_model.tensors);
     submitted_ = steps();
     if (saved->validated) validated_step_ = steps();
@@ -327,12 +328,19 @@ class Training {
     saved.step = steps();
     saved.validated = validated_step_ == steps();
     saved.model = model();
-    saved.state = {optimizer_.state(), to_metadata(state_, task_.notes)};
+    saved.state = {beside_weights(), to_metadata(state_, task_.notes)};
     for (auto& [name, tensor] : saved.state.tensors) tensor = tensor.to(Device{});
     saved.best = state_.best;
     saved.elapsed = elapsed();
     saved.unreported = saved.elapsed - reported_at_ - validating_;
     folder_.save(std::move(saved));
+  }
+
+  // What a checkpoint's state holds.
+  std::map<std::string, Tensor> beside_weights() const {
+    std::map<std::string, Tensor> all = optimizer_.state();
+    for (const NamedTensor& tensor : task_.carried) all[tensor.name] = tensor.value;
+    return all;
   }
 
   double elapsed() const { return elapsed_before_ + clock_.seconds(); }

@@ -56,6 +56,12 @@ struct Task {
   std::function<std::vector<Tensor>(std::uint32_t step)> batch;
   // The loss on such a batch, on the device of the parameters; recorded where a tape is alive.
   std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;
+  // What goes from step to step beside weights: checkpoints keep it.
+  std::vector<NamedTensor> carried;
+  // Called behind each step: takes over what goes on from it into `carried`, where `updated`, one
+  // element on the device of the parameters, is 1; a step that changed nothing leaves it.
+  // Undefined: nothing.
+  std::function<void(const Tensor& updated)> carry;
   // The same measure on data held out; calls `advance` now and then with the share that is done.
   std::function<Measure(const std::function<void(double)>& advance)> validate;
   // The batches of validation and of the final score that are smaller than the others: the dry run

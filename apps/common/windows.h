@@ -45,6 +45,33 @@ Batch random_windows(std::span<const Id> ids, RandomKey random, i64 batch, i64 l
   return windows_at(ids, begins, length);
 }
 
+// A run of ids as `batch` texts of equal length, one behind the other, each in segments of `length`
+// targets that follow each other. What is left over at the end of a text is not read.
+template <class Id>
+class ContiguousTexts {
+ public:
+  ContiguousTexts(std::span<const Id> ids, i64 batch, i64 length)
+      : ids_(ids), batch_(batch), length_(length) {
+    apart_ = (static_cast<i64>(ids.size()) - 1) / batch;
+    require(segments() > 0, "windows: {} ids hold no {} texts of {} targets", ids.size(), batch,
+            length);
+  }
+
+  i64 segments() const { return apart_ / length_; }  // of each text
+  Batch operator[](i64 segment) const {
+    std::vector<std::size_t> begins;
+    for (i64 text = 0; text < batch_; ++text) {
+      begins.push_back(static_cast<std::size_t>(text * apart_ + segment * length_));
+    }
+    return windows_at<Id>(ids_, begins, length_);
+  }
+
+ private:
+  std::span<const Id> ids_;
+  i64 batch_, length_;
+  i64 apart_;  // ids from the beginning of a text to that of the next
+};
+
 // All windows of a run in order, as batches: every id but the first is a target once. The last
 // window is as long as what is left, and stands in a batch of its own.
 template <class Id>

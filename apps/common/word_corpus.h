@@ -46,6 +46,7 @@ class WordChunks {
   WordChunks(std::span<const std::int32_t> ids, i64 length, std::int32_t pad);
 
   i64 count() const { return count_; }
+  std::span<const std::int32_t> ids() const { return ids_; }
   Batch batch(std::span<const i64> chunks) const;  // those chunks, [B, N]
 
  private:

@@ -131,6 +131,7 @@ int run_info(const InfoCommand& command) {
 int run_export(const ExportCommand& command) {
   const Model model = read_model(command.checkpoint);
   const VisionTransformerConfig& m = model.network->config();
+  const bool own_residual = AttentionSpec(m.attention).mechanism().owns_residual;
   const Json architecture = {{"model", "vision transformer"},
                              {"size", m.size},
                              {"channels", m.channels},
@@ -143,7 +144,7 @@ int run_export(const ExportCommand& command) {
                              {"attention", to_json(AttentionSpec(m.attention))},
                              {"causal", false},
                              {"hidden", m.hidden},
-                             {"activation", "gelu_erf"},
+                             {"activation", own_residual ? "silu" : "gelu_erf"},
                              {"norm_epsilon", weft::LayerNorm{}.epsilon}};
   return export_model(command, model.tensors(), metadata_of(model), architecture, [&] {
     const Tensor images = Tensor::empty({2, picture_size, picture_size, 3}, DType::f32);

@@ -67,7 +67,7 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
                        : name_of_preset(configuration_of(s), configuration_of(preset(s.preset)),
                                         network_setting_names(), progress);
   progress.print(description(name, s.model, parameter_count(*model.network)));
-  const i64 steps = epoch_steps(chunks, s.batch);
+  const i64 steps = epoch_steps(s, chunks);
   progress.print(fmt::format(
       "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
       grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr, s.schedule,
@@ -117,7 +117,7 @@ Trained train_once(const TrainCommand& command) {
   folder->show_columns(
       metric_columns(task.round, task.score.key,
                      {"paper_perplexity", "word_perplexity", "cross_entropy", "targets"}));
-  const TrainOptions options = train_options(s, epoch_steps(training, s.batch), command.run);
+  const TrainOptions options = train_options(s, epoch_steps(s, training), command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, corpus, training, command.run, progress);
   const auto score = [&](const TrainResult& result) {

@@ -7,8 +7,18 @@
 
 namespace weft::wordlm {
 
-i64 epoch_steps(const WordChunks& chunks, i64 batch) {
-  return (chunks.count() + batch - 1) / batch;
+namespace {
+
+i64 batches_of(const WordChunks& chunks, i64 batch) { return (chunks.count() + batch - 1) / batch; }
+
+ContiguousTexts<std::int32_t> texts_of(const Settings& s, const WordChunks& training) {
+  return {training.ids(), s.batch, s.model.length};
+}
+
+}  // namespace
+
+i64 epoch_steps(const Settings& s, const WordChunks& training) {
+  return s.model.memory > 0 ? texts_of(s, training).segments() : batches_of(training, s.batch);
 }
 
 Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks, i64 batch,
@@ -19,7 +29,7 @@ Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chu
     std::iota(some.begin(), some.end(), first);
     return chunks.batch(some);
   };
-  return pass_over(network, epoch_steps(chunks, batch), batch_at, advance);
+  return pass_over(network, Texts::apart, batches_of(chunks, batch), batch_at, advance);
 }
 
 Task training_task(const Model& model, const WordChunks& training, const WordChunks& validation) {
@@ -31,7 +41,7 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
     std::vector<i64> order;
   };
   task.batch = [&s, &training, epoch = Epoch{}](std::uint32_t step) mutable {
-    const i64 steps = epoch_steps(training, s.batch), number = (step - 1) / steps;
+    const i64 steps = batches_of(training, s.batch), number = (step - 1) / steps;
     if (number != epoch.number) {
       epoch = {number, shuffled(training.count(), batch_key(Purpose::train, s.seed,
                                                   static_cast<std::uint32_t>(number)))};
@@ -44,8 +54,15 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
     const Batch batch = training.batch(some);
     return std::vector{batch.inputs, batch.targets};
   };
+  if (s.model.memory > 0) {
+    task.batch = [texts = texts_of(s, training)](std::uint32_t step) {
+      return following_batch(texts, step);
+    };
+  }
   task.validate = [&](const Advance& advance) {
-    const Pass pass = pass_over_chunks(network, validation, s.batch, advance);
+    const Pass pass = s.model.memory > 0
+                          ? pass_over_all(network, validation.ids(), s.batch, advance)
+                          : pass_over_chunks(network, validation, s.batch, advance);
     return Measure{pass.loss,
                    pass.cross_entropy,
                    {{"paper_perplexity", "ppl as the paper counts", pass.row_perplexity}}};

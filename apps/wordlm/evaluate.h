@@ -6,7 +6,8 @@
 
 namespace weft::wordlm {
 
-i64 epoch_steps(const WordChunks& chunks, i64 batch);
+// Steps of a training on these chunks, or, with a memory, on the contiguous texts of their ids.
+i64 epoch_steps(const Settings& settings, const WordChunks& training);
 
 // Over the chunks of a part as the agglomerative-attention paper counts: the last target of each is
 // padding, which a model soon learns for nothing, and the first id is no target. Its perplexity is
@@ -15,7 +16,8 @@ Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chu
                       const Advance& advance);
 
 // Training on all chunks of `training` every epoch, in another order each; the last batch is filled
-// up with the first chunks of the epoch. All of these stay where they are meanwhile.
+// up with the first chunks of the epoch. With a memory it is on contiguous texts of their ids. All
+// of these stay where they are meanwhile.
 Task training_task(const Model& model, const WordChunks& training, const WordChunks& validation);
 
 // Task::odd_batches.

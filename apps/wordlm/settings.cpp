@@ -33,7 +33,7 @@ Settings preset(const std::string& name) {
   if (is_long_preset(name)) {
     s.model = long_network(name, 1024);
     s.model.vocabulary = paper_vocabulary;
-    train_long(s);
+    train_long(s, s.model, 1024);
     return s;
   }
   s.model = spellings_network(name);

@@ -71,8 +71,13 @@ Json json_of(const Sheet& sheet) {
     one["help"] = option.help;
     options.push_back(one);
   }
-  Json json = {{"name", m.name},      {"specification", sheet.name()}, {"title", m.title},
-               {"paper", m.paper},    {"equations", m.equations},      {"time", m.scaling},
+  Json json = {{"name", m.name},
+               {"specification", sheet.name()},
+               {"title", m.title},
+               {"paper", m.paper},
+               {"equations", m.equations},
+               {"time", m.scaling},
+               {"page", m.page.empty() ? m.name : m.page},
                {"wrapper", m.wrapper}};
   if (!sheet.alone()) {
     json.update({{"memory", m.memory},
@@ -84,6 +89,7 @@ Json json_of(const Sheet& sheet) {
                    {"pattern", m.masks.pattern}}},
                  {"causal", causal_of(m)},
                  {"strictly_causal", m.strictly_causal},
+                 {"earlier_keys", m.earlier_keys},
                  {"two_sequences", m.cross}});
   }
   json.update({{"decoding", m.decode != nullptr},

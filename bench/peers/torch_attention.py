@@ -7,7 +7,7 @@ Says first in which forms this PyTorch has the mechanisms of --attention (torch_
 - patterns: masked (the same with a dense mask), flex (flex_attention, compiled; forward alone on
   CPUs, where it has no backward); of block-local besides blocks (a block as one more head);
 - sinkformer, synthesizer: naive; sinkhorn: blocks (a block as one more head);
-- features: eager, compiled (torch.compile).
+- features, and the blocks isab, star, biblosa and mega: eager, compiled (torch.compile).
 
 Then answers each line "ATTENTION FORM LENGTH", ATTENTION a number from 0, by one JSON object a line,
 until its input ends. bench/peer.h describes the lines. Masks are made, and functions compiled, before
@@ -108,7 +108,7 @@ def measure(spec, form, length, options):
     inputs = torch_forms.inputs_of(spec, length, options, form.backward)
     dout = None
     if form.backward:
-        dout = torch.randn(options.batch, options.heads, inputs[0].shape[2], options.value_width)
+        dout = torch.randn(*torch_forms.output_shape(spec, inputs, options))
     function = form.make(length)
     if form.compiled:
         torch.compiler.reset()  # past eight lengths it would compile no more

@@ -40,7 +40,7 @@ RENAMED = [(r"feed_forward\.(weight|bias)1$", r"feed_forward.up.\1"),
            (r"feed_forward\.(weight|bias)2$", r"feed_forward.down.\1"),
            (r"\.gain$", ".weight"), (r"^embedding\.table$", "embedding.weight")]
 ACTIVATIONS = {"relu": F.relu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-               "gelu_erf": F.gelu}
+               "gelu_erf": F.gelu, "silu": F.silu}
 
 
 # --- charlm and wordlm
@@ -60,6 +60,13 @@ def is_prenorm(model):
     return chosen("wiring", model["wiring"], {"universal": False, "vanilla": False, "prenorm": True})
 
 
+def norms(model, attention):
+    """Of a block: that of an attention with a residual of its own is there already."""
+    own = getattr(attention, "OWNS_RESIDUAL", False)
+    norm = [nn.LayerNorm(model["width"], model["norm_epsilon"]) for _ in range(2)]
+    return None if own else norm[0], norm[1]
+
+
 class Block(nn.Module):
     """Norms behind the sums, or before the branches; without dropout, universal and vanilla wiring
     are the same."""
@@ -68,17 +75,19 @@ class Block(nn.Module):
         super().__init__()
         self.prenorm = is_prenorm(model)
         self.attention = attention_of(model["attention"], model, layer, layers)
-        self.norm1, self.norm2 = (nn.LayerNorm(model["width"], model["norm_epsilon"])
-                                  for _ in range(2))
+        self.norm1, self.norm2 = norms(model, self.attention)
         self.feed_forward = FeedForward(model)
 
     def forward(self, x, step):
         # weft's wirings take three streams of random numbers each: the second is the attention's,
         # or the first, where norms come first.
         if self.prenorm:
-            y = x + self.attention(self.norm1(x), 3 * step)
+            y = self.attention(x, 3 * step) if self.norm1 is None else (
+                x + self.attention(self.norm1(x), 3 * step))
             return y + self.feed_forward(self.norm2(y))
-        y = self.norm1(x + self.attention(x, 3 * step + 1))
+        y = self.attention(x, 3 * step + 1)
+        if self.norm1 is not None:
+            y = self.norm1(x + y)
         return self.norm2(y + self.feed_forward(y))
 
 
@@ -91,7 +100,7 @@ class UniversalTransformer(nn.Module):
         self.steps, self.shared = depth, model["shared"]
         self.embedding = nn.Embedding(model["vocabulary"], width)
         self.encoding = chosen("encoding", model["encoding"],
-                               {name: name for name in ("position", "conv", "rotary")})
+                               {name: name for name in ("position", "conv", "rotary", "none")})
         if self.encoding == "conv":
             self.convolution = nn.Conv1d(width, width, model["conv_width"])
             self.activation = chosen("activation", model["conv_activation"], ACTIVATIONS)
@@ -108,7 +117,7 @@ class UniversalTransformer(nn.Module):
         self.output = nn.Linear(width, width, bias=False)
 
     def encoded(self, h, step):
-        if self.encoding == "rotary":
+        if self.encoding in ("rotary", "none"):
             return h
         if self.encoding == "position":
             return h + (self.position[:h.shape[1]] + self.depth[step])
@@ -143,16 +152,18 @@ class VisionBlock(nn.Module):
 
     def __init__(self, model, layer):
         super().__init__()
-        self.norm1, self.norm2 = (nn.LayerNorm(model["width"], model["norm_epsilon"])
-                                  for _ in range(2))
         self.attention = attention_of(model["attention"], model, layer, model["layers"])
+        self.norm1, self.norm2 = norms(model, self.attention)
         self.stream = 4 * layer + 1  # of random numbers: one for the patches, four for each block
         self.up = nn.Linear(model["width"], model["hidden"])
         self.down = nn.Linear(model["hidden"], model["width"])
         self.activation = chosen("activation", model["activation"], ACTIVATIONS)
 
     def forward(self, x):
-        x = x + self.attention(self.norm1(x), self.stream)
+        if self.norm1 is None:
+            x = self.attention(x, self.stream)
+        else:
+            x = x + self.attention(self.norm1(x), self.stream)
         return x + self.down(self.activation(self.up(self.norm2(x))))
 
 

@@ -20,6 +20,7 @@ if __name__ == "__main__":
 import torch
 import torch.nn.functional as F
 
+import torch_blocks
 import torch_features
 import torch_patterns
 from torch_features import FEATURES
@@ -268,7 +269,52 @@ def sinkhorn(spec, options, causal):
     return [Form("blocks", lambda length: attend)]
 
 
+# --- blocks
+
+def block_shapes(spec, width, length):
+    return torch_blocks.shapes(spec, width, spec["causal"], spec.get("chunk") or length)
+
+
+def blocks(spec, options, causal):
+    name, width = spec["mechanism"], options.heads * options.value_width
+
+    def make(length):
+        learnt = block_shapes(spec, width, length)
+
+        def attend(x, *parameters):
+            own = dict(zip(learnt, parameters))
+            if name == "mega":
+                return torch_blocks.mega(spec, x, own, causal)
+            return torch_blocks.BLOCKS[name](spec, x, own)
+        return attend
+
+    held = 0
+    if name == "biblosa":  # tanh, scores and weights of each feature, and their gradient
+        ways = 2 if spec["direction"] == "both" else 1
+        held = 16 * options.batch * ways * (spec["width"] or width) // spec["block"] ** 2
+    forms = [Form("eager", make, False, held)]
+    if can_compile(options):
+        forms.append(Form("compiled", lambda length: torch.compile(make(length), dynamic=False),
+                          False, held, compiled=True))
+    return forms
+
+
+def output_shape(spec, inputs, options):
+    """Of what a form gives."""
+    x = inputs[0]
+    if not is_block(spec):
+        return options.batch, options.heads, x.shape[2], options.value_width
+    width = spec.get("width") or x.shape[2]
+    both = spec["mechanism"] == "biblosa" and spec["direction"] == "both"
+    return (*x.shape[:2], 2 * width if both else width)
+
+
 # --- all of them
+
+def is_block(spec):
+    name = spec["mechanism"]
+    return name in torch_blocks.BLOCKS or (name == "mega" and spec["attention"] != "csp")
+
 
 def can_compile(options):
     """On CPUs by a C++ compiler."""
@@ -291,11 +337,20 @@ def forms_of(spec, options):
         return synthesizer(spec, options, causal)
     if name == "sinkhorn" and FUSED:
         return sinkhorn(spec, options, causal)
+    if is_block(spec) and FUSED:
+        return blocks(spec, options, causal)
     return features(spec, options, causal) if name in FEATURES else []
 
 
 def inputs_of(spec, length, options, gradients):
     """q, k, v, and what the mechanism takes besides; a drawn omega wants no gradient."""
+    if is_block(spec):
+        width = options.heads * options.value_width
+        inputs = [torch.randn(options.batch, length, width)]
+        for name, shape in block_shapes(spec, width, length).items():
+            start = torch.ones if name.endswith("gain") else torch.randn
+            inputs.append(start(*shape).mul(1 if name.endswith("gain") else width ** -0.5))
+        return [x.requires_grad_(gradients) for x in inputs]
     sizes = ((options.queries or length, options.key_width), (length, options.key_width),
              (length, options.value_width))
     if spec["mechanism"] == "synthesizer":
@@ -334,7 +389,7 @@ def by_pairs(spec, q, k, v, omega=None):
 
 def check(spec, length):
     from torch_mechanisms import attention_of  # which torch_export.py compares with weft
-    options = types.SimpleNamespace(device="cpu", batch=2, heads=2)
+    options = types.SimpleNamespace(device="cpu", batch=2, heads=2, value_width=8)
     model = {"causal": spec["causal"], "heads": options.heads, "width": 16, "model": "",
              "length": length}
     torch.manual_seed(1)
@@ -343,7 +398,10 @@ def check(spec, length):
         parameter.data.normal_()
     if "seed" in dict(module.named_parameters()):
         module.seed.data.zero_()
-    if spec["mechanism"] == "synthesizer":
+    if is_block(spec):
+        own = dict(module.named_parameters())
+        inputs = [x] + [own[name] for name in block_shapes(spec, model["width"], length)]
+    elif spec["mechanism"] == "synthesizer":
         inputs = module.inputs(x)
     else:
         inputs = [module.split(part) for name, projection in module.named_children()
@@ -352,7 +410,9 @@ def check(spec, length):
         inputs.append(module.omega)
     inputs += [p for name, p in module.named_parameters()
                if name.startswith(("proj_", "sort_", "null_"))]
-    if spec["mechanism"] in FEATURES:
+    if is_block(spec):
+        exact = module(x, 0)
+    elif spec["mechanism"] in FEATURES:
         torch_features.CHUNK = 64  # several, the last of them short
         exact = by_pairs(spec, *inputs)
     else:

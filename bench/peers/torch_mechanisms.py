@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import torch_blocks
 import torch_features
 import torch_patterns
 from torch_draws import PLANES, POSITIONS, normal, words
@@ -279,6 +280,7 @@ class Synthesizer(Attention):
     def __init__(self, spec, model, layer, layers):
         super().__init__(spec, model, layer, layers)
         mode, most, rank = spec["mode"], positions_of(model), spec["rank"]
+        self.rotary_base = model.get("rotary_base")  # none: q and k stay as they are
         if spec["dot"]:
             self.qkv = nn.Linear(self.width, 2 * self.width + self.values, bias=False)
         else:
@@ -310,6 +312,8 @@ class Synthesizer(Attention):
         scores = 0
         if self.spec["dot"]:
             q, k, *inputs = inputs
+            if self.rotary_base:
+                q, k = turned(q, self.rotary_base), turned(k, self.rotary_base)
             scores = self.temperature(q.shape[-1]) * (q @ k.transpose(-2, -1))
         v, *learnt = inputs
         scores = scores + self.synthesized(length, *learnt)
@@ -347,6 +351,33 @@ class AdaptiveSpan(Full):
         weights = weights_of((self.temperature(q.shape[-1]) * scores).masked_fill(~seen, -math.inf))
         weights = weights * factors
         return (weights / (weights.sum(-1, keepdim=True) + 1e-8) @ v).transpose(1, 2)
+
+
+class TransformerXl(Full):
+    """Scores know the distance by sines and cosines, seen through a learnt map of each head."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__(spec, model, layer, layers)
+        width = self.width // self.heads
+        positions = spec["position_width"] or (self.width + 1) // 2 * 2
+        self.w_r = nn.Parameter(torch.empty(positions, self.heads, width))
+        self.pos_bias_u = nn.Parameter(torch.empty(self.heads, width))
+        self.pos_bias_v = nn.Parameter(torch.empty(self.heads, width))
+
+    def softmax_of(self, q, k, v):
+        length, half = q.shape[-2], self.w_r.shape[0] // 2
+        back = torch.arange(length)[:, None] - torch.arange(length)
+        far = torch.arange(length, dtype=torch.float64)
+        if self.spec["clamp"] > 0:
+            far = far.clamp(max=self.spec["clamp"])
+        angles = far[:, None] * 10000 ** (-torch.arange(half, dtype=torch.float64) / half)
+        rho = torch.cat([angles.sin(), angles.cos()], -1).to(q)
+        rows = torch.einsum("sd,dhe->hes", rho, self.w_r)
+        by_row = (q + self.pos_bias_v[:, None]) @ rows
+        places = back.clamp(min=0).expand(*q.shape[:-2], -1, -1)
+        scores = (q + self.pos_bias_u[:, None]) @ k.transpose(-2, -1) + by_row.gather(-1, places)
+        scores = self.temperature(q.shape[-1]) * scores
+        return (weights_of(scores.masked_fill(back < 0, -math.inf)) @ v).transpose(1, 2)
 
 
 class Conditional(nn.Module):
@@ -555,7 +586,9 @@ class SamplePermutation(Attention):
         return ascending.gather(2, rank.expand_as(x))
 
     def mixed(self, x):
-        values = self.v(x)
+        return self.permuted(self.v(x))
+
+    def permuted(self, values):
         length, channels = values.shape[1:]
         shifts = torch.tensor([self.shift_of(c, length) for c in range(channels)])
         source = (torch.arange(length)[:, None] - shifts) % length
@@ -571,6 +604,97 @@ class SamplePermutation(Attention):
         return torch.cat(parts, 1)
 
 
+class Mega(nn.Module):
+    """A block with norm and residual of its own: a gate behind attention of one head, of queries and
+    keys that a moving average makes."""
+    OWNS_RESIDUAL = True
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__()
+        self.spec, self.causal = spec, model["causal"]
+        d, z, n = model["width"], spec["key_width"], spec["states"]
+        h, most = spec["value_width"] or 2 * d, spec["chunk"] or positions_of(model)
+        self.widths = [d, z, h, d]
+        shapes = {"norm_gain": (d,), "norm_bias": (d,), "ema_omega": (d,), "w_v": (d, h), "b_v": (h,),
+                  "w_x": (d, 2 * d + z + h), "b_x": (2 * d + z + h,), "w_h": (h, d), "b_h": (d,),
+                  "gamma": (2, z), "beta": (2, z), "rel_bias": (2 * most - 1,)}
+        for name in ("delta", "alpha", "beta", "gamma"):
+            shapes[f"ema_{name}"] = (1 if self.causal else 2, d, n)
+        for name, shape in shapes.items():
+            setattr(self, name, nn.Parameter(torch.empty(*shape)))
+        if spec["attention"] == "csp":
+            options = {name: spec[f"csp_{name}"] for name in ("shift", "group", "groups", "order")}
+            own = {"causal": False, "heads": 1, "width": h, "model": ""}
+            self.permutation = [SamplePermutation(options, own, layer, layers)]  # its maps are not used
+
+    def averaged(self, x):
+        length = x.shape[1]
+        p, alpha = self.ema_delta.sigmoid(), self.ema_alpha.sigmoid()
+        weight = p * self.ema_beta * self.ema_gamma * p.shape[-1] ** -0.5
+        lags = torch.arange(self.spec["truncation"] or length)[:length].to(x)
+        kernel = (weight[..., None] * (1 - p * alpha)[..., None] ** lags).sum(2)  # [D, d, lags]
+        y = 0
+        for kernel, way in zip(kernel, (x, x.flip(1))):
+            padded = F.pad(way.transpose(1, 2), (len(lags) - 1, 0))
+            one = F.conv1d(padded, kernel.flip(-1)[:, None], groups=len(kernel)).transpose(1, 2)
+            y = y + (one if way is x else one.flip(1))
+        return y
+
+    def attended(self, q, k, v):
+        length = q.shape[1]
+        chunk = min(self.spec["chunk"] or length, length)
+        i, j = torch.arange(length)[:, None], torch.arange(length)
+        seen = i // chunk == j // chunk
+        if self.causal:
+            seen = seen & (j <= i)
+        middle = (len(self.rel_bias) - 1) // 2
+        bias = self.rel_bias[(middle + j - i).clamp(0, len(self.rel_bias) - 1)]
+        products = q @ k.transpose(1, 2)
+        if self.spec["attention"] == "softmax":
+            scores = products * q.shape[-1] ** -0.5 + bias
+            return scores.masked_fill(~seen, -math.inf).softmax(-1) @ v
+        scores = products / seen.sum(-1, keepdim=True) + bias
+        if self.spec["attention"] == "laplace":
+            weights = (1 + torch.erf((scores - 0.707107) / (0.282095 * 2 ** 0.5))) / 2
+        else:
+            weights = scores.relu() ** 2
+        return (weights * seen) @ v
+
+    def forward(self, x, stream):
+        normed = F.layer_norm(x, x.shape[-1:], self.norm_gain, self.norm_bias)
+        moved = F.silu(self.averaged(normed) + self.ema_omega * normed)
+        u, z, r, hx = (moved @ self.w_x + self.b_x).split(self.widths, -1)
+        z, v = F.silu(z), F.silu(normed @ self.w_v + self.b_v)
+        q, k = (z * self.gamma[i] + self.beta[i] for i in (0, 1))
+        if self.spec["attention"] == "csp":
+            o = self.permutation[0].permuted(v)
+        else:
+            o = self.attended(q, k, v)
+        update = F.silu(hx + (o * F.silu(r)) @ self.w_h + self.b_h)
+        return x + u.sigmoid() * (update - x)
+
+
+class WholeBlock(nn.Module):
+    """isab, star and biblosa: what torch_blocks.py has, and an output map where the width is another."""
+
+    def __init__(self, spec, model, layer, layers):
+        super().__init__()
+        self.spec, width = spec, model["width"]
+        for name, shape in torch_blocks.shapes(spec, width, model["causal"], 0).items():
+            setattr(self, name, nn.Parameter(torch.empty(*shape)))
+        out = spec.get("width") or width
+        if spec["mechanism"] == "biblosa" and spec["direction"] == "both":
+            out *= 2
+        self.output = None
+        if out != width:
+            self.output = nn.Linear(out, width, bias=model["model"] == "vision transformer")
+
+    def forward(self, x, stream):
+        own = {name: value for name, value in self.named_parameters() if "." not in name}
+        out = torch_blocks.BLOCKS[self.spec["mechanism"]](self.spec, x, own)
+        return out if self.output is None else self.output(out)
+
+
 MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditional": Conditional,
               "clustered": Clustered, "i-clustered": ImprovedClustered,
               "i-clustered-causal": ImprovedClustered, "lsh": Lsh,
@@ -581,7 +705,8 @@ MECHANISMS = {"full": Full, "topk": TopK, "shared-full": SharedFull, "conditiona
               "performer": Features, "linformer": Linformer, "sinkformer": Sinkformer,
               "sinkhorn": SinkhornTransformer,
               "synthesizer": Synthesizer,
-              "adaptive-span": AdaptiveSpan}
+              "adaptive-span": AdaptiveSpan, "transformer-xl": TransformerXl, "mega": Mega,
+              **dict.fromkeys(torch_blocks.BLOCKS, WholeBlock)}
 
 
 def attention_of(spec, model, layer, layers):

@@ -48,6 +48,23 @@ Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S) {
   return seen;
 }
 
+Variable item_by_item(const Variable& x, const Tensor& lengths, i64 width,
+                      const std::function<Variable(i64 b, const Variable& x)>& f) {
+  const i64 B = x.size(0), N = x.size(1);
+  if (B * N == 0) return reshape(x, {B, N, width});
+  std::vector<Variable> items;
+  for (i64 b = 0; b < B; ++b) {
+    const i64 n = length_of(lengths, b, N);
+    std::vector<Variable> parts;
+    if (n > 0) parts.push_back(f(b, slice(slice(x, 0, b, b + 1), 1, 0, n)));
+    if (n < N) {
+      parts.push_back(Tensor::zeros({1, N - n, width}, x.value().dtype(), x.value().device()));
+    }
+    items.push_back(concatenate(parts, 1));
+  }
+  return concatenate(items, 0);
+}
+
 Variable masked(const Variable& z, const Tensor& seen) {
   const Tensor hidden = seen.to(DType::f64).clone();
   for (double& value : std::span(hidden.data<double>(), static_cast<std::size_t>(hidden.count()))) {

@@ -23,6 +23,11 @@ Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S);
 // z + (0 where `seen` is 1, −∞ where it is 0); shapes broadcast.
 Variable masked(const Variable& z, const Tensor& seen);
 
+// A block's definition item by item: f(b, x) of the n > 0 positions of item b, x [1, n, d], gives
+// [1, n, width]; zeros stand behind them.
+Variable item_by_item(const Variable& x, const Tensor& lengths, i64 width,
+                      const std::function<Variable(i64 b, const Variable& x)>& f);
+
 // Where a pair stands in the dropout mask of attention whose parts have columns of their own. `of`
 // gives any column for a pair that is not seen; without it pair (i, j) stands in column j.
 struct MaskColumns {

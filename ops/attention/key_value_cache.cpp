@@ -141,6 +141,54 @@ i64 KeyValueCache::bytes() const {
   return sizes_.B * capacity_ * sizes_.H * (sizes_.E + sizes_.M) * i64(size_of(type_));
 }
 
+OrderedCache::OrderedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
+                           i64 kept, bool whole)
+    : spec_(spec), sizes_(sizes), type_(type), kept_(kept), whole_(whole) {
+  require(kept >= 1, "{}: decoding wants room for at least one position, got {}",
+          spec.mechanism().name, kept);
+}
+
+Tensor OrderedCache::step(std::span<const Tensor> inputs) {
+  const Tape::Pause pause;
+  const i64 n = inputs[0].size(1);
+  const Tensor out = Tensor::empty({sizes_.B, n, sizes_.H, sizes_.M}, type_, inputs[0].device());
+  for (i64 done = 0; done < n;) {
+    // All that have room; where some of what one of them sees is forgotten, one by one.
+    const i64 part = whole_ || held_ + n - done <= kept_ ? std::min(n - done, kept_) : 1;
+    out.slice(1, done, done + part).copy_from(some(inputs, done, done + part));
+    done += part;
+  }
+  return out;
+}
+
+// The outputs of new positions, no more than are kept.
+Tensor OrderedCache::some(std::span<const Tensor> inputs, i64 begin, i64 end) {
+  if (!k_.defined()) {
+    const Device device = inputs[0].device();
+    k_ = Tensor::empty({sizes_.B, 2 * kept_, sizes_.H, sizes_.E}, type_, device);
+    v_ = Tensor::empty({sizes_.B, 2 * kept_, sizes_.H, sizes_.M}, type_, device);
+  }
+  const i64 n = end - begin, before = std::min(held_, kept_);
+  if (held_ + n > 2 * kept_) {
+    for (const Tensor& x : {k_, v_}) {
+      const Tensor last = x.slice(1, held_ - before, held_).clone();
+      x.slice(1, 0, before).copy_from(last);
+    }
+    held_ = before;
+  }
+  k_.slice(1, held_, held_ + n).copy_from(inputs[1].slice(1, begin, end));
+  v_.slice(1, held_, held_ + n).copy_from(inputs[2].slice(1, begin, end));
+  held_ += n;
+  // One position sees kept_ − 1 others; several, all that are kept.
+  const i64 first = std::max<i64>(held_ - n - (n == 1 ? kept_ - 1 : before), 0);
+  return attended(inputs[0].slice(1, begin, end), k_.slice(1, first, held_),
+                  v_.slice(1, first, held_), inputs.subspan(3));
+}
+
+i64 OrderedCache::bytes() const {
+  return sizes_.B * 2 * kept_ * sizes_.H * (sizes_.E + sizes_.M) * i64(size_of(type_));
+}
+
 std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
                                                const AttentionSizes& sizes, DType type,
                                                i64 capacity) {

@@ -35,6 +35,37 @@ class KeyValueCache : public DecodingState {
   Tensor bias_of_held(const Tensor& bias) const;
 };
 
+// Keys and values of the last positions in their order, for mechanisms that count back from the
+// query: in room for twice as many as are kept, so that the oldest are moved away once in `kept`
+// steps. Inputs behind q, k and v are handed on as they are.
+class OrderedCache : public DecodingState {
+ public:
+  // `whole`: no position sees more than `kept`, its own counted; otherwise what is further back is
+  // forgotten.
+  OrderedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 kept,
+               bool whole);
+
+  Tensor step(std::span<const Tensor> inputs) override;
+  i64 bytes() const override;
+
+ protected:
+  // The outputs of the last N of the S positions of k and v: q [B, N, H, E].
+  virtual Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v,
+                          std::span<const Tensor> others) = 0;
+
+  AttentionSpec spec_;
+  AttentionSizes sizes_;
+  DType type_;
+  i64 kept_;  // rows that a later position may see
+
+ private:
+  Tensor some(std::span<const Tensor> inputs, i64 begin, i64 end);
+
+  bool whole_;
+  i64 held_ = 0;  // rows that are filled
+  Tensor k_, v_;  // undefined before the first step
+};
+
 // Mechanism::decode of those whose inputs are q, k, v.
 std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
                                                const AttentionSizes& sizes, DType type,

@@ -142,15 +142,17 @@ i64 positions_of(const Mechanism& mechanism, i64 rows, const std::string& inputs
 
 bool can_decode(const AttentionSpec& spec) {
   const Mechanism& m = spec.mechanism();
-  return m.decode != nullptr && (m.decode_wants.empty() || spec.sets(m.decode_wants));
+  return m.decode != nullptr && has_causal_form(spec) &&
+         (m.decode_wants.empty() || spec.sets(m.decode_wants));
 }
 
 bool has_causal_form(const AttentionSpec& spec) {
   const Mechanism& m = spec.mechanism();
   const std::size_t sign = m.causal_wants.find('=');
-  return m.masks.causal &&
-         (sign == std::string::npos ||
-          spec.word(m.causal_wants.substr(0, sign)) == m.causal_wants.substr(sign + 1));
+  if (!m.masks.causal || sign == std::string::npos) return m.masks.causal;
+  const bool other = m.causal_wants[sign - 1] == '!';
+  const std::string option = m.causal_wants.substr(0, other ? sign - 1 : sign);
+  return (spec.word(option) == m.causal_wants.substr(sign + 1)) != other;
 }
 
 bool learns_by_position(const AttentionSpec& spec) {
@@ -319,7 +321,8 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
     check_type(mechanism, named[i], value.dtype(), first, all);
     if (named[i].role != Role::index) first = value.dtype();
   }
-  const AttentionSizes sizes = binding.sizes(all);
+  AttentionSizes sizes = binding.sizes(all);
+  sizes.causal = call.causal;
   check_masks(binding.spec, call, sizes);
   const AttentionInputs sheets = attention_inputs(binding.spec, sizes);
   for (std::size_t i = 0; i < sheets.size(); ++i) {
@@ -327,8 +330,8 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
     for (int axis = 0; there(i) && axis < sheets[i].shape.rank(); ++axis) {
       const std::string& word = axes[static_cast<std::size_t>(axis)];
       // What is learnt by position may serve more positions than there are.
-      const bool longer = word.find("N_max") != std::string::npos &&
-                          inputs[i].size(axis) > sheets[i].shape[axis];
+      const bool longer =
+          word.find("max") != std::string::npos && inputs[i].size(axis) > sheets[i].shape[axis];
       require(sheets[i].shape[axis] == inputs[i].size(axis) || may_be_one(word) || longer,
               "{}: {} must be [{}] with {} = {}; got {}", mechanism.name, sheets[i].name,
               listed(axes), word, sheets[i].shape[axis], all);

@@ -29,6 +29,7 @@ class AttentionPattern;
 struct AttentionSizes {
   i64 B = 1, N = 1, S = 1, H = 1, E = 1, M = 1, d = 1;
   i64 N_max = 1;
+  bool causal = false;  // a block may learn less for its causal form
 };
 
 // What an input is, and who makes it in a layer (nn::Attention).
@@ -46,9 +47,9 @@ struct AttentionInput {
   std::string name = {};  // "q"
   Role role = Role::projected;
   Side side = Side::query;  // of a parameter: whose positions N_max counts; query: those of both
-  // A word an axis, "B N H E". A symbol of AttentionSizes is that size, "b" and "h" are that size or
-  // 1, the name of an option is what that option says. Any other word is for people, `shape` has
-  // its number, and a tensor with more is welcome where the word names N_max.
+  // A word an axis, "B N H E". A symbol of AttentionSizes is that size, "b" and "h" are that size
+  // or 1, the name of an option is what that option says. Any other word is for people, `shape` has
+  // its number, and a tensor with more is welcome where the word names N_max or another max.
   std::string axes = {};
   // The shape for the sizes at hand; empty: the words of `axes` say all.
   Shape shape = {};
@@ -210,7 +211,8 @@ struct Mechanism {
   Masks masks = {};
   bool cross = false;            // can attend across two sequences
   bool causal_only = false;      // has no other form
-  std::string causal_wants = {};  // "option=value" without which it has no causal form; empty: none
+  // "option=value" or "option!=value" without which it has no causal form; empty: none.
+  std::string causal_wants = {};
   std::string multiple_of = {};   // an option of which lengths are whole multiples; empty: none
   bool strictly_causal = false;  // with `causal`, nothing of the future reaches an output
   bool earlier_keys = false;     // S >= N: the last N keys are those of the queries, causal too
@@ -265,7 +267,7 @@ using PluginFunctions =
          decltype(Mechanism::cost), decltype(Mechanism::decode), decltype(Mechanism::around),
          decltype(AttentionInput::draw), decltype(&DecodingState::step));
 using ThisInterface =
-    PluginInterface<3, PluginFunctions, sizeof(Mechanism), sizeof(AttentionInput),
+    PluginInterface<4, PluginFunctions, sizeof(Mechanism), sizeof(AttentionInput),
                     sizeof(AttentionChoice), sizeof(OptionSheet), sizeof(AttentionSpec),
                     sizeof(AttentionCall), sizeof(AttentionSizes), sizeof(AttentionCost),
                     sizeof(Attended), sizeof(Variable), sizeof(Tensor)>;

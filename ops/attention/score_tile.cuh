@@ -177,8 +177,8 @@ __device__ inline void draw_kept(const DropoutMask& mask, i64 first_row, i64 row
   auto* const bytes = reinterpret_cast<unsigned char*>(kept);
   for (int k = static_cast<int>(threadIdx.x); k < 8 * rows; k += tile_threads) {
     const i64 row = first_row + k / 8 * row_step, column = first_column + 8 * (k % 8);
-    if (column >= mask.columns) continue;
-    bytes[k] = static_cast<unsigned char>(mask.keeps_eight(row, column));
+    const unsigned eight = column < mask.columns ? mask.keeps_eight(row, column) : 0;
+    bytes[k] = static_cast<unsigned char>(eight);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "ops/attention/scores.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace weft {
@@ -23,6 +24,26 @@ AttentionInputs query_key_value(const AttentionSpec&, const AttentionSizes&) {
   return {{.name = "q", .axes = "B N H E", .matrix = "qkv"},
           {.name = "k", .side = Side::reference, .axes = "B S H E", .matrix = "qkv"},
           {.name = "v", .side = Side::reference, .axes = "B S H M", .matrix = "qkv"}};
+}
+
+AttentionInput learnt(const std::string& name, const std::string& axes, const Shape& shape,
+                      Initializer weight) {
+  return {.name = name, .role = Role::parameter, .axes = axes, .shape = shape, .weight = weight};
+}
+
+Initializer uniform_by_fan_in(i64 in) {
+  return {Initializer::uniform, 1 / std::sqrt(double(std::max<i64>(in, 1)))};
+}
+
+i64 count_of(const AttentionInputs& inputs, Role role) {
+  i64 count = 0;
+  for (const AttentionInput& input : inputs) count += input.role == role ? input.shape.count() : 0;
+  return count;
+}
+
+RandomKey attention_key(RandomKey call, i64 number) {
+  if (number == 0) return call;
+  return call.further(DrawPurpose::further_dropout, static_cast<std::uint32_t>(number - 1));
 }
 
 }  // namespace weft

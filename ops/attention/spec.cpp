@@ -81,6 +81,12 @@ AttentionSpec::AttentionSpec(const std::string& text) {
     check_value(*mechanism_, mechanism_->options[index], values_[index]);
     begin = end + 1;
   }
+  for (const OptionSheet& option : mechanism_->options) {
+    if (option.with.empty() || !sets(option.name)) continue;
+    const std::size_t equals = option.with.find('=');
+    require(word(option.with.substr(0, equals)) == option.with.substr(equals + 1),
+            "attention {}: {} counts with {} alone", mechanism_->name, option.name, option.with);
+  }
 }
 
 const std::string& AttentionSpec::word(const std::string& option) const {

@@ -23,6 +23,7 @@ struct OptionSheet {
   std::vector<std::string> handed = {};   // words allowed besides, which want a choice handed in
   double least = 0, most = 0;
   bool whole = true;                    // a whole number
+  std::string with = {};  // "option=value" without which it stays as it is; empty: none
   std::vector<std::string> tried = {};  // values that the tests try besides: what matters, in bounds
 };
 

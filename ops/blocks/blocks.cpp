@@ -1,6 +1,8 @@
 #include "ops/blocks/blocks.h"
 
 #include "ops/blocks/kernels.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/views/views.h"
 #include "runtime/dispatch.h"
 
 namespace weft {
@@ -87,6 +89,34 @@ Tensor BlockMaximum::backward(const Saved& saved, const Tensor& dy) const {
   return dx;
 }
 
+Tensor BlockWeightedMean::forward(Saved& saved, const Tensor& x, const Tensor& logits) const {
+  const Shape shape = pooled_shape(name, x, size, lengths);
+  require(logits.shape() == x.shape() && logits.dtype() == x.dtype(),
+          "{}: wanted logits of the shape and type of x, got {} of {} and {} of {}", name,
+          logits.shape(), name_of(logits.dtype()), x.shape(), name_of(x.dtype()));
+  saved = {x.packed(), logits.packed(), Tensor::empty(shape, x.dtype(), x.device())};
+  dispatch(x, [&](auto device, auto type) {
+    using T = decltype(type);
+    BlockKernels<decltype(device), T>::weighted_mean(
+        device, blocks_of(size, x.shape(), lengths), saved.x.view<const T, 4>(),
+        saved.logits.view<const T, 4>(), saved.y.view<T, 4>());
+  });
+  return saved.y;
+}
+
+std::array<Tensor, 2> BlockWeightedMean::backward(const Saved& saved, const Tensor& dy) const {
+  const Tensor dx = Tensor::empty_like(saved.x), dlogits = Tensor::empty_like(saved.x);
+  const Tensor packed = dy.packed();
+  dispatch(dy, [&](auto device, auto type) {
+    using T = decltype(type);
+    BlockKernels<decltype(device), T>::weighted_mean_backward(
+        device, blocks_of(size, saved.x.shape(), lengths), saved.x.view<const T, 4>(),
+        saved.logits.view<const T, 4>(), saved.y.view<const T, 4>(), packed.view<const T, 4>(),
+        dx.view<T, 4>(), dlogits.view<T, 4>());
+  });
+  return {dx, dlogits};
+}
+
 Tensor AddToBlocks::forward(Saved&, const Tensor& x, const Tensor& rows) const {
   const Shape wanted = pooled_shape(name, x, size, lengths);
   require(rows.shape() == wanted && rows.dtype() == x.dtype(),
@@ -101,12 +131,34 @@ std::array<Tensor, 2> AddToBlocks::backward(const Saved&, Wants wants, const Ten
   return {dz, wants[1] ? summed(dz, shape, blocks, false) : Tensor{}};
 }
 
+Tensor blocks_within(const Tensor& lengths, i64 size) {
+  if (!lengths.defined()) return {};
+  const auto number = [&](i64 x) {
+    return Tensor::full({1}, double(x), DType::f64, lengths.device());
+  };
+  const Variable last = add(lengths.to(DType::f64), number(size - 1));
+  return div(last, number(size)).value().to(DType::i64);  // which cuts the fraction off
+}
+
+Variable within_lengths(const Variable& x, const Tensor& lengths) {
+  if (!lengths.defined()) return x;
+  const i64 B = x.size(0), N = x.size(1);
+  if (x.value().count() == 0) return x;
+  const i64 width = x.value().count() / (B * N);
+  return reshape(block_mean(reshape(x, {B, N, 1, width}), 1, lengths), x.shape());
+}
+
 Variable block_mean(const Variable& x, i64 size, const Tensor& lengths) {
   return apply(BlockMean{size, lengths}, x);
 }
 
 Variable block_maximum(const Variable& x, i64 size, const Tensor& lengths) {
   return apply(BlockMaximum{size, lengths}, x);
+}
+
+Variable block_weighted_mean(const Variable& x, const Variable& logits, i64 size,
+                             const Tensor& lengths) {
+  return apply(BlockWeightedMean{size, lengths}, x, logits);
 }
 
 Variable add_to_blocks(const Variable& x, const Variable& rows, i64 size, const Tensor& lengths) {

@@ -64,6 +64,61 @@ struct LargestOfBlock {
   }
 };
 
+// The largest logit and the sum of exponentials of one feature of a block.
+template <class T>
+struct ColumnSoftmax {
+  T most = 0, sum = 0;
+
+  __device__ ColumnSoftmax(const View<const T, 4>& z, const Place& at, i64 begin, i64 end) {
+    for (i64 i = begin; i < end; ++i) {
+      const T logit = z(at.b, i, at.h, at.e);
+      if (i == begin || most < logit) most = logit;
+    }
+    for (i64 i = begin; i < end; ++i) sum += std::exp(z(at.b, i, at.h, at.e) - most);
+  }
+};
+
+template <class T>
+struct WeightedMean {
+  Blocks blocks;
+  View<const T, 4> x, logits;
+  View<T, 4> y;
+
+  __device__ void operator()(i64 number) const {
+    const Place at(y, number);
+    const i64 begin = blocks.begin(at.i), end = blocks.end(at.b, at.i);
+    const ColumnSoftmax<T> softmax(logits, at, begin, end);
+    T total = 0;
+    for (i64 i = begin; i < end; ++i) {
+      total += std::exp(logits(at.b, i, at.h, at.e) - softmax.most) * x(at.b, i, at.h, at.e);
+    }
+    y(at.b, at.i, at.h, at.e) = begin < end ? total / softmax.sum : T(0);
+  }
+};
+
+template <class T>
+struct WeightedMeanBackward {
+  Blocks blocks;
+  View<const T, 4> x, logits, y, dy;
+  View<T, 4> dx, dlogits;
+
+  __device__ void operator()(i64 number) const {
+    const Place at(y, number);
+    const i64 begin = blocks.begin(at.i), end = blocks.end(at.b, at.i);
+    const ColumnSoftmax<T> softmax(logits, at, begin, end);
+    const T mean = y(at.b, at.i, at.h, at.e), share = dy(at.b, at.i, at.h, at.e) / softmax.sum;
+    for (i64 i = begin; i < std::min(begin + blocks.size, blocks.positions); ++i) {
+      T gradient = 0, dlogit = 0;
+      if (i < end) {
+        gradient = std::exp(logits(at.b, i, at.h, at.e) - softmax.most) * share;
+        dlogit = gradient * (x(at.b, i, at.h, at.e) - mean);
+      }
+      dx(at.b, i, at.h, at.e) = gradient;
+      dlogits(at.b, i, at.h, at.e) = dlogit;
+    }
+  }
+};
+
 template <class T>
 struct SpreadBlock {
   Blocks blocks;
@@ -108,6 +163,22 @@ template <class Device, class T>
 void BlockKernels<Device, T>::maximum(const Device& device, const Blocks& blocks,
                                       View<const T, 4> x, View<T, 4> y, View<i64, 4> positions) {
   for_elements("block_maximum", device, count_of(y), LargestOfBlock<T>{blocks, x, y, positions});
+}
+
+template <class Device, class T>
+void BlockKernels<Device, T>::weighted_mean(const Device& device, const Blocks& blocks,
+                                            View<const T, 4> x, View<const T, 4> logits,
+                                            View<T, 4> y) {
+  for_elements("block_weighted_mean", device, count_of(y), WeightedMean<T>{blocks, x, logits, y});
+}
+
+template <class Device, class T>
+void BlockKernels<Device, T>::weighted_mean_backward(const Device& device, const Blocks& blocks,
+                                                     View<const T, 4> x, View<const T, 4> logits,
+                                                     View<const T, 4> y, View<const T, 4> dy,
+                                                     View<T, 4> dx, View<T, 4> dlogits) {
+  for_elements("block_weighted_mean", device, count_of(y),
+               WeightedMeanBackward<T>{blocks, x, logits, y, dy, dx, dlogits});
 }
 
 template <class Device, class T>

@@ -1,18 +1,24 @@
-// Blocks of positions: their mean or largest row, and a row that is added to all of a block.
+// Blocks of positions: their mean, weighted mean or largest row, and a row that is added to all of
+// a block.
 //
 // The blocks of x [B, N, H, E] have b positions each, from the start; the last one may be short.
 // With J_t the positions of block t that lie within the length of the item, per feature:
 //
-//     block_mean       y_t = (1/|J_t|) Σ_{i ∈ J_t} x_i      dx_i = dy_t / |J_t|
-//     block_maximum    y_t = max_{i ∈ J_t} x_i              dx_i = dy_t [i is the first that has
-//     y_t] add_to_blocks    z_i = x_i + r_t,  i ∈ J_t            dx_i = dz_i,   dr_t = Σ_{i ∈ J_t}
-//     dz_i
+//     block_mean            y_t = (1/|J_t|) Σ_{i ∈ J_t} x_i       dx_i = dy_t / |J_t|
+//     block_weighted_mean   y_t = Σ_{i ∈ J_t} a_i x_i             dx_i = a_i dy_t
+//                           a = softmax of the logits z over J_t  dz_i = a_i dy_t (x_i − y_t)
+//     block_maximum         y_t = max_{i ∈ J_t} x_i               dx_i = dy_t [i is the first that
+//                                                                              has y_t]
+//     add_to_blocks         z_i = x_i + r_t,  i ∈ J_t             dx_i = dz_i,  dr_t = Σ_{J_t} dz_i
 //
-// So the gradient of a mean is spread over its block, and that of what is spread is summed. Where
-// J_t is empty y_t is 0; dx_i is 0, and z_i is x_i, for a position at or past the length. Sums are
+// So the gradient of a mean is spread over its block, and that of what is spread is summed. The
+// weighted mean is attention pooling with weights of each feature's own; of ∂a_i/∂z_l =
+// a_i (1{i = l} − a_l) comes dz_i = a_i (dy_t x_i − Σ_l a_l dy_t x_l). Where J_t is empty y_t is 0;
+// gradients are 0, and z_i is x_i, for a position at or past the length. Sums of the mean are
 // gathered in f64. A NaN is larger than all numbers: it goes on to the output.
 //
-// Saved: of block_maximum the positions, [B, ⌈N/b⌉, H, E] i64; of the others nothing.
+// Saved: of block_maximum the positions, [B, ⌈N/b⌉, H, E] i64; of block_weighted_mean its inputs
+// and its result, as handles; of the others nothing.
 #pragma once
 
 #include "autograd/apply.h"
@@ -42,6 +48,17 @@ struct BlockMaximum {
   Tensor backward(const Saved&, const Tensor& dy) const;
 };
 
+struct BlockWeightedMean {
+  static constexpr const char* name = "block_weighted_mean";
+  i64 size;
+  Tensor lengths;
+  struct Saved {
+    Tensor x, logits, y;
+  };
+  Tensor forward(Saved&, const Tensor& x, const Tensor& logits) const;
+  std::array<Tensor, 2> backward(const Saved&, const Tensor& dy) const;
+};
+
 struct AddToBlocks {
   static constexpr const char* name = "add_to_blocks";
   i64 size;
@@ -51,10 +68,19 @@ struct AddToBlocks {
   std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dz) const;
 };
 
+// ⌈length / size⌉ of each of the lengths, where these are, unwaited for; undefined where they are.
+Tensor blocks_within(const Tensor& lengths, i64 size);
+// x [B, N, …] with zeros at and past the lengths, whatever stands there: block_mean in blocks of
+// one position. x itself where the lengths are undefined.
+Variable within_lengths(const Variable& x, const Tensor& lengths);
+
 // x [B, N, H, E] → [B, ⌈N/size⌉, H, E]; lengths [B] i64 on the device of x, or undefined: all
 // positions exist. Throw where x is of another rank, or size is below 1.
 Variable block_mean(const Variable& x, i64 size, const Tensor& lengths = {});
 Variable block_maximum(const Variable& x, i64 size, const Tensor& lengths = {});
+// Logits of the shape of x.
+Variable block_weighted_mean(const Variable& x, const Variable& logits, i64 size,
+                             const Tensor& lengths = {});
 // x [B, N, H, E] and rows [B, ⌈N/size⌉, H, E].
 Variable add_to_blocks(const Variable& x, const Variable& rows, i64 size,
                        const Tensor& lengths = {});

@@ -1,4 +1,5 @@
 #include "ops/blocks/kernels.h"
+#include "runtime/pack.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -54,6 +55,66 @@ void BlockKernels<Device, T>::maximum(const Device&, const Blocks& blocks, View<
     for (i64 e = 0; e < width; ++e) {
       y(b, t, h, first + e) = largest[e];
       positions(b, t, h, first + e) = at[e];
+    }
+  });
+}
+
+namespace {
+
+// The largest logit of each of a vector of features, over the positions of a block that there are;
+// z(i) loads those of position i. A NaN that it misses comes out of its own exponential.
+template <class T, class F>
+HWY_INLINE Pack<T> largest(i64 begin, i64 end, const F& z) {
+  Pack<T> most = begin < end ? z(begin) : Pack<T>(0.0);
+  for (i64 i = begin + 1; i < end; ++i) most = where(most < z(i), z(i), most);
+  return most;
+}
+
+// f(b, t, h, first feature, features) for vectors of features of each block.
+template <class T, class F>
+void each_vector(const Blocks& blocks, const View<T, 4>& rows, const F& f) {
+  each_strip(blocks, rows, [&](i64 b, i64 t, i64 h, i64 first, i64 width) {
+    each_pack<std::remove_const_t<T>>(width, [&](i64 e, i64 n) { f(b, t, h, first + e, n); });
+  });
+}
+
+}  // namespace
+
+template <class Device, class T>
+void BlockKernels<Device, T>::weighted_mean(const Device&, const Blocks& blocks, View<const T, 4> x,
+                                            View<const T, 4> logits, View<T, 4> y) {
+  each_vector(blocks, y, [&](i64 b, i64 t, i64 h, i64 e, i64 n) {
+    const i64 begin = blocks.begin(t), end = blocks.end(b, t);
+    const auto z = [&](i64 i) { return Pack<T>::load(&logits(b, i, h, e), n); };
+    const Pack<T> most = largest<T>(begin, end, z);
+    Pack<T> sum = 0.0, total = 0.0;
+    for (i64 i = begin; i < end; ++i) {
+      const Pack<T> weight = exp(z(i) - most);
+      sum = sum + weight;
+      total = total + weight * Pack<T>::load(&x(b, i, h, e), n);
+    }
+    (begin < end ? total / sum : total).store(&y(b, t, h, e), n);
+  });
+}
+
+template <class Device, class T>
+void BlockKernels<Device, T>::weighted_mean_backward(const Device&, const Blocks& blocks,
+                                                     View<const T, 4> x, View<const T, 4> logits,
+                                                     View<const T, 4> y, View<const T, 4> dy,
+                                                     View<T, 4> dx, View<T, 4> dlogits) {
+  each_vector(blocks, y, [&](i64 b, i64 t, i64 h, i64 e, i64 n) {
+    const i64 begin = blocks.begin(t), end = blocks.end(b, t);
+    const auto z = [&](i64 i) { return Pack<T>::load(&logits(b, i, h, e), n); };
+    const Pack<T> most = largest<T>(begin, end, z);
+    Pack<T> sum = 0.0;
+    for (i64 i = begin; i < end; ++i) sum = sum + exp(z(i) - most);
+    const Pack<T> mean = Pack<T>::load(&y(b, t, h, e), n);
+    const Pack<T> share = Pack<T>::load(&dy(b, t, h, e), n) / sum;
+    for (i64 i = begin; i < std::min(begin + blocks.size, blocks.positions); ++i) {
+      const Pack<T> gradient = i < end ? exp(z(i) - most) * share : Pack<T>(0.0);
+      const Pack<T> apart = Pack<T>::load(&x(b, i, h, e), n) - mean;
+      gradient.store(&dx(b, i, h, e), n);
+      (i < end ? gradient * apart : gradient).store(&dlogits(b, i, h, e), n);
     }
   });
 }

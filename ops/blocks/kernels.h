@@ -35,6 +35,12 @@ struct BlockKernels {
   // The largest, and the first position that has it; 0 and −1 of an empty block.
   static void maximum(const Device&, const Blocks&, View<const T, 4> x, View<T, 4> y,
                       View<i64, 4> positions);
+  // Of packed x and logits [B, N, H, E]: y [B, n, H, E]. Backward writes zeros past the lengths.
+  static void weighted_mean(const Device&, const Blocks&, View<const T, 4> x,
+                            View<const T, 4> logits, View<T, 4> y);
+  static void weighted_mean_backward(const Device&, const Blocks&, View<const T, 4> x,
+                                     View<const T, 4> logits, View<const T, 4> y,
+                                     View<const T, 4> dy, View<T, 4> dx, View<T, 4> dlogits);
   // y_i = x_i + r_t within the length, with r_t divided by the count for a `mean`, and x_i past it.
   // x is 0 where it has no data.
   static void spread(const Device&, const Blocks&, bool mean, View<const T, 4> x,

@@ -14,7 +14,8 @@ Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight
   require(x.dtype() == weight.dtype() && x.dtype() == bias.dtype(),
           "causal_conv1d: x is {}, the weight {}, the bias {}", name_of(x.dtype()),
           name_of(weight.dtype()), name_of(bias.dtype()));
-  require(activation != Activation::gelu, "causal_conv1d: wanted no activation or relu");
+  require(activation == Activation::none || activation == Activation::relu,
+          "causal_conv1d: wanted no activation or relu");
   const bool relu = activation == Activation::relu;
   saved = {x.packed(), weight.packed(), {}};
   const Tensor offset = bias.packed();

@@ -27,7 +27,7 @@ void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Te
 Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1,
                             const Tensor& bias1, const Tensor& weight2, const Tensor& bias2) const {
   require_real(name, x);
-  require(activation != Activation::none, "feed_forward: wanted relu or gelu");
+  require(activation != Activation::none, "feed_forward: wanted relu, gelu or silu");
   check(x, weight1, bias1, weight2, bias2);
   Shape inner = x.shape(), outer = x.shape();
   inner[x.rank() - 1] = weight1.size(1);

@@ -2,7 +2,8 @@
 //
 //     z = x W₁ + b₁,   f = φ(z),   y = f W₂ + b₂        x [.., d], W₁ [d, h], W₂ [h, d']
 //
-// φ is ReLU, or GELU in its tanh form (D. Hendrycks, K. Gimpel, arXiv 1606.08415):
+// φ is ReLU, SiLU (ops/pointwise), or GELU in its tanh form (D. Hendrycks, K. Gimpel, arXiv
+// 1606.08415):
 //     φ(z) = z σ(2u),   u = √(2/π) (z + 0.044715 z³)           since ½(1 + tanh u) = σ(2u)
 //
 // Backward:
@@ -32,8 +33,8 @@ struct FeedForward {
   std::array<Tensor, 5> backward(const Saved&, const Tensor& dy) const;
 };
 
-// What forward and backward run on each device, their tensors checked and packed; activation relu
-// or gelu.
+// What forward and backward run on each device, their tensors checked and packed; activation relu,
+// gelu or silu.
 template <class Device, class T>
 struct FeedForwardKernels {
   using Saved = FeedForward::Saved;

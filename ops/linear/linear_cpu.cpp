@@ -10,8 +10,18 @@ namespace weft {
 namespace {
 
 constexpr i64 block = 128;  // rows that are multiplied at a time, in cache
-// The gradient of a larger weight goes by columns: eight sums of it would leave the cache.
+// Of a larger weight eight sums of the gradient would leave the cache.
 constexpr i64 most_summed = 1 << 17;
+// Columns of a larger weight's gradient that are multiplied at a time: with fewer oneDNN 2.6 packs
+// x anew for each few of them.
+constexpr i64 wide = 512;
+constexpr i64 most_parts = 8;  // that such a gradient is cut into, where it has fewer columns
+
+// The same of rows, where the weight does not fit the second-level cache: the library packs it once
+// for each block. Rows in at least sixteen pieces, where there are so many.
+i64 rows_together(i64 rows, i64 n, i64 m) {
+  return n * m <= 1 << 18 ? block : std::clamp(rows / (16 * block), i64{1}, i64{4}) * block;
+}
 
 template <class T>
 T* pointer(const Tensor& tensor) {
@@ -50,7 +60,7 @@ void LinearKernels<Device, T>::forward(const Device& cpu, const Tensor& x, const
   const Matrix<const T> factors = matrix<T>(weight);
   const T* const offset = pointer<T>(bias);
   T* const to = y.data<T>();
-  parallel_ranges(rows, block, [&](i64 begin, i64 end) {
+  parallel_ranges(rows, rows_together(rows, n, m), [&](i64 begin, i64 end) {
     for (i64 i = begin; offset != nullptr && i < end; ++i) {
       std::memcpy(to + i * m, offset, static_cast<std::size_t>(m) * sizeof(T));
     }
@@ -78,12 +88,18 @@ void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
   };
   // Rows of dy that are in cache give both gradients.
   const bool together = dx != nullptr && dweight != nullptr && n * m <= most_summed;
-  if (dx != nullptr && !together) parallel_ranges(rows, block, find_dx);
+  if (dx != nullptr && !together) parallel_ranges(rows, rows_together(rows, n, m), find_dx);
   if (dweight != nullptr && n * m > most_summed) {
-    parallel_ranges(m, 128, [&](i64 begin, i64 end) {
-      matmul<T>(cpu, {x, n, rows, 1, n}, {dy + begin, rows, end - begin, m, 1},
-                {dweight + begin, n, end - begin, m, 1});
-    });
+    const i64 pieces = (m + wide - 1) / wide;
+    const i64 parts = std::clamp(rows / 256, i64{1}, std::max(most_parts / pieces, i64{1}));
+    row_sums<T>(rows, std::max<i64>((rows + parts - 1) / parts, 1), n * m, dweight,
+                [&](i64 i, i64 last, T* part) {
+                  parallel_ranges(m, wide, [&](i64 begin, i64 end) {
+                    matmul<T>(cpu, {x + i * n, n, last - i, 1, n},
+                              {dy + i * m + begin, last - i, end - begin, m, 1},
+                              {part + begin, n, end - begin, m, 1}, true);
+                  });
+                });
     dweight = nullptr;
   }
   if (dweight == nullptr && dbias == nullptr) return;

@@ -5,12 +5,14 @@
 
 namespace weft {
 
-enum class Activation { none, relu, gelu };
+enum class Activation { none, relu, gelu, silu };
 
 // Calls f(φ) with the function of functions.h; not for none.
 template <class F>
 void with_activation(Activation activation, const F& f) {
-  activation == Activation::gelu ? f(Gelu{}) : f(Relu{});
+  activation == Activation::gelu   ? f(Gelu{})
+  : activation == Activation::silu ? f(Silu{})
+                                   : f(Relu{});
 }
 
 }  // namespace weft

@@ -42,6 +42,33 @@ struct Relu {
   }
 };
 
+struct LeakyRelu {  // A. L. Maas et al., ICML 2013
+  static constexpr const char* name = "leaky_relu";
+  static constexpr bool from_result = true;
+  template <class X>
+  static constexpr X value(X x) {
+    return where(X(0) < x, x, X(0.01) * x);
+  }
+  template <class X>
+  static constexpr X derivative(X y) {
+    return where(X(0) < y, X(1), X(0.01));
+  }
+};
+
+struct Elu {  // D.-A. Clevert et al., arXiv 1511.07289, α = 1
+  static constexpr const char* name = "elu";
+  static constexpr bool from_result = true;
+  template <class X>
+  static constexpr X value(X x) {
+    using std::expm1;
+    return where(x < X(0), expm1(where(x < X(0), x, X(0))), x);
+  }
+  template <class X>
+  static constexpr X derivative(X y) {
+    return where(y < X(0), y + X(1), X(1));
+  }
+};
+
 struct Sigmoid {
   static constexpr const char* name = "sigmoid";
   static constexpr bool from_result = true;
@@ -121,8 +148,12 @@ struct Silu {
   }
   template <class X>
   static constexpr X derivative(X x) {
-    const X s = Sigmoid::value(x);
-    return s + x * s * (X(1) - s);
+    return both(x).slope;
+  }
+  template <class X>
+  static constexpr ValueAndSlope<X> both(X x) {
+    const X s = Sigmoid::value(x), y = x * s;
+    return {y, s + y * (X(1) - s)};
   }
 };
 
@@ -162,13 +193,30 @@ struct GeluErf {
     return X(0.5) * erfc(x * X(-sqrt_1_over_2));
   }
   template <class X>
+  static constexpr X density(X x) {  // φ(x)
+    using std::exp;
+    return exp(x * x * X(-0.5)) * X(0.5 * sqrt_2_over_pi);
+  }
+  template <class X>
   static constexpr X value(X x) {
     return x * gate(x);
   }
   template <class X>
   static constexpr X derivative(X x) {
-    using std::exp;
-    return gate(x) + x * exp(x * x * X(-0.5)) * X(0.5 * sqrt_2_over_pi);
+    return gate(x) + x * density(x);
+  }
+};
+
+struct NormalCdf {
+  static constexpr const char* name = "normal_cdf";
+  static constexpr bool from_result = false;
+  template <class X>
+  static constexpr X value(X x) {
+    return GeluErf::gate(x);
+  }
+  template <class X>
+  static constexpr X derivative(X x) {
+    return GeluErf::density(x);
   }
 };
 
@@ -237,7 +285,8 @@ struct Functions {
   }
 };
 
-using UnaryFunctions = Functions<Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Silu, Gelu, GeluErf>;
+using UnaryFunctions =
+    Functions<Relu, Sigmoid, Tanh, Exp, Log, Sqrt, Silu, Gelu, GeluErf, LeakyRelu, Elu, NormalCdf>;
 using BinaryFunctions = Functions<Plus, Minus, Times, Over, Larger, Below, NotBelow>;
 
 template <class F>

@@ -156,6 +156,8 @@ Variable div(const Variable& a, const Variable& b) { return apply(Div{}, a, b); 
 Variable maximum(const Variable& a, const Variable& b) { return apply(Maximum{}, a, b); }
 Variable scale(const Variable& x, double factor) { return apply(Scale{factor}, x); }
 Variable relu(const Variable& x) { return apply(Pointwise<Relu>{}, x); }
+Variable leaky_relu(const Variable& x) { return apply(Pointwise<LeakyRelu>{}, x); }
+Variable elu(const Variable& x) { return apply(Pointwise<Elu>{}, x); }
 Variable sigmoid(const Variable& x) { return apply(Pointwise<Sigmoid>{}, x); }
 Variable tanh(const Variable& x) { return apply(Pointwise<Tanh>{}, x); }
 Variable exp(const Variable& x) { return apply(Pointwise<Exp>{}, x); }
@@ -164,5 +166,6 @@ Variable sqrt(const Variable& x) { return apply(Pointwise<Sqrt>{}, x); }
 Variable silu(const Variable& x) { return apply(Pointwise<Silu>{}, x); }
 Variable gelu(const Variable& x) { return apply(Pointwise<Gelu>{}, x); }
 Variable gelu_erf(const Variable& x) { return apply(Pointwise<GeluErf>{}, x); }
+Variable normal_cdf(const Variable& x) { return apply(Pointwise<NormalCdf>{}, x); }
 
 }  // namespace weft

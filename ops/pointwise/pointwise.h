@@ -7,6 +7,8 @@
 //     maximum    c = max(a, b)     da = dc [a >= b]      db = dc [a < b]
 //     scale      y = α x           dx = α dy
 //     relu       y = max(x, 0)     dx = dy [y > 0]       (0 at x = 0)
+//     leaky_relu y = x, or 0.01 x where x <= 0           dx = dy, or 0.01 dy
+//     elu        y = x, or e^x − 1 where x <= 0          dx = dy, or dy (y + 1)
 //     sqrt       y = √x            dx = dy / 2y          (0 at x = 0)
 //     sigmoid    y = 1/(1 + e^−x)  dx = dy y (1 − y)
 //     tanh       y = tanh x        dx = dy (1 − y²)
@@ -17,6 +19,7 @@
 //                u = √(2/π) (x + 0.044715 x³),   u' = √(2/π) (1 + 3·0.044715 x²)
 //     gelu_erf   y = x Φ(x)        dx = dy (Φ(x) + x φ(x))
 //                Φ(x) = ½ erfc(−x/√2),   φ(x) = e^(−x²/2) / √(2π)
+//     normal_cdf y = Φ(x)          dx = dy φ(x)
 //
 // The tanh form of GELU (D. Hendrycks, K. Gimpel, arXiv 1606.08415) is ½ x (1 + tanh u), and
 // ½ (1 + tanh u) = σ(2u). Where one of two inputs was broadcast, its gradient is summed over the
@@ -109,6 +112,8 @@ Variable maximum(const Variable& a, const Variable& b);
 
 Variable scale(const Variable& x, double factor);
 Variable relu(const Variable& x);
+Variable leaky_relu(const Variable& x);
+Variable elu(const Variable& x);
 Variable sigmoid(const Variable& x);
 Variable tanh(const Variable& x);
 Variable exp(const Variable& x);
@@ -117,5 +122,6 @@ Variable sqrt(const Variable& x);  // NaN below 0
 Variable silu(const Variable& x);
 Variable gelu(const Variable& x);      // the tanh form
 Variable gelu_erf(const Variable& x);  // the exact one
+Variable normal_cdf(const Variable& x);
 
 }  // namespace weft

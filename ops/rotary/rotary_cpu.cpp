@@ -10,6 +10,50 @@ namespace {
 
 constexpr i64 grain = 1 << 14;  // elements that one piece of parallel work turns
 
+// Sines and cosines of the angles of one position after the other: each is the last one's turned by
+// θ, and every `exact` positions it is computed anew. 63 turns add 63 roundings of f64.
+class Angles {
+ public:
+  explicit Angles(const std::vector<double>& theta) : theta_(theta), at_(theta.size()) {
+    for (const double angle : theta) step_.push_back({std::cos(angle), std::sin(angle)});
+  }
+
+  // Of a position, as a whole number that is not negative.
+  void go_to(i64 position) {
+    begin(position / exact * exact);
+    while (position_ < position) next();
+  }
+  void next() {
+    if ((position_ + 1) % exact == 0) return begin(position_ + 1);
+    for (std::size_t i = 0; i < at_.size(); ++i) {
+      const auto [c, s] = at_[i];
+      at_[i] = {c * step_[i].cosine - s * step_[i].sine, s * step_[i].cosine + c * step_[i].sine};
+    }
+    ++position_;
+  }
+
+  double cosine(std::size_t i) const { return at_[i].cosine; }
+  double sine(std::size_t i) const { return at_[i].sine; }
+
+ private:
+  static constexpr i64 exact = 64;
+  struct Point {
+    double cosine, sine;
+  };
+
+  void begin(i64 position) {
+    position_ = position;
+    for (std::size_t i = 0; i < at_.size(); ++i) {
+      const double angle = static_cast<double>(position) * theta_[i];
+      at_[i] = {std::cos(angle), std::sin(angle)};
+    }
+  }
+
+  const std::vector<double>& theta_;
+  std::vector<Point> at_, step_;
+  i64 position_ = 0;
+};
+
 // The pairs of one head.
 template <class T>
 void turn(i64 pairs, const T* c, const T* s, const T* x, T* __restrict y) {
@@ -35,11 +79,12 @@ void RotaryKernels<Device, T>::rotate(const Device&, const Rotation& rotation, V
   const i64 together = std::max<i64>(1, grain / std::max<i64>(1, 2 * B * H * pairs));
   parallel_ranges(x.size(1), together, [&](i64 begin, i64 end) {
     std::vector<T> cosine(theta.size()), sine(theta.size());
+    Angles angles(theta);
     for (i64 n = begin; n < end; ++n) {
-      const auto position = static_cast<double>(rotation.first + n);
+      n == begin ? angles.go_to(rotation.first + n) : angles.next();
       for (std::size_t i = 0; i < theta.size(); ++i) {
-        cosine[i] = static_cast<T>(std::cos(position * theta[i]));
-        sine[i] = static_cast<T>(std::sin(position * theta[i]));
+        cosine[i] = static_cast<T>(angles.cosine(i));
+        sine[i] = static_cast<T>(angles.sine(i));
       }
       for (i64 b = 0; b < B; ++b) {
         for (i64 h = 0; h < H; ++h) {

@@ -82,6 +82,7 @@ class LargestOfRows {
       held += __popc(set);
       __syncwarp();
     }
+    __syncwarp();  // all lanes have read them
     if (lane() == 0) {
       held_[row] = held;
       thresholds_[row] = threshold;
@@ -137,6 +138,7 @@ class LargestOfRows {
       const int rank = equal_seen + below(equal);  // among those equal to the least
       const bool keep = inside && (code > least || (code == least && rank < equal_wanted));
       const unsigned set = __ballot_sync(whole_warp, keep);
+      __syncwarp();  // a vote does not order reads before writes
       if (keep) {
         codes_[place(row, kept + below(set))] = code;
         keys_[place(row, kept + below(set))] = key;

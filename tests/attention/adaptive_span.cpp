@@ -10,10 +10,6 @@
 namespace weft {
 namespace {
 
-Tensor normal(const Shape& shape, std::uint64_t seed) {
-  return random_normal(shape, DType::f64, seed);
-}
-
 struct Spanned {
   QueryKeyValue in;
   Tensor span, key_pe;
@@ -86,25 +82,13 @@ std::vector<Tensor> by_loops(const Spanned& x, i64 L, double R, const Tensor& do
   return results;
 }
 
-// Output and gradients for the cotangent `dout`.
-std::vector<Tensor> run_for(const std::string& spec, const std::vector<Tensor>& inputs,
-                            const Tensor& dout) {
-  std::vector<Variable> leaves;
-  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
-  Tape tape;
-  const Variable out = attend(AttentionSpec(spec), causal(), leaves).out;
-  tape.backward(out, dout.to(tested_device()));
-  std::vector<Tensor> results{out.value()};
-  for (const Variable& leaf : leaves) results.push_back(leaf.gradient());
-  return results;
-}
-
 // The passes by distance as a function of q, k, v, and where they are there of a table and of
 // spans.
 Differentiable by_distance(const DistanceCall& call, bool table, bool spans) {
   return [=](std::span<const Variable> x) {
-    return std::vector{distance_attention(call, x[0], x[1], x[2], table ? x[3] : Variable(),
-                                          spans ? x[table ? 4 : 3] : Variable())};
+    return std::vector{distance_attention(
+        call, x[0], x[1], x[2],
+        {.table = table ? x[3] : Variable(), .spans = spans ? x[table ? 4 : 3] : Variable()})};
   };
 }
 
@@ -120,7 +104,7 @@ TEST_CASE("adaptive-span: it is the equations of the paper") {
       const Tensor dout = normal({2, N, 3, 3}, 5);
       const std::vector<Tensor> wanted = by_loops(x, L, double(R), dout);
       const std::vector<Tensor> got =
-          run_for("adaptive-span:ramp=" + std::to_string(R), x.list(), dout);
+          attended_for(dout, "adaptive-span:ramp=" + std::to_string(R), x.list(), causal());
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         CAPTURE(i);
         CHECK(relative_error(got[i], wanted[i]) < 1e-6);

@@ -60,7 +60,7 @@ Tensor transported(const Tensor& v, const std::vector<i64>& J, i64 group, double
 TEST_SUITE("attention") {
 
 TEST_CASE("csp: sinkhorn is eq. 9 of the paper") {
-  const Tensor v = normal({2, 23, 2, 3}, 1);
+  const Tensor v = normal({few_on_device() ? 1 : 2, 23, 2, 3}, 1);
   const std::vector<i64> linear{0, 4, 8, 12, 16, 20};  // (c − 1) ⌈23/6⌉
   for (const i64 group : {1, 2, 6, 23}) {
     for (const int t : {1, 2, 7}) {
@@ -92,6 +92,7 @@ Tensor samples_apart() {
 }
 
 TEST_CASE("csp: sinkhorn tends to the permutation as its temperature falls") {
+  if (fewest_on_device()) return;  // eq. 9's case runs the same kernels
   const Tensor v = samples_apart();
   double before = 1;
   for (const double temperature : {1.0, 0.3, 0.1, 0.03, 0.01}) {

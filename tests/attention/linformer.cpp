@@ -81,19 +81,6 @@ std::vector<Tensor> by_loops(const Linformed& x, const AttentionCall& call, cons
   return results;
 }
 
-// Output and gradients for the cotangent `dout`.
-std::vector<Tensor> run_for(const std::string& spec, const std::vector<Tensor>& inputs,
-                            const AttentionCall& call, const Tensor& dout) {
-  std::vector<Variable> leaves;
-  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
-  Tape tape;
-  const Variable out = attend(AttentionSpec(spec), call, leaves).out;
-  tape.backward(out, dout.to(tested_device()));
-  std::vector<Tensor> results{out.value()};
-  for (const Variable& leaf : leaves) results.push_back(leaf.gradient());
-  return results;
-}
-
 TEST_SUITE("attention") {
 
 TEST_CASE("linformer: it is the sums of its equations") {
@@ -106,7 +93,7 @@ TEST_CASE("linformer: it is the sums of its equations") {
       if (cut) call.lengths = Tensor::from(std::vector<i64>{S, S - 4, 0}, {3});
       if (cut) call.query_lengths = Tensor::from(std::vector<i64>{2, N, N}, {3});
       const std::vector<Tensor> wanted = by_loops(x, call, dout);
-      const std::vector<Tensor> got = run_for("linformer", x.list(), call, dout);
+      const std::vector<Tensor> got = attended_for(dout, "linformer", x.list(), call);
       for (std::size_t i = 0; i < wanted.size(); ++i) {
         CAPTURE(i);
         CHECK(relative_error(got[i], wanted[i]) <= tolerance::backward_f64);
@@ -114,8 +101,9 @@ TEST_CASE("linformer: it is the sums of its equations") {
       // proj_k in both places: its gradient is the sum of the two.
       Linformed same = x;
       same.proj_v = x.proj_k;
-      const std::vector<Tensor> apart = run_for("linformer", same.list(), call, dout);
-      const std::vector<Tensor> shared = run_for("linformer:share_kv=1", x.shared(), call, dout);
+      const std::vector<Tensor> apart = attended_for(dout, "linformer", same.list(), call);
+      const std::vector<Tensor> shared =
+          attended_for(dout, "linformer:share_kv=1", x.shared(), call);
       REQUIRE(shared.size() == 5);  // no proj_v
       CHECK(relative_error(shared[0], apart[0]) == 0);
       CHECK(relative_error(shared[4], added(apart[4].to(Device{}), apart[5].to(Device{}))) <=

@@ -250,13 +250,14 @@ TEST_CASE("pairs: a pair that stands in two parts is refused") {
 }
 
 // Output and gradients of q, k, v and a table by distance [heads, D], by the engine and by the
-// definition of full attention with the table spread over all pairs.
+// definition of full attention with the table spread over all pairs. Apart: a row of the table does
+// not lie side by side.
 void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const Sees& sees, i64 heads,
-                       i64 D, i64 origin) {
+                       i64 D, i64 origin, bool apart = false) {
   const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
   const Tensor table = random_normal({heads, D}, DType::f64, 4).to(in.q.dtype());
   std::vector<Tensor> inputs = in.list();
-  inputs.push_back(table);
+  inputs.push_back(apart ? table.transpose(0, 1).packed().transpose(0, 1) : table);
   const Run got = run(
       [&](std::span<const Variable> x) {
         PairsPart biased = part;
@@ -288,6 +289,7 @@ TEST_CASE("pairs: a bias by distance, and its gradient") {
   const QueryKeyValue in(2, N, S, 3, 5, 6);
   const Sees all = [](i64, i64, i64) { return true; };
   check_by_distance(in, {}, all, 3, N + S - 1, N - 1);
+  check_by_distance(in, {}, all, 3, N + S + 8, N + 4, true);
   check_by_distance(in, {}, all, 1, N + S + 8, N + 4);  // one table for all heads, with room
   const Sees window = [](i64, i64 i, i64 j) { return i - 30 <= j && j <= i + 7; };
   check_by_distance(in, {.band = Band::window(30, 7)}, window, 3, 38, 30);

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "autograd/tape.h"
 #include "ops/attention/mechanism.h"
 #include "tests/check.h"
 
@@ -35,6 +36,20 @@ inline Run defined_run(const std::string& spec, const std::vector<Tensor>& input
     return std::vector{defined(parsed, call, variables).out};
   };
   return run(definition, inputs, 17, Device{});
+}
+
+// Output, then the gradients of all inputs, for the cotangent `dout`.
+inline std::vector<Tensor> attended_for(const Tensor& dout, const std::string& spec,
+                                        const std::vector<Tensor>& inputs,
+                                        const AttentionCall& call) {
+  std::vector<Variable> leaves;
+  for (const Tensor& input : on_device(inputs)) leaves.push_back(Variable::leaf(input));
+  Tape tape;
+  const Variable out = attend(AttentionSpec(spec), call, leaves).out;
+  tape.backward(out, dout.to(tested_device()));
+  std::vector<Tensor> results{out.value()};
+  for (const Variable& leaf : leaves) results.push_back(leaf.gradient());
+  return results;
 }
 
 // What it drew and decided.

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <sstream>
 
 #include "autograd/tape.h"
@@ -35,7 +36,9 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
     std::vector<std::string> values = option.tried;
     values.insert(values.end(), option.choices.begin(), option.choices.end());
     for (const std::string& value : values) {
-      if (options) texts.push_back(mechanism.name + ":" + option.name + "=" + value);
+      if (!options || value == option.initial) continue;  // the default is the first text
+      const std::string with = option.with.empty() ? "" : "," + option.with;
+      texts.push_back(mechanism.name + ":" + option.name + "=" + value + with);
     }
   }
   return texts;
@@ -49,6 +52,13 @@ AttentionSpec of_whole_blocks(const AttentionSpec& spec, i64 N) {
   i64 size = std::min<i64>(16, std::max<i64>(N / 2, 1));
   while (N % size != 0) --size;
   return spec.with(block, size);
+}
+
+// A block whose heads are equal parts of its width: as many as the sizes say, or a divisor of that.
+AttentionSpec of_whole_heads(const AttentionSpec& spec, const AttentionSizes& sizes) {
+  if (spec.mechanism().kind != Kind::block || !spec.has("heads") || !spec.has("width")) return spec;
+  const i64 width = spec.integer("width") > 0 ? spec.integer("width") : sizes.H * sizes.M;
+  return spec.with("heads", std::gcd(spec.sets("heads") ? spec.integer("heads") : sizes.H, width));
 }
 
 enum class Extras { absent, whole, single };
@@ -204,13 +214,18 @@ Samples::Iterator& Samples::Iterator::operator++() {
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
   const bool emulated = few_on_device(), watched = few_here();
   // Of how many calls one is taken, and how many of a mechanism at most.
-  const std::size_t step = watched ? 7 : emulated ? 9 : 1;
-  const std::size_t most = watched && emulated ? 1 : watched ? 6 : emulated ? 4 : all_calls;
+  const std::size_t step = watched ? 7 : emulated ? 9 : all_wanted() ? 1 : variety.every;
+  const std::size_t most = watched && emulated ? 1
+                           : watched           ? 6
+                           : emulated          ? 4
+                           : all_wanted()      ? all_calls
+                                               : 40;
   std::vector<Sample> taken;
   for (const Mechanism* registered : mechanisms()) {
     std::vector<Sample> all;
     for (const std::string& spec : specs(*registered, variety.options)) {
-      const AttentionSpec parsed = of_whole_blocks(AttentionSpec(spec), sizes.N);
+      const AttentionSpec parsed =
+          of_whole_heads(of_whole_blocks(AttentionSpec(spec), sizes.N), sizes);
       const Mechanism& mechanism = parsed.mechanism();
       const bool earlier = mechanism.earlier_keys && sizes.S > sizes.N;
       if (sizes.N != sizes.S && !mechanism.cross && !earlier) continue;
@@ -222,6 +237,7 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
         const bool few = spec != mechanism.name || extras == Extras::single;
         for (const AttentionCall& call : calls(parsed, sizes, variety, few)) {
           std::string text = parsed.text();
+          own.causal = call.causal;
           const std::vector<Tensor> inputs = sampled(parsed, own, type, extras, call.causal);
           for (const Tensor& input : inputs) text += fmt::format(" {}", input.shape());
           if (call.causal) text += " causal";

@@ -62,14 +62,16 @@ struct Variety {
   bool causal = true, lengths = true, query_lengths = true, dropout = true;
   bool options = true;  // the values that option sheets name
   bool extras = true;   // optional inputs: absent, whole, and of size 1 where they may be
+  std::size_t every = 1;  // one of so many calls, for what hardly depends on them
 };
 
-// Every mechanism that fits `sizes`, of which N and S count positions (N ≠ S wants cross-attention, or
-// with S > N keys before the queries): with its defaults every combination of masks, with every value
-// of an option each mask alone and all of them. Of four batch items one has all keys and some queries,
-// one some keys and all queries, one no keys and one no queries. Where that would take hours, under
-// the sanitizers and on an emulated device, a few of them for each mechanism, others for other sizes;
-// all of them with `./weft test --all`, which sets WEFT_TEST_ALL.
+// Every mechanism that fits `sizes`, of which N and S count positions (N ≠ S wants cross-attention,
+// or with S > N keys before the queries): with its defaults every combination of masks, with every
+// value of an option each mask alone and all of them. Of four batch items one has all keys and some
+// queries, one some keys and all queries, one no keys and one no queries. Where that would take
+// hours, under the sanitizers and on an emulated device, a few of them for each mechanism, others
+// for other sizes; and at most 40 of a mechanism everywhere. All of them with `./weft test --all`,
+// which sets WEFT_TEST_ALL.
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
 // Sizes at which tiles end, for an emulated device and under the sanitizers: two heads at most there,

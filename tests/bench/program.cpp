@@ -97,9 +97,25 @@ TEST_CASE("attention_bench: a layer, blocks, the definition in plain ops, masks"
     CHECK_MESSAGE(run.status == 0, run.err);
     CHECK(contains(run.out, "forward"));
   }
+  for (const char* mega : {"mega:chunk=3", "mega:attention=laplace,chunk=4"}) {
+    const ProgramRun core = bench(short_one + Words{"--no-peers", "--core", "--attention", mega});
+    CHECK_MESSAGE(core.status == 0, core.err);
+    CHECK(contains(core.out, "forward"));
+  }
+  check_refused(bench({"--core", "--attention", "mega:attention=csp"}),
+                "--core: not mega:attention=csp, it has no q and k");
   const ProgramRun causal = bench(short_one + Words{"--causal", "--no-peers"});
   CHECK(causal.status == 0);
   CHECK(contains(causal.out, "csp: left out, it has no causal form"));
+}
+
+TEST_CASE("attention_bench: lengths that are no whole blocks are left out, with a word") {
+  const ProgramRun run =
+      bench({"--lengths", "12,16", "--heads", "2", "--key-width", "4", "--value-width", "4",
+             "--no-peers", "--attention", "sinkhorn:block=8"});
+  CHECK_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "sinkhorn:block=8: length 12 left out, wanted a multiple of block = 8"));
+  CHECK(contains(run.out, "1 rows measured, 0 kept"));
 }
 
 TEST_CASE("attention_bench: few queries over as many keys as the length") {
@@ -189,7 +205,7 @@ TEST_CASE("attention_bench: Ctrl-C keeps what is done") {
 }
 
 TEST_CASE("attention_bench: without PyTorch its rows are left out, with a word") {
-  const Words short_one{"--lengths", "8", "--heads", "1", "--key-width", "2", "--value-width", "2"};
+  const Words short_one{"--lengths", "8", "--heads", "1", "--key-width", "4", "--value-width", "4"};
   for (const std::string python : {"/nowhere/python", "/bin/false"}) {
     const ProgramRun run = bench(short_one + Words{"--python", python});
     CHECK(run.status == 0);
@@ -284,6 +300,7 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
   const auto sinkhorn =
       R"({"mechanism": "sinkhorn", "block": 20, "iterations": 3, "sort_temperature": 0.75, )" +
       pattern;
+  const std::string mega = R"({"mechanism": "mega", "key_width": 5, "states": 3, )";
   const std::string causal = R"("causal": true})", not_causal = R"("causal": false})";
   const Words specifications = {
       R"({"mechanism": "full", )" + pattern + causal,
@@ -312,6 +329,10 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
       performer + R"("kernel": "softmax", )" + causal,
       performer + R"("kernel": "hyperbolic", )" + causal,
       performer + R"("kernel": "relu", )" + causal,
+      mega + R"("value_width": 12, "chunk": 64, "attention": "laplace", "truncation": 0, )" +
+          not_causal,
+      mega + R"("value_width": 0, "chunk": 64, "attention": "relu2", "truncation": 7, )" + causal,
+      mega + R"("value_width": 0, "chunk": 0, "attention": "softmax", "truncation": 0, )" + causal,
       R"({"mechanism": "linformer", "rank": 7, "share_kv": 0, )" + pattern + not_causal,
       R"({"mechanism": "linformer", "rank": 5, "share_kv": 1, )" + pattern + not_causal};
   const ProgramRun run =

@@ -34,8 +34,8 @@ TEST_CASE("long context: a preset for each strictly causal mechanism, alike but 
     const bool wanted = m->strictly_causal && !m->wrapper && m->rows.count == nullptr;
     CHECK_MESSAGE((std::ranges::find(names, name) != names.end()) == wanted, name);
   }
-  for (const char* mechanism :
-       {"linear", "cosformer", "performer", "local", "sparse", "topk", "adaptive-span"}) {
+  for (const char* mechanism : {"linear", "cosformer", "performer", "local", "sparse", "topk",
+                                "adaptive-span", "transformer-xl", "mega"}) {
     json own = settings_of("charlm", {"--preset", std::string("text8-long-") + mechanism});
     const AttentionSpec spec(own["attention"].get<std::string>());
     CHECK(spec.mechanism().name == mechanism);
@@ -45,18 +45,39 @@ TEST_CASE("long context: a preset for each strictly causal mechanism, alike but 
     CHECK(own == other);
   }
   CHECK(settings_of("wordlm", {"--preset", "wikitext2-long-linear"})["length"] == 1024);
+  // As many positions a step, in segments that remember.
+  json own = settings_of("charlm", {"--preset", "text8-memory-transformer-xl"});
+  json other = settings_of("charlm", {"--preset", "text8-long-transformer-xl", "--length", "512",
+                                      "--memory", "512", "--batch", "8"});
+  other["preset"] = own["preset"];
+  CHECK(own == other);
 }
 
 TEST_CASE("long context: a model of windows of 2,048 characters is trained, scored, and writes text") {
   if (few_here()) return;
   const TemporaryFolder folder;
-  for (const char* mechanism : {"linear", "performer", "cosformer", "adaptive-span"}) {
-    CAPTURE(mechanism);
-    const std::string out = folder.path(mechanism);
-    const ProgramRun trained = charlm(
-        {"--preset", std::string("text8-long-") + mechanism, "--data", "builtin", "--width", "16",
-         "--depth", "1", "--batch", "1", "--steps", "2", "--validation-batches", "1",
-         "--test-batches", "1", "--threads", "1", "--out", out});
+  const Words small = {"--data",
+                       "builtin",
+                       "--width",
+                       "16",
+                       "--depth",
+                       "1",
+                       "--batch",
+                       "1",
+                       "--steps",
+                       "2",
+                       "--validation-batches",
+                       "1",
+                       "--test-batches",
+                       "1",
+                       "--threads",
+                       "1"};
+  for (const char* preset :
+       {"text8-long-linear", "text8-long-performer", "text8-long-cosformer",
+        "text8-long-adaptive-span", "text8-memory-transformer-xl", "text8-long-mega"}) {
+    CAPTURE(preset);
+    const std::string out = folder.path(preset);
+    const ProgramRun trained = charlm(Words{"--preset", preset, "--out", out} + small);
     REQUIRE_MESSAGE(trained.status == 0, trained.err);
     const ProgramRun scored = charlm({"eval", "--checkpoint", out, "--split", "test", "--json"});
     CHECK_MESSAGE(scored.status == 0, scored.err);

@@ -109,6 +109,16 @@ TEST_CASE("charlm: on a CUDA device, with and without a graph") {
   for (std::size_t i = 0; i < cpu.size(); ++i) {
     CHECK(graph[i] == doctest::Approx(cpu[i]).epsilon(1e-5));
   }
+  // What goes from step to step stays at its place.
+  const Words memory = {"--attention", "transformer-xl", "--encoding", "none", "--memory", "20"};
+  const std::vector<double> here = losses("memory-cpu", memory);
+  const std::vector<double> there = losses("memory-graph", memory + Words{"--device", "cuda"});
+  CHECK(here.size() == 8);  // without a test on random windows
+  CHECK(there == losses("memory-plain", memory + Words{"--device", "cuda", "--no-graph"}));
+  REQUIRE(there.size() == here.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    CHECK(there[i] == doctest::Approx(here[i]).epsilon(1e-5));
+  }
   const Words eval = {"eval", "--checkpoint", folder.path("graph"), "--json"};
   CHECK(lines(charlm(eval + Words{"--device", "cuda"}).out)[0]["loss"] == graph[7]);
   check_refused(train_tiny(folder.path("none"), {"--device", "cuda:5"}), "there is no device 5");

@@ -34,7 +34,8 @@ json settings_of(const Sample& sample) {
 Sample sample_of(const json& line) {
   const AttentionSpec spec(line["spec"].get<std::string>());
   const std::vector<i64> n = line["sizes"];
-  const AttentionSizes sizes{.B = n[0], .N = n[1], .S = n[2], .H = n[3], .E = n[4], .M = n[5]};
+  const AttentionSizes sizes{
+      .B = n[0], .N = n[1], .S = n[2], .H = n[3], .E = n[4], .M = n[5], .d = n[3] * n[5]};
   AttentionCall call;
   call.causal = line["causal"];
   const auto lengths = [&](const char* name) {
@@ -84,6 +85,7 @@ void check(const Run& run, const json& digests, double forward, double backward)
 
 TEST_SUITE("golden") {
 
+// Of every call with WEFT_TEST_ALL=1.
 TEST_CASE("golden: write mechanisms" * doctest::skip()) {
   const ThreadsOf one(1);
   std::vector<nlohmann::ordered_json> lines;

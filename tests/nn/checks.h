@@ -63,8 +63,8 @@ inline Tensor random_ids(const Shape& shape, i64 vocabulary, std::uint64_t seed)
 }
 
 // Of an attention layer from x [2, 5, 6] to its output, in training.
-inline void check_gradients_of(nn::Attention& layer) {
-  randomise(layer, 3);
+inline void check_gradients_of(nn::Attention& layer, double deviation = 0.4) {
+  randomise(layer, 3, deviation);
   const auto trained = [&](std::span<const Variable> v) {
     Context context(true, 5, 1);
     return std::vector<Variable>{layer(context, v[0])};

@@ -82,6 +82,19 @@ TEST_CASE("initializer: ranges and variances") {
   CHECK(m.most < 6 * 0.05);
 }
 
+TEST_CASE("initializer: alternating numbers are around 1 and -1 along the last axis") {
+  const Tensor target = Tensor::full({50, 7}, NAN, DType::f64);
+  draw({Initializer::alternating, 0.05}, "weight", 1, target);
+  double square = 0;
+  for (i64 i = 0; i < target.count(); ++i) {
+    const double off = target.data<double>()[i] - (i % 7 % 2 == 0 ? 1 : -1);
+    CHECK(std::abs(off) < 6 * 0.05);
+    square += off * off / double(target.count());
+  }
+  CHECK(std::abs(square - 0.0025) <
+        tolerance::standard_errors * 0.0025 * std::sqrt(2 / double(target.count())));
+}
+
 TEST_CASE("initializer: constants") {
   const Moments zeros = moments({Initializer::zeros}, {7});
   CHECK(zeros.least == 0);

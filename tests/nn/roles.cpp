@@ -6,6 +6,9 @@
 #include "nn/optimizer.h"
 #include "nn/transformer.h"
 #include "nn/universal_transformer.h"
+#include "nn/vision_transformer.h"
+#include "ops/linear/linear.h"
+#include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/attention/toy.h"
 #include "tests/check.h"
@@ -160,6 +163,41 @@ TEST_CASE("roles: around a block with its own residual a transformer block adds 
   const Variable wanted = block.norm2(y, block.feed_forward(y), {.dropout_on = DropoutOn::sum});
   Context again = Context::evaluation();
   CHECK(same_bits(block(again, Variable(x)).value(), wanted.value()));
+}
+
+TEST_CASE(
+    "roles: MEGA's layers are the block and a feed-forward map with SiLU and a norm before it") {
+  const std::string spec = "mega:key_width=3,value_width=5,states=2";
+  const Tensor x = random_normal({2, 4, 6}, f64, 1);
+  nn::TransformerBlock block(
+      {.attention = {.mechanism = spec, .width = 6, .heads = 2, .max_length = 9},
+       .hidden = 7,
+       .wiring = nn::BlockWiring::prenorm},
+      f64);
+  nn::VisionBlock picture({.width = 6, .heads = 2, .hidden = 7, .attention = spec}, f64);
+  randomise(block, 3), randomise(picture, 4);
+  const auto check = [&](const auto& layer, const auto& up, const auto& down) {
+    Context context = Context::evaluation();
+    const Variable y = layer.attention(context, Variable(x.to(tested_device())));
+    const Variable wanted = add(y, down(silu(up(layer.norm2(y)))));
+    CHECK(relative_error(output_of(layer, x), wanted.value().to(Device{})) <=
+          tolerance::forward_f64);
+  };
+  const nn::FeedForward& map = block.feed_forward;
+  check(
+      block, [&](const Variable& h) { return linear(h, map.weight1, map.bias1); },
+      [&](const Variable& h) { return linear(h, map.weight2, map.bias2); });
+  check(picture, picture.up, picture.down);
+  // A causal layer learns the averages of the past alone.
+  const auto sets = [](auto& layer) {
+    for (const NamedTensor& each : tensors(layer)) {
+      CHECK(each.name.find("norm1") == std::string::npos);
+      if (each.name.ends_with("ema_beta")) return each.value.size(0);
+    }
+    return i64{0};
+  };
+  CHECK(sets(block) == 1);
+  CHECK(sets(picture) == 2);
 }
 
 TEST_CASE("roles: a universal transformer of toys trains, its penalty in the loss, and reads a prompt at once") {

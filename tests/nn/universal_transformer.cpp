@@ -8,6 +8,7 @@
 #include "nn/optimizer.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/views/views.h"
 #include "runtime/allocator.h"
 #include "tests/nn/checks.h"
 #include "tests/nn/reference_model.h"
@@ -364,6 +365,123 @@ TEST_CASE("universal transformer: training asks the system for no memory after t
   }
 }
 
+// A model with a memory; with `layers` blocks of their own.
+UniversalTransformerConfig remembering(const std::string& attention, const std::string& encoding,
+                                       i64 memory, i64 layers) {
+  UniversalTransformerConfig config = tiny(attention, encoding);
+  config.width = 8;
+  config.depth = layers;
+  config.memory = memory;
+  config.act = false;
+  return config;
+}
+
+TEST_CASE(
+    "universal transformer: a segment behind its memory is one long sequence, in the first layer") {
+  for (const char* attention : {"transformer-xl", "adaptive-span:max_span=16,ramp=3"}) {
+    for (const char* encoding : {"conv", "rotary", "none"}) {
+      for (const char* wiring : {"universal", "prenorm"}) {
+        CAPTURE(attention);
+        CAPTURE(encoding);
+        CAPTURE(wiring);
+        UniversalTransformerConfig config = remembering(attention, encoding, 7, 1);
+        config.wiring = wiring;
+        UniversalTransformer model(config, 1, f64);
+        randomise(model, 3);
+        const Tensor ids = random_ids({2, 12}, 5, 4).to(tested_device());
+        const Tensor dlogits = random_normal({2, 5, 5}, f64, 9).to(tested_device());
+        // Of the last five logits by all parameters; ids before them move nothing but keys.
+        const auto logits_and_gradients = [&](const auto& logits_of) {
+          zero_gradients(model);
+          Tape tape;
+          Context context = Context::evaluation();
+          const Variable logits = logits_of(context);
+          tape.backward(logits, dlogits);
+          std::vector<Tensor> all{logits.value()};
+          for (const NamedParameter& p : parameters(model)) all.push_back(p.variable.gradient());
+          return all;
+        };
+        const auto whole = logits_and_gradients(
+            [&](Context& context) { return slice(model(context, ids).logits, 1, 7, 12); });
+        const auto parts = logits_and_gradients([&](Context& context) {
+          UniversalTransformer::Memory memory = model.start_of(2);
+          {
+            const Tape::Pause pause;
+            model(context, ids.slice(1, 0, 7).clone(), &memory);
+          }
+          return model(context, ids.slice(1, 7, 12).clone(), &memory).logits;
+        });
+        CHECK(relative_error(parts[0], whole[0]) < tolerance::forward_f64);
+        // What lies before the memory gets its part of the gradient in the long sequence alone.
+        const std::vector<NamedParameter> names = parameters(model);
+        for (std::size_t i = 0; i < names.size(); ++i) {
+          const std::string& name = names[i].name;
+          if (!name.starts_with("block.") || name.find("norm1") != std::string::npos) continue;
+          CAPTURE(name);
+          CHECK(parts[i + 1].defined() == whole[i + 1].defined());
+          if (!parts[i + 1].defined()) continue;
+          CHECK(relative_error(parts[i + 1], whole[i + 1]) < tolerance::backward_f64);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "universal transformer: no gradient reaches a memory, which holds the last inputs of each "
+    "depth") {
+  UniversalTransformer model(remembering("transformer-xl", "conv", 6, 3), 1, f64);
+  randomise(model, 3);
+  const auto segment = [&](std::uint64_t seed) {
+    return random_ids({2, 4}, 5, seed).to(tested_device());
+  };
+  UniversalTransformer::Memory memory = model.start_of(2);
+  Context context = Context::evaluation();
+  // Each depth keeps 6 of 4 + 4: what the second segment leaves begins with two rows of the first.
+  model(context, segment(1), &memory);
+  const UniversalTransformer::Memory first = memory;
+  model(context, segment(2), &memory);
+  for (std::size_t t = 0; t < 3; ++t) {
+    CHECK(same_bits(memory.steps[t].attention.slice(1, 0, 2).clone(),
+                    first.steps[t].attention.slice(1, 4, 6).clone()));
+    CHECK(memory.steps[t].convolution.window.shape() == Shape{2, 3, 8});
+  }
+  // The gradients of a segment are those of a function of the weights whose memory is a constant.
+  const GradientError error = gradcheck_module(
+      model,
+      [&](std::span<const Variable>) {
+        UniversalTransformer::Memory fixed = memory;
+        Context training(true, 5, 1);
+        return std::vector<Variable>{model(training, segment(3), &fixed).logits};
+      },
+      {}, 40);
+  CHECK_MESSAGE(error.worst < tolerance::gradcheck, error.where);
+  CHECK_THROWS_WITH_AS(model(context, random_ids({3, 4}, 5, 1).to(tested_device()), &memory),
+                       "universal transformer: wanted a memory [3,6,8] for 3 texts, got [2,6,8]; "
+                       "begin with start_of(3)",
+                       Error);
+}
+
+TEST_CASE(
+    "universal transformer: with a memory steps of decoding give the logits of the segments") {
+  UniversalTransformerConfig config = remembering("transformer-xl", "conv", 12, 1);
+  UniversalTransformer model(config, 1, f64);
+  randomise(model, 3);
+  const Tensor ids = random_ids({1, 24}, 5, 4);
+  UniversalTransformer::Memory memory = model.start_of(1);
+  Context context = Context::evaluation();
+  model(context, ids.slice(1, 0, 12).clone().to(tested_device()), &memory);
+  const Tensor logits =
+      model(context, ids.slice(1, 12, 24).clone().to(tested_device()), &memory).logits.value();
+  UniversalTransformer::State state = model.start();
+  const std::vector<i64> all = ids.to_vector<i64>();
+  model.step(state, std::span(all).first(12));
+  for (i64 t = 0; t < 12; ++t) {
+    const Tensor stepped = model.step(state, all[static_cast<std::size_t>(12 + t)]);
+    CHECK(relative_error(stepped, at(logits, t)) < tolerance::backward_f64);
+  }
+}
+
 TEST_CASE("universal transformer: settings out of range are errors that name them") {
   const auto make = [](const auto& change) {
     UniversalTransformerConfig config = tiny("full", "position");
@@ -371,8 +489,8 @@ TEST_CASE("universal transformer: settings out of range are errors that name the
     UniversalTransformer(config, 1);
   };
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.encoding = "rotate"; }),
-                       "universal transformer: the encoding is position, conv or rotary, got "
-                       "'rotate'",
+                       "universal transformer: the encoding is position, conv, rotary or none, "
+                       "got 'rotate'",
                        Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) {
                          c.encoding = "rotary";
@@ -385,6 +503,17 @@ TEST_CASE("universal transformer: settings out of range are errors that name the
                        "attention: rotary positions turn pairs of features: a head has 3, wanted "
                        "an even number",
                        Error);
+  CHECK_THROWS_WITH_AS(
+      make([](auto& c) { c.memory = 4; }),
+      "memory: the encoding position numbers the positions of a segment, so that what is "
+      "remembered would stand at numbers that are taken; use conv, rotary or none",
+      Error);
+  CHECK_THROWS_WITH_AS(make([](auto& c) { c.memory = 4, c.encoding = "none"; }),
+                       "memory: full takes no keys before its queries; use transformer-xl or "
+                       "adaptive-span",
+                       Error);
+  CHECK_THROWS_WITH_AS(make([](auto& c) { c.memory = -1; }),
+                       "memory: wanted 0 or more positions, got -1", Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.depth = 0; }),
                        "universal transformer: depth must be at least 1, got 0", Error);
   CHECK_THROWS_AS(make([](auto& c) { c.wiring = "pre"; }), Error);

@@ -13,6 +13,7 @@
 #include "ops/linear/linear.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/matmul/matmul.h"
+#include "ops/moving_average/moving_average.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/rotary/rotary.h"
@@ -99,6 +100,10 @@ void add_blocks(Cases& cases, const Shape& x, i64 size) {
     const auto added = [=](Inputs in) { return add_to_blocks(in[0], in[1], size, at(in)); };
     cases.add("block_mean", average, Shapes{x});
     cases.add("block_maximum", largest, Shapes{x});
+    const auto weighted = [=](Inputs in) {
+      return block_weighted_mean(in[0], in[1], size, at(in));
+    };
+    cases.add("block_weighted_mean", weighted, Shapes{x, x});
     cases.add("add_to_blocks", added, Shapes{x, {B, (N + size - 1) / size, x[2], x[3]}});
   }
 }
@@ -119,8 +124,9 @@ void add_pointwise(Cases& cases) {
     cases.add("maximum", larger, shapes);
   }
   const std::vector<std::pair<const char*, Variable (*)(const Variable&)>> functions{
-      {"sigmoid", sigmoid}, {"tanh", tanh}, {"exp", exp},          {"silu", silu},
-      {"gelu", gelu},       {"relu", relu}, {"gelu_erf", gelu_erf}};
+      {"sigmoid", sigmoid}, {"tanh", tanh}, {"exp", exp},           {"silu", silu},
+      {"gelu", gelu},       {"relu", relu}, {"gelu_erf", gelu_erf}, {"leaky_relu", leaky_relu},
+      {"elu", elu},         {"normal_cdf", normal_cdf}};
   for (const Shape& shape : {Shape{}, Shape{1}, Shape{3, 5}, Shape{2, 3, 37}}) {
     for (const auto& [name, function] : functions) {
       const auto f = [function = function](Inputs in) { return function(in[0]); };
@@ -210,6 +216,18 @@ void add_products_and_tables(Cases& cases) {
   }
 }
 
+// Decays between 0 and 1.
+void add_moving_averages(Cases& cases, const Shape& x, i64 states) {
+  for (const auto& [directions, truncation] : {std::pair<i64, i64>{1, 0}, {2, 0}, {2, 3}, {1, 5}}) {
+    const auto f = [truncation = truncation](Inputs in) {
+      return moving_average(in[0], sigmoid(in[1]), in[2], {}, truncation);
+    };
+    const Shape coefficients{directions, x[2], states};
+    cases.add(fmt::format("moving_average {}", truncation), f,
+              Shapes{x, coefficients, coefficients});
+  }
+}
+
 void add_views(Cases& cases) {
   const Shape shape{2, 3, 4};
   const auto reshaped = [](Inputs in) { return reshape(exp(in[0]), {3, 8}); };
@@ -244,12 +262,13 @@ void add_layers(Cases& cases) {
     const i64 n = x.back();
     cases.add("linear", affine, Shapes{x, {n, 4}, {4}});
     cases.add("linear without bias", affine, Shapes{x, {n, 4}});
-    for (const Activation activation : {Activation::gelu, Activation::relu}) {
-      const auto f = [activation](Inputs in) {
+    const std::pair<Activation, const char*> activations[] = {
+        {Activation::gelu, "gelu"}, {Activation::relu, "relu"}, {Activation::silu, "silu"}};
+    for (const auto& [activation, name] : activations) {
+      const auto f = [activation = activation](Inputs in) {
         return feed_forward(in[0], in[1], in[2], in[3], in[4], activation);
       };
-      cases.add(activation == Activation::gelu ? "feed_forward gelu" : "feed_forward relu", f,
-                Shapes{x, {n, 9}, {9}, {9, 3}, {3}});
+      cases.add(std::string("feed_forward ") + name, f, Shapes{x, {n, 9}, {9}, {9, 3}, {3}});
     }
     const auto normalised = [](Inputs in) { return layer_norm(in[0], in[1], in[2]); };
     cases.add("layer_norm", normalised, Shapes{x, {n}, {n}});
@@ -298,6 +317,8 @@ std::vector<OpCase> op_cases() {
   add_reductions(cases);
   add_products_and_tables(cases);
   add_all_blocks(cases);
+  add_moving_averages(cases, {2, 7, 3}, 5);
+  add_moving_averages(cases, {1, 1, 1}, 1);
   add_views(cases);
   add_layers(cases);
   return cases.list;
@@ -307,6 +328,7 @@ std::vector<OpCase> large_op_cases() {
   Cases cases;
   const auto activated = [](Inputs in) { return gelu(in[0]); };
   cases.add("gelu", activated, Shapes{{71, 1009}});
+  add_moving_averages(cases, {3, 150, 70}, 16);
   cases.add("add", plus, Shapes{{71, 1009}, {71, 1009}});
   cases.add("add", plus, Shapes{{40, 60, 33}, {33}});
   cases.add("add", plus, Shapes{{40, 60, 33}, {60, 33}});
@@ -355,6 +377,7 @@ std::vector<OpCase> large_op_cases() {
   cases.add("matmul", product, Shapes{{2, 5, 70}, {2, 70, 600}});
   cases.add("linear", affine, Shapes{{3, 700, 20}, {20, 30}, {30}});
   cases.add("linear", affine, Shapes{{5, 300}, {300, 1030}, {1030}});  // a weight cut by columns
+  cases.add("linear", affine, Shapes{{520, 140}, {140, 1030}, {1030}});  // and by rows
   const auto fed = [](Inputs in) { return feed_forward(in[0], in[1], in[2], in[3], in[4]); };
   cases.add("feed_forward", fed, Shapes{{3, 200, 8}, {8, 32}, {32}, {32, 8}, {8}});
   const auto normalised = [](Inputs in) {

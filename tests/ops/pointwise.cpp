@@ -25,6 +25,8 @@ struct Named {
 // The textbook forms; the kernels use others.
 const std::vector<Named> functions{
     {"relu", relu, [](double x) { return x > 0 ? x : 0.0; }},
+    {"leaky_relu", leaky_relu, [](double x) { return x > 0 ? x : 0.01 * x; }},
+    {"elu", elu, [](double x) { return x > 0 ? x : std::expm1(x); }},
     {"sigmoid", sigmoid,
      [](double x) { return x < 0 ? std::exp(x) / (1 + std::exp(x)) : 1 / (1 + std::exp(-x)); }},
     {"tanh", tanh, [](double x) { return std::tanh(x); }},

@@ -100,6 +100,34 @@ TEST_CASE("attend: the nodes of a tree, of which lengths count the leaves") {
                "segtree: no sequence has 9 rows; 4 positions have 7, 5 have 11");
 }
 
+TEST_CASE("attend: a block, with all that is learnt by its names") {
+  for (const std::string spec : {"isab:norm=1", "star", "biblosa:width=3,activation=relu",
+                                 "mega:attention=laplace,chunk=4"}) {
+    CAPTURE(spec);
+    const AttentionSizes sizes{.B = 2, .N = 7, .S = 7, .d = 8};
+    const AttentionInputs sheets = attention_inputs(AttentionSpec(spec), sizes);
+    Tensors tensors{{"lengths", Tensor::from(std::vector<i64>{7, 4}, {2})}};
+    std::vector<Variable> leaves;
+    for (const AttentionInput& sheet : sheets) {
+      tensors[sheet.name] = normal(sheet.shape, 1 + leaves.size());
+      leaves.push_back(Variable::leaf(tensors[sheet.name]));
+    }
+    AttentionCall call;
+    call.lengths = tensors.at("lengths");
+    Tape tape;
+    const Variable out = attend(AttentionSpec(spec), call, leaves).out;
+    tensors["dout"] = normal(out.shape(), 99);
+    tape.backward(out, tensors.at("dout"));
+    const Tensors got = Files(tensors).run({"--attention", spec, "--backward"});
+    CHECK(got.size() == 1 + sheets.size());
+    CHECK(same_bits(got.at("out"), out.value()));
+    for (std::size_t i = 0; i < sheets.size(); ++i) {
+      CAPTURE(sheets[i].name);
+      CHECK(same_bits(got.at("d" + sheets[i].name), leaves[i].gradient()));
+    }
+  }
+}
+
 TEST_CASE("attend: what was decided comes out and can be handed in") {
   const Files files(sequence);
   const Tensors first = files.run({"--attention", "topk:topk=2"});

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 using namespace weft;
 
@@ -63,7 +64,8 @@ class Toolkit {
 
 TEST_SUITE("tools") {
 
-TEST_CASE("configure: auto means cuda where there is a driver, too, and says why not") {
+TEST_CASE("configure: auto means cuda where there is a driver, too, and says why not" *
+          not_sanitized()) {
   Toolkit toolkit;
   CHECK(toolkit.decided(toolkit.driver("gpu", 0)) == "cuda by nvcc 13.0, compute capability 90");
   const std::string none = "none (nvcc 13.0 is there, but no NVIDIA driver: ",

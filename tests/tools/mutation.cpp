@@ -1,5 +1,6 @@
 // The mutation check's list of faults, without planting any.
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 using namespace weft;
 
@@ -14,14 +15,16 @@ bool skipped(const ProgramRun& run) {
 
 TEST_SUITE("tools") {
 
-TEST_CASE("mutation: each of at least 60 faults can be planted at one place of the sources") {
+TEST_CASE("mutation: each of at least 60 faults can be planted at one place of the sources" *
+          not_sanitized()) {
   const ProgramRun run = run_program(WEFT_SOURCE_ROOT "/tests/mutation/mutate", {"--check"});
   if (skipped(run)) return;
   REQUIRE_MESSAGE(run.status == 0, run.err);
   CHECK_MESSAGE(std::stoi(run.out) >= 60, run.out);
 }
 
-TEST_CASE("mutation: a list that is none, and faults whose text is not there once") {
+TEST_CASE("mutation: a list that is none, and faults whose text is not there once" *
+          not_sanitized()) {
   const TemporaryFolder folder;
   const std::string tests = folder.path("tests/mutation");
   std::filesystem::create_directories(tests);

@@ -1,7 +1,6 @@
 // --plugin: mechanisms from outside the tree, in every program.
 #include <array>
 #include <filesystem>
-#include <sstream>
 
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
@@ -351,17 +350,6 @@ TEST_CASE("plugin: against what is installed, linked with libweft and not") {
     CHECK(first != std::string::npos);
     CHECK(run.out.find("\nsharp ", first + 1) != std::string::npos);  // installed and built
   }
-}
-
-TEST_CASE("plugin: the README shows one") {
-  const std::string program = sharp_source();
-  std::istringstream lines(program.substr(program.find("#include \"")));
-  std::string shown;
-  for (std::string line; std::getline(lines, line);) {
-    shown += (line.empty() ? "" : "    ") + line + "\n";
-  }
-  CHECK_MESSAGE(contains(read_file(tree + "/README.md"), shown),
-                "replace the plugin of README.md by tests/install/sharp.cpp");
 }
 
 }  // TEST_SUITE("tools")

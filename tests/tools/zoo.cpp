@@ -6,6 +6,7 @@
 
 #include "ops/attention/mechanism.h"
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 using namespace weft;
 
@@ -22,7 +23,7 @@ std::vector<const Mechanism*> known() {
 
 TEST_SUITE("tools") {
 
-TEST_CASE("zoo: the README's table is its output in Markdown") {
+TEST_CASE("zoo: the README's table is its output in Markdown" * not_sanitized()) {
   const ProgramRun run = zoo({"--markdown"});
   REQUIRE(run.status == 0);
   const std::string readme = read_file(WEFT_SOURCE_ROOT "/README.md");
@@ -38,7 +39,7 @@ std::ptrdiff_t characters(const std::string& line) {
   return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
-TEST_CASE("zoo: the table for a terminal fits 100 columns") {
+TEST_CASE("zoo: the table for a terminal fits 100 columns" * not_sanitized()) {
   const ProgramRun run = zoo({});
   REQUIRE(run.status == 0);
   std::istringstream lines(run.out);
@@ -109,7 +110,7 @@ TEST_CASE("zoo: the fact sheets as JSON") {
   CHECK(one["inputs"][0]["shape"] == "B N H E");
 }
 
-TEST_CASE("zoo: one fact sheet with its page") {
+TEST_CASE("zoo: one fact sheet with its page" * not_sanitized()) {
   for (const Mechanism* mechanism : known()) {
     CAPTURE(mechanism->name);
     const ProgramRun run = zoo({mechanism->name});

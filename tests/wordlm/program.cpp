@@ -173,6 +173,15 @@ TEST_CASE("wordlm: killed and resumed, the same bits as at one go") {
   check_resume(WEFT_PROGRAMS "/wordlm", words, text.folder.path(), 5);
 }
 
+TEST_CASE("wordlm: with a memory, killed and resumed, the same bits as at one go") {
+  const CircleText text;
+  const Words words =
+      Words{"--data", text.path,     "--epochs", "2", "--report-steps", "7", "--checkpoint-steps",
+            "5",      "--optimizer", "adadelta"} +
+      small_model + Words{"--attention", "transformer-xl", "--encoding", "none", "--memory", "9"};
+  check_resume(WEFT_PROGRAMS "/wordlm", words, text.folder.path(), 5);
+}
+
 TEST_CASE("wordlm: with several seeds it says mean and standard error") {
   const CircleText text;
   const std::string out = text.folder.path("runs");

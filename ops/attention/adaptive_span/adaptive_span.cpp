@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "autograd/tape.h"
 #include "ops/attention/definitions.h"
 #include "ops/attention/engines/pairs/distance_attention.h"
+#include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
 #include "ops/gather/gather.h"
@@ -37,7 +37,8 @@ Attended attend_adaptive_span(const AttentionSpec& spec, const AttentionCall& ca
                                .nearest = 1,
                                .ramp = spec.integer("ramp"),
                                .most = max_span(spec)};
-  return {distance_attention(distances, inputs[0], inputs[1], inputs[2], inputs[4], inputs[3]),
+  return {distance_attention(distances, inputs[0], inputs[1], inputs[2],
+                             {.table = inputs[4], .spans = inputs[3]}),
           penalty_of(spec, call, inputs[3])};
 }
 
@@ -103,66 +104,23 @@ AttentionCost cost_adaptive_span(const AttentionSpec& spec, const AttentionSizes
           .cuda_working_bytes = positions};
 }
 
-// Keys and values of the positions before, the newest last.
-class AdaptiveSpanDecoding final : public DecodingState {
+// A step looks at the span of each head.
+class AdaptiveSpanDecoding final : public OrderedCache {
  public:
   AdaptiveSpanDecoding(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
                        i64 capacity)
-      : spec_(spec), sizes_(sizes), type_(type), kept_(std::min(capacity, max_span(spec) + 1)) {
-    require(capacity >= 1, "adaptive-span: decoding wants room for at least one position, got {}",
-            capacity);
-  }
-
-  Tensor step(std::span<const Tensor> inputs) override {
-    const Tape::Pause pause;
-    const i64 n = inputs[0].size(1);
-    const Tensor out = Tensor::empty({sizes_.B, n, sizes_.H, sizes_.M}, type_, inputs[0].device());
-    for (i64 done = 0; done < n;) {
-      // All that have room; where some of what one of them sees is forgotten, one by one.
-      const bool whole = kept_ > max_span(spec_) || held_ + n - done <= kept_;
-      const i64 part = whole ? std::min(n - done, kept_) : 1;
-      out.slice(1, done, done + part).copy_from(some(inputs, done, done + part));
-      done += part;
-    }
-    return out;
-  }
-
-  i64 bytes() const override {
-    return sizes_.B * 2 * kept_ * sizes_.H * (sizes_.E + sizes_.M) * i64(size_of(type_));
-  }
+      : OrderedCache(spec, sizes, type, std::min(capacity, max_span(spec) + 1),
+                     capacity > max_span(spec)) {}
 
  private:
-  // The outputs of new positions, no more than are kept.
-  Tensor some(std::span<const Tensor> inputs, i64 begin, i64 end) {
-    if (!k_.defined()) {
-      const Device device = inputs[0].device();
-      k_ = Tensor::empty({sizes_.B, 2 * kept_, sizes_.H, sizes_.E}, type_, device);
-      v_ = Tensor::empty({sizes_.B, 2 * kept_, sizes_.H, sizes_.M}, type_, device);
+  Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v,
+                  std::span<const Tensor> others) override {
+    std::vector<Variable> inputs{q, k, v};
+    for (const Tensor& x : others) {
+      if (x.defined()) inputs.push_back(x);
     }
-    const i64 n = end - begin, before = std::min(held_, kept_);
-    if (held_ + n > 2 * kept_) {
-      for (const Tensor& x : {k_, v_}) {
-        const Tensor last = x.slice(1, held_ - before, held_).clone();
-        x.slice(1, 0, before).copy_from(last);
-      }
-      held_ = before;
-    }
-    k_.slice(1, held_, held_ + n).copy_from(inputs[1].slice(1, begin, end));
-    v_.slice(1, held_, held_ + n).copy_from(inputs[2].slice(1, begin, end));
-    held_ += n;
-    // One position sees kept_ − 1 others; several, with all of max_span before them.
-    const i64 first = std::max<i64>(held_ - n - (n == 1 ? kept_ - 1 : before), 0);
-    std::vector<Variable> list{inputs[0].slice(1, begin, end), k_.slice(1, first, held_),
-                               v_.slice(1, first, held_), inputs[3]};
-    if (inputs.size() > 4 && inputs[4].defined()) list.push_back(inputs[4]);
-    return attend(spec_, {.causal = true}, list).out.value();
+    return attend(spec_, {.causal = true}, inputs).out.value();
   }
-
-  AttentionSpec spec_;
-  AttentionSizes sizes_;
-  DType type_;
-  i64 kept_, held_ = 0;  // rows that a later position may see; rows that are filled
-  Tensor k_, v_;         // undefined before the first step
 };
 
 std::unique_ptr<DecodingState> decode_adaptive_span(const AttentionSpec& spec,

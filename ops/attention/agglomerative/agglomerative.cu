@@ -94,8 +94,11 @@ __global__ void outputs_kernel(Agglomerative<T> p, DropoutMask dropout, int clas
         const int at = (i + a) * piece.classes + c.k;
         U += ck[at] * values[a];
         double value = w[at] * U;
-        if (p.dropout > 0) value *= kept(i + a, c.of_row);
-        if (i + a >= piece.queries) value = 0;
+        if (i + a >= piece.queries) {
+          value = 0;
+        } else if (p.dropout > 0) {
+          value *= kept(i + a, c.of_row);
+        }
         if (i + a < piece.rows) to[(i + a) * out.stride(1)] = static_cast<T>(value);
       }
     }

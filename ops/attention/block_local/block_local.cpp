@@ -24,16 +24,6 @@ i64 block_of(const AttentionSpec& spec, i64 N) {
 
 bool takes_mean(const AttentionSpec& spec) { return spec.word("pool") == "mean"; }
 
-// How many blocks begin within each length: ⌈length / block⌉, where the lengths are, unwaited for.
-Tensor blocks_within(const Tensor& lengths, i64 block) {
-  if (!lengths.defined()) return {};
-  const auto number = [&](i64 x) {
-    return Tensor::full({1}, double(x), DType::f64, lengths.device());
-  };
-  const Variable last = add(lengths.to(DType::f64), number(block - 1));
-  return div(last, number(block)).value().to(DType::i64);  // which cuts the fraction off
-}
-
 // The dropout mask between blocks is a second one.
 RandomKey between_blocks(const AttentionCall& call) {
   return call.random.further(DrawPurpose::bottom_dropout);

@@ -13,7 +13,7 @@
 //
 //     Q_t, K_t, V_t = mean of q_j, k_j, v_j over j ∈ J_t; with pool=max their maximum, per feature
 //     r_t = Σ_u d'_tu a'_tu V_u,          a'_t = softmax of τ Q_t · K_u over all blocks u
-//     o_i = Σ_j d_ij a_ij v_j + r_t(i),   a_i = softmax of τ q_i · k_j over j ∈ J_t(i)
+//     o_i = Σ_j d_ij a_ij v_j + r_{t(i)},   a_i = softmax of τ q_i · k_j over j ∈ J_{t(i)}
 //
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   d, d': the dropout masks
 //

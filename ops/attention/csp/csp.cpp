@@ -453,14 +453,14 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
                  "0: permutations",
          .least = 0,
          .most = 100000,
-         .tried = {"1", "3"}});
+         .tried = {"1,group=70", "3,group=70"}});
     m.options.push_back({.name = "temperature",
                          .initial = "1",
                          .help = "τ of eq. 9, with sinkhorn: products are divided by it",
                          .least = 1e-6,
                          .most = 1e6,
                          .whole = false,
-                         .tried = {"0.5,sinkhorn=2,group=5"}});
+                         .tried = {"0.5,sinkhorn=2,group=70"}});
   }
   return m;
 }

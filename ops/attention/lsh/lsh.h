@@ -4,8 +4,8 @@
 // Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825, measured as
 // lsh-R (R: the option rounds); the options lead to those of the original.
 //
-//     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   keys k_j = q_j / |q_j| (normalize_keys;
-//     a query of norm 0 makes the key 0), or q_j
+//     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]
+//     k_j = q_j / ‖q_j‖ with normalize_keys, and 0 where q_j = 0; otherwise k_j = q_j
 //
 // In each round r, of each head, with planes P^r [buckets/2, E] of standard normal numbers:
 //
@@ -41,7 +41,7 @@
 //
 // where self=last makes z_ii a constant, dz_ii = 0. Then, summed over rounds and places,
 //
-//     dq_i = τ Σ dz_ij k_j + (dk_i − k_i (k_i · dk_i)) / |q_i|,   dk_j = τ Σ dz_ij q_i
+//     dq_i = τ Σ dz_ij k_j + (dk_i − k_i (k_i · dk_i)) / ‖q_i‖,   dk_j = τ Σ dz_ij q_i
 //
 // (or dk_i itself where keys are not normalised; dk_i does not count where q_i = 0). Buckets, lists and n_ij take no gradient.
 //

@@ -1,5 +1,4 @@
-// Sinkhorn Transformer: the order of blocks, attention to two of them, the definition and the fact
-// sheet. Equations: sinkhorn.h.
+// The order of blocks, attention to two of them, definition and fact sheet. Equations: sinkhorn.h.
 #include "ops/attention/sinkhorn/sinkhorn.h"
 
 #include <algorithm>
@@ -32,19 +31,8 @@ struct Sinkhorn {
   const AttentionSpec& spec;
   const AttentionCall& call;
   std::span<const Variable> inputs;
-  i64 B, N, H, E, M, b, n;
-
-  Sinkhorn(const AttentionSpec& spec, const AttentionCall& call, std::span<const Variable> inputs)
-      : spec(spec),
-        call(call),
-        inputs(inputs),
-        B(q().size(0)),
-        N(q().size(1)),
-        H(q().size(2)),
-        E(q().size(3)),
-        M(v().size(3)),
-        b(spec.integer("block")),
-        n(N / b) {}
+  i64 B = q().size(0), N = q().size(1), H = q().size(2), E = q().size(3), M = v().size(3);
+  i64 b = spec.integer("block"), n = N / b;
 
   const Variable& q() const { return inputs[0]; }
   const Variable& k() const { return inputs[1]; }
@@ -277,7 +265,8 @@ AttentionCost cost_sinkhorn(const AttentionSpec& spec, const AttentionSizes& s, 
   const double gradients = item * heads * N * width;
   const double later = 3.5 * item * heads * (causal ? n * n : order) - gradients;
   cost.working_bytes = std::max(cost.working_bytes + gradients, later);
-  cost.cuda_working_bytes = std::max(cost.cuda_working_bytes + gradients, later);
+  const double sums = causal && s.H == 1 ? item * heads * N * double(s.M) : 0;  // of v's gradients
+  cost.cuda_working_bytes = std::max(cost.cuda_working_bytes + gradients + sums, later);
   const double mixing = 2 * heads * n * (causal ? n * E : N * width + n * E);
   cost.forward_operations += mixing;
   cost.backward_operations += 2 * mixing;

@@ -14,6 +14,7 @@
 #include <boost/context/protected_fixedsize_stack.hpp>
 #include <fmt/core.h>
 
+#include "runtime/cuda/emulated/accesses.h"
 #include "runtime/cuda/emulated/cuda_runtime.h"
 
 // AddressSanitizer wants to hear when the stack changes. Null where it is not linked.
@@ -167,6 +168,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   threads_.assign(block.count(), {});
   exchanging_.assign((block.count() + warp_size - 1) / warp_size, 0);
   started_ = at_barrier_ = 0, error_ = nullptr, giving_up_ = false;
+  if constexpr (accesses::seen) accesses::block_begins(index, shared_.get(), shared);
   try {
     arrange(sequence_, threads_.size());
     while (started_ < threads_.size()) {
@@ -192,6 +194,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
       }
       if (!ended && !progress) fail_stuck();
     }
+    if constexpr (accesses::seen) accesses::block_ends();
   } catch (...) {
     give_up();
     throw;
@@ -217,6 +220,7 @@ void Block::resume(Worker* worker) {
   leave(worker->own, &fake);
   worker->fiber = std::move(worker->fiber).resume();
   arrive(fake, nullptr);
+  if constexpr (accesses::seen) accesses::none_runs();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
@@ -254,6 +258,9 @@ void Block::wait() {
 
 void Block::enter(unsigned i) const {
   threadIdx = {i % extent_.x, i / extent_.x % extent_.y, i / extent_.x / extent_.y};
+  if constexpr (accesses::seen) {
+    accesses::thread_runs(i, current_->own.bottom, current_->own.size);
+  }
 }
 
 unsigned Block::barrier(bool predicate, const std::source_location& site) {
@@ -267,6 +274,7 @@ unsigned Block::barrier(bool predicate, const std::source_location& site) {
     }
     for (Thread& other : threads_) other.state = State::ready, other.value = count;
     at_barrier_ = 0;
+    if constexpr (accesses::seen) accesses::barrier_passed(site);
   }
   wait();
   return static_cast<unsigned>(own.value);
@@ -287,6 +295,9 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
   unsigned& waiting = exchanging_[own / warp_size];
   if (++waiting >= static_cast<unsigned>(std::popcount(mask)) && all_arrived(own)) {
     waiting -= static_cast<unsigned>(std::popcount(mask));
+    if constexpr (accesses::seen) {
+      accesses::lanes_met(own / warp_size * warp_size, mask, kind == Exchange::order);
+    }
     std::uint64_t results[warp_size] = {};
     for (unsigned l = 0, before = warp_size; l < warp_size; ++l) {
       if ((mask >> l & 1) == 0) continue;

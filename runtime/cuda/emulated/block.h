@@ -46,9 +46,10 @@ std::byte* shared_bytes();
 // Waits for all threads of the block; how many of them gave `predicate`.
 unsigned barrier(bool predicate, const std::source_location& site);
 
-// What lanes exchange: each gives 64 bits, and gets those of the lane `from` (shuffle), or the set of
-// lanes that gave other than 0 (vote), or of those that gave the same bits (match).
-enum class Exchange { shuffle, vote, match };
+// What lanes exchange: each gives 64 bits, and gets those of the lane `from` (shuffle), or the set
+// of lanes that gave other than 0 (vote), or of those that gave the same bits (match). `order`
+// gives nothing: it is a __syncwarp where accesses to memory are seen.
+enum class Exchange { shuffle, vote, match, order };
 std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
                        const std::source_location& site);
 

@@ -25,6 +25,12 @@ cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t op_a, cublasOpe
     for (std::int64_t i = 0; i < batch; ++i) {
       weft::gemm(tb, ta, n, m, k, b + i * stride_b, ldb, a + i * stride_a, lda, beta,
                  c + i * stride_c, ldc);
+      if constexpr (weft::emulated::accesses::seen) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          weft::emulated::accesses::host_wrote(c + i * stride_c + j * ldc,
+                                               static_cast<std::size_t>(m) * sizeof *c);
+        }
+      }
     }
   });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

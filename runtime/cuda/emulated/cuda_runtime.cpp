@@ -29,7 +29,6 @@ struct EmulatedEvent {};  // a stream has done what it was told before anybody c
 namespace weft::emulated {
 namespace {
 
-constexpr std::size_t guard = 256;  // bytes on both sides of an allocation, also its alignment
 constexpr std::byte untouched{0xa5};
 
 EmulatedStream default_stream;
@@ -51,6 +50,7 @@ class Memory {
     std::fill_n(block, guard, untouched);
     std::fill_n(block + guard + bytes, whole - guard - bytes, untouched);
     sizes_[block + guard] = {bytes, whole};
+    if constexpr (accesses::seen) accesses::allocated(block + guard, bytes);
     hide(block, guard);
     hide(block + guard + bytes, whole - guard - bytes);
     return block + guard;
@@ -60,6 +60,7 @@ class Memory {
     const auto found = sizes_.find(static_cast<std::byte*>(pointer));
     if (found == sizes_.end()) return false;
     std::byte* const block = found->first - guard;
+    if constexpr (accesses::seen) accesses::freed(found->first);
     show(block, found->second.whole);
     std::free(block);
     sizes_.erase(found);
@@ -134,9 +135,12 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
   }
   try {
     const std::lock_guard lock(one_at_a_time());
+    if constexpr (accesses::seen) accesses::watch_stream(true);
     work();
+    if constexpr (accesses::seen) accesses::watch_stream(false);
     return cudaSuccess;
   } catch (const std::exception& error) {
+    if constexpr (accesses::seen) accesses::watch_stream(false);
     launch_error = error.what();
     return failed(cudaErrorLaunchFailure);
   }
@@ -151,10 +155,15 @@ cudaError_t start(const void* kernel, dim3 grid, dim3 block, std::size_t shared,
     return failed(cudaErrorInvalidConfiguration);
   }
   if (shared > shared_of(kernel)) return failed(cudaErrorInvalidValue);
-  return enqueue(stream, [=, thread = std::move(thread)] {
+  auto work = [=, thread = std::move(thread)] {
     run_grid(blocks, threads, shared, thread);
     memory().check();
-  });
+  };
+  if constexpr (accesses::seen) {
+    return enqueue(stream, [=] { accesses::watch_launch(kernel, blocks, threads, work); });
+  } else {
+    return enqueue(stream, std::move(work));
+  }
 }
 
 void set_most_rows(unsigned rows) { most_rows = rows; }
@@ -250,11 +259,17 @@ cudaError_t cudaFreeHost(void* pointer) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
-  return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  return enqueue(stream, [=] {
+    std::memmove(to, from, bytes);
+    if constexpr (accesses::seen) accesses::host_copied(to, from, bytes);
+  });
 }
 
 cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t stream) {
-  return enqueue(stream, [=] { std::memset(to, byte, bytes); });
+  return enqueue(stream, [=] {
+    std::memset(to, byte, bytes);
+    if constexpr (accesses::seen) accesses::host_set(to, byte, bytes);
+  });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {

@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "runtime/cuda/emulated/accesses.h"
 #include "runtime/cuda/emulated/block.h"
 
 #define __global__
@@ -161,7 +162,12 @@ inline int __all_sync(unsigned mask, int predicate, WeftSite site = WeftSite::cu
   return __ballot_sync(mask, predicate == 0, site) == 0;
 }
 inline void __syncwarp(unsigned mask = 0xffffffff, WeftSite site = WeftSite::current()) {
-  __ballot_sync(mask, 0, site);
+  using namespace weft::emulated;
+  if constexpr (accesses::seen) {
+    exchange(Exchange::order, mask, 0, 0, site);
+  } else {
+    __ballot_sync(mask, 0, site);
+  }
 }
 
 namespace weft::emulated {
@@ -216,14 +222,32 @@ unsigned __match_any_sync(unsigned mask, T value, WeftSite site = WeftSite::curr
   return static_cast<unsigned>(exchange(Exchange::match, mask, bits_of(value), 0, site));
 }
 
-// No thread is interrupted between its waits, so that these need no more than this.
+namespace weft::emulated {
+// Replaces *at, and returns what it was. No thread is interrupted between its waits, so that this
+// is atomic. Where accesses are seen, it is one atomic operation instead of a read and a write; it
+// is inlined, so that the address returned to is in the kernel.
+template <class T, class Change>
+[[gnu::no_sanitize_thread, gnu::always_inline]] inline T replaced(T* at, const Change& by) {
+  if constexpr (accesses::seen) {
+    accesses::atomic_access(at, sizeof(T), __builtin_return_address(0));
+  }
+  const T old = *at;
+  *at = by(old);
+  return old;
+}
+}  // namespace weft::emulated
+
 template <class T>
-T atomicAdd(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, static_cast<T>(*at + value));
+[[gnu::no_sanitize_thread]] T atomicAdd(T* at, std::type_identity_t<T> value) {
+  return weft::emulated::replaced(at, [&](T old) { return static_cast<T>(old + value); });
 }
 template <class T>
-T atomicMax(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, std::max(*at, value));
+[[gnu::no_sanitize_thread]] T atomicMax(T* at, std::type_identity_t<T> value) {
+  return weft::emulated::replaced(at, [&](T old) { return old < value ? value : old; });
+}
+template <class T>
+[[gnu::no_sanitize_thread]] T atomicExch(T* at, std::type_identity_t<T> value) {
+  return weft::emulated::replaced(at, [&](T) { return value; });
 }
 
 inline int __popc(unsigned x) { return std::popcount(x); }

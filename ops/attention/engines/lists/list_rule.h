@@ -2,7 +2,7 @@
 // lists that hang on lengths, which may be in its memory. A rule says what each sheet is,
 //
 //     sheet(number)                 what follows, of this sheet
-//     rows()                        rows, and keys, that have edges: the first so many
+//     rows()                        rows, and keys, that have edges are among the first so many
 //     edges(row), runs(row)         of its list
 //     out_edges(key)                that come from it
 //     each_edge(row, f)             calls f(rank, key, type) in the order of the list
@@ -52,9 +52,15 @@ struct RuledLists {
     const i64 number = call / lines(), line = call % lines();
     const auto sheet = rule.sheet(number);
     if (line >= sheet.rows()) return;
-    const std::int32_t* const begin = starts_of(0, number);
+    if (line < lists.rows) fill_list(sheet, number, line);
+    if (line < lists.keys) fill_out_list(sheet, number, line);
+  }
+
+ private:
+  template <class Sheet>
+  constexpr void fill_list(const Sheet& sheet, i64 number, i64 line) const {
     TypeRun* run = runs + number * lists.run_count + starts_of(1, number)[line];
-    const std::int32_t first = begin[line];
+    const std::int32_t first = starts_of(0, number)[line];
     std::int32_t* const keys = from + number * lists.edges + first;
     i64 last = -1;
     sheet.each_edge(line, [&](i64 rank, i64 key, i64 type) {
@@ -63,6 +69,10 @@ struct RuledLists {
       if (type != last) *run++ = {edge, static_cast<std::int32_t>(type)};
       last = type;
     });
+  }
+  template <class Sheet>
+  constexpr void fill_out_list(const Sheet& sheet, i64 number, i64 line) const {
+    const std::int32_t* const begin = starts_of(0, number);
     OutEdge* next = out + number * lists.edges + starts_of(2, number)[line];
     sheet.each_out_edge(line, [&](i64 to, i64 rank) {
       const auto edge = static_cast<std::int32_t>(begin[to] + rank);

@@ -9,11 +9,16 @@
 namespace weft {
 namespace {
 
+// [H or 1, most, E] of a table.
+Tensor by_head(const Tensor& table) {
+  return table.rank() == 3 ? table : table.reshape({1, table.size(0), table.size(1)});
+}
+
 struct DistanceOp {
   DistanceCall call;
   const char* name = call.name;
 
-  // q, k, v, table, spans.
+  // q, k, v, table, bias, spans.
   struct Saved {
     std::vector<Tensor> inputs;
     Tensor out, log_sums;
@@ -21,11 +26,12 @@ struct DistanceOp {
 
   template <class T>
   Distances<T> problem(const Saved& saved) const {
-    const Tensor &table = saved.inputs[3], &spans = saved.inputs[4];
+    const Tensor &table = saved.inputs[3], &bias = saved.inputs[4], &spans = saved.inputs[5];
     return {.q = saved.inputs[0].view<const T, 4>(),
             .k = saved.inputs[1].view<const T, 4>(),
             .v = saved.inputs[2].view<const T, 4>(),
-            .table = table.defined() ? table.view<const T, 2>() : View<const T, 2>{},
+            .table = table.defined() ? by_head(table).view<const T, 3>() : View<const T, 3>{},
+            .bias = bias.defined() ? bias.view<const T, 2>() : View<const T, 2>{},
             .spans = spans.defined() ? spans.view<const T, 1>() : View<const T, 1>{},
             .lengths = numbers_of(call.lengths),
             .temperature = static_cast<T>(call.temperature),
@@ -56,14 +62,15 @@ struct DistanceOp {
       const bool asked = input < 3 || (saved.inputs[input].defined() && wants[input]);
       gradients.push_back(asked ? Tensor::empty_like(saved.inputs[input]) : Tensor());
     }
-    const Tensor &table = gradients[3], &spans = gradients[4];
+    const Tensor &table = gradients[3], &bias = gradients[4], &spans = gradients[5];
     dispatch(dout, [&](auto device, auto type) {
       using T = decltype(type);
       DistancesKernels<decltype(device), T>::backward(
           device, problem<T>(saved), saved.out.view<const T, 4>(),
           saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), gradients[0].view<T, 4>(),
           gradients[1].view<T, 4>(), gradients[2].view<T, 4>(),
-          table.defined() ? table.view<T, 2>() : View<T, 2>{},
+          table.defined() ? by_head(table).view<T, 3>() : View<T, 3>{},
+          bias.defined() ? bias.view<T, 2>() : View<T, 2>{},
           spans.defined() ? spans.view<T, 1>() : View<T, 1>{});
     });
     return gradients;
@@ -73,8 +80,10 @@ struct DistanceOp {
 }  // namespace
 
 Variable distance_attention(const DistanceCall& call, const Variable& q, const Variable& k,
-                            const Variable& v, const Variable& table, const Variable& spans) {
-  const Variable inputs[] = {q, k, v, table, spans};
+                            const Variable& v, const ByDistance& by) {
+  require(by.table.defined() || !by.bias.defined(), "{}: a bias by distance wants a table",
+          call.name);
+  const Variable inputs[] = {q, k, v, by.table, by.bias, by.spans};
   return apply_list(DistanceOp{call}, inputs)[0];
 }
 

@@ -15,9 +15,15 @@ struct DistanceCall {
   i64 most = 0;  // distances
 };
 
-// out [B, N, H, M] of q [B, N, H, E], k [B, S, H, E] and v [B, S, H, M], S >= N. The table [most,
-// E] and the spans [H] may be undefined.
+// What scores and weights take by distance; each may be undefined.
+struct ByDistance {
+  Variable table = {};  // [most, E], or [H, most, E]
+  Variable bias = {};   // [H, most], beside a table alone
+  Variable spans = {};  // [H]
+};
+
+// out [B, N, H, M] of q [B, N, H, E], k [B, S, H, E] and v [B, S, H, M], S >= N.
 Variable distance_attention(const DistanceCall& call, const Variable& q, const Variable& k,
-                            const Variable& v, const Variable& table, const Variable& spans);
+                            const Variable& v, const ByDistance& by);
 
 }  // namespace weft

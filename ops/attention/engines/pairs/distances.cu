@@ -38,8 +38,10 @@ struct HeadRows {
   static __device__ HeadRows of(const View<const T, 4>& x, i64 b, i64 h, i64 end) {
     return {x.data + b * x.stride(0) + h * x.stride(2), x.stride(1), x.stride(3), x.size(3), end};
   }
-  static __device__ HeadRows of(const View<const T, 2>& x, i64 end) {
-    return {x.data, x.stride(0), x.stride(1), x.size(1), x.data == nullptr ? 0 : end};
+  static __device__ HeadRows of_table(const Distances<T>& p, i64 h, i64 end) {
+    const View<const T, 3>& x = p.table;
+    if (x.data == nullptr) return {nullptr, 0, 0, 0, 0};
+    return {&x(p.table_of(h), 0, 0), x.stride(1), x.stride(2), x.size(2), end};
   }
 };
 
@@ -98,6 +100,12 @@ __device__ void add_weighted_differences(const T* weights, const T* d, int strid
   }
 }
 
+// τ c_d
+template <class T>
+__device__ T bias_of(const Distances<T>& p, i64 h, i64 d) {
+  return p.bias.data == nullptr ? T(0) : p.temperature * p.bias(h, d);
+}
+
 // The rows of a block: `rows` neighbours of one head.
 struct OwnRows {
   i64 b, h, first;
@@ -151,7 +159,7 @@ __global__ void __launch_bounds__(tile_threads)
   const i64 begin = std::max<i64>(own.first + shift - ramp.reach + 1, 0) / 8 * 8;
   const i64 end = last < own.first || ramp.reach == 0 ? 0 : std::min(p.keys(b), last + shift + 1);
   const auto queries = HeadRows<T>::of(p.q, b, h, n), keys = HeadRows<T>::of(p.k, b, h, end);
-  const auto values = HeadRows<T>::of(p.v, b, h, end), table = HeadRows<T>::of(p.table, ramp.reach);
+  const auto values = HeadRows<T>::of(p.v, b, h, end), table = HeadRows<T>::of_table(p, h, ramp.reach);
 
   T o[R][C] = {}, most[R], sum[R] = {};
 #pragma unroll
@@ -183,8 +191,9 @@ __global__ void __launch_bounds__(tile_threads)
       T largest = most[r];
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const i64 j = key + 16 * c + tile_x();
-        if (j >= end || !ramp.sees(own.first + row + shift - j)) z[r][c] = none;
+        const i64 j = key + 16 * c + tile_x(), distance = own.first + row + shift - j;
+        const bool seen = j < end && ramp.sees(distance);
+        z[r][c] = seen ? z[r][c] + bias_of(p, h, distance) : none;
         largest = Largest::of(largest, z[r][c]);
       }
       largest = over_row<Largest>(largest);
@@ -233,6 +242,7 @@ struct GradientCall {
   View<const T, 3> log_sums, deltas;
   View<const T, 4> dout;
   View<T, 4> first = {}, second = {};  // dq; dk and dv; dr of each item and head [B, most, H, E]
+  View<T, 3> bias = {};                // dc of each item and head [B, most, H]
   View<T, 2> spans = {};               // of each head [B H, tiles]: the parts of dz
 };
 
@@ -284,11 +294,11 @@ __global__ void __launch_bounds__(tile_threads)
   }
   const auto of_q = HeadRows<T>::of(p.q, b, h, n), of_dout = HeadRows<T>::of(call.dout, b, h, n);
   const auto of_k = HeadRows<T>::of(p.k, b, h, keys), of_v = HeadRows<T>::of(p.v, b, h, keys);
-  const auto table = HeadRows<T>::of(p.table, ramp.reach);
+  const auto table = HeadRows<T>::of_table(p, h, ramp.reach);
   const int chunks = chunks_of(p.E(), p.M(), held), mine = static_cast<int>(blockIdx.y);
   const bool by_distance = p.table.data != nullptr;
 
-  T gradient[R][C] = {}, value_gradient[R][C] = {}, dspan = 0;
+  T gradient[R][C] = {}, value_gradient[R][C] = {}, dbias[R] = {}, dspan = 0;
   for (i64 first = begin; first < end; first += tile_columns) {
     // The number of the first difference.
     const i64 lowest = of_queries ? own.first + shift - first - (tile_columns - 1)
@@ -361,10 +371,12 @@ __global__ void __launch_bounds__(tile_threads)
                                  : (kept[query] >> (of_queries ? column : row) & 1) != 0;
           left = keeps ? static_cast<T>(mask.factor) : T(0);
         }
-        const T power = std::exp(z[r][c] - log_sum[query]), m = ramp.factor(distance);
+        const T score = z[r][c] + bias_of(p, h, distance);
+        const T power = std::exp(score - log_sum[query]), m = ramp.factor(distance);
         const T g = left * da[r][c];
         da[r][c] = power * (m * g - (m + ramp.epsilon()) * delta[query]);
         z[r][c] = left * m * power;
+        if (owner == Owner::distances) dbias[r] += da[r][c];
         if (of_queries) dspan += ramp.slope(distance) * power * (g - delta[query]);
       }
     }
@@ -385,6 +397,14 @@ __global__ void __launch_bounds__(tile_threads)
   store_gradient<R, C>(gradient, of_queries ? p.temperature : T(1), to, mine * held, false,
                        call.first);
   if (of_keys) store_gradient<R, C>(value_gradient, T(1), to, mine * held, false, call.second);
+  if (owner == Owner::distances && mine == 0 && call.bias.data != nullptr) {
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const i64 distance = own.first + 8 * r + tile_y();
+      const T sum = over_row<Added>(dbias[r]);
+      if (tile_x() == 0 && distance < length) call.bias(b, distance, h) = p.temperature * sum;
+    }
+  }
   if (of_queries && mine == 0) {
     const T sum = BlockTeam<tile_threads>{}.sum(dspan);
     if (threadIdx.x == 0) call.spans(b * p.H() + h, own.tile) = sum;
@@ -407,19 +427,34 @@ struct AddSpans {
   }
 };
 
-// dr: those of all items and heads.
+// dr: those of all items, and of the heads that share a table.
 template <class T>
 struct AddTables {
   View<T, 4> parts;  // [B, distances, H, E]
-  View<T, 2> to;     // [most, E]
+  View<T, 3> to;     // [tables, most, E]
 
   __device__ void operator()(i64 element) const {
-    const i64 E = to.size(1), d = element / E, e = element % E;
+    const i64 E = to.size(2), row = element / E, e = element % E;
+    const i64 table = row / to.size(1), d = row % to.size(1);
     T sum = 0;
     for (i64 b = 0; b < parts.size(0) && d < parts.size(1); ++b) {
-      for (i64 h = 0; h < parts.size(2); ++h) sum += parts(b, d, h, e);
+      for (i64 h = table; h < parts.size(2); h += to.size(0)) sum += parts(b, d, h, e);
     }
-    to(d, e) = sum;
+    to(table, d, e) = sum;
+  }
+};
+
+// dc: those of all items.
+template <class T>
+struct AddBiases {
+  View<T, 3> parts;  // [B, distances, H]
+  View<T, 2> to;     // [H, most]
+
+  __device__ void operator()(i64 element) const {
+    const i64 h = element / to.size(1), d = element % to.size(1);
+    T sum = 0;
+    for (i64 b = 0; b < parts.size(0) && d < parts.size(1); ++b) sum += parts(b, d, h);
+    to(h, d) = sum;
   }
 };
 
@@ -454,7 +489,8 @@ template <class Device, class T>
 void DistancesKernels<Device, T>::backward(const Device& device, const Distances<T>& p,
                                            View<const T, 4> out, View<const T, 3> log_sums,
                                            View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                                           View<T, 4> dv, View<T, 2> dtable, View<T, 1> dspans) {
+                                           View<T, 4> dv, View<T, 3> dtable, View<T, 2> dbias,
+                                           View<T, 1> dspans) {
   using Layout = GradientLayout<T>;
   const i64 B = p.B(), H = p.H(), N = p.N(), E = p.E(), heads = B * H;
   const i64 tiles = (N + Layout::rows - 1) / Layout::rows;
@@ -462,21 +498,27 @@ void DistancesKernels<Device, T>::backward(const Device& device, const Distances
   const View<T, 3> deltas = work.view(B, H, N);
   const View<T, 2> parts = spans.view(heads, tiles);
   const auto run = [&](auto kernel, Owner owner, i64 length, i64 width, const View<T, 4>& first,
-                       const View<T, 4>& second) {
+                       const View<T, 4>& second, const View<T, 3>& bias = {}) {
     if (heads * length == 0) return;
     start_tiles("distances", device, grid_of(heads, length, Layout::rows, width, held),
                 Layout::bytes(owner), kernel, p, mask_of(p),
-                GradientCall<T>{log_sums, deltas, dout, first, second, parts});
+                GradientCall<T>{log_sums, deltas, dout, first, second, bias, parts});
   };
   for_rows("distances", device, heads * N, p.M(), RowProducts<T>{dout, out, deltas});
   run(gradients<T, Owner::queries>, Owner::queries, N, E, dq, {});
   run(gradients<T, Owner::keys>, Owner::keys, p.S(), std::max(E, p.M()), dk, dv);
   if (dspans.data != nullptr) for_elements("distances", device, H, AddSpans<T>{parts, dspans});
-  if (dtable.data == nullptr) return;
+  const bool biased = dbias.data != nullptr;
+  if (dtable.data == nullptr && !biased) return;
   const Workspace<T> tables(device, heads * p.distances() * E);
+  const Workspace<T> biases(device, biased ? heads * p.distances() : 0);
   const View<T, 4> own = tables.view(B, p.distances(), H, E);
-  run(gradients<T, Owner::distances>, Owner::distances, p.distances(), E, own, {});
-  for_elements("distances", device, p.most * E, AddTables<T>{own, dtable});
+  const View<T, 3> own_bias = biased ? biases.view(B, p.distances(), H) : View<T, 3>{};
+  run(gradients<T, Owner::distances>, Owner::distances, p.distances(), E, own, {}, own_bias);
+  if (dtable.data != nullptr) {
+    for_elements("distances", device, dtable.size(0) * p.most * E, AddTables<T>{own, dtable});
+  }
+  if (biased) for_elements("distances", device, H * p.most, AddBiases<T>{own_bias, dbias});
 }
 
 template struct DistancesKernels<Cuda, float>;

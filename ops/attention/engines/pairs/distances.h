@@ -8,18 +8,19 @@
 //
 //     d = (S − N + i) − j − nearest,   0 <= d < most
 //
-// Per batch item and head, with the temperature τ, rows r of a table, and z_h the head's span in
-// [0, 1]:
+// Per batch item and head, with the temperature τ, rows r of a table, biases c, and z_h the head's
+// span in [0, 1]:
 //
-//     s_ij = τ (q_i · k_j + q_i · r_d)
+//     s_ij = τ (q_i · k_j + q_i · r_d + c_d)
 //     m_d  = clamp((z_h most − d) / ramp + 1, 0, 1)          pairs with m_d = 0 are not seen
 //     o_i  = Σ_j d_ij w_ij v_j,   w_ij = m_d e^s_ij / (Σ_j m_d e^s_ij + ε Σ_j e^s_ij)
 //
-//     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   table [most, E]
-//     spans [H]        d_ij: the dropout mask, 0 or 1/(1 − rate)            ε = 10⁻⁸
+//     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   spans [H]
+//     table [H or 1, most, E]: 1, shared by heads      bias [H, most]
+//     d_ij: the dropout mask, 0 or 1/(1 − rate)        ε = 10⁻⁸
 //
-// Without a table the scores are τ q · k. Without spans every m is 1 and ε is 0: causal attention,
-// or a window of `most` keys.
+// Without a table, which a bias wants, the scores are τ q · k. Without spans every m is 1 and ε is
+// 0: causal attention, or a window of `most` keys.
 //
 // That is a softmax, then the factors, then a division by their weighted sum plus ε. The two sums
 // of a row are one: with
@@ -36,17 +37,18 @@
 //     dm_d  = Σ_ij p_ij (g_ij − δ_i)                         no division by m
 //     dz_h  = most / ramp Σ_{d: 0 < m_d < 1} dm_d
 //     dv_j  = Σ_i d_ij w_ij do_i
-//     dq_i  = τ Σ_j ds_ij (k_j + r_d),   dk_j = τ Σ_i ds_ij q_i,   dr_d = τ Σ_ij ds_ij q_i
+//     dq_i  = τ Σ_j ds_ij (k_j + r_d),   dk_j = τ Σ_i ds_ij q_i
+//     dr_d  = τ Σ_ij ds_ij q_i,          dc_d = τ Σ_ij ds_ij
 //
-// where the last sum is over batch items, heads and the pairs at the distance d. p is computed
-// again from ℓ.
+// where the last two sums are over batch items and the pairs at the distance d; that of a shared
+// table is over heads, too. p is computed again from ℓ.
 //
 // Tiles. Keys stop at the head's own reach, min(most, ⌈z_h most + ramp⌉), so that time follows what
 // was learnt. A tile of queries and keys has the distances of its diagonals. The products q · r of
 // some queries with all distances of the tile are read along the diagonals, on the CPU; a CUDA
 // thread takes the rows of the differences of its queries and keys. Either way a score costs one
-// product more, and nothing by distance leaves the tile. dr has an ownership of its own: a batch
-// item and head adds up its own [most, E] in a fixed order, and these are added in theirs.
+// product more, and nothing by distance leaves the tile. dr and dc have an ownership of their own:
+// a batch item and head adds up its own [most, E] in a fixed order, and these are added in theirs.
 //
 // Lengths, of which S = N, hide keys and queries; a query without any key, and one at or past its
 // length, gives 0 and takes no gradient. A span that is NaN sees `most` keys and gives NaN.
@@ -90,7 +92,8 @@ struct Ramp {
 template <class T>
 struct Distances {
   View<const T, 4> q, k, v;
-  View<const T, 2> table;  // no data: none
+  View<const T, 3> table;  // no data: none
+  View<const T, 2> bias;   // no data: none
   View<const T, 1> spans;  // no data: none
   const i64* lengths = nullptr;
   T temperature = 1;
@@ -109,6 +112,9 @@ struct Distances {
   // The key that query i sees at d = 0; further ones lie before.
   constexpr i64 first_key(i64 i) const { return S() - N() + i - nearest; }
   constexpr i64 mask_row(i64 b, i64 h) const { return (b * H() + h) * N(); }
+
+  // Of the table, whose row of a head it is.
+  constexpr i64 table_of(i64 h) const { return table.size(0) == 1 ? 0 : h; }
 
   // Distances that some query has.
   constexpr i64 distances() const { return std::clamp<i64>(S() - nearest, 0, most); }
@@ -129,11 +135,12 @@ template <class Device, class T>
 struct DistancesKernels {
   // Writes out and log_sums [B, H, N] whole; log_sums is +∞ for a query without keys.
   static void forward(const Device&, const Distances<T>&, View<T, 4> out, View<T, 3> log_sums);
-  // Writes all gradients whole; that of the table or of the spans is not wanted where it has no
-  // data.
+  // Writes all gradients whole; that of the table, the bias or the spans is not wanted where it has
+  // no data.
   static void backward(const Device&, const Distances<T>&, View<const T, 4> out,
                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
-                       View<T, 4> dk, View<T, 4> dv, View<T, 2> dtable, View<T, 1> dspans);
+                       View<T, 4> dk, View<T, 4> dv, View<T, 3> dtable, View<T, 2> dbias,
+                       View<T, 1> dspans);
 };
 
 }  // namespace weft

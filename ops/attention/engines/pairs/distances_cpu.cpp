@@ -107,14 +107,19 @@ class Positions {
 
   Positions(const Distances<T>& p, i64 reach, T* buffer) : p_(p), reach_(reach), x_(buffer) {}
 
-  // z += q · r; q [E, ·] is turned, with `row` queries in a row.
+  // z += q · r + c; q [E, ·] is turned, with `row` queries in a row.
   void add_scores(const Tile& t, const T* q, i64 row, T* z) const {
     each_strip(t, [&](i64 lane, i64 width, i64 lowest, i64 from, i64 to) {
       const i64 all = distances_of(t.keys, width);
       std::fill_n(x_, (from - lowest) * width, T(0));
       std::fill(x_ + (to - lowest) * width, x_ + all * width, T(0));
-      tile_product<T>(to - from, width, p_.E(), rows(from), {q + lane, row},
-                      {x_ + (from - lowest) * width, width}, false);
+      const bool biased = p_.bias.data != nullptr;
+      for (i64 d = from; biased && d < to; ++d) {
+        std::fill_n(x_ + (d - lowest) * width, width,
+                    log2e_v<T> * p_.temperature * p_.bias(t.h, d));
+      }
+      tile_product<T>(to - from, width, p_.E(), rows(t.h, from), {q + lane, row},
+                      {x_ + (from - lowest) * width, width}, biased);
       const Diagonal<T> diagonal(width);
       const simd::Tag<T> d;
       for (i64 j = 0; j < t.keys; ++j) {
@@ -128,8 +133,9 @@ class Positions {
   }
 
   // From ds [keys, lanes], around which there are strip_queries rows of zeros: to dq [E, ·],
-  // turned, and where that is wanted to dr [most, E]. q is [·, E].
-  void add_gradients(const Tile& t, const T* ds, const T* q, T* dq, i64 row, T* dtable) const {
+  // turned, and where they are wanted to dr [most, E] and dc [most]. q is [·, E].
+  void add_gradients(const Tile& t, const T* ds, const T* q, T* dq, i64 row, T* dtable,
+                     T* dbias) const {
     each_strip(t, [&](i64 lane, i64 width, i64 lowest, i64 from, i64 to) {
       const Diagonal<T> diagonal(t.lanes);
       const simd::Tag<T> d;
@@ -140,9 +146,16 @@ class Positions {
         }
       }
       const T* const of_rows = x_ + (from - lowest) * width;
-      const Strided<T> r = rows(from);
+      const Strided<T> r = rows(t.h, from);
       tile_product<T>(p_.E(), width, to - from, {r.data, r.column, r.row}, {of_rows, width},
                       {dq + lane, row}, true);
+      for (i64 x = from; dbias != nullptr && x < to; ++x) {
+        auto sum = hn::Zero(d);
+        for (i64 i = 0; i < width; i += simd::lanes<T>) {
+          sum = hn::Add(sum, hn::LoadU(d, x_ + (x - lowest) * width + i));
+        }
+        dbias[x] += simd::sum_of_lanes<T>(sum);
+      }
       if (dtable == nullptr) return;
       tile_product<T>(to - from, p_.E(), width, {of_rows, width, 1}, {q + lane * p_.E(), p_.E()},
                       {dtable + from * p_.E(), p_.E()}, true);
@@ -150,8 +163,8 @@ class Positions {
   }
 
  private:
-  Strided<T> rows(i64 from) const {
-    return {&p_.table(from, 0), p_.table.stride(0), p_.table.stride(1)};
+  Strided<T> rows(i64 h, i64 from) const {
+    return {&p_.table(p_.table_of(h), from, 0), p_.table.stride(1), p_.table.stride(2)};
   }
   // f(lane, width, lowest, from, to): the distances of the strip begin with `lowest`, those that
   // are seen are from … to − 1.
@@ -382,8 +395,8 @@ struct HeadBackward {
     }
   }
 
-  void run(const View<T, 4>& dq_out, const View<T, 4>& dk_out, const View<T, 4>& dv_out,
-           T* dtable) {
+  void run(const View<T, 4>& dq_out, const View<T, 4>& dk_out, const View<T, 4>& dv_out, T* dtable,
+           T* dbias) {
     const i64 keys = std::clamp<i64>(p.first_key(n - 1) + 1, 0, p.keys(b));
     clear_rows(dk_out, b, h, keys);
     clear_rows(dv_out, b, h, keys);
@@ -396,7 +409,9 @@ struct HeadBackward {
       std::fill_n(dv, count * M, T(0));
       const i64 first = std::max<i64>(key - shift, 0) / block * block;
       const i64 end = std::min(n, key + count - 1 - shift + factors.reach);
-      for (i64 query = first; query < end; query += block) add(query, key, count, shift, dtable);
+      for (i64 query = first; query < end; query += block) {
+        add(query, key, count, shift, dtable, dbias);
+      }
       unpack_rows(dk, b, h, key, count, dk_out, ln2_v<T>);
       unpack_rows(dv, b, h, key, count, dv_out);
     }
@@ -407,7 +422,7 @@ struct HeadBackward {
   }
 
   // A block of queries against the keys of the tile that some of it see.
-  void add(i64 query, i64 tile, i64 count, i64 shift, T* dtable) {
+  void add(i64 query, i64 tile, i64 count, i64 shift, T* dtable, T* dbias) {
     const i64 last = std::min(query + block, n) - 1;
     const i64 from = std::max<i64>(query + shift - factors.reach + 1 - tile, 0) / group * group;
     const i64 keys = std::min(count, last + shift - tile + 1) - from;
@@ -429,7 +444,7 @@ struct HeadBackward {
     if (p.table.data == nullptr) return;
     std::fill_n(ds_rows, strip_queries * block, T(0));
     std::fill_n(ds + keys * block, strip_queries * block, T(0));
-    positions.add_gradients(t, ds, q + query * E, dq_turned + query * E, block, dtable);
+    positions.add_gradients(t, ds, q + query * E, dq_turned + query * E, block, dtable, dbias);
   }
 
   // a holds s, ds holds g: they become w and ds.
@@ -462,14 +477,18 @@ template <class Device, class T>
 void DistancesKernels<Device, T>::backward(const Device&, const Distances<T>& p,
                                            View<const T, 4> out, View<const T, 3> log_sums,
                                            View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
-                                           View<T, 4> dv, View<T, 2> dtable, View<T, 1> dspans) {
+                                           View<T, 4> dv, View<T, 3> dtable, View<T, 2> dbias,
+                                           View<T, 1> dspans) {
   const i64 B = p.B(), H = p.H(), rows = p.distances(), size = rows * p.E();
   const Scratch<T> tables(dtable.data == nullptr ? 0 : B * H * size);
+  const Scratch<T> biases(dbias.data == nullptr ? 0 : B * H * rows);
   std::vector<double> of_spans(static_cast<std::size_t>(B * H), 0);
   parallel_for(B * H, [&](i64 piece) {
     const i64 b = piece / H, h = piece % H, n = p.queries(b);
     T* const own = dtable.data == nullptr ? nullptr : tables.data() + piece * size;
+    T* const own_bias = dbias.data == nullptr ? nullptr : biases.data() + piece * rows;
     if (own != nullptr) std::fill_n(own, size, T(0));
+    if (own_bias != nullptr) std::fill_n(own_bias, rows, T(0));
     clear_rows(dq, b, h, n);
     if (n == 0) {
       clear_rows(dk, b, h, 0);
@@ -477,7 +496,7 @@ void DistancesKernels<Device, T>::backward(const Device&, const Distances<T>& p,
       return;
     }
     HeadBackward<T> head(p, b, h, n, out, log_sums, dout);
-    head.run(dq, dk, dv, own);
+    head.run(dq, dk, dv, own, own_bias);
     of_spans[static_cast<std::size_t>(piece)] = head.dspan;
   });
   for (i64 h = 0; h < H && dspans.data != nullptr; ++h) {
@@ -485,16 +504,25 @@ void DistancesKernels<Device, T>::backward(const Device&, const Distances<T>& p,
     for (i64 b = 0; b < B; ++b) sum += of_spans[static_cast<std::size_t>(b * H + h)];
     dspans(h) = static_cast<T>(sum);
   }
-  if (dtable.data == nullptr) return;
-  parallel_for(p.most, B * H * p.E(), [&](i64 d) {
+  // Of all batch items, and of the heads that share a table.
+  const i64 tables_kept = dtable.data == nullptr ? 0 : dtable.size(0);
+  parallel_for(tables_kept * p.most, B * H / std::max<i64>(tables_kept, 1) * p.E(), [&](i64 row) {
+    const i64 table = row / p.most, d = row % p.most;
     for (i64 e = 0; e < p.E(); ++e) {
       T sum = 0;
-      for (i64 piece = 0; piece < B * H && d < rows; ++piece) {
+      for (i64 piece = table; piece < B * H && d < rows; piece += tables_kept) {
         sum += tables.data()[piece * size + d * p.E() + e];
       }
-      dtable(d, e) = ln2_v<T> * sum;
+      dtable(table, d, e) = ln2_v<T> * sum;
     }
   });
+  for (i64 h = 0; h < H && dbias.data != nullptr; ++h) {
+    for (i64 d = 0; d < p.most; ++d) {
+      T sum = 0;
+      for (i64 b = 0; b < B && d < rows; ++b) sum += biases.data()[(b * H + h) * rows + d];
+      dbias(h, d) = p.temperature * sum;
+    }
+  }
 }
 
 template struct DistancesKernels<Cpu, float>;

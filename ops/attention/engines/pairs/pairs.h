@@ -14,7 +14,7 @@
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   bias [B|1, H|1, N, S]
 //
 // A bias may go by distance: bias_ij = table[h, origin + j − i] of a table [H|1, D], which is seen as
-// N × S numbers with strides of −1 and 1. Scores that are given have no products: heads of width
+// N × S numbers with opposite strides. Scores that are given have no products: heads of width
 // E = 0 and a bias.
 //
 // Lengths hide keys and queries; a query without any key, and one at or past its length, gives 0 and
@@ -142,9 +142,9 @@ struct Pairs {
 // Tables [B, H, D] by distance, seen as [B, H, N, S].
 template <class T>
 constexpr View<T, 4> by_distance(const View<T, 3>& tables, i64 origin, i64 N, i64 S) {
-  return {tables.data + origin,
+  return {tables.data + origin * tables.stride(2),
           {tables.size(0), tables.size(1), N, S},
-          {tables.stride(0), tables.stride(1), -1, 1}};
+          {tables.stride(0), tables.stride(1), -tables.stride(2), tables.stride(2)}};
 }
 
 template <class Device, class T>
