@@ -20,6 +20,7 @@
 #include "ops/softmax/softmax.h"
 #include "ops/views/views.h"
 #include "runtime/dispatch.h"
+#include "runtime/row_sums.h"
 
 namespace weft {
 namespace {
@@ -262,8 +263,8 @@ AttentionInputs star_inputs(const AttentionSpec& spec, const AttentionSizes& s) 
   return inputs;
 }
 
-// Bytes are those of backward through the lists of the last step, when the gradients of keys and
-// values are there and those of x and of what is learnt are not.
+// Bytes are those of backward through the last step, where the gradients of x and of what is learnt
+// are not there yet.
 AttentionCost cost_star(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
   const i64 E = head_width(spec, s), H = spec.integer("heads");
   const EdgeListSizes lists = sizes_of(1, s.N, spec.word("ends") == "ring");
@@ -282,9 +283,18 @@ AttentionCost cost_star(const AttentionSpec& spec, const AttentionSizes& s, bool
   cost.saved_bytes += (T - 1) * (cost.saved_bytes - lists.bytes());
   cost.saved_bytes += item * (T * step + (T - 1) * (rows * d + weights + d * A));
   const double learnt = double(count_of(star_inputs(spec, s), Role::parameter));
-  const double gradients = item * (rows * A + 2 * keys * A - rows * d - learnt);
-  cost.working_bytes = std::max(cost.working_bytes + gradients, 0.0);
-  cost.cuda_working_bytes = std::max(cost.cuda_working_bytes + gradients, 0.0);
+  // While lists run backward there are the gradients of queries, keys, values and the ring's output
+  // map. In the map of g behind them, three gradients of an x, those of keys and values, all of the
+  // ring's, and on the CPU sums of the map's, a block of 128 rows each; what the lists kept of a
+  // step is gone.
+  const double in_lists = item * (rows * A + 2 * keys * A + T * d * A);
+  const double in_map = item * (3 * rows * (d - A) + 2 * keys * A + 4 * T * d * A);
+  const double sums = item * double(row_parts(s.B * s.N, 128)) * 2 * d * A;
+  const double results = item * (rows * d + learnt);
+  cost.working_bytes =
+      std::max({cost.working_bytes + in_lists - results, in_map + sums - results, 0.0});
+  cost.cuda_working_bytes =
+      std::max({cost.cuda_working_bytes + in_lists - results, in_map - results, 0.0});
   return cost;
 }
 
