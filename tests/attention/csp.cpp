@@ -543,9 +543,10 @@ TEST_CASE("csp: groups that no shared memory holds, on every device") {
 }
 
 TEST_CASE("csp: the number of threads changes nothing") {
-  const Tensor v = random_normal({3, 2500, 3, 13}, DType::f32, 4);
+  const i64 N = fewest_on_device() ? 300 : 2500;  // the device's kernels ask for no threads
+  const Tensor v = random_normal({3, N, 3, 13}, DType::f32, 4);
   const Tensor dout = random_normal(v.shape(), DType::f32, 5);
-  const AttentionCall call = with_lengths({2500, 1500, 1});
+  const AttentionCall call = with_lengths({N, 3 * N / 5, 1});
   for (const std::string spec : {"csp", "csp-shift", "csp:group=70", "csp-sort:groups=1"}) {
     CAPTURE(spec);
     const auto run = [&](int threads) {
