@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -16,6 +17,7 @@ namespace weft {
 namespace {
 
 constexpr i64 grain = 16384;  // elements that one piece of parallel work updates
+constexpr i64 at_once = 512;  // of these, in the first-level cache
 
 // What an option may be, in words, and whether a number is that: in f32 as well, in which weights
 // are updated.
@@ -78,7 +80,7 @@ class OptimizerBy final : public Optimizer {
       : Optimizer(std::move(parameters), states_of(rule)), rule_(rule) {}
 
  private:
-  void update(const Slot& slot, const Tensor& gradient, double rate, double scale,
+  bool update(const Slot& slot, const Tensor& gradient, double rate, double scale,
               i64 step) const override {
     const Tensor& weight = slot.parameter.variable.value();
     StepFacts facts{.rate = rate, .scale = scale};
@@ -87,16 +89,32 @@ class OptimizerBy final : public Optimizer {
       using T = decltype(zero);
       const auto rule = rule_.template for_weights<T>(facts, weight.rank() >= 2);
       const auto state = [&](std::size_t i) { return slot.states[i].value.template data<T>(); };
-      parallel_ranges(weight.count(), grain, [&](i64 begin, i64 end) {
+      const auto updated = [&](i64 begin, i64 count) {
         T* const w = weight.data<T>() + begin;
-        const T* const g = gradient.data<T>() + begin;
-        if (slot.states.empty()) return each_weight(end - begin, rule, w, g);
-        if (slot.states.size() == 1) return each_weight(end - begin, rule, w, g, state(0) + begin);
-        each_weight(end - begin, rule, w, g, state(0) + begin, state(1) + begin);
+        T* const g = gradient.data<T>() + begin;
+        std::array<T, at_once> before;
+        std::copy_n(w, count, before.begin());
+        if (slot.states.empty()) {
+          each_weight(count, rule, w, g);
+        } else if (slot.states.size() == 1) {
+          each_weight(count, rule, w, g, state(0) + begin);
+        } else {
+          each_weight(count, rule, w, g, state(0) + begin, state(1) + begin);
+        }
+        std::copy_n(before.begin(), count, g);
+        int bad = 0;
+        for (i64 i = 0; i < count; ++i) bad |= w[i] * 0 == 0 ? 0 : 1;
+        return bad == 0;
+      };
+      std::atomic<bool> finite = true;
+      parallel_ranges(weight.count(), grain, [&](i64 begin, i64 end) {
+        for (i64 i = begin; i < end; i += at_once) {
+          if (!updated(i, std::min(at_once, end - i))) finite = false;
+        }
       });
+      return finite.load();
     };
-    if (weight.dtype() == DType::f32) return on_cpu(float{});
-    on_cpu(double{});
+    return weight.dtype() == DType::f32 ? on_cpu(float{}) : on_cpu(double{});
   }
 
   // Tables of the parameters that have a gradient and are of type T.
@@ -274,10 +292,13 @@ std::vector<Tensor> Optimizer::gradients() const {
 double Optimizer::step(double rate, double largest_norm) {
   if (device_ != Device{}) {
     enqueue(Tensor::full({}, rate, DType::f64, device_), {}, largest_norm);
-    return report_.slice(0, 0, 1).item();
+    const double norm = report_.slice(0, 0, 1).item();
+    if (!std::isfinite(norm)) return norm;
+    for (const Slot& slot : slots_) slot.parameter.variable.place()->clear();
+    return norm;
   }
   double sum = 0;
-  const std::vector<Tensor> gathered = gradients();
+  std::vector<Tensor> gathered = gradients();
   for (const Tensor& gradient : gathered) {
     if (gradient.defined()) sum += sum_of_squares(gradient);
   }
@@ -285,9 +306,16 @@ double Optimizer::step(double rate, double largest_norm) {
   if (!std::isfinite(norm)) return norm;
   const double scale = norm > largest_norm ? largest_norm / norm : 1;
   const i64 step = ++*steps_.data<i64>();
+  bool finite = true;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (gathered[i].defined()) update(slots_[i], gathered[i], rate, scale, step);
+    slots_[i].parameter.variable.place()->clear();
+    written_[i] = gathered[i].defined();
+    if (!written_[i]) continue;
+    if (!gathered[i].unique()) gathered[i] = gathered[i].clone();  // an op gave it to others, too
+    finite = update(slots_[i], gathered[i], rate, scale, step) && finite;
   }
+  before_.clear();
+  if (!finite) before_ = std::move(gathered);
   keep_within_bounds();
   return norm;
 }
@@ -324,6 +352,10 @@ void Optimizer::keep_within_bounds() const {
       }
     });
   }
+}
+
+bool Optimizer::finite() const {
+  return device_ == Device{} ? before_.empty() : report_.slice(0, 2, 3).item() == 1;
 }
 
 void Optimizer::take_back() {

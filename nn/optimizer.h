@@ -27,11 +27,15 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // One step by the gradients that have gathered; a parameter without one stays as it is, and so
-  // does its state. Returns their norm, √(Σ g²) over all of them, in double and added in a fixed
-  // order. Where it exceeds `largest_norm` the gradients count scaled down to that; where it is not
-  // finite nothing is written, and the caller decides what to do.
+  // One step by the gradients that have gathered, which it uses up; a parameter without one stays
+  // as it is, and so does its state. Returns their norm, √(Σ g²) over all of them, in double and
+  // added in a fixed order. Where it exceeds `largest_norm` the gradients count scaled down to
+  // that; where it is not finite nothing is written, and the caller decides what to do.
   double step(double rate, double largest_norm = std::numeric_limits<double>::infinity());
+  // Whether all weights that the last step() wrote are finite. Where they are not, take_back()
+  // brings back the weights before it. No step copies weights for this: on the CPU each gradient's
+  // memory takes the weights that the update replaces.
+  bool finite() const;
 
   // The same step on a CUDA device, only queued: nothing is waited for, and it can be captured in a
   // graph. `rate` is f64 [1] or [] there; where `loss` (undefined: none) is not finite, nothing is
@@ -56,7 +60,8 @@ class Optimizer {
     std::vector<State> states;
   };
   Optimizer(std::vector<NamedParameter> parameters, const std::vector<std::string>& states);
-  virtual void update(const Slot& slot, const Tensor& gradient, double rate, double scale,
+  // Leaves the weights of before in `gradient`; returns whether the new ones are finite.
+  virtual bool update(const Slot& slot, const Tensor& gradient, double rate, double scale,
                       i64 step) const = 0;
   virtual void enqueue_on(const Cuda& device, const std::vector<Tensor>& gradients,
                           const Tensor& rate, const Tensor& loss, double largest_norm) const = 0;
@@ -72,10 +77,11 @@ class Optimizer {
   Device device_;
   std::vector<Slot> slots_;
   Tensor steps_;  // [] i64
-  // On a CUDA device: the weights before the last step that wrote any, and what it reported.
+  // The weights before the last step that wrote any: on the CPU of one that wrote some that are not
+  // finite, otherwise undefined.
   std::vector<Tensor> before_;
-  std::vector<bool> written_;  // by slot: whether the last step that was queued had its gradient
-  Tensor report_;
+  std::vector<bool> written_;  // by slot: whether the last step had its gradient
+  Tensor report_;              // on a CUDA device: what the last step reported
 };
 
 // `text` is name:option=value,option=value with the names above and

@@ -28,6 +28,11 @@ struct Weights {
   }
 };
 
+struct Two {
+  Parameter first, second;
+  void each(const auto& visit) { visit("first", first), visit("second", second); }
+};
+
 struct Many {
   std::vector<Parameter> all;
 
@@ -272,6 +277,39 @@ TEST_CASE("optimizers: queued steps stop at a loss or a weight that is not finit
   CHECK(step(1, 0.1)[1] == 0);  // nothing is written any more
   optimizer->take_back();
   CHECK(same_bits(weights_now(), good));
+}
+
+TEST_CASE(
+    "optimizers: a step whose weights are not finite is taken back, one gradient for two "
+    "parameters") {
+  const Device device = tested_device();
+  for (const auto& [text, formula] : formulas) {
+    CAPTURE(text);
+    const Tensor start = random_normal({40000}, DType::f32, 1);
+    Two two;
+    for (Parameter* const p : {&two.first, &two.second}) {
+      p->variable = Variable::leaf(start.clone().to(device));
+    }
+    const auto optimizer = make_optimizer(text, parameters(two));
+    const auto step = [&](double rate) {
+      const Tensor gradient = random_normal({40000}, DType::f32, 2).to(device);
+      for (const Parameter* const p : {&two.first, &two.second}) {
+        p->variable.place()->accumulate(gradient);
+      }
+      CHECK(std::isfinite(optimizer->step(rate)));
+      CHECK_FALSE(two.first.variable.gradient().defined());
+    };
+    step(0.1);
+    CHECK(optimizer->finite());
+    const Tensor good = two.first.variable.value().clone();
+    CHECK(same_bits(two.second.variable.value(), good));
+    CHECK_FALSE(same_bits(good, start.to(device)));
+    step(1e300);
+    CHECK_FALSE(optimizer->finite());
+    optimizer->take_back();
+    CHECK(same_bits(two.first.variable.value(), good));
+    CHECK(same_bits(two.second.variable.value(), good));
+  }
 }
 
 TEST_CASE("optimizers: names and options that do not exist, and values out of range") {
