@@ -12,7 +12,8 @@
 // same windows and masks.
 //
 // What a mechanism learns besides (linformer's matrices, say) is learnt with the model, and an
-// evaluation by a mechanism that wants what the model has not learnt stays empty, too.
+// evaluation by a mechanism that wants what the model has not learnt stays empty, too. So do those
+// of a block (isab, star, biblosa, mega), which has projections of its own, by any other mechanism.
 //
 // Weights are kept as three projections q, k, v, or, where keys are the queries (shared-full, lsh),
 // as two. Such weights are evaluated by every mechanism with k = q / |q|, as they were trained; a
@@ -21,16 +22,18 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/options.h"
-#include "apps/common/output.h"
-#include "apps/common/progress.h"
-#include "apps/common/text.h"
+#include "apps/command_line/options.h"
+#include "apps/command_line/output.h"
+#include "apps/command_line/progress.h"
+#include "apps/data/text.h"
 #include "autograd/tape.h"
 #include "bench/measure.h"
+#include "nn/attention.h"
 #include "nn/file.h"
 #include "nn/initializer.h"
 #include "nn/layers.h"
@@ -151,19 +154,42 @@ struct Attention {
 };
 
 struct Block {
-  Attention attention;
-  nn::LayerNorm norm1, norm2;
+  std::optional<Attention> attention;
+  std::optional<nn::Attention> block;  // in its place
+  std::optional<nn::LayerNorm> norm1;  // none where the block normalises by itself
+  nn::LayerNorm norm2;
   nn::FeedForward feed_forward;
 
   Block(const Options& o, const AttentionSpec& trained)
-      : attention(o, trained), norm1(o.width), norm2(o.width), feed_forward(o.width, 4 * o.width) {}
+      : norm2(o.width), feed_forward(o.width, 4 * o.width) {
+    const Mechanism& mechanism = trained.mechanism();
+    if (!mechanism.owns_residual) norm1.emplace(o.width);
+    if (mechanism.kind != Kind::block) {
+      attention.emplace(o, trained);
+    } else {
+      block.emplace(nn::AttentionOptions{.mechanism = trained.text(),
+                                         .width = o.width,
+                                         .heads = o.heads,
+                                         .causal = false,
+                                         .max_length = o.length});
+    }
+  }
 
   Variable operator()(Context& context, const AttentionSpec& spec, const Variable& x) const {
-    const Variable y = add(x, attention(context, spec, norm1(x)));
+    const Variable before = norm1 ? (*norm1)(x) : x;
+    const Variable found = block ? (*block)(context, before) : (*attention)(context, spec, before);
+    const Variable y = norm1 ? add(x, found) : found;
     return add(y, feed_forward(norm2(y)));
   }
+  // Whether the weights serve this mechanism.
+  bool serves(const AttentionSpec& spec) const {
+    return block ? spec.text() == block->spec().text()
+                 : spec.mechanism().kind != Kind::block && attention->serves(spec);
+  }
   void each(const auto& visit) {
-    visit("attention", attention), visit("norm1", norm1);
+    if (attention) visit("attention", *attention);
+    if (block) visit("attention", *block);
+    if (norm1) visit("norm1", *norm1);
     visit("norm2", norm2), visit("feed_forward", feed_forward);
   }
 };
@@ -355,7 +381,7 @@ int main_of(int argc, char** argv) {
       Model model(o, spec, seed);
       train(model, spec, parts.train, o, seed, progress);
       for (std::size_t i = 0; i < rows.size(); ++i) {
-        if (!model.blocks.front().attention.serves(rows[i])) continue;
+        if (!model.blocks.front().serves(rows[i])) continue;
         const double bits = evaluate(model, rows[i], parts.validation, o);
         scores[{o.evaluate[i], column}].push_back(bits);
       }
