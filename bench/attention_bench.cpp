@@ -27,9 +27,9 @@
 #include <fstream>
 #include <memory>
 
-#include "apps/common/device_option.h"
-#include "apps/common/options.h"
-#include "apps/common/progress.h"
+#include "apps/command_line/device_option.h"
+#include "apps/command_line/options.h"
+#include "apps/command_line/progress.h"
 #include "bench/ceilings.h"
 #include "bench/entrants.h"
 #include "bench/stamp.h"

@@ -4,7 +4,7 @@
 
 #include <fmt/core.h>
 
-#include "apps/common/attention_json.h"
+#include "apps/command_line/attention_json.h"
 #include "bench/passes.h"
 #include "bench/peer.h"
 #include "bench/summary.h"
@@ -101,9 +101,9 @@ std::vector<std::string> peer_command(const std::vector<Candidate>& candidates, 
       "--row-seconds", fmt::format("{}", field.row_seconds)};
   if (s.queries > 0) command.insert(command.end(), {"--queries", std::to_string(s.queries)});
   for (const Candidate& candidate : candidates) {
-    nlohmann::ordered_json json = to_json(candidate.spec);
+    Json json = to_json(candidate.spec);
     json["causal"] = masks_future(candidate.spec, s);
-    command.insert(command.end(), {"--attention", json.dump()});
+    command.insert(command.end(), {"--attention", json.text()});
   }
   return command;
 }

@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/output.h"
+#include "apps/command_line/output.h"
 #include "bench/stamp.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "apps/common/device_option.h"
+#include "apps/command_line/device_option.h"
 #include "bench/statistics.h"
 #include "runtime/device.h"
 

@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "apps/common/progress.h"
+#include "apps/command_line/progress.h"
 
 namespace weft::bench {
 namespace {

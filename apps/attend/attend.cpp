@@ -25,9 +25,9 @@
 
 #include "apps/attend/call.h"
 #include "apps/attend/compare.h"
-#include "apps/common/attention_map.h"
-#include "apps/common/options.h"
-#include "apps/common/output.h"
+#include "apps/command_line/attention_map.h"
+#include "apps/command_line/options.h"
+#include "apps/command_line/output.h"
 #include "nn/checkpoint.h"
 #include "runtime/listed.h"
 #include "runtime/one_line.h"

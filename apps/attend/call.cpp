@@ -4,8 +4,8 @@
 
 #include <fmt/core.h>
 
-#include "apps/common/attention_map.h"
-#include "apps/common/device_option.h"
+#include "apps/command_line/attention_map.h"
+#include "apps/command_line/device_option.h"
 #include "autograd/tape.h"
 #include "nn/npy.h"
 #include "ops/attention/pattern.h"

@@ -7,9 +7,9 @@
 #include <fmt/core.h>
 
 #include "apps/attend/derive.h"
-#include "apps/common/device_option.h"
-#include "apps/common/output.h"
-#include "apps/common/progress.h"
+#include "apps/command_line/device_option.h"
+#include "apps/command_line/output.h"
+#include "apps/command_line/progress.h"
 #include "autograd/tape.h"
 #include "runtime/allocator.h"
 #include "runtime/listed.h"

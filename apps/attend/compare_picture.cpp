@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "apps/attend/compare.h"
-#include "apps/common/picture.h"
+#include "apps/data/picture.h"
 
 namespace weft {
 namespace {

@@ -9,8 +9,8 @@
 // Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.
 #include "apps/charlm/commands.h"
-#include "apps/common/language_options.h"
-#include "apps/common/read_commands.h"
+#include "apps/language/options.h"
+#include "apps/training/read_commands.h"
 
 namespace weft::charlm {
 namespace {

@@ -3,17 +3,13 @@
 #include <cstdio>
 #include <filesystem>
 
-#include <nlohmann/json.hpp>
-
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
-#include "apps/common/configuration.h"
-#include "apps/common/device_option.h"
+#include "apps/command_line/configuration.h"
+#include "apps/command_line/device_option.h"
 
 namespace weft::charlm {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Scored {
   const char* windows;

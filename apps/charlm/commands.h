@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "apps/charlm/settings.h"
-#include "apps/common/language_commands.h"
+#include "apps/language/commands.h"
 
 namespace weft::charlm {
 

@@ -1,8 +1,5 @@
 #include "apps/charlm/evaluate.h"
 
-#include <algorithm>
-
-#include "apps/common/digest.h"
 #include "runtime/parallel.h"
 
 namespace weft::charlm {
@@ -14,46 +11,6 @@ Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpos
     return random_windows(ids, key, batch, network.config().length);
   };
   return pass_over(network, Texts::apart, batches, batch_at, advance);
-}
-
-Task training_task(const Model& model, const Parts& parts) {
-  const Settings& s = model.settings;
-  const UniversalTransformer& network = *model.network;
-  Task task = training_of(*model.network, s);
-  task.batch = [&](std::uint32_t step) {
-    const RandomKey key = batch_key(Purpose::train, s.seed, step);
-    const Batch windows = random_windows(parts.train, key, s.batch, s.model.length);
-    return std::vector{windows.inputs, windows.targets};
-  };
-  task.validate = [&](const Advance& advance) {
-    const Pass pass = measure_random(network, parts.validation, Purpose::validation, s.seed,
-                                     s.validation_batches, s.batch, advance);
-    return Measure{pass.loss, pass.cross_entropy};
-  };
-  if (s.model.memory > 0) {
-    task.batch = [texts = ContiguousTexts(parts.train, s.batch, s.model.length)](
-                     std::uint32_t step) { return following_batch(texts, step); };
-    const ContiguousTexts held_out(parts.validation, s.batch, s.model.length);
-    task.validate = [&, texts = held_out](const Advance& advance) {
-      const i64 batches = std::min(s.validation_batches, texts.segments());
-      const Pass pass = pass_over(
-          network, Texts::go_on, batches, [&](i64 i) { return texts[i]; }, advance);
-      return Measure{pass.loss, pass.cross_entropy};
-    };
-  }
-  task.odd_batches = [&] {
-    const auto odd = static_cast<std::size_t>(s.batch * s.model.length);
-    const std::size_t targets = (parts.test.size() - 1) % odd;
-    pass_over_all(network, parts.test.last(targets + 1), s.batch, [](double) {});
-  };
-  task.round = "round";  // windows are drawn at random: no steps are a pass over the text
-  task.score = {"bits_per_character", "bpc", bits};
-  task.metadata = metadata_of(model);
-  task.metadata["data_xxh3"] =
-      model.vocabulary.size() > 256
-          ? data_digest(parts.train, parts.validation)
-          : digest_of_low_bytes(parts.train) + digest_of_low_bytes(parts.validation);
-  return task;
 }
 
 double best_possible(const Text& text, Ids ids, i64 length) {

@@ -1,9 +1,8 @@
-// A model on text: its training, and its losses.
+// The losses of a model on text.
 #pragma once
 
 #include "apps/charlm/model.h"
-#include "apps/common/text.h"
-#include "apps/common/train.h"
+#include "apps/data/text.h"
 
 namespace weft::charlm {
 
@@ -12,10 +11,6 @@ inline double bits(double nats) { return nats / 0.6931471805599453; }
 // Over `batches` batches of random windows.
 Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpose,
                     std::uint64_t seed, i64 batches, i64 batch, const Advance& advance);
-
-// Training on random windows of parts.train, or, with a memory, on contiguous texts of it; model
-// and parts stay where they are meanwhile.
-Task training_task(const Model& model, const Parts& parts);
 
 // What the best possible predictor would score on the windows of pass_over_all() over `ids`, in bits
 // a character; `text` has a grammar.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "apps/common/long_context.h"
+#include "apps/language/long_context.h"
 
 namespace weft::charlm {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/language_model.h"
-#include "apps/common/text.h"
+#include "apps/data/text.h"
+#include "apps/language/model.h"
 
 namespace weft::charlm {
 

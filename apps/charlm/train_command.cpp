@@ -1,13 +1,13 @@
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "apps/charlm/commands.h"
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
-#include "apps/common/config_file.h"
-#include "apps/common/configuration.h"
-#include "apps/common/device_option.h"
+#include "apps/charlm/task.h"
+#include "apps/command_line/config_file.h"
+#include "apps/command_line/configuration.h"
+#include "apps/command_line/device_option.h"
+#include "apps/training/run.h"
 
 namespace weft::charlm {
 namespace {
@@ -48,8 +48,10 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
   const Pass all = pass_over_all(*model.network, parts.test, s.batch, advance);
   const bool goes_on = s.model.memory > 0;
   const double score = bits(all.cross_entropy);
-  nlohmann::ordered_json line = {{"kind", "test"}, {"windows", "consecutive"}, {"loss", all.loss},
-                                 {"bits_per_character", score}};
+  Json line = {{"kind", "test"},
+               {"windows", "consecutive"},
+               {"loss", all.loss},
+               {"bits_per_character", score}};
   std::string others = ", each with what the ones before left in memory";
   std::optional<Pass> random;  // windows from anywhere, which nothing stands before
   if (!goes_on) {

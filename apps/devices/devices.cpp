@@ -2,7 +2,7 @@
 #include <fmt/core.h>
 #include <hwy/targets.h>
 
-#include "apps/common/output.h"
+#include "apps/command_line/output.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"

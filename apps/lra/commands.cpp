@@ -1,19 +1,17 @@
 #include "apps/lra/commands.h"
 
-#include <nlohmann/json.hpp>
-
-#include "apps/common/attention_json.h"
-#include "apps/common/config_file.h"
-#include "apps/common/configuration.h"
-#include "apps/common/device_option.h"
-#include "apps/common/export.h"
+#include "apps/command_line/attention_json.h"
+#include "apps/command_line/config_file.h"
+#include "apps/command_line/configuration.h"
+#include "apps/command_line/device_option.h"
+#include "apps/command_line/export.h"
 #include "apps/lra/evaluate.h"
 #include "apps/lra/listops.h"
+#include "apps/lra/task.h"
+#include "apps/training/run.h"
 
 namespace weft::lra {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string baseline_text(const Baselines& always) {
   return fmt::format("{:.1f} % by the most frequent class, {:.1f} % by the first word alone",

@@ -1,10 +1,10 @@
-// A classifier of sequences: its training, and how often it is right.
+// How often a classifier of sequences is right.
 #pragma once
 
 #include <functional>
 
-#include "apps/common/train.h"
 #include "apps/lra/model.h"
+#include "apps/training/train.h"
 
 namespace weft::lra {
 
@@ -15,9 +15,5 @@ using Advance = std::function<void(double)>;
 // counts.
 Measure measure(const Model& model, const Sequences& part, const Advance& advance);
 double accuracy(const Measure& measure);
-
-// Training on the task's part; both stay where they are meanwhile. The best round is that of the
-// most validation sequences right.
-Task training_task(const Model& model, const SequenceTask& data, SequenceBatches& batches);
 
 }  // namespace weft::lra

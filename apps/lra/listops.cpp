@@ -7,7 +7,7 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "apps/common/digest.h"
+#include "apps/data/digest.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
 

@@ -7,8 +7,8 @@
 //
 // Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
 // 4 where training left the finite numbers; 128 + the number of the signal that ended it.
-#include "apps/common/read_commands.h"
 #include "apps/lra/commands.h"
+#include "apps/training/read_commands.h"
 
 namespace weft::lra {
 namespace {

@@ -1,8 +1,8 @@
 #include "apps/lra/model.h"
 
-#include "apps/common/configuration.h"
-#include "apps/common/run_folder.h"
+#include "apps/command_line/configuration.h"
 #include "apps/lra/listops.h"
+#include "apps/training/run_folder.h"
 
 namespace weft::lra {
 namespace {

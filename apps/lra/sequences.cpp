@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "apps/common/settings.h"
+#include "apps/command_line/settings.h"
 
 namespace weft::lra {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/shuffle.h"
+#include "apps/data/shuffle.h"
 #include "runtime/tensor.h"
 
 namespace weft::lra {

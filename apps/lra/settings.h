@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/settings.h"
+#include "apps/command_line/settings.h"
 #include "nn/sequence_classifier.h"
 
 namespace weft::lra {

@@ -5,19 +5,15 @@
 #include <filesystem>
 #include <numeric>
 
-#include <nlohmann/json.hpp>
-
-#include "apps/common/attention_json.h"
-#include "apps/common/configuration.h"
-#include "apps/common/device_option.h"
-#include "apps/common/picture.h"
+#include "apps/command_line/attention_json.h"
+#include "apps/command_line/configuration.h"
+#include "apps/command_line/device_option.h"
+#include "apps/data/picture.h"
 #include "apps/vision/evaluate.h"
 #include "ops/softmax/softmax.h"
 
 namespace weft::vision {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const std::vector<i64>& part_named(const Parts& parts, const std::string& name) {
   check_word("split", name, {"train", "validation", "test"});

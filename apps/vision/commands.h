@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/export.h"
+#include "apps/command_line/export.h"
 #include "apps/vision/settings.h"
 
 namespace weft::vision {

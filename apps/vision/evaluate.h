@@ -1,11 +1,11 @@
-// A model of pictures: its training, and how often it is right.
+// How often a model of pictures is right.
 #pragma once
 
 #include <functional>
 #include <span>
 
-#include "apps/common/augment.h"
-#include "apps/common/train.h"
+#include "apps/data/augment.h"
+#include "apps/training/train.h"
 #include "apps/vision/model.h"
 
 namespace weft::vision {
@@ -30,9 +30,5 @@ struct Parts {
 };
 // Throws where validation leaves no picture, or fewer than a batch.
 Parts divide(const PictureSet& set, const Settings& settings);
-
-// Training on parts.train; all three stay where they are meanwhile. The best epoch is that of the
-// most validation pictures right.
-Task training_task(const Model& model, const Parts& parts, TrainingBatches& batches);
 
 }  // namespace weft::vision

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "apps/common/cifar.h"
-#include "apps/common/configuration.h"
-#include "apps/common/run_folder.h"
+#include "apps/command_line/configuration.h"
+#include "apps/data/cifar.h"
+#include "apps/training/run_folder.h"
 
 namespace weft::vision {
 namespace {

@@ -2,9 +2,7 @@
 // model whose spectrum falls fast gives all tokens of a picture nearly the same representation.
 #include <set>
 
-#include <nlohmann/json.hpp>
-
-#include "apps/common/progress.h"
+#include "apps/command_line/progress.h"
 #include "apps/vision/commands.h"
 #include "apps/vision/evaluate.h"
 #include "apps/vision/spectrum.h"
@@ -54,8 +52,7 @@ std::pair<std::string, std::string> named(const std::string& text) {
 int run_rank(const RankCommand& command) {
   Progress progress;
   PictureSet set;
-  nlohmann::ordered_json report = {{"pictures", command.pictures},
-                                   {"models", nlohmann::ordered_json::array()}};
+  Json report = {{"pictures", command.pictures}, {"models", Json::array()}};
   for (const std::string& text : command.models) {
     const auto [name, path] = named(text);
     const Model model = read_model(path);
@@ -86,7 +83,7 @@ int run_rank(const RankCommand& command) {
         {{"name", name}, {"attention", model.settings.model.attention}, {"layers", layers}});
   }
   if (command.out.empty()) return 0;
-  write_file(command.out, report.dump() + "\n");
+  write_file(command.out, report.text() + "\n");
   return 0;
 }
 

@@ -1,6 +1,6 @@
 #include "apps/vision/settings.h"
 
-#include "apps/common/cifar.h"
+#include "apps/data/cifar.h"
 #include "ops/attention/spec.h"
 
 namespace weft::vision {
@@ -94,16 +94,6 @@ void check(const Settings& settings) {
   sets.insert(sets.begin(), "auto");
   check_word("dataset", settings.dataset, sets);
   AttentionSpec{settings.model.attention};
-}
-
-TrainOptions training_options(const Settings& settings, i64 epoch_steps, const RunOptions& run) {
-  TrainOptions options = train_options(settings, epoch_steps, run);
-  if (settings.rate_by_epoch) {
-    options.learning_rate = [rate = options.learning_rate, epoch_steps](i64 step) {
-      return rate((step - 1) / epoch_steps * epoch_steps + 1);
-    };
-  }
-  return options;
 }
 
 }  // namespace weft::vision

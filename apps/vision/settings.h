@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/settings.h"
+#include "apps/command_line/settings.h"
 #include "nn/vision_transformer.h"
 
 namespace weft::vision {
@@ -61,9 +61,5 @@ Settings preset(const std::string& name);
 
 // Throws, naming the setting, where a value is out of its limits or no word that is known.
 void check(const Settings& settings);
-
-// As train_options(), with rate_by_epoch.
-TrainOptions training_options(const Settings& settings, i64 epoch_steps,
-                              const RunOptions& run = {});
 
 }  // namespace weft::vision

@@ -1,12 +1,12 @@
 #include <map>
 
-#include <nlohmann/json.hpp>
-
-#include "apps/common/config_file.h"
-#include "apps/common/configuration.h"
-#include "apps/common/device_option.h"
+#include "apps/command_line/config_file.h"
+#include "apps/command_line/configuration.h"
+#include "apps/command_line/device_option.h"
+#include "apps/training/run.h"
 #include "apps/vision/commands.h"
 #include "apps/vision/evaluate.h"
+#include "apps/vision/task.h"
 
 namespace weft::vision {
 namespace {
@@ -51,8 +51,8 @@ Measure test(const Model& model, const Parts& parts, Progress& progress) {
                  [&](double share) { progress.update(fmt::format("test {:.0f} %", 100 * share)); });
 }
 
-nlohmann::ordered_json test_line(const char* kind, i64 epoch, const Measure& measured) {
-  nlohmann::ordered_json line = {{"kind", kind}, {"epoch", epoch}, {"loss", measured.loss}};
+Json test_line(const char* kind, i64 epoch, const Measure& measured) {
+  Json line = {{"kind", kind}, {"epoch", epoch}, {"loss", measured.loss}};
   for (const Figure& figure : measured.figures) line[figure.key] = figure.value;
   return line;
 }
@@ -66,7 +66,7 @@ Measure score(const Model& model, const Parts& parts, const TrainResult& result,
   const Measure tested = test(model, parts, progress);
   progress.print(fmt::format("test   {:.2f} % top-1, {:.2f} % top-5, loss {:.4f}, of that epoch",
                              percent(tested, "top_1"), percent(tested, "top_5"), tested.loss));
-  nlohmann::ordered_json line = test_line("test", result.best_epoch, tested);
+  Json line = test_line("test", result.best_epoch, tested);
   if (!epochs.empty()) {
     progress.print(fmt::format(
         "       {:.2f} % top-1 (epoch {}) and {:.2f} % top-5 (epoch {}) are the most of any epoch: "

@@ -3,19 +3,17 @@
 #include <cmath>
 #include <cstdio>
 
-#include <nlohmann/json.hpp>
-
-#include "apps/common/config_file.h"
-#include "apps/common/configuration.h"
-#include "apps/common/device_option.h"
-#include "apps/common/digest.h"
+#include "apps/command_line/config_file.h"
+#include "apps/command_line/configuration.h"
+#include "apps/command_line/device_option.h"
+#include "apps/data/digest.h"
+#include "apps/training/run.h"
 #include "apps/wordlm/evaluate.h"
 #include "apps/wordlm/generate.h"
+#include "apps/wordlm/task.h"
 
 namespace weft::wordlm {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr i64 sample_tokens = 120;
 

@@ -1,7 +1,7 @@
 // wordlm's subcommands.
 #pragma once
 
-#include "apps/common/language_commands.h"
+#include "apps/language/commands.h"
 #include "apps/wordlm/settings.h"
 
 namespace weft::wordlm {

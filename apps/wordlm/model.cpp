@@ -1,7 +1,7 @@
 #include "apps/wordlm/model.h"
 
-#include "apps/common/configuration.h"
-#include "apps/common/run_folder.h"
+#include "apps/command_line/configuration.h"
+#include "apps/training/run_folder.h"
 
 namespace weft::wordlm {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "apps/common/word_pieces.h"
+#include "apps/data/word_pieces.h"
 #include "apps/wordlm/settings.h"
 #include "nn/checkpoint.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "apps/common/long_context.h"
-#include "apps/common/word_corpus.h"
+#include "apps/data/word_corpus.h"
+#include "apps/language/long_context.h"
 
 namespace weft::wordlm {
 namespace {

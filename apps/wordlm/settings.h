@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/common/language_model.h"
+#include "apps/language/model.h"
 
 namespace weft::wordlm {
 

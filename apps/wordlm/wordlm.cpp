@@ -7,8 +7,8 @@
 //     wordlm export              writes the weights for other programs
 //
 // Exit status: as charlm's.
-#include "apps/common/language_options.h"
-#include "apps/common/read_commands.h"
+#include "apps/language/options.h"
+#include "apps/training/read_commands.h"
 #include "apps/wordlm/commands.h"
 
 namespace weft::wordlm {

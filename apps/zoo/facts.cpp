@@ -1,13 +1,12 @@
 #include "apps/zoo/facts.h"
-#include "runtime/listed.h"
 
 #include <fmt/core.h>
-#include <nlohmann/json.hpp>
+
+#include "apps/command_line/json.h"
+#include "runtime/listed.h"
 
 namespace weft {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const char* source_of(const AttentionInput& input) {
   switch (input.role) {
@@ -100,9 +99,7 @@ Json json_of(const Sheet& sheet) {
   return json;
 }
 
-std::string dumped(const Json& json) {  // a plugin's words may be any bytes
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string dumped(const Json& json) { return json.text(1) + "\n"; }
 
 }  // namespace
 

@@ -9,8 +9,8 @@
 
 #include <fmt/core.h>
 
-#include "apps/common/options.h"
-#include "apps/common/output.h"
+#include "apps/command_line/options.h"
+#include "apps/command_line/output.h"
 #include "apps/zoo/facts.h"
 #include "apps/zoo/tables.h"
 #include "runtime/one_line.h"

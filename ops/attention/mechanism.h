@@ -4,7 +4,7 @@
 //     const Registration registered{Mechanism{.name = "clustered", …}};
 // and one word in ops/meson.build compiles it in. The tests, the benchmark, the layers and the apps
 // loop over mechanisms(); nothing else names one. From outside the tree it comes in as a shared
-// object, by --plugin (apps/common/plugin.h).
+// object, by --plugin (apps/command_line/plugin.h).
 //
 // Sizes: B batch, N query length, S key length, H heads (or classes), E key width and M value width
 // of a head, d model width, N_max the most positions that learnt tensors serve.

@@ -1,9 +1,9 @@
 // --detect-anomaly: the first value that is not finite is named, wherever it comes from.
-#include "apps/common/anomaly.h"
+#include "apps/training/anomaly.h"
 
 #include <limits>
 
-#include "apps/common/saved_training.h"
+#include "apps/training/saved_training.h"
 #include "autograd/apply.h"
 #include "autograd/tape.h"
 #include "doctest/doctest.h"

@@ -1,4 +1,4 @@
-#include "apps/common/corpus.h"
+#include "apps/data/corpus.h"
 
 #include <cmath>
 

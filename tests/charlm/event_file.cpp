@@ -1,6 +1,4 @@
-#include "apps/common/event_file.h"
-
-#include <nlohmann/json.hpp>
+#include "apps/training/event_file.h"
 
 #include "doctest/doctest.h"
 #include "tests/files.h"
@@ -37,7 +35,7 @@ TEST_CASE("event file: the bytes are those of TensorBoard's own writer") {
 }
 
 TEST_CASE("event file: what of a line of the log is drawn") {
-  const auto tags = [](const nlohmann::ordered_json& line) {
+  const auto tags = [](const Json& line) {
     std::string text;
     for (const auto& [tag, value] : scalars_of(line)) text += fmt::format("{}={} ", tag, value);
     return text;

@@ -1,7 +1,8 @@
-// The presets of long windows (apps/common/long_context.h), from the options to text that is written.
+// The presets of long windows (apps/language/long_context.h), from the options to text that is
+// written.
 #include <nlohmann/json.hpp>
 
-#include "apps/common/long_context.h"
+#include "apps/language/long_context.h"
 #include "ops/attention/mechanism.h"
 #include "tests/charlm/tiny.h"
 #include "tests/sanitized.h"

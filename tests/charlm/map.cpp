@@ -1,7 +1,7 @@
 // `eval --map`: the attention of a trained model on a text.
 #include <filesystem>
 
-#include "apps/common/picture.h"
+#include "apps/data/picture.h"
 #include "nn/checkpoint.h"
 #include "tests/charlm/tiny.h"
 #include "tests/check.h"

@@ -1,8 +1,6 @@
-#include "apps/common/metrics_csv.h"
+#include "apps/training/metrics_csv.h"
 
 #include <cmath>
-
-#include <nlohmann/json.hpp>
 
 #include "doctest/doctest.h"
 #include "tests/files.h"

@@ -1,8 +1,8 @@
 // What a run says of itself on stderr, and what `sample` writes to a terminal.
 #include <nlohmann/json.hpp>
 
-#include "apps/common/printable.h"
-#include "apps/common/progress.h"
+#include "apps/command_line/printable.h"
+#include "apps/command_line/progress.h"
 #include "doctest/doctest.h"
 #include "tests/charlm/tiny.h"
 #include "tests/program.h"

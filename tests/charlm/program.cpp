@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/unicode.h"
+#include "apps/data/unicode.h"
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "runtime/listed.h"

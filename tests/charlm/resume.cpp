@@ -6,8 +6,8 @@
 #include <sys/resource.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/common/saved_training.h"
-#include "apps/common/training_state.h"
+#include "apps/training/saved_training.h"
+#include "apps/training/training_state.h"
 #include "doctest/doctest.h"
 #include "tests/charlm/tiny.h"
 #include "tests/charlm/toy.h"

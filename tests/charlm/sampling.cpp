@@ -5,7 +5,7 @@
 
 #include <fmt/core.h>
 
-#include "apps/common/language_model.h"
+#include "apps/language/model.h"
 #include "tests/check.h"
 #include "tests/program.h"
 

@@ -1,10 +1,10 @@
-#include "apps/common/text.h"
+#include "apps/data/text.h"
 
 #include <numeric>
 #include <set>
 
-#include "apps/common/digest.h"
-#include "apps/common/unicode.h"
+#include "apps/data/digest.h"
+#include "apps/data/unicode.h"
 #include "doctest/doctest.h"
 #include "tests/files.h"
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "apps/common/train.h"
+#include "apps/training/train.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/cuda_there.h"

@@ -1,4 +1,4 @@
-#include "apps/common/train.h"
+#include "apps/training/train.h"
 
 #include <cmath>
 #include <csignal>

@@ -1,5 +1,5 @@
 // The records of CIFAR-100; those of CIFAR-10 differ by a label.
-#include "apps/common/cifar.h"
+#include "apps/data/cifar.h"
 
 #include "tests/files.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,5 +1,5 @@
 // The configuration that a checkpoint carries, here by the settings that all trainings have.
-#include "apps/common/configuration.h"
+#include "apps/command_line/configuration.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/settings.h"

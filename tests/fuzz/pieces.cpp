@@ -1,6 +1,6 @@
 // Word pieces that a checkpoint carries; those that are whole are put to use.
-#include "apps/common/byte_pieces.h"
-#include "apps/common/paper_pieces.h"
+#include "apps/data/byte_pieces.h"
+#include "apps/data/paper_pieces.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace weft;

@@ -1,5 +1,5 @@
 // PNG pictures.
-#include "apps/common/picture.h"
+#include "apps/data/picture.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace weft;

@@ -4,7 +4,7 @@
 #include <string>
 #include <type_traits>
 
-#include "apps/common/settings.h"
+#include "apps/command_line/settings.h"
 
 namespace weft {
 

@@ -1,5 +1,5 @@
 // Text for models of characters.
-#include "apps/common/text.h"
+#include "apps/data/text.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace weft;

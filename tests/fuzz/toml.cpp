@@ -1,5 +1,5 @@
 // A file of options, up to what the options' own types take.
-#include "apps/common/command_line.h"
+#include "apps/command_line/command_line.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/settings.h"
 

@@ -1,5 +1,5 @@
 // Text for models of words: its word pieces are learnt (and not kept), and it is cut into them.
-#include "apps/common/word_corpus.h"
+#include "apps/data/word_corpus.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace weft;

@@ -4,10 +4,13 @@
 #include <cmath>
 
 #include "apps/charlm/evaluate.h"
-#include "apps/common/long_context.h"
-#include "apps/common/text.h"
+#include "apps/charlm/task.h"
+#include "apps/data/text.h"
+#include "apps/language/long_context.h"
 #include "apps/vision/evaluate.h"
+#include "apps/vision/task.h"
 #include "apps/wordlm/evaluate.h"
+#include "apps/wordlm/task.h"
 #include "autograd/tape.h"
 #include "nn/optimizer.h"
 #include "tests/check.h"

@@ -141,8 +141,7 @@ TEST_CASE("the check of the tree bites") {
   };
   CHECK(faults_of("runtime/deep/a.cpp", "#include \"autograd/tape.h\"\n") == 1);
   CHECK(faults_of("autograd/a.h", "#pragma once\n  #  include \"ops/linear/linear.h\"\n") == 1);
-  CHECK(faults_of("ops/x/x.cu", "#include \"nn/layers.h\"\n#include \"apps/common/text.h\"\n") ==
-        2);
+  CHECK(faults_of("ops/x/x.cu", "#include \"nn/layers.h\"\n#include \"apps/data/text.h\"\n") == 2);
   CHECK(faults_of("nn/a.cpp", "#include \"apps/charlm/model.h\"\n") == 1);
   CHECK(faults_of("ops/a.cpp", "#include \"tests/check.h\"\n") == 1);
   CHECK(faults_of("apps/a.cpp", "#include \"bench/a.h\"\n") == 1);

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "apps/common/picture.h"
+#include "apps/data/picture.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "nn/file.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "apps/common/picture.h"
+#include "apps/data/picture.h"
 #include "nn/checkpoint.h"
 #include "tests/check.h"
 #include "tests/program.h"

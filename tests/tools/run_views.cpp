@@ -1,7 +1,7 @@
 // What a run's folder holds for other programs: metrics.csv and an event file beside metrics.jsonl.
 #include <cstring>
 
-#include "apps/common/metrics_views.h"
+#include "apps/training/metrics_views.h"
 #include "doctest/doctest.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"

@@ -1,6 +1,6 @@
 // Pictures cut, mirrored, divided and put together as batches.
-#include "apps/common/augment.h"
-#include "apps/common/shuffle.h"
+#include "apps/data/augment.h"
+#include "apps/data/shuffle.h"
 
 #include <algorithm>
 #include <set>

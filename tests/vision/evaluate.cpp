@@ -1,10 +1,11 @@
 // How often a model is right, the singular values, and the settings.
 #include "apps/vision/evaluate.h"
+#include "apps/vision/task.h"
 
 #include <cmath>
 #include <limits>
 
-#include "apps/common/configuration.h"
+#include "apps/command_line/configuration.h"
 #include "apps/vision/spectrum.h"
 #include "ops/matmul/matmul.h"
 #include "tests/check.h"

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "apps/common/cifar.h"
-#include "apps/common/picture.h"
+#include "apps/data/cifar.h"
+#include "apps/data/picture.h"
 #include "tests/check.h"
 #include "tests/files.h"
 

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/common/cifar.h"
-#include "apps/common/picture.h"
+#include "apps/data/cifar.h"
+#include "apps/data/picture.h"
 #include "nn/checkpoint.h"
 #include "tests/cuda_there.h"
 #include "tests/json_lines.h"

@@ -1,4 +1,4 @@
-#include "apps/common/byte_pairs.h"
+#include "apps/data/byte_pairs.h"
 
 #include <algorithm>
 #include <map>

@@ -1,9 +1,9 @@
 // Word pieces over bytes: how text is cut, learnt, encoded and saved; nothing is ever lost.
-#include "apps/common/byte_pieces.h"
+#include "apps/data/byte_pieces.h"
 
 #include <map>
 
-#include "apps/common/unicode.h"
+#include "apps/data/unicode.h"
 #include "doctest/doctest.h"
 #include "runtime/random.h"
 #include "tests/files.h"

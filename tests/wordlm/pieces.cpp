@@ -2,8 +2,8 @@
 
 #include <sentencepiece_trainer.h>
 
-#include "apps/common/paper_pieces.h"
-#include "apps/common/sentence_pieces.h"
+#include "apps/data/paper_pieces.h"
+#include "apps/data/sentence_pieces.h"
 #include "doctest/doctest.h"
 #include "runtime/random.h"
 #include "tests/files.h"

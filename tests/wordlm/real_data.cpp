@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "apps/common/paper_pieces.h"
-#include "apps/common/word_corpus.h"
+#include "apps/data/paper_pieces.h"
+#include "apps/data/word_corpus.h"
 #include "doctest/doctest.h"
 #include "tests/files.h"
 

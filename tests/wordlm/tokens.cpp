@@ -1,8 +1,8 @@
-#include "apps/common/word_tokens.h"
+#include "apps/data/word_tokens.h"
 
 #include <vector>
 
-#include "apps/common/unicode.h"
+#include "apps/data/unicode.h"
 #include "doctest/doctest.h"
 #include "tests/files.h"
 

@@ -1,4 +1,4 @@
-#include "apps/common/word_corpus.h"
+#include "apps/data/word_corpus.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-#include "apps/common/paper_pieces.h"
+#include "apps/data/paper_pieces.h"
 #include "doctest/doctest.h"
 #include "tests/files.h"
 

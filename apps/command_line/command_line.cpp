@@ -1,0 +1,160 @@
+#include "apps/command_line/command_line.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include <CLI/CLI.hpp>
+#include <hwy/targets.h>
+
+#include "apps/command_line/output.h"
+#include "nn/optimizer.h"
+#include "runtime/listed.h"
+#include "runtime/matmul.h"
+#include "runtime/names.h"
+#include "runtime/one_line.h"
+#include "runtime/parallel.h"
+
+namespace weft {
+namespace {
+
+constexpr int bad_input = 2;
+
+}  // namespace
+
+void add_run_options(const Options& app, RunOptions& run) {
+  each_run_option(run, [&](const std::string& name, auto& value, const char* help) {
+    add_value(app, name, value, help);
+  });
+  app.help().group(once_group);
+  app.add_option("--config", run.config,
+                 "a TOML file of these options by their names; of several the later ones stand "
+                 "above, and the command line above all")
+      .repeated()
+      .group(once_group);
+  const auto flag = [&](const char* name, bool& value, const char* help) {
+    app.add_flag(name, value, help).group(once_group);
+  };
+  flag("--print-config", run.print_config,
+       "print the whole configuration, as --config reads it, and stop");
+  flag("--dry-run", run.dry_run,
+       "print the parameters, the memory of the run and the arithmetic of a step; write nothing, "
+       "and stop");
+  flag("--force", run.force, "replace a run that is in the folder");
+  flag("--resume", run.resume,
+       "go on with the run in the folder, with its settings, to the same bits as if it had never "
+       "stopped; --steps, --epochs and --patience may change");
+}
+
+std::string resume_command(const std::vector<std::string>& words) {
+  constexpr const char* plain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+./,:@%";
+  const auto quoted = [&](const std::string& word) {
+    if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+    std::string all;
+    for (const char c : word) all += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return "'" + all + "'";
+  };
+  std::string line = quoted(program_invocation_name);
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (name != "--force" && name != "--resume") line += " " + quoted(word);
+  }
+  return line + " --resume";
+}
+
+CommandLine::CommandLine(const Names& names)
+    : app_(std::make_unique<CLI::App>(names.description, names.app)), names_(names) {
+  app_->set_version_flag("--version",
+                         fmt::format("{} {} ({}; {})", names_.app, WEFT_VERSION,
+                                     hwy::TargetName(HWY_STATIC_TARGET), matmul_library()));
+  app_->require_subcommand(1);
+}
+CommandLine::~CommandLine() = default;
+
+Options CommandLine::add(const std::string& command, const std::string& help) {
+  CLI::App* const added = app_->add_subcommand(command, help);
+  added->allow_extras();
+  added->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  const Options options(*added);
+  options.add_option("--threads", threads_, threads_help).between(1, 4096);
+  add_plugin_option(options).group(once_group);
+  return options;
+}
+
+Options CommandLine::command(const std::string& name) const {
+  return Options(*app_->get_subcommand(name));
+}
+
+void CommandLine::show_presets(const std::vector<std::string>& presets) {
+  app_->footer(fmt::format("Presets, for --preset:\n  {}", listed(presets, "\n  ")));
+}
+
+std::string CommandLine::parse(std::vector<std::string> words) {
+  const std::string first = words.empty() ? "" : words.front();
+  if (first.empty() ||
+      (first.starts_with("-") && first != "--help" && first != "-h" && first != "--version")) {
+    words.insert(words.begin(), names_.known.front());
+  } else if (!first.starts_with("-")) {
+    require(std::count(names_.known.begin(), names_.known.end(), first) > 0,
+            "there is no command '{}'; there are {}", first, known_names(first, names_.known));
+  }
+  for (const std::string& word : words) {  // the parser would take the next word
+    require(!word.starts_with("--") || !word.ends_with("="), "{} wants a value", word);
+  }
+  try {
+    std::reverse(words.begin(), words.end());
+    app_->parse(std::move(words));
+  } catch (const CLI::Error& error) {
+    if (error.get_exit_code() == 0) std::exit(app_->exit(error));
+    fail("{}", error.what());
+  }
+  CLI::App* const command = app_->get_subcommands().front();
+  Options(*command).refuse_extras(names_.app + " " + command->get_name());
+  if (threads_ > 0) set_threads(threads_);
+  return command->get_name();
+}
+
+void add_checkpoint_instead(const Options& app, std::string& checkpoint) {
+  app.excluded_by(app.add_option("--checkpoint", checkpoint, checkpoint_help), settings_group);
+}
+
+std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSettings& settings) {
+  const auto decay = std::make_shared<double>(0);
+  app.add_option("--weight-decay", *decay,
+                 "of the optimizer, as its own option says it: adamw:decay=0.1")
+      .group(settings_group);
+  return [app, &settings, decay] {
+    const bool chosen = app.given("--optimizer");
+    if (chosen && !app.given("--lr")) settings.lr = default_rate(settings.optimizer);
+    if (!app.given("--weight-decay")) return;
+    const std::string name = settings.optimizer.substr(0, settings.optimizer.find(':'));
+    require(name == "adamw", "--weight-decay: {} has none; --optimizer adamw has one", name);
+    require(!chosen || !gives_option(settings.optimizer, "decay"),
+            "--weight-decay: --optimizer {} says it already; give one of the two",
+            settings.optimizer);
+    settings.optimizer = with_option(settings.optimizer, "decay", *decay);
+  };
+}
+
+int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
+            char** argv) {
+  try {
+    const int status = run({argv + 1, argv + argc});
+    flush_output();
+    return status;
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
+    return bad_input;
+  } catch (const std::filesystem::filesystem_error& error) {  // a name too long, a folder closed
+    fmt::print(stderr, "{}: {}\n", name,
+               one_line(error.path1().string() + ": " + error.code().message()));
+    return bad_input;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: unexpected: {}\n", name, one_line(error.what()));
+    return 1;
+  }
+}
+
+}  // namespace weft

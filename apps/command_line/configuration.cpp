@@ -1,0 +1,105 @@
+#include "apps/command_line/configuration.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace weft {
+
+std::string text_of(const Configuration& configuration) { return Json(configuration).text(); }
+
+Configuration parse_configuration(const std::string& text, const std::string& source) {
+  const std::optional<Json> values = parse_json(text);
+  require(values.has_value(), "{}: its configuration is not JSON", source);
+  if (!values->is<Json::Object>()) return {};
+  for (const auto& [name, value] : values->members()) {
+    require(!value.is<Json::Array>() && !value.is<Json::Object>(),
+            "{}: its configuration is nested", source);
+  }
+  return values->members();
+}
+
+const Json* find(const Configuration& configuration, const std::string& name) {
+  const auto found = std::find_if(configuration.begin(), configuration.end(),
+                                  [&](const auto& entry) { return entry.first == name; });
+  return found == configuration.end() ? nullptr : &found->second;
+}
+
+std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,
+                                                       const Configuration& configuration) {
+  return {{format.app + "_format", format.version},
+          {"weft_version", WEFT_VERSION},
+          {"configuration", text_of(configuration)}};
+}
+
+Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format) {
+  Checkpoint checkpoint = read_checkpoint(file);
+  const auto& metadata = checkpoint.metadata;
+  const std::string format_key = format.app + "_format";
+  std::vector<std::string> wanted = format.more;
+  wanted.insert(wanted.end(), {format_key, "configuration"});
+  for (const std::string& key : wanted) {
+    require(metadata.contains(key), "{}: is a safetensors file, but not one that {} wrote", file,
+            format.app);
+  }
+  require(metadata.at(format_key) == format.version, "{}: is of format {}, this {} reads format {}",
+          file, metadata.at(format_key), format.app, format.version);
+  return checkpoint;
+}
+
+void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpoint,
+                  const std::string& app, const std::string& file) {
+  load_tensors(own, checkpoint.tensors, file);
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (!all_finite(tensor)) fmt::print(stderr, "{}: {}: '{}' is not finite\n", app, file, name);
+  }
+}
+
+std::string on_one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const bool plain = static_cast<unsigned char>(c) >= ' ' && c != 0x7f;
+    line += plain ? std::string(1, c) : c == '\n' ? "\\n" : fmt::format("\\u{:04x}", c);
+  }
+  return line;
+}
+
+std::string name_of_preset(const Configuration& now, const Configuration& preset,
+                           const std::vector<std::string>& names, Progress& progress) {
+  const auto shown = [](const Json& value) {
+    std::string text;
+    return value.take(text) ? text : value.text();
+  };
+  std::string changes;
+  for (const std::string& name : names) {
+    const Json &own = *find(now, name), &usual = *find(preset, name);
+    if (own == usual) continue;
+    changes += fmt::format("{}{} {} (preset: {})", changes.empty() ? "" : ", ", name, shown(own),
+                           shown(usual));
+  }
+  const std::string name = shown(*find(preset, "preset"));
+  if (changes.empty()) return name;
+  progress.note(fmt::format("the model is not that of {}: {}", name, changes));
+  return name + ", changed";
+}
+
+void print_information(const std::string& preset, const Configuration& configuration,
+                       const std::vector<NamedParameter>& parameters,
+                       const std::map<std::string, std::string>& metadata) {
+  Json tensors = Json::array();
+  i64 count = 0;
+  for (const NamedParameter& parameter : parameters) {
+    const Shape& shape = parameter.variable.shape();
+    count += shape.count();
+    tensors.push_back({{"name", parameter.name},
+                       {"shape", std::vector(shape.begin(), shape.end())},
+                       {"count", shape.count()}});
+  }
+  Json line = {{"preset", preset},
+               {"parameters", count},
+               {"configuration", configuration},
+               {"tensors", tensors}};
+  if (!metadata.empty()) line["metadata"] = metadata;
+  print_json(line);
+}
+
+}  // namespace weft

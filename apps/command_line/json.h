@@ -1,0 +1,91 @@
+// Values of JSON, as programs write and read them. Text is made and read by nlohmann's library in
+// json.cpp alone, since its headers take longer to compile than most files that use them.
+//
+//     Json line = {{"kind", "test"}, {"loss", 1.5}, {"sizes", std::vector{3, 4}}};
+//     line["seconds"] = 2;
+//     print_json(line);
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "runtime/types.h"
+
+namespace weft {
+
+class Json {
+ public:
+  using Array = std::vector<Json>;
+  using Member = std::pair<std::string, Json>;
+  using Object = std::vector<Member>;  // in the order in which members were added
+  using Value =
+      std::variant<std::monostate, bool, i64, std::uint64_t, double, std::string, Array, Object>;
+
+  Json() = default;  // null
+  Json(bool value) : value_(value) {}
+  template <std::signed_integral T>
+  Json(T value) : value_(i64{value}) {}
+  template <std::unsigned_integral T>
+  Json(T value) : value_(std::uint64_t{value}) {}
+  Json(double value) : value_(value) {}
+  Json(const char* text) : value_(std::string(text)) {}
+  Json(std::string text) : value_(std::move(text)) {}
+  Json(Array items) : value_(std::move(items)) {}
+  Json(Object members) : value_(std::move(members)) {}
+  Json(std::initializer_list<Member> members) : value_(Object(members)) {}
+  template <class T>
+  Json(const std::vector<T>& items) : value_(Array(items.begin(), items.end())) {}
+  Json(const std::map<std::string, std::string>& members)
+      : value_(Object(members.begin(), members.end())) {}
+
+  static Json array() { return Array(); }
+  static Json object() { return Object(); }
+
+  template <class T>
+  bool is() const {
+    return std::holds_alternative<T>(value_);
+  }
+  // Each takes a value of that kind, and returns whether it is one. An integer is a number, too,
+  // but a fraction is no integer and a negative one no std::uint64_t: nothing is cut off to fit.
+  bool take(bool& to) const;
+  bool take(i64& to) const;
+  bool take(std::uint64_t& to) const;
+  bool take(double& to) const;
+  bool take(std::string& to) const;
+  const Value& value() const { return value_; }
+  const Array& items() const { return std::get<Array>(value_); }
+  const Object& members() const { return std::get<Object>(value_); }
+
+  // Null where it is no object, or has no such member.
+  const Json* find(const std::string& name) const;
+  // The member of an object, which is added where there was none; null becomes an object.
+  Json& operator[](const std::string& name);
+  // Takes over the other object's members.
+  void update(const Json& other);
+  // Null becomes an array.
+  void push_back(Json item);
+
+  // On one line, or each member on a line of its own, indented by so many blanks. What is not UTF-8
+  // is replaced: a path may hold any bytes.
+  std::string text(int indent = -1) const;
+
+  bool operator==(const Json&) const = default;
+
+ private:
+  Value value_;
+};
+
+// Nothing where the text is not JSON, or nested in more than 64 levels.
+std::optional<Json> parse_json(const std::string& text);
+
+// A line on standard output.
+void print_json(const Json& json);
+
+}  // namespace weft

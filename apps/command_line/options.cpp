@@ -1,0 +1,193 @@
+#include "apps/command_line/options.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/command_line/hint.h"
+#include "apps/command_line/plugin.h"
+#include "runtime/error.h"
+
+namespace weft {
+namespace {
+
+// A check, as plain_integer is one.
+std::string any_number(const std::string& text) {
+  return CLI::Number(text).empty() ? "" : "wanted a number, got " + text;
+}
+
+}  // namespace
+
+const Option& Option::group(const std::string& name) const {
+  option_->group(name);
+  return *this;
+}
+const Option& Option::show_default() const {
+  option_->capture_default_str();
+  return *this;
+}
+const Option& Option::required() const {
+  option_->required();
+  return *this;
+}
+const Option& Option::excludes(const Option& other) const {
+  option_->excludes(other.option_);
+  return *this;
+}
+const Option& Option::needs(const Option& other) const {
+  option_->needs(other.option_);
+  return *this;
+}
+const Option& Option::comma_separated() const {
+  option_->delimiter(',');
+  return *this;
+}
+const Option& Option::repeated() const {
+  option_->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return *this;
+}
+const Option& Option::positive() const {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+const Option& Option::non_negative() const {
+  option_->check(CLI::NonNegativeNumber);
+  return *this;
+}
+const Option& Option::between(i64 least, i64 most) const {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+const Option& Option::one_of(std::vector<std::string> words) const {
+  option_->check(CLI::IsMember(std::move(words)));
+  return *this;
+}
+const Option& Option::check(std::string (*wrong)(const std::string& word)) const {
+  option_->check(wrong);
+  return *this;
+}
+
+template <class T>
+std::string plain_integer(const std::string& text) {
+  if (std::is_unsigned_v<T> && text.starts_with("-")) return "wanted 0 or more, got " + text;
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  const std::size_t first = text.starts_with('-') ? 1 : 0;
+  const bool octal = text.size() > first + 1 && text[first] == '0';
+  const bool plain = status == std::errc{} && stop == end && !octal;
+  return plain ? "" : "wanted a whole number, got " + text;
+}
+template std::string plain_integer<i64>(const std::string& text);
+template std::string plain_integer<std::uint64_t>(const std::string& text);
+
+template <class T>
+Option Options::add_option(const std::string& name, T& value, const std::string& help) const {
+  CLI::Option* const added = app_->add_option(name, value, help);
+  if constexpr (std::is_same_v<T, double>) added->check(any_number);
+  return Option(added);
+}
+template Option Options::add_option(const std::string&, int&, const std::string&) const;
+template Option Options::add_option(const std::string&, i64&, const std::string&) const;
+template Option Options::add_option(const std::string&, std::uint64_t&, const std::string&) const;
+template Option Options::add_option(const std::string&, std::optional<std::uint64_t>&,
+                                    const std::string&) const;
+template Option Options::add_option(const std::string&, double&, const std::string&) const;
+template Option Options::add_option(const std::string&, std::string&, const std::string&) const;
+template Option Options::add_option(const std::string&, std::vector<i64>&,
+                                    const std::string&) const;
+template Option Options::add_option(const std::string&, std::vector<std::uint64_t>&,
+                                    const std::string&) const;
+template Option Options::add_option(const std::string&, std::vector<std::string>&,
+                                    const std::string&) const;
+
+Option Options::add_flag(const std::string& name, bool& value, const std::string& help) const {
+  return Option(app_->add_flag(name, value, help));
+}
+
+void Options::add_printing_flag(const std::string& name, std::function<void()> print,
+                                const std::string& help) const {
+  app_->add_flag_callback(
+      name,
+      [print = std::move(print)] {
+        print();
+        throw CLI::Success();
+      },
+      help);
+}
+
+Option Options::help() const { return Option(app_->get_help_ptr()); }
+
+void Options::excluded_by(const Option& option, const std::string& group) const {
+  for (CLI::Option* other : app_->get_options()) {
+    if (other->get_group() == group) option.excludes(Option(other));
+  }
+}
+
+void Options::when_read(std::function<void()> act) const { app_->final_callback(std::move(act)); }
+bool Options::given(const std::string& name) const { return app_->count(name) > 0; }
+
+std::vector<OptionFacts> Options::all() const {
+  std::vector<OptionFacts> list;
+  for (const CLI::Option* option : app_->get_options()) {
+    const std::string type = option->get_type_name();  // "INT", or with a check's name behind it
+    const OptionKind kind = option->get_expected_max() == 0         ? OptionKind::flag
+                            : option->get_items_expected_max() > 1 ? OptionKind::integers
+                            : type.starts_with("TEXT")             ? OptionKind::text
+                            : type.starts_with("FLOAT")            ? OptionKind::number
+                                                                   : OptionKind::integer;
+    list.push_back({option->get_name(), option->get_group(), kind});
+  }
+  return list;
+}
+
+std::string Options::name() const { return app_->get_name(); }
+
+void Options::refuse_extras(const std::string& shown) const {
+  for (const std::string& word : app_->remaining()) {
+    const std::string name = word.substr(0, word.find('='));
+    require(name.starts_with("-"), "'{}' stands there without an option before it", word);
+    std::vector<std::string> known;
+    for (const OptionFacts& option : all()) known.push_back(option.name);
+    fail("there is no option {}{} {} --help lists them all", name, hint(name, known, "--"), shown);
+  }
+}
+
+Option add_plugin_option(const Options& options) {
+  const auto load = [](const std::vector<std::string>& files) {
+    for (const std::string& file : files) load_plugin(file);
+  };
+  return Option(options.parser()
+                    .add_option_function<std::vector<std::string>>("--plugin", load, plugin_help)
+                    ->type_name("FILE ..."))
+      .repeated();
+}
+
+Program::Program(const std::string& description, const std::string& name)
+    : Program(std::make_unique<CLI::App>(description, name)) {}
+Program::Program(std::unique_ptr<CLI::App> app) : Options(*app), app_(std::move(app)) {}
+Program::~Program() = default;
+
+std::optional<int> Program::parse(int argc, char** argv) {
+  app_->allow_extras();
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::Error& error) {
+    if (error.get_exit_code() == 0) return app_->exit(error);
+    fail("{}", error.what());
+  }
+  refuse_extras(name().empty() ? argv[0] : name());
+  return {};
+}
+
+void Program::parse(std::vector<std::string> words) {
+  std::reverse(words.begin(), words.end());
+  try {
+    app_->parse(std::move(words));
+  } catch (const CLI::ParseError& error) {
+    fail("{}", error.what());
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+#include "apps/command_line/plugin.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+
+#include "ops/attention/mechanism.h"
+#include "runtime/error.h"
+#include "runtime/names.h"
+
+namespace weft {
+namespace {
+
+std::string demangled(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  return status == 0 ? name.get() : symbol;
+}
+
+// What the loader said, without the path that it begins with, and in words where a symbol of weft
+// is missing.
+std::string reason(const std::string& path, const char* said) {
+  std::string text = said == nullptr ? "the loader does not say why" : said;
+  if (text.starts_with(path + ": ")) text = text.substr(path.size() + 2);
+  const std::string missing = "undefined symbol: ";
+  const std::size_t place = text.find(missing);
+  if (place == std::string::npos) return "cannot be loaded: " + text;
+  const std::string symbol = text.substr(place + missing.size());
+  const std::string name = demangled(symbol.substr(0, symbol.find_first_of(" \t(")));
+  if (name.find("weft::") == std::string::npos) {
+    return "wants the symbol " + name + ", which neither weft nor what it was linked with has";
+  }
+  return "wants " + name.substr(0, name.find('(')) +
+         ", which this weft does not have in that form: it was built with the headers of another "
+         "version; build it again with those of this one";
+}
+
+}  // namespace
+
+void load_plugin(const std::string& path) {
+  static std::set<std::string> loaded;
+  std::error_code error;
+  const std::string file = std::filesystem::canonical(path, error).string();
+  require(!error, "--plugin {}: {}", path, error.message());
+  require(std::filesystem::is_regular_file(file), "--plugin {}: is no shared object", path);
+  if (!loaded.insert(file).second) return;
+  const RegistrationWatch watch;
+  // Every symbol is looked up at once: a plugin of another weft is refused here, not at its first
+  // call.
+  void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) fail("--plugin {}: {}", path, reason(file, dlerror()));
+  require(watch.error.empty(), "--plugin {}: {}", path, watch.error);
+  require(!watch.registered.empty(),
+          "--plugin {}: registers no mechanism; it wants a weft::Registration", path);
+}
+
+void require_mechanism(const std::string& attention, const std::string& source) {
+  const std::vector<const Mechanism*>& known = mechanisms();
+  for (std::size_t begin = 0; begin < attention.size();) {  // a wrapper's inner one stands behind /
+    const std::size_t end = std::min(attention.find('/', begin), attention.size());
+    const std::string part = attention.substr(begin, end - begin),
+                      name = part.substr(0, part.find(':'));
+    const bool there = std::ranges::count(known, name, &Mechanism::name) > 0;
+    std::vector<std::string> names;
+    for (const Mechanism* mechanism : known) names.push_back(mechanism->name);
+    const std::string near = there ? name : nearest_name(name, names);
+    require(there,
+            "{}: its attention is '{}', and this program has no mechanism '{}'{}; if that is from "
+            "outside weft, load it by --plugin FILE.so",
+            source, attention, name, near.empty() ? "" : fmt::format("; did you mean {}?", near));
+    begin = end + 1;
+  }
+}
+
+}  // namespace weft

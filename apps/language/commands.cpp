@@ -1,0 +1,146 @@
+#include "apps/language/commands.h"
+
+#include <cstdio>
+#include <utility>
+
+#include <unistd.h>
+
+#include "apps/command_line/attention_json.h"
+#include "apps/command_line/printable.h"
+#include "ops/attention/mechanism.h"
+#include "ops/rotary/rotary.h"
+
+namespace weft {
+namespace {
+
+// Markdown that shows a text letter by letter.
+std::string quoted(const std::string& text) {
+  std::string lines = "    ";
+  for (const char c : text) lines += c == '\n' ? std::string("\n    ") : std::string(1, c);
+  return lines;
+}
+
+// A text to standard output: on a terminal what is not printable is escaped.
+class SampleOutput {
+ public:
+  void say(std::string_view more) {
+    const std::string shown = terminal_ ? text_.add(more) : std::string(more);
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    std::fflush(stdout);
+  }
+  void end() {
+    fmt::print("{}\n", text_.rest());
+    std::fflush(stdout);
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDOUT_FILENO) == 1;
+  PrintableText text_;
+};
+
+const char* name_of(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return "none";
+    case Activation::relu:
+      return "relu";
+    case Activation::gelu:
+      return "gelu_tanh";
+    case Activation::silu:
+      return "silu";
+  }
+  fail("export: an activation without a name");
+}
+
+Json architecture_of(const UniversalTransformerConfig& m) {
+  const AttentionSpec attention(m.attention);
+  const Activation activation = nn::activation_behind(attention, nn::BlockOptions{}.activation);
+  Json all = {{"model", "universal transformer"},
+              {"vocabulary", m.vocabulary},
+              {"width", m.width},
+              {"depth", m.depth},
+              {"shared", m.shared},
+              {"heads", m.heads},
+              {"length", m.length},
+              {"attention", to_json(attention)},
+              {"causal", true},
+              {"encoding", m.encoding},
+              {"conv_width", m.conv_width},
+              {"conv_activation", name_of(Activation::relu)},
+              {"wiring", m.wiring},
+              {"norm_epsilon", Residual{}.epsilon},
+              {"hidden", m.hidden > 0 ? m.hidden : 4 * m.width},
+              {"activation", name_of(activation)},
+              {"act", m.act},
+              {"act_epsilon", AdaptiveComputation{}.epsilon}};
+  if (m.encoding == "rotary") all["rotary_base"] = Rotary{}.base;
+  return all;
+}
+
+}  // namespace
+
+void check(const SampleCommand& command) {
+  require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
+  check_limits("samples", static_cast<double>(command.samples), {1, 1e9});
+  check(command.options);
+}
+
+int export_model(const ExportCommand& command, const UniversalTransformer& network,
+                 const std::vector<NamedTensor>& tensors,
+                 const std::map<std::string, std::string>& metadata) {
+  return export_model(command, tensors, metadata, architecture_of(network.config()), [&] {
+    const auto vocabulary = static_cast<std::uint32_t>(network.config().vocabulary);
+    const Tensor ids = Tensor::empty({2, network.config().length}, DType::i64);
+    for (i64 i = 0; i < ids.count(); ++i) {
+      const std::uint32_t word = RandomKey{}.words(static_cast<std::uint64_t>(i)).word[0];
+      ids.data<i64>()[i] = below(word, vocabulary);
+    }
+    UniversalTransformer wide(network.config(), 0, DType::f64);
+    load_widened(weft::tensors(wide), tensors);
+    const auto logits_of = [&](const UniversalTransformer& model) {
+      Context context = Context::evaluation();
+      return model(context, ids).logits.value();
+    };
+    return Example{ids, logits_of(network), logits_of(wide)};
+  });
+}
+
+void print_sample(const std::string& attention, RunFolder& folder, Progress& progress,
+                  const std::function<std::string()>& write) {
+  const AttentionSpec spec(attention);
+  if (!can_decode(spec)) {
+    const std::string& wants = spec.mechanism().decode_wants;
+    progress.print(fmt::format("sample none: {} cannot decode step by step{}", spec.text(),
+                               wants.empty() ? "" : " without the option " + wants));
+    return;
+  }
+  const std::string text = write();
+  folder.show_text("sample", quoted(printable(text)));
+  progress.print("sample " + (::isatty(STDOUT_FILENO) == 1 ? printable(text) : text));
+}
+
+int write_samples(const SampleCommand& command, const SampleWriter& writer) {
+  check(command);
+  bool said = false;
+  const auto restarted = [&] {
+    if (std::exchange(said, true)) return;
+    fmt::print(stderr,
+               "{}: past the {} positions of the model: it starts again from the last {} {}, "
+               "now and whenever they are used up\n",
+               writer.app, writer.length, writer.length / 2, writer.unit);
+  };
+  SamplingOptions options = command.options;
+  const Stopwatch watch;
+  for (i64 i = 0; i < command.samples; ++i) {
+    if (command.samples > 1) fmt::print("--- sample {} of {} ---\n", i + 1, command.samples);
+    options.sample = static_cast<std::uint32_t>(i);
+    SampleOutput output;
+    writer.write(options, [&](std::string_view more) { output.say(more); }, restarted);
+    output.end();
+  }
+  const auto tokens = static_cast<double>(command.samples * command.tokens);
+  fmt::print(stderr, "{}: {} tokens/s\n", writer.app, short_number(tokens / watch.seconds()));
+  return 0;
+}
+
+}  // namespace weft

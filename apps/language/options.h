@@ -1,0 +1,43 @@
+// The command line of apps that model language: an option for all that their commands are told.
+#pragma once
+
+#include "apps/command_line/command_line.h"
+#include "apps/language/commands.h"
+
+namespace weft {
+
+// --dropout stands for all three rates that are not given themselves. Reads the line's other
+// shorthands too: the app's final callback is taken.
+void add_shorthands(const Options& app, UniversalTransformerConfig& network, TrainingSettings& training);
+
+template <class Settings>
+void add_language_settings(const Options& app, Settings& settings,
+                           const std::vector<std::string>& presets) {
+  add_settings(app, settings,
+               "a model of the agglomerative-attention paper, or one of long windows, which other "
+               "options change", presets);
+  add_shorthands(app, settings.model, settings);
+}
+
+void add_allow_leaky(const Options& app, bool& allow_leaky);
+
+template <class Settings>
+void add_train(const Options& app, LanguageTrainCommand<Settings>& train,
+               const std::vector<std::string>& presets) {
+  add_language_settings(app, train.settings, presets);
+  add_allow_leaky(app, train.allow_leaky);
+  add_run_options(app, train.run);
+}
+
+void add_eval(const Options& app, LanguageEvalCommand& eval);
+void add_sample(const Options& app, SampleCommand& sample);
+
+template <class Settings>
+void add_info(const Options& app, InfoCommand<Settings>& info,
+              const std::vector<std::string>& presets) {
+  add_language_settings(app, info.settings, presets);
+  add_checkpoint_instead(app, info.checkpoint);
+  app.add_flag("--json", info.json, "print one JSON object");
+}
+
+}  // namespace weft

@@ -1,0 +1,173 @@
+#include "apps/training/dry_run.h"
+
+#include <fstream>
+#include <utility>
+
+#include "apps/command_line/configuration.h"
+#include "apps/training/weights.h"
+#include "autograd/tape.h"
+#include "nn/checkpoint.h"
+#include "runtime/allocator.h"
+
+namespace weft {
+namespace {
+
+std::size_t bytes_of(const Tensor& tensor) {
+  return static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype());
+}
+
+// The size of this process, in bytes: "VmRSS" now, "VmHWM" at most.
+std::size_t process_memory(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field + ":")) return 1024 * std::stoull(line.substr(field.size() + 1));
+  }
+  fail("dry run: /proc/self/status says no {}, the size of this process", field);
+}
+
+const std::size_t at_start = process_memory("VmRSS");
+
+// How much the largest size of this process grew since the last time.
+class Growth {
+ public:
+  std::size_t take() {
+    const std::size_t now = process_memory("VmHWM");
+    return now - std::exchange(reached_, now);
+  }
+  std::size_t reached() const { return reached_; }
+
+ private:
+  std::size_t reached_ = at_start;
+};
+
+// The first batch of a validation, of which there may be thousands, and the odd ones.
+void validate_a_little(const Task& task) {
+  struct Enough {};
+  try {
+    task.validate([](double) { throw Enough{}; });
+  } catch (const Enough&) {
+  }
+  if (task.odd_batches) task.odd_batches();
+}
+
+// Bytes of one step: what its forward pass left for backward, and its gradients.
+struct StepBytes {
+  std::size_t activations = 0, gradients = 0;
+};
+
+StepBytes do_step(const Task& task, const TrainOptions& options, Optimizer& optimizer,
+                  std::uint32_t number) {
+  StepBytes bytes;
+  const Device device = task.parameters.at(0).variable.value().device();
+  for (const NamedParameter& parameter : task.parameters) parameter.variable.place()->clear();
+  std::vector<Tensor> batch = task.batch(number);
+  for (Tensor& tensor : batch) tensor = tensor.to(device);
+  const std::size_t before = allocator(device).counts().live;
+  Tape tape;
+  const Task::Loss loss = task.loss(batch, {.number = number});
+  bytes.activations = allocator(device).counts().live - before;
+  tape.backward(loss.loss);
+  for (const NamedParameter& parameter : task.parameters) {
+    const Tensor gradient = parameter.variable.gradient();
+    if (gradient.defined()) bytes.gradients += bytes_of(gradient);
+  }
+  optimizer.step(options.learning_rate(number), options.clip);  // waits for the device
+  return bytes;
+}
+
+// The mean of some steps behind the first, which makes what these find there.
+double seconds_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
+  constexpr double enough_seconds = 2;
+  constexpr int enough_steps = 5;
+  const Stopwatch watch;
+  for (std::uint32_t step = 1;; ++step) {
+    do_step(task, options, optimizer, step + 1);
+    const double seconds = watch.seconds();
+    if (step == enough_steps || seconds > enough_seconds) return seconds / step;
+  }
+}
+
+}  // namespace
+
+StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
+  const Device device = task.parameters.at(0).variable.value().device();
+  CachingAllocator& memory = allocator(device);
+  StepCost cost{.program = at_start, .operations = task.operations};
+  Weights best;  // which a training holds besides
+  best.keep(task.tensors);
+  Growth growth;
+  cost.data = growth.take();
+  memory.reset_peak();
+  for (std::uint32_t number = 1; number <= 2; ++number) {
+    const StepBytes bytes = do_step(task, options, optimizer, number);
+    cost.activations = bytes.activations, cost.gradients = bytes.gradients;
+  }
+  cost.peak = memory.counts().peak;
+  cost.steps = growth.take();
+  validate_a_little(task);
+  cost.validation = growth.take();
+  const Checkpoint model{tensors_of(task.tensors), task.metadata};
+  std::map<std::string, Tensor> state = optimizer.state();
+  for (auto& [name, tensor] : state) tensor = tensor.to(Device{});
+  cost.checkpoint = growth.take();
+  cost.process = growth.reached();  // read again it would be more than its parts by some page
+  for (const NamedParameter& parameter : task.parameters) {
+    cost.parameters += parameter.variable.value().count();
+    cost.weights += bytes_of(parameter.variable.value());
+  }
+  for (const auto& [name, tensor] : optimizer.state()) cost.optimizer += bytes_of(tensor);
+  cost.seconds = seconds_of_step(task, options, optimizer);
+  return cost;
+}
+
+void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& optimizer, bool json) {
+  const StepCost cost = cost_of_step(task, options, optimizer);
+  const double epochs =
+      static_cast<double>(options.steps) / static_cast<double>(options.epoch_steps);
+  if (json) {
+    return print_json(Json{{"parameters", cost.parameters},
+                           {"weight_bytes", cost.weights},
+                           {"gradient_bytes", cost.gradients},
+                           {"optimizer_bytes", cost.optimizer},
+                           {"activation_bytes", cost.activations},
+                           {"peak_bytes", cost.peak},
+                           {"process_bytes",
+                            {{"program", cost.program},
+                             {"data", cost.data},
+                             {"steps", cost.steps},
+                             {"validation", cost.validation},
+                             {"checkpoint", cost.checkpoint},
+                             {"peak", cost.process}}},
+                           {"operations", static_cast<i64>(cost.operations)},
+                           {"step_seconds", cost.seconds},
+                           {"targets", task.targets_per_step},
+                           {"steps", options.steps},
+                           {"epoch_steps", options.epoch_steps}});
+  }
+  const auto line = [](const char* what, double value, const std::string& unit) {
+    fmt::print("{:<12}{:>18} {}\n", what, grouped(static_cast<i64>(value)), unit);
+  };
+  const auto bytes = [&](const char* what, std::size_t count, const std::string& note = "") {
+    fmt::print("{:<12}{:>18.2f} MiB{}\n", what, static_cast<double>(count) / (1 << 20), note);
+  };
+  line("parameters", static_cast<double>(cost.parameters), "");
+  bytes("weights", cost.weights);
+  bytes("gradients", cost.gradients);
+  bytes("optimizer", cost.optimizer);
+  bytes("activations", cost.activations, " kept for the backward pass (measured)");
+  bytes("peak", cost.peak, " at most in a step, all of these included (measured)");
+  bytes("process", cost.process, " at most (measured):");
+  bytes("  program", cost.program, " when it began");
+  bytes("  data", cost.data, " with the weights and their copies");
+  bytes("  steps", cost.steps, "");
+  bytes("  validation", cost.validation, "");
+  bytes("  checkpoint", cost.checkpoint, "");
+  line("arithmetic", cost.operations, "operations a step, those of its products (counted)");
+  line("steps", static_cast<double>(options.steps),
+       fmt::format("in {:g} {}s of {}", epochs, task.round, grouped(options.epoch_steps)));
+  fmt::print("{:<12}{:>18} for these steps, by some of {:.3g} s (measured), and validations more\n",
+             "time", rough_duration(cost.seconds * static_cast<double>(options.steps)),
+             cost.seconds);
+}
+
+}  // namespace weft

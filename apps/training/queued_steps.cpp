@@ -1,0 +1,101 @@
+#include "apps/training/queued_steps.h"
+
+#include <optional>
+
+#include "autograd/tape.h"
+#include "runtime/cuda/graph.h"
+
+namespace weft {
+namespace {
+
+// Steps that are run before one is captured: the first asks for memory, the second finds out whether
+// that was all.
+constexpr int warm_up = 2;
+
+class Steps final : public QueuedSteps {
+ public:
+  Steps(const Cuda& device, const Task& task, const TrainOptions& options, Optimizer& optimizer)
+      : device_(device), task_(task), options_(options), optimizer_(optimizer) {
+    if (options.graph) graph_.emplace(device);
+  }
+
+  void submit(std::uint32_t step) override {
+    const double rate = options_.learning_rate(step);
+    std::vector<Tensor> values = task_.batch(step);
+    if (!queue_) prepare(values);
+    values.push_back(Tensor::full({1}, step, DType::i32));
+    values.push_back(Tensor::full({1}, rate, DType::f64));
+    queue_->submit(values, [&] { run(); });
+    submitted_.push_back({.step = step, .rate = rate});
+  }
+
+  bool room() const override { return !queue_ || queue_->under_way() < StepQueue::most_under_way; }
+  bool any() const override { return queue_ && queue_->under_way() > 0; }
+
+  Outcome take() override {
+    const std::vector<double> report = queue_->take();
+    Outcome outcome = submitted_.front();
+    submitted_.erase(submitted_.begin());
+    outcome.loss = report[0];
+    outcome.cross_entropy = report[1];
+    outcome.norm = report[2];
+    outcome.updated = report[3] == 1;
+    outcome.finite = report[4] == 1;
+    return outcome;
+  }
+
+ private:
+  // The places in device memory that change from step to step.
+  void prepare(const std::vector<Tensor>& batch) {
+    const Device device = device_;
+    for (const Tensor& x : batch) batch_.push_back(Tensor::empty(x.shape(), x.dtype(), device));
+    step_ = Tensor::empty({1}, DType::i32, device);
+    rate_ = Tensor::empty({1}, DType::f64, device);
+    report_ = Tensor::empty({5}, DType::f64, device);
+    std::vector<Tensor> inputs = batch_;
+    inputs.push_back(step_);
+    inputs.push_back(rate_);
+    queue_.emplace(device_, inputs, report_);
+  }
+
+  void run() {
+    const auto step = [&] { compute(); };
+    if (!graph_) return step();
+    if (++runs_ <= warm_up) return graph_->run(step);
+    if (!graph_->captured()) graph_->capture(step);
+    graph_->replay();
+  }
+
+  void compute() {
+    for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
+    Tape tape;
+    const auto* const step_at = reinterpret_cast<const std::uint32_t*>(step_.bytes());
+    const Task::Loss loss = task_.loss(batch_, {.at = step_at});
+    tape.backward(loss.loss);
+    const Tensor& said = optimizer_.enqueue(rate_, loss.loss.value(), options_.clip);
+    if (task_.carry) task_.carry(said.slice(0, 1, 2));
+    report_.slice(0, 0, 1).copy_from(loss.loss.value().reshape({1}));
+    report_.slice(0, 1, 2).copy_from(loss.cross_entropy.reshape({1}));
+    report_.slice(0, 2, 5).copy_from(said);
+  }
+
+  Cuda device_;
+  const Task& task_;
+  const TrainOptions& options_;
+  Optimizer& optimizer_;
+  std::optional<CudaGraph> graph_;
+  int runs_ = 0;
+  std::vector<Tensor> batch_;
+  Tensor step_, rate_, report_;
+  std::optional<StepQueue> queue_;
+  std::vector<Outcome> submitted_;  // whose report was not taken yet
+};
+
+}  // namespace
+
+std::unique_ptr<QueuedSteps> queued_steps(const Cuda& device, const Task& task,
+                                          const TrainOptions& options, Optimizer& optimizer) {
+  return std::make_unique<Steps>(device, task, options, optimizer);
+}
+
+}  // namespace weft

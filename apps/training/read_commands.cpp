@@ -1,0 +1,30 @@
+#include "apps/training/read_commands.h"
+#include "apps/training/saved_training.h"
+
+#include <set>
+
+namespace weft {
+
+std::string configuration_to_resume(const RunOptions& run) {
+  for (const std::string& folder : folders_of(run)) {
+    if (saved_trainings(folder).empty()) continue;
+    const Checkpoint model = read_last_training(folder).model;
+    require(model.metadata.contains("configuration"), "{}: its checkpoint has no configuration",
+            folder);
+    return model.metadata.at("configuration");
+  }
+  fail("{}: holds no checkpoint to resume from; start again without --resume", run.out);
+}
+
+void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run) {
+  std::set<std::string> free = {"steps", "epochs", "patience", "data"};
+  if (!run.seeds.empty()) free.insert("seed");
+  for (const auto& [key, value] : wanted) {
+    const Json& had = *find(saved, key);
+    require(free.contains(key) || value == Json("auto") || value == had,
+            "--{}: the run in {} has {}, and goes on with that; got {}", key, run.out, had.text(),
+            value.text());
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,214 @@
+#include "apps/training/run.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "apps/command_line/configuration.h"
+#include "apps/command_line/printable.h"
+#include "apps/training/dry_run.h"
+#include "nn/file.h"
+#include "nn/schedule.h"
+
+namespace weft {
+
+TrainOptions train_options(const TrainingSettings& s, i64 epoch_steps, const RunOptions& run) {
+  const Schedule schedule{.kind = schedule_kind(s.schedule),
+                          .rate = s.lr,
+                          .warmup = s.warmup,
+                          .steps = s.total_steps(epoch_steps),
+                          .last = s.min_lr};
+  TrainOptions options;
+  options.steps = s.total_steps(epoch_steps);
+  options.epoch_steps = epoch_steps;
+  options.patience = s.patience;
+  options.learning_rate = [schedule](i64 step) { return schedule.at(step - 1); };
+  if (s.clip > 0) options.clip = s.clip;
+  options.report_steps = run.report_steps;
+  options.checkpoint_steps = run.checkpoint_steps;
+  options.graph = run.graph;
+  options.detect_anomaly = run.detect_anomaly;
+  return options;
+}
+
+std::unique_ptr<RunFolder> run_folder(const RunOptions& run) {
+  const Start start = run.resume ? Start::resume : run.force ? Start::replace : Start::fresh;
+  auto folder = run.out.empty() || run.dry_run
+                    ? std::make_unique<RunFolder>()
+                    : std::make_unique<RunFolder>(run.out, start, run.keep);
+  if (run.json_lines) folder->print_log();
+  return folder;
+}
+
+std::string kept(const RunOptions& run) {
+  if (run.dry_run) return "keep   nothing; this is a dry run";
+  return run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
+                         : "keep   in " + run.out;
+}
+
+namespace {
+
+constexpr int not_finite_status = 4;
+
+// Says how the training ended where that was before its time; returns the exit status.
+int status_of(const TrainResult& result, const Task& task, const TrainingSettings& settings,
+              const RunOptions& run, Progress& progress) {
+  if (result.skipped > 0) {
+    progress.print(fmt::format("{} steps were skipped: their loss or gradient was not finite",
+                               result.skipped));
+  }
+  if (result.ending == Ending::not_finite) {
+    std::string said = fmt::format(
+        "stopped at step {}: the training left the finite numbers; try a smaller --lr, or --clip 1",
+        result.steps);
+    if (!run.out.empty()) {
+      said += fmt::format("; the last good model is {}/last.safetensors", run.out);
+    }
+    if (!run.detect_anomaly) {
+      said += run.out.empty() ? "; --detect-anomaly names the first such value"
+                              : "; what names the first such value:\n" + run.resume_command +
+                                    " --detect-anomaly";
+    }
+    if (run.silent()) {
+      fmt::print(stderr, "{}\n", said);  // an error is said in any case
+    } else {
+      progress.print(said);
+    }
+    return not_finite_status;
+  }
+  if (result.ending == Ending::interrupted) {
+    progress.print(fmt::format("interrupted after step {}{}", result.steps,
+                               run.out.empty() ? "" : "; to go on:\n" + run.resume_command));
+    return 128 + result.signal;
+  }
+  if (result.ending == Ending::out_of_patience) {
+    progress.print(fmt::format("no better validation in {} {}s", settings.patience, task.round));
+  }
+  return 0;
+}
+
+Json to_json(const std::vector<Figure>& figures) {
+  Json all = Json::array();
+  for (const Figure& figure : figures) {
+    all.push_back({{"key", figure.key}, {"unit", figure.unit}, {"value", figure.value}});
+  }
+  return all;
+}
+
+void note_warmup(const TrainingSettings& settings, const TrainOptions& options,
+                 Progress& progress) {
+  if (settings.warmup <= options.steps) return;
+  progress.note(
+      fmt::format("the warm-up of {} steps is longer than the run, of {}: the learning rate comes "
+                  "to {:.3g}, not "
+                  "{:g}",
+                  grouped(settings.warmup), grouped(options.steps),
+                  options.learning_rate(options.steps), settings.lr));
+}
+
+// A table of all settings, for TensorBoard.
+void show_configuration(const Task& task, RunFolder& folder) {
+  const auto found = task.metadata.find("configuration");
+  if (found == task.metadata.end()) return;
+  std::string table = "| setting | value |\n| --- | --- |\n";
+  for (const auto& [key, value] : parse_configuration(found->second, "configuration")) {
+    std::string word, shown;
+    for (const char c : value.take(word) ? word : value.text()) {
+      shown += c == '|' ? "\\|" : std::string(1, c);
+    }
+    table += fmt::format("| {} | {} |\n", key, printable(shown));
+  }
+  folder.show_text("configuration", table);
+}
+
+// What a folder's result says, where it is one.
+std::optional<std::vector<Figure>> figures_of(const Json& result) {
+  if (!result.is<Json::Array>()) return {};
+  std::vector<Figure> figures;
+  for (const Json& entry : result.items()) {
+    Figure figure;
+    const auto take = [&](const char* name, auto& to) {
+      const Json* const found = entry.find(name);
+      return found != nullptr && found->take(to);
+    };
+    if (!take("key", figure.key) || !take("unit", figure.unit) || !take("value", figure.value)) {
+      return {};
+    }
+    figures.push_back(figure);
+  }
+  return figures;
+}
+
+}  // namespace
+
+std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
+                                    const TrainOptions& options, Progress& progress) {
+  const SavedTraining* const saved = folder.resumed();
+  if (saved == nullptr || !is_over(*saved, task, options, folder.path())) return {};
+  const auto figures = figures_of(folder.result(saved->step));
+  if (!figures) return {};
+  progress.print(fmt::format("{}: the training ended after step {}; nothing is left to do",
+                             folder.path(), saved->step));
+  for (const Figure& f : *figures) progress.print(fmt::format("test   {:.4f} {}", f.value, f.unit));
+  return Trained{0, *figures};
+}
+
+Trained run_training(const Task& task, const TrainOptions& options,
+                     const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
+                     Progress& progress,
+                     const std::function<std::vector<Figure>(const TrainResult&)>& score) {
+  const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
+  note_warmup(settings, options, progress);
+  if (run.dry_run) return print_dry_run(task, options, *optimizer, run.json_lines), Trained{};
+  show_configuration(task, folder);
+  const TrainResult result = train(task, options, *optimizer, folder, progress);
+  const int status = status_of(result, task, settings, run, progress);
+  if (status != 0) return {status, {}};
+  const Trained trained{0, score(result)};
+  folder.finish(result.steps, to_json(trained.figures));
+  return trained;
+}
+
+int train_replicas(const RunOptions& run, std::uint64_t seed,
+                   const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once) {
+  check(run);
+  if (run.seeds.empty()) return once(seed, run).status;
+  if (run.dry_run) return once(run.seeds.front(), run).status;
+  const std::vector<std::string> folders = folders_of(run);
+  const std::string summary_file = run.out + "/replicas.json";
+  if (!run.out.empty() && !run.force && !run.resume) {  // before the first is trained
+    for (const std::string& folder : folders) require_no_run(folder);
+    require(!std::filesystem::exists(summary_file),
+            "{}: is there already; --force replaces it, or take another --out", summary_file);
+  }
+  std::vector<std::vector<Figure>> found;
+  for (std::size_t i = 0; i < run.seeds.size(); ++i) {
+    RunOptions options = run;
+    if (!run.out.empty()) options.out = folders[i];
+    if (run.resume && saved_trainings(folders[i]).empty()) {
+      options.resume = false;
+      options.force = true;  // it was stopped before there was anything to go on from
+    }
+    Trained trained = once(run.seeds[i], options);
+    if (trained.status != 0) return trained.status;
+    found.push_back(std::move(trained.figures));
+  }
+  Progress progress(run.silent());
+  Json summary = {{"seeds", run.seeds}};
+  const auto n = static_cast<double>(found.size());
+  for (std::size_t i = 0; i < found[0].size(); ++i) {
+    double mean = 0, squares = 0;
+    for (const std::vector<Figure>& figures : found) mean += figures[i].value / n;
+    for (const std::vector<Figure>& figures : found) {
+      squares += (figures[i].value - mean) * (figures[i].value - mean);
+    }
+    const double error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
+    progress.print(fmt::format("{:.0f} seeds: {:.4f} ± {:.4f} {} (mean ± standard error)", n, mean,
+                               error, found[0][i].unit));
+    summary[found[0][i].key] = {{"mean", mean}, {"standard_error", error}};
+  }
+  if (run.json_lines) print_json(summary);
+  if (!run.out.empty()) write_file(summary_file, summary.text(2) + "\n");
+  return 0;
+}
+
+}  // namespace weft
