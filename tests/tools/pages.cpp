@@ -121,7 +121,13 @@ TEST_CASE("pages: links lead to files, named places stand once, quotes are what 
     places += found.places, quotes += found.quotes;
   }
   CHECK(places >= 18);  // the tour
-  CHECK(quotes >= 5);   // README.md, ops/attention/README.md
+  CHECK(quotes >= 7);   // README.md, ops/attention/README.md
+}
+
+TEST_CASE("pages: the front page is short, and begins with the first steps" * not_sanitized()) {
+  const std::string text = read_file(WEFT_SOURCE_ROOT "/README.md");
+  CHECK(lines_of(text).size() <= 200);
+  CHECK(text.find("\n## ") == text.find("\n## First steps\n"));
 }
 
 TEST_CASE("pages: what is wrong with one is found" * not_sanitized()) {

@@ -15,7 +15,7 @@ namespace {
 
 const std::string tree = WEFT_SOURCE_ROOT;
 
-// What the README has people write.
+// What ops/attention/README.md has people write.
 std::string compiler(const std::string& headers) {
   return "g++ -std=c++20 -shared -fPIC -I" + quoted(headers) + " ";
 }
