@@ -210,6 +210,62 @@ TEST_CASE("plot: the spans of a model, and what holds none") {
                 "but no rows of distances beside it");
 }
 
+// A curve of attention_bench over 256 and 1,024 positions.
+std::string curve(const std::string& name, double slope, double ms, double later) {
+  return fmt::format(
+      R"({{"name": "{}", "expected_time": {{"slope": {}}}, "faster_than_full": {{"kind": "unknown"}},)"
+      R"( "points": [{{"length": 256, "ms": {}, "peak_bytes": 1024}},)"
+      R"( {{"length": 1024, "ms": {}, "peak_bytes": 4096}}]}})",
+      name, slope, ms, later);
+}
+
+// The heights at which an SVG has this text, from above.
+std::vector<double> heights_of(const std::string& svg, const std::string& text) {
+  std::vector<double> heights;
+  for (std::size_t at = 0; (at = svg.find(">" + text + "</text>", at)) != std::string::npos; ++at) {
+    const std::string mark = " y=\"";
+    heights.push_back(std::stod(svg.substr(svg.rfind(mark, at) + mark.size())));
+  }
+  return heights;
+}
+
+TEST_CASE(
+    "plot: names of curves are in the order of the curves' ends, apart, one panel a question") {
+  const TemporaryFolder folder;
+  const std::string curves = folder.file(
+      "curves.json",
+      R"([{"device": "cpu", "processor": "p", "isa": "i", "settings": "s", "commit": "c",)"
+      R"( "tests": "passed", "threads": 1, "curves": [)" +
+          curve("full", 2, 1, 16) + ", " + curve("PyTorch 2 (naive)", 2, 2, 33) + ", " +
+          curve("PyTorch 2 (fused)", 2, 2, 17) + ", " +
+          curve("PyTorch 2 local (masked)", 2, 2, 19) + ", " + curve("close", 2, 1, 16.01) + ", " +
+          curve("low", 1, 1, 4) + ", " + curve("lower", 1, 0.5, 2) + "]}]");
+  const std::string picture = folder.path("scaling.svg");
+  const ProgramRun drawn = plot({"scaling", curves, "-o", picture});
+  if (contains(drawn.err, "needs matplotlib")) {
+    MESSAGE("skipped: python3 has no matplotlib");
+    return;
+  }
+  REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
+  const std::string svg = read_file(picture);
+  const auto full = heights_of(svg, "full"), close = heights_of(svg, "close");
+  const auto peer = heights_of(svg, "PyTorch 2 SDPA"), low = heights_of(svg, "low");
+  const auto lower = heights_of(svg, "lower");
+  REQUIRE(full.size() == 3);  // in every panel
+  REQUIRE(close.size() == 2);
+  REQUIRE(peer.size() == 2);
+  REQUIRE(low.size() == 2);
+  REQUIRE(lower.size() == 2);
+  constexpr double line = 9;  // of text, at least
+  CHECK(peer[0] + line < close[0]);
+  CHECK(close[0] + line < full[0]);
+  CHECK(full[0] < full[1]);
+  CHECK(full[1] + line < low[0]);
+  CHECK(low[0] + line < lower[0]);
+  CHECK(!contains(svg, "(naive)"));  // PyTorch's own fused form is there
+  CHECK(!contains(svg, "masked"));
+}
+
 TEST_CASE("plot: curves that are none, and no matplotlib") {
   const TemporaryFolder folder;
   const std::string good =
