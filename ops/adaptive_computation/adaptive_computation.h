@@ -13,12 +13,12 @@
 // Every step is computed. A token that never halts keeps Σ weights < 1.
 //
 // Backward: let T be the first step with last, and dw_t = daccumulated · h_t, c = dponder · cost /
-// tokens.  dp_t = dw_t − dw_T − c for t < T, 0 from T on; of a token that never halts dp_t = dw_t − c
-// for t < L − 1 and dw_t for the last step. n carries no gradient.
+// tokens.  dp_t = dw_t − dw_T − c for t < T, 0 from T on; for a token that never halts dp_t = dw_t
+// − c for t < L − 1 and dw_t for the last step. n has no gradient.
 //     dh_t = weight_t daccumulated + dp_t p_t (1 − p_t) w
 //     dw = Σ dp_t p_t (1 − p_t) h_t,   db = Σ dp_t p_t (1 − p_t)
 //
-// Saved: the states and w as handles, and p [L, tokens], from which the rest follows.
+// Saved: the states and w as handles, and p [L, tokens], from which the rest is recomputed.
 #pragma once
 
 #include "autograd/apply.h"
@@ -40,8 +40,8 @@ struct AdaptiveComputation {
                                const Tensor& dponder) const;
 };
 
-// What forward and backward run on each device, their tensors checked and packed; the gradients are
-// in the order of the list.
+// The kernels of forward and backward; their tensors are checked and packed, the gradients in the
+// order of the list.
 template <class Device, class T>
 struct AdaptiveComputationKernels {
   using Saved = AdaptiveComputation::Saved;
