@@ -1,4 +1,5 @@
-// The pictures' program, without drawing: which figures it finds in logs, and what it refuses.
+// The program that draws pictures: which figures it finds in logs, what it draws, and what it
+// refuses.
 #include "tests/program.h"
 
 using namespace weft;
@@ -43,7 +44,7 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   }
   const std::string vision = folder.file("vision.jsonl", log_of("cross_entropy"));
   const std::string words = folder.file("words.jsonl", log_of("perplexity"));
-  // What is offered is what both log, and it works.
+  // The error offers what both log, and that works.
   const ProgramRun apart = plot({"table", vision, words});
   check_refused(apart, "; --figure names one that they do: loss, tokens_per_second\n");
   check_refused(plot({"curves", vision, words, "-o", folder.path("x.png")}),
@@ -97,7 +98,7 @@ TEST_CASE("plot: the time between validations, where the log says it") {
   check_refused(plot({"table", folder.file("x.jsonl", train + "\n")}), "has no validation yet");
 }
 
-// The number of 4 bytes, the highest first, that stands there.
+// The big-endian 32-bit number at an offset.
 std::uint32_t number_at(const std::string& bytes, std::size_t place) {
   std::uint32_t number = 0;
   for (std::size_t i = place; i < place + 4; ++i) {
@@ -194,7 +195,7 @@ TEST_CASE("plot: the spans of a model, and what holds none") {
       break;
     }
     REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
-    // matplotlib says in comments what its outlines of letters spell.
+    // matplotlib writes the text of its outlined letters in comments.
     const std::string picture = read_file(folder.path("spans.svg"));
     CHECK(contains(picture, "mean 43.8 of 100 positions"));
     CHECK(picture.find("layer 1") < picture.find("layer 2"));

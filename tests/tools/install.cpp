@@ -1,4 +1,4 @@
-// What `meson install` gives, as a program outside the tree uses it.
+// The result of `meson install`, used by a program outside the tree.
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -41,8 +41,8 @@ std::string own_options() {
   return words;
 }
 
-// meson as the README calls it, in a copy of the tree, but that what this build has compiled is not
-// compiled again.
+// meson as the README calls it, in a copy of the tree, except that files that this build has
+// compiled are not compiled again.
 const std::string meson_of_the_test = R"(
 meson() {
   case $1 in

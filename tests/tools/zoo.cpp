@@ -14,7 +14,7 @@ namespace {
 
 ProgramRun zoo(const Words& words) { return run_program(WEFT_PROGRAMS "/zoo", words); }
 
-// All that programs know: but for the tests' own, which plugins bring in.
+// All mechanisms that programs know: the tests' own come from plugins.
 std::vector<const Mechanism*> known() {
   std::vector<const Mechanism*> list = mechanisms();
   std::erase_if(list, [](const Mechanism* mechanism) { return mechanism->name.starts_with("toy"); });
