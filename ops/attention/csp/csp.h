@@ -27,7 +27,7 @@
 //     linear     (c − 1) ⌈N/C⌉                    2 max(c − 2, 0)
 //     power      round(N^(g / (L C − 1))) − 1     ⌈N^(g / (L C))⌉
 //     head       8 (h − 1), the same for all channels of head h
-//     custom     handed in
+//     custom     given
 //
 // (The paper prints c ⌈N/C⌉, which contradicts J_1 = 0, and ⌊N^(1/(L C − 1))⌋^(c−1) − 1, whose base
 // is 1 at every realistic size.) The released operator is csp:preset=released. With the option

@@ -14,7 +14,7 @@
 //                   short, and positions at and past the length are not in it
 //     C^r_i       = own chunk, and the chunk before it. The first chunk has none, or, with wrap=1,
 //                   the last of the round before it (of the last round before the first): rounds
-//                   then make one ring. A key may stand in C^r_i twice that way.
+//                   then make one ring. A key may be in C^r_i twice then.
 //
 //     z_ij = τ q_i · k_j            −∞ where j > i (causal); in another bucket (across_buckets=0)
 //          − log n_ij               with duplicates=correct: n_ij is in how many places of all
