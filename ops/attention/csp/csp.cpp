@@ -212,8 +212,8 @@ Variable dropped(const Variable& out, const AttentionCall& call) {
   return reshape(dropout(channels, call.dropout, call.random), shape);
 }
 
-// Whether `src` reports the permutation; otherwise `shifts` reports the shifts. Without a
-// permutation shifts by a rule are those of the lengths, a list for each.
+// Whether a call reports its permutation, `src`; and whether it reports `shifts`: without a
+// permutation not those of a rule with lengths, which would be a list for each length.
 bool decides_sources(const AttentionSpec& spec, const AttentionCall&) {
   return !spec.has("sinkhorn") || spec.integer("sinkhorn") == 0;
 }

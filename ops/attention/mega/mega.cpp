@@ -134,8 +134,8 @@ ElementwiseCall elementwise_of(const AttentionSpec& spec, const AttentionCall& c
           .random = call.random};
 }
 
-// csp(v) by `run`, attend or defined. The unused columns are not views of the same tensor, so that
-// their gradients are zeros.
+// csp(v) by `run`, attend or defined. Empty slices of the unused inputs are concatenated, so that
+// these get gradients of zeros.
 Variable permuted(const AttentionSpec& spec, const AttentionCall& call, Mechanism::Forward run,
                   const Mapped& m, const Variable& rel_bias) {
   const std::vector<Variable> v{heads(m.v)};

@@ -48,8 +48,8 @@ struct Worker {
   unsigned thread = 0;
 };
 
-// Called around every change of stacks: `leave` on the old stack, before; the other on the new
-// stack, after, which also learns the bounds of the old one.
+// Called around every change of stacks: `leave` on the old stack, before; `arrive` on the new stack,
+// after, which also returns the bounds of the old one.
 void leave(const Bounds& to, void** fake) {
   if (__sanitizer_start_switch_fiber != nullptr) {
     __sanitizer_start_switch_fiber(fake, to.bottom, to.size);
@@ -290,7 +290,7 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
     fail("thread {} calls at {} with a mask {:#010x} that does not hold its lane {}", own,
          text_of(site), mask, own % warp_size);
   }
-  // Only the last lane to arrive checks the others; a lane that waits for nobody is found when the
+  // Only the last lane to arrive checks the others; a lane that waits in vain is found when the
   // block makes no more progress.
   unsigned& waiting = exchanging_[own / warp_size];
   if (++waiting >= static_cast<unsigned>(std::popcount(mask)) && all_arrived(own)) {
