@@ -5,9 +5,9 @@
 //     struct Saved;                                      what backward needs, nothing more
 //     forward(Saved&, const Tensor&…) const              → Tensor, or several (array or vector)
 //     backward(const Saved&, [Wants,] const Tensor&…) const  → gradients of the inputs, in order
-// besides its options as members. An undefined tensor among the gradients stands for "none"; Wants
-// says which inputs want one at all, for ops that can save work by knowing. An op over a list takes
-// std::span<const Tensor> in the place of the tensors, in forward and in backward.
+// and its options as members. An undefined tensor among the gradients means "none"; Wants says
+// which inputs want a gradient, for ops that can skip work. An op over a list takes std::span<const
+// Tensor> instead of the tensors, in forward and in backward.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ concept OverList = requires(const Op op, typename Op::Saved saved, std::span<con
   op.forward(saved, list);
 };
 
-// Throws where defined inputs are on different devices.
+// Throws if defined inputs are on different devices.
 inline void require_one_device(const char* op, std::span<const Variable> inputs) {
   const Variable* first = nullptr;
   for (const Variable& input : inputs) {
@@ -122,7 +122,7 @@ std::vector<Variable> record(const Op& op, typename Op::Saved saved,
   return outputs;
 }
 
-// forward(), and where a device fails it, an error that names the op and its inputs.
+// forward(); a failure of the device becomes an error that names the op and its inputs.
 template <class F>
 auto named(const char* op, std::span<const Variable> inputs, const F& forward) {
   try {
@@ -138,7 +138,7 @@ auto named(const char* op, std::span<const Variable> inputs, const F& forward) {
 
 }  // namespace apply_detail
 
-// For an op over a list; returns all its results.
+// For an op over a list; returns all of its results.
 template <apply_detail::OverList Op>
 std::vector<Variable> apply_list(const Op& op, std::span<const Variable> inputs) {
   apply_detail::require_one_device(op.name, inputs);

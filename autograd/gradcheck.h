@@ -1,9 +1,10 @@
 // gradcheck: a backward against central differences, in f64.
 //
-// L = ⟨f(inputs), w⟩ with random w (a plain sum is blind to whatever sums to a constant, softmax
-// first of all). Each input's gradient is compared with (L(x + h) − L(x − h)) / 2h element by
-// element; the error of an input is the largest difference over the largest gradient, less what the
-// rounding of L alone does to the quotient, ε Σ |f w| / h: no backward can be held to that.
+// L = ⟨f(inputs), w⟩ with random w (a plain sum cannot see errors in whatever sums to a constant,
+// softmax for example). Each input's gradient is compared with (L(x + h) − L(x − h)) / 2h element
+// by element; the error of an input is the largest difference over the largest gradient, less the
+// error that the rounding of L alone causes in the quotient, ε Σ |f w| / h, which no backward can
+// avoid.
 #pragma once
 
 #include <functional>
@@ -22,8 +23,8 @@ struct GradientError {
   std::string where;   // the input and element, with both values
 };
 
-// `inputs` are f64 tensors; those of other types are handed to f as constants. At most
-// `elements` elements of each input are perturbed, spread evenly.
+// `inputs` are f64 tensors; those of other types are passed to f as constants. At most `elements`
+// elements of each input are perturbed, spread evenly.
 GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
                         std::uint64_t seed = 1, double step = 1e-6, i64 elements = 200);
 

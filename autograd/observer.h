@@ -1,8 +1,9 @@
-// Observer: sees every value that an op makes and every gradient that gathers, as it happens.
+// Observer: is called for every value that an op makes and every gradient that is accumulated.
 //
-//     struct Printer final : Observer { … } printer;   // on this thread, until it goes
+//     struct Printer final : Observer { … } printer;   // on this thread, for its lifetime
 //
-// It may throw: the op or the walk then ends there. Without one, an op pays for a null check.
+// It may throw: the op or the backward walk then ends there. Without one, an op pays for a null
+// check.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +15,18 @@ namespace weft {
 
 class Observer {
  public:
-  Observer();  // takes the place of the one before until it goes
+  Observer();  // replaces the current one for its lifetime
   virtual ~Observer();
   Observer(const Observer&) = delete;
   Observer& operator=(const Observer&) = delete;
 
-  // The last one made on this thread; null where there is none.
+  // The last one constructed on this thread; null if there is none.
   static Observer* current();
 
-  // The op made `values` of `inputs`; recorded or not.
+  // The op made `values` from `inputs`, recorded or not.
   virtual void made(const char* op, std::span<const Variable> inputs,
                     std::span<const Tensor> values) = 0;
-  // The op's backward added to the gradient of its input number `input`, which gathers at `place`.
+  // The op's backward accumulated the gradient of its input number `input` at `place`.
   virtual void gathered(const char* op, std::size_t input, const Gradient& place) = 0;
 
  private:

@@ -23,7 +23,7 @@ class RecomputeNode final : public Node {
     tape.backward(results, douts);
     std::vector<Tensor> gradients;
     for (const Variable& leaf : leaves) gradients.push_back(leaf.gradient());
-    gradients.resize(inputs.size());  // those of f's own parameters have gathered already
+    gradients.resize(inputs.size());  // those of f's own parameters are accumulated already
     return gradients;
   }
 

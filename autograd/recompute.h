@@ -1,9 +1,9 @@
 // recompute(f, inputs): trades time for memory.
 //
 // f runs once now, unrecorded, and once more in backward, recorded on a tape of its own that is
-// walked at once; in between only the inputs are kept. f must compute the same both times: random
-// streams and whatever else it changes go in by value. Gradients of parameters that f holds itself
-// gather in their places as ever, and the tape says when they are complete.
+// walked at once; only the inputs are kept in between. f must compute the same both times: random
+// streams and other state that it changes are passed by value. Gradients of parameters that f
+// itself holds accumulate as usual, and the tape reports when they are complete.
 #pragma once
 
 #include <functional>

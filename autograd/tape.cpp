@@ -41,7 +41,7 @@ void Gradient::accumulate(const Tensor& value) {
 
 Tape::Tape(Keep keep) : keep_(keep), previous_(std::exchange(current_tape, this)) {}
 
-// The uses that a walk would have counted off end here too: the places outlive the tape.
+// Uses that a walk has not counted down yet are released here too: the gradients outlive the tape.
 Tape::~Tape() {
   for (const auto& node : nodes_) {
     for (const auto& place : node->inputs) {
@@ -136,7 +136,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
     for (const auto& place : node->inputs) {
       if (place && --place->uses_ == 0 && complete_) complete_(*place);
     }
-    nodes_.pop_back();  // only now: what throws before leaves the node's uses to the destructor
+    nodes_.pop_back();  // last: if anything above throws, the destructor releases the node's uses
   }
 }
 

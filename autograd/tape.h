@@ -2,12 +2,12 @@
 //
 //     Tape tape;
 //     Variable loss = …;          // every op applied here is recorded
-//     tape.backward(loss);        // gradients gather in the places of the leaves
+//     tape.backward(loss);        // accumulates the gradients of the leaves
 //
-// Without a tape nothing is recorded, so inference is the default. Nodes stand in a vector in order
-// of execution: that order is topological by construction, so backward is a plain loop from the
-// end, and destruction never recurses. A node holds gradient places, never values; only an op's
-// typed Saved keeps memory alive, and it goes as soon as its backward has run.
+// Without a tape nothing is recorded, so inference is the default. Nodes are kept in a vector in
+// order of execution, which is a topological order, so backward is a plain loop from the end, and
+// destruction never recurses. A node holds gradients of its inputs and outputs, never values; only
+// an op's typed Saved keeps tensors alive, and it is freed as soon as its backward has run.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace weft {
 
-// Throws the error again, saying what of which shapes was being computed.
+// Rethrows the current error with the name of the computation and its shapes.
 [[noreturn]] void fail_in(const std::string& what, const std::vector<Shape>&, const DeviceError&);
 
 // One recorded application of an op.
@@ -28,9 +28,9 @@ class Node {
  public:
   virtual ~Node() = default;
   virtual const char* name() const = 0;
-  // The gradients of the inputs, in their order (undefined: none), given those of the outputs.
+  // The gradients of the inputs, in order (undefined: none), from those of the outputs.
   virtual std::vector<Tensor> backward(std::vector<Tensor> douts) = 0;
-  // An undefined gradient of one output is replaced by zeros of this shape.
+  // If one output has no gradient, zeros of this shape are passed instead.
   struct Output {
     std::shared_ptr<Gradient> place;
     Shape shape;
@@ -44,8 +44,9 @@ class Node {
 
 class Tape {
  public:
-  // What it keeps of the ops that it sees: nodes, to walk them; or only the places that these ops took
-  // inputs from without filling them, the parameters of what ran (recompute wants to know them).
+  // What a tape keeps of the ops it records: the nodes, to walk them; or only the gradients
+  // (places) of inputs that no recorded op produced, which are the parameters of what ran (for
+  // recompute).
   enum class Keep { nodes, places };
 
   explicit Tape(Keep keep = Keep::nodes);
@@ -53,7 +54,7 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // The tape that records on this thread now; null without one or inside a Pause.
+  // The tape that records on this thread; null if there is none, or inside a Pause.
   static Tape* current();
 
   // Stops recording in a scope.
@@ -72,14 +73,14 @@ class Tape {
   std::size_t size() const { return nodes_.size(); }
   const std::vector<std::shared_ptr<Gradient>>& places() const { return places_; }
 
-  // Gathers d loss / d leaf in the place of every leaf that loss depends on. `loss` has one element,
-  // or `dloss` has its shape. Frees each node as it goes; a second call is an error.
+  // Accumulates d loss / d leaf for every leaf that loss depends on. `loss` has one element, or
+  // `dloss` has its shape. Frees each node as it goes; a second call is an error.
   void backward(const Variable& loss, Tensor dloss = {});
   // The same from several values at once, given the gradient of each.
   void backward(std::span<const Variable> values, std::span<const Tensor> gradients);
 
-  // `f` is called during backward with each place whose gradient is complete: all recorded uses of
-  // it have been walked. (What overlapped data parallelism needs.)
+  // `f` is called during backward with each gradient that is complete: all recorded uses of its
+  // value have been walked. (For data parallelism that overlaps with backward.)
   void on_complete(std::function<void(Gradient&)> f) { complete_ = std::move(f); }
 
  private:
@@ -88,7 +89,7 @@ class Tape {
   Keep keep_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::shared_ptr<Gradient>> places_;
-  std::unordered_set<std::shared_ptr<Gradient>> known_;  // those, and what the ops filled
+  std::unordered_set<std::shared_ptr<Gradient>> known_;  // those, and those that ops filled
   std::function<void(Gradient&)> complete_;
   Tape* previous_;
   bool walked_ = false;

@@ -1,4 +1,4 @@
-// Variable: a tensor and the shared place where its gradient gathers.
+// Variable: a tensor and its shared gradient.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,15 @@
 
 namespace weft {
 
-// The place where the gradient of one value gathers. accumulate() is the only code in the project
-// that adds gradients.
+// The accumulated gradient of one value. accumulate() is the only code in the project that adds
+// gradients.
 class Gradient {
  public:
-  // Adds `value`. The first one is kept as it is; a later one is added in place only where nobody
-  // else holds the bytes, since an op may hand the same tensor to two inputs.
+  // Adds `value`. The first one is kept without a copy; a later one is added in place only if no
+  // other tensor shares the bytes, since an op may return the same tensor for two inputs.
   void accumulate(const Tensor& value);
 
-  const Tensor& sum() const { return sum_; }  // undefined while nothing came
+  const Tensor& sum() const { return sum_; }  // undefined before the first value
   Tensor take() { return std::exchange(sum_, {}); }
   void clear() { sum_ = {}; }
 
@@ -32,7 +32,7 @@ class Variable {
   Variable(Tensor value) : value_(std::move(value)) {}  // a constant: it wants no gradient
   Variable(Tensor value, std::shared_ptr<Gradient> place)
       : value_(std::move(value)), place_(std::move(place)) {}
-  // A leaf that wants a gradient: a parameter, or an input under a gradient check.
+  // A leaf that wants a gradient: a parameter, or an input in a gradient check.
   static Variable leaf(Tensor value) { return {std::move(value), std::make_shared<Gradient>()}; }
 
   bool defined() const { return value_.defined(); }
@@ -42,7 +42,7 @@ class Variable {
 
   bool wants_gradient() const { return place_ != nullptr; }
   const std::shared_ptr<Gradient>& place() const { return place_; }
-  // What has gathered so far; undefined where nothing came or nothing is wanted.
+  // The gradient accumulated so far; undefined if there is none, or none is wanted.
   Tensor gradient() const { return place_ ? place_->sum() : Tensor{}; }
   Variable detached() const { return Variable(value_); }
 

@@ -6,20 +6,19 @@
 //
 // A row for each mechanism, length and device: median, 10th and 90th percentile of the times of
 // forward and backward; the bytes saved for backward and the peak above the inputs; the operations,
-// exponentials and bytes of the fact sheet, the rates that they were done at, and the shares of
-// what the device does at best, measured in the same run (bench/ceilings.h). Without --attention
-// all registered mechanisms run, and beside them full attention that holds N × N, ours and
-// PyTorch's where it is installed; with --peers PyTorch's forms stand beside every mechanism. At
-// the end: exponents of time and memory, and from which length a mechanism is faster than fused
-// full attention.
+// exponentials and bytes of the fact sheet, the resulting rates, and their shares of the device's
+// ceilings, measured in the same run (bench/ceilings.h). Without --attention all registered
+// mechanisms run, and full attention that holds N × N, ours and PyTorch's where it is installed;
+// with --peers PyTorch's forms run beside every mechanism. At the end: exponents of time and
+// memory, and from which length a mechanism is faster than fused full attention.
 //
-// With --out FOLDER rows are kept in FOLDER/rows.jsonl as they are measured, and the same command
-// goes on where it was interrupted; FOLDER/rows.csv has them as a table, FOLDER/curves.json what
-// bench/plot draws. With --layer the whole layer is timed, projections and output matrix included,
-// with --blocks so many transformer blocks. With --queries N the lengths count keys alone, of which
-// each of N queries sees all, as in decoding; forward alone is what decoding does. With --reference
-// the definition in plain ops takes the place of the kernel. With --core of mega its moving average
-// and its attention are timed alone, beside operators.
+// With --out FOLDER rows are written to FOLDER/rows.jsonl as they are measured, and the same
+// command resumes where it was interrupted; FOLDER/rows.csv has them as a table, FOLDER/curves.json
+// is the input of bench/plot. With --layer the whole layer is timed, projections and output matrix
+// included, with --blocks a number of transformer blocks. With --queries N the lengths count keys
+// alone, of which each of N queries sees all, as in decoding, which uses forward alone. With
+// --reference the definition in plain ops replaces the kernel. With --core mega's moving average
+// and attention are timed alone, beside operators.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -48,11 +47,11 @@ struct Options {
   bool json = false, quick = false;
   std::string out;
   std::vector<std::string> learnt;
-  double memory_gib = 0;  // 0: half of what is there
+  double memory_gib = 0;  // 0: half of the free memory
   Budgets budgets{.row_seconds = 60};
 };
 
-// Ctrl-C and SIGTERM are noted; the second one ends the program.
+// Ctrl-C and SIGTERM set this flag; the second one ends the program.
 volatile std::sig_atomic_t caught = 0;
 
 void watch_signals() {
@@ -64,7 +63,8 @@ void watch_signals() {
 
 bool interrupted() { return caught != 0; }
 
-// What was named, or else all that are there; times of the emulated device would say nothing.
+// The devices that were named, or all that exist; times of the emulated device would be
+// meaningless.
 std::vector<Device> devices_of(const Options& o) {
   std::vector<Device> devices;
   for (const std::string& text : o.devices) devices.push_back(device_named(text));
@@ -77,7 +77,7 @@ std::vector<Device> devices_of(const Options& o) {
   return devices;
 }
 
-// Half of the bytes that are free on the host, or that the device has.
+// Half of the bytes that are free on the host, or of the device's memory.
 double memory_of(Device device) {
   double bytes = 0;
   dispatch_device(device, [&]<class D>(const D& where) {
@@ -128,7 +128,7 @@ Row identity_of(const Options& o, Device device) {
   return identity;
 }
 
-// A run on one device: measures, then says what the rows say. The summary for curves.json.
+// A run on one device: measures, then prints the summary of the rows. Returns it for curves.json.
 Row run_on(Device device, const Options& o, Results& results, Progress& progress,
            double run_seconds, Outcome& sum) {
   const Say say = [&](const std::string& line) { progress.print(line); };
@@ -155,7 +155,7 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
         fmt::format("{}/{}  {} {}  {}, about {} left", number, count,
                     letter_of_length(run.identity), length, name, duration(left));
     if (length > shorter) {
-      progress.report(line);  // for those who have no terminal, once a length
+      progress.report(line);  // without a terminal, once a length
     } else {
       progress.update(line);
     }

@@ -15,8 +15,8 @@
 namespace weft::bench {
 namespace {
 
-// Seconds of the fastest of some runs: a ceiling is what was reached, and on a machine that has
-// other work to do the median is not.
+// Seconds of the fastest of some runs: a ceiling is the best that was reached, and on a machine
+// with other work the median is not.
 template <class F>
 double fastest(const F& f, Device device, const Effort& effort) {
   if (effort.runs > 1) f();

@@ -40,8 +40,8 @@ class CurveRun {
     std::size_t entrant;
   };
   struct State {
-    bool over = false;        // longer lengths are left out
-    i64 length = 0;           // that was measured last; 0: none
+    bool over = false;        // longer lengths are skipped
+    i64 length = 0;           // the last one measured; 0: none
     double seconds = 0;       // of a forward and backward there
   };
 
@@ -58,7 +58,7 @@ class CurveRun {
     run_.added(line);
   }
 
-  // Seconds of a forward and backward, by those of the length before; 0: unknown.
+  // Seconds of a forward and backward, extrapolated from the length before; 0: unknown.
   double predicted(const Step& step) const {
     const State& state = states_[step.entrant];
     if (state.length == 0) return 0;
@@ -71,7 +71,7 @@ class CurveRun {
     return std::max(run_.seconds, passes_of_row * predicted(step));
   }
 
-  // Why a budget leaves this step out.
+  // The budget that excludes this step, if any.
   std::optional<std::string> beyond(const Step& step) const {
     const Budgets& budgets = run_.budgets;
     const Expected expected = run_.entrants[step.entrant].expected(step.length);
@@ -91,7 +91,7 @@ class CurveRun {
     return {};
   }
 
-  // Seconds for this step and those behind it.
+  // Seconds for this step and the later ones.
   double left() const {
     double sum = 0;
     for (std::size_t i = at_; i < steps_.size(); ++i) {

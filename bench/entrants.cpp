@@ -13,14 +13,14 @@
 namespace weft::bench {
 namespace {
 
-// Whether the mechanism takes whole blocks alone, and n is none.
+// Whether the mechanism takes whole blocks alone, and n is not a multiple of the block.
 bool is_cut(const Candidate& candidate, i64 n) {
   const std::string& block = candidate.spec.mechanism().multiple_of;
   return !block.empty() && n % candidate.spec.integer(block) != 0;
 }
 
-// Of whole blocks, where the mechanism wants that: 256, 512, … 65,536, and on to 1 Mi where time
-// and memory stay linear.
+// Multiples of the block, if the mechanism needs that: 256, 512, … 65,536, and on to 1 Mi if time
+// and memory are linear.
 std::vector<i64> lengths_of(const Field& field, const Candidate& candidate, Device device) {
   std::vector<i64> lengths = field.lengths;
   if (lengths.empty()) {
@@ -39,7 +39,7 @@ void add_times(Row& row, const char* name, const std::vector<double>& seconds) {
   row[fmt::format("{}_p90_ms", name)] = 1e3 * times.p90;
 }
 
-// What the fact sheet says, and the rates and shares that follow.
+// The fact sheet's counts, and the rates and shares that follow.
 void add_rates(Row& row, const Expected& sheet, double seconds, const Ceilings& best) {
   row.update({{"operations", sheet.operations},
               {"exponentials", sheet.exponentials},
@@ -108,7 +108,7 @@ std::vector<std::string> peer_command(const std::vector<Candidate>& candidates, 
   return command;
 }
 
-// A form of a mechanism, as hello says it.
+// A form of a mechanism, as the peer's greeting describes it.
 Entrant peer_entrant(const std::shared_ptr<Peer>& peer, const Row& hello, const Row& form,
                      const Candidate& candidate, const Field& field, Device device,
                      const Ceilings& best) {
@@ -138,7 +138,7 @@ Entrant peer_entrant(const std::shared_ptr<Peer>& peer, const Row& hello, const 
           }};
 }
 
-// PyTorch's forms of each candidate; none, and why, where it is not there.
+// PyTorch's forms of each candidate; none, with the reason, if PyTorch is not installed.
 std::vector<std::vector<Entrant>> peers_of(const std::vector<Candidate>& candidates,
                                            const Field& field, Device device, const Ceilings& best,
                                            const Say& say) {
@@ -168,7 +168,7 @@ std::vector<std::vector<Entrant>> peers_of(const std::vector<Candidate>& candida
   return peers;
 }
 
-// Which option leaves a mechanism out, and why; empty: none does.
+// The option that excludes a mechanism, and why; empty: none does.
 struct Unfit {
   const char* option = "";
   std::string why = {};
@@ -189,8 +189,8 @@ Unfit unfit(const AttentionSpec& spec, const Settings& settings) {
 
 }  // namespace
 
-// Without a wish all, with full attention in front; a wrapper stands before the last of the
-// mechanisms that its sheet names.
+// All mechanisms unless some are named, full attention first; a wrapper is put around the last of
+// the mechanisms that its sheet lists.
 std::vector<Candidate> candidates_of(const Field& field, const Say& say) {
   std::vector<Candidate> list;
   for (const std::string& text : field.attention) {

@@ -1,4 +1,4 @@
-// One thread a number, which stays in a register.
+// A thread computes one number, in a register.
 #include "bench/exp_kernel.h"
 #include "runtime/cuda/stream.h"
 

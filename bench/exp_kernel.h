@@ -1,7 +1,7 @@
 // exp over and over: the kernel behind exp_rate().
 //
-// Each of `count` numbers x in `values` becomes, `rounds` times, x ← e^−x: it comes close to 0.567,
-// the solution of x = e^−x, and no compiler can leave a round out.
+// Each of `count` numbers x in `values` is replaced, `rounds` times, by x ← e^−x: it converges to
+// 0.567, the solution of x = e^−x, and no compiler can skip a round.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@
 namespace weft::bench {
 namespace {
 
-// "AMD EPYC 9655", as the processor calls itself.
+// The processor's own name, "AMD EPYC 9655".
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {

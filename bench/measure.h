@@ -1,5 +1,4 @@
-// What every benchmark measures with: a clock, repeated runs, and what the machine and the build
-// are.
+// Shared by all benchmarks: a clock, repeated runs, and facts about the machine and the build.
 #pragma once
 
 #include <functional>
@@ -13,27 +12,27 @@
 
 namespace weft::bench {
 
-// Seconds since some fixed moment. Whoever measures is given one; tests give one that they set.
+// Seconds since some fixed moment. Measurements get it as an argument; tests pass one that they
+// set.
 using Clock = std::function<double()>;
 double steady_seconds();
-// The processor's time that this process has taken: on a busy machine the fairer measure of one
-// thread.
+// The processor time of this process: on a busy machine the fairer measure of one thread.
 double processor_seconds();
 
-// Environment variables can pin OpenBLAS to the core or the cache of another processor, and a
-// library reads them when it is loaded: the program starts itself again without them.
+// Environment variables can pin OpenBLAS to the core type or the cache of another processor, and
+// the library reads them when it is loaded: the program restarts itself without them.
 void drop_library_pins(char** argv);
 
-// main() of a benchmark: without those, and with what f throws as one line and exit status 2.
+// main() of a benchmark: without those variables; an exception becomes one line and exit status 2.
 int run_main(const char* name, int (*f)(int, char**), int argc, char** argv);
 
-// Calls f `warm_up` times unmeasured, then until `runs` runs and `seconds` seconds have passed,
-// whichever comes later. The times of a call, in seconds.
+// Calls f `warm_up` times unmeasured, then until at least `runs` runs and `seconds` seconds have
+// passed. Returns the quantiles of a call's time, in seconds.
 Quantiles measure(const std::function<void()>& f, int warm_up, int runs, double seconds,
                   const Clock& clock = steady_seconds);
 
 // version, commit, ISA, library, processor, threads, device, and whether the tests of this library
-// passed (bench/stamp.h): in every row.
+// passed (bench/stamp.h): a part of every row.
 nlohmann::ordered_json machine(Device device = {});
 
 }  // namespace weft::bench

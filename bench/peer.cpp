@@ -15,7 +15,7 @@ Peer::Peer(const std::vector<std::string>& command) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
-  int ends[2];  // a socket: what is sent to a program that is gone is an error and not a signal
+  int ends[2];  // a socket: a write to a program that has ended is an error and not a signal
   require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "{}: no pipe to it",
           command[0]);
   child_ = ::fork();
@@ -34,7 +34,7 @@ Peer::Peer(const std::vector<std::string>& command) {
 
 Peer::~Peer() {
   if (from_ != nullptr) std::fclose(from_);
-  if (to_ >= 0) ::close(to_);  // the end of its input, where it ends
+  if (to_ >= 0) ::close(to_);  // closes its input, which ends it
   if (child_ > 0) ::waitpid(child_, nullptr, 0);
 }
 

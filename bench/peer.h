@@ -1,14 +1,14 @@
-// Another library's attention, measured in the same run: a program that answers one line of JSON
-// for each line that it is sent.
+// Another library's attention, measured in the same run: a program that answers each line it is
+// sent by one line of JSON.
 //
 //     peer → bench   {"peer": "PyTorch", "version": "2.1.0", "forms": [{"attention": 0, "form":
 //                    "naive", "all_pairs": true, "bytes_of_pair": 96}, …]}
 //     bench → peer   0 naive 4096
 //     peer → bench   {"forward_ms": …, "backward_ms": …, "peak_bytes": …} or {"error": "…"}
 //
-// `attention` counts the mechanisms that its command names; a form that computes all N × N scores and
-// holds so many bytes for each of them is not asked for where these are too many. The milliseconds of
-// backward are null where a form has none.
+// `attention` counts the mechanisms that its command names; a form that computes all N × N scores
+// and stores `bytes_of_pair` for each of them is skipped when these are too many. The milliseconds
+// of backward are null if a form has none.
 #pragma once
 
 #include <cstdio>
@@ -23,14 +23,14 @@ namespace weft::bench {
 
 class Peer {
  public:
-  // Starts it. Ctrl-C does not reach it: it ends when this object does.
+  // Starts it. Ctrl-C does not reach it: it ends with this object.
   explicit Peer(const std::vector<std::string>& command);
   ~Peer();
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  // The next line of its output; throws where it ended, with what an "error" says, or where the
-  // line is no object.
+  // The next line of its output; throws if it has ended, with the text of an "error", or if the
+  // line is not an object.
   Row read();
   // Sends a line and reads the answer.
   Row ask(const std::string& line);

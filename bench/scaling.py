@@ -1,20 +1,24 @@
-"""Time and memory against length, on logarithmic axes: `bench/plot scaling`.
+"""Time and memory per token against length, on logarithmic axes: `bench/plot scaling`.
 
-A column for each device, time above memory. Each line ends where its budget or the longest length
-ends it, and is named above the axes; members of a family share a colour and differ in their dashes.
-A ring marks from where a mechanism is faster than fused full attention.
+A column for each device, a panel for each question: what a token costs in time where the time of a call
+grows with N², where it grows with N, and what it costs in memory. Linear mechanisms are level lines. A line
+ends where its budget or the longest length ends it, and is named at the right edge; members of a family
+share a colour and differ in their dashes. A ring marks from where a mechanism is faster than fused full
+attention.
 """
 import json
 import math
+import re
 from pathlib import Path
 
 from drawing import COLOURS, Refusal, save, spread
 
 BASELINE, BASELINE_COLOUR = "full", "#000000"
 DASHES = ["-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.4, 1.2, 1.4)), (0, (2.6, 1.2))]
-COLUMN_INCHES, ROW_INCHES = 6.2, 3.7
-TEXT = 10  # points
-LABEL_POINTS = 102  # above the axes, for the slanting names
+COLUMN_INCHES, PANEL_INCHES = 3.6, 2.3  # of the axes; panels with many names are higher
+TEXT = 9  # points
+NAMES_INCHES = 1.9  # to the right of the axes
+LINE_INCHES = 0.15
 
 
 def is_device(device):
@@ -70,47 +74,44 @@ def power_of_1024(value, units):
     return f"{value / 1024 ** step:g}{units[step]}"
 
 
-def milliseconds(value):
-    return f"{value / 1000:g} s" if value >= 1000 else f"{value:g} ms" if value >= 1 else \
-        f"{1000 * value:g} µs"
+def microseconds(value):
+    return f"{value / 1e6:g} s" if value >= 1e6 else f"{value / 1000:g} ms" if value >= 1000 else \
+        f"{value:g} µs" if value >= 1 else f"{1000 * value:g} ns"
 
 
-def label_above(axes, ends):
-    """Names the (name, colour, x, y) of each line's end above the axes, moved apart; x in 0 … 1."""
-    inches = axes.get_position().width * axes.figure.get_figwidth()
-    gap = 0.21 / inches
-    places = spread([axes.transAxes.inverted().transform(axes.transData.transform(end[2:]))[0]
-                     for end in ends], gap)
-    over = max(0, max(places) - 1.0)  # a block at the right edge moves in as a whole
-    order = sorted(range(len(ends)), key=places.__getitem__)
-    limit = 1.0
-    for index in reversed(order):
-        places[index] = min(places[index], limit)
-        limit = places[index] - gap
-    for (name, colour, x, y), place in zip(ends, places):
-        axes.annotate("", xy=(x, y), xytext=(place, 1.02), textcoords="axes fraction",
-                      annotation_clip=False, zorder=1,
-                      arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "alpha": 0.45,
-                                  "shrinkA": 0, "shrinkB": 2})
-        axes.annotate(name, xy=(place, 1.025), xycoords="axes fraction", color=colour, fontsize=TEXT,
-                      rotation=50, rotation_mode="anchor", ha="left", va="center",
-                      annotation_clip=False)
+def drawn_of(curves):
+    """The curves with the names that the picture has: of another library its full attention alone,
+    PyTorch's scaled_dot_product_attention where it was measured."""
+    peers = {c["name"] for c in curves if re.fullmatch(r"PyTorch \S+ \((naive|fused)\)", c["name"])}
+    peers = {name for name in peers if name.endswith("(fused)")} or peers
+    return [{**c, "name": c["name"].replace("(fused)", "SDPA")} for c in curves
+            if not c["name"].startswith("PyTorch") or c["name"] in peers]
 
 
-def guide(axes, slope, label):
-    """A grey line of this slope, from a point below what is drawn."""
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    x, y = left * (right / left) ** 0.12, low * (high / low) ** 0.01
-    far = min(right, x * (high / y) ** (1 / slope))
-    top = y * (far / x) ** slope
-    axes.plot([x, far], [y, top], color="0.6", lw=0.9, ls=(0, (1, 2.5)), zorder=0)
-    middle = x * (far / x) ** (0.2 if slope > 1 else 0.6)
-    angle = math.degrees(math.atan2(slope * math.log(far / x) / math.log(high / low) *
-                                    ROW_INCHES, math.log(far / x) / math.log(right / left) *
-                                    COLUMN_INCHES))
-    axes.annotate(label, xy=(middle, y * (middle / x) ** slope), color="0.45", fontsize=TEXT,
-                  rotation=angle, rotation_mode="anchor", ha="center", va="center", zorder=0.5,
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+def is_quadratic(curve):
+    """Whether the time of a call grows with N² rather than with N, by the fact sheet."""
+    growth = curve.get("expected_time") or curve.get("time")
+    return growth is not None and growth["slope"] > 1.5
+
+
+def per_token(curve, key):
+    """[(length, µs or bytes of a token)]."""
+    scale = 1000 if key == "ms" else 1
+    return [(p["length"], scale * p[key] / p["length"]) for p in curve["points"] if p[key]]
+
+
+def label_right(axes, ends):
+    """Names the (name, colour, x, y) of each line's end at the right edge, in the order of their heights,
+    moved apart: the lines that lead there do not cross each other."""
+    inches = axes.get_position().height * axes.figure.get_figheight()
+    heights = [axes.transAxes.inverted().transform(axes.transData.transform(end[2:]))[1] for end in ends]
+    for (name, colour, x, y), height, place in zip(ends, heights,
+                                                   spread(heights, LINE_INCHES / inches, 0, 1)):
+        begin = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[0]
+        axes.plot([begin, 1, 1.06], [height, height, place], transform=axes.transAxes, color=colour, lw=0.7,
+                  alpha=0.5, clip_on=False, zorder=1)
+        axes.annotate(name, xy=(1.07, place), xycoords="axes fraction", color=colour, fontsize=TEXT,
+                      va="center", annotation_clip=False)
 
 
 def at(points, length):
@@ -123,22 +124,22 @@ def at(points, length):
 
 
 def draw_panel(axes, curves, key, style):
-    """The lines of one panel; returns their ends for the labels, and marks the crossovers of time."""
+    """The lines of one panel; returns their ends for the names, and marks the crossovers of time."""
     ends = []
     for curve in curves:
         colour, dashes = style[curve["name"]]
-        points = [(p["length"], p[key]) for p in curve["points"] if p[key]]
+        points = per_token(curve, key)
         if not points:
             continue
         baseline = curve["name"] == BASELINE
         axes.plot(*zip(*points), color=colour, ls=dashes, lw=2.4 if baseline else 1.5,
-                  marker="o", ms=2.6, zorder=4 if baseline else 3)
+                  zorder=4 if baseline else 3)
         crossover = curve["faster_than_full"]
         if key == "ms" and crossover["kind"] == "at":
             value = at(points, crossover["length"])
             if value:
-                axes.plot([crossover["length"]], [value], "o", ms=8, mfc="none", mec=colour,
-                          mew=1.6, zorder=5)
+                axes.plot([crossover["length"]], [value], "o", ms=7, mfc="none", mec=colour,
+                          mew=1.5, zorder=5)
         ends.append((curve["name"], colour, *points[-1]))
     return ends
 
@@ -147,14 +148,15 @@ def finish(axes, lengths, unit):
     from matplotlib import ticker
 
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log", base=10 if unit is milliseconds else 2)
-    axes.set_xlim(min(lengths) / 1.25, max(lengths) * 1.25)
-    powers = range(math.floor(math.log2(min(lengths))), math.ceil(math.log2(max(lengths))) + 1)
-    axes.set_xticks([2.0 ** p for p in powers if p % 2 == 0])
+    axes.set_yscale("log", base=10 if unit is microseconds else 2)
+    axes.set_xlim(min(lengths), max(lengths))
+    powers = [p for p in range(math.floor(math.log2(min(lengths))), math.ceil(math.log2(max(lengths))) + 1)
+              if min(lengths) <= 2.0 ** p <= max(lengths)]
+    axes.set_xticks([2.0 ** p for p in powers if p % 2 == 0 or len(powers) < 8])
     axes.xaxis.set_major_formatter(
         ticker.FuncFormatter(lambda x, _: power_of_1024(x, ["", " Ki", " Mi"])))
-    if unit is milliseconds:
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: milliseconds(y)))
+    if unit is microseconds:
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: microseconds(y)))
     else:
         low, high = (math.log2(y) for y in axes.get_ylim())
         axes.set_yticks([2.0 ** p for p in range(math.ceil(low), math.floor(high) + 1) if p % 2 == 0])
@@ -174,6 +176,17 @@ def title_of(device):
     return f"GPU: {device['device']}"
 
 
+def panels_of(device):
+    """[(question, what is drawn, unit, curves)]."""
+    curves = drawn_of(device["curves"])
+    length, token = ("S", "key") if device.get("queries", 0) else ("N", "token")
+    quadratic = [c for c in curves if is_quadratic(c)]
+    others = [c for c in curves if not is_quadratic(c) or c["name"] == BASELINE]
+    return [(f"Time per {token}, of calls whose time grows with {length}²", "ms", microseconds, quadratic),
+            (f"Time per {token}, of calls whose time grows with {length}", "ms", microseconds, others),
+            (f"Peak memory per {token}, above the inputs", "peak_bytes", None, curves)]
+
+
 def draw(files, outputs):
     devices = [device for file in files for device in read_curves(file)]
     if not devices:
@@ -186,31 +199,33 @@ def draw(files, outputs):
     matplotlib.rcParams["svg.hashsalt"] = "weft"  # the same picture, the same bytes
     names = []
     for device in devices:
-        names += [c["name"] for c in device["curves"] if c["name"] not in names]
+        names += [c["name"] for c in drawn_of(device["curves"]) if c["name"] not in names]
     style = styles(names)
-    figure, grid = pyplot.subplots(2, len(devices), squeeze=False, sharex="col",
-                                   figsize=(COLUMN_INCHES * len(devices), 2 * ROW_INCHES + 3.2))
-    figure.subplots_adjust(hspace=0.5, wspace=0.2)
-    for device, column in zip(devices, grid.T):
-        lengths = [p["length"] for c in device["curves"] for p in c["points"]]
+    columns = [panels_of(device) for device in devices]
+    heights = [max(PANEL_INCHES, LINE_INCHES * max(len(column[row][3]) for column in columns))
+               for row in range(len(columns[0]))]
+    pitch = COLUMN_INCHES + NAMES_INCHES + 0.7
+    figure, grid = pyplot.subplots(
+        len(heights), len(devices), squeeze=False, figsize=(pitch * len(devices), 1.4 * sum(heights)),
+        gridspec_kw={"height_ratios": heights, "left": 0, "bottom": 0, "top": 1, "hspace": 0.33,
+                     "right": 1 - NAMES_INCHES / (pitch * len(devices)),
+                     "wspace": (NAMES_INCHES + 0.7) / COLUMN_INCHES})
+    for device, panels, column in zip(devices, columns, grid.T):
         queries = device.get("queries", 0)
-        letter = "S" if queries else "N"
-        for axes, key, unit in zip(column, ["ms", "peak_bytes"], [milliseconds, None]):
-            ends = draw_panel(axes, device["curves"], key, style)
+        for axes, (question, key, unit, curves) in zip(column, panels):
+            axes.set_title(question, fontsize=TEXT + 1, loc="left")
+            lengths = [p["length"] for c in curves for p in c["points"]]
+            if not lengths:
+                axes.set_axis_off()
+                continue
+            ends = draw_panel(axes, curves, key, style)
             finish(axes, lengths, unit)
-            if ends:
-                guide(axes, 1, f"∝ {letter}")
-                guide(axes, 2, f"∝ {letter}²")
-                label_above(axes, ends)
-        column[0].set_title(title_of(device), fontsize=TEXT + 1, fontweight="bold", loc="left",
-                            pad=LABEL_POINTS)
-        column[0].set_xlabel("○ from here on faster than full", fontsize=TEXT, color="0.3",
-                             loc="left")
+            label_right(axes, ends)
+        column[1].set_xlabel("○ from here on faster than full", fontsize=TEXT, color="0.3", loc="left")
         counted = f"keys S, queries: {queries}" if queries else "length N"
-        column[1].set_xlabel(counted, fontsize=TEXT)
-        column[1].annotate(
-            f"{device['settings']}\ncommit {device['commit']}, tests: {device['tests']}",
-            xy=(0, -0.16), xycoords="axes fraction", fontsize=TEXT - 2, color="0.4", va="top")
-    grid[0][0].set_ylabel("time, forward and backward", fontsize=TEXT)
-    grid[1][0].set_ylabel("peak memory above the inputs", fontsize=TEXT)
-    save(figure, outputs, dpi=120)
+        column[-1].set_xlabel(counted, fontsize=TEXT)
+        column[-1].annotate(
+            f"{title_of(device)}\n{device['settings']}\ncommit {device['commit']}, tests: {device['tests']}",
+            xy=(0, 0), xycoords="axes fraction", xytext=(0, -34), textcoords="offset points",
+            fontsize=TEXT - 1, color="0.4", va="top")
+    save(figure, outputs, dpi=180)

@@ -55,7 +55,7 @@ bool disagree(const Exponent& measured, const Exponent& expected, double toleran
 
 Crossover crossover(const std::vector<Point>& low, const std::vector<Point>& high) {
   struct Common {
-    double length, gap;  // log low − log high: below 0 where `low` is the lower one
+    double length, gap;  // log low − log high: below 0 if `low` is the lower one
     bool below;          // beyond the spread of both
   };
   std::vector<Common> common;

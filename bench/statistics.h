@@ -1,5 +1,5 @@
-// What the benchmark makes of its measurements: quantiles of repeated times, exponents of curves,
-// and the length from which one curve runs below another. Pure functions.
+// Statistics of the benchmark: quantiles of repeated times, exponents of curves, and the length
+// from which one curve is below another. Pure functions.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@ struct Quantiles {
   double median = 0, p10 = 0, p90 = 0;
 };
 
-// Quantiles of at least one value; between two order statistics, linearly (Hyndman and Fan's type
-// 7, the rule of numpy.quantile).
+// Quantiles of at least one value, interpolated linearly between order statistics (Hyndman and
+// Fan's type 7, the rule of numpy.quantile).
 Quantiles quantiles(std::vector<double> values);
 
-// A point of a curve: what was measured, or what the fact sheet says, at this length.
+// A point of a curve: measured, or from the fact sheet, at this length.
 struct Point {
   double length = 0, value = 0;
-  double low = value, high = value;  // 10th and 90th percentile, where they are known
+  double low = value, high = value;  // 10th and 90th percentile, if known
 };
 
 // value ≈ c · length^slope. `error` is the standard error of the slope.
@@ -28,19 +28,19 @@ struct Exponent {
 };
 
 // The last half of the points, which are in order of length, the middle one included, but at least
-// three where there are so many: an exponent of two points has no error.
+// three if there are so many: an exponent of two points has no error.
 std::vector<Point> upper_half(const std::vector<Point>& points);
 
-// Least squares on log value against log length. Nothing where there are fewer than three lengths
-// or a value is not positive.
+// Least squares on log value against log length. Nothing if there are fewer than three lengths or a
+// value is not positive.
 std::optional<Exponent> fit_exponent(const std::vector<Point>& points);
 
 // Whether a measured exponent is further from the expected one than `tolerance` and two standard
 // errors of both fits allow.
 bool disagree(const Exponent& measured, const Exponent& expected, double tolerance);
 
-// From where on the curve `low` runs below the curve `high`, over the lengths that both have: at a
-// length it does where its 90th percentile is below the other's 10th.
+// From which length the curve `low` is below the curve `high`, over the lengths that both have: it
+// is below at a length if its 90th percentile is below the other's 10th.
 struct Crossover {
   enum class Kind {
     unknown,  // no length in common
@@ -49,7 +49,7 @@ struct Crossover {
     at,       // from `length` on, up to the longest common length
   };
   Kind kind = Kind::unknown;
-  double length = 0;                 // where the two meet, by straight lines between logarithms
+  double length = 0;                 // where the two meet, interpolated linearly between logarithms
   double shortest = 0, longest = 0;  // common lengths
 };
 

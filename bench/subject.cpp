@@ -59,8 +59,8 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
   return built;
 }
 
-// mega's moving average of x and its attention over given q, k and v, side by side. Other
-// mechanisms are operators as they are.
+// mega's moving average of x and its attention over given q, k and v. Other mechanisms are
+// unchanged operators.
 Subject core_subject(const Candidate& candidate, const Settings& settings,
                      const AttentionSizes& sizes, Device device) {
   const AttentionSpec& spec = candidate.spec;
@@ -94,7 +94,7 @@ Subject core_subject(const Candidate& candidate, const Settings& settings,
   return built;
 }
 
-// A module as a subject: its parameters and its input x [B, N, d] want gradients.
+// A module as a subject: its parameters and its input x [B, N, d] get gradients.
 template <class Module>
 Subject module_subject(std::shared_ptr<Module> module, const Settings& settings,
                        const AttentionSizes& sizes, Device device) {
@@ -135,8 +135,8 @@ double bytes_of_inputs(const Candidate& candidate, const AttentionSizes& sizes) 
   return bytes;
 }
 
-// Attention that holds N × N: scores, scaled scores and weights are kept, and two more are at work
-// in backward.
+// Attention that holds N × N: scores, scaled scores and weights are saved, and two more are
+// workspace in backward.
 AttentionCost naive(AttentionCost cost, const AttentionSizes& s) {
   const double map = item * double(s.B * s.H) * double(s.N) * double(s.S);
   cost.saved_bytes += map;
@@ -244,7 +244,7 @@ bool stays_linear(const Candidate& candidate, const Settings& settings, Device d
   const Expected low = expected(candidate, settings, shorter, device);
   const Expected high = expected(candidate, settings, longer, device);
   const double growth = std::log(double(longer) / double(shorter));
-  constexpr double linear = 1.1;  // N log N over these lengths is that, too
+  constexpr double linear = 1.1;  // also for N log N over these lengths
   return std::log(high.operations / low.operations) <= linear * growth &&
          std::log(high.peak_bytes / low.peak_bytes) <= linear * growth;
 }

@@ -151,7 +151,7 @@ Row summary_of(const std::vector<Row>& lines, const Row& identity) {
                     device = identity["device"];
   const std::vector<Row> rows = rows_of_run(lines, library, settings, device);
   Row json = identity;
-  for (auto& [key, value] : json.items()) {  // as they were when it was measured
+  for (auto& [key, value] : json.items()) {  // as when it was measured
     if (!rows.empty() && rows.back().contains(key)) value = rows.back()[key];
   }
   Row& list = json["curves"] = Row::array();

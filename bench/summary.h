@@ -1,5 +1,5 @@
-// What the rows of one device say: exponents of time and memory, whether the fact sheets are right
-// about them, and from which length a mechanism is faster than fused full attention.
+// The summary of one device's rows: exponents of time and memory, whether they agree with the fact
+// sheets, and from which length a mechanism is faster than fused full attention.
 #pragma once
 
 #include <optional>
@@ -24,19 +24,19 @@ struct Curve {
             forward = {};  // against the baseline: forward and backward, and forward alone
 };
 
-// Measured exponents may be so far from those of the fact sheet, besides two standard errors:
-// caches that no longer hold what shorter sequences fit.
+// The allowed difference of measured exponents from those of the fact sheet, besides two standard
+// errors: longer sequences no longer fit in caches.
 constexpr double exponent_tolerance = 0.15;
 inline const std::string baseline = "full";
 
 // One curve a name, in the order of the rows (rows_of_run).
 std::vector<Curve> curves_of(const std::vector<Row>& rows);
 
-// A curve a line for people.
+// A curve a line, for display.
 std::string table_of(const std::vector<Curve>& curves);
 
 // For bench/plot: the device and each curve with its points, exponents and crossovers. `lines` are
-// all lines of the run, of which cuts and errors are told as well.
+// all lines of the run, including cuts and errors.
 Row summary_of(const std::vector<Row>& lines, const Row& identity);
 
 }  // namespace weft::bench

@@ -4,11 +4,11 @@
 //     build/bench/train_bench [--preset NAME] [--attention SPEC] [--bare] [--threads N]
 //     [--device cuda] [--batch N] [--json]
 //
-// With --attention the preset's model has that mechanism in the place of its own.
-// On a CUDA device steps are queued as charlm queues them, by default as replays of one graph.
-// The step is timed as the preset has it, and those of language also bare: no dropout, no adaptive
-// computation time. The ceiling is the rate of a 2048³ product on one thread, times the threads,
-// over the operations that Task counts.
+// With --attention the preset's model has that mechanism instead of its own. On a CUDA device steps
+// are queued as charlm queues them, by default as replays of one graph. The step is timed as in the
+// preset, and language models also bare: without dropout and adaptive computation time. The ceiling
+// is the rate of a 2048³ product on one thread, times the threads, over the operations that Task
+// counts.
 #include <cstdio>
 #include <random>
 
@@ -35,7 +35,7 @@ namespace weft::bench {
 
 namespace {
 
-// What is timed: the steps of a task.
+// The steps of a task, which are timed.
 struct Subject {
   std::string preset, attention;
   bool bare;
@@ -44,7 +44,7 @@ struct Subject {
   double lr;
 };
 
-// How all rows are timed.
+// Settings of all rows.
 struct Options {
   i64 batch = 0;           // 0: the preset's
   std::string attention;   // empty: the preset's
@@ -62,10 +62,10 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   const auto queue = queue_for(task, training, *optimizer);
   std::uint32_t number = 0;
   std::uint64_t system_allocations = 0;
-  std::vector<double> processor;  // the process's own time of every step
+  std::vector<double> processor;  // processor time of every step
   const auto step = [&] {
     ++number;
-    if (queue) {  // where the queue is full, a step ends for each that begins
+    if (queue) {  // when the queue is full, a step ends for each that begins
       queue->submit(number);
       if (!queue->room()) queue->take();
     } else {
@@ -140,7 +140,7 @@ nlohmann::ordered_json charlm_row(const std::string& name, bool bare, const Opti
       [&](const charlm::Model& model) { return charlm::training_task(model, parts); });
 }
 
-// On random pieces, like vision's pictures: what is read does not change the time of a step.
+// On random pieces, like vision's pictures: the data does not change the time of a step.
 nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Options& options) {
   const wordlm::Settings settings = wordlm::preset(name);
   std::mt19937 generator(1);
@@ -156,7 +156,7 @@ nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Opti
       [&](const wordlm::Model& model) { return wordlm::training_task(model, chunks, chunks); });
 }
 
-// On pictures that are drawn: what they show does not change the time of a step.
+// On pictures that are drawn: their content does not change the time of a step.
 nlohmann::ordered_json vision_row(const std::string& name, const Options& options) {
   vision::Settings settings = vision::preset(name);
   if (options.batch > 0) settings.batch = options.batch;

@@ -35,7 +35,7 @@ Variable columns(const Variable& whole, i64 begin, i64 end) {
   return slice(whole, axis, begin, end);
 }
 
-// A whole number that every floating type holds exactly.
+// Draws an integer that every floating type represents exactly.
 void draw_seed(RandomKey key, const Tensor& target) {
   target.fill(static_cast<double>(key.words(0).word[0] >> 8));
 }
@@ -46,7 +46,7 @@ std::uint64_t seed_of(const Buffer& buffer) {
   return static_cast<std::uint64_t>(seed);
 }
 
-// What rotary positions turn.
+// The inputs that rotary positions rotate.
 bool is_turned(const AttentionInput& input) {
   return input.role == Role::projected && (input.name == "q" || input.name == "k");
 }
@@ -131,7 +131,7 @@ Attention::Source Attention::add(const AttentionInput& input, DType dtype) {
   return {};
 }
 
-// Adds the columns of `input` to the projection of its name, or makes that.
+// Appends the columns of `input` to the projection of its name, or creates that projection.
 Attention::Source Attention::add_projection(const AttentionInput& input, DType dtype) {
   const std::string& name = input.matrix.empty() ? input.name : input.matrix;
   const i64 wanted = input.shape.count();
@@ -174,11 +174,11 @@ AttentionSizes Attention::sizes_over(const Variable& sequence) const {
   return sizes;
 }
 
-// The `wanted` inputs, all of one sequence, as views of one product.
+// Computes the `wanted` inputs, all of one sequence, as views of one product.
 void Attention::project(const Variable& sequence, const std::vector<std::size_t>& wanted,
                         std::vector<Variable>& inputs) const {
   if (wanted.empty()) return;
-  std::vector<Source> runs;  // neighbouring columns of one matrix are one run
+  std::vector<Source> runs;  // adjacent columns of one matrix are one run
   std::vector<i64> widths;
   bool biased = false;
   for (const std::size_t i : wanted) {
@@ -220,8 +220,8 @@ Variable Attention::through_layers(std::size_t input, const Variable& sequence) 
   return reshape(h, attention_inputs(spec_, sizes_over(sequence))[input].shape);
 }
 
-// What the mechanism takes, in its order, for positions that follow `before` others. Without a memory
-// both sides come from x.
+// The mechanism's inputs, in its order, for positions after `before` others. Without a memory all
+// of them are computed from x.
 std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& memory,
                                            const Given& given, i64 before) const {
   const auto check = [&](const Variable& sequence) {
@@ -307,7 +307,8 @@ Variable Attention::operator()(Context& context, const Variable& x, const Length
   return outward(attended.out.size(1) == N ? attended.out : slice(attended.out, 1, 0, N));
 }
 
-// x, filled up with zeros where a causal mechanism wants whole blocks: they reach nothing before.
+// x, padded with zeros if a causal mechanism needs whole blocks; the padding is behind all
+// positions.
 Variable Attention::of_whole_blocks(const Variable& x) const {
   const std::string& option = spec_.mechanism().multiple_of;
   const i64 size = option.empty() || !options_.causal ? 1 : spec_.integer(option);

@@ -1,16 +1,17 @@
 // An attention layer around any registered mechanism.
 //
-// The mechanism's fact sheet says what it wants; the layer makes it:
-//     projected inputs   columns of x W (+ b), the columns of one sequence in one product; or a map of
+// The mechanism's fact sheet lists its inputs; the layer makes them:
+//     projected inputs   columns of x W (+ b), the columns of one sequence in one product; or a map
+//     of
 //                        several layers
 //     sequences          x or the memory themselves
 //     parameters         learnt here
 //     drawn inputs       kept here, as buffers, beside the seed of what is drawn by length
-//     bias               by position, where the options say so; otherwise the caller's
-//     index              the caller's
-// turns q and k by their positions where the options ask for it,
-// and maps what comes out, [B, N, H, M] seen as [B, N, H·M], or [B, N, d'] of a block whose width is
-// another, to the model's width. For `full` with E = M = d / H that is multi-head attention
+//     bias               by position, if the options say so; otherwise from the caller
+//     index              from the caller
+// It rotates q and k by their positions if the options say so, and maps the output, [B, N, H, M]
+// seen as [B, N, H·M], or [B, N, d'] of a block of another width, to the model's width. For `full`
+// with E = M = d / H that is multi-head attention
 // (A. Vaswani et al., "Attention is all you need", NIPS 2017, arXiv 1706.03762, section 3.2.2)
 // without biases.
 #pragma once
@@ -35,17 +36,17 @@ struct AttentionOptions {
   bool causal = true;
   double dropout = 0;
   bool output_bias = false;
-  i64 max_length = 0;  // N_max, of mechanisms and biases that learn by position; 0: none
+  i64 max_length = 0;  // N_max, for mechanisms and biases that learn by position; 0: none
   std::string position_bias = {};  // "alibi", "relative" (position_bias.h), or none
-  bool rotary = false;             // q and k are turned by their positions (ops/rotary)
+  bool rotary = false;             // q and k are rotated by their positions (ops/rotary)
 };
 
-// Throws, naming the mechanism, where it takes no q and k of heads of an even width for rotary
-// positions to turn.
+// Throws, naming the mechanism, if it has no q and k of heads of an even width for rotary
+// positions.
 void check_rotary(const AttentionSpec& spec, const AttentionSizes& sizes);
 
-// Which positions exist; undefined: all do. A query at or past its length gives 0 (and the output's
-// bias, where there is one); where only the keys have lengths, those count for the queries of
+// Which positions exist; undefined: all do. A query at or beyond its length gives 0 (and the
+// output's bias, if there is one). If only the keys have lengths, these apply to the queries of
 // self-attention too.
 struct Lengths {
   Tensor keys;     // [B] i64
@@ -56,12 +57,12 @@ class Attention {
  public:
   explicit Attention(const AttentionOptions& options, DType dtype = DType::f32);
 
-  // Inputs of the mechanism that the caller hands in, by name: those of the roles index and bias.
+  // Inputs of the mechanism that the caller provides, by name: those of the roles index and bias.
   using Given = std::map<std::string, Variable>;
 
-  // x [B, N, d] → [B, N, d]. With a memory [B, S, d], keys and values come from there; a mechanism
-  // that takes keys before its queries (transformer-xl) wants x as the last N rows of it. A penalty
-  // of the mechanism is left in the context.
+  // x [B, N, d] → [B, N, d]. With a memory [B, S, d], keys and values are computed from it; a
+  // mechanism that takes keys before its queries (transformer-xl) wants x as the last N rows of it.
+  // A penalty of the mechanism is added to the context.
   Variable operator()(Context& context, const Variable& x, const Lengths& lengths = {},
                       const Variable& memory = {}, const Given& given = {}) const;
 
@@ -69,8 +70,8 @@ class Attention {
     std::unique_ptr<DecodingState> decoding;
     i64 positions = 0;  // seen so far
   };
-  // `capacity`: the most positions that a mechanism whose state grows may keep. Throws where the
-  // mechanism cannot decode or the layer is not causal.
+  // `capacity`: the most positions that a growing state may keep. Throws if the mechanism cannot
+  // decode or the layer is not causal.
   State start(i64 capacity, i64 batch = 1) const;
   // The n ≥ 1 positions after those seen so far: x [B, n, d] → [B, n, d].
   Variable step(State& state, const Variable& x) const;
@@ -95,7 +96,7 @@ class Attention {
     std::string name;
     Linear map;
   };
-  struct Layers {  // of a projection through hidden ones
+  struct Layers {  // of a projection with hidden layers
     std::string name;
     std::vector<Linear> maps;
   };
@@ -107,7 +108,7 @@ class Attention {
     std::string name;
     Buffer buffer;
   };
-  // Where an input of the mechanism comes from: columns of a projection, or a place in one of the
+  // The source of one input of the mechanism: columns of a projection, or an entry of one of the
   // lists above.
   struct Source {
     std::size_t index = 0;
@@ -128,17 +129,17 @@ class Attention {
 
   AttentionOptions options_;
   AttentionSpec spec_;
-  AttentionSizes sizes_;    // of one position
+  AttentionSizes sizes_;    // for one position
   AttentionInputs inputs_;  // of the mechanism, for these sizes
   DType dtype_;
   std::vector<Projection> projections_;
   std::vector<Layers> layers_;
   std::vector<Learnt> learnt_;
   std::vector<Drawn> drawn_;
-  Buffer seed_;  // of choices that are drawn by length; none where the mechanism has no such choice
+  Buffer seed_;  // of choices that are drawn by length; undefined if the mechanism has none
   std::optional<PositionBias> position_bias_;
   std::vector<Source> sources_;   // one for each input of the mechanism
-  std::optional<Linear> output_;  // none behind a block of the model's width
+  std::optional<Linear> output_;  // none after a block of the model's width
 };
 
 }  // namespace weft::nn

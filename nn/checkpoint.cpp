@@ -21,7 +21,7 @@ constexpr std::size_t longest_name = 256;
 constexpr std::size_t most_tensors = 65'536;
 constexpr std::uint64_t most_elements = (std::uint64_t{1} << 60) - 1;  // of a tensor; bytes fit 64
 
-// In the order in which the writer sorts tensors: the format's own writer has this one.
+// In the order in which the format's own writer sorts tensors.
 constexpr struct {
   const char* name;
   DType dtype;
@@ -45,7 +45,7 @@ struct Entry {
   std::uint64_t begin = 0, end = 0;  // bytes in the data
 };
 
-// Names come from the file: a message shows the beginning of a long one.
+// Names come from the file: a message shortens a long one.
 std::string shown(const std::string& name) {
   return name.size() <= 64 ? name : name.substr(0, 61) + "...";
 }
@@ -58,8 +58,8 @@ void check_name(const std::string& file, const std::string& name) {
           shown(name), longest_name);
 }
 
-// Takes the header event by event, so that no tree of an untrusted shape is ever built. What is
-// not expected where it stands ends the reading.
+// Parses the header event by event, so that no tree of an untrusted shape is ever built. Anything
+// unexpected ends the reading.
 class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& file, Checkpoint& checkpoint)
@@ -200,7 +200,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
             "I32, I64, U8", file_, shown(key_), shown(name));
   }
 
-  // An axis of size 0 counts as 1 here: the strides are products of the others.
+  // An axis of size 0 counts as 1: strides are products of the other sizes.
   void set_shape() {
     std::uint64_t product = 1;
     for (const std::uint64_t size : sizes_) {
@@ -222,7 +222,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   Place place_ = Place::nothing;
 };
 
-// The length of the header, checked against the file before anything is made of that size.
+// The length of the header, checked against the file size before memory of that size is allocated.
 std::uint64_t header_length(InputFile& file) {
   require(file.size() >= 8, "{}: is not a safetensors file: it has {} bytes, the least is 8",
           file.path(), file.size());
@@ -234,7 +234,7 @@ std::uint64_t header_length(InputFile& file) {
   return length;
 }
 
-// Sorts by place and checks that the tensors tile `bytes` bytes of data.
+// Sorts by offset and checks that the tensors tile `bytes` bytes of data.
 void check_tiling(const std::string& file, std::vector<Entry>& entries, std::uint64_t bytes) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
@@ -255,7 +255,7 @@ void check_tiling(const std::string& file, std::vector<Entry>& entries, std::uin
           bytes - reached);
 }
 
-// The tensors by their names, wherever they are.
+// The tensors by name, on whatever device.
 std::map<std::string, Tensor> places_of(std::span<const NamedTensor> tensors) {
   std::map<std::string, Tensor> places;
   for (const NamedTensor& tensor : tensors) {
@@ -274,7 +274,7 @@ Checkpoint read_checkpoint(const std::string& path) {
   file.read(std::as_writable_bytes(std::span(header)));
   require(header.front() == '{', "{}: is not a safetensors file: its header does not begin with "
           "'{{'", path);
-  // The parser would take a NUL for the end of the text and leave what follows unread.
+  // The parser would take a NUL for the end of the text and ignore what follows.
   require(header.find('\0') == std::string::npos,
           "{}: the header is not valid JSON: it holds a NUL", path);
   Checkpoint checkpoint;

@@ -9,10 +9,10 @@
 //
 // The tensors tile the data: the first begins at 0, each begins where another ends, the last ends
 // with the file. (The format: https://github.com/huggingface/safetensors.) F16, which no tensor
-// here is made of, is read as f32.
+// of weft has, is converted to f32.
 //
-// The reader takes nothing on trust. Every size is compared with the file's real one before memory
-// is asked for, and whatever breaks a rule above is an error that names the file and the place.
+// The reader trusts nothing. Every size is compared with the file's real one before memory is
+// allocated, and whatever breaks a rule above is an error that names the file and the place.
 #pragma once
 
 #include <map>
@@ -29,23 +29,23 @@ struct Checkpoint {
   std::map<std::string, std::string> metadata;
 };
 
-// Writes the file whole or not at all (nn/file.h). Tensors stand by falling size of their
-// elements, then by name, as the format's own writer has them: equal contents give equal bytes.
+// Writes the file atomically (nn/file.h). Tensors are in order of falling element size, then by
+// name, as the format's own writer sorts them: equal contents give equal bytes.
 void write_checkpoint(const Checkpoint& checkpoint, const std::string& path);
 
 Checkpoint read_checkpoint(const std::string& path);
 
-// Tensors by their names, on the CPU.
+// Tensors by name, on the CPU.
 std::map<std::string, Tensor> tensors_of(std::span<const NamedTensor> tensors);
 
-// Copies `tensors` into those of `own`. They must be the same by name, shape and type; `source`
-// (a file, say) begins the error where they are not, and then nothing is copied.
+// Copies `tensors` into those of `own`, which must have the same names, shapes and types; otherwise
+// nothing is copied, and the error begins with `source` (a file, say).
 void load_tensors(const std::map<std::string, Tensor>& own,
                   const std::map<std::string, Tensor>& tensors, const std::string& source);
 void load_tensors(std::span<const NamedTensor> own, const std::map<std::string, Tensor>& tensors,
                   const std::string& source);
 
-// Whether no element of a floating type is a NaN or an infinity.
+// Whether no element of a floating type is NaN or infinite.
 bool all_finite(const Tensor& tensor);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// What a forward pass carries from module to module besides its tensors.
+// What a forward pass passes from module to module besides its tensors.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@ struct AttentionCall;
 
 struct Context {
   bool training;
-  RandomStreams random;      // whoever draws takes the next key
-  int layer = 0, depth = 0;  // which block runs, and how often it ran before in this pass
-  int layers = 1;            // how many times a block runs in this pass
-  std::vector<Variable> penalties;  // terms of the loss, [] each, that layers left on the way
-  // Where set, sees every attention's call before it runs: what maps are made of.
+  RandomStreams random;             // every draw takes the next key
+  int layer = 0, depth = 0;         // the block that runs, and how often it has run in this pass
+  int layers = 1;                   // how often a block runs in this pass
+  std::vector<Variable> penalties;  // terms of the loss, [] each, that layers added
+  // If set, is called with every attention's call before it runs; maps are made from it.
   std::function<void(const AttentionSpec&, const AttentionCall&, std::span<const Variable> inputs)>
       attending = {};
 
@@ -29,14 +29,14 @@ struct Context {
       : training(training), random(seed, step, step_at) {}
   static Context evaluation() { return {false, 0, 0}; }
 
-  // Their sum; undefined where there are none.
+  // Their sum; undefined if there are none.
   Variable penalty() const {
     Variable sum;
     for (const Variable& term : penalties) sum = sum.defined() ? add(sum, term) : term;
     return sum;
   }
 
-  // A dropout rate, which counts in training only.
+  // A dropout rate, 0 outside of training.
   double rate(double rate) const { return training ? rate : 0; }
 };
 

@@ -21,7 +21,7 @@ const char* kind_of(mode_t mode) {
 
 }  // namespace
 
-// O_NONBLOCK: a pipe without a writer must not hold us up before it is refused.
+// O_NONBLOCK: opening a pipe without a writer must not block before it is refused.
 InputFile::InputFile(const std::string& path)
     : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   require(descriptor_ >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));
@@ -67,7 +67,7 @@ std::string read_file(InputFile& file) {
   return text;
 }
 
-// O_NONBLOCK: nor must a pipe that nobody reads, in the place of the partial file.
+// O_NONBLOCK: nor must a pipe without a reader, at the path of the partial file.
 OutputFile::OutputFile(const std::string& path)
     : path_(path),
       partial_(path + ".partial"),
@@ -99,7 +99,7 @@ void OutputFile::commit() {
   if (std::rename(partial_.c_str(), path_.c_str()) != 0) fail_with("renaming failed");
   ::close(descriptor_);
   descriptor_ = -1;
-  // The rename itself reaches the disk with the folder's entry.
+  // The rename is durable only once the folder's entry is on the disk.
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
   const int parent = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

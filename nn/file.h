@@ -1,4 +1,4 @@
-// Files read with care and written whole.
+// Files read defensively and written atomically.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace weft {
 
-// A regular file, read from its beginning to its end. Folders, pipes and devices are refused:
-// their size says nothing, and memory is asked for by size. The bytes are read, never mapped: a
-// file that shrinks meanwhile is an error and not a signal.
+// A regular file, read sequentially. Folders, pipes and devices are refused: their size says
+// nothing, and memory is allocated by size. The bytes are read, never mapped: a file that shrinks
+// meanwhile is an error and not a signal.
 class InputFile {
  public:
-  explicit InputFile(const std::string& path);  // throws where it cannot be opened
+  explicit InputFile(const std::string& path);  // throws if it cannot be opened
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -21,9 +21,9 @@ class InputFile {
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // bytes, when it was opened
 
-  // The next bytes; throws where the file ends before them.
+  // The next bytes; throws if the file ends before them.
   void read(std::span<std::byte> bytes);
-  // Throws where the size is not what it was: somebody is writing to the file.
+  // Throws if the size has changed: another process is writing to the file.
   void check_unchanged() const;
 
  private:
@@ -33,15 +33,15 @@ class InputFile {
 };
 
 std::string read_file(const std::string& path);
-// All of an opened file of which nothing was read yet.
+// All of an opened file of which nothing has been read yet.
 std::string read_file(InputFile& file);
 
-// A file that appears whole or not at all, even where the power fails: it is written beside its
-// place as PATH.partial, flushed to the disk, and only then renamed.
+// A file that appears whole or not at all, even if the power fails: it is written as PATH.partial,
+// flushed to the disk, and only then renamed.
 class OutputFile {
  public:
   explicit OutputFile(const std::string& path);
-  ~OutputFile();  // without commit(), nothing is left and what was at the place stays
+  ~OutputFile();  // without commit(), removes the partial file and leaves PATH as it was
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
@@ -56,7 +56,7 @@ class OutputFile {
   int descriptor_;
 };
 
-// An OutputFile of this text.
+// Writes this text as an OutputFile.
 void write_file(const std::string& path, std::string_view text);
 
 }  // namespace weft

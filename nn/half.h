@@ -1,5 +1,5 @@
-// IEEE binary16 ("half", f16), which files of other programs hold: it is read as f32, which holds
-// each of its values, and never written.
+// IEEE binary16 ("half", f16), found in files of other programs: it is converted to f32, which
+// represents each of its values exactly, and never written.
 //
 //     1 bit sign s | 5 bits exponent e | 10 bits mantissa m
 //     e = 0        (−1)^s · m · 2⁻²⁴
@@ -29,8 +29,9 @@ constexpr float float_of_half(std::uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
 }
 
-// The next halves of the file, as many as `tensor`, which is packed and f32, has elements. They are
-// read into the second half of its bytes: what number i is written over was read before it.
+// Reads as many halves as `tensor`, which is packed and f32, has elements. They are read into the
+// second half of its bytes and converted from the front: half number i is read before its bytes are
+// overwritten.
 inline void read_halves(InputFile& file, const Tensor& tensor) {
   const auto count = static_cast<std::size_t>(tensor.count());
   std::byte* const bytes = tensor.bytes();
@@ -44,7 +45,7 @@ inline void read_halves(InputFile& file, const Tensor& tensor) {
   }
 }
 
-// The element type of a tensor in a file, and the one that it has here.
+// The element type of a tensor in a file, and the one it is converted to.
 struct StoredType {
   DType dtype = DType::f32;
   bool half = false;  // f16 in the file, f32 here

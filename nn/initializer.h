@@ -1,7 +1,7 @@
-// Draws the starts of parameters.
+// Draws the initial values of parameters.
 //
 // The numbers are keyed by (seed, name of the parameter, index): a parameter starts the same in
-// whatever order a model is built and whatever else it holds.
+// whatever order a model is built and whatever else it contains.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace weft {
 void draw(const Initializer& initializer, const std::string& name, std::uint64_t seed,
           const Tensor& target);
 
-// Fills a buffer. What it is after step `step` is a function of (seed, step, name); step 0 is the
+// Fills a buffer. Its content after step `step` is a function of (seed, step, name); step 0 is the
 // start.
 void draw(const NamedBuffer& buffer, std::uint64_t seed, std::uint32_t step);
 
@@ -28,9 +28,9 @@ void initialize(Module& module, std::uint64_t seed) {
   for (const NamedBuffer& buffer : buffers(module)) draw(buffer, seed, 0);
 }
 
-// Draws anew the buffers whose turn it is before step 1, 2, …: with `redraw` = r before steps r + 1,
-// 2 r + 1, …. Training loops call it before every step; where a step is captured as a CUDA graph,
-// outside of that.
+// Redraws the buffers that are due before step 1, 2, …: with `redraw` = r before steps r + 1, 2 r +
+// 1, …. Training loops call it before every step; it is not part of a step that is captured as a
+// CUDA graph.
 void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t step);
 
 // "glorot uniform", "normal 0.05", … for tables.

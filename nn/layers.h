@@ -1,7 +1,7 @@
-// Layers around one op each: the op's options and its parameters.
+// Layers of one op each: the op's options and its parameters.
 //
-// They stand in weft::nn, since the op behind a layer often has the same name in weft. Parameters
-// hold NaN until initialize() draws them; the defaults of their starts are Keras's.
+// They are in weft::nn, since the op of a layer often has the same name in weft. Parameters hold
+// NaN until initialize() draws them; the default initializers are Keras's.
 #pragma once
 
 #include "nn/context.h"
@@ -29,7 +29,7 @@ struct Embedding {
   void each(const auto& visit) { visit("table", table); }
 };
 
-// x [.., width] → the same shape; alone, or of the sum with a branch (ops/layer_norm).
+// x [.., width] → the same shape; of x alone, or of its sum with a branch (ops/layer_norm).
 struct LayerNorm {
   Parameter gain, bias;  // [width] each, 1 and 0
 
@@ -39,7 +39,7 @@ struct LayerNorm {
   void each(const auto& visit) { visit("gain", gain), visit("bias", bias); }
 };
 
-// In training, elements are 0 with probability `rate` and the others grow by 1 / (1 − rate).
+// In training, elements are 0 with probability `rate`, and the others are scaled by 1 / (1 − rate).
 struct Dropout {
   double rate = 0;
 
@@ -61,7 +61,7 @@ struct FeedForward {
   }
 };
 
-// x [B, N, in] → [B, N, out]: position t sees t − W + 1 … t, zeros before the start.
+// x [B, N, in] → [B, N, out]: position t sees t − W + 1 … t; positions before the start are zero.
 struct CausalConv {
   Activation activation;
   Parameter weight, bias;  // [W, in, out] he_uniform, [out]
@@ -70,8 +70,8 @@ struct CausalConv {
              DType dtype = DType::f32);
   Variable operator()(const Variable& x) const;
 
-  // What follows keeps the inputs of the last W positions, oldest first; it starts with zeros. No
-  // gradient reaches them.
+  // Decoding keeps the inputs of the last W positions, oldest first, initially zeros. They get no
+  // gradient.
   struct State {
     Tensor window;  // [B, W, in]
   };

@@ -6,8 +6,8 @@
 //     };
 //
 // A part is a Parameter, a Buffer, a module, or an optional or a vector of these. each_parameter()
-// and each_buffer() walk them and put the names together: "block.attention.qkv.weight",
-// "blocks.2.norm1.gain". Initialisation, optimizers, checkpoints and printing stand on that walk:
+// and each_buffer() walk them and concatenate the names: "block.attention.qkv.weight",
+// "blocks.2.norm1.gain". Initialisation, optimizers, checkpoints and printing all use that walk:
 // what each() names is a part everywhere.
 //
 // A copy of a module shares the parameters and the buffers of the original.
@@ -24,7 +24,7 @@
 
 namespace weft {
 
-// A learnt tensor and how it starts. One made by default stands for "none": it is passed over.
+// A learnt tensor and its initializer. A default-constructed one means "none" and is skipped.
 struct Parameter {
   Variable variable;
   Initializer initializer;
@@ -40,11 +40,11 @@ struct Parameter {
 };
 
 // A tensor of a model that is drawn and not learnt: random features. Checkpoints hold it, so that
-// evaluation uses what training used. One made by default stands for "none".
+// evaluation uses what training used. A default-constructed one means "none".
 struct Buffer {
   Tensor value;  // NaN until initialize() draws it
   void (*draw)(RandomKey key, const Tensor& target) = nullptr;  // fills a tensor on the CPU
-  i64 redraw = 0;           // training steps after which it is drawn anew; 0: never
+  i64 redraw = 0;           // training steps after which it is redrawn; 0: never
   bool for_host = false;    // the host reads it in every step: it stays on the CPU
 
   Buffer() = default;
@@ -109,7 +109,7 @@ struct NamedParameter {
 
 struct NamedBuffer {
   std::string name;
-  Buffer buffer;  // a handle of the module's own bytes
+  Buffer buffer;  // a handle on the module's own bytes
 };
 
 template <class Module>
@@ -128,14 +128,14 @@ std::vector<NamedBuffer> buffers(Module& module) {
   return list;
 }
 
-// A tensor of a model: a handle of the module's own bytes.
+// A tensor of a model: a handle on the module's own bytes.
 struct NamedTensor {
   std::string name;
   Tensor value;
   Bounds bounds = {};  // of a parameter
 };
 
-// All that a checkpoint of the module holds: the parameters, then the buffers.
+// All tensors in a checkpoint of the module: the parameters, then the buffers.
 template <class Module>
 std::vector<NamedTensor> tensors(Module& module) {
   std::vector<NamedTensor> list;
@@ -146,7 +146,7 @@ std::vector<NamedTensor> tensors(Module& module) {
   return list;
 }
 
-// The number of learnt numbers.
+// The number of elements of all parameters.
 template <class Module>
 i64 parameter_count(Module& module) {
   i64 count = 0;
@@ -159,8 +159,8 @@ void zero_gradients(Module& module) {
   each_parameter(module, [](const std::string&, Parameter& p) { p.variable.place()->clear(); });
 }
 
-// Puts parameters and buffers that are not for the host on this device; gradients that gathered
-// stay behind. Optimizers and copies of the module that were made before keep the old ones.
+// Moves parameters and buffers that are not for the host to this device; accumulated gradients are
+// dropped. Optimizers and copies of the module that were made before keep the old ones.
 template <class Module>
 void move_to(Module& module, Device device) {
   each_parameter(module, [&](const std::string&, Parameter& p) {
@@ -171,7 +171,7 @@ void move_to(Module& module, Device device) {
   });
 }
 
-// One line a parameter (name, shape, count, start), and the total.
+// One line a parameter (name, shape, count, initializer), and the total.
 std::string parameter_table(const std::vector<NamedParameter>& parameters);
 
 }  // namespace weft

@@ -33,7 +33,7 @@ struct Header {
   Shape shape = {};
 };
 
-// Reads the dict from left to right; whatever is not expected where it stands ends the reading.
+// Parses the dict from left to right; anything unexpected ends the reading.
 class HeaderReader {
  public:
   HeaderReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
@@ -91,8 +91,8 @@ class HeaderReader {
     ++place_;
   }
 
-  // Letters, digits and a few signs between two quotes; what else a Python string may hold has no
-  // place here.
+  // Letters, digits and a few signs between two quotes; a .npy header needs no other Python
+  // strings.
   std::string_view string() {
     const char quote = next_is('"') ? '"' : '\'';
     if (!next_is(quote)) refuse("a quoted word");
@@ -136,7 +136,7 @@ class HeaderReader {
     return value;
   }
 
-  // An axis of size 0 counts as 1 here: the strides are products of the others.
+  // An axis of size 0 counts as 1: strides are products of the other sizes.
   Shape shape() {
     Shape shape;
     std::uint64_t product = 1;
@@ -167,8 +167,8 @@ struct Start {
   std::uint64_t data = 0;  // bytes that follow it
 };
 
-// Reads up to the elements; the header's length is checked against the file before anything is made
-// of that size.
+// Reads up to the elements; the header's length is checked against the file size before memory of
+// that size is allocated.
 Start read_start(InputFile& file) {
   std::string head(std::min<std::uint64_t>(file.size(), 8), '\0');
   file.read(std::as_writable_bytes(std::span(head)));
@@ -200,7 +200,7 @@ Shape reversed(const Shape& shape) {
   return turned;
 }
 
-// The same axes from the last to the first, as a view.
+// The same axes in reverse order, as a view.
 Tensor turned(Tensor tensor) {
   for (int a = 0, b = tensor.rank() - 1; a < b; ++a, --b) tensor = tensor.transpose(a, b);
   return tensor;
@@ -238,7 +238,7 @@ void write_npy(const Tensor& tensor, const std::string& path) {
   const Shape& shape = tensor.shape();
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
                                    known->descr, python_text(shape));
-  // As np.save: with room for a first axis of 21 digits.
+  // As np.save: padded for a first axis of 21 digits.
   if (shape.rank() > 0) header += std::string(21 - std::to_string(shape[0]).size(), ' ');
   const std::size_t start = magic.size() + 4;
   header += std::string(63 - (start + header.size()) % 64, ' ') + '\n';

@@ -11,8 +11,8 @@
 //
 // (The format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.)
 //
-// Types: <f4, <f8, <i4, <i8 and |u1, which are f32, f64, i32, i64 and u8; <f2 is
-// read as f32, and |b1, NumPy's bool, as u8. NumPy has no bf16.
+// Types: <f4, <f8, <i4, <i8 and |u1, which are f32, f64, i32, i64 and u8; <f2 is converted to f32,
+// and |b1, NumPy's bool, to u8. NumPy has no bf16.
 #pragma once
 
 #include <string>
@@ -21,14 +21,14 @@
 
 namespace weft {
 
-// Version 1.0, row-major, the very bytes of np.save. The file appears whole or not at all
-// (nn/file.h). Throws for bf16.
+// Version 1.0, row-major, the same bytes as np.save. The file is written atomically (nn/file.h).
+// Throws for bf16.
 void write_npy(const Tensor& tensor, const std::string& path);
 
-// The reader takes nothing on trust: the header is read as this one dict and never evaluated, and
-// what it claims is compared with the file's size before memory is asked for. Throws, naming the
-// file and the place, for whatever else the file holds, bytes behind the elements included. A
-// column-major tensor is a view with such strides.
+// The reader trusts nothing: the header is parsed as this one dict and never evaluated, and its
+// sizes are compared with the file's before memory is allocated. Throws, naming the file and the
+// place, for anything else in the file, including bytes behind the elements. A column-major tensor
+// becomes a view with such strides.
 Tensor read_npy(const std::string& path);
 
 }  // namespace weft

@@ -16,11 +16,11 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 16384;  // elements that one piece of parallel work updates
+constexpr i64 grain = 16384;  // elements that one task updates
 constexpr i64 at_once = 512;  // of these, in the first-level cache
 
-// What an option may be, in words, and whether a number is that: in f32 as well, in which weights
-// are updated.
+// The valid values of an option, in words, and a check of a number: also as an f32, in which
+// weights are updated.
 struct Range {
   const char* words;
   bool (*has)(double x);
@@ -37,7 +37,7 @@ struct Option {
   Range range;
 };
 
-// What people call a rule's options and states.
+// The names of a rule's options and states.
 std::vector<Option> options_of(Sgd& rule) {
   return {{"momentum", &rule.momentum, unit}, {"nesterov", &rule.nesterov, flag}};
 }
@@ -64,7 +64,7 @@ std::vector<std::string> states_of(const Sgd& rule) {
 std::vector<std::string> states_of(const Adadelta&) { return {"squared_gradient", "squared_update"}; }
 std::vector<std::string> states_of(const Adam&) { return {"mean", "mean_square"}; }
 
-// Calls update(w[i], g[i], state[i]…) for a run of elements.
+// Calls update(w[i], g[i], state[i]…) for a range of elements.
 template <class T, class Update, class... State>
 void each_weight(i64 count, const Update& update, T* __restrict w, const T* __restrict g,
                  State* __restrict... state) {
@@ -170,12 +170,12 @@ class OptimizerBy final : public Optimizer {
     }
   }
 
-  // AdamW is Adam to the kernels.
+  // Kernels treat AdamW as Adam.
   using Rule_ = std::conditional_t<std::is_base_of_v<Adam, Rule>, Adam, Rule>;
   Rule rule_;
 };
 
-// Sums the squares of eight interleaved parts, then adds the parts in order.
+// Sums the squares in eight interleaved partial sums, then adds those in order.
 template <class T>
 double sum_of_squares(const T* values, i64 count) {
   constexpr i64 width = 8;
@@ -231,7 +231,7 @@ void set_options(const std::string& text, const std::string& name, std::vector<O
   }
 }
 
-// Calls f(Rule{}) for the rule that `text` names, and returns what it gives.
+// Calls f(Rule{}) for the rule that `text` names, and returns its result.
 template <class F>
 auto with_rule(const std::string& text, const F& f) {
   const std::string name = text.substr(0, text.find(':'));

@@ -1,13 +1,11 @@
-// CUDA kernels of the optimizers. A step is three launches, for the squares of all gradients, what
-// follows from their norm, and the update of all parameters, and the host waits for none of them; a
-// launch's arguments hold 128 parameters, more take further launches. Block (i, p) of a grid
-// has every gridDim.x-th tile of parameter p, thread t of it the elements t, t + 256, … of a tile.
+// CUDA kernels of the optimizers. A step is three launches: the squares of all gradients, the
+// quantities that follow from their norm, and the update of all parameters. The host waits for none
+// of them. A launch's arguments hold 128 parameters; more take further launches. Block (i, p) of a
+// grid has every gridDim.x-th tile of parameter p, thread t of it the elements t, t + 256, … of a
+// tile.
 //
-// Adam reads 16 bytes a weight in f32 and writes 16 (with the copy of the old weight), at about 15
-// operations: the bandwidth of the memory is its limit. Unmeasured.
-//
-// Blocks of 256 threads on a multiprocessor: 6 that update by Adam in f32 (40 registers), 8 that
-// add up squares (32; 4 bytes a weight).
+// Adam reads 16 bytes a weight in f32 and writes 16 (with the copy of the old weight), with about
+// 15 operations: it is bound by memory bandwidth.
 #include "nn/update.h"
 #include "runtime/cuda/loops.h"
 
@@ -42,7 +40,7 @@ __global__ void prepare_kernel(Rule rule, const double* squares, i64 sums,
   const double loss = loss_f32 != nullptr   ? double(*loss_f32)
                       : loss_f64 != nullptr ? *loss_f64
                                             : 0;
-  // What is not finite gives NaN or infinity times 0.
+  // NaN or infinity times 0 is NaN.
   const bool counts = (norm + loss) * 0 == 0 && report->finite == 1;
   StepFacts now;
   now.rate = *rate;

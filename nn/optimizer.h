@@ -11,7 +11,7 @@
 // 2015, arXiv 1412.6980, algorithm 1; I. Loshchilov, F. Hutter, ICLR 2019, arXiv 1711.05101,
 // algorithm 2; Y. Nesterov 1983 in the form of I. Sutskever et al., ICML 2013.
 //
-// After every step the weights of a parameter with bounds are cut to these.
+// After every step the weights of a parameter with bounds are clamped to these.
 #pragma once
 
 #include <limits>
@@ -27,26 +27,26 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // One step by the gradients that have gathered, which it uses up; a parameter without one stays
-  // as it is, and so does its state. Returns their norm, √(Σ g²) over all of them, in double and
-  // added in a fixed order. Where it exceeds `largest_norm` the gradients count scaled down to
-  // that; where it is not finite nothing is written, and the caller decides what to do.
+  // One step with the accumulated gradients, which it uses up; a parameter without one is
+  // unchanged, and so is its state. Returns their norm, √(Σ g²) over all of them, in double and
+  // added in a fixed order. If it exceeds `largest_norm` the gradients are scaled down to that; if
+  // it is not finite nothing is written, and the caller decides what to do.
   double step(double rate, double largest_norm = std::numeric_limits<double>::infinity());
   // Whether all weights that the last step() wrote are finite. Where they are not, take_back()
   // brings back the weights before it. No step copies weights for this: on the CPU each gradient's
   // memory takes the weights that the update replaces.
   bool finite() const;
 
-  // The same step on a CUDA device, only queued: nothing is waited for, and it can be captured in a
-  // graph. `rate` is f64 [1] or [] there; where `loss` (undefined: none) is not finite, nothing is
-  // written. Returns f64 [3] there: the norm; 1 where weights were written; 1 as long as all
-  // weights that were written are finite, after that no step writes any more, and take_back()
-  // brings back the weights before the step that did it.
+  // The same step on a CUDA device, only queued: the host does not wait, and the step can be
+  // captured in a graph. `rate` is f64 [1] or [] there; if `loss` (undefined: none) is not finite,
+  // nothing is written. Returns f64 [3] there: the norm; 1 if weights were written; 1 as long as
+  // all weights that were written are finite. After that no step writes any more, and take_back()
+  // restores the weights before the step that made one not finite.
   const Tensor& enqueue(const Tensor& rate, const Tensor& loss,
                         double largest_norm = std::numeric_limits<double>::infinity());
   void take_back();
 
-  // All state by name: "steps" [], and "<parameter>.<what>" for each. Checkpoints keep it; copying
+  // All state by name: "steps" [], and "<parameter>.<what>" for each. Checkpoints hold it; copying
   // values into these tensors restores it.
   std::map<std::string, Tensor> state() const;
 
@@ -80,8 +80,8 @@ class Optimizer {
   // The weights before the last step that wrote any: on the CPU of one that wrote some that are not
   // finite, otherwise undefined.
   std::vector<Tensor> before_;
-  std::vector<bool> written_;  // by slot: whether the last step had its gradient
-  Tensor report_;              // on a CUDA device: what the last step reported
+  std::vector<bool> written_;  // by slot: had a gradient in the last step
+  Tensor report_;              // on a CUDA device: of the last step
 };
 
 // `text` is name:option=value,option=value with the names above and
@@ -89,15 +89,15 @@ class Optimizer {
 //     adadelta  rho (0.95), epsilon (1e-7)
 //     adam      beta1 (0.9), beta2 (0.999), epsilon (1e-8)
 //     adamw     the same, and decay (0.01)
-// Throws, with what exists, where a name or an option does not.
+// Throws, listing the existing ones, if a name or an option does not exist.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& text,
                                           std::vector<NamedParameter> parameters);
-// The rate that people start from: 0.01, 1, 0.001, 0.001.
+// The usual initial rate: 0.01, 1, 0.001, 0.001.
 double default_rate(const std::string& text);
-// The same optimizer with another value of an option. Throws, with what exists, where it has no
+// The same optimizer with another value of an option. Throws, listing what exists, if it has no
 // such option or the option no such value.
 std::string with_option(const std::string& text, const std::string& option, double value);
-// Whether `text` itself gives the option a value.
+// Whether `text` itself sets the option.
 bool gives_option(const std::string& text, const std::string& option);
 
 }  // namespace weft

@@ -17,10 +17,10 @@ namespace weft::nn {
 
 class PositionBias {
  public:
-  // `longest` is L; alibi needs none.
+  // `longest` is L; alibi ignores it.
   PositionBias(const std::string& kind, i64 heads, i64 longest, DType dtype);
 
-  // Of the queries at positions before … before + n - 1 and the keys at 0 … S - 1, on a device.
+  // The bias for queries at positions before … before + n - 1 and keys at 0 … S - 1, on a device.
   Variable operator()(Device device, i64 before, i64 n, i64 S) const;
 
   void each(const auto& visit) { visit("table", table_); }
@@ -32,8 +32,8 @@ class PositionBias {
   i64 heads_, longest_;
   DType dtype_;
   Parameter table_;  // [2 L - 1, H], or none
-  // What depends on the positions alone stays on the device: steps of equal lengths, captured ones
-  // too, move nothing.
+  // What depends on the positions alone is cached on the device: steps of equal lengths, captured
+  // ones too, copy nothing.
   struct Constant {
     std::array<i64, 3> positions = {-1, -1, -1};  // before, n, S
     Tensor value;

@@ -17,7 +17,7 @@
 namespace weft {
 
 struct SequenceClassifierConfig {
-  i64 symbols = 16;  // the one that fills batches up included
+  i64 symbols = 16;  // including the padding symbol
   i64 classes = 10;
   i64 length = 2000;  // the most positions
   i64 width = 64;     // d
@@ -30,11 +30,11 @@ struct SequenceClassifierConfig {
 
 class SequenceClassifier {
  public:
-  // Throws where a setting is out of range. Parameters are drawn from `seed` by their names.
+  // Throws if a setting is out of range. Parameters are drawn from `seed` by their names.
   SequenceClassifier(const SequenceClassifierConfig& config, std::uint64_t seed,
                      DType dtype = DType::f32);
 
-  // Of an item of length 0 the bias alone.
+  // For an item of length 0, the bias alone.
   Variable operator()(Context& context, const Tensor& symbols, const Tensor& lengths) const;
 
   Device device() const { return positions_.value().device(); }

@@ -42,7 +42,7 @@ Variable TransformerBlock::around(Context& context, const Variable& x,
                     .dropout = context.rate(options.dropout),
                     .random = context.random.next()};
   };
-  // Arguments are evaluated in any order, but draws have one.
+  // Function arguments are evaluated in any order, but the order of draws is fixed.
   const Residual first = residual();
   const Variable mixed = attended(x);
   const Variable y = norm1 ? (*norm1)(x, mixed, first) : mixed;

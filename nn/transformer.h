@@ -1,5 +1,5 @@
-// A transformer block: attention, then the feed-forward layer, each summed with what went in, and a
-// layer normalisation of the sum, or of what goes in.
+// A transformer block: attention, then the feed-forward layer, each with a residual sum, and a
+// layer normalisation of the sum, or of the input.
 //
 //     universal:  y = LN₁(drop(x + attention(x))),   out = LN₂(drop(y + feed_forward(y)))
 //     vanilla:    y = LN₁(x + drop(attention(x))),   out = LN₂(y + drop(feed_forward(y)))
@@ -8,7 +8,7 @@
 // Vanilla is A. Vaswani et al., arXiv 1706.03762, section 5.4; universal is the wiring of the
 // keras-transformer library, and so of the agglomerative-attention models (arXiv 1907.06607);
 // prenorm is GPT-2's (R. Xiong et al., "On layer normalization in the transformer architecture",
-// ICML 2020, arXiv 2002.04745, table 1). Behind the last of its blocks the model normalises once
+// ICML 2020, arXiv 2002.04745, table 1). After the last of its blocks the model normalises once
 // more.
 #pragma once
 
@@ -17,11 +17,11 @@
 namespace weft::nn {
 
 enum class BlockWiring { universal, vanilla, prenorm };
-// Throws where there is none of this name.
+// Throws if there is no wiring of this name.
 BlockWiring block_wiring(const std::string& name);
 
-// The feed-forward layer's behind a mechanism: SiLU where that has its own residual, as in MEGA's
-// layer, which is the wiring prenorm; elsewhere the usual one.
+// The activation of the feed-forward layer after a mechanism: SiLU if that has its own residual, as
+// in MEGA's layer, which is the wiring prenorm; otherwise the usual one.
 Activation activation_behind(const AttentionSpec& spec, Activation usual);
 
 struct BlockOptions {
@@ -35,14 +35,14 @@ struct BlockOptions {
 struct TransformerBlock {
   BlockOptions options;
   Attention attention;
-  std::optional<LayerNorm> norm1;  // none around an attention that has its own residual
+  std::optional<LayerNorm> norm1;  // none with an attention that has its own residual
   FeedForward feed_forward;
   LayerNorm norm2;
 
   explicit TransformerBlock(const BlockOptions& options, DType dtype = DType::f32);
   Variable operator()(Context& context, const Variable& x, const Lengths& lengths = {}) const;
-  // x is what follows `memory` [B, M, d], inputs of the attention, and sees it; the last M inputs
-  // take its place. No gradient reaches it. Wants a mechanism that takes keys before its queries.
+  // x follows `memory` [B, M, d], earlier inputs of the attention, and sees it; the last M inputs
+  // replace it. It gets no gradient. The mechanism must take keys before its queries.
   Variable following(Context& context, const Variable& x, Tensor& memory) const;
 
   using State = Attention::State;
@@ -55,12 +55,12 @@ struct TransformerBlock {
   }
 
  private:
-  // The block around attended(x), the attention of x.
+  // The block with attended(x) as the attention of x.
   template <class Attended>
   Variable around(Context& context, const Variable& x, const Attended& attended) const;
 };
 
-// A stack of blocks, each with weights of its own.
+// A stack of blocks, each with its own weights.
 struct Transformer {
   std::vector<TransformerBlock> blocks;
 

@@ -98,7 +98,7 @@ const nn::TransformerBlock& UniversalTransformer::block(i64 step) const {
   return blocks_[config_.shared ? 0 : static_cast<std::size_t>(step)];
 }
 
-// The coordinates are summed while they are small, so that h is passed over once.
+// The coordinates are added to each other first, so that there is one pass over h.
 Variable UniversalTransformer::encoded(const Variable& h, i64 step, i64 position) const {
   if (convolution_) return (*convolution_)(h);
   if (!numbered()) return h;
@@ -107,19 +107,19 @@ Variable UniversalTransformer::encoded(const Variable& h, i64 step, i64 position
   return add(h, coordinates);
 }
 
-// The same of what follows `before`.
+// The same for positions that follow `before`.
 Variable UniversalTransformer::encoded_behind(nn::CausalConv::State& before, const Variable& h,
                                               i64 step, i64 position) const {
   return convolution_ ? convolution_->step(before, h) : encoded(h, step, position);
 }
 
-// What the steps of depth give together.
+// The combination of the states of all depth steps.
 Accumulated UniversalTransformer::combined(std::span<const Variable> states) const {
   if (!halting_) return {states.back(), {}};
   return adaptive_computation(states, halting_->weight, halting_->bias);
 }
 
-// What the output map makes of the depth's steps together.
+// The output map of the combined states.
 Variable UniversalTransformer::outward(const Variable& accumulated) const {
   return output_(norm_ ? (*norm_)(accumulated) : accumulated);
 }

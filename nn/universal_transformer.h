@@ -5,15 +5,15 @@
 //     h = E[ids]
 //     for t = 0 … L−1:   position:  h ← h + pos[0 … N−1] + depth[t]
 //                        conv:      h ← conv(h)             (causal, ReLU)
-//                        rotary:    h as it is; the attention turns q and k (ops/rotary)
-//                        none:      h as it is
+//                        rotary:    h unchanged; the attention rotates q and k (ops/rotary)
+//                        none:      h unchanged
 //                        h ← block(h)
 //     a = Σ_t weight_t h_t by adaptive computation time (ops/adaptive_computation), or the last h
 //     logits = drop(a W_o) Eᵀ,  with the wiring prenorm drop(LN(a) W_o) Eᵀ
-//     penalty = ponder + λ (ΣE² + ΣW_o²) + what the attention layers add
+//     penalty = ponder + λ (ΣE² + ΣW_o²) + the penalties of the attention layers
 //
 // The convolution, the positions and the halting map are the same at every step, and so is the
-// block unless `shared` is off. E stands at both ends.
+// block unless `shared` is off. E is both the embedding and the output map.
 //
 // With a memory of M positions a text is read in segments: at every step of depth the attention
 // also sees its last M inputs of the segments before, and the convolution its last W, without
@@ -34,7 +34,7 @@ struct UniversalTransformerConfig {
   i64 width = 64;                     // d
   i64 depth = 5;                      // L
   i64 heads = 8;                      // or classes
-  i64 length = 128;                   // N: positions that there are, and keys that decoding keeps
+  i64 length = 128;                   // N: positions, and keys that decoding keeps
   std::string attention = "full";     // a specification: name:option=value,…
   std::string encoding = "position";  // "conv", "rotary" or "none"
   i64 conv_width = 8;
@@ -47,17 +47,17 @@ struct UniversalTransformerConfig {
   i64 memory = 0;                    // M: positions of earlier segments that attention sees
 };
 
-// Throws where there can be no memory: its positions are numbered, or the mechanism takes no keys
-// before its queries.
+// Throws if a memory is impossible: positions are numbered, or the mechanism takes no keys before
+// its queries.
 void check_memory(const UniversalTransformerConfig& config);
 
 class UniversalTransformer {
  public:
-  // Throws where a setting is out of range. Parameters are drawn from `seed` by their names.
+  // Throws if a setting is out of range. Parameters are drawn from `seed` by their names.
   UniversalTransformer(const UniversalTransformerConfig& config, std::uint64_t seed,
                        DType dtype = DType::f32);
 
-  // What earlier segments left of B texts; the next segment reads it and puts its own in its place.
+  // The memory of B texts after earlier segments; the next segment reads it and replaces it.
   struct Memory {
     struct Step {
       Tensor attention;  // [B, M, d]: its last inputs
@@ -72,24 +72,24 @@ class UniversalTransformer {
     Variable penalty;  // []
   };
   // ids [B, N] i64, in 0 … V−1. Position models take at most `length` of them.
-  // `memory`, where there is one, is of as many texts as ids has rows.
+  // `memory`, if any, has as many texts as ids has rows.
   Output operator()(Context& context, const Tensor& ids, Memory* memory = nullptr) const;
 
   struct Loss {
     Variable cross_entropy, penalty;  // [] each; their sum is what training minimises
   };
-  // Against targets [B, N] i64; the logits are never held at once.
+  // Against targets [B, N] i64; the logits are never stored all at once.
   Loss loss(Context& context, const Tensor& ids, const Tensor& targets,
             Memory* memory = nullptr) const;
 
   struct Score {
-    Tensor nats;     // [B, N] f64: of every target
+    Tensor nats;     // [B, N] f64: the loss of every target
     Tensor penalty;  // []
   };
-  // The same without dropout or tape.
+  // The same without dropout and tape.
   Score score(const Tensor& ids, const Tensor& targets, Memory* memory = nullptr) const;
 
-  // Decoding: everything that the past left, for each step of depth.
+  // Decoding: the state of the past, for each step of depth.
   struct State {
     struct Step {
       nn::TransformerBlock::State block;
@@ -100,8 +100,8 @@ class UniversalTransformer {
   };
   State start() const;
   // The logits [V] of the character after the last of `ids`, which follow what was read so far. A
-  // position model throws past `length` characters: start again from a later one. `full` forgets
-  // keys that are more than `length` behind, or, with a memory, than that and the memory.
+  // position model throws beyond `length` characters: start again from a later one. `full` drops
+  // keys that are more than `length` back, or, with a memory, `length` plus the memory.
   Tensor step(State& state, std::span<const i64> ids) const;
   Tensor step(State& state, i64 id) const { return step(state, {&id, 1}); }
 
@@ -144,7 +144,7 @@ class UniversalTransformer {
   std::optional<nn::CausalConv> convolution_;
   std::vector<nn::TransformerBlock> blocks_;  // one, or one for each step
   std::optional<nn::Linear> halting_;         // [d, 1]
-  std::optional<nn::LayerNorm> norm_;         // of what the last block leaves, with prenorm
+  std::optional<nn::LayerNorm> norm_;         // of the last block's output, with prenorm
   nn::Linear output_;                         // W_o [d, d]
 };
 

@@ -9,17 +9,18 @@
 
 namespace weft {
 
-// What one step is, worked out once for all weights.
+// Quantities of one step, the same for all weights.
 struct StepFacts {
   double rate = 0;            // η
-  double scale = 1;           // of the gradients, where their norm is too large
+  double scale = 1;           // of the gradients, if their norm is too large
   double corrected_rate = 0;  // adam: η / (1 − β₁ᵗ)
   double root = 1;            // adam: 1 / √(1 − β₂ᵗ)
   bool updates = true;        // false: the step changes nothing
 };
 
-// A rule is a struct of its options, `states` (how many numbers it keeps for each weight), and
-// `for_weights<T>(facts, matrix)`, which gives the function of one weight: w, its gradient, its state.
+// A rule is a struct of its options, `states` (the number of states for each weight), and
+// `for_weights<T>(facts, matrix)`, which returns the function of one weight: w, its gradient, its
+// state.
 struct Sgd {
   static constexpr double default_rate = 0.01;
   double momentum = 0, nesterov = 0;
@@ -38,7 +39,7 @@ struct Sgd {
     }
     constexpr void operator()(T& w, T g, T& v, T&) const { (*this)(w, g, v); }
   };
-  // With nesterov the step looks one momentum further.
+  // With nesterov the step looks one momentum step ahead.
   template <class T>
   constexpr Update<T> for_weights(const StepFacts& facts, bool) const {
     return {T(facts.rate), T(facts.scale), T(momentum), T(nesterov != 0 ? 1 : 0),
@@ -100,7 +101,7 @@ struct Adam {
 
 // --- all weights at once, on a CUDA device
 
-// Parameters of one type, as kernels see them: few enough to be handed over by value.
+// Parameters of one type, as kernels see them: few enough to be passed by value.
 template <class T>
 struct WeightTable {
   static constexpr int most = 128;
@@ -108,7 +109,7 @@ struct WeightTable {
     T* weight;
     const T* gradient;
     T* state[2];
-    T* before;  // takes the weight as it was
+    T* before;  // receives the old weights
     i64 count;
   };
   int size = 0;
@@ -117,7 +118,7 @@ struct WeightTable {
   bool matrix[most] = {};  // the parameter has two axes or more
 };
 
-// What a step says about itself: f64 [3] on the device.
+// The report of a step: f64 [3] on the device.
 struct StepReport {
   double norm = 0;
   double updated = 0;  // 1, or 0: a number was not finite and nothing was written
@@ -126,7 +127,7 @@ struct StepReport {
 
 inline constexpr i64 squares_blocks = 64;  // partial sums of a parameter
 
-// w within its bounds; NaN stays NaN.
+// w clamped to its bounds; NaN stays NaN.
 template <class T>
 struct Within {
   T* weight;
@@ -139,14 +140,14 @@ struct Within {
 
 template <class Device, class T>
 struct WeightKernels {
-  // squares[entry, block] = Σ g² over the entry's share of that block.
+  // squares[entry, block] = Σ g² over the entry's part for that block.
   static void sum_squares(const Device&, const WeightTable<T>&, double* squares);
   static void keep_within(const Device&, const Within<T>&, i64 count);
 };
 
 template <class Device, class Rule>
 struct StepKernels {
-  // The facts of the step from `sums` partial sums, in their order; counts *steps up where the step
+  // The facts of the step from `sums` partial sums, in their order; increments *steps if the step
   // updates, and writes report. `loss` is one number, or null.
   static void prepare(const Device&, const Rule&, const double* squares, i64 sums,
                       const double* rate, double largest_norm, const float* loss_f32,

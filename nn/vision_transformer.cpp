@@ -46,7 +46,7 @@ nn::AttentionOptions attention_options(const VisionTransformerConfig& config) {
           .max_length = config.tokens()};
 }
 
-// Weights and biases of all linear maps in `part` as PyTorch starts them.
+// Initialises weights and biases of all linear maps in `part` as PyTorch does.
 template <class Part>
 void start_linear_maps(Part& part) {
   if constexpr (std::is_same_v<Part, nn::Linear>) {
@@ -116,8 +116,8 @@ Variable VisionTransformer::operator()(Context& context, const Tensor& images,
   return head_(norm_(mean(h, 1)));
 }
 
-// Rows of pixels are cut into pieces as wide as a patch, and the pieces of a patch brought
-// together.
+// Rows of pixels are split into segments as wide as a patch, and the segments of a patch are made
+// adjacent.
 Tensor patches_of(const Tensor& images, i64 patch) {
   const i64 B = images.size(0), down = images.size(1) / patch, across = images.size(2) / patch,
             piece = patch * images.size(3);

@@ -4,8 +4,8 @@
 // permutation", 2024, arXiv 2410.10914, Tables 1 and 3: classes are read off the mean over the
 // tokens.
 //
-// A picture of S × S pixels and c channels is cut into N = (S/p)² patches, row by row; the features
-// of a patch are its p × p pixels, row by row, each with its channels.
+// A picture of S × S pixels and c channels is split into N = (S/p)² patches, row by row; the
+// features of a patch are its p × p pixels, row by row, each with its channels.
 //
 //     h = drop(patches W_p + b_p + pos[0 … N − 1])
 //     L times:   h ← h + drop(attention(LN₁(h)))
@@ -14,13 +14,13 @@
 //
 //     images [B, S, S, c]   patches [B, N, p² c]   h [B, N, d]   logits [B, classes]
 //
-// φ(z) = z Φ(z) is the exact GELU. An attention that has norm and residual of its own stands
-// without those, h ← attention(h), and φ behind it is SiLU. Attention has a bias at its output
+// φ(z) = z Φ(z) is the exact GELU. An attention that has norm and residual of its own is used
+// without those, h ← attention(h), and φ after it is SiLU. Attention has a bias at its output
 // alone; its own dropout is the mechanism's (on the map of `full`). The positions have N + 1 rows,
-// of which the last stays unused with the mean, and so does the class token: the paper counts both.
+// of which the last is unused with the mean, and so is the class token: the paper counts both.
 //
-// Weights and biases of linear maps start as PyTorch's, U(±1/√fan in), positions and class token as
-// N(0, 1).
+// Weights and biases of linear maps are initialised as in PyTorch, U(±1/√fan in), positions and
+// class token with N(0, 1).
 #pragma once
 
 #include "nn/attention.h"
@@ -48,7 +48,7 @@ namespace nn {
 // One of the L layers.
 struct VisionBlock {
   Dropout dropout;
-  std::optional<LayerNorm> norm1;  // none before an attention that has its own residual
+  std::optional<LayerNorm> norm1;  // none with an attention that has its own residual
   LayerNorm norm2;
   Attention attention;
   Linear up, down;  // W₁, b₁ and W₂, b₂
@@ -66,12 +66,12 @@ struct VisionBlock {
 
 class VisionTransformer {
  public:
-  // Throws where a setting is out of range. Parameters are drawn from `seed` by their names.
+  // Throws if a setting is out of range. Parameters are drawn from `seed` by their names.
   VisionTransformer(const VisionTransformerConfig& config, std::uint64_t seed,
                     DType dtype = DType::f32);
 
-  // The logits [B, classes] of images [B, S, S, c]. Where `states` is set, it takes the tokens
-  // [B, N, d] that each layer puts out.
+  // The logits [B, classes] of images [B, S, S, c]. If `states` is set, it receives the output
+  // tokens [B, N, d] of each layer.
   Variable operator()(Context& context, const Tensor& images,
                       std::vector<Tensor>* states = nullptr) const;
 

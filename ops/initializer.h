@@ -1,4 +1,4 @@
-// How a weight starts, and where it is kept.
+// The initial value of a weight, and its bounds.
 #pragma once
 
 #include <limits>
@@ -21,7 +21,7 @@ struct Initializer {
   double scale = 0;
 };
 
-// Where a learnt tensor is kept after every update, element by element.
+// The interval to which a learnt tensor is clamped after every update, element by element.
 struct Bounds {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();

@@ -57,7 +57,7 @@ std::string CachingAllocator::report(std::size_t wanted) const {
                      listed(sizes), counts_.peak);
 }
 
-// From the system; once more, after the common cache was given back, where it has no more.
+// Asks the system; when it has no more, gives the common cache back and asks once again.
 void* CachingAllocator::ask(std::size_t bytes) {
   ++counts_.system_allocations;
   void* block = source_.allocate(bytes);
@@ -68,8 +68,8 @@ void* CachingAllocator::ask(std::size_t bytes) {
   return block;
 }
 
-// A new block. Those of an eighth to a half of a page share one: a processor finds the addresses of
-// few large pages faster than those of many small ones. Pools of graphs come and go, and cut none.
+// A new block. Blocks of an eighth to a half of a huge page are carved from one page, which saves
+// TLB misses. Graph pools do not carve pages.
 void* CachingAllocator::from_source(std::size_t size) {
   const bool cut = caching_ && pool_ == 0 && size >= source_.page / 8 && size <= source_.page / 2;
   void* const page = cut ? ask(source_.page) : nullptr;
@@ -87,7 +87,7 @@ void* CachingAllocator::from_source(std::size_t size) {
   return block;
 }
 
-// A block that stands in no cache any more goes back to the system.
+// Returns a block that is in no cache any more to the system.
 void CachingAllocator::give_back(void* block) {
   const Block& known = blocks_.at(block);
   if (!known.live) counts_.cached -= known.size;
@@ -95,7 +95,7 @@ void CachingAllocator::give_back(void* block) {
   blocks_.erase(block);
 }
 
-// What is unused; a page only where all that was cut from it is.
+// Returns all cached blocks to the system; a carved page only once all of its blocks are cached.
 void CachingAllocator::give_back_all(Cache& cache) {
   for (auto& [size, blocks] : cache) {
     std::unordered_map<void*, std::size_t> unused;
@@ -158,7 +158,7 @@ void CachingAllocator::reset_peak() {
   counts_.peak = counts_.live;
 }
 
-// A pool of a graph keeps its blocks: what was captured will write to them again.
+// A graph's pool keeps its blocks: each replay writes to them again.
 void CachingAllocator::trim() noexcept {
   const std::lock_guard lock(mutex_);
   give_back_all(pools_.at(0));
@@ -202,7 +202,8 @@ CachingAllocator& allocator(Device device) {
 }
 
 CachingAllocator& allocator_of(const Cpu&) {
-  // Never destroyed: tensors in static storage may outlive any order of destruction.
+  // Never destroyed: tensors with static storage duration may be destroyed later than any static
+  // object.
   static auto* const cpu = new CachingAllocator(host_memory);
   return *cpu;
 }

@@ -1,9 +1,9 @@
 // The caching allocator of one device.
 //
-// Freed blocks are kept by size class (eight classes an octave) and handed out again, so that a
-// training step stops asking the system for memory after it has run once or twice. Blocks of an
-// eighth to a half of a huge page are cut from one. Counts are of rounded bytes; the memory curves
-// and the memory tests read them.
+// Freed blocks are kept by size class (eight classes an octave) and reused, so that a training step
+// stops asking the system for memory after one or two runs. Blocks of an eighth to a half of a huge
+// page are carved from one page. The counts are of rounded bytes; the memory curves and the memory
+// tests read them.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@ struct MemoryCounts {
   std::size_t live = 0;    // bytes in use now
   std::size_t peak = 0;    // most bytes in use since reset_peak()
   std::size_t cached = 0;  // bytes held for reuse
-  std::uint64_t system_allocations = 0;  // times that the system was asked
+  std::uint64_t system_allocations = 0;  // calls of the system's allocator
 };
 
 // Where a device's bytes come from.
 struct MemorySource {
   const char* name;  // for messages
-  void* (*allocate)(std::size_t bytes);  // null where there are no more
+  void* (*allocate)(std::size_t bytes);  // null when there is no more
   void (*release)(void* block);
   void (*fill)(void* block, unsigned char byte, std::size_t bytes);
-  std::size_t page = 0;  // bytes of a page that several blocks share; 0: none do
+  std::size_t page = 0;  // bytes of a page that blocks are carved from; 0: none
 };
 
 extern const MemorySource host_memory;
@@ -42,26 +42,26 @@ class CachingAllocator {
   CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator() { trim(); }
 
-  // At least `bytes` bytes aligned to 64. Throws Error, with what was wanted, what is held and the
-  // largest blocks in use, where the system has no more.
+  // At least `bytes` bytes, aligned to 64. When the system has no more, throws Error with the bytes
+  // wanted, the bytes in use and the largest blocks in use.
   void* allocate(std::size_t bytes);
   void deallocate(void* block) noexcept;
 
   MemoryCounts counts() const;
   void reset_peak();
-  void trim() noexcept;  // gives every cached block back to the system
+  void trim() noexcept;  // returns every cached block to the system
 
-  // A pool is a cache of its own: while one is in use, blocks come from it, and whenever they are
-  // freed they go back to it. A captured graph of kernels has one, so that nobody else gets the
-  // memory in which it is replayed. Pool 0 is the common one.
+  // A pool is a cache of its own: while it is in use, blocks come from it, and they return to it
+  // whenever they are freed. Each captured graph of kernels has one, so that no other tensor gets
+  // the memory in which the graph is replayed. Pool 0 is the common one.
   int make_pool();
   void use_pool(int pool);
-  void release_pool(int pool) noexcept;  // its blocks go, those in use once they are freed
+  void release_pool(int pool) noexcept;  // frees its blocks, those in use later
 
-  // Fresh memory is filled with NaN (bytes 0xff: a NaN in every floating type), so that an element
-  // that a kernel forgets to write shows. Tests turn this on.
+  // Fills fresh memory with NaN (bytes 0xff: a NaN in every floating type), so that an element that
+  // a kernel forgets to write is noticed. Tests turn this on.
   void set_poison(bool poison);
-  // Without the cache every block comes from the system: address sanitizers then see each one.
+  // Without the cache every block comes from the system, so that address sanitizers track each one.
   void set_caching(bool caching);
 
  private:
@@ -69,7 +69,7 @@ class CachingAllocator {
     std::size_t size;
     int pool;
     bool live;
-    void* page;  // that the block was cut from, beside others of its size; null: it is whole
+    void* page;  // the page it was carved from; null: none
   };
   using Cache = std::unordered_map<std::size_t, std::vector<void*>>;
 
@@ -81,7 +81,7 @@ class CachingAllocator {
 
   MemorySource source_;
   mutable std::mutex mutex_;
-  std::unordered_map<void*, Block> blocks_;  // all that the system gave
+  std::unordered_map<void*, Block> blocks_;  // all blocks from the system
   std::unordered_map<int, Cache> pools_{{0, {}}};
   int pool_ = 0, last_pool_ = 0;
   MemoryCounts counts_;

@@ -1,4 +1,4 @@
-// Sums of tensors of one shape: what gathering gradients needs.
+// Sums of tensors of one shape, for accumulating gradients.
 #pragma once
 
 #include "runtime/tensor.h"

@@ -18,7 +18,8 @@ constexpr const char* name_of(DeviceType type) {
   return type == DeviceType::cpu ? "cpu" : "cuda";
 }
 
-// Kernels are static members of structs over one of these and an element type.
+// The Device argument of kernels for the CPU. Kernels are static members of structs over a device
+// and an element type.
 struct Cpu {};
 struct Cuda;  // runtime/cuda/device.h
 

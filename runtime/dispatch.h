@@ -1,6 +1,6 @@
 // From run-time tags to types: dispatch(tensor, f) calls f(device, T{}), where device is a Cpu or a
-// Cuda and T the element type. The kernels of an op are members of a struct over that pair; one that
-// is declared and missing is an error of the linker. An op that declares its kernels on Cpu alone
+// Cuda and T the element type. The kernels of an op are members of a struct over that pair; one
+// that is declared and not defined is a link error. An op that declares its kernels for Cpu alone
 // compiles in every build, and refuses tensors on a CUDA device when it is called.
 #pragma once
 
@@ -24,13 +24,13 @@ decltype(auto) dispatch_device(Device device, const F& f) {
   return f(Cpu{});
 }
 
-// Throws, naming the op, unless x has elements of a type that differentiable ops work in.
+// Throws, naming the op, unless x has an element type that differentiable ops accept.
 inline void require_real(const char* op, const Tensor& x) {
   require(x.dtype() == DType::f32 || x.dtype() == DType::f64,
           "{}: wanted f32 or f64 elements, got {} {}", op, name_of(x.dtype()), x.shape());
 }
 
-// Over the types that differentiable ops work in.
+// Over the types that differentiable ops compute in.
 template <class F>
 decltype(auto) dispatch(const Tensor& tensor, const F& f) {
   return dispatch_device(tensor.device(), [&](auto device) -> decltype(auto) {
@@ -41,7 +41,7 @@ decltype(auto) dispatch(const Tensor& tensor, const F& f) {
   });
 }
 
-// Over the types that values and their gradients have: those, and bf16.
+// Over the types of values and their gradients: those above, and bf16.
 template <class F>
 decltype(auto) dispatch_floating(const Tensor& tensor, const F& f) {
   return dispatch_device(tensor.device(), [&](auto device) -> decltype(auto) {

@@ -1,4 +1,4 @@
-// Element types. Every differentiable op works in f32 and f64; bf16 is storage so far.
+// Element types. Every differentiable op works in f32 and f64; bf16 is storage only so far.
 #pragma once
 
 #include <bit>

@@ -8,10 +8,10 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 16;  // elements that one piece of parallel work adds
+constexpr i64 grain = 1 << 16;  // elements that one task adds
 
-// Calls f(target offset, source offset, length, target stride, source stride) for each run of the
-// innermost axis.
+// Calls f(target offset, source offset, length, target stride, source stride) for each run along
+// the innermost axis.
 template <class F>
 void each_run(const ElementLoops& loops, const F& f) {
   if (loops.count == 0) return;

@@ -1,4 +1,4 @@
-// Kernels over the elements of tensors: what copies, conversions, fills and sums are made of.
+// Kernels over the elements of tensors, for copies, conversions, fills and sums.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ struct ElementLoops {
   i64 size[most] = {}, to[most] = {}, from[most] = {};
 };
 
-// Calls f(T{}) for the type of elements.
+// Calls f(T{}) for the element type.
 template <class F>
 decltype(auto) with_type(DType type, const F& f) {
   switch (type) {
@@ -46,11 +46,11 @@ struct ElementKernels {
 
 template <class Device, class T>
 struct AddKernels {
-  // c = a + b, elements side by side.
+  // c = a + b, all contiguous.
   static void add(const Device&, i64 count, const T* a, const T* b, T* c);
 };
 
-// Between the host and this device, or on it; what comes to the host is there on return.
+// Between the host and this device, or on it; what is copied to the host has arrived on return.
 void copy_bytes(const Cpu&, const std::byte* from, std::byte* to, std::size_t bytes);
 void copy_bytes(const Cuda&, const std::byte* from, std::byte* to, std::size_t bytes);
 

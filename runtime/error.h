@@ -16,15 +16,16 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What a device could not do, though it was asked rightly: no memory left, a failure that CUDA
-// reports. The op whose work it was adds its name and shapes.
+// What a device could not do although the request was valid: out of memory, a failure that CUDA
+// reports. The op that asked for it adds its name and shapes.
 class DeviceError : public Error {
  public:
   using Error::Error;
 };
 
 namespace detail {
-// Formats out of line, so that a call of require() is a comparison and a list of references.
+// Formats out of line, so that a call of require() compiles to a comparison and a list of
+// references.
 [[noreturn]] void throw_error(fmt::string_view message, fmt::format_args args);
 }  // namespace detail
 

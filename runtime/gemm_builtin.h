@@ -1,5 +1,5 @@
-// A blocked product for builds without a matrix library: blocks of B are packed so that they stay
-// in the second-level cache, and runtime/tile.h does the arithmetic.
+// A blocked product for builds without a matrix library: blocks of B are packed to stay in the L2
+// cache, and runtime/tile.h computes on them.
 #pragma once
 
 #include <algorithm>

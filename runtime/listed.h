@@ -1,7 +1,7 @@
-// Elements as text, one after the other, where a message takes them.
+// Elements as text, one after the other, as an argument of a message.
 //
-// fmt/core.h is all of fmt that the tree includes: fmt/format.h, which has fmt::join, compiles fmt's
-// own formatting of numbers again in every file, in more time than most files take.
+// The tree includes no more of fmt than fmt/core.h: fmt/format.h, which has fmt::join, compiles
+// fmt's own formatting of numbers again in every file, in more time than most files take.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Refers to the elements. Nothing is formatted before the text is asked for.
+// Refers to the elements. Nothing is formatted before the text is needed.
 template <class Range>
 struct Listed {
   const Range& range;

@@ -1,9 +1,10 @@
 // Matrix products.
 //
-// On the CPU, small ones, whose right-hand matrix fits the second-level cache, run through runtime/tile.h; the
-// rest through oneDNN (f32) or OpenBLAS (f64, and f32 without oneDNN), always on one thread: the
-// rows and the batch are cut over our own threads. Every element of the result is computed by one
-// piece of work, so the bits do not depend on the number of threads. On CUDA devices: cuBLAS.
+// On the CPU, small products, whose right-hand matrix fits the L2 cache, are computed by
+// runtime/tile.h, the others by oneDNN (f32) or OpenBLAS (f64, and f32 without oneDNN), always on
+// one thread: rows and batch are split over our own threads. Every element of the result is
+// computed by one task, so the bits do not depend on the number of threads. On CUDA devices:
+// cuBLAS.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@
 
 namespace weft {
 
-// A matrix in memory with any strides; the unit of the one-threaded kernels.
+// A matrix in memory with any strides, for the single-threaded kernels.
 template <class T>
 struct Matrix {
   T* data;
@@ -29,7 +30,7 @@ Matrix<T> rows_of(T* data, i64 begin, i64 end, i64 width) {
 // [.., n] as the matrix [rows, n] of its rows; no copy.
 inline Tensor as_rows(const Tensor& x) { return x.reshape({x.rows(), x.size(-1)}); }
 
-// c (+)= a b on the calling thread. c must have neighbouring elements in its rows.
+// c (+)= a b on the calling thread. c's rows must be contiguous.
 template <class T>
 void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
             bool add = false);
@@ -39,19 +40,20 @@ extern template void matmul(const Cpu&, const Matrix<const float>&, const Matrix
 extern template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const double>&,
                             const Matrix<double>&, bool);
 
-// What matmul_into() below runs on each device, its tensors checked.
+// The kernel of matmul_into() below, after its checks.
 template <class Device, class T>
 struct MatmulKernels {
   static void batched(const Device&, const Tensor& a, const Tensor& b, const Tensor& c, bool add);
 };
 
-// [..., m, k] × [..., k, n] → [..., m, n], batched over equal leading axes; a right-hand side of two
-// axes serves every matrix of the batch. Transposed and strided views are taken as they are.
+// [..., m, k] × [..., k, n] → [..., m, n], batched over equal leading axes; a right-hand side of
+// two axes is broadcast over the batch. Transposed and strided views are not copied.
 Tensor matmul(const Tensor& a, const Tensor& b);
-// The same into (or, with `add`, on top of) an existing tensor whose last axis is contiguous.
+// The same into (or, with `add`, added to) an existing tensor whose last axis is contiguous.
 void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add = false);
 
-// "oneDNN 2.6.3 + OpenBLAS 0.3.21 (Zen)": what large products run on; for --version and benches.
+// "oneDNN 2.6.3 + OpenBLAS 0.3.21 (Zen)": the libraries of large products; for --version and
+// benches.
 std::string matmul_library();
 
 }  // namespace weft

@@ -12,12 +12,11 @@
 namespace weft {
 namespace {
 
-// The right-hand matrix stays in the second-level cache up to here, beside the rest. A left-hand
-// one whose columns neighbour must not spread over more: a tile reads a few elements of each of its
-// lines, and beyond some 64 pages every line costs a search for its page.
+// The most bytes of the right-hand matrix: it stays in the L2 cache. A left-hand matrix whose
+// columns are contiguous must not be larger either: a tile reads a few elements of each of its
+// lines, and beyond some 64 pages every line is a TLB miss.
 constexpr i64 tile_bytes = 256 << 10;
-// Rows that one piece of parallel work computes: with fewer oneDNN 2.6 reaches half of its rate on
-// large right-hand matrices.
+// Rows of one task: with fewer, oneDNN 2.6 reaches half of its rate on large right-hand matrices.
 constexpr i64 row_grain = 512;
 
 template <class T>
@@ -49,7 +48,7 @@ template <class T>
 void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
                      bool add) {
   std::optional<Scratch<T>> buffer_a, buffer_b;
-  // A library wants one stride to be 1 and the other to be no less than the row that it crosses.
+  // A library wants one stride to be 1 and the other at least the length of the row.
   const auto prepared = [](const Matrix<const T>& m, std::optional<Scratch<T>>& buffer,
                            bool& transposed, i64& leading) {
     Matrix<const T> ready = m;
@@ -95,7 +94,7 @@ template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const
 
 namespace {
 
-// Matrix number `index` of a batched tensor, the batch counted in row-major order.
+// Matrix number `index` of a batched tensor; the batch is counted in row-major order.
 template <class T>
 Matrix<T> matrix_of(const Tensor& tensor, i64 index) {
   const int rank = tensor.rank();

@@ -12,8 +12,7 @@
 namespace weft {
 namespace {
 
-// Levenshtein distance, where two neighbours in the other order are one edit (optimal string
-// alignment).
+// Levenshtein distance in which a swap of two neighbours is one edit (optimal string alignment).
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> above2, above, row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

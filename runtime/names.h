@@ -6,10 +6,11 @@
 
 namespace weft {
 
-// The name with the fewest edits from `wanted`, where these are at most a third of the longer one's
+// The name with the fewest edits from `wanted`, if these are at most a third of the longer name's
 // letters, or one; otherwise "".
 std::string nearest_name(const std::string& wanted, const std::vector<std::string>& names);
-// "full, agglomerative; did you mean full?" for error messages; the names alone where none is near.
+// "full, agglomerative; did you mean full?" for error messages; the names alone where none is
+// close.
 std::string known_names(const std::string& wanted, const std::vector<std::string>& names);
 
 }  // namespace weft

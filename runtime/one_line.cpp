@@ -14,8 +14,8 @@ constexpr std::size_t longest_line = 1500, line_begin = 1000, line_end = 400;
 
 using Characters = std::vector<std::string>;  // as they are printed
 
-// The bytes of the UTF-8 character that the text begins with, and its code point; 0 where there is
-// none: a byte out of order, an overlong form, a surrogate.
+// The length in bytes of the UTF-8 character at the beginning of the text, and its code point; 0
+// for invalid UTF-8: a byte out of order, an overlong form, a surrogate.
 std::size_t decoded(std::string_view text, std::uint32_t& point) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const std::size_t size = byte(0) < 0x80       ? 1
@@ -34,7 +34,7 @@ std::size_t decoded(std::string_view text, std::uint32_t& point) {
   return point < least[size] || point > 0x10ffff || surrogate ? 0 : size;
 }
 
-// Not so: controls, separators of lines, and what turns the direction of writing.
+// Not printable: controls, line separators, and marks that change the direction of writing.
 bool printable(std::uint32_t point) {
   const auto within = [&](std::uint32_t first, std::uint32_t last) {
     return first <= point && point <= last;
@@ -62,7 +62,7 @@ Characters escaped(std::string_view text) {
   return all;
 }
 
-// `all` without what stands between its first and last characters, where it has more than `most`.
+// `all` with its middle elided where it is longer than `most`; `first` and `last` characters stay.
 Characters shortened(const Characters& all, std::size_t most, std::size_t first, std::size_t last) {
   if (all.size() <= most) return all;
   const auto end = all.end() - static_cast<std::ptrdiff_t>(last);

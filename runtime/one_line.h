@@ -6,10 +6,10 @@
 
 namespace weft {
 
-// `message` as one line that a terminal takes. What is not printable stands as an escape: \n, \x1b,
-// and \xNN for every byte of what is no UTF-8. A word of more than 200 characters, and then a line
-// of more than 1,500, keeps its beginning and its end around an ellipsis: the values that a message
-// quotes come from command lines and files.
+// `message` as one line for a terminal. What is not printable becomes an escape: \n, \x1b, and \xNN
+// for every byte that is not UTF-8. A word of more than 200 characters, and then a line of more
+// than 1,500, keeps its beginning and its end around an ellipsis: the values that a message quotes
+// come from command lines and files.
 std::string one_line(std::string_view message);
 
 }  // namespace weft

@@ -1,7 +1,7 @@
-// Pack<T>: a vector of the processor with the operators of a number.
+// Pack<T>: a SIMD vector with the operators of a number.
 //
-// A formula written as a template, with X for its number, computes with float and double and, a
-// vector at a time, with Pack<float> and Pack<double>. `where` is the choice that all of them know
+// A formula written as a template over its number type X computes with float and double, and with
+// Pack<float> and Pack<double> a vector at a time. `where` is the conditional that all of them have
 // (for numbers: ops/pointwise/functions.h).
 #pragma once
 
@@ -15,7 +15,7 @@ namespace pack_detail {
 
 // With z = |x|: erfc z = e^(−z²) q(z), and erfc(−z) = 2 − erfc z. (1 + 2z) q(z) is a polynomial in
 // t = (z − 2)/(z + 2), the minimax one of degree 9, to 1.4e-8, up to z = 10.2, where erfc is 0 in
-// f32; z² carries its rounding error along. −∞, ∞ and NaN come out right.
+// f32; the rounding error of z² is compensated. −∞, ∞ and NaN are exact.
 template <class V>
 HWY_INLINE V erfc_f32(V x) {
   namespace hn = simd::hn;
@@ -53,7 +53,7 @@ class Pack {
 
   HWY_INLINE Vector vector() const { return vector_; }
 
-  // The first min(count, lanes) elements; a load fills up with zeros.
+  // The first min(count, lanes) elements; the remaining lanes are zero.
   static HWY_INLINE Pack load(const T* from, i64 count = lanes) {
     return simd::load<T>(from, count);
   }
@@ -70,19 +70,19 @@ class Pack {
   friend HWY_INLINE Pack where(Mask condition, Pack a, Pack b) {
     return simd::hn::IfThenElse(condition.mask, a.vector_, b.vector_);
   }
-  // The first `count` lanes, zeros behind them.
+  // The first `count` lanes; the others become zero.
   friend HWY_INLINE Pack first(Pack x, i64 count) {
     return simd::hn::IfThenElseZero(simd::hn::FirstN(Tag{}, static_cast<std::size_t>(count)),
                                     x.vector_);
   }
   friend HWY_INLINE Pack exp(Pack x) { return simd::exp<T>(x.vector_); }
   friend HWY_INLINE Pack exp2(Pack x) { return simd::exp2<T>(x.vector_); }
-  // Of x <= 0.
+  // For x <= 0.
   friend HWY_INLINE Pack expm1(Pack x) { return simd::hn::Expm1(Tag{}, x.vector_); }
   friend HWY_INLINE Pack log(Pack x) { return simd::log<T>(x.vector_); }
   friend HWY_INLINE Pack sqrt(Pack x) { return simd::hn::Sqrt(x.vector_); }
   friend HWY_INLINE Pack tanh(Pack x) { return simd::hn::Tanh(Tag{}, x.vector_); }
-  // To 4 units in f32; in f64, which gradients are checked in, lane by lane.
+  // To 4 ulp in f32; in f64, the type of gradient checks, lane by lane.
   friend HWY_INLINE Pack erfc(Pack x) {
     if constexpr (std::is_same_v<T, float>) {
       return pack_detail::erfc_f32(x.vector_);
@@ -98,8 +98,8 @@ class Pack {
   Vector vector_;
 };
 
-// f(i, n) for 0 … count−1, a vector at a time: i is where it begins, n how many of its elements
-// count, which all but the last call know when they are compiled.
+// f(i, n) for 0 … count−1, a vector at a time: the vector begins at element i and n of its lanes
+// are used. n is a compile-time constant in all calls but the last.
 template <class T, class F>
 HWY_INLINE void each_pack(i64 count, const F& f) {
   constexpr i64 lanes = Pack<T>::lanes;

@@ -7,8 +7,8 @@
 namespace weft {
 namespace {
 
-// The OpenMP default becomes one, which is what the matrix libraries ask for; our own loops say
-// how many threads they want.
+// Sets the OpenMP default to one thread, which the matrix libraries use; our own loops state their
+// number of threads.
 int initial_threads() {
   const int n = omp_get_max_threads();
   omp_set_num_threads(1);

@@ -1,8 +1,8 @@
 // Threads: OpenMP, and only here.
 //
-// Work is cut by shape, never by the number of threads, and partial sums are added in the order of
-// the pieces: the same bits come out for any number of threads. Library products run on one thread
-// inside (oneDNN and OpenBLAS take their number from the OpenMP default, which stays at one).
+// Work is split by shape, never by the number of threads, and partial sums are added in the order
+// of the tasks: the bits are the same for any number of threads. Library products run on one thread
+// (oneDNN and OpenBLAS take their number from the OpenMP default, which stays at one).
 #pragma once
 
 #include <algorithm>
@@ -13,22 +13,22 @@
 
 namespace weft {
 
-int threads();            // threads that parallel loops use
-void set_threads(int n);  // n >= 1; the initial value is the number of cores at hand
+int threads();            // of parallel loops
+void set_threads(int n);  // n >= 1; the default is the number of available cores
 
-// Numbers the threads of the parallel loops that begin where it is made: 0 … threads() − 1, below
-// the count of a loop that has fewer calls.
+// Numbers the threads of the parallel loops that begin in the scope where it is made: 0 … threads()
+// − 1, or less than the number of calls if that is smaller.
 class ThreadNumbers {
  public:
   ThreadNumbers();
   int mine() const;  // of the calling thread
 
  private:
-  int level_;  // of nested parallel loops, where it was made
+  int level_;  // nesting depth of parallel loops at construction
 };
 
-// Calls f(i) for i = 0 … count−1, each once, in any order, from several threads. An exception from
-// any call is thrown again here after the loop.
+// Calls f(i) for i = 0 … count−1, each once, in any order, on several threads. An exception from
+// any call is rethrown after the loop.
 template <class F>
 void parallel_for(i64 count, const F& f) {
   const int team = static_cast<int>(std::min<i64>(threads(), count));
@@ -49,19 +49,19 @@ void parallel_for(i64 count, const F& f) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Cuts 0 … count−1 into ranges of `grain` and calls f(begin, end) for each, in parallel.
+// Splits 0 … count−1 into ranges of `grain` and calls f(begin, end) for each, in parallel.
 template <class F>
 void parallel_ranges(i64 count, i64 grain, const F& f) {
   const i64 pieces = (count + grain - 1) / grain;
   parallel_for(pieces, [&](i64 piece) { f(piece * grain, std::min(count, (piece + 1) * grain)); });
 }
 
-// Calls f(i) for i = 0 … count−1 where a call takes about `work` multiply-adds. Short calls go
-// several at a time: waking a thread takes as long as many of them, and milliseconds where other
-// programs hold its core.
+// Calls f(i) for i = 0 … count−1 where a call takes about `work` multiply-adds. Short calls are
+// grouped: waking a thread takes as long as many of them, and milliseconds if another program has
+// its core.
 template <class F>
 void parallel_for(i64 count, i64 work, const F& f) {
-  constexpr i64 least = 1 << 19;  // what a thread is woken for
+  constexpr i64 least = 1 << 19;  // the least work that is worth waking a thread
   const i64 together = std::max<i64>(1, least / std::max<i64>(1, work));
   parallel_ranges(count, together, [&](i64 begin, i64 end) {
     for (i64 i = begin; i < end; ++i) f(i);

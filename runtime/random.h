@@ -30,27 +30,27 @@ constexpr Philox philox(Philox counter, std::uint32_t key0, std::uint32_t key1) 
   return counter;
 }
 
-// What a draw is for, where one key serves several. An op's key names its first draw, dropout as a
-// rule; further() names the others. Keys count their streams from 0, far below 2²⁴, so that the highest
-// byte of a stream is free to tell purposes apart.
+// The purpose of a draw, where one key serves several. An op's key is that of its first draw,
+// usually dropout; further() derives the others. Keys count their streams from 0, far below 2²⁴, so
+// that the highest byte of a stream is free for the purpose.
 enum class DrawPurpose : std::uint8_t {
-  dropout = 0,            // of the weights: the key as it is
-  drawn_inputs = 1,       // and the numbers after it: random features of a mechanism (31 at most)
-  bottom_dropout = 0x20,  // i-clustered: of the weights outside the largest keys
-  random_blocks = 0x30,   // bigbird
-  sort_noise = 0x38,      // sinkhorn
-  positions = 0x40,       // of clusters' first centroids
-  further_dropout = 0x48,  // and the numbers after it: of a block's further attentions (56)
-  planes = 0x80,          // that queries are hashed by
+  dropout = 0,             // of the weights: the key unchanged
+  drawn_inputs = 1,        // and the next numbers: random features of a mechanism (31 at most)
+  bottom_dropout = 0x20,   // i-clustered: of the weights outside the largest keys
+  random_blocks = 0x30,    // bigbird
+  sort_noise = 0x38,       // sinkhorn
+  positions = 0x40,        // of clusters' first centroids
+  further_dropout = 0x48,  // and the next numbers: of a block's further attentions (56)
+  planes = 0x80,           // hash planes of queries
 };
 
 // Names one draw of random numbers; element i of it is a function of these and i.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
-  std::uint32_t stream = 0;  // which of the draws of that step
-  // Where set, the step stands there, in the memory of the device that draws: a captured graph of
-  // kernels draws other numbers each time it is replayed.
+  std::uint32_t stream = 0;  // index of the draw within its step
+  // If set, the step is read from this address, in the memory of the device that draws: a captured
+  // graph of kernels draws other numbers at each replay.
   const std::uint32_t* step_at = nullptr;
 
   // The key of another draw of the same op.
@@ -80,10 +80,10 @@ constexpr std::uint32_t below(std::uint32_t word, std::uint32_t bound) {
   return static_cast<std::uint32_t>((std::uint64_t{word} * bound) >> 32);
 }
 
-// cos(2π b / 2³²). The nearest quarter turn is found in whole numbers, exactly; over the eighth of
-// a turn that is left on either side, Taylor's series up to t¹⁶ are exact to the last bits of f64.
-// They want no table, as CUDA's own reduction does, which lies in local memory. A constexpr
-// template is what code of CUDA devices may call.
+// cos(2π b / 2³²). The nearest quarter turn is exact in integers; over the remaining eighth of a
+// turn on either side, Taylor's series up to t¹⁶ are exact to the last bits of f64. They need no
+// table in local memory, as CUDA's own range reduction does. It is a constexpr template so that
+// device code can call it.
 template <class Word>
 constexpr double cosine_of_turns(Word b) {
   const auto turns = static_cast<std::uint32_t>(b), quarter = (turns + 0x20000000u) >> 30;
@@ -103,8 +103,8 @@ constexpr double normal(Word a, Word b) {
   return radius * cosine_of_turns(b);
 }
 
-// Hands out the streams of one step in order. A module asks it for a key wherever it draws; the
-// same program asks in the same order, so the same seed and step give the same numbers.
+// Hands out the streams of one step in order. A module asks for a key at each draw; the same
+// program asks in the same order, so the same seed and step give the same numbers.
 class RandomStreams {
  public:
   RandomStreams(std::uint64_t seed, std::uint32_t step, const std::uint32_t* step_at = nullptr)

@@ -1,8 +1,8 @@
-// Sums over rows that several threads share: the gradients of weights.
+// Sums over rows, split over threads: the gradients of weights.
 //
-// The rows are cut into at most eight parts by their number alone. Each part gathers into a buffer
-// of its own, one block of rows after the other; the buffers are added in the order of the parts.
-// So the bits do not depend on the number of threads.
+// The rows are split into at most eight parts, by their number alone. Each part accumulates into a
+// buffer of its own, a block of rows at a time; the buffers are added in the order of the parts. So
+// the bits do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace weft {
 
 inline constexpr i64 most_row_parts = 8;
 
-// The parts of so many rows in blocks of at most `block`; each is one call of a parallel loop.
+// The number of parts, with blocks of at most `block` rows; each part is one call of a parallel
+// loop.
 inline i64 row_parts(i64 rows, i64 block) {
   const i64 blocks = std::max<i64>((rows + block - 1) / block, 1);
   const i64 share = (blocks + most_row_parts - 1) / most_row_parts;  // blocks of one part
@@ -25,7 +26,7 @@ inline i64 row_parts(i64 rows, i64 block) {
 }
 
 // Calls f(begin, end, sums) for blocks of at most `block` rows of 0 … rows−1; `sums` points to
-// `count` elements, zero at first, that f adds to. The total over all rows goes to `total`.
+// `count` elements, initially zero, to which f adds. The total over all rows is written to `total`.
 template <class T, class F>
 void row_sums(i64 rows, i64 block, i64 count, T* total, const F& f) {
   const i64 blocks = std::max<i64>((rows + block - 1) / block, 1);

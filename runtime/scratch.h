@@ -20,7 +20,8 @@ class Scratch {
   Tensor tensor_;
 };
 
-// Scratch of `count` elements for each thread of a parallel loop of so many calls, made before it.
+// Scratch of `count` elements for each thread of a parallel loop of `calls` calls, allocated before
+// it.
 template <class T>
 class ThreadScratch {
  public:
@@ -30,13 +31,13 @@ class ThreadScratch {
   T* mine() const { return buffer_.data() + numbers_.mine() * slice_; }
 
  private:
-  static constexpr i64 line = 64 / sizeof(T);  // threads do not share lines of the cache
+  static constexpr i64 line = 64 / sizeof(T);  // threads do not share cache lines
   i64 slice_;
   Scratch<T> buffer_;
   ThreadNumbers numbers_;
 };
 
-// One allocation, handed out in parts.
+// One allocation, split into arrays.
 template <class T>
 class Pieces {
  public:

@@ -1,4 +1,4 @@
-// The sizes of a tensor, or its strides: at most six numbers, kept in place.
+// The sizes of a tensor, or its strides: at most six numbers, stored inline.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class Shape {
     sizes_[static_cast<std::size_t>(rank_++)] = size;
   }
 
-  // Number of elements; throws where the product does not fit 63 bits.
+  // Number of elements; throws if it does not fit in 63 bits.
   i64 count() const {
     i64 product = 1;
     for (const i64 size : *this) {
@@ -72,14 +72,14 @@ struct fmt::formatter<weft::Shape> : fmt::formatter<std::string_view> {
 
 namespace weft {
 
-// `axis`, counted from the end where it is negative. Throws, naming the op, where there is none.
+// `axis`, counted from the end if negative. Throws, naming the op, if there is no such axis.
 inline int wrapped_axis(const char* op, const Shape& shape, int axis) {
   const int rank = shape.rank();
   require(-rank <= axis && axis < rank, "{}: {} has no axis {}", op, shape, axis);
   return axis < 0 ? axis + rank : axis;
 }
 
-// [outer, n, inner]: a tensor of any rank as one of three axes, of which `axis` is the second.
+// [outer, n, inner]: a tensor of any rank seen as one of three axes; `axis` is the second.
 inline Shape around_axis(const Shape& shape, int axis) {
   Shape three{1, shape[axis], 1};
   for (int other = 0; other < shape.rank(); ++other) {

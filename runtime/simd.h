@@ -1,7 +1,7 @@
-// Vectors of the processor that the build is for, by Highway (static dispatch).
+// SIMD vectors for the instruction set of the build, by Highway (static dispatch).
 //
-// Only what Highway lacks stands here: partial loads and stores for the end of a row, and functions
-// that hand NaN on.
+// Only what Highway lacks is defined here: partial loads and stores for the tail of a row, and
+// functions that propagate NaN.
 #pragma once
 
 #include <hwy/highway.h>
@@ -16,7 +16,7 @@ namespace weft::simd {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The widest vector of T, and the number of its lanes.
+// The widest vector of T, and its number of lanes.
 template <class T>
 using Tag = hn::ScalableTag<T>;
 template <class T>
@@ -29,7 +29,7 @@ constexpr i64 round_up_to_lanes(i64 count) {
   return (count + lanes<T> - 1) / lanes<T> * lanes<T>;
 }
 
-// The first min(count, lanes) elements at `from`, zeros behind them.
+// The first min(count, lanes) elements at `from`; the remaining lanes are zero.
 template <class T>
 HWY_INLINE Vector<T> load(const T* from, i64 count) {
   const Tag<T> d;
@@ -57,13 +57,13 @@ HWY_INLINE T sum_of_lanes(Vector<T> value) {
 
 namespace detail {
 
-// 2^(x + rest) in f32 where |rest| < 1/1000. −∞, ∞ and NaN come out right.
+// 2^(x + rest) in f32 where |rest| < 1/1000. −∞, ∞ and NaN are exact.
 //
-// With AVX-512 x = n + i/16 + f, with whole n, i < 16 and 0 <= f < 1/16: 2^(i/16) by table and 2^f by
-// the minimax polynomial of degree 3, to 3e-9, leave the units that multiply to others. VREDUCEPS
-// gives f (0 of an infinity), and VSCALEFPS multiplies by 2^⌊x⌋.
-// Without it x = n + f, |f| <= 1/2, and the polynomial is of degree 6, to 2e-9; the second operand of
-// Min and Max is what a NaN passes through.
+// With AVX-512 x = n + i/16 + f, with integer n, i < 16 and 0 <= f < 1/16: 2^(i/16) from a table
+// and 2^f by the minimax polynomial of degree 3, to 3e-9, leave the multiply units free for other
+// work. VREDUCEPS computes f (0 for an infinity), and VSCALEFPS multiplies by 2^⌊x⌋. Without it x =
+// n + f, |f| <= 1/2, and the polynomial is of degree 6, to 2e-9; the second operand of Min and Max
+// propagates NaN.
 template <class V>
 HWY_INLINE V power_of_two(V x, V rest) {
   const Tag<float> d;
@@ -97,8 +97,8 @@ HWY_INLINE V power_of_two(V x, V rest) {
   }
 }
 
-// e^x = 2^(x log₂e); the product carries its rounding error along. Highway's own takes three times
-// as long with AVX-512, which is what softmax over narrow heads waits for.
+// e^x = 2^(x log₂e), with the rounding error of the product compensated. With AVX-512 Highway's own
+// takes three times as long, and softmax over narrow heads is bound by it.
 template <class V>
 HWY_INLINE V exp_f32(V x) {
   const Tag<float> d;
@@ -110,7 +110,7 @@ HWY_INLINE V exp_f32(V x) {
 
 }  // namespace detail
 
-// e^x to 1.2 ulp; Highway's own, which f64 uses, maps NaN to 0 and what overflows to anything.
+// e^x to 1.2 ulp. Highway's own, used in f64, maps NaN to 0 and is undefined on overflow.
 template <Real T>
 HWY_INLINE Vector<T> exp(Vector<T> x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -122,7 +122,7 @@ HWY_INLINE Vector<T> exp(Vector<T> x) {
   }
 }
 
-// 2^x to 1.1 ulp in f32 and to |x| ulp in f64. −∞, ∞ and NaN come out right, as they do of exp.
+// 2^x to 1.1 ulp in f32 and to |x| ulp in f64. −∞, ∞ and NaN are exact, as in exp.
 template <Real T>
 HWY_INLINE Vector<T> exp2(Vector<T> x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -150,7 +150,7 @@ HWY_INLINE Vector<T> sigmoid(Vector<T> x) {
   return hn::Div(one, hn::Add(one, simd::exp<T>(hn::Neg(x))));
 }
 
-// Σ_i a_i b_i in one fixed order.
+// Σ_i a_i b_i in a fixed order.
 template <class T>
 HWY_INLINE T dot(const T* a, const T* b, i64 count) {
   Vector<T> sum = hn::Zero(Tag<T>{});
@@ -160,7 +160,7 @@ HWY_INLINE T dot(const T* a, const T* b, i64 count) {
   return sum_of_lanes<T>(sum);
 }
 
-// Σ_i x_i in one fixed order.
+// Σ_i x_i in a fixed order.
 template <class T>
 HWY_INLINE T sum(const T* x, i64 count) {
   Vector<T> sums = hn::Zero(Tag<T>{});
@@ -182,7 +182,7 @@ HWY_INLINE void add_scaled(T factor, const T* x, T* y, i64 count) {
   store<T>(hn::MulAdd(f, load<T>(x + i, rest), load<T>(y + i, rest)), y + i, rest);
 }
 
-// Σ_i x_i gathered in f64, in one fixed order.
+// Σ_i x_i accumulated in f64, in a fixed order.
 template <Real T>
 HWY_INLINE double sum_in_f64(const T* x, i64 count) {
   const Tag<double> d;

@@ -11,9 +11,8 @@ namespace {
 
 static_assert(ElementLoops::most >= Shape::max_rank);
 
-// Over tensors of this shape with these strides.
-// Axes whose elements follow each other in both tensors are one: each costs a division an element
-// on a GPU.
+// Loops over tensors of this shape with these strides. Axes that are contiguous in both tensors are
+// merged: on a GPU each axis costs a division an element.
 ElementLoops loops_over(const Shape& shape, const Shape& to, const Shape& from) {
   ElementLoops loops;
   loops.count = shape.count();
@@ -97,8 +96,8 @@ bool Tensor::contiguous() const {
   return true;
 }
 
-// Each axis of the new shape is cut from, or joins, axes of the old one that follow each other
-// without a gap: both shapes are walked side by side in groups of equal element count.
+// Each axis of the new shape splits, or merges, contiguous axes of the old one: both shapes are
+// walked side by side in groups of equal element count.
 std::optional<Tensor> Tensor::view_as(const Shape& shape) const {
   require(shape.count() == count(), "reshape: {} has {} elements, {} has {}", shape_, count(), shape,
           shape.count());

@@ -1,7 +1,7 @@
 // Tensor: a cheap handle on strided elements: storage, shape, strides, offset.
 //
-// Copies and views share bytes; nothing here copies elements except clone(), packed(), reshaped(),
-// to() and copy_from(). A default-made tensor is undefined: it stands for "none".
+// Copies and views share bytes; only clone(), packed(), reshaped(), to() and copy_from() copy
+// elements. A default-constructed tensor is undefined and means "none".
 #pragma once
 
 #include <memory>
@@ -60,7 +60,7 @@ class Tensor {
   DType dtype() const { return dtype_; }
   Device device() const { return storage_ ? storage_->device() : Device{}; }
   bool contiguous() const;  // row-major without gaps
-  bool unique() const { return storage_.use_count() == 1; }  // nobody else holds these bytes
+  bool unique() const { return storage_.use_count() == 1; }  // no other tensor shares these bytes
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
 
   std::byte* bytes() const {
@@ -79,27 +79,27 @@ class Tensor {
   std::vector<T> to_vector() const;  // the elements in row-major order
   double item() const;               // the value of a tensor with one element
 
-  // Views: the same bytes seen in another way.
-  Tensor reshape(const Shape& shape) const;  // throws where it would have to copy
+  // Views: the same bytes with other shapes and strides.
+  Tensor reshape(const Shape& shape) const;  // throws if it would have to copy
   Tensor transpose(int a, int b) const;
   Tensor slice(int axis, i64 begin, i64 end) const;
   Tensor expand(const Shape& shape) const;  // axes of size 1 (and new leading ones) repeat
-  // The view that these slices along `axis` were cut from, where they lie side by side in one
-  // storage in this order; undefined elsewhere.
+  // The view that these slices along `axis` were cut from, if they are adjacent in one storage, in
+  // this order; otherwise undefined.
   static Tensor joined(std::span<const Tensor> slices, int axis);
 
   // Copies.
   Tensor clone() const;                // row-major copy
-  Tensor packed() const;               // itself where it is contiguous, otherwise a clone
-  Tensor reshaped(const Shape& shape) const;  // a view where that is possible, otherwise a copy
-  Tensor to(DType dtype) const;        // itself where the type is that already
-  Tensor to(Device device) const;      // itself where it is there already; otherwise row-major
+  Tensor packed() const;               // itself if contiguous, otherwise a clone
+  Tensor reshaped(const Shape& shape) const;   // a view if possible, otherwise a copy
+  Tensor to(DType dtype) const;                // itself if the type is that already
+  Tensor to(Device device) const;              // itself if it is there already; otherwise row-major
   void copy_from(const Tensor& source) const;  // same shape; converts the type, changes the device
   void fill(double value) const;
 
  private:
   int checked_axis(int axis) const;
-  std::optional<Tensor> view_as(const Shape& shape) const;  // none where it would have to copy
+  std::optional<Tensor> view_as(const Shape& shape) const;  // none if it would have to copy
 
   std::shared_ptr<Storage> storage_;
   Shape shape_;
@@ -108,7 +108,7 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-// The shape that NumPy's rules give to an element-wise result of `a` and `b`; throws, naming `op`.
+// The broadcast shape (NumPy's rules) of an element-wise op on `a` and `b`; throws, naming `op`.
 Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
 
 // The strides of a row-major tensor of this shape.

@@ -12,13 +12,14 @@ namespace {
 constexpr bool many_registers = HWY_MAX_BYTES >= 64;
 constexpr int tile = many_registers ? 24 : 12;
 constexpr int widest = many_registers ? 4 : 2;  // vectors of a tile's row
-// A panel holds the part of B that one strip reads, in half of the first-level cache. It is copied
-// where so many rows read it that the copy costs a few hundredths; on AVX-512 it does not pay.
+// A panel is the part of B that one strip reads; it takes half of the L1 cache. It is packed where
+// enough rows read it that the copy costs a few per cent of the product; with AVX-512 packing does
+// not pay.
 constexpr i64 panel_bytes = 16 << 10;
 constexpr i64 panel_rows = 64;
 
-// Hides where a pointer comes from. Of rows that lie a stride apart gcc makes a pointer each, more
-// than there are registers for, and moves them in and out between the multiply-adds.
+// Optimisation barrier: keeps gcc from holding each row address in a register of its own, which
+// spills.
 template <class T>
 HWY_INLINE void hide(T*& pointer) {
   asm("" : "+r"(pointer));
@@ -35,7 +36,7 @@ HWY_INLINE void micro(D d, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c, 
       sum[r][v] = hn::Zero(d);
     }
   }
-  // Every third row has a pointer: the processor adds one and two strides to an address by itself.
+  // Every third row has a base pointer: addressing modes add one and two strides to it.
   static_assert(R <= 12);
   const T *a0 = a.data, *a3 = a0 + 3 * a.row, *a6 = a3 + 3 * a.row, *a9 = a6 + 3 * a.row;
   for (i64 k = 0; k < depth; ++k) {
@@ -52,7 +53,7 @@ HWY_INLINE void micro(D d, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c, 
     }
     a0 += a.column, a3 += a.column, a6 += a.column, a9 += a.column;
   }
-  // What is added stands apart till here: a long product of some depths at a time is a sum of sums.
+  // C is added only here: a long product, computed some depths at a time, is a sum of partial sums.
 #pragma GCC unroll 12
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 4
@@ -65,9 +66,10 @@ HWY_INLINE void micro(D d, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c, 
   }
 }
 
-// All rows of a strip of V vectors. Tiles of four rows and fewer are slow: gcc has them read B anew
-// for every multiply-add. So rows that no number of full tiles makes up are cut into tiles of
-// nearly one height, where that is possible. A function of its own, for the registers' sake.
+// All rows of a strip of V vectors. Tiles of four rows and fewer are slow: gcc reloads B for every
+// multiply-add. So a number of rows that is not a multiple of the full tile is split into tiles of
+// nearly one height, where that is possible. It is a function of its own to limit register
+// pressure.
 template <int V, class D, class T = simd::hn::TFromD<D>>
 HWY_NOINLINE void strip(D d, i64 rows, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c,
                         bool add) {
@@ -98,8 +100,8 @@ HWY_NOINLINE void strip(D d, i64 rows, i64 depth, Strided<T> a, Rows<const T> b,
   if (i < rows) run(std::integral_constant<int, 1>{});
 }
 
-// Rows of V vectors, moved together: rows of B that lie a power of two apart share a few sets of
-// the cache and drive each other out.
+// Packs rows of V vectors: rows of B that are a power of two apart map to few cache sets and evict
+// each other.
 template <int V, class D, class T = simd::hn::TFromD<D>>
 void copy_panel(D d, i64 count, Rows<const T> b, T* panel) {
   namespace hn = simd::hn;
@@ -111,7 +113,7 @@ void copy_panel(D d, i64 count, Rows<const T> b, T* panel) {
   }
 }
 
-// A strip by panels, one after the other.
+// A strip, one panel after the other.
 template <int V, class D, class T = simd::hn::TFromD<D>>
 void strip_by_panels(D d, i64 rows, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c, bool add) {
   alignas(64) T panel[std::size_t(panel_bytes) / sizeof(T)];

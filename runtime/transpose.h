@@ -51,7 +51,7 @@ HWY_INLINE void patch(D d, Rows<const T> from, Rows<T> to) {
 }  // namespace transpose_detail
 
 // to[j, i] = from[i, j] for i < rows, j < columns. As many rows at a time as a vector has lanes:
-// with AVX-512 whole lines of cache are written.
+// with AVX-512 whole cache lines are written.
 template <Real T>
 HWY_INLINE void transpose(i64 rows, i64 columns, Rows<const T> from, Rows<T> to) {
   namespace hn = simd::hn;

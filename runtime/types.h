@@ -9,7 +9,7 @@ namespace weft {
 
 using i64 = std::int64_t;
 
-// What tells f32 from f64 wants one of the two: any other type is an error of the compiler.
+// A condition on float or double: any other type is a compile error.
 template <class T>
 concept Real = std::same_as<T, float> || std::same_as<T, double>;
 

@@ -1,7 +1,7 @@
 // View<T, Rank>: the typed, strided window that is all a kernel sees of a tensor.
 //
-// It owns nothing and includes next to nothing. Everything here is constexpr, which nvcc (with
-// --expt-relaxed-constexpr) lets device code call as it is.
+// It owns nothing and includes almost nothing. Everything here is constexpr, which nvcc (with
+// --expt-relaxed-constexpr) lets device code call.
 #pragma once
 
 #include <type_traits>
@@ -28,7 +28,7 @@ struct View {
   constexpr i64 size(int axis) const { return sizes[axis]; }
   constexpr i64 stride(int axis) const { return strides[axis]; }
 
-  // What may be written may be read.
+  // A writable view converts to a read-only one.
   template <class Read>
     requires(!std::is_const_v<T> && std::is_same_v<Read, const T>)
   constexpr operator View<Read, Rank>() const {

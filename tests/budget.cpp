@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Of all threads: what other programs do on the machine does not count.
+// Of all threads of the process: other programs on the machine do not count.
 double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

@@ -81,7 +81,8 @@ std::vector<double> gradient_errors(const Run& got, const Run& wanted) {
     REQUIRE(found.defined() == gradient.defined());
     if (!gradient.defined()) continue;
     REQUIRE(found.shape() == gradient.shape());
-    // One that is 0 but for f64's roundings is a sum of terms as large as those of the others.
+    // A gradient that is 0 except for f64's rounding errors is a sum of terms as large as those of
+    // the others.
     const bool vanishes = norm(gradient) < 1e-10 * largest;
     const double size = std::max(norm(gradient), largest / (vanishes ? 10 : 100));
     errors.push_back(size > 0 ? distance(found, gradient) / size : relative_error(found, gradient));
@@ -135,7 +136,7 @@ Tensor scattered(const Tensor& x) {
   const Shape inner = wide;
   for (int axis = 0; axis < rank; ++axis) ++wide[axis];
   wide.push_back(2);
-  // Random numbers around the values: a kernel that ignores strides reads something else.
+  // The gaps hold random numbers: a kernel that ignores strides reads them.
   Tensor view = random_normal(wide, DType::f64, 99).to(x.dtype()).to(tested_device());
   view = view.slice(-1, 1, 2);
   for (int axis = 0; axis < rank; ++axis) view = view.slice(axis, 1, wide[axis]);

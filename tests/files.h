@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// A folder that is gone when the test is.
+// A folder that is removed at the end of its scope.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -36,7 +36,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// What the error of f() says; empty where it throws none.
+// The message of the error of f(); empty if it throws none.
 template <class F>
 std::string error_of(const F& f) {
   try {

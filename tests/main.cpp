@@ -33,7 +33,8 @@ struct ClosingLine : doctest::IReporter {
 
   void report_query(const doctest::QueryData&) override {}
   void test_run_start() override {}
-  // attention/i_clustered.cpp is i-clustered's; what tests all of them says whose turn it is.
+  // The time of attention/i_clustered.cpp is i-clustered's; tests of all mechanisms attribute it
+  // themselves.
   void test_case_start(const doctest::TestCaseData& test) override {
     ++cases_run;  // those outside --first and --last pass the filters, too
     const std::string file = test.m_file.c_str();

@@ -16,8 +16,8 @@ struct Ordered {
   Ordered& operator=(const Ordered&) = delete;
 };
 
-// Calls f under orders that are not the ordinary, ascending one: the reverse, and by chance, twice
-// where all is wanted (`./weft test --all`).
+// Calls f under orders other than the default, ascending one: the reverse, and at random, twice if
+// all cases are wanted (`./weft test --all`).
 template <class F>
 void under_other_orders(const F& f) {
   {

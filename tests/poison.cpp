@@ -1,6 +1,6 @@
-// Every test runs with fresh memory full of NaN: an element that a kernel forgets to write shows.
-// Under the address sanitizer blocks also go back to the system at once, so that it sees each one,
-// and a request that is too large fails as it does elsewhere.
+// Every test runs with fresh memory full of NaN: an element that a kernel forgets to write is
+// noticed. Under the address sanitizer blocks are also returned to the system at once, so that it
+// tracks each one, and a request that is too large fails as without it.
 #include "tests/check.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// Programs as people run them.
+// Programs as users run them.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// With one thread where `words` says nothing else: a number that a busy machine does not upset.
+// With one thread unless `words` say otherwise: the number that a busy machine disturbs least.
 inline ProgramRun run_program(const std::string& program, const Words& words) {
   const TemporaryFolder folder;
   std::string command = "OMP_NUM_THREADS=1 " + quoted(program);
@@ -45,7 +45,7 @@ inline ProgramRun run_program(const std::string& program, const Words& words) {
           read_file(folder.path("err"))};
 }
 
-// Exit status 2, one line on stderr that begins with the program's name and says `part`, and
+// Exit status 2, one line on stderr that begins with the program's name and contains `part`, and
 // nothing on stdout.
 inline void check_refused(const ProgramRun& run, const std::string& part) {
   CHECK(run.status == 2);

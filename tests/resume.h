@@ -1,4 +1,4 @@
-// Training that is killed and goes on against training that is not.
+// A training that is killed and resumed against one that is not.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// What the log says, but for times, which are never the same.
+// The log without times, which are never the same.
 inline std::vector<nlohmann::json> without_times(const std::string& log) {
   std::vector<nlohmann::json> all = lines(log);
   for (nlohmann::json& line : all) {
@@ -36,9 +36,9 @@ inline std::vector<std::string> kept_bytes(const std::string& run) {
   return all;
 }
 
-// Trains by `words` at one go with one thread; then with two, killed `kills` times after a time
-// that grows, and resumed each time. Checks that both left the same bits and the same log. `folder`
-// is empty.
+// Trains with `words` in one run with one thread; then with two, killed `kills` times after an
+// increasing time, and resumed each time. Checks that both have the same bits and the same log.
+// `folder` is empty.
 inline void check_resume(const std::string& program, const Words& words, const std::string& folder,
                          int kills) {
   const std::string straight = folder + "/straight", killed = folder + "/killed";
@@ -52,13 +52,13 @@ inline void check_resume(const std::string& program, const Words& words, const s
                        Words{begun ? "--resume" : "--force"});
   };
   for (int i = 1; i <= kills; ++i) go_on(i * (sanitized ? 1.5 : 0.1));
-  const ProgramRun last = go_on(0);  // at no time
+  const ProgramRun last = go_on(0);  // without a kill
   REQUIRE_MESSAGE(last.status == 0, last.err);
   CHECK(kept_bytes(straight) == kept_bytes(killed));
   const std::string log = read_file(killed + "/metrics.jsonl");
   CHECK(without_times(read_file(straight + "/metrics.jsonl")) == without_times(log));
 
-  // What is over stays as it is.
+  // A finished training stays unchanged.
   const ProgramRun again = run_program(program, parts + Words{"--resume"});
   CHECK(again.status == 0);
   CHECK(contains(again.out, "nothing is left to do"));

@@ -5,19 +5,20 @@
 //
 // The paper does it on speech, with 100 and 200 clusters. Here a small transformer that is not
 // causal fills in masked characters: 15 % of the symbols of a window of 512 are replaced by the
-// unused id 0, and the loss is the cross-entropy at those places, in bits a masked character, on
-// the validation part. A position sees the two symbols to each side of it too, as a frame of speech
-// shows what is around it: from single symbols and positions alone, thousands of steps pass before
-// attention finds out where to look. Clusters 25 and 64, top-k 16 and 32. Every evaluation sees the
-// same windows and masks.
+// unused id 0, and the loss is the cross-entropy at those positions, in bits a masked character, on
+// the validation part. The input of a position also has the two symbols to each side of it, as a
+// frame of speech shows its surroundings: from single symbols and positions alone, thousands of
+// steps pass before attention learns where to look. Clusters 25 and 64, top-k 16 and 32. Every
+// evaluation sees the same windows and masks.
 //
-// What a mechanism learns besides (linformer's matrices, say) is learnt with the model, and an
-// evaluation by a mechanism that wants what the model has not learnt stays empty, too. So do those
-// of a block (isab, star, biblosa, mega), which has projections of its own, by any other mechanism.
+// Further parameters of a mechanism (linformer's matrices, say) are learnt with the model, and an
+// evaluation by a mechanism that needs parameters which the model does not have stays empty, too.
+// So does that of a block (isab, star, biblosa, mega), which has projections of its own, by any
+// other mechanism.
 //
-// Weights are kept as three projections q, k, v, or, where keys are the queries (shared-full, lsh),
-// as two. Such weights are evaluated by every mechanism with k = q / |q|, as they were trained; a
-// mechanism that makes its keys of the queries has no use for a trained k, those places stay empty.
+// Weights are kept as three projections q, k, v, or, if keys are the queries (shared-full, lsh), as
+// two. Such weights are evaluated by every mechanism with k = q / |q|, as they were trained; a
+// mechanism whose keys are the queries has no use for a trained k, and those cells stay empty.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -101,7 +102,7 @@ struct Attention {
   i64 heads;
   bool shared;  // keys are queries
   nn::Linear projection, output;
-  std::vector<Learnt> learnt = {};  // what the mechanism that is trained learns besides
+  std::vector<Learnt> learnt = {};  // further parameters of the trained mechanism
 
   Attention(const Options& o, const AttentionSpec& trained)
       : heads(o.heads),
@@ -139,7 +140,7 @@ struct Attention {
     call.training = context.training;
     return output(reshape(attend(spec, call, inputs).out, {B, N, d}));
   }
-  // Whether the weights serve this mechanism.
+  // Whether the weights fit this mechanism.
   bool serves(const AttentionSpec& spec) const {
     if (shares_keys(spec) && !shared) return false;
     return std::ranges::all_of(attention_inputs(spec), [&](const AttentionInput& input) {
@@ -196,7 +197,7 @@ struct Block {
 
 // Windows with some of their symbols hidden.
 struct Masked {
-  Tensor ids;      // [B, N], 0 where hidden
+  Tensor ids;      // [B, N], 0 if hidden
   Tensor places;   // [R] of the flattened windows
   Tensor targets;  // [R]
 };
@@ -219,8 +220,8 @@ Masked masked_windows(Ids text, const RandomKey& key, i64 batch, i64 length) {
   return result;
 }
 
-// A frame, as those of speech, shows the symbols around its place: ids [B, N] of the one `offset`
-// places on, counted from offset · 28; 0 beyond the window.
+// A frame, like those of speech, shows the symbols around its position: ids [B, N] of the one at
+// `offset`, counted from offset · 28; 0 outside of the window.
 constexpr i64 reach = 2;  // symbols to each side
 
 Tensor neighbours(const Tensor& ids, i64 offset) {
@@ -251,7 +252,7 @@ struct Model {
     initialize(*this, seed);
   }
 
-  // Mean cross-entropy at the hidden places, in nats.
+  // Mean cross-entropy at the hidden positions, in nats.
   Variable loss(Context& context, const AttentionSpec& spec, const Masked& windows) const {
     Variable h = positions;
     for (i64 offset = -reach; offset <= reach; ++offset) {

@@ -1,9 +1,7 @@
-// CUDA kernels of adaptive computation time; the equations stand in adaptive_computation.h.
+// CUDA kernels of adaptive computation time; the equations are in adaptive_computation.h.
 //
 // In f32, forward reads every state twice, 8 bytes an element; backward reads it twice and writes
-// its gradient, 12: the bandwidth of the memory is the limit. Estimated, not measured.
-//
-// Blocks of 256 threads on a multiprocessor: 8, all of its threads (32 registers), and 5 of what
+// its gradient, 12: bound by memory bandwidth (estimated).
 // goes element by element (46).
 #include <cmath>
 
@@ -13,7 +11,7 @@
 namespace weft {
 namespace {
 
-// A team has a token of a state.
+// A team computes one token of a state.
 template <class T>
 struct DotRow {
   StateGroup<const T> states;
@@ -33,7 +31,7 @@ struct DotRow {
   }
 };
 
-// A thread has a token.
+// A thread computes one token.
 template <class T>
 struct WeightsOfToken {
   i64 L, tokens;
@@ -51,7 +49,7 @@ struct WeightsOfToken {
   }
 };
 
-// A team has a token of all states of a group.
+// A team computes one token over all states of a group.
 template <class T>
 struct SumRow {
   StateGroup<const T> states;
@@ -72,7 +70,7 @@ struct SumRow {
   }
 };
 
-// A thread has a token.
+// A thread computes one token.
 template <class T>
 struct SlopesOfToken {
   i64 L, tokens;
@@ -91,7 +89,7 @@ struct SlopesOfToken {
   }
 };
 
-// A team has a token of a state.
+// A team computes one token of a state.
 template <class T>
 struct StateGradientRow {
   StateGroup<T> gradients;

@@ -1,24 +1,23 @@
 // Adaptive computation time over the depth of a universal transformer.
 // A. Graves, "Adaptive computation time for recurrent neural networks", arXiv 1603.08983;
-// M. Dehghani et al., "Universal transformers", ICLR 2019, arXiv 1807.03819. This is the form of the
-// keras-transformer library, which the agglomerative-attention models use.
+// M. Dehghani et al., "Universal transformers", ICLR 2019, arXiv 1807.03819. This is the form of
+// the keras-transformer library, which the agglomerative-attention models use.
 //
 // For each token, with states h_0 … h_{L−1} [d], budget B = 1 − ε, remainder R = 1, count n = 0:
 //     p_t = σ(h_t w + b)
 //     active = B > 0,   last = B − p_t <= 0
 //     weight_t = last ? R : p_t while active, else 0
-//     n ← n + active,   ponder = cost · mean over tokens (R + n)      (of the last step; R before it)
-//     R ← last ? R : R − p_t,   B ← B − p_t
-//     accumulated = Σ_t weight_t h_t
+//     n ← n + active,   ponder = cost · mean over tokens (R + n)      (of the last step; R before
+//     it) R ← last ? R : R − p_t,   B ← B − p_t accumulated = Σ_t weight_t h_t
 // Every step is computed. A token that never halts keeps Σ weights < 1.
 //
 // Backward: let T be the first step with last, and dw_t = daccumulated · h_t, c = dponder · cost /
-// tokens.  dp_t = dw_t − dw_T − c for t < T, 0 from T on; of a token that never halts dp_t = dw_t − c
-// for t < L − 1 and dw_t for the last step. n carries no gradient.
+// tokens.  dp_t = dw_t − dw_T − c for t < T, 0 from T on; for a token that never halts dp_t = dw_t
+// − c for t < L − 1 and dw_t for the last step. n has no gradient.
 //     dh_t = weight_t daccumulated + dp_t p_t (1 − p_t) w
 //     dw = Σ dp_t p_t (1 − p_t) h_t,   db = Σ dp_t p_t (1 − p_t)
 //
-// Saved: the states and w as handles, and p [L, tokens], from which the rest follows.
+// Saved: the states and w as handles, and p [L, tokens], from which the rest is recomputed.
 #pragma once
 
 #include "autograd/apply.h"
@@ -40,8 +39,8 @@ struct AdaptiveComputation {
                                const Tensor& dponder) const;
 };
 
-// What forward and backward run on each device, their tensors checked and packed; the gradients are
-// in the order of the list.
+// The kernels of forward and backward; their tensors are checked and packed, the gradients in the
+// order of the list.
 template <class Device, class T>
 struct AdaptiveComputationKernels {
   using Saved = AdaptiveComputation::Saved;

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 block = 256;  // tokens of one piece of parallel work
+constexpr i64 block = 256;  // tokens of one task
 
 template <class T>
 std::vector<T*> pointers(std::span<const Tensor> tensors) {
@@ -68,7 +68,7 @@ std::vector<Tensor> AdaptiveComputationKernels<Device, T>::backward(
   const T *const weight = saved.weight.data<T>(), *const probability = saved.probability.data<T>();
   const T epsilon = static_cast<T>(op.epsilon);
   const T share = static_cast<T>(dponder.item() * op.ponder_cost / static_cast<double>(tokens));
-  const Tensor sums = Tensor::empty({d + 1}, dtype_of<T>);  // dw and, behind it, db
+  const Tensor sums = Tensor::empty({d + 1}, dtype_of<T>);  // dw, followed by db
   const auto each = [&](i64 begin, i64 end, T* part) {
     std::vector<T> weights(states.size()), dweights(states.size());
     for (i64 i = begin; i < end; ++i) {

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// What one token does, given its halting probabilities p_0 … p_{L−1}; those and its weights are
+// The halting of one token, from its probabilities p_0 … p_{L−1}; those and its weights are
 // `stride` and `weights_stride` apart.
 template <class T>
 struct Halting {
@@ -36,7 +36,7 @@ struct Halting {
   }
 };
 
-// On CUDA devices states come in groups of 16, and what is known of them stands in matrices
+// On CUDA devices states are processed in groups of 16; what is computed for them is in matrices
 // [states, tokens].
 template <class T>
 struct StateGroup {
@@ -47,10 +47,10 @@ struct StateGroup {
 
 template <class Device, class T>
 struct StateKernels {
-  // dots[t, i] = ⟨h_t[i], v[i]⟩, the v `stride` apart.
+  // dots[t, i] = ⟨h_t[i], v[i]⟩; the v are `stride` apart.
   static void dots(const Device&, const StateGroup<const T>&, i64 tokens, i64 d, const T* v,
                    i64 stride, T* dots);
-  // From logits without bias to p, in place, the weights, and R + n of every token.
+  // From logits without bias to p, in place, the weights, and R + n for every token.
   static void weights(const Device&, i64 L, i64 tokens, T epsilon, const T* bias, T* probability,
                       T* weights, double* ponder);
   // accumulated (+)= Σ_t weight_t h_t

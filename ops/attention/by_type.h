@@ -1,4 +1,4 @@
-// What differs between the element types of kernels.
+// Constants that differ between the element types of kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// A constant of T: one for f32, another for f64. There is none for other types.
+// A constant of T: one value for f32, another for f64; a compile error for other types.
 template <Real T, class Value>
 constexpr Value by_type(Value f32, Value f64) {
   return std::is_same_v<T, float> ? f32 : f64;

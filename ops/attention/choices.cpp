@@ -1,4 +1,5 @@
-// Choices that are handed in and out; what is done about bad ones stands at AttentionChoice.
+// Choices that a call reports, and choices that the caller gives; AttentionChoice says how bad ones
+// are handled.
 #include <algorithm>
 
 #include <fmt/core.h>
@@ -28,7 +29,7 @@ void check_names(const BoundCall& fitted, const AttentionCall& call) {
   }
 }
 
-// Why a value cannot stand; empty: it can. `taken`: the elements of a permutation's values, so far.
+// Why a value is invalid; empty: it is valid. `taken`: the elements of a permutation seen so far.
 std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, const i64* value,
                   std::vector<bool>& taken) {
   const i64 values = choice.values(at);
@@ -50,7 +51,7 @@ std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, const i6
   return {};
 }
 
-// A choice on the host.
+// Checks a choice on the host.
 void check_values(const BoundCall& fitted, const AttentionCall& call, const AttentionChoice& choice,
                   const Tensor& given) {
   const Shape& shape = given.shape();
@@ -77,7 +78,7 @@ void check_choices(const BoundCall& fitted, const AttentionCall& call) {
   if (call.given.empty()) return;
   check_names(fitted, call);
   const Mechanism& mechanism = fitted.spec.mechanism();
-  if (mechanism.wrapper) return;  // the inner mechanism's, which checks them
+  if (mechanism.wrapper) return;  // the inner mechanism checks them
   AttentionCall held = call;
   for (Tensor* const lengths : {&held.lengths, &held.query_lengths}) {
     if (lengths->defined()) *lengths = lengths->to(Device{}).packed();

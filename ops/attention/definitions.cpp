@@ -24,7 +24,7 @@ Variable column(const Variable& x) {
 
 Variable unit_rows(const Variable& x) {
   const Variable norm = column(sqrt(sum(mul(x, x), -1)));
-  return div(x, masked(norm, norm.value()));  // by an infinite number where the norm is 0
+  return div(x, masked(norm, norm.value()));  // divides by infinity if the norm is 0
 }
 
 Tensor existence(const Tensor& lengths, i64 B, i64 positions, DType type) {
@@ -75,7 +75,7 @@ Variable masked(const Variable& z, const Tensor& seen) {
 
 namespace {
 
-// d ⊙ a of a [B, H, N, S].
+// d ⊙ a, for a [B, H, N, S].
 Variable dropped(const Variable& a, const AttentionCall& call, const MaskColumns& columns) {
   if (!columns.of || call.dropout == 0) return dropout(a, call.dropout, call.random);
   const i64 N = a.size(2), S = a.size(3);

@@ -1,4 +1,4 @@
-// What the definitions of mechanisms in plain ops share: masks as matrices, norms, chosen keys. On
+// Shared by the definitions of mechanisms in plain ops: masks as matrices, norms, chosen keys. On
 // the CPU, simple, and slow.
 #pragma once
 
@@ -8,57 +8,56 @@
 
 namespace weft {
 
-// x with an axis of size 1 behind the others: the factor of each row of a matrix.
+// x with a further axis of size 1 at the end: one factor for each row of a matrix.
 Variable column(const Variable& x);
 
-// x / ‖x‖ over the last axis; where the norm is 0, 0 without gradient.
+// x / ‖x‖ over the last axis; if the norm is 0, 0 without gradient.
 Variable unit_rows(const Variable& x);
 
 // 1 before each length, 0 from there on: [B, positions, 1].
 Tensor existence(const Tensor& lengths, i64 B, i64 positions, DType type);
 
-// 1 where query i may see key j by the masks of the call, as f64 [B, 1, N, S].
+// 1 if query i may see key j by the masks of the call, as f64 [B, 1, N, S].
 Tensor visibility(const AttentionCall& call, i64 B, i64 N, i64 S);
 
-// z + (0 where `seen` is 1, −∞ where it is 0); shapes broadcast.
+// z + (0 if `seen` is 1, −∞ if it is 0); shapes broadcast.
 Variable masked(const Variable& z, const Tensor& seen);
 
-// A block's definition item by item: f(b, x) of the n > 0 positions of item b, x [1, n, d], gives
-// [1, n, width]; zeros stand behind them.
+// A block's definition item by item: f(b, x) of the n > 0 positions of item b, x [1, n, d], returns
+// [1, n, width]; the result is padded with zeros.
 Variable item_by_item(const Variable& x, const Tensor& lengths, i64 width,
                       const std::function<Variable(i64 b, const Variable& x)>& f);
 
-// Where a pair stands in the dropout mask of attention whose parts have columns of their own. `of`
-// gives any column for a pair that is not seen; without it pair (i, j) stands in column j.
+// The column of a pair in the dropout mask of attention whose parts have columns of their own. `of`
+// returns any column for a pair that is not seen; without it pair (i, j) has column j.
 struct MaskColumns {
   i64 count = 0;
   std::function<i64(i64 i, i64 j)> of = {};
 };
 
-// Softmax attention over the pairs where `seen` [B|1, H|1, N, S] is 1; q [B, N, H, E], k [B, S, H, E]
-// and v [B, S, H, M] as mechanisms take them, a bias that may be undefined, dropout as the call
-// says: [B, N, H, M].
+// Softmax attention over the pairs with `seen` [B|1, H|1, N, S] = 1; q [B, N, H, E], k [B, S, H, E]
+// and v [B, S, H, M] as mechanisms take them, a bias that may be undefined, dropout by the call:
+// [B, N, H, M].
 Variable attention_over(const Tensor& seen, double temperature, const AttentionCall& call,
                         const Variable& q, const Variable& k, const Variable& v,
                         const Variable& bias = {}, const MaskColumns& columns = {});
 
-// visibility() of self-attention, whose lengths count queries, too; and of those pairs the ones where
-// `sees(b, h, i, j)`, [B, heads, N, N]: heads is 1 where the pattern is that of all heads.
+// visibility() of self-attention, whose lengths apply to queries too, restricted to the pairs with
+// `sees(b, h, i, j)`: [B, heads, N, N]; heads is 1 if all heads have the same pattern.
 Tensor self_visibility(const AttentionCall& call, i64 B, i64 heads, i64 N,
                        const std::function<bool(i64 b, i64 h, i64 i, i64 j)>& sees);
 
-// The k largest of every row of z [B, H, N, S] by sorting it whole, at equal z the lower index:
-// [B, H, N, k] i64, ascending, −1 behind the last. Row i of batch item b has the first count(b, i)
-// elements.
+// The k largest of every row of z [B, H, N, S] by a full sort; at equal z the lower index: [B, H,
+// N, k] i64, ascending, padded with −1. Row i of batch item b has the first count(b, i) elements.
 Tensor largest(const Tensor& z, i64 k, const std::function<i64(i64 b, i64 i)>& count);
 
-// The keys T_i of every query, [B, H, N, k] as largest() gives them.
+// The keys T_i of every query, [B, H, N, k] from largest().
 struct ChosenKeys {
-  Tensor index;  // 0 where there is no key
-  Tensor there;  // 1, and 0 where there is none
+  Tensor index;  // 0 if there is no key
+  Tensor there;  // 1, or 0 if there is none
 
   ChosenKeys(const Tensor& keys, DType type);
-  // z_ij for j ∈ T_i: z [B, H, N, S] → [B, H, N, k]; anything where there is no key.
+  // z_ij for j ∈ T_i: z [B, H, N, S] → [B, H, N, k]; unspecified if there is no key.
   Variable of(const Variable& z) const;
   // Σ_{j ∈ T_i} a_ij v_j: a [B, H, N, k], v [B, H, S, M] → [B, H, N, M].
   Variable sum(const Variable& a, const Variable& v) const;

@@ -1,4 +1,4 @@
-// For masked scores, and for the log-sum-exps of rows that see nothing.
+// For masked scores, and for the log-sum-exps of rows without any visible key.
 #pragma once
 
 #include <limits>

@@ -20,8 +20,8 @@ class ChosenKeysCache final : public KeyValueCache {
       : KeyValueCache(spec, sizes, type, capacity), keys_(std::move(keys)) {}
 
  private:
-  // Gathers the rows of every head's keys; a head with fewer than another repeats a row that the
-  // bias hides.
+  // Gathers the rows of every head's keys; a head with fewer keys than another repeats a row that
+  // the bias hides.
   Tensor newest(std::span<const Tensor> inputs) const override {
     const i64 H = sizes_.H, oldest = seen_ - capacity_;
     std::vector<std::vector<i64>> keys;
@@ -104,7 +104,7 @@ Tensor KeyValueCache::step(std::span<const Tensor> inputs) {
   return out;
 }
 
-// The first positions: causal attention among themselves.
+// The first positions: causal attention among them.
 Tensor KeyValueCache::prompt(std::span<const Tensor> inputs) {
   seen_ = inputs[0].size(1);
   k_.slice(1, 0, seen_).copy_from(inputs[1]);
@@ -127,7 +127,8 @@ Tensor KeyValueCache::newest(std::span<const Tensor> inputs) const {
   return attend(spec_, {}, list).out.value();
 }
 
-// Of a bias over all positions, those that are held, in the order of the ring.
+// Of a bias over all positions, the columns of the positions that are kept, in the order of the
+// ring.
 Tensor KeyValueCache::bias_of_held(const Tensor& bias) const {
   if (seen_ <= capacity_) return bias;
   const Tensor held = bias.slice(3, seen_ - capacity_, seen_);
@@ -153,7 +154,7 @@ Tensor OrderedCache::step(std::span<const Tensor> inputs) {
   const i64 n = inputs[0].size(1);
   const Tensor out = Tensor::empty({sizes_.B, n, sizes_.H, sizes_.M}, type_, inputs[0].device());
   for (i64 done = 0; done < n;) {
-    // All that have room; where some of what one of them sees is forgotten, one by one.
+    // All that have room; one at a time if a position that one of them sees has been dropped.
     const i64 part = whole_ || held_ + n - done <= kept_ ? std::min(n - done, kept_) : 1;
     out.slice(1, done, done + part).copy_from(some(inputs, done, done + part));
     done += part;
@@ -161,7 +162,7 @@ Tensor OrderedCache::step(std::span<const Tensor> inputs) {
   return out;
 }
 
-// The outputs of new positions, no more than are kept.
+// The outputs of new positions, at most as many as are kept.
 Tensor OrderedCache::some(std::span<const Tensor> inputs, i64 begin, i64 end) {
   if (!k_.defined()) {
     const Device device = inputs[0].device();

@@ -1,4 +1,5 @@
-// Decoding step by step for mechanisms that may look at any earlier key: keys and values are kept.
+// Step-by-step decoding for mechanisms that may look at any earlier key: keys and values are
+// cached.
 #pragma once
 
 #include <functional>
@@ -8,14 +9,14 @@
 
 namespace weft {
 
-// Keys and values of the positions so far, in a ring of `capacity` rows on the device of the first
-// of them; `spec` attends to them with the inputs q, k, v, and must not mind the order of the keys,
-// so that the ring needs no unrolling.
+// Keys and values of the positions so far, in a ring buffer of `capacity` rows on the device of the
+// first. `spec` attends to them with the inputs q, k, v, and must be invariant to the order of the
+// keys, so that the ring is never unrolled.
 class KeyValueCache : public DecodingState {
  public:
   KeyValueCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 capacity);
 
-  Tensor step(std::span<const Tensor> inputs) override;  // q, k, v, and a bias where `spec` takes one
+  Tensor step(std::span<const Tensor> inputs) override;  // q, k, v, and a bias if `spec` takes one
   i64 bytes() const override;
 
  protected:
@@ -26,7 +27,7 @@ class KeyValueCache : public DecodingState {
   AttentionSizes sizes_;
   DType type_;
   i64 capacity_, seen_ = 0;
-  std::size_t bias_;  // its place among the inputs; their number where there is none
+  std::size_t bias_;  // its index among the inputs; their number if there is none
   Tensor k_, v_;  // undefined before the first step
 
  private:
@@ -35,13 +36,13 @@ class KeyValueCache : public DecodingState {
   Tensor bias_of_held(const Tensor& bias) const;
 };
 
-// Keys and values of the last positions in their order, for mechanisms that count back from the
-// query: in room for twice as many as are kept, so that the oldest are moved away once in `kept`
-// steps. Inputs behind q, k and v are handed on as they are.
+// Keys and values of the last positions in order, for mechanisms that count back from the query.
+// The buffer has room for twice as many as are kept, so that the kept ones are moved to its front
+// once in `kept` steps. Inputs after q, k and v are passed on unchanged.
 class OrderedCache : public DecodingState {
  public:
-  // `whole`: no position sees more than `kept`, its own counted; otherwise what is further back is
-  // forgotten.
+  // `whole`: no position sees more than `kept`, itself included; otherwise what is further back is
+  // dropped.
   OrderedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 kept,
                bool whole);
 
@@ -66,12 +67,12 @@ class OrderedCache : public DecodingState {
   Tensor k_, v_;  // undefined before the first step
 };
 
-// Mechanism::decode of those whose inputs are q, k, v.
+// Mechanism::decode of mechanisms whose inputs are q, k, v.
 std::unique_ptr<DecodingState> decode_by_cache(const AttentionSpec& spec,
                                                const AttentionSizes& sizes, DType type,
                                                i64 capacity);
 
-// The positions that query i of head h sees, ascending, none behind i.
+// The positions that query i of head h sees, ascending, none after i.
 using KeysOfQuery = std::function<std::vector<i64>(i64 h, i64 i)>;
 
 // The same for softmax attention over some of the earlier keys: a step takes time for those alone.

@@ -24,7 +24,7 @@ std::map<std::string, Mechanism>& registry() {
 
 RegistrationWatch* watch = nullptr;
 
-// The size that a word of an input's axes names; null where it names none.
+// The size that a word of an input's axes names; null if it names none.
 i64* find(AttentionSizes& sizes, const std::string& word) {
   if (word == "B" || word == "b") return &sizes.B;
   if (word == "N") return &sizes.N;
@@ -65,7 +65,7 @@ void check_lengths(const Mechanism& mechanism, const char* name, const Tensor& l
   require(lengths.shape() == Shape{batch} && lengths.dtype() == DType::i64,
           "{}: {} must be [{}] of i64, got {} of {}", mechanism.name, name, batch, lengths.shape(),
           name_of(lengths.dtype()));
-  if (lengths.device() != Device{}) return;  // not waited for: kernels keep within 0 … most
+  if (lengths.device() != Device{}) return;  // no waiting: kernels clamp to 0 … most
   for (const i64 length : lengths.to_vector<i64>()) {
     require(length >= 0 && length <= most, "{}: {} holds {}, outside 0 … {}", mechanism.name, name,
             length, most);
@@ -128,7 +128,7 @@ i64 rows_of(const Mechanism& mechanism, i64 positions) {
 
 i64 positions_of(const Mechanism& mechanism, i64 rows, const std::string& inputs) {
   if (mechanism.rows.count == nullptr) return rows;
-  i64 positions = 0, above = rows + 1;  // count() rises, and is no less than the positions
+  i64 positions = 0, above = rows + 1;  // count() is monotonic, and at least `positions`
   while (above - positions > 1) {
     const i64 middle = (positions + above) / 2;
     (mechanism.rows.count(middle) <= rows ? positions : above) = middle;
@@ -199,11 +199,11 @@ void check_type(const Mechanism& mechanism, const AttentionInput& sheet, DType t
           mechanism.name, sheet.name, name_of(type), name_of(first.value_or(type)), all);
 }
 
-// What the words of the axes say of the sizes and of the options.
+// Sizes and options bound by the words of the axes.
 struct Binding {
   AttentionSpec spec;
   std::map<std::string, i64> known = {};
-  bool by_query = false;  // something is learnt by the positions of queries
+  bool by_query = false;  // a parameter has an axis of query positions
 
   void add(const AttentionInput& sheet, const Tensor& value, const std::string& all) {
     const Mechanism& mechanism = spec.mechanism();
@@ -329,7 +329,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
     const std::vector<std::string> axes = axes_of(sheets[i]);
     for (int axis = 0; there(i) && axis < sheets[i].shape.rank(); ++axis) {
       const std::string& word = axes[static_cast<std::size_t>(axis)];
-      // What is learnt by position may serve more positions than there are.
+      // A tensor that is learnt by position may have more positions than the call.
       const bool longer =
           word.find("max") != std::string::npos && inputs[i].size(axis) > sheets[i].shape[axis];
       require(sheets[i].shape[axis] == inputs[i].size(axis) || may_be_one(word) || longer,
@@ -354,7 +354,7 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
   const Mechanism& mechanism = fitted.spec.mechanism();
   const AttentionInputs& sheets = fitted.sheets;
   check_choices(fitted, call);
-  // What kernels read besides the inputs goes where these are.
+  // Tensors that kernels read besides the inputs are moved to the device of the inputs.
   Device device;
   DType type = DType::f32;
   for (const Variable& input : inputs) {

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// 1 where an element is not 0, as [.., .., rows, columns] on the CPU.
+// 1 for elements other than 0, as [.., .., rows, columns] on the CPU.
 Tensor bytes_of(const Tensor& mask) {
   const Tensor numbers = mask.to(Device{}).packed();
   Shape shape;

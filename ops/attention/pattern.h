@@ -1,11 +1,11 @@
-// Full attention under a pattern of a person's own: a mask says which keys each query sees.
+// Full attention with a user-defined pattern: a mask says which keys each query sees.
 //
 //     Tensor mask = …;                                    // [N / 64, N / 64]
 //     Variable out = pattern_attention(mask, q, k, v, {.block = 64});
 //
-// The engine for pairs walks over the 64 × 64 tiles of which the mask shows a pair, and no others
-// (ops/attention/engines/pairs/pairs.h): time goes with their number, and no score of a hidden tile
-// is computed. A tile that is shown in part takes 1 KB, tiles with equal bits together.
+// The engine for pairs visits the 64 × 64 tiles in which the mask shows a pair, and no others
+// (ops/attention/engines/pairs/pairs.h): time is proportional to their number, and no score of a
+// hidden tile is computed. A partial tile takes 1 KB; tiles with equal bits share it.
 #pragma once
 
 #include <memory>
@@ -18,21 +18,21 @@
 
 namespace weft {
 
-// A mask made ready for N queries and S keys, for as many calls as one likes, from any thread: it
-// keeps its lists of tiles on each device that asked for them. A training step that is captured as
-// a CUDA graph wants one that lives as long as the graph.
+// A mask prepared for N queries and S keys, for any number of calls, from any thread: it caches its
+// lists of tiles on each device that asked for them. A training step that is captured as a CUDA
+// graph needs one that lives as long as the graph.
 class AttentionPattern {
  public:
-  // mask [N, S], [H, N, S] or [B, H, N, S] of any type: a query sees a key where it is not 0. Where
-  // `block` is more than 1, an element stands for block × block pairs, and the axes are ⌈N/block⌉
-  // and ⌈S/block⌉ long. B and H may be 1: the same for all. Throws for another shape, and for block
-  // < 1.
+  // mask [N, S], [H, N, S] or [B, H, N, S] of any type: a query sees a key if it is not 0. If
+  // `block` is more than 1, an element covers block × block pairs, and the axes are ⌈N/block⌉ and
+  // ⌈S/block⌉ long. B and H may be 1: the same for all. Throws for another shape, and for block <
+  // 1.
   AttentionPattern(const Tensor& mask, i64 queries, i64 keys, i64 block = 1);
 
-  // Throws, in the name of the mechanism, where the call has other sizes.
+  // Throws, in the name of the mechanism, if the call has other sizes.
   void check(const std::string& mechanism, const AttentionSizes& sizes) const;
   std::shared_ptr<const TileListTensors> lists(Device device, bool causal) const;
-  // Of pairs that are seen, [B, 1, N, S] in f64, those that the mask shows: [B, H, N, S].
+  // `seen` [B, 1, N, S] in f64, restricted to the pairs that the mask shows: [B, H, N, S].
   Tensor of(const Tensor& seen, i64 heads) const;
 
  private:
@@ -49,7 +49,7 @@ class AttentionPattern {
 };
 
 struct PatternOptions {
-  i64 block = 1;            // of a mask that is handed in as a tensor
+  i64 block = 1;            // of a mask that is a tensor
   double temperature = 0;   // τ; 0: 1/√E
   AttentionCall call = {};  // its other masks hide more pairs; dropout, random key
 };
@@ -58,7 +58,7 @@ struct PatternOptions {
 // attention over the pairs that the mask shows. A query that sees nothing gives 0.
 Variable pattern_attention(const Tensor& mask, const Variable& q, const Variable& k,
                            const Variable& v, const PatternOptions& options = {});
-// The same by a pattern that is ready.
+// The same with a prepared pattern.
 Variable pattern_attention(const std::shared_ptr<const AttentionPattern>& pattern,
                            const Variable& q, const Variable& k, const Variable& v,
                            const PatternOptions& options = {});

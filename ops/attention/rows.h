@@ -9,18 +9,18 @@
 
 namespace weft {
 
-// Asks for the lines of cache that hold `count` numbers: rows of one head lie a whole position of
-// the sequence apart, and those of a cluster anywhere, which no processor sees coming. Into the
-// second level: rows a power of two apart share a few lines of the first, which would not keep them.
+// Prefetches the cache lines of `count` numbers: rows of one head are a whole position apart, and
+// those of a cluster are anywhere, which the hardware prefetcher does not predict. Into L2: rows a
+// power of two apart map to a few lines of L1, which would evict them.
 template <class T>
 void prefetch(const T* from, i64 count) {
   constexpr i64 line = 64 / sizeof(T);
   for (i64 e = 0; e < count; e += line) __builtin_prefetch(from + e, 0, 2);
 }
 
-// Copies rows of `width` numbers, scaled. Heads are as short as eight numbers and lie far apart, so
-// the usual case, neighbouring numbers in whole vectors of eight, has loops of its own: for the rows
-// that have others 32 behind them to ask for, and for the last ones.
+// Copies rows of `width` numbers, scaled. Heads can be as short as eight numbers and are far apart,
+// so the usual case, contiguous numbers in whole vectors of eight, has loops of its own: one for
+// the rows with a row 32 later to prefetch, and one for the last rows.
 template <class T>
 void copy_rows(i64 rows, i64 width, T scale, const T* from, i64 from_row, i64 from_step, T* to,
                i64 to_row, i64 to_step) {
@@ -36,7 +36,7 @@ void copy_rows(i64 rows, i64 width, T scale, const T* from, i64 from_row, i64 fr
         hn::StoreU(hn::Mul(factor, hn::LoadU(d, x + e)), d, y + e);
       }
     };
-    // Packed rows come by themselves.
+    // Contiguous rows are prefetched by hardware.
     const T* const scattered = from_row > width ? from : to;
     const i64 scattered_row = from_row > width ? from_row : to_row;
     i64 i = 0;
@@ -60,7 +60,7 @@ void pack_rows(const View<const T, 4>& x, i64 b, i64 h, i64 begin, i64 rows, T s
             i64{1});
 }
 
-// x[begin + row, :] = scale · from [rows, width], the way back; or += with `add`.
+// x[begin + row, :] = scale · from [rows, width], the inverse copy; with `add`, +=.
 template <class T>
 void unpack_rows(const T* from, i64 b, i64 h, i64 begin, i64 rows, const View<T, 4>& x, T scale = 1,
                  bool add = false) {

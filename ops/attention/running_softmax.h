@@ -1,5 +1,4 @@
-// A softmax over keys that come tile by tile, never held as a whole.
-// M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018, arXiv 1805.02867.
+// A softmax over keys that arrive tile by tile and are never all stored.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +16,14 @@ HWY_INLINE simd::Vector<T> power(simd::Vector<T> x) {
   return base == Base::two ? simd::exp2<T>(x) : simd::exp<T>(x);
 }
 
-// For `width` queries, each in a lane, what a tile of keys with scores z [keys, width] changes:
+// The update of `width` queries, one in each lane, by a tile of keys with scores z [keys, width]:
 //
 //     μ' = max(μ, max_j z_j)     z_j ← exp(z_j − μ')     σ ← σ exp(μ − μ') + Σ_j z_j
 //     o ← o exp(μ − μ')          o [M, width], in rows: the weighted sum of values so far
 //
-// A query that has seen no key yet keeps μ = −∞; its scores are −∞ and give 0.
-// With Base::two the exponentials are powers of two, of scores that were multiplied by log₂e.
-// Without `store` z stays as it is.
+// A query that has seen no key yet has μ = −∞; its scores are −∞ and give 0. With Base::two the
+// exponentials are powers of two, of scores that were multiplied by log₂e. Without `store` z is
+// unchanged.
 template <Base base = Base::e, class T, bool store = true>
 void run_softmax(i64 keys, i64 width, i64 M, T* z, T* maximum, T* sum, Rows<T> o) {
   namespace hn = simd::hn;

@@ -1,14 +1,14 @@
-// Tiles of queries against keys: what the kernels share that look at every pair. For .cu files.
+// Tiles of queries against keys: shared by the kernels that visit every pair. For .cu files.
 //
 // A block of 128 threads has a tile of scores, 8 R rows by 64 columns. Thread t, with tx = t % 16
 // and ty = t / 16, owns in registers its rows 8 r + ty (r < R) and columns 16 c + tx (c < 4). The
-// threads of a row are one half of a warp: what they write to a row of shared memory, nobody else
-// reads, and __syncwarp() is enough between.
+// threads of a row are one half of a warp, and nobody else reads what they write to a row of shared
+// memory, so __syncwarp() is enough between them.
 //
-// Operands lie in shared memory row by row, and a row takes an odd number of words of 16 bytes:
-// eight neighbouring rows, which one phase of a read takes, stand in different banks. With R = 8 in
-// f32 a thread reads 12 words for 128 multiply-adds. Half-warps share what they read, so that a
-// read takes one phase (its rows) or two (its columns): 16 cycles of shared memory against 32 of
+// Operands are row-major in shared memory, with rows padded to an odd number of 16-byte words, so
+// that a quarter-warp's 16-byte loads from eight adjacent rows are free of bank conflicts. With R =
+// 8 in f32 a thread reads 12 words for 128 multiply-adds. A half-warp reads the same words, so that
+// a read takes one phase (its rows) or two (its columns): 16 cycles of shared memory against 32 of
 // arithmetic.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace weft {
 
 inline constexpr int tile_threads = 128, tile_columns = 64;
 
-// R for sequences of this many rows: 64 rows of f32, 32 of f64, or 8 where there are no more.
+// R for sequences of this many rows: tiles of 64 rows in f32, 32 in f64, or 8 if there are no more.
 template <class T>
 inline constexpr int long_rows = 32 / sizeof(T);
 inline constexpr i64 few_rows = 8;
@@ -31,7 +31,7 @@ inline constexpr i64 few_rows = 8;
 __device__ inline int tile_x() { return static_cast<int>(threadIdx.x) % 16; }
 __device__ inline int tile_y() { return static_cast<int>(threadIdx.x) / 16; }
 
-// Elements of a word of 16 bytes.
+// Elements of a 16-byte word.
 template <class T>
 inline constexpr int word = 16 / sizeof(T);
 
@@ -44,7 +44,7 @@ __device__ Lanes<T, W> lanes_at(const T* from) {
   return *reinterpret_cast<const Lanes<T, W>*>(from);
 }
 
-// Columns of a row of `width` in whole words, no more than `most`, and the elements that it takes.
+// Columns of a row of `width` in whole words, at most `most`, and the elements that the row takes.
 template <class T>
 __host__ __device__ constexpr int padded_width(i64 width, int most) {
   return static_cast<int>(width < most ? (width + word<T> - 1) / word<T> * word<T> : most);
@@ -53,11 +53,11 @@ template <class T>
 __host__ __device__ constexpr int row_stride(int padded) {
   return padded / word<T> % 2 == 1 ? padded : padded + word<T>;
 }
-// Of a tile of weights. The two rows that a warp writes at once stand in different banks.
+// Padding of a tile of weights: the two rows that a warp writes at once are in different banks.
 template <class T>
 inline constexpr int weight_stride = tile_columns + 64 / sizeof(T);
 
-// How many of the rows first … first + most − 1 lie below `end`.
+// How many of the rows first … first + most − 1 are below `end`.
 __device__ inline int rows_within(i64 first, i64 end, int most) {
   return static_cast<int>(end <= first ? 0 : std::min<i64>(end - first, most));
 }
@@ -65,14 +65,14 @@ __device__ inline int rows_within(i64 first, i64 end, int most) {
 // Rows of one batch item and head.
 struct TileRows {
   i64 b, h, first;
-  int count;  // those that are there; zeros stand for the others
+  int count;  // valid ones; the others are zeros
 };
 
-// `all` rows of `padded` columns from the column `begin` on, times `factor`.
+// `all` rows of `padded` columns from column `begin` on, times `factor`.
 template <class T>
 __device__ void load_tile(const View<const T, 4>& x, const TileRows& rows, int all,
                           i64 begin, int padded, T factor, T* to, int stride) {
-  constexpr int together = 8;  // loads under way at once
+  constexpr int together = 8;  // loads in flight
   const int shift = padded <= 8 ? 3 : padded <= 16 ? 4 : 5;
   const int across = 1 << shift, down = tile_threads >> shift;
   const i64 step = x.stride(1);
@@ -118,7 +118,8 @@ __device__ void add_products(const T* a, const T* b, int stride, int padded, T (
   }
 }
 
-// The column of 16 C that a thread has as its c-th in o below: neighbours' words lie side by side.
+// The column of 16 C that is the c-th of a thread in o below; the words of adjacent threads are
+// adjacent.
 template <class T, int C>
 __device__ int owned_column(int c) {
   constexpr int W = std::min(C, word<T>);
@@ -126,7 +127,7 @@ __device__ int owned_column(int c) {
 }
 
 // o[r][c] += Σ_j weights[8 r + ty][j] x[j][owned_column(c)] over the first `rows` rows of x,
-// rounded up to a word; x and the weights hold zeros there.
+// rounded up to a word; x and the weights are zero there.
 template <int R, int C, class T>
 __device__ void add_weighted(const T* weights, const T* x, int stride, int rows, T (&o)[R][C]) {
   constexpr int V = word<T>, W = std::min(C, V);
@@ -163,15 +164,15 @@ __device__ void store_weights(const T (&z)[R][4], T* weights) {
   }
 }
 
-// Over the threads of a row of scores; all of them get it.
+// Over the threads of a row of scores; all of them get the result.
 template <class Op, class T>
 __device__ T over_row(T x) {
   return over_lanes<16, Op>(x);
 }
 
-// Which weights dropout keeps: bit j of kept[i] stands for row first_row + i row_step of the mask and
-// column first_column + j, a multiple of eight. The block draws them together, eight a thread and
-// draw.
+// Which weights dropout keeps: bit j of kept[i] is row first_row + i row_step of the mask and
+// column first_column + j, a multiple of eight. The threads of the block draw them together, eight
+// for each draw.
 __device__ inline void draw_kept(const DropoutMask& mask, i64 first_row, i64 row_step,
                                  int rows, i64 first_column, std::uint64_t* kept) {
   auto* const bytes = reinterpret_cast<unsigned char*>(kept);
@@ -182,7 +183,7 @@ __device__ inline void draw_kept(const DropoutMask& mask, i64 first_row, i64 row
   }
 }
 
-// Starts a kernel of tiles.
+// Launches a kernel of tiles.
 template <class... P>
 void start_tiles(const char* name, const Cuda& device, dim3 grid, std::size_t shared,
                  void (*kernel)(P...), std::type_identity_t<P>... arguments) {

@@ -1,4 +1,4 @@
-// What mechanisms over scores τ q · k share: inputs, temperature and lengths.
+// Shared by mechanisms with scores τ q · k: inputs, temperature and lengths.
 #pragma once
 
 #include "ops/attention/length.h"
@@ -10,21 +10,22 @@ namespace weft {
 OptionSheet temperature_option();
 double temperature_of(const AttentionSpec& spec, i64 E);
 
-// q, k and v, columns of one matrix: Mechanism::inputs of many.
+// q, k and v, columns of one matrix: Mechanism::inputs of many mechanisms.
 AttentionInputs query_key_value(const AttentionSpec& spec, const AttentionSizes& sizes);
 
-// An input that is learnt; and U(±1/√in), as torch starts a linear map from `in` numbers.
+// An input that is learnt; and U(±1/√in), PyTorch's initialisation of a linear map from `in`
+// numbers.
 AttentionInput learnt(const std::string& name, const std::string& axes, const Shape& shape,
                       Initializer weight);
 Initializer uniform_by_fan_in(i64 in);
-// How many numbers the inputs of this role have.
+// The number of elements of the inputs of this role.
 i64 count_of(const AttentionInputs& inputs, Role role);
 
-// The key of the attention of this number, of those that one call makes: the first has the call's
+// The key of attention number `number` among those that one call makes: the first has the call's
 // own.
 RandomKey attention_key(RandomKey call, i64 number);
 
-// Lengths [B] on the CPU as kernels see them; and the length of batch item b (length.h).
+// Lengths [B] on the CPU for kernels; and the length of batch item b (length.h).
 inline const i64* numbers_of(const Tensor& lengths) {
   return lengths.defined() ? lengths.data<i64>() : nullptr;
 }

@@ -13,7 +13,7 @@ Blocks blocks_of(i64 size, const Shape& x, const Tensor& lengths) {
   return {size, x[1], lengths.defined() ? lengths.data<i64>() : nullptr};
 }
 
-// The shape of a row for each block of x.
+// The shape of a tensor with one row for each block of x.
 Shape pooled_shape(const char* op, const Tensor& x, i64 size, const Tensor& lengths) {
   require_real(op, x);
   require(x.rank() == 4 && size >= 1,
@@ -39,7 +39,7 @@ Tensor summed(const Tensor& x, const Shape& shape, const Blocks& blocks, bool me
   return y;
 }
 
-// x, which may be undefined, with a row of `rows` added to each block.
+// x, which may be undefined, plus a row of `rows` for each block.
 Tensor spread(const Tensor& x, const Tensor& rows, const Shape& shape, const Blocks& blocks,
               bool mean) {
   const Tensor y = Tensor::empty(shape, rows.dtype(), rows.device());
@@ -137,7 +137,7 @@ Tensor blocks_within(const Tensor& lengths, i64 size) {
     return Tensor::full({1}, double(x), DType::f64, lengths.device());
   };
   const Variable last = add(lengths.to(DType::f64), number(size - 1));
-  return div(last, number(size)).value().to(DType::i64);  // which cuts the fraction off
+  return div(last, number(size)).value().to(DType::i64);  // truncates
 }
 
 Variable within_lengths(const Variable& x, const Tensor& lengths) {

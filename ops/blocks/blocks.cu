@@ -1,6 +1,6 @@
-// CUDA kernels of blocks.h. A thread has one feature of one block, or of one position, and
-// neighbours read neighbours. Each element is read and written once: the bandwidth of the memory is
-// the limit where there are blocks enough to fill the device.
+// CUDA kernels of blocks.h. A thread computes one feature of one block, or of one position;
+// accesses are coalesced. Each element is read and written once: bound by memory bandwidth if there
+// are enough blocks to fill the device.
 #include "ops/blocks/kernels.h"
 #include "runtime/cuda/loops.h"
 

@@ -11,14 +11,14 @@
 //                                                                              has y_t]
 //     add_to_blocks         z_i = x_i + r_t,  i ∈ J_t             dx_i = dz_i,  dr_t = Σ_{J_t} dz_i
 //
-// So the gradient of a mean is spread over its block, and that of what is spread is summed. The
-// weighted mean is attention pooling with weights of each feature's own; of ∂a_i/∂z_l =
-// a_i (1{i = l} − a_l) comes dz_i = a_i (dy_t x_i − Σ_l a_l dy_t x_l). Where J_t is empty y_t is 0;
-// gradients are 0, and z_i is x_i, for a position at or past the length. Sums of the mean are
-// gathered in f64. A NaN is larger than all numbers: it goes on to the output.
+// So the gradient of a mean is broadcast over its block, and that of a broadcast is summed. The
+// weighted mean is attention pooling with separate weights for each feature; from ∂a_i/∂z_l = a_i
+// (1{i = l} − a_l) follows dz_i = a_i (dy_t x_i − Σ_l a_l dy_t x_l). If J_t is empty y_t is 0; at
+// or beyond the length gradients are 0, and z_i is x_i. The sums of the mean are accumulated in
+// f64. A NaN counts as larger than all numbers: it is propagated to the output.
 //
-// Saved: of block_maximum the positions, [B, ⌈N/b⌉, H, E] i64; of block_weighted_mean its inputs
-// and its result, as handles; of the others nothing.
+// Saved: for block_maximum the positions, [B, ⌈N/b⌉, H, E] i64; for block_weighted_mean its inputs
+// and its result, as handles; for the others nothing.
 #pragma once
 
 #include "autograd/apply.h"
@@ -68,17 +68,17 @@ struct AddToBlocks {
   std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dz) const;
 };
 
-// ⌈length / size⌉ of each of the lengths, where these are, unwaited for; undefined where they are.
+// ⌈length / size⌉ of each of the lengths, on their device, without waiting; undefined if they are.
 Tensor blocks_within(const Tensor& lengths, i64 size);
-// x [B, N, …] with zeros at and past the lengths, whatever stands there: block_mean in blocks of
-// one position. x itself where the lengths are undefined.
+// x [B, N, …] with zeros at and beyond the lengths, even where it holds NaN: block_mean in blocks
+// of one position. x itself if the lengths are undefined.
 Variable within_lengths(const Variable& x, const Tensor& lengths);
 
 // x [B, N, H, E] → [B, ⌈N/size⌉, H, E]; lengths [B] i64 on the device of x, or undefined: all
-// positions exist. Throw where x is of another rank, or size is below 1.
+// positions exist. Throw if x is of another rank, or size is below 1.
 Variable block_mean(const Variable& x, i64 size, const Tensor& lengths = {});
 Variable block_maximum(const Variable& x, i64 size, const Tensor& lengths = {});
-// Logits of the shape of x.
+// The logits have the shape of x.
 Variable block_weighted_mean(const Variable& x, const Variable& logits, i64 size,
                              const Tensor& lengths = {});
 // x [B, N, H, E] and rows [B, ⌈N/size⌉, H, E].

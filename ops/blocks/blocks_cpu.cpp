@@ -5,9 +5,9 @@
 namespace weft {
 namespace {
 
-constexpr i64 strip = 64;  // features that are worked on side by side
+constexpr i64 strip = 64;  // features that are processed together
 
-// f(b, t, h, first feature, how many) for strips of the rows [B, n, H, E] of blocks of x.
+// f(b, t, h, first feature, count) for strips of the rows [B, n, H, E] of blocks of x.
 template <class T, class F>
 void each_strip(const Blocks& blocks, const View<T, 4>& rows, const F& f) {
   const i64 n = rows.size(1), E = rows.size(3);
@@ -61,8 +61,8 @@ void BlockKernels<Device, T>::maximum(const Device&, const Blocks& blocks, View<
 
 namespace {
 
-// The largest logit of each of a vector of features, over the positions of a block that there are;
-// z(i) loads those of position i. A NaN that it misses comes out of its own exponential.
+// The largest logit of each lane's feature, over the valid positions of a block; z(i) loads those
+// of position i. The maximum may miss a NaN, but its exponential is NaN as well.
 template <class T, class F>
 HWY_INLINE Pack<T> largest(i64 begin, i64 end, const F& z) {
   Pack<T> most = begin < end ? z(begin) : Pack<T>(0.0);
@@ -130,7 +130,7 @@ void BlockKernels<Device, T>::spread(const Device&, const Blocks& blocks, bool m
     }
     const i64 last = std::min(blocks.begin(t) + blocks.size, blocks.positions);
     for (i64 i = blocks.begin(t); i < last; ++i) {
-      T* const to = &y(b, i, h, first);  // ours: features lie side by side
+      T* const to = &y(b, i, h, first);  // y is packed: features are contiguous
       const bool inside = i < blocks.end(b, t);
       for (i64 e = 0; e < width; ++e) to[e] = inside ? added[e] : T(0);
       if (x.data == nullptr) continue;

@@ -2,8 +2,7 @@
 //
 //     y = x rounded to the type             dx = dy rounded to the type of x
 //
-// Rounding, which has slope 0 almost everywhere, counts as the identity. Nothing is saved but the
-// type of x.
+// The derivative of rounding, 0 almost everywhere, is taken as 1. Only the type of x is saved.
 #pragma once
 
 #include "autograd/apply.h"
@@ -20,8 +19,8 @@ struct Cast {
   Tensor backward(const Saved&, const Tensor& dy) const;
 };
 
-// x itself where it is of that type already. To the nearest number of the type, ties to even, f64
-// to bf16 by way of f32; what is too large becomes infinite.
+// x itself if it is of that type already. Rounds to the nearest number of the type, ties to even,
+// f64 to bf16 through f32; overflow gives infinity.
 Variable cast(const Variable& x, DType dtype);
 
 }  // namespace weft

@@ -1,19 +1,20 @@
-// Causal convolution along the sequence: position t sees t − W + 1 … t, zeros before the start.
+// Causal convolution along the sequence: position t sees t − W + 1 … t; positions before the start
+// are zero.
 //
 //     z_t = b + Σ_{k=0}^{W−1} x_{t−W+1+k} W_k        x [B, N, n], W [W, n, m], b [m], y [B, N, m]
 //     y = z, or max(z, 0) with Activation::relu
 //
-// With rows of x next to each other, the window of position t is one run of W·n numbers, so that
-// all windows of a sequence are a matrix with overlapping rows, and z is its product with W seen as
-// [W·n, m]: nothing is copied W times. Where W divides by four, and there are
-// rows enough, the product is halved twice, as halves.h has it: 9/16 of the multiplications. CUDA
-// devices add the products of the W shifted sequences with their W_k.
+// With contiguous rows of x, the window of position t is a range of W·n numbers, so that all
+// windows of a sequence are a matrix with overlapping rows, and z is its product with W seen as
+// [W·n, m]: no im2col copy. If W is a multiple of four, and there are enough rows, the product is
+// halved twice, as in halves.h: 9/16 of the multiplications. CUDA devices add the products of the W
+// shifted sequences with their W_k.
 //
 // Backward, dz = dy ⊙ 1[y > 0] with relu:
 //     dx_s = Σ_{k} dz_{s+W−1−k} W_kᵀ     (the same product, over windows that look ahead)
 //     dW_k = Σ_t x_{t−W+1+k}ᵀ dz_t,   db = Σ_t dz_t
 //
-// Saved: x and W as handles, and y as one where relu needs it.
+// Saved: x and W as handles, and y as one if relu needs it.
 #pragma once
 
 #include "autograd/apply.h"
@@ -32,7 +33,7 @@ struct CausalConv1d {
   std::array<Tensor, 3> backward(const Saved&, const Tensor& dy) const;
 };
 
-// What forward and backward run on each device, their tensors checked and packed.
+// The kernels of forward and backward; their tensors are checked and packed.
 template <class Device, class T>
 struct CausalConv1dKernels {
   using Saved = CausalConv1d::Saved;
@@ -40,7 +41,7 @@ struct CausalConv1dKernels {
   static std::array<Tensor, 3> backward(const Device&, const Saved&, const Tensor& dy);
 };
 
-// Activation none or relu. Throws where the widths do not fit.
+// Activation none or relu. Throws if the widths do not fit.
 Variable causal_conv1d(const Variable& x, const Variable& weight, const Variable& bias,
                        Activation activation = Activation::none);
 

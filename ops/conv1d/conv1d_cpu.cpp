@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 block = 128;  // positions of a sequence that are computed at a time
+constexpr i64 block = 128;  // positions of a sequence that are computed together
 
 struct Sizes {
   i64 B, N, n, m, W;
@@ -22,8 +22,8 @@ Sizes sizes_of(const Tensor& x, const Tensor& weight) {
   return {x.size(0), x.size(1), x.size(2), weight.size(2), weight.size(0)};
 }
 
-// How the products are done: as one, or, where the taps can be halved twice and there are rows
-// enough to pay for the taps' sums, as nine of a quarter of the rows and of the taps.
+// How the products are computed: as one, or, if the taps can be halved twice and there are enough
+// rows to pay for the sums of the taps, as nine with a quarter of the rows and of the taps.
 struct Products {
   explicit Products(const Sizes& s)
       : halved(s.W % 4 == 0 && s.B * s.N >= block),
@@ -35,13 +35,14 @@ struct Products {
   i64 parts, step, taps;
 };
 
-// Cuts every sequence into blocks and numbers them all.
+// Splits every sequence into blocks and numbers them all.
 struct Blocks {
   explicit Blocks(const Sizes& s) : N(s.N), each((s.N + block - 1) / block), count(s.B * each) {}
   i64 N, each, count;
 };
 
-// One of them: rows begin … begin + rows − 1 of the sequence whose first row is `sequence` of all.
+// One of them: rows begin … begin + rows − 1 of a sequence; `sequence` is the number of its first
+// row.
 struct Block {
   Block(const Blocks& blocks, i64 i)
       : sequence(i / blocks.each * blocks.N),
@@ -51,7 +52,7 @@ struct Block {
   i64 sequence, begin, rows;
 };
 
-// Row t of a sequence [N, width], counted from `begin` on: zeros where it lies outside.
+// Row t of a sequence [N, width], counted from `begin`: zeros outside of it.
 template <class T>
 struct RowOf {
   const T* sequence;
@@ -68,7 +69,7 @@ void copy_rows(i64 rows, i64 width, const Source& row_of, T* to) {
   for (i64 t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
 }
 
-// Windows of so many rows, for each part of the product; and pairs, likewise.
+// Windows of `rows` rows, for each part of the product; pairs, likewise.
 template <class T, class Source>
 void start_windows(const Products& p, i64 rows, i64 width, const Source& row_of, T* to) {
   const i64 reached = p.rows(rows) + p.taps - 1;
@@ -80,7 +81,7 @@ void start_pairs(const Products& p, i64 rows, i64 width, const Source& row_of, T
   p.halved ? halves::split_pairs(p.rows(rows), width, row_of, to)
            : copy_rows(rows, width, row_of, to);
 }
-// The parts of `rows` rows together, as halves::merge hands them out.
+// The parts of `rows` rows, merged as by halves::merge.
 template <class T, class Put>
 void finish(const Products& p, i64 rows, i64 width, const T* from, const Put& put) {
   if (p.halved) return halves::merge(p.rows(rows), width, from, put);
@@ -90,7 +91,7 @@ void finish(const Products& p, i64 rows, i64 width, const T* from, const Put& pu
   }
 }
 
-// windows ∗ taps, of each part: z [parts, rows, m].
+// windows ∗ taps, for each part: z [parts, rows, m].
 template <class T>
 void correlate(const Products& p, i64 rows, i64 n, i64 m, const T* windows, const T* taps, T* z) {
   const i64 each = p.rows(rows);
@@ -115,7 +116,7 @@ void CausalConv1dKernels<Device, T>::forward(const Device&, const CausalConv1d::
   const Scratch<T> taps(p.parts * p.taps * s.n * s.m);
   const RowOf<T> weight{saved.weight.data<T>(), s.W, s.n * s.m, 0, nullptr};
   start_pairs(p, s.W, s.n * s.m, weight, taps.data());
-  const Pack<T> least(relu ? 0 : -std::numeric_limits<double>::infinity());  // NaN is not less
+  const Pack<T> least(relu ? 0 : -std::numeric_limits<double>::infinity());  // a NaN is kept
   const i64 most = p.rows(std::min(s.N, block)), reached = most + p.taps - 1;
   const i64 window_room = p.parts * reached * s.n;
   const ThreadScratch<T> held(blocks.count, window_room + p.parts * most * s.m);
@@ -136,7 +137,7 @@ void CausalConv1dKernels<Device, T>::forward(const Device&, const CausalConv1d::
 
 namespace {
 
-// Numbers that one block of positions takes.
+// The scratch of one block of positions, in numbers.
 struct GradientRoom {
   GradientRoom(const Sizes& s, const Products& p) {
     const i64 each = p.rows(std::min(s.N, block)), reached = each + p.taps - 1;
@@ -178,14 +179,14 @@ std::array<Tensor, 3> CausalConv1dKernels<Device, T>::backward(const Device&,
   const i64 part_size = p.taps * s.n * s.m, count = p.parts * part_size;
   const Scratch<T> taps(count);
   start_pairs(p, s.W, s.n * s.m, RowOf<T>{back.data(), s.W, s.n * s.m, 0, nullptr}, taps.data());
-  const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW by parts; behind it db
+  const Tensor sums = Tensor::empty({count + s.m}, dtype_of<T>);  // dW by parts, followed by db
   const GradientRoom room(s, p);
   const ThreadScratch<T> held(row_parts(blocks.count, 1), room.count());
   const auto gather = [&](i64 i, i64, T* part) {
     if (blocks.count == 0) return;
     const Block at(blocks, i);
     const i64 each = p.rows(at.rows), reached = each + p.taps - 1;
-    // dz where y > 0, as far as the windows of the last rows look ahead.
+    // dz where y > 0, up to where the windows of the last rows end.
     const i64 known = std::min(p.step * each + s.W - 1, s.N - at.begin);
     T *const masked = held.mine(), *const windows = masked + room.dz;
     T *const pairs = windows + room.windows, *const z = pairs + room.pairs;

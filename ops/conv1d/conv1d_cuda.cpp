@@ -11,7 +11,7 @@ Tensor matrix(const Tensor& weight, i64 k) {  // W_k
   return weight.slice(0, k, k + 1).reshape({weight.size(1), weight.size(2)});
 }
 
-// to[:, t + ahead] (+)= from[:, t + back] w, wherever both lie inside; one of the two is 0.
+// to[:, t + ahead] (+)= from[:, t + back] w, where both are inside; one of the two offsets is 0.
 void add_shifted(const Tensor& from, i64 back, const Tensor& w, const Tensor& to, i64 ahead,
                  bool add) {
   const i64 N = from.size(1), shift = back + ahead;
@@ -20,7 +20,7 @@ void add_shifted(const Tensor& from, i64 back, const Tensor& w, const Tensor& to
   matmul_into(from.slice(1, back, N - ahead), w, to.slice(1, ahead, N - back), true);
 }
 
-// Every sequence behind `count` rows of zeros, all as one matrix.
+// Every sequence preceded by `count` rows of zeros, all as one matrix.
 Tensor behind_zeros(const Tensor& x, i64 count) {
   if (count == 0) return as_rows(x);
   const i64 N = x.size(1);
@@ -56,7 +56,7 @@ std::array<Tensor, 3> CausalConv1dKernels<Device, T>::backward(const Device& dev
                                             saved.y.data<T>(), dy.data<T>(), dz.data<T>());
   }
   const Tensor dx = Tensor::empty_like(saved.x), dweight = Tensor::empty_like(saved.weight);
-  // A row of one and a row of the other, `shift` later, are of one sequence or zeros.
+  // A row of one, and the row of the other `shift` later, are of the same sequence or zeros.
   const Tensor padded_x = behind_zeros(saved.x, W - 1), padded_dz = behind_zeros(dz, W - 1);
   const i64 rows = padded_x.size(0);
   for (i64 shift = 0; shift < W; ++shift) {

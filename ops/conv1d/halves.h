@@ -1,5 +1,5 @@
-// Correlations with fewer products, by halving them twice.
-// S. Winograd, "Arithmetic complexity of computations", SIAM 1980: F(2, 2), the numbers matrices.
+// Correlations with fewer products, by two levels of halving.
+// S. Winograd, "Arithmetic complexity of computations", SIAM 1980: F(2, 2), for matrices.
 //
 // For rows x_t and an even number of taps w_a, the rows (x ∗ w)_t = Σ_a x_{t+a} w_a at even and at
 // odd t are, with x₀, x₁, x₂ the rows 0, 2, … and 1, 3, … and 2, 4, … of x and with e, o the even
@@ -8,18 +8,18 @@
 //     (x ∗ w)_even = x₁ ∗ (e + o) + (x₀ − x₁) ∗ e
 //     (x ∗ w)_odd  = x₁ ∗ (e + o) + (x₂ − x₁) ∗ o
 //
-// three correlations of half the rows and half the taps, where there were four. Each of them halved
-// again leaves nine of a quarter: 9/16 of the products. The sums cost little beside them.
+// three correlations with half the rows and half the taps, instead of four. Halving each of them
+// again leaves nine with a quarter: 9/16 of the products. The sums are cheap compared with them.
 //
-// For the weights' gradient, with g the rows that are the gradient of x ∗ w, the transpose:
+// For the weights' gradient, with g the rows of the gradient of x ∗ w, the transpose:
 //
 //     de = x₁ᵀ ∗ (g_even + g_odd) + (x₀ − x₁)ᵀ ∗ g_even
 //     do = x₁ᵀ ∗ (g_even + g_odd) + (x₂ − x₁)ᵀ ∗ g_odd
 //
-// So there are three steps: windows and pairs (of taps, or of g) are split, and what comes of their
-// products is merged, which is the transpose of splitting pairs. Nine parts of `rows` rows each,
-// one behind the other, belong to 4 rows + what the last window reaches; row_of(t) points to row t
-// of these, `width` numbers.
+// So there are three steps: windows and pairs (of taps, or of g) are split, multiplied, and the
+// products are merged, which is the transpose of splitting pairs. The nine parts, `rows` rows each
+// and contiguous, cover 4 rows + the rest of the last window; row_of(t) points to row t of these,
+// `width` numbers.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ namespace weft::halves {
 
 inline constexpr i64 parts = 9;
 
-// Part 3i + j holds what halving i, then j makes: x₁, x₀ − x₁ and x₂ − x₁. Reads rows 0 … 4 rows
-// + 2.
+// Part 3i + j is the result of halving i, then j: x₁, x₀ − x₁ and x₂ − x₁. Reads rows 0 … 4 rows +
+// 2.
 template <class T, class RowOf>
 void split_windows(i64 rows, i64 width, const RowOf& row_of, T* to) {
   for (i64 t = 0; t < rows; ++t) {

@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-// The nats of every row, and the log-sum-exps where `lse` is defined.
+// The nats of every row, and the log-sum-exps if `lse` is defined.
 Tensor forward_rows(const Tensor& logits, const Tensor& targets, const Tensor& lse) {
   const Tensor nats = Tensor::empty(targets.shape(), DType::f64, logits.device());
   dispatch(logits, [&](auto device, auto type) {

@@ -1,11 +1,8 @@
-// CUDA kernels of cross-entropy; the equations stand in cross_entropy.h. A row is the work of a team
+// CUDA kernels of cross-entropy; the equations are in cross_entropy.h. A row is processed by a team
 // of threads (runtime/cuda/loops.h), which reads it from memory once and from cache again.
 //
-// 4 bytes an element forward and 8 backward in f32, at about 10 operations: the bandwidth of the
-// memory is the limit. Estimated, not measured.
-//
-// Blocks of 256 threads on a multiprocessor, in f32: 8 forward, all of its threads (32
-// registers), 6 backward (36).
+// 4 bytes an element forward and 8 backward in f32, with about 10 operations: bound by memory
+// bandwidth (estimated).
 #include "ops/cross_entropy/kernels.h"
 #include "ops/reduce/kernels.h"
 #include "ops/softmax/row_sum.cuh"
@@ -35,7 +32,7 @@ struct NatsOfRow {
   }
 };
 
-// One team has all.
+// A single team computes everything.
 template <class T>
 struct MeanOfPieces {
   i64 rows, pieces;

@@ -5,7 +5,7 @@
 //
 // x: logits [.., V], t: targets [..] i64, R of them; loss [], in nats.
 //
-// Saved: logits and targets as handles, and the R log-sum-exps; the probabilities are made again.
+// Saved: logits and targets as handles, and the R log-sum-exps; the probabilities are recomputed.
 #pragma once
 
 #include "autograd/apply.h"
@@ -21,12 +21,12 @@ struct CrossEntropy {
   std::array<Tensor, 2> backward(const Saved&, const Tensor& dloss) const;
 };
 
-// Throws, with the position and the target, where one is not in 0 … V − 1. On a CUDA device, whose
-// memory the host does not wait for, such a target makes the loss and its row of dx NaN instead.
+// Throws, with the position and the target, if one is not in 0 … V − 1. On a CUDA device, where the
+// host does not wait for the targets, such a target makes the loss and its row of dx NaN instead.
 Variable cross_entropy(const Variable& logits, const Tensor& targets);
 
-// Row-major targets of the rows of x, whose last axis does not count; `op` begins the errors. Their
-// values are checked where the host can see them without waiting.
+// The targets of the rows of x (its last axis is excluded), row-major; `op` begins the errors.
+// Their values are checked if the host can read them without waiting.
 Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor& x, i64 classes);
 
 // −ln softmax(logits)[target] of every position, in nats, f64 [..]; no gradient.

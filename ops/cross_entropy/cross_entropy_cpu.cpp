@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 14;  // logits that one piece of parallel work reads
+constexpr i64 grain = 1 << 14;  // logits that one task reads
 
 i64 rows_together(i64 V) { return std::max<i64>(1, grain / std::max<i64>(1, V)); }
 

@@ -1,4 +1,4 @@
-// The kernels of cross_entropy.h, over `rows` rows of V logits side by side.
+// The kernels of cross_entropy.h, over `rows` contiguous rows of V logits.
 #pragma once
 
 #include "runtime/device.h"

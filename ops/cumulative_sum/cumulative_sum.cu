@@ -1,7 +1,7 @@
-// CUDA kernels of the cumulative sums. Where many columns stand side by side, a thread has one, and
-// neighbours read neighbours. Otherwise a warp has a column: its lanes scan 32 positions of the
-// axis at a time and add what stands before them. Each element is read and written once: the
-// bandwidth of the memory is the limit where there are columns enough to fill the device.
+// CUDA kernels of the cumulative sums. If there are many contiguous columns, a thread computes one,
+// with coalesced accesses. Otherwise a warp computes a column: its lanes scan 32 positions of the
+// axis at a time and add the sum of those before. Each element is read and written once: bound by
+// memory bandwidth if there are enough columns to fill the device.
 #include "ops/cumulative_sum/kernels.h"
 #include "runtime/cuda/loops.h"
 

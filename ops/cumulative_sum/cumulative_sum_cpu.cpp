@@ -6,8 +6,8 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work adds
-constexpr i64 strip = 256;      // columns that are summed side by side
+constexpr i64 grain = 1 << 15;  // elements that one task adds
+constexpr i64 strip = 256;      // columns that are summed together
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// The kernels of cumulative_sum.h: y[o, i, j] = Σ_{l <= i} x[o, l, j], gathered in f64. A view with
-// a negative stride sums the other way.
+// The kernels of cumulative_sum.h: y[o, i, j] = Σ_{l <= i} x[o, l, j], accumulated in f64. A view
+// with a negative stride sums in the other direction.
 #pragma once
 
 #include "runtime/device.h"

@@ -1,7 +1,5 @@
-// CUDA kernel of dropout. 8 bytes an element in f32, and an eighth of ten rounds of Philox, about 15
-// operations on integers: the bandwidth of the memory is the limit. Estimated, not measured.
-//
-// 16 blocks of 128 threads on a multiprocessor: all of its threads (28 registers).
+// CUDA kernel of dropout. 8 bytes an element in f32, and an eighth of ten rounds of Philox, about
+// 15 integer operations: bound by memory bandwidth (estimated).
 #include "ops/dropout/kernels.h"
 #include "ops/dropout/warp_mask.cuh"
 
@@ -10,7 +8,7 @@ namespace {
 
 constexpr unsigned threads = 128;
 
-// A warp has 256 columns of a row at a time.
+// A warp processes 256 columns of a row at a time.
 template <class T>
 __global__ void __launch_bounds__(threads)
     each_dropped(DropoutMask mask, i64 rows, i64 width, const T* x, T* y) {
@@ -33,7 +31,7 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-// Where rows are a multiple of eight wide, the indices run on from row to row: one long row.
+// If the width of the rows is a multiple of eight, indices continue from row to row: one long row.
 template <class Device, class T>
 void DropoutKernels<Device, T>::apply(const Device& device, const DropoutMask& mask,
                                       i64 count, const T* x, T* y) {

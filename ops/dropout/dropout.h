@@ -1,6 +1,6 @@
-// Dropout (N. Srivastava et al., JMLR 15, 2014), in the form that scales what is kept.
+// Dropout (N. Srivastava et al., JMLR 15, 2014), with the kept elements scaled (inverted dropout).
 //
-//     y = x ⊙ m,    dx = dy ⊙ m,    m ∈ {0, factor}     (the rule for m stands in mask.h)
+//     y = x ⊙ m,    dx = dy ⊙ m,    m ∈ {0, factor}     (mask.h defines m)
 //
 // Nothing is saved: backward draws m again from the key.
 #pragma once
@@ -19,8 +19,8 @@ struct Dropout {
   Tensor backward(const Saved&, const Tensor& dy) const;
 };
 
-// `rate` in [0, 1) is the share that becomes 0, in steps of 1/65536; 0 gives x itself. Each draw
-// wants a key of its own.
+// `rate` in [0, 1) is the fraction set to 0, in steps of 1/65536; 0 returns x itself. Each draw
+// needs a key of its own.
 Variable dropout(const Variable& x, double rate, const RandomKey& key);
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work draws
+constexpr i64 grain = 1 << 15;  // elements that one task draws
 
 }  // namespace
 
@@ -13,7 +13,7 @@ template <class Device, class T>
 void DropoutKernels<Device, T>::apply(const Device&, const DropoutMask& mask, i64 count, const T* x,
                                       T* y) {
   const i64 columns = mask.columns;
-  if (columns % DropoutMask::pieces == 0) {  // the indices run on from row to row: one long row
+  if (columns % DropoutMask::pieces == 0) {  // indices continue from row to row: one long row
     return parallel_ranges(count, grain, [&](i64 begin, i64 end) {
       apply_dropout<T>(mask, 0, begin, end - begin, x + begin, y + begin);
     });

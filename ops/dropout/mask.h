@@ -1,5 +1,5 @@
-// The dropout mask: which elements are kept, and by what they are multiplied. One rule for the
-// dropout op and for dropout on attention weights.
+// The dropout mask: which elements are kept, and their factor. One rule for the dropout op and for
+// dropout on attention weights.
 //
 // A tensor is seen as rows of its last axis, with C columns. Element (row, column) is kept iff
 //
@@ -10,8 +10,8 @@
 //
 //     row · ⌈C/8⌉ + ⌊column/8⌋.
 //
-// What is kept is multiplied by 65536 / (65536 − threshold), so that the expectation is exactly the
-// input. The mask is a function of the key: it is never stored, backward draws it again.
+// Kept elements are multiplied by 65536 / (65536 − threshold), so that the expectation is exactly
+// the input. The mask is a function of the key: it is never stored, backward draws it again.
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct DropoutMask {
   RandomKey key;
   i64 columns = 0;             // C
   std::int32_t threshold = 0;  // of 65536
-  double factor = 1;           // of what is kept
+  double factor = 1;           // of kept elements
 
   DropoutMask(const RandomKey& random, double rate, i64 width)
       : key(random),
@@ -43,7 +43,7 @@ struct DropoutMask {
     return static_cast<std::uint64_t>(row * per_row + column / pieces);
   }
 
-  // The rule itself, for one element.
+  // Whether one element is kept.
   constexpr bool keeps(i64 row, i64 column) const {
     const std::uint32_t word = key.words(index(row, column)).word[column % pieces / 2];
     return static_cast<std::int32_t>(column % 2 == 0 ? word & 0xffff : word >> 16) >= threshold;

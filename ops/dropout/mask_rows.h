@@ -1,4 +1,4 @@
-// The dropout mask with a row in each lane: for kernels whose vectors run across rows.
+// The dropout mask with one row in each lane, for kernels whose vectors run across rows.
 #pragma once
 
 #include "ops/dropout/mask_vectors.h"
@@ -32,8 +32,8 @@ HWY_INLINE RowWords draw_rows(const RandomKey& key, std::uint64_t first, std::ui
 
 }  // namespace dropout_detail
 
-// Lanes are the rows row, row + step, …; calls f(i, mask of T) for the eight columns column + i,
-// `column` a multiple of eight.
+// Lanes are the rows row, row + step, …; calls f(i, mask of T) for the eight columns column + i;
+// `column` is a multiple of eight.
 template <Real T, class F>
 HWY_INLINE void each_kept(const DropoutMask& mask, i64 row, i64 step, i64 column, const F& f) {
   namespace hn = simd::hn;
@@ -43,8 +43,8 @@ HWY_INLINE void each_kept(const DropoutMask& mask, i64 row, i64 step, i64 column
     return hn::RebindMask(simd::Tag<T>{}, hn::Not(hn::Lt(piece, threshold)));
   };
   if constexpr (std::is_same_v<T, float>) {
-    // Two vectors of 64-bit lanes give one of 32-bit words. A piece is compared in the upper half
-    // of its word: whatever stands below it decides nothing.
+    // Two vectors of 64-bit lanes are packed into one of 32-bit words. A piece is compared in the
+    // upper half of its word; the lower half cannot change the result.
     const simd::Tag<std::uint32_t> d;
     const auto threshold = hn::Set(d, static_cast<std::uint32_t>(mask.threshold) << 16);
     constexpr auto half = static_cast<std::uint64_t>(simd::lanes<std::uint64_t>);
@@ -67,7 +67,7 @@ HWY_INLINE void each_kept(const DropoutMask& mask, i64 row, i64 step, i64 column
 }
 
 // x [columns, lanes] times the mask: lane i is row + i, and the first column, `column`, is a
-// multiple of eight. `lanes` fill whole vectors.
+// multiple of eight. `lanes` is a multiple of the vector length.
 template <Real T>
 void drop_rows(const DropoutMask& mask, i64 row, i64 lanes, i64 column, i64 columns, T* x) {
   namespace hn = simd::hn;

@@ -11,7 +11,7 @@ namespace weft {
 namespace dropout_detail {
 
 namespace hn = simd::hn;
-// Lanes hold 32-bit values; what stands in their upper halves does not count.
+// Lanes hold 32-bit values; their upper halves are ignored.
 using Counters = simd::Vector<std::uint64_t>;
 
 // The upper halves of the products of the lower halves, and the products (their lower halves).
@@ -22,7 +22,7 @@ HWY_INLINE Counters product(Counters a, std::uint64_t multiplier) {
 }
 
 // Writes the 8 pieces of the indices first … first + G·lanes − 1, in order: philox() of
-// runtime/random.h, G vectors of indices abreast.
+// runtime/random.h, with G vectors of indices in flight.
 template <int G>
 HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* to) {
   const simd::Tag<std::uint64_t> d;

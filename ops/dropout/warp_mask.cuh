@@ -1,5 +1,5 @@
-// The dropout mask of 256 columns of a row, drawn by a warp: one draw of Philox for the eight
-// columns that each thread has.
+// The dropout mask of 256 columns of a row, drawn by a warp: one Philox draw for the eight columns
+// of each thread.
 #pragma once
 
 #include "ops/dropout/mask.h"
@@ -7,15 +7,15 @@
 
 namespace weft {
 
-// Lane l draws for the columns begin + 8 l … begin + 8 l + 7, and has the columns begin + 32 k + l,
-// so that neighbours have neighbours; what it draws comes to the others by a shuffle. All lanes make
-// one together, and ask together.
+// Lane l draws for the columns begin + 8 l … begin + 8 l + 7, and processes the columns begin + 32
+// k + l, so that accesses are coalesced; a shuffle moves the draws to the lanes that need them. All
+// lanes construct one together, and query it together.
 class WarpMask {
  public:
   static constexpr int each = 8;  // columns of a lane: k = 0 … 7
   static constexpr i64 columns = 32 * each;
 
-  // `begin` is a multiple of eight; `end` is where the row ends.
+  // `begin` is a multiple of eight; `end` is the end of the row.
   __device__ WarpMask(const DropoutMask& mask, i64 row, i64 begin,
                       i64 end) {
     const i64 column = begin + threadIdx.x % 32 * DropoutMask::pieces;

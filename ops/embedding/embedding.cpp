@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-// Throws where the host can see, without waiting, that an id is not in 0 … V − 1.
+// Throws if an id is not in 0 … V − 1 and the host can see that without waiting.
 void check_ids(const Tensor& ids, i64 V) {
   if (ids.device() != Device{}) return;
   const i64* const numbers = ids.data<i64>();
@@ -45,7 +45,7 @@ Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) 
 }
 
 std::array<Tensor, 2> Embedding::backward(const Saved& saved, const Tensor& dy) const {
-  constexpr i64 most = std::numeric_limits<std::int32_t>::max();  // what is sorted by
+  constexpr i64 most = std::numeric_limits<std::int32_t>::max();  // of the sort's keys
   require(dy.device() == Device{} || (saved.ids.count() <= most && saved.shape[0] <= most),
           "embedding: wanted at most {} ids and rows of the table on a CUDA device, got {} and {}; "
           "split them, or use the CPU",

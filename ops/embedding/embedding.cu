@@ -1,10 +1,8 @@
-// CUDA kernels of the embedding; the equations stand in embedding.h.
+// CUDA kernels of the embedding; the equations are in embedding.h.
 //
-// Forward moves 8 bytes an element in f32. Backward reads dy once, 4 bytes an element; the sort's
-// four passes move some 80 bytes a position (5 MB for 65,536 positions). The bandwidth of the
-// memory is the limit; for few positions, the launches. Estimated, not measured.
-//
-// Blocks on a multiprocessor: 8 of 256 threads that gather, 12 of 128 that add up (40 registers).
+// Forward moves 8 bytes an element in f32. Backward reads dy once, 4 bytes an element; the four
+// passes of the sort move some 80 bytes a position (5 MB for 65,536 positions). Bound by memory
+// bandwidth; for few positions, by the launches (estimated).
 #include <limits>
 
 #include "ops/embedding/kernels.h"
@@ -15,12 +13,11 @@ namespace {
 
 constexpr unsigned threads = 128;
 
-// The positions in the order of their ids, those of an id in rising order; ids outside of the table
-// come last.
+// The positions sorted by id, stable; ids outside of the table come last.
 struct SortedIds {
   i64 count, V;
   const i64* ids;
-  const std::int32_t* first;   // [V + 1]: where an id begins in `sorted`
+  const std::int32_t* first;   // [V + 1]: the first of each id in `sorted`
   const std::int32_t* sorted;  // [count]: the positions
 };
 
@@ -48,13 +45,13 @@ struct IdAt {
   __device__ i64 operator()(i64, i64 position) const { return ids[position]; }
 };
 
-// A block has a tile of sorted positions and a strip of columns, a thread one column: it adds
+// A block processes a tile of sorted positions and a strip of columns, a thread one column: it adds
 // positions until the id changes.
 template <class T>
 __global__ void __launch_bounds__(threads)
     sum_tiles(SortedIds s, i64 d, const T* dy, double* heads, double* tails, T* dtable) {
   __shared__ i64 position[id_tile], id[id_tile + 1];
-  constexpr int abreast = 8;  // loads under way
+  constexpr int abreast = 8;  // loads in flight
   const i64 strips = (d + blockDim.x - 1) / blockDim.x;
   const i64 known = s.first[s.V], tiles = (known + id_tile - 1) / id_tile;
   for (i64 work = blockIdx.x; work < tiles * strips; work += gridDim.x) {
@@ -94,7 +91,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A block has the row that begins in a tile and goes on after it, where there is one; a thread, one
+// A block adds the row that begins in a tile and continues after it, if there is one; a thread, one
 // column of it.
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -113,9 +110,9 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// dtable from the sorted positions: sums over tiles of them, then the sums of those of rows that
-// lie in several. heads and tails [tiles, d] hold what a tile has of a row that began before it,
-// and of one that goes on after it.
+// dtable from the sorted positions: sums over tiles of them, then, for rows that span several
+// tiles, the sums of those. heads and tails [tiles, d] hold a tile's sum of a row that began before
+// it, and of one that continues after it.
 template <class T>
 void sum_sorted_rows(const Cuda& device, const SortedIds& s, i64 d, const T* dy, double* heads,
                      double* tails, T* dtable) {

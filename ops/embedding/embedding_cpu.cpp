@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work copies or adds
+constexpr i64 grain = 1 << 15;  // elements that one task copies or adds
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void EmbeddingKernels<Device, T>::forward(const Device&, i64 count, i64, i64 d, 
 
 namespace {
 
-// The positions sorted by id, in order among equals; those of id v end at ends[v].
+// The positions sorted by id, stable; those of id v end at ends[v].
 struct Positions {
   std::vector<i64> sorted, ends;
 

@@ -1,7 +1,5 @@
 // CUDA kernels of the feed-forward map between its products. 12 bytes an element forward and 16
-// backward in f32, at one exponential: the bandwidth of the memory is the limit. Estimated, not measured.
-//
-// 8 blocks of 256 threads on a multiprocessor: all of its threads (32 registers).
+// backward in f32, with one exponential: bound by memory bandwidth (estimated).
 #include "ops/feed_forward/kernels.h"
 #include "runtime/cuda/loops.h"
 

@@ -1,4 +1,4 @@
-// Feed-forward: the two-layer map of every position by itself, fused.
+// Feed-forward: the two-layer map of every position, fused.
 //
 //     z = x W₁ + b₁,   f = φ(z),   y = f W₂ + b₂        x [.., d], W₁ [d, h], W₂ [h, d']
 //
@@ -12,8 +12,8 @@
 //     φ'(z) = s + z s (1 − s) 2u',   s = σ(2u),   u' = √(2/π) (1 + 3·0.044715 z²)
 //
 // Saved: x and the weights as handles, and z. f, df and dz, each four times as wide as x in a
-// transformer, exist only for one block of rows at a time, in cache; one exponential gives both φ
-// and φ' again. On CUDA devices they are whole, between the large products.
+// transformer, exist only for one block of rows at a time, in cache; one exponential recomputes
+// both φ and φ'. On CUDA devices they are materialised, between the large products.
 #pragma once
 
 #include "autograd/apply.h"
@@ -33,8 +33,8 @@ struct FeedForward {
   std::array<Tensor, 5> backward(const Saved&, const Tensor& dy) const;
 };
 
-// What forward and backward run on each device, their tensors checked and packed; activation relu,
-// gelu or silu.
+// The kernels of forward and backward; their tensors are checked and packed; activation relu, gelu
+// or silu.
 template <class Device, class T>
 struct FeedForwardKernels {
   using Saved = FeedForward::Saved;
@@ -43,7 +43,7 @@ struct FeedForwardKernels {
   static std::array<Tensor, 5> backward(const Device&, Activation, const Saved&, const Tensor& dy);
 };
 
-// Throws where the widths do not fit.
+// Throws if the widths do not fit.
 Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,
                       const Variable& weight2, const Variable& bias2,
                       Activation activation = Activation::gelu);

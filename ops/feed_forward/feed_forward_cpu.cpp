@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 block = 64;  // rows whose f, df and dz are held at a time
+constexpr i64 block = 64;  // rows whose f, df and dz are in cache together
 
 template <class T>
 struct Problem {
@@ -23,7 +23,7 @@ Matrix<const T> transposed(Matrix<const T> m) {
   return {m.data, m.columns, m.rows, m.column_stride, m.row_stride};
 }
 
-// to[i, :] = bias for each row.
+// to[i, :] = bias, for each row.
 template <class T>
 void start_rows(T* to, i64 rows, i64 width, const T* bias) {
   for (i64 i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
@@ -41,7 +41,7 @@ void bias_and_activation(i64 rows, i64 h, const T* bias, T* z, T* f) {
   }
 }
 
-// f = φ(z), df ← df φ'(z), and its sum over the rows of h, dbias.
+// f = φ(z), df ← df φ'(z), and dbias, its sum over the rows of h.
 template <class Phi, class T>
 void activation_gradient(i64 rows, i64 h, const T* z, T* f, T* df, T* dbias) {
   for (i64 i = 0; i < rows; ++i, z += h, f += h, df += h) {

@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-// Throws where the host can see, without waiting, that a number is not in 0 … n − 1.
+// Throws if an index is not in 0 … n − 1 and the host can see that without waiting.
 void check_index(const Tensor& index, const Shape& x, int axis) {
   if (index.device() != Device{}) return;
   const Tensor row_major = index.packed();
@@ -19,7 +19,7 @@ void check_index(const Tensor& index, const Shape& x, int axis) {
   }
 }
 
-// The index as the kernels see it: repeated to the shape of y.
+// The index for the kernels: broadcast to the shape of y.
 Tensor over_all(const Tensor& index, const Shape& y, int axis) {
   return index.expand(y).reshaped(around_axis(y, axis));
 }

@@ -1,7 +1,7 @@
-// CUDA kernels of gather.h. Forward, a thread has elements of y, and neighbours write neighbours.
-// Backward, a thread has a column (o, j) and walks along the axis, so that no two threads add to
-// the same place and the order of the sums is fixed. The bandwidth of the memory is the limit where
-// there are columns enough to fill the device, its latency where there are few.
+// CUDA kernels of gather.h. Forward, a thread computes elements of y, with coalesced writes.
+// Backward, a thread takes a column (o, j) and walks along the axis, so that there are no
+// conflicting writes and the order of the sums is fixed. Bound by memory bandwidth if there are
+// enough columns to fill the device, otherwise by memory latency.
 #include <limits>
 
 #include "ops/gather/kernels.h"

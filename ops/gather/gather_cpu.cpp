@@ -6,8 +6,8 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work moves
-constexpr i64 strip = 64;       // columns of which one piece of work has the sums
+constexpr i64 grain = 1 << 15;  // elements that one task moves
+constexpr i64 strip = 64;       // columns whose sums one task holds
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // The kernels of gather.h over three axes [outer, n, inner]. `index` has the sizes of y, with
-// stride 0 where it repeats.
+// stride 0 where it is broadcast.
 #pragma once
 
 #include "runtime/device.h"

@@ -6,10 +6,10 @@
 
 namespace weft {
 
-// What the dropout of a residual sum falls on: the sum x + branch, or the branch alone.
+// What the dropout of a residual sum applies to: the sum x + branch, or the branch alone.
 enum class DropoutOn { sum, branch };
 
-// Rows of width d side by side; `branch` may be null.
+// Contiguous rows of width d; `branch` may be null.
 template <class T>
 struct LayerNormRows {
   i64 rows, d;
@@ -23,8 +23,8 @@ template <class Device, class T>
 struct LayerNormKernels {
   static void forward(const Device&, const LayerNormRows<T>&, T* normalised, T* inverse_deviation,
                       T* y);
-  // dx and dbranch may be the same memory (dropout on the sum), dbranch null. `sums` gathers dg and
-  // db [2, d].
+  // dx and dbranch may be the same memory (dropout on the sum), dbranch null. `sums` accumulates dg
+  // and db [2, d].
   static void backward(const Device&, const LayerNormRows<T>&, const T* normalised,
                        const T* inverse_deviation, const T* dy, T* dx, T* dbranch, T* sums);
 };

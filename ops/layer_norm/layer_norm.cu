@@ -1,12 +1,8 @@
-// CUDA kernels of layer normalisation; the equations stand in layer_norm.h.
+// CUDA kernels of layer normalisation; the equations are in layer_norm.h.
 //
-// In f32, forward moves 12 bytes an element (16 with a branch) at about 10 operations; backward
-// moves 12 (16) for the rows and 8 for the sums over columns: the bandwidth of the memory is the
-// limit. Estimated, not measured.
-//
-// Blocks of 256 threads on a multiprocessor, in f32: 5 forward (48 registers) and 4 backward
-// (56) up to d = 256; 3 (79) and 2 (116) from 513 to 1,024, where a lane holds 32 elements of a
-// row; 10 of 128 threads for the sums over columns (48, 2 KB of shared memory).
+// In f32, forward moves 12 bytes an element (16 with a branch) with about 10 operations; backward
+// moves 12 (16) for the rows and 8 for the sums over columns: bound by memory bandwidth
+// (estimated).
 #include "ops/dropout/warp_mask.cuh"
 #include "ops/layer_norm/kernels.h"
 #include "ops/reduce/column_sums.cuh"
@@ -15,9 +11,9 @@
 namespace weft {
 namespace {
 
-// A row is the work of a warp, which holds it in registers, in chunks of 256 columns, eight in each
-// thread; with more than 1024 columns, of a block, whose warps take chunks in turns and read again
-// what they need again (Chunks = 0).
+// A row is processed by a warp, which holds it in registers, in chunks of 256 columns, eight in
+// each thread; with more than 1024 columns, by a block, whose warps take chunks in turn and read
+// them again when needed (Chunks = 0).
 template <int Chunks, class Team, class F>
 __device__ void each_chunk(i64 d, const F& f) {
   if constexpr (Chunks > 0) {
@@ -62,7 +58,7 @@ __device__ void each_masked(const DropoutMask& mask, i64 row, i64 d, const F& f)
   });
 }
 
-// What a thread keeps of its row: in registers, or where that lies in memory.
+// A thread's part of its row: in registers, or in memory.
 template <class T, int Chunks>
 struct Kept {
   T value[Chunks * WarpMask::each];

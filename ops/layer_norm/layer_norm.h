@@ -13,7 +13,7 @@
 //     dẑ = g ⊙ dy,   dz = r (dẑ − mean(dẑ) − ẑ mean(dẑ ⊙ ẑ)),   dg = Σ dy ⊙ ẑ,   db = Σ dy
 //     dropout on the sum: dx = dbranch = drop(dz);   on the branch: dx = dz, dbranch = drop(dz)
 //
-// Saved: ẑ and r (not x: the same size, and ẑ is what every gradient needs). The mask is drawn
+// Saved: ẑ and r (not x: it has the same size, and every gradient needs ẑ). The mask is drawn
 // again.
 #pragma once
 

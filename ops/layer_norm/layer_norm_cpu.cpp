@@ -10,17 +10,17 @@ namespace {
 
 namespace hn = simd::hn;
 
-constexpr i64 block = 128;  // rows of one piece of parallel work
-constexpr i64 group = 8;    // rows whose mask is drawn at a time
+constexpr i64 block = 128;  // rows of one task
+constexpr i64 group = 8;    // rows whose mask is drawn together
 
-// The mask's factors for groups of rows; 1 everywhere without dropout.
+// The mask's factors for groups of rows; 1 without dropout.
 template <class T>
 class Factors {
  public:
   explicit Factors(const LayerNormRows<T>& p)
       : p_(p), ones_(std::size_t(group * p.d), T(1)), values_(ones_) {}
 
-  // The factors of row i, given that rows are visited in order from `begin`.
+  // The factors of row i; rows have to be visited in order from `begin`.
   const T* of(i64 i, i64 begin, i64 end) {
     if (p_.mask.threshold > 0 && (i - begin) % group == 0) {
       const i64 rows = std::min(group, end - i);
@@ -36,7 +36,7 @@ class Factors {
   std::vector<T> ones_, values_;
 };
 
-// z of one row into `z`; returns its mean.
+// Writes z of one row to `z`; returns its mean.
 template <class T>
 T residual_row(const LayerNormRows<T>& p, i64 i, const T* factors, T* z) {
   const T* const x = p.x + i * p.d;

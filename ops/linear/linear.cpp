@@ -5,8 +5,8 @@
 namespace weft {
 namespace {
 
-// The weight as it lies, where its rows or its columns are packed: the table of an embedding,
-// turned, is not copied.
+// The weight itself if its rows or its columns are packed, so that the transposed table of an
+// embedding is not copied.
 Tensor readable(const Tensor& weight) {
   return weight.transpose(0, 1).contiguous() ? weight : weight.packed();
 }

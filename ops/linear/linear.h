@@ -23,11 +23,11 @@ struct Linear {
 };
 
 struct LinearGradients {
-  Tensor x, weight, bias;  // undefined where not wanted
+  Tensor x, weight, bias;  // undefined if not wanted
 };
 
-// What forward and backward run on each device, their tensors checked and packed. On the CPU rows
-// are multiplied by blocks that stay in cache; on CUDA devices these are the products above, over all
+// The kernels of forward and backward; their tensors are checked and packed. On the CPU rows are
+// multiplied in blocks that stay in cache; on CUDA devices these are the products above, over all
 // rows.
 template <class Device, class T>
 struct LinearKernels {
@@ -37,7 +37,7 @@ struct LinearKernels {
                        const LinearGradients&);
 };
 
-// An undefined `bias` stands for none. Throws where the widths do not fit.
+// An undefined `bias` means none. Throws if the widths do not fit.
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias = {});
 
 }  // namespace weft

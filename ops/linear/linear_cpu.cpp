@@ -9,16 +9,16 @@
 namespace weft {
 namespace {
 
-constexpr i64 block = 128;  // rows that are multiplied at a time, in cache
-// Of a larger weight eight sums of the gradient would leave the cache.
+constexpr i64 block = 128;  // rows that are multiplied together, in cache
+// Eight sums of the gradient of a larger weight would not stay in cache.
 constexpr i64 most_summed = 1 << 17;
-// Columns of a larger weight's gradient that are multiplied at a time: with fewer oneDNN 2.6 packs
-// x anew for each few of them.
+// Columns of a larger weight's gradient that are multiplied together: with fewer, oneDNN 2.6 packs
+// x again for every few of them.
 constexpr i64 wide = 512;
-constexpr i64 most_parts = 8;  // that such a gradient is cut into, where it has fewer columns
+constexpr i64 most_parts = 8;  // of such a gradient, if it has fewer columns
 
-// The same of rows, where the weight does not fit the second-level cache: the library packs it once
-// for each block. Rows in at least sixteen pieces, where there are so many.
+// Rows that are multiplied together if the weight does not fit the L2 cache: the library packs it
+// once for each block. At least sixteen blocks of rows, if there are enough rows.
 i64 rows_together(i64 rows, i64 n, i64 m) {
   return n * m <= 1 << 18 ? block : std::clamp(rows / (16 * block), i64{1}, i64{4}) * block;
 }
@@ -37,7 +37,7 @@ Matrix<const T> matrix(const Tensor& weight) {
   return {weight.data<T>(), weight.size(0), weight.size(1), weight.stride(0), weight.stride(1)};
 }
 
-// dW (and, behind it in `sums`, db) of one block of rows.
+// dW (followed by db in `sums`) of one block of rows.
 template <class T>
 void add_weight_gradient(const Cpu& cpu, i64 begin, i64 end, i64 n, i64 m, const T* x, const T* dy,
                          T* dweight, T* dbias) {
@@ -86,7 +86,7 @@ void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
   const auto find_dx = [&](i64 begin, i64 end) {
     matmul<T>(cpu, rows_of(dy, begin, end, m), rows_of(back, 0, m, n), rows_of(dx, begin, end, n));
   };
-  // Rows of dy that are in cache give both gradients.
+  // Both gradients are computed from rows of dy that are in cache.
   const bool together = dx != nullptr && dweight != nullptr && n * m <= most_summed;
   if (dx != nullptr && !together) parallel_ranges(rows, rows_together(rows, n, m), find_dx);
   if (dweight != nullptr && n * m > most_summed) {

@@ -1,5 +1,5 @@
-// Cross-entropy of logits that are products with a table of classes, which are never held at once:
-// what the output of a language model with many words needs.
+// Cross-entropy of logits that are products with a table of classes and are never all stored: the
+// output of a language model with a large vocabulary.
 //
 //     z_r,v = x_r · e_v,    loss = (1/R) Σ_r (lse_r − z_r,t(r)),    lse_r = ln Σ_v e^(z_r,v)
 //     g_r,v = (1/R) (e^(z_r,v − lse_r) − [v = t(r)])
@@ -7,13 +7,14 @@
 //
 // x [.., d], table E [V, d], targets t [..] i64, R of them; loss [], in nats.
 //
-// The logits of some rows at a time become their g, and that the part of dx and dE: forward makes
-// the gradients, where a tape is alive, and backward multiplies them by dloss. So each product is
-// made once, and R·V numbers are never held.
+// The logits of a block of rows become their g, and g their part of dx and dE: forward computes the
+// gradients if a tape is alive, and backward multiplies them by dloss. So each product is computed
+// once, and R·V numbers are never stored.
 //
-// On the CPU a panel of classes at a time is exponentiated while its logits are in cache, with the
-// greatest logit of the panel for m; once the sums of all panels are there, e^(z − m) of a panel
-// times e^(m − lse)/R is its part of g but for the targets, which goes into both products at once.
+// On the CPU logits are exponentiated one panel of classes at a time while they are in cache, with
+// the largest logit of the panel as m; when the sums of all panels are known, e^(z − m) of a panel
+// times e^(m − lse)/R is its part of g except for the targets, and is used for both products at
+// once.
 //
 // Saved: g E and gᵀ x, of the shapes of x and E.
 #pragma once
@@ -31,8 +32,8 @@ struct LinearCrossEntropy {
   std::array<Tensor, 3> backward(const Saved&, Wants wants, const Tensor& dloss) const;
 };
 
-// What forward runs on each device, its tensors checked and packed, x [R, d] and targets [R]: nats
-// [R] in f64 and, where they are defined, the gradients.
+// The kernel of forward; its tensors are checked and packed, x [R, d] and targets [R]. Writes nats
+// [R] in f64 and, if they are defined, the gradients.
 template <class Device, class T>
 struct LinearCrossEntropyKernels {
   using Gradients = LinearCrossEntropy::Saved;
@@ -40,7 +41,7 @@ struct LinearCrossEntropyKernels {
                       const Tensor& nats, const Gradients& gradients);
 };
 
-// Throws for a target that is none of 0 … V − 1, as cross_entropy() does.
+// Throws if a target is not in 0 … V − 1, as cross_entropy() does.
 Variable linear_cross_entropy(const Variable& x, const Variable& table, const Tensor& targets);
 
 // −ln softmax(x Eᵀ)[target] of every position, in nats, f64 [..]; no gradient.

@@ -11,17 +11,17 @@
 namespace weft {
 namespace {
 
-// 16 MiB in f32, which stay in the last cache; more where that would be less than a block of rows.
+// 16 MiB in f32, which stay in the last-level cache; more if that is less than a block of rows.
 constexpr i64 logits_at_a_time = 1 << 22;
-// What a panel of classes and a piece of rows work on stays in the second-level cache.
+// The working set of a panel of classes and a piece of rows stays in the L2 cache.
 constexpr i64 most_rows = 384;
 constexpr i64 most_classes = 128;
-constexpr i64 panel_bytes = 256 << 10;  // of the table, where its rows are long
-constexpr i64 row_block = 64;           // rows that a product and a thread take at a time
+constexpr i64 panel_bytes = 256 << 10;  // of the table, if its rows are long
+constexpr i64 row_block = 64;           // rows that a product and a thread process together
 constexpr i64 most_groups = 8;          // of panels: a thread takes one at a time
 
-// Rows of x go by pieces, classes by panels. The logits of a piece are [panels, rows, classes], so
-// that what a product reads and writes lies together.
+// Rows of x are split into pieces, classes into panels. The logits of a piece are [panels, rows,
+// classes], so that the operands of a product are contiguous.
 template <class T>
 struct Problem {
   i64 R, d, V;
@@ -31,12 +31,12 @@ struct Problem {
   const T *x, *table;
   const i64* targets;
   double* nats;
-  T *dx, *dtable;  // null where they are not wanted
+  T *dx, *dtable;  // null if they are not wanted
 
   i64 first(i64 panel) const { return panel * classes; }
   i64 count(i64 panel) const { return std::min(classes, V - first(panel)); }
 
-  // Calls f(group, panel) for every panel, a group's in their order.
+  // Calls f(group, panel) for every panel, those of a group in order.
   template <class F>
   void each_panel(const F& f) const {
     parallel_for(groups, [&](i64 group) {
@@ -72,12 +72,12 @@ Problem<T> problem_of(const Tensor& x, const Tensor& table, const Tensor& target
 
 template <class T>
 struct Sums {
-  T* shift;  // [panels, rows]: m, the greatest logit; then the factor that makes e^(z − m) g
+  T* shift;  // [panels, rows]: m, the largest logit; then the factor from e^(z − m) to g
   T* z;      // [panels, rows]: Σ e^(z − m)
   T* own;    // [rows]: the target's logit
 };
 
-// e ← e^(z − m) of the rows of x from `row` on and the classes of a panel.
+// e ← e^(z − m) for the rows of x from `row` on and the classes of a panel.
 template <class T>
 void exponentials(const Problem<T>& p, i64 row, i64 rows, i64 panel, const T* turned, T* e,
                   const Sums<T>& sums) {
@@ -98,8 +98,8 @@ void exponentials(const Problem<T>& p, i64 row, i64 rows, i64 panel, const T* tu
   }
 }
 
-// The nats of rows begin … end − 1 of the piece that starts with row number `row`, and the factors
-// of their panels.
+// The nats of rows begin … end − 1 of the piece that starts at row `row`, and the factors of their
+// panels.
 template <class T>
 void combine(const Problem<T>& p, i64 row, i64 begin, i64 end, const Sums<T>& sums) {
   each_pack<T>(end - begin, [&](i64 offset, i64 n) {
@@ -130,7 +130,7 @@ void combine(const Problem<T>& p, i64 row, i64 begin, i64 end, const Sums<T>& su
   });
 }
 
-// dx (+)= g E and dE (+)= gᵀ x, of the same rows and the same classes; g is scratch.
+// dx (+)= g E and dE (+)= gᵀ x, for the same rows and classes; g is scratch.
 template <class T>
 void add_gradients(const Problem<T>& p, i64 row, i64 rows, i64 panel, const T* e, const T* factors,
                    T* g, T* dx, bool add) {

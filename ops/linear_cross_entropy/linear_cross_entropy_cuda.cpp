@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 logits_at_a_time = 1 << 22;  // of the rows of one piece
+constexpr i64 logits_at_a_time = 1 << 22;  // of the rows processed together
 
 }  // namespace
 

@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-// Whether x serves every item along the first axis of y.
+// Whether x is broadcast along the first axis of y.
 bool serves_all(const Tensor& x, const Tensor& y) { return x.rank() + 1 == y.rank(); }
 
 Tensor for_each_item(const Tensor& x, const Tensor& of) {
@@ -49,7 +49,7 @@ std::array<Tensor, 2> MatrixProduct::backward(const Saved& saved, Wants wants,
   const auto& [a, b] = saved;
   Tensor da, db;
   if (wants[0] && serves_all(a, b)) {
-    // In the order in which a lies.
+    // In the memory order of a.
     da =
         a.stride(-2) == 1 ? turned(sum_of_products(b, turned(dc))) : sum_of_products(dc, turned(b));
   } else if (wants[0]) {

@@ -3,7 +3,7 @@
 //     c = a b,    da = dc bᵀ,    db = aᵀ dc
 //
 // a [.., m, k]; b [.., k, n] with the same leading axes. One of the two may lack the first of them,
-// and b all: then it serves every item, and its gradient is summed over these; for b [k, n] that is
+// and b all: then it is broadcast, and its gradient is summed over the items; for b [k, n] that is
 // one product over all rows.
 //
 // Saved: a and b, as handles.
@@ -22,7 +22,7 @@ struct MatrixProduct {
   std::array<Tensor, 2> backward(const Saved&, Wants, const Tensor& dc) const;
 };
 
-// Throws where the sizes do not fit.
+// Throws if the sizes do not fit.
 Variable matmul(const Variable& a, const Variable& b);
 
 }  // namespace weft

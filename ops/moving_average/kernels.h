@@ -7,14 +7,14 @@
 
 namespace weft {
 
-// The coefficients of a call. `lengths` holds as many numbers as there are items, or is null.
+// The coefficients of a call. `lengths` holds one number for each item, or is null.
 template <class T>
 struct MovingAverages {
   View<const T, 3> decay, weight;  // q and c, [D, d, n]
   const i64* lengths = nullptr;
-  i64 truncation = 0;  // lags of that and more count 0; 0: all count
-  // Decoding: the states [B, d, n] before the first position, which are replaced by those behind
-  // the last; and how many rows stand before the first one in memory.
+  i64 truncation = 0;  // larger lags do not count; 0: all count
+  // Decoding: the states [B, d, n] before the first position, which are overwritten by those after
+  // the last; and the number of rows before the first one in memory.
   View<T, 3> state = {};
   i64 earlier = 0;
 
@@ -26,7 +26,7 @@ struct MovingAverages {
   }
 };
 
-// The rows of one item as a scan meets them: the other way round where `reversed`.
+// The rows of one item in the order of a scan, which goes backwards if `reversed`.
 template <class T>
 struct ScannedRows {
   T* first;
@@ -38,14 +38,14 @@ struct ScannedRows {
   constexpr T* row(i64 i) const { return first + i * step; }
 };
 
-// Rows of x, y and their gradients are [B, N, d], and the channels of a row are neighbours.
+// x, y and their gradients are [B, N, d]; the channels of a row are contiguous.
 template <class Device, class T>
 struct MovingAverageKernels {
-  // Writes y whole.
+  // Writes all of y.
   static void forward(const Device&, const MovingAverages<T>&, View<const T, 3> x, View<T, 3> y);
-  // Writes dx whole.
+  // Writes all of dx.
   static void backward(const Device&, const MovingAverages<T>&, View<const T, 3> dy, View<T, 3> dx);
-  // The gradients of decay and weight in parts, [parts(B, N), D, d, n] each, to be added.
+  // The gradients of decay and weight in partial sums, [parts(B, N), D, d, n] each.
   static i64 parts(i64 B, i64 N);
   static void sums(const Device&, const MovingAverages<T>&, View<const T, 3> x, View<const T, 3> dy,
                    View<T, 4> ddecay, View<T, 4> dweight);

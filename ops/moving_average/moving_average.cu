@@ -1,7 +1,7 @@
-// CUDA kernels of moving_average.h. A scan is cut into chunks of 64 positions: states behind each
-// chunk as if it were the first; these carried along the sequence, chunk after chunk; then every
-// chunk from the states before it. Nothing but the second step is serial, and that has N/64 steps. A
-// thread has one channel, and neighbours read neighbours.
+// CUDA kernels of moving_average.h. A scan is split into chunks of 64 positions: the states after
+// each chunk as if it were the first; these carried along the sequence, chunk after chunk; then
+// every chunk from the states before it. Only the second step is serial, and has N/64 steps. A
+// thread computes one channel; accesses are coalesced.
 //
 // Workspace: n numbers a channel and chunk, and for the gradients of the coefficients twice that.
 // Unmeasured on a device.
@@ -19,7 +19,7 @@ constexpr int abreast = 4;  // states in registers
 
 constexpr i64 chunks_of(i64 N) { return (N + chunk - 1) / chunk; }
 
-// What the kernels of one scan share.
+// Arguments that all kernels of a scan share.
 template <class T>
 struct Scanned {
   MovingAverages<T> p;
@@ -44,14 +44,14 @@ struct Scanned {
     __device__ i64 begin(i64 m) const { return m * chunk; }
     __device__ i64 end(i64 m) const { return (m + 1) * chunk < length ? (m + 1) * chunk : length; }
     __device__ T input(i64 i) const { return rows.row(i)[c]; }
-    // What leaves at position i; 0 where nothing does.
+    // The row that leaves the window at position i; 0 if there is none.
     __device__ T gone(i64 i) const {
       const i64 from = i - of.p.truncation;
       return of.p.truncated(length) && from >= -of.p.earlier ? rows.row(from)[c] : T(0);
     }
   };
 
-  // A state and its slope, moved on by one position.
+  // A state and its slope, advanced by one position.
   struct State {
     T q, far, far_slope, s = 0, w = 0;
 
@@ -68,7 +68,7 @@ struct Scanned {
   };
 };
 
-// The states behind every chunk, as if nothing stood before it.
+// The states after every chunk, as if there were nothing before it.
 template <class T>
 struct BehindChunks {
   Scanned<T> of;
@@ -84,8 +84,8 @@ struct BehindChunks {
   }
 };
 
-// The states before every chunk in their place. Over r positions without input s becomes q^r s, and w
-// becomes q^r w + r q^(r−1) s.
+// Replaces them by the states before every chunk. Over r positions without input s becomes q^r s,
+// and w becomes q^r w + r q^(r−1) s.
 template <class T>
 struct BeforeChunks {
   Scanned<T> of;
@@ -112,7 +112,7 @@ struct BeforeChunks {
   }
 };
 
-// y of a chunk, or added to it; 0 from the length on.
+// Writes y of a chunk, or adds it; 0 from the length on.
 template <class T>
 struct Outputs {
   Scanned<T> of;

@@ -20,10 +20,11 @@
 //
 //     s_i = x_i + q s_{i−1} − q^t x_{i−t},   y_i = Σ_k c_k s_{k,i}
 //
-// where the last term of s is there with a truncation alone: it takes back what has gone t steps.
-// The future is the same from the last position to the first.
+// The last term of s exists only with a truncation: it removes what is t steps old. The future is
+// the same from the last position to the first.
 //
-// Backward. x_j reaches y_i by κ_{i−j}, so that dx is the average of dy the other way round:
+// Backward. x_j reaches y_i through κ_{i−j}, so that dx is the average of dy in the other
+// direction:
 //
 //     dx_j = Σ_τ κ_τ dy_{j+τ}
 //
@@ -34,14 +35,13 @@
 //     dc = Σ_i dy_i s_i,   dq = c Σ_i dy_i w_i                     over items and positions
 //
 // w is carried beside s from the first position on. Since a state depends on one q alone, that is
-// two numbers a state instead of one, and nothing is kept of the positions: no state is saved, and
-// none has to be computed backwards.
+// two numbers a state instead of one; no state is saved, and none has to be computed backwards.
 //
 // Saved: x, q and c as handles. Operations a position, channel and state: 4 forward, 4 for dx and 8
-// for dq and dc; with a truncation 2, 2 and 4 more. The sums of dq and dc are gathered in f64, in
-// an order that the shapes fix.
+// for dq and dc; with a truncation 2, 2 and 4 more. The sums of dq and dc are accumulated in f64,
+// in an order that depends on the shapes only.
 //
-// Decoding keeps the states, n numbers a channel; with a truncation the last t rows of x, too.
+// Decoding keeps the states, n numbers a channel; with a truncation also the last t rows of x.
 //
 // Files, in the order of reading: this; kernels.h; moving_average_cpu.cpp; moving_average.cpp (the
 // op); moving_average.cu.
@@ -62,13 +62,13 @@ struct MovingAverage {
   Tensor forward(Saved&, const Tensor& x, const Tensor& decay, const Tensor& weight) const;
   std::array<Tensor, 3> backward(const Saved&, Wants, const Tensor& dy) const;
   // y [B, n, d] of the last n rows of x [B, earlier + n, d]: the past alone, without lengths.
-  // `state` [B, d, n], packed, is that before those rows, zeros at the start, and becomes that
-  // behind them.
+  // `state` [B, d, n], packed, is that before those rows, initially zeros, and is overwritten by
+  // that after them.
   Tensor step(const Tensor& x, i64 earlier, const Tensor& decay, const Tensor& weight,
               const Tensor& state) const;
 };
 
-// Decoding: what is kept between the rows so far and those to come.
+// Decoding: the state between the rows so far and those to come.
 class MovingAverageState {
  public:
   explicit MovingAverageState(i64 truncation) : truncation_(truncation) {}
@@ -83,7 +83,7 @@ class MovingAverageState {
 };
 
 // x [B, N, d], decay and weight [D, d, n], D = 1 or 2; lengths [B] i64 on the device of x, or
-// undefined. Throws where shapes or types do not fit, or the truncation is below 0.
+// undefined. Throws if shapes or types do not fit, or the truncation is below 0.
 Variable moving_average(const Variable& x, const Variable& decay, const Variable& weight,
                         const Tensor& lengths = {}, i64 truncation = 0);
 

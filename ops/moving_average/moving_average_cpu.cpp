@@ -1,6 +1,6 @@
-// CPU kernels of moving_average.h. Vector lanes hold channels. A piece of work is a block of a few
-// vectors of channels of one item; its rows are copied strip by strip to where the positions of a
-// vector are neighbours, and the states of a vector go over a strip a few at a time, in registers.
+// CPU kernels of moving_average.h. Vector lanes hold channels. A task is a block of a few vectors
+// of channels of one item; its rows are copied strip by strip so that the positions of a vector are
+// contiguous, and the states of a vector pass over a strip a few at a time, in registers.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ constexpr i64 strip = 64;   // positions
 constexpr i64 across = 4;   // vectors of channels
 constexpr i64 abreast = 4;  // states in registers
 
-// Whether a scan goes from the last position to the first, and whose coefficients it has.
+// The direction of a scan, and its coefficients.
 struct Way {
   bool reversed;
   i64 set;
@@ -53,8 +53,8 @@ struct ChannelBlock {
     for (T** const each : {&x, &lagged, &y}) *each = pieces.take(widest * strip);
   }
 
-  // The states before the first position, and the coefficients of a way. States and channels that
-  // fill up have the weight 0.
+  // Initialises the states before the first position, and the coefficients of a direction. Padding
+  // states and channels have weight 0.
   void start(const Way& way) {
     std::fill(decay, decay + 6 * widest * states, T(0));
     const T t = static_cast<T>(p.truncation);
@@ -78,7 +78,7 @@ struct ChannelBlock {
     }
   }
 
-  // Rows begin … begin + count − 1, of which those before `least` are zeros, to `to`.
+  // Copies rows begin … begin + count − 1 to `to`; those before `least` are zeros.
   void load(const ScannedRows<const T>& rows, i64 begin, i64 count, i64 least, T* to) const {
     for (i64 i = 0; i < count; ++i) {
       for (i64 v = 0; v < vectors; ++v) {
@@ -105,7 +105,7 @@ struct ChannelBlock {
     }
   }
 
-  // `count` states from number `begin` on, of the same vector of channels.
+  // `count` states from number `begin` on, of one vector of channels.
   template <i64 count>
   static HWY_INLINE void read(const T* from, Vector (&to)[count]) {
     for (i64 k = 0; k < count; ++k) to[k] = hn::LoadU(simd::Tag<T>{}, from + k * lanes);
@@ -142,7 +142,7 @@ struct ChannelBlock {
     }
   }
 
-  // to = the average of all rows, or added to it.
+  // to = the average of all rows; adds it if `add`.
   void scan(const Way& way, const View<const T, 3>& from, const View<T, 3>& to, bool add) {
     const ScannedRows<const T> in(from, b, length, way.reversed);
     const ScannedRows<T> out(to, b, length, way.reversed);
@@ -156,7 +156,7 @@ struct ChannelBlock {
     if (p.state.data != nullptr) keep_state();
   }
 
-  // Adds Σ dy s and Σ dy w of a strip to those of the strips before; dy is in y.
+  // Adds Σ dy s and Σ dy w of a strip to the sums; dy is in y.
   template <bool cut>
   HWY_INLINE void add_products(i64 count, double* of_weight, double* of_decay) const {
     constexpr i64 pair = 2;

@@ -1,5 +1,5 @@
-// CUDA kernel of normals.h: a thread has a number, and draws its block of words for itself. Bound by
-// the arithmetic of f64, some 100 operations a number; what is drawn is small.
+// CUDA kernel of normals.h: a thread draws one number, with its own block of words. Bound by f64
+// arithmetic, some 100 operations a number; few numbers are drawn.
 #include "ops/normals/normals.h"
 #include "runtime/cuda/loops.h"
 

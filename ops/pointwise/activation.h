@@ -1,4 +1,4 @@
-// The activation that an op applies to what it computes; its maths stand in functions.h.
+// The activation that an op applies to its result; its maths is in functions.h.
 #pragma once
 
 #include "ops/pointwise/functions.h"

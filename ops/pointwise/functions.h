@@ -1,9 +1,9 @@
 // The scalar maths of the pointwise functions, y = f(x) and dy/dx, written once for all kernels and
-// devices: X is float, double, or a vector of them (runtime/pack.h). The equations stand in
+// devices: X is float, double, or a vector of them (runtime/pack.h). The equations are in
 // pointwise.h.
 //
-// `derivative` takes y where `from_result` says so, otherwise x: whichever makes it cheaper. That
-// one of the two is what the op saves. All are constexpr, which nvcc lets device code call.
+// `derivative` takes y if `from_result` says so, otherwise x: whichever is cheaper. The op saves
+// that one. All are constexpr, so that nvcc lets device code call them.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace weft {
 constexpr float where(bool condition, float a, float b) { return condition ? a : b; }
 constexpr double where(bool condition, double a, double b) { return condition ? a : b; }
 
-// f and its derivative at one place, where both are wanted and share work.
+// f and its derivative at one point, for callers that want both.
 template <class X>
 struct ValueAndSlope {
   X value, slope;
@@ -135,7 +135,7 @@ struct Sqrt {
   }
   template <class X>
   static constexpr X derivative(X y) {
-    return where(X(0) < y, X(0.5) / y, X(0) * y);  // 0 at 0, NaN of NaN
+    return where(X(0) < y, X(0.5) / y, X(0) * y);  // 0 at 0, NaN for NaN
   }
 };
 
@@ -177,7 +177,7 @@ struct Gelu {
   template <class X>
   static constexpr ValueAndSlope<X> both(X x) {
     const X s = gate(x), y = x * s;
-    // Where |x| > 1000, s is 0 or 1, and 0 times infinity is no number.
+    // For |x| > 1000, s is 0 or 1, and 0 times infinity would be NaN.
     const X most = X(1e6), square = where(most < x * x, most, x * x);
     const X inner = X(2 * sqrt_2_over_pi) + X(6 * sqrt_2_over_pi * 0.044715) * square;
     return {y, s + y * (X(1) - s) * inner};
@@ -246,13 +246,13 @@ struct Over {
     return a / b;
   }
 };
-struct Larger {  // of numbers that compare as neither, one is NaN, and so is their sum
+struct Larger {  // if neither is larger, one is NaN, and so is their sum
   template <class X>
   constexpr X operator()(X a, X b) const {
     return where(b <= a, a, where(a < b, b, a + b));
   }
 };
-// The slopes of max(a, b): by b, and by a.
+// The slopes of max(a, b): with respect to b, and to a.
 struct Below {
   template <class X>
   constexpr X operator()(X a, X b) const {
@@ -266,7 +266,7 @@ struct NotBelow {
   }
 };
 
-// --- lists, by which the kernels of a device are instantiated
+// --- lists from which the kernels of a device are instantiated
 
 template <class... F>
 struct Functions {
@@ -277,7 +277,7 @@ struct Functions {
     static_cast<void>(((std::is_same_v<F, G> || (++at, false)) || ...));
     return at;
   }
-  // Calls f(function) with the one of that number.
+  // Calls f(function) with the function of that number.
   template <class Call>
   static void with(int number, const Call& call) {
     int at = 0;

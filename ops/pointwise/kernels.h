@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// The loops over the elements of a result and of two operands that broadcast to it. Axes that all
-// three run through alike are merged: [B, N, d] with [N, d] becomes [B, N·d].
+// The loops over the elements of a result and of two operands that broadcast to it. Axes that are
+// contiguous in all three are merged: [B, N, d] with [N, d] becomes [B, N·d].
 struct BroadcastLoops {
   static constexpr int most = 8;
   int rank = 0;  // axis 0 is the innermost
@@ -30,7 +30,7 @@ struct BroadcastLoops {
   }
 };
 
-// The functions go by their numbers in the lists of functions.h.
+// `function` is an index into the lists of functions.h.
 template <class Device, class T>
 struct PointwiseKernels {
   // c = f(a, b), row-major.
@@ -40,7 +40,7 @@ struct PointwiseKernels {
   static void scale(const Device&, i64 count, double factor, const T* x, T* y);
   // y = f(x)
   static void value(const Device&, int function, i64 count, const T* x, T* y);
-  // dx = dy f'(kept), where kept is x or y.
+  // dx = dy f'(kept); kept is x or y.
   static void derivative(const Device&, int function, i64 count, const T* kept, const T* dy, T* dx);
 };
 

@@ -1,8 +1,6 @@
 // CUDA kernels of the pointwise ops: a function of every element (runtime/cuda/loops.h). 8 bytes an
-// element with one input in f32 and 12 with two: the bandwidth of the memory is the limit.
-//
-// Up to 30 operations, in f32. Blocks of 256 threads on a multiprocessor: 8, all of its threads
-// (32 registers), and 6 where one of two inputs is broadcast (38). Estimated, not measured.
+// element with one input in f32 and 12 with two, with up to 30 operations: bound by memory
+// bandwidth (estimated).
 #include "ops/pointwise/kernels.h"
 #include "runtime/cuda/loops.h"
 
@@ -21,7 +19,7 @@ struct Binary {
   }
 };
 
-// Where both operands run through all their elements in order, or one of them stands still.
+// For operands that are read in order, or of which one is a single element.
 template <class F, class T>
 struct PlainBinary {
   i64 step_a, step_b;

@@ -1,4 +1,4 @@
-// Pointwise ops: every element by itself, after NumPy's broadcasting where there are two inputs.
+// Pointwise ops: element by element, with NumPy's broadcasting of two inputs.
 //
 //     add        c = a + b         da = dc               db = dc
 //     sub        c = a − b         da = dc               db = −dc
@@ -21,17 +21,17 @@
 //                Φ(x) = ½ erfc(−x/√2),   φ(x) = e^(−x²/2) / √(2π)
 //     normal_cdf y = Φ(x)          dx = dy φ(x)
 //
-// The tanh form of GELU (D. Hendrycks, K. Gimpel, arXiv 1606.08415) is ½ x (1 + tanh u), and
-// ½ (1 + tanh u) = σ(2u). Where one of two inputs was broadcast, its gradient is summed over the
-// axes that repeated it.
+// The tanh form of GELU (D. Hendrycks, K. Gimpel, arXiv 1606.08415) is ½ x (1 + tanh u), and ½ (1 +
+// tanh u) = σ(2u). If one of two inputs was broadcast, its gradient is summed over the axes that
+// repeated it.
 //
 // At a kink one value is chosen. Equal inputs of maximum: all of dc goes to a. sqrt at 0, where its
 // slope is infinite: 0, so that the norm √(Σ x²) has the gradient 0 at x = 0, one of its
-// subgradients. A NaN in either input of maximum goes on to the output.
+// subgradients. A NaN in either input of maximum is propagated to the output.
 //
-// Saved: add and sub the two shapes, mul and maximum their inputs, div b and c; the functions of
-// one variable x or y, whichever gives the derivative for less (functions.h says which). All as
-// handles.
+// Saved: for add and sub the two shapes, for mul and maximum their inputs, for div b and c; for
+// functions of one variable x or y, whichever gives the cheaper derivative (see functions.h). All
+// as handles.
 #pragma once
 
 #include "autograd/apply.h"
@@ -103,7 +103,7 @@ struct Pointwise {
   Tensor backward(const Saved&, const Tensor& dy) const;
 };
 
-// Throw where the shapes do not broadcast or the element types differ.
+// Throw if the shapes do not broadcast or the element types differ.
 Variable add(const Variable& a, const Variable& b);
 Variable sub(const Variable& a, const Variable& b);
 Variable mul(const Variable& a, const Variable& b);

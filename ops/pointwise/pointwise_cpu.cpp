@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work computes
+constexpr i64 grain = 1 << 15;  // elements that one task computes
 
 // Calls f(offset in a, offset in b, offset in the result, length) for each run of the innermost
 // axis within begin … end−1.

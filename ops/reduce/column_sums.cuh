@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// A block has one strip of columns of one piece of rows at a time. Its threads stand in `abreast`
-// rows of `width`: thread (r, j) adds the rows r, r + abreast, … of column j; then those of row 0 add
-// what stands below them.
+// A block takes one strip of columns of one piece of rows at a time. Its threads form `abreast`
+// rows of `width`: thread (r, j) adds the rows r, r + abreast, … of column j; then those of row 0
+// add the partial sums of the others.
 template <int Q, class F, class To>
 __global__ void __launch_bounds__(ColumnStrips::threads)
     each_column_sum(SumSizes s, i64 pieces, F f, To* partial) {

@@ -17,11 +17,11 @@ struct SumKernels {
   static void sum(const Device&, const SumSizes&, const T* x, T* s);
 };
 
-// What CUDA devices make of it: sums over pieces of the axis in f64, then the sum of those. The cut
-// is by the sizes alone, so that the order of a sum is too.
+// On CUDA devices: partial sums over pieces of the axis in f64, then the sum of those. The split
+// depends on the sizes alone, so that the order of a sum does too.
 //
-// Columns are summed by blocks: `width` threads side by side for as many columns, and as many rows
-// at a time as that leaves threads for.
+// Columns are summed by blocks: `width` contiguous threads for as many columns, and as many rows at
+// a time as the remaining threads allow.
 struct ColumnStrips {
   static constexpr i64 threads = 128, widest = 32;
   i64 count, width, abreast;
@@ -32,11 +32,11 @@ struct ColumnStrips {
         abreast(threads / width) {}
 };
 
-inline constexpr i64 shortest_sum = 16;  // up to here one thread adds one sum
+inline constexpr i64 shortest_sum = 16;  // up to here one thread computes a sum
 
 constexpr i64 sum_pieces(const SumSizes& s) {
   if (s.n <= shortest_sum) return 1;
-  constexpr i64 most_blocks = 2048;  // what keeps a device full
+  constexpr i64 most_blocks = 2048;  // enough to fill a device
   const ColumnStrips strips(s.inner);
   const i64 least = s.inner == 1 ? 8192 : 32 * strips.abreast;  // elements of a piece
   const i64 most = std::max<i64>(1, most_blocks / (s.outer * strips.count));

@@ -1,16 +1,13 @@
 // CUDA kernels of the sums: short ones by a thread each, those along the last axis by a warp or a
 // block, those of columns by blocks (column_sums.cuh). Every element is read once, 4 bytes in f32
-// for one addition in f64: the bandwidth of the memory is the limit. Estimated, not measured.
-//
-// 8 blocks of 256 threads on a multiprocessor, all of its threads (28 registers), 12 of 128 for
-// columns (40, 1 KB of shared memory).
+// for one addition in f64: bound by memory bandwidth (estimated).
 #include "ops/reduce/column_sums.cuh"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
 
-// A thread has one sum.
+// A thread computes one sum.
 template <class From, class To>
 struct ShortSum {
   i64 n, inner;
@@ -26,7 +23,7 @@ struct ShortSum {
   }
 };
 
-// A team has one piece of one sum of neighbours.
+// A team computes one piece of a sum of contiguous elements.
 template <class From, class To>
 struct PieceSum {
   i64 n, pieces;

@@ -3,8 +3,9 @@
 //     s = Σ_i x_i            dx_i = ds
 //     m = (1/n) Σ_i x_i      dx_i = dm / n
 //
-// The sums of f32 are gathered in f64: blocks cut by shape, added in their order, rounded once.
-// Nothing is saved but the shape of x; the gradient is a view that repeats ds along the axes.
+// The sums of f32 are accumulated in f64: blocks of a size given by the shape, added in order,
+// rounded once. Only the shape of x is saved; the gradient is a view that repeats ds along the
+// axes.
 #pragma once
 
 #include "autograd/apply.h"
@@ -13,7 +14,7 @@ namespace weft {
 
 struct Sum {
   static constexpr const char* name = "sum";
-  int first, last;  // the axes that go
+  int first, last;  // the axes summed over
   struct Saved {
     Shape shape;
   };
@@ -22,13 +23,13 @@ struct Sum {
 };
 
 Variable sum(const Variable& x);            // over everything; shape []
-Variable sum(const Variable& x, int axis);  // the axis goes; −1 is the last one
-Variable mean(const Variable& x);           // as above; throw where there is nothing to average
+Variable sum(const Variable& x, int axis);  // removes the axis; −1 is the last one
+Variable mean(const Variable& x);           // as above; throw if there is nothing to average
 Variable mean(const Variable& x, int axis);
 
-// Without gradient. sum_over sums over axes first … last, which go. sum_to sums over the axes that
-// repeat where `shape` is broadcast to that of x: the gradient of a broadcast; x itself where none
-// does.
+// Without gradient. sum_over sums over axes first … last and removes them. sum_to sums over the
+// axes along which `shape` is broadcast to that of x: the gradient of a broadcast; x itself if
+// there are none.
 Tensor sum_over(const Tensor& x, int first, int last);
 void sum_into(const Tensor& x, int first, int last, const Tensor& s);  // the same, into packed s
 Tensor sum_to(const Tensor& x, const Shape& shape);

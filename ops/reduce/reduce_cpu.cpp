@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 15;  // elements that one piece of parallel work adds
-constexpr i64 strip = 2048;     // columns whose f64 sums stay in the first-level cache
+constexpr i64 grain = 1 << 15;  // elements that one task adds
+constexpr i64 strip = 2048;     // columns whose f64 sums stay in the L1 cache
 
 // The two steps of a sum: sums over blocks of i, then the sum of those.
 struct Blocks : SumSizes {
@@ -20,7 +20,7 @@ struct Blocks : SumSizes {
 };
 
 // Calls f(row, j, width) in parallel for every strip of columns j … j + width − 1 of every row;
-// `work` is how many elements a strip adds.
+// `work` is the number of elements that a strip adds.
 template <class F>
 void each_strip(i64 rows, i64 inner, i64 work, const F& f) {
   const i64 strips = (inner + strip - 1) / strip;
@@ -61,7 +61,7 @@ void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
   each_strip(sizes.outer * blocks, inner, std::min(n, block) * std::min(inner, strip), sum_strip);
 }
 
-// s[o, j] = Σ_k partial[o, k, j]; uses up block 0.
+// s[o, j] = Σ_k partial[o, k, j]; overwrites block 0.
 template <class T>
 void sum_partials(const Blocks& sizes, double* partial, T* s) {
   const i64 inner = sizes.inner, blocks = sizes.blocks();

@@ -9,13 +9,13 @@ namespace weft {
 struct Rotation {
   i64 first;
   double log_base;
-  double sign;  // −1 turns back
+  double sign;  // −1: the inverse rotation
 };
 
 template <class Device, class T>
 struct RotaryKernels {
-  // x and y [B, N, H, E], features side by side: pair i of position n is turned by
-  // sign · (first + n) · base^(−2i/E).
+  // x and y [B, N, H, E], features contiguous: pair i of position n is rotated by sign · (first +
+  // n) · base^(−2i/E).
   static void rotate(const Device&, const Rotation&, View<const T, 4> x, View<T, 4> y);
 };
 

@@ -12,7 +12,7 @@ namespace {
 Tensor rotated(const Rotary& op, const Tensor& x, double sign) {
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (y.count() == 0) return y;
-  const Tensor from = x.stride(3) == 1 ? x : x.packed();  // features lie side by side
+  const Tensor from = x.stride(3) == 1 ? x : x.packed();  // features must be contiguous
   const Rotation rotation{op.first, std::log(op.base), sign};
   dispatch(x, [&](auto device, auto type) {
     using T = decltype(type);

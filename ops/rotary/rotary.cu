@@ -1,6 +1,6 @@
-// CUDA kernel of rotary.h. A thread has a pair of features of one position of one sequence, and
-// turns it in all heads: one sine and cosine in f64, some 60 operations, serve H of them. 8 bytes
-// an element in f32: the bandwidth of the memory is the limit. Estimated, not measured.
+// CUDA kernel of rotary.h. A thread takes a pair of features of one position of one sequence, and
+// rotates it in all heads: one sine and cosine in f64, some 60 operations, for H of them. 8 bytes
+// an element in f32: bound by memory bandwidth (estimated).
 #include "ops/rotary/kernels.h"
 #include "runtime/cuda/loops.h"
 

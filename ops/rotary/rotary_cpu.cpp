@@ -8,17 +8,17 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 14;  // elements that one piece of parallel work turns
+constexpr i64 grain = 1 << 14;  // elements that one task rotates
 
-// Sines and cosines of the angles of one position after the other: each is the last one's turned by
-// θ, and every `exact` positions it is computed anew. 63 turns add 63 roundings of f64.
+// Sines and cosines of the angles of successive positions: each is the previous one rotated by θ,
+// and every `exact` positions it is computed exactly. 63 rotations add 63 roundings of f64.
 class Angles {
  public:
   explicit Angles(const std::vector<double>& theta) : theta_(theta), at_(theta.size()) {
     for (const double angle : theta) step_.push_back({std::cos(angle), std::sin(angle)});
   }
 
-  // Of a position, as a whole number that is not negative.
+  // Moves to a position, an integer ≥ 0.
   void go_to(i64 position) {
     begin(position / exact * exact);
     while (position_ < position) next();
@@ -54,7 +54,7 @@ class Angles {
   i64 position_ = 0;
 };
 
-// The pairs of one head.
+// Rotates the pairs of one head.
 template <class T>
 void turn(i64 pairs, const T* c, const T* s, const T* x, T* __restrict y) {
   for (i64 i = 0; i < pairs; ++i) {
@@ -66,7 +66,7 @@ void turn(i64 pairs, const T* c, const T* s, const T* x, T* __restrict y) {
 
 }  // namespace
 
-// A piece of work has some positions: their sines and cosines serve all sequences and heads.
+// A task takes some positions: their sines and cosines are used for all sequences and heads.
 template <class Device, class T>
 void RotaryKernels<Device, T>::rotate(const Device&, const Rotation& rotation, View<const T, 4> x,
                                       View<T, 4> y) {

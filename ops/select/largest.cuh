@@ -1,13 +1,14 @@
-// The k largest of each row of scores, on CUDA devices. Scores come tile by tile, in the order of
+// The k largest of each row of scores, on CUDA devices. Scores arrive tile by tile, in the order of
 // their keys.
 //
-// Larger goes first, NaN is largest of all, at equal scores the lower key goes first. A row is in
-// the hands of one warp, which keeps its candidates in the order of their keys. Of 32 scores at
-// once it appends those above the threshold, the k-th largest score known so far. Where they do not
-// fit any more, the row is cut to its k first, which keeps the order.
+// Larger comes first, NaN is the largest, at equal scores the lower key comes first. One warp owns
+// a row, and keeps its candidates in the order of their keys. From 32 scores at once it appends
+// those above the threshold, the k-th largest score known so far. When the candidates are full, the
+// row is reduced to its k first, in the same order.
 //
 // The k-th largest of a row is found bit by bit, each by a count over the candidates: some 300 warp
-// instructions for 64 of them in f32. Of S keys in random order some k log(S / k) get in.
+// instructions for 64 of them in f32. Of S keys in random order some k log(S / k) become
+// candidates.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +23,12 @@ namespace weft {
 template <class T>
 class LargestOfRows {
  public:
-  // Candidates of a row.
+  // The capacity for candidates of a row.
   static int room_for(i64 k) {
     return static_cast<int>(k + std::max<i64>(k, 32));
   }
   static constexpr i64 candidate_bytes = sizeof(Bits<T>) + sizeof(std::int32_t);
-  // Shared memory of `rows` rows; room = 0: their candidates stand elsewhere.
+  // Shared memory of `rows` rows; room = 0: their candidates are in global memory.
   static std::size_t shared_bytes(int rows, int room) {
     const auto all = static_cast<std::size_t>(rows) * static_cast<std::size_t>(room);
     return SharedMemory::bytes<Bits<T>>(static_cast<std::size_t>(rows)) +
@@ -35,7 +36,7 @@ class LargestOfRows {
            SharedMemory::bytes<Bits<T>>(all) + SharedMemory::bytes<std::int32_t>(all);
   }
 
-  // The candidates of all blocks stand in `elsewhere`, or, where that is null, in shared memory.
+  // The candidates of all blocks are at `elsewhere`, or, if that is null, in shared memory.
   __device__ LargestOfRows(SharedMemory& shared, int rows, i64 k, int room,
                            unsigned char* elsewhere)
       : k_(static_cast<int>(k)),
@@ -52,13 +53,13 @@ class LargestOfRows {
     }
   }
 
-  // By one thread of the row's warp; others see it after __syncwarp().
+  // By one thread of the row's warp; the others see it after __syncwarp().
   __device__ void start(int row) const {
     thresholds_[row] = 0;
     held_[row] = 0;
   }
 
-  // What follows is the work of the row's warp.
+  // Called by all lanes of the row's warp:
 
   // The scores of the keys first … first + count − 1.
   __device__ void add(int row, const T* scores, i64 first, i64 count) const {
@@ -89,8 +90,8 @@ class LargestOfRows {
     }
   }
 
-  // Calls put(t, key) for t < k with the keys of the k first in rising order; −1 stands behind the
-  // last where there are fewer.
+  // Calls put(t, key) for t < k with the keys of the k first in ascending order, padded with −1 if
+  // there are fewer.
   template <class Put>
   __device__ void finish(int row, const Put& put) const {
     const int held = held_[row];
@@ -102,7 +103,7 @@ class LargestOfRows {
   static constexpr unsigned whole_warp = 0xffffffffu;
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x % 32); }
-  // How many lanes below the caller's are in the set.
+  // The number of lanes below the caller's in the set.
   __device__ static int below(unsigned set) { return __popc(set & ((1u << lane()) - 1)); }
   __device__ i64 place(int row, int candidate) const {
     return i64{row} * room_ + candidate;
@@ -117,8 +118,9 @@ class LargestOfRows {
     return count;
   }
 
-  // Keeps the k first of more; nothing above the value returned is left out. That is found bit by
-  // bit: the largest number that k codes reach, or one that no others do.
+  // Reduces more than k candidates to the k first; no dropped candidate is above the value
+  // returned. It is found bit by bit: the largest number that k codes reach, or one that no others
+  // do.
   __device__ Bits<T> cut(int row, int held) const {
     Bits<T> least = 0;
     for (int bit = 8 * static_cast<int>(sizeof(T)) - 1; bit >= 0; --bit) {
@@ -135,7 +137,7 @@ class LargestOfRows {
       const Bits<T> code = inside ? codes_[place(row, own)] : 0;
       const std::int32_t key = inside ? keys_[place(row, own)] : 0;
       const unsigned equal = __ballot_sync(whole_warp, inside && code == least);
-      const int rank = equal_seen + below(equal);  // among those equal to the least
+      const int rank = equal_seen + below(equal);  // among those equal to the smallest
       const bool keep = inside && (code > least || (code == least && rank < equal_wanted));
       const unsigned set = __ballot_sync(whole_warp, keep);
       __syncwarp();  // a vote does not order reads before writes
@@ -157,17 +159,17 @@ class LargestOfRows {
   std::int32_t* keys_;
 };
 
-// Where the candidates of a kernel's blocks stand that need `others` bytes of shared memory
-// besides, and how many blocks there are: each has `rows` rows at a time.
+// The location of the candidates for a kernel whose blocks need `others` bytes of other shared
+// memory, and the number of blocks: each has `rows` rows at a time.
 template <class T>
 struct LargestRooms {
   int room;
   std::size_t shared;
   i64 blocks;
-  Workspace<unsigned char> elsewhere;  // null where shared memory holds them
+  Workspace<unsigned char> elsewhere;  // null if they are in shared memory
 
   static constexpr std::size_t most_shared = 220 * 1024;  // bytes of a block
-  static constexpr i64 most_blocks = 264;        // where they stand elsewhere
+  static constexpr i64 most_blocks = 264;        // with candidates in global memory
 
   static bool fit(int rows, i64 k, std::size_t others) {
     return others + LargestOfRows<T>::shared_bytes(rows, LargestOfRows<T>::room_for(k)) <=

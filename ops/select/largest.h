@@ -1,10 +1,10 @@
-// The k largest of each row of scores, on the CPU. Scores come tile by tile, in the order of their
-// keys.
+// The k largest of each row of scores, on the CPU. Scores arrive tile by tile, in the order of
+// their keys.
 //
-// Larger goes first, NaN is largest of all, at equal scores the lower key goes first. A row gathers
-// up to 2k candidates. When there are so many, the k first remain, and the score of the last of
-// them is the threshold: what does not exceed it is passed over, a vector at a time. Of S keys in
-// random order some k log(S / k) are looked at more than once.
+// Larger comes first, NaN is the largest, at equal scores the lower key comes first. A row collects
+// up to 2k candidates. When it is full, the k first are kept, and the score of the last of them is
+// the threshold: scores that do not exceed it are skipped, a vector at a time. Of S keys in random
+// order some k log(S / k) are examined more than once.
 //
 // LargestOfRow has a row along the vectors, LargestOfLanes a row in each lane.
 #pragma once
@@ -29,8 +29,8 @@ namespace largest_detail {
 
 namespace hn = simd::hn;
 
-// Before there is a threshold. It passes nothing over, as where k scores are NaN: then those behind
-// are candidates in vain.
+// The threshold before there is one. It skips nothing, and neither does a threshold of NaN: later
+// scores then become candidates needlessly.
 template <class T>
 inline constexpr T no_threshold = std::numeric_limits<T>::quiet_NaN();
 
@@ -39,14 +39,14 @@ bool goes_before(const Candidate<T>& a, const Candidate<T>& b) {
   return a.code > b.code || (a.code == b.code && a.key < b.key);
 }
 
-// Brings the k first to the front; the threshold.
+// Moves the k first to the front; returns the threshold.
 template <class T>
 T cut(Candidate<T>* candidates, i64 held, i64 k) {
   std::nth_element(candidates, candidates + k - 1, candidates + held, goes_before<T>);
   return ordered_value<T>(candidates[k - 1].code);
 }
 
-// The keys of the k first in rising order, −1 behind the last where there are fewer.
+// The keys of the k first in ascending order, padded with −1 if there are fewer.
 template <class T>
 void write_keys(Candidate<T>* candidates, i64 held, i64 k, std::int32_t* keys, i64 step) {
   if (held > k) cut(candidates, held, k);
@@ -97,11 +97,11 @@ class LargestOfRow {
   T threshold_ = 0;
 };
 
-// Scores come as [keys, width], rows in the lanes.
+// Scores are [keys, width], with rows in the lanes.
 template <class T>
 class LargestOfLanes {
  public:
-  // Elements of T that `width` rows take.
+  // Elements of scratch of type T for `width` rows.
   static constexpr i64 numbers(i64 width, i64 k) {
     static_assert(sizeof(Candidate<T>) == 2 * sizeof(T));
     return width + width * 4 * k;

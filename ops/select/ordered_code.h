@@ -1,4 +1,4 @@
-// Floats as whole numbers of the same order.
+// Floats as integers of the same order.
 #pragma once
 
 #include <bit>
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// The unsigned number that has as many bits as T.
+// The unsigned integer with the size of T.
 template <class T>
 struct BitsOf;
 template <>
@@ -20,7 +20,8 @@ struct BitsOf<double> {
 template <class T>
 using Bits = typename BitsOf<T>::Type;
 
-// Rises with x. Every NaN is the one largest, both zeros are one, and nothing is as low as 0.
+// Monotonic in x. Every NaN has the same, largest code, both zeros have one code, and code 0 is
+// unused.
 template <class T>
 constexpr Bits<T> ordered_code(T x) {
   constexpr Bits<T> sign = Bits<T>{1} << (8 * sizeof(T) - 1);
@@ -29,7 +30,7 @@ constexpr Bits<T> ordered_code(T x) {
   return (bits & sign) != 0 ? ~bits : bits | sign;
 }
 
-// The x of a code; +0 of zeros, and a NaN.
+// The x of a code; +0 for zeros, and a NaN.
 template <class T>
 constexpr T ordered_value(Bits<T> code) {
   constexpr Bits<T> sign = Bits<T>{1} << (8 * sizeof(T) - 1);

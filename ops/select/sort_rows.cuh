@@ -1,15 +1,15 @@
-// Rows of small keys in rising order, on CUDA devices.
+// Rows of small keys in ascending order, on CUDA devices.
 //
-//     order[row, j]     the place of the row's j-th key; equal keys keep their order
-//     begins[row, k]    how many of the row's keys stand before those of k, for k = 0 … bins
+//     order[row, j]     the index of the row's j-th key in order; the sort is stable
+//     begins[row, k]    how many of the row's keys are less than k, for k = 0 … bins
 //
-// Keys are 0 … bins − 1. What has another key stands behind all that have one, as if its key were
-// `bins`: so begins[row, bins] is how many have one, and rows of several lengths share a call.
+// Keys are 0 … bins − 1. Elements with another key come last, as if their key were `bins`: so
+// begins[row, bins] is the number of valid ones, and rows of several lengths share a call.
 //
 // The rows are segments of one sort over the whole device (runtime/cuda/algorithms.h), by the
-// composite key row · (bins + 1) + key: as many rows at a time as keys of 32 bits tell apart. It is
-// the same sort for one long row as for many short ones. Where the keys of a row begin is found by
-// bisection in the sorted keys.
+// composite key row · (bins + 1) + key: as many rows at a time as 32-bit keys can distinguish. One
+// long row and many short ones use the same sort. The begins of a row are found by bisection in the
+// sorted keys.
 //
 // Scratch: sort_rows_bytes().
 #pragma once
@@ -27,12 +27,12 @@ namespace weft {
 struct RowSort {
   i64 rows, N, bins;               // N < 2³¹ and bins < 2³² − 1
   std::int32_t* order;             // [rows, N]
-  std::int32_t* begins = nullptr;  // [rows, bins + 1], where it is wanted
+  std::int32_t* begins = nullptr;  // [rows, bins + 1], or null
 };
 
 namespace sort_rows_detail {
 
-// Element i of some rows, the first of which is row `first`.
+// Element i of some rows, beginning with row `first`.
 template <class KeyOf>
 struct Compose {
   RowSort s;

@@ -1,4 +1,4 @@
-// The kernels of softmax.h, over `rows` rows of V elements side by side.
+// The kernels of softmax.h, over `rows` contiguous rows of V elements.
 #pragma once
 
 #include "runtime/device.h"

@@ -2,8 +2,8 @@
 //
 //     m = max_j x_j,   z = Σ_j e^(x_j − m),   lse = m + ln z
 //
-// A row of −∞ alone has z = 0: its probabilities are 0 and its log-sum-exp is −∞. NaN anywhere makes
-// z NaN.
+// A row of only −∞ has z = 0: its probabilities are 0 and its log-sum-exp is −∞. A NaN anywhere
+// makes z NaN.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace weft {
 
 template <class T>
 struct TeamRowSum {
-  T shift;  // m, or 0 where that is −∞
+  T shift;  // m, or 0 if that is −∞
   T z;
   __device__ T log_sum_exp() const { return shift + std::log(z); }
 };

@@ -2,7 +2,7 @@
 //
 //     m = max_j x_j,   z = Σ_j e^(x_j − m),   lse = m + ln z
 //
-// A row of −∞ alone has z = 0: its probabilities are 0 and its log-sum-exp is −∞. NaN anywhere
+// A row of only −∞ has z = 0: its probabilities are 0 and its log-sum-exp is −∞. A NaN anywhere
 // makes z NaN.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace weft {
 
 template <class T>
 struct RowSum {
-  T shift;  // m, or 0 where that is −∞
+  T shift;  // m, or 0 if that is −∞
   double z;
   double log_sum_exp() const { return double(shift) + std::log(z); }
 };
@@ -35,8 +35,8 @@ T row_max(const T* x, i64 count) {
   return hn::GetLane(hn::MaxOfLanes(d, most));
 }
 
-// The sums of a row; writes e^(x_j − m) to y unless that is null. Runs of vectors are added in T,
-// the runs in f64.
+// The sums of a row; writes e^(x_j − m) to y unless that is null. Ranges of vectors are accumulated
+// in T, the ranges' sums in f64.
 template <class T>
 RowSum<T> row_sum(const T* x, i64 count, T* y = nullptr) {
   constexpr i64 lanes = Pack<T>::lanes, run = 32 * lanes;

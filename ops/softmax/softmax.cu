@@ -1,11 +1,8 @@
-// CUDA kernels of softmax and log-sum-exp; the equations stand in softmax.h. A row is the work of a
+// CUDA kernels of softmax and log-sum-exp; the equations are in softmax.h. A row is processed by a
 // team of threads (runtime/cuda/loops.h), which reads it from memory once and from cache again.
 //
-// Softmax moves 8 bytes an element forward and 12 backward in f32, at about 10 operations: the
-// bandwidth of the memory is its limit.
-//
-// 8 blocks of 256 threads on a multiprocessor in f32, all of its threads (32 registers), 4 in
-// f64 (61). Estimated, not measured.
+// Softmax moves 8 bytes an element forward and 12 backward in f32, with about 10 operations: bound
+// by memory bandwidth (estimated).
 #include "ops/softmax/kernels.h"
 #include "ops/softmax/row_sum.cuh"
 

@@ -4,9 +4,9 @@
 //     lse = m + ln z                 dx_j = dlse e^(x_j − lse)
 //     m = max_j x_j,   z = Σ_j e^(x_j − m)
 //
-// x [.., V], y [.., V], lse [..]. A row of −∞ alone gives y = 0, lse = −∞ and the gradient 0.
+// x [.., V], y [.., V], lse [..]. A row of only −∞ gives y = 0, lse = −∞ and the gradient 0.
 //
-// Saved: softmax its result, log-sum-exp x and its result, as handles.
+// Saved: for softmax its result, for log-sum-exp x and its result, as handles.
 #pragma once
 
 #include "autograd/apply.h"
@@ -31,7 +31,7 @@ struct LogSumExp {
   Tensor backward(const Saved&, const Tensor& dlse) const;
 };
 
-// Throw where x has no axis.
+// Throw if x has no axis.
 Variable softmax(const Variable& x);
 Variable log_sum_exp(const Variable& x);
 

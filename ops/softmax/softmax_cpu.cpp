@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 grain = 1 << 14;  // elements that one piece of parallel work computes
+constexpr i64 grain = 1 << 14;  // elements that one task computes
 
 // Calls f(row) for every row of V elements.
 template <class F>

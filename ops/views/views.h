@@ -1,5 +1,5 @@
-// Differentiable views: the same elements, seen in another way. Only concatenate copies, and
-// reshape where no strides give the new shape (after a transpose, say).
+// Differentiable views: the same elements with other shapes and strides. Only concatenate copies,
+// and reshape where no strides give the new shape (after a transpose, say).
 //
 //     reshape      y = x in another shape                      dx = dy in the shape of x
 //     transpose    two axes change places                      dx = dy with them changed back
@@ -8,8 +8,8 @@
 //     concatenate  y = the inputs side by side along an axis   dx_i = the part of dy that x_i fills
 //     split        the reverse of concatenate                  dx = the dy_i side by side
 //
-// Nothing is saved but shapes. The gradients that reach split often are themselves the views of one
-// tensor (a kernel that writes dq, dk and dv into one buffer); that tensor is then dx, uncopied.
+// Only shapes are saved. The gradients that reach split often are views of one tensor (a kernel
+// that writes dq, dk and dv into one buffer); that tensor is then dx, without a copy.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@
 
 namespace weft {
 
-// All throw where shapes do not fit; an axis counts from the end where it is negative.
+// All throw if shapes do not fit; a negative axis counts from the end.
 Variable reshape(const Variable& x, const Shape& shape);
 Variable transpose(const Variable& x, int a, int b);
 Variable slice(const Variable& x, int axis, i64 begin, i64 end);

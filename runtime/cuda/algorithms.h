@@ -1,11 +1,11 @@
 // Sorts over the whole device, by Thrust. For .cu files.
 //
-// A sort is queued on the device's stream like a kernel: nothing waits for the host, scratch comes
-// from the counting allocator, and a step that sorts can be captured. Thrust's headers take many
-// seconds to compile; algorithms.cu alone includes them, and instantiates what stands here.
+// A sort is queued on the device's stream like a kernel: the host never waits, scratch comes from
+// the counting allocator, and a step that sorts can be captured. Thrust's headers take many seconds
+// to compile; only algorithms.cu includes them, and it instantiates what is declared here.
 //
-// Segments of a list are sorted by composite keys. A key that is longer than a word is sorted by
-// its words, the lowest first, since equal keys keep their order.
+// Segments of a list are sorted by composite keys. A key longer than a word is sorted word by word,
+// the lowest first: the sort is stable.
 #pragma once
 
 #include "runtime/cuda/device.h"
@@ -13,9 +13,8 @@
 
 namespace weft {
 
-// Brings `count` pairs into rising order of their keys; equal keys keep their order. Key: u32 or
-// u64. Scratch: as many bytes again as the pairs have, and little more. `name` is that of the op,
-// for errors.
+// Sorts `count` pairs by ascending key; stable. Key: u32 or u64. Scratch: slightly more bytes than
+// the pairs have. `name` is that of the op, for errors.
 template <class Key>
 void sort_by_key(const char* name, const Cuda&, i64 count, Key* keys, std::int32_t* values);
 

@@ -32,9 +32,9 @@ CudaDevices found_devices() {
   return devices;
 }
 
-int in_use = -1;  // the device of this process: the first that it asked for
+int in_use = -1;  // the device of this process: the first one it used
 
-// A device that is there; throws where it is not, and where the process computes on another.
+// An existing device; throws where there is none, and where the process uses another one.
 const CudaDevice& checked(const Cuda& device) {
   const CudaDevices& devices = cuda_devices();
   require(!devices.all.empty(), "cuda: no device to compute on ({}); use the CPU",

@@ -1,4 +1,4 @@
-// CUDA devices: what the rest of the program sees of them. No word of CUDA's stands here.
+// CUDA devices, for the rest of the program. No CUDA type or header is used here.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace weft {
 
-// What kernels for a CUDA device are instantiated over.
+// The Device argument of kernels for CUDA.
 struct Cuda {
   int index = 0;
 
   constexpr operator Device() const { return {DeviceType::cuda, index}; }
-  // So that an op that declares kernels on Cpu alone compiles: throws DeviceError, which says that.
+  // Lets an op that declares kernels for Cpu alone compile: throws DeviceError, which says so.
   [[noreturn]] operator Cpu() const;
 };
 
@@ -24,14 +24,14 @@ struct CudaDevice {
   int major = 0, minor = 0;  // compute capability
   int multiprocessors = 0;
 };
-// The devices that are there, and, where there are none, why.
+// The devices of this machine; where there are none, the reason.
 struct CudaDevices {
   std::vector<CudaDevice> all;
   std::string none_because;
 };
 const CudaDevices& cuda_devices();
 
-// Waits until the device has done what it was told.
+// Waits until the device has finished all queued work.
 void synchronize(const Cuda&);
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Asked by meson.build: is there an NVIDIA driver that finds a GPU? Otherwise stdout says why not.
+// Run by meson.build: is there an NVIDIA driver that finds a GPU? If not, prints the reason to
+// stdout.
 #include <dlfcn.h>
 
 #include <cstdio>

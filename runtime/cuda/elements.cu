@@ -1,9 +1,9 @@
-// CUDA kernels over the elements of tensors. Thread t of the grid has the elements t, t + threads, ….
+// CUDA kernels over the elements of tensors. Thread t of the grid has the elements t, t + threads,
+// ….
 //
 // A copy in f32 moves 8 bytes an element, a fill 4, a sum 12. Each axis but the first costs a
-// division of 64 bits, some 70 instructions: with none the bandwidth of the memory is the limit,
-// with two or more the rate of integer instructions. 6 blocks of 256 threads on a multiprocessor
-// (38 and 34 registers), 8 for the sum (26). Estimated, not measured.
+// 64-bit division, some 70 instructions: with none the kernel is bound by memory bandwidth, with
+// two or more by the rate of integer instructions.
 #include "runtime/elements.h"
 
 #include "runtime/cuda/stream.h"

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// The pool of a graph, in use for a scope.
+// Makes a graph's pool the one in use, for a scope.
 class InPool {
  public:
   InPool(const Cuda& device, int pool) : allocator_(allocator_of(device)) {
@@ -69,7 +69,7 @@ void CudaGraph::replay() {
 }
 
 struct StepQueue::Slot {
-  std::byte* memory = nullptr;  // page-locked: the inputs side by side, then the report
+  std::byte* memory = nullptr;  // page-locked: the inputs one after the other, then the report
   cudaEvent_t over = nullptr;
 };
 

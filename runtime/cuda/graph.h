@@ -1,13 +1,13 @@
 // A training step as one CUDA graph, and the host's side of such steps.
 //
 //     CudaGraph graph(Cuda{});
-//     graph.run(step);      // as usual, but in the graph's own memory; once or twice, so that all is there
-//     graph.capture(step);  // notes what `step` queues; nothing is computed
-//     graph.replay();       // computes it, as often as wanted
+//     graph.run(step);      // as usual, in the graph's own memory; once or twice, to allocate it
+//     graph.capture(step);  // records what `step` queues; nothing is computed
+//     graph.replay();       // computes it, any number of times
 //
-// What is captured reads and writes the same memory at each replay: whatever changes from step to
-// step (the batch, the step that keys random numbers, the learning rate) stands in device memory. The
-// graph owns a pool of memory until it goes; tensors made in run() and capture() live there.
+// A captured step reads and writes the same memory at each replay: whatever changes from step to
+// step (the batch, the step that keys random numbers, the learning rate) is in device memory. The
+// graph owns a pool of memory for its lifetime; tensors made in run() and capture() are in it.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class CudaGraph {
   CudaGraph& operator=(const CudaGraph&) = delete;
 
   void run(const std::function<void()>& step);
-  // Throws where `step` waits for the device or wants memory that run() did not leave behind.
+  // Throws if `step` waits for the device or needs memory that run() did not allocate.
   void capture(const std::function<void()>& step);
   bool captured() const { return executable_ != nullptr; }
   void replay();
@@ -38,7 +38,7 @@ class CudaGraph {
 };
 
 // Steps that the host queues without waiting for them. Each begins with small tensors that the host
-// fills in, and ends with a report that the host reads when it has come.
+// fills in, and ends with a report that the host reads when it has arrived.
 class StepQueue {
  public:
   static constexpr std::size_t most_under_way = 4;
@@ -49,7 +49,7 @@ class StepQueue {
   StepQueue(const StepQueue&) = delete;
   StepQueue& operator=(const StepQueue&) = delete;
 
-  // Hands `values` (on the CPU, of the inputs' shapes and types) to the inputs, then calls `step`.
+  // Copies `values` (on the CPU, of the inputs' shapes and types) to the inputs, then calls `step`.
   // At most most_under_way − 1 reports may be waiting.
   void submit(const std::vector<Tensor>& values, const std::function<void()>& step);
   std::size_t under_way() const { return submitted_ - taken_; }

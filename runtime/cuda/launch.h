@@ -1,10 +1,11 @@
-// Starting kernels, the same for CUDA and for the emulated device: what a .cu file includes.
+// Launching kernels, the same for CUDA and for the emulated device: what a .cu file includes.
 //
-//     launch({.grid = blocks, .block = 256, .shared = bytes, .stream = stream}, kernel, arguments…);
+//     launch({.grid = blocks, .block = 256, .shared = bytes, .stream = stream}, kernel,
+//     arguments…);
 //
-// How many blocks a multiprocessor holds, as the pages of kernels say, is counted for compute
-// capability 9.0: 65,536 registers, given out in eights to a thread; 228 KB of shared memory, of
-// which a block takes 1 KB more than it asks for; 2,048 threads.
+// Occupancy (blocks on a multiprocessor), as the pages of kernels state it, is counted for compute
+// capability 9.0: 65,536 registers, allocated in multiples of eight to a thread; 228 KB of shared
+// memory, of which a block takes 1 KB more than it asks for; 2,048 threads.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,7 +28,7 @@ cudaError_t launch(const Launch& how, void (*kernel)(P...), std::type_identity_t
   return cudaLaunchKernel(kernel, how.grid, how.block, list, how.shared, how.stream);
 }
 
-// Hands out a block's shared memory piece by piece, each aligned to 16 bytes, to every thread alike.
+// Splits a block's shared memory into arrays, each aligned to 16 bytes; every thread gets the same.
 class SharedMemory {
  public:
   __device__ SharedMemory() : next_(dynamic_shared()) {}
@@ -38,7 +39,7 @@ class SharedMemory {
     next_ += bytes<T>(count);
     return piece;
   }
-  // What take<T>(count) uses up.
+  // The bytes that take<T>(count) uses.
   template <class T>
   static __host__ __device__ constexpr std::size_t bytes(std::size_t count) {
     return (count * sizeof(T) + 15) / 16 * 16;

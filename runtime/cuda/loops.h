@@ -1,5 +1,5 @@
-// The two shapes that most kernels have: a function of every element, and a function of every row by a
-// team of threads. And what the threads of a team do together. For .cu files.
+// The two shapes that most kernels have: a function of every element, and a function of every row
+// by a team of threads. And the collective operations of a team. For .cu files.
 #pragma once
 
 #include "runtime/cuda/stream.h"
@@ -11,7 +11,7 @@ namespace weft {
 inline constexpr unsigned element_threads = 256, elements_a_thread = 4;
 
 // A block has tiles of 1024 elements; its thread t has the elements t, t + 256, … of each, so that
-// neighbours read neighbours and four loads are under way at once.
+// accesses are coalesced and four loads are in flight at once.
 template <class F>
 __global__ void each_element(i64 count, F f) {
   constexpr i64 tile = element_threads * elements_a_thread;
@@ -41,14 +41,14 @@ struct Added {
     return a + b;
   }
 };
-struct Largest {  // NaN does not pass
+struct Largest {  // NaN is not propagated
   template <class T>
   static __device__ T of(T a, T b) {
     return a < b ? b : a;
   }
 };
 
-// Over `lanes` neighbouring threads of a warp, a power of two; all of them get the result, and the
+// Over `lanes` neighbouring threads of a warp, a power of two. All of them get the result, and the
 // order of a sum is fixed.
 template <int lanes, class Op, class T>
 __device__ T over_lanes(T x) {
@@ -78,8 +78,8 @@ struct WarpTeam {
   }
 };
 
-// The threads of a block, a multiple of 32: each warp by itself, then every thread goes through the
-// warps' results in order.
+// The threads of a block, a multiple of 32: each warp reduces by itself, then every thread reduces
+// the warps' results in order.
 template <unsigned N>
 struct BlockTeam {
   static constexpr unsigned threads = N;
@@ -112,7 +112,7 @@ struct BlockTeam {
 // --- rows
 
 inline constexpr unsigned row_threads = 256;
-inline constexpr i64 warp_columns = 1024;  // rows of more are a block's work
+inline constexpr i64 warp_columns = 1024;  // longer rows are a block's work
 
 template <class Team, class F>
 __global__ void each_row(i64 rows, F f) {
@@ -123,8 +123,8 @@ __global__ void each_row(i64 rows, F f) {
   }
 }
 
-// Calls f(team, row) for every row, each by all threads of a team: a warp, or a block where rows are
-// long. F is a struct with `template <class Team> __device__ operator()`.
+// Calls f(team, row) for every row, each by all threads of a team: a warp, or a block for long
+// rows. F is a struct with `template <class Team> __device__ operator()`.
 template <class F>
 void for_rows(const char* name, const Cuda& device, i64 rows, i64 columns, const F& f) {
   if (rows == 0) return;

@@ -1,5 +1,5 @@
-// Matrix products on CUDA devices, through cuBLAS. In column order, which cuBLAS reads, the bytes of
-// a row-major matrix are its transpose: c = a b becomes cᵀ = bᵀ aᵀ.
+// Matrix products on CUDA devices, through cuBLAS, which reads in column order: there the bytes of
+// a row-major matrix are its transpose, and c = a b becomes cᵀ = bᵀ aᵀ.
 #include "runtime/matmul.h"
 
 #include <cublas_v2.h>
@@ -14,7 +14,7 @@ void check(cublasStatus_t status, const Tensor& a, const Tensor& b) {
           cublasGetStatusString(status), a.shape(), b.shape());
 }
 
-// The library's handle on the device's stream, with a workspace of its own, so that a captured step
+// cuBLAS's handle on the device's stream, with a workspace of its own, so that a captured step
 // allocates nothing. TF32 stays off, which is cuBLAS's default for f32.
 cublasHandle_t handle_of(const Cuda& device) {
   static const cublasHandle_t handle = [&] {
@@ -46,7 +46,7 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperati
                                       stride_b, &beta, c, ldc, stride_c, batch);
 }
 
-// How a library that wants one stride to be 1 reads the last two axes of a tensor.
+// The layout of a tensor's last two axes for a library that wants one stride to be 1.
 struct Layout {
   bool transposed = false;
   i64 leading = 1;
@@ -65,7 +65,7 @@ Tensor readable(const Tensor& x, Layout& layout) {
 
 }  // namespace
 
-// Batch axes are walked one by one, but for the last, which cuBLAS takes as one call.
+// Batch axes are looped over, but for the last one, which is a single cuBLAS call.
 template <class Device, class T>
 void MatmulKernels<Device, T>::batched(const Device& device, const Tensor& a, const Tensor& b,
                                        const Tensor& c, bool add) {
@@ -77,7 +77,7 @@ void MatmulKernels<Device, T>::batched(const Device& device, const Tensor& a, co
   const int axes = c.rank() - 2;
   if (axes >= 2) {
     const bool joint = b.rank() == 2;
-    if (a.contiguous() && (joint || b.contiguous()) && c.contiguous()) {  // one batch axis then
+    if (a.contiguous() && (joint || b.contiguous()) && c.contiguous()) {  // one batch axis
       const auto flat = [](const Tensor& x) {
         return x.reshape({x.count() / (x.size(-2) * x.size(-1)), x.size(-2), x.size(-1)});
       };

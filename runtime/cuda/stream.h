@@ -1,5 +1,5 @@
 // The stream on which all work of a CUDA device is queued, and checked calls: for .cu files and for
-// host code that talks to CUDA.
+// host code that calls CUDA.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace weft {
 
 cudaStream_t stream_of(const Cuda&);
 
-// Throws Error, beginning with `what`, unless the call went well.
+// Throws Error, beginning with `what`, unless the call succeeded.
 void check_cuda(cudaError_t error, const char* what);
 
-// Blocks of `threads` for a grid-stride loop over `count` elements: as many as keep the device full.
+// Blocks of `threads` for a grid-stride loop over `count` elements: enough to fill the device.
 unsigned blocks_for(const Cuda&, i64 count, unsigned threads);
 
-// Starts a kernel on the device's stream, which may have so much shared memory, also where that is
-// more than the 48 KB of a kernel that does not ask. `name` is that of the op, for errors.
+// Starts a kernel on the device's stream, and opts in to more than 48 KB of shared memory where it
+// needs it. `name` is that of the op, for errors.
 template <class... P>
 void start(const char* name, const Cuda& device, dim3 grid, dim3 block, std::size_t shared,
            void (*kernel)(P...), std::type_identity_t<P>... arguments) {

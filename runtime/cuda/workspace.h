@@ -1,7 +1,7 @@
-// Scratch memory of a kernel on a CUDA device, from the counting allocator: what Scratch of
-// runtime/scratch.h is on the CPU. For .cu files.
+// Scratch memory of a kernel on a CUDA device, from the counting allocator: the counterpart of
+// Scratch (runtime/scratch.h) on the CPU. For .cu files.
 //
-// It may be freed as soon as the kernels that use it are queued: whoever gets the memory next uses
+// It may be freed as soon as the kernels that use it are queued: the next owner of the memory uses
 // it on the same stream, after them.
 #pragma once
 
@@ -32,7 +32,7 @@ class WorkspaceBytes {
   void* data_ = nullptr;
 };
 
-// `count` elements, not initialised. A default-made workspace has none: its data is null.
+// `count` elements, not initialised. A default-constructed workspace has none: its data is null.
 template <class T>
 class Workspace {
  public:

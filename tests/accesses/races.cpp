@@ -14,7 +14,7 @@ namespace {
 
 constexpr int warp_error = 1, block_error = 2;
 
-constexpr int neighbour_line = __LINE__ + 7;  // where it reads
+constexpr int neighbour_line = __LINE__ + 7;  // the line of the read
 __global__ void neighbour(int* to, int wait) {
   __shared__ int tile[64];
   const unsigned i = threadIdx.x;
@@ -33,7 +33,7 @@ __global__ void lane_neighbour(int* to, bool wait) {
   to[i] = tile[i ^ 1];
 }
 
-// A shuffle makes lanes wait, and orders nothing.
+// A shuffle makes lanes wait, and does not order their accesses.
 __global__ void shuffled_neighbour(int* to) {
   int* const tile = SharedMemory().take<int>(32);
   const unsigned i = threadIdx.x;
@@ -42,7 +42,7 @@ __global__ void shuffled_neighbour(int* to) {
   to[i] = tile[i ^ 1] + other;
 }
 
-// Halves of a warp wait for themselves alone.
+// Each half of a warp synchronises only with itself.
 __global__ void half_neighbour(int* to, int distance) {
   int* const tile = SharedMemory().take<int>(32);
   const unsigned i = threadIdx.x;
@@ -91,7 +91,7 @@ __global__ void reads_vector(const float* from, int offset, float* to) {
   to[threadIdx.x] = v.x + v.y + v.z + v.w;
 }
 
-// What the compiler makes of a struct without an alignment of its own, and of memcpy.
+// What the compiler generates for a struct without an alignment of its own, and for memcpy.
 struct Triple {
   float x[3];
 };
@@ -180,12 +180,12 @@ TEST_CASE("accesses: reads of what nobody has written") {
   CHECK(contains(message,
                  "thread 0 of block (0, 0, 0) of reads_fresh reads element 0 of 4 bytes of "
                  "an allocation of 256 bytes, which nobody has written"));
-  CHECK(count_of(message, "\n") == 0);  // once a line
+  CHECK(count_of(message, "\n") == 0);  // one report for each line
   cudaMemsetAsync(fresh.data(), 0, 128, nullptr);
   CHECK(found(launch({.block = 32}, reads_fresh, fresh.data(), zeros.data())) == "");
   CHECK(contains(found(launch({.block = 33}, reads_fresh, fresh.data(), zeros.data())),
                  "element 32 of 4 bytes"));
-  // A copy of what is fresh is fresh, and a whole allocation of bytes 0xff.
+  // A copy of uninitialised bytes is uninitialised, and so is an allocation filled with 0xff.
   const DeviceArray<int> copy(64);
   cudaMemcpyAsync(copy.data(), fresh.data(), 256, cudaMemcpyDeviceToDevice, nullptr);
   CHECK(found(launch({.block = 32}, reads_fresh, copy.data(), zeros.data())) == "");
@@ -216,7 +216,7 @@ TEST_CASE("accesses: copies of structs and memcpy are seen") {
   cudaMemsetAsync(from.data(), 0, 12 * 8, nullptr);
   CHECK(found(launch({.block = 1}, copies, from.data(), to.data(), 96)) == "");
   CHECK(found(launch({.block = 8}, copies, from.data(), to.data(), 0)) == "");
-  // All threads copy to the same place.
+  // All threads copy to the same address.
   CHECK(contains(found(launch({.block = 8}, copies, from.data(), to.data(), 48)),
                  "race: tests/accesses/races.cpp:"));
   CHECK(contains(found(launch({.grid = 2}, copies, from.data(), to.data(), 0)),

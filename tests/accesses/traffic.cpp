@@ -20,7 +20,7 @@ __global__ void reads_global(const T* from, int stride, int offset, int* to) {
   if (reinterpret_cast<const int&>(x) == 12345) to[0] = 1;
 }
 
-// Words of shared memory are whatever they are: the conflicts are looked at.
+// Shared memory is uninitialised: only the conflicts matter.
 template <class T>
 __global__ void reads_shared(int stride, int modulus, int* to) {
   T* const words = SharedMemory().take<T>(2048);
@@ -33,7 +33,7 @@ __global__ void some_lanes(int* to) {
   if (threadIdx.x % 4 == 0) to[threadIdx.x] = 1;
 }
 
-// Lanes go round the loop as often as their number says.
+// Lane l does l iterations of the loop.
 __global__ void loops(const int* from, int* to, bool meet) {
   int sum = 0;
   for (int i = 0; i < 32; ++i) {
@@ -50,7 +50,7 @@ struct Four {
   alignas(16) int x[4];
 };
 
-// What a launch added to the counts of its only line of this space.
+// The counts that a launch added to its only line with accesses to this space.
 template <class F>
 Counts counted(Space space, const F& f) {
   using emulated::accesses::Mode, emulated::accesses::set_mode;
@@ -101,7 +101,7 @@ TEST_CASE("traffic: sectors of strides, offsets and widths") {
   CHECK(one.lanes == 32);
   CHECK(one.sectors == 4);  // 128 bytes
   CHECK(one.least_sectors == 4);
-  CHECK(of_global<int>(1, 1).sectors == 5);  // the last lane is in another one
+  CHECK(of_global<int>(1, 1).sectors == 5);  // the last lane is in a further sector
   CHECK(of_global<int>(1, 8).sectors == 4);
   CHECK(of_global<int>(2).sectors == 8);
   CHECK(of_global<int>(3).sectors == 12);

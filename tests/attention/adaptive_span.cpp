@@ -1,4 +1,4 @@
-// What holds for adaptive span alone (mechanism page: ops/attention/adaptive_span/adaptive_span.h),
+// Properties of adaptive span alone (mechanism page: ops/attention/adaptive_span/adaptive_span.h),
 // and for the passes by distance that it is made of (ops/attention/engines/pairs/distances.h).
 #include <algorithm>
 #include <cmath>
@@ -54,7 +54,7 @@ std::vector<Tensor> by_loops(const Spanned& x, i64 L, double R, const Tensor& do
         for (double& weight : a) weight /= sum;
         for (std::size_t r = 0; r < a.size(); ++r) weighted += a[r] * m[r];
         const double divisor = weighted + 1e-8;
-        double through = 0;  // Σ w g
+        double through = 0;  // the inner sum Σ w g
         for (std::size_t r = 0; r < a.size(); ++r) through += a[r] * m[r] / divisor * g[r];
         std::vector<double> da;
         for (std::size_t r = 0; r < a.size(); ++r) {
@@ -82,8 +82,7 @@ std::vector<Tensor> by_loops(const Spanned& x, i64 L, double R, const Tensor& do
   return results;
 }
 
-// The passes by distance as a function of q, k, v, and where they are there of a table and of
-// spans.
+// The passes by distance as a function of q, k, v, and, if they are used, of a table and of spans.
 Differentiable by_distance(const DistanceCall& call, bool table, bool spans) {
   return [=](std::span<const Variable> x) {
     return std::vector{distance_attention(
@@ -94,7 +93,8 @@ Differentiable by_distance(const DistanceCall& call, bool table, bool spans) {
 
 TEST_SUITE("attention") {
 
-// A softmax over all keys differs from one over those with a factor by 10⁻⁸ of the others' weights.
+// A softmax over all keys differs from one over the keys with a factor by 10⁻⁸ of the others'
+// weights.
 TEST_CASE("adaptive-span: it is the equations of the paper") {
   for (const auto& [N, S] : {std::pair<i64, i64>{9, 9}, {1, 7}, {83, 83}, {70, 135}, {3, 200}}) {
     for (const auto& [L, R] : {std::pair<i64, i64>{2, 1}, {40, 7}, {100, 32}, {150, 400}}) {
@@ -133,7 +133,7 @@ TEST_CASE("adaptive-span: kernel and definition, with key_pe, lengths, dropout, 
 }
 
 TEST_CASE("adaptive-span: gradients against central differences, inside the ramp") {
-  // No span puts a factor to 0 or 1.
+  // No span makes a factor 0 or 1.
   const Spanned x(1, 6, 9, {0.03, 0.36}, 6, 2, 3);
   CHECK_GRADIENTS(mechanism_of("adaptive-span:ramp=3", causal()), x.list(), 3, 1e-6, 60);
   const Run run = attended_run("adaptive-span:ramp=3", x.list(), causal());
@@ -143,7 +143,7 @@ TEST_CASE("adaptive-span: gradients against central differences, inside the ramp
 TEST_CASE("adaptive-span: at z = 1 it is a windowed softmax, whatever the ramp") {
   const i64 N = 150, L = 70;
   const Spanned x(1, N, N, {1, 1}, L);
-  // The keys before the query, without it: those of local are a position later.
+  // The keys before the query, without its own: local sees the same keys one position later.
   std::vector<Tensor> moved = x.in.list();
   for (const std::size_t i : {1, 2}) {
     moved[i] = Tensor::zeros(x.in.list()[i].shape(), DType::f64);
@@ -154,7 +154,7 @@ TEST_CASE("adaptive-span: at z = 1 it is a windowed softmax, whatever the ramp")
     const std::vector<Tensor> inputs{x.in.q, x.in.k, x.in.v, x.span};
     const Tensor got =
         attended("adaptive-span:max_span=70,ramp=" + std::string(ramp), inputs, causal());
-    // Early queries of local see what stands before the sequence: zeros.
+    // Early queries of local see positions before the sequence: zeros.
     CHECK(relative_error(got.slice(1, L, N), wanted.slice(1, L, N)) < 1e-7);
     const Run run =
         attended_run("adaptive-span:max_span=70,ramp=" + std::string(ramp), inputs, causal());
@@ -247,7 +247,7 @@ TEST_CASE(
   };
   for (const i64 capacity : {100, 21, 9}) {
     CAPTURE(capacity);
-    // With room for 9 a query sees 8 before it.
+    // With a cache of 9 positions a query sees 8 before it.
     Tensor wanted = whole;
     if (capacity == 9) {
       wanted = Tensor::empty(whole.shape(), DType::f64);
@@ -286,7 +286,7 @@ TEST_CASE("distances: without spans and from its own position on it is causal fu
   const DistanceCall call{.temperature = 0.3, .nearest = 0, .most = 150};
   const Run wanted = attended_run("full:temperature=0.3", in.list(), causal());
   check_same_run(run(by_distance(call, false, false), in.list()), wanted);
-  // The row of distances as a bias: τ q · r, here of a q whose last element is 1.
+  // The rows of distances as a bias: τ q · r, here with a q whose last element is 1.
   const Tensor q = in.q.clone(), table = Tensor::zeros({150, 6}, DType::f64);
   q.slice(3, 5, 6).fill(1);
   table.slice(1, 5, 6).copy_from(normal({150, 1}, 4));

@@ -1,4 +1,4 @@
-// What holds for agglomerative attention alone (its page:
+// Properties of agglomerative attention alone (its page:
 // ops/attention/agglomerative/agglomerative.h).
 #include <algorithm>
 #include <cmath>
@@ -199,7 +199,7 @@ TEST_CASE("agglomerative: values twice as large give outputs twice as large, to 
   }
 }
 
-// a_i = a_{i−1} + (ck_i / S_i) (y_i − a_{i−1}) wherever nothing is clipped.
+// a_i = a_{i−1} + (ck_i / S_i) (y_i − a_{i−1}) where nothing is clipped.
 TEST_CASE("agglomerative: the streaming form") {
   const i64 N = 150, H = 2, M = 3;
   const Inputs in(1, N, N, H, M);
@@ -218,7 +218,7 @@ TEST_CASE("agglomerative: the streaming form") {
   CHECK(relative_error(out, Tensor::from(wanted, out.shape())) <= tolerance::forward_f64);
 }
 
-// Logits that leave class 0 nearly empty: its mass grows past 10⁻³ somewhere within the sequence.
+// Logits for which class 0 is nearly empty: its mass exceeds 10⁻³ only within the sequence.
 Inputs nearly_empty(i64 N) {
   Inputs in(1, N, N, 3, 4);
   for (i64 t = 0; t < N; ++t) in.zk.view<double, 3>()(0, t, 0) -= 9;
@@ -258,7 +258,7 @@ TEST_CASE("agglomerative: many classes, and wide ones") {
   }
 }
 
-// One position: out = cq y, whatever ck is, unless clipped: then it is cq ck y / 10⁻³.
+// One position: out = cq y for any ck, unless clipped: then it is cq ck y / 10⁻³.
 TEST_CASE("agglomerative: the mass takes a gradient unless it is clipped") {
   Inputs in(1, 1, 1, 2, 3);
   for (const bool clipped : {false, true}) {
@@ -287,7 +287,7 @@ TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
   const Run all = walked(in.list(), dout);
   const Tensor wanted = Tensor::from(exact.out, dout.shape());
   CHECK(relative_error(all.outputs[0], wanted) <= tolerance::forward_f32);
-  // The late outputs are small beside the first: they must be right by themselves.
+  // The late outputs are small compared with the first: their own relative error must be small.
   CHECK(relative_error(all.outputs[0].slice(1, N - 100, N), wanted.slice(1, N - 100, N)) <=
         tolerance::forward_f32);
   const std::vector<double>* const gradients[] = {&exact.dzq, &exact.dzk, &exact.dy};

@@ -1,4 +1,4 @@
-// What holds for Bi-BloSAN alone (mechanism page: ops/attention/biblosa/biblosa.h), and for
+// Properties of Bi-BloSAN alone (mechanism page: ops/attention/biblosa/biblosa.h), and for
 // directed attention, which it is made of (ops/attention/biblosa/directed.h).
 #include <limits>
 
@@ -209,7 +209,7 @@ TEST_CASE("biblosa: directed attention against central differences") {
   }
 }
 
-// p and g that cancel, and scores that no exponential holds.
+// p and g that cancel, and scores beyond the range of exponentials.
 TEST_CASE("biblosa: scores far from zero reach the ends of the tanh") {
   for (const DType type : {DType::f32, DType::f64}) {
     for (const double large : {60.0, 150.0, 1e4, 1e30}) {

@@ -1,4 +1,4 @@
-// What holds for BigBird attention alone (mechanism page: ops/attention/bigbird/bigbird.h).
+// Properties of BigBird attention alone (mechanism page: ops/attention/bigbird/bigbird.h).
 #include <set>
 
 #include "ops/attention/definitions.h"
@@ -12,8 +12,7 @@ std::string bigbird(i64 block, i64 random) {
   return fmt::format("bigbird:block={},random={}", block, random);
 }
 
-// Numbers that name blocks, some of them twice, some that are seen anyway and some that there are
-// not.
+// Numbers of blocks, some of them repeated, some seen anyway and some out of range.
 Tensor any_blocks(const Shape& shape, i64 n) {
   std::vector<i64> blocks(static_cast<std::size_t>(shape.count()));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -23,7 +22,7 @@ Tensor any_blocks(const Shape& shape, i64 n) {
   return Tensor::from(blocks, shape);
 }
 
-// Dense attention under the mask of the paper, written down once more.
+// Dense attention with the mask of the paper, implemented independently.
 Run dense(i64 size, const QueryKeyValue& in, const AttentionCall& call, const Tensor& random) {
   const i64 B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), E = in.q.size(3);
   const std::vector<i64> lengths =
@@ -47,7 +46,7 @@ Run dense(i64 size, const QueryKeyValue& in, const AttentionCall& call, const Te
   return run(f, in.list(), 17, Device{});
 }
 
-// Of one head and block.
+// The draws of one head and block.
 std::vector<i64> drawn_of(const Tensor& blocks, i64 h, i64 t) {
   return blocks.slice(0, h, h + 1).slice(1, t - 1, t).to_vector<i64>();
 }
@@ -112,7 +111,7 @@ TEST_CASE("bigbird: every block is as likely") {
   const Tensor blocks = chosen(bigbird(1, r), in.list()).at("random_blocks");
   std::vector<i64> times(std::size_t(n), 0);
   for (const i64 u : blocks.to_vector<i64>()) ++times[std::size_t(u)];
-  // 40 · 40 · 3 draws over 40 blocks: 120 each, of deviation 11.
+  // 40 · 40 · 3 draws over 40 blocks: 120 each, with a deviation of 11.
   for (i64 u = 1; u < n - 1; ++u) {
     CAPTURE(u);
     CHECK(times[std::size_t(u)] > 70);
@@ -139,7 +138,7 @@ TEST_CASE("bigbird: what is drawn is a function of seed, layer, head and length"
   CHECK_FALSE(same_bits(drawn(layer, N), blocks));
   CHECK_FALSE(same_bits(blocks.slice(0, 0, 1), blocks.slice(0, 1, 2)));
   CHECK_FALSE(same_bits(drawn(call, N - 2), blocks.slice(1, 0, 27)));
-  // Each item of a batch has those of its own length.
+  // Each item of a batch has the blocks of its own length.
   call.lengths = Tensor::from(std::vector<i64>{N, 41}, {2});
   const Tensor both = chosen(bigbird(2, 3), in.list(), call).at("random_blocks");
   REQUIRE(both.shape() == Shape{2, 2, 28, 3});
@@ -165,7 +164,8 @@ TEST_CASE("bigbird: up to three blocks, and with all blocks drawn, it is full at
   }
 }
 
-// The lists of tiles are written into memory that was asked for before: the kernel refuses more.
+// The lists of tiles are written into memory that was allocated before: the kernel refuses to
+// exceed it.
 TEST_CASE("bigbird: no pattern lists more tiles than there is room for") {
   if (tested_device() != Device{}) return;
   for (const i64 N : {1, 64, 65, 200, 1000}) {

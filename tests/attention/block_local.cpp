@@ -1,4 +1,4 @@
-// What holds for block-local attention alone (mechanism page:
+// Properties of block-local attention alone (mechanism page:
 // ops/attention/block_local/block_local.h).
 #include "ops/attention/definitions.h"
 #include "ops/pointwise/pointwise.h"
@@ -27,8 +27,7 @@ Variable full(const Variable& q, const Variable& k, const Variable& v) {
   return defined(AttentionSpec("full"), {}, list).out;
 }
 
-// Item by item and block by block, each a sequence of its own: the blocks of what exists, then
-// zeros.
+// Item by item and block by block, each a sequence of its own: the valid blocks, then zeros.
 Run piecewise(i64 block, const Pool& pool, const std::vector<i64>& lengths,
               const std::vector<Tensor>& inputs) {
   const auto f = [&](std::span<const Variable> x) {

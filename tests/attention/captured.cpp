@@ -26,7 +26,7 @@ Step step_of(const std::vector<Tensor>& inputs, const Differentiable& f) {
   };
 }
 
-// `change` alters what stands in the memory that the step reads.
+// `change` alters the memory that the step reads.
 void check_captured(const Step& step, const std::function<void()>& change) {
   CudaGraph graph(Cuda{});
   std::vector<Tensor> results;

@@ -1,4 +1,4 @@
-// What holds for clustered attention alone (page: ops/attention/clustered/clustered.h), and for the
+// Properties of clustered attention alone (page: ops/attention/clustered/clustered.h), and for the
 // clusters that all of that family share (clusters.h).
 #include <algorithm>
 #include <bit>
@@ -31,7 +31,8 @@ AttentionCall given(const std::string& name, const Tensor& value) {
   return call;
 }
 
-// K-means by its rule, written once more: codes of one head, and the labels after each iteration.
+// K-means by its rule, implemented independently: codes of one head, and the labels after each
+// iteration.
 std::vector<std::vector<i64>> hamming_means(const std::vector<i64>& codes,
                                             std::vector<i64> centroids, int iterations) {
   std::vector<std::vector<i64>> all;
@@ -108,7 +109,7 @@ TEST_CASE("clustered: as many different rows as clusters at most") {
   }
 }
 
-// The largest singular value, by powers of KᵀK.
+// The largest singular value, by power iteration with KᵀK.
 double spectral_norm(const std::vector<double>& k, std::size_t E) {
   std::vector<double> x(E, 1.0);
   double norm = 0;
@@ -192,7 +193,7 @@ TEST_CASE("clusters: a bit is on which side of its plane the query lies") {
     }
     const bool biased = option.find("hash_bias") == std::string::npos;
     CHECK((plane(0, 6) != 0) == biased);
-    // Planes of other steps are others; those of the same step are the same.
+    // Planes of other steps differ; those of the same step are the same.
     AttentionCall later;
     later.random.step = 1;
     CHECK(same_bits(chosen("clustered:" + option, in.list()).at("planes"), planes));
@@ -200,7 +201,7 @@ TEST_CASE("clusters: a bit is on which side of its plane the query lies") {
   }
 }
 
-// Planes that read off the signs of the coordinates: query i has the bits of codes[i].
+// Planes whose hashes are the signs of the coordinates: query i has the bits of codes[i].
 AttentionCall by_signs(const std::vector<i64>& positions) {
   std::vector<double> planes;
   for (int r = 0; r < 3; ++r) {
@@ -230,17 +231,18 @@ std::vector<i64> labels_by_signs(const std::vector<i64>& codes, const std::vecto
 using Labels = std::vector<i64>;
 
 TEST_CASE("clusters: equal distances go to the lowest cluster, equal counts to the bit 0") {
-  // 1 and 2 are as far from 0 as from 3.
+  // 1 and 2 have the same distance from 0 as from 3.
   CHECK(labels_by_signs({0b000, 0b011, 0b001, 0b010}, {0, 1}, 1) == Labels{0, 1, 0, 0});
   CHECK(labels_by_signs({0b000, 0b011, 0b001, 0b010}, {1, 0}, 1) == Labels{1, 0, 0, 0});
-  // Cluster 0 holds 000 and 001: bit 0 is 0, so that 001 is as far from it as from 011.
+  // Cluster 0 contains 000 and 001: bit 0 is 0, so that 001 has the same distance from it as from
+  // 011.
   CHECK(labels_by_signs({0b000, 0b011, 0b001}, {0, 1}, 2) == Labels{0, 1, 0});
-  // Were the tied bit 1, cluster 0 would be 001 and win 011 from the cluster of 111.
+  // If the tied bit were 1, cluster 0 would be 001 and take 011 from the cluster of 111.
   CHECK(labels_by_signs({0b000, 0b001, 0b111, 0b011}, {0, 2}, 2) == Labels{0, 0, 1, 1});
 }
 
 TEST_CASE("clusters: an empty cluster keeps its code") {
-  // Clusters 0 and 1 both start at 000; 0 takes all, moves to 001, and 1 gets its own back.
+  // Clusters 0 and 1 both start at 000; 0 takes all, moves to 001, and 1 gets 000 back.
   CHECK(labels_by_signs({0b000, 0b111, 0b001, 0b001}, {0, 0, 1}, 1) == Labels{0, 2, 0, 0});
   CHECK(labels_by_signs({0b000, 0b111, 0b001, 0b001}, {0, 0, 1}, 2) == Labels{1, 2, 0, 0});
   CHECK(labels_by_signs({0b000, 0b111, 0b001, 0b001}, {0, 4, 1}, 2) == Labels{1, 2, 0, 0});
@@ -335,7 +337,7 @@ TEST_CASE("clusters: planes and positions handed in give the labels again") {
   CHECK_FALSE(same_bits(chosen("clustered:clusters=11", in.list(), call).at("labels"),
                         choices.at("labels")));
   call.given["planes"] = choices.at("planes");
-  // Positions count modulo the length.
+  // Positions are taken modulo the length.
   const Tensor positions = choices.at("positions").clone();
   for (i64 c = 0; c < 11; ++c) positions.data<i64>()[c] += 90 * c;
   call.given["positions"] = positions;
@@ -346,7 +348,7 @@ TEST_CASE("clusters: planes and positions handed in give the labels again") {
 
 TEST_CASE("clustered: more clusters than queries, one query, no query") {
   const QueryKeyValue in(2, 30, 40, 2, 16, 3);
-  // In 16 dimensions 63 planes tell all queries apart: every one is alone.
+  // In 16 dimensions 63 planes distinguish all queries: every one has its own cluster.
   check_close(attended("clustered:clusters=64,bits=63", in.list()), attended("full", in.list()));
   const std::vector<Tensor> one{in.q.slice(1, 0, 1), in.k, in.v};
   check_close(attended("clustered", one), attended("full", one));

@@ -1,4 +1,4 @@
-// What holds for the wrapper alone (page: ops/attention/conditional/conditional.cpp).
+// Properties of the wrapper alone (page: ops/attention/conditional/conditional.cpp).
 #include "tests/attention/run_attention.h"
 
 namespace weft {

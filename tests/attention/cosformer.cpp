@@ -1,4 +1,4 @@
-// What holds for cosFormer alone (mechanism page: ops/attention/cosformer/cosformer.h).
+// Properties of cosFormer alone (mechanism page: ops/attention/cosformer/cosformer.h).
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 

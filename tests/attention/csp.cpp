@@ -1,4 +1,4 @@
-// What holds for channel-wise sample permutation alone (mechanism page: ops/attention/csp/csp.h).
+// Properties of channel-wise sample permutation alone (mechanism page: ops/attention/csp/csp.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -142,7 +142,7 @@ TEST_CASE("csp: the samples of a column and its norm stay") {
   }
 }
 
-// Naive code of its own for the shift, the groups and the two orders.
+// Independent naive code for the shift, the groups and the two orders.
 TEST_CASE("csp: shifted and sorted by hand") {
   for (const i64 G : {2, 3, 8, 40, 70, 131}) {
     for (const DType type : {DType::f32, DType::f64}) {
@@ -415,7 +415,7 @@ TEST_CASE("csp: many ties and values that are not finite") {
   }
 }
 
-// Where the outputs of channel c come from, shifted and in groups of G, by std::stable_sort.
+// The sources of the outputs of channel c, shifted and in groups of G, by std::stable_sort.
 std::vector<i64> sources_by_stable_sort(const Tensor& v, i64 c, const std::vector<i64>& shifts,
                                         i64 G, const std::string& order) {
   const i64 N = v.size(1), J = shifts[static_cast<std::size_t>(c)];
@@ -441,7 +441,7 @@ std::vector<i64> sources_by_stable_sort(const Tensor& v, i64 c, const std::vecto
   return src;
 }
 
-// Every third sample from a few values, so that there are ties, and no channel is like another.
+// Every third sample from a few values, so that there are ties, and all channels differ.
 Tensor with_ties(i64 N, i64 C) {
   const double alphabet[] = {nan, -infinity, infinity, 0, -0.0, 1, -1};
   const Tensor v = random_normal({1, N, 1, C}, DType::f32, 12).to(DType::f64);
@@ -480,7 +480,7 @@ void check_sources(i64 N, i64 G, const std::vector<i64>& shifts, DType type,
 }
 
 TEST_CASE("csp: long sequences whose shifts lie close together, about the end, or anywhere") {
-  if (tested_device() != Device{}) return;  // the CPU's
+  if (tested_device() != Device{}) return;  // only for the CPU
   for (const i64 N : {4097, 9001}) {
     for (const i64 G : {1, 2}) {
       if (few_here() && (N == 4097) != (G == 1)) continue;
@@ -500,7 +500,7 @@ TEST_CASE("csp: long sequences whose shifts lie close together, about the end, o
 }
 
 TEST_CASE("csp: groups about every power of two, and blocks that are no whole vectors") {
-  if (tested_device() != Device{}) return;  // the CPU's
+  if (tested_device() != Device{}) return;  // only for the CPU
   const auto check = [](i64 N, i64 C, i64 G, DType type) {
     std::vector<i64> shifts;
     for (i64 c = 0; c < C; ++c) shifts.push_back(c * ((N + C - 1) / C) % N);
@@ -513,7 +513,7 @@ TEST_CASE("csp: groups about every power of two, and blocks that are no whole ve
       check(G, 3, G, type);
       check(2 * G + G / 2, 11, G, type);
     }
-    for (const i64 N : {2047, 2048, 2049, 5000}) {  // about the tiles of pairs
+    for (const i64 N : {2047, 2048, 2049, 5000}) {  // around the size of the tiles of pairs
       if (few_here() && (N == 2049) != (type == DType::f32)) continue;
       check(N, 19, 1, type);
       check(N, 19, 2, type);
@@ -527,7 +527,7 @@ TEST_CASE("csp: groups about every power of two, and blocks that are no whole ve
   }
 }
 
-// As many as a device's block has threads, many times over, and more; a last group that is short.
+// Many times the threads of a device's block, and more; with a last group that is short.
 TEST_CASE("csp: groups that no shared memory holds, on every device") {
   const ThreadsOf one(1);
   for (const DType type : {DType::f32, DType::f64}) {

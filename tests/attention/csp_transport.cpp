@@ -1,4 +1,4 @@
-// What holds for CSP at a finite temperature alone (page: ops/attention/csp/transport.h).
+// Properties of CSP at a finite temperature alone (page: ops/attention/csp/transport.h).
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-// exp(a bᵀ / τ) whose rows, then columns, are divided by their sums, t times: eq. 9 as it stands.
+// exp(a bᵀ / τ) whose rows, then columns, are divided by their sums, t times: eq. 9 as printed.
 Matrix plan(const std::vector<double>& a, const std::vector<double>& b, double temperature, int t) {
   const std::size_t g = a.size();
   Matrix T(g, std::vector<double>(g));
@@ -74,7 +74,7 @@ TEST_CASE("csp: sinkhorn is eq. 9 of the paper") {
               transported(v, std::vector<i64>(6, 0), 6, 1, 2));
 }
 
-// How far two outputs are apart, as a share of the second.
+// The relative distance of two outputs.
 double apart(const std::string& spec, const Tensor& v, const std::string& limit) {
   return relative_error(attended(spec, {v}), attended(limit, {v}));
 }
@@ -92,7 +92,7 @@ Tensor samples_apart() {
 }
 
 TEST_CASE("csp: sinkhorn tends to the permutation as its temperature falls") {
-  if (fewest_on_device()) return;  // eq. 9's case runs the same kernels
+  if (fewest_on_device()) return;  // the case of eq. 9 runs the same kernels
   const Tensor v = samples_apart();
   double before = 1;
   for (const double temperature : {1.0, 0.3, 0.1, 0.03, 0.01}) {

@@ -1,4 +1,5 @@
-// Bad calls of every registered mechanism: each throws, and says which mechanism and which shapes.
+// Bad calls of every registered mechanism: each throws, and the message has the mechanism and the
+// shapes.
 #include <algorithm>
 
 #include "tests/attention/sample.h"
@@ -10,7 +11,7 @@ const AttentionSizes sizes{.B = 2, .N = 5, .S = 5, .H = 3, .E = 4, .M = 6};
 const Variety plain{
     .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
 
-// What it throws on a device.
+// The message of the error on a device.
 std::string message_on(Device device, const Sample& sample) {
   const Device tested = tested_device();
   set_tested_device(device);
@@ -24,7 +25,8 @@ std::string message_on(Device device, const Sample& sample) {
   return message;
 }
 
-// Throws, on every device the same, and the message holds the mechanism's name and all of `parts`.
+// Throws, with the same message on every device, which contains the mechanism's name and all of
+// `parts`.
 void check_error(const Sample& sample, const std::vector<std::string>& parts) {
   CAPTURE(sample.text);
   const std::string message = message_on(tested_device(), sample);
@@ -168,7 +170,7 @@ TEST_CASE("every mechanism: masks and rates") {
   }
 }
 
-// What is handed in for a choice, with another value at one element.
+// The given values of a choice, with one element replaced.
 Sample with_value(const Sample& sample, const std::string& choice, i64 element, i64 value) {
   Sample changed = sample;
   Tensor& given = changed.call.given.at(choice);
@@ -184,7 +186,7 @@ TEST_CASE("every mechanism: choices that cannot be") {
     const Sample fixed = sample.decided();
     for (const AttentionChoice& choice : sample.mechanism().choices) {
       if (!choice.integer || !fixed.call.given.contains(choice.name)) continue;
-      if (choice.values == nullptr) continue;  // any number may stand
+      if (choice.values == nullptr) continue;  // any number is valid
       const Tensor& given = fixed.call.given.at(choice.name);
       const i64* const values = given.data<i64>();
       const auto refused = [&](i64 element, i64 value, const std::string& why) {
@@ -192,7 +194,7 @@ TEST_CASE("every mechanism: choices that cannot be") {
                     {choice.name + "[", fmt::format("handed in is {};", value), why});
       };
       refused(0, -2, "wanted");
-      // Positions and shifts count modulo the length.
+      // Positions and shifts are taken modulo the length.
       const bool bounded = choice.name != "positions" && choice.name != "shifts";
       if (bounded) refused(given.count() - 1, i64{1} << 40, "wanted 0 … ");
       if (choice.order != ChoiceOrder::ascending) refused(0, -1, "wanted");
@@ -237,7 +239,7 @@ TEST_CASE("every mechanism: an empty batch gives an empty result") {
     const Run run = sample.run();
     CHECK(run.outputs[0].shape() == sample.output_shape());
     for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
-      // Plain ops over no items are not run, and send nothing back.
+      // Plain ops over no items do not run, and return no gradient.
       if (sample.mechanism().kind == Kind::block) continue;
       CHECK(run.gradients[i].shape() == sample.inputs[i].shape());
     }
@@ -279,9 +281,9 @@ TEST_CASE("every mechanism: the least that the fact sheets claim") {
     return std::ranges::count(names, name) == 1;
   };
   for (const Mechanism* m : mechanisms()) {
-    if (m->wrapper) continue;  // claims what its inner mechanism does
+    if (m->wrapper) continue;  // has the facts of its inner mechanism
     CAPTURE(m->name);
-    CHECK((m->masks.lengths || !m->multiple_of.empty()));  // a length cuts no block
+    CHECK((m->masks.lengths || !m->multiple_of.empty()));  // a length would cut a block
     if (named(m->name, {"full", "agglomerative", "clustered", "i-clustered", "topk"})) {
       CHECK(m->cross);
     }

@@ -35,7 +35,7 @@ TEST_CASE("every mechanism: gradients against central differences") {
   for (const AttentionSizes& sizes : all) {
     for (const Sample& sample : samples(sizes, DType::f64)) {
       CAPTURE(sample.text);
-      // As many in all of a block, which has some twenty inputs, as of six.
+      // The same total for a block with some twenty inputs as for a mechanism with six.
       const i64 elements = 240 / std::max<i64>(6, std::ssize(sample.inputs));
       CHECK_GRADIENTS(sample.decided().attend(), sample.inputs, 3, 1e-6, elements);
     }
@@ -82,8 +82,8 @@ TEST_CASE("every mechanism: what it decided, handed in, changes nothing" * not_s
   }
 }
 
-// How many times as far the outputs of f move, as a share of themselves, when each element of its
-// inputs moves by 2⁻²⁴ of itself, up or down: a rounding to f32.
+// The condition of f: how many times as far its outputs move, relatively, if each element of its
+// inputs moves by a relative 2⁻²⁴, up or down: a rounding to f32.
 double condition(const Differentiable& f, const std::vector<Tensor>& inputs, const Run& at) {
   constexpr double rounding = 0x1p-24;
   std::vector<Tensor> moved;
@@ -111,13 +111,13 @@ TEST_CASE("every mechanism: f32 against f64") {
       for (auto& [name, choice] : wide.call.given) {
         if (choice.dtype() == DType::f32) choice = choice.to(DType::f64);
       }
-      // In f64 on the CPU: the emulated device is slow, and its kernels in f64 are another case's.
+      // In f64 on the CPU: the emulated device is slow, and another case covers its kernels in f64.
       const Device where = few_on_device() ? Device{} : tested_device();
       const Run got = sample.run();
       const Run wanted = run(wide.attend(), in_f64(sample.inputs), 17, where);
       CHECK(got.outputs[0].dtype() == DType::f32);
-      // Sums that an exponential follows carry their roundings on: linformer's 300 positions go
-      // into scores. No kernel in f32 is closer than the function allows.
+      // Exponentials amplify the roundings of sums: linformer's 300 positions are summed into
+      // scores. No kernel in f32 can be more accurate than the condition of the function allows.
       double forward = tolerance::forward_f32;
       if (relative_error(got.outputs[0], wanted.outputs[0]) > forward) {
         forward *= std::max(1.0, condition(wide.attend(), in_f64(sample.inputs), wanted));
@@ -127,7 +127,7 @@ TEST_CASE("every mechanism: f32 against f64") {
   }
 }
 
-// Columns of a wider tensor, as a projection hands them out: rows are dense, and far apart.
+// Columns of a wider tensor, as a projection returns them: rows are contiguous, and far apart.
 Tensor column_range(const Tensor& x) {
   Shape wide = x.shape();
   wide[x.rank() - 1] = 2 * wide.back() + 3;
@@ -145,7 +145,7 @@ Tensor heads_first(const Tensor& x) {
 
 using Placed = Tensor (*)(const Tensor&);
 
-// Every place, or the samples' turns at one each.
+// Every placement, or one of them in turn for each sample.
 std::vector<Placed> placements(std::size_t turn) {
   const std::vector<Placed> all{scattered, column_range, heads_first};
   return few_on_device() ? std::vector{all[turn % all.size()]} : all;
@@ -254,7 +254,7 @@ TEST_CASE("every mechanism: an input that wants no gradient changes nothing for 
 
 TEST_CASE("every mechanism: two runs and any number of threads give the same bits") {
   const bool cpu = tested_device() == Device{};
-  // One thread plays an emulated device, whose orders of threads are other cases'.
+  // An emulated device runs on one thread; other cases cover its orders of threads.
   if (few_on_device()) return;
   const std::vector<int> teams = !cpu         ? std::vector{1}
                                  : few_here() ? std::vector{3}

@@ -1,4 +1,4 @@
-// Every registered mechanism at the sizes where grids, tiles, shared memory and loops end.
+// Every registered mechanism at the limits of grids, tiles, shared memory and loops.
 #include <algorithm>
 #include <cmath>
 
@@ -25,7 +25,8 @@ void check_defined(const Sample& sample) {
 TEST_SUITE("attention") {
 
 TEST_CASE("every mechanism: more heads in a batch than a grid has rows") {
-  // The CPU has no grid. The emulated device would take an hour: orders.cpp has a grid of fewer rows.
+  // The CPU has no grid. The emulated device would take an hour: orders.cpp tests a grid limit of
+  // fewer rows.
   if (tested_device() == Device{} || tested_is_emulated()) return;
   const ThreadsOf one(1);
   // 65,792 of them, where a grid has 65,535 blocks along y and z.
@@ -34,7 +35,7 @@ TEST_CASE("every mechanism: more heads in a batch than a grid has rows") {
 }
 
 // φ(q) cancels in φ(q) Σ φ(k) v / (φ(q) Σ φ(k)): the gradient of q is 0, and two ways to compute it
-// find other roundings.
+// have different rounding errors.
 TEST_CASE("a gradient that vanishes identically is held to the size of the others") {
   const std::vector<Tensor> inputs = QueryKeyValue(8, 2, 2, 9, 1, 1).list();
   const auto quotient = [](const Variable& a, const Variable& b) {

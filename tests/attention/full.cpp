@@ -1,4 +1,4 @@
-// What holds for full attention alone (mechanism page: ops/attention/full/full.h).
+// Properties of full attention alone (mechanism page: ops/attention/full/full.h).
 #include <cmath>
 #include <limits>
 
@@ -65,7 +65,7 @@ TEST_CASE("full: a head does not know the others") {
 
 TEST_CASE("full: scores of any size") {
   const QueryKeyValue in(1, 3, 66, 1, 1, 2);
-  // The largest score wins by far: the output is the value of that key.
+  // The largest score dominates: the output is the value of that key.
   Tensor q = Tensor::full({1, 3, 1, 1}, 1e3, DType::f64);
   q.slice(1, 1, 2).fill(-1e3);
   i64 most = 0, least = 0;
@@ -118,7 +118,7 @@ TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient"
   }
 }
 
-// With δ_i = dO_i · O_i the gradient of a score is a_ij (d_ij dO_i · v_j − δ_i): held against a
+// With δ_i = dO_i · O_i the gradient of a score is a_ij (d_ij dO_i · v_j − δ_i): compared with the
 // gradient of the bias, with and without dropout.
 TEST_CASE("full: the gradient of a score") {
   const i64 N = 6, S = 70, M = 5;

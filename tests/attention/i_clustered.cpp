@@ -1,4 +1,4 @@
-// What holds for improved clustered attention and its causal form alone (page:
+// Properties of improved clustered attention and its causal form alone (page:
 // ops/attention/i_clustered/i_clustered.h).
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Every query of a head alone in its cluster.
+// A cluster for every query of a head.
 AttentionCall alone(i64 B, i64 H, i64 N) {
   AttentionCall call;
   const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
@@ -26,7 +26,7 @@ Tensor unit_values(i64 B, i64 S, i64 H) {
   return unit;
 }
 
-// One has to do on a device that is emulated.
+// One on an emulated device.
 i64 heads() { return few_on_device() ? 1 : 3; }
 
 TEST_SUITE("attention") {
@@ -121,7 +121,7 @@ TEST_CASE("i-clustered: never farther from full attention than clustered") {
 TEST_CASE("i-clustered: the keys chosen are those of the largest scores") {
   const i64 N = 200, S = 500, C = 6;
   const QueryKeyValue in(1, N, S, 1, 5, 3, DType::f64);
-  for (const i64 k : {1, 7, 32, 100, 300, 500}) {  // 300: in no shared memory
+  for (const i64 k : {1, 7, 32, 100, 300, 500}) {  // 300: more than fits in shared memory
     if (fewest_on_device() && k != 32 && k != 300) continue;
     const Choices choices = chosen(fmt::format("i-clustered:clusters=6,topk={}", k), in.list());
     const i64* const labels = choices.at("labels").data<i64>();
@@ -191,8 +191,8 @@ TEST_CASE("i-clustered: an item shorter than topk has all its keys, and -1 behin
   }
 }
 
-// The two gradients differ by that of Σ_c dm_c m_c with dm_c held fast. With one cluster m is what
-// clustered attention makes of values that are 1 on T.
+// The two gradients differ by that of Σ_c dm_c m_c with constant dm_c. With one cluster m is the
+// output of clustered attention for values that are 1 on T.
 TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alone") {
   const i64 N = 30, S = 50, k = 6;
   const QueryKeyValue in(1, N, S, 1, 4, 3);
@@ -236,7 +236,7 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
 }
 
 TEST_CASE("i-clustered: long sequences give the same bits for any number of threads") {
-  const bool few = few_on_device();  // one thread plays that device
+  const bool few = few_on_device();  // that device runs on one thread
   const i64 N = few ? 300 : 3000;
   const QueryKeyValue in(1, N, N, heads(), 8, 8, DType::f32);
   AttentionCall call;
@@ -289,7 +289,7 @@ TEST_CASE("i-clustered-causal: a row whose keys all lie ahead is 0") {
     return same_bits(x.clone(), Tensor::zeros(x.shape(), DType::f64));
   };
   CHECK(zero(got.outputs[0].slice(1, 0, 7)));
-  CHECK(zero(got.gradients[0].slice(1, 0, 9)));  // with one key there is nothing to decide
+  CHECK(zero(got.gradients[0].slice(1, 0, 9)));  // with one key there is no choice
   // Rows 7 and 8 see key 7 alone.
   for (const i64 i : {7, 8}) {
     CHECK(relative_error(got.outputs[0].slice(1, i, i + 1), in.v.slice(1, 7, 8)) <=

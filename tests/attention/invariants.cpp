@@ -1,4 +1,4 @@
-// What every registered mechanism owes to its masks, and to the facts that it claims.
+// The invariants that every registered mechanism must satisfy, by its masks and its facts.
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -13,14 +13,15 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// The last position that a row of batch item b stands for.
+// The last position that a row of batch item b covers.
 i64 last_of(const Sample& sample, i64 b, i64 row) {
   const AttentionRows& rows = sample.mechanism().rows;
   return rows.last == nullptr ? row : rows.last(sample.positions(b), row);
 }
 
-// x [B, rows, …] where its rows stand for `begin` or something later, or else where they do not;
-// all other rows are left out, or zeros. Rows that an item does not have are later ones.
+// x [B, rows, …] restricted to rows that cover `begin` or later positions, or else to the other
+// rows; the remaining rows are left out, or zeros. Rows that an item does not have count as later
+// ones.
 Tensor only(bool later, const Sample& sample, const Tensor& x, i64 begin) {
   if (sample.mechanism().rows.last == nullptr) {
     return later ? x.slice(1, begin, x.size(1)) : x.slice(1, 0, begin);
@@ -66,7 +67,7 @@ bool all_zero(const Tensor& x) {
   return true;
 }
 
-// Positions: than two tiles of 64, and on an emulated device than one.
+// More positions than two tiles of 64, on an emulated device than one.
 i64 longer_than_a_tile() { return few_wanted() ? 70 : 140; }
 
 TEST_SUITE("attention") {
@@ -113,10 +114,10 @@ TEST_CASE("every mechanism: no output sends a gradient into its future" * not_sa
       dout.slice(1, 0, past.size(1)).copy_from(past);
       tape.backward(out, dout.to(tested_device()));
       for (std::size_t i = 0; i < leaves.size(); ++i) {
-        if (!has_batch(sample.sheets()[i])) continue;  // learnt from all positions
+        if (!has_batch(sample.sheets()[i])) continue;  // summed over all positions
         const Tensor gradient = leaves[i].gradient();
         CHECK(all_zero(only(true, sample, gradient, begin)));
-        // A query that sees one key has nothing to choose from, as the first position has.
+        // A query that sees one key has constant weights, like the first position.
         if (begin > 1 && !all_zero(whole.gradients[i])) {
           CHECK_FALSE(all_zero(only(false, sample, gradient, begin)));
         }
@@ -300,7 +301,7 @@ TEST_CASE("every mechanism: the order of the references does not matter where it
   }
 }
 
-// The weights [B, N, H, S] that the values get, read off by values that are unit vectors.
+// The weights [B, N, H, S] of the values, from values that are unit vectors.
 Tensor weights(const Sample& sample) {
   std::vector<Tensor> inputs = sample.inputs;
   const std::size_t values = values_input(sample);

@@ -1,4 +1,4 @@
-// What holds for ISAB alone (mechanism page: ops/attention/isab/isab.h).
+// Properties of ISAB alone (mechanism page: ops/attention/isab/isab.h).
 #include "ops/linear/linear.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
@@ -107,7 +107,7 @@ TEST_CASE(
   for (const double error : gradient_errors(after, wanted)) CHECK(error <= tolerance::backward_f64);
 }
 
-// A set of numbers, whose maximum is to be found.
+// Learns the maximum of a set of numbers.
 struct Sets {
   static constexpr i64 count = 24, size = 5;
   Tensor x, largest;
@@ -147,7 +147,7 @@ Variable error_of(const Variable& prediction, const Sets& sets) {
 
 TEST_CASE("isab: a set model learns the maximum, in whatever order the numbers come" *
           not_sanitized()) {
-  if (few_on_device()) return;  // what it computes there is another case's
+  if (few_on_device()) return;  // another case covers its computation there
   std::vector<Tensor> parameters =
       loops::inputs_of(set_model, {.B = Sets::count, .N = Sets::size, .S = Sets::size, .d = 1});
   parameters.erase(parameters.begin());

@@ -1,4 +1,4 @@
-// What holds for linear attention alone (mechanism page: ops/attention/linear/linear.h).
+// Properties of linear attention alone (mechanism page: ops/attention/linear/linear.h).
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 

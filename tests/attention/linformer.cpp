@@ -1,4 +1,4 @@
-// What holds for Linformer attention alone (mechanism page: ops/attention/linformer/linformer.h).
+// Properties of Linformer attention alone (mechanism page: ops/attention/linformer/linformer.h).
 #include "autograd/tape.h"
 #include "runtime/arithmetic.h"
 #include "tests/attention/run_attention.h"
@@ -98,7 +98,7 @@ TEST_CASE("linformer: it is the sums of its equations") {
         CAPTURE(i);
         CHECK(relative_error(got[i], wanted[i]) <= tolerance::backward_f64);
       }
-      // proj_k in both places: its gradient is the sum of the two.
+      // proj_k for both: its gradient is the sum of the two.
       Linformed same = x;
       same.proj_v = x.proj_k;
       const std::vector<Tensor> apart = attended_for(dout, "linformer", same.list(), call);

@@ -46,7 +46,7 @@ std::vector<Sheet> drawn_sheets(const Shapes& s) {
   return sheets;
 }
 
-// The place of the only 1 of each row.
+// One-hot rows.
 Tensor units(const std::vector<i64>& places, i64 width) {
   const Tensor matrix = Tensor::zeros({std::ssize(places), width}, DType::f64);
   for (std::size_t e = 0; e < places.size(); ++e) {
@@ -59,7 +59,8 @@ Variable head_of(const Variable& x, i64 b, i64 h) {
   return reshape(slice(slice(x, 0, b, b + 1), 2, h, h + 1), {x.size(1), x.size(3)});
 }
 
-// Edge by edge with matrices that pick rows: q, k, v and types give o of each head and batch item.
+// Edge by edge with matrices that select rows: q, k, v and types give o of each head and batch
+// item.
 Differentiable edge_by_edge(const Shapes& s, const std::vector<Sheet>& sheets, double temperature,
                             double rate, const RandomKey& key) {
   i64 longest = 0;

@@ -1,4 +1,4 @@
-// What holds for local attention alone (mechanism page: ops/attention/local/local.h).
+// Properties of local attention alone (mechanism page: ops/attention/local/local.h).
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 
@@ -11,7 +11,7 @@ TEST_CASE("local: one key gives its own value") {
   const QueryKeyValue in(2, 70, 70, 3, 4, 5);
   check_close(attended("local:context=1", in.list()), in.v);
   check_close(attended("local:context=1", in.list(), causal()), in.v);
-  // Whatever its score: queries and keys take no gradient.
+  // For any score: queries and keys get no gradient.
   const Run got = attended_run("local:context=1", in.list());
   for (const double slope : got.gradients[0].to_vector<double>()) CHECK(std::abs(slope) < 1e-13);
   for (const double slope : got.gradients[1].to_vector<double>()) CHECK(std::abs(slope) < 1e-13);
@@ -30,7 +30,7 @@ TEST_CASE("local: an even window reaches one key further back than ahead") {
   for (const i64 context : {2, 3, 4}) {
     const std::string spec = "local:context=" + std::to_string(context);
     const Tensor out = attended(spec, in.list());
-    // The value at `place` alone changes: whose outputs follow?
+    // Changes only the value at `place`: which outputs change?
     const i64 place = 4;
     Tensor other = in.v.clone();
     other.data<double>()[place] += 1;

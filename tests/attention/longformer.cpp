@@ -1,4 +1,4 @@
-// What holds for Longformer attention alone (mechanism page:
+// Properties of Longformer attention alone (mechanism page:
 // ops/attention/longformer/longformer.h).
 #include "ops/attention/definitions.h"
 #include "ops/pointwise/pointwise.h"
@@ -25,8 +25,8 @@ struct Inputs {
 
 using Marks = std::function<bool(i64 b, i64 i)>;
 
-// Two dense softmaxes under the pattern, written down once more from the paper: that of a position
-// that is not global, and that of one that is.
+// Two dense softmaxes with the pattern, implemented independently from the paper: that of a
+// position that is not global, and that of one that is.
 Run dense(i64 window, i64 dilation, const Marks& global, const Inputs& in,
           const AttentionCall& call) {
   const i64 B = in.q.size(0), N = in.q.size(1), E = in.q.size(3);

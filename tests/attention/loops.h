@@ -1,5 +1,5 @@
-// Linear maps and softmax as loops, for tests that write a block's equations out; and whether its
-// gradients are the slopes of that.
+// Linear maps and softmax as loops, for tests that implement a block's equations; and a check of
+// its gradients against them.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ inline Row normalised(const Row& x, const Row& gain, const Row& bias, double eps
   return y;
 }
 
-// The values [k][A] that a query [A] takes from keys [k][A], head by head: heads are ranges.
+// The attended values [A] of a query [A] over keys [k][A], head by head: heads are ranges.
 inline Row attended(const Row& q, const Rows& keys, const Rows& values, std::size_t heads,
                     double temperature) {
   const std::size_t width = q.size() / heads;
@@ -81,8 +81,8 @@ inline Row attended(const Row& q, const Rows& keys, const Rows& values, std::siz
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-// That a mechanism's output is that of `function`, and each gradient its slope: by central
-// differences along a random direction of each input, for a random cotangent.
+// Checks that a mechanism's output is that of `function`, and its gradients the derivatives of
+// that: by central differences along a random direction of each input, for a random cotangent.
 inline void check(const std::string& spec, const std::vector<Tensor>& inputs,
                   const AttentionCall& call, const Function& function) {
   std::vector<Variable> leaves;
@@ -118,7 +118,7 @@ inline void check(const std::string& spec, const std::vector<Tensor>& inputs,
   }
 }
 
-// All inputs of a specification in f64, as large as they start.
+// All inputs of a specification in f64, with their initial sizes.
 inline std::vector<Tensor> inputs_of(const std::string& spec, const AttentionSizes& sizes,
                                      std::uint64_t seed = 100) {
   std::vector<Tensor> inputs;

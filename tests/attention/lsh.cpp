@@ -1,4 +1,4 @@
-// What holds for LSH attention alone (mechanism page: ops/attention/lsh/lsh.h).
+// Properties of LSH attention alone (mechanism page: ops/attention/lsh/lsh.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -76,7 +76,7 @@ void check_same(const Differentiable& got, const Differentiable& wanted,
   const Run a = run(got, inputs), b = run(wanted, inputs, 17, Device{});
   CHECK(relative_error(a.outputs[0], b.outputs[0]) <= tolerance::forward_f64);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[0].size(1) == 1 && i == 0) {  // one weight, which is 1 whatever the query is
+    if (inputs[0].size(1) == 1 && i == 0) {  // one weight, which is 1 for any query
       CHECK(largest(a.gradients[i]) <= tolerance::backward_f64);
       continue;
     }
@@ -150,7 +150,7 @@ TEST_CASE("lsh: two chunks in a ring see all, themselves last") {
   for (const std::string options :
        {"rounds=1", "rounds=3,combine=logsumexp,duplicates=correct"}) {
     CAPTURE(options);
-    // The look-back of the first chunk reaches the last of the round before: where rounds have the
+    // The look-back of the first chunk reaches the last one of the round before: if rounds have the
     // same list, that is the other half.
     const AttentionCall call = with_buckets(options[7] - '0', 2, 2, std::vector<i64>(48));
     const std::string spec = "lsh:chunk=24,wrap=1," + options;
@@ -178,7 +178,7 @@ TEST_CASE("lsh: rounds that are alike are one") {
   check_same(rounds(3, ",wrap=1"), rounds(1, ",wrap=1"), in.both());
 }
 
-// Naive lists and candidates, from the buckets that come out.
+// Naive lists and candidates, from the reported buckets.
 Tensor union_of_candidates(const Tensor& buckets, i64 chunk, bool wrap, bool across) {
   const i64 R = buckets.size(0), B = buckets.size(1), H = buckets.size(2), N = buckets.size(3);
   const View<const i64, 4> at = buckets.view<const i64, 4>();
@@ -232,7 +232,7 @@ TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of wha
   }
 }
 
-// The weights [B, N, H, N], read off by values that are unit vectors.
+// The weights [B, N, H, N], from values that are unit vectors.
 Tensor weights(const std::string& spec, const Tensor& q, const AttentionCall& call) {
   const i64 N = q.size(1);
   const Tensor unit = Tensor::zeros({q.size(0), N, q.size(2), N}, DType::f64);

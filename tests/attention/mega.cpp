@@ -1,4 +1,4 @@
-// What holds for MEGA alone (mechanism page: ops/attention/mega/mega.h).
+// Properties of MEGA alone (mechanism page: ops/attention/mega/mega.h).
 #include <cmath>
 
 #include "ops/attention/scores.h"
@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// A number that knows how it came about, and so its slopes by all that it came of.
+// A number with its derivatives by the numbers that it was computed from.
 struct Number {
   struct Step {
     std::size_t of[2];
@@ -37,7 +37,7 @@ struct Number {
   }
   Number& operator+=(const Number& b) { return *this = *this + b; }
 
-  // The slopes of Σ weight · output by every number.
+  // The derivatives of Σ weight · output by every number.
   static std::vector<double> slopes(const std::vector<Number>& outputs, const Tensor& weight) {
     std::vector<double> all(steps.size(), 0.0);
     const loops::Row w = loops::row_of(weight);
@@ -157,7 +157,7 @@ struct Equations {
     }
     return y;
   }
-  // src of csp: where each value comes from.
+  // src for csp: the source of each value.
   std::vector<Numbers> attended(const std::vector<Numbers>& q, const std::vector<Numbers>& k,
                                 const std::vector<Numbers>& v, const Tensor& src) const {
     const std::size_t n = q.size(), z = size(14, 1), h = v.empty() ? 0 : v[0].size();
@@ -230,7 +230,7 @@ struct Equations {
 std::vector<Tensor> by_loops(const Form& form, const std::vector<Tensor>& inputs,
                              const Tensor& dout) {
   Number::steps.clear();
-  const Number nothing;  // what numbers that come of nothing point to
+  const Number nothing;  // the operand of numbers without operands
   std::vector<Numbers> in;
   for (const Tensor& input : inputs) {
     in.emplace_back();
@@ -280,8 +280,8 @@ void check_equations(const Form& form, i64 B, i64 N) {
       CHECK(relative_error(got[i].to(Device{}), wanted[i]) < 1e-11);
       continue;
     }
-    // A softmax over one key has no scores to learn, and an average of one lag no decay; csp has no
-    // scores.
+    // A softmax over one key does not depend on its scores, and an average of one lag has no decay;
+    // csp has no scores.
     CHECK((form.chunk == 1 || N == 1 || (form.attention == "csp" && i >= 15)));
     for (const double value : loops::row_of(got[i].to(Device{}))) CHECK(std::abs(value) < 1e-14);
   }
@@ -377,8 +377,8 @@ TEST_CASE("mega: decoding in pieces of any size, across chunks, is the whole seq
   }
 }
 
-// What keys have in common falls out of a softmax. With beta[1] in the keys, its roundings would be
-// a thousand times those of what remains, and in every gradient behind the scores.
+// A softmax is invariant to a common part of the keys. With beta[1] in the keys, its rounding
+// errors would be a thousand times the rest, and in every gradient of the scores.
 TEST_CASE("mega: a softmax does not see beta[1], and does not round by it") {
   const Form form{"softmax"};
   std::vector<Tensor> inputs = inputs_of(form, 2, 70);

@@ -24,7 +24,7 @@ TEST_CASE("every mechanism: the same bits in any order of threads") {
       under_other_orders([&] { check_same_bits(sample.run(), usual); });
     }
   }
-  // Longer than what a block sorts.
+  // Longer than a block can sort.
   const std::vector<Tensor> v{normal({1, 4200, 1, 2}, 1, DType::f32)};
   const Run usual = attended_run("csp-sort:groups=1", v);
   under_other_orders([&] { check_same_bits(attended_run("csp-sort:groups=1", v), usual); });
@@ -34,7 +34,7 @@ TEST_CASE(
     "topk: keys equal to the k-th largest do not displace a larger one in any order of threads") {
   if (tested_device() == Device{}) return;
   const ThreadsOf one(1);
-  // Once a warp has cut its row, 1 is the threshold; of the next 32 keys one is above it.
+  // After a warp has reduced its row, 1 is the threshold; of the next 32 keys one is above it.
   const Tensor k = Tensor::full({1, 100, 1, 1}, 1, DType::f64);
   k.slice(1, 73, 74).fill(2);
   const std::vector<Tensor> inputs{Tensor::full({1, 1, 1, 1}, 1, DType::f64), k,

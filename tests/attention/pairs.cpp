@@ -1,5 +1,5 @@
-// The engine for pairs, whatever mechanism uses it: patterns of its own against full attention with a
-// dense mask that the tests make.
+// The engine for pairs by itself: its patterns against full attention with a dense mask that the
+// tests build.
 #include <cmath>
 #include <limits>
 
@@ -33,8 +33,8 @@ Tensor dense_bias(i64 H, i64 N, i64 S, DType type, const Sees& sees) {
   return bias.to(type);
 }
 
-// Output and gradients of q, k, v by the engine, and by the definition of full attention. Lengths of
-// keys are those of queries, too, unless these are given.
+// Output and gradients of q, k, v by the engine, and by the definition of full attention. Lengths
+// of keys apply to queries, too, unless queries have their own.
 void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts, const Sees& sees,
                    double forward, double backward, const Tensor& lengths = {},
                    Tensor query_lengths = {}) {
@@ -97,7 +97,7 @@ TEST_CASE("pairs: bands") {
     check_pattern(in, {{.band = Band::blocks(size)}},
                   [&](i64, i64 i, i64 j) { return i / size == j / size; }, two);
   }
-  // What lies before in summaries: ⌊i / 30⌋ of 11 keys.
+  // Earlier positions as summaries: ⌊i / 30⌋ of 11 keys.
   check_pattern(in, {{.band = {.end = {.slope = 11, .step = 30}}}},
                 [](i64, i64 i, i64 j) { return j < 11 * (i / 30); });
 }
@@ -211,7 +211,7 @@ TEST_CASE("pairs: a pair that stands in two parts is refused") {
   const auto both = [&](const PairsPart& one, const PairsPart& two) {
     return pairs_attention({.name = "mine"}, in.q, sources, std::vector{one, two});
   };
-  // Every band against the pairs that it and another one show.
+  // Every band against the pairs that it shares with another one.
   const Band bands[] = {
       Band::window(4, 2), Band::causal(),         {.first = {.slope = 1, .offset = 1}},
       Band::blocks(9),    Band::window(2, 0, 30), {.end = {.slope = 1}}};
@@ -250,8 +250,8 @@ TEST_CASE("pairs: a pair that stands in two parts is refused") {
 }
 
 // Output and gradients of q, k, v and a table by distance [heads, D], by the engine and by the
-// definition of full attention with the table spread over all pairs. Apart: a row of the table does
-// not lie side by side.
+// definition of full attention with the table expanded to all pairs. Apart: rows of the table are
+// not contiguous.
 void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const Sees& sees, i64 heads,
                        i64 D, i64 origin, bool apart = false) {
   const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
@@ -270,7 +270,7 @@ void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const See
   const Tensor places = Tensor::zeros({heads, N * S}, DType::i64);
   for (i64 place = 0; place < heads * N * S; ++place) {
     const i64 distance = origin + place % S - place / S % N;
-    places.data<i64>()[place] = std::clamp<i64>(distance, 0, D - 1);  // of a pair that is not seen
+    places.data<i64>()[place] = std::clamp<i64>(distance, 0, D - 1);  // of a hidden pair
   }
   const Run wanted = run(
       [&](std::span<const Variable> x) {

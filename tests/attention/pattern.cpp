@@ -1,4 +1,4 @@
-// Full attention under a pattern of a person's own (ops/attention/pattern.h).
+// Full attention with a user-defined pattern (ops/attention/pattern.h).
 #include <limits>
 
 #include "ops/attention/pattern.h"
@@ -28,7 +28,7 @@ Sees by(const Tensor& mask, i64 block) {
   };
 }
 
-// The same by a bias of −∞ for what is hidden.
+// The same with a bias of −∞ for hidden pairs.
 Run dense(const QueryKeyValue& in, const Sees& sees, const AttentionCall& call) {
   const i64 B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), S = in.k.size(1);
   const Tensor bias = Tensor::zeros({B, H, N, S}, DType::f64);

@@ -1,4 +1,4 @@
-// What holds for Performer alone (mechanism page: ops/attention/performer/performer.h).
+// Properties of Performer alone (mechanism page: ops/attention/performer/performer.h).
 #include <cmath>
 
 #include "tests/attention/run_attention.h"
@@ -126,7 +126,7 @@ TEST_CASE("performer: the more features, the nearer to full attention, as one ov
 
 TEST_CASE("performer: products of features estimate the exponential of the scores without a bias") {
   if (few_on_device()) return;  // features are drawn on the CPU
-  // Two keys, of which the second is 0: with one query the weights are in the ratio e^(q·k τ) : 1.
+  // Two keys, of which the second is 0: with one query the ratio of the weights is e^(q·k τ) : 1.
   const QueryKeyValue in(1, 1, 2, 1, 3, 1);
   in.k.slice(1, 1, 2).fill(0);
   const Tensor v = Tensor::from(std::vector<double>{1, 0}, {1, 2, 1, 1});

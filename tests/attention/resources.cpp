@@ -1,4 +1,4 @@
-// Memory that every registered mechanism takes, and its decoding step by step.
+// Memory of every registered mechanism, and step-by-step decoding.
 #include "autograd/tape.h"
 #include "runtime/allocator.h"
 #include "tests/attention/sample.h"
@@ -11,8 +11,8 @@ double bytes_of(const Tensor& x) { return double(x.count()) * double(size_of(x.d
 
 double live() { return double(allocator(tested_device()).counts().live); }
 
-// What a decoding step takes for the positions begin … end - 1: views, as they lie. Drawn inputs are
-// those that the call draws.
+// The inputs of a decoding step for the positions begin … end - 1, as views. Drawn inputs are those
+// that the call draws.
 std::vector<Tensor> decoded_inputs(const Sample& sample, i64 begin, i64 end) {
   const Sample decided = sample.decided();
   const AttentionInputs sheets = sample.sheets();
@@ -36,7 +36,7 @@ double rounded(double bytes) { return bytes * 9 / 8 + 4096; }
 TEST_SUITE("attention") {
 
 TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact sheet says") {
-  if (fewest_on_device()) return;  // bytes are counted, which the sanitizers do not change
+  if (fewest_on_device()) return;  // bytes are counted, and sanitizers do not change them
   const ThreadsOf one(1);
   const bool few = few_on_device();
   const i64 many = few ? 512 : 2048, heads = few ? 1 : 4;
@@ -72,7 +72,7 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
       const double working = double(allocator(tested_device()).counts().peak) - before - results - saved;
       const double claimed =
           tested_device() == Device{} ? cost.working_bytes : cost.cuda_working_bytes;
-      // Below 0 the peak lies within what is saved and what results.
+      // Below 0 the peak is part of what is saved and of the results.
       CHECK(std::max(working, 0.0) >= 0.5 * claimed);
       CHECK(working <= rounded(claimed) + results / 8);
     }
@@ -144,7 +144,7 @@ TEST_CASE("every mechanism: decoding asks the system for nothing once it is warm
     const Mechanism& mechanism = sample.mechanism();
     if (!sample.call.causal || !can_decode(sample.spec)) continue;
     CAPTURE(sample.text);
-    if (mechanism.cost == nullptr) continue;  // nor about the memory of its state
+    if (mechanism.cost == nullptr) continue;  // no claim about its state's memory either
     const auto decode = [&] {
       const auto state = mechanism.decode(sample.spec, sample.sizes, DType::f32, sizes.N);
       for (i64 i = 0; i < sizes.N; ++i) state->step(decoded_inputs(sample, i, i + 1));

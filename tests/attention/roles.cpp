@@ -1,4 +1,5 @@
-// What the interface promises of inputs beyond queries, keys and values, shown by the toy block.
+// What the interface promises for inputs beyond queries, keys and values, tested with the toy
+// block.
 #include "autograd/tape.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/toy.h"

@@ -52,7 +52,7 @@ inline std::vector<Tensor> attended_for(const Tensor& dout, const std::string& s
   return results;
 }
 
-// What it drew and decided.
+// The choices that it drew and decided.
 inline Choices chosen(const std::string& spec, const std::vector<Tensor>& inputs,
                       AttentionCall call = {}) {
   Choices choices;

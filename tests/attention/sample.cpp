@@ -44,8 +44,8 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
   return texts;
 }
 
-// A specification whose lengths are whole blocks: where N is none of these, of at most sixteen
-// positions and half of all.
+// A specification with whole blocks: if N is not a multiple of its block, with blocks of at most
+// sixteen positions and half of all.
 AttentionSpec of_whole_blocks(const AttentionSpec& spec, i64 N) {
   const std::string& block = spec.mechanism().multiple_of;
   if (block.empty() || N % spec.integer(block) == 0) return spec;
@@ -144,7 +144,7 @@ Differentiable Sample::attend() const {
   };
 }
 
-// The options are those that the tensors say, drawn inputs those that the call draws.
+// The options are those implied by the tensors, drawn inputs those that the call draws.
 Differentiable Sample::reference() const {
   return [spec = spec, call = call](std::span<const Variable> inputs) {
     return outputs_of(weft::defined(spec, call, inputs));
@@ -213,7 +213,7 @@ Samples::Iterator& Samples::Iterator::operator++() {
 
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety) {
   const bool emulated = few_on_device(), watched = few_here();
-  // Of how many calls one is taken, and how many of a mechanism at most.
+  // One of how many calls is taken, and the most calls of a mechanism.
   const std::size_t step = watched ? 7 : emulated ? 9 : all_wanted() ? 1 : variety.every;
   const std::size_t most = watched && emulated ? 1
                            : watched           ? 6
@@ -229,7 +229,7 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
       const Mechanism& mechanism = parsed.mechanism();
       const bool earlier = mechanism.earlier_keys && sizes.S > sizes.N;
       if (sizes.N != sizes.S && !mechanism.cross && !earlier) continue;
-      AttentionSizes own = sizes;  // a block's model is as wide as its heads would be
+      AttentionSizes own = sizes;  // a block's model is as wide as its heads together
       if (mechanism.kind == Kind::block) own.d = sizes.H * sizes.M;
       own.N = rows_of(mechanism, sizes.N), own.S = rows_of(mechanism, sizes.S);
       own.N_max = std::max(sizes.N, sizes.S) + 3;

@@ -26,16 +26,16 @@ struct Sample {
   Run defined() const;  // the definition, on the CPU
   Tensor output() const;  // of the kernel, unrecorded
   Sample with(std::vector<Tensor> other) const;
-  // The same call with all that it draws and decides handed in: a smooth function of its inputs.
+  // The same call with all draws and decisions given: a smooth function of its inputs.
   Sample decided() const;
-  // Positions of batch item b that exist.
+  // The number of valid positions of batch item b.
   i64 positions(i64 b) const;
-  // Keys (queries) of batch item b that exist.
+  // The number of valid keys (queries) of batch item b.
   i64 keys(i64 b) const;
   i64 queries(i64 b) const;
 };
 
-// To be looped over; the time of each turn goes to its mechanism (tests/budget.h).
+// An iterable; the time of each iteration is attributed to its mechanism (tests/budget.h).
 class Samples {
  public:
   class Iterator {
@@ -57,25 +57,25 @@ class Samples {
   std::vector<Sample> list_;
 };
 
-// What the calls of a mechanism are made of; each of these is varied where the mechanism has it.
+// The variations of a mechanism's calls; each is applied if the mechanism has it.
 struct Variety {
   bool causal = true, lengths = true, query_lengths = true, dropout = true;
   bool options = true;  // the values that option sheets name
   bool extras = true;   // optional inputs: absent, whole, and of size 1 where they may be
-  std::size_t every = 1;  // one of so many calls, for what hardly depends on them
+  std::size_t every = 1;  // takes one of so many calls, for what hardly depends on them
 };
 
-// Every mechanism that fits `sizes`, of which N and S count positions (N ≠ S wants cross-attention,
+// Every mechanism that fits `sizes`, in which N and S count positions (N ≠ S needs cross-attention,
 // or with S > N keys before the queries): with its defaults every combination of masks, with every
 // value of an option each mask alone and all of them. Of four batch items one has all keys and some
 // queries, one some keys and all queries, one no keys and one no queries. Where that would take
-// hours, under the sanitizers and on an emulated device, a few of them for each mechanism, others
-// for other sizes; and at most 40 of a mechanism everywhere. All of them with `./weft test --all`,
-// which sets WEFT_TEST_ALL.
+// hours, under the sanitizers and on an emulated device, a few of them for each mechanism,
+// different ones for different sizes; and at most 40 of a mechanism everywhere. All of them with
+// `./weft test --all`, which sets WEFT_TEST_ALL.
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
-// Sizes at which tiles end, for an emulated device and under the sanitizers: two heads at most there,
-// unless all are wanted. What more heads do is tested where the sequences are short.
+// Sizes around the tile sizes, for an emulated device and under the sanitizers: at most two heads
+// there, unless all cases are wanted. Short sequences test more heads.
 AttentionSizes with_few_heads(AttentionSizes sizes);
 
 // The first axis of an input that counts positions of its sequence (queries: N, references: S), or
@@ -86,8 +86,8 @@ std::size_t values_input(const Sample& sample);
 // Whether the input has an axis that counts batch items.
 bool has_batch(const AttentionInput& input);
 
-// x as large as a learnt input starts, where its fact sheet says how large that is, and inside its
-// bounds where it has some; otherwise x.
+// x scaled to the initial size of a learnt input, if its fact sheet has one, and clamped to its
+// bounds if there are any; otherwise x.
 Tensor as_it_starts(const Tensor& x, const AttentionInput& input);
 
 // x with value at the elements [begin, end) of an axis, for batch item b, or for all where b < 0.

@@ -1,4 +1,4 @@
-// What holds for SegTree attention alone (mechanism page: ops/attention/segtree/segtree.h).
+// Properties of SegTree attention alone (mechanism page: ops/attention/segtree/segtree.h).
 #include <cmath>
 
 #include "ops/attention/definitions.h"
@@ -17,7 +17,7 @@ struct TypedEdge {
   i64 from, type;
 };
 
-// The tree as its description has it, level by level.
+// The tree built level by level from its description.
 struct PlainTree {
   std::vector<i64> first{0}, size;              // of the rows of a level
   std::vector<std::vector<TypedEdge>> in = {};  // by row
@@ -40,7 +40,7 @@ struct PlainTree {
       for (const bool right : {false, true}) {
         for (std::size_t l = 0; l < levels && !(right && causal); ++l) {
           const i64 beside = (i >> l) + (right ? 1 : -1);
-          // The level below has the near half already.
+          // The level below covers the near half already.
           const bool half = l > 0 && ((i >> (l - 1)) % 2 == 1) == right;
           const std::size_t level = half ? l - 1 : l;
           const i64 u = half ? 2 * beside + right : beside;
@@ -52,7 +52,7 @@ struct PlainTree {
   }
   i64 rows() const { return std::ssize(in); }
   i64 levels() const { return std::ssize(size); }
-  // The leaves that a row stands for.
+  // The leaves that a row covers.
   std::vector<i64> leaves(i64 row) const {
     std::size_t l = 0;
     while (row >= first[l] + size[l]) ++l;
@@ -64,8 +64,8 @@ struct PlainTree {
   }
 };
 
-// The edges of the mechanism: for a query of 0 all of its edges have the same weight. A row for
-// each row that edges go to: how often each other one has an edge to it.
+// The edges of the mechanism: for a query of 0 all of its edges have the same weight. For each row
+// the number of edges into it from each other row.
 std::vector<std::vector<i64>> edges_of(i64 n, bool is_causal) {
   const PlainTree tree(n, is_causal);
   const i64 T = tree.rows();
@@ -102,7 +102,7 @@ std::vector<Tensor> inputs_of(i64 B, i64 rows, i64 H, i64 E, i64 M, i64 types) {
   return inputs;
 }
 
-// Attention over the whole matrix, of which the edges count.
+// Attention over the whole matrix, restricted to the edges.
 Differentiable dense(i64 leaves, const AttentionCall& call, double temperature) {
   return [=](std::span<const Variable> in) {
     const i64 B = in[0].size(0), T = in[0].size(1), H = in[0].size(2), types = in[3].size(0);
@@ -203,7 +203,7 @@ TEST_CASE("segtree: it is dense attention along the edges of the tree, with its 
   }
 }
 
-// Lists of more edges than a warp has, and nodes with as many edges out of them.
+// Lists with more edges than a warp has lanes, and nodes with as many outgoing edges.
 TEST_CASE("segtree: a long sequence") {
   const i64 n = 300;
   if (fewest_on_device()) return;

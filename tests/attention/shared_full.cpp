@@ -1,4 +1,4 @@
-// What holds for shared-QK attention alone (page: ops/attention/shared_full/shared_full.h).
+// Properties of shared-QK attention alone (page: ops/attention/shared_full/shared_full.h).
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -50,7 +50,7 @@ TEST_CASE("shared-full: a query of zeros has a key of zeros and no gradient thro
       }
     }
   }
-  // What is left of dq where the query is 0: the gradient of full attention with such keys.
+  // The remaining dq if the query is 0: the gradient of full attention with such keys.
   const Tensor q = with_zero_rows(normal({2, 37, 2, 3}, 1), false), k = q.clone();
   for (i64 row = 0; row < k.count() / 3; ++row) {
     double* const x = k.data<double>() + 3 * row;

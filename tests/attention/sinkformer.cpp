@@ -1,4 +1,4 @@
-// What holds for Sinkformer alone (mechanism page: ops/attention/sinkformer/sinkformer.h).
+// Properties of Sinkformer alone (mechanism page: ops/attention/sinkformer/sinkformer.h).
 #include <cmath>
 
 #include "tests/attention/run_attention.h"
@@ -40,7 +40,7 @@ Tensor scaled_weights(const Tensor& q, const Tensor& k, i64 steps, std::span<con
   return weights;
 }
 
-// The weights of the mechanism: what it gives for a value of one for each key.
+// The weights of the mechanism: its output for a value of one for each key.
 Tensor weights_of(const std::string& spec, const QueryKeyValue& in,
                   const AttentionCall& call = {}) {
   const i64 B = in.k.size(0), S = in.k.size(1), H = in.k.size(2);
@@ -121,7 +121,7 @@ TEST_CASE(
       CHECK(sum == doctest::Approx(double(N) / double(S)).epsilon(1e-9));
     }
   }
-  // Two elements more: [q, x_i, 1] · [k, 1, y_j] = q · k + x_i + y_j.
+  // Two more elements: [q, x_i, 1] · [k, 1, y_j] = q · k + x_i + y_j.
   const Tensor q = normal({1, N, 2, 7}, 5), k = normal({1, S, 2, 7}, 6);
   q.slice(3, 0, 5).copy_from(in.q);
   k.slice(3, 0, 5).copy_from(in.k);
@@ -134,8 +134,8 @@ TEST_CASE(
   CHECK(relative_error(attended("full:temperature=0.4", {q, k, in.v}), wanted) > 1e-2);
 }
 
-// Two keys have tiny weights, the largest of them those of two late queries. They get their share
-// by scales of their columns beyond e^88.
+// Two keys have tiny weights, the largest of them those of two late queries. The scales of their
+// columns that give them their share exceed e^88.
 TEST_CASE("sinkformer: scores far apart, in f32") {
   const QueryKeyValue in(1, 70, 66, 1, 2, 3);
   in.q.slice(3, 0, 1).fill(20);

@@ -1,4 +1,4 @@
-// What holds for the Sinkhorn Transformer alone (mechanism page:
+// Properties of the Sinkhorn Transformer alone (mechanism page:
 // ops/attention/sinkhorn/sinkhorn.h).
 #include <cmath>
 #include <numbers>
@@ -150,7 +150,7 @@ AttentionCall with(const std::string& choice, const Tensor& value, bool causal =
   return call;
 }
 
-// [n]: where the noise puts the block of keys that block s of queries gets.
+// [n]: the block of keys that the noise assigns to block s of queries.
 Tensor noise_of(i64 B, const std::vector<i64>& order) {
   const i64 n = static_cast<i64>(order.size());
   const Tensor noise = Tensor::zeros({B, H, n, n}, DType::f64);
@@ -200,7 +200,7 @@ TEST_CASE("sinkhorn: gradients with noise, a learnt matrix and several blocks of
   CHECK_GRADIENTS(mechanism_of(text + ",sort=simple,iterations=3", call), x.simple(), 3, 1e-6, 60);
   call = with("picked", chosen(text, x.with_null(), causal()).at("picked"), true);
   CHECK_GRADIENTS(mechanism_of(text, call), x.with_null(), 3, 1e-6, 60);
-  // Blocks that were not of the largest weight.
+  // Blocks that do not have the largest weight.
   call.given["picked"] = Tensor::from(std::vector<i64>{-1, 0, 1, -1, -1, 0}, {1, H, 3});
   call.dropout = 0.3;
   CHECK_GRADIENTS(mechanism_of(text, call), x.with_null(), 3, 1e-6, 60);
@@ -214,7 +214,7 @@ TEST_CASE("sinkhorn: one block is full attention, whose keys are there twice") {
   CHECK(relative_error(attended("sinkhorn:block=35", in.list()), full.outputs[0]) > 1e-2);
 }
 
-// With queries of 0 all of the 2b keys weigh the same; values say to which block they belong.
+// With queries of 0 all of the 2b keys have the same weight; values say to which block they belong.
 TEST_CASE("sinkhorn: rows and columns of the order sum to one") {
   const i64 n = 6;
   Sorted x(1, n);
@@ -232,7 +232,7 @@ TEST_CASE("sinkhorn: rows and columns of the order sum to one") {
           column += of(out)(0, u * b, h, line);
           largest = std::max(largest, 2 * of(out)(0, line * b, h, u) - (u == line ? 1 : 0));
         }
-        // Half of each is the own block's. Columns come last.
+        // Half of each weight is the own block's. Columns come last.
         CHECK(column == doctest::Approx(1).epsilon(1e-12));
         if (iterations == 900) CHECK(row == doctest::Approx(1).epsilon(1e-6));
         CHECK(largest > 1.5 / double(n));

@@ -1,4 +1,4 @@
-// What holds for sparse attention alone (mechanism page: ops/attention/sparse/sparse.h).
+// Properties of sparse attention alone (mechanism page: ops/attention/sparse/sparse.h).
 #include "ops/attention/definitions.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// Dense attention under the pattern, written down once more from the paper.
+// Dense attention with the pattern, implemented independently from the paper.
 Run dense(bool strided, bool merged, i64 l, i64 c, const QueryKeyValue& in,
           const AttentionCall& call) {
   const auto sees = [=](i64, i64 h, i64 i, i64 j) {

@@ -1,4 +1,4 @@
-// How a mechanism is named, and what a wrong name is answered with.
+// Names of mechanisms, and the errors for wrong ones.
 #include "ops/attention/mechanism.h"
 #include "tests/check.h"
 
@@ -6,7 +6,7 @@ namespace weft {
 namespace {
 
 // A wrapper with an option of each kind, for these tests alone: the list that other tests loop over
-// is made before it is registered.
+// is built before it is registered.
 const Mechanism& wrapper() {
   static const bool registered = [] {
     const std::size_t listed = mechanisms().size();

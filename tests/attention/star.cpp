@@ -1,4 +1,4 @@
-// What holds for the Star-Transformer alone (mechanism page: ops/attention/star/star.h).
+// Properties of the Star-Transformer alone (mechanism page: ops/attention/star/star.h).
 #include "ops/attention/star/ring.h"
 #include "ops/pointwise/pointwise.h"
 #include "tests/attention/loops.h"
@@ -19,7 +19,7 @@ Row leaky(Row x) {
   return x;
 }
 
-// Rows h and s of step t, over the rows that exist.
+// Rows h and s of step t, over the valid rows.
 struct Step {
   const Shaped& shaped;
   std::vector<Rows> learnt{{}};  // by input; a vector is one row
@@ -120,7 +120,7 @@ TEST_CASE("star: it is its equations, and its gradients are their slopes") {
   }
 }
 
-// Every edge of the lists is in the transpose, at its rank, and nothing else is.
+// Every edge of the lists is in the transpose, at its rank, and there are no other edges.
 TEST_CASE("star: the lists of a ring and their transpose name the same edges") {
   for (const bool closed : {false, true}) {
     for (i64 n = 0; n <= 5; ++n) {
@@ -156,7 +156,7 @@ TEST_CASE("star: without the relay a step reaches one position further") {
     std::vector<Tensor> inputs = loops::inputs_of(spec, {.B = 1, .N = N, .S = N, .d = 8});
     inputs[9].fill(0), inputs[10].fill(0);  // star_out and its bias: s = 0 behind the first step
     const Tensor out = attended(spec, inputs);
-    // Two neighbours change by opposite numbers, which the mean does not see.
+    // Two neighbours change by opposite numbers, which leave the mean unchanged.
     const Tensor x = inputs[0].clone();
     const Tensor change = normal({1, 1, 8}, 3);
     x.slice(1, 5, 6).copy_from(added(x.slice(1, 5, 6), change));

@@ -1,4 +1,4 @@
-// What holds for Synthesizer alone (mechanism page: ops/attention/synthesizer/synthesizer.h).
+// Properties of Synthesizer alone (mechanism page: ops/attention/synthesizer/synthesizer.h).
 #include <cmath>
 
 #include "tests/attention/run_attention.h"

@@ -1,4 +1,4 @@
-// What holds for attention to the k largest keys alone (page: ops/attention/topk/topk.h).
+// Properties of attention to the k largest keys alone (page: ops/attention/topk/topk.h).
 #include <cmath>
 #include <limits>
 

@@ -55,7 +55,7 @@ AttentionInputs inputs_of(const AttentionSpec& spec, const AttentionSizes& s) {
           {.name = "bias", .role = Role::bias, .axes = "b h N S", .optional = true}};
 }
 
-// What the items of a call share.
+// Data common to the items of a call.
 struct Toy {
   const AttentionSpec& spec;
   const AttentionCall& call;

@@ -1,5 +1,5 @@
-// What holds for Transformer-XL alone (mechanism page:
-// ops/attention/transformer_xl/transformer_xl.h), and for what the passes by distance have that
+// Properties of Transformer-XL alone (mechanism page:
+// ops/attention/transformer_xl/transformer_xl.h), and of the features of passes by distance that
 // adaptive span does not use.
 #include <cmath>
 
@@ -88,7 +88,7 @@ std::vector<Tensor> by_loops(const Relative& x, i64 clamp, const Tensor& dout) {
   return results;
 }
 
-// Outputs of positions begin … end − 1: those before them are their memory.
+// Outputs of positions begin … end − 1, with those before them as their memory.
 Tensor segment(const Relative& x, i64 begin, i64 end) {
   return attended("transformer-xl",
                   {x.in.q.slice(1, begin, end), x.in.k.slice(1, 0, end), x.in.v.slice(1, 0, end),
@@ -127,10 +127,10 @@ TEST_CASE(
   }
 }
 
-// What the paper calls the shift: a score knows distances, not places.
+// The paper's shift: a score depends on the distance, not on the position.
 TEST_CASE("transformer-xl: keys that come before all others move no score of the rest") {
   const Relative x(1, 20, 50, 2, 4, 3, 8);
-  // Keys in front take weight, and leave the ratios of the others' weights as they are.
+  // Keys in front take weight, and do not change the ratios of the others' weights.
   Relative longer = x;
   longer.in.k = concatenate(std::vector<Variable>{normal({1, 13, 2, 4}, 6), x.in.k}, 1).value();
   // The weights of keys, with the rows of the identity as values, over that of key `from`.
@@ -170,8 +170,8 @@ TEST_CASE("transformer-xl: what does not fit is refused in one line") {
       "of a test: a bias by distance wants a table");
 }
 
-// A table for each head, and a bias, beside spans and dropout, windows that are shorter than the
-// sequence, and the position before as the nearest.
+// A table for each head, and a bias, with spans and dropout, windows shorter than the sequence, and
+// `nearest` = 1.
 TEST_CASE("distances: tables of heads and biases, against central differences") {
   for (const bool spans : {false, true}) {
     for (const i64 nearest : {i64{0}, i64{1}}) {

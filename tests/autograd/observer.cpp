@@ -16,7 +16,7 @@ Variable leaf(const std::vector<double>& values) {
   return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
 }
 
-// Writes down what it sees, and throws at the op named.
+// Records what it sees, and throws at the op named.
 struct Notes final : Observer {
   std::vector<std::string> all = {};
   std::string stop = {};

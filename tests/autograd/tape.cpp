@@ -19,7 +19,7 @@ Variable leaf(const Values& values) {
 }
 Values gradient(const Variable& x) { return x.gradient().to_vector<double>(); }
 
-struct Watch {  // sees which inputs want one
+struct Watch {  // records which inputs want a gradient
   static constexpr const char* name = "watch";
   bool* wanted;
   struct Saved {};
@@ -77,7 +77,7 @@ TEST_CASE("what gathers in one place never changes another") {
   const Variable x = leaf({1, 2}), y = leaf({3, 4});
   const Tensor start = Tensor::from(Values{1, 10}, {2});
   Tape tape;
-  const Variable z = add(x, y);  // hands one tensor to both
+  const Variable z = add(x, y);  // returns one tensor for both inputs
   tape.backward(std::vector{add(z, x)}, std::vector{start});
   CHECK(gradient(x) == Values{2, 20});
   CHECK(gradient(y) == Values{1, 10});
@@ -205,7 +205,7 @@ TEST_CASE("each place is announced once, when its gradient is complete") {
     ++announced[&place];
     if (place.sum().defined()) seen[&place] = place.sum().to_vector<double>();
   };
-  for (int step = 0; step < 2; ++step) {  // the counts start afresh with each tape
+  for (int step = 0; step < 2; ++step) {  // the counts restart with each tape
     announced.clear();
     for (const Variable& v : {x, y, idle}) v.place()->clear();
     Tape tape;

@@ -1,4 +1,5 @@
-// The comparison of two builds: which ratios are regressions, over benchmarks that only say what they took.
+// The comparison of two builds: which ratios are regressions, over benchmarks that only print
+// times.
 #include "tests/program.h"
 
 using namespace weft;
@@ -38,7 +39,7 @@ TEST_CASE("ab: a regression is an interval wholly above 1.03") {
   CHECK(contains(slower.out, " 1.100  [1.100, 1.100]  REGRESSION  forward_ms   full length 64\n"));
   CHECK(contains(slower.out, " 1.000  [1.000, 1.000]  peak_bytes   full length 64\n"));
   CHECK(contains(slower.out, "2 figures, 1 regressions"));
-  // As often 1.3 as 0.9: no verdict.
+  // As often 1.3 as 0.9: undecided.
   const ProgramRun noisy = ab(benchmark(folder, "noisy", "130 143 156 90 99 108"), before);
   CHECK_MESSAGE(noisy.status == 0, noisy.err);
   CHECK(contains(noisy.out, "[0.900, 1.300]"));

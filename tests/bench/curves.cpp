@@ -1,5 +1,5 @@
-// Runs over entrants that only move a clock: budgets, what is said of them, interruptions, and rows
-// of an earlier run.
+// Runs over entrants that only advance a clock: budgets, messages, interruptions, and rows of an
+// earlier run.
 #include "bench/curves.h"
 
 #include <cmath>
@@ -183,7 +183,7 @@ TEST_CASE("run: the time left is that of the rows to come") {
   Results results;
   run_curves(s.run, results);
   REQUIRE(left.size() == 5);
-  CHECK(left[0] == doctest::Approx(0.5));  // nothing known but the least time of a row
+  CHECK(left[0] == doctest::Approx(0.5));  // only the least time of a row is known
   CHECK(left[1] == doctest::Approx(1.024 * (2 + 4 + 8 + 16)));
   CHECK(left[4] == doctest::Approx(1.024 * 16));
 }

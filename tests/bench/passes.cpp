@@ -1,5 +1,5 @@
-// What a measurement counts: times by a clock that the test sets, bytes by an op that takes known
-// ones.
+// What a measurement counts: times by a clock that the test sets, bytes by an op with known
+// allocations.
 #include "bench/passes.h"
 
 #include "autograd/apply.h"
@@ -16,8 +16,8 @@ constexpr i64 unit = 1 << 20;  // a size that the allocator does not round
 
 double now = 0;
 
-// y = x, [unit] u8 elements' worth of f32. Forward takes `forward` seconds, keeps 3 units and has 5
-// more at work; backward takes 10 seconds and has 2 at work.
+// y = x, [unit] u8 elements' worth of f32. Forward takes `forward` seconds, saves 3 units and uses
+// 5 more as workspace; backward takes 10 seconds and uses 2.
 struct TakesKnown {
   static constexpr const char* name = "takes_known";
   struct Saved {
@@ -90,7 +90,7 @@ TEST_CASE("passes: bytes saved and peak bytes above the inputs, exactly") {
   const Passes passes =
       measure_passes(counted.subject, {}, {.runs = 2, .seconds = 0}, clock_of_test, never);
   CHECK(passes.saved_bytes == 3 * unit);
-  CHECK(passes.peak_bytes == 9 * unit);  // in forward: kept, at work, output
+  CHECK(passes.peak_bytes == 9 * unit);  // in forward: saved, workspace, output
 }
 
 TEST_CASE("passes: an interruption drops the measurement") {

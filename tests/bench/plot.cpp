@@ -1,4 +1,5 @@
-// The pictures' program, without drawing: which figures it finds in logs, and what it refuses.
+// The program that draws pictures: which figures it finds in logs, what it draws, and what it
+// refuses.
 #include "tests/program.h"
 
 using namespace weft;
@@ -43,7 +44,7 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   }
   const std::string vision = folder.file("vision.jsonl", log_of("cross_entropy"));
   const std::string words = folder.file("words.jsonl", log_of("perplexity"));
-  // What is offered is what both log, and it works.
+  // The error offers what both log, and that works.
   const ProgramRun apart = plot({"table", vision, words});
   check_refused(apart, "; --figure names one that they do: loss, tokens_per_second\n");
   check_refused(plot({"curves", vision, words, "-o", folder.path("x.png")}),
@@ -97,7 +98,7 @@ TEST_CASE("plot: the time between validations, where the log says it") {
   check_refused(plot({"table", folder.file("x.jsonl", train + "\n")}), "has no validation yet");
 }
 
-// The number of 4 bytes, the highest first, that stands there.
+// The big-endian 32-bit number at an offset.
 std::uint32_t number_at(const std::string& bytes, std::size_t place) {
   std::uint32_t number = 0;
   for (std::size_t i = place; i < place + 4; ++i) {
@@ -194,7 +195,7 @@ TEST_CASE("plot: the spans of a model, and what holds none") {
       break;
     }
     REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
-    // matplotlib says in comments what its outlines of letters spell.
+    // matplotlib writes the text of its outlined letters in comments.
     const std::string picture = read_file(folder.path("spans.svg"));
     CHECK(contains(picture, "mean 43.8 of 100 positions"));
     CHECK(picture.find("layer 1") < picture.find("layer 2"));
@@ -208,6 +209,62 @@ TEST_CASE("plot: the spans of a model, and what holds none") {
                 "holds no spans; its attention is not adaptive-span");
   check_refused(spans(folder.file("bare", model_of_spans("span", "rows"))),
                 "but no rows of distances beside it");
+}
+
+// A curve of attention_bench over 256 and 1,024 positions.
+std::string curve(const std::string& name, double slope, double ms, double later) {
+  return fmt::format(
+      R"({{"name": "{}", "expected_time": {{"slope": {}}}, "faster_than_full": {{"kind": "unknown"}},)"
+      R"( "points": [{{"length": 256, "ms": {}, "peak_bytes": 1024}},)"
+      R"( {{"length": 1024, "ms": {}, "peak_bytes": 4096}}]}})",
+      name, slope, ms, later);
+}
+
+// The heights at which an SVG has this text, from above.
+std::vector<double> heights_of(const std::string& svg, const std::string& text) {
+  std::vector<double> heights;
+  for (std::size_t at = 0; (at = svg.find(">" + text + "</text>", at)) != std::string::npos; ++at) {
+    const std::string mark = " y=\"";
+    heights.push_back(std::stod(svg.substr(svg.rfind(mark, at) + mark.size())));
+  }
+  return heights;
+}
+
+TEST_CASE(
+    "plot: names of curves are in the order of the curves' ends, apart, one panel a question") {
+  const TemporaryFolder folder;
+  const std::string curves = folder.file(
+      "curves.json",
+      R"([{"device": "cpu", "processor": "p", "isa": "i", "settings": "s", "commit": "c",)"
+      R"( "tests": "passed", "threads": 1, "curves": [)" +
+          curve("full", 2, 1, 16) + ", " + curve("PyTorch 2 (naive)", 2, 2, 33) + ", " +
+          curve("PyTorch 2 (fused)", 2, 2, 17) + ", " +
+          curve("PyTorch 2 local (masked)", 2, 2, 19) + ", " + curve("close", 2, 1, 16.01) + ", " +
+          curve("low", 1, 1, 4) + ", " + curve("lower", 1, 0.5, 2) + "]}]");
+  const std::string picture = folder.path("scaling.svg");
+  const ProgramRun drawn = plot({"scaling", curves, "-o", picture});
+  if (contains(drawn.err, "needs matplotlib")) {
+    MESSAGE("skipped: python3 has no matplotlib");
+    return;
+  }
+  REQUIRE_MESSAGE(drawn.status == 0, drawn.err);
+  const std::string svg = read_file(picture);
+  const auto full = heights_of(svg, "full"), close = heights_of(svg, "close");
+  const auto peer = heights_of(svg, "PyTorch 2 SDPA"), low = heights_of(svg, "low");
+  const auto lower = heights_of(svg, "lower");
+  REQUIRE(full.size() == 3);  // in every panel
+  REQUIRE(close.size() == 2);
+  REQUIRE(peer.size() == 2);
+  REQUIRE(low.size() == 2);
+  REQUIRE(lower.size() == 2);
+  constexpr double line = 9;  // of text, at least
+  CHECK(peer[0] + line < close[0]);
+  CHECK(close[0] + line < full[0]);
+  CHECK(full[0] < full[1]);
+  CHECK(full[1] + line < low[0]);
+  CHECK(low[0] + line < lower[0]);
+  CHECK(!contains(svg, "(naive)"));  // PyTorch's own fused form is there
+  CHECK(!contains(svg, "masked"));
 }
 
 TEST_CASE("plot: curves that are none, and no matplotlib") {

@@ -1,4 +1,4 @@
-// The benchmark as people run it.
+// The benchmark as users run it.
 #include "tests/program.h"
 #include "bench/results.h"
 #include "ops/attention/mechanism.h"
@@ -171,7 +171,7 @@ TEST_CASE("attention_bench: what no option takes is refused, with the nearest op
 }
 
 TEST_CASE("attention_bench: what cannot be measured is told, and the rest goes on") {
-  // Heads of one width are what blocks have.
+  // Blocks have heads of one width.
   const ProgramRun run = bench({"--attention", "full", "--blocks", "1", "--key-width", "8",
                                 "--value-width", "4", "--lengths", "8"});
   CHECK(run.status == 1);
@@ -189,8 +189,8 @@ TEST_CASE("attention_bench: the memory budget holds before anything is allocated
 TEST_CASE("attention_bench: Ctrl-C keeps what is done") {
   const TemporaryFolder folder;
   const std::string out = folder.path("out");
-  // A row is at most 1,000 runs: of this length, minutes on any machine. The signal comes once the
-  // row has begun, however long the machine's ceilings took before.
+  // A row is at most 1,000 runs: at this length, minutes on any machine. The signal is sent once
+  // the row has begun, however long the measurement of the ceilings took.
   const ProgramRun run =
       run_program("/bin/sh", {"-c",
                               "\"$@\" >\"$0\" & while kill -0 $! 2>/dev/null && ! grep -q ^1/1 "
@@ -264,7 +264,7 @@ TEST_CASE("attention_bench: another library's forms stand beside the mechanisms 
   const std::string told = read_file(said);
   CHECK(contains(told, R"({"mechanism":"local","context":4,"temperature":0.0,"causal":false})"));
   CHECK(contains(told, R"({"mechanism":"linear","feature":"elu","causal":false})"));
-  // A dense mask of 16,384² is beyond half a GiB, and is not asked for.
+  // A dense mask of 16,384² exceeds half a GiB, and is not requested.
   CHECK(contains(told, "0 masked 16\n0 flex 16\n1 eager 16\n0 flex 16384\n1 eager 16384\n"));
   const std::vector<Row> lines = Results(folder.path("out/rows.jsonl")).lines();
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// The file of rows: what is kept, what is refused, and what is done about a torn line or a full
+// The file of rows: what is kept, what is refused, and the handling of a partial line and of a full
 // disk. And the stamp that says whether the library was tested.
 #include "bench/results.h"
 
@@ -30,7 +30,7 @@ std::string text_of(const std::vector<Row>& rows) {
   return text;
 }
 
-// Files grow no further than this in its scope, as on a disk that is full.
+// Limits the size of files in its scope, like a full disk.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {
@@ -83,7 +83,7 @@ TEST_CASE("results: a row is found by library, settings, device, name and length
     CHECK(results.find(key_of(other)) == nullptr);
   }
   CHECK(results.find(key_of(row_of("full", 512, 1))) == nullptr);
-  results.add(row_of("topk", 256, 1, "cut"));  // what was left out is measured when budgets allow
+  results.add(row_of("topk", 256, 1, "cut"));  // a skipped row is measured when budgets allow
   CHECK(results.find(key_of(row_of("topk", 256, 1))) == nullptr);
 }
 

@@ -110,12 +110,12 @@ TEST_CASE("crossover: where two power laws meet") {
 
 TEST_CASE("crossover: only over lengths that both have, and for good") {
   const auto full = power_law(1, 1, {256, 512, 1024, 2048});
-  // Faster at 256 and from 1024 on: the earlier stretch does not count.
+  // Faster at 256 and from 1024 on: the earlier range does not count.
   const Crossover twice = crossover({{256, 200}, {512, 700}, {1024, 900}, {2048, 1000}}, full);
   CHECK(twice.kind == Crossover::Kind::at);
   CHECK(twice.length > 512);
   CHECK(twice.length < 1024);
-  // Where full attention was not measured, nothing is claimed.
+  // Beyond the lengths of full attention nothing is claimed.
   const Crossover beyond = crossover({{1024, 2000}, {2048, 3000}, {4096, 1}}, full);
   CHECK(beyond.kind == Crossover::Kind::never);
   CHECK(beyond.longest == 2048);

@@ -1,4 +1,4 @@
-// --detect-anomaly: the first value that is not finite is named, wherever it comes from.
+// --detect-anomaly: the first value that is not finite is named, whatever computes it.
 #include "apps/training/anomaly.h"
 
 #include <limits>
@@ -39,7 +39,7 @@ struct SquareRoot {
   }
 };
 
-// What the watch says of the step that computes f(x).
+// The report for the step that computes f(x).
 template <class F>
 std::string anomaly(const std::vector<double>& x, const F& f) {
   const Variable leaf = Variable::leaf(Tensor::from(x, {static_cast<i64>(x.size())}));
@@ -63,7 +63,7 @@ TEST_CASE("anomaly: the op, the step and the tensor, forward and backward") {
   CHECK(anomaly({1, infinity}, loss) ==
         "step 7: exp (op 1): the parameter x [2] is not finite: 1 of its 2 values, the first of "
         "them, inf, at 1");
-  // A value that is finite where its gradient is not.
+  // A finite value whose gradient is not finite.
   const auto root = [](const Variable& x) {
     return sum(scale(apply(SquareRoot{}, scale(x, 2)), 3));
   };
@@ -71,7 +71,7 @@ TEST_CASE("anomaly: the op, the step and the tensor, forward and backward") {
   CHECK(anomaly({4, 0, 1, 0}, root) ==
         "step 7: square_root, backward: the gradient of its input 0 [4] is not finite: 2 of its 4 "
         "values, the first of them, inf, at 1");
-  // Two gradients that are finite where their sum is not.
+  // Two finite gradients whose sum is not.
   const auto both = [](const Variable& x) { return sum(add(scale(x, 1e308), scale(x, 1e308))); };
   CHECK(
       contains(anomaly({0}, both), "scale, backward: the gradient of the parameter x [1] is not"));

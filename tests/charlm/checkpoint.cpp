@@ -15,7 +15,7 @@ using namespace weft;
 
 namespace {
 
-// A file of this header and so many bytes of data.
+// A file with this header and `data` bytes of data.
 std::string safetensors(const std::string& header, std::size_t data = 0) {
   const std::uint64_t length = header.size();
   std::string bytes(8, '\0');
@@ -68,7 +68,7 @@ Checkpoint sample_checkpoint() {
 TEST_SUITE("charlm") {
 
 TEST_CASE("checkpoint: the bytes are those of the format's own writer") {
-  // What safetensors 0.8.0 writes for the same tensors.
+  // The output of safetensors 0.8.0 for the same tensors.
   const std::string header =
       "{\"__metadata__\":{\"k\":\"v\"},"
       "\"c\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]},"
@@ -244,7 +244,7 @@ TEST_CASE("checkpoint: what the format allows is read") {
   const Checkpoint many = read_checkpoint(folder.file("many", safetensors(header, 4)));
   CHECK(many.tensors.size() == 5001);
   CHECK(many.tensors.at("t7").shape() == Shape{3, 0});
-  // Not in the order of their places.
+  // Not in the order of their offsets.
   const std::string turned = "{\"a\":" + entry("\"U8\"", "[4]", "[8,12]") + ",\"b\":" +
                              entry("\"F32\"", "[2]", "[0,8]") + "}";
   CHECK(read_checkpoint(folder.file("turned", safetensors(turned, 12))).tensors.size() == 2);

@@ -12,7 +12,7 @@ TEST_SUITE("charlm") {
 TEST_CASE("corpus: the entropy of grammars that are solved by hand") {
   // A fair coin over two words of two characters with the space: 1 bit in 2 characters.
   CHECK(Grammar({{{"a", 0.5, 0}, {"b", 0.5, 0}}}).entropy() == doctest::Approx(0.5));
-  // No choice at all, and a chain with a period.
+  // No choice at all, and a periodic chain.
   CHECK(Grammar({{{"a", 1, 1}}, {{"b", 1, 0}}}).entropy() == doctest::Approx(0));
   // State 0 is left with probability 1/2, state 1 always: π = (2/3, 1/3). Bits: 1 in state 0.
   // Characters: 2/3 (2/2 + 4/2) + 1/3 · 3.
@@ -39,11 +39,11 @@ TEST_CASE("corpus: the text is a function of the seed and goes on where it was c
 
 TEST_CASE("corpus: the bits of a window, by hand") {
   const Grammar grammar({{{"a", 0.5, 0}, {"bcd", 0.5, 1}}, {{"ef", 1, 0}}});
-  // Behind the a stands the space, for sure; behind that an a or a b, at equal chances.
+  // After the a comes a space, for sure; after that an a or a b, with equal probability.
   CHECK(grammar.bits("a a") == doctest::Approx(1));
   CHECK(grammar.bits("a bcd ef a") == doctest::Approx(2));
-  // A space that nothing stood before: π = (2/3, 1/3) over words, so of 3 spaces 1 follows an a,
-  // 1 a bcd and 1 an ef; two of the three lead to state 0.
+  // A space without a context: π = (2/3, 1/3) over words, so of 3 spaces 1 follows an a, 1 a bcd
+  // and 1 an ef; two of the three lead to state 0.
   CHECK(grammar.bits(" e") == doctest::Approx(std::log2(3)));
   CHECK(grammar.bits(" a") == doctest::Approx(std::log2(3)));
 }

@@ -26,7 +26,7 @@ TEST_CASE("event file: the bytes are those of TensorBoard's own writer") {
     const Scalar validation[] = {{"validation/loss", -1.0f}};
     file.add(1600000060.5, 300, validation);
     file.add_text(1600000061, 301, "sample", "    the river\n    ×");
-    // Whole after every event: TensorBoard reads while the run goes on.
+    // Complete after every event: TensorBoard reads during the run.
     CHECK(read_file(path) ==
           read_file(std::string(WEFT_SOURCE_ROOT) + "/tests/formats/events.tfevents"));
   }
@@ -40,7 +40,7 @@ TEST_CASE("event file: what of a line of the log is drawn") {
     for (const auto& [tag, value] : scalars_of(line)) text += fmt::format("{}={} ", tag, value);
     return text;
   };
-  // Not where the line stands, and not when it came: TensorBoard shows them by itself.
+  // Without the step and the time, which TensorBoard shows by itself.
   CHECK(tags({{"kind", "train"},
               {"step", 7},
               {"epoch", 1},

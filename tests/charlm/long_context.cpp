@@ -1,5 +1,4 @@
-// The presets of long windows (apps/language/long_context.h), from the options to text that is
-// written.
+// The presets of long windows (apps/language/long_context.h), from the options to generated text.
 #include <nlohmann/json.hpp>
 
 #include "apps/language/long_context.h"
@@ -46,7 +45,7 @@ TEST_CASE("long context: a preset for each strictly causal mechanism, alike but 
     CHECK(own == other);
   }
   CHECK(settings_of("wordlm", {"--preset", "wikitext2-long-linear"})["length"] == 1024);
-  // As many positions a step, in segments that remember.
+  // The same number of positions a step, in segments with a memory.
   json own = settings_of("charlm", {"--preset", "text8-memory-transformer-xl"});
   json other = settings_of("charlm", {"--preset", "text8-long-transformer-xl", "--length", "512",
                                       "--memory", "512", "--batch", "8"});

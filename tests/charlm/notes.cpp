@@ -1,4 +1,4 @@
-// What a run says of itself on stderr, and what `sample` writes to a terminal.
+// What a run prints on stderr, and what `sample` writes to a terminal.
 #include <nlohmann/json.hpp>
 
 #include "apps/command_line/printable.h"
@@ -61,7 +61,7 @@ TEST_CASE("sample: a terminal gets no control bytes, a file gets every byte") {
     return;
   }
   REQUIRE(shown.status == 0);
-  std::string lines = shown.out;  // a terminal's line ends, and stderr behind the text
+  std::string lines = shown.out;  // a terminal's line ends, and stderr after the text
   lines.erase(std::remove(lines.begin(), lines.end(), '\r'), lines.end());
   CHECK(lines.starts_with(printable(raw.out)));
   CHECK(lines.starts_with("\\x1b[31m"));

@@ -1,4 +1,4 @@
-// How training commands are told, and what they say: files of options, --print-config, --dry-run,
+// The options of training commands, and their output: option files, --print-config, --dry-run,
 // --json-lines. What all apps share is tested on charlm.
 #include <filesystem>
 
@@ -110,7 +110,7 @@ TEST_CASE("config: later files stand above earlier ones, and the command line ab
   CHECK(both["depth"] == 4);
   CHECK(both["act"] == true);
   CHECK(both["lr"] == 0.01);                  // sgd's own
-  CHECK(both["attention-dropout"] == 0.125);  // a later file's --dropout is above it
+  CHECK(both["attention-dropout"] == 0.125);  // a later file's --dropout overrides it
   CHECK(configuration({"--depth", "4", "--config", a, "--config", b}) == both);
   CHECK(configuration({"--config", b, "--config", a})["width"] == 16);
   CHECK(configuration({"--config", b, "--optimizer", "adam"})["lr"] == 0.001);
@@ -132,7 +132,7 @@ TEST_CASE("config: a preset in a file, and what stands above it") {
   const std::string wide = folder.file("b.toml", "width = 48");
   CHECK(configuration({"--config", file, "--config", wide})["width"] == 48);
   CHECK(configuration({"--config", file, "--width", "8"})["width"] == 8);
-  // A later preset takes the place of all settings before it, but not of the run's options.
+  // A later preset replaces all settings before it, but not the run's options.
   const json other = configuration({"--config", file, "--preset", "text8-agglomerative-conv"});
   CHECK(other == configuration({"--preset", "text8-agglomerative-conv", "--keep", "5"}));
   CHECK(other["width"] == 64);
@@ -200,7 +200,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
     refused(fmt::format("{} = true", once),
             fmt::format(":1: --{} stands on the command line, not in a file", once));
   }
-  // What the command line would refuse, too.
+  // Values that the command line would refuse, too.
   refused("depth = 2\nwidth = 0", ":2: --width: wanted a number of at least 1");
   refused("lr = nan", ":1: --lr: wanted a number above 0");
   refused("seed = -1", ":1: --seed: wanted 0 or more, got -1");
@@ -208,7 +208,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   refused("report-steps = 0", ":1: --report-steps: wanted 1 or more");
   refused("attention = \"ful\"", ":1: attention: there is no mechanism 'ful'");
   refused("preset = \"text8\"", ":1: --preset: there is no 'text8'");
-  // What would take long, or much memory.
+  // Input that would take long, or much memory.
   refused(std::string(40'000, '\n'), ": wanted at most 32768 bytes of options, got 40000");
   std::string deep;
   for (int i = 0; i < 16'000; ++i) deep += "a.";
@@ -244,8 +244,8 @@ TEST_CASE("dry run: what a step takes, and nothing is written" * not_sanitized()
   CHECK(cost["optimizer_bytes"] == 8 * parameters + 8);  // two numbers each, and the step
   CHECK(cost["steps"] == 256 * 1464);
   CHECK(cost["epoch_steps"] == 1464);
-  // The block's four matrices and the convolution at every depth, the output's two once; and the
-  // 2 + 5 products of attention, of which causality leaves half.
+  // The block's four matrices and the convolution at every depth, the output's two once; and the 2
+  // + 5 products of attention, half of which the causal mask skips.
   constexpr i64 matrices = depth * (4 * width * width + 2 * 4 * width * width + 8 * width * width) +
                            width * width + 28 * width;
   const i64 attention = 7 * batch * depth * length * length * width;

@@ -19,7 +19,8 @@
 namespace weft {
 namespace {
 
-// --- full attention of plain ops, whose output is a transpose of its product; no costs, no kernel
+// --- full attention in plain ops, whose output is a transposed view of its product; no costs, no
+// kernel
 
 Attended plain_attention(const AttentionSpec&, const AttentionCall& call,
                          std::span<const Variable> inputs) {
@@ -40,7 +41,7 @@ const Registration plain{Mechanism{.name = "test-plain",
                                    .scaling = "N S",
                                    .attend = plain_attention}};
 
-// --- the mean of the values so far, with kernels on Cpu and no declaration on Cuda
+// --- the mean of the values so far, with kernels for Cpu and no declaration for Cuda
 
 template <class T>
 void mean_forward(const Cpu&, View<const T, 4> v, View<T, 4> out) {

@@ -1,4 +1,4 @@
-// charlm as people run it.
+// charlm as users run it.
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -28,7 +28,7 @@ Run charlm(const Words& words) { return run_program(WEFT_PROGRAMS "/charlm", wor
 const Words small_model = {"--batch", "16", "--length", "64", "--width", "48", "--heads", "4",
                            "--validation-batches", "20", "--test-batches", "20"};
 
-// Under the sanitizers, where that is minutes, it learns little.
+// Under the sanitizers training takes minutes, and learns little.
 const int steps = sanitized ? 60 : 700;
 const Words effort = {"--steps", std::to_string(steps), "--epoch-steps", std::to_string(steps / 2),
                       "--report-steps", std::to_string(steps / 2), "--split",
@@ -109,7 +109,7 @@ TEST_CASE("charlm: on a CUDA device, with and without a graph") {
   for (std::size_t i = 0; i < cpu.size(); ++i) {
     CHECK(graph[i] == doctest::Approx(cpu[i]).epsilon(1e-5));
   }
-  // What goes from step to step stays at its place.
+  // What is carried from step to step stays at its address.
   const Words memory = {"--attention", "transformer-xl", "--encoding", "none", "--memory", "20"};
   const std::vector<double> here = losses("memory-cpu", memory);
   const std::vector<double> there = losses("memory-graph", memory + Words{"--device", "cuda"});
@@ -178,7 +178,7 @@ TEST_CASE("charlm: eval with another attention, where the weights fit") {
   refused("shared-full", "its weights are not in");
   refused("topk:topk=0", "topk is a number in [1, 4096]");
   refused("i-clustered-causal", "is not strictly causal");
-  // With as many keys as the window has, nothing is selected, and this too is full attention.
+  // With as many keys as the window has, nothing is excluded, and this too is full attention.
   const json leaky = score({"--attention", "i-clustered-causal:topk=16", "--allow-leaky"});
   CHECK(leaky["loss"].get<double>() == doctest::Approx(own["loss"].get<double>()).epsilon(1e-5));
 }
@@ -313,7 +313,7 @@ TEST_CASE("charlm: a text of one's own, with the characters that occur in it") {
                 "--prompt: the character 'ü' (U+00FC) at position 2 is none of the 28 that");
   check_refused(charlm({"eval", "--checkpoint", run, "--data", folder.file("other", "Wörter")}),
                 "other: the character 'W' (U+0057) at position 0 is none of the 28");
-  // It goes on with this text alone, and is told the same by auto.
+  // It resumes with this text alone, and `auto` means the same.
   CHECK(charlm({"--resume", "--out", run, "--vocabulary", "auto"}).status == 0);
   folder.file("text", "W" + text);
   check_refused(charlm({"--resume", "--out", run, "--epochs", "2"}),
@@ -470,7 +470,7 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
   refused(configured("attention", "full"), "of another model");
   refused(configured("conv-width", 4), "of another model");
   refused(configured("width", 16000), "wants more numbers than");
-  // What is learnt for pairs of positions.
+  // Parameters of pairs of positions.
   refused(changed([](Checkpoint& c) {
             json settings = json::parse(c.metadata["configuration"]);
             settings["attention"] = "synthesizer", settings["length"] = 100'000;
@@ -514,7 +514,7 @@ TEST_CASE("charlm: training that leaves the finite numbers ends with 4 and keeps
                                                   "0", "--epochs", "50"});
   CHECK(run.status == 4);
   CHECK(contains(run.out, "last good model is " + folder.path("run/last.safetensors")));
-  // What it says goes on from there, and ends with the name of the first such value.
+  // The line that it prints resumes, and ends with the name of the first such value.
   CHECK(contains(run.out, " --resume --detect-anomaly\n"));
   const Words again = {"--out", folder.path("run"), "--resume"};
   check_refused(charlm(again), "--resume --detect-anomaly shows where");

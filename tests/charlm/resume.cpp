@@ -1,4 +1,4 @@
-// Checkpoints to go on from: what they hold, when they are written, and what is done about damage.
+// Checkpoints to resume from: what they hold, when they are written, and the handling of damage.
 #include <csignal>
 #include <filesystem>
 #include <set>
@@ -172,7 +172,7 @@ TEST_CASE("resume: which checkpoints are written, and which are kept") {
   CHECK(result.best_epoch == 2);
   CHECK(names(folder.path("one")) ==
         std::vector<std::string>{"step-0000000004-validated", "step-0000000007-validated"});
-  // A run that was killed before it had removed the old ones.
+  // A run that was killed before it removed the old ones.
   Run(Way{}).train(folder.path("all"), Start::resume, 1);
   CHECK(names(folder.path("all")) == names(folder.path("one")));
 }
@@ -286,7 +286,7 @@ TEST_CASE("charlm: with a memory, killed and resumed, the same bits as at one go
 TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized()) {
   const TemporaryFolder folder;
   const std::string out = folder.path("a run");
-  // The signal comes once steps were reported, however long a busy machine takes to begin.
+  // The signal is sent once steps were reported, however long a busy machine takes to begin.
   const Words train = {"-c",
                        "\"$@\" & while kill -0 $! 2>/dev/null && ! grep -qs '\"train\"' "
                        "\"$0/metrics.jsonl\"; do sleep 0.1; done; kill -TERM $!; wait $!",

@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<float> logits = {0.3f, -1.2f, 2.0f, 0.9f, -0.4f, 1.7f, 0.0f, 1.1f, -2.5f, 0.6f};
 
-// The probabilities, by the definition: of each cut, what is left is made to sum to 1 again.
+// The probabilities, by the definition: each cut is renormalised.
 std::vector<double> probabilities(const SamplingOptions& o, std::size_t first) {
   std::vector<double> p(logits.size(), 0.0);
   for (std::size_t i = first; i < p.size(); ++i) p[i] = std::exp(logits[i] / o.temperature);
@@ -67,7 +67,7 @@ TEST_CASE("sampling: a prompt read at once gives what token by token gives") {
       for (const i64 id : prompt) wanted = stepped.read(id);
       CHECK(relative_error(at_once.read(prompt), wanted) < tolerance::forward_f32_long);
       CHECK(restarts[1] == restarts[0]);
-      // Both are in the same place.
+      // Both are at the same position.
       for (const i64 id : {3, 1, 6}) {
         const Tensor next = stepped.read(id);
         CHECK(relative_error(at_once.read(id), next) < tolerance::forward_f32_long);

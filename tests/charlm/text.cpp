@@ -112,7 +112,7 @@ TEST_CASE("text: one's own is shared 90/5/5, text8 as the paper shares it") {
   CHECK(resolved_split("auto", text8) == "60/30/10");
   text8.ids.pop_back();
   CHECK(resolved_split("auto", text8) == "90/5/5");
-  text8.source = "data/text8";  // a part of it, say
+  text8.source = "data/text8";  // a part of it, for example
   CHECK(resolved_split("auto", text8) == "60/30/10");
   text8.vocabulary = Vocabulary::bytes();
   CHECK(resolved_split("auto", text8) == "90/5/5");
@@ -174,7 +174,7 @@ TEST_CASE("text: random windows are a function of their key and reach every plac
   CHECK(*begins.begin() == 0);
   CHECK(*begins.rbegin() == 9);
   CHECK(begins.size() == 10);
-  // A window that is all there is.
+  // A window as long as the text.
   CHECK(random_windows(ids.first(31), {1, 1, 1}, 2, 30).inputs.to_vector<i64>()[30] == 0);
   CHECK_THROWS_AS(random_windows(ids.first(30), {1, 1, 1}, 2, 30), Error);
 }

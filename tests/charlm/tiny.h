@@ -1,4 +1,4 @@
-// charlm as people run it, and the smallest training that has all that a training has.
+// charlm as users run it, and the smallest training that uses every part of one.
 #pragma once
 
 #include "tests/program.h"

@@ -11,8 +11,7 @@
 
 namespace weft {
 
-// Where steps run: on the CPU; and on a CUDA device, where there is one, as they come and as
-// replays.
+// Where steps run: on the CPU; and on a CUDA device, if there is one, directly and as replays.
 struct Way {
   Device device;
   bool graph = false;
@@ -23,7 +22,7 @@ inline std::vector<Way> ways() {
   return {{}, {cuda, false}, {cuda, true}};
 }
 
-// Two numbers that are drawn to zero: the loss is Σ w² / 2 times a factor that a test chooses, and
+// Two numbers that converge to zero: the loss is Σ w² / 2 times a factor that a test chooses, and
 // an addition of 0 whose gradient is `bend(step)` · 1e30 · w.
 struct Toy {
   Variable weights;

@@ -1,5 +1,4 @@
-// Options of model and training that are said in other words elsewhere, and what checkpoints of
-// before lack.
+// Options of model and training with other names elsewhere, and what older checkpoints lack.
 #include <fmt/core.h>
 
 #include "doctest/doctest.h"

@@ -31,7 +31,7 @@ class DeviceArray {
   std::size_t count_;
 };
 
-// What went wrong with a launch; nothing where it went well.
+// The error of a launch; empty if there is none.
 inline std::string message_of(cudaError_t error) {
   cudaGetLastError();
   return error == cudaSuccess ? "" : cudaGetErrorString(error);

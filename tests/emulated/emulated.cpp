@@ -1,4 +1,4 @@
-// The emulated device: that it does what CUDA does, and that it sees what a GPU would not forgive.
+// The emulated device: it behaves like CUDA, and it reports what is undefined behaviour on a GPU.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -87,12 +87,12 @@ __global__ void shared_place(int* to) {
   if (to != nullptr) to[0] = SharedMemory().take<int>(1)[0];
 }
 
-// The block that comes last leaves its place; only its order can say which that is.
+// The last block to run writes its index; it depends on the order of blocks.
 __global__ void last_block(int* to) { to[0] = int(blockIdx.x); }
 
 // --- and with faults
 
-// Every thread reads what its neighbour wrote, with or without a barrier between.
+// Every thread reads what its neighbour wrote, with or without a barrier in between.
 __global__ void turn_around(const int* x, bool wait, int* y) {
   int* const tile = SharedMemory().take<int>(blockDim.x);
   tile[threadIdx.x] = x[threadIdx.x];
@@ -335,7 +335,7 @@ TEST_CASE("emulated: shuffles from lanes that are not there") {
                         "from lane 20, which its mask 0x0000ffff does not hold"));
     CHECK(contains(found(shuffle_beside_barrier, 32), "with lane 7, which waits at the barrier"));
     CHECK(contains(found(shuffle_without_self, 32), "that does not hold its lane"));
-    // The device goes on as before.
+    // The device still works.
     const DeviceArray<int> more(64 * 8);
     CHECK(message_of(launch({.block = 64}, warp_operations, more.data())) == "");
   });

@@ -1,4 +1,4 @@
-// Kernels that go beyond what they were given: `faults KIND` has to be stopped, by the guards of the
+// Kernels with out-of-bounds accesses: `faults KIND` has to be stopped, by the guards of the
 // emulated device (exit status 3) or by AddressSanitizer.
 #include <cstdio>
 #include <cstring>

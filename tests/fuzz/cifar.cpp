@@ -8,7 +8,7 @@ using namespace weft;
 
 namespace {
 
-// Both parts of the set are the one file.
+// Both parts of the set are the same file.
 struct Folder : TemporaryFolder {
   explicit Folder(const std::string& file) {
     for (const char* name : {"train.bin", "test.bin"}) {

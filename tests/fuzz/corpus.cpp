@@ -1,5 +1,5 @@
-// Every fuzz target over tests/fuzz/corpus, and over what becomes of those files when they are cut,
-// struck and spliced: each is read or refused, within the memory of its size and 16 MB.
+// Every fuzz target over tests/fuzz/corpus, and over those files truncated, changed and spliced:
+// each is read or refused, within the memory of its size and 16 MB.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -43,7 +43,7 @@ void run(Target* target, const std::string& bytes) {
   CHECK(target(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()) == 0);
 }
 
-// A file that is almost the one that it was made of.
+// A file that differs slightly from the one it was made from.
 std::string changed(std::string bytes, const std::string& other, std::uint64_t seed) {
   const auto word = [&](std::uint64_t i) { return RandomKey{seed}.words(i).word[0]; };
   const auto place_in = [](std::uint32_t random, const std::string& text) {
@@ -66,11 +66,11 @@ std::string changed(std::string bytes, const std::string& other, std::uint64_t s
   }
 }
 
-// How far the process's memory rises. Where the system does not say, nothing is seen.
+// The rise of the process's peak memory; unknown on some systems.
 class Memory {
  public:
   Memory() {
-    std::ofstream("/proc/self/clear_refs") << 5;  // the peak is what is held now
+    std::ofstream("/proc/self/clear_refs") << 5;  // resets the peak
     before_ = kilobytes("VmHWM:");
   }
   std::size_t risen() const { return 1024 * (kilobytes("VmHWM:") - before_); }

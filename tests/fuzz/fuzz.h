@@ -1,12 +1,11 @@
-// What the fuzz targets share. A target is one function over the bytes of a file that nobody
-// trusts:
+// Shared by the fuzz targets. A target is one function over the bytes of an untrusted file:
 //
 //     extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
 //
-// It hands them to a reader, which reads them or throws Error; anything else, an Error that does
+// It passes them to a reader, which reads them or throws Error; anything else, an Error that does
 // not name the file included, ends the program. libFuzzer runs each target (tests/fuzz/run builds
-// and runs them, by clang; runs.md says how far they came), and in every build the tests run all of
-// them over tests/fuzz/corpus (corpus.cpp).
+// and runs them, by clang; runs.md has the results), and in every build the tests run all of them
+// over tests/fuzz/corpus (corpus.cpp).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ const std::string& memory_file(const std::uint8_t* data, std::size_t size);
 
 inline bool refused = false;  // the last input
 
-// A reader may refuse what it is given, in a message of some lines' length that names `source`.
+// A reader may refuse its input, in a message of a few lines that names `source`.
 template <class Read>
 int read_untrusted(const std::string& source, const Read& read) {
   refused = false;

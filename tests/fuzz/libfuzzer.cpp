@@ -1,6 +1,6 @@
-// What libFuzzer calls: a target, which must keep within the memory of its input's size and 16 MB.
-// The allocations are counted; the one that is too many ends the program, as a crash does, and
-// libFuzzer keeps the input.
+// libFuzzer's entry: a target, which must not exceed the memory of its input's size and 16 MB. The
+// allocations are counted; one beyond the limit ends the program like a crash, and libFuzzer keeps
+// the input.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>

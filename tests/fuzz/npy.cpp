@@ -1,4 +1,4 @@
-// NumPy's arrays; what was read is walked through, as its strides have it.
+// NumPy's arrays; what was read is traversed by its strides.
 #include "nn/npy.h"
 #include "tests/fuzz/fuzz.h"
 

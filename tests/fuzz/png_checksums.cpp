@@ -1,5 +1,5 @@
-// How libFuzzer changes a PNG picture: as it does any bytes, but most times the checksums of the
-// chunks are made right. libpng goes no further than a wrong one.
+// libFuzzer's mutation of a PNG picture: any bytes, but most times the checksums of the chunks are
+// corrected. libpng stops at a wrong one.
 #include <cstdint>
 #include <cstring>
 
@@ -17,7 +17,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                std::size_t most, unsigned seed) {
   size = LLVMFuzzerMutate(data, size, most);
   if (seed % 8 == 0) return size;
-  // Behind 8 bytes of signature a chunk is a length, a name of 4 bytes, contents and a checksum.
+  // After a signature of 8 bytes a chunk is a length, a name of 4 bytes, contents and a checksum.
   for (std::size_t at = 8, around = 12; at + around <= size;) {
     std::uint32_t length = 0;
     std::memcpy(&length, data + at, 4);

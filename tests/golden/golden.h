@@ -1,10 +1,12 @@
-// Golden files: what an earlier commit computed, which later ones must compute too.
+// Golden files: results of an earlier commit, which later ones must reproduce.
 //
-// A tensor is kept as its Frobenius norm and its inner products with a few random tensors. An error of relative
-// size e in it changes an inner product by e times the norm, times a standard normal number.
+// A tensor is kept as its Frobenius norm and its inner products with a few random tensors. An error
+// of relative size e in it changes an inner product by e times the norm, times a standard normal
+// number.
 //
 //     build/tests/test_golden --no-skip --test-case="golden: write*"
-// writes the files anew, for whoever adds a mechanism or a preset; lines that change are a change of results.
+// writes the files anew, for whoever adds a mechanism or a preset; lines that change are a change
+// of results.
 #pragma once
 
 #include <fstream>
@@ -19,7 +21,7 @@
 
 namespace weft::golden {
 
-// The file's lines begin with the commit whose figures they are.
+// The file's lines begin with the commit of their figures.
 inline std::string path(const std::string& name) {
   return std::string(WEFT_SOURCE_ROOT "/tests/golden/") + name;
 }

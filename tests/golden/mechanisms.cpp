@@ -1,4 +1,5 @@
-// Every mechanism computes what it computed when its golden lines were written: output and gradients, in both types.
+// Every mechanism computes what it computed when its golden lines were written: output and
+// gradients, in both types.
 #include "tests/attention/sample.h"
 #include "tests/golden/golden.h"
 #include "tests/threads.h"
@@ -8,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// Inputs are numbers that f32 has, so that both types are given the same.
+// Inputs are exact in f32, so that both types get the same.
 Tensor rounded(const Tensor& x) { return x.to(DType::f32).to(DType::f64); }
 
 json settings_of(const Sample& sample) {
@@ -53,7 +54,7 @@ Sample sample_of(const json& line) {
     const Tensor numbers = random_normal(shape, DType::f64, 1001 + inputs.size());
     inputs.push_back(rounded(as_it_starts(numbers, sheets[inputs.size()])));
   }
-  // The results of lsh shall not hang on how its planes are drawn.
+  // The results of lsh must not depend on how its planes are drawn.
   if (spec.mechanism().name == "lsh") {
     const Shape planes{spec.integer("rounds"), spec.integer("buckets") / 2, sizes.E};
     call.given["planes"] = rounded(random_normal(planes, DType::f64, 2001));
@@ -75,8 +76,8 @@ void check(const Run& run, const json& digests, double forward, double backward)
   for (const json& digest : digests) largest = std::max(largest, digest[0].get<double>());
   for (std::size_t i = 0; i < all.size(); ++i) {
     CAPTURE(i);
-    // Of a gradient that vanishes, that of a query with one key say, there are but the roundings of
-    // sums that cancel: they are held to the size of the others.
+    // A gradient that vanishes, that of a query with one key for example, has only the rounding
+    // errors of sums that cancel: these are compared with the size of the other gradients.
     const bool vanishes = digests[i][0].get<double>() <= 1e-12 * largest;
     CHECK(golden::digest_error(all[i], digests[i], (vanishes ? 1 : 1e-3) * largest) <=
           golden::deviations * (i == 0 ? forward : backward));

@@ -31,8 +31,8 @@ Settings cheap(Settings settings) {
   return settings;
 }
 
-// Of how many steps, and whether the weights that they start from are moved by a rounding of f32
-// each, up or down.
+// The number of steps, and whether the initial weights are moved by a rounding of f32 each, up or
+// down.
 struct Steps {
   int count;
   bool moved = false;
@@ -146,8 +146,8 @@ TEST_CASE("golden: every preset's first losses" * not_sanitized()) {
     const auto off = [&](const std::vector<double>& from, std::size_t i) {
       return std::abs(from[i] / wanted[i] - 1);
     };
-    // Where f32 adds in another order, losses are apart as trainings are whose weights differ by a
-    // rounding each: that grows from step to step, and with some presets soon.
+    // If f32 adds in another order, losses differ as those of trainings whose weights differ by a
+    // rounding each: the difference grows from step to step, with some presets quickly.
     std::vector<double> moved;
     double apart = 0;
     for (std::size_t i = 0; i < count; ++i) {

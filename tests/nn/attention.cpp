@@ -22,7 +22,7 @@ std::vector<std::string> operators() {
   return names;
 }
 
-// Performer's exponential features take their maxima for constants, which differences do not.
+// Performer's exponential features treat their maxima as constants, which differences do not.
 nn::AttentionOptions options(const std::string& mechanism, bool causal) {
   std::string smooth = mechanism == "performer" ? "performer:kernel=hyperbolic" : mechanism;
   if (mechanism == "isab") smooth = "isab:heads=2";
@@ -52,7 +52,8 @@ TEST_CASE("attention: gradients of every mechanism, causal and not, with dropout
       nn::AttentionOptions sheet = options(name, causal);
       sheet.dropout = 0.2;
       nn::Attention layer(sheet, f64);
-      // Of small weights mega's scores move so little that differences are mostly roundings.
+      // With small weights mega's scores move so little that differences are mostly rounding
+      // errors.
       check_gradients_of(layer, name == "mega" ? 1.2 : 0.4);
     }
   }
@@ -207,8 +208,8 @@ TEST_CASE("attention: rotary positions where there are q and k, elsewhere an err
     }
     if (!can_decode(AttentionSpec(sheet.name))) continue;
     for (const i64 before : {0, 1000}) {
-      // Where a sequence begins does not matter to a softmax of q · k; random features and rows of
-      // distances see q alone.
+      // A softmax of q · k is invariant to the beginning of a sequence; random features and rows of
+      // distances use q alone.
       const bool sees_q = name == "performer" || name == "transformer-xl";
       if (before > 0 && (sheet.row_sums != RowSums::one || sees_q)) continue;
       nn::Attention::State state = layer.start(5, 2);

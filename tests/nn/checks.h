@@ -14,13 +14,14 @@
 
 namespace weft {
 
-// The parameters on the tested device, as leaves of their own where that is not the CPU.
+// The parameters on the tested device, as leaves of their own unless that is the CPU.
 template <class Module>
 void put_on_tested_device(Module& module) {
   move_to(module, tested_device());
 }
 
-// Draws every parameter anew, biases and gains too, and every buffer: a zero or a one hides a missing term.
+// Redraws every parameter, biases and gains too, and every buffer: a zero or a one hides a missing
+// term.
 template <class Module>
 void randomise(Module& module, std::uint64_t seed, double deviation = 0.4) {
   put_on_tested_device(module);
@@ -30,7 +31,7 @@ void randomise(Module& module, std::uint64_t seed, double deviation = 0.4) {
   for (const NamedBuffer& buffer : buffers(module)) draw(buffer, seed, 0);
 }
 
-// gradcheck of f(inputs) by the inputs and by every parameter of the module.
+// gradcheck of f(inputs) with respect to the inputs and every parameter of the module.
 template <class Module>
 GradientError gradcheck_module(Module& module, const Differentiable& f, std::vector<Tensor> inputs,
                                i64 elements = 60) {
@@ -44,7 +45,7 @@ GradientError gradcheck_module(Module& module, const Differentiable& f, std::vec
     });
     return f(variables.first(count));
   };
-  const ThreadsOf alone(1);  // thousands of tiny passes: a team costs more than it gives
+  const ThreadsOf alone(1);  // passes are tiny: more threads cost more than they save
   const GradientError error = tested_gradients(with_parameters, inputs, 1, 1e-6, elements);
   std::size_t next = 0;
   each_parameter(module, [&](const std::string&, Parameter& parameter) {

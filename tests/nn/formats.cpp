@@ -1,4 +1,4 @@
-// The files of tests/formats, which Python's packages wrote: formats.py there says so.
+// The files of tests/formats, which Python's packages wrote (formats.py).
 #include <cmath>
 #include <limits>
 

@@ -12,7 +12,7 @@ using namespace weft;
 
 namespace {
 
-// More than one piece of parallel work, and no whole number of vectors.
+// More than one task, and not a multiple of the vector length.
 constexpr i64 long_count = 16384 + 77;
 
 struct Weights {

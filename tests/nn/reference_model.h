@@ -1,5 +1,5 @@
-// The universal transformer of one sequence once more, in scalar loops in double: the definition
-// that the tests compare the model with. Rows are positions.
+// The universal transformer of one sequence in scalar loops in double, implemented independently:
+// the definition that the tests compare the model with. Rows are positions.
 #pragma once
 
 #include <algorithm>

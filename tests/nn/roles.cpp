@@ -1,4 +1,4 @@
-// What an attention layer makes for its mechanism, shown by the toy block; biases by position.
+// What an attention layer makes for its mechanism, tested with the toy block; biases by position.
 #include "autograd/tape.h"
 #include "nn/attention.h"
 #include "nn/checkpoint.h"
@@ -92,7 +92,7 @@ TEST_CASE("roles: what is drawn by length is that of the layer's seed, which a c
   }
   const Tensor x = random_normal({1, 60, 6}, DType::f32, 2);
   const Tensor out = output_of(layer, x);
-  for (const std::uint32_t step : {1, 2}) {  // in training, whatever the step and the run's seed
+  for (const std::uint32_t step : {1, 2}) {  // in training, for any step and seed of the run
     Context context(true, 5 + step, step);
     context.random.next();
     CHECK(same_bits(layer(context, Variable(x.to(tested_device()))).value().to(Device{}), out));
@@ -137,7 +137,7 @@ TEST_CASE(
   initialize(layer, 3);
   std::map<std::string, Tensor> kept;
   for (const auto& [name, value] : tensors_of(tensors(layer))) kept[name] = value.clone();
-  CHECK(kept.contains("key_pe"));  // made, though a call may do without
+  CHECK(kept.contains("key_pe"));  // exists, though it is optional in a call
   for (const float span : kept.at("span").to_vector<float>()) CHECK(span == 0);
   kept.at("span").fill(0.5);
   load_tensors(tensors(layer), kept, "kept");
@@ -275,7 +275,7 @@ TEST_CASE("position bias: gradients, and decoding as the whole sequence, past th
       for (const i64 end : {4, 5, 7, 12}) {
         const Tensor got = layer.step(state, Variable(x.slice(1, begin, end).to(tested_device()))).value();
         for (i64 i = begin; i < end; ++i) {
-          // What is held: the last `capacity` positions, whose distances are what they were.
+          // The last `capacity` positions are kept, whose distances are unchanged.
           const i64 first = std::max<i64>(0, i + 1 - capacity);
           const Tensor whole = output_of(layer, x.slice(1, first, i + 1));
           CHECK(relative_error(got.slice(1, i - begin, i - begin + 1).to(Device{}),

@@ -36,7 +36,7 @@ UniversalTransformerConfig paper(const std::string& attention, const std::string
   return {.attention = attention, .encoding = encoding};
 }
 
-// All four of the paper's models at a small size, and the forms that the paper does not have.
+// All four of the paper's models at a small size, and the forms that are not in the paper.
 std::vector<UniversalTransformerConfig> forms() {
   std::vector<UniversalTransformerConfig> list;
   for (const char* attention : {"full", "agglomerative"}) {
@@ -277,7 +277,7 @@ TEST_CASE("universal transformer: a prompt read at once gives what steps give") 
         for (const i64 id : all.first(first)) wanted = model.step(stepped, id);
         const Tensor got = model.step(at_once, all.first(first));
         CHECK(relative_error(got, wanted) < tolerance::forward_f32_long);
-        // A second piece, behind what is there.
+        // A second piece, after the first.
         for (const i64 id : all.subspan(first)) wanted = model.step(stepped, id);
         const Tensor rest = model.step(at_once, all.subspan(first));
         CHECK(relative_error(rest, wanted) < tolerance::forward_f32_long);
@@ -308,8 +308,8 @@ TEST_CASE("universal transformer: past the trained length") {
                        Error);
   CHECK_THROWS_AS(evaluate(positions, ids), Error);
 
-  // One block alone, convolution of width 1 or rotary positions: the keys kept are the whole past
-  // that counts, and where they stand does not matter.
+  // With a single block, convolution of width 1 or rotary positions, the cached keys are the whole
+  // relevant past, and their order does not matter.
   for (const char* encoding : {"conv", "rotary"}) {
     UniversalTransformerConfig config = tiny("full", encoding);
     config.width = 8;
@@ -325,7 +325,7 @@ TEST_CASE("universal transformer: past the trained length") {
 }
 
 TEST_CASE("universal transformer: training on one thread or two gives the same bits") {
-  if (tested_device() != Device{}) return;  // threads are the CPU's
+  if (tested_device() != Device{}) return;  // threads are only on the CPU
   for (const char* attention : {"full", "agglomerative"}) {
     for (const char* encoding : {"position", "conv"}) {
       UniversalTransformer one(paper(attention, encoding), 1), two(paper(attention, encoding), 1);
@@ -346,7 +346,7 @@ TEST_CASE("universal transformer: training on one thread or two gives the same b
 
 TEST_CASE("universal transformer: training asks the system for no memory after the third step" *
           not_sanitized()) {
-  const ThreadsOf alone(1);  // how many pieces of work hold scratch at once is then fixed
+  const ThreadsOf alone(1);  // a fixed number of tasks then holds scratch at once
   const WithCache cache;
   const bool few = few_on_device();
   const std::uint32_t steps = few ? 4 : 8;
@@ -412,7 +412,7 @@ TEST_CASE(
           return model(context, ids.slice(1, 7, 12).clone(), &memory).logits;
         });
         CHECK(relative_error(parts[0], whole[0]) < tolerance::forward_f64);
-        // What lies before the memory gets its part of the gradient in the long sequence alone.
+        // Positions before the memory have their part of the gradient in the long sequence alone.
         const std::vector<NamedParameter> names = parameters(model);
         for (std::size_t i = 0; i < names.size(); ++i) {
           const std::string& name = names[i].name;
@@ -437,7 +437,8 @@ TEST_CASE(
   };
   UniversalTransformer::Memory memory = model.start_of(2);
   Context context = Context::evaluation();
-  // Each depth keeps 6 of 4 + 4: what the second segment leaves begins with two rows of the first.
+  // Each depth keeps 6 of 4 + 4: the memory after the second segment begins with two rows of the
+  // first.
   model(context, segment(1), &memory);
   const UniversalTransformer::Memory first = memory;
   model(context, segment(2), &memory);

@@ -46,7 +46,7 @@ Tensor images_for(const VisionTransformerConfig& c, i64 batch) {
   return random_normal({batch, c.size, c.size, c.channels}, f64, 4).to(tested_device());
 }
 
-// The definition, by loops over numbers of one picture; the mixing of tokens is the mechanism's own
+// The definition, by loops over numbers of one picture; tokens are mixed by the mechanism's own
 // definition.
 class Definition {
  public:
@@ -128,8 +128,7 @@ class Definition {
     return x;
   }
 
-  // What stands before the output map: all projections side by side, cut into the mechanism's
-  // inputs.
+  // The input of the output map: all projections concatenated, split into the mechanism's inputs.
   Rows mixed(i64 layer, const Rows& x) const {
     const AttentionSpec spec(c_.attention);
     const std::string block = fmt::format("blocks.{}.attention.", layer);

@@ -58,7 +58,7 @@ class Cases {
   std::uint64_t seed_ = 100;
 };
 
-// At least `gap` from zero, where a kink stands.
+// At least `gap` away from zero, where the function has a kink.
 Tensor away_from_zero(const Shape& shape, double gap) {
   std::vector<double> values = random_normal(shape, DType::f64, 7).to_vector<double>();
   for (double& x : values) x += x < 0 ? -gap : gap;
@@ -83,7 +83,7 @@ auto cumulated(int axis, bool reverse) {
 auto gathered(int axis) {
   return [=](Inputs in) { return gather(in[0], axis, in[1].value()); };
 }
-// x and numbers of its positions along the axis.
+// x and indices along the axis.
 std::vector<Tensor> to_gather(const Shape& x, int axis, const Shape& index) {
   return {random_normal(x, DType::f64, 43), random_integers(index, x[axis], 44)};
 }

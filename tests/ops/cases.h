@@ -1,5 +1,5 @@
-// One description of each op, in every form it takes: shapes, broadcasting, options. The checks of
-// every_op.cpp run over all of them; the files named by op hold what is special about each.
+// One description of each op, in every form: shapes, broadcasting, options. The checks of
+// every_op.cpp run over all of them; the files named by op hold the rest.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct OpCase {
 
 std::vector<OpCase> op_cases();
 
-// One of each op that is cut into several pieces of parallel work, along every axis it is cut.
+// One of each op that is split into several tasks, along every axis of the split.
 std::vector<OpCase> large_op_cases();
 
 // Integers below `bound`.

@@ -159,7 +159,7 @@ TEST_CASE("linear cross-entropy of logits that differ by thousands from one clas
     for (const Tensor& gradient : result.gradients) {
       for (const double g : gradient.to(DType::f64).to_vector<double>()) CHECK(std::isfinite(g));
     }
-    // Classes that cannot be, among them all of the first hundred and thirty.
+    // Impossible classes (−∞), among them all of the first hundred and thirty.
     std::fill(classes.begin(), classes.begin() + 130, -infinity);
     const Tensor without = Tensor::from(classes, {V, 1}).to(type).to(tested_device());
     const Tensor one = Tensor::full({1, 1}, 1, type, tested_device());

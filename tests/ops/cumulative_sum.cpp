@@ -50,7 +50,7 @@ TEST_CASE("cumulative sums along any axis, either way, agree with the plain loop
   }
 }
 
-// 0.1f over and over: added in f32, a long sum drifts by per cents.
+// 0.1f repeatedly: accumulated in f32, a long sum drifts by per cents.
 TEST_CASE("cumulative sums of f32 are gathered in f64") {
   const i64 n = 300000;
   const Tensor x = Tensor::full({n}, double(0.1f), DType::f32, tested_device());

@@ -12,7 +12,7 @@ namespace {
 
 const RandomKey key{0x9e3779b97f4a7c15ull, 1234567, 42};
 
-// The rule of mask.h, written out from its words.
+// The rule of mask.h, implemented independently.
 bool kept_by_the_rule(const RandomKey& random, double rate, i64 columns, i64 row, i64 column) {
   const i64 index = row * ((columns + 7) / 8) + column / 8;
   const Philox words = random.words(static_cast<std::uint64_t>(index));

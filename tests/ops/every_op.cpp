@@ -1,4 +1,4 @@
-// What holds for every op, over the cases of cases.h.
+// Properties of every op, over the cases of cases.h.
 #include "runtime/allocator.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
@@ -51,7 +51,7 @@ TEST_CASE("every op: the same for inputs that lie anywhere in memory") {
 void check_f32_against_f64(const OpCase& c) {
   CAPTURE(c.name);
   const std::vector<Tensor> narrow = in_f32(c.inputs);
-  // In f64 on the CPU, whose gradients are held against differences.
+  // In f64 on the CPU, whose gradients are compared with differences.
   const Run got = run(c.f, narrow), wanted = run(c.f, in_f64(narrow), 17, Device{});
   for (std::size_t i = 0; i < got.outputs.size(); ++i) {
     CHECK(got.outputs[i].dtype() == DType::f32);
@@ -95,7 +95,7 @@ TEST_CASE("every op: an input that wants no gradient changes nothing for the oth
 }
 
 TEST_CASE("every op: two runs and any number of threads give the same bits") {
-  // One thread plays an emulated device, whose orders of threads are another case's.
+  // An emulated device runs on one thread; another case covers its orders of threads.
   if (few_on_device()) return;
   const auto check = [](const OpCase& c, const std::vector<Tensor>& inputs) {
     CAPTURE(c.name);

@@ -47,7 +47,7 @@ TEST_CASE("gather: what was taken several times gets all of their gradients, the
         std::vector<float>{3, 4, 0, 0, 1 + 5 + 7, 2 + 6 + 8, 0, 0});
 }
 
-// 0.1f over and over: added in f32, a long sum drifts by per cents.
+// 0.1f repeatedly: accumulated in f32, a long sum drifts by per cents.
 TEST_CASE("gather: gradients of f32 are gathered in f64") {
   const i64 n = 100000;
   const Variable x = Variable::leaf(Tensor::zeros({2}, DType::f32, tested_device()));

@@ -17,7 +17,7 @@ std::vector<Variable> without_bias(std::span<const Variable> in) {
 
 TEST_SUITE("ops") {
 
-// Small weights go by tiles, large ones by the library; 300 rows are several pieces of work.
+// Small weights use tiles, large ones the library; 300 rows are several tasks.
 TEST_CASE("a weight that lies turned gives what its packed copy gives") {
   for (const Shape& sizes : {Shape{1, 20, 30}, Shape{300, 20, 30}, Shape{1, 65, 2100},
                              Shape{300, 65, 2100}, Shape{3, 1, 7}, Shape{3, 7, 1}}) {
@@ -41,7 +41,7 @@ TEST_CASE("a weight that lies turned gives what its packed copy gives") {
                   {random_normal({5, 4}, DType::f64, 1), random_normal({6, 4}, DType::f64, 2)});
 }
 
-// A model that writes text multiplies one row by the table of its embedding for every token.
+// A model that generates text multiplies one row by the table of its embedding for every token.
 TEST_CASE("a weight that lies turned is not copied") {
   CachingAllocator& memory = allocator(tested_device());
   const Tensor table = random_normal({2000, 64}, DType::f32, 1).to(tested_device());

@@ -63,7 +63,7 @@ TEST_CASE("sums and means over everything and over one axis") {
   }
 }
 
-// 0.1f over and over: added in f32, a long sum drifts by per cents.
+// 0.1f repeatedly: accumulated in f32, a long sum drifts by per cents.
 TEST_CASE("f32 is gathered in f64") {
   for (const Shape& shape : {Shape{3000000, 1}, Shape{1000000, 3}}) {
     const Tensor x = Tensor::full(shape, double(0.1f), DType::f32, tested_device());

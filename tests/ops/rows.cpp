@@ -1,4 +1,4 @@
-// What the ops over rows owe to rows of nothing, to types, and to rates that are none.
+// The ops over rows with empty rows, all types, and rates of 0.
 #include "ops/adaptive_computation/adaptive_computation.h"
 #include "ops/conv1d/conv1d.h"
 #include "ops/cross_entropy/cross_entropy.h"
@@ -42,7 +42,7 @@ TEST_CASE("rows: widths of nothing") {
       CHECK(result.gradients[i].shape() == c.inputs[i].shape());
     }
   }
-  // Of nothing a product is zero: the bias is what is left.
+  // A product with inner size 0 is zero: the bias remains.
   const Tensor bias = normal({3});
   const Tensor y = linear(normal({2, 0}), normal({0, 3}), bias).value();
   CHECK(same_bits(y, bias.expand({2, 3}).clone()));

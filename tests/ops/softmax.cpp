@@ -97,7 +97,7 @@ TEST_CASE("NaN shows in the whole row, and in no other") {
   }
 }
 
-// One logit stands out; the many equal terms behind it drift where f32 adds them one by one.
+// One logit is large; the many equal terms after it drift if f32 adds them one by one.
 TEST_CASE("a long row is summed accurately in f32") {
   const i64 V = 1 << 20;
   const Tensor x = Tensor::full({1, V}, double(0.1f), DType::f32, tested_device());

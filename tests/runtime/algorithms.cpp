@@ -47,7 +47,7 @@ struct Pairs {
     auto* const words = reinterpret_cast<Key*>(keys.data<std::make_signed_t<Key>>());
     sort_by_key("test", Cuda{}, keys.count(), words, values.data<std::int32_t>());
   }
-  // That these are the pairs of `from`, by rising key, and equal keys as they were.
+  // Checks that these are the pairs of `from`, sorted by key, stable.
   void check(const std::vector<Key>& from) const {
     std::vector<std::int32_t> order(from.size());
     std::iota(order.begin(), order.end(), 0);

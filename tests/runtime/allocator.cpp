@@ -77,11 +77,11 @@ TEST_CASE("blocks of a part of a page share one, and go back together") {
   CHECK(memory.counts().cached == 3 * size);
   memory.deallocate(blocks[0]);
   memory.deallocate(blocks[4]);
-  memory.trim();  // the second page is unused, the first one is not
+  memory.trim();  // only the second page is unused
   CHECK(given_back == 1);
   CHECK(memory.counts().live == 3 * size);
   CHECK(memory.counts().cached == size);
-  memory.set_caching(false);  // what was cut waits for its page
+  memory.set_caching(false);  // a carved block waits for its page
   for (const int i : {1, 2, 3}) memory.deallocate(blocks[std::size_t(i)]);
   CHECK(given_back == 1);
   memory.trim();

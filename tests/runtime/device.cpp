@@ -1,4 +1,5 @@
-// Tensors on a CUDA device, real or emulated: where they go, and that copies and sums are the CPU's.
+// Tensors on a CUDA device, real or emulated: their device, and that copies and sums are those of
+// the CPU.
 
 #include "autograd/gradcheck.h"
 #include "runtime/allocator.h"

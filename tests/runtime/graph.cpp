@@ -1,4 +1,4 @@
-// Captured steps and steps that are not waited for, on a CUDA device, real or emulated.
+// Captured steps and steps that the host does not wait for, on a CUDA device, real or emulated.
 #include "runtime/cuda/graph.h"
 
 #include "autograd/gradcheck.h"
@@ -46,9 +46,9 @@ TEST_CASE("graph: what cannot be captured") {
   }
   {
     CudaGraph graph(Cuda{});
-    CHECK_THROWS_AS(graph.capture([&] { added(x, x); }), Error);  // memory that nobody asked for
+    CHECK_THROWS_AS(graph.capture([&] { added(x, x); }), Error);  // memory not allocated by run()
   }
-  CHECK(same_bits(added(x, x).slice(0, 0, 3), added(x, x).slice(0, 0, 3)));  // all goes on
+  CHECK(same_bits(added(x, x).slice(0, 0, 3), added(x, x).slice(0, 0, 3)));  // still works
 }
 
 TEST_CASE("graph: its memory comes back with its end") {

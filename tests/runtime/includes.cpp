@@ -1,6 +1,6 @@
-// Three rules of the tree, checked on its text: an include points along
-// apps → nn → ops → autograd → runtime; #if stands in runtime/dispatch.h alone; and no .cu file comes
-// to fmt, whose format strings g++ refuses as nvcc hands them on. On the emulated device it would pass.
+// Three rules of the tree, checked on its text: an include points along apps → nn → ops → autograd
+// → runtime; #if is only in runtime/dispatch.h; and no .cu file includes fmt, even indirectly,
+// whose format strings g++ refuses as nvcc passes them on. On the emulated device it would compile.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> rooms{"runtime", "autograd", "ops", "nn", "apps", "bench", "tests"};
 
-// The place of a room in the order, or −1 for what is none.
+// The index of a room in the order, or −1 for other folders.
 int place_of(const std::string& path) {
   const std::string room = path.substr(0, path.find('/'));
   const auto found = std::find(rooms.begin(), rooms.end(), room);
@@ -27,7 +27,7 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first);
 }
 
-// What breaks a rule in one line of `file` (a path from the root); empty where nothing does.
+// The rule that one line of `file` (a path from the root) breaks; empty if none.
 std::string fault_in(const std::string& file, const std::string& line) {
   std::string directive = trimmed(line);
   if (directive.empty() || directive[0] != '#') return "";
@@ -47,7 +47,7 @@ std::string fault_in(const std::string& file, const std::string& line) {
   return outward ? fmt::format("{} includes {}", file, target) : "";
 }
 
-// What a line includes, between quotes or brackets; empty where nothing.
+// The file that a line includes, between quotes or brackets; empty if none.
 std::string included(const std::string& line) {
   std::string directive = trimmed(line);
   if (directive.empty() || directive[0] != '#') return "";
@@ -63,7 +63,7 @@ struct Scan {
   std::map<std::string, std::vector<std::string>> includes = {};  // of each file
 };
 
-// The file included by `file`, or by what it includes, that includes fmt; empty where none does.
+// The file included by `file`, directly or indirectly, that includes fmt; empty if none does.
 std::string includer_of_fmt(const Scan& tree, const std::string& file, std::set<std::string>& seen) {
   const auto found = tree.includes.find(file);
   if (found == tree.includes.end() || !seen.insert(file).second) return "";

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Σ_k a[.., i, k] b[.., k, j] by a plain loop in f64; b of two axes serves every matrix of a.
+// Σ_k a[.., i, k] b[.., k, j] by a plain loop in f64; b of two axes is broadcast over a.
 Tensor plain_product(const Tensor& a, const Tensor& b) {
   Shape shape = a.shape();
   shape[a.rank() - 1] = b.size(-1);
@@ -52,7 +52,7 @@ TEST_CASE("products of any size agree with the plain loop") {
   }
 }
 
-// The right-hand side passes the size where the library takes over.
+// The right-hand side exceeds the size from which the library is used.
 TEST_CASE("large products agree with the plain loop, however they lie in memory") {
   for (const DType type : {DType::f32, DType::f64}) {
     const Tensor a = random_normal({37, 301}, type, 1), b = random_normal({301, 307}, type, 2);
@@ -140,7 +140,7 @@ TEST_CASE("the bits do not depend on the number of threads") {
   }
 }
 
-// What stands in where a library is missing, whatever this build has.
+// The replacement of a missing library, whatever this build has.
 TEST_CASE_TEMPLATE("the built-in product of large matrices", T, float, double) {
   const Tensor a = random_normal({31, 401}, dtype_of<T>, 1),
                b = random_normal({401, 203}, dtype_of<T>, 2);

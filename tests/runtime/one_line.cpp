@@ -20,7 +20,7 @@ TEST_CASE("one line: the rest is escaped, byte by byte where it is no UTF-8") {
   CHECK(one_line("\x7f\xff\xc3(") == "\\x7f\\xff\\xc3(");
   CHECK(one_line("\xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80") ==  // overlong, surrogate, too large
         "\\xc0\\xaf \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80");
-  CHECK(one_line("\xe4\xb8") == "\\xe4\\xb8");  // cut short
+  CHECK(one_line("\xe4\xb8") == "\\xe4\\xb8");  // truncated
   CHECK(one_line("\u0085\u2028\u202e") == "\\xc2\\x85\\xe2\\x80\\xa8\\xe2\\x80\\xae");
 }
 

@@ -87,7 +87,7 @@ TEST_CASE("cosine_of_turns is the cosine") {
   for (std::uint64_t b = 0; b < std::uint64_t{1} << 32; b += 100003) {
     check(static_cast<std::uint32_t>(b));
   }
-  // Around every eighth of a turn, where another series begins.
+  // Around every eighth of a turn, where the series changes.
   for (std::uint32_t eighth = 0; eighth < 8; ++eighth) {
     for (std::uint32_t off = 0; off < 3; ++off) {
       check((eighth << 29) + off);

@@ -17,7 +17,7 @@ T first_lane(Pack<T> x) {
   return simd::hn::GetLane(x.vector());
 }
 
-// Equal, or close by some units in the last place.
+// Equal, or within some units in the last place.
 template <class T>
 bool close(T got, double wanted, double units) {
   if (std::isnan(wanted)) return std::isnan(got);
@@ -103,7 +103,7 @@ TEST_CASE("a sum of f32 is gathered in f64") {
 }
 
 // The largest distance of a tile product from its definition in f64; A is transposed, B and C have
-// gaps, which stay as they are.
+// gaps, which must not change.
 template <class T>
 double worst_of_tile_product(i64 rows, i64 columns, i64 depth, bool add) {
   const Tensor a = random_normal({depth + 1, rows + 2}, dtype_of<T>, 1);
@@ -143,7 +143,7 @@ TEST_CASE_TEMPLATE("tile products of any size", T, float, double) {
   }
 }
 
-// From rows with gaps to rows with gaps, which stay as they are.
+// From rows with gaps to rows with gaps, which must not change.
 TEST_CASE_TEMPLATE("transposes of any size", T, float, double) {
   for (const i64 rows : {0, 1, 3, 4, 8, 13, 32, 47}) {
     for (const i64 columns : {0, 1, 4, 6, 8, 21}) {

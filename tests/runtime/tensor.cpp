@@ -106,7 +106,8 @@ TEST_CASE("reshape of strided tensors: a view where one exists, an error where n
   const Tensor x = counted({2, 6, 4});
   CHECK(values(x.reshape({8, 6})) == values(x));
   CHECK(x.reshape({48}).same_storage(x));
-  // [2, 6, 4] with a gap behind each row: rows split and join, the last axis stays by itself.
+  // [2, 6, 4] with a gap after each row: rows can be split and merged, the last axis cannot be
+  // merged.
   const Tensor gaps = counted({2, 6, 8}).slice(2, 1, 5);
   for (const Shape& shape : {Shape{12, 4}, Shape{2, 2, 3, 4}, Shape{4, 3, 2, 2}, Shape{1, 12, 1, 4},
                              Shape{3, 4, 4}, Shape{2, 6, 4, 1}}) {

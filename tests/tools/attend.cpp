@@ -385,7 +385,7 @@ Drawn drawn(const std::string& path) {
 }
 
 TEST_CASE("attend: maps are readable, and scaled as was asked") {
-  // Without queries every key weighs as much: 1/i for query i where it sees i keys.
+  // With queries of 0 all keys have the same weight: 1/i for query i if it sees i keys.
   const Files files({{"q", Tensor::zeros({1, 9, 3, 4}, DType::f64)},
                      {"k", normal({1, 9, 3, 4}, 2)},
                      {"v", normal({1, 9, 3, 5}, 3)}});

@@ -18,7 +18,7 @@ ProgramRun book(const Words& words) {
                      Words{"--programs", WEFT_PROGRAMS} + words);
 }
 
-// Without python3 there is nothing to run: says so, and is true.
+// Without python3 there is nothing to run: prints that, and returns true.
 bool skipped(const ProgramRun& run) {
   constexpr int no_python = 127;
   if (run.status == no_python) MESSAGE("skipped: " << run.err);
@@ -168,8 +168,7 @@ TEST_CASE("book: pages render in Chromium without a message" * not_sanitized()) 
   for (const std::string& name : names) {
     CAPTURE(name);
     const TemporaryFolder folder;
-    // About a phone: Chromium has no narrower window. What is wider than the window scrolls by
-    // itself, not the page.
+    // About a phone: Chromium has no narrower window. Wide content scrolls by itself, not the page.
     const std::string page = chapter(name);
     const std::string measuring = folder.file(
         "page.html",

@@ -93,7 +93,7 @@ TEST_CASE("attend --compare: what a family lacks is derived, and said") {
     CHECK(row(said, name).size() == 5);
   }
   CHECK(file.said("full,agglomerative", {"--seed", "4"}) != said);
-  // The other way round: queries, keys and values of logits.
+  // The inverse: queries, keys and values from logits.
   const File logits({{"zq", normal({1, 20, 3}, 1)},
                      {"zk", normal({1, 20, 3}, 2)},
                      {"y", normal({1, 20, 3, 4}, 3)}});

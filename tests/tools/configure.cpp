@@ -1,4 +1,4 @@
-// What `meson setup` decides about the GPU, with a toolkit and drivers of our own.
+// The decision of `meson setup` about the GPU, with a fake toolkit and fake drivers.
 #include <filesystem>
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ namespace {
 
 ProgramRun shell(const std::string& command) { return run_program("/bin/sh", {"-c", command}); }
 
-// A toolkit whose nvcc says its version alone: enough to configure, not to compile.
+// A toolkit whose nvcc only prints its version: enough to configure, not to compile.
 class Toolkit {
  public:
   Toolkit() {
@@ -27,7 +27,7 @@ class Toolkit {
     }
   }
 
-  // A folder with a driver whose cuInit answers so.
+  // A folder with a driver whose cuInit returns `answer`.
   std::string driver(const std::string& name, int answer) const {
     const std::string place = folder_.path(name);
     std::filesystem::create_directory(place);

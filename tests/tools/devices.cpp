@@ -1,4 +1,4 @@
-// devices as people run it.
+// devices as users run it.
 #include "doctest/doctest.h"
 #include "runtime/dispatch.h"
 #include "tests/program.h"

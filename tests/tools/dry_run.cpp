@@ -1,4 +1,4 @@
-// The memory that --dry-run says beside what a training takes.
+// The memory that --dry-run prints compared with what a training takes.
 #include <cerrno>
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ double peak_of(const std::string& program, const Words& words) {
 
 TEST_SUITE("tools") {
 
-// Without data, best weights, validation and checkpoints it would be half of it, or less.
+// Without data, best weights, validation and checkpoints it would be at most half of it.
 TEST_CASE("dry run: what it says is within 10 % of what a training takes") {
   if (sanitized) {
     MESSAGE("skipped: the sanitizers keep what is freed");

@@ -1,4 +1,4 @@
-// Preloaded into a program: SIGUSR1 comes before its libraries are set up.
+// Preloaded into a program: SIGUSR1 arrives before its libraries are set up.
 #include <csignal>
 
 namespace {

@@ -39,7 +39,7 @@ TEST_CASE("export: the parameters of each app, in either format") {
     require_done(app(name, words + Words{"--out", folder.path("run"), "--quiet"}));
     require_done(app(name, exported + Words{file}));
     require_done(app(name, exported + Words{arrays, "--format", "npy", "--example"}));
-    // What training needs besides, and says about itself, is no part of it.
+    // Further data of a training is not part of it.
     const Checkpoint trained = read_checkpoint(folder.path("run/best.safetensors"));
     const Checkpoint alone = read_checkpoint(file);
     CHECK(alone.metadata.at("configuration") == trained.metadata.at("configuration"));
@@ -97,7 +97,7 @@ TEST_CASE("export: the example is what the weights give") {
   }
 }
 
-// What torch_export.py says of these files; nothing where there is no PyTorch.
+// The output of torch_export.py for these files; nothing without PyTorch.
 std::optional<ProgramRun> torch_export(const Words& files) {
   const ProgramRun run = run_program(WEFT_SOURCE_ROOT "/bench/peers/torch_export.py", files);
   if (run.status != 2 || !contains(run.err, "PyTorch is not here")) return run;

@@ -1,4 +1,4 @@
-// What `meson install` gives, as a program outside the tree uses it.
+// The result of `meson install`, used by a program outside the tree.
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -41,15 +41,15 @@ std::string own_options() {
   return words;
 }
 
-// meson as the README calls it, in a copy of the tree, but that what this build has compiled is not
-// compiled again.
+// meson as the README calls it, in a copy of the tree, except that files that this build has
+// compiled are not compiled again.
 const std::string meson_of_the_test = R"(
 meson() {
   case $1 in
     setup)
       eval command meson '"$@"' "$options" >/dev/null || return
       for file in $built/libweft.so* $built/apps/*; do
-        if [ -f "$file" ]; then cp -dp "$file" "build/${file#$built/}"; fi
+        if [ -f "$file" ]; then cp -dp "$file" "$2/${file#$built/}"; fi
       done ;;
     install) command meson "$@" --no-rebuild >/dev/null ;;
   esac
@@ -69,10 +69,10 @@ TEST_CASE(
       "set -e; cd " WEFT_SOURCE_ROOT
       "; tar c --exclude='./build*' --exclude=./.git"
       " --exclude=./runs --exclude=./data . | tar x -C " +
-      tree + "; cd " + tree + "; cp apps/first_steps/*.cpp tests/install/*.cpp .; export HOME=" +
-      quoted(folder.path()) + " built=" WEFT_PROGRAMS "/..; options=" + quoted(own_options()) +
-      meson_of_the_test + shown_commands() +
-      "g++ -std=c++20 custom_op.cpp -o custom_op $(pkg-config --cflags --libs weft)"
+      tree + "; cd " + tree + "; export HOME=" + quoted(folder.path()) +
+      " built=" WEFT_PROGRAMS "/..; options=" + quoted(own_options()) + meson_of_the_test +
+      shown_commands() +
+      "g++ -std=c++20 tests/install/custom_op.cpp -o custom_op $(pkg-config --cflags --libs weft)"
       " && ./custom_op >op.txt\n");
   const std::string said = run.out + run.err;
   REQUIRE_MESSAGE(run.status == 0, said);

@@ -6,7 +6,7 @@ using namespace weft;
 
 namespace {
 
-// Without python3 there is nothing to run: says so, and is true.
+// Without python3 there is nothing to run: prints that, and returns true.
 bool skipped(const ProgramRun& run) {
   constexpr int no_python = 127;
   if (run.status == no_python) MESSAGE("skipped: " << run.err);

@@ -15,7 +15,7 @@ namespace {
 
 const std::string tree = WEFT_SOURCE_ROOT;
 
-// What the README has people write.
+// The command of ops/attention/README.md.
 std::string compiler(const std::string& headers) {
   return "g++ -std=c++20 -shared -fPIC -I" + quoted(headers) + " ";
 }
@@ -135,7 +135,7 @@ TEST_CASE("plugin: attend runs a block over x, with parameters and buffers of th
       if (learnt) CHECK(same_bits(results.at("d" + names[i]), inputs[i].gradient()));
     }
   }
-  // A buffer that the file does not hold is drawn, and comes out to be handed in.
+  // A buffer that the file does not contain is drawn, and reported so that it can be given.
   const Tensor omega = file["omega"];
   file.erase("omega"), file.erase("dout");
   write_checkpoint({file, {}}, folder.path("in"));
@@ -287,7 +287,7 @@ TEST_CASE("plugin: one that was built with the headers of another weft is refuse
   }
   const std::string file = headers + "/ops/attention/mechanism.h";
   const std::string header = read_file(file);
-  // A member more, another signature, another meaning.
+  // A further member, another signature, another meaning.
   const std::array<std::pair<std::string, std::string>, 3> changes{
       {{"  std::string title; ", "  std::string subtitle = {}; std::string title; "},
        {"virtual Tensor step(std::span<const Tensor> inputs)",

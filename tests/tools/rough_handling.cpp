@@ -1,5 +1,5 @@
-// What programs do when they are treated roughly: early signals, pipes in the place of files, words
-// that no terminal should see.
+// Rough handling of programs: early signals, pipes instead of files, words that no terminal should
+// print.
 #include <filesystem>
 
 #include <sys/stat.h>

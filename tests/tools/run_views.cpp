@@ -1,4 +1,4 @@
-// What a run's folder holds for other programs: metrics.csv and an event file beside metrics.jsonl.
+// The files of a run for other programs: metrics.csv and an event file beside metrics.jsonl.
 #include <cstring>
 
 #include "apps/training/metrics_views.h"
@@ -13,7 +13,7 @@ namespace {
 const Words small = {"train",   "--steps", "5",       "--report-steps", "2",
                      "--width", "16",      "--heads", "2",              "--quiet"};
 
-// The table that the log gives by the columns of its first line.
+// The table of the log by the columns of its first line.
 std::string table_of(const std::string& log, const std::string& header) {
   std::string table = header + "\n";
   for (const nlohmann::json& line : lines(log)) {

@@ -1,4 +1,4 @@
-// The front door.
+// The shell script ./weft.
 #include "tests/program.h"
 #include "tests/sanitized.h"
 

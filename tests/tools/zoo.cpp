@@ -14,7 +14,7 @@ namespace {
 
 ProgramRun zoo(const Words& words) { return run_program(WEFT_PROGRAMS "/zoo", words); }
 
-// All that programs know: but for the tests' own, which plugins bring in.
+// All mechanisms that programs know: the tests' own come from plugins.
 std::vector<const Mechanism*> known() {
   std::vector<const Mechanism*> list = mechanisms();
   std::erase_if(list, [](const Mechanism* mechanism) { return mechanism->name.starts_with("toy"); });
@@ -23,14 +23,54 @@ std::vector<const Mechanism*> known() {
 
 TEST_SUITE("tools") {
 
-TEST_CASE("zoo: the README's table is its output in Markdown" * not_sanitized()) {
+TEST_CASE("zoo: the table of ops/attention/README.md is its output in Markdown" * not_sanitized()) {
   const ProgramRun run = zoo({"--markdown"});
   REQUIRE(run.status == 0);
-  const std::string readme = read_file(WEFT_SOURCE_ROOT "/README.md");
-  CHECK_MESSAGE(contains(readme, run.out),
-                "replace the table of README.md by the output of zoo --markdown");
+  const std::string page = read_file(WEFT_SOURCE_ROOT "/ops/attention/README.md");
+  CHECK_MESSAGE(contains(page, run.out),
+                "replace the table of ops/attention/README.md by the output of zoo --markdown");
   for (const Mechanism* mechanism : known()) {
     CHECK(contains(run.out, "| `" + mechanism->name + (mechanism->wrapper ? "/…`" : "`")));
+  }
+}
+
+// The cells of a row in Markdown.
+std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells;
+  for (std::size_t begin = 2, end; (end = row.find(" |", begin)) != std::string::npos;) {
+    cells.push_back(row.substr(begin, end - begin));
+    begin = end + 3;
+  }
+  return cells;
+}
+
+// The rows of a table in Markdown, below the line that begins with `head`.
+std::vector<std::string> rows_below(const std::string& text, const std::string& head) {
+  std::istringstream lines(text);
+  std::string line;
+  while (std::getline(lines, line) && !line.starts_with(head)) {
+  }
+  std::getline(lines, line);  // | --- |
+  std::vector<std::string> rows;
+  while (std::getline(lines, line) && line.starts_with("| ")) rows.push_back(line);
+  return rows;
+}
+
+TEST_CASE("zoo: README.md has a row for each mechanism, with a link to its page" *
+          not_sanitized()) {
+  const auto all = rows_below(zoo({"--markdown"}).out, "| mechanism |");
+  const auto rows = rows_below(read_file(WEFT_SOURCE_ROOT "/README.md"), "| mechanism |");
+  REQUIRE(all.size() == known().size());
+  CHECK(rows.size() == all.size());
+  for (std::size_t i = 0; i < std::min(rows.size(), all.size()); ++i) {
+    const Mechanism& mechanism = *known()[i];
+    std::string folder = mechanism.page.empty() ? mechanism.name : mechanism.page;
+    std::replace(folder.begin(), folder.end(), '-', '_');
+    if (!mechanism.wrapper) folder += "/" + folder + ".h";
+    const std::vector<std::string> cells = cells_of(all[i]);
+    constexpr std::size_t name = 0, what = 1, time = 4, causal = 7;
+    CHECK(rows[i] == "| [" + cells[name] + "](ops/attention/" + folder + ") | " + cells[what] +
+                         " | " + cells[time] + " | " + cells[causal] + " |");
   }
 }
 

@@ -1,4 +1,4 @@
-// Pictures cut, mirrored, divided and put together as batches.
+// Pictures cropped, mirrored, normalised and batched.
 #include "apps/data/augment.h"
 #include "apps/data/shuffle.h"
 

@@ -1,4 +1,4 @@
-// How often a model is right, the singular values, and the settings.
+// Accuracies, singular values, and settings.
 #include "apps/vision/evaluate.h"
 #include "apps/vision/task.h"
 
@@ -16,7 +16,7 @@ using namespace weft::vision;
 
 namespace {
 
-// A matrix with orthonormal rows: Gram and Schmidt on random ones.
+// A matrix with orthonormal rows: Gram-Schmidt on random ones.
 std::vector<std::vector<double>> orthonormal(i64 rows, i64 columns, std::uint64_t seed) {
   const std::vector<double> numbers =
       random_normal({rows, columns}, DType::f64, seed).to_vector<double>();

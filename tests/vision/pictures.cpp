@@ -1,4 +1,4 @@
-// The readers of picture sets, the set that is drawn, and PNG files.
+// The readers of picture sets, the generated set, and PNG files.
 #include <algorithm>
 #include <cstdlib>
 
@@ -137,8 +137,8 @@ TEST_CASE("cifar: the real CIFAR-10") {
   const PictureSet set = load_pictures(folder, "auto");
   CHECK(set.train.count() == 50'000);
   CHECK(set.test.count() == 10'000);
-  // A thousand test pictures of each class, and the published means of the channels; copies that
-  // were encoded again differ from them in the fourth digit.
+  // A thousand test pictures of each class, and the published means of the channels; re-encoded
+  // copies differ from them in the fourth digit.
   for (int label = 0; label < 10; ++label) {
     CHECK(std::count(set.test.labels.begin(), set.test.labels.end(), label) == 1000);
   }

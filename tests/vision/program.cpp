@@ -1,4 +1,4 @@
-// vision as people run it.
+// vision as users run it.
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -24,7 +24,7 @@ void refused(const Words& words, const std::string& part) { check_refused(vision
 const Words tiny = {"--width", "8", "--layers",     "1",    "--heads",  "2", "--hidden", "8",
                     "--patch", "8", "--validation", "7000", "--epochs", "1", "--steps",  "3"};
 
-// Under the sanitizers, where that is minutes, it learns nothing to speak of.
+// Under the sanitizers training takes minutes, and learns next to nothing.
 const Words effort = sanitized ? Words{"--epochs", "1", "--steps", "8"} : Words{"--epochs", "2"};
 
 // A model that is trained in seconds, and the folder of its run.

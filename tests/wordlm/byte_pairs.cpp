@@ -37,7 +37,7 @@ Symbols merged(const Symbols& symbols, const Merge& merge) {
   return result;
 }
 
-// The definition: all pairs are counted anew before each merge.
+// The definition: all pairs are counted again before each merge.
 std::vector<Merge> naive_merges(const std::vector<CountedWord>& words, std::size_t most,
                                 i64 least) {
   std::vector<std::pair<Symbols, i64>> all;
@@ -115,7 +115,7 @@ TEST_CASE("byte pairs: among equals the largest by code points, not by anything 
   const std::vector<CountedWord> words = {{"azc", 4}, {"b\u00e9d", 4}, {"xyc", 4}};
   CHECK(learn_merges(words, 2, 1) == std::vector<Merge>{{"\u00e9", "d</w>"}, {"z", "c</w>"}});
   CHECK(learn_merges({{"ab", 4}, {"a\u00e9", 4}}, 1, 1) == std::vector<Merge>{{"a", "\u00e9</w>"}});
-  // "aaa": the pair stands twice in it, and is merged once, from the left.
+  // "aaa": the pair occurs twice in it, and is merged once, from the left.
   CHECK(learn_merges({{"aaab", 1}}, 3, 1) ==
         std::vector<Merge>{{"a", "a"}, {"aa", "a"}, {"aaa", "b</w>"}});
 }

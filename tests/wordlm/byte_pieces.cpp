@@ -1,4 +1,4 @@
-// Word pieces over bytes: how text is cut, learnt, encoded and saved; nothing is ever lost.
+// Word pieces over bytes: splitting, learning, encoding and saving text; nothing is ever lost.
 #include "apps/data/byte_pieces.h"
 
 #include <map>
@@ -66,7 +66,7 @@ TEST_CASE("byte pieces: text is cut as GPT-2's expression cuts it") {
 }
 
 TEST_CASE("byte pieces: merges and ids by hand") {
-  // " a" stands 3 times, "ab" twice; a pair must stand 3 times.
+  // " a" occurs 3 times, "ab" twice; a pair must occur 3 times.
   const auto pieces = BytePieces::learn("x ab ab ac\n", "bpe");
   CHECK(pieces->merges() == std::vector<Merge>{{"\u0120", "a"}});
   CHECK(pieces->size() == 256 + 1 + 1);

@@ -44,7 +44,7 @@ std::shared_ptr<const PaperPieces> learnt() { return PaperPieces::learn(rhyme, "
 TEST_SUITE("wordlm") {
 
 TEST_CASE("pieces: ids by count, then by piece, the largest first") {
-  // x </w> stands 3 times, <seq> and </seq> once for each line; nothing is frequent enough to merge
+  // x </w> occurs 3 times, <seq> and </seq> once for each line; nothing is frequent enough to merge
   // but "a b": 3 times.
   const auto pieces = PaperPieces::learn("x ab\n\nX, Ab\n  \nx ab 7 7", "here");
   CHECK(pieces->merges() == std::vector<Merge>{{"a", "b</w>"}});
@@ -53,7 +53,7 @@ TEST_CASE("pieces: ids by count, then by piece, the largest first") {
   CHECK(pieces->pieces() == wanted);
   CHECK(pieces->size() == 14);
   CHECK(pieces->encode("AB x 99") == PieceIds{5, 4, 12, 9, 8, 10, 11});
-  CHECK(pieces->encode("axb") == PieceIds{0, 0, 0});  // characters that never stood so
+  CHECK(pieces->encode("axb") == PieceIds{0, 0, 0});  // character pairs that never occurred
   CHECK(pieces->encode("").empty());
   const auto [unknown, begin, end, pad] = pieces->special();
   CHECK(PieceIds{unknown, begin, end, pad} == PieceIds{0, 1, 2, 3});
@@ -66,7 +66,7 @@ TEST_CASE("pieces: known text comes back, in lower case and with <num>") {
         "the old king waits near the bridge, and the old dog waits behind the king.\n"
         "three small birds (two old, one young) sing: the king's dog sings <num> times.\n"
         "\"the river!\" said the old teacher. the caf\u00e9 opens at <num> or <num>.\n");
-  // Words that never stood there, of pieces that did.
+  // Words that did not occur, of pieces that did.
   CHECK(pieces->decode(pieces->encode("the bird waits, the thing sings")) ==
         "the bird waits, the thing sings");
   CHECK(pieces->decode(pieces->encode("the \u6771 king")) == "the <UNK> king");
@@ -76,7 +76,7 @@ TEST_CASE("pieces: known text comes back, in lower case and with <num>") {
   const std::string message = error_of([&] { pieces->decode(PieceIds{4, 9999}); });
   CHECK(contains(message, "there is no id 9999"));
   CHECK_THROWS_AS(pieces->decode(PieceIds{-1}), Error);
-  // Any ids give text, wherever they cut words.
+  // Any ids decode to text, wherever they split words.
   for (std::uint64_t i = 0; i < 200; ++i) {
     PieceIds ids;
     for (const std::uint32_t word : RandomKey{.seed = 5}.words(i).word) {

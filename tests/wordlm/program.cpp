@@ -21,7 +21,8 @@ void write_text(const std::string& path, const std::string& text) {
 
 ProgramRun wordlm(const Words& words) { return run_program(WEFT_PROGRAMS "/wordlm", words); }
 
-// A text whose next word is known: words in a circle, a line of them at a time, each part its own.
+// A text whose next word is known: words in a cycle, a line of them at a time, each part with its
+// own.
 struct CircleText {
   TemporaryFolder folder;
   std::string path = folder.path("text");
@@ -134,7 +135,7 @@ TEST_CASE("wordlm: pieces over bytes, where nothing else is asked for") {
   REQUIRE_MESSAGE(more.status == 0, more.err);
   CHECK_MESSAGE(more.out.starts_with("Zeile 3: Gr\u00f6\u00dfer, als ZUVOR!\nZeile "), more.out);
   CHECK_MESSAGE(wordlm(sample).out.starts_with("Zeile "), wordlm(sample).out);
-  const std::string odd = "a\tB  c\xff\n ";  // a prompt is said again as it is
+  const std::string odd = "a\tB  c\xff\n ";  // a prompt is printed unchanged
   const Words say = {"sample", "--checkpoint", out, "--tokens", "0", "--prompt", odd};
   CHECK(wordlm(say).out == odd + "\n");
   CHECK(wordlm({"--resume", "--out", out, "--pieces", "bpe"}).status == 0);
@@ -202,7 +203,7 @@ TEST_CASE("wordlm: with several seeds it says mean and standard error") {
   CHECK(variance > 0);
   CHECK(contains(run.out, "3 seeds: "));
 
-  // One that is over, one that was stopped, and one that never began.
+  // One that has ended, one that was stopped, and one that never began.
   const std::string summary = read_file(out + "/replicas.json");
   const std::string best = read_file(out + "/seed-4/best.safetensors");
   std::filesystem::remove(out + "/replicas.json");

@@ -1,4 +1,5 @@
-// WikiText-2 as it is. WEFT_DATA names the folder that holds wikitext-2; without it nothing runs.
+// The real WikiText-2. WEFT_DATA names the folder that contains wikitext-2; without it nothing
+// runs.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +34,7 @@ TEST_CASE("WikiText-2: the sizes of Spellings 2019") {
     std::printf("skipped: WikiText-2: set WEFT_DATA to the folder that holds wikitext-2\n");
     return;
   }
-  const TemporaryFolder folder;  // the kept pieces stay out of the data
+  const TemporaryFolder folder;  // the kept pieces are not written beside the data
   for (const char* part : {"train", "valid", "test"}) {
     const std::string name = std::string("wiki.") + part + ".tokens";
     std::filesystem::copy_file(source / name, folder.path(name));

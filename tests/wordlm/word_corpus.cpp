@@ -58,7 +58,7 @@ TEST_CASE("corpus: the parts of a folder, and their words") {
   CHECK(same.validation_counts.words == corpus.validation_counts.words);
   CHECK(same.pieces->save() == corpus.pieces->save());
 
-  // With pieces that are there.
+  // With existing pieces.
   const WordCorpus given = load_words(plain.path(), corpus.pieces);
   CHECK(given.pieces == corpus.pieces);
   CHECK(given.test == corpus.test);
@@ -71,7 +71,7 @@ TEST_CASE("corpus: a file is shared by lines, and the built-in text needs none")
   const WordCorpus corpus = load_words(folder.file("mine.txt", text), "paper");
   CHECK(corpus.train_counts.lines + corpus.validation_counts.lines + corpus.test_counts.lines ==
         100);
-  CHECK(corpus.train_counts.lines == 91);  // the line that ends at 90 percent or behind
+  CHECK(corpus.train_counts.lines == 91);  // the line that ends at or after 90 percent
   CHECK(corpus.validation_counts.lines == 5);
   CHECK(std::filesystem::exists(folder.path("mine.txt.pieces")));
   CHECK(contains(error_of([&] { load_words(folder.file("one", "one line\n"), "paper"); }),
@@ -145,7 +145,7 @@ TEST_CASE("corpus: kept pieces are used while they fit, else learnt anew with a 
   CHECK(contains(bytes, "weft kept pieces 1\nlearnt from "));
   CHECK(bytes.ends_with(saved));
 
-  // That they are read is seen by what is read, here a vocabulary of somebody's own.
+  // Whether they are read shows in the result, here a user-defined vocabulary.
   const auto warned = [&](const char* part) {
     const WordCorpus corpus = load_words(folder.path(), "paper");
     CHECK(corpus.warnings.size() == 1);
@@ -178,7 +178,7 @@ TEST_CASE("corpus: kept pieces are used while they fit, else learnt anew with a 
 TEST_CASE("corpus: where pieces cannot be kept, there is a warning and no error") {
   const TemporaryFolder folder;
   fill(folder);
-  // A folder in the place of the file stops also who may write anywhere.
+  // A folder at the path of the file stops also users who may write anywhere.
   std::filesystem::create_directory(folder.path("wiki.train.tokens.pieces.partial"));
   const WordCorpus corpus = load_words(folder.path(), "paper");
   REQUIRE(corpus.warnings.size() == 1);

@@ -21,7 +21,7 @@ namespace {
 
 i64 max_span(const AttentionSpec& spec) { return spec.integer("max_span"); }
 
-// Of a layer that is applied several times, the first application has it.
+// If a layer is applied several times, its first application adds the penalty.
 Variable penalty_of(const AttentionSpec& spec, const AttentionCall& call, const Variable& span) {
   const double factor = spec.number("penalty") * double(max_span(spec));
   return call.depth == 0 && factor > 0 ? scale(mean(span), factor) : Variable();
@@ -48,8 +48,8 @@ Attended reference_adaptive_span(const AttentionSpec& spec, const AttentionCall&
   const Variable q = transpose(inputs[0], 1, 2), k = transpose(inputs[1], 1, 2);
   const i64 B = q.size(0), H = q.size(1), N = q.size(2), S = k.size(2), L = max_span(spec);
   const DType type = q.value().dtype();
-  const i64 near = std::min(L, S);  // rows of key_pe that any pair has
-  // δ − 1 of every pair; and the same cut to 0 … near − 1.
+  const i64 near = std::min(L, S);  // rows of key_pe that some pair uses
+  // δ − 1 of every pair; and the same clamped to 0 … near − 1.
   const Tensor distances = Tensor::empty({1, N, S}, DType::f64);
   const Tensor rows = Tensor::empty({1, 1, N, S}, DType::i64);
   for (i64 i = 0; i < N; ++i) {
@@ -67,7 +67,7 @@ Attended reference_adaptive_span(const AttentionSpec& spec, const AttentionCall&
   const Variable far = scale(reshape(span, {H, 1, 1}), double(L));
   const double R = double(spec.integer("ramp"));
   const Variable ramp = add(scale(sub(far, distances.to(type)), 1 / R), Tensor::full({}, 1, type));
-  // min(1, max(0, ramp)), which has no slope at its corners.
+  // min(1, max(0, ramp)), whose derivative at its corners is 0.
   const Variable least = Tensor::full({}, -1, type);
   const Variable m = scale(maximum(least, scale(relu(ramp), -1)), -1);
   const Tensor seen = Tensor::zeros({B, H, N, S}, DType::f64);
@@ -86,8 +86,8 @@ Attended reference_adaptive_span(const AttentionSpec& spec, const AttentionCall&
   return {transpose(matmul(w, transpose(inputs[2], 1, 2)), 1, 2), penalty_of(spec, call, span)};
 }
 
-// Operations are those of spans of max_span with key_pe; bytes those without the partial sums of its
-// gradient.
+// The operations are those of spans of max_span with key_pe; the bytes exclude the partial sums of
+// its gradient.
 AttentionCost cost_adaptive_span(const AttentionSpec& spec, const AttentionSizes& s, bool,
                                  DType type) {
   const double item = double(size_of(type)), heads = double(s.B * s.H);
@@ -104,7 +104,7 @@ AttentionCost cost_adaptive_span(const AttentionSpec& spec, const AttentionSizes
           .cuda_working_bytes = positions};
 }
 
-// A step looks at the span of each head.
+// A step looks back as far as the span of each head.
 class AdaptiveSpanDecoding final : public OrderedCache {
  public:
   AdaptiveSpanDecoding(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,

@@ -18,7 +18,7 @@
 namespace weft {
 namespace {
 
-// x itself where neighbours along its last axis are neighbours in memory, otherwise a copy.
+// x itself if its last axis is contiguous, otherwise a copy.
 Tensor dense(const Tensor& x) { return x.size(-1) == 1 || x.stride(-1) == 1 ? x : x.clone(); }
 
 struct AgglomerativeOp {
@@ -68,8 +68,8 @@ struct AgglomerativeOp {
     return gradients;
   }
 
-  // Room for dzq, dzk and dy. Over one sequence they lie side by side, as the inputs do in the
-  // projection that they are columns of: its gradient is then there without a copy.
+  // Memory for dzq, dzk and dy. Over one sequence they are adjacent columns, like the inputs in the
+  // projection that they are columns of: the gradient of the projection then needs no copy.
   static std::array<Tensor, 3> places(const Saved& saved) {
     const Tensor &zq = saved.zq, &zk = saved.zk, &y = saved.y;
     const i64 B = zq.size(0), N = zq.size(1), H = zq.size(2), M = y.size(3);
@@ -95,7 +95,7 @@ Attended reference_agglomerative(const AttentionSpec&, const AttentionCall& call
   const DType type = zq.value().dtype();
   const Variable cq = mul(softmax(zq), existence(call.query_lengths, B, N, type));
   const Variable ck = mul(softmax(zk), existence(call.lengths, B, S, type));
-  // Over the references that a query sees: [B, N, …], or [B, 1, …] where all see the same.
+  // Sums over the references that a query sees: [B, N, …], or [B, 1, …] if all see the same.
   const auto summed = [&](const Variable& x) {
     if (call.causal) return cumulative_sum(x, 1);
     Shape once = x.shape();
@@ -117,10 +117,11 @@ AttentionCost cost_agglomerative(const AttentionSpec&, const AttentionSizes& s, 
   const auto count = double(std::min(length, agglomerative_chunk) * s.H);
   const auto chunks = double(s.B * agglomerative_chunks(length));
   const double pieces = std::min(chunks, double(agglomerative_wave));
-  // What a wave of chunks or all of them share, and one piece of work besides.
+  // Scratch shared by a wave of chunks or by all of them, and that of one task.
   const double shared = causal ? (pieces + 2) * width + pieces * 3 * count : (chunks + B) * width;
   const double piece = width + (causal ? 3 : 6) * count;
-  // On a CUDA device: the sums of the references' chunks in forward, of the queries' in backward.
+  // On a CUDA device: the sums of the references' chunks in forward, of the queries' chunks in
+  // backward.
   const double chunk_rows =
       double(causal ? agglomerative_chunks(s.N)
                     : std::max(agglomerative_chunks(s.S), agglomerative_chunks(s.N) + 1));
@@ -132,7 +133,7 @@ AttentionCost cost_agglomerative(const AttentionSpec&, const AttentionSizes& s, 
           .cuda_working_bytes = 8 * double(s.B) * chunk_rows * width};
 }
 
-// The sums over the positions so far, in f64 whatever the inputs are, on the inputs' device.
+// The sums over the positions so far, in f64 for inputs of any type, on the inputs' device.
 class AgglomerativeDecoding final : public DecodingState {
  public:
   explicit AgglomerativeDecoding(const AttentionSizes& s) : shape_{s.B, s.H * (1 + s.M)} {}

@@ -1,21 +1,16 @@
-// CUDA kernels of agglomerative attention; the equations stand in agglomerative.h.
+// CUDA kernels of agglomerative attention; the equations are in agglomerative.h.
 //
-// A block has a chunk of positions of one batch item and up to 8 classes, about 128 columns of
-// [H, M]. What concerns its classes alone (softmax, S, w, dn) it first computes into shared memory,
+// A block has a chunk of positions of one batch item and up to 8 classes, about 128 columns of [H,
+// M]. It first computes the arrays of its classes alone (softmax, S, w, dn) into shared memory,
 // [rows, classes] in f64; then each thread has one column at a time, whose running sum (U or G)
-// stays in a register from the chunk's first row to its last, so that neighbours read neighbours.
-// Dot products over a class's columns go through shared memory, 8 rows at a time.
+// stays in a register from the chunk's first row to its last; accesses are coalesced. Dot products
+// over a class's columns go through shared memory, 8 rows at a time.
 //
-// Bytes for each of the B·N·H·M values in f32, not measured: forward reads them twice and writes
-// once (12), backward reads y and dout twice and writes dy (20), and the chunks' sums cost a
-// quarter of a byte. At 4.3 TB/s that is 0.36 · 10¹² and 0.2 · 10¹² values a second. Operations are
-// in f64, about 6 and 16 a value with the conversions, beside 2 exponentials for each class and
-// row; 132 multiprocessors of 64 a cycle do some 14 · 10¹² a second: memory is the limit wherever
-// f64 runs at half the rate of f32.
-//
-// Blocks of 128 threads on a multiprocessor, in f32 with 8 classes of 16: outputs 5 (96
-// registers, 26 KB of shared memory), queries 5 (80, 42 KB), references 6 (80, 34 KB), sums 5
-// (86, 8 KB): a third of its threads, each with 8 loads under way.
+// Bytes for each of the B·N·H·M values in f32, by count: forward reads them twice and writes once
+// (12), backward reads y and dout twice and writes dy (20), and the chunks' sums cost a quarter of
+// a byte. Operations are in f64, about 6 and 16 a value with the conversions, beside 2 exponentials
+// for each class and row: bound by memory bandwidth wherever f64 runs at half the rate of f32
+// (unmeasured).
 #include "ops/attention/agglomerative/chunk.cuh"
 #include "ops/attention/agglomerative/chunk_sums.cuh"
 #include "runtime/cuda/workspace.h"
@@ -29,7 +24,7 @@ template <class T>
 __global__ void sum_references_kernel(Agglomerative<T> p, int classes, double* sums) {
   const Piece piece(p, p.S(), classes);
   const i64 H = p.H(), M = p.M();
-  // Nobody stands behind the last chunk: it begins the rows.
+  // No chunk is after the last one: it initialises the rows.
   const bool last = p.causal && piece.index + 1 == piece.chunks;
   const i64 row = p.causal ? (piece.index + 1) % piece.chunks : piece.index;
   double* const to = sums + (piece.b * piece.chunks + row) * p.width();
@@ -114,7 +109,7 @@ __global__ void queries_kernel(Agglomerative<T> p, DropoutMask dropout, int clas
   const i64 H = p.H(), M = p.M();
   const int keys = p.causal ? piece.keys : 0;
   const double* const before = piece.row(sums, p.width(), p.causal);
-  // Nobody stands before the first chunk: it ends the rows.
+  // No chunk is before the first one: it initialises the last row.
   const i64 row =
       p.causal ? (piece.index + piece.chunks - 1) % piece.chunks : piece.index;
   double* const total = totals + (piece.b * piece.chunks + row) * p.width();
@@ -231,7 +226,7 @@ __global__ void references_kernel(Agglomerative<T> p, DropoutMask dropout, int c
   }
 }
 
-// dz = c (dc − Σ c dc) for one row, where dc stands.
+// dz = c (dc − Σ c dc) for one row, in place of dc.
 template <class T>
 __device__ void softmax_gradient(const T* z, i64 H, bool exists, T* dz) {
   if (!exists) {
@@ -274,8 +269,8 @@ void sum_references(const Cuda& device, const Agglomerative<T>& p, double* sums)
   start_chunks(device, p, p.S(), 1, false, sum_references_kernel<T>, deal, p, deal.classes, sums);
 }
 
-// out, from sums as they are saved. Where `after` is not null, the sums behind the only chunk go
-// there, which may be `sums` itself.
+// out, from sums as they are saved. If `after` is not null, the sums after the only chunk are
+// written there; it may be `sums` itself.
 template <class T>
 void write_outputs(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                    View<T, 4> out, double* after) {
@@ -284,8 +279,8 @@ void write_outputs(const Cuda& device, const Agglomerative<T>& p, const double* 
                sums, out, after);
 }
 
-// dcq in the place of dzq; (g, G) of each chunk of queries in `totals`. Causal: dn in the place of
-// dzk, and the row of totals is that of the chunk before, with zeros in the last one.
+// dcq in place of dzq; (g, G) of each chunk of queries in `totals`. Causal: dn in place of dzk, and
+// the row of totals is that of the chunk before, with zeros in the last one.
 template <class T>
 void sweep_queries(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                    View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, double* totals) {
@@ -294,7 +289,7 @@ void sweep_queries(const Cuda& device, const Agglomerative<T>& p, const double* 
                sums, dout, dzq, dzk, totals);
 }
 
-// dy, and dck in the place of dzk. `totals`: (g, G) behind each chunk, or of all queries.
+// dy, and dck in place of dzk. `totals`: (g, G) after each chunk, or of all queries.
 template <class T>
 void sweep_references(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                       const double* totals, View<const T, 4> dout, View<T, 3> dzk, View<T, 4> dy) {
@@ -303,7 +298,7 @@ void sweep_references(const Cuda& device, const Agglomerative<T>& p, const doubl
                sums, totals, dout, dzk, dy);
 }
 
-// dzq and dzk from the dcq and dck that stand there.
+// dzq and dzk, in place of dcq and dck.
 template <class T>
 void finish_logits(const Cuda& device, const Agglomerative<T>& p, View<T, 3> dzq,
                    View<T, 3> dzk) {

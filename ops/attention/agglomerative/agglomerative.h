@@ -1,10 +1,10 @@
 // Agglomerative attention.
-// M. Spellings, "Agglomerative attention", 2019, arXiv 1907.06607, "Methods" (its equations bear no
-// numbers). The clip of n and the dropout are those of the author's code.
+// M. Spellings, "Agglomerative attention", 2019, arXiv 1907.06607, "Methods" (its equations are not
+// numbered). The clip of n and the dropout are those of the author's code.
 //
 // Every position belongs softly to m classes (the head axis: H = m). A query reads, for each class,
-// the mean of that class over the references, by as much as it belongs to the class itself. Per
-// batch item, query i, reference t, class k:
+// the mean of that class over the references, weighted by how much it belongs to the class itself.
+// Per batch item, query i, reference t, class k:
 //
 //     cq_i = softmax_k zq_i        ck_t = softmax_k zk_t, 0 at and past the length
 //     S_ik = Σ_t ck_tk             U_ik = Σ_t ck_tk y_tk       t <= i when causal, otherwise all t
@@ -14,7 +14,7 @@
 //     zq [B, N, H]   zk [B, S, H]   y [B, S, H, M]   out [B, N, H, M]
 //
 // zq, zk are logits and y values, projected by the layer around; the matrix that mixes the classes
-// of out is the layer's too. A query at or past its length gives 0 and takes no gradient; one that
+// of out is the layer's too. A query at or beyond its length gives 0 and gets no gradient; one that
 // sees no reference gives 0 (U = 0, n = 10⁻³).
 //
 // Backward. With dp = d ⊙ dout, and w_ik = cq_ik / n_ik:
@@ -25,9 +25,9 @@
 //     dy_tk = ck_tk G_tk                 dck_tk = y_tk · G_tk + g_tk
 //     dzq_ik = cq_ik (dcq_ik − Σ_l cq_il dcq_il)               dzk from ck and dck likewise
 //
-// So forward is one scan over (S, U) and backward one over (g, G) the other way, both of width
-// H (1 + M): time and memory linear in N. All sums are gathered in f64; one rounding to f32 stands
-// at the end. Chunks of positions are scanned at the same time: their own sums, the sums of these
+// So forward is one scan over (S, U) and backward one over (g, G) in the other direction, both of
+// width H (1 + M): time and memory linear in N. All sums are accumulated in f64 and rounded to f32
+// once, at the end. Chunks of positions are scanned in parallel: their own sums, the sums of these
 // in order, then the outputs.
 //
 // Saved: zq, zk and y as handles, and (S, U) in f64 before each chunk (causal) or over all
@@ -35,7 +35,7 @@
 // which costs less than to write and read a, whose width is that of out, and needs no division by
 // cq, as deriving a from out would.
 //
-// Decoding keeps (S, U) alone: 8 B H (1 + M) bytes at any length.
+// Decoding keeps only (S, U): 8 B H (1 + M) bytes at any length.
 #pragma once
 
 #include "ops/attention/length.h"
@@ -46,15 +46,15 @@
 namespace weft {
 
 inline constexpr double least_class_mass = 1e-3;
-inline constexpr i64 agglomerative_chunk = 128;  // positions of one piece of the scan
-inline constexpr i64 agglomerative_wave = 16;    // chunks scanned at the same time
+inline constexpr i64 agglomerative_chunk = 128;  // positions of one task of the scan
+inline constexpr i64 agglomerative_wave = 16;    // chunks scanned in parallel
 
-// n(S), and dn/dS. NaN stays NaN.
+// n(S), and dn/dS. NaN is propagated.
 constexpr double clipped_mass(double S) { return S < least_class_mass ? least_class_mass : S; }
 constexpr double clipped_mass_slope(double S) { return S < least_class_mass ? 0 : 1; }
 
-// What the kernels see. Last axes have stride 1. `lengths` and `query_lengths` hold B numbers or
-// are null.
+// The call in kernels. Last axes have stride 1. `lengths` and `query_lengths` hold B numbers or are
+// null.
 template <class T>
 struct Agglomerative {
   View<const T, 3> zq, zk;
@@ -75,7 +75,7 @@ struct Agglomerative {
   constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
 };
 
-// How many chunks `positions` fall into, and how many rows of sums a call saves.
+// The number of chunks for `positions`, and of rows of sums that a call saves.
 constexpr i64 agglomerative_chunks(i64 positions) {
   return (positions + agglomerative_chunk - 1) / agglomerative_chunk;
 }
@@ -89,11 +89,11 @@ struct AgglomerativeKernels {
   // references.
   static void forward(const Device&, const Agglomerative<T>&, View<double, 3> sums, View<T, 4> out);
 
-  // The causal outputs of positions that follow those gathered in sums [B, width], at most a chunk
-  // of them; leaves the sums after them.
+  // The causal outputs of positions that follow those summed in sums [B, width], at most a chunk of
+  // them; leaves the sums after them.
   static void advance(const Device&, const Agglomerative<T>&, View<double, 2> sums, View<T, 4> out);
 
-  // dzq, dzk and dy are written whole; their last axes, and that of dout, have stride 1. With
+  // All of dzq, dzk and dy is written; their last axes, and that of dout, have stride 1. With
   // dropout dout is row-major.
   static void backward(const Device&, const Agglomerative<T>&, View<const double, 3> sums,
                        View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, View<T, 4> dy);

@@ -1,10 +1,10 @@
-// CPU kernels of agglomerative attention; the equations stand in agglomerative.h.
+// CPU kernels of agglomerative attention; the equations are in agglomerative.h.
 //
-// Between load and store everything is f64. A chunk is done in two kinds of loops: over [rows, H]
-// for what concerns the classes (softmax, S, n, w), and over [rows, H, M] by strips of a few
-// vectors of columns, whose running sum (U or G) stays in registers for a block of rows. Causal
-// scans go wave by wave: what the first pass over a wave's chunks has read is in cache when the
-// second comes.
+// Between load and store everything is f64. A chunk is processed by two kinds of loops: over [rows,
+// H] for the arrays of classes (softmax, S, n, w), and over [rows, H, M] in strips of a few vectors
+// of columns, whose running sum (U or G) stays in registers for a block of rows. Causal scans
+// proceed wave by wave: what the first pass over a wave's chunks has read is still in cache for the
+// second.
 #include "ops/attention/agglomerative/agglomerative.h"
 
 #include <algorithm>
@@ -40,7 +40,7 @@ void add_references(const Agglomerative<T>& p, const Chunk& c, double* sums) {
   });
 }
 
-// to = d ⊙ from for the queries of a chunk, both with rows side by side.
+// to = d ⊙ from for the queries of a chunk, both with contiguous rows.
 template <class T>
 void drop(const Agglomerative<T>& p, const Chunk& c, const T* from, T* to) {
   const i64 columns = p.H() * p.M(), row = c.b * p.N() + c.begin;
@@ -83,7 +83,7 @@ void write_outputs(const Agglomerative<T>& p, const Chunk& c, double* sums, cons
   if (p.dropout > 0) drop<T>(p, c, to[0], to[0]);
 }
 
-// dp of a chunk: rows of dout or, with dropout, of a copy on which the mask was laid.
+// dp of a chunk: rows of dout or, with dropout, of a masked copy.
 template <class T>
 struct OutputGradient {
   Tensor copy;
@@ -98,7 +98,7 @@ struct OutputGradient {
   }
 };
 
-// What the sweep over queries leaves for that over references: ck, w and dn, [rows, H] each.
+// Results of the sweep over queries for that over references: ck, w and dn, [rows, H] each.
 struct Kept {
   double *ck, *w, *dn;
   Kept(double* from, i64 count) : ck(from), w(from + count), dn(w + count) {}
@@ -124,8 +124,8 @@ void softmax_gradient(const Chunk& chunk, i64 rows, const double* c, const doubl
   }
 }
 
-// dzq of a chunk, and what Kept holds. `sums` is used as by write_outputs; `totals`, unless it is
-// null, gains the chunk's share of (g, G).
+// dzq of a chunk, and what Kept holds. `sums` is used as by write_outputs; the chunk's (g, G) is
+// added to `totals`, unless it is null.
 template <class T>
 void sweep_queries(const Agglomerative<T>& p, const Chunk& c, const View<const T, 4>& dout,
                    double* sums, const View<T, 3>& dzq, const Kept& kept, double* totals) {
@@ -169,8 +169,8 @@ void sweep_queries(const Agglomerative<T>& p, const Chunk& c, const View<const T
   softmax_gradient(c, c.queries, cq, dcq, dzq);
 }
 
-// dzk and dy of a chunk. `totals` holds (g, G): of the queries behind the chunk when causal, and
-// then of those in it too; otherwise of all queries.
+// dzk and dy of a chunk. `totals` holds (g, G): of the queries after the chunk when causal, and on
+// return of those in it too; otherwise of all queries.
 template <class T>
 void sweep_references(const Agglomerative<T>& p, const Chunk& c, const View<const T, 4>& dout,
                       const Kept& kept, double* totals, const View<T, 3>& dzk,
@@ -258,8 +258,8 @@ void causal_backward(const Agglomerative<T>& p, const View<const double, 3>& sum
   const i64 most = std::min(pieces, wave);
   const i64 count = std::min(p.N(), agglomerative_chunk) * p.H();
   Pieces<double> scratch((most + 2) * width + most * 3 * count);
-  // Row i: (g, G) of the queries in chunk first + i and behind it; a row of zeros for where a batch
-  // item ends.
+  // Row i: (g, G) of the queries in chunk first + i and after it; a row of zeros at the end of a
+  // batch item.
   double* const totals = scratch.take((most + 1) * width);
   double* const zeros = scratch.take(width);
   double* const weights = scratch.take(most * 3 * count);
@@ -284,7 +284,7 @@ void causal_backward(const Agglomerative<T>& p, const View<const double, 3>& sum
       sweep_references(p, c, dout, kept(i), running.copy(c.last ? zeros : row(i + 1), width), dzk,
                        dy);
     });
-    std::copy(row(0), row(1), row(most));  // what stands behind the wave before this one
+    std::copy(row(0), row(1), row(most));  // the sums after the wave before this one
   }
 }
 

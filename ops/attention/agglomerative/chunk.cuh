@@ -1,5 +1,5 @@
-// What the CUDA kernels of agglomerative attention share: how chunks and classes are dealt out to
-// blocks, and what concerns a block's classes alone. Equations: agglomerative.h.
+// Shared by the CUDA kernels of agglomerative attention: how chunks and classes are assigned to
+// blocks, and the arrays of a block's classes alone. Equations: agglomerative.h.
 #pragma once
 
 #include <cmath>
@@ -13,10 +13,10 @@ namespace weft::chunked {
 
 inline constexpr int chunk = static_cast<int>(agglomerative_chunk);
 inline constexpr int most_threads = 128, most_classes = 8;
-inline constexpr int tile = 8;  // rows whose elements are under way at once
+inline constexpr int tile = 8;  // rows with loads in flight together
 static_assert(chunk % tile == 0);
 
-// How the classes are dealt out to blocks.
+// The assignment of classes to blocks.
 struct Deal {
   int classes, threads;  // of a block
   unsigned groups;
@@ -30,7 +30,7 @@ struct Deal {
   }
 };
 
-// What a block has. Its [rows, classes] are filled up with zeros to whole tiles.
+// The work of a block. Its [rows, classes] are padded with zeros to whole tiles.
 struct Piece {
   i64 b, index, chunks, begin;
   int rows, padded, queries, keys;
@@ -100,9 +100,9 @@ __device__ void weigh(const Agglomerative<T>& p, const Piece& piece, const doubl
   }
 }
 
-// to[i] = start + Σ from[0 … i] for each class, or, `downwards`, Σ from[i … padded − 1]; `to` may
-// be `from`. A thread has a run of rows of one class: it sums them, adds up the runs before its
-// own, and goes through them again.
+// to[i] = start + Σ from[0 … i] for each class, or, if `downwards`, Σ from[i … padded − 1]; `to`
+// may be `from`. A thread has a range of rows of one class: it sums them, adds the sums of the
+// earlier ranges, and walks its rows again.
 inline __device__ void scan_rows(const Piece& piece, bool downwards, const double* start,
                           const double* from, double* to) {
   __shared__ double totals[most_threads];
@@ -127,15 +127,15 @@ inline __device__ void scan_rows(const Piece& piece, bool downwards, const doubl
   __syncthreads();
 }
 
-// The dropout mask of a block's rows and of the columns that its threads have now: a bit for each,
-// a byte for a piece of 8.
+// The dropout mask of a block's rows and of the current columns of its threads: a bit for each, a
+// byte for a piece of 8.
 struct Mask {
   static constexpr int pieces = most_threads / 8 + 1, bytes = chunk * pieces;
   const unsigned char* bits;
   i64 first;  // piece of the whole row
   double factor;
 
-  // All threads of the block come here, each for some bytes; for nothing where there is no dropout.
+  // All threads of the block must call this, each for some bytes; for none without dropout.
   __device__ Mask(const DropoutMask& mask, i64 row, int rows, i64 column,
                   unsigned char* room)
       : bits(room), first(column / 8), factor(mask.factor) {
@@ -152,7 +152,7 @@ struct Mask {
   }
 };
 
-// The column that a thread has now.
+// The current column of a thread.
 struct Column {
   bool there;
   int k;                      // its class among those of the block
@@ -181,7 +181,7 @@ __device__ const T* column_of(const View<const T, 4>& x, const Piece& piece, con
 }
 
 // dots[i + a] += Σ over the strip's columns of each class of products[a]. Thread e has a row of the
-// tile and a class; rows lie an odd number of words apart.
+// tile and a class; rows are padded to an odd number of words.
 inline __device__ void add_dots(const Piece& piece, i64 M, i64 strip, int i,
                          const double* products, double* dots) {
   const int threads = static_cast<int>(blockDim.x);
@@ -196,8 +196,8 @@ inline __device__ void add_dots(const Piece& piece, i64 M, i64 strip, int i,
   }
 }
 
-// Starts `kernel` on a block for each chunk of `positions` and group of classes, with `arrays` of
-// [rows, classes] in shared memory.
+// Launches `kernel` with a block for each chunk of `positions` and group of classes, with `arrays`
+// of [rows, classes] in shared memory.
 template <class T, class... P, class... A>
 void start_chunks(const Cuda& device, const Agglomerative<T>& p, i64 positions, int arrays,
                   bool products, void (*kernel)(P...), const Deal& deal, const A&... arguments) {

@@ -1,5 +1,5 @@
-// A chunk of positions of agglomerative attention, and what concerns its classes alone: [rows, H] in
-// f64. Equations: agglomerative.h.
+// A chunk of positions of agglomerative attention, and the arrays of its classes alone: [rows, H]
+// in f64. Equations: agglomerative.h.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace weft::strips {
 
 using Number = Pack<double>;
 
-// Positions begin … begin + rows − 1 of batch item b; the first `queries` of them are queries that
-// count, the first `keys` references that exist.
+// Positions begin … begin + rows − 1 of batch item b; the first `queries` of them are valid
+// queries, the first `keys` valid references.
 struct Chunk {
   i64 b, index, begin, rows, queries, keys;
   bool last;  // of its batch item
@@ -70,7 +70,7 @@ void classify(const View<const T, 3>& z, const Chunk& chunk, i64 rows, double* c
 }
 
 // 1/n [rows, H] of a chunk's queries, given S before the chunk when causal (then S after it on
-// return) or over all references. Where `slope` is not null, it becomes dn/dS.
+// return) or over all references. If `slope` is not null, writes dn/dS to it.
 inline void invert_mass(bool causal, const Chunk& c, i64 H, const double* ck, double* S,
                         double* inverse, double* slope) {
   for (i64 k = 0; k < H; k += lanes) {

@@ -1,13 +1,13 @@
-// From the sums of single chunks to those that chunks want of each other. Rows of `width` f64 stand
-// in [B, chunks, width]: (S, U) of the references before a chunk, (g, G) of the queries behind it.
-// Equations: agglomerative.h.
+// Combines the sums of single chunks into those that the chunks need of each other. Rows of `width`
+// f64 are in [B, chunks, width]: (S, U) of the references before a chunk, (g, G) of the queries
+// after it. Equations: agglomerative.h.
 #pragma once
 
 #include "runtime/cuda/stream.h"
 
 namespace weft::chunked {
 
-// What becomes of the sums of single chunks.
+// How the sums of single chunks are combined.
 enum class ChunkSums {
   upwards,    // row c += Σ of the rows below c
   downwards,  // row c += Σ of the rows above c
@@ -16,8 +16,8 @@ enum class ChunkSums {
 
 inline constexpr unsigned most_runs = 16;
 
-// A warp has 32 columns of a batch item's rows and a run of the chunks: it sums them, adds up the
-// runs before its own, and goes through them again.
+// A warp has 32 columns of a batch item's rows and a range of the chunks: it sums them, adds the
+// sums of the earlier ranges, and walks its range again.
 static __global__ void combine_kernel(ChunkSums how, i64 chunks, i64 width,
                                       const double* from, double* to) {
   __shared__ double totals[most_runs][32];
@@ -52,9 +52,9 @@ static __global__ void combine_kernel(ChunkSums how, i64 chunks, i64 width,
 // `to` may be `from`, but not for the total.
 inline void combine_chunks(const Cuda& device, ChunkSums how, i64 B, i64 chunks,
                            i64 width, const double* from, double* to) {
-  // Up to two rows the first one is zeros, and the second is what it should be.
+  // With at most two rows the first one is zeros, and the second is final.
   if (B == 0 || (how != ChunkSums::total && chunks <= 2)) return;
-  const i64 wanted = chunks > 0 ? (chunks + 7) / 8 : 1;  // of none the total is 0
+  const i64 wanted = chunks > 0 ? (chunks + 7) / 8 : 1;  // the total of none is 0
   const dim3 block(32, static_cast<unsigned>(wanted < most_runs ? wanted : most_runs));
   start("agglomerative", device, static_cast<unsigned>(B * ((width + 31) / 32)), block, 0,
         combine_kernel, how, chunks, width, from, to);

@@ -1,8 +1,7 @@
-// Strips: the few vectors of columns, in f64, that a scan over rows [H, M] takes at a time.
+// Strips: the few vectors of columns, in f64, that a scan over rows [H, M] processes at a time.
 //
-// What is summed over the rows stays in registers for a block of them; the rows of a block stay in
-// the first-level cache until every strip has gone through. Rows are of f32 or f64, their classes
-// `step` apart.
+// The sums over the rows stay in registers for a block of rows; the rows of a block stay in the L1
+// cache until every strip has been processed. Rows are of f32 or f64, their classes `step` apart.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +16,9 @@ namespace hn = simd::hn;
 using Doubles = simd::Vector<double>;
 constexpr simd::Tag<double> f64;
 constexpr i64 lanes = simd::lanes<double>;
-constexpr i64 block = 32;  // rows that a strip goes through at a time
+constexpr i64 block = 32;  // rows that a strip processes at a time
 
-// The first min(count, lanes) elements at `from` in f64, zeros behind them.
+// The first min(count, lanes) elements at `from` in f64; the remaining lanes are zero.
 template <class T>
 HWY_INLINE Doubles load(const T* from, i64 count) {
   if constexpr (std::is_same_v<T, double>) {
@@ -44,9 +43,9 @@ HWY_INLINE void store(Doubles value, T* to, i64 count) {
   }
 }
 
-// V vectors among the columns [H, M] of a row: neighbours in class k from column j on, or,
-// `across`, those at column j of the classes k, k + 1, …. Only where the class ends in them are
-// they not whole.
+// V vectors of the columns [H, M] of a row: either consecutive ones of class k from column j on,
+// or, if `across`, those at column j of the classes k, k + 1, …. If not `whole`, the last vector of
+// a class is partial.
 template <int V, bool across, bool whole>
 struct Strip {
   static constexpr int vectors = V;
@@ -64,7 +63,7 @@ struct Strip {
   HWY_INLINE Doubles of(int v, const double* weights) const {
     return hn::Set(f64, weights[across ? k + v : k]);
   }
-  // All vectors of a row in f64, its classes side by side.
+  // All vectors of a row in f64, with contiguous classes.
   HWY_INLINE void get_all(const double* row, Doubles* to) const {
     for (int v = 0; v < V; ++v) to[v] = get(v, row, M);
   }
@@ -88,7 +87,7 @@ struct Strip {
   }
 };
 
-// Calls f(strip) until all columns are done.
+// Calls f(strip) until all columns are processed.
 template <class F>
 HWY_INLINE void each_strip_of_row(i64 H, i64 M, const F& f) {
   constexpr int V = 4;  // more do not fit the registers of the backward pass
@@ -110,7 +109,7 @@ HWY_INLINE void each_strip_of_row(i64 H, i64 M, const F& f) {
   }
 }
 
-// Calls f(strip, begin, end) so that each strip goes through the blocks of rows in order.
+// Calls f(strip, begin, end) so that each strip visits the blocks of rows in order.
 template <class F>
 void each_strip(i64 H, i64 M, i64 rows, const F& f) {
   for (i64 begin = 0; begin < rows; begin += block) {

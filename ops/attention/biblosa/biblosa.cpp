@@ -46,7 +46,7 @@ struct Biblosa {
 
   const Variable& x() const { return inputs[0]; }
   bool later(i64 t) const { return t == 1 || spec.word("direction") == "backward"; }
-  // What direction t has of a matrix or bias.
+  // The weights of direction t.
   Variable weight(Map which, i64 t) const {
     const Variable& all = inputs[std::size_t(1 + 2 * which)];
     return reshape(slice(all, 0, t, t + 1), {all.size(1), all.size(2)});
@@ -59,7 +59,7 @@ struct Biblosa {
     const std::string& word = spec.word("activation");
     return word == "elu" ? elu(rows) : word == "relu" ? relu(rows) : rows;
   }
-  // h [B, n, C] as scores are made of it.
+  // h [B, n, C] as the input of the scores.
   Variable dropped(const Variable& h, bool between, i64 t) const {
     return dropout(h, call.dropout, attention_key(call.random, 2 * t + (between ? 1 : 0)));
   }
@@ -81,7 +81,7 @@ Variable directed(const Biblosa& c, Map which, i64 t, const Variable& h, i64 siz
   return directed_attention(scores, h, size, c.later(t), lengths);
 }
 
-// Direction t of x, which is 0 past the lengths: [B, N, C].
+// Direction t of x, which is 0 beyond the lengths: [B, N, C].
 Variable in_direction(const Biblosa& c, i64 t, const Variable& x) {
   const i64 n = (c.N + c.r - 1) / c.r, C = c.C;
   const Tensor &lengths = c.call.lengths, blocks = blocks_within(lengths, c.r);
@@ -127,7 +127,7 @@ struct DefinedItem {
   Variable mapped(const Variable& rows, Map which) const {
     return add(matmul(rows, c.weight(which, t)), c.bias(which, t));
   }
-  // A of h, whose scores are made of `from`.
+  // A of h, with scores computed from `from`.
   Variable directed(Map which, const Variable& h, const Variable& from) const {
     const i64 n = h.size(0), C = c.C;
     const Variable pg = matmul(from, c.weight(which, t));
@@ -141,7 +141,7 @@ struct DefinedItem {
     const Variable weights = softmax(masked(transpose(z, 1, 2), seen));  // [i, C, j]
     return sum(mul(weights, reshape(transpose(h, 0, 1), {1, C, n})), 2);
   }
-  // The rows of the mask over all items and positions that this item's n have.
+  // The rows of the mask over all items and positions that belong to this item's n.
   Variable dropped(const Variable& h, bool between) const {
     const i64 n = h.size(0), all = between ? (c.N + c.r - 1) / c.r : c.N;
     const Tensor ones = Tensor::full({c.B, all, c.C}, 1, h.value().dtype());
@@ -188,7 +188,7 @@ Attended reference_biblosa(const AttentionSpec& spec, const AttentionCall& call,
 AttentionInputs biblosa_inputs(const AttentionSpec& spec, const AttentionSizes& s) {
   const i64 D = directions(spec), C = width_of(spec, s);
   AttentionInputs inputs{{.name = "x", .role = Role::sequence, .axes = "B N d"}};
-  // A matrix for each direction, as glorot_uniform starts one, and its biases.
+  // A matrix for each direction, initialised as glorot_uniform, and its biases.
   const auto mapped = [&](const std::string& name, const char* axes, i64 in, i64 columns,
                           const char* of_bias, i64 biases) {
     const double limit = std::sqrt(6 / std::max(double(in + columns), 1.0));
@@ -205,14 +205,14 @@ AttentionInputs biblosa_inputs(const AttentionSpec& spec, const AttentionSizes& 
   return inputs;
 }
 
-// Pairs of all blocks of `size` positions, of which the last may be short.
+// The pairs of all blocks of `size` positions, of which the last may be short.
 double pairs_of(i64 positions, i64 size) {
   const auto inside = [](i64 n) { return double(n) * double(n - 1) / 2; };
   return double(positions / size) * inside(size) + inside(positions % size);
 }
 
-// Bytes are those of backward through the gate of the output, or through w_out, whose gradient
-// several threads gather, when the gradients of x and of what is learnt are not there yet.
+// The bytes are those of backward through the gate of the output, or through w_out, whose gradient
+// several threads accumulate, before the gradients of x and of the parameters exist.
 AttentionCost cost_biblosa(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
   const i64 r = std::min(spec.integer("block"), std::max<i64>(s.N, 1)), n = (s.N + r - 1) / r;
   const bool plain = spec.word("activation") == "linear";

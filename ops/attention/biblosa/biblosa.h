@@ -1,13 +1,13 @@
-// Bi-BloSAN: attention with weights of each feature's own, inside blocks and between blocks.
+// Bi-BloSAN: attention with separate weights for each feature, inside blocks and between blocks.
 // T. Shen, T. Zhou, G. Long, J. Jiang, C. Zhang, "Bi-directional block self-attention for fast and
 // memory-efficient sequence modeling", ICLR 2018, arXiv 1804.00857, section 3; the details are
 // those of the released code, taoshen58/BiBloSA.
 //
-// For sentences and documents: every feature of a position picks what it wants from the others by
-// itself, and a direction, what came before or what comes after, stands for the order of the words.
-// Such weights are N × N × C numbers; here a sequence is cut into blocks, attention runs inside
-// each block, and then between rows that stand for the blocks. Given up are a causal form, since a
-// block's row has seen its own future, and the weights between two positions of different blocks.
+// For sentences and documents: every feature of a position attends to the others by itself, and a
+// direction, the positions before or those after, encodes the order of the words. Such weights are
+// N × N × C numbers; here a sequence is split into blocks, attention runs inside each block, and
+// then between rows that summarise the blocks. Given up are a causal form, since a block's row has
+// seen its own future, and the weights between two positions of different blocks.
 //
 // One direction, with r the option `block`, C the option `width` (0: d) and act the option
 // `activation`; I_t are the positions of block t, of which the last may be short:
@@ -31,25 +31,25 @@
 //     w_gate [D, 2C, C]   w_out [D, 3C, 2C]   b_out [D, 2C]   all other biases [D, C]
 //     d: the dropout mask, on what scores are made of, as released; a further one for each A
 //
-// Masks: lengths. Positions past the length give 0 and are not seen, nor are blocks that begin
+// Masks: lengths. Positions beyond the length give 0 and are not seen, nor are blocks that begin
 // there.
 //
 // Backward is that of the parts. A, the one with a derivation of its own, is the op of directed.h;
 // its b_token is added to p before, so that the gradient of b_token is Σ_j dp_j. The pooling is
-// block_weighted_mean (ops/blocks/blocks.h), the rest linear maps and pointwise functions. e
-// w_out's last C rows are one product a block, not a position, and are added to all of the block:
-// their gradient is the sum over its positions.
+// block_weighted_mean (ops/blocks/blocks.h), the rest linear maps and pointwise functions. The
+// product of e with w_out's last C rows is computed once a block, not once a position, and is added
+// to all of the block: its gradient is the sum over the positions.
 //
-// Saved, numbers a direction, with n = ⌈N / r⌉ blocks: 11 (N + n) C. Of a position: h, [p | g], s,
-// σ, the pooling's logits, [h ; s], σ(f), act(c), act(c) − h; of a block: v, m, [p | g], a, σ, [m ;
-// a], γ, m − a, e.
+// Saved, numbers a direction, with n = ⌈N / r⌉ blocks: 11 (N + n) C. For a position: h, [p | g], s,
+// σ, the pooling's logits, [h ; s], σ(f), act(c), act(c) − h; for a block: v, m, [p | g], a, σ, [m
+// ; a], γ, m − a, e.
 //
 // Cost, a direction forward: operations 2 N C (d + 7 C) + 14 n C² for the maps; P = C (N (r − 1) +
-// n (n − 1)) / 2 pairs and features, of 3 operations, an exponential and a division each; of a
-// position and feature six exponentials more, of a block's four. Backward: the maps twice, 12
-// operations, an exponential and a division a pair, and of a position and feature four
-// exponentials, of a block's two. The two kinds of pairs cost the same at r = N^{1/3}; with the
-// default r = 5 those between blocks prevail from N = 125 on. At work in backward are 3 N C
+// n (n − 1)) / 2 pairs and features, with 3 operations, an exponential and a division each; for a
+// position and feature six exponentials more, for a block's four. Backward: the maps twice, 12
+// operations, an exponential and a division a pair, and for a position and feature four
+// exponentials, for a block's two. The two kinds of pairs cost the same at r = N^{1/3}; with the
+// default r = 5 those between blocks dominate from N = 125 on. Backward's workspace is 3 N C
 // numbers, gradients of the gate, and with both directions N C more. Read next: directed.h,
 // biblosa.cpp.
 #pragma once

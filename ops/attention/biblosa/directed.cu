@@ -1,13 +1,13 @@
-// CUDA kernels of directed.h. A thread has one feature of one position; neighbours read neighbours,
-// and a block of positions stays in cache. Bound by exponentials: two a pair and feature forward,
-// four backward. Unmeasured.
+// CUDA kernels of directed.h. A thread has one feature of one position; accesses are coalesced, and
+// a block of positions stays in cache. Bound by exponentials: two a pair and feature forward, four
+// backward. Unmeasured.
 #include "ops/attention/biblosa/directed_kernels.h"
 #include "runtime/cuda/loops.h"
 
 namespace weft {
 namespace {
 
-// Element `number` of [B, N, C], and the positions of its block that exist.
+// Element `number` of [B, N, C], and the valid positions of its block.
 struct Place {
   i64 b, i, c, begin, end;
 
@@ -18,7 +18,7 @@ struct Place {
     end = p.blocks.end(b, i / p.blocks.size);
   }
   __device__ bool exists() const { return i < end; }
-  // The keys that i sees, and the queries that see i: one before it, the other behind.
+  // The keys that i sees, and the queries that see i: one before it, the other after.
   __device__ i64 first(bool behind) const { return behind ? i + 1 : begin; }
   __device__ i64 last(bool behind) const { return behind ? end : i; }
 };
@@ -59,7 +59,7 @@ struct Backward {
   View<const T, 3> s, sums, ds;
   View<T, 3> dscores, dh;
 
-  // Of the pair of query i and key j: dy, and the gradient a_ij ds_i of h_j.
+  // For the pair of query i and key j: dy, and the gradient a_ij ds_i of h_j.
   struct Pair {
     T dscore, dvalue;
   };

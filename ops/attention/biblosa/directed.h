@@ -4,7 +4,7 @@
 //
 // The blocks of a sequence have b positions each, from the start; the last one may be short. Within
 // a block position i sees those before it, j < i, or with `later` those after it, j > i, and never
-// itself. For every batch item, block and feature, with no sum over features anywhere:
+// itself. For every batch item, block and feature, without any sum over features:
 //
 //     z_ij = 5 tanh((p_j + g_i) / 5)
 //     s_i  = Σ_j a_ij h_j,   a_i = softmax of z_i over the j that i sees           none: s_i = 0
@@ -12,7 +12,7 @@
 //     [p | g] [B, N, 2C]   h, s [B, N, C]
 //
 // p belongs to the position that is attended to, g to the one that attends. A bias of the scores is
-// part of either.
+// contained in either.
 //
 // Backward. Let ds_i be the gradient of s_i. The derivative of the softmax, ∂a_ij/∂z_il =
 // a_ij (1{j = l} − a_il), and that of tanh, ∂z_ij/∂p_j = ∂z_ij/∂g_i = 1 − t_ij² with t_ij = z_ij /
@@ -22,19 +22,18 @@
 //     dy_ij = dz_ij (1 − t_ij²)
 //     dp_j  = Σ_i dy_ij,   dg_i = Σ_j dy_ij,   dh_j = Σ_i a_ij ds_i
 //
-// The tanh costs nothing but a division. With q_ij = 1 / (1 + P_j G_i), P_j = exp(2 p_j / 5) and
-// G_i = exp(2 g_i / 5), computed once a row,
+// The tanh costs only a division. With q_ij = 1 / (1 + P_j G_i), P_j = exp(2 p_j / 5) and G_i =
+// exp(2 g_i / 5), computed once a row,
 //
 //     t_ij = 1 − 2 q_ij,   1 − t_ij² = 4 q_ij (1 − q_ij),   exp(z_ij − 5) = exp(−10 q_ij) =: w_ij
 //
-// and since z is at most 5, no maximum is looked for: w lies between e^−10 and 1, σ_i = Σ_j w_ij,
-// and a_ij = w_ij / σ_i. The CPU does so, with features in the lanes of its vectors; there |2p/5|
-// and |2g/5| count as 80 where they are more (in f64 as 700), so that P G is a number: that changes
-// a score only where p and g are 200 and cancel. On a CUDA device P_j G_i is exp(2 (p_j + g_i) /
-// 5).
+// and since z is at most 5, no maximum is needed: w is between e^−10 and 1, σ_i = Σ_j w_ij, and
+// a_ij = w_ij / σ_i. The CPU does so, with features in the lanes of its vectors; there |2p/5| and
+// |2g/5| are clamped to 80 (in f64 to 700), so that P G is finite: that changes a score only where
+// p and g are 200 and cancel. On a CUDA device P_j G_i is exp(2 (p_j + g_i) / 5).
 //
 // Saved: [p | g], h and s as handles, σ [B, N, C]. Time, a pair and feature: a division and an
-// exponential, and 3 operations forward, 12 backward; b² / 2 pairs a block. A CUDA device looks at
+// exponential, and 3 operations forward, 12 backward; b² / 2 pairs a block. A CUDA device visits
 // every pair twice in backward, once for each of its ends, so that each sum has one owner.
 #pragma once
 
@@ -56,7 +55,7 @@ struct DirectedAttention {
 };
 
 // s of scores [B, N, 2C] and h [B, N, C] in blocks of `size` positions; lengths [B] i64 on their
-// device, or undefined. Throws where the shapes do not fit.
+// device, or undefined. Throws if the shapes do not fit.
 Variable directed_attention(const Variable& scores, const Variable& h, i64 size, bool later,
                             const Tensor& lengths = {});
 

@@ -1,5 +1,5 @@
-// CPU kernels of directed.h. A strip is a vector of features of one block: its rows are brought
-// side by side first, since rows of the sequence lie far apart, and powers of two at that.
+// CPU kernels of directed.h. A strip is a vector of features of one block: its rows are packed
+// first, since rows of the sequence are far apart, often by a power of two.
 #include <algorithm>
 #include <numbers>
 
@@ -12,15 +12,15 @@
 namespace weft {
 namespace {
 
-constexpr i64 rows_together = 4;  // that share what is loaded of a key
+constexpr i64 rows_together = 4;  // that share the loads of a key
 
-// exp(2 x / 5), of which products are numbers.
+// exp(2 x / 5), clamped so that products of two are finite.
 template <class T>
 HWY_INLINE Pack<T> power(Pack<T> x) {
   namespace hn = simd::hn;
   const simd::Tag<T> d;
   const auto most = hn::Set(d, by_type<T>(T(80), T(700))), least = hn::Neg(most);
-  const auto scaled = (x * Pack<T>(0.4)).vector();  // a NaN passes through the second operands
+  const auto scaled = (x * Pack<T>(0.4)).vector();  // the second operands propagate a NaN
   return exp(Pack<T>(hn::Max(least, hn::Min(most, scaled))));
 }
 
@@ -33,7 +33,7 @@ struct Weight {
         w(exp2(q * Pack<T>(-10 * std::numbers::log2e))) {}
 };
 
-// The features first … first + width − 1 of the `count` positions of a block that exist.
+// Features first … first + width − 1 of the `count` valid positions of a block.
 template <class T>
 struct Strip {
   static constexpr i64 lanes = Pack<T>::lanes;
@@ -80,7 +80,7 @@ struct Strip {
   }
 };
 
-// f(strip) for all strips, with room for so many columns.
+// f(strip) for all strips, with scratch for `columns` columns.
 template <class T, class F>
 void each_strip(const Directed<T>& p, i64 columns, const F& f) {
   const i64 lanes = Pack<T>::lanes, strips = (p.C() + lanes - 1) / lanes, size = p.blocks.size;
@@ -92,7 +92,7 @@ void each_strip(const Directed<T>& p, i64 columns, const F& f) {
   });
 }
 
-// Zeros in the rows of block t past the length.
+// Zeros in the rows of block t beyond the length.
 template <class T>
 void clear(const Strip<T>& strip, const View<T, 3>& x, i64 offset = 0) {
   const Blocks& blocks = strip.p.blocks;

@@ -18,9 +18,9 @@ struct Directed {
 
 template <class Device, class T>
 struct DirectedKernels {
-  // Writes s and σ whole; both are 0 past the lengths and where nothing is seen.
+  // Writes all of s and σ; both are 0 beyond the lengths and where nothing is seen.
   static void forward(const Device&, const Directed<T>&, View<T, 3> s, View<T, 3> sums);
-  // Writes both gradients whole; dout and s are packed.
+  // Writes all of both gradients; dout and s are packed.
   static void backward(const Device&, const Directed<T>&, View<const T, 3> s, View<const T, 3> sums,
                        View<const T, 3> ds, View<T, 3> dscores, View<T, 3> dh);
 };

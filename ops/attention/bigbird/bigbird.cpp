@@ -18,7 +18,7 @@ RandomBlocks rule_of(const AttentionSpec& spec, const AttentionCall& call) {
   return {call.seed, static_cast<std::uint32_t>(call.layer), spec.integer("random")};
 }
 
-// [H, n−2, r], or [B, H, n−2, r]; undefined where none are handed in.
+// [H, n−2, r], or [B, H, n−2, r]; undefined if none are given.
 Tensor given_blocks(const AttentionSpec& spec, const AttentionCall& call, i64 B, i64 H,
                     i64 blocks) {
   const auto found = call.given.find("random_blocks");
@@ -28,13 +28,13 @@ Tensor given_blocks(const AttentionSpec& spec, const AttentionCall& call, i64 B,
   return given_choice(spec.mechanism(), call, "random_blocks", shape);
 }
 
-// Tiles that a head lists at most.
+// The most tiles that a head lists.
 i64 most_tiles(i64 size, i64 random, i64 tiles) {
   const bool whole = size % tile_side == 0;
   const auto met_by = [&](i64 positions) {
     return whole ? positions / tile_side : (positions + 2 * tile_side - 2) / tile_side;
   };
-  const i64 blocks = whole ? 1 : tile_side / size + 2;  // that a tile of queries meets
+  const i64 blocks = whole ? 1 : tile_side / size + 2;  // that a tile of queries overlaps
   const i64 row = (2 + blocks * random) * met_by(size) + met_by((blocks + 2) * size);
   const i64 rows_of_all = std::min(tiles, 2 * met_by(size));
   return rows_of_all * tiles + (tiles - rows_of_all) * std::min(tiles, row);

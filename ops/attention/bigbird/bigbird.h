@@ -4,8 +4,9 @@
 // sections 2 and 3 and appendix D (the block form, with global blocks of the sequence itself).
 //
 // For long texts that are read in both directions. Time and memory are linear in the length, and
-// the first and last block join any two positions within two layers. What is given up is the direct
-// look at most of the sequence: what is neither near nor drawn comes through those two blocks.
+// the first and last block connect any two positions within two layers. Given up is direct
+// attention to most of the sequence: what is neither near nor drawn is reached through those two
+// blocks.
 //
 // Blocks of b positions from the start, b the option `block`; an item of length L has n = ⌈L/b⌉, of
 // which the last may be short. Per batch item and head, with r the option `random`:
@@ -17,28 +18,28 @@
 //
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   τ: the option `temperature`
 //
-// d is the dropout mask. U is a set: a block that is named twice, or seen anyway, counts once. Up
-// to three blocks this is full attention.
+// d is the dropout mask. U is a set: a block that is named twice, or seen anyway, counts once. With
+// up to three blocks this is full attention.
 //
 // Random blocks. For block t the r numbers are drawn without repetition from those that it does not
-// see anyway; of fewer than r all are taken, and −1 stands for what is missing. They are a function
-// of the seed of the layer (AttentionCall::seed), the layer, the head, t and n: so an item has
-// those of its own length, whatever stands beside it in the batch. The seed is not that of a
-// training step: training, evaluation and a run that goes on see the same blocks, and a checkpoint
-// holds the seed. They come out, and can be handed in, as `random_blocks` [H, n−2, r] of n = ⌈N/b⌉,
-// or, for items of different lengths, [B, H, n−2, r]; numbers below 0, or not below the item's own
-// n, name none.
+// see anyway; if there are fewer than r, all are taken, padded with −1. They are a function of the
+// seed of the layer (AttentionCall::seed), the layer, the head, t and n: so an item has those of
+// its own length, independent of the other items of the batch. The seed is not that of a training
+// step: training, evaluation and a resumed run see the same blocks, and a checkpoint holds the
+// seed. They are reported, and can be given, as `random_blocks` [H, n−2, r] of n = ⌈N/b⌉, or, for
+// items of different lengths, [B, H, n−2, r]; numbers below 0, or not below the item's own n, name
+// none.
 //
-// Masks: lengths, which count for keys and queries. No causal form.
+// Masks: lengths, which apply to keys and queries. No causal form.
 //
 // It is the engine for pairs with one list of tiles, ops/attention/engines/pairs/pairs.h, which
-// derives forward and backward. The list is made anew for each call, on the device of the inputs,
-// where lengths may be: nothing waits for the host, and nothing is kept between calls. A block of a
-// multiple of 64 is whole tiles; with others most tiles are seen in part, and have tables of bits.
+// derives forward and backward. The list is built for each call, on the device of the inputs, where
+// lengths may be: nothing waits for the host, and nothing is kept between calls. A block of a
+// multiple of 64 is whole tiles; with others most tiles are partial, and have bit tables.
 //
-// Saved: q, k, v and out as handles, ℓ [B, H, N], and the lists, 24 bytes for each of the (5 + r)
-// N / 64 tiles of a head where b = 64. Time 14 (E + M) for each pair, of which a head has
-// N b (5 + r) + 2 N b.
+// Saved: q, k, v and out as handles, ℓ [B, H, N], and the lists, 24 bytes for each of the (5 + r) N
+// / 64 tiles of a head if b = 64. Time 14 (E + M) for each pair, of which a head has N b (5 + r) +
+// 2 N b.
 //
 // Files, in the order of reading: blocks.h (what is drawn, and what a block sees); bigbird.cpp;
 // ops/attention/engines/pairs/block_lists.h.

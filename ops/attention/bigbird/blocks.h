@@ -1,4 +1,4 @@
-// Which blocks a block of queries sees; the rules stand in bigbird.h.
+// Which blocks a block of queries sees; the rules are in bigbird.h.
 #pragma once
 
 #include "ops/attention/engines/pairs/block_lists.h"
@@ -17,7 +17,7 @@ struct RandomBlocks {
   static constexpr i64 window_end(i64 t, i64 n) { return t + 2 > n - 1 ? n - 1 : t + 2; }
 
   // Without repetition by R. W. Floyd's algorithm (J. Bentley, B. Floyd, "A sample of brilliance",
-  // CACM 30(9), 1987) from what lies between block 0 and block n − 1 outside the window.
+  // CACM 30(9), 1987) from the blocks between block 0 and block n − 1 outside the window.
   constexpr void draw(i64 head, i64 t, i64 n, i64* blocks) const {
     const RandomKey key =
         RandomKey{seed, static_cast<std::uint32_t>(n), layer}.further(DrawPurpose::random_blocks);
@@ -47,7 +47,7 @@ struct RandomBlocks {
   }
 };
 
-// A sheet for each item, where items have lengths, and head: what their blocks see.
+// A sheet for each item, if items have lengths, and head: what their blocks see.
 struct BigBirdBlocks {
   RandomBlocks rule;
   const i64* lengths = nullptr;  // [items], or null

@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-// Positions of a block: no more than there are.
+// Positions of a block, at most as many as there are.
 i64 block_of(const AttentionSpec& spec, i64 N) {
   return std::min(spec.integer("block"), std::max<i64>(N, 1));
 }
@@ -59,7 +59,8 @@ struct DenseBlocks {
         n((N + block - 1) / block),
         lengths(call.lengths.defined() ? call.lengths.to_vector<i64>() : std::vector<i64>(B, N)) {}
 
-  // 1 where position i of item b is in block t: [B, 1, N, n]. With `mean`, over how many are.
+  // 1 if position i of item b is in block t: [B, 1, N, n]. With `mean`, divided by the block's
+  // count.
   Tensor membership(bool mean) const {
     const Tensor matrix = Tensor::zeros({B, 1, N, n}, DType::f64);
     for (i64 b = 0; b < B; ++b) {
@@ -78,7 +79,7 @@ struct DenseBlocks {
     return transpose(matmul(all, transpose(x, 1, 2)), 1, 2);
   }
 
-  // Position by position of the blocks, the larger of it and of what stands before.
+  // Visits the positions of the blocks in order, and keeps the running maximum.
   Variable maximum(const Variable& x) const {
     Variable largest;
     for (i64 place = 0; place < block; ++place) {
@@ -87,7 +88,7 @@ struct DenseBlocks {
       for (i64 t = 0; t < n; ++t) {
         const i64 i = t * block + place;
         rows.push_back(std::min(i, N - 1));
-        // The first position of a block that does not exist stands for it, and is not seen.
+        // The first missing position of a block stands for all missing ones, and is hidden.
         for (i64 b = 0; b < B; ++b)
           there.view<double, 4>()(b, t, 0, 0) = place == 0 || i < lengths[b];
       }
@@ -119,8 +120,8 @@ Attended reference_block_local(const AttentionSpec& spec, const AttentionCall& c
   return add(own, DenseBlocks::product(dense.membership(false), rows));
 }
 
-// Backward goes through attention inside blocks, whose output is free from then on, then through
-// that between them, then pool by pool.
+// Backward runs attention inside blocks, whose output is freed then, then attention between them,
+// then one pool after the other.
 AttentionCost cost_block_local(const AttentionSpec& spec, const AttentionSizes& s, bool,
                                DType type) {
   const i64 block = block_of(spec, s.N), n = (s.N + block - 1) / block;

@@ -4,9 +4,9 @@
 // memory-efficient sequence modeling", ICLR 2018, arXiv 1804.00857, section 3. What the paper has
 // instead, a score for each feature and gates, is the mechanism biblosa.
 //
-// For sequences that fall into pieces: inside a block every position sees every other one, and a
+// For sequences that consist of segments: inside a block every position sees every other one, and a
 // pooled row of each block reaches all blocks. Time is almost linear in the length, memory linear.
-// What is given up is the direct look at a single position of another block.
+// Given up is direct attention to a single position of another block.
 //
 // Per batch item and head, with b the option `block`, t(i) = ⌊i/b⌋ the block of position i, J_t
 // the positions of block t that lie within the length, and τ the option `temperature`:
@@ -17,16 +17,16 @@
 //
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   d, d': the dropout masks
 //
-// Blocks begin at position 0; the last one may be short, and those past the length do not exist.
+// Blocks begin at position 0; the last one may be short, and those beyond the length do not exist.
 // With b >= N there is one block: full attention, plus the pool of v. With b = 1 it is v plus full
 // attention.
 //
-// Masks: lengths, which count for keys and queries. There is no causal form: a pooled row tells of
+// Masks: lengths, which apply to keys and queries. There is no causal form: a pooled row depends on
 // the whole block.
 //
 // Backward is that of the ops that it is made of: the engine for pairs, once over the band of
 // blocks and once over the pooled rows, and ops/blocks, which pools and adds r. Their pages derive
-// it, and are what to read next: ops/attention/engines/pairs/pairs.h, ops/blocks/blocks.h.
+// it; read them next: ops/attention/engines/pairs/pairs.h, ops/blocks/blocks.h.
 //
 // Saved: the inputs as handles, the output of attention inside blocks [B, N, H, M] and its ℓ
 // [B, H, N]; for each of n = ⌈N/b⌉ blocks the pooled rows, r and its ℓ, and with `max` the

@@ -1,4 +1,4 @@
-// Clustered attention between centroids and keys, as the engine for pairs sees it.
+// Clustered attention between centroids and keys, as a call of the engine for pairs.
 #pragma once
 
 #include "ops/attention/clustered/clustered.h"

@@ -105,7 +105,7 @@ AttentionCost cost_clustered(const AttentionSpec& spec, const AttentionSizes& s,
   const double N = double(s.N), S = double(s.S), E = double(s.E), M = double(s.M);
   const double pairs = heads * C * S, rows = heads * N * (E + M), item = double(size_of(type));
   const double block = C <= 256 ? 32 : 64;  // of queries, in full attention
-  // Forward works where the gradients are not there yet: what it takes counts beyond their room.
+  // Forward scratch is reported net of the gradient buffers, which do not exist yet.
   const double results = item * heads * (N * E + S * (E + M));
   const double forward = item * (heads * C * (E + M) + S * (E + M) + block * (2 * E + M + 66));
   const double backward = item * (2 * heads * C * (E + M) + 128 * (E + M + block) +

@@ -1,5 +1,5 @@
-// Clustered attention on CUDA devices: the kernels that it starts, of clusters.cu, groups.cu and
-// the engine for pairs.
+// Clustered attention on CUDA devices: launches the kernels of clusters.cu, groups.cu and the
+// engine for pairs.
 #include "ops/attention/clustered/centroids.h"
 #include "ops/attention/clustered/groups.cuh"
 #include "ops/attention/clustered/sorted.cuh"

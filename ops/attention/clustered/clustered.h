@@ -2,9 +2,9 @@
 // A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
 // 2020, arXiv 2007.04825, section 3.2, eqs. 3–6.
 //
-// Queries fall into C clusters (clusters.h says how); all members of a cluster get the attention of
-// their mean. Per batch item and head, query i of cluster g_i, cluster c of n_c members, key s (τ:
-// option `temperature`, 1/√E unless given):
+// Queries are grouped into C clusters (see clusters.h); all members of a cluster get the attention
+// of their mean. Per batch item and head, query i of cluster g_i, cluster c of n_c members, key s
+// (τ: option `temperature`, 1/√E unless given):
 //
 //     q̄_c = (1/n_c) Σ_{g_i = c} q_i               0 where the cluster is empty
 //     a_cs = softmax_s(τ q̄_c · k_s)               over the keys that exist
@@ -13,21 +13,22 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //
-// Masks: lengths (of keys) and query_lengths. A query at or past its length belongs to no cluster,
-// gives 0 and takes no gradient; an item without keys gives 0. With a cluster for every query this
-// is full attention.
+// Masks: lengths (of keys) and query_lengths. A query at or beyond its length belongs to no
+// cluster, gives 0 and gets no gradient; an item without keys gives 0. With a cluster for every
+// query this is full attention.
 //
-// Backward. No gradient flows through the labels; that of the centroids is shared among the members:
+// Backward. No gradient flows through the labels; that of the centroids is shared among the
+// members:
 //
 //     dv̄_c = Σ_{g_i = c} do_i                     then dk, dv, dq̄ as in full.h, with q̄ for q
 //     dq_i = dq̄_{g_i} / n_{g_i}
 //
-// So an op of attention over centroids stands between two maps that are each other's transpose:
-// gather, from queries to clusters, and spread, back. The attention itself is the engine for pairs,
-// with C queries.
+// So an op of attention over centroids is between two maps that are each other's transpose: gather,
+// from queries to clusters, and spread, back. The attention itself is the engine for pairs, with C
+// queries.
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]) and ℓ [B, H, C] of full.h. The
-// centroids are averaged again, and v̄_c is the output of any member of c. Time 2 N E bits + T N C
+// centroids are recomputed, and v̄_c is the output of any member of c. Time 2 N E bits + T N C
 // words for the clusters, 4 C S (E + M) forward and 2.5 times that backward: linear in N and in S.
 #pragma once
 
@@ -37,7 +38,7 @@
 
 namespace weft {
 
-// What the kernels see. `lengths` and `query_lengths` hold B numbers or are null; labels [B, H, N].
+// The call in kernels. `lengths` and `query_lengths` hold B numbers or are null; labels [B, H, N].
 template <class T>
 struct ClusteredAttention {
   View<const T, 4> q, k, v;
@@ -59,11 +60,11 @@ struct ClusteredAttention {
 
 template <class Device, class T>
 struct ClusteredKernels {
-  // Writes out and log_sums [B, H, C] whole.
+  // Writes all of out and log_sums [B, H, C].
   static void forward(const Device&, const ClusteredAttention<T>&, View<T, 4> out,
                       View<T, 3> log_sums);
 
-  // Writes dq, dk and dv whole.
+  // Writes all of dq, dk and dv.
   static void backward(const Device&, const ClusteredAttention<T>&, View<const T, 4> out,
                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
                        View<T, 4> dk, View<T, 4> dv);

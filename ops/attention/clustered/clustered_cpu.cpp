@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Calls f(b, h, labels of the existing queries, their number) for all batch items and heads.
+// Calls f(b, h, labels of the valid queries, their number) for all batch items and heads.
 template <class T, class F>
 void each_head(const ClusteredAttention<T>& p, const F& f) {
   const i64 H = p.H(), N = p.N();
@@ -20,7 +20,7 @@ void each_head(const ClusteredAttention<T>& p, const F& f) {
   });
 }
 
-// y_c = Σ_{g_i = c} x_i, divided by n_c where `mean`.
+// y_c = Σ_{g_i = c} x_i, divided by n_c if `mean`.
 template <class T>
 void gather_clusters(const ClusteredAttention<T>& p, bool mean, View<const T, 4> x,
                      View<T, 4> y) {
@@ -34,7 +34,7 @@ void gather_clusters(const ClusteredAttention<T>& p, bool mean, View<const T, 4>
   });
 }
 
-// x_i = y_{g_i}, divided by n_{g_i} where `share`; 0 where query i does not exist.
+// x_i = y_{g_i}, divided by n_{g_i} if `share`; 0 for queries beyond the length.
 template <class T>
 void spread_clusters(const ClusteredAttention<T>& p, bool share, View<const T, 4> y,
                      View<T, 4> x) {
@@ -50,7 +50,7 @@ void spread_clusters(const ClusteredAttention<T>& p, bool share, View<const T, 4
   });
 }
 
-// y_c = x_i of the first member i of c; 0 where there is none.
+// y_c = x_i of the first member i of c; 0 if there is none.
 template <class T>
 void pick_clusters(const ClusteredAttention<T>& p, View<const T, 4> x, View<T, 4> y) {
   each_head(p, [&](i64 b, i64 h, const std::int32_t* labels, i64 count) {
@@ -61,7 +61,7 @@ void pick_clusters(const ClusteredAttention<T>& p, View<const T, 4> x, View<T, 4
   });
 }
 
-// A tensor [B, C, H, width] that lies as [B, H, C, width].
+// A tensor [B, C, H, width] with the memory layout [B, H, C, width].
 template <class T>
 Tensor per_cluster(const ClusteredAttention<T>& p, i64 width) {
   return Tensor::empty({p.B(), p.H(), p.clusters, width}, dtype_of<T>).transpose(1, 2);

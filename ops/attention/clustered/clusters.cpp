@@ -1,5 +1,5 @@
-// What is drawn and decided for the clustering of queries, and its definition by plain loops; the
-// rules stand in clusters.h.
+// Draws and decisions of the clustering of queries, and its definition by plain loops; the rules
+// are in clusters.h.
 #include "ops/attention/clustered/clusters.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Tensor drawn_planes(const RandomKey& random, i64 bits, i64 E, const Tensor& like
   return planes;
 }
 
-// C of the positions 0 … length − 1 without replacement, again from the first where C > length.
+// C of the positions 0 … length − 1 without replacement, from the first again if C > length.
 std::vector<i64> drawn_positions(const RandomKey& random, i64 length, i64 clusters) {
   const RandomKey key = random.further(DrawPurpose::positions);
   std::vector<i64> order(static_cast<std::size_t>(std::max<i64>(length, 1)));
@@ -43,7 +43,7 @@ std::vector<i64> drawn_positions(const RandomKey& random, i64 length, i64 cluste
   return positions;
 }
 
-// All that is drawn for a call, or handed in instead.
+// The draws of a call, or the given ones.
 struct Draws {
   Tensor planes;     // [bits, E + 1], of q's type
   Tensor positions;  // [B, C] i64, below the item's length
@@ -84,7 +84,7 @@ struct Draws {
   }
 };
 
-// Labels that were handed in, those of queries that do not exist as 0; undefined where none were.
+// Labels that the caller gave, 0 for queries beyond the length; undefined if there are none.
 Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                     const Tensor& q) {
   const i64 B = q.size(0), N = q.size(1), H = q.size(2);
@@ -172,11 +172,11 @@ Tensor decide_labels(const Cpu&, const AttentionSpec& spec, const AttentionCall&
   return labels;
 }
 
-// All that is drawn for a call on a CUDA device, or handed in instead.
+// The draws of a call on a CUDA device, or the given ones.
 struct DeviceDraws {
   Tensor planes;     // [bits, E + 1], of q's type
   Tensor positions;  // [B + 1, C] i64; the last row is that of the longest item
-  Tensor given;      // positions that were handed in
+  Tensor given;      // positions that the caller gave
 
   template <class Device>
   DeviceDraws(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
@@ -207,7 +207,7 @@ struct DeviceDraws {
   }
 };
 
-// Where q is on a CUDA device: nothing is read back.
+// For q on a CUDA device: nothing is read back.
 template <class Device>
 Tensor decide_labels(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
                      const Tensor& lengths, const Tensor& q) {
@@ -245,7 +245,7 @@ std::vector<i64> means_of(const std::vector<std::uint64_t>& hashes,
                           std::vector<std::uint64_t> centroids, i64 iterations) {
   std::vector<i64> labels(hashes.size());
   for (i64 t = 0; t < iterations; ++t) {
-    std::vector<std::array<i64, 64>> more(centroids.size());  // ones less zeros
+    std::vector<std::array<i64, 64>> more(centroids.size());  // ones minus zeros
     std::vector<i64> sizes(centroids.size());
     for (std::size_t i = 0; i < hashes.size(); ++i) {
       const auto nearest = std::min_element(centroids.begin(), centroids.end(), [&](auto a, auto b) {

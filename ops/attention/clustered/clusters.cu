@@ -1,13 +1,10 @@
-// CUDA kernels of the clustering of queries; the rules stand in clusters.h.
+// CUDA kernels of the clustering of queries; the rules are in clusters.h.
 //
 // For one head of N = 2048, E = 64, 32 bits, C = 100, T = 10 (estimates, not measured): the hashes
 // read 0.5 MB and take 8 MFLOP; K-means takes T N C = 2 M counts of bits, of which a multiprocessor
-// does 16 a clock, so about 130 000 clocks of one, with all it reads in its shared memory. It has a
+// does 16 a clock, so about 130 000 clocks of one, with all data in its shared memory. It has a
 // block for each head and is one launch for all iterations: with few heads most of the device is
-// idle then, which costs less than the ten or twenty launches would.
-//
-// Blocks on a multiprocessor: the hashes 9 of 128 threads (54 registers in f32, 13 KB of shared
-// memory), K-means 3 of 512 (40, 22 KB for the head above).
+// idle then, which costs less than ten or twenty launches.
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -27,8 +24,9 @@ constexpr unsigned whole_warp = 0xffffffffu;
 constexpr unsigned position_threads = 128;
 
 // A block has one row of the positions, its thread t those of the clusters t, t + 128, …. Swap i of
-// Fisher and Yates takes the number at place target[i] >= i, and leaves there what stood at place
-// i: so the number at a place comes from the last swap before that pointed to it, or is the place.
+// Fisher and Yates takes the number at index target[i] >= i, and writes the number at index i
+// there: so the number at an index comes from the last earlier swap that targeted it, or is the
+// index.
 __global__ void position_kernel(PositionDraw p, i64* positions) {
   std::int32_t* const target = SharedMemory{}.take<std::int32_t>(p.clusters);
   const i64 b = blockIdx.x;
@@ -72,7 +70,7 @@ constexpr unsigned hash_threads = 128;
 constexpr int hash_queries = 32, warp_queries = 8, hash_depth = 32, most_bits = 64;
 
 // A block hashes 32 queries of one head, each warp eight of them: lane r has the planes r and r +
-// 32, and a vote makes the word.
+// 32, and a ballot makes the word.
 template <class T, bool Both>
 __global__ void hash_kernel(QueryClusters<T> p, i64* hashes) {
   __shared__ T planes[hash_depth][most_bits + 1];
@@ -131,17 +129,18 @@ struct HammingMeans {
   const i64* lengths;
   std::int32_t* labels;
   i64 N, H, clusters, iterations, bits;
-  i64 range;  // clusters whose bits are counted at once
-  bool held;           // the codes stand in shared memory
+  i64 range;  // clusters whose bits are counted together
+  bool held;           // the codes are in shared memory
 
-  constexpr i64 stride() const { return bits | 1; }  // odd: clusters begin in all banks
+  constexpr i64 stride() const { return bits | 1; }  // odd: clusters start in different banks
 };
 
 __device__ inline int ones_of(std::uint32_t code) { return __popc(code); }
 __device__ inline int ones_of(std::uint64_t code) { return __popcll(code); }
 
-// A block has one head. Queries go to threads when they look for the nearest centroid, and to warps
-// when bits are counted: lane r then adds bit r (and r + 32) of a code to its cluster's counter.
+// A block has one head. Queries are assigned to threads in the search for the nearest centroid, and
+// to warps when bits are counted: lane r then adds bit r (and r + 32) of a code to its cluster's
+// counter.
 template <class Word>
 __global__ void hamming_means(HammingMeans p) {
   const i64 row = blockIdx.x, count = length_of(p.lengths, row / p.H, p.N);

@@ -1,4 +1,4 @@
-// CPU kernels of the clustering of queries; the rules stand in clusters.h.
+// CPU kernels of the clustering of queries; the rules are in clusters.h.
 #include <algorithm>
 #include <limits>
 #include <type_traits>
@@ -22,7 +22,8 @@ constexpr i64 assigned = 2;  // vectors of codes that one sweep over centroids a
 template <class Word>
 constexpr i64 block_of = assigned* simd::lanes<Word>;
 
-// The planes turned, [E, width], and their thresholds [width]; bits from bits() on are always 0.
+// The planes transposed, [E, width], and their thresholds [width]; bits from bits() on are always
+// 0.
 template <class T>
 struct TurnedPlanes {
   i64 width;
@@ -53,7 +54,7 @@ struct TurnedPlanes {
   }
 };
 
-// Calls f(i, hash) for the existing queries of one batch item and head.
+// Calls f(i, hash) for the valid queries of one batch item and head.
 template <class T, class F>
 void each_hash(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, i64 b, i64 h, const F& f) {
   const i64 count = length_of(p.lengths, b, p.N()), width = planes.width;
@@ -68,7 +69,7 @@ void each_hash(const QueryClusters<T>& p, const TurnedPlanes<T>& planes, i64 b, 
   }
 }
 
-// K-means over the codes of one batch item and head. Codes lie in whole blocks of lanes.
+// K-means over the codes of one batch item and head. Codes are padded to whole blocks of lanes.
 template <class Word>
 class HammingMeans {
  public:
@@ -123,7 +124,7 @@ class HammingMeans {
     }
   }
 
-  // True where a centroid has changed.
+  // Returns true if a centroid has changed.
   bool update() {
     const simd::Tag<std::uint32_t> d;
     const simd::Tag<std::int32_t> counts;
@@ -205,7 +206,7 @@ Members::Members(const std::int32_t* labels, i64 count, i64 clusters)
   for (i64 i = 0; i < count; ++i) ++begin_[labels[i] + 1];
   for (i64 c = 0; c < clusters; ++c) begin_[c + 1] += begin_[c];
   for (i64 i = 0; i < count; ++i) order_[begin_[labels[i]]++] = std::int32_t(i);
-  // Each begin has moved to its end: the next one's begin.
+  // Each begin has moved to its end, which is the next one's begin.
   for (i64 c = clusters; c > 0; --c) begin_[c] = begin_[c - 1];
   begin_[0] = 0;
 }

@@ -1,12 +1,10 @@
-// CUDA kernels between queries and clusters. They move each query's row once, at hardly any
-// operations: the bandwidth of the memory is the limit (estimated, not measured). A cluster is the
-// work of a team of threads (runtime/cuda/loops.h), whose members stand side by side along a row;
-// it goes through the members of the cluster in rising order and sums in f64.
+// CUDA kernels between queries and clusters. They move each query's row once, with almost no
+// operations: bound by memory bandwidth (estimated). A cluster is processed by a team of threads
+// (runtime/cuda/loops.h), whose members are adjacent along a row; it visits the members of the
+// cluster in ascending order and sums in f64.
 //
 // For each of B N H E elements (or M) in f32: gathering reads 4 bytes, an inner product 8;
-// spreading writes 4, or reads and writes 8 where it adds. Blocks of 256 threads on a
-// multiprocessor: 5 that gather (42 registers), 4 that take inner products (54), 6 that spread
-// (38).
+// spreading writes 4, or reads and writes 8 if it adds.
 #include "ops/attention/clustered/groups.cuh"
 #include "ops/attention/length.h"
 #include "runtime/cuda/loops.h"

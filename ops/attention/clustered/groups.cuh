@@ -17,12 +17,12 @@ struct SortedQueries {
 
 template <class T>
 struct GroupKernels {
-  // y_c = Σ_{g_i = c} x_i, divided by n_c where `mean`; x [B, N, H, width], y [B, C, H, width].
+  // y_c = Σ_{g_i = c} x_i, divided by n_c if `mean`; x [B, N, H, width], y [B, C, H, width].
   static void gather(const Cuda&, const SortedQueries&, bool mean, View<const T, 4> x,
                      View<T, 4> y);
 
-  // x_i = y_{g_i}, divided by n_{g_i} where `share`, on top of x where `add`; 0 where query i does
-  // not exist.
+  // x_i = y_{g_i}, divided by n_{g_i} if `share`, added to x if `add`; 0 for queries beyond the
+  // length.
   static void spread(const Cuda&, const SortedQueries&, bool share, bool add, View<const T, 4> y,
                      View<T, 4> x);
 

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// What the kernel sees. `planes` is packed; `positions` [B, clusters] are below the item's length.
+// The call in kernels. `planes` is packed; `positions` [B, clusters] are below the item's length.
 template <class T>
 struct QueryClusters {
   View<const T, 4> q;
@@ -34,7 +34,7 @@ struct ClusterKernels {
                       View<i64, 3> hashes);
 };
 
-// --- what CUDA devices do for themselves, since the host neither reads lengths there nor waits
+// --- for CUDA devices, where the host neither reads lengths nor waits
 
 // positions [B + 1, C]: those of each batch item, and in the last row those of the longest. Drawn
 // from the key, or `given` [C] modulo the length unless that is null.
@@ -45,7 +45,7 @@ struct PositionDraw {
   i64 B, N, clusters;
 };
 
-// Labels [B, H, N] that were handed in; 0 where the query does not exist.
+// Labels [B, H, N] that the caller gave; 0 for queries beyond the length.
 struct LabelsGiven {
   const i64* given;
   const i64* lengths;

@@ -1,4 +1,4 @@
-// What mechanisms over clusters have on CUDA devices besides their results.
+// Data of mechanisms over clusters on CUDA devices besides their results.
 #pragma once
 
 #include "ops/attention/clustered/groups.cuh"
@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// The first `length` (or all N) of each row of labels [B, H, N], in rising order within each label,
-// with begins [B, H, C + 1] in order [B, H, N].
+// The first `length` (or all N) of each row of labels [B, H, N], sorted by label (stable), with
+// begins [B, H, C + 1] in order [B, H, N].
 struct LabelSort {
   const std::int32_t* labels;
   const i64* lengths;
@@ -17,7 +17,7 @@ struct LabelSort {
 };
 void sort_labels(const Cuda&, const LabelSort&);
 
-// Room for [B, C, H, width] that lies as [B, H, C, width].
+// Memory for [B, C, H, width] with the layout [B, H, C, width].
 template <class T>
 class PerCluster {
  public:
@@ -36,7 +36,7 @@ class PerCluster {
   View<T, 4> view_;
 };
 
-// Of a problem with labels: its queries sorted by cluster, and the room that this takes.
+// The queries of a problem with labels, sorted by cluster, and the memory for that.
 struct Sorting {
   Workspace<std::int32_t> begins, order;
   SortedQueries queries;

@@ -1,12 +1,12 @@
-// Full attention up to a length, another mechanism above it.
-// A. Katharopoulos et al., fast-transformers ("conditional-full"): clustering has a cost of its
-// own, which short sequences do not earn back.
+// Full attention up to a length, another mechanism above it. A. Katharopoulos et al.,
+// fast-transformers ("conditional-full"): clustering has a fixed cost, which is not worth it for
+// short sequences.
 //
 //     out = full(q, k, v)     where N <= length and S <= length, with the temperature of inner
 //     out = inner(q, k, v)    otherwise
 //
 // A wrapper: `conditional:length=512/i-clustered:clusters=100,topk=32`. It has the masks that both
-// have; what the inner mechanism draws and decides can be handed in where it is the one that runs.
+// have; choices of the inner mechanism can be given if it is the one that runs.
 #include <algorithm>
 
 #include "ops/attention/mechanism.h"
@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// Full attention of the temperature that the last inner mechanism has.
+// Full attention with the temperature of the last inner mechanism.
 AttentionSpec full_spec(const AttentionSpec& spec) {
   const AttentionSpec* last = spec.inner();
   while (last->inner() != nullptr) last = last->inner();

@@ -26,7 +26,7 @@ ScanCall scan_of(const AttentionSpec& spec) {
           .period = spec.integer("max_length")};
 }
 
-// Throws where positions reach past max_length: their cosines would turn negative.
+// Throws if positions exceed max_length: their cosines would be negative.
 void check_length(const AttentionSpec& spec, i64 positions) {
   const i64 most = spec.integer("max_length");
   require(most == 0 || positions <= most,
@@ -45,7 +45,7 @@ Attended attend_cosformer(const AttentionSpec& spec, const AttentionCall& call,
   return scan_attention(scan, inputs[0], inputs[1], inputs[2]);
 }
 
-// cos(π (i − j) / 2m) where query i sees key j, otherwise 0: [B, 1, N, S].
+// cos(π (i − j) / 2m) if query i sees key j, otherwise 0: [B, 1, N, S].
 Tensor cosines(const AttentionSpec& spec, const AttentionCall& call, i64 B, i64 N, i64 S) {
   const Tensor seen = visibility(call, B, N, S);
   std::vector<double> values = seen.to_vector<double>();
@@ -71,7 +71,7 @@ Attended reference_cosformer(const AttentionSpec& spec, const AttentionCall& cal
   const DType type = q.value().dtype();
   const Tensor factors = cosines(spec, call, q.size(0), q.size(2), k.size(2)).to(type);
   const Variable a = mul(matmul(q, transpose(k, 2, 3)), factors);
-  // At 10⁻⁶ itself the constant counts.
+  // At 10⁻⁶ itself the constant is chosen.
   const Variable divisor = maximum(Tensor::full({}, least, type), sum(a, -1));
   return transpose(div(matmul(a, transpose(inputs[2], 1, 2)), column(divisor)), 1, 2);
 }
@@ -81,7 +81,7 @@ AttentionCost cost_cosformer(const AttentionSpec&, const AttentionSizes& s, bool
   return scan_cost(Feature::cosine, s, causal, type);
 }
 
-// Past max_length there are no positions.
+// There are no positions beyond max_length.
 class CosformerDecoding final : public DecodingState {
  public:
   CosformerDecoding(const AttentionSpec& spec, const AttentionSizes& sizes)

@@ -3,7 +3,7 @@
 // to 14.
 //
 // For long sequences in which near positions matter more. Weights fall with the cosine of the
-// distance, to 0 at the distance m; they are not sharpened as a softmax would.
+// distance, to 0 at the distance m; they are not sharpened as by a softmax.
 //
 // Per batch item and head, with r(x) = max(x, 0):
 //
@@ -12,9 +12,9 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //
-// m is the option `max_length`, or, where that is 0, the longer of the item's two lengths. Both
+// m is the option `max_length`, or, if that is 0, the longer of the item's two lengths. Both
 // sequences begin at position 0. Since cos(α − β) = sin α sin β + cos α cos β, the weights are
-// products of features, and no matrix of them is made:
+// products of features, and no matrix of them is computed:
 //
 //     φ(x) at position p = [r(x) sin θ_p, r(x) cos θ_p],   θ_p = π p / 2m     2 E numbers
 //
@@ -22,12 +22,12 @@
 //
 // Masks: causal; lengths of both sequences.
 //
-// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward, and is
-// what to read next.
+// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward; read
+// it next.
 //
-// Decoding keeps sums in f64: 16 B H E (M + 1) bytes at any length. It wants max_length: with m by
-// the length what was summed up would change with every position.
+// Decoding keeps sums in f64: 16 B H E (M + 1) bytes at any length. It needs max_length: with m by
+// length the sums would change with every position.
 //
-// Saved: q, k, v and out as handles, and one number a query; where not causal the sums besides. Time
-// a position and head: 28 E M forward and backward, when causal besides 256 (2 E + M).
+// Saved: q, k, v and out as handles, and one number a query; if not causal also the sums. Time a
+// position and head: 28 E M forward and backward, if causal plus 256 (2 E + M).
 #pragma once

@@ -1,7 +1,7 @@
-// What the CUDA kernels of channel-wise sample permutation share.
+// Shared by the CUDA kernels of channel-wise sample permutation.
 //
-// A block of 32 × 4 threads has 32 channels of some rows: lane x is the channel, so that neighbours
-// read and write neighbours, and the four warps share the rows.
+// A block of 32 × 4 threads has 32 channels of some rows: lane x is the channel, so that accesses
+// are coalesced, and the four warps share the rows.
 #pragma once
 
 #include "ops/attention/csp/csp.h"
@@ -9,10 +9,10 @@
 
 namespace weft {
 
-// What csp_sort.cu has for csp.cu.
+// Defined in csp_sort.cu for csp.cu.
 template <class T>
 struct CspSortKernels {
-  // Keeps the order of groups of more than two.
+  // Records the order of groups of more than two.
   static void order(const Cuda&, const CspProblem&, View<const T, 4> v);
 };
 
@@ -50,7 +50,7 @@ struct Tile {
   }
 };
 
-// Starts `kernel` on tiles × ⌈C / 32⌉ blocks for each batch item.
+// Launches `kernel` with tiles × ⌈C / 32⌉ blocks for each batch item.
 template <class... P, class... A>
 void start_tiles(const Cuda& device, const CspProblem& p, i64 tiles,
                  void (*kernel)(P...), const A&... arguments) {

@@ -10,8 +10,7 @@
 
 namespace weft {
 
-// Elements that a column of N takes: columns that lie a power of two apart would share the few
-// lines of cache that the power leaves them.
+// Elements of a column of N with padding: columns a power of two apart would map to few cache sets.
 template <class T>
 constexpr i64 column_room(i64 N) {
   constexpr i64 line = 64 / sizeof(T);
@@ -20,9 +19,9 @@ constexpr i64 column_room(i64 N) {
 
 namespace columns_detail {
 
-// to[c, r] = from[r, c], r < rows, c < columns, in stripes of a vector along the longer side. Its
-// rows lie a whole position of the sequence apart, which no processor sees coming: they are asked
-// for.
+// to[c, r] = from[r, c], r < rows, c < columns, in stripes of a vector along the longer side. Rows
+// of `from` are a whole position of the sequence apart, which the hardware prefetcher does not
+// predict: they are prefetched.
 template <class T>
 void turn(i64 rows, i64 columns, const T* from, i64 from_row, T* to, i64 to_row) {
   constexpr i64 stripe = std::max<i64>(8, simd::lanes<T>);
@@ -40,7 +39,7 @@ void turn(i64 rows, i64 columns, const T* from, i64 from_row, T* to, i64 to_row)
   }
 }
 
-// Calls f(i, h, m, run) for the runs of channels c … c + count − 1 that are neighbours in memory.
+// Calls f(i, h, m, run) for the runs of channels c … c + count − 1 that are contiguous in memory.
 template <class T, class F>
 void each_run(const View<T, 4>& x, i64 c, i64 count, const F& f) {
   const i64 M = x.size(3);

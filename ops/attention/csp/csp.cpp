@@ -82,7 +82,7 @@ Settings settings_of(const AttentionSpec& spec) {
   return s;
 }
 
-// What is handed in.
+// What the caller gave.
 struct Given {
   Tensor src, shifts;
 };
@@ -108,9 +108,9 @@ struct CspOp {
   static constexpr const char* name = "csp";
   Settings settings;
   Tensor lengths;
-  Tensor shifts;   // [1, C], or [B, C] where there are lengths; i32
-  Tensor decided;  // what is kept, where it was handed in
-  bool whole = false;  // that of positions, not of offsets in groups
+  Tensor shifts;       // [1, C], or [B, C] if there are lengths; i32
+  Tensor decided;      // the record, if it was given
+  bool whole = false;  // of positions, not of offsets in groups
 
   struct Saved {
     Tensor kept;
@@ -126,7 +126,7 @@ struct CspOp {
     p.groups = whole ? 0 : settings.groups;
     p.order = settings.order;
     const i64 G = p.N > 0 ? p.group_of(p.N) : 1;
-    // What was handed in is kept as offsets, however short the sequence.
+    // Given sources are recorded as offsets, however short the sequence.
     p.record = whole             ? csp_record(std::max<i64>(G, 3))
                : settings.sorted ? csp_record(G)
                                  : CspRecord::nothing;
@@ -161,7 +161,7 @@ struct CspOp {
     return dv;
   }
 
-  // Sources handed in become what is kept: one group, no shift.
+  // Converts given sources to a record: one group, no shift.
   void decide(const Tensor& v, const Tensor& src) {
     whole = true;
     shifts.fill(0);
@@ -173,8 +173,7 @@ struct CspOp {
   }
 };
 
-// Where each output comes from, [B, N, C]: the permutation, as it was applied to the numbers
-// 0 … N − 1 of the positions.
+// The source of each output, [B, N, C]: the permutation applied to the positions 0 … N − 1.
 Tensor sources(const CspOp& op, const CspOp::Saved& saved, const Tensor& v) {
   const CspProblem p = op.problem(v, saved.kept);
   const Tensor src = Tensor::empty({p.B, p.N, p.C}, DType::i64, v.device());
@@ -184,7 +183,7 @@ Tensor sources(const CspOp& op, const CspOp::Saved& saved, const Tensor& v) {
   return src;
 }
 
-// The op, and, where the call asks, the sources that it found.
+// The op, which reports its sources if the call asks for them.
 struct ReportingCsp : CspOp {
   const AttentionCall* call = nullptr;
   Tensor forward(Saved& saved, const Tensor& v) const {
@@ -194,7 +193,7 @@ struct ReportingCsp : CspOp {
   }
 };
 
-// J of every channel of v for each of `lengths`, or for all of its positions where there are none.
+// J of every channel of v for each of `lengths`, or for all of its positions if there are none.
 Tensor shift_table(const Settings& s, const Tensor& given, const Tensor& lengths, const Shape& v,
                    Device device) {
   const i64 rows = lengths.defined() ? v[0] : 1;
@@ -213,8 +212,8 @@ Variable dropped(const Variable& out, const AttentionCall& call) {
   return reshape(dropout(channels, call.dropout, call.random), shape);
 }
 
-// Whether `src` says which permutation it was, and `shifts` with what shifts. Without a permutation
-// shifts by a rule are those of the lengths, a list for each.
+// Whether a call reports its permutation, `src`; and whether it reports `shifts`: without a
+// permutation not those of a rule with lengths, which would be a list for each length.
 bool decides_sources(const AttentionSpec& spec, const AttentionCall&) {
   return !spec.has("sinkhorn") || spec.integer("sinkhorn") == 0;
 }
@@ -222,7 +221,7 @@ bool decides_shifts(const AttentionSpec& spec, const AttentionCall& call) {
   return decides_sources(spec, call) || !call.lengths.defined() || spec.word("shift") == "custom";
 }
 
-// The shifted samples u [B, N, H, M] in groups, each as transport.h says.
+// The shifted samples u [B, N, H, M] in groups, each mapped as in transport.h.
 Attended transported(const Settings& s, const AttentionCall& call, const Variable& u,
                      PotentialsFunction attention) {
   const Shape shape = u.shape();
@@ -291,7 +290,7 @@ void define_sources(const Settings& s, const std::vector<i64>& shifts,
   }
 }
 
-// The definition: out_c[n] = v_c[src_c(n)], and with `sinkhorn` groups of what is shifted so.
+// The definition: out_c[n] = v_c[src_c(n)], and with `sinkhorn` groups of the shifted samples.
 Attended reference_csp(const AttentionSpec& spec, const AttentionCall& call,
                        std::span<const Variable> inputs) {
   const Shape shape = inputs[0].shape();
@@ -335,7 +334,7 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
   };
   const auto kept = double(CspProblem::row_bytes(p.record, p.N));
   const i64 block = csp_block(p.N, p.C, i64(size_of(type)));
-  const auto columns = [&] {  // of a block, as far as they are held
+  const auto columns = [&] {  // of a block, those in memory together
     double most = 0;
     const CspShiftTable table{s.rule, p.N, sizes.H, sizes.M};
     for (i64 c = 0; c < p.C; c += block) {
@@ -354,7 +353,7 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
     cost.saved_bytes += 4 * double(p.C);
     return cost;
   }
-  // To order groups takes room in forward, no more than the gradient that is not there yet.
+  // Sorting groups takes scratch in forward, less than the gradient, which does not exist yet.
   return {.forward_operations = samples * (1 + std::log2(double(G)) / 2),
           .backward_operations = samples * 2,
           .saved_bytes = double(p.B * p.C) * kept + 4 * double(p.C),

@@ -1,15 +1,12 @@
-// CUDA kernels of channel-wise sample permutation that move samples; the equations stand in csp.h.
-// Groups of one and two are moved as they are compared; longer ones are ordered before, by
-// csp_sort.cu, and what is kept then says where each output comes from.
+// CUDA kernels of channel-wise sample permutation that move samples; the equations are in csp.h.
+// Groups of one and two are compared and moved in one pass; longer ones are sorted before, by
+// csp_sort.cu, and the record then gives the source of each output.
 //
-// 8 bytes a sample in f32, and what is kept: a bit for pairs (a sixteenth of a byte), 2 or 4 bytes
-// for other groups. Neighbouring channels come from rows that lie some shift apart, so that a
-// sector of 32 bytes is asked for by 8 threads at different times; it is still in the second-level
-// cache where 8 shifts of rows fit it. Then the bandwidth of the memory is the limit, otherwise
-// that of the cache. Not measured.
-//
-// Blocks of 128 threads on a multiprocessor: 10 that move pairs (46 registers), 9 that move them
-// back (52), 12 that take or return by what is kept (38, 4 KB of shared memory).
+// 8 bytes a sample in f32, and the record: a bit for pairs (a sixteenth of a byte), 2 or 4 bytes
+// for other groups. Adjacent channels are read from rows that are a shift apart, so that a sector
+// of 32 bytes is requested by 8 threads at different times; it is still in the L2 cache if 8 shifts
+// of rows fit in it. Then the kernel is bound by memory bandwidth, otherwise by that of the cache.
+// Not measured.
 #include "ops/attention/csp/channel.cuh"
 
 namespace weft {
@@ -57,7 +54,7 @@ __global__ void move_kernel(CspProblem p, i64 tiles, View<const T, 4> v,
   }
 }
 
-// dv[r] for 16 rows r of a channel, from where r went.
+// dv[r] for 16 rows r of a channel, from where r was moved to.
 template <class T>
 __global__ void move_back_kernel(CspProblem p, i64 tiles, View<const T, 4> dout,
                                  View<T, 4> dv) {
@@ -80,7 +77,7 @@ __global__ void move_back_kernel(CspProblem p, i64 tiles, View<const T, 4> dout,
   }
 }
 
-// Where 32 rows of 32 channels come from: what is kept is read along the rows, and turned over in
+// The sources of 32 rows of 32 channels: the record is read along the rows, and transposed in
 // shared memory.
 template <class Index>
 __device__ void load_sources(const CspProblem& p, const Tile& tile,
@@ -171,7 +168,7 @@ void move_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, V
   start_tiles(device, p, tiles, move_kernel<T>, p, tiles, v, out);
 }
 
-// out by what is kept.
+// out from the record.
 template <class T>
 void take_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, View<T, 4> out) {
   const i64 tiles = tiles_of(p.N, lanes);
@@ -181,7 +178,7 @@ void take_samples(const Cuda& device, const CspProblem& p, View<const T, 4> v, V
               out);
 }
 
-// dv by what is kept.
+// dv from the record.
 template <class T>
 void return_samples(const Cuda& device, const CspProblem& p, View<const T, 4> dout,
                     View<T, 4> dv) {

@@ -2,9 +2,9 @@
 // S. Yuan, H. Xu, "Towards better multi-head attention via channel-wise sample permutation", 2024,
 // arXiv 2410.10914, eq. 3 and 4, Theorems 1 and 2, Table 1 (shift=head).
 //
-// One input, v, seen as [B, N, C] with C = H·M channels (channel c = h·M + m). Of every channel the
-// samples are shifted along the sequence, cut into groups of G neighbours, and each group is
-// permuted. Nothing is weighted and nothing is added up.
+// One input, v, viewed as [B, N, C] with C = H·M channels (channel c = h·M + m). The samples of
+// every channel are shifted along the sequence, split into groups of G consecutive ones, and each
+// group is permuted. There are no weights and no sums.
 //
 //     u_c[n] = v_c[(n − J_c) mod N]                                         shift, S_J
 //     ascending    out_c = u_c, each group sorted up                        the released code
@@ -15,7 +15,7 @@
 // channel has there (it maximises ⟨u_1, out_c⟩ over permutations of the group), and out_1 = u_1.
 // The order is that of (value, position): ties are stable, −0 = +0, and NaN comes last, in either
 // direction; NaNs are equal. The last group may be short. G = N sorts completely; then the shift
-// does not matter to what comes out, ties apart.
+// does not change the result, except for ties.
 //
 //     v [B, N, H, M]   out [B, N, H, M]   lengths [B]: N is the length of each sequence, in shifts
 //     too; outputs from there on are 0.
@@ -27,26 +27,26 @@
 //     linear     (c − 1) ⌈N/C⌉                    2 max(c − 2, 0)
 //     power      round(N^(g / (L C − 1))) − 1     ⌈N^(g / (L C))⌉
 //     head       8 (h − 1), the same for all channels of head h
-//     custom     handed in
+//     custom     given
 //
 // (The paper prints c ⌈N/C⌉, which contradicts J_1 = 0, and ⌊N^(1/(L C − 1))⌋^(c−1) − 1, whose base
-// is 1 at every real size.) The released operator is csp:preset=released. With the option
-// `sinkhorn` doubly stochastic maps take the place of the permutations: transport.h. No form is
-// causal: a triangular doubly stochastic matrix is the identity.
+// is 1 at every realistic size.) The released operator is csp:preset=released. With the option
+// `sinkhorn` doubly stochastic maps replace the permutations: transport.h. No form is causal: a
+// triangular doubly stochastic matrix is the identity.
 //
 // Both steps are one permutation for each channel, out_c[n] = v_c[src_c(n)], constant between ties:
 //
 //     dv_c[src_c(n)] = dout_c[n]
 //
-// and the first channel takes no gradient for the order that it gives to the others.
+// and the first channel gets no gradient for the order that it gives to the others.
 //
-// Saved: nothing of v. For a shift alone nothing; for pairs (G = 2) one bit, 1 where a pair changed
-// places; otherwise, for each output, the offset in its group of the sample that it came from, in
-// 16 bits, or 32 where the group is longer than 65,536. And the shifts, 4 C bytes for each length.
+// Saved: nothing of v. For a shift alone nothing; for pairs (G = 2) one bit, 1 if a pair was
+// swapped; otherwise, for each output, the offset in its group of its source, in 16 bits, or 32 if
+// the group is longer than 65,536. And the shifts, 4 C bytes for each length.
 //
-// Kernels of the CPU pack some channels at a time into contiguous columns, where a shift is two
-// copies, and sort a vector of them at once by a network (network.h); those of CUDA devices fold
-// the shift into the address.
+// CPU kernels pack some channels at a time into contiguous columns, where a shift is two copies,
+// and sort a vector of them at once by a network (network.h); CUDA kernels fold the shift into the
+// address.
 #pragma once
 
 #include <cmath>
@@ -69,12 +69,12 @@ struct CspShiftRule {
   i64 layer = 0, layers = 1;
   static constexpr i64 head_step = 8;
 
-  // J of channel c, from 0, of head h among C channels, for a sequence of N > 0 positions. A
-  // constexpr template is what code of CUDA devices may call.
+  // J of channel c, from 0, of head h among C channels, for a sequence of N > 0 positions. It is a
+  // constexpr template so that device code can call it.
   template <class Integer>
   constexpr Integer operator()(Integer c, Integer h, Integer C, Integer N) const {
-    // Where N^x is a whole number, the last bits of the result, in which devices differ, do not
-    // decide.
+    // If N^x is an integer, rounding must not decide: devices differ in the last bits of the
+    // result.
     constexpr double whole = 1 - 0x1p-44;
     const double place = double(layer * C + c), all = double(layers * C);
     switch (shift) {
@@ -91,21 +91,21 @@ struct CspShiftRule {
   }
 };
 
-// Whether a stands strictly before b.
+// Whether a is strictly before b.
 template <class T>
 constexpr bool csp_precedes(CspOrder order, T a, T b) {
-  if (a != a || b != b) return a == a;  // NaN goes last
+  if (a != a || b != b) return a == a;  // NaN comes last
   return order == CspOrder::descending ? b < a : a < b;
 }
 
-// An integer whose order as an unsigned number is that of the samples; NaN goes last either way.
+// An integer whose unsigned order is that of the samples; NaN comes last either way.
 template <class T>
 constexpr Bits<T> csp_key(bool descending, T x) {
   const Bits<T> up = ordered_code(x);
   return descending && x == x ? ~up : up;
 }
 
-// J of every channel, for sequences of N positions or of `lengths`, handed in or by the rule.
+// J of every channel, for sequences of N positions or of `lengths`, given or by the rule.
 struct CspShiftTable {
   CspShiftRule rule;
   i64 N = 0, H = 0, M = 0;
@@ -121,7 +121,7 @@ struct CspShiftTable {
   }
 };
 
-// How the permutation inside the groups is kept.
+// The record of the permutation inside the groups.
 enum class CspRecord {
   nothing,  // there is none
   pairs,    // a bit for each pair
@@ -129,7 +129,7 @@ enum class CspRecord {
   wide,     // 32 bits for each output
 };
 
-// What keeps an order inside groups of G samples.
+// The record for an order inside groups of G samples.
 constexpr CspRecord csp_record(i64 G) {
   return G == 1       ? CspRecord::nothing
          : G == 2     ? CspRecord::pairs
@@ -137,18 +137,18 @@ constexpr CspRecord csp_record(i64 G) {
                       : CspRecord::wide;
 }
 
-// What the kernels see besides their tensors. `lengths` holds B numbers or is null, `shifts` C
+// The arguments of kernels besides their tensors. `lengths` holds B numbers or is null, `shifts` C
 // numbers below N, or C for each batch item, each below its length.
 struct CspProblem {
   i64 B = 0, N = 0, C = 0;
   const i64* lengths = nullptr;
   const std::int32_t* shifts = nullptr;
   i64 shifts_row = 0;
-  i64 group = 2, groups = 0;  // samples in a group, or, where not 0, how many groups
+  i64 group = 2, groups = 0;  // samples in a group, or, if not 0, the number of groups
   CspOrder order = CspOrder::reference;
   CspRecord record = CspRecord::pairs;
   std::uint8_t* kept = nullptr;  // [B, C, row_bytes()], and 8 bytes more
-  bool decided = false;          // `kept` holds what is to be done
+  bool decided = false;          // `kept` is an input
 
   constexpr i64 length(i64 b) const { return length_of(lengths, b, N); }
   constexpr i64 shift(i64 b, i64 c) const { return shifts[b * shifts_row + c]; }
@@ -170,7 +170,7 @@ struct CspProblem {
   constexpr std::uint8_t* row(i64 b, i64 c) const {
     return kept + (b * C + c) * row_bytes(record, N);
   }
-  // The same row, by what an offset is kept in.
+  // The same row, by the type of the offsets.
   template <class Index>
   constexpr Index* offsets(i64 b, i64 c) const {
     return static_cast<Index*>(static_cast<void*>(row(b, c)));
@@ -181,18 +181,18 @@ struct CspProblem {
                                      : f(offsets<std::uint16_t>(b, c));
   }
 
-  // The position before the shift of position u < length behind it, and the other way.
+  // The position before the shift of position u < length after it, and the inverse.
   static constexpr i64 unshifted(i64 u, i64 J, i64 length) {
     return u < J ? u - J + length : u - J;
   }
   static constexpr i64 shifted(i64 n, i64 J, i64 length) {
     return n + J < length ? n + J : n + J - length;
   }
-  // Whether position n < length stands in a pair that changed places.
+  // Whether position n < length is in a swapped pair.
   constexpr bool swapped(i64 b, i64 c, i64 n, i64 length) const {
     return group_of(length) == 2 && (n | 1) < length && (row(b, c)[n / 16] >> n / 2 % 8 & 1);
   }
-  // src_c(n) by what is kept; n itself from the length on.
+  // src_c(n) from the record; n itself from the length on.
   constexpr i64 source(i64 b, i64 n, i64 c) const {
     const i64 L = length(b);
     if (n >= L) return n;
@@ -205,7 +205,7 @@ struct CspProblem {
     }
     return unshifted(u, shift(b, c), L);
   }
-  // Keeps `from` as the source of n, where one group is the whole sequence. Kept within the length.
+  // Records `from` as the source of n, if one group is the whole sequence. Clamped to the length.
   constexpr void decide(i64 b, i64 n, i64 c, i64 from) const {
     const i64 L = length(b);
     if (n >= L) return;
@@ -214,8 +214,8 @@ struct CspProblem {
   }
 };
 
-// Channels that a kernel takes at a time, of elements of `item` bytes: two lines of cache, more
-// where the columns still fit the caches.
+// Channels that a kernel processes together, of elements of `item` bytes: two cache lines, more if
+// the columns still fit the caches.
 constexpr i64 csp_block(i64 N, i64 C, i64 item) {
   i64 block = 2 * 64 / item;
   while (block < 64 && 2 * block * N * item <= 1024 * 1024) block *= 2;
@@ -227,17 +227,17 @@ struct CspSourceKernels {
   // J of `rows` times H·M channels.
   static void shifts(const Device&, const CspShiftTable&, i64 rows, std::int32_t* shifts);
 
-  // Keeps the sources src [B, N, C] that were handed in; writes those that are kept.
+  // Records the given sources src [B, N, C]; writes the recorded ones.
   static void decide(const Device&, const CspProblem&, View<const i64, 3> src);
   static void sources(const Device&, const CspProblem&, View<i64, 3> src);
 };
 
 template <class Device, class T>
 struct CspKernels {
-  // out is written whole, and, unless decided, what is kept.
+  // Writes all of out, and, unless decided, the record.
   static void forward(const Device&, const CspProblem&, View<const T, 4> v, View<T, 4> out);
 
-  // dv is written whole.
+  // Writes all of dv.
   static void backward(const Device&, const CspProblem&, View<const T, 4> dout, View<T, 4> dv);
 };
 

@@ -1,10 +1,10 @@
-// CPU kernels of channel-wise sample permutation; the equations stand in csp.h.
+// CPU kernels of channel-wise sample permutation; the equations are in csp.h.
 //
-// A piece of work is a block of neighbouring channels of one batch item, which share lines of
-// cache: they are transposed into contiguous columns, where a shift is two copies, put in order and
-// transposed back. Pairs are compared a vector of them at a time, tile by tile of positions, and no
-// more of the columns is held than a tile needs (ring.h); groups are sorted for a vector of
-// channels at a time (group_order.h).
+// A task is a block of adjacent channels of one batch item, which share cache lines: they are
+// transposed into contiguous columns, where a shift is two copies, permuted and transposed back.
+// Pairs are compared a vector at a time, tile by tile of positions, and only the part of the
+// columns that a tile needs is in memory (ring.h); groups are sorted for a vector of channels at a
+// time (group_order.h).
 #include "ops/attention/csp/csp.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ void shift(const T* x, i64 N, i64 J, T* y) {
   std::rotate_copy(x, x + N - J, x + N, y);
 }
 
-// x[(n − J) mod N] = y[n], the same back.
+// x[(n − J) mod N] = y[n], the inverse.
 template <class T>
 void shift_back(const T* y, i64 N, i64 J, T* x) {
   std::rotate_copy(y, y + J, y + N, x);
@@ -39,8 +39,8 @@ constexpr i64 vectors = std::max<i64>(1, 8 / simd::lanes<T>);
 template <class T>
 constexpr i64 pair_step = vectors<T>* simd::lanes<T>;
 
-// Sorts pairs x[2p], x[2p + 1] in place, and sets bit p where they changed places. Where there is a
-// reference, a pair changes places iff exactly one of x and the reference would have to.
+// Sorts pairs x[2p], x[2p + 1] in place, and sets bit p if they were swapped. With a reference, a
+// pair is swapped iff exactly one of x and the reference is out of order.
 template <class T>
 void sort_pairs(CspOrder order, const T* reference, i64 pairs, std::uint8_t* bits, T* x) {
   const simd::Tag<T> d;
@@ -48,7 +48,7 @@ void sort_pairs(CspOrder order, const T* reference, i64 pairs, std::uint8_t* bit
   const bool down = order == CspOrder::descending;
   const auto out_of_order = [&](auto first, auto second) {
     const auto wrong = down ? hn::Lt(first, second) : hn::Lt(second, first);
-    return hn::Or(wrong, hn::AndNot(hn::IsNaN(second), hn::IsNaN(first)));  // NaN goes last
+    return hn::Or(wrong, hn::AndNot(hn::IsNaN(second), hn::IsNaN(first)));  // NaN comes last
   };
   i64 p = 0;
   for (; p + pair_step<T> <= pairs; p += pair_step<T>) {
@@ -82,7 +82,7 @@ void sort_pairs(CspOrder order, const T* reference, i64 pairs, std::uint8_t* bit
   }
 }
 
-// Pairs change places where their bit is set. A load of a mask may read 8 bytes.
+// Swaps pairs whose bit is set. A load of a mask may read 8 bytes.
 template <class T>
 void swap_pairs(i64 pairs, const std::uint8_t* bits, T* x) {
   const simd::Tag<T> d;
@@ -129,7 +129,7 @@ void each_block(const CspProblem& p, i64 item, const F& f) {
   parallel_for(p.B * ((p.C + width - 1) / width), [&](i64 piece) { f(Block(p, width, piece)); });
 }
 
-// A block's columns, whole.
+// All columns of a block.
 template <class T>
 struct Columns {
   i64 room;  // elements of a column
@@ -140,7 +140,7 @@ struct Columns {
   T* operator()(i64 i) const { return samples.data() + i * room; }
 };
 
-// What the first channel's samples, shifted, or their order decide for all channels.
+// The first channel's shifted samples, or their order, which all channels use.
 template <class T>
 struct Reference {
   Scratch<T> samples;           // [B, N]
@@ -176,8 +176,8 @@ struct Reference {
   const std::int32_t* ranks_of(i64 b) const { return N > 0 ? ranks.data() + b * N : nullptr; }
 };
 
-// Pairs of the sequence that have an order. Of an odd length, and where nothing is sorted, what has
-// no partner stays.
+// Pairs of the sequence that are compared. A sample without a partner stays: the last of an odd
+// length, and all samples if nothing is sorted.
 i64 pairs_of(const CspProblem& p, i64 size, i64 N) {
   return p.record == CspRecord::pairs && p.group_of(N) == 2 ? size / 2 : 0;
 }
@@ -218,7 +218,7 @@ void forward_pairs(const CspProblem& p, const Block& block, const T* reference,
   }
 }
 
-// A time is complete when the outputs of all channels' delays have come.
+// A time is complete when the outputs of all channels' delays have been written.
 template <class T>
 void backward_pairs(const CspProblem& p, const Block& block, const View<const T, 4>& dout,
                     const View<T, 4>& dv) {
@@ -246,7 +246,7 @@ void backward_pairs(const CspProblem& p, const Block& block, const View<const T,
   }
 }
 
-// Permutes the groups of the shifted columns, and keeps how. Index: what an offset is kept in.
+// Permutes the groups of the shifted columns, and records how. Index: the type of an offset.
 template <class T, class Index>
 void order_groups(const CspProblem& p, const Block& block, const std::int32_t* ranks,
                   const Columns<T>& columns) {
@@ -284,7 +284,7 @@ void order_groups(const CspProblem& p, const Block& block, const std::int32_t* r
   }
 }
 
-// What was handed in is one group.
+// Given sources are one group.
 template <class T, class Index>
 void take_kept(const CspProblem& p, const Block& block, const Columns<T>& columns) {
   const Scratch<T> shifted(columns.room);

@@ -1,27 +1,23 @@
-// CUDA kernels of channel-wise sample permutation that order groups; the equations stand in csp.h.
-// By how long the groups are:
+// CUDA kernels of channel-wise sample permutation that sort groups; the equations are in csp.h. By
+// the length of the groups:
 //
 //     up to 64        rank_groups: every sample is compared with all of its group
 //     up to 4,096     sort_groups: a block sorts a group in shared memory
 //     more            order_columns: all groups of some columns are sorted over the whole device
 //
-// With the reference order it is a channel's sample of rank r that goes to where the first
-// channel's sample of rank r stands: for long groups these places are found first.
+// With the reference order a channel's sample of rank r goes to the position of the first channel's
+// sample of rank r: for long groups these positions are computed first.
 //
-// Ranking compares each of G samples with all, some 3 operations a comparison: 100 a sample at G
-// = 32, which is 0.3 · 10¹² samples a second of the machine's 28 · 10¹². The bitonic sort of a
-// group of P = 2^k takes k (k + 1) / 2 steps, 16 bytes of shared memory each: 78 at 4,096, so
-// that 29 TB/s of shared memory bound it by 23 · 10⁹ samples a second.
+// Ranking compares each of G samples with all, some 3 operations a comparison: 100 a sample at G =
+// 32. The bitonic sort of a group of P = 2^k takes k (k + 1) / 2 steps, 16 bytes of shared memory
+// each: 78 at 4,096, so that it is bound by the bandwidth of shared memory.
 //
 // Longer groups take two sorts, which move keys and offsets of 8 bytes in f32 and 12 in f64: by the
-// samples, then, as equal keys keep their order, by column and group. That is 4 passes and 4 in
-// f32, 8 and 4 in f64. A third or a quarter of the columns is sorted at a time, as the lists have
-// room; the first channel's groups are sorted before the others.
+// samples, then, as the sort is stable, by column and group. That is 4 passes and 4 in f32, 8 and 4
+// in f64. A third or a quarter of the columns is sorted at a time, as many as the lists have room
+// for; the first channel's groups are sorted before the others.
 //
 // None of this is measured.
-//
-// Blocks on a multiprocessor, in f32: 10 of 128 threads that rank (48 registers, 13 KB of shared
-// memory), 4 of 512 threads that sort 4,096 (32, 32 KB; in f64 3, 39, 64 KB).
 #include <algorithm>
 #include <limits>
 
@@ -34,16 +30,16 @@ namespace {
 
 using namespace permuted;
 
-// Groups up to here are ranked, and up to here sorted in shared memory.
+// The longest groups that are ranked, and that are sorted in shared memory.
 constexpr i64 csp_ranked = 64, csp_sorted = 4096;
 
 constexpr int most_ranked = csp_ranked;
 
-// Rows of whole groups that a block of rank_kernel has.
+// Rows of whole groups in a block of rank_kernel.
 constexpr i64 ranked_rows(i64 G) { return csp_ranked / G * G; }
 
 // A block has whole groups, up to 64 rows, of 32 channels; a thread has every fourth row of a
-// channel, and counts the samples of the group that stand before its own.
+// channel, and counts the samples of the group that come before its own.
 template <class T>
 __global__ void rank_kernel(CspProblem p, i64 tiles, View<const T, 4> v) {
   __shared__ Bits<T> keys[most_ranked][lanes], first_keys[most_ranked];
@@ -121,8 +117,8 @@ struct Entry<double> {
   }
 };
 
-// Sorts `count`, a power of two, entries in shared memory. Thread t exchanges the pairs t,
-// t + threads, …; as long as partners are at most 32 apart, they stay among what one warp has.
+// Sorts `count`, a power of two, entries in shared memory. Thread t exchanges the pairs t, t +
+// threads, …; while partners are at most 32 apart, they belong to the same warp.
 template <class T>
 __device__ void sort_block(Entry<T>* entries, int count) {
   __syncthreads();
@@ -147,7 +143,7 @@ __device__ void sort_block(Entry<T>* entries, int count) {
   __syncthreads();
 }
 
-// Where the offset of rank r of a column's group goes.
+// The output index for the offset of rank r of a column's group.
 struct Keeper {
   CspProblem p;
   const std::uint32_t* places;
@@ -161,8 +157,8 @@ struct Keeper {
   }
 };
 
-// The group of a column that a block has. Neighbouring blocks have neighbouring channels, whose
-// samples share sectors.
+// The group of a column of a block. Adjacent blocks have adjacent channels, whose samples share
+// sectors.
 template <class T>
 struct Group {
   int b, c;
@@ -196,7 +192,7 @@ __global__ void sort_kernel(Keeper keep, View<const T, 4> v) {
   while (count < size) count *= 2;
   SharedMemory shared;
   auto* const entries = shared.take<Entry<T>>(static_cast<std::size_t>(count));
-  for (int i = threadIdx.x; i < count; i += blockDim.x) {  // what fills up stands behind NaN
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {  // padding comes after NaN
     const Bits<T> key = i < size ? group.key(i) : ~Bits<T>{0};
     entries[i] = Entry<T>(key, static_cast<std::uint32_t>(i));
   }
@@ -206,7 +202,7 @@ __global__ void sort_kernel(Keeper keep, View<const T, 4> v) {
   }
 }
 
-// Groups of a column, not fewer than there are for any length.
+// The number of groups of a column, or more.
 i64 groups_of(const CspProblem& p) {
   const i64 G = p.group_of(p.N);
   return p.groups > 0 ? std::min(p.groups, p.N) : (p.N + G - 1) / G;
@@ -242,8 +238,8 @@ struct SampleKeys {
   }
 };
 
-// The group of each element, counted through the columns; behind a column's groups stands what has
-// none, from its length on.
+// The group of each element, counted through the columns; positions from its length on come after a
+// column's groups.
 struct GroupKeys {
   CspProblem p;
   CspColumns columns;
@@ -259,7 +255,7 @@ struct GroupKeys {
   }
 };
 
-// Element i stands at rank i mod N of its column, whose groups are as long as before.
+// Element i has rank i mod N in its column, whose groups are as long as before.
 struct KeepSorted {
   Keeper keep;
   CspColumns columns;
@@ -275,19 +271,19 @@ struct KeepSorted {
   }
 };
 
-// Keeps the order of groups up to csp_ranked.
+// Records the order of groups up to csp_ranked.
 template <class T>
 void rank_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v) {
   // With lengths a batch item's groups may be shorter than those of N, and a block has fewer rows,
-  // yet more than half of 64.
+  // but more than half of 64.
   const i64 rows =
       p.lengths == nullptr ? ranked_rows(p.group_of(p.N)) : csp_ranked / 2 + 1;
   const i64 tiles = (p.N + rows - 1) / rows;
   start_tiles(device, p, tiles, rank_kernel<T>, p, tiles, v);
 }
 
-// Keep the order of longer groups: of those up to csp_sorted, and of the others in some columns.
-// Rank r goes to places[b, group + r], [B, N], or to r itself where `places` is null.
+// Record the order of longer groups: of those up to csp_sorted, and of the others in some columns.
+// Rank r goes to places[b, group + r], [B, N], or to r itself if `places` is null.
 template <class T>
 void sort_groups(const Cuda& device, const CspProblem& p, View<const T, 4> v,
                  const std::uint32_t* places) {
@@ -306,19 +302,19 @@ void order_columns(const Cuda& device, const CspProblem& p, View<const T, 4> v, 
   std::int32_t* const elements = lists.elements;
   for_elements("csp", device, count, SampleKeys<T>{p, columns, v, lists.keys, elements});
   sort_by_key("csp", device, count, lists.keys, elements);
-  auto* const groups = reinterpret_cast<std::uint32_t*>(lists.keys);  // whose use is over
+  auto* const groups = reinterpret_cast<std::uint32_t*>(lists.keys);  // no longer used
   for_elements("csp", device, count, GroupKeys{p, columns, groups_of(p), elements, groups});
   sort_by_key("csp", device, count, groups, elements);
   for_elements("csp", device, count, KeepSorted{{p, places}, columns, elements});
 }
 
-// Keeps the order of groups of more than csp_ranked.
+// Records the order of groups of more than csp_ranked.
 template <class T>
 void order_long(const Cuda& device, const CspProblem& p, const View<const T, 4>& v,
                 const std::uint32_t* places) {
   if (p.group_of(p.N) <= csp_sorted) return sort_groups<T>(device, p, v, places);
-  // As many columns at a time as leave the lists and the sort's copies no longer than the gradient
-  // of v will be.
+  // As many columns at a time as keep the lists and the sort's copies no larger than the later
+  // gradient of v.
   constexpr i64 item = sizeof(T), bytes_of_a_sample = 2 * (item + 4);
   const i64 room = v.size(0) * v.size(2) * v.size(3) * item / bytes_of_a_sample;
   const i64 most = std::min(room, std::numeric_limits<std::int32_t>::max() / p.N);

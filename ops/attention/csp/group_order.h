@@ -1,7 +1,7 @@
 // The order of the samples of a group: by value, then by position; NaN last, −0 = +0.
 //
-// A sample goes with its key and its offset in the group, so that no two are equal and a sort need
-// not be stable.
+// A sample is paired with its key and its offset in the group, so that no two are equal and the
+// sort need not be stable.
 #pragma once
 
 #include <hwy/contrib/sort/vqsort.h>
@@ -18,12 +18,13 @@
 
 namespace weft {
 
-// Finds the order of groups of up to G samples, of some neighbouring columns at a time.
+// Computes the order of groups of up to G samples, of some adjacent columns at a time.
 template <class T>
 class GroupOrder {
  public:
   static constexpr i64 lists = simd::lanes<i64>;
-  // Groups whose rows take up to 1 MiB go through a network; longer ones would leave the cache.
+  // Groups whose rows take up to 1 MiB are sorted by a network; longer ones would not stay in
+  // cache.
   static constexpr i64 most_in_network = 1024 * 1024 / 8 / NetworkRow<T>::words;
 
   explicit GroupOrder(i64 G) : buffer_(words(G)) {
@@ -73,7 +74,7 @@ class GroupOrder {
     }
   }
 
-  // Lanes are columns; those from `count` on hold anything.
+  // Lanes are columns; those from `count` on are unspecified.
   template <class Index>
   void through_network(bool descending, const T* x, i64 room, i64 count, i64 size, Index* at,
                        i64 at_room) const {

@@ -1,13 +1,13 @@
-// Sorts many lists at once: rows are places, lanes are lists, and nothing branches on a value.
+// Sorts many lists at once: rows are positions, lanes are lists, and nothing branches on a value.
 //
-// Bitonic merge sort (K. E. Batcher, "Sorting networks and their applications", AFIPS 1968), all of
-// whose exchanges put the smaller below. Two sorted runs of s places become one by
+// Bitonic merge sort (K. E. Batcher, "Sorting networks and their applications", AFIPS 1968), in
+// which every exchange puts the smaller element first. Two sorted runs of s positions become one by
 //
 //     exchange (i, 2s − 1 − i), i < s;    then (i, i + k) inside every 2k, for k = s/2, s/4, …, 1
 //
-// Several steps at a time are done in registers: the 2^S places  i + j k, j < 2^S, are closed under
-// the steps 2^(S−1) k, …, 2k, k; where the first step is the mirrored one, the upper half of them
-// starts from k − 1 − i in the place of i.
+// Several steps at a time are done in registers: the 2^S positions  i + j k, j < 2^S, are closed
+// under the steps 2^(S−1) k, …, 2k, k; if the first step is the mirrored one, the upper half of
+// them starts from k − 1 − i instead of i.
 #pragma once
 
 #include <bit>
@@ -32,7 +32,7 @@ HWY_INLINE auto csp_keys(bool descending, V x) {
                         hn::Set(whole, std::numeric_limits<Key>::max()), key);
 }
 
-// What stands in the lanes of one place: key and offset, for f32 in one number.
+// The lanes of one position: key and offset, for f32 in one number.
 template <class T>
 struct NetworkRow;
 

@@ -1,14 +1,14 @@
-// What a tile needs of the columns of a block of channels, for its whole length.
+// The part of the columns of a block of channels that a tile needs.
 //
 // Channel i is shifted by J_i. Counted from a shift J, its delay is d_i = (J_i − J) mod N, and
 //
 //     shifted_i(n) = x_i(n − J_i mod N) = x_i(t − J mod N),   t = n − d_i
 //
-// is the sample of time t. The spread max_i d_i is least where J stands behind the widest gap
-// between shifts on the circle of positions. A tile of outputs n … n + tile − 1 needs the times
-// n − spread … n + tile − 1 only: a ring of spread + tile places holds them, time t in place
-// t mod ring. Times behind N are those from 0 on once more, so that the spread is seen twice; where
-// that would be too much, the ring is the whole sequence.
+// is the sample of time t. The spread max_i d_i is smallest if J is after the widest gap between
+// shifts on the circle of positions. A tile of outputs n … n + tile − 1 needs only the times n −
+// spread … n + tile − 1: a ring buffer of spread + tile elements holds them, time t at index t mod
+// ring. Times beyond N are those from 0 on again, so that the spread is loaded twice; if that costs
+// too much, the ring is the whole sequence.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace weft {
 
-// Positions that pairs are sorted in at a time.
+// Positions whose pairs are sorted together.
 constexpr i64 csp_tile(i64 N) { return std::min<i64>(N, 2048); }
 
 struct CspDelays {
@@ -53,7 +53,7 @@ class CspRing {
   T* data() const { return samples_.data(); }
   i64 room() const { return room_; }
 
-  // Calls f(position, place, count) for the times begin … end − 1, a run of neighbours at a time.
+  // Calls f(position, place, count) for the times begin … end − 1, a contiguous run at a time.
   template <class F>
   void each_run(i64 begin, i64 end, const F& f) const {
     for (i64 t = begin, count = 0; t < end; t += count) {
@@ -63,7 +63,7 @@ class CspRing {
     }
   }
 
-  // y = column i as it stands behind its shift, at n … end − 1.
+  // y = column i after its shift, at n … end − 1.
   void read(i64 i, i64 shift, i64 n, i64 end, T* y) const {
     T* const x = data() + i * room_;
     const i64 place = modulo(n - delays_(shift), places_);
@@ -72,7 +72,7 @@ class CspRing {
     std::copy(x, x + (end - n - first), y + first);
   }
 
-  // The same back.
+  // The inverse.
   void write(i64 i, i64 shift, i64 n, i64 end, const T* y) const {
     T* const x = data() + i * room_;
     const i64 place = modulo(n - delays_(shift), places_);

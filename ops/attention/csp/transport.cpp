@@ -11,8 +11,8 @@
 namespace weft {
 namespace {
 
-// How many samples each of n groups has, [B n] i64, where the lengths are, unwaited for; undefined
-// where all have `group`.
+// The number of samples of each of n groups, [B n] i64, on the device of the lengths, without
+// waiting; undefined if all have `group`.
 Tensor lengths_of_groups(const Tensor& lengths, const Tensor& u, i64 n, i64 group) {
   const i64 B = u.size(0), N = u.size(1);
   if (!lengths.defined() && N == n * group) return {};
@@ -48,7 +48,7 @@ Variable csp_transport(const CspTransport& transport, const Variable& u, i64 gro
                             .query_lengths = counts};
   const Variable out = attention(call, reference, samples, samples);
   const Variable inside = slice(reshape(out, {B, n * group, C}), 1, 0, N);
-  // A copy, without what fills the last group.
+  // A copy, without the padding of the last group.
   return missing > 0 ? concatenate(std::array{inside}, 1) : inside;
 }
 
@@ -58,9 +58,9 @@ AttentionCost csp_transport_cost(const CspTransport& transport, i64 B, i64 N, i6
   const AttentionSizes sizes{.B = B * n, .N = group, .S = group, .H = C, .E = 1, .M = 1};
   AttentionCost cost = potentials_cost(sizes, 2 * transport.steps, false, type);
   const double samples = double(size_of(type)) * double(B * n * group * C);
-  // u, and the engine's output where what fills the last group is cut off it.
+  // u, and the engine's output if the padding of the last group is removed from it.
   cost.saved_bytes += n * group > N ? 2 * samples : samples;
-  // The gradients of queries, keys and values are none of the input's.
+  // The gradients of queries, keys and values are separate from the input's.
   cost.working_bytes += 3 * samples;
   cost.cuda_working_bytes += 3 * samples;
   return cost;

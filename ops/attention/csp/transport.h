@@ -1,24 +1,24 @@
-// CSP at a finite temperature: doubly stochastic maps in the place of permutations.
+// CSP at a finite temperature: doubly stochastic maps instead of permutations.
 // S. Yuan, H. Xu, "Towards better multi-head attention via channel-wise sample permutation", 2024,
 // arXiv 2410.10914, eq. 8 and 9, Theorem 2. The option `sinkhorn` of csp.
 //
-// Of every channel c let u_c be the shifted samples (csp.h), and u_c^k those of its group k, of g
+// For every channel c let u_c be the shifted samples (csp.h), and u_c^k those of its group k, of g
 // samples. With t the option `sinkhorn` and τ the option `temperature`,
 //
 //     Z = u_1^k (u_c^k)ᵀ / τ                                                      [g, g]
 //     T = Sinkhorn_t(exp Z): t times, rows divided by their sums, then columns
 //     out_c^k = T u_c^k
 //
-// for c = 1, too. Columns of T sum to 1, so that the sum of a group is kept; rows do as t → ∞. T is
-// then the plan of entropic optimal transport, and as τ → 0, where the order of a group's samples
-// is that of no other permutation, the permutation which csp applies with order=reference (Theorem
-// 2). How many steps that takes grows as 1/τ. As τ → ∞ each sample becomes the mean of its group.
+// for c = 1, too. Columns of T sum to 1, so that the sum of a group is preserved; rows do as t → ∞.
+// T is then the plan of entropic optimal transport, and as τ → 0, if the order of a group's samples
+// is unique, the permutation which csp applies with order=reference (Theorem 2). The number of
+// steps that this takes grows as 1/τ. As τ → ∞ each sample becomes the mean of its group.
 //
-// Unlike a permutation T has a gradient, and the first channel takes that of all others: they are
+// Unlike a permutation T has a gradient, and the first channel gets that of all others: they are
 // attention over a group, with q = u_1, keys and values u_c, heads of width 1 for channels, and 2t
 // half steps. So forward and backward are those of ops/attention/engines/pairs/potentials.h.
 //
-// Saved: u, and of every sample 2t potentials. Time is N G C times 2t + 4 forward and backward
+// Saved: u, and 2t potentials for every sample. Time is N G C times 2t + 4 forward and backward
 // together, counted in products, where csp has N C log G.
 #pragma once
 
@@ -31,12 +31,12 @@ struct CspTransport {
   double temperature = 1;
 };
 
-// out [B, N, C] of the shifted samples u [B, N, C], in groups of `group` neighbours; the last may
-// be short. `attention` is potentials_attention() or its definition.
+// out [B, N, C] of the shifted samples u [B, N, C], in groups of `group` consecutive ones; the last
+// may be short. `attention` is potentials_attention() or its definition.
 Variable csp_transport(const CspTransport& transport, const Variable& u, i64 group,
                        const Tensor& lengths, PotentialsFunction attention);
 
-// What it costs; the shift is not counted.
+// Its cost, without the shift.
 AttentionCost csp_transport_cost(const CspTransport& transport, i64 B, i64 N, i64 C, i64 group,
                                  DType type);
 

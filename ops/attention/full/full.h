@@ -1,8 +1,8 @@
 // Full softmax attention.
 // A. Vaswani et al., "Attention is all you need", NeurIPS 2017, arXiv 1706.03762, eq. 1.
 //
-// Every query weighs every key, so that nothing is out of reach; time grows with the square of the
-// length, memory does not. What the other mechanisms give up, they give up against this one.
+// Every query attends to every key, so that nothing is out of reach; time is quadratic in the
+// length, memory is linear. What other mechanisms give up is measured against this one.
 //
 // Per batch item and head, query i, key j (τ: option `temperature`, 1/√E unless given):
 //
@@ -12,16 +12,16 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   bias [B|1, H|1, N, S]
 //
-// Masks: causal (j <= i), lengths (j < lengths_b), query_lengths, bias; and a pattern of a person's
-// own (ops/attention/pattern.h), whose hidden tiles take no time. A query without any key,
-// and one at or past its length, gives 0 and takes no gradient. A bias that hides a key is −∞: in
-// f32 a row whose keys all have a finite bias of −1e5 or less has no exact gradient, since ℓ cannot
-// hold log s beside such a maximum.
+// Masks: causal (j <= i), lengths (j < lengths_b), query_lengths, bias; and a user-defined pattern
+// (ops/attention/pattern.h), whose hidden tiles take no time. A query without any key, and one at
+// or beyond its length, gives 0 and gets no gradient. A bias that hides a key is −∞: in f32 a row
+// whose keys all have a finite bias of −1e5 or less has no exact gradient, since ℓ cannot represent
+// log s beside such a maximum.
 //
 // It is the engine for pairs with one part that shows all keys, or those up to the query.
-// ops/attention/engines/pairs/pairs.h derives forward and backward, and is what to read next.
+// ops/attention/engines/pairs/pairs.h derives forward and backward; read it next.
 //
-// Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]; nothing of size N × S but dbias, where a
+// Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]; nothing of size N × S but dbias, if a
 // bias is given and wants it. Time 4 N S (E + M) forward and 2.5 times that backward (half of both
 // when causal); bytes saved 4 B H N.
 #pragma once

@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-// The causal form attends within one sequence: its lengths count the queries too.
+// The causal form attends within one sequence: its lengths apply to the queries too.
 const Tensor& lengths_of_queries(const AttentionCall& call) {
   return call.causal ? call.lengths : call.query_lengths;
 }
@@ -39,7 +39,7 @@ struct ImprovedClusteredOp {
   RandomKey random;
   Tensor labels;  // [B, H, N] i32
   Tensor topk;    // [B, H, C, k] i32
-  bool decide = true;  // forward is to fill topk
+  bool decide = true;  // forward computes topk
 
   struct Saved {
     Tensor q, k, v, out, mass, log_sums;
@@ -62,7 +62,7 @@ struct ImprovedClusteredOp {
             random};
   }
 
-  // Of m and ℓ, which the causal form does not have.
+  // Views of m and ℓ, which the causal form does not have.
   template <class T>
   static View<T, 3> optional_view(const Tensor& x) {
     return x.defined() ? x.view<T, 3>() : View<T, 3>{};
@@ -99,14 +99,14 @@ struct ImprovedClusteredOp {
   }
 };
 
-// T as it was handed in, as the kernels see it.
+// The given T, as kernels read it.
 Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& call,
                  const Shape& shape, i64) {
   const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
   return given.defined() ? given.to(DType::i32) : given;
 }
 
-// The same on a CUDA device. A key at or past the length of its item counts as none.
+// The same on a CUDA device. A key at or beyond the length of its item counts as none.
 template <class Device>
 Tensor held_topk(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
                  const Shape& shape, i64 S) {
@@ -145,8 +145,8 @@ Attended attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call
   return out;
 }
 
-// Of the keys T [B, H, C, k] of the clusters, those of each query's own: [B, H, N, k]; causal
-// without those past the query.
+// From the keys T [B, H, C, k] of the clusters, those of each query's own cluster: [B, H, N, k]; if
+// causal without those after the query.
 Tensor keys_of_queries(const AttentionCall& call, const Tensor& labels, const Tensor& topk) {
   const i64 B = labels.size(0), H = labels.size(1), N = labels.size(2);
   const i64 C = topk.size(2), k = topk.size(3);
@@ -220,7 +220,7 @@ AttentionCost cost_of(const AttentionSpec& spec, const AttentionSizes& s, bool, 
   const double lanes = std::min(std::max(C, 8.0), 128.0), width = std::max(k, 8.0);
   const double both = lanes * (2 * E + 64) + 64 * (E + M) + width * (2 * E + M + 65) + 64 * E;
   const double members = 4 * (N + C);
-  // Forward works where the gradients are not there yet: what it takes counts beyond their room.
+  // Forward scratch is reported net of the gradient buffers, which do not exist yet.
   const double results = item * heads * (N * E + S * (E + M));
   const double forward =
       members + item * (both + lanes * (M + 3 + 4 * k) + 65 * M) + 4 * lanes;

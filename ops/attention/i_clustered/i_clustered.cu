@@ -1,5 +1,5 @@
-// Improved clustered attention on CUDA devices: the kernels that it starts. Backward goes through
-// the members first, since the means need the gradient of the mass.
+// Improved clustered attention on CUDA devices: launches its kernels. Backward processes the
+// members first, since the means need the gradient of the mass.
 #include "ops/attention/clustered/sorted.cuh"
 #include "ops/attention/i_clustered/i_clustered.h"
 #include "ops/attention/i_clustered/members.cuh"

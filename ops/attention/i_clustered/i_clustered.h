@@ -1,17 +1,20 @@
 // Improved clustered attention, and its causal form.
 // A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
-// 2020, arXiv 2007.04825, section 3.3, eqs. 7–11. The causal form is not in the paper but in its code.
+// 2020, arXiv 2007.04825, section 3.3, eqs. 7–11. The causal form is not in the paper but in its
+// code.
 //
-// The clusters are those of clustered.h, with q̄, a and ℓ_c = log Σ_s exp(τ q̄_c · k_s). On the k keys
-// that a cluster's mean scores highest, every member spends the cluster's mass by its own scores.
-// Per batch item and head, query i of cluster c = g_i, key s:
+// The clusters are those of clustered.h, with q̄, a and ℓ_c = log Σ_s exp(τ q̄_c · k_s). On the k
+// keys that a cluster's mean scores highest, every member redistributes the cluster's mass by its
+// own scores. Per batch item and head, query i of cluster c = g_i, key s:
 //
 //     T_c = the k keys of largest τ q̄_c · k_s     ties go to the lowest; all where there are fewer;
-//                                                  NaN counts as the largest, and reaches the output
+//                                                  NaN counts as the largest, and reaches the
+//                                                  output
 //     m_c = Σ_{s∈T_c} a_cs
 //     p_is = softmax_{s∈T_c}(τ q_i · k_s)
 //     b_c = Σ_{s∉T_c} d'_cs a_cs v_s               d': the dropout mask over [B, H, C, S]
-//     o_i = Σ_{s∈T_c} d_it m_c p_is v_s + b_c      d: the mask over [B, H, N, k], t the rank of s in T_c
+//     o_i = Σ_{s∈T_c} d_it m_c p_is v_s + b_c      d: the mask over [B, H, N, k], t the rank of s
+//     in T_c
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //
@@ -20,13 +23,14 @@
 //
 // The causal form keeps the keys s <= i of T_c only, with m = 1 and b = 0:
 //
-//     p_is = softmax_{s∈T_c, s<=i}(τ q_i · k_s)     o_i = Σ d_it p_is v_s     0 where T_c lies ahead
+//     p_is = softmax_{s∈T_c, s<=i}(τ q_i · k_s)     o_i = Σ d_it p_is v_s     0 where T_c lies
+//     ahead
 //
 // IT IS NOT STRICTLY CAUSAL: g and T_c are chosen by queries and keys of the whole sequence, so the
-// future leaks into an output by what was selected; values of the future alone never enter. Lengths
-// count queries too. With k >= N this is causal full attention.
+// future leaks into an output through the selection; values of the future themselves never enter.
+// Lengths apply to queries too. With k >= N this is causal full attention.
 //
-// Backward. g and T take no gradient. With x_is = d_it (do_i · v_s) for s ∈ T_c:
+// Backward. g and T have no gradient. With x_is = d_it (do_i · v_s) for s ∈ T_c:
 //
 //     dm_i = Σ_{s∈T_c} p_is x_is                   dm_c = Σ_{g_i=c} dm_i    db_c = Σ_{g_i=c} do_i
 //     dz_is = m_c p_is (x_is − dm_i)               dq_i = τ Σ_{T_c} dz_is k_s
@@ -36,18 +40,18 @@
 //     dz_cs = a_cs (da_cs − δ_c)                   δ_c = Σ_s a_cs da_cs
 //     dk_s += τ dz_cs q̄_c                          dq_i += τ Σ_s dz_cs k_s / n_c
 //
-// and δ_c = m_c dm_c + b_c · db_c = Σ_{g_i=c} do_i · o_i; less m_c dm_c with detach_mass.
+// and δ_c = m_c dm_c + b_c · db_c = Σ_{g_i=c} do_i · o_i; minus m_c dm_c with detach_mass.
 //
-// One pass over tiles of keys keeps, with clusters in the lanes, the running maximum and sum as full
-// attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that sum
-// less the terms of T_c, which are at hand. Members of a cluster lie side by side after a sort
-// by label, and their scores over T_c are small products. Nothing is N × S or C × S. (CUDA
-// devices choose T first and leave it out of b then: means.cuh, members.cuh.)
+// One pass over tiles of keys keeps, with clusters in the lanes, the running maximum and sum as
+// full attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that
+// sum minus the terms of T_c, which are known then. Members of a cluster are adjacent after a sort
+// by label, and their scores over T_c are small products. Nothing is N × S or C × S. (CUDA devices
+// select T first and exclude it from b then: means.cuh, members.cuh.)
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]), T (i32 [B, H, C, min(topk, S)],
-// rising; −1 stands behind the last where there are fewer keys, and has no weight), m and ℓ
-// [B, H, C]; causal only labels and T. Time: that of clustered.h plus 4 N k (E + M) forward and 2.5
-// times that backward.
+// ascending, padded with −1 if there are fewer keys, which has no weight), m and ℓ [B, H, C]; if
+// causal only labels and T. Time: that of clustered.h plus 4 N k (E + M) forward and 2.5 times that
+// backward.
 #pragma once
 
 #include "ops/attention/length.h"
@@ -57,7 +61,7 @@
 
 namespace weft {
 
-// What the kernels see. `lengths` and `query_lengths` hold B numbers or are null.
+// The call in kernels. `lengths` and `query_lengths` hold B numbers or are null.
 template <class T>
 struct ImprovedClustered {
   View<const T, 4> q, k, v;
@@ -82,19 +86,20 @@ struct ImprovedClustered {
 
 template <class Device, class T>
 struct ImprovedClusteredKernels {
-  // Decides topk [B, H, C, k] where `decide`, otherwise reads it. Writes out whole and, unless
+  // Computes topk [B, H, C, k] if `decide`, otherwise reads it. Writes all of out and, unless
   // causal, mass and log_sums [B, H, C] (0 and +∞ for an empty cluster).
   static void forward(const Device&, const ImprovedClustered<T>&, bool decide,
                       View<std::int32_t, 4> topk, View<T, 3> mass, View<T, 3> log_sums,
                       View<T, 4> out);
 
-  // dq, dk and dv are packed and written whole.
+  // dq, dk and dv are packed, and all of them is written.
   static void backward(const Device&, const ImprovedClustered<T>&, View<const std::int32_t, 4> topk,
                        View<const T, 3> mass, View<const T, 3> log_sums, View<const T, 4> out,
                        View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
 };
 
-// T that was handed in on a CUDA device, [B, H, C, k]: what is no key of its item becomes −1.
+// T that the caller gave on a CUDA device, [B, H, C, k]: numbers that are no key of their item
+// become −1.
 struct TopkGiven {
   const i64* given;
   const i64* lengths;

@@ -1,8 +1,8 @@
-// CPU kernels of improved clustered attention; the equations stand in i_clustered.h.
+// CPU kernels of improved clustered attention; the equations are in i_clustered.h.
 //
-// Clusters go in blocks of up to 128. A block streams over tiles of keys with its clusters in the
-// lanes (zᵀ [keys, clusters]); then, one cluster at a time, its members are the rows of small
-// products with the keys of T_c (z [members, keys of T_c]).
+// Clusters are processed in blocks of up to 128. A block streams over tiles of keys with its
+// clusters in the lanes (zᵀ [keys, clusters]); then, one cluster at a time, its members are the
+// rows of small products with the keys of T_c (z [members, keys of T_c]).
 #include "ops/attention/i_clustered/i_clustered.h"
 
 #include <algorithm>
@@ -118,7 +118,7 @@ struct ForwardHead {
     }
   }
 
-  // b_c: what was streamed, without the terms of T_c.
+  // b_c: the streamed sum without the terms of T_c.
   void take_bottom(i64 c) {
     const T inverse = streamed.sum[c] == 0 ? T(0) : 1 / streamed.sum[c];
     for (i64 m = 0; m < p.M(); ++m) bottom[m] = streamed.o[m * block.width + c] * inverse;
@@ -165,7 +165,7 @@ struct BackwardHead {
   T *do_rows, *x, *dq_rows;            // of some members
   T *db, *db_turned, *dz, *dq_turned;  // of the block: [count, M], [M, width], [keys, width], [E, width]
   T *delta, *log_sum;                  // [width]
-  Scratch<std::int32_t> cursor;        // how many of T_c the tiles so far held
+  Scratch<std::int32_t> cursor;        // number of keys of T_c in the tiles so far
 
   static i64 numbers(const ImprovedClustered<T>& p) {
     return Block<T>::numbers(p) + Top<T>::numbers(p) +
@@ -209,7 +209,7 @@ struct BackwardHead {
     clear_rows(dv, head.b, head.h, 0);
     for (i64 first = 0; first < p.clusters; first += most_lanes) {
       block.start(first);
-      std::fill(log_sum, log_sum + block.width, infinity<T>);  // no weight in the lanes to spare
+      std::fill(log_sum, log_sum + block.width, infinity<T>);  // unused lanes have no weight
       std::fill(delta, delta + block.width, T(0));
       std::fill(dq_turned, dq_turned + block.width * p.E(), T(0));
       std::fill(db, db + block.count * p.M(), T(0));
@@ -228,8 +228,8 @@ struct BackwardHead {
     }
   }
 
-  // The members' own scores over T_c. Returns dm_c; leaves db_c and Σ do · o in place c of the block
-  // and the gradients of T_c in dk_top, dv_top.
+  // The members' own scores over T_c. Returns dm_c; writes db_c and Σ do · o at index c of the
+  // block, and the gradients of T_c to dk_top, dv_top.
   T through_members(i64 cluster, T m, i64 c) {
     const std::int32_t* const members = head.members.of(cluster);
     const i64 size = head.members.size(cluster), E = p.E(), M = p.M();
@@ -261,7 +261,7 @@ struct BackwardHead {
     return static_cast<T>(dmass);
   }
 
-  // dz_cs for s ∈ T_c, on to dk and dq̄.
+  // dz_cs for s ∈ T_c, and its contribution to dk and dq̄.
   void through_mass(i64 c, T dm) {
     const T* const mean = block.means + c * p.E();
     top.weigh(mean, log_sum[c]);
@@ -285,7 +285,7 @@ struct BackwardHead {
     for (i64 e = 0; e < count; ++e) to[e] += factor * from[e];
   }
 
-  // Row i of z holds p and that of x do · v: they become d m p and dz. Returns dm_i.
+  // Row i of z holds p and that of x do · v: they are replaced by d m p and dz. Returns dm_i.
   T differentiate(i64 query, i64 i, T m) {
     const simd::Tag<T> d;
     T* const weights = top.z + i * top.width;
@@ -301,7 +301,7 @@ struct BackwardHead {
     return dmass;
   }
 
-  // The part of the means of a block: streams over the tiles of keys.
+  // The gradients through the means of a block: streams over the tiles of keys.
   void through_means(const View<const std::int32_t, 4>& topk) {
     const i64 E = p.E(), M = p.M(), width = block.width;
     transpose_block(db, block.count, M, width, db_turned);
@@ -329,7 +329,7 @@ struct BackwardHead {
     }
   }
 
-  // z and do · v become d' a and dz; on T, which through_members has seen to, both are 0.
+  // z and do · v are replaced by d' a and dz; on T, which through_members handles, both are 0.
   void weigh_means(i64 key, i64 keys, const View<const std::int32_t, 4>& topk) {
     const simd::Tag<T> d;
     for (i64 c = 0; c < block.count; ++c) {

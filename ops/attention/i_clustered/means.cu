@@ -1,14 +1,10 @@
-// CUDA kernels of attention of the means of clusters; the equations stand in means.cuh, who owns
-// what in tiles.cuh.
+// CUDA kernels of attention of the means of clusters; the equations are in means.cuh, the ownership
+// in tiles.cuh.
 //
 // For one head of C = 100, S = 2048, E = M = 64 in f32 (estimates, not measured): 52 MFLOP forward,
 // 200 MFLOP backward (the products are computed for dq̄ and again for dk and dv), over 1 MB of keys
-// and values that four blocks read through the second-level cache: shared memory is the limit.
-// Forward has a block for 32 means and 64 columns of v, so ⌈C/32⌉ B H blocks; dk and dv have one
-// for 32 keys.
-//
-// Blocks of 128 threads on a multiprocessor, in f32: forward 7 (72 registers, 18 KB of shared
-// memory), dk and dv 5 (96), dq̄ 8 (64).
+// and values that four blocks read through the L2 cache: bound by shared memory. Forward has a
+// block for 32 means and 64 columns of v, so ⌈C/32⌉ B H blocks; dk and dv have one for 32 keys.
 #include <cmath>
 
 #include "ops/attention/by_type.h"
@@ -23,7 +19,7 @@ using namespace tiles;
 
 constexpr const char* name = "i-clustered";
 
-// What a block works on: one batch item and head, 32 rows and 64 columns of a result.
+// The work of a block: one batch item and head, 32 rows and 64 columns of a result.
 struct Place {
   i64 head, b, h, first, column;
 
@@ -41,7 +37,7 @@ unsigned blocks_of(i64 heads, i64 rows, i64 width) {
   return static_cast<unsigned>(heads * tall * wide);
 }
 
-// Members of the clusters first … of one head, at most 32 of these.
+// The sizes of the clusters from `first` on of one head, at most 32 of these.
 template <class T>
 __device__ std::int32_t members(const MeansAttention<T>& p, i64 head, i64 first) {
   const std::int32_t* const begins = p.begins + head * (p.C() + 1);
@@ -54,7 +50,7 @@ __device__ bool is_empty(const MeansAttention<T>& p, i64 head, i64 c) {
   return begins[c] == begins[c + 1];
 }
 
-// Of the eight keys from `key` on, which are in T_c.
+// A bit for each of the eight keys from `key` on: whether it is in T_c.
 template <class T>
 __device__ unsigned chosen_of_eight(const MeansAttention<T>& p, i64 head, i64 c,
                                     i64 key) {
@@ -62,7 +58,7 @@ __device__ unsigned chosen_of_eight(const MeansAttention<T>& p, i64 head, i64 c,
   return chosen_from(p.topk + (head * p.C() + c) * p.count, p.count, key, 8);
 }
 
-// At least so many blocks on a multiprocessor: by itself nvcc spills.
+// The least number of resident blocks on a multiprocessor: without it nvcc spills.
 template <class T>
 constexpr int forward_blocks = by_type<T>(7, 4);
 
@@ -70,7 +66,7 @@ template <class T>
 __global__ void __launch_bounds__(threads, forward_blocks<T>)
     forward_kernel(MeansAttention<T> p, DropoutMask mask, View<T, 4> y, T* log_sums, T* mass) {
   __shared__ Shared<T> s;
-  __shared__ T factors[side];  // of what was summed before; at the end, of the result
+  __shared__ T factors[side];  // of the sums so far; at the end, of the result
   const Place at(p.H(), p.C(), p.M());
   const int t = threadIdx.x, row = weighing_row(), eight = weighing_first();
   const i64 c = at.first + row, keys = length_of(p.lengths, at.b, p.S());
@@ -144,7 +140,7 @@ __global__ void __launch_bounds__(threads, forward_blocks<T>)
   });
 }
 
-// What backward reads besides.
+// Further inputs of backward.
 template <class T>
 struct Backward {
   const T* log_sums;
@@ -153,7 +149,8 @@ struct Backward {
   View<const T, 4> dy;
 };
 
-// z and dy · v of a cluster and eight keys, in steps of `stride`, become d a (0 on T) and dz.
+// z and dy · v of a cluster and eight keys, in steps of `stride`, are replaced by d a (0 on T) and
+// dz.
 template <class T>
 __device__ void differentiate(const MeansAttention<T>& p, const DropoutMask& mask,
                               const Backward<T>& g, i64 head, i64 c,
@@ -175,7 +172,7 @@ __device__ void differentiate(const MeansAttention<T>& p, const DropoutMask& mas
   }
 }
 
-// dq̄: a block has 32 means and goes through all keys.
+// dq̄: a block has 32 means and streams over all keys.
 template <class T>
 __global__ __launch_bounds__(threads) void means_kernel(MeansAttention<T> p, DropoutMask mask,
                                                         Backward<T> g, View<T, 4> dmeans) {
@@ -209,7 +206,7 @@ __global__ __launch_bounds__(threads) void means_kernel(MeansAttention<T> p, Dro
   });
 }
 
-// dk and dv: a block has 32 keys and goes through all clusters.
+// dk and dv: a block has 32 keys and streams over all clusters.
 template <class T>
 __global__ __launch_bounds__(threads) void keys_kernel(MeansAttention<T> p, DropoutMask mask,
                                                        Backward<T> g, View<T, 4> dk,

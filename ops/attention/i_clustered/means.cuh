@@ -21,8 +21,8 @@ template <class T>
 struct MeansAttention {
   View<const T, 4> means, k, v;
   const i64* lengths;  // of keys; null: all
-  const std::int32_t* begins;   // [B, H, C + 1], of the sorted queries: which clusters are empty
-  const std::int32_t* topk;     // T [B, H, C, k], rising, −1 behind the last
+  const std::int32_t* begins;   // [B, H, C + 1], of the sorted queries: shows empty clusters
+  const std::int32_t* topk;     // T [B, H, C, k], ascending, padded with −1
   i64 count;           // k
   T temperature;
   double dropout;
@@ -38,11 +38,10 @@ struct MeansAttention {
 
 template <class T>
 struct MeansKernels {
-  // y [B, C, H, M], ℓ and m [B, H, C] are written whole; an empty cluster has y = 0, ℓ = +∞ and
-  // m = 0.
+  // Writes all of y [B, C, H, M], ℓ and m [B, H, C]; an empty cluster has y = 0, ℓ = +∞ and m = 0.
   static void forward(const Cuda&, const MeansAttention<T>&, View<T, 4> y, T* log_sums, T* mass);
 
-  // δ and dm are [B, H, C]. dq̄, dk and dv are written whole.
+  // δ and dm are [B, H, C]. Writes all of dq̄, dk and dv.
   static void backward(const Cuda&, const MeansAttention<T>&, const T* log_sums, const T* delta,
                        const T* dmass, View<const T, 4> dy, View<T, 4> dmeans, View<T, 4> dk,
                        View<T, 4> dv);

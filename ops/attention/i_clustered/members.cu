@@ -1,15 +1,12 @@
-// CUDA kernels of the members' own scores in improved clustered attention; the equations stand in
+// CUDA kernels of the members' own scores in improved clustered attention; the equations are in
 // i_clustered.h.
 //
 // For one head of N = 2048, k = 32, E = M = 64 in f32 (estimates, not measured): 17 MFLOP forward
-// and 42 backward. A block has 32 queries that stand side by side in the order of their clusters,
-// goes through the clusters among them, and reads the k keys of each: 1 to 4 times 16 KB, from the
-// second-level cache. So the work does not depend on how large the clusters are; where they hold
-// fewer than 32, rows of a tile of products are idle, and a warp of idle rows computes nothing.
-// Shared memory is the limit (tiles.cuh).
-//
-// Blocks of 128 threads on a multiprocessor, in f32: 4 forward (109 registers, 18 KB of shared
-// memory), 4 backward (127).
+// and 42 backward. A block has 32 consecutive queries in the order of their clusters, visits the
+// clusters among them, and reads the k keys of each: 1 to 4 times 16 KB, from the L2 cache. So the
+// work does not depend on the sizes of the clusters; in clusters of fewer than 32, rows of a tile
+// of products are idle, and a warp of idle rows computes nothing. Bound by shared memory
+// (tiles.cuh).
 #include <cmath>
 
 #include "ops/attention/i_clustered/members.cuh"
@@ -23,14 +20,14 @@ using namespace tiles;
 
 constexpr const char* name = "i-clustered";
 
-// What the 32 queries of a block and the cluster at hand are.
+// The 32 queries of a block and the current cluster.
 struct Queries {
-  std::int32_t query[side];  // −1 behind the last
+  std::int32_t query[side];  // −1 beyond the last
   std::int32_t cluster[side];
-  std::int32_t key[side];  // of the tile of T_c; −1 behind the last
+  std::int32_t key[side];  // of the tile of T_c; −1 beyond the last
 };
 
-// The block's place: one head, sorted queries first … first + rows − 1, columns of the result.
+// The work of a block: one head, sorted queries first … first + rows − 1, columns of the result.
 struct MembersPlace {
   i64 head, b, h, first, column, count;
   int rows;
@@ -47,7 +44,7 @@ struct MembersPlace {
     rows = static_cast<int>(left < 0 ? 0 : left < side ? left : side);
   }
 
-  // The rows behind row `low` that share its cluster end here.
+  // The end of the rows after row `low` that share its cluster.
   __device__ int end_of(const SortedQueries& p, std::int32_t cluster) const {
     const i64 end = p.begins[head * (p.clusters + 1) + cluster + 1] - first;
     return static_cast<int>(end < side ? end : side);
@@ -62,7 +59,7 @@ __device__ inline void find_queries(const SortedQueries& p, const MembersPlace& 
   }
 }
 
-// Zeros in what the block writes for places behind the last query: queries that do not exist.
+// Zeros for the positions beyond the last valid query.
 template <class T>
 __device__ void clear_behind(const SortedQueries& p, const MembersPlace& at, const View<T, 4>& x) {
   for (int i = threadIdx.x; i < side * columns; i += threads) {
@@ -71,7 +68,7 @@ __device__ void clear_behind(const SortedQueries& p, const MembersPlace& at, con
   }
 }
 
-// The keys t … t + 31 of T_c become the others. True where there is any.
+// Loads the keys t … t + 31 of T_c as the others. True if there are any.
 template <class T>
 __device__ bool take_keys(const MembersAttention<T>& p, const MembersPlace& at,
                           const std::int32_t* chosen, i64 begin, Shared<T>& s,
@@ -87,8 +84,7 @@ __device__ bool take_keys(const MembersAttention<T>& p, const MembersPlace& at,
   return true;
 }
 
-// Bit j: row `row`, of the cluster that has the rows low … high − 1, sees key eight + j of the
-// tile.
+// Bit j: row `row`, of the cluster with the rows low … high − 1, sees key eight + j of the tile.
 __device__ inline unsigned seen_of_eight(const Queries& q, int row, int eight, int low, int high,
                                          bool causal) {
   unsigned bits = 0;
@@ -101,7 +97,7 @@ __device__ inline unsigned seen_of_eight(const Queries& q, int row, int eight, i
   return bits;
 }
 
-// All eight rows that this thread's warp owns lie outside low … high − 1.
+// All eight rows of this thread's warp are outside low … high − 1.
 __device__ inline bool idle_warp(int low, int high) {
   const int begin = static_cast<int>(threadIdx.x) / 32 * 8;
   return begin + 8 <= low || begin >= high;
@@ -174,8 +170,8 @@ __global__ __launch_bounds__(threads,
   });
 }
 
-// Each cluster's keys are gone through twice: for the sums over a row, and for its gradients. The
-// products of a single tile stay for the second time.
+// Visits each cluster's keys twice: for the sums over a row, and for its gradients. The products of
+// a single tile are kept for the second time.
 template <class T>
 __global__ __launch_bounds__(threads, 3) void backward_kernel(MembersAttention<T> p,
                                                               DropoutMask mask,
@@ -207,7 +203,7 @@ __global__ __launch_bounds__(threads, 3) void backward_kernel(MembersAttention<T
     for (int time = 0; time < 2; ++time) {
       for (i64 begin = 0; begin < p.count && chosen[begin] >= 0; begin += side) {
         if (time == 0 || p.count > side) {
-          __syncthreads();  // the keys of the tile before have been looked at
+          __syncthreads();  // the previous tile's keys have been read
           take_keys(p, at, chosen, begin, s, q);
           multiply(s, s.own[0], p.q.stride(3), s.other[0], p.k.stride(3), p.k.size(3),
                    p.temperature, idle, s.first);
@@ -273,7 +269,7 @@ unsigned blocks_of(const SortedQueries& p, i64 width) {
   return static_cast<unsigned>(p.B * p.H * tall * wide);
 }
 
-// A team of threads has a cluster, its members side by side.
+// A team of threads has a cluster, whose members are contiguous.
 template <class T>
 struct SummedMass {
   SortedQueries p;

@@ -1,5 +1,5 @@
-// The second stage of improved clustered attention on CUDA devices: which keys a cluster chooses,
-// and its members' own scores on these. Equations: i_clustered.h.
+// The second stage of improved clustered attention on CUDA devices: the selection of a cluster's
+// keys, and its members' own scores on these. Equations: i_clustered.h.
 #pragma once
 
 #include "ops/attention/clustered/groups.cuh"
@@ -28,7 +28,7 @@ struct MembersAttention {
   constexpr i64 heads() const { return sorted.B * sorted.H; }
 };
 
-// log Σ_{s∈T_c} exp(τ q_i · k_s) and dm_i, [B, H, N]; nothing where query i does not exist.
+// log Σ_{s∈T_c} exp(τ q_i · k_s) and dm_i, [B, H, N]; not written for queries beyond the length.
 template <class T>
 struct MemberSums {
   T* log_sums;
@@ -37,22 +37,24 @@ struct MemberSums {
 
 template <class T>
 struct MembersKernels {
-  // out [B, N, H, M] whole: the terms of T, and `bottom` b [B, C, H, M] unless that has no data.
+  // Writes all of out [B, N, H, M]: the terms of T, and `bottom` b [B, C, H, M] unless that has no
+  // data.
   static void forward(const Cuda&, const MembersAttention<T>&, View<const T, 4> bottom,
                       View<T, 4> out);
 
-  // dq [B, N, H, E] whole, from the members' own scores; and their sums.
+  // Writes all of dq [B, N, H, E], from the members' own scores; and their sums.
   static void backward(const Cuda&, const MembersAttention<T>&, View<const T, 4> dout,
                        View<T, 4> dq, const MemberSums<T>&);
 
-  // dm_c = Σ_{g_i = c} dm_i [B, H, C]; with `detach`, δ_c loses m_c dm_c and dm_c becomes 0.
+  // dm_c = Σ_{g_i = c} dm_i [B, H, C]; with `detach`, m_c dm_c is subtracted from δ_c and dm_c
+  // becomes 0.
   static void sum_of_mass(const Cuda&, const MembersAttention<T>&, const MemberSums<T>&,
                           bool detach, T* dmass, T* delta);
 };
 
 template <class T>
 struct MembersKeysKernels {
-  // dk and dv of the members' own scores: on top of what they hold where `add`, otherwise whole.
+  // dk and dv of the members' own scores: added if `add`, otherwise all of them is written.
   static void backward(const Cuda&, const MembersAttention<T>&, const MemberSums<T>&,
                        View<const T, 4> dout, bool add, View<T, 4> dk, View<T, 4> dv);
 };

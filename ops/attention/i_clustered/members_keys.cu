@@ -1,17 +1,14 @@
-// CUDA kernel of what the members' own scores send to keys and values; the equations stand in
-// i_clustered.h.
+// CUDA kernel of the gradients of the members' own scores with respect to keys and values; the
+// equations are in i_clustered.h.
 //
-// Which queries chose a key is known by their clusters, so a warp has a key (and 64 columns), looks
-// up which T_c hold it, and goes through the members of these clusters in their order: no two warps
-// write to the same place, and the order of every sum is fixed. Eight lanes have a member, four
-// members are under way at a time; lane l of the eight has the columns l, l + 8, ….
+// The clusters determine which queries chose a key, so a warp has a key (and 64 columns), looks up
+// the T_c that contain it, and visits the members of these clusters in their order: there are no
+// conflicting writes, and the order of every sum is fixed. Eight lanes process a member, four
+// members are in flight; lane l of the eight has the columns l, l + 8, ….
 //
 // For one head of N = 2048, k = 32, E = M = 64 in f32 (estimates, not measured): 65 536 pairs of a
-// member and a key, 33 MFLOP, and 34 MB of members' rows from the first- and second-level caches,
-// which are the limit. A key that all clusters chose meets all N queries.
-//
-// Blocks of 128 threads on a multiprocessor, in f32: 5 (96 registers, 8 KB of shared memory and
-// 4 bytes a cluster).
+// member and a key, 33 MFLOP, and 34 MB of members' rows from the L1 and L2 caches, which bound it.
+// A key that all clusters chose visits all N queries.
 #include <cmath>
 
 #include "ops/attention/i_clustered/members.cuh"
@@ -34,13 +31,13 @@ struct KeysGradient {
   bool add;
 };
 
-// A warp's key, the columns at hand, and what its lanes have summed of them.
+// A warp's key, its current columns, and their sums in its lanes.
 template <class T>
 struct KeySums {
   i64 head, b, h, key, column;
   T of_key[each] = {}, of_value[each] = {};
 
-  // The members of one cluster; d and the mask are those of the key's place in T_c.
+  // Adds the members of one cluster; the mask is that of the key's rank in T_c.
   __device__ void add(const KeysGradient<T>& g, const DropoutMask& mask, i64 c) {
     const MembersAttention<T>& p = g.p;
     const SortedQueries& sorted = p.sorted;
@@ -71,7 +68,7 @@ struct KeySums {
       const bool kept = (mask.keeps_eight(at, place / 8 * 8) >> place % 8 & 1) != 0;
       const T factor = kept ? static_cast<T>(mask.factor) : T(0);
       const T weight = m * std::exp(p.temperature * z - g.sums.log_sums[at]);
-      // A key that its member sees alone leaves nothing to decide: 0, not what rounding leaves.
+      // A key that is the only one of its member has a gradient of exactly 0, not a rounding error.
       const bool alone = chosen[0] == key && (next < 0 || (p.causal && next > query));
       const T dz = alone ? T(0) : weight * (factor * x - g.sums.dmass[at]);
 #pragma unroll

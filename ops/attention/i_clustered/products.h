@@ -1,4 +1,4 @@
-// What forward and backward of improved clustered attention share: a block of clusters against a
+// Shared by forward and backward of improved clustered attention: a block of clusters against a
 // tile of keys, and the members of a cluster against the keys of T_c. Equations: i_clustered.h.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace hn = simd::hn;
 
 constexpr i64 key_tile = 64;
 constexpr i64 most_lanes = 128;  // clusters of a block
-constexpr i64 member_rows = 64;  // members of a cluster that one product takes
+constexpr i64 member_rows = 64;  // members of a cluster in one product
 
 // One batch item and head.
 template <class T>
@@ -78,7 +78,7 @@ struct Block {
     tile_product<T>(keys, width, p.E(), {k, p.E(), 1}, {turned, width}, {z, width}, false);
   }
 
-  // f(offset in the tile, lane, d'): in groups of eight keys that share one draw.
+  // Calls f(offset in the tile, lane, d') in groups of eight keys that share one draw.
   template <class F>
   void each_weight(i64 key, i64 keys, const F& f) const {
     const DropoutMask mask(p.random.further(DrawPurpose::bottom_dropout), p.dropout, p.S());
@@ -160,7 +160,7 @@ struct Top {
     }
   }
 
-  // Softmax over the first `seen` of a row; zeros behind them.
+  // Softmax over the first `seen` of a row; the others become zero.
   void normalise(T* row, i64 seen) const {
     const simd::Tag<T> d;
     std::fill(row + seen, row + width, seen == 0 ? T(0) : -infinity<T>);

@@ -1,13 +1,10 @@
-// CUDA kernel that chooses the k keys of largest score for each cluster. A block of 128 threads
-// (tiles.cuh) has 32 clusters and goes through all keys once, 32 at a time; a warp wrote the scores
-// of eight clusters and keeps the candidates of each (ops/select/largest.cuh).
+// CUDA kernel that selects the k keys of largest score for each cluster. A block of 128 threads
+// (tiles.cuh) has 32 clusters and streams over all keys once, 32 at a time; a warp computes the
+// scores of eight clusters and keeps the candidates of each (ops/select/largest.cuh).
 //
 // For one head with C = 100, S = 2048, E = 64 in f32 the scores take 26 MFLOP. Nothing of C × S is
-// held. Shared memory is the limit (estimates, not measured). Candidates of more keys than it
-// holds, some hundreds a cluster, stand in global memory.
-//
-// Blocks of 128 threads on a multiprocessor, in f32 with k = 32: 5 (96 registers, 34 KB of shared
-// memory).
+// stored. Bound by shared memory (estimates, not measured). Candidates for more keys than fit in
+// shared memory, some hundreds a cluster, are in global memory.
 #include "ops/attention/i_clustered/i_clustered.h"
 #include "ops/attention/i_clustered/members.cuh"
 #include "ops/attention/i_clustered/tiles.cuh"
@@ -33,7 +30,7 @@ struct ClusterTile {
   }
 };
 
-constexpr int warp_rows = side / (threads / 32);  // those whose scores a warp has written
+constexpr int warp_rows = side / (threads / 32);  // whose scores a warp computes
 
 template <class T>
 __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
@@ -77,7 +74,7 @@ __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
       const auto put = [&](int k, std::int32_t key) { chosen[(own + i) * p.count + k] = key; };
       if ((real >> i & 1) != 0) {
         largest.finish(own + i, put);
-      } else {  // an empty cluster has no members to read its keys
+      } else {  // no member reads the keys of an empty cluster
         for (int k = lane; k < p.count; k += 32) put(k, k);
       }
     }

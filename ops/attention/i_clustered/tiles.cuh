@@ -1,14 +1,13 @@
-// What a block of 128 threads does with tiles of 32 rows and 32 others: their products, weights
-// between them, and sums of the others by these weights. Rows are reached through pointers in
-// shared memory, so that they may be gathered from anywhere; where the pointer is null they hold
-// zeros.
+// Tiles of 32 rows and 32 others in a block of 128 threads: their products, weights between them,
+// and sums of the others with these weights. Rows are accessed through pointers in shared memory,
+// so that they may be gathered from anywhere; a null pointer means a row of zeros.
 //
 // Thread t owns, of a tile of products, the rows 4 ⌊t/16⌋ … + 3 and the columns t % 16 and + 16; of
-// a tile of sums, the same rows and four columns 16 apart; of weights, what weighing_row() and
-// weighing_first() say: eight neighbours, which share one draw of the dropout mask.
+// a tile of sums, the same rows and four columns 16 apart; of weights, the eight adjacent ones
+// given by weighing_row() and weighing_first(), which share one draw of the dropout mask.
 //
 // A step of the inner loops reads 6 numbers of shared memory for 8 multiplications of products, and
-// 8 for 16 of sums: shared memory is the limit, at about a third of the peak of f32.
+// 8 for 16 of sums: bound by shared memory, at about a third of the peak of f32.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +37,8 @@ __device__ T of_row(T x) {
 }
 
 // to [row, other] = factor · the products over `width` numbers. Pointers that were set before need
-// no barrier in between; one is due before `to` is read. A warp of which all eight rows are `idle`
-// only loads.
+// no barrier in between; the caller has to place one before it reads `to`. A warp whose eight rows
+// are all `idle` only loads.
 template <class T>
 __device__ void multiply(Shared<T>& s, const T* const* own, i64 own_step,
                          const T* const* other, i64 other_step, i64 width,
@@ -116,7 +115,7 @@ __device__ void scale_rows(const T (&factors)[side], T (&sums)[4][4]) {
   }
 }
 
-// f(row of the tile, column) for the sums of this thread that lie in 0 … width − 1, with each.
+// f(row of the tile, column) for this thread's sums within 0 … width − 1, with each.
 template <class T, class F>
 __device__ void each_sum(i64 first, i64 width, const T (&sums)[4][4],
                          const F& f) {
@@ -131,7 +130,7 @@ __device__ void each_sum(i64 first, i64 width, const T (&sums)[4][4],
   }
 }
 
-// The place of the first of the rising `keys`, −1 behind the last, that is not below `key`.
+// The index of the first of the ascending `keys`, padded with −1, that is not below `key`.
 __device__ inline i64 place_of(const std::int32_t* keys, i64 count,
                                         i64 key) {
   i64 low = 0, high = count;
@@ -147,7 +146,7 @@ __device__ inline i64 place_of(const std::int32_t* keys, i64 count,
   return low;
 }
 
-// Bit j says whether key + j, j < width <= 32, stands among the rising `keys`.
+// Bit j says whether key + j, j < width <= 32, is among the ascending `keys`.
 __device__ inline unsigned chosen_from(const std::int32_t* keys, i64 count,
                                        i64 key, int width) {
   unsigned bits = 0;

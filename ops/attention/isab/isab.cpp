@@ -59,7 +59,7 @@ struct Isab {
   }
 };
 
-// Several maps of one sequence, by one product.
+// Several maps of one sequence, as one product.
 std::vector<Variable> mapped(const Isab& c, const Variable& rows,
                              const std::vector<std::pair<int, Map>>& maps) {
   std::vector<Variable> weights, biases;
@@ -70,7 +70,7 @@ std::vector<Variable> mapped(const Isab& c, const Variable& rows,
   return split(all, 2, std::vector<i64>(maps.size(), c.C));
 }
 
-// MAB_a of its projections, of which keys and queries may have lengths.
+// MAB_a of its projections; keys and queries may have lengths.
 Variable attended(const Isab& c, int mab, const Variable& q, const PairsSource& source,
                   const Tensor& query_lengths) {
   const PairsCall pairs{"isab", c.temperature(), query_lengths, c.call.dropout, c.random(mab)};
@@ -98,7 +98,7 @@ Attended attend_isab(const AttentionSpec& spec, const AttentionCall& call,
   return within_lengths(rows, call.lengths);
 }
 
-// MAB_a(X, Y), where queries and keys see each other as `seen` says.
+// MAB_a(X, Y), where `seen` says which pairs are visible.
 Variable defined_mab(const Isab& c, int mab, const Variable& X, const Variable& Y,
                      const Tensor& seen) {
   const auto map = [&](const Variable& rows, Map which) {
@@ -135,7 +135,7 @@ AttentionInputs isab_inputs(const AttentionSpec& spec, const AttentionSizes& s) 
   AttentionInputs inputs{{.name = "x", .role = Role::sequence, .axes = "B N d"}};
   inputs.push_back(learnt("inducing", "points width", {m, C},
                           {Initializer::uniform, std::sqrt(6 / double(m + C))}));
-  // Each map starts as the released code's.
+  // Each map is initialised as in the released code.
   const auto rows = [&](int mab, int map) {
     return mab == 0 ? map == key || map == value : map == query;
   };
@@ -155,8 +155,8 @@ AttentionInputs isab_inputs(const AttentionSpec& spec, const AttentionSizes& s) 
   return inputs;
 }
 
-// Bytes are those of backward through the second attention, when the gradients of x and of most of
-// what is learnt are not there yet; norms have given back what they saved.
+// The bytes are those of backward through the second attention, before the gradients of x and of
+// most parameters exist; norms have freed what they saved.
 AttentionCost cost_isab(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
   const i64 C = width_of(spec, s), m = spec.integer("points"), H = spec.integer("heads");
   const double item = double(size_of(type)), B = double(s.B), c = double(C), d = double(s.d);

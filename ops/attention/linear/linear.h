@@ -2,9 +2,9 @@
 // A. Katharopoulos, A. Vyas, N. Pappas, F. Fleuret, "Transformers are RNNs: fast autoregressive
 // transformers with linear attention", ICML 2020, arXiv 2006.16236, eqs. 4, 5 and 8 to 12.
 //
-// For long sequences, and for decoding in constant time and memory: what has been read is summed up
-// in one matrix a head. What is given up is sharpness: weights are products of features, which tell
-// near keys apart less well than a softmax does.
+// For long sequences, and for decoding in constant time and memory: the past is summed up in one
+// matrix a head. Given up is sharpness: weights are products of features, which distinguish similar
+// keys less well than a softmax does.
 //
 // Per batch item and head, with φ by the option `feature`:
 //
@@ -16,16 +16,16 @@
 //     relu  φ(x) = max(x, 0)
 //     exp   φ(q) = e^(q − max q), φ(k) = e^k; in f32 keys above 88 overflow
 //
-// There is no temperature and no dropout of weights: no weight is computed by itself.
+// There is no temperature and no dropout of weights: no single weight is computed.
 //
 // Masks: causal; lengths of both sequences.
 //
-// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward, and is
-// what to read next.
+// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward; read
+// it next.
 //
 // Decoding keeps S = Σ φ(k_j) v_jᵀ and z = Σ φ(k_j) in f64: 8 B H E (M + 1) bytes at any length.
 //
-// Saved: q, k, v and out as handles, and one number a query; where not causal S and z besides. Time
-// a position and head: 14 E M forward and backward, when causal besides 256 (E + M) for the pairs of
-// its chunk.
+// Saved: q, k, v and out as handles, and one number a query; if not causal also S and z. Time a
+// position and head: 14 E M forward and backward, if causal plus 256 (E + M) for the pairs of its
+// chunk.
 #pragma once

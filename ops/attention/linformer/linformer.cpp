@@ -22,10 +22,10 @@ const Variable& value_matrix(const AttentionSpec& spec, std::span<const Variable
   return inputs[shares(spec) ? 3 : 4];
 }
 
-// x [B, S, H, E] and proj [N_max, rank], whose first S rows count → [B, rank, H, E].
+// x [B, S, H, E] and proj [N_max, rank], of which the first S rows are used → [B, rank, H, E].
 Variable slots(const Variable& x, const Variable& proj, const Tensor& lengths) {
   const i64 B = x.size(0), S = x.size(1), H = x.size(2), E = x.size(3);
-  // The mean of a block of one position: 0 past the length, whatever stands there.
+  // The mean of a block of one position: 0 beyond the length, even for NaN.
   const Variable there = lengths.defined() ? block_mean(x, 1, lengths) : x;
   const Variable mixing = transpose(slice(proj, 0, 0, S), 0, 1);
   return reshape(matmul(mixing, reshape(there, {B, S, H * E})), {B, proj.size(1), H, E});
@@ -68,11 +68,12 @@ AttentionCost cost_linformer(const AttentionSpec& spec, const AttentionSizes& s,
   cost.backward_operations += 2 * product;
   const double mixed = item * heads * double(rank * (s.E + s.M));
   cost.saved_bytes += mixed;
-  // Backward of the keys' product comes last, when all that was saved is free: the gradient of the
-  // rows of proj_k, before it is part of the whole, and with share_kv what the values gave to it.
+  // Backward of the keys' product comes last, when everything saved has been freed: the gradient of
+  // the rows of proj_k, before it is part of the whole, and with share_kv the contribution of the
+  // values to it.
   const double matrix = item * double(s.S * rank);
   const double last = (shares(spec) ? 2 : 1) * matrix - cost.saved_bytes;
-  // That of attention comes first, before the gradients of keys, values and matrices are there.
+  // Backward of attention comes first, before the gradients of keys, values and matrices exist.
   const double missing = item * heads * double(s.S * (s.E + s.M)) + (shares(spec) ? 1 : 2) * matrix;
   const auto largest = [&](double inside) {
     return std::max({inside + mixed - missing, last, 0.0});

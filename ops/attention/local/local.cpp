@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Keys before and behind the query.
+// Keys before and after the query.
 struct Reach {
   i64 before, behind;
 
@@ -44,7 +44,7 @@ AttentionCost cost_local(const AttentionSpec& spec, const AttentionSizes& s, boo
   return pairs_cost(s, double(s.B * s.H * s.N) * keys, type);
 }
 
-// What is forgotten is what the window leaves behind.
+// Keys outside of the window are dropped.
 std::unique_ptr<DecodingState> decode_local(const AttentionSpec& spec, const AttentionSizes& sizes,
                                             DType type, i64 capacity) {
   const AttentionSpec full("full:temperature=" + spec.word("temperature"));

@@ -1,10 +1,10 @@
 // Local attention: each query sees the keys near it.
-// As in fast-transformers (Idiap), attention/local_attention.py; the window goes back to M.-T. Luong,
-// H. Pham, C. Manning, "Effective approaches to attention-based neural machine translation", EMNLP
-// 2015, arXiv 1508.04025, section 3.2.
+// As in fast-transformers (Idiap), attention/local_attention.py; the window goes back to M.-T.
+// Luong, H. Pham, C. Manning, "Effective approaches to attention-based neural machine translation",
+// EMNLP 2015, arXiv 1508.04025, section 3.2.
 //
 // For text and pictures, where most of what matters is near. Time and memory are linear in the
-// length; what is further away than the window reaches an output only through further layers.
+// length; positions outside of the window reach an output only through further layers.
 //
 // Per batch item and head, with c the option `context` and τ the option `temperature`:
 //
@@ -16,10 +16,10 @@
 // So c keys without the causal mask, ⌊c/2⌋ + 1 with it; fewer at the ends of the sequence. c = 1
 // gives v, and c >= 2 N full attention.
 //
-// Masks: causal, lengths, which count for keys and queries.
+// Masks: causal, lengths, which apply to keys and queries.
 //
 // It is the engine for pairs with one part, a window. ops/attention/engines/pairs/pairs.h derives
-// forward and backward, and is what to read next.
+// forward and backward; read it next.
 //
 // Decoding keeps the last ⌊c/2⌋ + 1 keys and values, whatever the length.
 //

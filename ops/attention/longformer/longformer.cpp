@@ -29,7 +29,8 @@ struct Window {
   }
 };
 
-// How many of the first positions a mask names, the same of every item; −1 where it names others.
+// How many of the first positions a mask names, if it names these for every item; −1 if it names
+// others.
 i64 leading_positions(const Tensor& mask) {
   const View<const i64, 2> marks = mask.view<const i64, 2>();
   i64 first = 0;
@@ -42,14 +43,14 @@ i64 leading_positions(const Tensor& mask) {
   return first;
 }
 
-// A call, and which positions are global in it: the first ones of every item, or those of a mask.
+// A call, and its global positions: the first ones of every item, or those of a mask.
 struct Longformer {
   const AttentionCall& call;
   std::span<const Variable> inputs;
   Window window;
   double temperature;
   i64 B, N;
-  std::vector<i64> positions = {};  // that are global in some item, ascending
+  std::vector<i64> positions = {};  // global in some item, ascending
   Tensor mask = {};                 // [B, N] on the CPU; undefined: the same first positions in all
   Tensor lengths = {};              // on the CPU, beside a mask
 
@@ -78,18 +79,18 @@ struct Longformer {
     if (leading()) return i < globals();
     return i < length_of(lengths, b, N) && mask.data<i64>()[b * N + i] == 1;
   }
-  // The number of a global position among `positions`.
+  // The index of a global position in `positions`.
   i64 rank(i64 position) const {
     return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
   }
   Tensor index() const { return Tensor::from(positions, {1, globals(), 1, 1}).to(device()); }
-  // [B]: how many of the positions exist.
+  // [B]: how many of the positions are within the length.
   Tensor existing() const {
     std::vector<i64> counts;
     for (i64 b = 0; b < B; ++b) counts.push_back(rank(length_of(lengths, b, N)));
     return Tensor::from(counts, {B}).to(device());
   }
-  // [B, N, 1, 1]: where the rows of out stand, behind N local rows the global ones.
+  // [B, N, 1, 1]: the source of each row of out, N local rows followed by the global ones.
   Tensor places() const {
     const Tensor rows = Tensor::empty({B, N, 1, 1}, DType::i64);
     for (i64 row = 0; row < B * N; ++row) {
@@ -117,7 +118,7 @@ void Longformer::choose(const AttentionSpec& spec) {
     for (i64 b = 0; b < B && !any; ++b) any = is_global(b, i);
     if (any) positions.push_back(i);
   }
-  if (!leading() && positions.empty()) positions = {0};  // which is not global
+  if (!leading() && positions.empty()) positions = {0};  // a placeholder, which is not global
   const auto there = std::count_if(inputs.begin() + 3, inputs.end(),
                                    [](const Variable& x) { return x.defined(); });
   require(there == 3 || (there == 0 && globals() == 0),
@@ -141,7 +142,7 @@ std::shared_ptr<const TileListTensors> tiles_where(i64 B, i64 rows, i64 columns,
       tiles_of_mask(mask, {.queries = rows, .keys = columns}, device));
 }
 
-// The queries that are not global. The rows of the others are not used.
+// The queries that are not global. The rows of the others are ignored.
 Variable attend_local(const Longformer& c) {
   const Variable &k = c.inputs[1], &v = c.inputs[2];
   std::vector<PairsSource> sources{{k, v, c.call.lengths}};
@@ -236,8 +237,8 @@ Attended reference_longformer(const AttentionSpec& spec, const AttentionCall& ca
   return gather(concatenate(rows, 1), 1, c.places());
 }
 
-// Operations as the engine counts them; the rows of the local call are kept, since out has others
-// in the place of some.
+// Operations as the engine counts them; the rows of the local call are saved, since out has other
+// rows in place of some.
 AttentionCost cost_longformer(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                               DType type) {
   const Window window(spec);
@@ -255,7 +256,7 @@ AttentionCost cost_longformer(const AttentionSpec& spec, const AttentionSizes& s
   return cost;
 }
 
-// Keys and values of all positions; and of the first ones, which are global, those of the further
+// Keys and values of all positions; and for the first ones, which are global, those of the further
 // projections.
 class LongformerDecoding final : public DecodingState {
  public:

@@ -2,9 +2,9 @@
 // I. Beltagy, M. E. Peters, A. Cohan, "Longformer: the long-document transformer", 2020, arXiv
 // 2004.05150, section 3.1.
 //
-// For long documents of which a few positions, a class token or the words of a question, gather
-// what is said and spread it. Time and memory are linear in the length. What is given up is the
-// direct look between two ordinary positions that are further apart than the window reaches.
+// For long documents in which a few positions, a class token or the words of a question, collect
+// information and distribute it. Time and memory are linear in the length. Given up is direct
+// attention between two ordinary positions that are further apart than the window reaches.
 //
 // Per batch item and head, with w the option `window`, s the option `dilation`, τ the option
 // `temperature`, and G the global positions of the item:
@@ -18,23 +18,23 @@
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   d: the dropout mask
 //     q', k', v': the inputs q_global, k_global and v_global, projections of their own
 //
-// G is the first g positions, with g the option `global_tokens`; or what the choice `global_mask`
-// [B, N] says, where it is handed in: 1 is global, 0 is not. With global_tokens=0 the three further
-// inputs may be missing; a mask that names a global position wants them. w >= N and g = 0 is full
-// attention of q, k, v, and G of all positions is full attention of q', k', v'.
+// G is the first g positions, with g the option `global_tokens`; or the positions that the choice
+// `global_mask` [B, N] names, if it is given: 1 is global, 0 is not. With global_tokens=0 the three
+// further inputs may be missing; a mask that names a global position needs them. w >= N and g = 0
+// is full attention of q, k, v, and G of all positions is full attention of q', k', v'.
 //
-// Masks: causal; lengths, which count for keys, queries and global positions.
+// Masks: causal; lengths, which apply to keys, queries and global positions.
 //
 // It is the engine for pairs twice. The ordinary queries have two parts under one softmax: the
-// window, dilated by residue classes, and the global keys. The first g positions are left out of
-// the window; those of a mask that is handed in are gathered, and lists of tiles hide those that
-// the window shows. The global queries, few rows, attend to everything in a call of their own,
-// whose rows take the place of those of the first call. ops/attention/engines/pairs/pairs.h derives
-// forward and backward, and is what to read next.
+// window, dilated by residue classes, and the global keys. The first g positions are excluded from
+// the window; those of a given mask are gathered, and lists of tiles hide the ones that the window
+// shows. The global queries, few rows, attend to everything in a call of their own, whose rows
+// replace those of the first call. ops/attention/engines/pairs/pairs.h derives forward and
+// backward; read it next.
 //
-// Decoding keeps all keys and values, and looks at J(i); of k' and v' it keeps the first g.
+// Decoding keeps all keys and values, and attends to J(i); of k' and v' it keeps the first g.
 //
 // Saved: the inputs as handles, the output of the first call [B, N, H, M], ℓ [B, H, N], and the
-// same of the global queries. With |G| = g time is 14 (E + M) for each of N (2 w + 1 + 2 g) pairs,
+// same for the global queries. With |G| = g time is 14 (E + M) for each of N (2 w + 1 + 2 g) pairs,
 // about half of them when causal.
 #pragma once

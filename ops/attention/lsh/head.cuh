@@ -1,6 +1,6 @@
-// What a block of LSH attention's CUDA kernels has: up to 32 ranks of a list, as queries or as
-// keys, and the ranks that these see or that see them. The rules of lsh.h for a tile of pairs
-// stand here once.
+// A block of LSH attention's CUDA kernels: up to 32 ranks of a list, as queries or as keys, and the
+// ranks that these see or that see them. The rules of lsh.h for a tile of pairs are implemented
+// here once.
 #pragma once
 
 #include "ops/attention/infinity.h"
@@ -16,8 +16,8 @@ struct LshOperands : Operands<T> {  // own and other hold positions
   std::int32_t own_chunk[owned_rows], other_chunk[streamed_rows];
 };
 
-// Ranks begin … end − 1 of a list that stream by, and the round of the queries. In a ring the keys
-// are those of the list of the round before.
+// Ranks begin … end − 1 of a list that are streamed, and the round of the queries. In a ring the
+// keys are those of the list of the round before.
 struct LshPart {
   std::int32_t round;
   const std::int32_t* list;
@@ -25,7 +25,7 @@ struct LshPart {
   bool ring;
 };
 
-// Bit k: whether the weight in place first + k of a row is kept, for k = 0 … 3.
+// Bit k: whether the weight at place first + k of a row is kept, for k = 0 … 3.
 __device__ __forceinline__ unsigned kept_of_four(const DropoutMask& mask, i64 row,
                                                  std::int32_t first) {
   const unsigned offset = static_cast<unsigned>(first & 7);
@@ -49,7 +49,7 @@ __device__ void keep_inverse_norm(const LshWork<T>& w, const Team& team, i64 b,
   if (team.rank() == 0) w.inverse_norms[(b * w.p.H() + h) * w.p.N() + n] = inverse;
 }
 
-// `queries`: the block owns queries and keys stream by; otherwise the other way round.
+// `queries`: the block owns queries and streams keys; otherwise the other way round.
 template <class T, bool queries>
 struct LshBlock {
   const LshWork<T>& w;
@@ -63,7 +63,7 @@ struct LshBlock {
   __device__ LshBlock(const LshWork<T>& work, LshOperands<T>& tile, std::int32_t of_round)
       : w(work), shared(tile), round(of_round), c(static_cast<std::int32_t>(work.chunk())) {}
 
-  // Sets what the block owns; false where that is nothing, for all threads alike.
+  // Sets the rows that the block owns; false if there are none, for all threads alike.
   __device__ __forceinline__ bool take(i64 item) {
     const auto run_size = static_cast<std::int32_t>(w.run());
     const auto tile = static_cast<std::int32_t>(item % w.tiles());
@@ -79,7 +79,7 @@ struct LshBlock {
     first_chunk = rank / c;
     last_chunk = (rank + rows - 1) / c;
     last = (length - 1) / c;
-    __syncthreads();  // the item before is done with
+    __syncthreads();  // the previous item has been processed
     for (int i = static_cast<int>(threadIdx.x); i < owned_rows; i += tile_threads) {
       shared.own[i] = i < rows ? list(round)[rank + i] : -1;
       shared.own_chunk[i] = (rank + i) / c;
@@ -96,8 +96,8 @@ struct LshBlock {
   __device__ std::int32_t query(int i, int j) const { return queries ? own(i) : other(j); }
   __device__ std::int32_t key(int i, int j) const { return queries ? other(j) : own(i); }
 
-  // What goes with the owned rows: keys of their chunks and of the one before, or queries of their
-  // chunks and of the one behind; and what the ring adds.
+  // The streamed ranks for the owned rows: keys of their chunks and of the one before, or queries
+  // of their chunks and of the one after; and the ranks that the ring adds.
   __device__ __forceinline__ LshPart part(bool ring) const {
     const auto R = static_cast<std::int32_t>(w.p.rules.rounds);
     if (ring) {
@@ -108,11 +108,11 @@ struct LshBlock {
       return {next, list(next), 0, c < length ? c : length, true};
     }
     const std::int32_t from = queries && first_chunk > 0 ? first_chunk - 1 : first_chunk;
-    const std::int32_t behind = queries ? last_chunk : last_chunk + 1;  // the last chunk of it
+    const std::int32_t behind = queries ? last_chunk : last_chunk + 1;  // its last chunk
     return {round, list(round), from * c, behind < last ? (behind + 1) * c : length, false};
   }
 
-  // Whether one tile holds all that streams by.
+  // Whether all streamed ranks fit in one tile.
   __device__ __forceinline__ bool single() const {
     const LshPart ring = part(true), plain = part(false);
     return ring.end == ring.begin && plain.end - plain.begin <= streamed_rows;
@@ -129,9 +129,9 @@ struct LshBlock {
     }
   }
 
-  // Sets the positions that stream by.
+  // Loads the positions of a tile of streamed ranks.
   __device__ __forceinline__ void stream(const LshPart& of, std::int32_t first) const {
-    __syncthreads();  // the tile before is done with
+    __syncthreads();  // the previous tile has been processed
     for (int j = static_cast<int>(threadIdx.x); j < streamed_rows; j += tile_threads) {
       const bool exists = first + j < of.end;
       shared.other[j] = exists ? of.list[first + j] : -1;
@@ -150,8 +150,8 @@ struct LshBlock {
     return {&w.p.v(b, 0, h, 0), w.p.v.stride(1), w.p.v.stride(3), w.p.M()};
   }
 
-  // z of this thread's pairs, −∞ where the query does not see the key. Bit 4 i + j of the result:
-  // the pair is a query and its own key, and self=last made z a constant.
+  // z of this thread's pairs, −∞ if the query does not see the key. Bit 4 i + j of the result: the
+  // pair is a query and its own key, and self=last made z a constant.
   __device__ __forceinline__ unsigned score(const LshPart& of, T (&z)[4][4]) const {
     const LshRules& rules = w.p.rules;
     clear(z);
@@ -187,8 +187,8 @@ struct LshBlock {
     return selfs;
   }
 
-  // Bit 4 i + j: dropout keeps the weight of the pair. A query's keys in a row of ranks stand in
-  // places in a row.
+  // Bit 4 i + j: dropout keeps the weight of the pair. Consecutive ranks are at consecutive places
+  // of a query.
   __device__ __forceinline__ unsigned kept(const LshPart& of, std::int32_t first) const {
     const std::int32_t lead = w.p.rules.wrap ? length - last * c : 0;  // look-back of chunk 0
     const i64 row = (piece * w.p.rules.rounds + of.round) * w.p.N();
@@ -207,7 +207,7 @@ struct LshBlock {
     return all;
   }
 
-  // x ← d ⊙ x, with d as kept() says.
+  // x ← d ⊙ x, with d from kept().
   __device__ __forceinline__ void drop(unsigned all, T (&x)[4][4]) const {
     const T factor = static_cast<T>(w.mask.factor);
 #pragma unroll
@@ -225,7 +225,7 @@ struct LshBlock {
     return w.chunks + ((r * w.p.B() + b) * w.p.H() + h) * w.p.N();
   }
 
-  // Whether the key stands in the query's chunk, or in the one before it.
+  // Whether the key is in the query's chunk, or in the one before it.
   __device__ __forceinline__ bool in_place(const LshPart& of, int i, int j) const {
     const std::int32_t own_chunk = shared.own_chunk[own_group() * 4 + i];
     const std::int32_t other_chunk = shared.other_chunk[other_group() * 4 + j];
@@ -234,7 +234,7 @@ struct LshBlock {
     return of.ring ? query == 0 && key == last : query == key || query == key + 1;
   }
 
-  // z ← z − log n, n: the places of all rounds where the query sees the key.
+  // z ← z − log n, n: the number of places of all rounds where the query sees the key.
   __device__ __forceinline__ void subtract_counts(T (&z)[4][4]) const {
     const auto R = static_cast<std::int32_t>(w.p.rules.rounds);
     int count[4][4];

@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-// The kernels compare positions as numbers of the element type: those that f32 holds exactly.
+// Kernels compare positions as numbers of the element type: positions must be exact in f32.
 constexpr i64 most_positions = i64{1} << 24;
 
 LshRules rules_of(const AttentionSpec& spec) {
@@ -50,7 +50,7 @@ Tensor drawn_planes(const LshRules& r, i64 E, const RandomKey& key, const Tensor
   return planes;
 }
 
-// Buckets handed in; undefined where they were not.
+// Buckets that the caller gave; otherwise undefined.
 Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
                      const Tensor& q) {
   const i64 B = q.size(0), N = q.size(1), H = q.size(2);
@@ -174,8 +174,8 @@ std::vector<i64> defined_buckets(const LshRules& rules, const Tensor& q, const T
   return buckets;
 }
 
-// Of one head: how often each query sees each key in each round, and with which sum of dropout
-// factors; [R][i N + j].
+// For one head: how often each query sees each key in each round, and the sum of dropout factors;
+// [R][i N + j].
 struct Seen {
   std::vector<std::vector<double>> places, factors;
 };
@@ -223,7 +223,7 @@ Seen seen_of(const LshRules& rules, const AttentionCall& call,
   return seen;
 }
 
-// Takes itself from what a query sees, where it sees others, in this round or in any.
+// Hides a query's own key if it sees others, in this round or in any.
 void hide_self(const LshRules& rules, std::vector<std::vector<double>>& places, i64 N) {
   const std::vector<std::vector<double>> all = places;
   const auto sees_others = [&](std::size_t r, i64 i) {
@@ -242,7 +242,7 @@ void hide_self(const LshRules& rules, std::vector<std::vector<double>>& places, 
 }
 
 // The lists as matrices [B, H, i, r, j]: the logarithm of how often query i sees key j in round r,
-// less log n_ij where duplicates are corrected, −∞ where it does not; and the mean of the dropout
+// minus log n_ij if duplicates are corrected, −∞ if it does not; and the mean of the dropout
 // factors of these places.
 struct Places {
   Tensor log_count, factor;
@@ -312,7 +312,7 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
   const auto c = double(std::min(r.chunk, s.N)), block = double(lsh_detail::lsh_block(i64(c)));
   const double rows = double(s.B * s.H) * N, pairs = rows * R * std::min(2 * c, N);
   const double item = double(size_of(type)), list = N + c, correct = r.correct ? 1 : 0;
-  // Deltas, and for the mean with self=last who is alone.
+  // The deltas, and for the mean with self=last the flags of queries that see only themselves.
   const double of_rounds = r.logsumexp ? 1 : r.self == LshSelf::last ? 2 * R : R;
   const double forward = N * (2 * E + M + 1) + list * (E + M + 2 + correct * R) +
                          block * (E + 2 * c + 1);

@@ -1,15 +1,13 @@
-// CUDA kernels of LSH attention; the equations stand in lsh.h. A block has up to 32 ranks of a
-// sorted list, of whole chunks or of one, and what they see, or what sees them, streams by, 64 at
-// a time; scores never leave its registers, weights its shared memory (tiles.cuh). Keys, values
-// and queries are gathered where they lie. Rounds are launches one after the other, and in each of
-// them every output row has one owner: sums have a fixed order without atomics.
+// CUDA kernels of LSH attention; the equations are in lsh.h. A block has up to 32 ranks of a sorted
+// list, of whole chunks or of one, and streams the ranks that they see, or that see them, 64 at a
+// time; scores stay in its registers, weights in its shared memory (tiles.cuh). Keys, values and
+// queries are gathered in place. Rounds are launched one after the other, and in each of them every
+// output row has one owner: sums have a fixed order without atomics.
 //
-// Forward 2 (E + M) operations a pair in f32, R N 2c pairs a head; backward 8 E + 6 M, as queries
-// and keys each make the scores again. With c = 32 a query reads 2 (E + M) elements through the
-// caches for 128 (E + M) operations: bound by arithmetic where those hold the head, by the L2
-// cache at small chunks. Unmeasured.
-//
-// Blocks of 128 threads on a multiprocessor, in f32: 3 (165 registers, 23 KB of shared memory).
+// Forward 2 (E + M) operations a pair in f32, R N 2c pairs a head; backward 8 E + 6 M, since
+// queries and keys each recompute the scores. With c = 32 a query reads 2 (E + M) elements through
+// the caches for 128 (E + M) operations: bound by arithmetic if the head fits in the caches, by the
+// L2 cache for small chunks. Unmeasured.
 #include "ops/attention/lsh/head.cuh"
 
 namespace weft {
@@ -17,11 +15,11 @@ namespace {
 
 using namespace lsh_detail;
 
-// The softmax of four rows so far, each known to the 16 threads that have it between them.
+// The running softmax of four rows, shared by the 16 threads of a row.
 template <class T>
 struct RunningRows {
   T most[4], sum[4];
-  unsigned others = 0;  // bit i: row i saw another than itself
+  unsigned others = 0;  // bit i: row i saw a key other than its own
 
   __device__ void start() {
     others = 0;
@@ -29,8 +27,8 @@ struct RunningRows {
     for (int i = 0; i < 4; ++i) most[i] = -infinity<T>, sum[i] = 0;
   }
 
-  // Scores become weights, and `out` what it is beside them. Bits of `selfs` are a query's own
-  // keys, which count only until others are seen.
+  // Replaces scores by weights, and rescales `out`. Bits of `selfs` are a query's own keys, which
+  // count only until others are seen.
   __device__ __forceinline__ void meet(T (&z)[4][4], bool self_last, unsigned selfs,
                                        T (&out)[4][4]) {
 #pragma unroll
@@ -68,17 +66,17 @@ struct RunningRows {
   }
 };
 
-// Of a position, before and after a round (lsh_cpu.cpp, combine()).
+// The state of a position before and after a round (lsh_cpu.cpp, combine()).
 template <class T>
 struct Combined {
-  T log_sum = 0, others = 0;  // kept, of all rounds so far
-  T before = 1, share = 0;    // by which out so far and this round's weighted sum are multiplied
+  T log_sum = 0, others = 0;  // kept, over all rounds so far
+  T before = 1, share = 0;    // factors of out so far and of this round's weighted sum
 
   __device__ __forceinline__ void meet(const LshRules& rules, T most, T sum, bool saw_others) {
-    const bool empty = sum == 0;  // a sum of NaN is not 0, so that NaN goes on
+    const bool empty = sum == 0;  // a sum of NaN is not 0, so NaN is propagated
     const T of_round = most + std::log(sum);
     share = empty ? T(0) : 1 / (sum * T(rules.rounds));
-    if (rules.marks_others()) {  // others, in any round, stand above itself
+    if (rules.marks_others()) {  // others, in any round, override the own key
       if (!saw_others && others == 1) {
         share = 0;
         return;
@@ -158,7 +156,7 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
   }
 }
 
-// What the rounds add to, of one position of a head.
+// The arrays that the rounds add to, for one position of a head.
 template <class T>
 struct Start {
   LshWork<T> w;
@@ -178,14 +176,15 @@ struct Start {
   }
 };
 
-// Inverse norms, and what the rounds add to: out 0, log_sums as they are before the first round.
+// Inverse norms, and the initial values of what the rounds add to: out 0, log_sums as before the
+// first round.
 template <class T>
 void start_rounds(const Cuda& device, const LshWork<T>& w, View<T, 4> out, View<T, 4> log_sums) {
   const i64 width = w.p.E() < w.p.M() ? w.p.M() : w.p.E();
   for_rows("lsh", device, w.heads() * w.p.N(), width, Start<T>{w, out, log_sums});
 }
 
-// Adds a round to out and log_sums; the last one leaves them whole.
+// Adds a round to out and log_sums; the last one completes them.
 template <class T>
 void attend(const Cuda& device, const LshWork<T>& w, std::int32_t round, View<T, 4> out,
             View<T, 4> log_sums) {

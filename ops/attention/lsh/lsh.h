@@ -1,8 +1,8 @@
 // LSH attention: attention inside chunks of a list that is sorted by random hashes.
 // N. Kitaev, L. Kaiser, A. Levskaya, "Reformer: the efficient transformer", ICLR 2020, arXiv
 // 2001.04451, sections 2 and 3. The defaults are the rules that A. Vyas, A. Katharopoulos, F.
-// Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825, measured as
-// lsh-R (R: the option rounds); the options lead to those of the original.
+// Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825, measured
+// as lsh-R (R: the option rounds); the options lead to those of the original.
 //
 //     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]
 //     k_j = q_j / ‖q_j‖ with normalize_keys, and 0 where q_j = 0; otherwise k_j = q_j
@@ -14,7 +14,7 @@
 //                   short, and positions at and past the length are not in it
 //     C^r_i       = own chunk, and the chunk before it. The first chunk has none, or, with wrap=1,
 //                   the last of the round before it (of the last round before the first): rounds
-//                   then make one ring. A key may stand in C^r_i twice that way.
+//                   then make one ring. A key may be in C^r_i twice then.
 //
 //     z_ij = τ q_i · k_j            −∞ where j > i (causal); in another bucket (across_buckets=0)
 //          − log n_ij               with duplicates=correct: n_ij is in how many places of all
@@ -26,16 +26,16 @@
 //     mean         out_i = Σ_r o^r_i / R
 //     logsumexp    out_i = Σ_r w^r_i o^r_i,   w^r_i = exp(ℓ^r_i − L_i),   L_i = log Σ_r exp ℓ^r_i
 //
-// d is the dropout mask, 0 or 1/(1 − rate), of rank i in the list of its round and place j in C^r_i.
-// What sees nothing gives 0. With causal, no value of the future reaches an output, but the chunk
-// that a position falls into depends on the whole sequence.
+// d is the dropout mask, 0 or 1/(1 − rate), of rank i in the list of its round and place j in
+// C^r_i. A query that sees nothing gives 0. With causal, no value of the future reaches an output,
+// but the chunk of a position depends on the whole sequence.
 //
 // Backward, with g_ij = d do_i · v_j. For the mean δ^r_i = Σ_j a^r_ij g_ij, and
 //
 //     dz^r_ij = a^r_ij (g_ij − δ^r_i) / R                dv_j = Σ d a^r_ij do_i / R
 //
-// For logsumexp, do^r = w^r do and dℓ^r = w^r (do · o^r − do · out); with dz = a (g^r − Σ a g^r) + a
-// dℓ the terms do · o^r cancel, and w a = exp(z − L), so that it is one softmax over all rounds:
+// For logsumexp, do^r = w^r do and dℓ^r = w^r (do · o^r − do · out); with dz = a (g^r − Σ a g^r) +
+// a dℓ the terms do · o^r cancel, and w a = exp(z − L), so that it is one softmax over all rounds:
 //
 //     dz^r_ij = exp(z_ij − L_i) (g_ij − do_i · out_i)    dv_j = Σ d exp(z_ij − L_i) do_i
 //
@@ -43,10 +43,11 @@
 //
 //     dq_i = τ Σ dz_ij k_j + (dk_i − k_i (k_i · dk_i)) / ‖q_i‖,   dk_j = τ Σ dz_ij q_i
 //
-// (or dk_i itself where keys are not normalised; dk_i does not count where q_i = 0). Buckets, lists and n_ij take no gradient.
+// (or dk_i itself if keys are not normalised; dk_i is 0 if q_i = 0). Buckets, lists and n_ij have
+// no gradient.
 //
-// Saved: buckets in 32 bits [R, B, H, N], from which a stable sort makes the lists again, and ℓ^r
-// [B, H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others, [B, H, 2,
+// Saved: buckets in 32 bits [R, B, H, N], from which a stable sort rebuilds the lists, and ℓ^r [B,
+// H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others, [B, H, 2,
 // N]; q, v and out as handles.
 #pragma once
 
@@ -65,11 +66,11 @@ struct LshRules {
   LshSelf self = LshSelf::allow;
 
   constexpr bool marks_others() const { return logsumexp && self == LshSelf::last; }
-  // Numbers kept of each position.
+  // The number of saved values of each position.
   constexpr i64 kept() const { return !logsumexp ? rounds : marks_others() ? 2 : 1; }
 };
 
-// What the kernels see. `lengths` holds B numbers or is null; buckets [R, B, H, N] is packed.
+// The call in kernels. `lengths` holds B numbers or is null; buckets [R, B, H, N] is packed.
 template <class T>
 struct Lsh {
   View<const T, 4> q, v;
@@ -87,7 +88,7 @@ struct Lsh {
   constexpr i64 E() const { return q.size(3); }
   constexpr i64 M() const { return v.size(3); }
   constexpr i64 length(i64 b) const { return length_of(lengths, b, N()); }
-  // Of a sequence of `length` positions.
+  // For a sequence of `length` positions.
   constexpr i64 chunk(i64 length) const { return rules.chunk < length ? rules.chunk : length; }
   constexpr const std::int32_t* buckets_of(i64 r, i64 b, i64 h) const {
     return buckets + ((r * B() + b) * H() + h) * N();
@@ -96,26 +97,26 @@ struct Lsh {
 
 template <class Device, class T>
 struct LshHashKernels {
-  // buckets [R, B, H, N] by planes [R · buckets/2, E], both packed; 0 at and past the lengths.
+  // buckets [R, B, H, N] from planes [R · buckets/2, E], both packed; 0 at and beyond the lengths.
   static void hash(const Device&, const Lsh<T>&, const T* planes, std::int32_t* buckets);
 };
 
 template <class Device>
 struct LshBucketKernels {
-  // buckets [R, B, H, N] that were handed in, in 32 bits; 0 at and past the lengths.
+  // Buckets [R, B, H, N] that the caller gave, in 32 bits; 0 at and beyond the lengths.
   static void narrow(const Device&, const LshRules&, i64 B, i64 H, i64 N, const i64* lengths,
                      const i64* given, std::int32_t* buckets);
 };
 
 template <class Device, class T>
 struct LshKernels {
-  // out and log_sums [B, H, kept(), N] are written whole; a log_sum is +∞ where nothing is seen.
+  // Writes all of out and log_sums [B, H, kept(), N]; a log_sum is +∞ if nothing is seen.
   static void forward(const Device&, const Lsh<T>&, View<T, 4> out, View<T, 4> log_sums);
 };
 
 template <class Device, class T>
 struct LshBackwardKernels {
-  // dq and dv are written whole.
+  // Writes all of dq and dv.
   static void backward(const Device&, const Lsh<T>&, View<const T, 4> out,
                        View<const T, 4> log_sums, View<const T, 4> dout, View<T, 4> dq,
                        View<T, 4> dv);

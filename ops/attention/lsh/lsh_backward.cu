@@ -1,7 +1,6 @@
-// CUDA kernels of LSH attention, backward; the equations stand in lsh.h, who owns what in lsh.cu.
-// For dq a block owns queries, for dk and dv keys, and each makes the weights again from ℓ or L.
-// Operations and bytes stand there, too. Blocks of 128 threads on a multiprocessor, in f32: 3
-// (159 registers, 23 KB of shared memory). Unmeasured.
+// CUDA kernels of LSH attention, backward; the equations are in lsh.h, the ownership in lsh.cu. For
+// dq a block owns queries, for dk and dv keys, and each recomputes the weights from ℓ or L. lsh.cu
+// has the operations and bytes. Unmeasured.
 #include "ops/attention/lsh/head.cuh"
 
 namespace weft {
@@ -9,13 +8,13 @@ namespace {
 
 using namespace lsh_detail;
 
-// The gradient of out as the rounds see it, and what they read of the forward pass.
+// The gradient of out as seen by the rounds, and the results of forward that they read.
 template <class T>
 struct LshGradient {
   View<const T, 4> out, log_sums, dout;
 };
 
-// The rows of dout times what a round weighs.
+// The rows of dout times the weight of a round.
 template <class T>
 __device__ Rows<T> dout_rows(const LshWork<T>& w, const View<const T, 4>& dout, i64 b,
                              i64 h) {
@@ -23,7 +22,7 @@ __device__ Rows<T> dout_rows(const LshWork<T>& w, const View<const T, 4>& dout, 
   return {&dout(b, 0, h, 0), dout.stride(1), dout.stride(3), w.p.M(), share};
 }
 
-// ℓ^r_i or L_i; +∞, which makes weights 0, where there is no query.
+// ℓ^r_i or L_i; +∞, which makes weights 0, if there is no query.
 template <class T>
 __device__ T log_sum_of(const LshWork<T>& w, const LshGradient<T>& g, i64 b,
                         i64 h, std::int32_t round, std::int32_t n) {
@@ -39,7 +38,7 @@ __device__ T* alone_of(const LshWork<T>& w, i64 piece, std::int32_t round) {
   return w.alone + (piece * w.p.rules.rounds + round) * w.p.N();
 }
 
-// Rows n of the owned positions += the tile.
+// Adds the tile to rows n of the owned positions.
 template <class T>
 __device__ __forceinline__ void add_owned(const std::int32_t* own, T* to, i64 row_stride,
                                           i64 stride, i64 begin,
@@ -55,8 +54,8 @@ __device__ __forceinline__ void add_owned(const std::int32_t* own, T* to, i64 ro
   }
 }
 
-// a and g of a tile of pairs, for a block that owns queries. A query's own key counts nothing
-// where it comes last: dz is 0 there.
+// a and g of a tile of pairs, for a block that owns queries. A query's own key that comes last has
+// dz = 0.
 template <class T>
 __device__ __forceinline__ void weigh(const LshBlock<T, true>& block, const LshGradient<T>& g,
                                       const LshPart& part, i64 first, const T (&log_sum)[4],
@@ -220,7 +219,7 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
   }
 }
 
-// Of one position of a head, before the rounds and behind them.
+// The state of one position of a head, before the rounds and after them.
 template <class T>
 struct Start {
   LshWork<T> w;
@@ -282,22 +281,22 @@ void start_rounds(const Cuda& device, const LshWork<T>& w, const LshGradient<T>&
   for_rows("lsh", device, w.heads() * w.p.N(), width, Start<T>{w, g, dq, dv});
 }
 
-// Adds Σ dz k of a round to dq; leaves its deltas and who is alone, for all rounds before to_keys()
-// is called for any.
+// Adds Σ dz k of a round to dq; writes its deltas and the flags of queries that see only
+// themselves, for all rounds before to_keys() is called for any.
 template <class T>
 void to_queries(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g,
                 std::int32_t round, View<T, 4> dq) {
   start("lsh", device, grid_of(w.items()), tile_threads, 0, query_gradients<T>, w, g, round, dq);
 }
 
-// Adds what queries of all rounds owe to the keys in the list of this one to dk and dv.
+// Adds the contributions of queries of all rounds to dk and dv of the keys in the list of this one.
 template <class T>
 void to_keys(const Cuda& device, const LshWork<T>& w, const LshGradient<T>& g, std::int32_t round,
              View<T, 4> dv) {
   start("lsh", device, grid_of(w.items()), tile_threads, 0, key_gradients<T>, w, g, round, dv);
 }
 
-// dq ← τ dq and the way of dk through the normalisation.
+// dq ← τ dq plus dk through the normalisation.
 template <class T>
 void finish(const Cuda& device, const LshWork<T>& w, View<T, 4> dq) {
   for_rows("lsh", device, w.heads() * w.p.N(), w.p.E(), Finish<T>{w, dq});

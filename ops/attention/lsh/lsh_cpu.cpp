@@ -1,5 +1,5 @@
-// CPU kernels of LSH attention; the equations stand in lsh.h. A piece of work is a head of a batch
-// item: all its rounds, tile by tile (rounds.h), with lanes that hold queries.
+// CPU kernels of LSH attention; the equations are in lsh.h. A task is a head of a batch item: all
+// its rounds, tile by tile (rounds.h), with queries in the lanes.
 #include "ops/attention/lsh/lsh.h"
 
 #include "ops/attention/infinity.h"
@@ -78,7 +78,7 @@ struct Forward {
   const Lsh<T>& p;
   const i64 N, M, block;
   Scratch<T> buffer;
-  T *out, *log_sums, *others;  // [N, M], [N], [N]: 1 where a position saw any but itself
+  T *out, *log_sums, *others;  // [N, M], [N], [N]: 1 if a position saw any but itself
   T *o, *maximum, *sum;        // [M, block], [block], [block]
 
   Forward(const Lsh<T>& problem, i64 piece)
@@ -133,14 +133,14 @@ struct Forward {
     }
   }
 
-  // What the queries of the tile found goes to their positions.
+  // Adds the results of the tile's queries to their positions.
   void combine(const LshTile& t, const View<T, 4>& kept_log_sums) {
     for (i64 i = 0; i < t.queries; ++i) {
       const i64 n = rounds.position(t, i);
-      const bool empty = sum[i] == 0;  // a sum of NaN is not 0, so that NaN goes on
+      const bool empty = sum[i] == 0;  // a sum of NaN is not 0, so NaN is propagated
       const T log_sum = maximum[i] + std::log(sum[i]);
       T before = 1, share = empty ? T(0) : 1 / (sum[i] * T(p.rules.rounds));
-      if (p.rules.marks_others()) {  // others, in any round, stand above itself
+      if (p.rules.marks_others()) {  // others, in any round, override the own key
         if (rounds.alone[i] == 1 && others[n] == 1) continue;
         if (rounds.alone[i] == 0 && others[n] == 0) log_sums[n] = -infinity<T>;
         others[n] = 1 - rounds.alone[i];
@@ -247,7 +247,7 @@ struct Backward {
     }
   }
 
-  // What the queries of the tile have, beside each other; those behind them weigh nothing.
+  // Gathers the tile's query rows; padding rows get weight 0.
   void gather(const LshTile& t) {
     rounds.turn_queries(t, dout, M, dout_turned);
     std::fill(q_rows, own, T(0));
@@ -263,7 +263,7 @@ struct Backward {
     }
   }
 
-  // Scores become d ⊙ a, and do · v in dz becomes dz.
+  // Replaces scores by d ⊙ a, and do · v in dz by dz.
   void differentiate(const LshTile& t) {
     const simd::Tag<T> d;
     T* const a = rounds.scores;
@@ -304,7 +304,7 @@ struct Backward {
     }
   }
 
-  // dq ← τ dq, and the way of dk through the normalisation.
+  // dq ← τ dq, plus dk through the normalisation.
   void finish() {
     for (i64 i = 0; i < N; ++i) {
       const T* const key = rounds.k + i * E;

@@ -1,12 +1,8 @@
-// CUDA kernels of LSH attention that come before any score: buckets and sorted lists;
-// lsh.h.
+// CUDA kernels of LSH attention that come before any score: buckets and sorted lists; lsh.h.
 //
-// Hashing is a product, B H N E R buckets multiplications and additions, its heights compared
-// where they arise and never stored: bound by arithmetic. All lists of all rounds are one sort over
-// the whole device, some 80 bytes a rank: bound by the memory. Unmeasured.
-//
-// Blocks on a multiprocessor: 8 of 128 threads that hash in f32 (64 registers, 14 KB of shared
-// memory).
+// Hashing is a product, B H N E R buckets multiplications and additions; its results are reduced in
+// registers and never stored: bound by arithmetic. All lists of all rounds are one sort over the
+// whole device, some 80 bytes a rank: bound by memory bandwidth. Unmeasured.
 #include "ops/attention/lsh/tiles.cuh"
 #include "ops/attention/lsh/work.cuh"
 #include "ops/select/sort_rows.cuh"
@@ -27,7 +23,7 @@ struct NarrowBucket {
   }
 };
 
-// The better of two buckets with their heights: the higher, or at ties the lower bucket.
+// The better of two buckets with their products: the larger product, at ties the lower bucket.
 template <class T>
 struct Highest {
   T height;
@@ -41,7 +37,7 @@ struct Highest {
   }
 };
 
-// A block has 32 positions of a head in one round and goes through the planes, 64 at a time; each
+// A block has 32 positions of a head in one round and streams over the planes, 64 at a time; each
 // thread keeps the best of its own for four positions.
 template <class T>
 __global__ void __launch_bounds__(tile_threads)

@@ -1,5 +1,5 @@
 // One head of LSH attention, round by round: the sorted lists, keys and values in the order of the
-// list, and tiles of scores. Forward and backward share it; the rules stand in lsh.h.
+// list, and tiles of scores. Shared by forward and backward; the rules are in lsh.h.
 #pragma once
 
 #include <algorithm>
@@ -41,9 +41,9 @@ class LshRounds {
   T *q, *k, *v, *norms;         // [N, …] by position; q times τ
   T *keys, *values;             // [lead + N, …] in the order of the list, look-back of the first
   T *positions, *buckets;       // chunk before it; of the keys there
-  T *chunks;                    // [R, lead + N] of the same keys in every round, where counted
+  T* chunks;                    // [R, lead + N] of the same keys in every round, if counted
   T *q_turned, *scores;         // [E, block], [keys, block]
-  T* alone;                     // [block]: 1 where self=last and nothing else is seen
+  T* alone;                     // [block]: 1 if self=last and nothing else is seen
   i64 lead = 0, round = 0;
 
   static i64 rows(const Lsh<T>& p) { return p.N() + p.chunk(p.N()); }
@@ -83,7 +83,7 @@ class LshRounds {
     for (i64 i = 0; i < N; ++i) {
       T* const key = k + i * E;
       norms[i] = p.rules.normalize ? std::sqrt(simd::dot(key, key, E)) : T(1);
-      if (norms[i] == 0) continue;  // the key is 0 as it is
+      if (norms[i] == 0) continue;  // the key is 0 already
       for (i64 e = 0; e < E && p.rules.normalize; ++e) key[e] /= norms[i];
     }
     for (i64 r = 0; r < R; ++r) sort(r);
@@ -126,7 +126,8 @@ class LshRounds {
 
   i64 position(const LshTile& t, i64 i) const { return list(round)[t.rank + i]; }
 
-  // to [width, block] = rows of the tile's queries in `from` [N, width], turned; zeros behind them.
+  // to [width, block] = rows of the tile's queries in `from` [N, width], transposed and padded with
+  // zeros.
   void turn_queries(const LshTile& t, const T* from, i64 width, T* to) const {
     for (i64 i = 0; i < block; ++i) {
       if (i < t.queries) {
@@ -168,7 +169,7 @@ class LshRounds {
     if (p.rules.self == LshSelf::last) hide_self(t);
   }
 
-  // 0 in the place of gradients of scores that are constants.
+  // Zeros the gradients of scores that are constants.
   void clear_constants(const LshTile& t, T* dz) const {
     if (p.rules.self != LshSelf::last) return;
     mark(t, dz, positions, [&](auto x, auto query, auto key) {
@@ -176,7 +177,7 @@ class LshRounds {
     });
   }
 
-  // Calls f(key, lane, mask) for each vector of the tile; `mask` is true where a weight is kept.
+  // Calls f(key, lane, mask) for each vector of the tile; `mask` is true if a weight is kept.
   template <class F>
   void each_weight(const LshTile& t, const F& f) const {
     const DropoutMask mask(p.random, p.dropout, 2 * p.chunk(p.N()));
@@ -196,7 +197,7 @@ class LshRounds {
   static auto none() { return hn::Set(d, -std::numeric_limits<T>::infinity()); }
   std::int32_t* chunk_of(i64 r) const { return lists_.data() + (p.rules.rounds + r) * N; }
 
-  // Counting sort by bucket: the order of positions stays inside of one.
+  // Counting sort by bucket, stable.
   void sort(i64 r) const {
     const std::int32_t* const bucket = p.buckets_of(r, b, h);
     std::int32_t* const next =
@@ -211,7 +212,7 @@ class LshRounds {
     }
   }
 
-  // z ← f(z, label of the query, label of the key), where rows of the list have labels.
+  // z ← f(z, label of the query, label of the key), for rows of the list with labels.
   template <class F>
   void mark(const LshTile& t, T* z, const T* labels, const F& f) const {
     for (i64 i = 0; i < block; i += simd::lanes<T>) {
@@ -226,7 +227,7 @@ class LshRounds {
     return simd::load<T>(labels + lead + t.rank + i, std::max<i64>(t.queries - i, 0));
   }
 
-  // −∞ in the place of z_ii, unless all others are −∞.
+  // Replaces z_ii by −∞, unless all others are −∞.
   void hide_self(const LshTile& t) const {
     for (i64 i = 0; i < block; i += simd::lanes<T>) {
       const auto query = load_labels(t, positions, i);
@@ -246,7 +247,7 @@ class LshRounds {
     }
   }
 
-  // z ← z − log n, n: the places of all rounds where the query sees the key.
+  // z ← z − log n, n: the number of places of all rounds where the query sees the key.
   void subtract_counts(const LshTile& t) const {
     const i64 R = p.rules.rounds;
     const auto one = hn::Set(d, T(1)), zero = hn::Zero(d);
@@ -268,7 +269,7 @@ class LshRounds {
                                      : hn::IfThenElseZero(same_bucket(t, s, i, key_position), seen));
         }
         T* const at = scores + j * block + i;
-        const auto places = hn::Max(count, one);  // what is seen nowhere is masked later
+        const auto places = hn::Max(count, one);  // a key that is seen nowhere is masked later
         hn::StoreU(hn::Sub(hn::LoadU(d, at), simd::log<T>(places)), d, at);
       }
     }

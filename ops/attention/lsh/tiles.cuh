@@ -1,6 +1,6 @@
-// Tiles of products over rows that lie anywhere in memory: 32 rows that a block of 128 threads
-// owns, against 64 that stream by. Thread t has the 4 × 4 pairs of the rows 4 ⌊t/16⌋ … and 4 (t
-// mod 16) …, so that the 16 threads of half a warp have four owned rows between them.
+// Tiles of products over rows anywhere in memory: 32 rows that a block of 128 threads owns, against
+// 64 streamed ones. Thread t has the 4 × 4 pairs of the rows 4 ⌊t/16⌋ … and 4 (t mod 16) …, so that
+// the 16 threads of a half-warp share four owned rows.
 //
 // A step of 32 elements moves 96 · 32 elements to shared memory for 65,536 multiplications and
 // additions; the inner loop reads two vectors of four from shared memory for 16 of each.
@@ -13,7 +13,7 @@ namespace weft {
 namespace lsh_detail {
 
 inline constexpr unsigned tile_threads = 128;
-// At least so many blocks on a multiprocessor, for registers to be given out by.
+// The least number of resident blocks on a multiprocessor, for register allocation.
 template <class T>
 inline constexpr unsigned tile_blocks = by_type<T>(3u, 2u);
 inline constexpr int owned_rows = 32, streamed_rows = 64, slice = 32;
@@ -28,8 +28,8 @@ struct alignas(16) Four {
   T at[4];
 };
 
-// Both operands of a step, turned, so that rows are neighbours, and which rows they are; −1: none.
-// One vector behind each line spreads the lines over the banks.
+// Both operands of a step, transposed, so that rows are contiguous, and the indices of the rows;
+// −1: none. Each line is padded by one vector to spread the lines over the banks.
 template <class T>
 struct Operands {
   Four<T> owned[slice][owned_rows / 4 + 1];
@@ -37,8 +37,7 @@ struct Operands {
   std::int32_t own[owned_rows], other[streamed_rows];
 };
 
-// Row r is `data` + r · row_stride, each element times `scale` and, where there are any,
-// factors[r].
+// Row r is `data` + r · row_stride, each element times `scale` and, if there are any, factors[r].
 template <class T>
 struct Rows {
   const T* data;
@@ -60,8 +59,8 @@ __device__ inline bool idle_warp(int rows) {
   return static_cast<int>(threadIdx.x / 32) * 8 >= rows;
 }
 
-// The elements begin … begin + 31 of each row. A warp takes 8 elements of 4 rows at a time: whole
-// sectors of memory, and 32 different banks.
+// Loads the elements begin … begin + 31 of each row. A warp loads 8 elements of 4 rows at a time:
+// whole sectors of memory, and 32 different banks.
 template <int count, class T, int lines>
 __device__ __forceinline__ void load_turned(Four<T> (&to)[slice][lines], const std::int32_t* rows,
                                             const Rows<T>& from, i64 begin) {
@@ -75,8 +74,8 @@ __device__ __forceinline__ void load_turned(Four<T> (&to)[slice][lines], const s
   }
 }
 
-// z += owned · streamed, over the width of both, for the first `count` owned rows. The rows must
-// have been set; a barrier of its own stands between that and reading them.
+// z += owned · streamed, over the width of both, for the first `count` owned rows. The rows must be
+// set; the function places a barrier before it reads them.
 template <class T>
 __device__ __forceinline__ void add_products(Operands<T>& shared, int count, const Rows<T>& owned,
                                              const Rows<T>& streamed, T (&z)[4][4]) {
@@ -112,8 +111,8 @@ __device__ __forceinline__ void store_weights(Weights<T>& weights, const T (&w)[
 }
 
 // sum[i][j] += Σ over streamed rows of the weight of owned row i · element begin + 4 (t mod 16) +
-// j. Barriers of its own stand before weights are read and, but for the weights, after the last
-// read.
+// j. The function places barriers before weights are read and, except for the weights, after the
+// last read.
 template <class T>
 __device__ __forceinline__ void add_weighted(Operands<T>& shared, int count,
                                              const Weights<T>& weights, const Rows<T>& rows,
@@ -153,7 +152,7 @@ __device__ __forceinline__ void clear(T (&x)[4][4]) {
   }
 }
 
-// Over the 16 threads that have an owned row between them; all of them get the result.
+// Over the 16 threads that share an owned row; all of them get the result.
 template <class Op, class T>
 __device__ __forceinline__ T of_row(T x) {
   return over_lanes<16, Op>(x);

@@ -1,6 +1,6 @@
-// What the kernels of LSH attention on CUDA devices share: all heads of the batch are at work at
+// Shared by the kernels of LSH attention on CUDA devices: all heads of the batch are processed at
 // once, one round after the other, so that what the rounds add to has one owner at a time. The
-// rules stand in lsh.h.
+// rules are in lsh.h.
 #pragma once
 
 #include "ops/attention/lsh/lsh.h"
@@ -9,19 +9,19 @@
 
 namespace weft {
 
-// Queries that a block has at once; a tile of them holds whole chunks, or lies inside one.
+// Queries that a block owns; a tile of them holds whole chunks, or is inside one.
 inline constexpr i64 lsh_rows = 32;
 
-// Scratch of a call. A list holds what its length says; behind that nobody looks.
+// Scratch of a call. Elements of a list beyond the item's length are never read.
 template <class T>
 struct LshWork {
   Lsh<T> p;
   DropoutMask mask;
   std::int32_t* lists = nullptr;   // [R, B, H, N] positions
-  std::int32_t* chunks = nullptr;  // [R, B, H, N] of each position, where duplicates are counted
-  T* inverse_norms = nullptr;      // [B, H, N] of keys; 1 where they are the queries, 0 of a norm 0
+  std::int32_t* chunks = nullptr;  // [R, B, H, N] of each position, if duplicates are counted
+  T* inverse_norms = nullptr;      // [B, H, N] of keys; 1 if they are queries, 0 for a norm of 0
   T* deltas = nullptr;             // [B, H, R or (logsumexp) 1, N]
-  T* alone = nullptr;  // [B, H, R, N]: 1 where i sees nothing else; for the mean with self=last
+  T* alone = nullptr;  // [B, H, R, N]: 1 if i sees nothing else; for the mean with self=last
   T* dk = nullptr;     // [B, H, N, E]
 
   constexpr i64 heads() const { return p.B() * p.H(); }
@@ -36,14 +36,14 @@ struct LshWork {
   constexpr i64 items() const { return heads() * runs() * tiles(); }
 };
 
-// What lsh_hash.cu has for the other kernels.
+// Defined in lsh_hash.cu for the other kernels.
 template <class T>
 struct LshSortKernels {
-  // lists, and chunks where there are any.
+  // Computes lists, and chunks if they have data.
   static void sort(const Cuda&, const LshWork<T>&);
 };
 
-// The scratch of a call, with the lists in it.
+// The scratch of a call, with its lists.
 template <class T>
 class LshScratch {
  public:

@@ -31,7 +31,7 @@ i64 value_width(const AttentionSpec& spec, const AttentionSizes& s) {
 }
 bool is_softmax(const AttentionSpec& spec) { return spec.word("attention") == "softmax"; }
 bool permutes(const AttentionSpec& spec) { return spec.word("attention") == "csp"; }
-// Positions of a chunk, of N.
+// Positions of a chunk, for a sequence of N.
 i64 chunk_of(const AttentionSpec& spec, i64 N) {
   const i64 chunk = spec.integer("chunk");
   return chunk == 0 ? N : std::min(chunk, N);
@@ -78,12 +78,13 @@ struct Mega {
   }
 };
 
-// What attention, and the gates behind it, take.
+// The inputs of attention, and of the gates after it.
 struct Mapped {
   Variable u, q, k, v, r, hx;
 };
 
-// Of x̃ and its moving average. A softmax does not see beta[1], which is left out of its keys.
+// From x̃ and its moving average. A softmax does not depend on beta[1], which is not added to its
+// keys.
 Mapped mapped(const Mega& c, const Variable& x, const Variable& average, bool whole_keys) {
   const i64 d = x.size(2), z = c[gamma].size(1), h = c[w_h].size(0);
   const Variable moved = silu(add(average, mul(x, c[ema_omega])));
@@ -133,8 +134,8 @@ ElementwiseCall elementwise_of(const AttentionSpec& spec, const AttentionCall& c
           .random = call.random};
 }
 
-// csp(v) by `run`, attend or defined. Beside it stand none of the columns of what it does not use,
-// so that the gradients of that are zeros.
+// csp(v) by `run`, attend or defined. Empty slices of the unused inputs are concatenated, so that
+// these get gradients of zeros.
 Variable permuted(const AttentionSpec& spec, const AttentionCall& call, Mechanism::Forward run,
                   const Mapped& m, const Variable& rel_bias) {
   const std::vector<Variable> v{heads(m.v)};
@@ -168,7 +169,7 @@ Attended attend_mega(const AttentionSpec& spec, const AttentionCall& call,
   return within_lengths(gated(c, x, m, o), call.lengths);
 }
 
-// y [B, N, d] of x, which is 0 past the lengths: κ of every lag, as matrices [d, N, N].
+// y [B, N, d] of x, which is 0 beyond the lengths: κ of every lag, as matrices [d, N, N].
 Variable defined_average(const Mega& c, const Variable& x) {
   const i64 N = x.size(1), truncation = c.spec.integer("truncation");
   const DType type = x.value().dtype();
@@ -182,7 +183,7 @@ Variable defined_average(const Mega& c, const Variable& x) {
   const Variable kernel = mul(sum(mul(column(by.weight), powers), 2), counted.to(type));
   Variable y;
   for (i64 set = 0; set < kernel.size(0); ++set) {
-    const Tensor index = Tensor::full({1, 1, N * N}, N, DType::i64);  // a zero
+    const Tensor index = Tensor::full({1, 1, N * N}, N, DType::i64);  // index of a zero
     for (i64 i = 0; i < N; ++i) {
       for (i64 j = 0; j < N; ++j) {
         const i64 lag = set == 0 ? i - j : j - i;
@@ -236,8 +237,8 @@ Attended reference_mega(const AttentionSpec& spec, const AttentionCall& call,
   return mul(gated(c, x, m, reshape(o, m.v.shape())), there);
 }
 
-// Bytes are those of backward through the attention, when gradients of the gates are there and
-// those of the weights before it are not, or those at the end of forward, where these are more.
+// The bytes are those of backward through the attention, when the gradients of the gates exist and
+// those of the weights before it do not, or those at the end of forward, whichever is more.
 AttentionCost cost_mega(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                         DType type) {
   const double item = double(size_of(type)), positions = double(s.B * s.N), d = double(s.d);

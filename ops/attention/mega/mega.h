@@ -1,16 +1,16 @@
-// MEGA: gated attention of one head behind a moving average that is learnt.
+// MEGA: gated attention of one head after a learnt moving average.
 // X. Ma, C. Zhou, X. Kong, J. He, L. Gui, G. Neubig, J. May, L. Zettlemoyer, "Mega: moving average
 // equipped gated attention", ICLR 2023, arXiv 2209.10655, eqs. 2 to 16; the order of the columns
-// and how parameters start are those of the released code, facebookresearch/mega. attention=csp is
-// that of CSP's Table 7 (arXiv 2410.10914).
+// and the initialisation of parameters are those of the released code, facebookresearch/mega.
+// attention=csp is that of CSP's Table 7 (arXiv 2410.10914).
 //
-// For long sequences in which what is near matters more than what is far: a moving average of
-// decaying exponentials mixes neighbours, so that attention has one head and can keep to chunks,
-// between which the average carries on. A gate chooses between what is new and x. Given up are
-// heads, which see different things at once, and with chunks the direct look at another chunk.
+// For long sequences in which near positions matter more than distant ones: a moving average of
+// decaying exponentials mixes neighbours, so that attention has one head and can be limited to
+// chunks, between which the average carries information. A gate chooses between the new value and
+// x. Given up are several heads, and with chunks direct attention to another chunk.
 //
 // x̃ = LN(x), ε = 10⁻⁵; y its moving average (ops/moving_average), of the past and of the future,
-// and with `causal` of the past alone, cut behind `truncation` lags:
+// with `causal` of the past alone, truncated after `truncation` lags:
 //
 //     y_i = Σ_τ κ_τ x̃_{i−τ} + κ'_τ x̃_{i+τ}
 //     κ_τ = Σ_n p β γ (1 − p α)^τ / √n         p = σ(ema_delta), α = σ(ema_alpha), β = ema_beta, …
@@ -32,32 +32,34 @@
 //     rel_bias [2 max − 1]   d_ij: the dropout mask, of csp's output with csp
 //
 // z, h and n are the options key_width, value_width (0: 2d) and states. With `chunk` = c a position
-// sees those of its chunk ⌊i/c⌋ alone, of which the last may be short, and i and j count from its
-// start; max is c then, otherwise the longest sequence. It may be more. csp knows no chunks, and no
-// causal form. f: ops/attention/engines/elementwise/attention.h.
+// sees only those of its chunk ⌊i/c⌋, of which the last may be short, and i and j count from its
+// start; max is c then, otherwise the longest sequence. It may be more. csp has neither chunks nor
+// a causal form. f: ops/attention/engines/elementwise/attention.h.
 //
-// The block has its own norm and residual. The paper's layer has a feed-forward map behind it,
-// y + W₂ silu(W₁ LN(y)): a transformer block with the wiring prenorm, whose map takes SiLU behind
-// a mechanism with a residual of its own (nn/transformer.h).
+// The block has its own norm and residual. The paper's layer has a feed-forward map after it, y +
+// W₂ silu(W₁ LN(y)): a transformer block with the wiring prenorm, whose map uses SiLU after a
+// mechanism with a residual of its own (nn/transformer.h).
 //
-// Masks: lengths, and `causal`. What stands past the length is 0 for the average, unseen by the
-// attention, and gives 0.
+// Masks: lengths, and `causal`. Positions beyond the length are 0 for the average, hidden from the
+// attention, and give 0.
 //
 // Backward is that of the parts, from the last to the first: gates and linear maps, the attention
-// (engines/pairs/pairs.h or the elementwise engine), the average and the norm. Gradients meet in x,
-// which is added directly and by u, and in x̃, of which v, y and ema_omega ⊙ x̃ are made:
+// (engines/pairs/pairs.h or the elementwise engine), the average and the norm. Gradients are summed
+// in x, which is added directly and by u, and in x̃, from which v, y and ema_omega ⊙ x̃ are
+// computed:
 //
 //     dx  = dout ⊙ (1 − u) + LN's of dx̃
 //     dx̃ = dv' w_vᵀ + ema_omega ⊙ dm + Σ_τ κ_τ dm_{i+τ} + κ'_τ dm_{i−τ}
 //
 // with dv' the gradient before v's silu and dm that before the silu of y + ema_omega ⊙ x̃.
 //
-// A softmax does not change where all its scores rise alike, so that of q · k the part q · beta[1],
-// which is the same for all keys, falls out: k = z ⊙ gamma[1] is what the kernel takes, and the
-// gradient of beta[1] is 0. This is not to spare an addition. Gradients behind the scores are sums
-// dq_i = Σ_j ds_ij k_j with Σ_j ds_ij = 0, and z ⊙ gamma is small as long as gamma is near its
-// start: of keys that hold beta[1] nearly all would cancel, and leave its roundings. With beta = 30
-// and gamma = 0.01 they are more than f32's gradients may be off (tests/attention/mega.cpp).
+// A softmax is invariant to a constant added to all of its scores, so the part q · beta[1] of q ·
+// k, which is the same for all keys, drops out: the kernel gets k = z ⊙ gamma[1], and the gradient
+// of beta[1] is 0. The reason is accuracy, not the addition saved. Gradients of the scores are sums
+// dq_i = Σ_j ds_ij k_j with Σ_j ds_ij = 0, and z ⊙ gamma is small while gamma is near its initial
+// value: with beta[1] in the keys nearly all of the sum would cancel, and leave rounding errors.
+// With beta = 30 and gamma = 0.01 these exceed the error allowed for f32's gradients
+// (tests/attention/mega.cpp).
 //
 // Decoding keeps n states a channel, with a truncation the last rows of x̃, and keys and values of
 // the chunk so far, or of all positions.

@@ -27,7 +27,7 @@ Feature feature_of(const AttentionSpec& spec) {
                                 : Feature::random_relu;
 }
 
-// What is added to every feature.
+// The constant that is added to every feature.
 double constant_of(Feature feature) {
   return feature == Feature::random_exponential ? 1e-4 : feature == Feature::random_relu ? 1e-3 : 0;
 }
@@ -50,7 +50,7 @@ ScanCall scan_of(const AttentionSpec& spec, i64 E) {
 
 void draw_independent(RandomKey key, const Tensor& omega) { draw_normals(key, 1, omega); }
 
-// x less its projections on rows of unit length.
+// x minus its projections on rows of unit length.
 void make_orthogonal(std::span<double> x, std::span<const double> rows) {
   const std::size_t E = x.size();
   for (std::size_t begin = 0; begin < rows.size(); begin += E) {
@@ -66,8 +66,8 @@ double norm_of(std::span<const double> x) {
   return std::sqrt(squares);
 }
 
-// Directions by Gram and Schmidt from normal vectors, which makes every set of directions as likely
-// as another; lengths from further ones.
+// Directions from normal vectors by Gram-Schmidt, which makes every set of directions equally
+// likely; lengths from further normal vectors.
 void draw_orthogonal(RandomKey key, const Tensor& omega) {
   const i64 R = omega.size(0), E = omega.size(1);
   std::vector<double> directions(std::size_t(R * E)), lengths;
@@ -82,7 +82,7 @@ void draw_orthogonal(RandomKey key, const Tensor& omega) {
     lengths.push_back(norm_of(other));
     const std::span before =
         std::span(directions).subspan(std::size_t(block * E), std::size_t((r - block) * E));
-    for (int pass = 0; pass < 2; ++pass) {  // once leaves rounding errors of what was taken away
+    for (int pass = 0; pass < 2; ++pass) {  // one pass leaves rounding errors
       make_orthogonal(row, before);
       const double norm = norm_of(row);
       for (double& value : row) value /= norm;
@@ -136,7 +136,7 @@ Attended attend_performer(const AttentionSpec& spec, const AttentionCall& call,
 
 // --- the definition
 
-// u of x' [B, H, L, E]; of hyperbolic features u and −u.
+// u of x' [B, H, L, E]; for hyperbolic features u and −u.
 Variable products_of(Feature feature, const Variable& x, const Variable& omega) {
   const Variable u = matmul(x, transpose(omega, 0, 1));
   if (feature != Feature::random_hyperbolic) return u;
@@ -159,7 +159,7 @@ Tensor row_maxima(const Tensor& x) {
   return Tensor::from(most, {x.size(0), x.size(1), x.size(2)});
 }
 
-// c of every query: of the keys that it sees, [B, H, N]; 0 where it sees none. z: [B, H, S, F].
+// c of every query: over the keys that it sees, [B, H, N]; 0 if it sees none. z: [B, H, S, F].
 Tensor key_maxima_of(const Tensor& seen, const Tensor& z) {
   const i64 B = z.size(0), H = z.size(1), S = z.size(2), N = seen.size(2);
   const std::vector<double> of_keys = row_maxima(z).to_vector<double>();
@@ -188,7 +188,7 @@ Variable relu_weights(const Variable& u_q, const Variable& u_k) {
 }
 
 // a_ij for exponentials, where query i subtracts c_i from every key. The largest c is subtracted
-// from the exponents of all keys, and e^(c − c_i) makes up for it.
+// from the exponents of all keys, and e^(c − c_i) compensates.
 Variable exponential_weights(Feature feature, const AttentionCall& call, const Tensor& seen,
                              const Variable& q, const Variable& k, const Variable& u_q,
                              const Variable& u_k) {
@@ -216,7 +216,7 @@ Variable exponential_weights(Feature feature, const AttentionCall& call, const T
   return add(scaled, column(scale(sum(phi_q, -1), constant)));
 }
 
-// 1 where a query sees nothing, [B, 1, N].
+// 1 if a query sees nothing, [B, 1, N].
 Tensor blind(const Tensor& seen, DType type) {
   std::vector<double> values = seen.to_vector<double>(), none;
   const i64 S = seen.size(3);

@@ -1,10 +1,10 @@
 // Performer: softmax attention by random features (FAVOR+).
-// K. Choromanski et al., "Rethinking attention with Performers", ICLR 2021, arXiv 2009.14794, eqs. 5
-// to 7 and 9, lemma 1 and section 2.4.
+// K. Choromanski et al., "Rethinking attention with Performers", ICLR 2021, arXiv 2009.14794, eqs.
+// 5 to 7 and 9, lemma 1 and section 2.4.
 //
-// For long sequences where the weights of a softmax are wanted: their expectation is what full
-// attention gives, and the error falls as 1/√r with the number r of features. What is given up is
-// exactness: large scores, which a softmax sharpens, are those that few features estimate badly.
+// For long sequences if the weights of a softmax are wanted: their expectation is what full
+// attention gives, and the error falls as 1/√r with the number r of features. Given up is
+// exactness: large scores, which a softmax sharpens, are the ones that few features estimate badly.
 //
 // Per batch item and head, with x' = √τ x, u = Ω x' and products φq · φk whose mean over draws of Ω
 // is e^(τ q·k):
@@ -13,37 +13,37 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   omega [r, E]   out [B, N, H, M]
 //
-//     softmax     φq_i = e^(u − ‖q'_i‖²/2 − max_f u_f) + 10⁻⁴,   φk_j = e^(u − ‖k'_j‖²/2 − c) + 10⁻⁴
-//     hyperbolic  φ(x) = [e^(u − ‖x'‖²/2), e^(−u − ‖x'‖²/2)]: 2 r features
-//     relu        φ(x) = max(u, 0) + 10⁻³, which estimates another kernel
+//     softmax     φq_i = e^(u − ‖q'_i‖²/2 − max_f u_f) + 10⁻⁴,   φk_j = e^(u − ‖k'_j‖²/2 − c) +
+//     10⁻⁴ hyperbolic  φ(x) = [e^(u − ‖x'‖²/2), e^(−u − ‖x'‖²/2)]: 2 r features relu        φ(x) =
+//     max(u, 0) + 10⁻³, which estimates another kernel
 //
-// A common factor of the features, as r^(−1/2), cancels, and nothing is added to the divisor. τ is
-// the option `temperature`, by default 1/√E.
+// A common factor of the features, like r^(−1/2), cancels, and nothing is added to the divisor. τ
+// is the option `temperature`, by default 1/√E.
 //
-// The largest u are subtracted so that nothing overflows. That of the query cancels but for the 10⁻⁴;
-// c is the largest u of the keys that query i sees, so it is one for all without `causal` and rises
-// with i otherwise. Then the sums are divided anew where it rises, and the 10⁻⁴ of the keys is summed
-// up by itself: the last causal row is that of the full form, and nothing of the future gets in.
+// The largest u are subtracted to prevent overflow. That of the query cancels except for the 10⁻⁴;
+// c is the largest u of the keys that query i sees, so it is one for all without `causal` and
+// monotonic in i otherwise. When it rises the sums are rescaled, and the 10⁻⁴ of the keys is summed
+// separately: the last causal row is that of the full form, and nothing depends on the future.
 // hyperbolic subtracts the largest exponents, which cancel.
 //
-// Both maxima are constants for backward. They come out as `query_max` [B, H, N] and `key_max`
-// [B, H, N], or [B, H, 1] without `causal`, and can be handed in. With relu they are 0 and count for
-// nothing.
+// Both maxima are constants in backward. They are reported as `query_max` [B, H, N] and `key_max`
+// [B, H, N], or [B, H, 1] without `causal`, and can be given. With relu they are 0 and have no
+// effect.
 //
 // Ω is drawn, one for all batch items and heads, without a gradient: in blocks of E rows that are
-// orthogonal to each other, each as long as a vector of E normal numbers (orthogonal=0: of normal
-// numbers). In training a layer draws it anew every `redraw` steps; checkpoints hold it, and
+// orthogonal to each other, each with the length of a vector of E normal numbers (orthogonal=0: of
+// normal numbers). In training a layer redraws it every `redraw` steps; checkpoints hold it, and
 // evaluation and decoding use what training used last.
 //
 // Masks: causal; lengths of both sequences. There is no dropout of weights.
 //
-// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward, and is
-// what to read next; random_features.h there has the gradient of the features.
+// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward; read
+// it next; random_features.h there has the gradient of the features.
 //
 // Decoding keeps S = Σ φ(k_j) v_jᵀ and z = Σ φ(k_j), divided by e^c, beside Σ v_j, in f64:
 // 8 B H (F + 1) (M + 1) bytes and a number at any length, F features.
 //
-// Saved: q, k, v and out as handles, Ω, and three numbers a query (two without `causal`); where not
-// causal the sums besides. Time a position and head: 14 F M for the sums and 16 r E for u and its
-// gradient, when causal besides 256 (F + M) for the pairs of its chunk.
+// Saved: q, k, v and out as handles, Ω, and three numbers a query (two without `causal`); if not
+// causal also the sums. Time a position and head: 14 F M for the sums and 16 r E for u and its
+// gradient, if causal plus 256 (F + M) for the pairs of its chunk.
 #pragma once

@@ -21,7 +21,7 @@ namespace {
 
 i64 types_of(i64 positions) { return 3 * Tree{positions}.levels(); }
 
-// Of so many leaves; a tree of fewer has no more of anything.
+// For n leaves; a tree of fewer leaves is not larger in any size.
 EdgeListSizes sizes_of(i64 items, i64 n, bool causal) {
   const Tree tree{n, causal};
   EdgeListSizes sizes{.items = items,

@@ -1,18 +1,18 @@
 // SegTree attention: positions and the nodes of a binary tree over them attend to each other along
 // the edges of the tree.
 // Z. Ye et al., "SegTree Transformer: iterative refinement of hierarchical features", ICLR 2019
-// workshop on representation learning on graphs and manifolds; what stands here follows its code,
-// github.com/yzh119/segtree-transformer-v0.
+// workshop on representation learning on graphs and manifolds; this implementation follows its
+// code, github.com/yzh119/segtree-transformer-v0.
 //
 // For long sequences that are read whole or written from left to right: every position reaches
-// every other one over a node that stands for it, in N log N time, and what is near is seen in more
-// detail than what is far. What is given up is the direct look at single far positions. Its rows
+// every other one over a node that summarises it, in N log N time, and near positions are seen in
+// more detail than distant ones. Given up is direct attention to single distant positions. Its rows
 // are nodes and not positions alone: a model would carry those of the whole tree from layer to
 // layer.
 //
 // The tree over n leaves. Level 0 are the leaves, and level l has ⌈n/2^l⌉ nodes, up to the root,
-// which is alone in level L = ⌈log₂ n⌉; node u of level l stands for the leaves u 2^l … (u + 1) 2^l
-// − 1, as far as they exist. Rows are the leaves, then level after level from left to right:
+// which is alone in level L = ⌈log₂ n⌉; node u of level l covers the leaves u 2^l … (u + 1) 2^l −
+// 1, as far as they exist. Rows are the leaves, then level after level from left to right:
 //
 //     T = n + ⌈n/2⌉ + ⌈n/4⌉ + … + 1
 //
@@ -25,11 +25,11 @@
 //                          node v + 1 of level l, or instead of it its right     type 3l + 2
 //                          child, if bit l − 1 of i is 1; where that exists
 //
-// at level 0 no child. Those of the lower levels have the other child in parts. So the edges from
+// at level 0 no child. The missing child is covered by lower levels, in parts. So the edges from
 // the left into leaf i, from level 0 on, lead to leaf i − 1, then further and further left, and
-// stand for the leaves 0 … i − 1, each once; those from the right for i + 1 … n − 1. `causal`
-// leaves out the right edges. (The released code has a right edge only where i + 2^l < n: unless n
-// is a power of two, some leaves then miss the last ones.)
+// cover the leaves 0 … i − 1, each once; those from the right cover i + 1 … n − 1. `causal` omits
+// the right edges. (The released code has a right edge only if i + 2^l < n: unless n is a power of
+// two, some leaves then miss the last ones.)
 //
 // Per batch item and head, over the edges e = (i, j, t) into node i, with τ the option
 // `temperature`:
@@ -39,22 +39,22 @@
 //
 //     q, k [B, T, H, E]   v [B, T, H, M]   out [B, T, H, M]   relative [3·levels, E], for all heads
 //
-// and levels = L + 1; more rows of `relative` than that are welcome, and unused. The mask has a row
+// and levels = L + 1; `relative` may have more rows than that, which are unused. The mask has a row
 // for each node, and a column for the rank of an edge in the list: itself, then the leaves, or the
 // left edges from level 0 on, and the right ones.
 //
 // Masks: causal, lengths. Lengths count leaves. An item has the tree of its own length, whose rows
-// stand in front; those behind give 0 and get no gradient. What is causal here: a node's future
-// begins behind the last leaf that it stands for. No decoding: a further leaf moves all other rows.
+// come first; later rows give 0 and get no gradient. Causal means here: a node's future begins
+// after the last leaf that it covers. No decoding: a further leaf moves all other rows.
 //
 // It is the engine for lists, ops/attention/engines/lists/lists.h, which derives forward and
-// backward. The lists are made anew for each call, of n alone and in closed form, on the device of
+// backward. The lists are built for each call, from n alone and in closed form, on the device of
 // the inputs, where lengths may be: one for all items and heads, or with lengths one for each item.
 // The edges into a node of level l > 0 have two types, so that q · relative is computed twice
 // there.
 //
 // Saved: q, k, v, relative as handles, ℓ [B, H, T], and the lists, some 12 bytes an edge and 8 a
-// run. There are about 3 n log₂ n edges, 2 n log₂ n of them causal; each takes 2 (E + M) operations
+// run. There are about 3 n log₂ n edges, if causal 2 n log₂ n; each takes 2 (E + M) operations
 // forward, and backward some 2.5 times that.
 //
 // Files, in the order of reading: tree.h; segtree.cpp; segtree_cpu.cpp, segtree.cu.

@@ -1,5 +1,5 @@
-// The tree over n leaves, in closed form: its nodes, and the edges between them. segtree.h says
-// what they are. Constant functions, for both devices.
+// The tree over n leaves, in closed form: its nodes, and the edges between them, as segtree.h
+// defines them. constexpr functions, for both devices.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ struct Tree {
   i64 n = 0;
   bool causal = false;
 
-  // Node u of a level stands for the leaves u 2^level … (u + 1) 2^level − 1, as far as they exist.
+  // Node u of a level covers the leaves u 2^level … (u + 1) 2^level − 1, as far as they exist.
   struct Node {
     i64 level, u;
   };
@@ -44,7 +44,7 @@ struct Tree {
   // Levels of the left edges into leaf i: 0 … lefts(i) − 1; and of the right ones.
   static constexpr i64 lefts(i64 i) { return bits(i); }
   static constexpr bool bit(i64 i, i64 at) { return at >= 0 && (i >> at & 1) != 0; }
-  // Where the edge of a level comes from.
+  // The source of the edge of a level.
   static constexpr Node left(i64 i, i64 level) {
     const i64 v = i >> level;
     return level == 0 || bit(i, level - 1) ? Node{level, v - 1} : Node{level - 1, 2 * (v - 1)};
@@ -64,7 +64,7 @@ struct Tree {
     return x.level == 0 ? 1 + lefts(x.u) + rights(x.u) : 1 + end_of_leaves(x) - first_leaf(x);
   }
   constexpr i64 runs(i64 row) const { return row < n ? edges(row) : 2; }  // each type by itself
-  // Calls f(rank, row that it comes from, type) for the edges into a row, in the order of the list.
+  // Calls f(rank, source row, type) for the edges into a row, in the order of the list.
   template <class F>
   constexpr void each_edge(i64 row, const F& f) const {
     const Node x = node(row);
@@ -104,7 +104,7 @@ struct Tree {
     for (const Reached& range : to) count += range.end - range.begin;
     return count;
   }
-  // Calls f(row that it goes to, rank in that row's list) for the edges that come from a row.
+  // Calls f(target row, rank in that row's list) for the edges that come from a row.
   template <class F>
   constexpr void each_out_edge(i64 row, const F& f) const {
     const Node x = node(row);
@@ -123,7 +123,7 @@ struct Tree {
 // The rule of their lists: one sheet for all items, or with lengths one for each.
 struct Trees {
   const i64* lengths = nullptr;  // [items], or null
-  i64 positions = 0;             // leaves at most
+  i64 positions = 0;             // the most leaves
   bool causal = false;
 
   constexpr Tree sheet(i64 item) const { return {length_of(lengths, item, positions), causal}; }

@@ -112,7 +112,7 @@ AttentionCost cost_shared_full(const AttentionSpec& spec, const AttentionSizes& 
   return cost;
 }
 
-// Keeps keys and values; a position's key is made of its query.
+// Keeps keys and values; a position's key is computed from its query.
 class SharedCache final : public DecodingState {
  public:
   SharedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 capacity)

@@ -1,9 +1,6 @@
-// CUDA kernels of shared-QK attention; the equations stand in shared_full.h. A warp owns a row of E
-// elements, which it reads twice, from memory and from cache; 8 to 16 bytes an element in f32 for
-// some 6 operations: the bandwidth of the memory is the limit.
-//
-// Blocks of 256 threads on a multiprocessor, in f32: 4 that normalise (56 registers), 2 that
-// take the gradients together (96). Unmeasured.
+// CUDA kernels of shared-QK attention; the equations are in shared_full.h. A warp owns a row of E
+// elements, which it reads twice, from memory and from cache; 8 to 16 bytes an element in f32 with
+// some 6 operations: bound by memory bandwidth. Unmeasured.
 #include <cmath>
 
 #include "ops/attention/shared_full/shared_full.h"
@@ -12,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Rows count over b, i and h, so that neighbours in memory are neighbours here.
+// Rows count over b, i and h, so that memory accesses are contiguous.
 template <class T>
 __device__ i64 row_offset(const View<T, 4>& x, i64 row) {
   const i64 H = x.size(2), N = x.size(1);
@@ -62,7 +59,7 @@ struct SharedKeyRow {
       }
       return;
     }
-    // A key that padding hides has no gradient, and its memory may hold anything.
+    // A key hidden by padding has no gradient, and its memory may hold anything.
     T any = 0;
     for (i64 e = team.rank(); e < q.size(3); e += Team::threads) {
       if (given[e * dk.stride(3)] != 0) any = 1;

@@ -1,7 +1,7 @@
 // Full softmax attention whose keys are the queries.
-// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS 2020,
-// arXiv 2007.04825, section 4.1 ("shared-full"); N. Kitaev, Ł. Kaiser, A. Levskaya, "Reformer",
-// ICLR 2020, arXiv 2001.04451, section 2 (shared-QK, keys of length 1).
+// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
+// 2020, arXiv 2007.04825, section 4.1 ("shared-full"); N. Kitaev, Ł. Kaiser, A. Levskaya,
+// "Reformer", ICLR 2020, arXiv 2001.04451, section 2 (shared-QK, keys of length 1).
 //
 // Per batch item and head (the equations of ops/attention/full/full.h with these keys):
 //
@@ -10,14 +10,14 @@
 //
 //     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]
 //
-// Masks: causal (j <= i) and lengths, which count for keys and queries.
+// Masks: causal (j <= i) and lengths, which apply to keys and queries.
 //
 // Backward: full attention gives dq, dk, dv; then
 //
 //     dq_j += dk_j,  or, with normalize_keys,  dq_j += (dk_j − k_j (k_j · dk_j)) / n_j
 //                                                      0 where q_j = 0
 //
-// Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are made again backward.
+// Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are recomputed in backward.
 #pragma once
 
 #include "runtime/device.h"
@@ -27,10 +27,10 @@ namespace weft {
 
 template <class Device, class T>
 struct SharedFullKernels {
-  // k [B, N, H, E] = the rows of q at length 1.
+  // k [B, N, H, E] = the rows of q, normalised.
   static void normalize_rows(const Device&, View<const T, 4> q, View<T, 4> k);
 
-  // dq += the gradient through k = q, or through k = q / ‖q‖ where `normalized`.
+  // dq += the gradient through k = q, or through k = q / ‖q‖ if `normalized`.
   static void keys_backward(const Device&, bool normalized, View<const T, 4> q, View<const T, 4> dk,
                             View<T, 4> dq);
 };

@@ -1,4 +1,4 @@
-// CPU kernels of shared-QK attention; the equations stand in shared_full.h.
+// CPU kernels of shared-QK attention; the equations are in shared_full.h.
 #include "ops/attention/shared_full/shared_full.h"
 
 #include <cmath>
@@ -47,7 +47,7 @@ void SharedFullKernels<Device, T>::keys_backward(const Device&, bool normalized,
       for (i64 e = 0; e < q.size(3); ++e) dq(b, i, h, e) += dk(b, i, h, e);
       return;
     }
-    // A key that padding hides has no gradient, and its memory may hold anything.
+    // A key hidden by padding has no gradient, and its memory may hold anything.
     bool any = false;
     for (i64 e = 0; e < q.size(3); ++e) any = any || dk(b, i, h, e) != 0;
     const T n = any ? row_length(q, b, i, h) : T(0);

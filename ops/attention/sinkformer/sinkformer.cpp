@@ -48,7 +48,8 @@ const Registration registered{Mechanism{
                  .help = "1: the columns' scales are constants for backward",
                  .least = 0,
                  .most = 1,
-                 // With 1 gradients are no differences of outputs: tests/attention/sinkformer.cpp.
+                 // With 1, gradients are not differences of outputs:
+                 // tests/attention/sinkformer.cpp.
                  .tried = {"0"}},
                 temperature_option()},
     .masks = {.lengths = true, .query_lengths = true},

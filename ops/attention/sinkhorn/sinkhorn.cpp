@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-constexpr double least_score = 1e-6;  // beside R, before the logarithm
+constexpr double least_score = 1e-6;  // added to R before the logarithm
 
 bool is_simple(const AttentionSpec& spec) { return spec.word("sort") == "simple"; }
 
@@ -49,8 +49,8 @@ struct Sinkhorn {
   Tensor picked() const;
 };
 
-// [B, H, n, n]; undefined: none. Twice an exponential variable is a sum of two squares of normal
-// ones.
+// [B, H, n, n]; undefined: none. Twice an exponential variable is the sum of the squares of two
+// normal ones.
 Tensor Sinkhorn::noise() const {
   const Shape shape{B, H, n, n};
   Tensor noise = given_choice(spec.mechanism(), call, "noise", shape, q().value().dtype());
@@ -64,7 +64,7 @@ Tensor Sinkhorn::noise() const {
   return noise;
 }
 
-// What was handed in, checked; undefined: nothing.
+// The given choice, checked; undefined: none.
 Tensor Sinkhorn::picked() const {
   const Tensor given = given_choice(spec.mechanism(), call, "picked", {B, H, n});
   if (!given.defined()) return {};
@@ -78,7 +78,7 @@ Tensor Sinkhorn::picked() const {
   return given;
 }
 
-// x [B, N, H, W] by blocks and heads, [B, H, n, b·W]; and back.
+// x [B, N, H, W] by blocks and heads, [B, H, n, b·W]; and the inverse.
 Variable by_block(const Sinkhorn& c, const Variable& x) {
   const Variable heads = transpose(reshape(x, {c.B, c.n, c.b, c.H, x.size(3)}), 2, 3);
   return reshape(transpose(heads, 1, 2), {c.B, c.H, c.n, c.b * x.size(3)});
@@ -114,8 +114,9 @@ Variable order_of(const Sinkhorn& c) {
   return cast(exp(z), c.q().value().dtype());
 }
 
-// 0 where candidate t of block s is there, −∞ where it is not, [n, n + 1]: candidate 0 is the null
-// block, the others are blocks 0 … s − 1. Made where the inputs are, so that nothing is waited for.
+// 0 if candidate t of block s exists, otherwise −∞, [n, n + 1]: candidate 0 is the null block, the
+// others are blocks 0 … s − 1. Computed on the device of the inputs, so that nothing waits for the
+// host.
 Variable candidates(const Sinkhorn& c) {
   const auto count = [&](const Shape& shape, int axis) {
     return cumulative_sum(c.full(shape, 1), axis);
@@ -123,11 +124,11 @@ Variable candidates(const Sinkhorn& c) {
   Variable x = sub(count({1, c.n + 1}, 1), count({c.n, 1}, 0));  // t − s
   x = relu(x);  // frees the table before it, as each line does
   x = sub(c.full({}, 1), x);
-  x = relu(x);  // 0 where t > s, else 1
+  x = relu(x);  // 0 if t > s, else 1
   return log(x);
 }
 
-// The weights of the blocks that are picked [B, H, n, 1], and which they are among candidates.
+// The weights of the selected blocks [B, H, n, 1], and their indices among candidates.
 struct Picked {
   Variable weight;
   Tensor candidate;
@@ -161,7 +162,7 @@ Picked pick(const Sinkhorn& c) {
   return {gather(w, 3, candidate), candidate};
 }
 
-// k' or v' of x [B, N, H, W], and of the row null [H, W] that stands at all positions of a block.
+// k' or v' of x [B, N, H, W], and of the row null [H, W] that is used at all positions of a block.
 Variable picked_blocks(const Sinkhorn& c, const Picked& picked, const Variable& x,
                        const Variable& null) {
   const i64 W = x.size(3);
@@ -192,7 +193,7 @@ Attended attend_sinkhorn(const AttentionSpec& spec, const AttentionCall& call,
                          sources, parts);
 }
 
-// The definition. The order is plain ops already; here it becomes a matrix over positions. With
+// The definition. The order is in plain ops already; here it becomes a matrix over positions. With
 // `causal` P is [B, H, n, n + 1], the null block first.
 Variable picked_order(const Sinkhorn& c) {
   const Picked picked = pick(c);
@@ -208,7 +209,7 @@ Variable picked_order(const Sinkhorn& c) {
 Variable defined_blocks(const Sinkhorn& c, const Variable& P, const Variable& x,
                         const Variable& null) {
   std::vector<i64> block;
-  const Tensor same = Tensor::zeros({1, 1, c.N, c.N}, DType::f64);  // place in the block
+  const Tensor same = Tensor::zeros({1, 1, c.N, c.N}, DType::f64);  // the same offset in the block
   for (i64 i = 0; i < c.N; ++i) {
     block.push_back(i / c.b);
     for (i64 j = i % c.b; j < c.N; j += c.b) same.view<double, 4>()(0, 0, i, j) = 1;
@@ -246,7 +247,7 @@ Attended reference_sinkhorn(const AttentionSpec& spec, const AttentionCall& call
                         concatenate(values, 1), {}, columns);
 }
 
-// Backward of the engine comes first, when the gradients of k' and v' are there beside the results.
+// Backward of the engine comes first, when the gradients of k' and v' exist beside the results.
 AttentionCost cost_sinkhorn(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                             DType type) {
   const double item = double(size_of(type)), heads = double(s.B * s.H), N = double(s.N);
@@ -261,7 +262,7 @@ AttentionCost cost_sinkhorn(const AttentionSpec& spec, const AttentionSizes& s, 
       causal ? 2 * N * E + n * (E + n + 2 + wide) + N / heads
              : order * (half_steps + 3) + (wide > 1 ? n * n : 0) + wide * n * (half_steps + 2 * E);
   cost.saved_bytes += item * heads * (kept + copies * N * width);
-  // Later the gradients of one half step of the order, when k' and v' are free.
+  // Later the gradients of one half step of the order, when k' and v' are freed.
   const double gradients = item * heads * N * width;
   const double later = 3.5 * item * heads * (causal ? n * n : order) - gradients;
   cost.working_bytes = std::max(cost.working_bytes + gradients, later);

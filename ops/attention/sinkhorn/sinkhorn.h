@@ -1,11 +1,12 @@
-// Sinkhorn Transformer: attention to the own block of keys, and to one that is sorted there.
+// Sinkhorn Transformer: attention to the query's own block of keys, and to one that a learnt sort
+// selects.
 // Y. Tay, D. Bahri, L. Yang, D. Metzler, D. Juan, "Sparse Sinkhorn attention", ICML 2020, arXiv
 // 2002.11296, sections 3 and 4.
 //
-// A local window misses what is far away. Here blocks of keys are put in another order, which is
-// learnt, and each block of queries sees two blocks: its own, and the one that the order brings.
-// The order is a matrix over blocks, near to a permutation; gradients reach it. Given up is the
-// rest of the sequence, and lengths: a sequence is whole blocks.
+// A local window misses what is far away. Here blocks of keys are permuted by a learnt order, and
+// each block of queries sees two blocks: its own, and the one that the order puts there. The order
+// is a matrix over blocks, close to a permutation; it has a gradient. Given up are the rest of the
+// sequence, and lengths: a sequence is whole blocks.
 //
 // Per batch item and head, with b the option `block`, n = N/b blocks, positions I_s of block s, and
 // the option `temperature` τ of the scores. The matrix P [n, n] of the form without `causal`:
@@ -15,12 +16,12 @@
 //     L = (log(R + 1e-6) + noise) / sort_temperature
 //     `iterations` times: L_st −= log Σ_t exp L_st, then L_st −= log Σ_s exp L_st;   P = exp L
 //
-// With `causal`, where a block sees one block before it, or the null block, which is learnt:
+// With `causal`, where a block sees one earlier block, or the learnt null block:
 //
 //     a_s = mean of q_0 … q_sb,   c_t = Σ_{p ∈ I_t} mean of k_0 … k_p
 //     R_st = a_s · c_t / √E for t < s, R_s,null = 0,   w_s = softmax of R_s / sort_temperature
-//     P_st = w_st for the t of the largest weight, 0 for the others; at equal weights the null block
-//     comes first, then the lowest t
+//     P_st = w_st for the t of the largest weight, 0 for the others; at equal weights the null
+//     block comes first, then the lowest t
 //
 // Then the r-th positions of blocks are mixed, and softmax runs over two blocks of keys at once:
 //
@@ -32,17 +33,17 @@
 //     noise [B, H, n, n]: of Gumbel's law, drawn in training, without `causal`; 0 elsewhere
 //     picked [B, H, n]: the t of the largest weight, −1 for the null block, with `causal`
 //
-// Masks: causal, where a query sees all of k' and k up to itself; k' is made of blocks before its
-// own, and w of what stands before the second position of its own, so that nothing of the future is
-// seen. With n = 1 keys are there twice, and out is that of full attention.
+// Masks: causal, where a query sees all of k' and k up to itself; k' depends on blocks before its
+// own, and w on positions up to the first one of its own, so that nothing of the future is seen.
+// With n = 1 keys occur twice, and out is that of full attention.
 //
 // Backward. The engine for pairs gives dk' and dv'. Then
 //
 //     dP_st = Σ_r dk'_{sb+r} · k_{tb+r} + dv'_{sb+r} · v_{tb+r},   dk_{tb+r} += Σ_s P_st dk'_{sb+r}
 //
 // and from P back through the half steps of L. One of them is z' = z − lse z along rows or columns,
-// dz = dz' − exp(z') Σ dz' with the sum along the same line; dL begins as P ⊙ dP. All of this is
-// plain ops over n × n. No gradient flows through what is picked; it flows through the weight.
+// dz = dz' − exp(z') Σ dz' with the sum along the same line; dL begins as P ⊙ dP. All of this is in
+// plain ops over n × n. The selection has no gradient; the weight has one.
 //
 // Saved: q, k, v and out as handles; k and v by head, k' and v', B H N (2E + 2M) numbers; ℓ
 // [B, H, N]; of the order B H n² (2 iterations + 3) numbers in f64. Time 8 N b (E + M) a head

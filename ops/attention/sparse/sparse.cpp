@@ -39,8 +39,8 @@ struct Pattern {
   // J(i), ascending.
   std::vector<i64> keys(i64 head, i64 i) const {
     const Set set = set_of(head);
-    const i64 near = strided ? std::max<i64>(i - l + 1, 0) : i / l * l;  // where one(i) begins
-    const i64 end = set == Set::two ? i + 1 : near;                      // of what two(i) adds
+    const i64 near = strided ? std::max<i64>(i - l + 1, 0) : i / l * l;  // begin of one(i)
+    const i64 end = set == Set::two ? i + 1 : near;                      // end of what two(i) adds
     std::vector<i64> list;
     if (set != Set::one && strided) {
       for (i64 j = i % l; j < end; j += l) list.push_back(j);
@@ -63,7 +63,7 @@ Variable summaries(const Pattern& pattern, const Variable& x) {
   return reshape(slice(reshape(whole, cut), 2, l - pattern.c, l), shape);
 }
 
-// Attention of all heads to the keys of one set, by the masks, dropout and draws of `call`.
+// Attention of all heads to the keys of one set, with the masks, dropout and draws of `call`.
 using AttendSet = Variable (*)(const Pattern&, Set, double temperature, const AttentionCall& call,
                                const Variable& q, const Variable& k, const Variable& v);
 
@@ -80,7 +80,7 @@ Variable attend_set(const Pattern& pattern, Set set, double temperature, const A
         {.band = pattern.strided ? Band::window(l - 1, 0) : Band{.first = block, .end = own}});
   }
   if (set == Set::one) return pairs_attention(pairs, q, sources, parts);
-  if (pattern.strided) {  // what is less than l away is in the window
+  if (pattern.strided) {  // keys at less than l away are in the window
     parts.push_back({.band = {.end = set == Set::both ? before : own}, .classes = l});
     return pairs_attention(pairs, q, sources, parts);
   }
@@ -103,7 +103,7 @@ MaskColumns mask_columns(const Pattern& pattern, Set set, i64 N) {
     return {second + classes, [=](i64 i, i64 j) { return i - j < l ? j : second + j / l; }};
   }
   return {second + N / l * c, [=](i64 i, i64 j) {
-            if (j >= i / l * l || j % l < l - c) return j;  // of the block, or not seen
+            if (j >= i / l * l || j % l < l - c) return j;  // in the block, or not seen
             return second + j / l * c + j % l - (l - c);
           }};
 }
@@ -118,7 +118,7 @@ Variable reference_set(const Pattern& pattern, Set set, double temperature,
   return attention_over(seen, temperature, call, q, k, v, {}, mask_columns(pattern, set, N));
 }
 
-// The heads 0, 2, … and the heads 1, 3, … of x [B, N, H, ..], H > 1; views where H is even.
+// The heads 0, 2, … and the heads 1, 3, … of x [B, N, H, ..], H > 1; views if H is even.
 struct Halves {
   Variable even, odd;
 
@@ -134,7 +134,7 @@ struct Halves {
   }
 };
 
-// The reverse.
+// The inverse.
 Variable interleaved(const Variable& even, const Variable& odd) {
   const i64 pairs = odd.size(2);
   const Shape side{odd.size(0), odd.size(1), pairs, 1, odd.size(3)};
@@ -158,7 +158,7 @@ Variable by_heads(AttendSet attend_one, const AttentionSpec& spec, const Attenti
     return attend_one(pattern, pattern.set_of(0), temperature, call, q, k, v);
   }
   const Halves queries(q), keys(k), values(v);
-  AttentionCall odd_call = call;  // whose dropout mask is a second one
+  AttentionCall odd_call = call;  // with a second dropout mask
   odd_call.random = call.random.further(DrawPurpose::bottom_dropout);
   return interleaved(
       attend_one(pattern, Set::one, temperature, call, queries.even, keys.even, values.even),

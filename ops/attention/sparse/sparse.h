@@ -1,10 +1,10 @@
-// Sparse attention in two patterns, as the Sparse Transformer has it.
-// R. Child, S. Gray, A. Radford, I. Sutskever, "Generating long sequences with sparse transformers",
-// 2019, arXiv 1904.10509, section 4.
+// Sparse attention in the two patterns of the Sparse Transformer.
+// R. Child, S. Gray, A. Radford, I. Sutskever, "Generating long sequences with sparse
+// transformers", 2019, arXiv 1904.10509, section 4.
 //
-// For long sequences whose far past matters: every position reaches every earlier one through two
-// layers, and with a stride of about √N time grows with N √N. What is given up is the direct look at
-// most keys of the far past.
+// For long sequences whose distant past matters: every position reaches every earlier one through
+// two layers, and with a stride of about √N time grows with N √N. Given up is direct attention to
+// most keys of the distant past.
 //
 // Causal only. Per batch item and head, with l the option `stride` and c the option `summary`:
 //
@@ -19,16 +19,16 @@
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   τ: the option `temperature`
 //
 // d is the dropout mask. A query that sees nothing (fixed, heads, the first l − c positions) gives
-// 0. Where `summary` is not given it is no more than the stride; `strided` has none.
+// 0. If `summary` is not given it is at most the stride; `strided` has none.
 //
-// It is the engine for pairs, with parts in closed form, each pair in one of them. strided: a window,
-// and, among the positions of each residue mod l as a sequence of its own, those before the query.
-// fixed: a block up to the query, and the summary keys of earlier blocks, gathered into c keys a
-// block. ops/attention/engines/pairs/pairs.h derives forward and backward, and is what to read next.
+// It is the engine for pairs, with parts in closed form, each pair in one of them. strided: a
+// window, and, among the positions of each residue mod l as a sequence of its own, those before the
+// query. fixed: a block up to the query, and the summary keys of earlier blocks, gathered into c
+// keys a block. ops/attention/engines/pairs/pairs.h derives forward and backward; read it next.
 //
-// Masks: lengths, which count for keys and queries.
+// Masks: lengths, which apply to keys and queries.
 //
-// Decoding keeps all keys and values, and looks at J(i).
+// Decoding keeps all keys and values, and attends to J(i).
 //
 // Saved: q, k, v and out as handles, ℓ [B, H, N], and for fixed the gathered keys and values. Time
 // 14 (E + M) for each pair: N l + N² / 2l of them when strided, N l / 2 + c N² / 2l when fixed.

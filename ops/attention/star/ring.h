@@ -1,4 +1,4 @@
-// The lists of the satellites, in closed form. star.h says what they are. Constant functions, for
+// The lists of the satellites, in closed form, as star.h defines them. constexpr functions, for
 // both devices.
 #pragma once
 
@@ -7,9 +7,8 @@
 
 namespace weft {
 
-// Of the n positions that exist among N. Keys: 0 … N − 1 stand for g, N … 2N − 1 for e, 2N for the
-// relay s, and 2N + 1 for what is missing at the ends of an open ring. Ranks: before, itself,
-// after, e, s.
+// For the n valid positions of N. Keys: 0 … N − 1 are g, N … 2N − 1 are e, 2N is the relay s, and
+// 2N + 1 is the missing neighbour at the ends of an open ring. Ranks: before, itself, after, e, s.
 struct Ring {
   i64 N = 0, n = 0;
   bool closed = true;

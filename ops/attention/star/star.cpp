@@ -67,7 +67,7 @@ struct Star {
   const Variable& x() const { return inputs[sequence]; }
   bool closed() const { return spec.word("ends") == "ring"; }
   double temperature() const { return 1 / std::sqrt(double(E)); }
-  // Row t of something learnt.
+  // Row t of a parameter.
   Variable row(int input, i64 t) const {
     const Variable& all = inputs[std::size_t(input)];
     Shape shape;
@@ -126,7 +126,7 @@ Variable satellites(const Star& c, i64 t, const std::shared_ptr<const EdgeListTe
       linear(reshape(found, {c.B, c.N, c.A}), c.row(ring_out, t), c.row(ring_out_bias, t)));
 }
 
-// The new s [B, 1, d]. `hidden` [B, 1, N] is added to the scores of h, where there are lengths.
+// The new s [B, 1, d]. `hidden` [B, 1, N] is added to the scores of h, if there are lengths.
 Variable relay(const Star& c, i64 t, const Variable& s, const Variable& h, const Tensor& hidden) {
   const auto by_head = [&](i64 part) {  // [H, d, E]
     const Variable weight = c.columns(star_qkv, t, part, part + 1);
@@ -157,7 +157,7 @@ Attended attend_star(const AttentionSpec& spec, const AttentionCall& call,
   Variable h = e;
   Variable s =
       reshape(block_mean(reshape(e, {c.B, c.N, 1, c.d}), c.N, call.lengths), {c.B, 1, c.d});
-  Tensor hidden;  // 0 of a position, −∞ past the lengths
+  Tensor hidden;  // 0 for a position, −∞ beyond the lengths
   if (call.lengths.defined()) {
     const Tensor ones = Tensor::full({c.B, c.N}, 1, e.value().dtype(), e.value().device());
     hidden = log(within_lengths(ones, call.lengths)).value().reshape({c.B, 1, c.N});
@@ -181,7 +181,7 @@ struct DefinedItem {
   Variable part(const Variable& qkv, i64 which) const {
     return slice(qkv, 2, which * c.A, (which + 1) * c.A);
   }
-  // Rows i + by, around the ring; where it is open and they are not there, zeros.
+  // Rows i + by, around the ring; if it is open, missing ones are zeros.
   Variable neighbours(const Variable& rows, i64 by) const {
     std::vector<i64> index;
     const Tensor there = Tensor::full({1, n, 1}, 1, rows.value().dtype());
@@ -263,8 +263,8 @@ AttentionInputs star_inputs(const AttentionSpec& spec, const AttentionSizes& s) 
   return inputs;
 }
 
-// Bytes are those of backward through the last step, where the gradients of x and of what is learnt
-// are not there yet.
+// The bytes are those of backward through the last step, where the gradients of x and of the
+// parameters do not exist yet.
 AttentionCost cost_star(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
   const i64 E = head_width(spec, s), H = spec.integer("heads");
   const EdgeListSizes lists = sizes_of(1, s.N, spec.word("ends") == "ring");

@@ -3,14 +3,14 @@
 // 1902.09113, section 3 and algorithm 1; norms, biases and leaky relus are those of the released
 // code, in fastNLP.
 //
-// For sentences, where most of what a word wants stands next to it: every position, a satellite,
-// looks at its two neighbours, at itself, at its own input and at one relay row, which has looked
-// at all satellites. Any two positions are two edges apart, and time is linear in the length. Given
-// up are a causal form, since the relay has seen the future, and all that passes between two
-// distant positions but does not fit the relay.
+// For sentences, where most of what a word needs is next to it: every position, a satellite,
+// attends to its two neighbours, to itself, to its own input and to one relay row, which attends to
+// all satellites. Any two positions are two edges apart, and time is linear in the length. Given up
+// are a causal form, since the relay has seen the future, and information between two distant
+// positions that the relay cannot hold.
 //
-// h_i is the state of satellite i, s that of the relay, e_i = x_i. At first h = e, and s is the
-// mean of x. There are T steps, T the option `steps`; step t uses row t of all that is learnt:
+// h_i is the state of satellite i, s that of the relay, e_i = x_i. Initially h = e, and s is the
+// mean of x. There are T steps, T the option `steps`; step t uses row t of all parameters:
 //
 //     g = LN(h)                                                                   ε = 10⁻⁶
 //     o_i = Σ_c d_ic softmax_c(q_i · k_ic / √E) v_ic       c over g_{i−1}, g_i, g_{i+1}, e_i, s
@@ -26,17 +26,18 @@
 //     d_ic, d_j: dropout masks
 //
 // H is the option `heads`, E the option `head_width` (0: ⌊d / H⌋), and heads are ranges of columns.
-// q of the satellites comes from g; e and s are not normalised. ends=ring: the last position is the
-// neighbour of the first. Of two positions each is both neighbours of the other, a single one is
-// its own, and each counts as often as it is named. ends=zero: a missing neighbour counts with a
-// key and a value of 0, without their bias. The relay of the last step is not computed: nothing
+// q of the satellites is computed from g; e and s are not normalised. ends=ring: the last position
+// is the neighbour of the first. With two positions each is both neighbours of the other, a single
+// one is its own, and each counts as often as it occurs. ends=zero: a missing neighbour counts with
+// a key and a value of 0, without their bias. The relay of the last step is not computed: nothing
 // sees it.
 //
-// Masks: lengths. The ring closes, or ends, at an item's own length; rows past it give 0.
+// Masks: lengths. The ring closes, or ends, at an item's own length; rows beyond it give 0.
 //
 // The satellites are attention over lists (ops/attention/engines/lists/lists.h) with five edges
-// each, over the rows [g ; e ; s], of which the keys and values lie side by side. The relay has a
-// single query, and keys and values of all of h would add a third to the satellites' products. But
+// each, over the rows [g ; e ; s], whose keys and values are concatenated. The relay has a single
+// query, and computing keys and values of all of h would add a third to the satellites' products.
+// But
 //
 //     q · (y Wk + bk) = (Wk q) · y + q · bk              of which no softmax sees the second term
 //     Σ_j a_j (y_j Wv + bv) = (Σ_j a_j y_j) Wv + (Σ_j a_j) bv
@@ -46,21 +47,20 @@
 //     u_h = Wk_h q_h,   a_h = d ⊙ softmax_j(u_h · y_j / √E)
 //     r_h = (Σ_j a_hj y_j) Wv_h + (Σ_j a_hj) bv_h
 //
-// which takes 2 H products of a row in the place of 2 A. The keys' columns of star_qkv_bias have
-// the gradient 0.
+// which takes 2 H products of a row instead of 2 A. The keys' columns of star_qkv_bias have the
+// gradient 0.
 //
-// Backward is that of the parts: linear maps, norms, the lists' and, of the relay, matmul's and
-// softmax's. x is e, h of the first step and what the relay begins with, and its gradient adds up
-// over all steps: dx_i = dh_i + Σ_t de_i + ds / n.
+// Backward is that of the parts: linear maps, norms, the lists' and, for the relay, matmul's and
+// softmax's. x is e, h of the first step and the initial relay, and its gradient is summed over all
+// steps: dx_i = dh_i + Σ_t de_i + ds / n.
 //
 // Saved, numbers a step and item: g and the norm's own copy, keys and values of [g ; e ; s], q and
-// o, and, but for the last step, h: N (3 d + 6 A); ℓ and, of the relay, a: 2 N H; once for all
+// o, and, except in the last step, h: N (3 d + 6 A); ℓ and, for the relay, a: 2 N H; once for all
 // items the matrices as they are multiplied, 3 d A, and, for all steps, the lists, 21 N.
 //
-// Cost, a step forward, of an item: operations 12 N d A for the maps of the satellites, 20 N A for
+// Cost, a step forward, for an item: operations 12 N d A for the maps of the satellites, 20 N A for
 // their attention, 4 N H d for the relay; 5 N H exponentials and N H for the relay. Backward 2
 // times as many operations, attention 2.5 times, and 5 N H exponentials. With A = d = 512 the maps
-// take more than 99 % of the operations. At work in backward are 5 N A numbers, the gradients of
-// keys, values and q, and the rows of one head (lists.h). Read next: ring.h (who sees whom),
-// star.cpp.
+// take more than 99 % of the operations. Backward's workspace is 5 N A numbers, the gradients of
+// keys, values and q, and the rows of one head (lists.h). Read next: ring.h (the edges), star.cpp.
 #pragma once

@@ -23,7 +23,7 @@ namespace {
 bool has_products(const AttentionSpec& spec) { return spec.integer("dot") == 1; }
 bool is_dense(const AttentionSpec& spec) { return spec.word("mode").ends_with("dense"); }
 bool is_factorized(const AttentionSpec& spec) { return spec.word("mode").starts_with("fact"); }
-// Whether scores are products of something that queries and keys have.
+// Whether scores are products of factors of queries and keys.
 bool is_inner(const AttentionSpec& spec) { return is_dense(spec) != is_factorized(spec); }
 
 i64 hidden_of(const AttentionSpec& spec, const AttentionSizes& s) {
@@ -41,13 +41,13 @@ struct Factors {
   }
 };
 
-// What queries and keys of the engine have beside those of products: rank, or F + 1.
+// The width of the engine's queries and keys besides those of products: rank, or F + 1.
 i64 inner_width(const AttentionSpec& spec, const AttentionSizes& s) {
   if (!is_inner(spec)) return 0;
   return is_dense(spec) ? hidden_of(spec, s) + 1 : spec.integer("rank");
 }
 
-// The inputs by what they are.
+// The inputs by their meaning.
 struct Synthesizer {
   const AttentionSpec& spec;
   std::span<const Variable> inputs;
@@ -63,7 +63,7 @@ struct Synthesizer {
   }
 
   const Variable& v() const { return inputs[has_products(spec) ? 2 : 0]; }
-  // What follows v: of the dense modes `hidden` comes first.
+  // The inputs after v: in the dense modes `hidden` comes first.
   const Variable& learnt(std::size_t number) const {
     return inputs[number + (has_products(spec) ? 3 : 1)];
   }
@@ -87,7 +87,7 @@ struct Scores {
   double temperature = 1;
 };
 
-// What queries and keys of the positions `first` and on have: [N, H, width] where it is one for
+// The factors of queries and keys of the positions from `first` on: [N, H, width] if it is one for
 // all items.
 std::pair<Variable, Variable> inner_parts(const Synthesizer& s, i64 first) {
   const i64 end = first + s.N;
@@ -103,8 +103,7 @@ std::pair<Variable, Variable> inner_parts(const Synthesizer& s, i64 first) {
   return {concatenate(query, 3), concatenate(key, 2)};
 }
 
-// Of all keys before first + N; `none` is the width of queries and keys where there are no
-// products.
+// For all keys before first + N; `none` is the width of queries and keys if there are no products.
 Scores scores_of(const Synthesizer& s, const Tensor& lengths, i64 first, i64 none) {
   const i64 end = first + s.N;
   Scores scores{.temperature = s.temperature()};
@@ -126,7 +125,7 @@ Scores scores_of(const Synthesizer& s, const Tensor& lengths, i64 first, i64 non
     scores.bias = reshape(rows, {1, s.H, s.N, end});
     return scores;
   }
-  // Past the lengths anything may stand, and shall reach no sum.
+  // Positions beyond the lengths may hold anything, which must reach no sum.
   const Variable& hidden = s.learnt(0);
   const Variable relued = relu(lengths.defined() ? block_mean(hidden, 1, lengths) : hidden);
   const i64 a = s.learnt(1).size(2), c = (end + a - 1) / a;
@@ -178,8 +177,8 @@ Attended reference_synthesizer(const AttentionSpec& spec, const AttentionCall& c
                         has_products(spec) ? inputs[1] : none, s.v(), learnt_scores(s));
 }
 
-// Backward of the engine comes first, when its gradients of queries and keys or of the bias are
-// there, and those of what is learnt are not; then these are summed, in f64.
+// Backward of the engine comes first, when its gradients of queries and keys or of the bias exist,
+// and those of the parameters do not; then these are summed, in f64.
 AttentionCost cost_synthesizer(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                                DType type) {
   const double item = double(size_of(type)), N = double(s.N);
@@ -216,7 +215,7 @@ AttentionCost cost_synthesizer(const AttentionSpec& spec, const AttentionSizes& 
   return cost;
 }
 
-// Keys as the engine has them and values are kept; the scores know how many came before.
+// The engine's keys and the values are kept; the scores know the number of earlier positions.
 class SynthesizerDecoding final : public DecodingState {
  public:
   SynthesizerDecoding(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,
@@ -269,7 +268,7 @@ AttentionInputs synthesizer_inputs(const AttentionSpec& spec, const AttentionSiz
                       .biased = true,
                       .bias = {Initializer::zeros}});
   }
-  // A matrix for each head, as glorot_uniform starts one; or a vector of zeros.
+  // A matrix for each head, initialised as glorot_uniform; or a vector of zeros.
   const auto learnt = [&](const char* name, const char* axes, const Shape& shape) {
     Initializer weight{Initializer::zeros};
     if (shape.rank() == 3) {

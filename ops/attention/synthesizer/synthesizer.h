@@ -1,11 +1,11 @@
-// Synthesizer: attention whose scores are learnt by position, or made of the query alone.
+// Synthesizer: attention whose scores are learnt by position, or computed from the query alone.
 // Y. Tay, D. Bahri, D. Metzler, D. Juan, Z. Zhao, C. Zheng, "Synthesizer: rethinking self-attention
 // in transformer models", ICML 2021, arXiv 2005.00743, section 3.
 //
 // It asks what products of queries and keys are good for. Here a score is a number that is learnt
-// for a pair of positions (random), or that a query makes for each position without looking at what
-// stands there (dense); beside products both can be added to them. Given up are sequences longer
-// than the learnt tensors, and in the first two modes weights that depend on what is read at all.
+// for a pair of positions (random), or that a query computes for each position independent of its
+// content (dense); either can be added to products. Given up are sequences longer than the learnt
+// tensors, and in the first two modes weights that depend on the input at all.
 //
 // Per batch item and head, for positions i and j, with the option `mode`:
 //
@@ -22,26 +22,26 @@
 //     random [H, N_max, N_max]   random1 [H, N_max, rank]   random2 [H, rank, N_max]
 //     w2 [H, F, N_max]   b2 [H, N_max]   w2a [H, F, a]   b2a [H, a]   w2b [H, F, c]   b2b [H, c]
 //
-// a is the option `factor`, ⌈√N_max⌉ where it is 0, and a c >= N. Of what is learnt for N_max
-// positions the first N count; the rest has the gradient 0. With r = 0 an output is the mean of the
+// a is the option `factor`, ⌈√N_max⌉ if it is 0, and a c >= N. Of parameters for N_max positions
+// the first N are used; the rest has the gradient 0. With r = 0 an output is the mean of the
 // values, or full attention with dot=1.
 //
-// Masks: causal, lengths, which count for keys and queries.
+// Masks: causal, lengths, which apply to keys and queries.
 //
-// Backward. The engine for pairs gives dz. In two modes scores are products, so that nothing of
-// N × N is held: queries [τ q_i, random1_i] with keys [k_j, random2_j], and [τ q_i, relu(h_i), 1]
+// Backward. The engine for pairs gives dz. In two modes scores are products, so that nothing of N ×
+// N is stored: queries [τ q_i, random1_i] with keys [k_j, random2_j], and [τ q_i, relu(h_i), 1]
 // with [k_j, w2_j, b2_j]. Their gradients are the parts of the engine's dq and dk, summed over the
-// items where a part is the same for all. In the two others r is a bias, whose gradient is dz:
+// items if a part is the same for all. In the two others r is a bias, whose gradient is dz:
 //
 //     drandom_ij = Σ_items dz_ij          dx_ic = Σ_{j mod a = c} dz_ij y_i,⌊j/a⌋,   dy likewise
 //
-// ops/attention/engines/pairs/pairs.h derives dz, dq, dk and dv, and is what to read next.
+// ops/attention/engines/pairs/pairs.h derives dz, dq, dk and dv; read it next.
 //
-// Decoding keeps keys, or parts of keys, and values of the positions so far, and makes row i of r.
-// Past N_max positions it refuses.
+// Decoding keeps keys, or parts of keys, and values of the positions so far, and computes row i of
+// r. It refuses positions beyond N_max.
 //
-// Saved: v and out as handles, and ℓ [B, H, N]; the queries and keys above where they are put
-// together, and relu(h); with factorized-dense r, which is N × N, x and y. random and
-// factorized-dense hold dz, too. Time is that of full attention with E the width of these queries:
+// Saved: v and out as handles, and ℓ [B, H, N]; the queries and keys above if they are
+// concatenated, and relu(h); with factorized-dense r, which is N × N, x and y. random and
+// factorized-dense store dz, too. Time is that of full attention with E the width of these queries:
 // rank, F + 1, and E more with dot=1; the other two have E or no width at all.
 #pragma once

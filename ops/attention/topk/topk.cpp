@@ -70,7 +70,7 @@ struct TopkOp {
   }
 };
 
-// Keys that query i of batch item b sees: the first so many.
+// The number of keys that query i of batch item b sees, from the first one on.
 i64 seen_keys(const AttentionCall& call, i64 S, i64 b, i64 i) {
   if (i >= length_of(call.query_lengths, b, i + 1)) return 0;
   const i64 keys = length_of(call.lengths, b, S);

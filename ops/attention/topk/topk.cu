@@ -1,16 +1,14 @@
-// CUDA kernels of attention to chosen keys; the equations stand in topk.h.
+// CUDA kernels of attention to chosen keys; the equations are in topk.h.
 //
 //     forward_rows     a warp owns a query: scores of its keys, softmax, output
-//     query_gradients  a warp owns a query: dq, and what its weights and scores get, for the next
-//     key_gradients    a block owns 64 keys, a warp 16 of them: it goes through all queries in
-//                      order and adds up, in shared memory, what those give that chose its keys
+//     query_gradients  a warp owns a query: dq, and the gradients of its weights and scores
+//     key_gradients    a block owns 64 keys, a warp 16 of them: it visits all queries in order and
+//                      accumulates, in shared memory, the gradients from those that chose its keys
 //
-// For k keys a query gathers k (E + M) elements forward and again backward, and scatters as many:
-// 4 bytes in f32 for 2 operations each, from cache as a rule, and its bandwidth is the limit
-// (unmeasured). A search of log₂ k reads for each query and 64 keys finds who has chosen them.
-//
-// Blocks of 128 threads on a multiprocessor, in f32: 10 that own queries (48 registers, 16 k
-// bytes of shared memory), 6 that own keys of width 64 (72, 35 KB).
+// For k keys a query gathers k (E + M) elements forward and again backward, and scatters as many: 4
+// bytes in f32 for 2 operations each, usually from cache, whose bandwidth is the limit
+// (unmeasured). A binary search of log₂ k reads for each query and 64 keys finds which queries
+// chose them.
 #include <cmath>
 #include <limits>
 
@@ -24,8 +22,8 @@ namespace {
 
 constexpr int block_threads = 128, warps = block_threads / 32;
 
-// One query in the hands of a warp. A row of `width` elements is read by 8, 16 or 32 neighbouring
-// lanes, so that short rows are read several at once.
+// One query, processed by a warp. A row of `width` elements is read by 8, 16 or 32 adjacent lanes,
+// so that several short rows are read at once.
 template <class T>
 struct WarpQuery {
   i64 b, h, i, row;
@@ -57,7 +55,7 @@ struct WarpQuery {
     return x.data + b * x.stride(0) + position * x.stride(1) + h * x.stride(2);
   }
 
-  // to[t] = scale x_i · y_j for each chosen key j, 0 behind the last
+  // to[t] = scale x_i · y_j for each chosen key j; the padding gives 0.
   __device__ void dots(T scale, const View<const T, 4>& x, const View<const T, 4>& y, T* to) const {
     const Lane at(y.size(3));
     const T* const left = row_of(x, i);
@@ -96,7 +94,7 @@ struct WarpQuery {
   __device__ T factor(const TopkAttention<T>& p, const DropoutMask& mask, int t) const {
     if (p.dropout == 0) return T(1);
     const Philox drawn = mask.key.words(mask.index(row, t));
-    const int piece = t % 8;  // chosen, not indexed: the words stay in registers
+    const int piece = t % 8;  // selected, not indexed: the words stay in registers
     const std::uint32_t low = piece < 2 ? drawn.word[0] : drawn.word[1];
     const std::uint32_t high = piece < 6 ? drawn.word[2] : drawn.word[3];
     const std::uint32_t half = (piece < 4 ? low : high) >> (16 * (piece % 2)) & 0xffff;
@@ -141,7 +139,7 @@ __global__ void __launch_bounds__(block_threads, 6)
   }
 }
 
-// `weights` and `scores` [B, H, N, k] take d a and τ dz.
+// `weights` and `scores` [B, H, N, k] receive d a and τ dz.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 6)
     query_gradients(TopkAttention<T> p, DropoutMask mask, View<const std::int32_t, 4> topk,
@@ -166,7 +164,7 @@ __global__ void __launch_bounds__(block_threads, 6)
     for (int t = static_cast<int>(team.rank()); t < query.k; t += 32) {
       if (query.keys[t] < 0) continue;
       const T a = std::exp(z[t] - log_sum);
-      z[t] = p.temperature * a * (da[t] - delta);  // exactly 0 where a is 1
+      z[t] = p.temperature * a * (da[t] - delta);  // exactly 0 if a is 1
       da[t] = query.factor(p, mask, t) * a;
     }
     __syncwarp();
@@ -176,8 +174,9 @@ __global__ void __launch_bounds__(block_threads, 6)
 
 constexpr int own_keys = 64, warp_keys = own_keys / warps, most_columns = 64;
 
-// A block has `columns` columns of dk and dv. Of 128 queries at a time, a thread each finds where
-// among its keys those of each warp lie; then every warp goes through the queries that have some.
+// A block has `columns` columns of dk and dv. For 128 queries at a time, each thread finds the
+// positions of each warp's keys in one query's list; then every warp visits the queries that chose
+// some.
 template <class T>
 __global__ void __launch_bounds__(block_threads, 6)
     key_gradients(TopkAttention<T> p, View<const std::int32_t, 4> topk, View<const T, 4> dout,

@@ -1,7 +1,7 @@
 // Attention to the k largest keys of every query ("oracle-top").
-// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS 2020,
-// arXiv 2007.04825, section 4.1: the yardstick for improved clustered attention, which finds such
-// keys without looking at all of them.
+// A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
+// 2020, arXiv 2007.04825, section 4.1: the reference for improved clustered attention, which finds
+// such keys without comparing all of them.
 //
 // Per batch item and head, query i, key j:
 //
@@ -9,7 +9,8 @@
 //     T_i  = the indices of the k largest z_ij, at equal z the lower index; all where there are
 //            no more than k. NaN counts as the largest, so that it reaches the output.
 //     ℓ_i  = log Σ_{j ∈ T_i} exp τ z_ij,   a_ij = exp(τ z_ij − ℓ_i) for j ∈ T_i, otherwise 0
-//     o_i  = Σ_{j ∈ T_i} d_it a_ij v_j                   d: the dropout mask over [B, H, N, k], t: the
+//     o_i  = Σ_{j ∈ T_i} d_it a_ij v_j                   d: the dropout mask over [B, H, N, k], t:
+//     the
 //                                                        rank of j in T_i by index
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
@@ -24,9 +25,9 @@
 //     dz_ij = a_ij (da_ij − Σ_{l ∈ T_i} a_il da_il)
 //     dq_i  = τ Σ_{j ∈ T_i} dz_ij k_j          dk_j += τ dz_ij q_i
 //
-// Saved: q, k, v as handles, topk in 32 bits and ℓ [B, H, N]. Time N S E for the products of which
-// the largest are kept, and N k (E + M) for all else; nothing of N × S is held: a block of queries
-// streams over tiles of keys and keeps, for each, what exceeds the k-th largest so far.
+// Saved: q, k, v as handles, topk in 32 bits and ℓ [B, H, N]. Time N S E for the products whose
+// largest are selected, and N k (E + M) for all else; nothing of N × S is stored: a block of
+// queries streams over tiles of keys and keeps, for each, what exceeds the k-th largest so far.
 #pragma once
 
 #include "ops/attention/length.h"
@@ -36,7 +37,7 @@
 
 namespace weft {
 
-// What the kernels see. `lengths` and `query_lengths` hold B numbers or are null.
+// The call in kernels. `lengths` and `query_lengths` hold B numbers or are null.
 template <class T>
 struct TopkAttention {
   View<const T, 4> q, k, v;
@@ -55,7 +56,7 @@ struct TopkAttention {
   constexpr i64 M() const { return v.size(3); }
   constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
   constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
-  // Keys that query i of batch item b sees: the first so many.
+  // The number of keys that query i of batch item b sees, from the first one on.
   constexpr i64 seen(i64 b, i64 i) const {
     if (i >= queries(b)) return 0;
     return causal && i + 1 < keys(b) ? i + 1 : keys(b);
@@ -64,16 +65,16 @@ struct TopkAttention {
 
 template <class Device, class T>
 struct TopkSelectKernels {
-  // topk [B, H, N, k] written whole.
+  // Writes all of topk [B, H, N, k].
   static void select(const Device&, const TopkAttention<T>&, View<std::int32_t, 4> topk);
 };
 
 template <class Device, class T>
 struct TopkKernels {
-  // out and log_sums [B, H, N] written whole.
+  // Writes all of out and log_sums [B, H, N].
   static void forward(const Device&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
                       View<T, 4> out, View<T, 3> log_sums);
-  // dq, dk, dv written whole.
+  // Writes all of dq, dk, dv.
   static void backward(const Device&, const TopkAttention<T>&, View<const std::int32_t, 4> topk,
                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
                        View<T, 4> dk, View<T, 4> dv);

@@ -1,4 +1,4 @@
-// CPU kernels of attention to the k largest keys; the equations stand in topk.h.
+// CPU kernels of attention to the k largest keys; the equations are in topk.h.
 #include "ops/attention/topk/topk.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace hn = simd::hn;
 
 constexpr i64 key_tile = 128;
 constexpr i64 query_block = 24;
-// Queries of one piece of parallel work; the keys are packed once for them.
+// Queries of one task; the keys are packed once for them.
 constexpr i64 share = 512;
 
 // Rows of one batch item and head, packed.
@@ -32,7 +32,7 @@ struct PackedRows {
   const T* row(i64 i, i64 width) const { return buffer.data() + i * width; }
 };
 
-// One query with what it selected: keys, weights and the dropout on them.
+// One query with its selection: keys, weights and their dropout.
 template <class T>
 struct Row {
   const TopkAttention<T>& p;
@@ -136,7 +136,7 @@ void TopkKernels<Device, T>::forward(const Device&, const TopkAttention<T>& p,
       if (i < counted) row.load(topk, b, h, i, q.data(), k.row(0, E));
       T maximum = -infinity, sum = 0;
       for (i64 t = 0; t < row.count; ++t) {
-        maximum = row.score[t] < maximum ? maximum : row.score[t];  // NaN goes on
+        maximum = row.score[t] < maximum ? maximum : row.score[t];  // NaN is propagated
       }
       std::fill_n(o.data(), M, T(0));
       for (i64 t = 0; t < row.count; ++t) {

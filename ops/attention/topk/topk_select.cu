@@ -1,15 +1,12 @@
-// CUDA kernel that finds the k largest keys of every query; the rules stand in topk.h, the tiles of
+// CUDA kernel that finds the k largest keys of every query; the rules are in topk.h, the tiles of
 // scores in score_tile.cuh.
 //
 // A block owns 8 R queries of one head and streams over tiles of 64 keys. A warp owns 2 R of these
-// queries: it wrote their scores, and keeps the candidates of each (ops/select/largest.cuh).
+// queries: it computes their scores, and keeps the candidates of each (ops/select/largest.cuh).
 //
 // By count, for k = 32 of 4096 keys of width 64 in f32 (unmeasured): a row takes 8192 warp
-// instructions for its products and 800 to look at its scores, and lets some 200 of them in, for
-// which 6 cuts of 64 candidates take 2000. Arithmetic is the limit.
-//
-// For that, blocks of 64 queries and 128 threads: 2 on a multiprocessor (118 registers, 89 KB of
-// shared memory).
+// instructions for its products and 800 to compare its scores, some 200 of which become candidates,
+// for which 6 reductions of 64 candidates take 2000. Bound by arithmetic.
 #include "ops/attention/score_tile.cuh"
 #include "ops/attention/topk/topk.h"
 #include "ops/select/largest.cuh"
@@ -17,7 +14,7 @@
 namespace weft {
 namespace {
 
-constexpr int most_width = 64;  // columns of queries and keys held at once
+constexpr int most_width = 64;  // columns of queries and keys in shared memory together
 
 template <class T, int R>
 struct SelectLayout {
@@ -58,7 +55,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
       const TileRows own{b, h, key, rows_within(key, seen, tile_columns)};
       T z[R][4] = {};
       for (i64 e = 0; e < p.E(); e += padded) {
-        __syncthreads();  // all are done with what is written over
+        __syncthreads();  // before shared memory is overwritten
         if (key == 0 || p.E() > padded) {
           load_tile(p.q, {b, h, first, rows}, rows_in_all, e, padded, T(1), q, stride);
         }
@@ -104,7 +101,7 @@ void TopkSelectKernels<Device, T>::select(const Device& device, const TopkAttent
   if (p.B() * p.H() * p.N() == 0) return;
   const bool fits = LargestRooms<T>::fit(rows, topk.size(3), SelectLayout<T, R>::bytes(p.E()));
   if (fits && p.N() > few_rows) return start_select<T, R>(device, p, topk);
-  start_select<T, 1>(device, p, topk);  // candidates elsewhere only where thousands are kept
+  start_select<T, 1>(device, p, topk);  // candidates in global memory only for thousands of keys
 }
 
 template struct TopkSelectKernels<Cuda, float>;

@@ -23,13 +23,13 @@ i64 position_width(const AttentionSpec& spec, const AttentionSizes& sizes) {
   return asked == 0 ? (sizes.H * sizes.E + 1) / 2 * 2 : asked;
 }
 
-// Rows of ρ that differ.
+// The number of different rows of ρ.
 i64 rows_of(const AttentionSpec& spec, i64 S) {
   const i64 clamp = spec.integer("clamp");
   return clamp == 0 ? S : std::min(S, clamp + 1);
 }
 
-// [sin(δ f) ; cos(δ f)] for δ = 0 … rows − 1: [rows, D]. Turned by δ f, (1, 0) is (cos, sin).
+// [sin(δ f) ; cos(δ f)] for δ = 0 … rows − 1: [rows, D]. Rotated by δ f, (1, 0) is (cos, sin).
 Variable sinusoids(i64 rows, i64 D, const Tensor& like) {
   const Shape half{1, rows, 1, D / 2, 1};
   const Variable axes[] = {Tensor::full(half, 1, like.dtype(), like.device()),
@@ -103,7 +103,7 @@ Attended reference_transformer_xl(const AttentionSpec& spec, const AttentionCall
                         scale(gather(by_row, 3, rows), temperature));
 }
 
-// Bytes hold ρ, r, c and the gradients of the last two, and the sum q + u.
+// The bytes contain ρ, r, c and the gradients of the last two, and the sum q + u.
 AttentionCost cost_transformer_xl(const AttentionSpec& spec, const AttentionSizes& s, bool,
                                   DType type) {
   const double item = double(size_of(type)), heads = double(s.B * s.H);
@@ -121,7 +121,7 @@ AttentionCost cost_transformer_xl(const AttentionSpec& spec, const AttentionSize
           .cuda_working_bytes = item * (positions + (heads + double(s.H)) * S * (E + 1))};
 }
 
-// r and c of as many distances as were wanted so far, and room for as many again.
+// Caches r and c for the distances so far, with room for as many again.
 class TransformerXlDecoding final : public OrderedCache {
  public:
   TransformerXlDecoding(const AttentionSpec& spec, const AttentionSizes& sizes, DType type,

@@ -17,7 +17,7 @@
 #include "runtime/cuda/emulated/accesses.h"
 #include "runtime/cuda/emulated/cuda_runtime.h"
 
-// AddressSanitizer wants to hear when the stack changes. Null where it is not linked.
+// AddressSanitizer has to be told of a change of stacks. Null where it is not linked.
 extern "C" {
 [[gnu::weak]] void __sanitizer_start_switch_fiber(void** fake_stack, const void* bottom,
                                                   std::size_t size);
@@ -30,12 +30,12 @@ namespace {
 
 namespace context = boost::context;
 
-constexpr std::size_t stack_bytes = 256 * 1024;  // pages of it that nobody touches cost nothing
+constexpr std::size_t stack_bytes = 256 * 1024;  // untouched pages are never committed
 
-// Thrown through a thread that waits when its block is given up.
+// Thrown through a waiting thread when its block is abandoned.
 struct GivenUp {};
 
-// Where a stack lies.
+// The bounds of a stack.
 struct Bounds {
   const void* bottom = nullptr;
   std::size_t size = 0;
@@ -48,8 +48,8 @@ struct Worker {
   unsigned thread = 0;
 };
 
-// Around every change of stacks: before it, on the one, and after it, on the other, which learns
-// where the first one lies.
+// Called around every change of stacks: `leave` on the old stack, before; `arrive` on the new
+// stack, after, which also returns the bounds of the old one.
 void leave(const Bounds& to, void** fake) {
   if (__sanitizer_start_switch_fiber != nullptr) {
     __sanitizer_start_switch_fiber(fake, to.bottom, to.size);
@@ -79,9 +79,9 @@ enum class State { unstarted, ready, at_barrier, at_exchange, ended };
 
 struct Thread {
   State state = State::unstarted;
-  Worker* worker = nullptr;  // on whose stack it runs
+  Worker* worker = nullptr;  // the fiber that it runs on
   std::source_location site;
-  std::uint64_t value = 0;   // given, and when it goes on, got
+  std::uint64_t value = 0;  // given to an exchange, then the value received from it
   Exchange kind = Exchange::shuffle;
   unsigned mask = 0, from = 0;
 };
@@ -108,7 +108,7 @@ class Block {
   unsigned thread() const { return current_->thread; }
   std::byte* shared() const { return shared_.get(); }
 
-  // 0 … count − 1 in the order that is set.
+  // 0 … count − 1 in the configured order.
   template <class I>
   void arrange(std::vector<I>& sequence, std::uint64_t count) {
     sequence.resize(count);
@@ -141,9 +141,9 @@ class Block {
   const std::function<void()>* body_ = nullptr;
   std::unique_ptr<std::byte[]> shared_;
   std::vector<Thread> threads_;
-  std::vector<unsigned> sequence_;  // the order of the threads
+  std::vector<unsigned> sequence_;  // the order in which threads run
   std::size_t started_ = 0, at_barrier_ = 0;
-  std::vector<unsigned> exchanging_;  // the lanes of each warp that wait for others
+  std::vector<unsigned> exchanging_;  // for each warp, how many lanes wait in an exchange
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
   Worker* current_ = nullptr;
@@ -151,7 +151,7 @@ class Block {
   bool giving_up_ = false;
 };
 
-// Never destroyed: its workers wait on stacks that nobody unwinds.
+// Never destroyed: its workers are suspended on stacks that nobody unwinds.
 Block& the_block() {
   static auto* const block = new Block;
   return *block;
@@ -163,7 +163,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   gridDim = {grid.x, grid.y, grid.z};
   blockDim = {block.x, block.y, block.z};
   blockIdx = {index.x, index.y, index.z};
-  shared_.reset(new std::byte[shared]);  // exactly as much: a sanitizer sees what goes beyond
+  shared_.reset(new std::byte[shared]);  // exactly as many bytes: a sanitizer sees accesses beyond
   std::fill_n(shared_.get(), shared, std::byte{0xff});
   threads_.assign(block.count(), {});
   exchanging_.assign((block.count() + warp_size - 1) / warp_size, 0);
@@ -181,7 +181,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
       resume(worker);
     }
     for (bool ended = false; !ended;) {
-      arrange(sequence_, threads_.size());  // anew whenever all have gone on as far as they could
+      arrange(sequence_, threads_.size());  // reordered whenever every thread waits or has ended
       bool progress = false;
       ended = true;
       const std::uint64_t resting = order == Order::random ? random() : 0;  // a bit for each warp
@@ -211,7 +211,7 @@ void Block::start_fiber(Worker* worker) {
                                  });
 }
 
-// Lets a worker go on until its thread waits, or there is none left to start.
+// Runs a worker until its thread waits, or no thread is left to start.
 void Block::resume(Worker* worker) {
   if (!worker->fiber) start_fiber(worker);
   current_ = worker;
@@ -224,7 +224,7 @@ void Block::resume(Worker* worker) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-// On the worker's own stack.
+// The body of a worker, on its own stack.
 void Block::work(Worker* worker) {
   while (started_ < sequence_.size() && !error_ && !giving_up_) {
     worker->thread = sequence_[started_++];
@@ -290,8 +290,8 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
     fail("thread {} calls at {} with a mask {:#010x} that does not hold its lane {}", own,
          text_of(site), mask, own % warp_size);
   }
-  // Only the last to come looks at the others: a lane that nobody will meet is found when the block is
-  // stuck.
+  // Only the last lane to arrive checks the others; a lane that waits in vain is found when the
+  // block makes no more progress.
   unsigned& waiting = exchanging_[own / warp_size];
   if (++waiting >= static_cast<unsigned>(std::popcount(mask)) && all_arrived(own)) {
     waiting -= static_cast<unsigned>(std::popcount(mask));
@@ -301,7 +301,7 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
     std::uint64_t results[warp_size] = {};
     for (unsigned l = 0, before = warp_size; l < warp_size; ++l) {
       if ((mask >> l & 1) == 0) continue;
-      const bool known = kind == Exchange::vote && before < warp_size;  // a vote is the same for all
+      const bool known = kind == Exchange::vote && before < warp_size;  // one result for all
       results[l] = known ? results[before] : result_of(first + l);
       before = l;
     }
@@ -313,7 +313,7 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
   return self.value;
 }
 
-// Whether every lane of the mask is at the same exchange; throws where one cannot come there.
+// Whether every lane of the mask is at the same exchange; throws where one cannot arrive there.
 bool Block::all_arrived(unsigned i) const {
   const Thread& self = threads_[i];
   const unsigned first = i / warp_size * warp_size;
@@ -356,7 +356,7 @@ std::uint64_t Block::result_of(unsigned i) const {
   return set;
 }
 
-// Lets every thread that waits end by an exception, so that its worker is free again.
+// Ends every waiting thread by an exception, so that its worker is free again.
 void Block::give_up() {
   giving_up_ = true;
   for (const Thread& thread : threads_) {
@@ -378,7 +378,7 @@ std::string Block::what_is(const Thread& thread) const {
 }
 
 void Block::fail_stuck() const {
-  for (std::size_t i = 0; i < threads_.size(); ++i) {  // says more where one waits for its warp
+  for (std::size_t i = 0; i < threads_.size(); ++i) {  // one that waits for its warp says more
     if (threads_[i].state == State::at_exchange) all_arrived(static_cast<unsigned>(i));
   }
   std::string runs;

@@ -1,19 +1,19 @@
 // The threads of a GPU's block, run by one thread of the CPU.
 //
 // Each thread of the block is a fiber (Boost.Context). It runs until it has to wait for others, at
-// a barrier of the block or at an exchange inside its warp of 32, and gives way; nothing else stops
-// it. Blocks run one after the other. What a GPU would not forgive is an error that names block,
-// threads and line:
+// a barrier of the block or at an exchange inside its warp of 32, and then yields; it is never
+// preempted. Blocks run one after the other. What is undefined behaviour on a GPU is an error that
+// names block, threads and line:
 //
 //     a barrier that not all threads reach: some have ended, wait elsewhere, or reach another line
 //     an exchange whose mask holds a lane that has ended, waits at a barrier, or is at another one,
 //       or that does not hold its own caller
 //     a shuffle from a lane outside of the mask
 //
-// A race shows as a result that depends on the order in which threads run: set_order() has them
-// ascend, descend, or come at random, anew after each wait, while some warps rest and others get
-// ahead; and the blocks of a grid as well. A kernel is right when the bits are the same for all of
-// them.
+// A race shows as a result that depends on the order of the threads: set_order() runs them
+// ascending, descending, or at random, reordered after each wait, with some warps held back while
+// others get ahead; and the blocks of a grid in the same way. A kernel is right when the bits are
+// the same for all orders.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,15 @@
 namespace weft::emulated {
 
 constexpr unsigned warp_size = 32, most_threads = 1024;
-// Of a block, as on compute capability 9.0; and what a kernel may have without asking.
+// The limits of a block on compute capability 9.0; and the shared memory that needs no opt-in.
 constexpr std::size_t most_shared_bytes = 227 * 1024, shared_bytes_unasked = 48 * 1024;
 
 enum class Order { ascending, descending, random };
 void set_order(Order order, std::uint64_t seed = 0);
 
-// Runs `thread` as every thread of every block, each block with `shared_bytes` of shared memory that
-// hold NaN (bytes 0xff) at its start. Throws std::runtime_error where a rule above is broken.
+// Runs `thread` as every thread of every block, each block with `shared_bytes` of shared memory
+// that is filled with NaN (bytes 0xff) first. Throws std::runtime_error where a rule above is
+// broken.
 struct Extent {
   unsigned x = 1, y = 1, z = 1;
   std::uint64_t count() const { return std::uint64_t{x} * y * z; }
@@ -39,20 +40,20 @@ struct Extent {
 void run_grid(Extent grid, Extent block, std::size_t shared_bytes,
               const std::function<void()>& thread);
 
-// What follows is called by a thread of a block.
+// The functions below are called by a thread of a block.
 
 std::byte* shared_bytes();
 
-// Waits for all threads of the block; how many of them gave `predicate`.
+// Waits for all threads of the block; returns how many of them passed a true `predicate`.
 unsigned barrier(bool predicate, const std::source_location& site);
 
 // What lanes exchange: each gives 64 bits, and gets those of the lane `from` (shuffle), or the set
 // of lanes that gave other than 0 (vote), or of those that gave the same bits (match). `order`
-// gives nothing: it is a __syncwarp where accesses to memory are seen.
+// exchanges nothing: it is a __syncwarp in builds that record accesses.
 enum class Exchange { shuffle, vote, match, order };
 std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
                        const std::source_location& site);
 
-unsigned lane();  // of the thread in its warp
+unsigned lane();  // of the running thread in its warp
 
 }  // namespace weft::emulated

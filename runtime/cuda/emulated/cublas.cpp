@@ -20,7 +20,7 @@ cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t op_a, cublasOpe
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (alpha != 1) return CUBLAS_STATUS_NOT_SUPPORTED;
-  // In row order the same bytes are the transposes: Cᵀ = op(B)ᵀ op(A)ᵀ.
+  // Read in row order, column-order matrices are transposed: Cᵀ = op(B)ᵀ op(A)ᵀ.
   const cudaError_t error = weft::emulated::enqueue(handle->stream, [=] {
     for (std::int64_t i = 0; i < batch; ++i) {
       weft::gemm(tb, ta, n, m, k, b + i * stride_b, ldb, a + i * stride_a, lda, beta,

@@ -1,4 +1,4 @@
-// Stands in for <cublas_v2.h> on machines without CUDA: the calls that weft makes, by the same names,
+// Replaces <cublas_v2.h> on machines without CUDA: the calls that weft makes, under the same names,
 // computed by the CPU's products (runtime/gemm.h). Matrices are in column order, as in cuBLAS.
 #pragma once
 

@@ -12,7 +12,7 @@
 
 #include <fmt/core.h>
 
-// What a sanitizer is told about bytes that nobody may touch. Null where it is not linked.
+// Marks bytes that nobody may touch for a sanitizer. Null where it is not linked.
 extern "C" {
 [[gnu::weak]] void __asan_poison_memory_region(const volatile void*, std::size_t);
 [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void*, std::size_t);
@@ -22,9 +22,9 @@ struct EmulatedGraph {
   std::vector<std::function<void()>> nodes;
 };
 struct EmulatedStream {
-  EmulatedGraph* captured = nullptr;  // into which its work goes
+  EmulatedGraph* captured = nullptr;  // the graph that captures the stream's work
 };
-struct EmulatedEvent {};  // a stream has done what it was told before anybody can wait
+struct EmulatedEvent {};  // a stream has finished its work before anybody can wait
 
 namespace weft::emulated {
 namespace {
@@ -33,7 +33,7 @@ constexpr std::byte untouched{0xa5};
 
 EmulatedStream default_stream;
 int captures = 0;
-unsigned most_rows = 65535;  // of blocks, along y and z of a grid
+unsigned most_rows = 65535;  // the most blocks along y and z of a grid
 std::string launch_error = "the launch failed";
 cudaError_t last_error = cudaSuccess;
 
@@ -67,7 +67,7 @@ class Memory {
     return true;
   }
 
-  // Throws where a guard was written to. A sanitizer sees that, and reads too, for itself.
+  // Throws if a guard was written to. A sanitizer finds that, and reads of guards, by itself.
   void check() const {
     if (__asan_poison_memory_region != nullptr) return;
     for (const auto& [begin, size] : sizes_) {
@@ -110,7 +110,7 @@ std::mutex& one_at_a_time() {
   return mutex;
 }
 
-// What a kernel may have of shared memory; where `bytes` are asked for, from now on.
+// The shared memory that a kernel may have; sets it where `bytes` are given.
 std::size_t shared_of(const void* kernel, std::optional<std::size_t> bytes = {}) {
   static auto* const asked = new std::map<const void*, std::size_t>;
   const std::lock_guard lock(one_at_a_time());
@@ -120,7 +120,7 @@ std::size_t shared_of(const void* kernel, std::optional<std::size_t> bytes = {})
                                : std::max(found->second, shared_bytes_unasked);
 }
 
-// What would wait for the device, or change its memory, may not stand inside a capture.
+// Refuses, inside a capture, calls that wait for the device or change its memory.
 cudaError_t outside_captures() {
   return captures == 0 ? cudaSuccess : failed(cudaErrorStreamCaptureUnsupported);
 }

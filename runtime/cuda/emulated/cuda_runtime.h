@@ -1,9 +1,9 @@
-// Stands in for CUDA's <cuda_runtime.h> on machines without CUDA: as much of it as weft uses, by the
-// same names and with the same meaning. Kernels run on the CPU (block.h), streams do at once what
-// they are told, and a graph is a list of what was captured.
+// Replaces CUDA's <cuda_runtime.h> on machines without CUDA: the part of it that weft uses, under
+// the same names and with the same meaning. Kernels run on the CPU (block.h), streams execute at
+// once what they are given, and a graph is a list of what was captured.
 //
-// Stricter than CUDA where that finds faults: after each launch the bytes around every allocation
-// are looked at, so that a write beyond one is an error of that launch; fresh memory holds NaN.
+// Stricter than CUDA, to find faults: after each launch the bytes around every allocation are
+// checked, so that a write out of bounds is an error of that launch; fresh memory holds NaN.
 #pragma once
 
 #include <algorithm>
@@ -72,7 +72,7 @@ using cudaEvent_t = struct EmulatedEvent*;
 using cudaGraph_t = struct EmulatedGraph*;
 using cudaGraphExec_t = struct EmulatedGraph*;
 
-// --- what the host calls
+// --- called by the host
 
 const char* cudaGetErrorName(cudaError_t);
 const char* cudaGetErrorString(cudaError_t);  // of a failed launch: what was wrong, and where
@@ -106,13 +106,14 @@ cudaError_t cudaEventSynchronize(cudaEvent_t);
 cudaError_t cudaEventDestroy(cudaEvent_t);
 
 namespace weft::emulated {
-// Does what a stream is told, or notes it where the stream is captured.
+// Executes work of a stream, or records it while the stream is captured.
 cudaError_t enqueue(cudaStream_t, std::function<void()> work);
 cudaError_t start(const void* kernel, dim3 grid, dim3 block, std::size_t shared, cudaStream_t,
                   std::function<void()> thread);
-// From now on the kernel may have so much shared memory.
+// Lets the kernel use up to this much shared memory.
 cudaError_t allow_shared(const void* kernel, int bytes);
-// A grid may have 65,535 blocks along y, and z; with less a test sees sooner what would go beyond.
+// A grid may have 65,535 blocks along y, and z; a test sets less to see sooner what would exceed
+// it.
 void set_most_rows(unsigned rows);
 }
 
@@ -131,7 +132,7 @@ cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void**
                                [kernel, copied] { std::apply(kernel, copied); });
 }
 
-// --- what a thread sees
+// --- called by a thread
 
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
@@ -180,7 +181,8 @@ std::uint64_t bits_of(T value) {
   return bits;
 }
 
-// Of the lane `from` where that lies in the caller's segment of `width` lanes, otherwise its own.
+// The value of the lane `from` if it is in the caller's segment of `width` lanes, otherwise the
+// caller's own.
 template <class T>
 T shuffled(unsigned mask, T value, int from, int width, const std::source_location& site) {
   const int own = static_cast<int>(lane()), first = own & ~(width - 1);
@@ -223,9 +225,9 @@ unsigned __match_any_sync(unsigned mask, T value, WeftSite site = WeftSite::curr
 }
 
 namespace weft::emulated {
-// Replaces *at, and returns what it was. No thread is interrupted between its waits, so that this
-// is atomic. Where accesses are seen, it is one atomic operation instead of a read and a write; it
-// is inlined, so that the address returned to is in the kernel.
+// Replaces *at, and returns its old value. Threads are never preempted between their waits, so this
+// is atomic. In builds that record accesses it is reported as one atomic operation instead of a
+// read and a write; it is inlined, so that the return address is in the kernel.
 template <class T, class Change>
 [[gnu::no_sanitize_thread, gnu::always_inline]] inline T replaced(T* at, const Change& by) {
   if constexpr (accesses::seen) {

@@ -1,4 +1,4 @@
-// Thrust on the emulated device: its sequential system, as work of the stream.
+// Thrust on the emulated device: its sequential system, queued as work of the stream.
 #pragma once
 
 #define THRUST_DEVICE_SYSTEM THRUST_DEVICE_SYSTEM_CPP
@@ -13,9 +13,9 @@
 
 namespace weft {
 
-// Hands out a block of memory from its begin on. What a captured step sorts it sorts at each
-// replay, in memory that was there when it was captured: an algorithm gets all its scratch before
-// it runs.
+// Hands out a block of memory from its beginning on. Each replay of a captured step sorts again in
+// memory that was allocated during the capture, so an algorithm gets all its scratch before it
+// runs.
 class ThrustScratch {
  public:
   using value_type = std::byte;

@@ -1,4 +1,4 @@
-// The shared memory that a launch asked for, in CUDA's words.
+// The shared memory that a launch asked for, in CUDA.
 #pragma once
 
 namespace weft {

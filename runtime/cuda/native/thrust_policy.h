@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Memory may be freed as soon as what uses it is queued, as that of a Workspace.
+// Memory may be freed as soon as the work that uses it is queued, as with a Workspace.
 class ThrustScratch {
  public:
   using value_type = char;
@@ -26,7 +26,7 @@ class ThrustScratch {
   Cuda device_;
 };
 
-// Calls f(policy), which queues algorithms. How many bytes of scratch they want, Thrust knows.
+// Calls f(policy), which queues algorithms. Thrust itself knows how much scratch they need.
 template <class F>
 void run_thrust(const char* name, const Cuda& device, i64, const F& f) {
   ThrustScratch scratch(device);

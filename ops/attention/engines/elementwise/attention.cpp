@@ -24,7 +24,8 @@ Variable full(const Variable& like, const Shape& shape, double x) {
   return Tensor::full(shape, x, like.value().dtype(), like.value().device());
 }
 
-// Queries begin … end − 1 of each of `chunks` chunks of `length` positions from `first` on.
+// Queries begin … end − 1 of each of `chunks` chunks of `length` positions, the first at position
+// `first`.
 struct Tile {
   i64 first, chunks, length, begin, end, number;
 
@@ -57,7 +58,7 @@ Variable by_distance(const Variable& table, i64 rows, i64 keys) {
   return slice(reshape(cut, {rows, width - 1}), 1, 0, keys);
 }
 
-// n_i of the queries of the tile's chunks, behind `before` others, and at least 1; it broadcasts to
+// n_i of the queries of the tile's chunks, after `before` others, and at least 1; it broadcasts to
 // [B, chunks, length, z].
 Variable keys_seen(const ElementwiseCall& call, const Tile& t, i64 before, const Variable& q) {
   if (call.causal) {
@@ -95,7 +96,7 @@ Variable elementwise_attention(const ElementwiseCall& call, const Variable& q, c
   const Variable v = within_lengths(values, call.lengths);
   Variable bias = table;
   if (call.laplace) bias = scale(sub(bias, full(q, {}, laplace_mean)), 1 / laplace_deviation);
-  // Behind the last distance that is seen: −∞ for the future, a number that nobody sees elsewhere.
+  // The bias beyond the last distance that is seen: −∞ for the future, otherwise any number.
   constexpr double hidden = -std::numeric_limits<double>::infinity();
   const Variable known = call.causal ? slice(bias, 0, 0, middle + 1) : bias;
   const Variable behind = call.causal ? full(q, {side}, hidden) : full(q, {1}, 0);
@@ -128,8 +129,8 @@ Variable elementwise_attention(const ElementwiseCall& call, const Variable& q, c
   return chunks.size() == 1 ? chunks[0] : concatenate(chunks, 1);
 }
 
-// Bytes are those of a tile's weights, of the gradients of its part of k and v, and, where a last
-// chunk is short, of those of q, k and v of the others.
+// The bytes are those of a tile's weights, of the gradients of its part of k and v, and, if the
+// last chunk is short, of those of q, k and v of the others.
 AttentionCost elementwise_cost(const AttentionSizes& s, double pairs, i64 chunk, DType type) {
   const double item = double(size_of(type)), width = double(s.E + s.M);
   const double positions = double(s.B * s.N), rows = double(std::min(chunk, side));

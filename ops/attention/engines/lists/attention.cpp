@@ -83,7 +83,8 @@ AttentionCost lists_cost(const AttentionSizes& s, const EdgeListSizes& lists, i6
     return double(type == DType::f32 ? simd::round_up_to_lanes<float>(width)
                                      : simd::round_up_to_lanes<double>(width));
   };
-  // On the CPU of one head, and what the types get from each share of queries and each head.
+  // On the CPU of one head, and the partial gradients of the types for each share of queries and
+  // each head.
   const double vectors = double(types) * padded(s.E);
   const double shares = double((s.N + list_share - 1) / list_share);
   const double packed = (N + S) * (padded(s.E) + padded(s.M)) + (1 + shares + heads) * vectors;

@@ -9,20 +9,20 @@
 namespace weft {
 
 struct ListsCall {
-  const char* name = "lists";  // of the mechanism, in messages
+  const char* name = "lists";  // the mechanism, in messages
   double temperature = 1;
   double dropout = 0;
   RandomKey random = {};
 };
 
-// out [B, N, H, M] of q [B, N, H, E], k [B, S, H, E], v [B, S, H, M] and the types' vectors
-// [types, E], which may be undefined: then no type counts. The types that the lists name are the
-// caller's to keep below their number.
+// out [B, N, H, M] of q [B, N, H, E], k [B, S, H, E], v [B, S, H, M] and the types' vectors [types,
+// E], which may be undefined: then types are ignored. The caller has to keep the types in the lists
+// below their number.
 Variable lists_attention(const ListsCall& call, std::shared_ptr<const EdgeListTensors> lists,
                          const Variable& q, const Variable& k, const Variable& v,
                          const Variable& types = {});
 
-// What a fact sheet says of lists of these sizes, the same for all heads and items, with `types`
+// The fact sheet's cost for lists of these sizes, the same for all heads and items, with `types`
 // vectors (0: none).
 AttentionCost lists_cost(const AttentionSizes& sizes, const EdgeListSizes& lists, i64 types,
                          DType type);

@@ -1,4 +1,4 @@
-// The memory that lists of edges stand in, and lists of any edges.
+// Memory for lists of edges, and lists of any edges.
 #include "ops/attention/engines/lists/edge_list_tensors.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void count(const Sheet& sheet, EdgeListSizes& most) {
   most.runs = std::max(most.runs, runs);
 }
 
-// The sheet that stands at `to`: its lists, then their transpose, where rows come in order.
+// Writes a sheet to `to`: its lists, then their transpose, in which rows are ascending.
 void fill(const Sheet& sheet, const EdgeLists& to) {
   auto* const starts = const_cast<std::int32_t*>(to.starts);
   auto* const run_starts = const_cast<std::int32_t*>(to.run_starts);

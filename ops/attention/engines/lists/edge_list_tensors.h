@@ -1,4 +1,4 @@
-// Lists of edges in tensors, and how they come there.
+// Lists of edges in tensors, and their construction.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// How much a sheet of lists takes, and how many sheets there are.
+// The sizes of a sheet of lists, and the number of sheets.
 struct EdgeListSizes {
   i64 items = 1, heads = 1;
   i64 rows = 0, keys = 0, edges = 0, runs = 0, longest = 0, longest_out = 0;
@@ -23,10 +23,10 @@ struct EdgeListTensors {
   EdgeListSizes sizes;
   Tensor starts, from, run_starts, runs, out_starts, out;
 
-  // Not initialised. Throws where a sheet has more edges than numbers of 32 bits.
+  // Not initialised. Throws if a sheet has more edges than 32-bit numbers can count.
   EdgeListTensors(const EdgeListSizes& sizes, Device device);
   EdgeLists lists() const;
-  // The lists to be filled by a rule (list_rule.h), whose sheets have no more than these sizes.
+  // The lists filled by a rule (list_rule.h), whose sheets are at most of these sizes.
   template <class Rule>
   RuledLists<Rule> by_rule(const Rule& rule) const {
     return {rule,
@@ -44,8 +44,8 @@ struct Edge {
   i64 from = 0, type = 0;
 };
 
-// Lists by sheet, row and edge: sheets[b · heads + h][i] is the list of query i, of which there are
-// as many in every sheet. Throws where an edge comes from a key that is not there.
+// Lists by sheet, row and edge: sheets[b · heads + h][i] is the list of query i; every sheet has
+// the same number of queries. Throws if an edge comes from a key that does not exist.
 EdgeListTensors edge_lists_of(std::span<const std::vector<std::vector<Edge>>> sheets, i64 items,
                               i64 heads, i64 keys, Device device);
 

@@ -1,16 +1,16 @@
-// Ragged lists of edges as kernels see them, and their transpose.
+// Ragged lists of edges in kernels, and their transpose.
 //
-// A sheet holds the lists of all rows (queries), one behind the other: list i has the edges
-// starts[i] … starts[i + 1] − 1, edge e comes from the key from[e]. Edges have types, given by runs
-// of equal ones: the runs of list i are run_starts[i] … run_starts[i + 1] − 1, and each goes from
-// its first edge to where the next one of the row begins. Neighbours of one type, the leaves under
-// a node of a tree, cost one run.
+// A sheet holds the lists of all rows (queries), concatenated: list i has the edges starts[i] …
+// starts[i + 1] − 1, edge e comes from the key from[e]. Edges have types, given by runs of equal
+// ones: the runs of list i are run_starts[i] … run_starts[i + 1] − 1, and each extends from its
+// first edge to the beginning of the next one of the row. Adjacent edges of one type, the leaves
+// under a node of a tree, cost one run.
 //
-// The transpose: out_starts[j] … out_starts[j + 1] − 1 are the edges that come from key j, in one
-// fixed order; each names its row, and its number in the sheet, where its weight stands.
+// The transpose: out_starts[j] … out_starts[j + 1] − 1 are the edges that come from key j, in a
+// fixed order; each holds its row, and its number in the sheet, which is the index of its weight.
 //
-// There is a sheet for each batch item and head, or one for all of either. A key may stand in a
-// list more than once. Numbers are those within a sheet.
+// There is a sheet for each batch item and head, or one for all of either. A key may be in a list
+// more than once. Numbers are those within a sheet.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct EdgeLists {
   const OutEdge* out = nullptr;
   i64 items = 1, heads = 1;  // of sheets; 1: the same for all
   i64 rows = 0, keys = 0;
-  i64 edges = 0, run_count = 0;      // that a sheet has room for
-  i64 longest = 0, longest_out = 0;  // no list is longer
+  i64 edges = 0, run_count = 0;      // the capacity of a sheet
+  i64 longest = 0, longest_out = 0;  // bounds of the lists' lengths
 
   // The lists of one batch item and head.
   constexpr EdgeLists sheet(i64 b, i64 h) const {
@@ -49,7 +49,7 @@ struct EdgeLists {
   }
   constexpr i64 length(i64 row) const { return starts[row + 1] - starts[row]; }
   constexpr i64 out_length(i64 key) const { return out_starts[key + 1] - out_starts[key]; }
-  // Where run r of this row ends.
+  // The end of run r of this row.
   constexpr i64 end_of_run(i64 row, i64 r) const {
     return r + 1 < run_starts[row + 1] ? runs[r + 1].first : starts[row + 1];
   }

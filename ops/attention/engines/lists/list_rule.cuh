@@ -1,8 +1,8 @@
 // Filling lists by a rule, on a CUDA device: a thread for each row, and a block for each list of
-// starts, which it sums. For .cu files.
+// starts, for its prefix sum. For .cu files.
 //
 // Bound by latency: a row computes some integers for each of its edges, one after the other, and
-// writes 12 bytes an edge. The longest list is what the device waits for. Unmeasured.
+// writes 12 bytes an edge. The longest list determines the time. Unmeasured.
 #pragma once
 
 #include "ops/attention/engines/lists/list_rule.h"
@@ -24,7 +24,7 @@ struct FillLine {
 
 inline constexpr unsigned sum_threads = 256;
 
-// Each thread has a range: it sums that, then all before it, then goes through it again.
+// Each thread sums a range, then all ranges before it, then walks its range again.
 template <class Rule>
 __global__ void sum_starts(RuledLists<Rule> ruled) {
   __shared__ std::int32_t sums[sum_threads];

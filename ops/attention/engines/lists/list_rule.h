@@ -1,14 +1,14 @@
-// Lists of edges that a rule gives in closed form, filled on the device where they are wanted: for
-// lists that hang on lengths, which may be in its memory. A rule says what each sheet is,
+// Lists of edges that a rule defines in closed form, filled on the device that needs them: for
+// lists that depend on lengths, which may be in its memory. A rule says what each sheet is,
 //
-//     sheet(number)                 what follows, of this sheet
+//     sheet(number)                 the following, for this sheet
 //     rows()                        rows, and keys, that have edges are among the first so many
 //     edges(row), runs(row)         of its list
 //     out_edges(key)                that come from it
 //     each_edge(row, f)             calls f(rank, key, type) in the order of the list
 //     each_out_edge(key, f)         calls f(row, rank in that row's list) in a fixed order
 //
-// all of them constant functions, which both devices call.
+// all of them constexpr functions, which both devices call.
 #pragma once
 
 #include "ops/attention/engines/lists/edge_lists.h"
@@ -18,23 +18,23 @@ namespace weft {
 template <class Rule>
 struct RuledLists {
   Rule rule;
-  EdgeLists lists;  // what is filled
+  EdgeLists lists;  // the lists to fill
   std::int32_t *starts, *from, *run_starts, *out_starts;
   TypeRun* runs;
   OutEdge* out;
 
   constexpr i64 sheets() const { return lists.items * lists.heads; }
-  // Rows, and keys, of all sheets: what count() and fill() are called for.
+  // Rows, and keys, of all sheets: count() and fill() are called for each.
   constexpr i64 lines() const { return lists.rows < lists.keys ? lists.keys : lists.rows; }
   constexpr i64 calls() const { return sheets() * lines(); }
-  // Where the lists of a sheet begin, their runs, and those of the transpose: `which` of the three.
+  // The starts of a sheet: of lists, of runs, or of the transpose, by `which`.
   constexpr std::int32_t* starts_of(i64 which, i64 sheet) const {
     std::int32_t* const all[] = {starts, run_starts, out_starts};
     return all[which] + sheet * (size_of_starts(which) + 1);
   }
   constexpr i64 size_of_starts(i64 which) const { return which == 2 ? lists.keys : lists.rows; }
 
-  // First: how much a line has, where the next one's begins until that is summed up.
+  // The first pass writes the counts of a line to the place of the next line's start.
   constexpr void count(i64 call) const {
     const i64 number = call / lines(), line = call % lines();
     const auto sheet = rule.sheet(number);
@@ -47,7 +47,7 @@ struct RuledLists {
     set(1, there ? sheet.runs(line) : 0);
     set(2, there ? sheet.out_edges(line) : 0);
   }
-  // Then, behind the sums: the lists.
+  // After the prefix sums, the second pass writes the lists.
   constexpr void fill(i64 call) const {
     const i64 number = call / lines(), line = call % lines();
     const auto sheet = rule.sheet(number);

@@ -1,17 +1,17 @@
-// CUDA kernels of attention over lists; the equations stand in lists.h.
+// CUDA kernels of attention over lists; the equations are in lists.h.
 //
 //     ForwardRow   a team owns a query: scores of its edges, softmax, output
-//     QueryRow     a team owns a query: dq, and d w and dz of its edges, for the next
+//     QueryRow     a team owns a query: dq, and d w and dz of its edges, for the next kernel
 //     KeyRow       a team owns a key and the edges that come from it: dk and dv
-//     TypeShare    a thread owns a column and some queries: what these add to da
+//     TypeShare    a thread owns a column and some queries: their contribution to da
 //
-// A team is a warp, or a block of 256 threads where a list is long: both kinds go through all rows,
-// and each leaves the other's alone. A row of numbers is read by 8, 16 or 32 neighbouring lanes, so
-// that short rows are read several at once. What an edge has, its score above all, stands in global
-// memory, since lists have any length.
+// A team is a warp, or a block of 256 threads for a long list: both kinds visit all rows and skip
+// the other's. A row of numbers is read by 8, 16 or 32 adjacent lanes, so that several short rows
+// are read at once. The data of edges, above all their scores, are in global memory, since lists
+// have any length.
 //
 // An edge gathers E + M elements forward, as many in QueryRow and again in KeyRow: 4 bytes in f32
-// for 2 operations each, from the cache where neighbours have edges from the same keys. That
+// for 2 operations each, from the cache if adjacent queries have edges from the same keys. That
 // bandwidth is the limit (unmeasured).
 #include <cmath>
 #include <limits>
@@ -25,8 +25,8 @@
 namespace weft {
 namespace {
 
-constexpr i64 long_list = 256;  // edges beyond which a block has a row
-constexpr i64 long_run = 64;    // edges beyond which a team sums a run together
+constexpr i64 long_list = 256;  // edges; a longer row is processed by a block
+constexpr i64 long_run = 64;    // edges; a longer run is summed by the whole team
 
 // Rows of one batch item and head, or the vectors of types.
 template <class T>
@@ -44,7 +44,7 @@ struct RowsOf {
   __device__ const T& at(i64 i, i64 e) const { return data[i * row + e * column]; }
 };
 
-// Neighbouring lanes that read a row together, and which of these groups this thread is in.
+// Adjacent lanes that read a row together, and the index of this thread's group.
 template <class Team>
 struct Groups {
   int across, own, group, groups;
@@ -81,7 +81,7 @@ struct Groups {
     }
     return part;
   }
-  // Over all groups of the team, for each lane of a group; the first group has it.
+  // Reduces over all groups of the team, for each lane of a group; the first group has the result.
   template <class T>
   __device__ T joined(T x) const {
     for (int by = across; by < 32; by *= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
@@ -97,8 +97,8 @@ struct Groups {
   }
 };
 
-// One query and its list, in the hands of a team. `first` and `first_run` count from the beginning
-// of what all sheets and heads have at work.
+// One query and its list, processed by a team. `first` and `first_run` are offsets into the arrays
+// for all sheets and heads.
 template <class T>
 struct Row {
   const Lists<T>& p;
@@ -137,8 +137,9 @@ struct Row {
     }
     return low;
   }
-  // τ q · k of the edges into z, τ q · a of the runs into terms; score() has both. It multiplies
-  // nothing, so that an edge alone has weight 1 in both passes, however the compiler contracts.
+  // Writes τ q · k of the edges to z, and τ q · a of the runs to terms; score() adds them. It
+  // multiplies nothing, so that a single edge has weight 1 in both passes, however the compiler
+  // contracts.
   template <class Team>
   __device__ void products(const Team& team, T* z, T* terms) const {
     const Groups<Team> groups(team, p.E());
@@ -207,7 +208,7 @@ struct ForwardRow {
   }
 };
 
-// `weights` and `scores` take d w and dz, `sums` the sums of dz over runs.
+// `weights` and `scores` receive d w and dz, `sums` the sums of dz over runs.
 template <class T>
 struct QueryRow {
   Lists<T> p;
@@ -239,7 +240,7 @@ struct QueryRow {
     for (i64 t = team.rank(); t < at.count; t += Team::threads) {
       const T weight = w[t];
       w[t] = weight * at.factor(mask, t);
-      dz[t] = w[t] * dz[t] - weight * delta;  // exactly 0 where the weight is 1
+      dz[t] = w[t] * dz[t] - weight * delta;  // exactly 0 if the weight is 1
     }
     team.wait();
     sum_runs(team, at, dz, s);
@@ -259,7 +260,7 @@ struct QueryRow {
   }
 
  private:
-  // Short runs by a thread each, the others by all.
+  // Short runs by a thread each, the others by the whole team.
   template <class Team>
   __device__ void sum_runs(const Team& team, const Row<T>& at, const T* dz, T* to) const {
     bool others = false;
@@ -314,8 +315,7 @@ struct KeyRow {
   }
 };
 
-// Shares of queries of one head: element x has column x % E of share x / E. `to` [shares, types,
-// E].
+// Shares of queries of one head: element x is column x % E of share x / E. `to` [shares, types, E].
 template <class T>
 struct TypeShare {
   Lists<T> p;
@@ -353,7 +353,7 @@ struct TypeSum {
   }
 };
 
-// A warp for each row whose list is short, a block for each of the others.
+// A warp for each row with a short list, a block for each of the others.
 template <class F>
 void for_lists(const Cuda& device, i64 rows, i64 longest, const F& f) {
   if (rows == 0) return;

@@ -17,7 +17,7 @@
 // a is shared by batch and heads; without it edges have no types and z_e = τ q_i · k_j. d is the
 // dropout mask, 0 or 1/(1 − rate): edge e has the row (b H + h) N + i of the mask and the column
 // that is its rank in E(i), of as many columns as the longest list may have edges. A query with an
-// empty list gives 0. The same key may stand in a list more than once: each edge counts.
+// empty list gives 0. The same key may be in a list more than once: each edge counts.
 //
 // Backward. Let do_i be the gradient of o_i. The derivative of the softmax, ∂w_e/∂z_f =
 // w_e (1{e = f} − w_f) for e, f ∈ E(i), gives
@@ -33,17 +33,18 @@
 //     dk_j = τ Σ_{e ∈ E'(j)} dz_e q_i        dv_j = Σ_{e ∈ E'(j)} d_e w_e do_i
 //     da_t = τ Σ_{b, h} Σ_{e : t_e = t} dz_e q_i
 //
-// So there are two passes. The first goes by queries: it computes z_e, w_e and g_e again, writes
-// two numbers an edge, d_e w_e and dz_e, and finds dq. The second goes by keys over the transposed
-// lists, E', and finds dk and dv from these numbers. Each sum has one owner and one order, so that
-// the bits are the same for any number of threads. Neither k_j + a_t nor anything else of
-// edges × E is held: edges of one type that follow each other are a run R, of which
+// So there are two passes. The first is by queries: it recomputes z_e, w_e and g_e, writes two
+// numbers an edge, d_e w_e and dz_e, and computes dq. The second is by keys over the transposed
+// lists, E', and computes dk and dv from these numbers. Each sum has one owner and one order, so
+// that the bits are the same for any number of threads. Neither k_j + a_t nor any other array of
+// edges × E is stored: consecutive edges of one type are a run R, of which
 //
 //     q_i · a_t is computed once, and Σ_{e ∈ R} dz_e once for dq_i and da_t.
 //
 // Saved: q, k, v and a as handles, ℓ [B, H, N], and the lists (edge_lists.h). With P edges and R
-// runs in all heads, time is 2 P (E + M) + 2 R E forward and P (6 E + 4 M) + 6 R E backward. At
-// work are two numbers an edge, on the CPU of one head, and there the rows of that head once more.
+// runs in all heads, time is 2 P (E + M) + 2 R E forward and P (6 E + 4 M) + 6 R E backward. The
+// workspace is two numbers an edge, on the CPU for one head at a time, and there also packed rows
+// of that head.
 //
 // Files, in the order of reading: edge_lists.h; lists_cpu.cpp; edge_list_tensors.h and list_rule.h
 // (where lists come from); attention.h, .cpp (the op); lists.cu.
@@ -59,7 +60,7 @@ namespace weft {
 template <class T>
 struct Lists {
   View<const T, 4> q, k, v;
-  View<const T, 2> types = {};  // a; without data edges have no types
+  View<const T, 2> types = {};  // a; without data, types are ignored
   EdgeLists lists;
   T temperature = 1;
   double dropout = 0;
@@ -76,9 +77,9 @@ struct Lists {
 
 template <class Device, class T>
 struct ListsKernels {
-  // Writes out and log_sums [B, H, N] whole; log_sums is +∞ for an empty list.
+  // Writes all of out and log_sums [B, H, N]; log_sums is +∞ for an empty list.
   static void forward(const Device&, const Lists<T>&, View<T, 4> out, View<T, 3> log_sums);
-  // Writes dq, dk, dv and, where there are types, da whole.
+  // Writes all of dq, dk, dv and, if there are types, da.
   static void backward(const Device&, const Lists<T>&, View<const T, 3> log_sums,
                        View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv,
                        View<T, 2> da);

@@ -1,4 +1,4 @@
-// CPU kernels of attention over lists; the equations stand in lists.h.
+// CPU kernels of attention over lists; the equations are in lists.h.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ namespace hn = simd::hn;
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-// Rows in whole vectors, zeros behind them.
+// Rows in whole vectors, padded with zeros.
 template <class T>
 struct PackedRows {
   i64 width;
@@ -76,8 +76,7 @@ void dots(const T* x, const PackedRows<T>& rows, i64 count, const Index& index, 
   }
 }
 
-// to[c] += Σ_e weights[e] rows[index(e)][c] for `vectors` vectors of columns, which stay in
-// registers.
+// to[c] += Σ_e weights[e] rows[index(e)][c] for `vectors` vectors of columns, in registers.
 template <int vectors, class T, class Index>
 HWY_INLINE void add_columns(const T* weights, const T* rows, i64 width, i64 count,
                             const Index& index, T* to) {
@@ -120,7 +119,7 @@ struct Row {
   const std::int32_t* from = nullptr;
   const TypeRun* run = nullptr;
 
-  // With room for `more` numbers for each edge.
+  // With room for `others` numbers for each edge.
   Row(const Lists<T>& problem, const EdgeLists& sheet, i64 others)
       : p(problem),
         lists(sheet),
@@ -132,7 +131,7 @@ struct Row {
   i64 room() const { return simd::round_up_to_lanes<T>(lists.longest); }
   i64 key(i64 e) const { return from[e]; }
   i64 type(i64 r) const { return run[r].type; }
-  // Calls f(r, first edge, edges behind it) for each run, counted along the list.
+  // Calls f(r, first edge, number of edges) for each run, counted along the list.
   template <class F>
   void each_run(const F& f) const {
     for (i64 r = 0; r < runs; ++r) {
@@ -141,7 +140,7 @@ struct Row {
     }
   }
 
-  // z_e of query `row`, whose scaled numbers are q.
+  // z_e of query `row`; q is scaled.
   void score(i64 row, const T* q, const PackedRows<T>& k, const PackedRows<T>& types) {
     i = row;
     count = lists.length(i);
@@ -157,7 +156,7 @@ struct Row {
       for (i64 e = first; e < first + edges; ++e) z[e] += terms[r];
     });
   }
-  // x ← exp(x − shift); the sum.
+  // x ← exp(x − shift); returns the sum.
   T raise(T* x, T shift) const {
     const simd::Tag<T> d;
     const auto less = hn::Set(d, shift);
@@ -183,7 +182,7 @@ struct Row {
   }
 };
 
-// Heads one after the other, each by all threads, or where there are many, a thread each.
+// Heads one after the other, each by all threads, or if there are many, one for each thread.
 template <class F>
 void each_head(i64 B, i64 H, const F& f) {
   constexpr i64 many = 16;
@@ -244,7 +243,7 @@ struct HeadBackward {
                const View<const T, 4>& row_dout)
       : p(problem), types(vectors), b(item), h(head), dout(row_dout, item, head, T(1)) {}
 
-  // dq, d w and dz of a range of queries; `of_types` [types, width], zeros before, takes da.
+  // dq, d w and dz of a range of queries; da is added to `of_types` [types, width], initially zero.
   void queries(i64 begin, i64 end, const View<const T, 3>& log_sums, const View<T, 4>& dq,
                T* of_types) const {
     Row<T> row(p, lists, k.width + simd::round_up_to_lanes<T>(lists.longest));

@@ -15,7 +15,7 @@ struct PairsOp {
   PairsCall call;
   std::vector<PairsPart> parts;
   std::vector<Tensor> lengths = {};     // of each source
-  std::vector<i64> first_columns = {};  // of each part in the dropout mask
+  std::vector<i64> first_columns = {};  // of each part, in the dropout mask
   i64 columns = 0;                      // of that mask
   const char* name = call.name;
 
@@ -115,7 +115,7 @@ struct PairsOp {
   }
 };
 
-// That a table of D numbers by distance has one for every pair of the part.
+// Throws unless a table of D numbers by distance covers every pair of the part.
 void check_distances(const PairsCall& call, const PairsPart& part, i64 N, i64 S, i64 D) {
   require(part.classes == 1, "{}: a bias by distance wants a part in place, got {} classes", call.name,
           part.classes);
@@ -136,8 +136,8 @@ struct Interval {
   i64 begin, end;
 };
 
-// What query i sees by the band of a part of 1 or `classes` classes, counted along its class of
-// those.
+// The keys that query i sees by the band of a part of 1 or `classes` classes, counted along its
+// class.
 Interval keys_seen(const PairsPart& part, i64 i, i64 classes, i64 keys) {
   const i64 c = i % classes, along = part.classes == classes ? i / classes : i;
   const i64 begin = part.band.first.at(along), end = std::min(part.band.end.at(along), keys);
@@ -149,7 +149,7 @@ Interval keys_seen(const PairsPart& part, i64 i, i64 classes, i64 keys) {
 }
 
 // Refuses two bands that show a pair of the same source twice. Lists, which may be in the memory of
-// a device, and parts of two different numbers of classes are not looked at.
+// a device, and parts with different numbers of classes are not checked.
 void check_apart(const PairsCall& call, i64 N, i64 keys, const PairsPart& one,
                  const PairsPart& two) {
   const i64 classes = std::max(one.classes, two.classes);

@@ -22,16 +22,16 @@ struct PairsPart {
   Band band = {};
   std::shared_ptr<const TileListTensors> lists = {};
   i64 classes = 1;
-  i64 first_key = 0;       // of the whole sequence; the band leaves out those before it
-  std::size_t source = 0;  // whose keys
-  bool biased = false;     // the bias counts here
+  i64 first_key = 0;       // in the whole sequence; the band excludes earlier ones
+  std::size_t source = 0;  // of its keys
+  bool biased = false;     // the bias applies here
 };
 
-// What the parts have in common. A bias is [B|1, H|1, N, S] over the keys of the biased part; where
-// `origin` is not below 0, it is a table [H|1, D] by distance, whose element origin + j − i is that of
-// query i and key j. It reaches as far as pairs are seen, and its part has no classes.
+// Common to all parts. A bias is [B|1, H|1, N, S] over the keys of the biased part; if `origin` is
+// not negative, it is a table [H|1, D] by distance, whose element origin + j − i belongs to query i
+// and key j. The table must cover all pairs that are seen, and its part has no classes.
 struct PairsCall {
-  const char* name = "pairs";  // of the mechanism, in messages
+  const char* name = "pairs";  // the mechanism, in messages
   double temperature = 1;
   Tensor query_lengths = {};
   double dropout = 0;
@@ -39,22 +39,22 @@ struct PairsCall {
   i64 origin = -1;
 };
 
-// Where a part's columns of the dropout mask begin, behind `columns` of the parts before.
+// The first column of the dropout mask for a part, after `columns` columns of the parts before.
 constexpr i64 next_mask_columns(i64 columns) {
   return (columns + tile_side - 1) / tile_side * tile_side;
 }
 
-// out [B, N, H, M] of q [B, N, H, E]. A part has a column of the dropout mask for every key; one with
-// classes has those of its longest class. Throws where a table by distance is too short for a pair, and where two bands show a pair
-// twice; lists are the caller's to keep apart.
+// out [B, N, H, M] of q [B, N, H, E]. A part has a column of the dropout mask for every key; one
+// with classes has those of its longest class. Throws if a table by distance is too short for a
+// pair, and if two bands show a pair twice; the caller has to keep lists disjoint.
 Variable pairs_attention(const PairsCall& call, const Variable& q,
                          std::span<const PairsSource> sources, std::span<const PairsPart> parts,
                          const Variable& bias = {});
-// Of one part.
+// Attention with one part.
 Variable pairs_attention(const PairsCall& call, const Variable& q, const PairsSource& source,
                          const PairsPart& part, const Variable& bias = {});
 
-// What a fact sheet says of one part in place that shows so many pairs: operations, and the memory
+// The fact sheet's cost of one part in place with this number of pairs: operations, and the memory
 // of one thread.
 AttentionCost pairs_cost(const AttentionSizes& sizes, double pairs, DType type);
 

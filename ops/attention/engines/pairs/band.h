@@ -1,6 +1,6 @@
-// Patterns in closed form: every query sees an interval of keys, and the ends of the interval rise
-// with the query. Windows, blocks on the diagonal, causal masks and summaries of what lies before
-// are all of this kind; what is not is a list of tiles (tile_lists.h).
+// Patterns in closed form: every query sees an interval of keys, whose ends are monotonic in the
+// query. Windows, blocks on the diagonal, causal masks and summaries of earlier positions are all
+// of this kind; other patterns are lists of tiles (tile_lists.h).
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Staircase {
 
   constexpr i64 at(i64 i) const { return std::max(slope * (step == 1 ? i : i / step) + offset, least); }
 
-  // The first i >= 0 whose bound is above j; `infinite` where there is none.
+  // The first i >= 0 whose bound is above j; `infinite` if there is none.
   constexpr i64 first_above(i64 j) const {
     if (least > j || offset > j) return 0;
     if (slope == 0) return infinite;
@@ -38,13 +38,13 @@ struct Band {
             .end = {.slope = 1, .offset = after + 1}};
   }
   static constexpr Band causal() { return {.end = {.slope = 1, .offset = 1}}; }
-  // Those of the blocks of `size` positions from the start.
+  // The keys of the query's own block of `size` positions.
   static constexpr Band blocks(i64 size) {
     return {.first = {.slope = size, .step = size},
             .end = {.slope = size, .step = size, .offset = size}};
   }
 
-  // How many keys query i sees, of `keys`.
+  // The number of keys that query i sees, of `keys`.
   constexpr i64 count(i64 i, i64 keys) const {
     return std::max<i64>(std::min(end.at(i), keys) - first.at(i), 0);
   }

@@ -1,4 +1,4 @@
-// The memory that lists of tiles of block patterns stand in.
+// Memory for lists of tiles of block patterns.
 #include "ops/attention/engines/pairs/tile_list_tensors.h"
 
 #include "runtime/dispatch.h"

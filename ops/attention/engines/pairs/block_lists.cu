@@ -1,8 +1,8 @@
 // Lists of tiles of block patterns, on a CUDA device: a thread for each row of tiles, then one for
-// each column, which looks itself up in the lists of all rows. A sheet's counts are summed by one
-// thread.
+// each column, which searches for itself in the lists of all rows. One thread sums a sheet's
+// counts.
 //
-// Bound by latency: a row meets about 6 runs for each of its tiles, a column reads 12 bytes some
+// Bound by latency: a row visits about 6 runs for each of its tiles, a column reads 12 bytes some
 // three times for each row, and the threads of a warp read the same rows. Unmeasured.
 #include "ops/attention/engines/pairs/block_lists.h"
 #include "runtime/cuda/stream.h"
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// A row of tiles: is counted, or written.
+// Counts a row of tiles, or writes it.
 struct EachRow {
   BlockLists lists;
   bool fill;
@@ -20,7 +20,7 @@ struct EachRow {
   }
 };
 
-// The same of a column.
+// The same for a column.
 struct EachColumn {
   BlockLists lists;
   bool fill;
@@ -46,7 +46,8 @@ struct EachSheet {
   }
 };
 
-// There are few rows, each with much to do: warps of different blocks find a multiprocessor each.
+// There are few rows with much work each: with one warp a block they spread over the
+// multiprocessors.
 constexpr unsigned warp = 32;
 
 template <class F>

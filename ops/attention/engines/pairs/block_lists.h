@@ -1,11 +1,10 @@
-// Lists of tiles of patterns that stand block by block: a table says which blocks of keys each
-// block of queries sees. The lists are made where the table lies, in memory whose size the host
-// knows: a pattern may depend on lengths in the memory of a CUDA device, and nothing is read back.
+// Lists of tiles of block patterns: a table says which blocks of keys each block of queries sees.
+// The lists are built on the device that has the table, in memory whose size the host knows: a
+// pattern may depend on lengths in the memory of a CUDA device, and nothing is read back.
 //
-// A tile of 64 × 64 is listed where some of its pairs are seen. Blocks of a multiple of 64
-// positions are whole tiles. For others a tile that is not seen as a whole has a table of bits of
-// its own, 1 KB, so that a list with blocks of less than 64 is long, and most of what its tiles
-// show is hidden.
+// A tile of 64 × 64 is listed if some of its pairs are seen. Blocks of a multiple of 64 positions
+// are whole tiles. Otherwise a partial tile has a bit table of its own, 1 KB, so that a list with
+// blocks of less than 64 is long, and most pairs of its tiles are hidden.
 #pragma once
 
 #include "ops/attention/engines/pairs/tile_lists.h"
@@ -18,13 +17,13 @@ struct BlockRun {
 };
 
 // A sheet has `width` runs for each block of queries, in any order; they may overlap. The last of
-// the `blocks` blocks takes what there is of `size` positions.
+// the `blocks` blocks may have fewer than `size` positions.
 struct BlockPattern {
   const BlockRun* runs = nullptr;  // [items, heads, blocks, width]
   i64 items = 1, heads = 1, blocks = 0, width = 0;
   i64 size = 1;       // positions of a block
   i64 positions = 0;  // of queries, and of keys
-  i64 most = 0;       // tiles that a sheet lists at most
+  i64 most = 0;       // the most tiles of a sheet
 
   constexpr i64 sheets() const { return items * heads; }
   constexpr i64 tiles() const { return (positions + tile_side - 1) / tile_side; }
@@ -33,17 +32,17 @@ struct BlockPattern {
   constexpr const BlockRun* row(i64 sheet, i64 block) const {
     return runs + (sheet * blocks + block) * width;
   }
-  // Blocks that a tile of queries meets.
+  // Blocks that a tile of queries overlaps.
   constexpr i64 first_block(i64 tile) const { return tile * tile_side / size; }
   constexpr i64 last_block(i64 tile) const { return block_of(tile * tile_side + tile_side - 1); }
-  // Positions behind the last one count as the last block's, so that a tile there can be whole.
+  // Positions beyond the last one count as the last block's, so that a tile there can be whole.
   constexpr i64 block_of(i64 i) const { return i / size < blocks ? i / size : blocks - 1; }
   constexpr i64 begin(const BlockRun& run) const { return run.first * size; }
   constexpr i64 end(const BlockRun& run) const {
     return run.first + run.count < blocks ? (run.first + run.count) * size : tiles() * tile_side;
   }
 
-  // The first tile of keys from `from` on that a tile of queries sees; tiles() where there is none.
+  // The first tile of keys from `from` on that a tile of queries sees; tiles() if there is none.
   constexpr i64 next_tile(i64 sheet, i64 tile, i64 from) const {
     i64 next = tiles();
     for (i64 t = first_block(tile); t <= last_block(tile); ++t) {
@@ -67,8 +66,8 @@ struct BlockPattern {
   }
 };
 
-// What is written. Rows are written one by one: first all are counted, then each sheet's counts
-// become its starts, then the tiles follow.
+// The output. Rows are filled in three passes: all are counted, then each sheet's counts become its
+// starts, then the tiles are written.
 struct BlockLists {
   BlockPattern pattern;
   std::int32_t *starts = nullptr, *column_starts = nullptr;
@@ -90,7 +89,7 @@ struct BlockLists {
     }
     starts_of(sheet)[tile] = count;
   }
-  // Counts of a sheet become the places where its rows begin.
+  // Replaces the counts of a sheet by the starts of its rows.
   constexpr void sum(std::int32_t* counts, i64 sheet) const {
     auto next = static_cast<std::int32_t>(sheet * pattern.most);
     for (i64 tile = 0; tile <= pattern.tiles(); ++tile) {
@@ -107,7 +106,7 @@ struct BlockLists {
       runs[at] = {static_cast<std::int32_t>(j), 1, whole ? -1 : at};
     }
   }
-  // Whether the tile needs its table of bits.
+  // Whether the tile needs a bit table.
   constexpr bool fill_mask(i64 sheet, i64 tile, i64 column, std::int32_t at) const {
     std::uint64_t* const by_query = masks + i64{at} * 2 * tile_side;
     std::uint64_t word = 0, all = ~std::uint64_t{0};
@@ -121,7 +120,7 @@ struct BlockLists {
     transpose_bits(by_query + tile_side);
     return all != ~std::uint64_t{0};
   }
-  // Where row `tile` lists a column; null where it does not.
+  // The run of row `tile` that contains a column; null if there is none.
   constexpr const TileRun* find(i64 sheet, i64 tile, i64 column) const {
     const std::int32_t* const at = starts_of(sheet) + tile;
     const TileRun *from = runs + at[0], *to = runs + at[1];
@@ -139,7 +138,7 @@ struct BlockLists {
 
 template <class Device>
 struct BlockListKernels {
-  // Writes all that `lists` points to.
+  // Writes everything that `lists` points to.
   static void fill(const Device&, const BlockLists& lists);
 };
 

@@ -9,7 +9,8 @@
 namespace weft {
 namespace {
 
-// Rows come in order, so that each column's do: a column that has begun keeps where it goes on.
+// Rows are visited in order, so that each column's runs are too: a column keeps its current
+// position.
 void fill_columns(const BlockLists& lists, i64 sheet) {
   const BlockPattern& p = lists.pattern;
   const std::int32_t* const rows = lists.starts_of(sheet);
@@ -23,7 +24,7 @@ void fill_columns(const BlockLists& lists, i64 sheet) {
       lists.column_runs[columns[run.first]++] = {static_cast<std::int32_t>(row), 1, run.mask};
     }
   }
-  // Each stands where the next one begins now.
+  // Each start now holds the next one's.
   std::copy_backward(columns, columns + p.tiles(), columns + p.tiles() + 1);
   columns[0] = static_cast<std::int32_t>(sheet * p.most);
 }

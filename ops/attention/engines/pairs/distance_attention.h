@@ -6,7 +6,7 @@
 namespace weft {
 
 struct DistanceCall {
-  const char* name = "distances";  // of the mechanism, in messages
+  const char* name = "distances";  // the mechanism, in messages
   double temperature = 1;
   Tensor lengths = {};  // [B] i64 or undefined, of queries and keys; S = N then
   double dropout = 0;
@@ -15,10 +15,10 @@ struct DistanceCall {
   i64 most = 0;  // distances
 };
 
-// What scores and weights take by distance; each may be undefined.
+// The terms by distance of scores and weights; each may be undefined.
 struct ByDistance {
   Variable table = {};  // [most, E], or [H, most, E]
-  Variable bias = {};   // [H, most], beside a table alone
+  Variable bias = {};   // [H, most]; only beside a table
   Variable spans = {};  // [H]
 };
 

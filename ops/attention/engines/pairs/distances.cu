@@ -1,4 +1,4 @@
-// CUDA kernels of attention by distance; the equations stand in distances.h, the tiles in
+// CUDA kernels of attention by distance; the equations are in distances.h, the tiles in
 // score_tile.cuh and gradient_tile.cuh.
 //
 //     forward_tiles   a block owns 8 R queries of one head and streams over the keys of its reach
@@ -8,10 +8,10 @@
 // A tile has three operands: its rows, its columns, and rows for the differences of the two. For
 // queries and keys these are the rows of distances, for queries and distances the keys. A thread
 // has few differences, 8 r − 16 c apart, and reads a row of them once for all of its pairs. Each
-// kernel computes the scores again, so that every sum has one writer and one order.
+// kernel recomputes the scores, so that every sum has one writer and one order.
 //
-// The span of a head is read on the device: the grid has a block for all that may be seen, and a
-// block stops at what is.
+// The span of a head is read on the device: the grid has a block for every possible key, and a
+// block stops at the head's reach.
 //
 // By count, for heads of 64 in f32 (unmeasured): four elements of the 32 pairs of a thread are 256
 // multiply-adds for 26 reads of 16 bytes; without distances 128 for 12.
@@ -29,7 +29,7 @@ constexpr T infinity = std::numeric_limits<T>::infinity();
 
 enum class Owner { queries, keys, distances };
 
-// Rows 0 … end − 1 of one head, from which tiles are loaded; no data: zeros.
+// Rows 0 … end − 1 of one head, from which tiles are loaded; without data: zeros.
 template <class T>
 struct HeadRows {
   const T* data;
@@ -45,8 +45,8 @@ struct HeadRows {
   }
 };
 
-// `all` rows of `padded` columns, from row `first`, which may be below 0, and the column `begin`
-// on, times `factor`; zeros where there are none.
+// `all` rows of `padded` columns, from row `first`, which may be negative, and column `begin` on,
+// times `factor`; zeros out of range.
 template <class T>
 __device__ void load_rows(const HeadRows<T>& x, i64 first, int all, i64 begin, int padded, T factor,
                           T* to, int stride) {
@@ -58,8 +58,8 @@ __device__ void load_rows(const HeadRows<T>& x, i64 first, int all, i64 begin, i
   }
 }
 
-// z[r][c] += Σ_e x[row][e] d[row − column + 63][e] for row 8 r + ty and column 16 c + tx; where x
-// is of columns, x[column][e] d[column − row + 8 R − 1][e].
+// z[r][c] += Σ_e x[row][e] d[row − column + 63][e] for row 8 r + ty and column 16 c + tx; if
+// `of_columns`, x[column][e] d[column − row + 8 R − 1][e].
 template <int R, bool of_columns, class T>
 __device__ void add_differences(const T* x, const T* d, int stride, int padded, T (&z)[R][4]) {
   constexpr int W = word<T>;
@@ -106,7 +106,7 @@ __device__ T bias_of(const Distances<T>& p, i64 h, i64 d) {
   return p.bias.data == nullptr ? T(0) : p.temperature * p.bias(h, d);
 }
 
-// The rows of a block: `rows` neighbours of one head.
+// The rows of a block: `rows` adjacent ones of one head.
 struct OwnRows {
   i64 b, h, first;
   i64 tile, tiles;
@@ -121,7 +121,7 @@ inline dim3 grid_of(i64 heads, i64 length, int rows, i64 width, int columns) {
           static_cast<unsigned>(std::max<i64>((width + columns - 1) / columns, 1))};
 }
 
-// Columns of queries, keys and distances that are held at once.
+// Columns of queries, keys and distances that are in shared memory together.
 constexpr int held = 32;
 
 template <class T, int R, int C>
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(tile_threads)
   for (i64 key = begin; key < end; key += tile_columns) {
     T z[R][4] = {};
     for (i64 e = 0; e < p.E(); e += held) {
-      __syncthreads();  // all are done with what is written over
+      __syncthreads();  // before shared memory is overwritten
       load_rows(queries, own.first, Layout::rows, e, held, p.temperature, q, Layout::stride);
       load_rows(keys, key, tile_columns, e, held, T(1), k, Layout::stride);
       if (table.data != nullptr) {
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(tile_threads)
     const i64 i = own.first + 8 * r + tile_y();
     const T total = over_row<Added>(sum[r]);
     if (i >= p.N()) continue;
-    const bool empty = total == 0 || i >= n;  // a sum of NaN is not 0: NaN goes on
+    const bool empty = total == 0 || i >= n;  // a sum of NaN is not 0, so NaN is propagated
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const i64 m = column + owned_column<T, C>(c);
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(tile_threads)
   }
 }
 
-// What belongs to the queries besides q, and where gradients go.
+// The query side besides q, and the outputs of the gradients.
 template <class T>
 struct GradientCall {
   View<const T, 3> log_sums, deltas;
@@ -284,8 +284,8 @@ __global__ void __launch_bounds__(tile_threads)
   const Ramp<T> ramp = p.ramp_of(h);
   const i64 there = std::min(own.first + rows, of_queries ? n
                                                : of_keys  ? keys
-                                                          : ramp.reach);  // own ones
-  i64 begin = std::max<i64>(own.first - shift, 0), end = 0;              // of what is streamed
+                                                          : ramp.reach);  // owned rows
+  i64 begin = std::max<i64>(own.first - shift, 0), end = 0;              // streamed ones
   if (of_queries) begin = std::max<i64>(own.first + shift - ramp.reach + 1, 0) / 8 * 8;
   if (own.first < there) {
     end = of_queries ? std::min(keys, there + shift)
@@ -300,13 +300,13 @@ __global__ void __launch_bounds__(tile_threads)
 
   T gradient[R][C] = {}, value_gradient[R][C] = {}, dbias[R] = {}, dspan = 0;
   for (i64 first = begin; first < end; first += tile_columns) {
-    // The number of the first difference.
+    // The smallest difference.
     const i64 lowest = of_queries ? own.first + shift - first - (tile_columns - 1)
                                   : first + shift - own.first - (rows - 1);
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const i64 e = (mine + 1 + turn) % chunks * held;
-      __syncthreads();  // all are done with what is written over
+      __syncthreads();  // before shared memory is overwritten
       if (chunks > 1 || first == begin) {
         load_rows(of_queries ? of_q
                   : of_keys  ? of_k
@@ -364,7 +364,7 @@ __global__ void __launch_bounds__(tile_threads)
           z[r][c] = da[r][c] = 0;
           continue;
         }
-        T left = 1;  // of the dropout mask
+        T left = 1;  // dropout's factor
         if (p.dropout > 0) {
           const bool keeps = owner == Owner::distances
                                  ? mask.keeps(p.mask_row(b, h) + i, j)
@@ -411,7 +411,7 @@ __global__ void __launch_bounds__(tile_threads)
   }
 }
 
-// dz of a head: the parts of its blocks of queries, item by item.
+// dz of a head: the partial sums of its blocks of queries, item by item.
 template <class T>
 struct AddSpans {
   View<T, 2> parts;  // [B H, tiles]
@@ -427,7 +427,7 @@ struct AddSpans {
   }
 };
 
-// dr: those of all items, and of the heads that share a table.
+// dr, summed over all items, and over the heads that share a table.
 template <class T>
 struct AddTables {
   View<T, 4> parts;  // [B, distances, H, E]
@@ -444,7 +444,7 @@ struct AddTables {
   }
 };
 
-// dc: those of all items.
+// dc, summed over all items.
 template <class T>
 struct AddBiases {
   View<T, 3> parts;  // [B, distances, H]

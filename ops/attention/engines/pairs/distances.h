@@ -1,10 +1,10 @@
 // Attention whose scores and weights depend on the distance between query and key: passes of the
-// engine for pairs with a learnt row for every distance, and a ramp of factors that cuts the
-// distances off. The ramp is that of S. Sukhbaatar et al., "Adaptive attention span in
-// transformers", ACL 2019, arXiv 1905.07799; nothing of size N × S is held, as in pairs.h.
+// engine for pairs with a learnt row for every distance, and a ramp of factors that limits the
+// distances. The ramp is that of S. Sukhbaatar et al., "Adaptive attention span in transformers",
+// ACL 2019, arXiv 1905.07799; nothing of size N × S is stored, as in pairs.h.
 //
-// The queries are the last N of S positions. Query i sees key j at the distance d, counted from the
-// `nearest` one that is seen (0: its own position, 1: the one before):
+// The queries are the last N of S positions. Query i sees key j at the distance d, counted from
+// `nearest`, the nearest one that is seen (0: its own position, 1: the one before):
 //
 //     d = (S − N + i) − j − nearest,   0 <= d < most
 //
@@ -19,8 +19,8 @@
 //     table [H or 1, most, E]: 1, shared by heads      bias [H, most]
 //     d_ij: the dropout mask, 0 or 1/(1 − rate)        ε = 10⁻⁸
 //
-// Without a table, which a bias wants, the scores are τ q · k. Without spans every m is 1 and ε is
-// 0: causal attention, or a window of `most` keys.
+// Without a table, which is required for a bias, the scores are τ q · k. Without spans every m is 1
+// and ε is 0: causal attention, or a window of `most` keys.
 //
 // That is a softmax, then the factors, then a division by their weighted sum plus ε. The two sums
 // of a row are one: with
@@ -41,17 +41,18 @@
 //     dr_d  = τ Σ_ij ds_ij q_i,          dc_d = τ Σ_ij ds_ij
 //
 // where the last two sums are over batch items and the pairs at the distance d; that of a shared
-// table is over heads, too. p is computed again from ℓ.
+// table is over heads, too. p is recomputed from ℓ.
 //
-// Tiles. Keys stop at the head's own reach, min(most, ⌈z_h most + ramp⌉), so that time follows what
-// was learnt. A tile of queries and keys has the distances of its diagonals. The products q · r of
-// some queries with all distances of the tile are read along the diagonals, on the CPU; a CUDA
+// Tiles. Keys stop at the head's own reach, min(most, ⌈z_h most + ramp⌉), so that time depends on
+// the learnt span. A tile of queries and keys has the distances of its diagonals. The products q ·
+// r of some queries with all distances of the tile are read along the diagonals, on the CPU; a CUDA
 // thread takes the rows of the differences of its queries and keys. Either way a score costs one
-// product more, and nothing by distance leaves the tile. dr and dc have an ownership of their own:
-// a batch item and head adds up its own [most, E] in a fixed order, and these are added in theirs.
+// more product, and no array by distance leaves the tile. dr and dc have owners of their own: each
+// batch item and head sums its own [most, E] in a fixed order, and these are added in a fixed
+// order.
 //
-// Lengths, of which S = N, hide keys and queries; a query without any key, and one at or past its
-// length, gives 0 and takes no gradient. A span that is NaN sees `most` keys and gives NaN.
+// Lengths, of which S = N, hide keys and queries; a query without any key, and one at or beyond its
+// length, gives 0 and gets no gradient. A span that is NaN sees `most` keys and gives NaN.
 //
 // Saved: q, k, v, table, spans and out as handles, and ℓ [B, H, N].
 //
@@ -77,7 +78,7 @@ struct Ramp {
   T slope_inside = 0;
 
   constexpr bool sees(i64 d) const { return d >= 0 && d < reach; }
-  // Of a distance that is seen.
+  // For a distance that is seen.
   constexpr T factor(i64 d) const {
     const T left = end - static_cast<T>(d);
     return flat || left >= length ? T(1) : left / length;
@@ -109,14 +110,14 @@ struct Distances {
   constexpr i64 M() const { return v.size(3); }
   constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
   constexpr i64 queries(i64 b) const { return length_of(lengths, b, N()); }
-  // The key that query i sees at d = 0; further ones lie before.
+  // The key that query i sees at d = 0; larger distances are earlier keys.
   constexpr i64 first_key(i64 i) const { return S() - N() + i - nearest; }
   constexpr i64 mask_row(i64 b, i64 h) const { return (b * H() + h) * N(); }
 
-  // Of the table, whose row of a head it is.
+  // The index of a head's table.
   constexpr i64 table_of(i64 h) const { return table.size(0) == 1 ? 0 : h; }
 
-  // Distances that some query has.
+  // The number of distances that occur.
   constexpr i64 distances() const { return std::clamp<i64>(S() - nearest, 0, most); }
 
   constexpr Ramp<T> ramp_of(i64 h) const {
@@ -124,7 +125,7 @@ struct Distances {
     if (spans.data == nullptr) return {.reach = reach};
     const T end = spans(h) * static_cast<T>(most) + static_cast<T>(ramp);
     if (end < static_cast<T>(reach)) {
-      reach = end > 0 ? static_cast<i64>(end) : 0;  // and one more for a fraction
+      reach = end > 0 ? static_cast<i64>(end) : 0;  // one more for a fraction
       reach += static_cast<T>(reach) < end ? 1 : 0;
     }
     return {false, reach, end, static_cast<T>(ramp), static_cast<T>(most) / static_cast<T>(ramp)};
@@ -133,10 +134,10 @@ struct Distances {
 
 template <class Device, class T>
 struct DistancesKernels {
-  // Writes out and log_sums [B, H, N] whole; log_sums is +∞ for a query without keys.
+  // Writes all of out and log_sums [B, H, N]; log_sums is +∞ for a query without keys.
   static void forward(const Device&, const Distances<T>&, View<T, 4> out, View<T, 3> log_sums);
-  // Writes all gradients whole; that of the table, the bias or the spans is not wanted where it has
-  // no data.
+  // Writes all gradients; those of the table, the bias or the spans are not wanted if they have no
+  // data.
   static void backward(const Device&, const Distances<T>&, View<const T, 4> out,
                        View<const T, 3> log_sums, View<const T, 4> dout, View<T, 4> dq,
                        View<T, 4> dk, View<T, 4> dv, View<T, 3> dtable, View<T, 2> dbias,

@@ -1,8 +1,8 @@
-// CPU kernels of attention by distance; the equations stand in distances.h.
+// CPU kernels of attention by distance; the equations are in distances.h.
 //
-// As in pairs_cpu.cpp, vector lanes hold queries, scores are transposed, sᵀ [keys, queries], and
-// counted in units of ln 2. The factors of a head are tables over d, with zeros on both sides: of a
-// key and neighbouring queries they are neighbours. Products with the rows of distances go by
+// As in pairs_cpu.cpp, vector lanes hold queries, scores are transposed, sᵀ [keys, queries], in
+// units of ln 2. The factors of a head are tables over d, padded with zeros on both sides: for one
+// key and adjacent queries they are contiguous. Products with the rows of distances are computed in
 // strips of 16 queries, so that few distances of a strip are outside the tile: [distances, 16]
 // against [keys, 16], along the diagonals.
 #include <cmath>
@@ -28,12 +28,11 @@ template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
 constexpr i64 tile_keys = 64, most_queries = 64, strip_queries = 16;
-// Queries of one piece of parallel work forward; the keys and values that they see are packed once.
+// Queries of one task forward; the keys and values that they see are packed once.
 constexpr i64 forward_share = 1024;
 constexpr i64 group = DropoutMask::pieces;
 
-// m, m + ε and ∂m/∂z of one head, each over d from −margin to reach + margin, 0 where d is not
-// seen.
+// m, m + ε and ∂m/∂z of one head, each over d from −margin to reach + margin, 0 if d is not seen.
 template <class T>
 class Factors {
  public:
@@ -56,13 +55,13 @@ class Factors {
   const i64 reach;
 
  private:
-  // No pair of a tile with one that is seen is further out.
+  // No distance of a tile with a visible pair is further out.
   static constexpr i64 margin = tile_keys + most_queries + group;
   i64 length_;
   Scratch<T> buffer_;
 };
 
-// Queries of a block: short windows end in small blocks.
+// Queries of a block: short windows need small blocks.
 template <class T>
 i64 query_block(i64 queries, i64 reach) {
   const i64 most = reach <= 256 ? most_queries / 2 : most_queries;
@@ -72,18 +71,18 @@ i64 query_block(i64 queries, i64 reach) {
 // A block of queries against a tile of keys.
 struct Tile {
   i64 b, h;
-  i64 query, lanes;  // lanes past the last query hold zeros
+  i64 query, lanes;  // lanes beyond the last query hold zeros
   i64 key, keys;
-  i64 distance;  // of the first query and the first key
+  i64 distance;  // between the first query and the first key
 
   i64 distance_of(i64 lane, i64 key_of_tile) const { return distance + lane - key_of_tile; }
 };
 
-// Of a strip of `width` queries with so many keys. Query i and key j have number i + keys − 1 − j
-// of them.
+// Distances of a strip of `width` queries with `keys` keys. The pair of query i and key j has index
+// i + keys − 1 − j among them.
 constexpr i64 distances_of(i64 keys, i64 width) { return keys + width - 1; }
 
-// What reads element (row + i, i) of a matrix for neighbouring i.
+// A view that reads element (row + i, i) of a matrix for consecutive i.
 template <class T>
 class Diagonal {
  public:
@@ -107,7 +106,7 @@ class Positions {
 
   Positions(const Distances<T>& p, i64 reach, T* buffer) : p_(p), reach_(reach), x_(buffer) {}
 
-  // z += q · r + c; q [E, ·] is turned, with `row` queries in a row.
+  // z += q · r + c; q [E, ·] is transposed, with a row stride of `row` queries.
   void add_scores(const Tile& t, const T* q, i64 row, T* z) const {
     each_strip(t, [&](i64 lane, i64 width, i64 lowest, i64 from, i64 to) {
       const i64 all = distances_of(t.keys, width);
@@ -132,8 +131,8 @@ class Positions {
     });
   }
 
-  // From ds [keys, lanes], around which there are strip_queries rows of zeros: to dq [E, ·],
-  // turned, and where they are wanted to dr [most, E] and dc [most]. q is [·, E].
+  // From ds [keys, lanes], padded with strip_queries rows of zeros on both sides, adds to dq [E,
+  // ·], transposed, and if they are wanted to dr [most, E] and dc [most]. q is [·, E].
   void add_gradients(const Tile& t, const T* ds, const T* q, T* dq, i64 row, T* dtable,
                      T* dbias) const {
     each_strip(t, [&](i64 lane, i64 width, i64 lowest, i64 from, i64 to) {
@@ -166,8 +165,8 @@ class Positions {
   Strided<T> rows(i64 h, i64 from) const {
     return {&p_.table(p_.table_of(h), from, 0), p_.table.stride(1), p_.table.stride(2)};
   }
-  // f(lane, width, lowest, from, to): the distances of the strip begin with `lowest`, those that
-  // are seen are from … to − 1.
+  // f(lane, width, lowest, from, to): the distances of the strip begin at `lowest`, and from … to −
+  // 1 of them are seen.
   template <class F>
   void each_strip(const Tile& t, const F& f) const {
     for (i64 lane = 0; lane < t.lanes; lane += strip_queries) {
@@ -215,9 +214,9 @@ struct ForwardBlock {
   const Factors<T>& factors;
   i64 block;
   Pieces<T> pieces;
-  T* const q = pieces.take(block * p.E());  // turned
+  T* const q = pieces.take(block * p.E());  // transposed
   T* const rows = pieces.take(block * p.E());
-  T* const o = pieces.take(block * p.M());  // turned
+  T* const o = pieces.take(block * p.M());  // transposed
   T* const z = pieces.take(block * tile_keys);
   T* const maximum = pieces.take(block);
   T* const sum = pieces.take(block);
@@ -238,7 +237,7 @@ struct ForwardBlock {
     std::fill_n(sum, block, T(0));
   }
 
-  // k and v are those of the tile's first key.
+  // k and v begin at the tile's first key.
   void add(const Tile& t, const T* k, const T* v) const {
     const i64 E = p.E(), M = p.M();
     tile_product<T>(t.keys, t.lanes, E, {k, E, 1}, {q, block}, {z, t.lanes}, false);
@@ -249,7 +248,7 @@ struct ForwardBlock {
     tile_product<T>(M, t.lanes, t.keys, {v, 1, M}, {z, t.lanes}, {o, block}, true);
   }
 
-  // Scores become weights m e^(s − μ); the sum takes (m + ε) e^(s − μ).
+  // Replaces scores by weights m e^(s − μ); adds (m + ε) e^(s − μ) to the sum.
   void run(const Tile& t) const {
     const simd::Tag<T> d;
     const auto none = hn::Set(d, -infinity<T>);
@@ -280,7 +279,7 @@ struct ForwardBlock {
   void finish(i64 b, i64 h, i64 query, i64 count, const View<T, 4>& out,
               const View<T, 3>& log_sums) const {
     for (i64 i = 0; i < block; ++i) {
-      const bool empty = sum[i] == 0;  // a sum of NaN is not, so that NaN goes on to out
+      const bool empty = sum[i] == 0;  // a sum of NaN is not 0, so NaN is propagated to out
       if (i < count) {
         log_sums(b, h, query + i) = empty ? infinity<T> : ln2_v<T> * maximum[i] + std::log(sum[i]);
       }
@@ -312,7 +311,8 @@ void DistancesKernels<Device, T>::forward(const Device&, const Distances<T>& p, 
     if (begin == counted) return;
     const Factors<T> factors(p.ramp_of(h));
     const i64 reach = factors.reach, block = query_block<T>(counted - begin, reach);
-    // Of the keys of the queries from i on; the dropout mask is drawn for eight at once.
+    // The first key for the queries from i on, rounded down: the dropout mask is drawn for eight at
+    // once.
     const auto first_key = [&](i64 i) {
       return std::max<i64>(p.first_key(i) - reach + 1, 0) / group * group;
     };
@@ -338,7 +338,8 @@ void DistancesKernels<Device, T>::forward(const Device&, const Distances<T>& p, 
 
 namespace {
 
-// Backward of one batch item and head. Queries are packed block by block, as they are and turned.
+// Backward of one batch item and head. Queries are packed block by block, both as rows and
+// transposed.
 template <class T>
 struct HeadBackward {
   const Distances<T>& p;
@@ -421,7 +422,7 @@ struct HeadBackward {
     unpack_rows(q, b, h, 0, n, dq_out, p.temperature);
   }
 
-  // A block of queries against the keys of the tile that some of it see.
+  // A block of queries against the keys of the tile that some of its queries see.
   void add(i64 query, i64 tile, i64 count, i64 shift, T* dtable, T* dbias) {
     const i64 last = std::min(query + block, n) - 1;
     const i64 from = std::max<i64>(query + shift - factors.reach + 1 - tile, 0) / group * group;
@@ -447,7 +448,7 @@ struct HeadBackward {
     positions.add_gradients(t, ds, q + query * E, dq_turned + query * E, block, dtable, dbias);
   }
 
-  // a holds s, ds holds g: they become w and ds.
+  // a holds s, ds holds g: they are replaced by w and ds.
   void differentiate(const Tile& t) {
     const simd::Tag<T> d;
     auto sum = hn::Zero(d);
@@ -504,7 +505,7 @@ void DistancesKernels<Device, T>::backward(const Device&, const Distances<T>& p,
     for (i64 b = 0; b < B; ++b) sum += of_spans[static_cast<std::size_t>(b * H + h)];
     dspans(h) = static_cast<T>(sum);
   }
-  // Of all batch items, and of the heads that share a table.
+  // Sums over all batch items, and over the heads that share a table.
   const i64 tables_kept = dtable.data == nullptr ? 0 : dtable.size(0);
   parallel_for(tables_kept * p.most, B * H / std::max<i64>(tables_kept, 1) * p.E(), [&](i64 row) {
     const i64 table = row / p.most, d = row % p.most;

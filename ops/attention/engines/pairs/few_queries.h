@@ -1,11 +1,10 @@
-// Pairs of a few queries with many keys, as decoding has them, forward on the CPU; the equations
-// stand in pairs.h.
+// Pairs of a few queries with many keys, as in decoding, forward on the CPU; the equations are in
+// pairs.h.
 //
-// Each key and value is read once, where it lies: a vector holds neighbouring numbers of one row, not
-// queries, of which there are too few to fill it. The keys are cut into chunks, by their number alone,
-// and every chunk gives each query a maximum, a sum and an output of its own, for all heads, whose
-// rows are neighbours in memory. They are joined in the order of the chunks as tiles are. Scores are
-// in units of ln 2.
+// Each key and value is read once, in place: a vector holds contiguous numbers of one row, not
+// queries, which are too few to fill it. The keys are split into chunks, by their number alone, and
+// every chunk computes a maximum, a sum and an output for each query, for all heads, whose rows are
+// adjacent in memory. Chunks are merged in order, as tiles are. Scores are in units of ln 2.
 #pragma once
 
 #include <algorithm>
@@ -58,14 +57,14 @@ void add_weighted(const T* w, i64 count, Rows<const T> v, i64 M, T scale, T* o) 
   for (; m < M; m += lanes) columns.template operator()<1>(m);
 }
 
-// What some keys give one query: o [M] is not yet divided by the sum.
+// The result of some keys for one query: o [M] is not yet divided by the sum.
 template <class T>
 struct Partial {
   T maximum, sum, *o;
 
   static i64 numbers(const Pairs<T>& p) { return p.M() + 2; }
 
-  // z [count]: the scores of keys whose values are v; they become weights.
+  // z [count]: the scores of keys with values v; they are replaced by weights.
   void add(T* z, i64 count, Rows<const T> v, i64 M) {
     namespace hn = simd::hn;
     constexpr i64 lanes = simd::lanes<T>;
@@ -89,13 +88,13 @@ struct Partial {
   }
 };
 
-// z [count] of one query: its products with keys that lie transposed, [E, tile_keys].
+// z [count] of one query: its products with transposed keys, [E, tile_keys].
 template <class T>
 void find_products(const T* q, i64 E, const T* keys, i64 count, T* z) {
   namespace hn = simd::hn;
   const simd::Tag<T> d;
   for (i64 j = 0; j < count; j += simd::lanes<T>) {
-    auto sum = hn::Zero(d), other = hn::Zero(d);  // two, which wait half as long
+    auto sum = hn::Zero(d), other = hn::Zero(d);  // two accumulators halve the latency chain
     i64 e = 0;
     for (; e + 1 < E; e += 2) {
       sum = hn::MulAdd(hn::Set(d, q[e]), hn::LoadU(d, keys + e * tile_keys + j), sum);
@@ -106,7 +105,7 @@ void find_products(const T* q, i64 E, const T* keys, i64 count, T* z) {
   }
 }
 
-// Asks for what one head has of a tile of keys.
+// Prefetches one head's part of a tile of keys.
 template <class T>
 void prefetch_tile(const Pairs<T>& p, i64 b, i64 h, i64 key, i64 end) {
   for (i64 j = key; j < std::min(key + tile_keys, end); ++j) {
@@ -115,8 +114,8 @@ void prefetch_tile(const Pairs<T>& p, i64 b, i64 h, i64 key, i64 end) {
   }
 }
 
-// The partial results of one chunk, for all heads and queries: `state` [H, counted, M + 2]; q
-// [H, counted, E] is packed.
+// The partial results of one chunk, for all heads and queries: `state` [H, counted, M + 2]; q [H,
+// counted, E] is packed.
 template <class T>
 void add_chunk(const Pairs<T>& p, i64 b, i64 counted, const T* q, i64 begin, i64 end, T* state) {
   constexpr T none = -std::numeric_limits<T>::infinity();
@@ -152,8 +151,8 @@ void add_chunk(const Pairs<T>& p, i64 b, i64 counted, const T* q, i64 begin, i64
   }
 }
 
-// out and ℓ of query i of head h, from what the chunks gave, `apart` numbers from each other, and,
-// where `before` has data, from other parts.
+// Merges out and ℓ of query i of head h from the chunks' results, `apart` numbers apart, and, if
+// `before` has data, from other parts.
 template <class T>
 void join(const Pairs<T>& p, i64 b, i64 h, i64 i, const T* state, i64 chunks, i64 apart,
           const View<const T, 3>& before, const View<T, 4>& out, const View<T, 3>& log_sums) {
@@ -174,7 +173,7 @@ void join(const Pairs<T>& p, i64 b, i64 h, i64 i, const T* state, i64 chunks, i6
   log_sums(b, h, i) = sum == 0 ? infinity : std::numbers::ln2_v<T> * most + std::log(sum);
 }
 
-// PairsKernels::forward() where it is possible().
+// PairsKernels::forward() if it is possible().
 template <class T>
 void forward(const Pairs<T>& p, const View<const T, 3>& before, const View<T, 4>& out,
              const View<T, 3>& log_sums) {

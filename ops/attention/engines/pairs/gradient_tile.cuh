@@ -1,4 +1,4 @@
-// Tiles of gradients: what the kernels of pairs backward share, with and without potentials. For .cu
+// Tiles of gradients: shared by the kernels of pairs backward, with and without potentials. For .cu
 // files.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Operands {
   }
 };
 
-// How many blocks share the columns of a head, and in how many turns a block goes through them.
+// How many blocks share the columns of a head, and in how many turns a block processes them.
 constexpr int chunks_of(i64 E, i64 M, int columns) {
   return static_cast<int>((std::max(E, M) + columns - 1) / columns);
 }
@@ -52,8 +52,8 @@ __device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRo
   }
 }
 
-// The products of the rows of x and y [B, N, H, M], one by one: δ of every query where they are out and
-// dout. A team takes one.
+// The products of the rows of x and y [B, N, H, M], row by row: δ of every query if they are out
+// and dout. A team computes one.
 template <class T>
 struct RowProducts {
   View<const T, 4> x, y;

@@ -1,7 +1,7 @@
-// Pairs over heads of eight numbers: one vector of queries, each in a lane, against a tile
-// of keys. What belongs to the queries (q, do, the output, dq) stays in registers while keys go by,
-// and a score goes through the exponential to the products that want it without a tile of scores
-// in between; the equations stand in pairs.h. Scores are in units of ln 2, as in pairs_cpu.cpp.
+// Pairs for heads of eight numbers: one vector of queries, one in each lane, against a tile of
+// keys. The query side (q, do, the output, dq) stays in registers while keys stream by, and a score
+// passes through the exponential to its products without a stored tile of scores; the equations are
+// in pairs.h. Scores are in units of ln 2, as in pairs_cpu.cpp.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace weft::narrow {
 inline constexpr int width = 8;
 inline constexpr i64 most_keys = 128;  // of a tile
 
-// q, do and dq, and what the exponential needs beside them, want 32 registers.
+// q, do and dq, and the temporaries of the exponential, need 32 registers.
 template <class T>
 constexpr bool possible(i64 E, i64 M) {
   return HWY_MAX_BYTES >= 64 && std::is_same_v<T, float> && E == width && M == width;
 }
 
 // Keys k [keys, 8] and values v [keys, 8] of a tile. Bit `bit` + i of seen[j] says whether lane i
-// sees key j; without words all do. Keys from whole_from to whole_to − 1 are seen by all lanes.
+// sees key j; without words all do. Keys whole_from … whole_to − 1 are seen by all lanes.
 template <class T>
 struct Keys {
   const T *k, *v;
@@ -32,7 +32,7 @@ struct Keys {
   const std::uint64_t* seen;
   i64 bit, whole_from = 0, whole_to = 0;
 
-  // Sets the range of keys that all lanes see: the first such range that there is.
+  // Sets the range of keys that all lanes see: the first such range.
   void find_whole() {
     const auto all = [&](i64 j) {
       constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>) - 1;
@@ -44,8 +44,7 @@ struct Keys {
   }
 };
 
-// What dropout leaves of the weights: everything, or what is kept of each key's vector, in rows of
-// bits, times a factor.
+// Dropout policies: none, or a bit mask per key, with the scale.
 struct All {
   template <class V>
   HWY_INLINE V of(i64, V x) const {
@@ -65,7 +64,8 @@ struct Kept {
   }
 };
 
-// Σ_e x_e y_e + start, of eight vectors and eight numbers; by two sums, which wait half as long.
+// Σ_e x_e y_e + start, for eight vectors and eight numbers; two accumulators halve the latency
+// chain.
 template <class V, class T>
 HWY_INLINE V dot(const V (&x)[width], const T* y, V start) {
   namespace hn = simd::hn;
@@ -109,8 +109,8 @@ HWY_INLINE auto seen(const Keys<T>& keys, i64 j) {
   return simd::mask_of_bits<T>(keys.seen[j] >> keys.bit);
 }
 
-// What a tile of keys changes of the running maximum, the sum and the output o [8, lanes] of one
-// vector of queries q [8, lanes]; see running_softmax.h. z [keys, lanes] is scratch memory.
+// Updates the running maximum, the sum and the output o [8, lanes] of one vector of queries q [8,
+// lanes] by a tile of keys; see running_softmax.h. z [keys, lanes] is scratch memory.
 template <class T, class Left>
 HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z, T* maximum, T* sum,
                           Rows<T> o) {
@@ -142,7 +142,7 @@ HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z,
   store(y, o);
 }
 
-// What one vector of queries has to do with a tile of keys: d ⊙ a and dz [keys, lanes], in rows,
+// The gradients of one vector of queries and a tile of keys: d ⊙ a and dz [keys, lanes], row-major,
 // and dq [8, lanes] += dz k.
 template <class T, class Left>
 HWY_NOINLINE void backward(const Keys<T>& keys, Left left, Rows<const T> q, Rows<const T> dout,

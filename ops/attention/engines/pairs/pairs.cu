@@ -1,17 +1,17 @@
-// CUDA kernel of the engine for pairs, forward; the equations stand in pairs.h, the tiles in
+// CUDA kernel of the engine for pairs, forward; the equations are in pairs.h, the tiles in
 // score_tile.cuh and pairs_tile.cuh.
 //
 // A block owns 8 R queries of one head and up to 128 columns of its values, and streams over tiles
-// of 64 keys. A tile that is not seen as a whole has a word of 64 bits for each query. The 16
-// threads of a row agree on μ where a score exceeds it by far; each of them sums the weights of its
-// own columns, and they add up at the end. Nothing leaves the block but out and ℓ. Where queries are
-// few, several blocks share their keys, each gives an out and an ℓ, and join_shares() joins them.
+// of 64 keys. A partial tile has a word of 64 bits for each query. The 16 threads of a row update
+// their common μ when a score exceeds it by more than a slack; each thread sums the weights of its
+// own columns, and the sums are reduced at the end. Only out and ℓ leave the block. If there are
+// few queries, several blocks share their keys, each computes an out and an ℓ, and join_shares()
+// merges them.
 //
 // By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread,
 // 384 reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads
-// from cache, so that arithmetic is the limit and some 60 % of its rate can be had. Three blocks of
-// 168 registers a thread and 74 KB of shared memory share a multiprocessor; two for wider heads, and
-// in f64. With heads of 8 the exponentials weigh as much as the products.
+// from cache: bound by arithmetic, of whose rate some 60 % can be reached. With heads of 8 the
+// exponentials cost as much as the products.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
@@ -20,13 +20,13 @@
 namespace weft {
 namespace {
 
-// Columns of queries and keys held at once; some where E is 0, too.
+// Columns of queries and keys in shared memory together; some even if E is 0.
 template <class T>
 __host__ __device__ constexpr int held_width(i64 E) {
   return padded_width<T>(std::max<i64>(E, 1), 64);
 }
 
-// Blocks of a multiprocessor, by their registers.
+// Resident blocks of a multiprocessor, by registers.
 template <class T, int C>
 inline constexpr int forward_blocks = std::is_same_v<T, float> && C <= 4 ? 3 : 2;
 
@@ -51,12 +51,12 @@ struct ForwardLayout {
   }
 };
 
-// How far scores may exceed μ before it follows them: weights of up to e^8 add up as well as those
-// of up to 1, and most tiles then need no word between the threads of a row.
+// How far scores may exceed μ before it is updated: weights up to e^8 sum as accurately as those up
+// to 1, and most tiles then skip the cross-lane maximum.
 constexpr int slack = 8;
 
-// Sets μ to the largest score so far in those rows where one exceeds it by more, and scales what
-// they have summed. That depends on the row alone.
+// Sets μ to the largest score so far in rows where one exceeds it by more than the slack, and
+// rescales their sums. That depends on the row alone.
 template <int R, int C, class T>
 __device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C]) {
 #pragma unroll
@@ -74,7 +74,7 @@ __device__ void raise(const T (&z)[R][4], T (&most)[R], T (&sum)[R], T (&o)[R][C
   }
 }
 
-// Item b of share number s of the keys is item s B + b of all_out and all_log_sums.
+// Item b of share s of the keys is item s B + b of all_out and all_log_sums.
 template <class T, int R, int C>
 __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     forward_tiles(Pairs<T> all, DropoutMask mask, View<const T, 3> before, View<T, 4> all_out,
@@ -127,8 +127,8 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     const int count = walk.count;
     const TileRows tile{queries.b, queries.h, walk.first, count};
     T z[R][4] = {};
-    for (i64 e = 0; e == 0 || e < p.E(); e += padded) {  // values are loaded where E is 0, too
-      __syncthreads();  // all are done with what is written over
+    for (i64 e = 0; e == 0 || e < p.E(); e += padded) {  // values are loaded even if E is 0
+      __syncthreads();  // before shared memory is overwritten
       if (!whole_rows) load_tile(p.q, queries, Layout::rows, e, padded, p.temperature, q, stride);
       load_tile(p.k, tile, tile_columns, e, padded, T(1), k, stride);
       if (e == 0) {
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     const i64 i = queries.first + row;
     const T total = over_row<Added>(sum[r]);
     if (i >= p.N()) continue;
-    const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN goes on
+    const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN is kept
 #pragma unroll
     for (int c = 0; c < C; ++c) {
       const i64 m = column + owned_column<T, C>(c);
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
 
 constexpr int join_threads = 128;
 
-// A block joins the shares of one query of one head, and what other parts gave where `before` has
+// A block merges the shares of one query of one head, and the result of other parts if `before` has
 // data: with ℓ = log Σ_s exp ℓ_s, out = Σ_s exp(ℓ_s − ℓ) out_s.
 template <class T>
 __global__ void __launch_bounds__(join_threads)
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(join_threads)
     const T log_sum = shared_log_sums(item, h, i);
     if (log_sum != infinity && !(log_sum <= most)) most = log_sum;
   }
-  const auto weight = [&](T log_sum) {  // +∞: there was no key
+  const auto weight = [&](T log_sum) {  // +∞: no key
     return log_sum == infinity ? T(0) : std::exp(log_sum - most);
   };
   T sum = weight(first);
@@ -233,8 +233,8 @@ __global__ void __launch_bounds__(join_threads)
   if (threadIdx.x == 0) log_sums(b, h, i) = sum == 0 ? infinity : most + std::log(sum);
 }
 
-// How many blocks share the keys of a few queries, by the shape alone: about as many in all as a
-// device holds, each with four tiles or more.
+// How many blocks share the keys of a few queries, by the shape alone: enough in all to fill a
+// device, each with at least four tiles.
 template <class T>
 i64 key_shares(const Pairs<T>& p, i64 blocks) {
   constexpr i64 enough = 512, least_keys = 4 * tile_columns;

@@ -4,8 +4,8 @@
 // algorithms 1 and 4.
 //
 // A call is a list of parts under one softmax. Part p has keys and values of its own (or those of
-// another part) and shows query i the keys J_p(i); no pair may stand in two parts. Per batch item
-// and head, with the temperature τ:
+// another part) and shows query i the keys J_p(i); no pair may be in two parts. Per batch item and
+// head, with the temperature τ:
 //
 //     z_ij = τ q_i · k_j + bias_ij                       j ∈ J_p(i), over all parts p
 //     ℓ_i  = log Σ_p Σ_j exp z_ij,   a_ij = exp(z_ij − ℓ_i)
@@ -13,43 +13,45 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   bias [B|1, H|1, N, S]
 //
-// A bias may go by distance: bias_ij = table[h, origin + j − i] of a table [H|1, D], which is seen as
-// N × S numbers with opposite strides. Scores that are given have no products: heads of width
-// E = 0 and a bias.
+// A bias may be by distance: bias_ij = table[h, origin + j − i] of a table [H|1, D], which is
+// viewed as N × S numbers with opposite strides. Given scores have no products: heads of width E =
+// 0 and a bias.
 //
-// Lengths hide keys and queries; a query without any key, and one at or past its length, gives 0 and
-// takes no gradient.
+// Lengths hide keys and queries; a query without any key, and one at or beyond its length, gives 0
+// and gets no gradient.
 //
 // Patterns. A band (band.h) is an interval of keys for every query, in closed form; lists of tiles
 // (tile_lists.h) are data. With `classes` = l > 1 the sequences of a part are the residue classes
 // c, c + l, c + 2l, … of queries and of keys, each by itself, and band and lists count along a
-// class: that is how dilation and strides become windows. Keys that are picked from the sequence
-// are gathered into a k and v of their own before. Keys before `first_key`, a position of the whole
-// sequence, are not in a band: another part has them.
+// class: so dilation and strides are windows. Keys that are picked from the sequence are gathered
+// into a k and v of their own before. Keys before `first_key`, a position of the whole sequence,
+// are excluded from a band, because another part has them.
 //
-// Forward. Nothing of size N × S is held. For a block of queries the running maximum μ, sum s and
-// output o follow the tiles of keys; when a tile raises the maximum to μ',
+// Forward. Nothing of size N × S is stored. For a block of queries the running maximum μ, sum s and
+// output o are updated tile by tile; when a tile raises the maximum to μ',
 //
 //     s ← s exp(μ − μ') + Σ_tile exp(z − μ'),   o ← o exp(μ − μ') + Σ_tile d exp(z − μ') v
 //     at the end o ← o / s,  ℓ = μ + log s
 //
-// A further part goes on from what is there: μ = ℓ, s = 1, o = out. So parts need not agree about
-// blocks of queries, and each is one pass. In the same way what several ranges of keys gave is
-// joined: where queries are few (decoding), keys are cut into ranges that are worked on at once.
+// A further part continues from the result so far: μ = ℓ, s = 1, o = out. So parts may have
+// different blocks of queries, and each is one pass. The results of several ranges of keys are
+// merged in the same way: if there are few queries (decoding), the keys are split into ranges that
+// are processed in parallel.
 //
 // Backward. With do_i the gradient of o_i and da_ij = d_ij do_i · v_j the gradient of a_ij, the
 // derivative of the softmax, ∂a_ij/∂z_ij' = a_ij (1{j = j'} − a_ij'), gives
 //
-//     dz_ij = a_ij (da_ij − δ_i),   δ_i = Σ_p Σ_j a_ij da_ij = Σ_p Σ_j a_ij d_ij do_i · v_j = do_i · o_i
+//     dz_ij = a_ij (da_ij − δ_i),   δ_i = Σ_p Σ_j a_ij da_ij = Σ_p Σ_j a_ij d_ij do_i · v_j = do_i
+//     · o_i
 //
 // where the sum in δ runs over all parts: it is one number a query, known from out before any pair
-// is looked at, with dropout too. Then
+// is visited, with dropout too. Then
 //
 //     dv_j = Σ_i d_ij a_ij do_i        dbias = dz, summed over the axes that bias repeats on,
 //                                      and along j − i where the bias goes by distance
 //     dq_i = τ Σ_p Σ_j dz_ij k_j       dk_j = τ Σ_i dz_ij q_i
 //
-// and a_ij = exp(z_ij − ℓ_i) is computed again from the joint ℓ, tile by tile; the dropout mask is
+// and a_ij = exp(z_ij − ℓ_i) is recomputed from the joint ℓ, tile by tile; the dropout mask is
 // drawn again. Each part adds to dq, and to the dk and dv of its keys.
 //
 // Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 4 P (E + M)
@@ -70,10 +72,10 @@
 
 namespace weft {
 
-// One part, as kernels see it. `lengths` and `query_lengths` hold B numbers or are null; a bias
-// without data stands for none; its repeated axes have stride 0. The weight of query i and key j is
-// dropped by row (b H + h) N + i and column first_column + j of a mask with `columns` columns, where
-// i counts all queries and j along the class; first_column is a multiple of 64.
+// One part in kernels. `lengths` and `query_lengths` hold B numbers or are null; a bias without
+// data means none; its broadcast axes have stride 0. The weight of query i and key j is dropped by
+// row (b H + h) N + i and column first_column + j of a mask with `columns` columns, where i counts
+// all queries and j along the class; first_column is a multiple of 64.
 template <class T>
 struct Pairs {
   View<const T, 4> q, k, v, bias;
@@ -95,16 +97,16 @@ struct Pairs {
   constexpr i64 H() const { return q.size(2); }
   constexpr i64 E() const { return q.size(3); }
   constexpr i64 M() const { return v.size(3); }
-  // Of the class, where this is one.
+  // Of the class, if this is one.
   constexpr i64 keys(i64 b) const { return std::min(S(), count_in_class(length(lengths, b))); }
   constexpr i64 queries(i64 b) const {
     return std::min(N(), count_in_class(length(query_lengths, b)));
   }
-  // Where the keys end that queries up to `last` see.
+  // The end of the keys that queries up to `last` see.
   constexpr i64 end_of_keys(i64 b, i64 last) const {
     return lists.any() ? keys(b) : std::min(keys(b), band.end.at(last));
   }
-  // The row of the dropout mask of the class's first query, from which the others are `classes` apart.
+  // The row of the dropout mask of the class's first query; the others are `classes` apart.
   constexpr i64 mask_row(i64 b, i64 h) const { return (b * H() + h) * all_queries + residue; }
 
   constexpr i64 longest_class(i64 positions) const { return (positions + classes - 1) / classes; }
@@ -139,7 +141,7 @@ struct Pairs {
   }
 };
 
-// Tables [B, H, D] by distance, seen as [B, H, N, S].
+// Tables [B, H, D] by distance, viewed as [B, H, N, S].
 template <class T>
 constexpr View<T, 4> by_distance(const View<T, 3>& tables, i64 origin, i64 N, i64 S) {
   return {tables.data + origin * tables.stride(2),
@@ -149,20 +151,21 @@ constexpr View<T, 4> by_distance(const View<T, 3>& tables, i64 origin, i64 N, i6
 
 template <class Device, class T>
 struct PairsKernels {
-  // `out` and `log_sums` [B, H, N] are written whole; log_sums is +∞ for a query without keys, so
-  // that exp(z − ℓ) is 0. Where `before` has data, `out` holds what other parts gave, and `before`
+  // All of `out` and `log_sums` [B, H, N] is written; log_sums is +∞ for a query without keys, so
+  // that exp(z − ℓ) is 0. If `before` has data, `out` holds the result of other parts, and `before`
   // their log_sums.
   static void forward(const Device&, const Pairs<T>&, View<const T, 3> before, View<T, 4> out,
                       View<T, 3> log_sums);
 };
 
-// What a part's gradients are added to, or, where not, written over.
+// The gradients that a part adds to; it overwrites the others.
 struct AddTo {
   bool queries = false, keys = false;
 };
 
-// Where dz of a bias is added, zeros before: pair by pair [B, H, N, S], or by distance [B, H, D] at
-// origin + j − i, whose sums have one order. What has no data is not wanted. By distance, classes is 1.
+// Where dz of a bias is accumulated, initially zero: pair by pair [B, H, N, S], or by distance [B,
+// H, D] at origin + j − i, in a fixed order. Not wanted if it has no data. By distance, classes is
+// 1.
 template <class T>
 struct BiasGradient {
   View<T, 4> pairs = {};
@@ -172,7 +175,7 @@ struct BiasGradient {
 
 template <class Device, class T>
 struct PairsBackwardKernels {
-  // dq, dk, dv are written whole, or added to.
+  // All of dq, dk, dv is written, or added to.
   static void backward(const Device&, const Pairs<T>&, View<const T, 4> out,
                        View<const T, 3> log_sums, View<const T, 4> dout, AddTo add, View<T, 4> dq,
                        View<T, 4> dk, View<T, 4> dv, BiasGradient<T> dbias);

@@ -1,18 +1,17 @@
-// CUDA kernels of the engine for pairs, backward; the equations stand in pairs.h, the tiles in
-// score_tile.cuh and pairs_tile.cuh. Two kernels compute the scores again, each for what it owns, so that every sum
-// has one writer and one order:
+// CUDA kernels of the engine for pairs, backward; the equations are in pairs.h, the tiles in
+// score_tile.cuh and pairs_tile.cuh. Two kernels recompute the scores, each for the rows it owns,
+// so that every sum has one writer and one order:
 //
 //     key_gradients     a block owns 8 R keys and streams over tiles of 64 queries:  dk, dv
 //     query_gradients   a block owns 8 R queries and streams over tiles of 64 keys:  dq, dbias
 //
-// A block has 64 columns of the gradients at most. Heads of more run once for each 64 columns, and
-// go through the columns of the products in turns that end with the block's own, so that these lie
-// in shared memory when they are wanted.
+// A block has at most 64 columns of the gradients. Wider heads run once for each 64 columns, and
+// process the columns of the products in turns that end with the block's own, so that these are in
+// shared memory when they are needed.
 //
 // By count, for heads of 64 in f32 (unmeasured): 7 products of 64 × 64 × 64 for a pair of tiles,
-// 3.5 times the arithmetic of forward, at the same 12 reads of 16 bytes for 128 multiply-adds:
-// arithmetic is the limit, at some 60 % of its rate. 90 KB of shared memory let two blocks share a
-// multiprocessor.
+// 3.5 times the arithmetic of forward, with the same 12 reads of 16 bytes for 128 multiply-adds:
+// bound by arithmetic, at some 60 % of its rate.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/gradient_tile.cuh"
@@ -22,7 +21,7 @@
 namespace weft {
 namespace {
 
-// What belongs to the queries, besides q.
+// The query side, besides q.
 template <class T>
 struct QuerySide {
   View<const T, 3> log_sums, deltas;
@@ -44,7 +43,8 @@ template <class T, int R, int C>
 struct BackwardLayout {
   static constexpr int rows = 8 * R, columns = 16 * C, stride = row_stride<T>(columns);
 
-  // Own rows and streamed rows of two operands, a tile of weights, and two numbers a streamed row.
+  // Owned rows and streamed rows of two operands, a tile of weights, and two numbers a streamed
+  // row.
   static constexpr std::size_t bytes() {
     return Operands<T, R, C>::bytes() + SharedMemory::bytes<T>(rows * weight_stride<T>) +
            2 * SharedMemory::bytes<std::uint64_t>(tile_columns) +
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const int chunk = (own + 1 + turn) % chunks;
-      __syncthreads();  // all are done with what is written over
+      __syncthreads();  // before shared memory is overwritten
       if (chunks > 1 || first_tile) {
         load_tile(p.k, keys, Layout::rows, chunk * width, width, T(1), tile.a, Layout::stride);
         load_tile(p.v, keys, Layout::rows, chunk * width, width, T(1), tile.x, Layout::stride);
@@ -145,9 +145,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
                        all.of_class(all_dv, p.residue, 1));
 }
 
-// dz by distance: each block of `rows` queries has sums of its own, for the distances that its pairs
-// have, and add_distances() adds those of all blocks up. A part's block `tile` holds j − i at
-// j − i − first(tile).
+// dz by distance: each block of `rows` queries has sums of its own, for the distances of its pairs,
+// and add_distances() adds those of all blocks. Block `tile` of a part stores j − i at index j − i
+// − first(tile).
 template <class T>
 struct DistanceSums {
   View<T, 3> sums;  // [B H, tiles, span]; no data: not wanted
@@ -159,8 +159,8 @@ struct DistanceSums {
   }
 };
 
-// Adds a tile dz [rows, 64] in shared memory along its diagonals, each by one thread; `to` is that of
-// j − i = key − query − (rows − 1), the lowest corner.
+// Adds a tile dz [rows, 64] in shared memory along its diagonals, each by one thread; `to` is the
+// element of j − i = key − query − (rows − 1), the lowest corner.
 template <int rows, class T>
 __device__ void add_diagonals(const T* dz, T* to) {
   for (int t = threadIdx.x; t < rows + tile_columns - 1; t += tile_threads) {
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const int chunk = (own + 1 + turn) % chunks;
-      __syncthreads();  // all are done with what is written over
+      __syncthreads();  // before shared memory is overwritten
       if (chunks > 1 || first_tile) {
         load_tile(p.q, queries, Layout::rows, chunk * width, width, p.temperature, tile.a,
                   Layout::stride);
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     add_weighted<R, C>(weights, tile.b, Layout::stride, keys.count, gradient);
     if (distances.sums.data != nullptr && own == 0) {
       const i64 row_of_sums = queries.first / Layout::rows;
-      __syncthreads();  // all weights are there; what follows waits before it writes over them
+      __syncthreads();  // all weights are written; they are not overwritten before the next barrier
       add_diagonals<Layout::rows>(weights, &distances.sums(queries.b * p.H() + queries.h, row_of_sums, 0) + key -
                                                queries.first - (Layout::rows - 1) -
                                                distances.first(row_of_sums));
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
                        all.of_class(all_dq, p.residue, 1));
 }
 
-// One number of a table by distance: the blocks' sums, in their order.
+// One number of a table by distance: the sum of the blocks' sums, in order.
 template <class T>
 struct AddDistances {
   DistanceSums<T> distances;
@@ -290,7 +290,7 @@ struct AddDistances {
   }
 };
 
-// The gradients, for kernels whose rows and columns are these.
+// The gradients, with kernels of these rows and columns.
 template <class T>
 struct Backward {
   const Cuda& device;
@@ -318,7 +318,7 @@ struct Backward {
     if (dbias.distances.data == nullptr) return run({});
     DistanceSums<T> distances{{}, Layout::rows, p.lists.any() ? Staircase{} : p.band.first};
     const i64 heads = p.B() * p.H(), tiles = (p.N() + Layout::rows - 1) / Layout::rows;
-    i64 keys = 0;  // of the block that has most, in whole tiles
+    i64 keys = 0;  // of the longest block, in whole tiles
     for (i64 tile = 0; tile < tiles; ++tile) {
       const i64 last = std::min(p.N(), (tile + 1) * Layout::rows) - 1;
       const i64 end = p.lists.any() ? p.S() : std::min(p.S(), p.band.end.at(last));

@@ -1,16 +1,16 @@
-// CPU kernels of the engine for pairs; the equations stand in pairs.h.
+// CPU kernels of the engine for pairs; the equations are in pairs.h.
 //
 // Vector lanes hold queries: a tile of scores is kept transposed, zᵀ [keys, queries], so that the
-// running maximum, the sum and ℓ are vectors, no sum crosses lanes, and all products but two come
-// out with contiguous rows. The tiles, their K, V, Q and dO, and the gradients that they add to
-// stay in the first two levels of cache.
+// running maximum, the sum and ℓ are vectors, there are no cross-lane sums, and all products but
+// two have contiguous rows. The tiles, their K, V, Q and dO, and the gradients that they add to
+// stay in the L1 and L2 caches.
 //
-// Whatever hides pairs of a tile (the edge of a band, a table of bits) is one word of 64 bits a key,
-// a bit a query; a tile without words is whole. Where half of the lanes see none of some keys, these
-// are left out for it.
+// The hidden pairs of a tile (at the edge of a band, or in a bit table) are given as one 64-bit
+// word per key, one bit per query; a tile without words is whole. Keys that half of the lanes do
+// not see are skipped for that half.
 //
-// Scores, their maximum and ℓ are counted in units of ln 2 here: queries are packed with τ log₂e,
-// and powers of two want fewer operations than those of e.
+// Scores, their maximum and ℓ are in units of ln 2 here: queries are packed with τ log₂e, and
+// powers of two take fewer operations than those of e.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -34,27 +34,27 @@ namespace hn = simd::hn;
 using std::numbers::ln2_v, std::numbers::log2e_v;
 
 constexpr i64 most_queries = 64;
-// Queries of one piece of parallel work forward; the keys and values that they see are packed once.
+// Queries of one task forward; the keys and values that they see are packed once.
 constexpr i64 forward_share = 1024;
-constexpr i64 group = DropoutMask::pieces;  // of keys whose weights are dropped by one draw
+constexpr i64 group = DropoutMask::pieces;  // keys whose weights are dropped by one draw
 
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-// Whether narrow.h has what is wanted.
+// Whether narrow.h applies.
 template <class T>
 bool is_narrow(const Pairs<T>& p) {
   return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr;
 }
 
-// Keys of a tile: those of narrow heads are short.
+// Keys of a tile: more for narrow heads, whose rows are short.
 template <class T>
 i64 key_tile(const Pairs<T>& p) {
   return is_narrow(p) && !p.lists.any() ? narrow::most_keys : tile_side;
 }
 
-// Queries of a block. Fewer waste less of the edges of short sequences, of which narrow.h leaves out
-// what a vector of queries does not see.
+// Queries of a block. Fewer waste less at the edges of short sequences, where narrow.h skips what a
+// vector of queries does not see.
 template <class T>
 i64 query_block(const Pairs<T>& p) {
   if (is_narrow(p)) return std::min(most_queries, simd::round_up_to_lanes<T>(p.N()));
@@ -66,13 +66,13 @@ i64 query_block(const Pairs<T>& p) {
 template <class T>
 struct Tile {
   i64 b, h;
-  i64 query, queries, lanes;  // first query, how many count, lanes in all
+  i64 query, queries, lanes;  // first query, valid queries, all lanes
   i64 key, keys;
   const std::uint64_t* seen = nullptr;
   i64 bit = 0;
-  const Band* band = nullptr;  // that the words are of
+  const Band* band = nullptr;  // the source of the words
 
-  // Those of the lanes first … first + count − 1.
+  // The bits of lanes first … first + count − 1.
   std::uint64_t word(i64 key_of_tile, i64 first, i64 count) const {
     const std::uint64_t word = seen[key_of_tile] >> (bit + first);
     return count == 64 ? word : word & ((std::uint64_t{1} << count) - 1);
@@ -80,7 +80,7 @@ struct Tile {
   bool sees(i64 lane, i64 key_of_tile) const {
     return seen == nullptr || (seen[key_of_tile] >> (bit + lane) & 1) != 0;
   }
-  // Some lanes and some keys of it.
+  // A part of it: some lanes and some keys.
   Tile part(i64 first_lane, i64 count, i64 first_key, i64 end_key) const {
     Tile t = *this;
     t.query += first_lane, t.queries = std::min(queries - first_lane, count), t.lanes = count;
@@ -99,8 +99,8 @@ struct Tile {
   }
 };
 
-// Of the 64 queries from `first` on, those that do not stand before first_above(key + j), for j <
-// keys.
+// For the 64 queries from `first` on and each j < keys: the queries that are not before
+// first_above(key + j).
 inline void words_from(const Staircase& s, i64 first, i64 key, i64 keys, std::uint64_t* words) {
   constexpr auto all = ~std::uint64_t{0};
   const auto from = [](i64 count) { return count >= 64 ? 0 : all << std::max<i64>(count, 0); };
@@ -108,7 +108,7 @@ inline void words_from(const Staircase& s, i64 first, i64 key, i64 keys, std::ui
     for (i64 j = 0; j < keys; ++j) words[j] = from(s.first_above(key + j) - first);
     return;
   }
-  // From a key to the next, one query fewer.
+  // From one key to the next, there is one query fewer.
   const i64 rise = key + 1 - s.offset - first;
   const i64 begin = std::clamp<i64>(std::max(-rise, std::max(s.least, s.offset) - key), 0, keys);
   const i64 end = std::clamp<i64>(64 - rise, begin, keys);
@@ -131,13 +131,13 @@ inline void fill_words(const Band& band, i64 first, i64 last, i64 key, i64 keys,
   for (i64 j = 0; j < whole_from; ++j) words[j] &= ~hidden[j];
 }
 
-// Keys of a tile, from … to − 1.
+// Keys from … to − 1 of a tile.
 struct KeyRange {
   i64 from = 0, to = 0;
   bool empty() const { return from >= to; }
 };
 
-// Those that some of the lanes see, in whole groups.
+// The keys that some of the lanes see, in whole groups.
 template <class T>
 KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
   if (t.seen == nullptr) return {0, t.keys};
@@ -154,8 +154,8 @@ KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
   return {range.from / group * group, std::min(t.keys, (range.to + group - 1) / group * group)};
 }
 
-// f of the tile, in parts: what only one half of its lanes sees apart, and without the keys that
-// nobody sees. A narrow tile stays in one, without the vectors that hold no query.
+// Calls f for the tile in parts: splits off what only one half of its lanes sees, and skips keys
+// that nobody sees. A narrow tile is not split; its vectors without queries are skipped.
 template <class T, class F>
 void each_part(const Pairs<T>& p, const Tile<T>& t, const F& f) {
   const auto emit = [&](i64 first_lane, i64 lanes, i64 from, i64 to) {
@@ -184,7 +184,7 @@ void each_part(const Pairs<T>& p, const Tile<T>& t, const F& f) {
   emit(half, half, both.to, high.to);
 }
 
-// z += bias (in units of ln 2), and −∞ where a query does not see the key.
+// z += bias (in units of ln 2), and −∞ if a query does not see the key.
 template <class T>
 void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
   const simd::Tag<T> d;
@@ -192,7 +192,7 @@ void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
     constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
     for (i64 j = 0; j < t.keys; ++j) {
       for (i64 i = 0; i < t.queries; ++i) {
-        if (!t.sees(i, j)) continue;  // a table by distance may not reach there
+        if (!t.sees(i, j)) continue;  // a table by distance may not cover it
         const T bias = p.bias(t.b, t.h, t.query + i, t.key + j);
         const T bounded = std::isinf(bias) ? bias : std::clamp(bias, -most, most);
         z[j * t.lanes + i] += log2e_v<T> * bounded;
@@ -218,7 +218,7 @@ DropoutMask mask_of(const Pairs<T>& p) {
 }
 
 // Calls f(key, lane, mask) for the first `keys` of the tile and one vector of queries, in groups of
-// eight keys that share one draw; `mask` is true where the weight is kept.
+// eight keys that share one draw; `mask` is true if the weight is kept.
 template <class T, class F>
 void each_weight_of(const Pairs<T>& p, const Tile<T>& t, i64 i, i64 keys, const F& f) {
   const DropoutMask mask = mask_of(p);
@@ -236,8 +236,8 @@ void each_weight(const Pairs<T>& p, const Tile<T>& t, const F& f) {
   for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) each_weight_of(p, t, i, t.keys, f);
 }
 
-// What the vectors of a narrow tile see. Where the intervals of later vectors do not begin and end
-// later, all take what any of them sees: the words hide the rest.
+// The key ranges of the vectors of a narrow tile. If the intervals of later vectors do not begin
+// and end later, all get the union, and the words hide the rest.
 template <class T>
 struct VectorRanges {
   std::array<KeyRange, most_queries / simd::lanes<T>> of;
@@ -254,7 +254,7 @@ struct VectorRanges {
   }
 };
 
-// f(i, keys, left) for each vector of queries of a tile, lanes i and on; see narrow.h.
+// f(i, keys, left) for each vector of queries of a tile, with lanes from i on; see narrow.h.
 template <class T, class F>
 void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ranges, const T* k,
                  const T* v, const F& f) {
@@ -286,7 +286,7 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
   }
 }
 
-// Whether a tile is at the edge of the band; then its words are made, for which there is room.
+// Whether a tile is at the edge of the band; if so, writes its words.
 template <class T>
 void see_band(const Pairs<T>& p, Tile<T>& t, std::uint64_t* words) {
   const i64 last = t.query + t.queries - 1;
@@ -321,7 +321,8 @@ void each_tile_of_queries(const Pairs<T>& p, const Tile<T>& block, i64 keys, con
   }
 }
 
-// Calls f for the blocks of queries that see some of the keys of a tile, of queries before `queries`.
+// Calls f for the blocks of queries that see some of the keys of a tile, of queries before
+// `queries`.
 template <class T, class F>
 void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i64 queries,
                            const F& f) {
@@ -358,7 +359,7 @@ void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i6
 template <class T>
 struct ForwardBlock {
   const Pairs<T>& p;
-  i64 block, first = 0;  // lanes, and the query of the first one
+  i64 block, first = 0;  // lanes, and the first query
   Scratch<T> buffer;
   T *q, *rows_of_head, *o, *z, *maximum, *sum;
 
@@ -383,7 +384,7 @@ struct ForwardBlock {
     std::fill(sum, sum + block, T(0));
   }
 
-  // What other parts gave.
+  // Initialises the state from the result of other parts.
   void go_on(i64 b, i64 h, i64 rows, const View<T, 4>& out, const View<const T, 3>& log_sums) {
     transpose<T>(rows, p.M(), {&out(b, first, h, 0), out.stride(1)}, {o, block});
     for (i64 i = 0; i < rows; ++i) {
@@ -394,7 +395,7 @@ struct ForwardBlock {
     }
   }
 
-  // k and v are those of the tile's first key.
+  // k and v begin at the tile's first key.
   void add(const Tile<T>& t, const T* k, const T* v) {
     const i64 E = p.E(), M = p.M(), lane = t.query - first;
     if (is_narrow(p)) {
@@ -418,14 +419,14 @@ struct ForwardBlock {
     tile_product<T>(M, t.lanes, t.keys, {v, 1, M}, {z, t.lanes}, {o + lane, block}, true);
   }
 
-  // out is ours: the numbers of a row lie side by side.
+  // out is packed: the numbers of a row are contiguous.
   void finish(i64 b, i64 h, i64 rows, const View<T, 4>& out,
               const View<T, 3>& log_sums) {
     const simd::Tag<T> d;
     const auto zero = hn::Zero(d);
     for (i64 i = 0; i < block; i += simd::lanes<T>) {
       const auto total = hn::LoadU(d, sum + i);
-      const auto empty = hn::Eq(total, zero);  // a sum of NaN is not, so that NaN goes on to out
+      const auto empty = hn::Eq(total, zero);  // a sum of NaN is not 0, so NaN is propagated to out
       const auto log_sum =
           hn::MulAdd(hn::Set(d, ln2_v<T>), hn::LoadU(d, maximum + i), simd::log<T>(total));
       hn::StoreU(hn::IfThenElse(empty, hn::Inf(d), log_sum), d, maximum + i);
@@ -440,8 +441,8 @@ struct ForwardBlock {
   }
 };
 
-// The sequences that are worked on, one after the other: batch items, classes, heads. Rows of a class
-// are far apart, and those of its heads lie side by side.
+// The sequences that are processed, one after the other: batch items, classes, heads. Rows of a
+// class are far apart, and those of its heads are adjacent.
 struct Sequence {
   i64 b, c, h;
 };
@@ -458,7 +459,7 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
                                       View<T, 3> all_log_sums) {
   if (few::possible(all)) return few::forward(all.of_class(0), all_before, all_out, all_log_sums);
   const i64 block = query_block(all.of_class(0)), longest = all.longest_class(all.N());
-  // The keys that lists show may lie anywhere: all are packed, once.
+  // The keys in lists may be anywhere: all are packed, once.
   const i64 share = all.lists.any() ? longest : forward_share;
   const i64 shares = longest == 0 ? 0 : (longest + share - 1) / share;
   const i64 rows = simd::round_up_to_lanes<T>(std::min(longest, share));
@@ -503,7 +504,7 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
 
 namespace {
 
-// What backward keeps of all queries of one batch item and head, packed block by block.
+// Backward's data of all queries of one batch item and head, packed block by block.
 template <class T>
 struct PackedQueries {
   i64 E, M, block, blocks, begin_count;
@@ -546,7 +547,7 @@ struct PackedQueries {
     }
   }
 
-  // δ of one block; out is ours: its heads are packed.
+  // δ of one block; out is packed: its heads are contiguous.
   void find_delta(i64 i, i64 rows, const T* out, i64 row) {
     const simd::Tag<T> d;
     if (rows < block) std::fill(out_turned, out_turned + block * M, T(0));
@@ -618,7 +619,7 @@ struct BackwardTile {
     }
   }
 
-  // What some lanes of the tile add to dv and dk of some of its keys.
+  // The contribution of some lanes of the tile to dv and dk of some of its keys.
   void add_products(const Tile<T>& t, i64 lane, i64 lanes, const KeyRange& range) {
     const i64 E = p.E(), M = p.M(), n = t.lanes, at = range.from * n + lane;
     const i64 key = t.key - first + range.from, query = t.query + lane, keys = range.to - range.from;
@@ -628,7 +629,7 @@ struct BackwardTile {
                     true);
   }
 
-  // The same of all lanes; keys that the same vectors see go together.
+  // The same for all lanes; keys that the same vectors see are processed together.
   void add_narrow(const Tile<T>& t, const VectorRanges<T>& ranges) {
     constexpr i64 L = simd::lanes<T>;
     const i64 vectors = t.lanes / L;
@@ -645,7 +646,7 @@ struct BackwardTile {
     }
   }
 
-  // a and dz of the tile, and what its keys add to dq.
+  // a and dz of the tile, and its contribution to dq.
   void find(const Tile<T>& t) {
     const i64 E = p.E(), M = p.M(), block = queries.block, n = t.lanes;
     const i64 lane = t.query % block, row = t.query - lane, key = t.key - first;
@@ -679,7 +680,7 @@ struct BackwardTile {
     each_narrow(p, t, ranges, k + key * width, v + key * width, run);
   }
 
-  // a holds z, dz holds do · v: they become a and dz.
+  // a holds z, dz holds do · v: they are replaced by a and dz.
   void differentiate(const Tile<T>& t) {
     const simd::Tag<T> d;
     for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
@@ -695,7 +696,7 @@ struct BackwardTile {
     }
   }
 
-  // The same with dropout: a becomes d ⊙ a, and do · v counts where the weight was kept.
+  // The same with dropout: a becomes d ⊙ a, and do · v is masked.
   void differentiate_dropped(const Tile<T>& t) {
     const simd::Tag<T> d;
     const auto scale = hn::Set(d, static_cast<T>(mask_of(p).factor));

@@ -1,4 +1,4 @@
-// Which block of a grid owns which rows, and which tiles it meets. For .cu files.
+// The rows that each block of a grid owns, and the tiles that it visits. For .cu files.
 #pragma once
 
 #include "ops/attention/engines/pairs/pairs.h"
@@ -6,17 +6,18 @@
 
 namespace weft {
 
-// What is the same for all threads of a block. One of them writes it into shared memory, where all
-// read it: in the registers of each thread, the sizes and strides of 64 bits take a hundred.
+// Data that is the same for all threads of a block. One of them writes it into shared memory, from
+// which all read it: in the registers of each thread, the 64-bit sizes and strides would take a
+// hundred.
 template <class T>
 struct TileBlock {
   Pairs<T> p;     // of the block's class
   TileRows rows;  // its own
 };
 
-// Of `length` queries or keys, `rows` for each block; the first exist(p, b) of a class are there. Tiles
-// of one head are neighbours in the grid, so that its keys and values are in cache; where later
-// queries see more keys (causal masks), these come first.
+// For `length` queries or keys, `rows` for each block; the first exist(p, b) of a class are valid.
+// Tiles of one head are adjacent in the grid, so that its keys and values are in cache; if later
+// queries see more keys (causal masks), these blocks are launched first.
 template <class T, class Exist>
 __device__ void set_block(const Pairs<T>& all, i64 length, int rows, const Exist& exist,
                           TileBlock<T>& to) {
@@ -42,19 +43,19 @@ DropoutMask mask_of(const Pairs<T>& p) {
   return DropoutMask(p.random, p.dropout, p.columns);
 }
 
-// The row of the dropout mask that belongs to query i of the class of these rows.
+// The row of the dropout mask for query i of the class of these rows.
 template <class T>
 __device__ i64 mask_row(const Pairs<T>& p, const TileRows& rows, i64 i) {
   return p.mask_row(rows.b, rows.h) + i * p.classes;
 }
 
-// The tiles that a block meets, one after the other. Each thread walks by itself, all the same way.
-// Where a tile is not whole, word(i) has a bit for each of 64 keys: whether query i of the tile sees
+// The tiles that a block visits, one after the other. Every thread walks by itself, all the same
+// way. In a partial tile, word(i) has a bit for each of 64 keys: whether query i of the tile sees
 // it.
 template <class T>
 class TileWalk {
  public:
-  i64 first = 0;  // row of the tile: a key, or a query in QueryWalk
+  i64 first = 0;  // first row of the tile: a key, or a query in QueryWalk
   int count = 0;
   bool whole = true;
 
@@ -66,7 +67,7 @@ class TileWalk {
   }
   __device__ void follow(i64 begin, i64 end) { next_ = begin, end_ = end; }
 
-  // The next tile, whose `whole` a band has still to say.
+  // The next tile; for a band the caller sets `whole`.
   __device__ bool advance() {
     if (p_.lists.any()) return advance_in_lists();
     if (next_ >= end_) return false;
@@ -82,7 +83,7 @@ class TileWalk {
   }
 
   const Pairs<T>& p_;
-  const std::uint64_t* words_ = nullptr;  // of the tile of a list, by its queries
+  const std::uint64_t* words_ = nullptr;  // of the tile of a list, by query
 
  private:
   __device__ bool advance_in_lists() {
@@ -105,12 +106,13 @@ class TileWalk {
   std::int32_t done_ = 0;
 };
 
-// Which of `count` blocks of the grid this is that share the keys of a block of queries.
+// Which of the `count` blocks that share the keys of a block of queries this is.
 struct KeyShare {
   i64 number = 0, count = 1;
 };
 
-// The tiles of keys that a block of queries sees, of those before `keys`; of a band, a share of them.
+// The tiles of keys that a block of queries sees, of those before `keys`; for a band, a share of
+// them.
 template <class T>
 class KeyWalk : public TileWalk<T> {
  public:
@@ -121,7 +123,7 @@ class KeyWalk : public TileWalk<T> {
       this->follow(p.lists.row(queries.b, queries.h, queries.first / tile_side), keys);
       return;
     }
-    // The dropout mask is drawn for eight columns at once.
+    // Rounded down, since the dropout mask is drawn for eight columns at once.
     const i64 begin = p.band.first.at(queries.first) / 8 * 8;
     const i64 end = std::min(keys, p.band.end.at(last_));
     const i64 tiles = (end - begin + tile_columns - 1) / tile_columns;

@@ -1,12 +1,12 @@
-// CUDA kernels of attention with potentials; the equations stand in potentials.h, the tiles in
+// CUDA kernels of attention with potentials; the equations are in potentials.h, the tiles in
 // score_tile.cuh and gradient_tile.cuh.
 //
 //     normalize     a block owns rows of one side and streams over the other: u or v
 //     add_sums      likewise: Σ_j w_ij g_j, or over i
 //     gradients     a block owns queries: dq; or keys: dk, or dx, or both
 //
-// The last pass of forward is that of pairs.cu with a bias by key. Each kernel computes the scores
-// again, so that every sum has one writer and one order.
+// The last pass of forward is that of pairs.cu with a bias by key. Each kernel recomputes the
+// scores, so that every sum has one writer and one order.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/gradient_tile.cuh"
@@ -19,7 +19,7 @@ namespace {
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-// Queries or keys, with a potential each; without data it is 0.
+// Queries or keys, with a potential each; 0 without data.
 template <class T>
 struct Side {
   View<const T, 4> x;
@@ -49,7 +49,7 @@ __device__ TileRows streamed_rows(const Side<T>& other, const TileRows& own, i64
   return {own.b, own.h, first, rows_within(first, other.count(own.b), tile_columns)};
 }
 
-// Scores of the own rows against tiles of the other side, one after the other.
+// Scores of the owned rows against tiles of the other side, one after the other.
 template <class T>
 class Scores {
  public:
@@ -72,7 +72,7 @@ class Scores {
   // z = τ q · k
   __device__ void find(const Side<T>& other, const TileRows& tile, T (&z)[R][4]) const {
     for (i64 e = 0; e < own_.x.size(3); e += padded_) {
-      __syncthreads();  // all are done with what is written over
+      __syncthreads();  // before shared memory is overwritten
       if (tile.first == 0 || own_.x.size(3) > padded_) {
         load_tile(own_.x, rows_, own_rows<T>, e, padded_, own_.factor, a_, stride_);
       }
@@ -89,7 +89,7 @@ class Scores {
   T *a_, *b_;
 };
 
-// to_i = −log Σ_j exp(z_ij + p_j), of queries; of keys log(n/s) − the same over i.
+// to_i = −log Σ_j exp(z_ij + p_j), for queries; for keys log(n/s) − the same over i.
 template <class T>
 __global__ void __launch_bounds__(tile_threads)
     normalize(Side<T> own, Side<T> other, bool of_keys, View<T, 3> to) {
@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(tile_threads)
   }
 }
 
-// to_i = before_i − Σ_j exp(z_ij + p_i + p_j) g_j; of keys times s/n. `before` or g without data
-// count 0.
+// to_i = before_i − Σ_j exp(z_ij + p_i + p_j) g_j; for keys times s/n. `before` or g without data
+// counts as 0.
 template <class T>
 __global__ void __launch_bounds__(tile_threads)
     add_sums(Side<T> own, Side<T> other, bool of_keys, View<const T, 3> before, View<const T, 3> g,
@@ -180,14 +180,14 @@ __global__ void __launch_bounds__(tile_threads)
   }
 }
 
-// The own rows' side of the products with dout, and what is wanted.
+// The owned rows' side of the products with dout, and the gradients that are wanted.
 template <class T>
 struct GradientCall {
   Side<T> own, other;
   View<const T, 4> own_values, other_values;  // dout of queries, the values of keys
   View<const T, 4> own_terms, other_terms;    // α [terms, B, H, N] and β [terms, B, H, S]
   bool scores = true;                         // dq or dk
-  View<T, 4> gradient = {}, value_gradient = {};  // the latter of keys; no data: not wanted
+  View<T, 4> gradient = {}, value_gradient = {};  // the latter for keys; no data: not wanted
 };
 
 template <class T, int C>
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(tile_threads, 2) gradients(GradientCall<T> cal
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
       const i64 column = (mine + 1 + turn) % chunks * width;
-      __syncthreads();  // all are done with what is written over
+      __syncthreads();  // before shared memory is overwritten
       if (chunks > 1 || first == 0) {
         load_tile(own.x, rows, own_rows<T>, column, width, own.factor, tile.a, Tile::stride);
         load_tile(own_values, rows, own_rows<T>, column, width, T(1), tile.x, Tile::stride);
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(tile_threads, 2) gradients(GradientCall<T> cal
       __syncwarp();
     }
   }
-  // The factor τ of dk is in the queries already.
+  // The queries already contain the factor τ of dk.
   if (scores) {
     store_gradient<R, C>(gradient, of_keys ? T(1) : own.factor, rows, mine * width, false,
                          gradient_view);
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(tile_threads, 2) gradients(GradientCall<T> cal
   if (values) store_gradient<R, C>(value_gradient, T(1), rows, mine * width, false, value_view);
 }
 
-// α or β of one term: exp(own − last) times `factor`; what has no data counts 0, and 1 as a factor.
+// α or β of one term: exp(own − last) times `factor`; no data counts as 0, and as a factor as 1.
 template <class T>
 struct TermFactor {
   const T *own, *last, *factor;
@@ -295,7 +295,7 @@ struct TermFactor {
   }
 };
 
-// u = −ℓ of the last pass, 0 where there is no key.
+// u = −ℓ of the last pass, 0 if there is no key.
 template <class T>
 struct NegatedLogSum {
   T* u;
@@ -323,7 +323,7 @@ template <class T>
 struct Passes {
   const Cuda& device;
   const Potentials<T>& p;
-  View<const T, 4> u, v;  // some of them not written yet
+  View<const T, 4> u, v;  // some of them are not written yet
   DropoutMask mask{p.random, p.dropout, p.S()};
 
   Side<T> queries(i64 r) const { return {p.q, step_of(u, r), p.query_lengths, p.temperature}; }

@@ -3,8 +3,8 @@
 // The iteration is that of R. Sinkhorn, "A relationship between arbitrary positive matrices and
 // doubly stochastic matrices", Annals of Mathematical Statistics 35, 1964, in the log domain.
 //
-// Per batch item and head, over its n queries and s keys, with z_ij = τ q_i · k_j, v_j = 0 at
-// first, and T half steps that take turns:
+// Per batch item and head, over its n queries and s keys, with z_ij = τ q_i · k_j, v_j = 0
+// initially, and T alternating half steps:
 //
 //     odd t:   u_i = −log Σ_j exp(z_ij + v_j)                    rows sum to 1
 //     even t:  v_j = log(n/s) − log Σ_i exp(z_ij + u_i)          columns sum to n/s
@@ -15,30 +15,30 @@
 // with the dropout mask d.
 //
 // Row half steps are numbered r = 0, 1, …, R − 1 with R = ⌈T/2⌉, column half steps c = 0, …, C − 1
-// with C = ⌊T/2⌋: u^0, v^0, u^1, v^1, … There is no v before v^0: it counts 0.
+// with C = ⌊T/2⌋: u^0, v^0, u^1, v^1, … There is no v before v^0: it counts as 0.
 //
-// Forward. A column half step wants all rows of the half step before. So C passes over the tiles of
-// scores find u^r and v^r together: a block of queries keeps its scores against all keys until its
-// u^r are known, and then adds exp(z + u^r) to the columns. The last pass is softmax attention with
-// the bias v_j by key (pairs.h), which gives out and ℓ. T odd: u^C = −ℓ. T even: rows sum to
-// exp(u + ℓ), which out is multiplied by.
+// Forward. A column half step needs all rows of the half step before. So C passes over the tiles of
+// scores compute u^r and v^r together: a block of queries keeps its scores against all keys until
+// its u^r are known, and then adds exp(z + u^r) to the columns. The last pass is softmax attention
+// with the bias v_j by key (pairs.h), which gives out and ℓ. T odd: u^C = −ℓ. T even: rows sum to
+// exp(u + ℓ), by which out is multiplied.
 //
 // Backward. Let g_ij = d_ij do_i · x_j be the gradient of a_ij. Through the last u and v
 //
 //     dz_ij = a_ij g_ij,   du_i = Σ_j a_ij g_ij = do_i · o_i,   dv_j = Σ_i a_ij g_ij = x_j · dx_j
 //
 // where dx_j = Σ_i d_ij a_ij do_i is the gradient of the values. So both vectors are known without
-// looking at g. A half step is minus a log-sum-exp, whose derivative is a softmax: with the weights
-// w that it normalised, exp(z + u + v) of its own result and of what it took,
+// g. A half step is minus a log-sum-exp, whose derivative is a softmax: with w, the weights that it
+// normalised, exp(z + u + v) of its own result and of its input,
 //
 //     u^r:  dz_ij −= w_ij du_i,          dv_j −= Σ_i w_ij du_i
 //     v^c:  dz_ij −= w_ij dv_j s/n,      du_i −= Σ_j w_ij dv_j s/n
 //
-// From the last half step back. The vectors stand before dz: those of v^c and u^c want the sums
-// over columns of exp(z + u^{c+1} + v^c) and over rows of exp(z + u^c + v^c), the same but for a
-// factor of the row. One pass a pair of half steps finds both: a tile of keys keeps its weights
-// against all queries until its dv are known, and then adds to the rows. The first of these passes
-// finds dx.
+// These are applied from the last half step back. The vectors are needed before dz: those of v^c
+// and u^c need the sums over columns of exp(z + u^{c+1} + v^c) and over rows of exp(z + u^c + v^c),
+// which are equal but for a factor of the row. One pass for each pair of half steps computes both:
+// a tile of keys keeps its weights against all queries until its dv are known, and then adds to the
+// rows. The first of these passes computes dx.
 //
 // All weights are exp(z) times a number of the row and one of the column. With U and V the last
 // potentials, that is a_ij exp(u_i − U_i) exp(v_j − V_j), and dz has all its terms in one pass:
@@ -48,19 +48,19 @@
 //     v^c:  α = exp(u^c − U),        β = exp(v^c − V) dv^c s/n
 //     dq_i = τ Σ_j dz_ij k_j,   dk_j = τ Σ_i dz_ij q_i
 //
-// The sum is a product of depth T beside that of depth M. No factor overflows: rows of weights whose
-// columns sum to n/s sum to n at most, and columns of weights whose rows sum to 1 to s times n/s. So
-// a half step lowers no weight by more than max(n, s), and where a factor underflows the weight of
-// its half step does.
+// The sum is a product of depth T beside that of depth M. No factor overflows: rows of weights
+// whose columns sum to n/s sum to n at most, and columns of weights whose rows sum to 1 to s times
+// n/s. So a half step lowers no weight by more than max(n, s), and where a factor underflows so
+// does the weight of its half step.
 //
-// With `detach` the v are constants: of all terms that of the last u remains, the values' gradient
-// moves into the last pass, and there is no other. So it is where T = 1.
+// With `detach` the v are constants: of all terms only that of the last u remains, the values'
+// gradient is computed in the last pass, and there is no other pass. The same holds for T = 1.
 //
-// Products of N S E, where E = M: forward C + 2, backward C + 5, and 5 with one pass alone; full
-// attention has 2 and 5. Saved: q, k, x and out as handles, u [R, B, H, N] and v [C, B, H, S].
-// Nothing of N × S is held: on the CPU 64 rows or columns of scores.
+// Products of N S E, with E = M: forward C + 2, backward C + 5, and 5 if there is one pass only;
+// full attention has 2 and 5. Saved: q, k, x and out as handles, u [R, B, H, N] and v [C, B, H, S].
+// Nothing of N × S is stored: on the CPU 64 rows or columns of scores.
 //
-// Queries and keys at or past their lengths are not there; an item without any gives 0.
+// Queries and keys at or beyond their lengths do not exist; an item without any gives 0.
 //
 // Files, in the order of reading: this; potentials_cpu.cpp; potentials.cu.
 #pragma once
@@ -93,7 +93,7 @@ struct Potentials {
   constexpr bool ends_with_rows() const { return iterations % 2 == 1; }
   // Whether no gradient flows through v.
   constexpr bool constant_columns() const { return detach || column_steps() == 0; }
-  // What the last pass of forward attends to, without potentials.
+  // The attention of forward's last pass, without potentials.
   constexpr Pairs<T> pairs() const {
     return {.q = q,
             .k = k,
@@ -113,7 +113,7 @@ struct PotentialTerm {
   i64 row = -1, column = -1;
 
   constexpr bool of_row() const { return row >= 0; }
-  // Whose u and v the weights have; -1: no v.
+  // The u and v of the weights; -1: no v.
   constexpr i64 u() const { return of_row() ? row : column; }
   constexpr i64 v() const { return of_row() ? row - 1 : column; }
 };
@@ -139,10 +139,10 @@ constexpr View<T, 3> step_of(const View<T, 4>& x, i64 step) {
 
 template <class Device, class T>
 struct PotentialsKernels {
-  // Writes out, u and v whole.
+  // Writes all of out, u and v.
   static void forward(const Device&, const Potentials<T>&, View<T, 4> out, View<T, 4> u,
                       View<T, 4> v);
-  // Writes dq, dk and dv, the gradient of the values, whole.
+  // Writes all of dq, dk and dv, the gradient of the values.
   static void backward(const Device&, const Potentials<T>&, View<const T, 4> out,
                        View<const T, 4> u, View<const T, 4> v, View<const T, 4> dout, View<T, 4> dq,
                        View<T, 4> dk, View<T, 4> dv);

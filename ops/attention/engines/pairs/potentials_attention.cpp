@@ -76,7 +76,7 @@ struct PotentialsOp {
   }
 };
 
-// log(n/s) of every item, [B, 1, 1]; 0 where one of them is 0.
+// log(n/s) of every item, [B, 1, 1]; 0 if one of them is 0.
 Tensor log_share(const PotentialsCall& call, i64 B, i64 N, i64 S, DType type) {
   std::vector<double> shares;
   for (i64 b = 0; b < B; ++b) {
@@ -100,10 +100,10 @@ Variable potentials_definition(const PotentialsCall& call, const Variable& queri
   const DType type = q.value().dtype();
   const AttentionCall masks{.lengths = call.lengths, .query_lengths = call.query_lengths};
   const Tensor share = log_share(call, B, N, S, type);
-  // Of what is not there a log-sum-exp is −∞, which this bounds.
+  // The log-sum-exp of nothing is −∞, which this bounds.
   const Variable least = Tensor::full({}, -1e30, type);
   const Variable products = scale(matmul(q, transpose(k, 2, 3)), call.temperature);
-  Variable z = masked(products, visibility(masks, B, N, S));  // z + u + v on the way
+  Variable z = masked(products, visibility(masks, B, N, S));  // z + u + v, step by step
   for (i64 t = 1; t <= call.iterations; ++t) {
     if (t % 2 == 1) {
       z = sub(z, column(maximum(least, log_sum_exp(z))));
@@ -126,7 +126,7 @@ AttentionCost potentials_cost(const AttentionSizes& s, i64 iterations, bool deta
   const bool constant = detach || C == 0;
   const double passes = constant ? 0 : columns, terms = constant ? 1 : double(iterations);
   const double products = (passes + 3) * E + (2 + terms / E) * M;
-  // Forward has its memory while the gradients have none.
+  // Forward scratch is allocated before the gradient buffers exist.
   const double packed = (N + S) * (E + 2);
   const double few = s.N <= few::most_queries ? heads * N * (E + M + 3) : 0;
   const double forward = C == 0 ? 0

@@ -7,10 +7,10 @@
 namespace weft {
 
 struct PotentialsCall {
-  const char* name = "potentials";  // of the mechanism, in messages
+  const char* name = "potentials";  // the mechanism, in messages
   double temperature = 1;
   i64 iterations = 3;   // half steps: odd ones normalise rows, even ones columns
-  bool detach = false;  // the columns' potentials are constants for backward
+  bool detach = false;  // the columns' potentials are constants in backward
   Tensor lengths = {}, query_lengths = {};  // [B] i64, or undefined
   double dropout = 0;
   RandomKey random = {};
@@ -20,12 +20,12 @@ struct PotentialsCall {
 Variable potentials_attention(const PotentialsCall& call, const Variable& q, const Variable& k,
                               const Variable& v);
 
-// The same composed of plain ops, on the CPU.
+// The same in plain ops, on the CPU.
 Variable potentials_definition(const PotentialsCall& call, const Variable& q, const Variable& k,
                                const Variable& v);
 using PotentialsFunction = decltype(&potentials_attention);
 
-// What a fact sheet says of it: operations, and the memory of one thread.
+// The fact sheet's cost: operations, and the memory of one thread.
 AttentionCost potentials_cost(const AttentionSizes& sizes, i64 iterations, bool detach, DType type);
 
 }  // namespace weft

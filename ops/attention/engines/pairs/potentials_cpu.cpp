@@ -1,8 +1,8 @@
-// CPU kernels of attention with potentials; the equations stand in potentials.h.
+// CPU kernels of attention with potentials; the equations are in potentials.h.
 //
-// As in pairs_cpu.cpp, vector lanes hold queries, scores are transposed, zᵀ [keys, queries], and
-// counted in units of ln 2. A potential is one more element of a row: queries are [τ q, 1, u] and
-// keys [k, v, 1], so that products give z + v + u.
+// As in pairs_cpu.cpp, vector lanes hold queries, scores are transposed, zᵀ [keys, queries], in
+// units of ln 2. A potential is one more element of a row: queries are [τ q, 1, u] and keys [k, v,
+// 1], so that products give z + v + u.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -32,7 +32,7 @@ struct Head {
   i64 b, h, n, s, block, blocks;
   i64 width = p.E() + 2;
   Scratch<T> buffer;
-  T* const q;     // [blocks, width, block]: [τ q, 1, u], turned
+  T* const q;     // [blocks, width, block]: [τ q, 1, u], transposed
   T* const k;     // [s, width]: [k, v, 1]
   T* const rows;  // [block, E]
 
@@ -63,7 +63,7 @@ struct Head {
   T* queries(i64 i) const { return q + i * block * width; }
   T* row_potentials(i64 i) const { return queries(i) + (p.E() + 1) * block; }
 
-  // The potentials that scores have from here on. Lanes without a query have the weight 0.
+  // Sets the potentials of the scores. Lanes without a query have weight 0.
   void set_rows(const T* u) const {
     for (i64 i = 0; i < blocks; ++i) {
       for (i64 lane = 0; lane < block; ++lane) {
@@ -96,7 +96,7 @@ class ColumnSums {
   // Of the scores z [keys, block] of a block of queries.
   void add(const T* z, const T* u, i64 block) {
     const simd::Tag<T> d;
-    // Scores may exceed the maximum by so much before it follows them.
+    // Scores may exceed the maximum by this much before it is updated.
     const auto slack = hn::Set(d, T(8)), none = hn::Set(d, -infinity<T>);
     for (i64 j = 0; j < keys_; ++j) {
       const T* const row = z + j * block;
@@ -121,7 +121,7 @@ class ColumnSums {
     }
   }
 
-  // The logarithm of the sum of key j.
+  // The logarithm of the sum for key j.
   T log_sum(i64 j) const {
     const simd::Tag<T> d;
     const auto most = hn::LoadU(d, most_ + j * lanes), none = hn::Set(d, -infinity<T>);
@@ -164,7 +164,7 @@ void normalize(const Potentials<T>& p, i64 b, i64 h, const View<T, 4>& u, const 
       }
       columns.add(z, rows, block);
     }
-    for (i64 j = 0; j < s; ++j) {  // these sums have the v before in them
+    for (i64 j = 0; j < s; ++j) {  // the sums contain the previous v
       const T before = c == 0 ? T(0) : v(c - 1, b, h, j);
       v(c, b, h, j) = before + share - columns.log_sum(j);
     }
@@ -172,7 +172,7 @@ void normalize(const Potentials<T>& p, i64 b, i64 h, const View<T, 4>& u, const 
   }
 }
 
-// x [B, positions, H, width] times `scale`, and one more element of `last`, or 1 where that has no
+// x [B, positions, H, width] times `scale`, and one more element from `last`, or 1 if that has no
 // data.
 template <class T>
 struct Extended {
@@ -310,9 +310,10 @@ struct HeadBackward {
     unpack_rows(q, b, h, 0, n, to_queries, p.temperature);
   }
 
-  // From du^r and the weights exp(z + u^r + v^c) the sums over columns, which complete dv^c, and
-  // from those the sums over rows, which complete du^c. Where r = c, v^c is later than u^r, and
-  // there are no sums over columns. The first of these passes finds the gradient of the values.
+  // From du^r and the weights exp(z + u^r + v^c) computes the sums over columns, which complete
+  // dv^c, and from those the sums over rows, which complete du^c. If r = c, v^c is later than u^r,
+  // and there are no sums over columns. The first of these passes computes the gradient of the
+  // values.
   void add_columns(i64 r, i64 c, bool first) {
     head.set_rows(rows_of(r));
     head.set_columns(columns_of(c));
@@ -347,7 +348,7 @@ struct HeadBackward {
     }
   }
 
-  // z [keys, block] become weights w; column_j −= Σ_i w_ij row_i, where there are rows.
+  // z [keys, block] are replaced by weights w; column_j −= Σ_i w_ij row_i, if there are rows.
   void raise(i64 keys, T* z, const T* row, T* column) const {
     const simd::Tag<T> d;
     for (i64 j = 0; j < keys; ++j) {
@@ -362,7 +363,7 @@ struct HeadBackward {
     }
   }
 
-  // The rows of the values, with −β of these terms behind them where they are asked for.
+  // The rows of the values, followed by −β of these terms if they are wanted.
   void start_values(i64 key, i64 keys, bool with_terms) {
     const i64 width = with_terms ? deep : M;
     copy_rows(keys, M, T(1), &p.v(b, key, h, 0), p.v.stride(1), p.v.stride(3), values, width,
@@ -386,7 +387,7 @@ struct HeadBackward {
     drop_rows(mask, (b * p.H() + h) * p.N() + i * block, block, key, keys, x);
   }
 
-  // α of all terms, behind do.
+  // α of all terms, after do.
   void set_terms() {
     for (i64 t = 0; t < terms; ++t) {
       const PotentialTerm term = term_of(p, t);
@@ -402,7 +403,7 @@ struct HeadBackward {
     }
   }
 
-  // dq, dk, and where v is constant dv: the last pass.
+  // dq, dk, and if v is constant dv: the last pass.
   void add_gradients() {
     const i64 C = p.column_steps();
     head.set_rows(rows_of(last_row()));

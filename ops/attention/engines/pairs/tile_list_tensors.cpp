@@ -1,4 +1,4 @@
-// Lists of tiles: how they are made; what they are: tile_lists.h.
+// Construction of lists of tiles; their format: tile_lists.h.
 #include "ops/attention/engines/pairs/tile_list_tensors.h"
 
 #include <algorithm>
@@ -29,8 +29,8 @@ Tensor copied(const std::vector<T>& from, const Shape& shape, DType type, Device
   return tensor.to(device);
 }
 
-// The runs of one sheet after those that are there, by rows of tiles (or by columns, with rows and
-// columns exchanged before), and where each row's begin.
+// Appends the runs of one sheet, by rows of tiles (or by columns, with rows and columns exchanged
+// before), and the start of each row.
 void append_runs(std::vector<Tile> tiles, i64 rows, std::vector<std::int32_t>& starts,
                  std::vector<TileRun>& runs) {
   std::sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
@@ -117,7 +117,7 @@ TileListTensors TileListBuilder::build(Device device) const {
 }
 
 TileLists TileListTensors::lists() const {
-  // An empty tensor has no memory, and null stands for no lists at all.
+  // An empty tensor has no memory, and null would mean no lists at all.
   static constexpr TileRun none{};
   const auto runs_of = [](const Tensor& tensor) {
     return tensor.count() == 0 ? &none : reinterpret_cast<const TileRun*>(tensor.bytes());
@@ -135,8 +135,8 @@ TileLists TileListTensors::lists() const {
 
 namespace {
 
-// Which keys of a tile a query sees by its row of a mask. A key behind the last one counts as that,
-// so that a tile at the edge can be whole.
+// The keys of a tile that a query sees by its row of a mask. Keys beyond the last one count as the
+// last one, so that a tile at the edge can be whole.
 std::uint64_t word_of(const std::uint8_t* row, const MaskedPairs& pairs, i64 query, i64 first) {
   std::uint64_t word = 0;
   const i64 keys = std::min(tile_side, pairs.keys - first);

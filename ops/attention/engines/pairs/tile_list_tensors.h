@@ -1,5 +1,5 @@
-// Lists of tiles in tensors, and how they come there: from tiles one by one, from a mask, from a
-// pattern of blocks.
+// Lists of tiles in tensors, and their construction: from single tiles, from a mask, from a block
+// pattern.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct TileListTensors {
   TileLists lists() const;
 };
 
-// Collects tiles on the CPU, row by row; equal tables of bits are kept once.
+// Collects tiles on the CPU, row by row; equal bit tables are stored once.
 class TileListBuilder {
  public:
   TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys);
@@ -25,8 +25,8 @@ class TileListBuilder {
   TileListBuilder(const TileListBuilder&) = delete;
   TileListBuilder& operator=(const TileListBuilder&) = delete;
 
-  // One tile of a sheet, whole; or with the words of its queries. Each tile at most once, in any
-  // order; a tile without any pair is left out.
+  // Adds one tile of a sheet: whole, or with the words of its queries. Each tile at most once, in
+  // any order; a tile without any pair is skipped.
   void add(i64 item, i64 head, i64 row, i64 column);
   void add(i64 item, i64 head, i64 row, i64 column, const std::uint64_t (&by_query)[tile_side]);
   TileListTensors build(Device device) const;
@@ -36,25 +36,23 @@ class TileListBuilder {
   std::unique_ptr<State> state_;
 };
 
-// What a mask speaks of: an element of it is for `block` queries and as many keys, fewer at the
-// end.
+// The meaning of a mask's elements: each covers `block` queries and as many keys, fewer at the end.
 struct MaskedPairs {
   i64 queries = 0, keys = 0, block = 1;
-  bool causal = false;  // and of its pairs those with j <= i
+  bool causal = false;  // only the pairs with j <= i
 
   i64 rows() const { return (queries + block - 1) / block; }
   i64 columns() const { return (keys + block - 1) / block; }
 };
 
 // The pairs where `mask` [rows, columns], [H, rows, columns] or [B, H, rows, columns] (u8) is not
-// 0, with its axes B and H of size 1 repeated. Throws for another shape.
+// 0; axes B and H of size 1 are broadcast. Throws for another shape.
 TileListTensors tiles_of_mask(const Tensor& mask, const MaskedPairs& pairs, Device device);
 
-// The lists of a pattern in the memory of a device. Throws where their places are not numbers of 32
-// bits.
+// The lists of a pattern in the memory of a device. Throws if their offsets do not fit in 32 bits.
 TileListTensors tiles_of_blocks(const BlockPattern& pattern, Device device);
 
-// Their bytes.
+// The bytes of these lists.
 double bytes_of_block_lists(const BlockPattern& pattern);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Patterns as data: which tiles of 64 queries by 64 keys are seen, and of those that are seen in
-// part, which pairs. What holds them, and how they are made: tile_list_tensors.h.
+// Patterns as data: which tiles of 64 queries by 64 keys are seen, and for partial tiles, which
+// pairs. Their construction: tile_list_tensors.h.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ constexpr std::uint64_t bits_between(i64 from, i64 to) {
   return below(to) & ~below(from);
 }
 
-// Exchanges bit j of word i with bit i of word j, of 64 words: blocks of 32, 16, … bits at a time
-// (H. S. Warren, Hacker's Delight, section 7-3).
+// Transposes a 64 × 64 bit matrix, one row a word, in blocks of 32, 16, … bits (H. S. Warren,
+// Hacker's Delight, section 7-3).
 constexpr void transpose_bits(std::uint64_t* words) {
   std::uint64_t low = 0xffffffffu;
   for (int by = 32; by > 0; by /= 2, low ^= low << by) {
@@ -31,18 +31,19 @@ constexpr void transpose_bits(std::uint64_t* words) {
   }
 }
 
-// Tiles first … first + count − 1 along a row or a column of tiles. `mask` is the number of their
-// table of bits, or −1 where all pairs are seen.
+// Tiles first … first + count − 1 along a row or a column of tiles. `mask` is the index of their
+// bit table, or −1 if all pairs are seen.
 struct TileRun {
   std::int32_t first, count, mask;
 };
 
-// The lists as kernels see them. A sheet is a list for every row of tiles and, transposed, for every
-// column of tiles; batch item b and head h go by sheet (b mod items) heads + h mod heads.
+// The lists in kernels. A sheet has a list for every row of tiles and, transposed, for every column
+// of tiles; batch item b and head h use sheet (b mod items) heads + h mod heads.
 struct TileLists {
-  const TileRun *runs = nullptr, *column_runs = nullptr;  // null: no lists, a band says all
+  const TileRun *runs = nullptr, *column_runs = nullptr;  // null: no lists; the band is used
   const std::int32_t *starts = nullptr, *column_starts = nullptr;  // [sheets, rows + 1]
-  // [masks, 2, 64]: bit j of word i says whether query i of the tile sees key j; then bit i of word j.
+  // [masks, 2, 64]: bit j of word i says whether query i of the tile sees key j; then bit i of word
+  // j.
   const std::uint64_t* masks = nullptr;
   i64 items = 1, heads = 1, rows = 0, columns = 0;  // of tiles
 

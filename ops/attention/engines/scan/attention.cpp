@@ -20,7 +20,7 @@ struct ScanOp {
     Tensor q, k, v, out, divisors, sums;
   };
 
-  // `found`: the maxima are there.
+  // `found`: the maxima are known.
   template <class T>
   Scan<T> problem(const Saved& saved, bool found) const {
     return {.q = saved.q.view<const T, 4>(),
@@ -48,7 +48,7 @@ struct ScanOp {
     return x.defined() ? x.view<T, 3>() : View<T, 3>{};
   }
 
-  // `sums` may be undefined: where the sums begin at 0 and nobody asks for them.
+  // `sums` may be undefined if the sums begin at 0 and are not wanted.
   Tensor run(Saved& saved) const {
     const Tensor &q = saved.q, &v = saved.v;
     const i64 B = q.size(0), N = q.size(1), H = q.size(2);
@@ -159,7 +159,7 @@ AttentionCost scan_cost(Feature feature, const AttentionSizes& s, bool causal, D
   const double projections = random ? 2 * E * double(R) : 0, omega = random ? E * double(R) : 0;
   const double maxima = levels ? double(s.N) + (causal ? double(s.N) : 1) : 0;
   const double find_level = levels && !causal ? 1 : 0;
-  // Of one piece of work in backward.
+  // The scratch of one task in backward.
   const double rows = C * (2 * E + 3 * F + M + C + 5) + C * (2 * M + 1) +
                       C * (C + 2 * std::max(F, M) + F + E + 1) + omega + (random ? 2 * C : 0);
   return {.forward_operations = positions * (4 * F * M + 2 * pairs * (F + M) +

@@ -1,5 +1,5 @@
-// A chunk of 64 positions on the CPU: its rows and pairs, and the sums that are carried from chunk to
-// chunk. The equations stand in scan.h.
+// A chunk of 64 positions on the CPU: its rows and pairs, and the sums that are carried from chunk
+// to chunk. The equations are in scan.h.
 #pragma once
 
 #include "ops/attention/engines/scan/features.h"
@@ -11,11 +11,11 @@
 
 namespace weft::scan {
 
-// Of the pairs of a chunk, half of which nobody sees, rows go in strips of these.
+// Half of the pairs of a causal chunk are hidden, so rows are processed in strips of this size.
 inline constexpr i64 strip = 32;
 
-// A sum of outer products [rows, columns] and of vectors [vector], carried in f64; products read the
-// rounded copy.
+// A sum of outer products [rows, columns] and of vectors [vector], accumulated in f64; products
+// read the rounded copy.
 template <class T>
 class Carried {
  public:
@@ -55,7 +55,7 @@ class Carried {
     tile_product<T>(rows_, columns_, count, {a, 1, rows_}, {b, columns_}, {change_, columns_}, false);
     add(0, rows_ * columns_);
   }
-  // += Σ_i weights_i x_i over rows of x [width]; without weights they are 1.
+  // += Σ_i weights_i x_i over rows of x [width]; without weights, each is 1.
   void add_vectors(i64 count, const T* x, i64 width, const T* weights) {
     if (count == 0) return;
     const simd::Tag<T> d;
@@ -89,7 +89,7 @@ void add_to_row(T factor, T* x, i64 count) {
   for (i64 i = 0; i < count; ++i) x[i] += factor;
 }
 
-// The pairs of a chunk in strips: f(first query, queries, keys), the keys being those up to the
+// The pairs of a chunk in strips: f(first query, queries, keys), where the keys are those up to the
 // strip's last query.
 template <class F>
 void each_strip(i64 queries, i64 keys, const F& f) {
@@ -98,13 +98,13 @@ void each_strip(i64 queries, i64 keys, const F& f) {
     if (seen > 0) f(i, count, seen);
   }
 }
-// The same from the keys' side: f(first key, keys, first query), all queries from there on.
+// The same by keys: f(first key, keys, first query), for all queries from there on.
 template <class F>
 void each_strip_of_keys(i64 queries, i64 keys, const F& f) {
   for (i64 j = 0; j < keys && j < queries; j += strip) f(j, std::min(strip, keys - j), j);
 }
 
-// Rows of one chunk: what forward and both passes of backward have in common.
+// Rows of one chunk: shared by forward and both passes of backward.
 template <class T>
 struct ChunkOfRows {
   const Scan<T>& p;
@@ -112,7 +112,7 @@ struct ChunkOfRows {
   FeatureRows<T> map;
   Levels<T> levels;
   i64 begin = 0, queries = 0, keys = 0;
-  T *x_q, *x_k, *q, *k, *v;     // rows as they came, features, values
+  T *x_q, *x_k, *q, *k, *v;     // rows as given, features, values
   T *turned, *a;                // φkᵀ [F, 64], weights [64, 64]
 
   static i64 scratch(const Scan<T>& p) {
@@ -151,7 +151,7 @@ struct ChunkOfRows {
     levels.load(keys, queries);
     pack_rows(p.v, b, h, begin, keys, T(1), v);
   }
-  // w_i; none where queries give keys nothing besides.
+  // w_i; null if queries add nothing to the weights.
   const T* weights() { return p.levels() ? map.random().weights() : nullptr; }
   // a [queries, keys], 0 where j > i.
   void weigh() {
@@ -181,7 +181,7 @@ struct ChunkOfRows {
   }
 };
 
-// Sums over keys: S or Sᵀ, and z; where there are levels V and the number of keys beside them.
+// Sums over keys: S or Sᵀ, and z; if there are levels, also V and the number of keys.
 template <class T>
 class KeySums {
  public:
@@ -202,7 +202,7 @@ class KeySums {
   const T* V() const { return values_.vector(); }
   T seen() const { return static_cast<T>(seen_); }
 
-  // As kernels hand them out.
+  // In the layout that kernels return.
   void load(const double* sums) {
     const i64 F = p_.F(), M = p_.M();
     if (turned_) {
@@ -224,7 +224,7 @@ class KeySums {
     sums[p_.sums() - 2] = seen_;
     sums[p_.sums() - 1] = level;
   }
-  // The keys of a chunk, whose features are used up.
+  // Adds the keys of a chunk; overwrites their features.
   void add(ChunkOfRows<T>& at) {
     products_.multiply(at.levels.carried());
     at.levels.fade_out(at.keys, p_.F(), at.k);

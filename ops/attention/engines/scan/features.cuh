@@ -20,7 +20,7 @@ __device__ T positive(T x) {
   return x <= 0 ? T(0) : x;
 }
 
-// Over a row of so many elements: the sum to which add(i, sum) adds element i, and the largest of
+// Over a row of `count` elements: the sum to which add(i, sum) adds element i, and the largest of
 // value(i). Every thread of the team gets the result.
 template <class T, class Team, class Add>
 __device__ T sum_over(const Team& team, i64 count, const Add& add) {
@@ -69,7 +69,7 @@ struct Features {
   }
 };
 
-// dx of dφ; 0 in rows from the item's own end on.
+// dx from dφ; 0 in rows from the item's end on.
 template <class T>
 struct FeatureGradients {
   Scan<T> p;
@@ -84,7 +84,7 @@ struct FeatureGradients {
     const bool counts = at.i < (of_queries ? p.queries(at.b) : p.keys(at.b));
     const T* const slope = &dphi(at.b, at.i, at.h, 0);
     const T* const value = &phi(at.b, at.i, at.h, 0);
-    // The first of the largest, which was subtracted from all.
+    // The first index of the largest, which was subtracted from all.
     i64 largest = -1;
     T sum = 0;
     if (p.feature == Feature::exponential && of_queries) {

@@ -12,8 +12,8 @@
 
 namespace weft::scan {
 
-// Rows [rows, E] of queries or keys that begin at position `begin` of one batch item, their features
-// [rows, F], and of gradients [rows, F] the gradient [rows, E].
+// Rows [rows, E] of queries or keys from position `begin` on of one batch item, their features
+// [rows, F], and from gradients [rows, F] the gradient [rows, E].
 template <class T>
 class FeatureRows {
  public:
@@ -31,7 +31,8 @@ class FeatureRows {
     return 2 * scan_chunk + RandomFeatures<T>::scratch(p);
   }
 
-  // A position's angle is the last one's turned by one step; a chunk of turns adds 64 roundings.
+  // A position's angle is the previous one rotated by one step; a chunk of rotations adds 64
+  // roundings.
   void start(i64 begin) {
     begin_ = begin;
     if (feature_ != Feature::cosine) return;
@@ -100,7 +101,8 @@ class FeatureRows {
           each(E_, x + i * E_, to + E_, [&](auto value) { return hn::Mul(cosine, positive(value)); });
         }
         return;
-      default: break;  // random features are no function of one number
+      default:
+        break;  // random features depend on the whole row
     }
   }
 
@@ -108,7 +110,7 @@ class FeatureRows {
     const simd::Tag<T> d;
     const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
     switch (feature_) {
-      case Feature::elu:  // φ > 1 where x > 0, and the slope is φ where not
+      case Feature::elu:  // φ > 1 where x > 0, otherwise the slope is φ
         return each(rows * E_, phi, dphi, dx, [&](auto value, auto slope) {
           return hn::Mul(hn::Min(value, one), slope);
         });
@@ -134,7 +136,7 @@ class FeatureRows {
 
   using Vector = simd::Vector<T>;
 
-  static Vector positive(Vector x) {  // NaN stays NaN
+  static Vector positive(Vector x) {  // propagates NaN
     return hn::IfThenZeroElse(hn::Le(x, hn::Zero(simd::Tag<T>{})), x);
   }
 

@@ -1,6 +1,6 @@
-// Levels of one batch item and head on the CPU, a chunk at a time: what sums are divided by where
-// features are exponentials; see scan.h. Where there are none, or where one holds for all keys, the
-// factors are 1 and nothing is multiplied.
+// Levels of one batch item and head on the CPU, a chunk at a time: the scales of sums of
+// exponential features; see scan.h. If there are none, or one for all keys, the factors are 1 and
+// nothing is multiplied.
 #pragma once
 
 #include <algorithm>
@@ -27,14 +27,15 @@ class Levels {
         out_(pieces.take(scan_chunk)) {}
   static i64 scratch() { return 3 * scan_chunk; }
 
-  // The level of the sums before position 0.
+  // Sets the level of the sums before position 0.
   void start_at(T level) { first_ = level; }
   void start(i64 begin) {
     begin_ = begin;
     steady_ = true;
     if (rising_) before_ = begin == 0 ? first_ : p_.key_max(b_, h_, begin - 1);
   }
-  // Of key j of the chunk, the largest of whose features is e^top; keys come in order.
+  // The level of key j of the chunk, the largest of whose features is e^top; keys must come in
+  // order.
   T of_key(i64 j, T top) {
     if (!p_.causal) return p_.key_max(b_, h_, 0);
     T& level = p_.key_max(b_, h_, begin_ + j);
@@ -42,7 +43,7 @@ class Levels {
     level = std::max(top, j == 0 ? before_ : p_.key_max(b_, h_, begin_ + j - 1));
     return level;
   }
-  // To be called behind the keys. The level stays where it is for queries without a key.
+  // Called after the keys. For queries without a key the level is unchanged.
   void load(i64 keys, i64 queries) {
     if (!rising_) return;
     const i64 count = std::max(keys, queries);
@@ -61,7 +62,7 @@ class Levels {
   }
   T after() const { return after_; }
 
-  // By what the sums before the chunk shrink behind it, and those behind it before it.
+  // The factor of the sums before the chunk after it, and of those after it before it.
   T carried() const { return steady_ ? T(1) : std::exp(before_ - after_); }
   // e^(before − c_i)
   T in(i64 i) const { return steady_ ? T(1) : in_[i]; }

@@ -1,5 +1,6 @@
-// Random features of the rows of a whole sequence on CUDA devices, their levels and their gradients.
-// The products u = Ω x stand in the rows of features before they are made of them. For .cu files.
+// Random features of the rows of a whole sequence on CUDA devices, their levels and their
+// gradients. The products u = Ω x are in the rows of features and are replaced by them. For .cu
+// files.
 #pragma once
 
 #include <limits>
@@ -9,15 +10,15 @@
 
 namespace weft::scan {
 
-// Levels of the positions of a causal scan, and from them what everything is multiplied by. Without
-// data all factors are 1.
+// Levels of the positions of a causal scan, and the factors that follow from them. Without data all
+// factors are 1.
 template <class T>
 struct Levels {
   View<const T, 3> of = {};  // c, [B, H, N]
   const T* first = nullptr;  // before position 0, [B H]
 
   __device__ bool rise() const { return of.data != nullptr; }
-  // Of what stands before a chunk.
+  // The level before a chunk.
   __device__ T before(i64 b, i64 h, i64 chunk) const {
     const i64 position = chunk * scan_chunk < of.size(2) ? chunk * scan_chunk : of.size(2);
     return position == 0 ? first[b * of.size(1) + h] : of(b, h, position - 1);
@@ -51,7 +52,7 @@ __device__ T half_norm(const Team& team, const Scan<T>& p, const View<const T, 4
   return squares / 2;
 }
 
-// The largest of u, or of the exponents of hyperbolic features; 0 in rows that do not count.
+// The largest of u, or of the exponents of hyperbolic features; 0 in rows beyond the length.
 template <class T>
 struct RowTops {
   Scan<T> p;
@@ -73,7 +74,7 @@ struct RowTops {
   }
 };
 
-// Of one batch item and head, what its levels begin with: what was carried, or −∞.
+// The initial level of one batch item and head: the carried one, or −∞.
 template <class T>
 struct FirstLevels {
   const double* carried;
@@ -85,7 +86,7 @@ struct FirstLevels {
   }
 };
 
-// The largest of each chunk of keys, one a call: [B H, chunks].
+// The largest of each chunk of keys, one for each call: [B H, chunks].
 template <class T>
 struct ChunkTops {
   Scan<T> p;
@@ -102,8 +103,8 @@ struct ChunkTops {
   }
 };
 
-// The largest before each chunk, in their places; where not causal the largest of all, which is the
-// level. One batch item and head a call.
+// Replaces each by the largest before its chunk; if not causal by the largest of all, which is the
+// level. One batch item and head for each call.
 template <class T>
 struct RunningTops {
   Scan<T> p;
@@ -141,7 +142,7 @@ struct PositionLevels {
   }
 };
 
-// u → φ, and for queries w_i.
+// u → φ, and w_i for queries.
 template <class T>
 struct RandomFeatures {
   Scan<T> p;
@@ -177,7 +178,7 @@ struct RandomFeatures {
   }
 };
 
-// dφ → t of u, and − Σ t of ‖x'‖²/2 (random_features.h). `totals` are those of queries.
+// dφ → t for u, and − Σ t for ‖x'‖²/2 (random_features.h). `totals` are those of queries.
 template <class T>
 struct RandomSlopes {
   Scan<T> p;
@@ -211,7 +212,7 @@ struct RandomSlopes {
   }
 };
 
-// dx = scale (Ωᵀ t − (Σ t) x'), where Ωᵀ t stands already; 0 in rows that do not count.
+// dx = scale (Ωᵀ t − (Σ t) x'), where dx holds Ωᵀ t; 0 in rows beyond the length.
 template <class T>
 struct NormGradients {
   Scan<T> p;

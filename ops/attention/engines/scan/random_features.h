@@ -1,6 +1,6 @@
 // Random features of the rows of a chunk on the CPU, and their gradients. Equations: scan.h.
 //
-// With t_f = dφ_f φ_f of exponentials, of which each has ± u − ‖x'‖²/2 as its exponent,
+// With t_f = dφ_f φ_f for exponentials, each of which has the exponent ± u − ‖x'‖²/2,
 //
 //     dx' = Σ_f ± t_f Ω_f − (Σ_f t_f) x',     and of relu dx' = Σ_f [u_f > 0] dφ_f Ω_f
 #pragma once
@@ -28,10 +28,10 @@ class RandomFeatures {
     return is_random(p.feature) ? p.E() * p.R() + 2 * scan_chunk : 0;
   }
 
-  // What each query gives to every key besides, w_i.
+  // The constant w_i that each query adds to the weight of every key.
   const T* weights() const { return weights_; }
 
-  // Rows begin at position `begin`.
+  // The rows begin at position `begin`.
   void of_queries(i64 begin, i64 rows, const T* x, T* phi) {
     project(rows, x, phi);
     for (i64 i = 0; i < rows; ++i) {
@@ -58,7 +58,7 @@ class RandomFeatures {
     }
   }
 
-  // The level that these keys want; `u` has room for their features.
+  // The level of these keys; `u` has room for their features.
   T level_of(i64 rows, const T* x, T* u) const {
     project(rows, x, u);
     T most = -std::numeric_limits<T>::infinity();
@@ -66,7 +66,7 @@ class RandomFeatures {
     return most;
   }
 
-  // `constant` stands in phi besides the exponential. Overwrites dphi. dx' [rows, E].
+  // `constant` is added to the exponential in phi. Overwrites dphi. dx' [rows, E].
   void gradient(i64 rows, const T* x, const T* phi, T constant, T* dphi, T* dx) const {
     const bool relu = p_.feature == Feature::random_relu, both = F_ > R_;
     const auto zero = hn::Zero(d), constants = hn::Set(d, constant);
@@ -104,7 +104,7 @@ class RandomFeatures {
   using Vector = simd::Vector<T>;
   static constexpr simd::Tag<T> d{};
 
-  // Zeros behind the first `count` lanes.
+  // The first `count` lanes; the others become zero.
   static Vector first(Vector x, i64 count) {
     if (count >= simd::lanes<T>) return x;
     return hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(count)), x);
@@ -121,7 +121,7 @@ class RandomFeatures {
       for (i64 f = 0; f < R_; ++f) u[i * F_ + R_ + f] = -u[i * F_ + f];
     }
   }
-  // u → φ; the sum of φ.
+  // u → φ; returns the sum of φ.
   T apply(T shift, T constant, T* u) const {
     const bool relu = p_.feature == Feature::random_relu;
     const auto shifts = hn::Set(d, shift), constants = hn::Set(d, constant), zero = hn::Zero(d);

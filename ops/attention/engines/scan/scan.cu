@@ -1,15 +1,15 @@
-// CUDA kernels of the engine for scans; the equations stand in scan.h, the tile of scores in
+// CUDA kernels of the engine for scans; the equations are in scan.h, the tile of scores in
 // score_tile.cuh.
 //
-// Features are computed once a call, into workspace. Then every chunk is a piece of work of its own:
-// the sums of outer products of each chunk, these added up along the sequence, element by element
-// and in order, and what each chunk's rows give together with the sum before it. That last kernel
-// serves out, dφq, dφk and dv, which are all of one form: with x the rows of one side, y those of
-// the other side, W and w a state,
+// Features are computed once a call, into workspace. Then chunks are independent: the sums of outer
+// products of each chunk, their prefix sums along the sequence, element by element and in order,
+// and the result of each chunk's rows with the sum before it. That last kernel is used for out,
+// dφq, dφk and dv, which have the same form: with x the rows of one side, y those of the other
+// side, W and w a state,
 //
 //     o_i = W x_i (+ w) + Σ_{j in the chunk} (x_i · y_j) u_j
 //
-// with levels faded, and with what is summed up beside. Without pairs it multiplies by Ω and Ωᵀ.
+// with levels as factors, and the unscaled sums beside. Without pairs it multiplies by Ω and Ωᵀ.
 //
 // A block owns 8 R rows of a chunk and 64 columns; products go through shared memory in tiles of 64.
 //
@@ -24,7 +24,7 @@ using namespace scan;
 
 // --- rows
 
-// What is summed up beside the faded sums, V and the number of keys, or W.
+// The unscaled sums beside the scaled ones, V and the number of keys, or W.
 enum class Beside {
   nothing,
   outputs,  // w_i V_i and w_i |J(i)|, w_i in the pairs
@@ -32,12 +32,12 @@ enum class Beside {
   values,   // W_j, w_i in the pairs
 };
 
-// See the head of this file. The state is [F, M] and [F]; W is its transpose, or, `turned`, itself,
-// and then w counts: once, or own_added times.
+// See the head of this file. The state is [F, M] and [F]; W is its transpose, or, if `turned`,
+// itself, and then w is added: once, or own_added times.
 template <class T>
 struct Rows {
   View<const T, 4> x, y = {}, u = {};
-  bool own_queries;  // whether x are rows of queries, who see what stands before; or keys
+  bool own_queries;  // x are rows of queries, which use the state before; or keys
   States<T> states;
   bool turned = false;
   View<const T, 3> own_added = {}, other_added = {};  // to the pairs of row i, of row j
@@ -46,7 +46,7 @@ struct Rows {
   View<const T, 3> weights = {};  // w
   i64 columns = 0;                // of W alone, without w and pairs; 0: the state's are M
 
-  // By what the sum before or behind its chunk fades for a row, and a pair of own and other row.
+  // The factor of the sum before or after its chunk for a row, and of a pair of own and other row.
   __device__ T fade(i64 b, i64 h, i64 row) const {
     return own_queries ? levels.in(b, h, row) : levels.out(b, h, row);
   }
@@ -81,10 +81,10 @@ __global__ void __launch_bounds__(tile_threads, 2)
   T o[R][4] = {}, D[R] = {};
   for (i64 d = 0; d < depth; d += side) {
     const int count = rows_within(d, depth, side);
-    __syncthreads();  // all are done with what is written over
+    __syncthreads();  // before shared memory is overwritten
     load_tile(of.x, own, rows, d, side, T(1), weights, weight_stride<T>);
     for (int k = static_cast<int>(threadIdx.x); k < side * side; k += tile_threads) {
-      // Neighbours read neighbours.
+      // Coalesced accesses.
       const int i = of.turned ? k % side : k / side, c = of.turned ? k / side : k % side;
       const bool inside = i < count && column + c < width;
       const i64 place = of.turned ? (column + c) * row_of_state + d + i
@@ -201,15 +201,15 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
 }
 
-// --- starting them
+// --- launching them
 
 unsigned cut(i64 count, i64 by) { return static_cast<unsigned>((count + by - 1) / by); }
 
-// What one call has in workspace.
+// The workspace of one call.
 template <class T>
 class Call {
  public:
-  // Where features have levels that go on, `carried` are the sums that end with them.
+  // If features have levels that continue, `carried` are the sums whose level they continue from.
   Call(const Cuda& device, const Scan<T>& p, const double* carried)
       : device_(device),
         p_(p),
@@ -263,7 +263,7 @@ class Call {
     start_tiles("scan", device_, grid, shared, rows_of_chunks<T, R>, p_, of, out, divisors);
   }
 
-  // dx of dφ, which is used up; `totals` are dw of queries, of features with levels.
+  // dx from dφ, which is overwritten; `totals` are dw of queries, for features with levels.
   void gradient(bool of_queries, const View<T, 4>& dphi, const View<const T, 3>& totals,
                 const View<T, 4>& dx) const {
     const View<const T, 4> x = of_queries ? p_.q : p_.k, phi = of_queries ? q() : k();
@@ -288,12 +288,12 @@ class Call {
   View<T, 3> writable_weights() const {
     return p_.levels() ? weights_.view(p_.B(), p_.H(), p_.N()) : View<T, 3>{};
   }
-  // Of features: R columns, where u stands.
+  // Of features: the first R columns, which hold u.
   View<T, 4> first_columns(View<T, 4> x) const {
     x.sizes[3] = p_.R();
     return x;
   }
-  // One for all; it is only read.
+  // One state for all; it is only read.
   States<T> omega() const { return {const_cast<T*>(p_.omega.data), 0, 0}; }
 
   void project(bool of_queries, const View<T, 4>& phi) const {

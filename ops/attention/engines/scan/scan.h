@@ -1,6 +1,6 @@
 // The engine for scans: attention whose weights are products of features.
 //
-// A mechanism says which features φ a query and a key have, and how the sum of the weights becomes
+// A mechanism defines the features φ of a query and a key, and how the sum of the weights becomes
 // the divisor. Per batch item and head, with J(i) the keys j <= i when causal, otherwise all:
 //
 //     a_ij = φq_i · φk_j                          D_i = Σ_{j ∈ J(i)} a_ij
@@ -8,13 +8,13 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]   φ: F numbers
 //
-// The sums over j are sums of products that do not know the query:
+// The sums over j are sums of products that do not depend on the query:
 //
 //     S_i = Σ_{j ∈ J(i)} φk_j v_jᵀ  [F, M]        z_i = Σ_{j ∈ J(i)} φk_j  [F]
 //     o_i = S_iᵀ φq_i / n_i                       D_i = φq_i · z_i
 //
 // so that time is linear in the length. In the causal form S and z are running sums. They are
-// carried from one chunk of 64 positions to the next, and within a chunk the pairs are looked at one
+// carried from one chunk of 64 positions to the next, and within a chunk the pairs are computed one
 // by one:
 //
 //     o_i n_i = Sᵀ φq_i + Σ_{j <= i in the chunk} a_ij v_j,      S before the chunk
@@ -30,31 +30,32 @@
 //     G_j = Σ_{i: j ∈ J(i)} φq_i dN_iᵀ  [F, M]                   g_j = Σ_i dD_i φq_i  [F]
 //
 // so dq follows from a scan like that of forward, dk and dv from one that begins at the end. Each
-// computes its features again. The sums are carried in f64 and rounded once for the products of a
+// recomputes its features. The sums are accumulated in f64 and rounded once for the products of a
 // chunk: their error does not grow with the length.
 //
-// Levels. Features of exponentials are divided by the largest of them, or they would overflow: keys
-// by e^c, and in the causal form by e^(c_i), c_i being the largest among the keys that query i sees.
-// It rises with i. With φk_j divided by e^(c_j), the level of its own position, and with a constant
-// w_i that query i gives to every key besides,
+// Levels. Exponential features are divided by the largest of them to prevent overflow: keys by e^c,
+// and in the causal form by e^(c_i), where c_i is the largest among the keys that query i sees. It
+// is monotonic in i. With φk_j divided by e^(c_j), the level of its own position, and with a
+// constant w_i that query i adds to the weight of every key,
 //
 //     a_ij = e^(c_j − c_i) φq_i · φk_j + w_i,     e^(c_j − c_i) <= 1 for j <= i
 //
-// so a state is multiplied by e^(c − c') where the level rises from c to c', and what it gives to
+// so a state is multiplied by e^(c − c') when the level rises from c to c', and its contribution to
 // query i by e^(c − c_i); no factor exceeds 1. In backward G and g, whose level is that of the last
-// position before them, are treated alike. What w_i gives is summed up beside them, undivided:
+// position before them, are treated in the same way. The contribution of w_i is summed beside them,
+// unscaled:
 //
 //     V_i = Σ_{j ∈ J(i)} v_j  [M] and the number of keys,     W_j = Σ_{i: j ∈ J(i)} w_i dN_i  [M]
 //     o_i n_i += w_i V_i     dw_i = Σ_{j ∈ J(i)} da_ij = dN_i · V_i + dD_i |J(i)|     dv_j += W_j
 //
-// Levels are constants for backward. They come out, and can be handed in.
+// Levels are constants in backward. They are reported, and the caller can give them.
 //
-// Keys at and past their length, and queries at and past theirs, take part in no sum; such queries
+// Keys at and beyond their length, and queries at and beyond theirs, are in no sum; such queries
 // give 0, and so do those of items without keys.
 //
-// Saved: q, k, v and out as handles, n [B, H, N], the maxima where there are some, and where not
-// causal the sums in f64. Time a position and head: 4 F M forward and 10 F M backward, besides
-// 2 C (F + M) and 6 C (F + M) for the pairs of a causal chunk of C = 64 and what the features take.
+// Saved: q, k, v and out as handles, n [B, H, N], the maxima if there are any, and if not causal
+// the sums in f64. Time a position and head: 4 F M forward and 10 F M backward, besides 2 C (F + M)
+// and 6 C (F + M) for the pairs of a causal chunk of C = 64, and the time of the features.
 //
 // Files, in the order of reading: features.h; levels.h; scan_cpu.cpp; attention.h, .cpp (the op,
 // decoding); features.cuh; scan.cu.
@@ -74,10 +75,10 @@ enum class Feature {
   relu,         // max(x, 0)
   exponential,  // queries: e^(x − max x); keys: e^x
   cosine,       // [r sin θ, r cos θ], r = max(x, 0), θ = π p / 2m: 2 E numbers
-  // Of x' = scale · x and its products u = Ω x' with the rows of Ω [R, E], all less a maximum:
+  // Of x' = scale · x and its products u = Ω x' with the rows of Ω [R, E], all minus a maximum:
   random_exponential,  // e^(u − ‖x'‖²/2 − max u) + w for queries; w beside the sums for keys
-  random_hyperbolic,   // e^(±u − ‖x'‖²/2): 2 R numbers
-  random_relu,         // max(u, 0) + w, without a maximum
+  random_hyperbolic,  // e^(±u − ‖x'‖²/2): 2 R numbers
+  random_relu,        // max(u, 0) + w, without a maximum
 };
 constexpr bool is_random(Feature feature) { return feature >= Feature::random_exponential; }
 // Whether a maximum is subtracted, and levels divide the sums.
@@ -103,12 +104,12 @@ struct Scan {
   bool causal = false;
   Feature feature = Feature::elu;
   T added = 0, least = 0;  // ε and n_min
-  i64 period = 0;          // m; 0: the longer of the item's own two lengths
+  i64 period = 0;          // m; 0: the longer of the item's two lengths
   i64 offset = 0;          // position of the first query and key
-  View<const T, 2> omega = {};  // Ω [R, E], whose rows are neighbours; of random features
+  View<const T, 2> omega = {};  // Ω [R, E], with contiguous rows; for random features
   T scale = 1, constant = 0;    // of random features: √τ and w
-  // With levels: what is subtracted from u, of query i, [B, H, N], and c, [B, H, N], or [B, H, 1]
-  // where not causal. Forward writes those that are not given.
+  // With levels: the maximum subtracted from u, for query i, [B, H, N], and c, [B, H, N], or [B, H,
+  // 1] if not causal. Forward writes those that are not given.
   View<T, 3> query_max = {}, key_max = {};
   bool query_max_given = false, key_max_given = false;
 
@@ -122,11 +123,11 @@ struct Scan {
   constexpr i64 F() const { return features_of(feature, E(), R()); }
   constexpr i64 sums() const { return sums_of(feature, F(), M()); }
   constexpr bool levels() const { return has_levels(feature); }
-  // Those that see a key.
+  // Queries that see a key.
   constexpr i64 queries(i64 b) const {
     return length_of(lengths, b, S()) > 0 ? length_of(query_lengths, b, N()) : 0;
   }
-  // Those that some query sees.
+  // Keys that some query sees.
   constexpr i64 keys(i64 b) const {
     const i64 all = length_of(lengths, b, S());
     return causal && queries(b) < all ? queries(b) : all;
@@ -137,20 +138,20 @@ struct Scan {
     const i64 m = period > 0 ? period : q > k ? q : k;
     return 1.57079632679489661923 / double(m > 0 ? m : 1);
   }
-  // n(D), and dn/dD. NaN stays NaN.
+  // n(D), and dn/dD. NaN is propagated.
   constexpr T divisor(T D) const { return D + added <= least ? least : D + added; }
   constexpr T slope(T n) const { return n > least ? T(1) : T(0); }
 };
 
 template <class Device, class T>
 struct ScanKernels {
-  // Writes out and divisors [B, H, N] whole; the divisor of a query past its length is 0. `sums`
-  // [B, H, sums()]: where not causal, those over all keys are written there. In the causal form it
-  // may have no data; otherwise the scan goes on from there, and leaves what follows.
+  // Writes all of out and divisors [B, H, N]; the divisor of a query beyond its length is 0. `sums`
+  // [B, H, sums()]: if not causal, those over all keys are written there. In the causal form it may
+  // have no data; otherwise the scan continues from it, and leaves the final sums there.
   static void forward(const Device&, const Scan<T>&, View<double, 3> sums, View<T, 4> out,
                       View<T, 3> divisors);
 
-  // dq, dk and dv are written whole. `sums` as forward wrote them; not read in the causal form.
+  // All of dq, dk and dv is written. `sums` as forward wrote them; not read in the causal form.
   static void backward(const Device&, const Scan<T>&, View<const double, 3> sums,
                        View<const T, 4> out, View<const T, 3> divisors, View<const T, 4> dout,
                        View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);

@@ -1,7 +1,7 @@
-// CPU kernels of the engine for scans; the equations stand in scan.h.
+// CPU kernels of the engine for scans; the equations are in scan.h.
 //
-// A piece of parallel work is one batch item and head. Its rows are packed a chunk at a time, and
-// everything a chunk needs stays in the second level of cache: products are tile_product's.
+// A task is one batch item and head. Its rows are packed a chunk at a time, and the working set of
+// a chunk stays in the L2 cache: products are tile_product's.
 #include "ops/attention/engines/scan/chunk.h"
 #include "runtime/parallel.h"
 
@@ -11,7 +11,7 @@ namespace {
 using scan::add_to_row, scan::Carried, scan::ChunkOfRows, scan::each_strip;
 using scan::each_strip_of_keys, scan::KeySums;
 
-// Where one level holds for all keys.
+// If one level holds for all keys.
 template <class T>
 void find_level(ChunkOfRows<T>& at) {
   const Scan<T>& p = at.p;
@@ -26,7 +26,7 @@ void find_level(ChunkOfRows<T>& at) {
   p.key_max(at.b, at.h, 0) = most;
 }
 
-// What stands where no query or no key is.
+// Zeros beyond the last query or key.
 template <class T>
 void finish_maxima(const Scan<T>& p, i64 b, i64 h, T level) {
   if (!p.levels()) return;
@@ -98,7 +98,7 @@ void forward_item(const Scan<T>& p, i64 b, i64 h, double* sums, const View<T, 4>
   for (i64 i = queries; i < p.N(); ++i) divisors(b, h, i) = 0;
 }
 
-// What backward knows of a chunk's queries: dN and dD.
+// Backward's data of a chunk's queries: dN and dD.
 template <class T>
 struct QueryGradients {
   const Scan<T>& p;
@@ -127,8 +127,8 @@ struct QueryGradients {
   }
 };
 
-// da [queries, keys] of a chunk: dN_i · v_j + dD_i, faded, and 0 where j > i. `turned` has room for
-// vᵀ. To `totals`, unless null, the rows' own sums are added before they fade: Σ_j da_ij.
+// da [queries, keys] of a chunk: dN_i · v_j + dD_i, scaled by levels, and 0 if j > i. `turned` has
+// room for vᵀ. Adds the rows' unscaled sums, Σ_j da_ij, to `totals`, unless null.
 template <class T>
 void pair_gradients(const ChunkOfRows<T>& at, const QueryGradients<T>& d, T* turned, T* da,
                     T* totals) {
@@ -147,7 +147,7 @@ void pair_gradients(const ChunkOfRows<T>& at, const QueryGradients<T>& d, T* tur
   at.hide(da);
 }
 
-// Sums over queries: G and g, and where there are levels W.
+// Sums over queries: G and g, and W if there are levels.
 template <class T>
 class QuerySums {
  public:
@@ -163,7 +163,7 @@ class QuerySums {
   const T* g() const { return products_.vector(); }
   const T* W() const { return gradients_.vector(); }
 
-  // The queries of a chunk, whose features are used up.
+  // Adds the queries of a chunk; overwrites their features.
   void add(ChunkOfRows<T>& at, const QueryGradients<T>& d) {
     products_.multiply(at.levels.carried());
     at.levels.fade_in(at.queries, p_.F(), at.q);
@@ -177,7 +177,7 @@ class QuerySums {
   Carried<T> products_, gradients_;
 };
 
-// What both passes of backward have.
+// Shared by both passes of backward.
 template <class T>
 struct Backward {
   const Scan<T>& p;

@@ -1,4 +1,4 @@
-// Sums of the chunks of a sequence on CUDA devices, and what stands before or behind each. For .cu
+// Sums of the chunks of a sequence on CUDA devices, and the sums before or after each. For .cu
 // files.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace weft::scan {
 inline constexpr int side = tile_columns;
 static_assert(side == scan_chunk);
 
-// Where S, z, V and the number of keys (or G, g and W) of a chunk of one batch item and head stand.
+// The state (S, z, V and the number of keys, or G, g and W) of a chunk of one batch item and head.
 template <class T>
 struct States {
   T* data;
@@ -19,19 +19,19 @@ struct States {
   __device__ T* at(i64 sequence, i64 chunk) const { return data + (sequence * chunks + chunk) * size; }
 };
 
-// What a sum over rows weighs them by; 1 where there is no data.
+// The weights of a sum over rows; 1 without data.
 template <class T>
 struct RowWeights {
   View<const T, 3> vector = {};  // in z or g
   View<const T, 3> beside = {};  // in V or W
-  Levels<T> levels = {};         // by which x fades, towards the side that the sum is for
+  Levels<T> levels = {};         // factors of x, towards the side that the sum is for
 
   __device__ static T of(const View<const T, 3>& weights, i64 b, i64 h, i64 i) {
     return weights.data == nullptr ? T(1) : weights(b, h, i);
   }
 };
 
-// Each chunk's own Σ_i x_i y_iᵀ [F, M] and Σ_i x_i [F], weighed, and with levels Σ_i y_i [M].
+// Each chunk's own Σ_i x_i y_iᵀ [F, M] and Σ_i x_i [F], weighted, and with levels Σ_i y_i [M].
 template <class T, int R>
 __global__ void __launch_bounds__(tile_threads, 2)
     sums_of_chunks(View<const T, 4> x, View<const T, 4> y, Scan<T> p, bool of_queries,
@@ -86,16 +86,17 @@ __global__ void __launch_bounds__(tile_threads, 2)
   if (m == 0 && threadIdx.x == 0) beside[M] = static_cast<T>(at.count), beside[M + 1] = 0;
 }
 
-// Turns what chunks sum up to into what stands before each of them, or behind, `later`; one element
-// of the state a call. `carried` [sequences, size], unless null, is what stands before the first of
-// them, and then after the last. Where not `running`, all chunks together, as the state of chunk 0.
+// Replaces the sum of each chunk by the sum of those before it, or, if `later`, after it; one
+// element of the state for each call. `carried` [sequences, size], unless null, is the sum before
+// the first chunk, and is replaced by that after the last. If not `running`, all chunks are added,
+// as the state of chunk 0.
 template <class T>
 struct RunningSums {
   States<T> states;
   bool running, later;
   double* carried;
   Levels<T> levels = {};
-  i64 faded = 0, heads = 1;  // the first elements of a state fade
+  i64 faded = 0, heads = 1;  // the first elements of a state are scaled by levels
 
   __device__ void operator()(i64 i) const {
     const i64 sequence = i / states.size, element = i % states.size;

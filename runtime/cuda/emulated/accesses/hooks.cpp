@@ -10,7 +10,7 @@ using weft::emulated::accesses::access;
 using weft::emulated::accesses::access_of_call;
 using weft::emulated::accesses::Kind;
 
-// The compiler calls these; `aligned`: to N by the type of the N bytes.
+// Called by the compiler's instrumentation. `aligned`: N bytes of a type that is aligned to N.
 #define WEFT_HOOK(name, bytes, kind, aligned)                            \
   void __tsan_##name##bytes(void* at) {                                  \
     access(at, bytes, Kind::kind, aligned, __builtin_return_address(0)); \
@@ -37,7 +37,7 @@ void __tsan_read_range(void* at, std::size_t bytes) {
 void __tsan_write_range(void* at, std::size_t bytes) {
   access(at, bytes, Kind::write, false, __builtin_return_address(0));
 }
-// Atomic operations of the host's code, which a test compiles beside its kernels.
+// Atomic operations of host code, which a test compiles beside its kernels.
 #define WEFT_ATOMICS(bits, T)                                                                      \
   T __tsan_atomic##bits##_load(const T* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); } \
   void __tsan_atomic##bits##_store(T* at, T x, int) { __atomic_store_n(at, x, __ATOMIC_SEQ_CST); } \
@@ -54,7 +54,7 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_init() {}
 
-// The linker turns calls of memcpy into calls of this (--wrap): the compiler reports none of them.
+// The linker replaces calls of memcpy by calls of this (--wrap): the compiler does not report them.
 void* __real_memcpy(void* to, const void* from, std::size_t bytes);
 void* __real_memmove(void* to, const void* from, std::size_t bytes);
 void* __real_memset(void* to, int byte, std::size_t bytes);

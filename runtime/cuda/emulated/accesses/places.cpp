@@ -24,7 +24,7 @@ Object object_of(const void* address) {
   if (dladdr(address, &info) == 0) return {};
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  // The program's own name may be relative to where it was started.
+  // The program's own name may be relative to the folder that it was started in.
   const bool library = std::string_view(info.dli_fname).find(".so") != std::string_view::npos;
   return {library || length <= 0 ? info.dli_fname : std::string(path, std::size_t(length)),
           static_cast<const std::byte*>(info.dli_fbase)};
@@ -46,7 +46,7 @@ std::vector<std::string> output_of(const std::string& command) {
   return lines;
 }
 
-// Whether a line is not what a reader of a kernel looks for.
+// Whether a line is in the emulated device or the standard library, below the kernel's own code.
 bool is_below(const std::string& file) {
   return file.empty() || file == "??" || file.find("runtime/cuda/emulated/") != file.npos ||
          file.find("/usr/") == 0 || file.find("/include/c++/") != file.npos;
@@ -79,7 +79,7 @@ std::map<const void*, Line> lines_of(const std::vector<const void*>& pcs) {
   for (const void* pc : pcs) {
     if (known.contains(pc)) continue;
     const Object object = object_of(pc);
-    // Of the call, which stands before what it returns to.
+    // The address of the call, which is before the address it returns to.
     asked[object.path].push_back({pc, static_cast<const std::byte*>(pc) - object.base - 1});
   }
   constexpr std::size_t at_a_time = 1000;

@@ -1,4 +1,4 @@
-// Names for addresses, by binutils' addr2line and nm, asked only when something is said.
+// Names of addresses, by binutils' addr2line and nm, which run only when a report is made.
 #pragma once
 
 #include <cstddef>
@@ -8,21 +8,21 @@
 
 namespace weft::emulated::accesses {
 
-// The line of the tree whose code returns to `pc`: of what is inlined there, the innermost that is
-// neither the emulated device's nor the standard library's.
+// The source line whose code returns to `pc`. Among inlined frames it is the innermost that is
+// neither in the emulated device nor in the standard library.
 struct Line {
-  std::string file;  // from the root of the tree on
+  std::string file;  // relative to the root of the tree
   int number = 0;
 };
 std::map<const void*, Line> lines_of(const std::vector<const void*>& pcs);
 std::string line_of(const void* pc);  // FILE:NUMBER
-// A path as it stands in the tree, from wherever the compiler saw the file.
+// The path relative to the root of the tree, whatever path the compiler was given.
 std::string from_root(const std::string& file);
 
 // A kernel without its namespaces and arguments: forward_tiles<float, 4, 2>.
 std::string name_of_kernel(const void* kernel);
 
-// The __shared__ variable in which an address lies: its name, and where it begins.
+// The __shared__ variable that contains an address: its name and its first byte.
 struct Variable {
   std::string name;
   const std::byte* begin = nullptr;

@@ -21,7 +21,7 @@ std::string block_text(std::uint32_t number) {
   return text_of({number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y});
 }
 
-// A region has its shadow from the first access on.
+// The shadow words of a region, made at its first access.
 Shadow& shadow_of(const Region& region) {
   if (!region.shadow) {
     region.shadow = std::make_shared<Shadow>();
@@ -38,7 +38,7 @@ void split_into_bytes(Shadow& shadow) {
   shadow.bytes_a_word = 1;
 }
 
-// The words of some bytes of a region.
+// The shadow words of some bytes of a region.
 std::pair<Word*, Word*> words_of(const Region& region, const std::byte* begin, std::size_t bytes) {
   Shadow& shadow = shadow_of(region);
   const auto offset = static_cast<std::size_t>(begin - region.begin);
@@ -135,7 +135,7 @@ std::uint64_t Races::own_segment() {
   return thread.segment;
 }
 
-// Whether what was done before, by a segment not older than `since`, races with an access of the
+// Whether the recorded access, of a segment not older than `since`, races with an access of the
 // running thread.
 bool Races::races(Record before, std::uint64_t since, Kind kind) const {
   if (before.segment < since) return false;
@@ -164,7 +164,7 @@ void Races::add(const Region& region, const Access& access) {
     lines_.push_back(fmt::format("misaligned: {} {} {}, {} bytes behind a multiple of {}",
                                  self(access), verb(access.kind), where(region, access), over,
                                  access.bytes));
-    fmt::print(stderr, "{}\n", lines_.back());  // the processor may fault at it before the end
+    fmt::print(stderr, "{}\n", lines_.back());  // the access may fault before the launch ends
   }
   const std::uint64_t now = own_segment();
   Record own;
@@ -185,7 +185,7 @@ void Races::add(const Region& region, const Access& access) {
 
 void Races::check(const Region& region, const Access& access, const Word& word) {
   const bool shared = region.space == Space::shared;
-  const std::uint64_t since = shared ? block_ : launch_;  // shared memory begins anew
+  const std::uint64_t since = shared ? block_ : launch_;  // shared memory is fresh for each block
   if (access.kind != Kind::write && !access.part && word.write.segment < (shared ? block_ : 1) &&
       is_new(access, 'u')) {
     lines_.push_back(fmt::format("unwritten: {} {} {}, which nobody has written", self(access),
@@ -200,7 +200,7 @@ void Races::check(const Region& region, const Access& access, const Word& word) 
   }
 }
 
-// Of many readers a few are remembered: the last one, one of another warp, and one of another
+// Of many readers three are remembered: the last one, one of another warp, and one of another
 // block.
 void Races::note_read(Word& word, Record own) {
   const Record last = word.read;

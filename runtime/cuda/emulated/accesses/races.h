@@ -1,13 +1,13 @@
-// Races, reads of what nobody wrote, and addresses that a device does not take.
+// Races, reads of unwritten memory, and addresses that a device does not accept.
 //
 // Two accesses of the same bytes race where one of them writes, not both are atomic, and nothing
 // orders them: threads of a block by a barrier, lanes of a warp also by a __syncwarp that both take
 // part in, blocks of a grid by nothing. It does not matter which of them the emulated device ran
-// first, and whether the result came out right.
+// first, nor whether the result was right.
 //
-// What a thread does between two waits is a segment. A word of memory remembers the segment and the
-// instruction of its last write and of a few reads. Words are of 4 bytes, and of one byte in
-// regions of which some access was not by words.
+// The accesses of a thread between two waits are a segment. A word of memory remembers the segment
+// and the instruction of its last write and of a few reads. Words have 4 bytes; in regions with
+// accesses that are not made of words, one byte.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 namespace weft::emulated::accesses {
 
 struct Record {
-  std::uint64_t segment : 40 = 0;  // 0: there was none; 1: the host's
+  std::uint64_t segment : 40 = 0;  // 0: none; 1: the host's
   std::uint64_t instruction : 23 = 0;
   std::uint64_t atomic : 1 = 0;
 };
@@ -42,27 +42,27 @@ class Races {
  public:
   void launch_begins();
   void block_begins();
-  std::string launch_ends();  // what was found, a line each
+  std::string launch_ends();  // the faults found, a line each
   void add(const Region& region, const Access& access);
   void barrier_passed();
   void lanes_met(unsigned first, unsigned mask);
 
   void forget(const Region& region) { region.shadow.reset(); }
   void host_wrote(const Region& region, const std::byte* begin, std::size_t bytes);
-  // What was fresh where it came from is fresh where it went.
+  // Bytes that were unwritten at the source are unwritten at the destination.
   void host_copied(const Region& to, const std::byte* begin, const Region& from,
                    const std::byte* source, std::size_t bytes);
 
  private:
-  // A thread's accesses since it waited last.
+  // A thread's accesses since its last wait.
   struct Segment {
     std::uint32_t block, thread, phase, clock;
   };
-  // `seen[l]` is the last segment of lane l of its warp, by l's clock, that comes before what the
-  // thread does now; its own clock counts how often it met others.
+  // `seen[l]` is the last segment of lane l of its warp, by l's clock, that happens before what the
+  // thread does now. Its own clock counts its meetings with other lanes.
   struct Thread {
     std::array<std::uint32_t, warp_size> seen;
-    std::uint64_t segment = 0;  // 0: none yet since it waited
+    std::uint64_t segment = 0;  // 0: no access yet since its last wait
   };
 
   const Segment& segment(Record record) const { return segments_[record.segment - launch_]; }
@@ -71,7 +71,7 @@ class Races {
   void check(const Region& region, const Access& access, const Word& word);
   void note_read(Word& word, Record own);
   void report_race(const Region& region, const Access& access, Record before, bool wrote);
-  // Whether an instruction has not been reported yet, for this reason.
+  // Whether this fault of this instruction has not been reported yet.
   bool is_new(const Access& access, char what, std::uint32_t other = 0);
   std::string self(const Access& access) const;
 

@@ -22,11 +22,11 @@ namespace {
 
 struct Instruction {
   const void* pc;
-  const Region* region = nullptr;  // in which the last access was, as of `version`
+  const Region* region = nullptr;  // of the last access, valid for `version`
   std::uint64_t version = 0;
 };
 
-// Numbers of instructions by return address. Most look-ups are answered by the few hot ones.
+// Numbers of instructions by return address, with a cache in front for the few frequent ones.
 class Instructions {
  public:
   std::uint32_t number_of(const void* pc) {
@@ -56,7 +56,7 @@ class Regions {
         this);
   }
 
-  // What begins where another was took its place.
+  // Replaces a region that begins at the same address.
   const Region* add(const Region& region) {
     ++version_;
     return &(all_[region.begin] = region);
@@ -65,7 +65,8 @@ class Regions {
     ++version_;
     all_.erase(begin);
   }
-  // Nothing where kernels share nothing: stacks of the host, constants, places of threads.
+  // Null for memory that kernels do not share: stacks of the host, constants, threadIdx and its
+  // like.
   const Region* find(const std::byte* at) const {
     auto next = all_.upper_bound(at + guard);
     while (next != all_.begin()) {
@@ -82,7 +83,7 @@ class Regions {
     const std::string_view name = object.dlpi_name;  // empty: the program itself
     if (!name.empty() && name.find("libweft") == name.npos) return;
     const auto* const base = reinterpret_cast<const std::byte*>(object.dlpi_addr);
-    const std::byte* constants = nullptr;  // the end of what the loader wrote and then closed
+    const std::byte* constants = nullptr;  // the end of the relocated, read-only data
     for (int i = 0; i < object.dlpi_phnum; ++i) {
       const auto& part = object.dlpi_phdr[i];
       if (part.p_type == PT_GNU_RELRO) constants = base + part.p_vaddr + part.p_memsz;
@@ -106,7 +107,7 @@ struct Recorder {
   Instructions instructions;
   Regions regions;
   Launched launch;
-  const Region* dynamic = nullptr;  // shared memory that the running block asked for
+  const Region* dynamic = nullptr;  // shared memory that the running block's launch asked for
 
   Recorder() {
     const char* const value = std::getenv("WEFT_ACCESSES");
@@ -129,7 +130,7 @@ Recorder& recorder() {
   return *one;
 }
 
-// The thread of a block that this thread of the host runs.
+// The thread of a block that this host thread runs.
 struct Running {
   bool any = false;
   unsigned thread = 0;
@@ -137,9 +138,9 @@ struct Running {
   std::size_t stack_bytes = 0;
 };
 thread_local Running running;
-thread_local bool host_works = false;  // a stream does what the host told it
+thread_local bool host_works = false;  // the host writes on behalf of a stream
 
-// The places of threads are no memory to a device.
+// threadIdx and its like are not in the memory of a device.
 bool is_place(const void* at) {
   const auto within = [&](const auto& variable) {
     return static_cast<std::size_t>(static_cast<const std::byte*>(at) -
@@ -193,11 +194,11 @@ void access(const void* place, std::size_t bytes, Kind kind, bool aligned, const
   const auto* const at = static_cast<const std::byte*>(place);
   if (running.any) {
     if (static_cast<std::size_t>(at - running.stack) < running.stack_bytes) return;
-    running.any = false;  // the recorder's own calls are not looked at
+    running.any = false;  // the recorder's own accesses are not recorded
     by_thread(at, bytes, kind, aligned, pc);
     running.any = true;
   } else if (kind == Kind::write) {
-    host_wrote(at, bytes);  // Thrust, whose code is compiled with the kernels'
+    host_wrote(at, bytes);  // by Thrust, whose code is compiled with the kernels'
   }
 }
 
@@ -238,7 +239,7 @@ void block_begins(Extent index, const std::byte* shared, std::size_t shared_byte
   all.launch.index = index;
   all.launch.number = static_cast<std::uint32_t>(
       (std::uint64_t{index.z} * all.launch.grid.y + index.y) * all.launch.grid.x + index.x);
-  std::shared_ptr<Shadow> shadow;  // as large, it serves again
+  std::shared_ptr<Shadow> shadow;  // a shadow of the same size is reused
   if (const Region* const before = all.dynamic; before != nullptr) {
     if (before->bytes == shared_bytes) shadow = before->shadow;
     all.regions.remove(before->begin);
@@ -293,8 +294,8 @@ void host_wrote(const void* place, std::size_t bytes) {
   }
 }
 
-// The allocator of a device, and the emulated device itself, fill fresh memory with bytes 0xff:
-// where a whole allocation is set to them, nobody has written it yet.
+// The allocator of a device, and the emulated device itself, fill fresh memory with bytes 0xff: a
+// whole allocation that is set to 0xff counts as unwritten.
 void host_set(const void* place, int byte, std::size_t bytes) {
   const auto* const begin = static_cast<const std::byte*>(place);
   Recorder& all = recorder();

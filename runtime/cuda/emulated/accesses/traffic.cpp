@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::uint64_t sector = 32, banks = 32, bank_bytes = 4;
 
-// The pieces of `unit` bytes that each of some accesses touches, in order, once for each access.
+// The units of `unit` bytes that each of these accesses touches, in order, one entry for each
+// access.
 std::vector<std::uint64_t> pieces_of(const std::vector<std::uint64_t>& begins, std::uint64_t bytes,
                                      std::uint64_t unit) {
   std::vector<std::uint64_t> pieces;
@@ -27,7 +28,7 @@ void keep_distinct(std::vector<std::uint64_t>& sorted) {
   sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
 }
 
-// How many pieces they touch.
+// The number of different units that they touch.
 std::uint64_t touched(const std::vector<std::uint64_t>& begins, std::uint64_t bytes,
                       std::uint64_t unit) {
   std::vector<std::uint64_t> pieces = pieces_of(begins, bytes, unit);
@@ -35,8 +36,8 @@ std::uint64_t touched(const std::vector<std::uint64_t>& begins, std::uint64_t by
   return pieces.size();
 }
 
-// Passes over the banks for some lanes that are served together. Lanes that read the same word get
-// it at once; atomic operations on it come one after the other.
+// Passes over the banks for lanes that are served together. Lanes that read the same word get it in
+// one pass; atomic operations on one word are serialised.
 std::uint64_t passes_of(const std::vector<std::uint64_t>& begins, std::uint64_t bytes,
                         bool atomic) {
   std::vector<std::uint64_t> words = pieces_of(begins, bytes, bank_bytes);

@@ -1,10 +1,10 @@
 // How kernels use the memory system, by kernel and source line.
 //
-// A request is the k-th execution of one instruction by the lanes of a warp since they last met:
-// what the device would do at once. Of global memory it moves the 32-byte sectors that its lanes
-// touch. Of shared memory, which has 32 banks of 4 bytes, it takes as many passes as the worst bank
-// has different words. Of accesses of 8 bytes the device serves 16 lanes at a time, of 16 bytes 8
-// lanes.
+// A request is the k-th execution of one instruction by the lanes of a warp since they last met,
+// which the device would execute as one. In global memory it moves the 32-byte sectors that its
+// lanes touch. In shared memory, with 32 banks of 4 bytes, it takes as many passes as there are
+// different words in the worst bank. Accesses of 8 bytes are served 16 lanes at a time, of 16 bytes
+// 8 lanes at a time.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@ namespace weft::emulated::accesses {
 
 struct Counts {
   std::uint64_t requests = 0, lanes = 0;
-  std::uint64_t sectors = 0, least_sectors = 0;  // moved; and what would hold the same bytes
+  std::uint64_t sectors = 0, least_sectors = 0;  // moved; and the fewest that hold the same bytes
   std::uint64_t passes = 0, least_passes = 0;    // and without conflicts
 
   Counts& operator+=(const Counts& more);
 };
 
-// The accesses of one kernel at one line, of one kind and size.
+// The accesses of one kernel at one source line, of one kind and size.
 struct Row {
   std::string kernel;
   Line line;
@@ -41,7 +41,7 @@ struct Row {
 class Traffic {
  public:
   std::vector<Row> rows() const;
-  // When the program ends, as JSON, an object a line.
+  // At the end of the program, as JSON, an object a line.
   void write_to(std::string path);
 
   void launch_begins();
