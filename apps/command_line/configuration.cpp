@@ -9,7 +9,7 @@ std::string text_of(const Configuration& configuration) { return Json(configurat
 
 Configuration parse_configuration(const std::string& text, const std::string& source) {
   const std::optional<Json> values = parse_json(text);
-  require(values.has_value(), "{}: its configuration is not JSON", source);
+  require(values.has_value(), "{}: its configuration is not JSON, or is nested too deeply", source);
   if (!values->is<Json::Object>()) return {};
   for (const auto& [name, value] : values->members()) {
     require(!value.is<Json::Array>() && !value.is<Json::Object>(),

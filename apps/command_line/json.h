@@ -7,6 +7,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -29,6 +30,7 @@ class Json {
       std::variant<std::monostate, bool, i64, std::uint64_t, double, std::string, Array, Object>;
 
   Json() = default;  // null
+  Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
   template <std::signed_integral T>
   Json(T value) : value_(i64{value}) {}
