@@ -4,9 +4,14 @@
 // backquotes name a place: that text occurs once in the file. An indented block after a line that
 // ends in such a link and a colon, `… [path](path):`, quotes that file; a line of it that is `…`
 // marks omitted lines.
+//
+// The pages of mechanisms, which begin their headers, have the parts that ops/attention/README.md
+// names, in that order.
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
+#include "ops/attention/mechanism.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
 
@@ -109,6 +114,41 @@ Findings findings(const fs::path& folder, const std::string& text) {
   return found;
 }
 
+// The first part that the page of a mechanism lacks where it belongs; empty if all are in order.
+std::string missing_part(const std::string& page) {
+  std::vector<std::string> paragraphs(1);
+  for (const std::string& line : lines_of(page)) {
+    if (line.empty()) {
+      paragraphs.emplace_back();
+    } else {
+      paragraphs.back() += line + "\n";
+    }
+  }
+  const auto has = [](const std::string& part) {
+    return [part](const std::string& text) { return text.find(part) != std::string::npos; };
+  };
+  const auto begins = [](const std::string& part) {
+    return [part](const std::string& text) { return text.starts_with(part); };
+  };
+  if (paragraphs.size() < 2 || !(has("iven up")(paragraphs[1]) || has("give up")(paragraphs[1]))) {
+    return "what is given up, in the first paragraph after the title";
+  }
+  auto at = paragraphs.begin() + 1;
+  const auto next = [&](const auto& wanted) {
+    at = std::find_if(at, paragraphs.end(), wanted);
+    return at != paragraphs.end();
+  };
+  if (!next(begins("    "))) return "equations";
+  if (!next(begins("Masks: "))) return "Masks";
+  if (!next(begins("Backward"))) return "Backward";
+  if (!next(begins("Saved"))) return "Saved";
+  const auto cost = [&](const std::string& text) {
+    return begins("Cost")(text) || has("Time")(text);
+  };
+  if (!next(cost)) return "Time, or Cost";
+  return begins("Read next: ")(paragraphs.back()) ? "" : "Read next, as the last paragraph";
+}
+
 TEST_SUITE("tools") {
 
 TEST_CASE("pages: links lead to files, named places stand once, quotes are what the files say" *
@@ -127,6 +167,43 @@ TEST_CASE("pages: the front page is short, and begins with the first steps" * no
   const std::string text = read_file(WEFT_SOURCE_ROOT "/README.md");
   CHECK(lines_of(text).size() <= 200);
   CHECK(text.find("\n## ") == text.find("\n## First steps\n"));
+}
+
+TEST_CASE("pages: those of mechanisms have their parts in one order" * not_sanitized()) {
+  int count = 0;
+  for (const Mechanism* const mechanism : mechanisms()) {
+    if (mechanism->name.starts_with("toy")) continue;  // this program's own
+    CAPTURE(mechanism->name);
+    CHECK(missing_part(page_of(*mechanism)) == "");
+    ++count;
+  }
+  CHECK(count >= 30);
+}
+
+TEST_CASE("pages: a part of a mechanism's page that is missing or misplaced is named" *
+          not_sanitized()) {
+  const std::vector<std::string> parts = {"Title.",        "For tests. Given up is sense.",
+                                          "    a = b",     "Masks: none.",
+                                          "Backward. da.", "Saved: a.",
+                                          "Time 1.",       "Read next: b.h."};
+  const std::vector<std::string> names = {
+      "what is given up", "what is given up", "equations", "Masks", "Backward", "Saved",
+      "Time, or Cost",    "Read next"};
+  const auto joined = [](const std::vector<std::string>& some) {
+    std::string page;
+    for (const std::string& part : some) page += (page.empty() ? "" : "\n") + part + "\n";
+    return page;
+  };
+  CHECK(missing_part(joined(parts)) == "");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::vector<std::string> others = parts;
+    others.erase(others.begin() + i);
+    CHECK(missing_part(joined(others)).starts_with(names[i]));
+    if (i < 2 || i + 1 == parts.size()) continue;
+    others = parts;
+    std::swap(others[i], others[i + 1]);
+    CHECK(missing_part(joined(others)).starts_with(names[i + 1]));
+  }
 }
 
 TEST_CASE("pages: what is wrong with one is found" * not_sanitized()) {

@@ -35,14 +35,16 @@
 // positions are those before the queries: a memory, or the past in decoding.
 //
 // Backward. The softmax, m and the division are one normalisation with the weight m + 10⁻⁸ of each
-// key; ops/attention/engines/pairs/distances.h derives it, with dm/dz = L / R where 0 < m < 1, and
-// is what to read next.
+// key; ops/attention/engines/pairs/distances.h derives it, with dm/dz = L / R where 0 < m < 1.
 //
 // Decoding keeps keys and values of the last L positions, in a buffer for twice as many, so that
 // the kept ones are moved to its front once in L steps; a step looks back as far as the span of
 // each head.
 //
-// Saved: q, k, v, span, key_pe and out as handles, and ℓ [B, H, N]. With c = zL + R keys a query,
-// time is 2 N c (2 E + M) forward and 2 N c (6 E + 2 M) backward; without key_pe E less forward and
-// 3 E backward. Backward stores the gradient of key_pe for each item and head until all are summed.
+// Saved: q, k, v, span, key_pe and out as handles, and ℓ [B, H, N]. Time, with c = zL + R keys a
+// query, is 2 N c (2 E + M) forward and 2 N c (6 E + 2 M) backward; without key_pe E less forward
+// and 3 E backward. Backward stores the gradient of key_pe for each item and head until all are
+// summed.
+//
+// Read next: ops/attention/engines/pairs/distances.h; adaptive_span.cpp.
 #pragma once

@@ -2,8 +2,11 @@
 // M. Spellings, "Agglomerative attention", 2019, arXiv 1907.06607, "Methods" (its equations are not
 // numbered). The clip of n and the dropout are those of the author's code.
 //
-// Every position belongs softly to m classes (the head axis: H = m). A query reads, for each class,
-// the mean of that class over the references, weighted by how much it belongs to the class itself.
+// For long sequences: every position belongs softly to m classes (the head axis: H = m), and a
+// query reads, for each class, the mean of that class over the references, weighted by how much it
+// belongs to the class itself. Time and memory are linear in the length. Given up are scores of
+// single pairs: two queries of the same class read the same mean.
+//
 // Per batch item, query i, reference t, class k:
 //
 //     cq_i = softmax_k zq_i        ck_t = softmax_k zk_t, 0 at and past the length
@@ -14,10 +17,14 @@
 //     zq [B, N, H]   zk [B, S, H]   y [B, S, H, M]   out [B, N, H, M]
 //
 // zq, zk are logits and y values, projected by the layer around; the matrix that mixes the classes
-// of out is the layer's too. A query at or beyond its length gives 0 and gets no gradient; one that
-// sees no reference gives 0 (U = 0, n = 10⁻³).
+// of out is the layer's too.
 //
-// Backward. With dp = d ⊙ dout, and w_ik = cq_ik / n_ik:
+// Masks: causal; lengths of both sequences. A query at or beyond its length gives 0 and gets no
+// gradient; one that sees no reference gives 0 (U = 0, n = 10⁻³).
+//
+// Backward. Every reference t is in the sums S_i and U_i of the queries that see it, and so the
+// gradients of these sums are summed over those queries; the clip has no gradient below 10⁻³. With
+// dp = d ⊙ dout, and w_ik = cq_ik / n_ik:
 //
 //     dcq_ik = dp_ik · a_ik              dU_ik = w_ik dp_ik
 //     dn_ik  = −w_ik dcq_ik where S_ik >= 10⁻³, otherwise 0
@@ -30,12 +37,17 @@
 // once, at the end. Chunks of positions are scanned in parallel: their own sums, the sums of these
 // in order, then the outputs.
 //
+// Decoding keeps only (S, U): 8 B H (1 + M) bytes at any length.
+//
 // Saved: zq, zk and y as handles, and (S, U) in f64 before each chunk (causal) or over all
 // references (full): 8 H (1 + M) / 128 bytes a position. Backward scans a chunk again from there,
 // which costs less than to write and read a, whose width is that of out, and needs no division by
 // cq, as deriving a from out would.
 //
-// Decoding keeps only (S, U): 8 B H (1 + M) bytes at any length.
+// Time for the N queries and S references together: (N + S) H (M + 5) operations forward, (N + S) H
+// (4 M + 8) backward, and 2 (N + S) H exponentials.
+//
+// Read next: agglomerative.cpp; agglomerative_cpu.cpp; chunk.h and strip.h.
 #pragma once
 
 #include "ops/attention/length.h"

@@ -50,6 +50,7 @@
 // operations, an exponential and a division a pair, and for a position and feature four
 // exponentials, for a block's two. The two kinds of pairs cost the same at r = N^{1/3}; with the
 // default r = 5 those between blocks dominate from N = 125 on. Backward's workspace is 3 N C
-// numbers, gradients of the gate, and with both directions N C more. Read next: directed.h,
-// biblosa.cpp.
+// numbers, gradients of the gate, and with both directions N C more.
+//
+// Read next: directed.h; biblosa.cpp.
 #pragma once

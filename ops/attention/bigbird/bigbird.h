@@ -32,15 +32,16 @@
 //
 // Masks: lengths, which apply to keys and queries. No causal form.
 //
-// It is the engine for pairs with one list of tiles, ops/attention/engines/pairs/pairs.h, which
-// derives forward and backward. The list is built for each call, on the device of the inputs, where
-// lengths may be: nothing waits for the host, and nothing is kept between calls. A block of a
-// multiple of 64 is whole tiles; with others most tiles are partial, and have bit tables.
+// Backward is that of the engine for pairs with one list of tiles,
+// ops/attention/engines/pairs/pairs.h, which derives it. The list is built for each call, on the
+// device of the inputs, where lengths may be: nothing waits for the host, and nothing is kept
+// between calls. A block of a multiple of 64 is whole tiles; with others most tiles are partial,
+// and have bit tables.
 //
 // Saved: q, k, v and out as handles, ℓ [B, H, N], and the lists, 24 bytes for each of the (5 + r) N
 // / 64 tiles of a head if b = 64. Time 14 (E + M) for each pair, of which a head has N b (5 + r) +
 // 2 N b.
 //
-// Files, in the order of reading: blocks.h (what is drawn, and what a block sees); bigbird.cpp;
+// Read next: blocks.h (what is drawn, and what a block sees); bigbird.cpp;
 // ops/attention/engines/pairs/block_lists.h.
 #pragma once

@@ -26,9 +26,11 @@
 //
 // Backward is that of the ops that it is made of: the engine for pairs, once over the band of
 // blocks and once over the pooled rows, and ops/blocks, which pools and adds r. Their pages derive
-// it; read them next: ops/attention/engines/pairs/pairs.h, ops/blocks/blocks.h.
+// it.
 //
 // Saved: the inputs as handles, the output of attention inside blocks [B, N, H, M] and its ℓ
 // [B, H, N]; for each of n = ⌈N/b⌉ blocks the pooled rows, r and its ℓ, and with `max` the
 // positions that the numbers come from. Time is 14 (E + M) for each of N b + n² pairs.
+//
+// Read next: ops/attention/engines/pairs/pairs.h, ops/blocks/blocks.h; block_local.cpp.
 #pragma once

@@ -2,9 +2,13 @@
 // A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
 // 2020, arXiv 2007.04825, section 3.2, eqs. 3–6.
 //
-// Queries are grouped into C clusters (see clusters.h); all members of a cluster get the attention
-// of their mean. Per batch item and head, query i of cluster g_i, cluster c of n_c members, key s
-// (τ: option `temperature`, 1/√E unless given):
+// For sequences with many similar queries: they are grouped into C clusters (clusters.h), and all
+// members of a cluster get the attention of their mean, to all keys. Time and memory are linear in
+// the length. Given up are the differences of the queries of one cluster, and the causal form,
+// since the clusters depend on all queries.
+//
+// Per batch item and head, query i of cluster g_i, cluster c of n_c members, key s (τ: option
+// `temperature`, 1/√E unless given):
 //
 //     q̄_c = (1/n_c) Σ_{g_i = c} q_i               0 where the cluster is empty
 //     a_cs = softmax_s(τ q̄_c · k_s)               over the keys that exist
@@ -30,6 +34,9 @@
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]) and ℓ [B, H, C] of full.h. The
 // centroids are recomputed, and v̄_c is the output of any member of c. Time 2 N E bits + T N C
 // words for the clusters, 4 C S (E + M) forward and 2.5 times that backward: linear in N and in S.
+//
+// Read next: clusters.h; clustered.cpp; ops/attention/engines/pairs/pairs.h; then
+// ops/attention/i_clustered/i_clustered.h, which corrects the largest weights for each query.
 #pragma once
 
 #include "runtime/device.h"

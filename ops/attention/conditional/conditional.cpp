@@ -1,12 +1,23 @@
 // Full attention up to a length, another mechanism above it. A. Katharopoulos et al.,
-// fast-transformers ("conditional-full"): clustering has a fixed cost, which is not worth it for
-// short sequences.
+// fast-transformers ("conditional-full").
+//
+// For sequences of different lengths: clustering, sorting and the like have a fixed cost, which is
+// not worth it for short ones. Given up is one function of the inputs: an output changes abruptly
+// where the length passes the limit.
 //
 //     out = full(q, k, v)     where N <= length and S <= length, with the temperature of inner
 //     out = inner(q, k, v)    otherwise
 //
-// A wrapper: `conditional:length=512/i-clustered:clusters=100,topk=32`. It has the masks that both
-// have; choices of the inner mechanism can be given if it is the one that runs.
+// It is a wrapper: `conditional:length=512/i-clustered:clusters=100,topk=32`. Choices of the inner
+// mechanism can be given if it is the one that runs.
+//
+// Masks: those that both have.
+//
+// Backward is that of the mechanism that runs: one of the two functions is the whole output.
+//
+// Saved: what that mechanism saves. Time is its time.
+//
+// Read next: ops/attention/full/full.h, and the page of the inner mechanism.
 #include <algorithm>
 
 #include "ops/attention/mechanism.h"

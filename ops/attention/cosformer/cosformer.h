@@ -2,8 +2,9 @@
 // Z. Qin et al., "cosFormer: rethinking softmax in attention", ICLR 2022, arXiv 2202.08791, eqs. 10
 // to 14.
 //
-// For long sequences in which near positions matter more. Weights fall with the cosine of the
-// distance, to 0 at the distance m; they are not sharpened as by a softmax.
+// For long sequences in which near positions matter more: weights fall with the cosine of the
+// distance, to 0 at the distance m, and time is linear in the length. Given up is sharpness, since
+// no exponential separates large scores from small ones, and a length that is not known before.
 //
 // Per batch item and head, with r(x) = max(x, 0):
 //
@@ -22,12 +23,13 @@
 //
 // Masks: causal; lengths of both sequences.
 //
-// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward; read
-// it next.
+// Backward is that of the engine for scans: ops/attention/engines/scan/scan.h derives it.
 //
 // Decoding keeps sums in f64: 16 B H E (M + 1) bytes at any length. It needs max_length: with m by
 // length the sums would change with every position.
 //
 // Saved: q, k, v and out as handles, and one number a query; if not causal also the sums. Time a
 // position and head: 28 E M forward and backward, if causal plus 256 (2 E + M).
+//
+// Read next: ops/attention/engines/scan/scan.h; cosformer.cpp.
 #pragma once

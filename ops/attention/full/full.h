@@ -18,10 +18,12 @@
 // whose keys all have a finite bias of −1e5 or less has no exact gradient, since ℓ cannot represent
 // log s beside such a maximum.
 //
-// It is the engine for pairs with one part that shows all keys, or those up to the query.
-// ops/attention/engines/pairs/pairs.h derives forward and backward; read it next.
+// Backward is that of the engine for pairs, of which a call is one part that shows all keys, or
+// those up to the query: ops/attention/engines/pairs/pairs.h derives it.
 //
 // Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]; nothing of size N × S but dbias, if a
 // bias is given and wants it. Time 4 N S (E + M) forward and 2.5 times that backward (half of both
 // when causal); bytes saved 4 B H N.
+//
+// Read next: ops/attention/engines/pairs/pairs.h.
 #pragma once

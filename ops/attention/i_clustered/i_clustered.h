@@ -3,34 +3,41 @@
 // 2020, arXiv 2007.04825, section 3.3, eqs. 7–11. The causal form is not in the paper but in its
 // code.
 //
-// The clusters are those of clustered.h, with q̄, a and ℓ_c = log Σ_s exp(τ q̄_c · k_s). On the k
-// keys that a cluster's mean scores highest, every member redistributes the cluster's mass by its
-// own scores. Per batch item and head, query i of cluster c = g_i, key s:
+// For sequences with many similar queries, where clustered attention is too coarse: on the k keys
+// that a cluster's mean scores highest, every member redistributes the cluster's mass by its own
+// scores. Time and memory stay linear in the length. Given up are a query's own scores for all
+// other keys; and the causal form leaks (below).
+//
+// The clusters are those of clustered.h, with q̄, a and ℓ_c = log Σ_s exp(τ q̄_c · k_s). Per batch
+// item and head, query i of cluster c = g_i, key s:
 //
 //     T_c = the k keys of largest τ q̄_c · k_s     ties go to the lowest; all where there are fewer;
-//                                                  NaN counts as the largest, and reaches the
-//                                                  output
+//                                                  NaN counts as largest, and reaches the output
 //     m_c = Σ_{s∈T_c} a_cs
 //     p_is = softmax_{s∈T_c}(τ q_i · k_s)
 //     b_c = Σ_{s∉T_c} d'_cs a_cs v_s               d': the dropout mask over [B, H, C, S]
-//     o_i = Σ_{s∈T_c} d_it m_c p_is v_s + b_c      d: the mask over [B, H, N, k], t the rank of s
-//     in T_c
+//     o_i = Σ_{s∈T_c} d_it m_c p_is v_s + b_c      d: that over [B, H, N, k]; t: rank of s in T_c
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //
 // The weights of a row sum to one. With k >= S, or a cluster for every query, this is full
-// attention. Masks: lengths (of keys) and query_lengths, as in clustered.h.
+// attention.
 //
 // The causal form keeps the keys s <= i of T_c only, with m = 1 and b = 0:
 //
-//     p_is = softmax_{s∈T_c, s<=i}(τ q_i · k_s)     o_i = Σ d_it p_is v_s     0 where T_c lies
-//     ahead
+//     p_is = softmax_{s∈T_c, s<=i}(τ q_i · k_s)    0 where no key of T_c is at or before i
+//     o_i = Σ d_it p_is v_s
 //
 // IT IS NOT STRICTLY CAUSAL: g and T_c are chosen by queries and keys of the whole sequence, so the
 // future leaks into an output through the selection; values of the future themselves never enter.
-// Lengths apply to queries too. With k >= N this is causal full attention.
+// With k >= N this is causal full attention.
 //
-// Backward. g and T have no gradient. With x_is = d_it (do_i · v_s) for s ∈ T_c:
+// Masks: lengths (of keys) and query_lengths, as in clustered.h; in the causal form lengths apply
+// to queries too.
+//
+// Backward. g and T have no gradient. The chain rule goes through two softmaxes, p over T_c and a
+// over all keys, and through q̄, whose gradient is shared by the members. With x_is = d_it (do_i ·
+// v_s) for s ∈ T_c:
 //
 //     dm_i = Σ_{s∈T_c} p_is x_is                   dm_c = Σ_{g_i=c} dm_i    db_c = Σ_{g_i=c} do_i
 //     dz_is = m_c p_is (x_is − dm_i)               dq_i = τ Σ_{T_c} dz_is k_s
@@ -52,6 +59,8 @@
 // ascending, padded with −1 if there are fewer keys, which has no weight), m and ℓ [B, H, C]; if
 // causal only labels and T. Time: that of clustered.h plus 4 N k (E + M) forward and 2.5 times that
 // backward.
+//
+// Read next: ops/attention/clustered/clustered.h; i_clustered.cpp; products.h; i_clustered_cpu.cpp.
 #pragma once
 
 #include "ops/attention/length.h"

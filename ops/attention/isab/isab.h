@@ -48,5 +48,7 @@
 // for those of the points, and 4 N m C for each attention; 2 H N m exponentials. Backward 2 times,
 // attention 2.5 times, as many operations, and as many exponentials. Once for all items q₀ takes 2
 // m C². With d = C = 512, m = 16 the maps of x take 97 % of the operations. Backward's workspace is
-// the rows of one head of MAB_1 (pairs.h). Read next: isab.cpp, whose block is short.
+// the rows of one head of MAB_1 (pairs.h).
+//
+// Read next: isab.cpp, whose block is short.
 #pragma once

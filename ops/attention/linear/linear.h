@@ -20,12 +20,13 @@
 //
 // Masks: causal; lengths of both sequences.
 //
-// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward; read
-// it next.
+// Backward is that of the engine for scans: ops/attention/engines/scan/scan.h derives it.
 //
 // Decoding keeps S = Σ φ(k_j) v_jᵀ and z = Σ φ(k_j) in f64: 8 B H E (M + 1) bytes at any length.
 //
 // Saved: q, k, v and out as handles, and one number a query; if not causal also S and z. Time a
 // position and head: 14 E M forward and backward, if causal plus 256 (E + M) for the pairs of its
 // chunk.
+//
+// Read next: ops/attention/engines/scan/scan.h; linear.cpp.
 #pragma once

@@ -29,9 +29,11 @@
 // k, v and their gradients are viewed as [B, S, H·E], where the heads of a position are contiguous:
 // each of these sums is one product an item, dP's sum over heads is inside it, and nothing is
 // copied. Positions that lengths hide are set to 0 in a copy of k and v. Attention over the slots
-// is the engine for pairs. Read next: ops/attention/engines/pairs/pairs.h, ops/matmul/matmul.h.
+// is the engine for pairs.
 //
 // Saved: the inputs and out as handles; k', v' [B, rank, H, E + M] and ℓ [B, H, N]; with lengths
 // also a copy of k and v. Time 14 N rank (E + M) a head for attention, 6 S rank (E + M) for the
 // products.
+//
+// Read next: ops/attention/engines/pairs/pairs.h, ops/matmul/matmul.h; linformer.cpp.
 #pragma once

@@ -4,7 +4,8 @@
 // EMNLP 2015, arXiv 1508.04025, section 3.2.
 //
 // For text and pictures, where most of what matters is near. Time and memory are linear in the
-// length; positions outside of the window reach an output only through further layers.
+// length. Given up is direct attention to positions outside of the window: they reach an output
+// only through further layers.
 //
 // Per batch item and head, with c the option `context` and τ the option `temperature`:
 //
@@ -18,11 +19,14 @@
 //
 // Masks: causal, lengths, which apply to keys and queries.
 //
-// It is the engine for pairs with one part, a window. ops/attention/engines/pairs/pairs.h derives
-// forward and backward; read it next.
+// Backward is that of the engine for pairs, of which a call is one part, a window:
+// ops/attention/engines/pairs/pairs.h derives it.
 //
 // Decoding keeps the last ⌊c/2⌋ + 1 keys and values, whatever the length.
 //
 // Saved: q, k, v and out as handles, and ℓ [B, H, N]. Time 4 N c (E + M) forward and 2.5 times that
 // backward, half of both when causal; bytes saved 4 B H N.
+//
+// Read next: ops/attention/engines/pairs/pairs.h; local.cpp; ops/attention/README.md, which adds
+// this mechanism step by step.
 #pragma once

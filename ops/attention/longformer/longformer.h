@@ -25,16 +25,18 @@
 //
 // Masks: causal; lengths, which apply to keys, queries and global positions.
 //
-// It is the engine for pairs twice. The ordinary queries have two parts under one softmax: the
-// window, dilated by residue classes, and the global keys. The first g positions are excluded from
-// the window; those of a given mask are gathered, and lists of tiles hide the ones that the window
-// shows. The global queries, few rows, attend to everything in a call of their own, whose rows
-// replace those of the first call. ops/attention/engines/pairs/pairs.h derives forward and
-// backward; read it next.
+// Backward is that of the engine for pairs, which is called twice;
+// ops/attention/engines/pairs/pairs.h derives it. The ordinary queries have two parts under one
+// softmax: the window, dilated by residue classes, and the global keys. The first g positions are
+// excluded from the window; those of a given mask are gathered, and lists of tiles hide the ones
+// that the window shows. The global queries, few rows, attend to everything in a call of their own,
+// whose rows replace those of the first call.
 //
 // Decoding keeps all keys and values, and attends to J(i); of k' and v' it keeps the first g.
 //
 // Saved: the inputs as handles, the output of the first call [B, N, H, M], ℓ [B, H, N], and the
-// same for the global queries. With |G| = g time is 14 (E + M) for each of N (2 w + 1 + 2 g) pairs,
-// about half of them when causal.
+// same for the global queries. Time, with |G| = g, is 14 (E + M) for each of N (2 w + 1 + 2 g)
+// pairs, about half of them when causal.
+//
+// Read next: ops/attention/engines/pairs/pairs.h; longformer.cpp.
 #pragma once

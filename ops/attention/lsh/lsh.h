@@ -1,54 +1,71 @@
 // LSH attention: attention inside chunks of a list that is sorted by random hashes.
 // N. Kitaev, L. Kaiser, A. Levskaya, "Reformer: the efficient transformer", ICLR 2020, arXiv
-// 2001.04451, sections 2 and 3. The defaults are the rules that A. Vyas, A. Katharopoulos, F.
-// Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825, measured
-// as lsh-R (R: the option rounds); the options lead to those of the original.
+// 2001.04451, sections 2 and 3; the options' defaults are those of A. Vyas, A. Katharopoulos, F.
+// Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825.
 //
-//     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]
-//     k_j = q_j / ‖q_j‖ with normalize_keys, and 0 where q_j = 0; otherwise k_j = q_j
+// For long sequences in which a query has few keys of large weight: vectors at a small angle often
+// have the same hash, so a list sorted by hashes has them side by side, and attention runs inside
+// chunks of it. Time is that of a sort, and linear in the length for all else. Given up are keys of
+// their own, since one vector must be query and key, and every pair that no round places together.
 //
-// In each round r, of each head, with planes P^r [buckets/2, E] of standard normal numbers:
+// The form of the paper. k_j = q_j / ‖q_j‖, and 0 where q_j = 0. In each round r of R, of each
+// head, with planes P^r [buckets/2, E] of standard normal numbers, and chunks of c positions:
 //
 //     bucket^r(i) = argmax of [P^r q_i ; −P^r q_i]              the lowest index at ties
-//     list^r      = positions sorted by (bucket^r, position), cut into chunks of c; the last may be
-//                   short, and positions at and past the length are not in it
-//     C^r_i       = own chunk, and the chunk before it. The first chunk has none, or, with wrap=1,
-//                   the last of the round before it (of the last round before the first): rounds
-//                   then make one ring. A key may be in C^r_i twice then.
+//     list^r      = positions sorted by (bucket^r, position), cut into chunks of c
+//     C^r_i       = own chunk, and the chunk before it; before the first one of a round
+//                   the last of the round before it, before that of round 1 that of round R
 //
-//     z_ij = τ q_i · k_j            −∞ where j > i (causal); in another bucket (across_buckets=0)
-//          − log n_ij               with duplicates=correct: n_ij is in how many places of all
-//                                   rounds i sees j
-//     self: z_ii as any other; −∞ (exclude); 0 where i sees nothing else, in that round (mean) or
-//     in any (logsumexp), otherwise −∞ (last)
+//     z_ij = τ q_i · k_j − log n_ij                             −∞ in another bucket
 //     ℓ^r_i = log Σ_{j ∈ C^r_i} exp z_ij,   a^r_ij = exp(z_ij − ℓ^r_i),   o^r_i = Σ_j d a^r_ij v_j
+//     out_i = Σ_r w^r_i o^r_i,   w^r_i = exp(ℓ^r_i − L_i),   L_i = log Σ_r exp ℓ^r_i
 //
-//     mean         out_i = Σ_r o^r_i / R
-//     logsumexp    out_i = Σ_r w^r_i o^r_i,   w^r_i = exp(ℓ^r_i − L_i),   L_i = log Σ_r exp ℓ^r_i
+//     q [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]
 //
+// n_ij is in how many places of all rounds i sees j, so that each key counts once. A query sees
+// itself only where it sees nothing else in any round, with z_ii = 0. The last chunk may be short.
 // d is the dropout mask, 0 or 1/(1 − rate), of rank i in the list of its round and place j in
-// C^r_i. A query that sees nothing gives 0. With causal, no value of the future reaches an output,
-// but the chunk of a position depends on the whole sequence.
+// C^r_i; τ is the option `temperature`.
 //
-// Backward, with g_ij = d do_i · v_j. For the mean δ^r_i = Σ_j a^r_ij g_ij, and
+// Masks: causal, z_ij = −∞ where j > i; lengths, positions at and past which are not in the list. A
+// query that sees nothing gives 0. With causal, no value of the future reaches an output, but the
+// chunk of a position depends on the whole sequence.
+//
+// Backward. Buckets, lists and n_ij have no gradient. Since w^r_i a^r_ij = exp(z_ij − L_i), out is
+// one softmax over all places of all rounds, and with g_ij = d do_i · v_j its derivative is that of
+// full attention:
+//
+//     dz^r_ij = exp(z_ij − L_i) (g_ij − do_i · out_i)    dv_j = Σ d exp(z_ij − L_i) do_i
+//     dq_i = τ Σ dz_ij k_j + (dk_i − k_i (k_i · dk_i)) / ‖q_i‖,   dk_j = τ Σ dz_ij q_i
+//
+// summed over rounds and places, and dz_ii = 0 where z_ii is a constant. The second term of dq is
+// the derivative of k_i = q_i / ‖q_i‖; it is 0 if q_i = 0.
+//
+// Options. The form above is combine=logsumexp, wrap=1, self=last, across_buckets=0,
+// duplicates=correct. The defaults are the rules that Vyas et al. measured as lsh-R (R: the option
+// `rounds`):
+//
+//     combine=mean        out_i = Σ_r o^r_i / R
+//     wrap=0              nothing is before the first chunk of a round
+//     self=allow          z_ii as any other; with exclude −∞
+//     across_buckets=1    keys of other buckets in C^r_i are seen
+//     duplicates=count    no n_ij: a key that is seen in several rounds counts in each
+//     normalize_keys=0    k_j = q_j, and dq_i = τ Σ dz_ij k_j + dk_i           not a default
+//
+// With self=last and combine=mean a query sees itself where it sees nothing else in that round.
+// With wrap=1 all rounds make one ring, and a key may be in C^r_i twice. For the mean each round is
+// a softmax of its own, with δ^r_i = Σ_j a^r_ij g_ij:
 //
 //     dz^r_ij = a^r_ij (g_ij − δ^r_i) / R                dv_j = Σ d a^r_ij do_i / R
 //
-// For logsumexp, do^r = w^r do and dℓ^r = w^r (do · o^r − do · out); with dz = a (g^r − Σ a g^r) +
-// a dℓ the terms do · o^r cancel, and w a = exp(z − L), so that it is one softmax over all rounds:
+// Saved: buckets in 32 bits [R, B, H, N], from which a stable sort rebuilds the lists, and ℓ^r
+// [B, H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others,
+// [B, H, 2, N]; q, v and out as handles. Time a head, with P = 2 c R N pairs: 2 P (E + M)
+// operations forward and P (6 E + 4 M) backward, R N E · buckets for the hashes in each direction,
+// and R sorts.
 //
-//     dz^r_ij = exp(z_ij − L_i) (g_ij − do_i · out_i)    dv_j = Σ d exp(z_ij − L_i) do_i
-//
-// where self=last makes z_ii a constant, dz_ii = 0. Then, summed over rounds and places,
-//
-//     dq_i = τ Σ dz_ij k_j + (dk_i − k_i (k_i · dk_i)) / ‖q_i‖,   dk_j = τ Σ dz_ij q_i
-//
-// (or dk_i itself if keys are not normalised; dk_i is 0 if q_i = 0). Buckets, lists and n_ij have
-// no gradient.
-//
-// Saved: buckets in 32 bits [R, B, H, N], from which a stable sort rebuilds the lists, and ℓ^r [B,
-// H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others, [B, H, 2,
-// N]; q, v and out as handles.
+// Read next: ops/attention/shared_full/shared_full.h (without hashes); lsh.cpp; rounds.h;
+// lsh_cpu.cpp.
 #pragma once
 
 #include "ops/attention/length.h"

@@ -67,7 +67,9 @@
 // Saved: some 10 N d + 6 N h + 6 N z numbers an item, ℓ of softmax or permutations of csp; no N ×
 // N. Time forward: 2 N (2 d² + d z + 3 d h) for the maps, 4 D N d n for the average, 2 N c (z + h)
 // for attention; twice that backward for the maps, three times for the average, 2.5 or 4 times for
-// attention. Read next: mega.cpp, from `mapped` on.
+// attention.
+//
+// Read next: mega.cpp, from `mapped` on; ops/moving_average/moving_average.h.
 #pragma once
 
 #include "ops/attention/mechanism.h"

@@ -13,9 +13,10 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   omega [r, E]   out [B, N, H, M]
 //
-//     softmax     φq_i = e^(u − ‖q'_i‖²/2 − max_f u_f) + 10⁻⁴,   φk_j = e^(u − ‖k'_j‖²/2 − c) +
-//     10⁻⁴ hyperbolic  φ(x) = [e^(u − ‖x'‖²/2), e^(−u − ‖x'‖²/2)]: 2 r features relu        φ(x) =
-//     max(u, 0) + 10⁻³, which estimates another kernel
+//     softmax     φq_i = e^(u − ‖q'_i‖²/2 − max_f u_f) + 10⁻⁴
+//                 φk_j = e^(u − ‖k'_j‖²/2 − c) + 10⁻⁴
+//     hyperbolic  φ(x) = [e^(u − ‖x'‖²/2), e^(−u − ‖x'‖²/2)]             2 r features
+//     relu        φ(x) = max(u, 0) + 10⁻³                                another kernel
 //
 // A common factor of the features, like r^(−1/2), cancels, and nothing is added to the divisor. τ
 // is the option `temperature`, by default 1/√E.
@@ -26,9 +27,8 @@
 // separately: the last causal row is that of the full form, and nothing depends on the future.
 // hyperbolic subtracts the largest exponents, which cancel.
 //
-// Both maxima are constants in backward. They are reported as `query_max` [B, H, N] and `key_max`
-// [B, H, N], or [B, H, 1] without `causal`, and can be given. With relu they are 0 and have no
-// effect.
+// Both maxima are reported as `query_max` [B, H, N] and `key_max` [B, H, N], or [B, H, 1] without
+// `causal`, and can be given. With relu they are 0 and have no effect.
 //
 // Ω is drawn, one for all batch items and heads, without a gradient: in blocks of E rows that are
 // orthogonal to each other, each with the length of a vector of E normal numbers (orthogonal=0: of
@@ -37,8 +37,8 @@
 //
 // Masks: causal; lengths of both sequences. There is no dropout of weights.
 //
-// It is the engine for scans. ops/attention/engines/scan/scan.h derives forward and backward; read
-// it next; random_features.h there has the gradient of the features.
+// Backward is that of the engine for scans, ops/attention/engines/scan/scan.h, which derives it;
+// random_features.h there derives the gradient of the features. Both maxima are constants.
 //
 // Decoding keeps S = Σ φ(k_j) v_jᵀ and z = Σ φ(k_j), divided by e^c, beside Σ v_j, in f64:
 // 8 B H (F + 1) (M + 1) bytes and a number at any length, F features.
@@ -46,4 +46,7 @@
 // Saved: q, k, v and out as handles, Ω, and three numbers a query (two without `causal`); if not
 // causal also the sums. Time a position and head: 14 F M for the sums and 16 r E for u and its
 // gradient, if causal plus 256 (F + M) for the pairs of its chunk.
+//
+// Read next: ops/attention/engines/scan/scan.h; ops/attention/engines/scan/random_features.h;
+// performer.cpp.
 #pragma once

@@ -47,15 +47,14 @@
 // come first; later rows give 0 and get no gradient. Causal means here: a node's future begins
 // after the last leaf that it covers. No decoding: a further leaf moves all other rows.
 //
-// It is the engine for lists, ops/attention/engines/lists/lists.h, which derives forward and
-// backward. The lists are built for each call, from n alone and in closed form, on the device of
-// the inputs, where lengths may be: one for all items and heads, or with lengths one for each item.
-// The edges into a node of level l > 0 have two types, so that q · relative is computed twice
-// there.
+// Backward is that of the engine for lists, ops/attention/engines/lists/lists.h, which derives it.
+// The lists are built for each call, from n alone and in closed form, on the device of the inputs,
+// where lengths may be: one for all items and heads, or with lengths one for each item. The edges
+// into a node of level l > 0 have two types, so that q · relative is computed twice there.
 //
 // Saved: q, k, v, relative as handles, ℓ [B, H, T], and the lists, some 12 bytes an edge and 8 a
-// run. There are about 3 n log₂ n edges, if causal 2 n log₂ n; each takes 2 (E + M) operations
-// forward, and backward some 2.5 times that.
+// run. Time is 2 (E + M) operations an edge forward, and some 2.5 times that backward; there are
+// about 3 n log₂ n edges, if causal 2 n log₂ n.
 //
-// Files, in the order of reading: tree.h; segtree.cpp; segtree_cpu.cpp, segtree.cu.
+// Read next: tree.h; segtree.cpp; segtree_cpu.cpp, segtree.cu.
 #pragma once

@@ -3,6 +3,11 @@
 // 2020, arXiv 2007.04825, section 4.1 ("shared-full"); N. Kitaev, Ł. Kaiser, A. Levskaya,
 // "Reformer", ICLR 2020, arXiv 2001.04451, section 2 (shared-QK, keys of length 1).
 //
+// For comparison with attention by hashes (ops/attention/lsh/lsh.h), which needs queries and keys
+// of one space: here each query attends to all of them, and nothing is lost to hashing. Given up
+// are keys with a projection of their own, and with it cross-attention; time is quadratic in the
+// length, as that of full attention.
+//
 // Per batch item and head (the equations of ops/attention/full/full.h with these keys):
 //
 //     k_j = q_j, or, with normalize_keys, k_j = q_j / n_j,  n_j = ‖q_j‖₂      0 where q_j = 0
@@ -12,12 +17,16 @@
 //
 // Masks: causal (j <= i) and lengths, which apply to keys and queries.
 //
-// Backward: full attention gives dq, dk, dv; then
+// Backward. Full attention gives dq, dk, dv. With normalize_keys ∂k_j / ∂q_j = (I − k_j k_jᵀ) /
+// n_j, otherwise it is I, and so
 //
 //     dq_j += dk_j,  or, with normalize_keys,  dq_j += (dk_j − k_j (k_j · dk_j)) / n_j
 //                                                      0 where q_j = 0
 //
-// Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are recomputed in backward.
+// Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are recomputed in backward. Time
+// is that of full attention.
+//
+// Read next: ops/attention/full/full.h; shared_full.cpp.
 #pragma once
 
 #include "runtime/device.h"

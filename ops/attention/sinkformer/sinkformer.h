@@ -26,10 +26,12 @@
 // Masks: lengths of both sequences. A query or a key at or beyond them does not exist: it is in no
 // sum, and the output of such a query, and of any without keys, is 0.
 //
-// Nothing of N × S is stored. It is the engine for pairs with potentials:
-// ops/attention/engines/pairs/potentials.h derives forward and backward; read it next.
+// Backward is that of the engine for pairs with potentials:
+// ops/attention/engines/pairs/potentials.h derives it. Nothing of N × S is stored.
 //
 // Saved: q, k, values and out as handles, and u and v: 4 B H (N ⌈T/2⌉ + S ⌊T/2⌋) bytes for T half
 // steps. Time is 2 N S E times ⌊T/2⌋ + 2 forward and ⌊T/2⌋ + 5 backward, where E = M; full
 // attention has 2 and 5.
+//
+// Read next: ops/attention/engines/pairs/potentials.h; sinkformer.cpp.
 #pragma once

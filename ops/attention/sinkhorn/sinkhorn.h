@@ -47,6 +47,7 @@
 //
 // Saved: q, k, v and out as handles; k and v by head, k' and v', B H N (2E + 2M) numbers; ℓ
 // [B, H, N]; of the order B H n² (2 iterations + 3) numbers in f64. Time 8 N b (E + M) a head
-// forward, with 2 n² b (E + M) for the mixing, and 2.5 and 2 times that backward. Read next:
-// ops/attention/engines/pairs/pairs.h, whose two parts are k' and k.
+// forward, with 2 n² b (E + M) for the mixing, and 2.5 and 2 times that backward.
+//
+// Read next: ops/attention/engines/pairs/pairs.h, whose two parts are k' and k; sinkhorn.cpp.
 #pragma once

@@ -21,15 +21,17 @@
 // d is the dropout mask. A query that sees nothing (fixed, heads, the first l − c positions) gives
 // 0. If `summary` is not given it is at most the stride; `strided` has none.
 //
-// It is the engine for pairs, with parts in closed form, each pair in one of them. strided: a
-// window, and, among the positions of each residue mod l as a sequence of its own, those before the
-// query. fixed: a block up to the query, and the summary keys of earlier blocks, gathered into c
-// keys a block. ops/attention/engines/pairs/pairs.h derives forward and backward; read it next.
-//
 // Masks: lengths, which apply to keys and queries.
+//
+// Backward is that of the engine for pairs, ops/attention/engines/pairs/pairs.h, which derives it.
+// Parts are in closed form, each pair in one of them. strided: a window, and, among the positions
+// of each residue mod l as a sequence of its own, those before the query. fixed: a block up to the
+// query, and the summary keys of earlier blocks, gathered into c keys a block.
 //
 // Decoding keeps all keys and values, and attends to J(i).
 //
 // Saved: q, k, v and out as handles, ℓ [B, H, N], and for fixed the gathered keys and values. Time
 // 14 (E + M) for each pair: N l + N² / 2l of them when strided, N l / 2 + c N² / 2l when fixed.
+//
+// Read next: ops/attention/engines/pairs/pairs.h; sparse.cpp.
 #pragma once

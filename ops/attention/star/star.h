@@ -62,5 +62,7 @@
 // their attention, 4 N H d for the relay; 5 N H exponentials and N H for the relay. Backward 2
 // times as many operations, attention 2.5 times, and 5 N H exponentials. With A = d = 512 the maps
 // take more than 99 % of the operations. Backward's workspace is 5 N A numbers, the gradients of
-// keys, values and q, and the rows of one head (lists.h). Read next: ring.h (the edges), star.cpp.
+// keys, values and q, and the rows of one head (lists.h).
+//
+// Read next: ring.h (the edges); star.cpp; ops/attention/engines/lists/lists.h.
 #pragma once

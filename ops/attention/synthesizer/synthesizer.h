@@ -35,7 +35,7 @@
 //
 //     drandom_ij = Σ_items dz_ij          dx_ic = Σ_{j mod a = c} dz_ij y_i,⌊j/a⌋,   dy likewise
 //
-// ops/attention/engines/pairs/pairs.h derives dz, dq, dk and dv; read it next.
+// ops/attention/engines/pairs/pairs.h derives dz, dq, dk and dv.
 //
 // Decoding keeps keys, or parts of keys, and values of the positions so far, and computes row i of
 // r. It refuses positions beyond N_max.
@@ -44,4 +44,6 @@
 // concatenated, and relu(h); with factorized-dense r, which is N × N, x and y. random and
 // factorized-dense store dz, too. Time is that of full attention with E the width of these queries:
 // rank, F + 1, and E more with dot=1; the other two have E or no width at all.
+//
+// Read next: ops/attention/engines/pairs/pairs.h; synthesizer.cpp.
 #pragma once

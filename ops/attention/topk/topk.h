@@ -3,23 +3,28 @@
 // 2020, arXiv 2007.04825, section 4.1: the reference for improved clustered attention, which finds
 // such keys without comparing all of them.
 //
+// For measuring what an approximation of the keys loses: each query keeps its k largest scores,
+// found among all of them. The softmax then runs over k keys. Given up are the many small weights,
+// whose sum is large where scores are even; and the selection still takes quadratic time.
+//
 // Per batch item and head, query i, key j:
 //
 //     z_ij = q_i · k_j                                   over the keys that the masks show
 //     T_i  = the indices of the k largest z_ij, at equal z the lower index; all where there are
 //            no more than k. NaN counts as the largest, so that it reaches the output.
 //     ℓ_i  = log Σ_{j ∈ T_i} exp τ z_ij,   a_ij = exp(τ z_ij − ℓ_i) for j ∈ T_i, otherwise 0
-//     o_i  = Σ_{j ∈ T_i} d_it a_ij v_j                   d: the dropout mask over [B, H, N, k], t:
-//     the
-//                                                        rank of j in T_i by index
+//     o_i  = Σ_{j ∈ T_i} d_it a_ij v_j                   t: the rank of j in T_i by index
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //     topk [B, H, N, min(k, S)]: T_i ascending, −1 behind the last where fewer keys are seen
 //
+// d is the dropout mask, [B, H, N, k], and τ the option `temperature`.
+//
 // Masks: causal, lengths, query_lengths. A query without keys gives 0. With k >= S this is full
 // attention, dropout included; with k = 1 it copies the value of the largest key.
 //
-// Backward; the choice of T has no derivative:
+// Backward. The choice of T has no derivative. With T fixed this is full attention over the keys of
+// T_i, so that the derivative of the softmax, ∂a_ij / ∂(τ z_il) = a_ij (1{j = l} − a_il), gives
 //
 //     dv_j += d_it a_ij do_i        da_ij = d_it (do_i · v_j)
 //     dz_ij = a_ij (da_ij − Σ_{l ∈ T_i} a_il da_il)
@@ -28,6 +33,8 @@
 // Saved: q, k, v as handles, topk in 32 bits and ℓ [B, H, N]. Time N S E for the products whose
 // largest are selected, and N k (E + M) for all else; nothing of N × S is stored: a block of
 // queries streams over tiles of keys and keeps, for each, what exceeds the k-th largest so far.
+//
+// Read next: topk.cpp; topk_cpu.cpp; topk_select.cu.
 #pragma once
 
 #include "ops/attention/length.h"

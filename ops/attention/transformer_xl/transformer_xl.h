@@ -23,6 +23,8 @@
 // If the option is 0, D is H·E, or one more if that is odd. With `clamp` > 0, δ is clamped to it in
 // ρ: more distant keys count as that far away.
 //
+// Masks: causal only. Lengths, where S = N, apply to queries and keys.
+//
 // How it is computed. With r_δ = w_rᵀ ρ_δ [H, S, E] the score is that of attention by distance
 // (ops/attention/engines/pairs/distances.h),
 //
@@ -34,8 +36,6 @@
 // Backward. The engine gives dq', dk, dv, dr and dc. The rest is that of plain ops: dq = dq', du =
 // Σ dq' − Σ_δ dc_δ r_δ, dv_bias = Σ_δ dc_δ r_δ, dr_δ += dc_δ (v − u), dw_r = Σ_δ ρ_δ drᵀ_δ.
 //
-// Masks: causal only. Lengths, where S = N, apply to queries and keys.
-//
 // The model keeps the memory and stops its gradient. In one layer a long sequence equals two
 // segments, of which the second sees the first as its memory; with more layers it does not, since
 // the first segment's upper layers are not recomputed.
@@ -44,4 +44,6 @@
 //
 // Saved: q', k, v, ρ, r and c, ℓ [B, H, N], and out. Time is 2 N S (2 E + M) / 2 forward, where S =
 // N, and 2 N S (6 E + 2 M) / 2 backward.
+//
+// Read next: ops/attention/engines/pairs/distances.h; transformer_xl.cpp.
 #pragma once

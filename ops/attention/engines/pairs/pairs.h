@@ -41,8 +41,8 @@
 // Backward. With do_i the gradient of o_i and da_ij = d_ij do_i · v_j the gradient of a_ij, the
 // derivative of the softmax, ∂a_ij/∂z_ij' = a_ij (1{j = j'} − a_ij'), gives
 //
-//     dz_ij = a_ij (da_ij − δ_i),   δ_i = Σ_p Σ_j a_ij da_ij = Σ_p Σ_j a_ij d_ij do_i · v_j = do_i
-//     · o_i
+//     dz_ij = a_ij (da_ij − δ_i)
+//     δ_i   = Σ_p Σ_j a_ij da_ij = Σ_p Σ_j a_ij d_ij do_i · v_j = do_i · o_i
 //
 // where the sum in δ runs over all parts: it is one number a query, known from out before any pair
 // is visited, with dropout too. Then
