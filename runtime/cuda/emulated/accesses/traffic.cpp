@@ -163,18 +163,18 @@ std::vector<Row> Traffic::rows() const {
     for (const auto& [key, counts] : found.counts) pcs.push_back(address_of(std::get<0>(key)));
   }
   const std::map<const void*, Line> lines = lines_of(pcs);
-  std::map<std::tuple<std::string, std::string, int, Space, Kind, std::uint32_t>, Counts> sums;
-  for (const auto& [address, kernel] : kernels_) {
+  std::vector<Row> rows;
+  for (const auto& [entry, kernel] : kernels_) {
+    std::map<std::tuple<std::string, int, Space, Kind, std::uint32_t>, Counts> sums;
     for (const auto& [key, counts] : kernel.counts) {
       const auto& [instruction, space, kind, bytes] = key;
       const Line& line = lines.at(address_of(instruction));
-      sums[{name_of_kernel(address), line.file, line.number, space, kind, bytes}] += counts;
+      sums[{line.file, line.number, space, kind, bytes}] += counts;
     }
-  }
-  std::vector<Row> rows;
-  for (const auto& [key, counts] : sums) {
-    const auto& [kernel, file, line, space, kind, bytes] = key;
-    rows.push_back({kernel, {file, line}, space, kind, bytes, counts});
+    for (const auto& [key, counts] : sums) {
+      const auto& [file, line, space, kind, bytes] = key;
+      rows.push_back({entry, name_of_kernel(entry), {file, line}, space, kind, bytes, counts});
+    }
   }
   return rows;
 }
@@ -185,25 +185,30 @@ void Traffic::write() const {
     fmt::print(stderr, "traffic: {} cannot be written\n", path_);
     return;
   }
-  for (const auto& [address, kernel] : kernels_) {
-    fmt::print(file, "{{\"kernel\": \"{}\", \"launches\": {}, \"blocks\": {}}}\n",
-               name_of_kernel(address), kernel.launches, kernel.blocks);
+  const auto begin = [&](const void* entry, const std::string& kernel) {
+    fmt::print(file, "{{\"entry\": \"{}\", \"kernel\": \"{}\", ", entry, kernel);
+  };
+  for (const auto& [entry, kernel] : kernels_) {
+    const std::string name = name_of_kernel(entry);
+    begin(entry, name);
+    fmt::print(file, "\"launches\": {}, \"blocks\": {}}}\n", kernel.launches, kernel.blocks);
     for (const auto& [site, times] : kernel.barriers) {
+      begin(entry, name);
       fmt::print(file,
-                 "{{\"kernel\": \"{}\", \"file\": \"{}\", \"line\": {}, \"kind\": \"barrier\", "
-                 "\"requests\": {}}}\n",
-                 name_of_kernel(address), from_root(site.first), site.second, times);
+                 "\"file\": \"{}\", \"line\": {}, \"kind\": \"barrier\", \"requests\": {}}}\n",
+                 from_root(site.first), site.second, times);
     }
   }
   for (const Row& row : rows()) {
     const Counts& c = row.counts;
+    begin(row.entry, row.kernel);
     fmt::print(file,
-               "{{\"kernel\": \"{}\", \"file\": \"{}\", \"line\": {}, \"space\": \"{}\", \"kind\": "
-               "\"{}\", \"bytes\": {}, \"requests\": {}, \"lanes\": {}, \"sectors\": {}, "
+               "\"file\": \"{}\", \"line\": {}, \"space\": \"{}\", \"kind\": \"{}\", \"bytes\": "
+               "{}, \"requests\": {}, \"lanes\": {}, \"sectors\": {}, "
                "\"least_sectors\": {}, \"passes\": {}, \"least_passes\": {}}}\n",
-               row.kernel, row.line.file, row.line.number,
-               row.space == Space::global ? "global" : "shared", name_of(row.kind), row.bytes,
-               c.requests, c.lanes, c.sectors, c.least_sectors, c.passes, c.least_passes);
+               row.line.file, row.line.number, row.space == Space::global ? "global" : "shared",
+               name_of(row.kind), row.bytes, c.requests, c.lanes, c.sectors, c.least_sectors,
+               c.passes, c.least_passes);
   }
   std::fclose(file);
 }

@@ -30,6 +30,7 @@ struct Counts {
 
 // The accesses of one kernel at one source line, of one kind and size.
 struct Row {
+  const void* entry;  // of the kernel: names of unnamed namespaces are not unique
   std::string kernel;
   Line line;
   Space space;
