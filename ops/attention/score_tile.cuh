@@ -17,6 +17,7 @@
 
 #include "ops/dropout/mask.h"
 #include "runtime/cuda/loops.h"
+#include "runtime/cuda/words.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -30,19 +31,6 @@ inline constexpr i64 few_rows = 8;
 
 __device__ inline int tile_x() { return static_cast<int>(threadIdx.x) % 16; }
 __device__ inline int tile_y() { return static_cast<int>(threadIdx.x) / 16; }
-
-// Elements of a 16-byte word.
-template <class T>
-inline constexpr int word = 16 / sizeof(T);
-
-template <class T, int W>
-struct alignas(W * sizeof(T)) Lanes {
-  T at[W];
-};
-template <int W, class T>
-__device__ Lanes<T, W> lanes_at(const T* from) {
-  return *reinterpret_cast<const Lanes<T, W>*>(from);
-}
 
 // Columns of a row of `width` in whole words, at most `most`, and the elements that the row takes.
 template <class T>
@@ -96,6 +84,24 @@ __device__ void load_tile(const View<const T, 4>& x, const TileRows& rows, int a
   }
 }
 
+// to[e][i] = from(i, e) for `elements` e, a multiple of 8, and i < 64: rows that lie along e in
+// memory, turned. A lane has a word of neighbouring i; a warp reads 8 e of each row, whole sectors,
+// and the 8 words that one phase of a write takes stand in different banks where rows of `to` begin
+// 1 or 4 words of 16 bytes apart, modulo 8.
+template <class T, class From>
+__device__ void load_turned(int elements, T* to, int stride, const From& from) {
+  constexpr int V = word<T>, words = tile_columns / V, warps = tile_threads / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32, own = lane / 2 % 4;
+  const int along = (lane / 8 * 2 + own + lane % 2) % 8;
+  for (int k = static_cast<int>(threadIdx.x) / 32; k < elements / 8 * (words / 4); k += warps) {
+    const int e = k % (elements / 8) * 8 + along, i = (k / (elements / 8) * 4 + own) * V;
+    Lanes<T, V> lanes;
+#pragma unroll
+    for (int v = 0; v < V; ++v) lanes.at[v] = from(i + v, e);
+    *reinterpret_cast<Lanes<T, V>*>(to + e * stride + i) = lanes;
+  }
+}
+
 // z[r][c] += Σ_e a[8 r + ty][e] b[16 c + tx][e]
 template <int R, class T>
 __device__ void add_products(const T* a, const T* b, int stride, int padded, T (&z)[R][4]) {
@@ -124,6 +130,21 @@ template <class T, int C>
 __device__ int owned_column(int c) {
   constexpr int W = std::min(C, word<T>);
   return c / W * 16 * W + tile_x() * W + c % W;
+}
+
+// The owned columns of a row in memory, those from `begin` on; what lies behind its width is left
+// alone.
+template <int C, class T>
+__device__ void load_owned(const ElementRow<T>& row, i64 begin, T (&x)[C]) {
+  constexpr int W = std::min(C, word<T>);
+#pragma unroll
+  for (int c = 0; c < C; c += W) load_columns<W>(row, begin + owned_column<T, C>(c), x + c);
+}
+template <int C, class T>
+__device__ void store_owned(const T (&x)[C], const ElementRow<T>& row, i64 begin) {
+  constexpr int W = std::min(C, word<T>);
+#pragma unroll
+  for (int c = 0; c < C; c += W) store_columns<W>(x + c, row, begin + owned_column<T, C>(c));
 }
 
 // o[r][c] += Σ_j weights[8 r + ty][j] x[j][owned_column(c)] over the first `rows` rows of x,

@@ -1,7 +1,11 @@
 // CUDA kernels of moving_average.h. A scan is split into chunks of 64 positions: the states after
 // each chunk as if it were the first; these carried along the sequence, chunk after chunk; then
-// every chunk from the states before it. Only the second step is serial, and has N/64 steps. A
-// thread computes one channel; accesses are coalesced.
+// every chunk from the states before it. Only the second step is serial, and has N/64 steps.
+//
+// In the first two steps a thread has one of the n states of a channel, and neighbours the others
+// of it: they read coefficients and write states side by side, and share what they read of x. In
+// the third a thread has a channel, and neighbours read neighbours of x; coefficients and states it
+// reads word by word.
 //
 // Workspace: n numbers a channel and chunk, and for the gradients of the coefficients twice that.
 // Unmeasured on a device.
@@ -9,6 +13,7 @@
 
 #include "ops/moving_average/kernels.h"
 #include "runtime/cuda/loops.h"
+#include "runtime/cuda/words.h"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
@@ -26,7 +31,7 @@ struct Scanned {
   View<const T, 3> x;
   bool reversed;
   i64 set;                    // of coefficients
-  View<T, 4> state, slope;    // s and w at the chunks, [B, chunks, n, d]; slope may have no data
+  View<T, 4> state, slope;    // s and w at the chunks, [B, chunks, d, n]; slope may have no data
 
   // One channel of one item.
   struct Channel {
@@ -55,8 +60,7 @@ struct Scanned {
   struct State {
     T q, far, far_slope, s = 0, w = 0;
 
-    __device__ State(const Scanned& of, i64 c, i64 k)
-        : q(k < of.p.states() ? of.p.decay(of.set, c, k) : T(0)) {
+    __device__ State(const Scanned& of, T decay) : q(decay) {
       const T t = static_cast<T>(of.p.truncation);
       far = of.p.truncation > 0 ? pow(q, t) : T(0);
       far_slope = of.p.truncation > 0 && of.slope.data != nullptr ? t * pow(q, t - 1) : T(0);
@@ -74,13 +78,13 @@ struct BehindChunks {
   Scanned<T> of;
 
   __device__ void operator()(i64 number) const {
-    const i64 d = of.p.channels(), n = of.p.states(), c = number % d, k = number / d % n;
+    const i64 d = of.p.channels(), n = of.p.states(), k = number % n, c = number / n % d;
     const i64 m = number / d / n % of.state.size(1), b = number / d / n / of.state.size(1);
     const typename Scanned<T>::Channel at(of, b, c);
-    typename Scanned<T>::State state(of, c, k);
+    typename Scanned<T>::State state(of, of.p.decay(of.set, c, k));
     for (i64 i = at.begin(m); i < at.end(m); ++i) state.add(at.input(i), at.gone(i));
-    of.state(b, m, k, c) = state.s;
-    if (of.slope.data != nullptr) of.slope(b, m, k, c) = state.w;
+    of.state(b, m, c, k) = state.s;
+    if (of.slope.data != nullptr) of.slope(b, m, c, k) = state.w;
   }
 };
 
@@ -92,18 +96,18 @@ struct BeforeChunks {
 
   __device__ void operator()(i64 number) const {
     const i64 d = of.p.channels(), n = of.p.states();
-    const i64 c = number % d, k = number / d % n, b = number / d / n;
+    const i64 k = number % n, c = number / n % d, b = number / d / n;
     const typename Scanned<T>::Channel at(of, b, c);
     const bool kept = of.p.state.data != nullptr;
     const T q = of.p.decay(of.set, c, k);
     T s = kept ? of.p.state(b, c, k) : T(0), w = 0;
     for (i64 m = 0; at.begin(m) < at.length; ++m) {
       const T r = static_cast<T>(at.end(m) - at.begin(m)), far = pow(q, r);
-      const T own = of.state(b, m, k, c);
-      of.state(b, m, k, c) = s;
+      const T own = of.state(b, m, c, k);
+      of.state(b, m, c, k) = s;
       if (of.slope.data != nullptr) {
-        const T own_slope = of.slope(b, m, k, c);
-        of.slope(b, m, k, c) = w;
+        const T own_slope = of.slope(b, m, c, k);
+        of.slope(b, m, c, k) = w;
         w = own_slope + far * w + r * pow(q, r - 1) * s;
       }
       s = own + far * s;
@@ -125,15 +129,16 @@ struct Outputs {
     const typename Scanned<T>::Channel at(of, b, c);
     const ScannedRows<T> out(y, b, at.length, of.reversed);
     for (i64 first = 0; first < n; first += abreast) {
-      typename Scanned<T>::State state[abreast] = {
-          {of, c, first}, {of, c, first + 1}, {of, c, first + 2}, {of, c, first + 3}};
-      T weight[abreast];
-#pragma unroll
-      for (int k = 0; k < abreast; ++k) {
-        const bool there = first + k < n && at.begin(m) < at.length;
-        weight[k] = there ? of.p.weight(of.set, c, first + k) : T(0);
-        state[k].s = there ? of.state(b, m, first + k, c) : T(0);
+      T decay[abreast] = {}, weight[abreast] = {}, before[abreast] = {};
+      load_columns<abreast>(row_of(of.p.decay, of.set, c), first, decay);
+      if (at.begin(m) < at.length) {
+        load_columns<abreast>(row_of(of.p.weight, of.set, c), first, weight);
+        load_columns<abreast>(row_of(of.state, b, m, c), first, before);
       }
+      typename Scanned<T>::State state[abreast] = {
+          {of, decay[0]}, {of, decay[1]}, {of, decay[2]}, {of, decay[3]}};
+#pragma unroll
+      for (int k = 0; k < abreast; ++k) state[k].s = before[k];
       for (i64 i = at.begin(m); i < at.end(m); ++i) {
         const T input = at.input(i), gone = at.gone(i);
         T* const to = out.row(i) + c;
@@ -160,13 +165,13 @@ struct Products {
   View<T, 4> ddecay, dweight;
 
   __device__ void operator()(i64 number) const {
-    const i64 d = of.p.channels(), n = of.p.states(), c = number % d, k = number / d % n;
+    const i64 d = of.p.channels(), n = of.p.states(), k = number % n, c = number / n % d;
     const i64 m = number / d / n % of.state.size(1), b = number / d / n / of.state.size(1);
     const typename Scanned<T>::Channel at(of, b, c);
     const ScannedRows<const T> given(dy, b, at.length, of.reversed);
-    typename Scanned<T>::State state(of, c, k);
+    typename Scanned<T>::State state(of, of.p.decay(of.set, c, k));
     T of_weight = 0, of_decay = 0;
-    if (at.begin(m) < at.length) state.s = of.state(b, m, k, c), state.w = of.slope(b, m, k, c);
+    if (at.begin(m) < at.length) state.s = of.state(b, m, c, k), state.w = of.slope(b, m, c, k);
     for (i64 i = at.begin(m); i < at.end(m); ++i) {
       state.add(at.input(i), at.gone(i));
       const T gradient = given.row(i)[c];
@@ -194,7 +199,7 @@ struct Scan {
     const i64 numbers = chunks * p.states() * p.channels();
     const auto made = [&](Workspace<T>& space) {
       space = Workspace<T>(device, numbers);
-      return space.view(x.size(0), chunks_of(x.size(1)), p.states(), p.channels());
+      return space.view(x.size(0), chunks_of(x.size(1)), p.channels(), p.states());
     };
     of.state = made(states);
     if (with_slopes) of.slope = made(slopes);

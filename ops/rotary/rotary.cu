@@ -3,6 +3,7 @@
 // an element in f32: bound by memory bandwidth (estimated).
 #include "ops/rotary/kernels.h"
 #include "runtime/cuda/loops.h"
+#include "runtime/cuda/words.h"
 
 namespace weft {
 namespace {
@@ -21,9 +22,10 @@ struct RotatePair {
     const double angle = static_cast<double>(rotation.first + n) * theta;
     const T c = static_cast<T>(cos(angle)), s = static_cast<T>(sin(angle));
     for (i64 h = 0; h < x.size(2); ++h) {
-      const T even = x(b, n, h, 2 * i), odd = x(b, n, h, 2 * i + 1);
-      y(b, n, h, 2 * i) = c * even - s * odd;
-      y(b, n, h, 2 * i + 1) = s * even + c * odd;
+      T pair[2];
+      load_columns<2>(row_of(x, b, n, h), 2 * i, pair);
+      const T turned[2] = {c * pair[0] - s * pair[1], s * pair[0] + c * pair[1]};
+      store_columns<2>(turned, row_of(y, b, n, h), 2 * i);
     }
   }
 };

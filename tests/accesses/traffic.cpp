@@ -3,13 +3,11 @@
 #include <vector>
 
 #include "doctest/doctest.h"
-#include "runtime/cuda/emulated/accesses/traffic.h"
+#include "tests/accesses/counted.h"
 #include "tests/emulated/device.h"
 
 using namespace weft;
 using emulated::accesses::Counts;
-using emulated::accesses::Kind;
-using emulated::accesses::Row;
 using emulated::accesses::Space;
 
 namespace {
@@ -49,28 +47,6 @@ struct Two {
 struct Four {
   alignas(16) int x[4];
 };
-
-// The counts that a launch added to its only line with accesses to this space.
-template <class F>
-Counts counted(Space space, const F& f) {
-  using emulated::accesses::Mode, emulated::accesses::set_mode;
-  const auto sum = [&] {
-    Counts all;
-    for (const Row& row : emulated::accesses::traffic().rows()) {
-      if (row.space == space) all += row.counts;
-    }
-    return all;
-  };
-  set_mode(Mode::traffic);
-  const Counts before = sum();
-  f();
-  Counts after = sum();
-  set_mode(Mode::races);
-  after.requests -= before.requests, after.lanes -= before.lanes;
-  after.sectors -= before.sectors, after.least_sectors -= before.least_sectors;
-  after.passes -= before.passes, after.least_passes -= before.least_passes;
-  return after;
-}
 
 const DeviceArray<int> memory(std::vector<int>(16384, 0));
 

@@ -1,7 +1,8 @@
 // Shared by the CUDA kernels of channel-wise sample permutation.
 //
-// A block of 32 × 4 threads has 32 channels of some rows: lane x is the channel, so that accesses
-// are coalesced, and the four warps share the rows.
+// A block of 32 × 4 threads has 32 channels of some rows: lane x is the channel, and the four warps
+// share the rows. What is shifted to stands in one row, where neighbours have neighbours; what is
+// shifted from, only where neighbouring channels have one shift.
 #pragma once
 
 #include "ops/attention/csp/csp.h"

@@ -61,16 +61,23 @@ __global__ void move_back_kernel(CspProblem p, i64 tiles, View<const T, 4> dout,
   const Tile tile(p, tiles, rows_of_block);
   if (!tile.there) return;
   const i64 J = p.shift(tile.b, tile.c), begin = tile.begin + threadIdx.y * rows_of_byte;
+  const bool sorted = p.record == CspRecord::pairs && tile.L > 0 && p.group_of(tile.L) == 2;
   const Channel<const T> dy(dout, tile.b, tile.c);
   const Channel<T> dx(dv, tile.b, tile.c);
+  i64 byte = -1;  // of these 8 pairs
+  std::uint8_t bits = 0;
 #pragma unroll 4
   for (int i = 0; i < rows_of_byte; ++i) {
     const i64 r = begin + i;
     T gradient = 0;
     if (r < tile.L) {
       const i64 u = p.shifted(r, J, tile.L);
-      const bool changed =
-          p.record == CspRecord::pairs && p.swapped(tile.b, tile.c, u, tile.L);
+      const bool paired = sorted && (u | 1) < tile.L;
+      if (paired && u / rows_of_byte != byte) {
+        byte = u / rows_of_byte;
+        bits = p.row(tile.b, tile.c)[byte];
+      }
+      const bool changed = paired && p.swapped(bits, u);
       gradient = dy[changed ? u ^ 1 : u];
     }
     if (r < p.N) dx[r] = gradient;

@@ -206,8 +206,10 @@ struct CspProblem {
   }
   // Whether position n < length is in a swapped pair.
   constexpr bool swapped(i64 b, i64 c, i64 n, i64 length) const {
-    return group_of(length) == 2 && (n | 1) < length && (row(b, c)[n / 16] >> n / 2 % 8 & 1);
+    return group_of(length) == 2 && (n | 1) < length && swapped(row(b, c)[n / 16], n);
   }
+  // By the byte of its pair.
+  static constexpr bool swapped(std::uint8_t bits, i64 n) { return (bits >> n / 2 % 8 & 1) != 0; }
   // src_c(n) from the record; n itself from the length on.
   constexpr i64 source(i64 b, i64 n, i64 c) const {
     const i64 L = length(b);

@@ -83,7 +83,7 @@ struct KeySums {
 
 template <class T>
 __global__ __launch_bounds__(threads) void keys_kernel(KeysGradient<T> g, DropoutMask mask) {
-  __shared__ T parts[warps][2][together][columns];
+  __shared__ T parts[warps][2][together][columns + lanes];  // groups of lanes write to other banks
   const MembersAttention<T>& p = g.p;
   const SortedQueries& sorted = p.sorted;
   std::uint32_t* const holds = SharedMemory{}.take<std::uint32_t>(sorted.clusters);
@@ -111,7 +111,7 @@ __global__ __launch_bounds__(threads) void keys_kernel(KeysGradient<T> g, Dropou
         sums.add(g, mask, c + __ffs(static_cast<int>(found)) - 1);
     }
     if (!any && g.add) continue;
-    T(&part)[2][together][columns] = parts[warp];
+    auto& part = parts[warp];
 #pragma unroll
     for (int j = 0; j < each; ++j) {
       part[0][lane / lanes][lane % lanes + lanes * j] = sums.of_key[j];

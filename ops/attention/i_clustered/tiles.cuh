@@ -2,7 +2,7 @@
 // and sums of the others with these weights. Rows are accessed through pointers in shared memory,
 // so that they may be gathered from anywhere; a null pointer means a row of zeros.
 //
-// Thread t owns, of a tile of products, the rows 4 ⌊t/16⌋ … + 3 and the columns t % 16 and + 16; of
+// Thread t owns, of a tile of products, the rows 4 ⌊t/16⌋ … + 3 and two columns 16 apart; of
 // a tile of sums, the same rows and four columns 16 apart; of weights, the eight adjacent ones
 // given by weighing_row() and weighing_first(), which share one draw of the dropout mask.
 //
@@ -43,7 +43,9 @@ template <class T>
 __device__ void multiply(Shared<T>& s, const T* const* own, i64 own_step,
                          const T* const* other, i64 other_step, i64 width,
                          T factor, bool idle, T (&to)[side][side + 1]) {
-  const int t = threadIdx.x, lane = t % 32, warp = t / 32, row = t / 16 * 4, column = t % 16;
+  const int t = threadIdx.x, lane = t % 32, warp = t / 32, row = t / 16 * 4;
+  // Rows of the two halves of a warp begin 4 banks apart, and columns 12: they write to 32 banks.
+  const int column = (t % 16 + t / 16 % 2 * 12) % side, other_column = column ^ 16;
   T z[4][2] = {};
   for (i64 begin = 0; begin < width; begin += side) {
     const bool real = begin + lane < width;
@@ -58,7 +60,7 @@ __device__ void multiply(Shared<T>& s, const T* const* own, i64 own_step,
     if (idle) continue;
 #pragma unroll 8
     for (int e = 0; e < side; ++e) {
-      const T b[2] = {s.operand[1][column][e], s.operand[1][column + 16][e]};
+      const T b[2] = {s.operand[1][column][e], s.operand[1][other_column][e]};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const T a = s.operand[0][row + i][e];
@@ -70,7 +72,7 @@ __device__ void multiply(Shared<T>& s, const T* const* own, i64 own_step,
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     to[row + i][column] = factor * z[i][0];
-    to[row + i][column + 16] = factor * z[i][1];
+    to[row + i][other_column] = factor * z[i][1];
   }
 }
 

@@ -132,14 +132,16 @@ __global__ void __launch_bounds__(tile_threads, tile_blocks<T>)
         if (p.rules.logsumexp) combined[i].log_sum = log_sums(block.b, block.h, 0, n);
         if (p.rules.marks_others()) combined[i].others = log_sums(block.b, block.h, 1, n);
         combined[i].meet(p.rules, rows.most[i], rows.sum[i], rows.others >> i & 1);
+        const auto row = row_of(out, block.b, n, block.h);
+        const i64 column = m + other_group() * 4;
+        T to[4] = {};
+        load_columns<4>(row, column, to);
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const i64 column = m + other_group() * 4 + j;
-          if (column >= p.M()) continue;
-          T& to = out(block.b, n, block.h, column);
-          const T before = combined[i].before * to;
-          to = combined[i].share == 0 ? before : before + combined[i].share * sum[i][j];
+          const T before = combined[i].before * to[j];
+          to[j] = combined[i].share == 0 ? before : before + combined[i].share * sum[i][j];
         }
+        store_columns<4>(to, row, column);
       }
       __syncwarp();  // the log-sums before this round have been read
       if (m + streamed_rows < p.M() || other_group() != 0) continue;

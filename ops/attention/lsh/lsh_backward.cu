@@ -46,11 +46,14 @@ __device__ __forceinline__ void add_owned(const std::int32_t* own, T* to, i64 ro
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const std::int32_t n = own[own_group() * 4 + i];
+    if (n < 0) continue;
+    const i64 column = begin + other_group() * 4;
+    const ElementRow<T> row{to + n * row_stride, stride, width};
+    T all[4] = {};
+    load_columns<4>(row, column, all);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const i64 column = begin + other_group() * 4 + j;
-      if (n >= 0 && column < width) to[n * row_stride + column * stride] += sum[i][j];
-    }
+    for (int j = 0; j < 4; ++j) all[j] += sum[i][j];
+    store_columns<4>(all, row, column);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "ops/attention/by_type.h"
 #include "runtime/cuda/loops.h"
+#include "runtime/cuda/words.h"
 
 namespace weft {
 namespace lsh_detail {
@@ -98,15 +99,27 @@ __device__ __forceinline__ void add_products(Operands<T>& shared, int count, con
   }
 }
 
-// Weights of a tile, [streamed][owned].
+// Weights of a tile, [streamed][owned], in fours. Those of a line stand in an order of its own, so
+// that the eight lanes that write at once, to every fourth line, find different banks.
 template <class T>
-using Weights = Four<T>[streamed_rows][owned_rows / 4 + 1];
+struct Weights {
+  Four<T> lines[streamed_rows][owned_rows / 4];
+
+  __device__ Four<T>& operator()(int line, int group) { return lines[line][place(line, group)]; }
+  __device__ const Four<T>& operator()(int line, int group) const {
+    return lines[line][place(line, group)];
+  }
+
+ private:
+  __device__ static int place(int line, int group) { return group ^ line / 4 % (owned_rows / 4); }
+};
 
 template <class T>
 __device__ __forceinline__ void store_weights(Weights<T>& weights, const T (&w)[4][4]) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    weights[other_group() * 4 + j][own_group()] = {w[0][j], w[1][j], w[2][j], w[3][j]};
+    const Four<T> four = {w[0][j], w[1][j], w[2][j], w[3][j]};
+    weights(other_group() * 4 + j, own_group()) = four;
   }
 }
 
@@ -132,7 +145,7 @@ __device__ __forceinline__ void add_weighted(Operands<T>& shared, int count,
     if (idle_warp(count)) continue;
 #pragma unroll 4
     for (int line = 0; line < slice; ++line) {
-      const Four<T> w = weights[first + line][own_group()];
+      const Four<T> w = weights(first + line, own_group());
       const Four<T> x = shared.streamed[line][other_group()];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -55,21 +55,30 @@ struct WarpQuery {
     return x.data + b * x.stride(0) + position * x.stride(1) + h * x.stride(2);
   }
 
-  // to[t] = scale x_i · y_j for each chosen key j; the padding gives 0.
+  // to[t] = scale x_i · y_j for each chosen key j, 0 behind the last. A lane keeps the product of
+  // one iteration, so that all lanes write together.
   __device__ void dots(T scale, const View<const T, 4>& x, const View<const T, 4>& y, T* to) const {
     const Lane at(y.size(3));
     const T* const left = row_of(x, i);
-    for (int t = at.group; t - at.group < k; t += at.groups) {
-      const std::int32_t key = t < k ? keys[t] : -1;
-      T part = 0;
-      if (key >= 0) {
-        const T* const right = row_of(y, key);
-        for (i64 e = at.own; e < y.size(3); e += at.across) {
-          part += left[e * x.stride(3)] * right[e * y.stride(3)];
+    for (int begin = 0; begin < k; begin += 32) {
+      T held = 0;
+      for (int turn = 0; turn < at.across && begin + turn * at.groups < k; ++turn) {
+        const int t = begin + turn * at.groups + at.group;
+        const std::int32_t key = t < k ? keys[t] : -1;
+        T part = 0;
+        if (key >= 0) {
+          const T* const right = row_of(y, key);
+          for (i64 e = at.own; e < y.size(3); e += at.across) {
+            part += left[e * x.stride(3)] * right[e * y.stride(3)];
+          }
         }
+        for (int by = at.across / 2; by > 0; by /= 2) {
+          part += __shfl_xor_sync(0xffffffffu, part, by);
+        }
+        if (turn == at.own) held = part;
       }
-      for (int by = at.across / 2; by > 0; by /= 2) part += __shfl_xor_sync(0xffffffffu, part, by);
-      if (at.own == 0 && t < k) to[t] = scale * part;
+      const int t = begin + at.own * at.groups + at.group;
+      if (t < k) to[t] = scale * held;
     }
     __syncwarp();
   }

@@ -57,18 +57,25 @@ struct Groups {
         group(static_cast<int>(team.rank()) / across),
         groups(static_cast<int>(Team::threads) / across) {}
 
-  // to[t] = scale x[i] · rows[index(t)]
+  // to[t] = scale x[i] · rows[index(t)]. A lane keeps the product of one turn, so that all write
+  // together.
   template <class T, class Index>
   __device__ void dots(T scale, const RowsOf<T>& x, i64 i, const RowsOf<T>& rows, i64 count,
                        const Index& index, T* to) const {
-    for (i64 t = group; t - group < count; t += groups) {
-      T part = 0;
-      if (t < count) {
-        const i64 j = index(t);
-        for (i64 e = own; e < rows.width; e += across) part += x.at(i, e) * rows.at(j, e);
+    for (i64 begin = 0; begin < count; begin += across * groups) {
+      T held = 0;
+      for (int turn = 0; turn < across && begin + turn * groups < count; ++turn) {
+        const i64 t = begin + turn * groups + group;
+        T part = 0;
+        if (t < count) {
+          const i64 j = index(t);
+          for (i64 e = own; e < rows.width; e += across) part += x.at(i, e) * rows.at(j, e);
+        }
+        for (int by = across / 2; by > 0; by /= 2) part += __shfl_xor_sync(0xffffffffu, part, by);
+        if (turn == own) held = part;
       }
-      for (int by = across / 2; by > 0; by /= 2) part += __shfl_xor_sync(0xffffffffu, part, by);
-      if (own == 0 && t < count) to[t] = scale * part;
+      const i64 t = begin + own * groups + group;
+      if (t < count) to[t] = scale * held;
     }
   }
   // Σ_t weights(t) rows[index(t)][e] of this group's t.

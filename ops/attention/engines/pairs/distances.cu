@@ -88,6 +88,7 @@ __device__ void add_differences(const T* x, const T* d, int stride, int padded, 
 template <int R, int C, class T>
 __device__ void add_weighted_differences(const T* weights, const T* d, int stride, int columns,
                                          T (&o)[R][C]) {
+  constexpr int W = std::min(C, word<T>);
   for (int j = 0; j < columns; ++j) {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -95,7 +96,11 @@ __device__ void add_weighted_differences(const T* weights, const T* d, int strid
       const T weight = weights[row * weight_stride<T> + j];
       const T* const from = d + (row - j + tile_columns - 1) * stride;
 #pragma unroll
-      for (int c = 0; c < C; ++c) o[r][c] += weight * from[owned_column<T, C>(c)];
+      for (int c = 0; c < C; c += W) {
+        const Lanes<T, W> x = lanes_at<W>(from + owned_column<T, C>(c));
+#pragma unroll
+        for (int w = 0; w < W; ++w) o[r][c + w] += weight * x.at[w];
+      }
     }
   }
 }
@@ -227,10 +232,8 @@ __global__ void __launch_bounds__(tile_threads)
     if (i >= p.N()) continue;
     const bool empty = total == 0 || i >= n;  // a sum of NaN is not 0, so NaN is propagated
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const i64 m = column + owned_column<T, C>(c);
-      if (m < p.M()) out(b, i, h, m) = empty ? T(0) : o[r][c] / total;
-    }
+    for (int c = 0; c < C; ++c) o[r][c] = empty ? T(0) : o[r][c] / total;
+    store_owned(o[r], row_of(out, b, i, h), column);
     if (blockIdx.y == 0 && tile_x() == 0)
       log_sums(b, h, i) = empty ? -none : most[r] + std::log(total);
   }

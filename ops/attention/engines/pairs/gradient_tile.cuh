@@ -41,14 +41,15 @@ __device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRo
   for (int r = 0; r < R; ++r) {
     const int row = 8 * r + tile_y();
     if (rows.first + row >= to.size(1)) continue;
+    const auto at = row_of(to, rows.b, rows.first + row, rows.h);
+    T sum[C] = {};
+    if (add) load_owned(at, begin, sum);
 #pragma unroll
     for (int c = 0; c < C; ++c) {
-      const i64 e = begin + owned_column<T, C>(c);
-      if (e >= to.size(3)) continue;
-      T& at = to(rows.b, rows.first + row, rows.h, e);
       const T mine = row < rows.count ? factor * gradient[r][c] : T(0);
-      at = add ? at + mine : mine;
+      sum[c] = add ? sum[c] + mine : mine;
     }
+    store_owned(sum, at, begin);
   }
 }
 

@@ -115,11 +115,7 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     if (log_sum == -none) continue;
     most[r] = log_sum;
     sum[r] = tile_x() == 0 ? T(1) : T(0);
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const i64 m = column + owned_column<T, C>(c);
-      if (m < p.M()) o[r][c] = out(queries.b, queries.first + row, queries.h, m);
-    }
+    load_owned(row_of(out, queries.b, queries.first + row, queries.h), column, o[r]);
   }
   if (whole_rows) load_tile(p.q, queries, Layout::rows, 0, padded, p.temperature, q, stride);
 
@@ -189,10 +185,8 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
     if (i >= p.N()) continue;
     const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN is kept
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const i64 m = column + owned_column<T, C>(c);
-      if (m < p.M()) out(item, i, queries.h, m) = empty ? T(0) : o[r][c] / total;
-    }
+    for (int c = 0; c < C; ++c) o[r][c] = empty ? T(0) : o[r][c] / total;
+    store_owned(o[r], row_of(out, item, i, queries.h), column);
     if (blockIdx.y == 0 && tile_x() == 0) {
       log_sums(item, queries.h, i) = empty ? -none : most[r] + std::log(total);
     }

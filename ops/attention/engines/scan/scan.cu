@@ -83,16 +83,20 @@ __global__ void __launch_bounds__(tile_threads, 2)
     const int count = rows_within(d, depth, side);
     __syncthreads();  // before shared memory is overwritten
     load_tile(of.x, own, rows, d, side, T(1), weights, weight_stride<T>);
-    for (int k = static_cast<int>(threadIdx.x); k < side * side; k += tile_threads) {
-      // Coalesced accesses.
-      const int i = of.turned ? k % side : k / side, c = of.turned ? k / side : k % side;
-      const bool inside = i < count && column + c < width;
-      const i64 place = of.turned ? (column + c) * row_of_state + d + i
-                                  : (d + i) * row_of_state + column + c;
-      right[i * side + c] = inside ? state[place] : T(0);
+    const auto inside = [&](int i, int c) { return i < count && column + c < width; };
+    if (of.turned) {
+      load_turned(side, right, row_stride<T>(side), [&](int c, int i) {
+        return inside(i, c) ? state[(column + c) * row_of_state + d + i] : T(0);
+      });
+    } else {
+      for (int k = static_cast<int>(threadIdx.x); k < side * side; k += tile_threads) {
+        const int i = k / side, c = k % side;
+        right[i * row_stride<T>(side) + c] =
+            inside(i, c) ? state[(d + i) * row_of_state + column + c] : T(0);
+      }
     }
     __syncthreads();
-    add_weighted<R, 4>(weights, right, side, count, o);
+    add_weighted<R, 4>(weights, right, row_stride<T>(side), count, o);
     if (divisors.data == nullptr) continue;
     const T* const summed = totals ? beside : vector;
 #pragma unroll
@@ -194,10 +198,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
     }
     if (first + row >= out.size(1)) continue;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const i64 m = column + owned_column<T, 4>(c);
-      if (m < width) out(b, first + row, h, m) = there ? o[r][c] / n : T(0);
-    }
+    for (int c = 0; c < 4; ++c) o[r][c] = there ? o[r][c] / n : T(0);
+    store_owned(o[r], row_of(out, b, first + row, h), column);
   }
 }
 

@@ -44,15 +44,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
   SharedMemory shared;
   T* const left = shared.take<T>(rows * weight_stride<T>);
   T* const right = shared.take<T>(side * side);
-  for (int k = static_cast<int>(threadIdx.x); k < rows * side; k += tile_threads) {
-    const int row = k % rows, i = k / rows;
-    const bool inside = i < at.count && f + row < F;
-    T value = inside ? x(b, first + i, h, f + row) : T(0);
-    if (inside && weights.levels.rise()) {
-      value *= of_queries ? weights.levels.in(b, h, first + i) : weights.levels.out(b, h, first + i);
-    }
-    left[row * weight_stride<T> + i] = value;
-  }
+  load_turned(rows, left, weight_stride<T>, [&](int i, int row) {
+    if (i >= at.count || f + row >= F) return T(0);
+    const T value = x(b, first + i, h, f + row);
+    if (!weights.levels.rise()) return value;
+    return value *
+           (of_queries ? weights.levels.in(b, h, first + i) : weights.levels.out(b, h, first + i));
+  });
   load_tile(y, at, side, m, side, T(1), right, side);
   __syncthreads();
   T o[R][4] = {};
@@ -61,11 +59,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
   for (int r = 0; r < R; ++r) {
     const int row = 8 * r + tile_y();
-#pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const i64 column = m + owned_column<T, 4>(c);
-      if (f + row < F && column < M) to[(f + row) * M + column] = o[r][c];
-    }
+    if (f + row < F) store_owned(o[r], ElementRow<T>{to + (f + row) * M, 1, M}, m);
     if (blockIdx.z > 0) continue;
     T sum = 0;
     for (int i = tile_x(); i < at.count; i += 16) {
