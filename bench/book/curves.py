@@ -1,23 +1,78 @@
 """Pictures of the committed measurements, as SVG with the colours of the page."""
 import json
 import math
+import re
 from html import escape
 
 
-def committed_curves(root):
-    """Of each mechanism {"time": [(length, ms)], "memory": [(length, MiB)]}, and what was measured how."""
-    file = root / "bench/results/curves-cpu/curves.json"
-    found = {}
-    panels = json.loads(file.read_text())
-    panel = panels[0]
+class Run:
+    """What one command measured: of each entrant {"time": [(length, ms)], "memory": [(length, MiB)]}."""
+
+    def __init__(self, said):
+        self.said, self.curves = said, {}
+
+    def add(self, name, length, milliseconds, mebibytes):
+        """False where the row is there already, and so is of another command."""
+        curve = self.curves.setdefault(name, {"time": [], "memory": []})
+        if length in dict(curve["time"]):
+            return False
+        curve["time"].append((length, milliseconds))
+        if mebibytes:
+            curve["memory"].append((length, mebibytes))
+        return True
+
+    def entrant(self, mechanism):
+        """The first of this mechanism, with options or without; None where there is none."""
+        return next((name for name in self.curves if name.split(":")[0] == mechanism), None)
+
+
+ROW = re.compile(r"(\S.*?) +N +(\d+) +forward +([\d.]+) ms +backward +([\d.]+) ms .*peak +([\d.]+) MiB")
+
+
+def printed_runs(file, root):
+    """Of a file with what attention_bench printed, below lines with its command or what else it is (#)."""
+    runs, head, run = [], [], None
+    for line in file.read_text(encoding="utf-8").split("\n"):
+        row = ROW.match(line)
+        if row:
+            name, length, forward, backward, peak = row.groups()
+            if run and not run.add(name, int(length), float(forward) + float(backward), float(peak)):
+                run = None  # rows of a further command of the same line
+        elif "attention_bench" in line or (runs and line.startswith("#")):
+            run = Run(line.lstrip("#$ ").split("; then")[0])
+            runs.append(run)
+        elif not runs:
+            head.append(line.lstrip("# "))
+    for run in runs:
+        run.said = f"Forward and backward of one call: {run.said}. {' '.join(head)} ({file.relative_to(root)})"
+    return [run for run in runs if run.curves]
+
+
+def committed_runs(root):
+    """The measurements in bench/results; the one with most mechanisms and lengths comes first."""
+    results = root / "bench/results"
+    panel = json.loads((results / "curves-cpu/curves.json").read_text())[0]
+    first = Run(f"Forward and backward of one call: {panel['settings']}; {panel['processor']}, commit {panel['commit']} "
+                "(bench/results/curves-cpu).")
     for curve in panel["curves"]:
-        points = curve["points"]
-        found[curve["name"]] = {
-            "time": [(p["length"], p["ms"]) for p in points],
-            "memory": [(p["length"], p["peak_bytes"] / 2**20) for p in points if p.get("peak_bytes")]}
-    said = (f"Forward and backward of one call: {panel['settings']}; {panel['processor']}, commit "
-            f"{panel['commit']}.")
-    return found, said
+        for p in curve["points"]:
+            first.add(curve["name"], p["length"], p["ms"], (p.get("peak_bytes") or 0) / 2**20)
+    runs = [first]
+    for file in sorted(results.glob("*.txt"), reverse=True):
+        runs += printed_runs(file, root)
+    return runs
+
+
+def runs_of(mechanism, runs):
+    """The run that shows most of a mechanism, and one beside full attention where that one is not; best first."""
+    def worth(run):
+        lengths = len(run.curves[run.entrant(mechanism)]["time"])
+        return (run is runs[0], lengths > 1 and "full" in run.curves, lengths > 1, "full" in run.curves)
+
+    some = sorted((run for run in runs if run.entrant(mechanism)), key=worth, reverse=True)
+    if not some:
+        return []
+    return some[:1] + ([] if "full" in some[0].curves else [r for r in some[1:] if "full" in r.curves][:1])
 
 
 def number(value):
@@ -59,19 +114,19 @@ def curve_picture(title, unit, curves):
         places = [place(*point) for point in line]
         path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
         parts.append(f'<path class="line l{index}" d="{path}"/>')
+        parts += [f'<circle class="l{index}" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in places]
         ends.append([places[-1][1], places[-1][0], index, name])
     ends.sort()
     for before, here in zip(ends, ends[1:]):
         here[0] = max(here[0], before[0] + 14)
     for y, x, index, name in ends:
-        parts.append(f'<text class="l{index}" x="{x + 6:.1f}" y="{y + 4:.1f}">{escape(name)}</text>')
+        parts.append(f'<text class="l{index}" x="{x + 6:.1f}" y="{y + 4:.1f}">{escape(name.split(":")[0])}</text>')
     parts.append(f'<text x="{(left + width - right) / 2}" y="{height - 4}" text-anchor="middle">positions</text>')
     parts.append("</svg>")
     return (f'<figure><figcaption>{escape(title)}, {escape(unit)}</figcaption>' + "".join(parts) + "</figure>")
 
 
-def table_of_numbers(unit, curves):
-    """The same numbers for who cannot see the picture, or wants them."""
+def numbers_table(curves):
     lengths = sorted({x for line in curves.values() for x, _ in line})
     head = "".join(f"<th>{escape(name)}</th>" for name in curves)
     rows = ""
@@ -79,5 +134,4 @@ def table_of_numbers(unit, curves):
         cells = "".join(f"<td>{number(dict(line)[length]) if length in dict(line) else ''}</td>"
                         for line in curves.values())
         rows += f"<tr><th>{length:,}</th>{cells}</tr>"
-    return (f'<details><summary>{escape(unit)} as numbers</summary><div class="wide"><table><tr><th>positions'
-            f"</th>{head}</tr>{rows}</table></div></details>")
+    return f'<div class="wide"><table><tr><th>positions</th>{head}</tr>{rows}</table></div>'
