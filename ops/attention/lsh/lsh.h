@@ -13,7 +13,7 @@
 //
 //     bucket^r(i) = argmax of [P^r q_i ; −P^r q_i]              the lowest index at ties
 //     list^r      = positions sorted by (bucket^r, position), cut into chunks of c
-//     C^r_i       = own chunk, and the chunk before it; before the first one of a round
+//     C^r_i       = own chunk, and the chunk before it; before the first of each round
 //                   the last of the round before it, before that of round 1 that of round R
 //
 //     z_ij = τ q_i · k_j − log n_ij                             −∞ in another bucket
@@ -46,11 +46,11 @@
 // `rounds`):
 //
 //     combine=mean        out_i = Σ_r o^r_i / R
-//     wrap=0              nothing is before the first chunk of a round
+//     wrap=0              nothing comes before the first chunk
 //     self=allow          z_ii as any other; with exclude −∞
 //     across_buckets=1    keys of other buckets in C^r_i are seen
-//     duplicates=count    no n_ij: a key that is seen in several rounds counts in each
-//     normalize_keys=0    k_j = q_j, and dq_i = τ Σ dz_ij k_j + dk_i           not a default
+//     duplicates=count    no n_ij: keys seen in several rounds count in each
+//     normalize_keys=0    k_j = q_j, and dq_i = τ Σ dz_ij k_j + dk_i           not the default
 //
 // With self=last and combine=mean a query sees itself where it sees nothing else in that round.
 // With wrap=1 all rounds make one ring, and a key may be in C^r_i twice. For the mean each round is
