@@ -75,7 +75,8 @@ struct Variety {
 Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety = {});
 
 // Sizes around the tile sizes, for an emulated device and under the sanitizers: at most two heads
-// there, unless all cases are wanted. Short sequences test more heads.
+// there, one where both slow the test, unless all cases are wanted. Short sequences test more
+// heads.
 AttentionSizes with_few_heads(AttentionSizes sizes);
 
 // The first axis of an input that counts positions of its sequence (queries: N, references: S), or
