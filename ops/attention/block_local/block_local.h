@@ -1,5 +1,5 @@
-// Block-local attention: inside blocks, and between them. The dot-product form of block
-// self-attention:
+// Block-local attention: inside blocks, and between them.
+// The dot-product form of block self-attention:
 // T. Shen, T. Zhou, G. Long, J. Jiang, C. Zhang, "Bi-directional block self-attention for fast and
 // memory-efficient sequence modeling", ICLR 2018, arXiv 1804.00857, section 3. What the paper has
 // instead, a score for each feature and gates, is the mechanism biblosa.

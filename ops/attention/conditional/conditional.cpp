@@ -1,5 +1,5 @@
-// Full attention up to a length, another mechanism above it. A. Katharopoulos et al.,
-// fast-transformers ("conditional-full").
+// Full attention up to a length, another mechanism above it.
+// A. Katharopoulos et al., fast-transformers ("conditional-full").
 //
 // For sequences of different lengths: clustering, sorting and the like have a fixed cost, which is
 // not worth it for short ones. Given up is one function of the inputs: an output changes abruptly
