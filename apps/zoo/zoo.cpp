@@ -1,7 +1,7 @@
 // zoo: the attention mechanisms that weft knows.
 //
 //     zoo                 a table of all, for a terminal
-//     zoo --markdown      the README's table, in Markdown
+//     zoo --markdown      the table of ops/attention/README.md, in Markdown
 //     zoo topk            one fact sheet, with its page of equations
 //     zoo topk:topk=16    the same of a specification, with its options as it sets them
 //     zoo --json          all fact sheets, or the one that is named, as JSON
