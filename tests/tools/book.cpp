@@ -84,7 +84,13 @@ TEST_CASE(
     CHECK(contains(chapter(std::string("engine-") + engine), "<math"));
   }
   CHECK(contains(chapter("tape"), "tape.backward(loss);"));
-  CHECK(contains(chapter("clustered"), "<svg class=\"curve\""));
+  // Curves of a file of panels and of what the benchmark printed; bits a character of every table.
+  for (const char* const measured : {"clustered", "mega", "transformer-xl", "linformer"}) {
+    CHECK(contains(chapter(measured), "<svg class=\"curve\""));
+  }
+  for (const char* const trained : {"performer", "mega", "adaptive-span"}) {
+    CHECK(contains(chapter(trained), "bits a character"));
+  }
 }
 
 TEST_CASE("book: no link and no anchor of it is broken, and nothing comes from elsewhere" *
@@ -122,6 +128,40 @@ TEST_CASE("book: no link and no anchor of it is broken, and nothing comes from e
     }
   }
   CHECK(links > 500);
+}
+
+// A folder of programs whose zoo knows what `sheets` prints, and nothing else.
+std::string programs_of(const TemporaryFolder& folder, const std::string& sheets) {
+  const std::string zoo = folder.file("zoo", "#!/bin/sh\n" + sheets + "\n");
+  fs::permissions(zoo, fs::perms::owner_all);
+  fs::create_symlink(WEFT_PROGRAMS "/attend", folder.path("attend"));
+  return folder.path();
+}
+
+TEST_CASE("book: a mechanism that is registered without a page is refused" * not_sanitized()) {
+  const TemporaryFolder folder;
+  const ProgramRun run = book(
+      {"--no-maps", "--out", folder.path("book"), "--programs",
+       programs_of(folder, R"(echo '[{"name": "pageless", "page": "no-such", "inputs": []}]')")});
+  if (skipped(run)) return;
+  check_refused(run, "the mechanism 'pageless' is registered and has no page");
+}
+
+TEST_CASE("book: a mechanism without a causal form has a map, or its chapter says why not" *
+          not_sanitized()) {
+  for (const auto& [name, shown] : std::vector<std::pair<std::string, std::string>>{
+           {"bigbird", "<img src=\"maps/bigbird.png\""}, {"star", "not linear"}}) {
+    CAPTURE(name);
+    const TemporaryFolder folder;
+    const std::string real = quoted(WEFT_PROGRAMS "/zoo") + " --json " + name;
+    const ProgramRun run = book({"--out", folder.path("book"), "--programs",
+                                 programs_of(folder, "echo '['; " + real + "; echo ']'")});
+    if (skipped(run)) return;
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    const std::string text = read_file(folder.path("book/" + name + ".html"));
+    CHECK(contains(text, shown));
+    CHECK(fs::exists(folder.path("book/maps/" + name + ".png")) == contains(text, "<img"));
+  }
 }
 
 TEST_CASE("book: what is no equation is refused with its file and line" * not_sanitized()) {
