@@ -32,16 +32,16 @@ class Optimizer {
   // added in a fixed order. If it exceeds `largest_norm` the gradients are scaled down to that; if
   // it is not finite nothing is written, and the caller decides what to do.
   double step(double rate, double largest_norm = std::numeric_limits<double>::infinity());
-  // Whether all weights that the last step() wrote are finite. Where they are not, take_back()
-  // brings back the weights before it. No step copies weights for this: on the CPU each gradient's
-  // memory takes the weights that the update replaces.
+  // Whether all weights that the last step() wrote are finite. If they are not, take_back()
+  // restores the weights before it. For that the update stores the weights that it replaces: on the
+  // CPU in the memory of the gradients, on a CUDA device in memory of the optimizer's own.
   bool finite() const;
 
-  // The same step on a CUDA device, only queued: the host does not wait, and the step can be
-  // captured in a graph. `rate` is f64 [1] or [] there; if `loss` (undefined: none) is not finite,
-  // nothing is written. Returns f64 [3] there: the norm; 1 if weights were written; 1 as long as
-  // all weights that were written are finite. After that no step writes any more, and take_back()
-  // restores the weights before the step that made one not finite.
+  // The same step on a CUDA device, only queued: the host does not wait, the step can be captured
+  // in a graph, and the gradients stay as they are. `rate` is f64 [1] or [] there; if `loss`
+  // (undefined: none) is not finite, nothing is written. Returns f64 [3] there: the norm; 1 if
+  // weights were written; 1 as long as all weights that were written are finite. After that no step
+  // writes any more, and take_back() restores the weights before the step that made one not finite.
   const Tensor& enqueue(const Tensor& rate, const Tensor& loss,
                         double largest_norm = std::numeric_limits<double>::infinity());
   void take_back();

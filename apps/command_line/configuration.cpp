@@ -1,6 +1,5 @@
 #include "apps/command_line/configuration.h"
 
-#include <algorithm>
 #include <optional>
 
 namespace weft {
@@ -16,12 +15,6 @@ Configuration parse_configuration(const std::string& text, const std::string& so
             "{}: its configuration is nested", source);
   }
   return values->members();
-}
-
-const Json* find(const Configuration& configuration, const std::string& name) {
-  const auto found = std::find_if(configuration.begin(), configuration.end(),
-                                  [&](const auto& entry) { return entry.first == name; });
-  return found == configuration.end() ? nullptr : &found->second;
 }
 
 std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,

@@ -30,8 +30,6 @@ Configuration configuration_of(const Settings& settings) {
 std::string text_of(const Configuration& configuration);
 // What stands in `text`, which is not trusted; `source` begins every error.
 Configuration parse_configuration(const std::string& text, const std::string& source);
-// Null where there is none of this name.
-const Json* find(const Configuration& configuration, const std::string& name);
 
 // The settings whose configuration was written, here or in an earlier version, checked by the app's
 // own check().

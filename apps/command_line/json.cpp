@@ -48,14 +48,15 @@ Json from_library(const Library& json) {
     case Type::string:
       return json.get<std::string>();
     case Type::array: {
-      Json array = Json::array();
-      for (const Library& item : json) array.push_back(from_library(item));
-      return array;
+      Json::Array items;
+      for (const Library& item : json) items.push_back(from_library(item));
+      return items;
     }
     case Type::object: {
-      Json object = Json::object();
-      for (const auto& [name, member] : json.items()) object[name] = from_library(member);
-      return object;
+      Json::Object members;  // the library has each name once
+      for (const auto& [name, member] : json.items())
+        members.emplace_back(name, from_library(member));
+      return members;
     }
     default:
       return {};
@@ -91,9 +92,7 @@ bool Json::take(double& to) const {
 }
 
 const Json* Json::find(const std::string& name) const {
-  if (!is<Object>()) return nullptr;
-  const auto found = std::ranges::find(members(), name, &Member::first);
-  return found == members().end() ? nullptr : &found->second;
+  return is<Object>() ? weft::find(members(), name) : nullptr;
 }
 
 Json& Json::operator[](const std::string& name) {
@@ -114,6 +113,11 @@ void Json::push_back(Json item) {
 
 std::string Json::text(int indent) const {
   return to_library(*this).dump(indent, ' ', false, Library::error_handler_t::replace);
+}
+
+const Json* find(const Json::Object& members, const std::string& name) {
+  const auto found = std::ranges::find(members, name, &Json::Member::first);
+  return found == members.end() ? nullptr : &found->second;
 }
 
 std::optional<Json> parse_json(const std::string& text) {

@@ -48,7 +48,6 @@ class Json {
       : value_(Object(members.begin(), members.end())) {}
 
   static Json array() { return Array(); }
-  static Json object() { return Object(); }
 
   template <class T>
   bool is() const {
@@ -83,6 +82,9 @@ class Json {
  private:
   Value value_;
 };
+
+// Null where no member has this name.
+const Json* find(const Json::Object& members, const std::string& name);
 
 // Nothing where the text is not JSON, or nested in more than 64 levels.
 std::optional<Json> parse_json(const std::string& text);

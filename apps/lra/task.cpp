@@ -51,8 +51,7 @@ Task training_task(const Model& model, const SequenceTask& data, SequenceBatches
   task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
     Context context(true, s.seed, step.number, step.at);
     const Variable entropy = cross_entropy(network(context, batch[0], batch[1]), batch[2]);
-    const Variable penalty = context.penalty();
-    return Task::Loss{penalty.defined() ? add(entropy, penalty) : entropy, entropy.value()};
+    return with_penalty(context, entropy);
   };
   task.validate = [&](const Advance& advance) { return measure(model, data.validation, advance); };
   task.criterion = [](const Measure& measured) { return 100 - accuracy(measured); };

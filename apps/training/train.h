@@ -11,8 +11,10 @@
 
 #include "apps/command_line/progress.h"
 #include "apps/training/run_folder.h"
+#include "nn/context.h"
 #include "nn/module.h"
 #include "nn/optimizer.h"
+#include "ops/pointwise/pointwise.h"
 
 namespace weft {
 
@@ -91,6 +93,12 @@ void take_parts(Task& task, Module& module, std::uint64_t seed) {
   task.buffers = buffers(module);
   task.tensors = tensors(module);
   task.seed = seed;
+}
+
+// The loss of a step whose model left its penalties in the context.
+inline Task::Loss with_penalty(const Context& context, const Variable& entropy) {
+  const Variable penalty = context.penalty();
+  return {penalty.defined() ? add(entropy, penalty) : entropy, entropy.value()};
 }
 
 struct TrainOptions {

@@ -45,8 +45,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
   task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
     Context context(true, s.seed, step.number, step.at);
     const Variable entropy = cross_entropy(network(context, batch[0]), batch[1]);
-    const Variable penalty = context.penalty();
-    return Task::Loss{penalty.defined() ? add(entropy, penalty) : entropy, entropy.value()};
+    return with_penalty(context, entropy);
   };
   task.validate = [&](const Advance& advance) {
     return measure(model, parts.set.train, parts.validation, advance);

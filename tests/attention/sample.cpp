@@ -258,7 +258,7 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
 }
 
 AttentionSizes with_few_heads(AttentionSizes sizes) {
-  if (few_on_device() || few_here()) sizes.H = std::min<i64>(sizes.H, fewest_on_device() ? 1 : 2);
+  if (few_wanted()) sizes.H = std::min<i64>(sizes.H, fewest_on_device() ? 1 : 2);
   return sizes;
 }
 

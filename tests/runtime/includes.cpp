@@ -1,6 +1,7 @@
 // Three rules of the tree, checked on its text: an include points along apps → nn → ops → autograd
-// → runtime; #if is only in runtime/dispatch.h; and no .cu file includes fmt, even indirectly,
-// whose format strings g++ refuses as nvcc passes them on. On the emulated device it would compile.
+// → runtime, and inside apps along language → training → command_line → data; #if is only in
+// runtime/dispatch.h; and no .cu file includes fmt, even indirectly, whose format strings g++
+// refuses as nvcc passes them on. On the emulated device it would compile.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -15,11 +16,26 @@ namespace fs = std::filesystem;
 
 const std::vector<std::string> rooms{"runtime", "autograd", "ops", "nn", "apps", "bench", "tests"};
 
+// What the programs share; a program is behind all of them.
+const std::vector<std::string> rooms_of_apps{"data", "command_line", "training", "language"};
+
+std::string first_folder(const std::string& path) { return path.substr(0, path.find('/')); }
+
 // The index of a room in the order, or −1 for other folders.
 int place_of(const std::string& path) {
-  const std::string room = path.substr(0, path.find('/'));
-  const auto found = std::find(rooms.begin(), rooms.end(), room);
+  const auto found = std::find(rooms.begin(), rooms.end(), first_folder(path));
   return found == rooms.end() ? -1 : static_cast<int>(found - rooms.begin());
+}
+
+// Whether both are in apps/, and `target` in a room behind that of `file`.
+bool outward_in_apps(const std::string& file, const std::string& target) {
+  const std::string apps = "apps/";
+  if (file.rfind(apps, 0) != 0 || target.rfind(apps, 0) != 0) return false;
+  const auto place = [&](const std::string& path) {
+    return std::find(rooms_of_apps.begin(), rooms_of_apps.end(),
+                     first_folder(path.substr(apps.size())));
+  };
+  return place(target) > place(file);
 }
 
 std::string trimmed(const std::string& text) {
@@ -43,7 +59,7 @@ std::string fault_in(const std::string& file, const std::string& line) {
     return fmt::format("{}: \"{}\" is not a path from the root", file, target);
   }
   // bench/ sees all rooms but tests/, and tests/ all.
-  const bool outward = place_of(target) > place_of(file);
+  const bool outward = place_of(target) > place_of(file) || outward_in_apps(file, target);
   return outward ? fmt::format("{} includes {}", file, target) : "";
 }
 
@@ -146,6 +162,9 @@ TEST_CASE("the check of the tree bites") {
   CHECK(faults_of("ops/a.cpp", "#include \"tests/check.h\"\n") == 1);
   CHECK(faults_of("apps/a.cpp", "#include \"bench/a.h\"\n") == 1);
   CHECK(faults_of("bench/a.cpp", "#include \"tests/a.h\"\n") == 1);
+  CHECK(faults_of("apps/data/a.h", "#include \"apps/training/a.h\"\n") == 1);
+  CHECK(faults_of("apps/training/a.h", "#include \"apps/charlm/a.h\"\n") == 1);
+  CHECK(faults_of("apps/language/a.h", "#include \"apps/training/a.h\"\n") == 0);
   CHECK(faults_of("tests/a.cpp", "#include \"bench/a.h\"\n") == 0);
   CHECK(faults_of("nn/a.cpp", "#include \"../ops/a.h\"\n#include \"layers.h\"\n") == 2);
   CHECK(faults_of("ops/a.h", "int a;\n#ifdef X\n#endif\n") == 1);
