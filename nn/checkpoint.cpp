@@ -19,7 +19,6 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 constexpr std::uint64_t longest_header = 100'000'000;  // the format's own limit
 constexpr std::size_t longest_name = 256;
 constexpr std::size_t most_tensors = 65'536;
-constexpr std::uint64_t most_elements = (std::uint64_t{1} << 60) - 1;  // of a tensor; bytes fit 64
 
 // In the order in which the format's own writer sorts tensors.
 constexpr struct {

@@ -8,6 +8,9 @@
 
 namespace weft {
 
+// The most that a header may claim for a tensor: their bytes fit 64 bits.
+constexpr std::uint64_t most_elements = (std::uint64_t{1} << 60) - 1;
+
 // A regular file, read sequentially. Folders, pipes and devices are refused: their size says
 // nothing, and memory is allocated by size. The bytes are read, never mapped: a file that shrinks
 // meanwhile is an error and not a signal.

@@ -14,13 +14,12 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the elements are little endian");
 
 constexpr std::string_view magic = "\x93NUMPY";
-constexpr std::uint64_t longest_header = 10'000;                       // NumPy's own limit
-constexpr std::uint64_t most_elements = (std::uint64_t{1} << 60) - 1;  // their bytes fit 64 bits
+constexpr std::uint64_t longest_npy_header = 10'000;  // NumPy's own limit
 
 constexpr struct {
   const char* descr;
   DType dtype;
-} dtypes[] = {{"<f4", DType::f32},
+} npy_types[] = {{"<f4", DType::f32},
               {"<f8", DType::f64},
               {"<i4", DType::i32},
               {"<i8", DType::i64},
@@ -34,9 +33,9 @@ struct Header {
 };
 
 // Parses the dict from left to right; anything unexpected ends the reading.
-class HeaderReader {
+class NpyHeader {
  public:
-  HeaderReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
+  NpyHeader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
 
   Header read() {
     Header header;
@@ -104,7 +103,7 @@ class HeaderReader {
   }
 
   DType dtype_of(std::string_view descr) const {
-    for (const auto& known : dtypes) {
+    for (const auto& known : npy_types) {
       if (descr == known.descr) return known.dtype;
     }
     fail("{}: descr '{}' is not among those that can be read: <f2, <f4, <f8, <i4, <i8, |u1, |b1",
@@ -186,9 +185,9 @@ Start read_start(InputFile& file) {
   std::uint32_t length = 0;
   file.read(std::as_writable_bytes(std::span(&length, 1)).first(width));
   const std::uint64_t left = file.size() - 8 - width;
-  require(length <= left && length <= longest_header,
+  require(length <= left && length <= longest_npy_header,
           "{}: claims a header of {} bytes; {} follow, and {} is the most that is read",
-          file.path(), length, left, longest_header);
+          file.path(), length, left, longest_npy_header);
   Start start{std::string(length, '\0'), left - length};
   file.read(std::as_writable_bytes(std::span(start.header)));
   return start;
@@ -219,7 +218,7 @@ std::string python_text(const Shape& shape) {
 Tensor read_npy(const std::string& path) {
   InputFile file(path);
   const Start start = read_start(file);
-  const Header header = HeaderReader(path, start.header).read();
+  const Header header = NpyHeader(path, start.header).read();
   const std::uint64_t bytes = header.type.bytes(header.shape);
   require(bytes == start.data, "{}: {} {} takes {} bytes, but {} follow the header", path,
           header.type.name(), header.shape, bytes, start.data);
@@ -231,9 +230,9 @@ Tensor read_npy(const std::string& path) {
 }
 
 void write_npy(const Tensor& tensor, const std::string& path) {
-  const auto known = std::find_if(std::begin(dtypes), std::end(dtypes),
+  const auto known = std::find_if(std::begin(npy_types), std::end(npy_types),
                                   [&](const auto& entry) { return entry.dtype == tensor.dtype(); });
-  require(known != std::end(dtypes), "{}: NumPy has no {}; convert the tensor to f32 first", path,
+  require(known != std::end(npy_types), "{}: NumPy has no {}; convert the tensor to f32 first", path,
           name_of(tensor.dtype()));
   const Shape& shape = tensor.shape();
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",

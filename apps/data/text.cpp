@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t builtin_characters = 1'000'000;
+constexpr std::size_t builtin_text_characters = 1'000'000;
 
 constexpr std::size_t text8_characters = 100'000'000;
 
@@ -19,7 +19,7 @@ std::string read_text(const std::string& data, Text& text) {
   text.source = data;
   if (data == "builtin") {
     text.grammar = std::make_shared<const Grammar>(sentence_grammar());
-    return text.grammar->text(1, builtin_characters);
+    return text.grammar->text(1, builtin_text_characters);
   }
   std::string characters = read_file(data);
   require(!characters.empty(), "{}: the file is empty", data);

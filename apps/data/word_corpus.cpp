@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-constexpr std::size_t builtin_characters = 500'000;
+constexpr std::size_t builtin_corpus_characters = 500'000;
 constexpr int builtin_words_a_line = 16;
 
 struct Part {
@@ -29,7 +29,7 @@ struct Texts {
 
 // The built-in text, as lines of so many words.
 std::string builtin_text() {
-  std::string text = sentence_grammar().text(1, builtin_characters);
+  std::string text = sentence_grammar().text(1, builtin_corpus_characters);
   int words = 0;
   for (char& c : text) {
     if (c == ' ' && ++words % builtin_words_a_line == 0) c = '\n';

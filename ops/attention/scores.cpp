@@ -20,6 +20,11 @@ double temperature_of(const AttentionSpec& spec, i64 E) {
   return given > 0 ? given : 1 / std::sqrt(static_cast<double>(E));
 }
 
+i64 width_of(const AttentionSpec& spec, const AttentionSizes& sizes) {
+  const i64 given = spec.integer("width");
+  return given > 0 ? given : sizes.d;
+}
+
 AttentionInputs query_key_value(const AttentionSpec&, const AttentionSizes&) {
   return {{.name = "q", .axes = "B N H E", .matrix = "qkv"},
           {.name = "k", .side = Side::reference, .axes = "B S H E", .matrix = "qkv"},

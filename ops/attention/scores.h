@@ -9,6 +9,8 @@ namespace weft {
 // τ: the option `temperature`, or 1/√E.
 OptionSheet temperature_option();
 double temperature_of(const AttentionSpec& spec, i64 E);
+// C of a block's output: its option `width`, or d where that is 0.
+i64 width_of(const AttentionSpec& spec, const AttentionSizes& sizes);
 
 // q, k and v, columns of one matrix: Mechanism::inputs of many mechanisms.
 AttentionInputs query_key_value(const AttentionSpec& spec, const AttentionSizes& sizes);

@@ -129,7 +129,7 @@ std::unique_ptr<DecodingState> decode_adaptive_span(const AttentionSpec& spec,
   return std::make_unique<AdaptiveSpanDecoding>(spec, sizes, type, capacity);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_adaptive_span{Mechanism{
     .name = "adaptive-span",
     .title = "softmax attention whose heads learn how far back they look",
     .paper = "S. Sukhbaatar, E. Grave, P. Bojanowski, A. Joulin, Adaptive attention span in "

@@ -173,7 +173,7 @@ std::unique_ptr<DecodingState> decode_agglomerative(const AttentionSpec&,
 constexpr Initializer glorot{Initializer::glorot_uniform};
 constexpr Initializer small{Initializer::normal, 0.05};
 
-const Registration registered{Mechanism{
+const Registration registered_agglomerative{Mechanism{
     .name = "agglomerative",
     .title = "means of soft classes over the past, read by each position's own classes",
     .paper = "M. Spellings, Agglomerative attention, 2019, arXiv 1907.06607",

@@ -22,11 +22,8 @@ namespace weft {
 namespace {
 
 i64 directions(const AttentionSpec& spec) { return spec.word("direction") == "both" ? 2 : 1; }
-i64 width_of(const AttentionSpec& spec, const AttentionSizes& s) {
-  return spec.integer("width") > 0 ? spec.integer("width") : s.d;
-}
 
-enum Map { map, token, pool, block, block_token, gate, out };  // in the order of the inputs
+enum BlosaMap { map, token, pool, block, block_token, gate, out };  // in the order of the inputs
 
 struct Biblosa {
   const AttentionSpec& spec;
@@ -47,11 +44,11 @@ struct Biblosa {
   const Variable& x() const { return inputs[0]; }
   bool later(i64 t) const { return t == 1 || spec.word("direction") == "backward"; }
   // The weights of direction t.
-  Variable weight(Map which, i64 t) const {
+  Variable weight(BlosaMap which, i64 t) const {
     const Variable& all = inputs[std::size_t(1 + 2 * which)];
     return reshape(slice(all, 0, t, t + 1), {all.size(1), all.size(2)});
   }
-  Variable bias(Map which, i64 t) const {
+  Variable bias(BlosaMap which, i64 t) const {
     const Variable& all = inputs[std::size_t(2 + 2 * which)];
     return reshape(slice(all, 0, t, t + 1), {all.size(1)});
   }
@@ -74,7 +71,7 @@ Variable mixed(const Variable& w, const Variable& x, const Variable& y) {
 }
 
 // s of h [B, n, C] in blocks of `size` rows.
-Variable directed(const Biblosa& c, Map which, i64 t, const Variable& h, i64 size,
+Variable directed(const Biblosa& c, BlosaMap which, i64 t, const Variable& h, i64 size,
                   const Tensor& lengths) {
   const Variable scores = linear(c.dropped(h, which == block_token, t), c.weight(which, t),
                                  concatenate(std::vector{c.bias(which, t), c.zeros({c.C})}, 0));
@@ -85,7 +82,7 @@ Variable directed(const Biblosa& c, Map which, i64 t, const Variable& h, i64 siz
 Variable in_direction(const Biblosa& c, i64 t, const Variable& x) {
   const i64 n = (c.N + c.r - 1) / c.r, C = c.C;
   const Tensor &lengths = c.call.lengths, blocks = blocks_within(lengths, c.r);
-  const auto mapped = [&](const Variable& rows, Map which) {
+  const auto mapped = [&](const Variable& rows, BlosaMap which) {
     return linear(rows, c.weight(which, t), c.bias(which, t));
   };
   const auto rank4 = [&](const Variable& rows) {
@@ -120,15 +117,15 @@ Attended attend_biblosa(const AttentionSpec& spec, const AttentionCall& call,
 }
 
 // The definition, for the positions of one item: rows [n, C].
-struct DefinedItem {
+struct DefinedDirection {
   const Biblosa& c;
   i64 b, t;
 
-  Variable mapped(const Variable& rows, Map which) const {
+  Variable mapped(const Variable& rows, BlosaMap which) const {
     return add(matmul(rows, c.weight(which, t)), c.bias(which, t));
   }
   // A of h, with scores computed from `from`.
-  Variable directed(Map which, const Variable& h, const Variable& from) const {
+  Variable directed(BlosaMap which, const Variable& h, const Variable& from) const {
     const i64 n = h.size(0), C = c.C;
     const Variable pg = matmul(from, c.weight(which, t));
     const Variable p = reshape(add(slice(pg, 1, 0, C), c.bias(which, t)), {1, n, C});
@@ -179,7 +176,7 @@ Attended reference_biblosa(const AttentionSpec& spec, const AttentionCall& call,
     const i64 n = x.size(1);
     std::vector<Variable> of;
     for (i64 t = 0; t < c.D; ++t) {
-      of.push_back(DefinedItem{c, b, t}(reshape(x, {n, x.size(2)})));
+      of.push_back(DefinedDirection{c, b, t}(reshape(x, {n, x.size(2)})));
     }
     return reshape(concatenate(of, 1), {1, n, width});
   });
@@ -236,7 +233,7 @@ AttentionCost cost_biblosa(const AttentionSpec& spec, const AttentionSizes& s, b
   return cost;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_biblosa{Mechanism{
     .name = "biblosa",
     .title = "attention with weights of each feature's own, inside blocks and between them",
     .paper = "T. Shen, T. Zhou, G. Long, J. Jiang, C. Zhang, Bi-directional block self-attention "

@@ -128,7 +128,7 @@ AttentionCost cost_bigbird(const AttentionSpec& spec, const AttentionSizes& s, b
   return cost;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_bigbird{Mechanism{
     .name = "bigbird",
     .title = "softmax attention over the blocks nearby, the first, the last and some at random",
     .paper = "M. Zaheer et al., Big Bird: Transformers for longer sequences, NeurIPS 2020, "

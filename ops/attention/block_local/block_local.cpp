@@ -143,7 +143,7 @@ AttentionCost cost_block_local(const AttentionSpec& spec, const AttentionSizes& 
   return cost;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_block_local{Mechanism{
     .name = "block-local",
     .title = "softmax attention inside blocks, plus that between the blocks' pooled rows",
     .paper = "T. Shen, T. Zhou, G. Long, J. Jiang, C. Zhang, Bi-directional block self-attention "

@@ -122,7 +122,7 @@ AttentionCost cost_clustered(const AttentionSpec& spec, const AttentionSizes& s,
           .cuda_working_bytes = std::max(cuda_backward, cuda_forward - results)};
 }
 
-const Registration registered{Mechanism{
+const Registration registered_clustered{Mechanism{
     .name = "clustered",
     .title = "softmax attention of the means of clusters of queries, the same for all members",
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "

@@ -27,7 +27,7 @@ namespace weft {
 namespace {
 
 // Full attention with the temperature of the last inner mechanism.
-AttentionSpec full_spec(const AttentionSpec& spec) {
+AttentionSpec full_of_inner(const AttentionSpec& spec) {
   const AttentionSpec* last = spec.inner();
   while (last->inner() != nullptr) last = last->inner();
   const auto& options = last->mechanism().options;
@@ -47,20 +47,20 @@ Attended attend_conditional(const AttentionSpec& spec, const AttentionCall& call
           "conditional: {} was handed in, but N = {} and S = {} are no longer than length={}, where "
           "full attention decides nothing",
           call.given.begin()->first, N, S, spec.integer("length"));
-  return attend(full_spec(spec), call, inputs);
+  return attend(full_of_inner(spec), call, inputs);
 }
 
 Attended reference_conditional(const AttentionSpec& spec, const AttentionCall& call,
                                std::span<const Variable> inputs) {
   const bool full = short_enough(spec, inputs[0].size(1), inputs[1].size(1));
-  const AttentionSpec chosen = full ? full_spec(spec) : *spec.inner();
+  const AttentionSpec chosen = full ? full_of_inner(spec) : *spec.inner();
   return defined(chosen, call, inputs);
 }
 
 AttentionCost cost_conditional(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
                                DType type) {
   const AttentionSpec chosen =
-      short_enough(spec, sizes.N, sizes.S) ? full_spec(spec) : *spec.inner();
+      short_enough(spec, sizes.N, sizes.S) ? full_of_inner(spec) : *spec.inner();
   return attention_cost(chosen, sizes, causal, type);
 }
 
@@ -87,7 +87,7 @@ Mechanism around_inner(const Mechanism& own, const AttentionSpec& inner) {
   return sheet;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_conditional{Mechanism{
     .name = "conditional",
     .title = "full attention up to a length, another mechanism above it",
     .paper = "A. Katharopoulos et al., fast-transformers, 2020, github.com/idiap/fast-transformers",

@@ -19,7 +19,7 @@ namespace {
 
 constexpr double least = 1e-6;
 
-ScanCall scan_of(const AttentionSpec& spec) {
+ScanCall cosformer_scan(const AttentionSpec& spec) {
   return {.name = "cosformer",
           .feature = Feature::cosine,
           .least = least,
@@ -38,7 +38,7 @@ void check_length(const AttentionSpec& spec, i64 positions) {
 Attended attend_cosformer(const AttentionSpec& spec, const AttentionCall& call,
                           std::span<const Variable> inputs) {
   check_length(spec, std::max(inputs[0].size(1), inputs[1].size(1)));
-  ScanCall scan = scan_of(spec);
+  ScanCall scan = cosformer_scan(spec);
   scan.causal = call.causal;
   scan.lengths = call.lengths;
   scan.query_lengths = call.query_lengths;
@@ -85,7 +85,7 @@ AttentionCost cost_cosformer(const AttentionSpec&, const AttentionSizes& s, bool
 class CosformerDecoding final : public DecodingState {
  public:
   CosformerDecoding(const AttentionSpec& spec, const AttentionSizes& sizes)
-      : spec_(spec), sums_(decode_by_scan(scan_of(spec), sizes)) {}
+      : spec_(spec), sums_(decode_by_scan(cosformer_scan(spec), sizes)) {}
 
   Tensor step(std::span<const Tensor> inputs) override {
     check_length(spec_, seen_ + inputs[0].size(1));
@@ -108,7 +108,7 @@ std::unique_ptr<DecodingState> decode_cosformer(const AttentionSpec& spec,
   return std::make_unique<CosformerDecoding>(spec, sizes);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_cosformer{Mechanism{
     .name = "cosformer",
     .title = "linear attention whose weights fade with the cosine of the distance",
     .paper = "Z. Qin et al., cosFormer: rethinking softmax in attention, ICLR 2022, arXiv 2202.08791",

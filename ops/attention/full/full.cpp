@@ -32,7 +32,7 @@ AttentionCost cost_full(const AttentionSpec&, const AttentionSizes& s, bool caus
   return pairs_cost(s, double(s.B * s.H * s.N) * double(s.S) / (causal ? 2 : 1), type);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_full{Mechanism{
     .name = "full",
     .title = "softmax attention over all keys",
     .paper = "A. Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv 1706.03762",

@@ -308,8 +308,8 @@ Mechanism sheet(bool causal) {
   return common;
 }
 
-const Registration registered{sheet(false)};
-const Registration registered_causal{sheet(true)};
+const Registration registered_i_clustered{sheet(false)};
+const Registration registered_i_clustered_causal{sheet(true)};
 
 }  // namespace
 }  // namespace weft

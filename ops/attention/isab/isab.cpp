@@ -18,11 +18,8 @@ namespace weft {
 namespace {
 
 bool has_norms(const AttentionSpec& spec) { return spec.integer("norm") == 1; }
-i64 width_of(const AttentionSpec& spec, const AttentionSizes& s) {
-  return spec.integer("width") > 0 ? spec.integer("width") : s.d;
-}
 
-enum Map { query, key, value, out };  // of a MAB, in the order of the inputs
+enum MabMap { map_q, map_k, map_v, map_o };  // of a MAB, in the order of the inputs
 
 struct Isab {
   const AttentionSpec& spec;
@@ -43,8 +40,8 @@ struct Isab {
 
   const Variable& x() const { return inputs[0]; }
   const Variable& inducing() const { return inputs[1]; }
-  const Variable& weight(int mab, Map map) const { return inputs[std::size_t(2 + 4 * mab + map)]; }
-  const Variable& bias(int mab, Map map) const { return inputs[std::size_t(10 + 4 * mab + map)]; }
+  const Variable& weight(int mab, MabMap map) const { return inputs[std::size_t(2 + 4 * mab + map)]; }
+  const Variable& bias(int mab, MabMap map) const { return inputs[std::size_t(10 + 4 * mab + map)]; }
   Variable norm_row(int input, i64 row) const {
     return reshape(slice(inputs[std::size_t(input)], 0, row, row + 1), {C});
   }
@@ -61,7 +58,7 @@ struct Isab {
 
 // Several maps of one sequence, as one product.
 std::vector<Variable> mapped(const Isab& c, const Variable& rows,
-                             const std::vector<std::pair<int, Map>>& maps) {
+                             const std::vector<std::pair<int, MabMap>>& maps) {
   std::vector<Variable> weights, biases;
   for (const auto& [mab, map] : maps) {
     weights.push_back(c.weight(mab, map)), biases.push_back(c.bias(mab, map));
@@ -82,7 +79,7 @@ Variable attended(const Isab& c, int mab, const Variable& q, const PairsSource& 
     return residual_layer_norm(rows, branch, c.norm_row(18, norm), c.norm_row(19, norm), {});
   };
   const Variable rows = joined(q, found, 2 * mab);
-  return joined(rows, relu(linear(rows, c.weight(mab, out), c.bias(mab, out))), 2 * mab + 1);
+  return joined(rows, relu(linear(rows, c.weight(mab, map_o), c.bias(mab, map_o))), 2 * mab + 1);
 }
 
 Attended attend_isab(const AttentionSpec& spec, const AttentionCall& call,
@@ -90,10 +87,10 @@ Attended attend_isab(const AttentionSpec& spec, const AttentionCall& call,
   const Isab c(spec, call, inputs);
   const Variable x = within_lengths(c.x(), call.lengths);
   if (c.B * c.N == 0) return reshape(x, {c.B, c.N, c.C});
-  const std::vector<Variable> of_x = mapped(c, x, {{0, key}, {0, value}, {1, query}});
-  const Variable q = c.for_items(linear(c.inducing(), c.weight(0, query), c.bias(0, query)));
+  const std::vector<Variable> of_x = mapped(c, x, {{0, map_k}, {0, map_v}, {1, map_q}});
+  const Variable q = c.for_items(linear(c.inducing(), c.weight(0, map_q), c.bias(0, map_q)));
   const Variable points = attended(c, 0, q, {of_x[0], of_x[1], call.lengths}, {});
-  const std::vector<Variable> of_points = mapped(c, points, {{1, key}, {1, value}});
+  const std::vector<Variable> of_points = mapped(c, points, {{1, map_k}, {1, map_v}});
   const Variable rows = attended(c, 1, of_x[2], {of_points[0], of_points[1]}, call.lengths);
   return within_lengths(rows, call.lengths);
 }
@@ -101,7 +98,7 @@ Attended attend_isab(const AttentionSpec& spec, const AttentionCall& call,
 // MAB_a(X, Y), where `seen` says which pairs are visible.
 Variable defined_mab(const Isab& c, int mab, const Variable& X, const Variable& Y,
                      const Tensor& seen) {
-  const auto map = [&](const Variable& rows, Map which) {
+  const auto map = [&](const Variable& rows, MabMap which) {
     return add(matmul(rows, c.weight(mab, which)), c.bias(mab, which));
   };
   const auto norm = [&](const Variable& rows, i64 number) {
@@ -110,11 +107,11 @@ Variable defined_mab(const Isab& c, int mab, const Variable& X, const Variable& 
   };
   AttentionCall own = c.call;
   own.random = c.random(mab);
-  const Variable q = map(X, query);
+  const Variable q = map(X, map_q);
   const Variable found = attention_over(seen, c.temperature(), own, c.heads(q),
-                                        c.heads(map(Y, key)), c.heads(map(Y, value)));
+                                        c.heads(map(Y, map_k)), c.heads(map(Y, map_v)));
   const Variable rows = norm(add(q, reshape(found, q.shape())), 2 * mab);
-  return norm(add(rows, relu(map(rows, out))), 2 * mab + 1);
+  return norm(add(rows, relu(map(rows, map_o))), 2 * mab + 1);
 }
 
 Attended reference_isab(const AttentionSpec& spec, const AttentionCall& call,
@@ -137,7 +134,7 @@ AttentionInputs isab_inputs(const AttentionSpec& spec, const AttentionSizes& s) 
                           {Initializer::uniform, std::sqrt(6 / double(m + C))}));
   // Each map is initialised as in the released code.
   const auto rows = [&](int mab, int map) {
-    return mab == 0 ? map == key || map == value : map == query;
+    return mab == 0 ? map == map_k || map == map_v : map == map_q;
   };
   for (int number = 0; number < 16; ++number) {
     const int mab = number / 4 % 2, map = number % 4;
@@ -180,7 +177,7 @@ AttentionCost cost_isab(const AttentionSpec& spec, const AttentionSizes& s, bool
   return cost;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_isab{Mechanism{
     .name = "isab",
     .title = "attention of a set to a few learnt points, which have attended to all of it",
     .paper = "J. Lee et al., Set Transformer: a framework for attention-based "

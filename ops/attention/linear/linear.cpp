@@ -18,18 +18,18 @@ namespace {
 
 constexpr double added = 1e-6;
 
-Feature feature_of(const AttentionSpec& spec) {
+Feature linear_feature(const AttentionSpec& spec) {
   const std::string word = spec.word("feature");
   return word == "elu" ? Feature::elu : word == "relu" ? Feature::relu : Feature::exponential;
 }
 
-ScanCall scan_of(const AttentionSpec& spec) {
-  return {.name = "linear", .feature = feature_of(spec), .added = added};
+ScanCall linear_scan(const AttentionSpec& spec) {
+  return {.name = "linear", .feature = linear_feature(spec), .added = added};
 }
 
 Attended attend_linear(const AttentionSpec& spec, const AttentionCall& call,
                        std::span<const Variable> inputs) {
-  ScanCall scan = scan_of(spec);
+  ScanCall scan = linear_scan(spec);
   scan.causal = call.causal;
   scan.lengths = call.lengths;
   scan.query_lengths = call.query_lengths;
@@ -59,7 +59,7 @@ Variable features(Feature feature, bool query, const Variable& x) {
 
 Attended reference_linear(const AttentionSpec& spec, const AttentionCall& call,
                           std::span<const Variable> inputs) {
-  const Feature feature = feature_of(spec);
+  const Feature feature = linear_feature(spec);
   const Variable q = features(feature, true, transpose(inputs[0], 1, 2));   // [B, H, N, E]
   const Variable k = features(feature, false, transpose(inputs[1], 1, 2));  // [B, H, S, E]
   const Tensor seen = visibility(call, q.size(0), q.size(2), k.size(2)).to(q.value().dtype());
@@ -70,15 +70,15 @@ Attended reference_linear(const AttentionSpec& spec, const AttentionCall& call,
 
 AttentionCost cost_linear(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                           DType type) {
-  return scan_cost(feature_of(spec), s, causal, type);
+  return scan_cost(linear_feature(spec), s, causal, type);
 }
 
 std::unique_ptr<DecodingState> decode_linear(const AttentionSpec& spec, const AttentionSizes& sizes,
                                              DType, i64) {
-  return decode_by_scan(scan_of(spec), sizes);
+  return decode_by_scan(linear_scan(spec), sizes);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_linear{Mechanism{
     .name = "linear",
     .title = "products of features, summed up in one matrix a head",
     .paper = "A. Katharopoulos, A. Vyas, N. Pappas, F. Fleuret, Transformers are RNNs, ICML 2020, "

@@ -83,7 +83,7 @@ AttentionCost cost_linformer(const AttentionSpec& spec, const AttentionSizes& s,
   return cost;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_linformer{Mechanism{
     .name = "linformer",
     .title = "softmax attention to learnt mixtures of the keys",
     .paper = "S. Wang et al., Linformer: self-attention with linear complexity, arXiv 2006.04768",

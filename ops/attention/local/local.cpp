@@ -51,7 +51,7 @@ std::unique_ptr<DecodingState> decode_local(const AttentionSpec& spec, const Att
   return decode_by_cache(full, sizes, type, std::min(capacity, Reach(spec, true).before + 1));
 }
 
-const Registration registered{Mechanism{
+const Registration registered_local{Mechanism{
     .name = "local",
     .title = "softmax attention over the keys near the query",
     .paper = "fast-transformers (Idiap), LocalAttention; M.-T. Luong, H. Pham, C. Manning, Effective "

@@ -314,7 +314,7 @@ AttentionInputs longformer_inputs(const AttentionSpec& spec, const AttentionSize
   return inputs;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_longformer{Mechanism{
     .name = "longformer",
     .title = "softmax attention over a window and some global positions, which see everything",
     .paper = "I. Beltagy, M. E. Peters, A. Cohan, Longformer: the long-document transformer, 2020, "

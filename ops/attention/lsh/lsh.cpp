@@ -328,7 +328,7 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
               std::max(sort_rows_bytes(rows * R), rows * item * (1 + E + of_rounds))};
 }
 
-const Registration registered{Mechanism{
+const Registration registered_lsh{Mechanism{
     .name = "lsh",
     .title = "attention inside chunks of a list sorted by random hashes",
     .paper = "N. Kitaev, L. Kaiser, A. Levskaya, Reformer: the efficient transformer, ICLR 2020, "

@@ -42,7 +42,7 @@ AttentionSpec csp_of(const AttentionSpec& spec) {
                                    spec.integer("csp_groups"), spec.word("csp_order")));
 }
 
-enum Input {
+enum MegaInput {
   sequence,
   norm_gain,
   norm_bias,
@@ -66,8 +66,8 @@ struct Mega {
   const AttentionSpec& spec;
   std::span<const Variable> inputs;
 
-  const Variable& operator[](Input input) const { return inputs[input]; }
-  Variable row(Input input, i64 number) const {
+  const Variable& operator[](MegaInput input) const { return inputs[input]; }
+  Variable row(MegaInput input, i64 number) const {
     return reshape(slice(inputs[input], 0, number, number + 1), {inputs[input].size(1)});
   }
   Variable normed(const Variable& x) const {
@@ -366,7 +366,7 @@ AttentionInputs mega_inputs(const AttentionSpec& spec, const AttentionSizes& s) 
                  {2 * (chunk > 0 ? chunk : s.N_max) - 1}, normal(0.02))};
 }
 
-const Registration registered{Mechanism{
+const Registration registered_mega{Mechanism{
     .name = "mega",
     .title = "gated attention behind a moving average, with norm and residual of its own",
     .paper = "X. Ma, C. Zhou, X. Kong, J. He, L. Gui, G. Neubig, J. May, L. Zettlemoyer, Mega: "

@@ -20,7 +20,7 @@ namespace {
 
 // --- options
 
-Feature feature_of(const AttentionSpec& spec) {
+Feature performer_feature(const AttentionSpec& spec) {
   const std::string word = spec.word("kernel");
   return word == "softmax"      ? Feature::random_exponential
          : word == "hyperbolic" ? Feature::random_hyperbolic
@@ -33,13 +33,13 @@ double constant_of(Feature feature) {
 }
 
 // r
-i64 rows_of(const AttentionSpec& spec, i64 E) {
+i64 feature_rows(const AttentionSpec& spec, i64 E) {
   const i64 given = spec.integer("features");
   return given > 0 ? given : std::max<i64>(1, static_cast<i64>(double(E) * std::log(double(E))));
 }
 
-ScanCall scan_of(const AttentionSpec& spec, i64 E) {
-  const Feature feature = feature_of(spec);
+ScanCall performer_scan(const AttentionSpec& spec, i64 E) {
+  const Feature feature = performer_feature(spec);
   return {.name = "performer",
           .feature = feature,
           .scale = std::sqrt(temperature_of(spec, E)),
@@ -97,7 +97,7 @@ AttentionInputs inputs_of(const AttentionSpec& spec, const AttentionSizes& sizes
   inputs.push_back({.name = "omega",
                     .role = Role::drawn,
                     .axes = "features E",
-                    .shape = {rows_of(spec, sizes.E), sizes.E},
+                    .shape = {feature_rows(spec, sizes.E), sizes.E},
                     .draw = spec.word("orthogonal") == "1" ? draw_orthogonal : draw_independent,
                     .redraw = spec.integer("redraw")});
   return inputs;
@@ -114,7 +114,7 @@ Attended attend_performer(const AttentionSpec& spec, const AttentionCall& call,
   const Tensor& q = inputs[0].value();
   const i64 B = q.size(0), N = q.size(1), H = q.size(2);
   const Shape queries{B, H, N}, keys = key_maxima(call, B, N, H);
-  ScanCall scan = scan_of(spec, q.size(3));
+  ScanCall scan = performer_scan(spec, q.size(3));
   scan.causal = call.causal;
   scan.lengths = call.lengths;
   scan.query_lengths = call.query_lengths;
@@ -228,7 +228,7 @@ Tensor blind(const Tensor& seen, DType type) {
 
 Attended reference_performer(const AttentionSpec& spec, const AttentionCall& call,
                              std::span<const Variable> inputs) {
-  const Feature feature = feature_of(spec);
+  const Feature feature = performer_feature(spec);
   const double root = std::sqrt(temperature_of(spec, inputs[0].size(3)));
   const Variable q = scale(transpose(inputs[0], 1, 2), root);  // [B, H, N, E]
   const Variable k = scale(transpose(inputs[1], 1, 2), root);  // [B, H, S, E]
@@ -247,15 +247,15 @@ Attended reference_performer(const AttentionSpec& spec, const AttentionCall& cal
 
 AttentionCost cost_performer(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                              DType type) {
-  return scan_cost(feature_of(spec), s, causal, type, rows_of(spec, s.E));
+  return scan_cost(performer_feature(spec), s, causal, type, feature_rows(spec, s.E));
 }
 
 std::unique_ptr<DecodingState> decode_performer(const AttentionSpec& spec,
                                                 const AttentionSizes& sizes, DType, i64) {
-  return decode_by_scan(scan_of(spec, sizes.E), sizes, rows_of(spec, sizes.E));
+  return decode_by_scan(performer_scan(spec, sizes.E), sizes, feature_rows(spec, sizes.E));
 }
 
-const Registration registered{Mechanism{
+const Registration registered_performer{Mechanism{
     .name = "performer",
     .title = "softmax attention by random features",
     .paper = "K. Choromanski et al., Rethinking attention with Performers, ICLR 2021, "

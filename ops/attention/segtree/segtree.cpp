@@ -22,7 +22,7 @@ namespace {
 i64 types_of(i64 positions) { return 3 * Tree{positions}.levels(); }
 
 // For n leaves; a tree of fewer leaves is not larger in any size.
-EdgeListSizes sizes_of(i64 items, i64 n, bool causal) {
+EdgeListSizes tree_sizes(i64 items, i64 n, bool causal) {
   const Tree tree{n, causal};
   EdgeListSizes sizes{.items = items,
                       .rows = tree.rows(),
@@ -38,7 +38,7 @@ EdgeListSizes sizes_of(i64 items, i64 n, bool causal) {
 std::shared_ptr<const EdgeListTensors> lists_of(const AttentionCall& call, i64 items, i64 positions,
                                                 Device device) {
   const auto tensors = std::make_shared<const EdgeListTensors>(
-      sizes_of(call.lengths.defined() ? items : 1, positions, call.causal), device);
+      tree_sizes(call.lengths.defined() ? items : 1, positions, call.causal), device);
   const auto lists = tensors->by_rule(Trees{numbers_of(call.lengths), positions, call.causal});
   dispatch_device(device, [&](auto place) { TreeKernels<decltype(place)>::fill(place, lists); });
   return tensors;
@@ -74,7 +74,7 @@ Attended reference_segtree(const AttentionSpec& spec, const AttentionCall& call,
   const Variable of_types = matmul(q, transpose(inputs[3], 0, 1));  // [B, H, T, types]
   const Variable products = add(matmul(q, transpose(k, 2, 3)), gather(of_types, 3, types));
   const Variable a = softmax(masked(scale(products, temperature_of(spec, q.size(3))), seen));
-  const i64 longest = sizes_of(1, positions, call.causal).longest;
+  const i64 longest = tree_sizes(1, positions, call.causal).longest;
   const Tensor ones = Tensor::full({B, H, T, longest}, 1, q.value().dtype());
   const Variable left = gather(dropout(ones, call.dropout, call.random), 3, ranks);
   return transpose(matmul(mul(a, left), transpose(inputs[2], 1, 2)), 1, 2);
@@ -83,11 +83,11 @@ Attended reference_segtree(const AttentionSpec& spec, const AttentionCall& call,
 AttentionCost cost_segtree(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                            DType type) {
   const i64 positions = positions_of(spec.mechanism(), s.N);
-  return lists_cost(s, sizes_of(1, positions, causal), types_of(std::max(positions, s.N_max)),
+  return lists_cost(s, tree_sizes(1, positions, causal), types_of(std::max(positions, s.N_max)),
                     type);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_segtree{Mechanism{
     .name = "segtree",
     .title = "softmax attention along the edges of a binary tree over the positions",
     .paper = "Z. Ye et al., SegTree transformer: iterative refinement of hierarchical features, "

@@ -138,7 +138,7 @@ std::unique_ptr<DecodingState> decode_shared_full(const AttentionSpec& spec,
   return std::make_unique<SharedCache>(spec, sizes, type, capacity);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_shared_full{Mechanism{
     .name = "shared-full",
     .title = "softmax attention whose keys are the queries",
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "

@@ -29,7 +29,7 @@ AttentionCost cost_sinkformer(const AttentionSpec& spec, const AttentionSizes& s
   return potentials_cost(sizes, spec.integer("iterations"), detaches(spec), type);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_sinkformer{Mechanism{
     .name = "sinkformer",
     .title = "softmax attention normalised along rows and columns in turn",
     .paper =

@@ -295,7 +295,7 @@ AttentionInputs sinkhorn_inputs(const AttentionSpec& spec, const AttentionSizes&
   return inputs;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_sinkhorn{Mechanism{
     .name = "sinkhorn",
     .title = "softmax attention inside blocks, and to the blocks that a learnt order brings there",
     .paper = "Y. Tay, D. Bahri, L. Yang, D. Metzler, D. Juan, Sparse Sinkhorn attention, ICML "

@@ -204,7 +204,7 @@ std::unique_ptr<DecodingState> decode_sparse(const AttentionSpec& spec, const At
                         [pattern = Pattern(spec)](i64 h, i64 i) { return pattern.keys(h, i); });
 }
 
-const Registration registered{Mechanism{
+const Registration registered_sparse{Mechanism{
     .name = "sparse",
     .title = "softmax attention over a block or window and every l-th or summary position before",
     .paper = "R. Child, S. Gray, A. Radford, I. Sutskever, Generating long sequences with sparse "

@@ -32,8 +32,8 @@ i64 head_width(const AttentionSpec& spec, const AttentionSizes& s) {
   return given > 0 ? given : std::max<i64>(s.d / spec.integer("heads"), 1);
 }
 
-enum Input {
-  sequence,
+enum StarInput {
+  nodes,
   gain,
   bias,
   ring_qkv,
@@ -64,7 +64,7 @@ struct Star {
         A(inputs[ring_out].size(1)),
         E(A / H) {}
 
-  const Variable& x() const { return inputs[sequence]; }
+  const Variable& x() const { return inputs[nodes]; }
   bool closed() const { return spec.word("ends") == "ring"; }
   double temperature() const { return 1 / std::sqrt(double(E)); }
   // Row t of a parameter.
@@ -89,7 +89,7 @@ struct Star {
   }
 };
 
-EdgeListSizes sizes_of(i64 items, i64 N, bool closed) {
+EdgeListSizes graph_sizes(i64 items, i64 N, bool closed) {
   return {.items = items,
           .rows = N,
           .keys = Ring::keys(N, closed),
@@ -102,7 +102,7 @@ EdgeListSizes sizes_of(i64 items, i64 N, bool closed) {
 std::shared_ptr<const EdgeListTensors> rings(const Star& c) {
   const Device device = c.x().value().device();
   const auto tensors = std::make_shared<const EdgeListTensors>(
-      sizes_of(c.call.lengths.defined() ? c.B : 1, c.N, c.closed()), device);
+      graph_sizes(c.call.lengths.defined() ? c.B : 1, c.N, c.closed()), device);
   const auto lists = tensors->by_rule(Rings{numbers_of(c.call.lengths), c.N, c.closed()});
   dispatch_device(device, [&](auto place) { RingKernels<decltype(place)>::fill(place, lists); });
   return tensors;
@@ -171,7 +171,7 @@ Attended attend_star(const AttentionSpec& spec, const AttentionCall& call,
 }
 
 // One step of the definition for the n positions of an item: h, e [1, n, d] and s [1, 1, d].
-struct DefinedItem {
+struct DefinedStar {
   const Star& c;
   i64 b, n;
 
@@ -238,7 +238,7 @@ Attended reference_star(const AttentionSpec& spec, const AttentionCall& call,
                         std::span<const Variable> inputs) {
   const Star c(spec, call, inputs);
   return item_by_item(c.x(), call.lengths, c.d, [&](i64 b, const Variable& e) {
-    const DefinedItem item{c, b, e.size(1)};
+    const DefinedStar item{c, b, e.size(1)};
     Variable h = e, s = reshape(mean(e, 1), {1, 1, c.d});
     for (i64 t = 0; t < c.T; ++t) {
       h = item.satellites(t, h, e, s);
@@ -267,7 +267,7 @@ AttentionInputs star_inputs(const AttentionSpec& spec, const AttentionSizes& s) 
 // parameters do not exist yet.
 AttentionCost cost_star(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
   const i64 E = head_width(spec, s), H = spec.integer("heads");
-  const EdgeListSizes lists = sizes_of(1, s.N, spec.word("ends") == "ring");
+  const EdgeListSizes lists = graph_sizes(1, s.N, spec.word("ends") == "ring");
   const AttentionSizes inner{.B = s.B, .N = s.N, .S = lists.keys, .H = H, .E = E, .M = E};
   const double item = double(size_of(type)), B = double(s.B), d = double(s.d), A = double(H * E);
   const double rows = double(s.B * s.N), keys = double(s.B * lists.keys);
@@ -298,7 +298,7 @@ AttentionCost cost_star(const AttentionSpec& spec, const AttentionSizes& s, bool
   return cost;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_star{Mechanism{
     .name = "star",
     .title = "attention of each position to its neighbours and a relay, and of that to all",
     .paper = "Q. Guo et al., Star-Transformer, NAACL 2019, arXiv 1902.09113",

@@ -294,7 +294,7 @@ AttentionInputs synthesizer_inputs(const AttentionSpec& spec, const AttentionSiz
   return inputs;
 }
 
-const Registration registered{Mechanism{
+const Registration registered_synthesizer{Mechanism{
     .name = "synthesizer",
     .title = "softmax over scores that are learnt by position, or made of the query alone",
     .paper = "Y. Tay et al., Synthesizer: rethinking self-attention in transformer models, ICML "

@@ -121,7 +121,7 @@ AttentionCost cost_topk(const AttentionSpec& spec, const AttentionSizes& s, bool
           .cuda_working_bytes = item * 2 * rows * kept};
 }
 
-const Registration registered{Mechanism{
+const Registration registered_topk{Mechanism{
     .name = "topk",
     .title = "softmax attention over the k largest keys of each query (oracle-top)",
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "

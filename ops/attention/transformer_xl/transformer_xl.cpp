@@ -24,7 +24,7 @@ i64 position_width(const AttentionSpec& spec, const AttentionSizes& sizes) {
 }
 
 // The number of different rows of ρ.
-i64 rows_of(const AttentionSpec& spec, i64 S) {
+i64 distance_rows(const AttentionSpec& spec, i64 S) {
   const i64 clamp = spec.integer("clamp");
   return clamp == 0 ? S : std::min(S, clamp + 1);
 }
@@ -43,7 +43,7 @@ Variable sinusoids(i64 rows, i64 D, const Tensor& like) {
 // r [H, S, E] and c [H, S] of the page.
 ByDistance by_distance(const AttentionSpec& spec, i64 S, const Variable& w_r, const Variable& u,
                        const Variable& v) {
-  const i64 D = w_r.size(0), H = w_r.size(1), E = w_r.size(2), rows = rows_of(spec, S);
+  const i64 D = w_r.size(0), H = w_r.size(1), E = w_r.size(2), rows = distance_rows(spec, S);
   require(D % 2 == 0, "transformer-xl: position_width is even, sines and cosines, got {}", D);
   Variable r = matmul(sinusoids(rows, D, w_r.value()), reshape(w_r, {D, H * E}));
   r = transpose(reshape(r, {rows, H, E}), 0, 1);
@@ -110,7 +110,7 @@ AttentionCost cost_transformer_xl(const AttentionSpec& spec, const AttentionSize
   const double E = double(s.E), M = double(s.M), N = double(s.N), S = double(s.S);
   const double pairs = heads * N * (S - N / 2), positions = heads * N;
   const double table = double(s.H) * S * E, D = double(position_width(spec, s));
-  const double rows = double(rows_of(spec, s.S));
+  const double rows = double(distance_rows(spec, s.S));
   return {.forward_operations = 2 * pairs * (2 * E + M) + 2 * table * D,
           .backward_operations = 2 * pairs * (6 * E + 2 * M) + 2 * table * D,
           .exponentials = 2 * pairs,
@@ -151,7 +151,7 @@ std::unique_ptr<DecodingState> decode_transformer_xl(const AttentionSpec& spec,
   return std::make_unique<TransformerXlDecoding>(spec, sizes, type, capacity);
 }
 
-const Registration registered{Mechanism{
+const Registration registered_transformer_xl{Mechanism{
     .name = "transformer-xl",
     .title = "softmax attention whose scores know the distance, over a memory and the sequence",
     .paper = "Z. Dai, Z. Yang, Y. Yang, J. Carbonell, Q. V. Le, R. Salakhutdinov, Transformer-XL: "

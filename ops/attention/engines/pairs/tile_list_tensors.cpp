@@ -14,7 +14,7 @@ namespace {
 
 using Words = std::array<std::uint64_t, tile_side>;
 
-struct Tile {
+struct MaskedTile {
   i64 row, column;
   std::int32_t mask;
 };
@@ -31,9 +31,9 @@ Tensor copied(const std::vector<T>& from, const Shape& shape, DType type, Device
 
 // Appends the runs of one sheet, by rows of tiles (or by columns, with rows and columns exchanged
 // before), and the start of each row.
-void append_runs(std::vector<Tile> tiles, i64 rows, std::vector<std::int32_t>& starts,
+void append_runs(std::vector<MaskedTile> tiles, i64 rows, std::vector<std::int32_t>& starts,
                  std::vector<TileRun>& runs) {
-  std::sort(tiles.begin(), tiles.end(), [](const Tile& a, const Tile& b) {
+  std::sort(tiles.begin(), tiles.end(), [](const MaskedTile& a, const MaskedTile& b) {
     return a.row != b.row ? a.row < b.row : a.column < b.column;
   });
   auto tile = tiles.begin();
@@ -57,11 +57,11 @@ void append_runs(std::vector<Tile> tiles, i64 rows, std::vector<std::int32_t>& s
 
 struct TileListBuilder::State {
   i64 items, heads, rows, columns;
-  std::vector<std::vector<Tile>> sheets;
+  std::vector<std::vector<MaskedTile>> sheets;
   std::vector<Words> masks;
   std::map<Words, std::int32_t> known;
 
-  void add(i64 item, i64 head, const Tile& tile) { sheets[item * heads + head].push_back(tile); }
+  void add(i64 item, i64 head, const MaskedTile& tile) { sheets[item * heads + head].push_back(tile); }
 };
 
 TileListBuilder::TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys)
@@ -91,10 +91,10 @@ void TileListBuilder::add(i64 item, i64 head, i64 row, i64 column,
 TileListTensors TileListBuilder::build(Device device) const {
   std::vector<std::int32_t> starts, column_starts;
   std::vector<TileRun> runs, column_runs;
-  for (const std::vector<Tile>& sheet : state_->sheets) {
+  for (const std::vector<MaskedTile>& sheet : state_->sheets) {
     append_runs(sheet, state_->rows, starts, runs);
-    std::vector<Tile> turned = sheet;
-    for (Tile& tile : turned) std::swap(tile.row, tile.column);
+    std::vector<MaskedTile> turned = sheet;
+    for (MaskedTile& tile : turned) std::swap(tile.row, tile.column);
     append_runs(std::move(turned), state_->columns, column_starts, column_runs);
   }
   std::vector<std::uint64_t> masks;
