@@ -6,6 +6,7 @@
 
 #include "autograd/gradcheck.h"
 #include "doctest/doctest.h"
+#include "tests/numbers.h"
 #include "tests/sanitized.h"
 #include "tests/tolerance.h"
 
@@ -38,6 +39,11 @@ std::vector<double> gradient_errors(const Run& got, const Run& wanted);
 
 // Every bit of both is the same.
 bool same_bits(const Tensor& a, const Tensor& b);
+
+// A leaf of these values, a vector.
+inline Variable leaf(const std::vector<double>& values) {
+  return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
+}
 
 // Runs f on leaves of these values and backward from ⟨outputs, w⟩ with random w: the outputs, then
 // the gradients of the inputs (undefined if there are none).

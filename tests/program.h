@@ -45,6 +45,22 @@ inline ProgramRun run_program(const std::string& program, const Words& words) {
           read_file(folder.path("err"))};
 }
 
+// A program of the build that is tested.
+inline ProgramRun app(const std::string& name, const Words& words) {
+  return run_program(WEFT_PROGRAMS "/" + name, words);
+}
+
+inline ProgramRun shell(const std::string& command) {
+  return run_program("/bin/sh", {"-c", command});
+}
+
+// Without python3 there is nothing to run: prints that, and returns true.
+inline bool skipped(const ProgramRun& run) {
+  constexpr int no_python = 127;
+  if (run.status == no_python) MESSAGE("skipped: " << run.err);
+  return run.status == no_python;
+}
+
 // Exit status 2, one line on stderr that begins with the program's name and contains `part`, and
 // nothing on stdout.
 inline void check_refused(const ProgramRun& run, const std::string& part) {

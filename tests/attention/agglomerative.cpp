@@ -12,9 +12,9 @@
 namespace weft {
 namespace {
 
-struct Inputs {
+struct AgglomerativeInputs {
   Tensor zq, zk, y;
-  Inputs(i64 B, i64 N, i64 S, i64 H, i64 M, DType type = DType::f64)
+  AgglomerativeInputs(i64 B, i64 N, i64 S, i64 H, i64 M, DType type = DType::f64)
       : zq(random_normal({B, N, H}, DType::f64, 1).to(type)),
         zk(random_normal({B, S, H}, DType::f64, 2).to(type)),
         y(random_normal({B, S, H, M}, DType::f64, 3).to(type)) {}
@@ -53,7 +53,7 @@ struct Exact {
   std::vector<long double> cq, ck, mass, sums;  // [N, H] and, sums, [N, H, M]
   std::vector<double> out, dzq, dzk, dy;
 
-  Exact(const Inputs& in, const Tensor& dout)
+  Exact(const AgglomerativeInputs& in, const Tensor& dout)
       : N(in.zq.size(1)),
         H(in.zq.size(2)),
         M(in.y.size(3)),
@@ -128,20 +128,20 @@ TEST_SUITE("attention") {
 
 TEST_CASE("agglomerative: the last causal output is that without the mask") {
   for (const i64 N : {1, 7, 128, 129, 300}) {
-    const Inputs in(2, N, N, 3, 5);
+    const AgglomerativeInputs in(2, N, N, 3, 5);
     CHECK(relative_error(output(true, in.list()).slice(1, N - 1, N),
                          output(false, in.list()).slice(1, N - 1, N)) <= tolerance::forward_f64);
   }
 }
 
 TEST_CASE("agglomerative: one query over all references is the last causal one") {
-  const Inputs in(2, 150, 150, 3, 5);
+  const AgglomerativeInputs in(2, 150, 150, 3, 5);
   CHECK(relative_error(output(false, {in.zq.slice(1, 149, 150), in.zk, in.y}),
                        output(true, in.list()).slice(1, 149, 150)) <= tolerance::forward_f64);
 }
 
 TEST_CASE("agglomerative: the first causal output is the first value by the query's classes") {
-  const Inputs in(1, 9, 9, 3, 5);
+  const AgglomerativeInputs in(1, 9, 9, 3, 5);
   const Exact exact(in, Tensor::zeros({1, 9, 3, 5}, DType::f64));
   const std::vector<double> out = output(true, in.list()).to_vector<double>();
   const std::vector<double> y = in.y.to_vector<double>();
@@ -153,7 +153,7 @@ TEST_CASE("agglomerative: the first causal output is the first value by the quer
 
 TEST_CASE("agglomerative: with one class it is the running mean") {
   const i64 N = 200, M = 6;
-  const Inputs in(1, N, N, 1, M);
+  const AgglomerativeInputs in(1, N, N, 1, M);
   const std::vector<double> y = in.y.to_vector<double>();
   const Tensor out = output(true, in.list());
   std::vector<double> sum(std::size_t(M), 0.0), wanted;
@@ -168,7 +168,7 @@ TEST_CASE("agglomerative: with one class it is the running mean") {
 
 TEST_CASE("agglomerative: what a class gives lies between its smallest and largest value") {
   const i64 N = 150, H = 3, M = 4;
-  const Inputs in(1, N, N, H, M);
+  const AgglomerativeInputs in(1, N, N, H, M);
   const Exact exact(in, Tensor::zeros({1, N, H, M}, DType::f64));
   const View<double, 4> y = in.y.view<double, 4>();
   const Tensor out = output(true, in.list());
@@ -189,7 +189,7 @@ TEST_CASE("agglomerative: what a class gives lies between its smallest and large
 }
 
 TEST_CASE("agglomerative: values twice as large give outputs twice as large, to the bit") {
-  const Inputs in(2, 140, 140, 3, 5, DType::f32);
+  const AgglomerativeInputs in(2, 140, 140, 3, 5, DType::f32);
   const Tensor doubled = in.y.clone();
   for (i64 i = 0; i < doubled.count(); ++i) doubled.data<float>()[i] *= 2;
   for (const bool causal : {false, true}) {
@@ -202,7 +202,7 @@ TEST_CASE("agglomerative: values twice as large give outputs twice as large, to 
 // a_i = a_{i−1} + (ck_i / S_i) (y_i − a_{i−1}) where nothing is clipped.
 TEST_CASE("agglomerative: the streaming form") {
   const i64 N = 150, H = 2, M = 3;
-  const Inputs in(1, N, N, H, M);
+  const AgglomerativeInputs in(1, N, N, H, M);
   const Exact exact(in, Tensor::zeros({1, N, H, M}, DType::f64));
   const std::vector<double> y = in.y.to_vector<double>();
   const Tensor out = output(true, in.list());
@@ -219,8 +219,8 @@ TEST_CASE("agglomerative: the streaming form") {
 }
 
 // Logits for which class 0 is nearly empty: its mass exceeds 10⁻³ only within the sequence.
-Inputs nearly_empty(i64 N) {
-  Inputs in(1, N, N, 3, 4);
+AgglomerativeInputs nearly_empty(i64 N) {
+  AgglomerativeInputs in(1, N, N, 3, 4);
   for (i64 t = 0; t < N; ++t) in.zk.view<double, 3>()(0, t, 0) -= 9;
   return in;
 }
@@ -238,7 +238,7 @@ void check_exact(const Run& run, const Exact& exact) {
 
 TEST_CASE("agglomerative: a class of little mass is clipped") {
   const i64 N = 20;
-  const Inputs in = nearly_empty(N);
+  const AgglomerativeInputs in = nearly_empty(N);
   const Tensor dout = random_normal({1, N, 3, 4}, DType::f64, 6);
   const Exact exact(in, dout);
   REQUIRE(exact.mass.front() < 0.9e-3L);
@@ -251,7 +251,7 @@ TEST_CASE("agglomerative: a class of little mass is clipped") {
 TEST_CASE("agglomerative: many classes, and wide ones") {
   const i64 N = 140;
   for (const auto& [H, M] : {std::pair{40, 3}, {3, 50}, {1, 128}, {2, 300}}) {
-    const Inputs in(1, N, N, H, M);
+    const AgglomerativeInputs in(1, N, N, H, M);
     const Tensor dout = random_normal({1, N, H, M}, DType::f64, 6);
     const Exact exact(in, dout);
     check_exact(walked(in.list(), dout), exact);
@@ -260,7 +260,7 @@ TEST_CASE("agglomerative: many classes, and wide ones") {
 
 // One position: out = cq y for any ck, unless clipped: then it is cq ck y / 10⁻³.
 TEST_CASE("agglomerative: the mass takes a gradient unless it is clipped") {
-  Inputs in(1, 1, 1, 2, 3);
+  AgglomerativeInputs in(1, 1, 1, 2, 3);
   for (const bool clipped : {false, true}) {
     in.zk.view<double, 3>()(0, 0, 0) = clipped ? -9 : 0;
     in.zk.view<double, 3>()(0, 0, 1) = 0;
@@ -281,7 +281,7 @@ TEST_CASE("agglomerative: the mass takes a gradient unless it is clipped") {
 
 TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
   const i64 N = 65536, H = 3, M = 5;
-  const Inputs in(1, N, N, H, M, DType::f32);
+  const AgglomerativeInputs in(1, N, N, H, M, DType::f32);
   const Tensor dout = random_normal({1, N, H, M}, DType::f32, 4);
   const Exact exact(in, dout);
   const Run all = walked(in.list(), dout);
@@ -300,7 +300,7 @@ TEST_CASE("agglomerative: f32 at 65,536 positions is as good as f32 can be") {
 }
 
 TEST_CASE("agglomerative: long sequences give the same bits for any number of threads") {
-  const Inputs in(1, 6000, 6000, 3, 5, DType::f32);
+  const AgglomerativeInputs in(1, 6000, 6000, 3, 5, DType::f32);
   for (const bool causal : {false, true}) {
     const ThreadsOf one(1);
     const Run first = run(op(causal), in.list());
@@ -314,7 +314,7 @@ TEST_CASE("agglomerative: long sequences give the same bits for any number of th
 }
 
 TEST_CASE("agglomerative: over one sequence the gradients lie side by side") {
-  const Inputs in(2, 140, 140, 3, 5);
+  const AgglomerativeInputs in(2, 140, 140, 3, 5);
   const Run all = walked(in.list(), random_normal({2, 140, 3, 5}, DType::f64, 4));
   const Tensor flat[] = {all.gradients[0], all.gradients[1],
                          all.gradients[2].reshape({2, 140, 15})};
@@ -325,7 +325,7 @@ TEST_CASE("agglomerative: over one sequence the gradients lie side by side") {
 
 TEST_CASE("agglomerative: the state of decoding does not grow") {
   const AttentionSpec spec("agglomerative");
-  const Inputs in(2, 30, 30, 3, 5);
+  const AgglomerativeInputs in(2, 30, 30, 3, 5);
   const auto state =
       spec.mechanism().decode(spec, {.B = 2, .N = 30, .S = 30, .H = 3, .M = 5}, DType::f64, 1);
   for (i64 i = 0; i < 30; ++i) {

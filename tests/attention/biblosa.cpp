@@ -31,7 +31,7 @@ Rows directed(const Rows& p, const Rows& g, const Rows& h, bool later) {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-struct Shaped {
+struct ShapedBiblosa {
   std::size_t r;
   std::vector<bool> later;  // of each direction
   double (*act)(double);
@@ -42,7 +42,8 @@ double relu(double x) { return std::max(x, 0.0); }
 double linear(double x) { return x; }
 
 // Direction t of the rows of one item.
-Rows in_direction(const Shaped& shaped, const std::vector<Tensor>& in, i64 t, const Rows& x) {
+Rows in_direction(const ShapedBiblosa& shaped, const std::vector<Tensor>& in, i64 t,
+                  const Rows& x) {
   const auto map = [&](const Row& row, int which) {
     const auto at = std::size_t(1 + 2 * which);
     return loops::affine(row, loops::rows_of(loops::item(in[at], t)),
@@ -108,7 +109,7 @@ Rows in_direction(const Shaped& shaped, const std::vector<Tensor>& in, i64 t, co
   return out;
 }
 
-loops::Function by_loops(const Shaped& shaped, const std::vector<i64>& lengths) {
+loops::Function biblosa_by_loops(const ShapedBiblosa& shaped, const std::vector<i64>& lengths) {
   return [=](const std::vector<Tensor>& in) {
     const i64 B = in[0].size(0), N = in[0].size(1), C = in[1].size(2);
     const auto D = i64(shaped.later.size());
@@ -148,9 +149,9 @@ TEST_CASE("biblosa: it is its equations, and its gradients are their slopes") {
   for (const std::vector<i64>& lengths : {std::vector<i64>{}, {11, 7, 0}}) {
     AttentionCall call;
     if (!lengths.empty()) call.lengths = Tensor::from(lengths, {3});
-    const auto check = [&](const std::string& spec, const Shaped& shaped) {
+    const auto check = [&](const std::string& spec, const ShapedBiblosa& shaped) {
       CAPTURE(spec);
-      loops::check(spec, biased(spec, sizes), call, by_loops(shaped, lengths));
+      loops::check(spec, biased(spec, sizes), call, biblosa_by_loops(shaped, lengths));
     };
     check("biblosa", {5, {false, true}, elu});
     check("biblosa:direction=forward,block=4,width=5,activation=linear", {4, {false}, linear});
@@ -234,10 +235,9 @@ TEST_CASE("biblosa: scores far from zero reach the ends of the tanh") {
 }
 
 TEST_CASE("biblosa: a NaN reaches the positions that see it, in its feature") {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   for (const std::size_t input : {0, 1}) {
     std::vector<Tensor> inputs{normal({1, 8, 4}, 3), normal({1, 8, 2}, 4)};
-    inputs[input].view<double, 3>()(0, 1, 0) = nan;
+    inputs[input].view<double, 3>()(0, 1, 0) = not_a_number;
     const Run got = run(attention_of(4, false), inputs);
     for (i64 i = 0; i < 8; ++i) {
       for (i64 f = 0; f < 2; ++f) {

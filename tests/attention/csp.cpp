@@ -13,9 +13,6 @@
 namespace weft {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
 struct Result {
   Tensor out, src, shifts;
 };
@@ -62,12 +59,6 @@ Tensor of_column(const std::vector<double>& values) {
   return Tensor::from(values, {1, static_cast<i64>(values.size()), 1, 1});
 }
 
-AttentionCall with_lengths(const std::vector<i64>& lengths) {
-  AttentionCall call;
-  call.lengths = Tensor::from(lengths, {static_cast<i64>(lengths.size())});
-  return call;
-}
-
 AttentionCall with_shifts(const std::vector<i64>& shifts) {
   AttentionCall call;
   call.given["shifts"] = Tensor::from(shifts, {static_cast<i64>(shifts.size())});
@@ -89,13 +80,26 @@ std::vector<i64> some_order(i64 N) {
   return order;
 }
 
-const std::vector<std::string> specs{
-    "csp",        "csp:shift=none",   "csp:shift=power",   "csp:shift=head",
-    "csp:rule=code,order=ascending",  "csp:shift=power,rule=code",
-    "csp:group=1", "csp:group=3",     "csp:group=8,order=descending", "csp:group=64",
-    "csp:group=65", "csp:groups=1",   "csp:groups=3,order=ascending", "csp:groups=1000",
-    "csp:sort=0", "csp-shift",        "csp-shift:rule=code",          "csp-sort",
-    "csp-sort:groups=1,order=descending", "csp-sort:group=5"};
+const std::vector<std::string> csp_specs{"csp",
+                                         "csp:shift=none",
+                                         "csp:shift=power",
+                                         "csp:shift=head",
+                                         "csp:rule=code,order=ascending",
+                                         "csp:shift=power,rule=code",
+                                         "csp:group=1",
+                                         "csp:group=3",
+                                         "csp:group=8,order=descending",
+                                         "csp:group=64",
+                                         "csp:group=65",
+                                         "csp:groups=1",
+                                         "csp:groups=3,order=ascending",
+                                         "csp:groups=1000",
+                                         "csp:sort=0",
+                                         "csp-shift",
+                                         "csp-shift:rule=code",
+                                         "csp-sort",
+                                         "csp-sort:groups=1,order=descending",
+                                         "csp-sort:group=5"};
 
 TEST_SUITE("attention") {
 
@@ -104,7 +108,7 @@ TEST_CASE("csp: every channel's sources are a permutation, and the output is wha
   for (const i64 N : {1, 2, 7, 64, 131}) {
     const Tensor v = random_normal({3, N, 3, 7}, DType::f64, 1);
     const AttentionCall call = with_lengths({N, N / 2, 0});
-    for (const std::string& spec : specs) {
+    for (const std::string& spec : csp_specs) {
       CAPTURE(spec);
       const Result r = csp(spec, v, call);
       bool bijective = true, equal = true;
@@ -129,7 +133,7 @@ TEST_CASE("csp: every channel's sources are a permutation, and the output is wha
 
 TEST_CASE("csp: the samples of a column and its norm stay") {
   const Tensor v = random_normal({1, 131, 3, 7}, DType::f64, 1);
-  for (const std::string& spec : specs) {
+  for (const std::string& spec : csp_specs) {
     CAPTURE(spec);
     const Tensor out = csp(spec, v).out;
     for (i64 c = 0; c < 21; ++c) {
@@ -235,7 +239,7 @@ TEST_CASE("csp: no permutation of a group agrees more with the reference") {
           return std::inner_product(first.begin(), first.end(), list.begin(), 0.0);
         };
         std::vector<double> list = sorted(got);
-        double best = -infinity;
+        double best = -infinite;
         do {
           best = std::max(best, agreement(list));
         } while (std::next_permutation(list.begin(), list.end()));
@@ -247,7 +251,7 @@ TEST_CASE("csp: no permutation of a group agrees more with the reference") {
 
 TEST_CASE("csp: backward gathers through the inverse") {
   const Tensor v = random_normal({2, 37, 3, 7}, DType::f64, 1);
-  for (const std::string& spec : specs) {
+  for (const std::string& spec : csp_specs) {
     CAPTURE(spec);
     AttentionCall call = with_lengths({37, 20});
     const Result r = csp(spec, v, call);
@@ -357,7 +361,7 @@ TEST_CASE("csp: a layer brings the samples together no faster than its matrix ca
         distance = std::max(distance, sum);
       }
     }
-    for (const std::string& spec : specs) {
+    for (const std::string& spec : csp_specs) {
       const Tensor out = csp(spec, v).out;
       double widths = 0;
       for (i64 c = 0; c < C; ++c) {
@@ -371,7 +375,8 @@ TEST_CASE("csp: a layer brings the samples together no faster than its matrix ca
 }
 
 TEST_CASE("csp: ties keep their order, NaN comes last, zeros of both signs are equal") {
-  const std::vector<double> values{nan, 2, -infinity, 0, -0.0, infinity, 2, nan, -0.0, 0};
+  const std::vector<double> values{not_a_number, 2, -infinite,    0,    -0.0,
+                                   infinite,     2, not_a_number, -0.0, 0};
   const auto order = [&](i64 G, const std::string& word, DType type) {
     const Result r =
         csp(fmt::format("csp-sort:group={},order={}", G, word), of_column(values).to(type));
@@ -391,7 +396,7 @@ TEST_CASE("csp: ties keep their order, NaN comes last, zeros of both signs are e
 
 // Long enough for whole vectors and for the sort of large groups, against a naive stable sort.
 TEST_CASE("csp: many ties and values that are not finite") {
-  const double alphabet[] = {nan, -infinity, infinity, 0, -0.0, 1, 1, -1, 2};
+  const double alphabet[] = {not_a_number, -infinite, infinite, 0, -0.0, 1, 1, -1, 2};
   for (const i64 G : {2, 37, 100, 300}) {
     for (const DType type : {DType::f32, DType::f64}) {
       CAPTURE(G);
@@ -443,7 +448,7 @@ std::vector<i64> sources_by_stable_sort(const Tensor& v, i64 c, const std::vecto
 
 // Every third sample from a few values, so that there are ties, and all channels differ.
 Tensor with_ties(i64 N, i64 C) {
-  const double alphabet[] = {nan, -infinity, infinity, 0, -0.0, 1, -1};
+  const double alphabet[] = {not_a_number, -infinite, infinite, 0, -0.0, 1, -1};
   const Tensor v = random_normal({1, N, 1, C}, DType::f32, 12).to(DType::f64);
   for (i64 i = 0; i < N * C; i += 3) {
     const auto word = RandomKey{7}.words(static_cast<std::uint64_t>(i)).word[0];
@@ -576,7 +581,7 @@ TEST_CASE("csp: a group longer than the sequence is the sequence") {
   CHECK(same_bits(csp("csp:group=1", v).out, csp("csp-shift", v).out));
   CHECK(same_bits(csp("csp:groups=3", v).out, csp("csp:group=3", v).out));
   const Tensor single = random_normal({2, 1, 3, 2}, DType::f64, 1);
-  for (const std::string& spec : specs) CHECK(same_bits(csp(spec, single).out, single));
+  for (const std::string& spec : csp_specs) CHECK(same_bits(csp(spec, single).out, single));
 }
 
 TEST_CASE("csp: more positions than 16 bits count") {

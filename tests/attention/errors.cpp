@@ -8,8 +8,6 @@ namespace weft {
 namespace {
 
 const AttentionSizes sizes{.B = 2, .N = 5, .S = 5, .H = 3, .E = 4, .M = 6};
-const Variety plain{
-    .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
 
 // The message of the error on a device.
 std::string message_on(Device device, const Sample& sample) {

@@ -12,9 +12,6 @@
 namespace weft {
 namespace {
 
-const Variety plain{
-    .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
-
 void check_defined(const Sample& sample) {
   CAPTURE(sample.text);
   const Run got = sample.run(), wanted = sample.defined();

@@ -9,8 +9,6 @@
 namespace weft {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 Tensor full(const std::vector<Tensor>& inputs, const AttentionCall& call = {},
             const std::string& spec = "full") {
   return attended(spec, inputs, call);
@@ -103,8 +101,8 @@ TEST_CASE("full: a bias of one batch item and head serves all") {
 TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient") {
   const QueryKeyValue in(1, 5, 70, 2, 3, 4);
   const Tensor bias = random_normal({1, 1, 5, 70}, DType::f64, 7);
-  bias.slice(2, 2, 3).fill(-infinity);
-  bias.slice(3, 10, 69).fill(-infinity);
+  bias.slice(2, 2, 3).fill(-infinite);
+  bias.slice(3, 10, 69).fill(-infinite);
   const auto f = [](std::span<const Variable> inputs) {
     return std::vector{attend(AttentionSpec("full"), {}, inputs).out};
   };

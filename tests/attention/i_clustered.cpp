@@ -161,16 +161,15 @@ TEST_CASE("i-clustered: of equal scores the lowest keys are chosen") {
 }
 
 TEST_CASE("i-clustered: NaN in a score counts as the largest, and reaches the output") {
-  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   QueryKeyValue in(1, 40, 150, 1, 4, 3);
-  for (const i64 s : {97, 149}) in.k.slice(1, s, s + 1).fill(nan);
+  for (const i64 s : {97, 149}) in.k.slice(1, s, s + 1).fill(not_a_number);
   const Choices choices = chosen("i-clustered:clusters=1,topk=2", in.list());
   CHECK(choices.at("topk").to_vector<i64>() == std::vector<i64>{97, 149});
   for (const double x : attended("i-clustered:clusters=1,topk=2", in.list()).to_vector<double>()) {
     CHECK(std::isnan(x));
   }
   QueryKeyValue causal_in(1, 40, 40, 1, 4, 3);
-  causal_in.k.slice(1, 20, 21).fill(nan);
+  causal_in.k.slice(1, 20, 21).fill(not_a_number);
   const std::string spec = "i-clustered-causal:clusters=1,topk=3";
   for (const Tensor& out : {attended(spec, causal_in.list(), causal()),
                             defined_run(spec, causal_in.list(), causal()).outputs[0]}) {

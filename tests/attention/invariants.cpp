@@ -11,8 +11,6 @@
 namespace weft {
 namespace {
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-
 // The last position that a row of batch item b covers.
 i64 last_of(const Sample& sample, i64 b, i64 row) {
   const AttentionRows& rows = sample.mechanism().rows;
@@ -189,8 +187,9 @@ TEST_CASE("every mechanism: what stands beyond the lengths is never read") {
       for (i64 b = 0; b < sizes.B && garbled.size(0) == sizes.B; ++b) {
         const int keys = position_axis(sheet, 'S'), queries = position_axis(sheet, 'N');
         const AttentionSizes& s = sample.sizes;
-        if (keys >= 0) garbled = filled(garbled, keys, sample.keys(b), s.S, nan, b);
-        if (queries >= 0) garbled = filled(garbled, queries, sample.queries(b), s.N, nan, b);
+        if (keys >= 0) garbled = filled(garbled, keys, sample.keys(b), s.S, not_a_number, b);
+        if (queries >= 0)
+          garbled = filled(garbled, queries, sample.queries(b), s.N, not_a_number, b);
       }
       inputs.push_back(garbled);
     }

@@ -3,6 +3,7 @@
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "tests/attention/loops.h"
+#include "tests/attention/sample.h"
 
 namespace weft {
 namespace {
@@ -10,14 +11,14 @@ namespace {
 using loops::Row;
 using loops::Rows;
 
-struct Shaped {
+struct ShapedIsab {
   std::size_t heads;
   bool norms;
   double temperature;
 };
 
 // MAB_a(X, Y).
-Rows mab(const Shaped& s, const std::vector<Tensor>& in, int a, const Rows& X, const Rows& Y) {
+Rows mab(const ShapedIsab& s, const std::vector<Tensor>& in, int a, const Rows& X, const Rows& Y) {
   const auto map = [&](const Row& row, int which) {
     const auto at = std::size_t(4 * a + which);
     return loops::affine(row, loops::rows_of(in[2 + at]), loops::row_of(in[10 + at]));
@@ -41,7 +42,7 @@ Rows mab(const Shaped& s, const std::vector<Tensor>& in, int a, const Rows& X, c
   return out;
 }
 
-loops::Function by_loops(const Shaped& s, const std::vector<i64>& lengths) {
+loops::Function isab_by_loops(const ShapedIsab& s, const std::vector<i64>& lengths) {
   return [=](const std::vector<Tensor>& in) {
     const i64 B = in[0].size(0), N = in[0].size(1), C = in[1].size(1);
     std::vector<double> out;
@@ -54,12 +55,6 @@ loops::Function by_loops(const Shaped& s, const std::vector<i64>& lengths) {
     }
     return Tensor::from(out, {B, N, C});
   };
-}
-
-AttentionCall with_lengths(const std::vector<i64>& lengths) {
-  AttentionCall call;
-  if (!lengths.empty()) call.lengths = Tensor::from(lengths, {i64(lengths.size())});
-  return call;
 }
 
 const AttentionSizes small{.B = 3, .N = 7, .S = 7, .d = 6};
@@ -82,11 +77,11 @@ TEST_CASE("isab: it is its equations, and its gradients are their slopes") {
     const AttentionCall call = with_lengths(lengths);
     const std::string plain = "isab:heads=2,points=3", wide = "isab:heads=4,points=5,width=8";
     loops::check(plain, loops::inputs_of(plain, small), call,
-                 by_loops({2, false, 1 / std::sqrt(6.0)}, lengths));
+                 isab_by_loops({2, false, 1 / std::sqrt(6.0)}, lengths));
     loops::check(wide + ",norm=1", loops::inputs_of(wide + ",norm=1", small), call,
-                 by_loops({4, true, 1 / std::sqrt(8.0)}, lengths));
+                 isab_by_loops({4, true, 1 / std::sqrt(8.0)}, lengths));
     loops::check(wide + ",temperature=0.9", loops::inputs_of(wide, small), call,
-                 by_loops({4, false, 0.9}, lengths));
+                 isab_by_loops({4, false, 0.9}, lengths));
   }
 }
 

@@ -10,11 +10,11 @@ namespace weft {
 namespace {
 
 // q, k and v, and those of the further projections.
-struct Inputs {
+struct LongformerInputs {
   QueryKeyValue own;
   Tensor q, k, v;
 
-  Inputs(i64 B, i64 N, i64 H, i64 E, i64 M)
+  LongformerInputs(i64 B, i64 N, i64 H, i64 E, i64 M)
       : own(B, N, N, H, E, M),
         q(random_normal({B, N, H, E}, DType::f64, 4)),
         k(random_normal({B, N, H, E}, DType::f64, 5)),
@@ -27,7 +27,7 @@ using Marks = std::function<bool(i64 b, i64 i)>;
 
 // Two dense softmaxes with the pattern, implemented independently from the paper: that of a
 // position that is not global, and that of one that is.
-Run dense(i64 window, i64 dilation, const Marks& global, const Inputs& in,
+Run dense(i64 window, i64 dilation, const Marks& global, const LongformerInputs& in,
           const AttentionCall& call) {
   const i64 B = in.q.size(0), N = in.q.size(1), E = in.q.size(3);
   const auto near = [&](i64 b, i64, i64 i, i64 j) {
@@ -83,7 +83,7 @@ TEST_CASE("longformer: it is dense attention under the pattern of the paper") {
   for (const Case& c : {Case{5, 1, 1, 2}, Case{5, 9, 7, 1}, Case{longest, 9, 1, 3},
                         Case{longest, 4, 3, 7}, Case{longest, 0, 1, 66}, Case{longest, 70, 1, 0},
                         Case{longest, 2, 30, 200}, Case{longest, 3, 1000, 1}}) {
-    const Inputs in(3, c.N, 2, 4, 5);
+    const LongformerInputs in(3, c.N, 2, 4, 5);
     const std::string spec = fmt::format("longformer:window={},dilation={},global_tokens={}",
                                          c.window, c.dilation, c.globals);
     CAPTURE(spec);
@@ -106,7 +106,7 @@ TEST_CASE("longformer: global positions that are handed in, others for each item
   const Marks all = [](i64, i64) { return true; };
   for (const auto& global : {some, only_one_item, behind_the_lengths, all}) {
     for (const i64 N : {i64{5}, longest}) {
-      const Inputs in(3, N, 2, 4, 5);
+      const LongformerInputs in(3, N, 2, 4, 5);
       for (AttentionCall call : calls(N)) {
         call.given["global_mask"] = mask_of(3, N, global);
         for (const i64 dilation : {1, 4}) {
@@ -128,7 +128,7 @@ TEST_CASE("longformer: global positions that are handed in, others for each item
 }
 
 TEST_CASE("longformer: a mask of the first positions is the option, to the bit") {
-  const Inputs in(2, 30, 2, 4, 5);
+  const LongformerInputs in(2, 30, 2, 4, 5);
   AttentionCall call = causal();
   call.dropout = 0.2;
   const Run wanted = attended_run("longformer:window=3,global_tokens=4", in.list(), call);
@@ -137,7 +137,7 @@ TEST_CASE("longformer: a mask of the first positions is the option, to the bit")
 }
 
 TEST_CASE("longformer: a window over everything, and all positions global, are full attention") {
-  const Inputs in(2, 70, 2, 4, 5);
+  const LongformerInputs in(2, 70, 2, 4, 5);
   for (const AttentionCall& call : {AttentionCall{}, causal()}) {
     check_close(attended("longformer:window=70,global_tokens=0", in.own.list(), call),
                 attended("full", in.own.list(), call));
@@ -148,9 +148,9 @@ TEST_CASE("longformer: a window over everything, and all positions global, are f
 
 TEST_CASE("longformer: no query but a global one reads the further projections") {
   const i64 N = 20;
-  const Inputs in(1, N, 1, 3, 2);
+  const LongformerInputs in(1, N, 1, 3, 2);
   const Tensor out = attended("longformer:window=2,global_tokens=3", in.list());
-  const Inputs other(1, N, 1, 3, 2);
+  const LongformerInputs other(1, N, 1, 3, 2);
   for (const Tensor& x : other.further()) x.fill(0.5);
   const Tensor moved = attended("longformer:window=2,global_tokens=3", other.list());
   CHECK(same_bits(moved.slice(1, 3, N), out.slice(1, 3, N)));
@@ -160,7 +160,7 @@ TEST_CASE("longformer: no query but a global one reads the further projections")
 }
 
 TEST_CASE("longformer: what it refuses") {
-  const Inputs in(2, 9, 1, 2, 2);
+  const LongformerInputs in(2, 9, 1, 2, 2);
   const auto with_mask = [&](const Tensor& mask) {
     AttentionCall call;
     call.given["global_mask"] = mask;

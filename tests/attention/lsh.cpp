@@ -16,9 +16,9 @@
 namespace weft {
 namespace {
 
-struct Inputs {
+struct LshInputs {
   Tensor q, v;
-  Inputs(i64 B, i64 N, i64 H, i64 E, i64 M)
+  LshInputs(i64 B, i64 N, i64 H, i64 E, i64 M)
       : q(random_normal({B, N, H, E}, DType::f64, 1)),
         v(random_normal({B, N, H, M}, DType::f64, 2)) {}
   std::vector<Tensor> both() const { return {q, v}; }
@@ -102,7 +102,7 @@ TEST_CASE("lsh: one chunk is attention over all, for any rounds") {
   for (const i64 N : {1, 5, 33, 70, 130}) {
     const i64 longest = tested_is_emulated() ? 70 : 130;
     if (few_here() && N != 5 && N != longest) continue;
-    const Inputs in(2, N, 3, 4, 5);
+    const LshInputs in(2, N, 3, 4, 5);
     for (const std::string options :
          {"rounds=1", "rounds=3", "rounds=2,combine=logsumexp", "rounds=2,wrap=1",
           "rounds=3,combine=logsumexp,duplicates=correct,wrap=1", "rounds=2,duplicates=correct"}) {
@@ -130,7 +130,7 @@ TEST_CASE("lsh: a query of zeros has a key of zeros and no gradient through it")
 }
 
 TEST_CASE("lsh: one chunk with the masks of the call") {
-  const Inputs in(3, 70, 2, 4, 5);
+  const LshInputs in(3, 70, 2, 4, 5);
   AttentionCall call;
   call.causal = true;
   check_same(mechanism_of("lsh:chunk=70,rounds=2", call), shared_full(all_seen(3, 70, true)),
@@ -146,7 +146,7 @@ TEST_CASE("lsh: one chunk with the masks of the call") {
 }
 
 TEST_CASE("lsh: two chunks in a ring see all, themselves last") {
-  const Inputs in(2, 48, 2, 4, 5);
+  const LshInputs in(2, 48, 2, 4, 5);
   for (const std::string options :
        {"rounds=1", "rounds=3,combine=logsumexp,duplicates=correct"}) {
     CAPTURE(options);
@@ -161,7 +161,7 @@ TEST_CASE("lsh: two chunks in a ring see all, themselves last") {
 }
 
 TEST_CASE("lsh: rounds that are alike are one") {
-  const Inputs in(2, 100, 2, 4, 5);
+  const LshInputs in(2, 100, 2, 4, 5);
   const Tensor plane = random_normal({1, 4, 4}, DType::f64, 8);
   const auto rounds = [&](i64 R, const std::string& options) {
     AttentionCall call;
@@ -210,7 +210,7 @@ Tensor union_of_candidates(const Tensor& buckets, i64 chunk, bool wrap, bool acr
 
 TEST_CASE("lsh: duplicates corrected, rounds are attention over the union of what they see") {
   const ThreadsOf one(1);
-  const Inputs in(2, 75, 2, 4, 5);
+  const LshInputs in(2, 75, 2, 4, 5);
   for (const bool wrap : {false, true}) {
     for (const bool across : {false, true}) {
       for (const std::string self : {"allow", "last"}) {
@@ -274,7 +274,7 @@ TEST_CASE("lsh: the list is sorted by bucket, then by position") {
 }
 
 TEST_CASE("lsh: causal, no value of the future reaches an output") {
-  const Inputs in(1, 90, 1, 4, 5);
+  const LshInputs in(1, 90, 1, 4, 5);
   AttentionCall call;
   call.causal = true;
   call.random = {9, 9, 9};
@@ -305,7 +305,7 @@ TEST_CASE("lsh: equal inputs fall into one bucket, and the ties into the lowest"
 }
 
 TEST_CASE("lsh: the planes are those of the definition of a bucket") {
-  const Inputs in(1, 200, 2, 5, 2);
+  const LshInputs in(1, 200, 2, 5, 2);
   const Choices choices = chosen("lsh:buckets=10,rounds=3", in.both());
   const View<const double, 3> plane = choices.at("planes").view<const double, 3>();
   const View<const i64, 4> bucket = choices.at("buckets").view<const i64, 4>();
@@ -331,7 +331,7 @@ TEST_CASE("lsh: the planes are those of the definition of a bucket") {
 }
 
 TEST_CASE("lsh: a query of zeros has a key of zeros") {
-  const Inputs in(1, 40, 1, 4, 3);
+  const LshInputs in(1, 40, 1, 4, 3);
   in.q.slice(1, 7, 8).fill(0);
   for (const std::string spec : {"lsh:chunk=8", "lsh:chunk=8,combine=logsumexp"}) {
     const Run r = attended_run(spec, in.both());
@@ -342,7 +342,7 @@ TEST_CASE("lsh: a query of zeros has a key of zeros") {
 }
 
 TEST_CASE("lsh: what cannot be") {
-  const Inputs in(1, 6, 1, 4, 3);
+  const LshInputs in(1, 6, 1, 4, 3);
   const auto call_of = [&](const std::string& spec, const AttentionCall& call) {
     const std::vector<Variable> inputs{in.q, in.v};
     return attend(AttentionSpec(spec), call, inputs).out;

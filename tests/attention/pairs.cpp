@@ -17,10 +17,10 @@
 namespace weft {
 namespace {
 
-using Sees = std::function<bool(i64 h, i64 i, i64 j)>;
+using HeadSees = std::function<bool(i64 h, i64 i, i64 j)>;
 
 // 0 where the query sees the key, −∞ elsewhere: [1, H, N, S].
-Tensor dense_bias(i64 H, i64 N, i64 S, DType type, const Sees& sees) {
+Tensor dense_bias(i64 H, i64 N, i64 S, DType type, const HeadSees& sees) {
   const Tensor bias = Tensor::zeros({1, H, N, S}, DType::f64);
   const View<double, 4> view = bias.view<double, 4>();
   for (i64 h = 0; h < H; ++h) {
@@ -35,9 +35,9 @@ Tensor dense_bias(i64 H, i64 N, i64 S, DType type, const Sees& sees) {
 
 // Output and gradients of q, k, v by the engine, and by the definition of full attention. Lengths
 // of keys apply to queries, too, unless queries have their own.
-void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts, const Sees& sees,
-                   double forward, double backward, const Tensor& lengths = {},
-                   Tensor query_lengths = {}) {
+void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts,
+                   const HeadSees& sees, double forward, double backward,
+                   const Tensor& lengths = {}, Tensor query_lengths = {}) {
   const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
   if (!query_lengths.defined()) query_lengths = lengths;
   const auto moved = [](const Tensor& x) { return x.defined() ? x.to(tested_device()) : x; };
@@ -61,8 +61,8 @@ void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts,
   }
 }
 
-void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts, const Sees& sees,
-                   const Tensor& lengths = {}) {
+void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts,
+                   const HeadSees& sees, const Tensor& lengths = {}) {
   check_pattern(in, parts, sees, tolerance::forward_f64, tolerance::backward_f64, lengths);
 }
 
@@ -108,11 +108,13 @@ TEST_CASE("pairs: few queries, whose keys are worked on in ranges") {
     CAPTURE(N);
     const QueryKeyValue in(2, N, S, 3, 5, 21);
     const Band band{.first = {.slope = 300, .offset = 9}, .end = {.slope = 200, .offset = S - 500}};
-    const Sees sees = [&](i64, i64 i, i64 j) { return 300 * i + 9 <= j && j < 200 * i + S - 500; };
+    const HeadSees sees = [&](i64, i64 i, i64 j) {
+      return 300 * i + 9 <= j && j < 200 * i + S - 500;
+    };
     check_pattern(in, {{.band = band}}, sees);
     // Beside another part, before it and after it; query 0 has no key in the second.
     const PairsPart rest{.band = {.end = {.slope = 9}}};
-    const Sees both = [&](i64 h, i64 i, i64 j) { return j < 9 * i || sees(h, i, j); };
+    const HeadSees both = [&](i64 h, i64 i, i64 j) { return j < 9 * i || sees(h, i, j); };
     check_pattern(in, {{.band = band}, rest}, both);
     check_pattern(in, {rest, {.band = band}}, both);
     check_pattern(in, {{}}, [](i64, i64, i64) { return true; }, tolerance::forward_f64,
@@ -182,7 +184,7 @@ TEST_CASE("pairs: lists of tiles") {
   const QueryKeyValue in(2, N, S, 3, 5, 6);
   for (const i64 of : {2, 60}) {
     // Whole tiles, empty ones and random ones; another pattern for each head.
-    const Sees sees = [&](i64 h, i64 i, i64 j) {
+    const HeadSees sees = [&](i64 h, i64 i, i64 j) {
       const i64 kind = (h + i / 64 + 2 * (j / 64)) % 3;
       return kind == 0 || (kind == 1 && (i * 7919 + j * 104729 + h * 31) % of == 0);
     };
@@ -252,8 +254,8 @@ TEST_CASE("pairs: a pair that stands in two parts is refused") {
 // Output and gradients of q, k, v and a table by distance [heads, D], by the engine and by the
 // definition of full attention with the table expanded to all pairs. Apart: rows of the table are
 // not contiguous.
-void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const Sees& sees, i64 heads,
-                       i64 D, i64 origin, bool apart = false) {
+void check_by_distance(const QueryKeyValue& in, const PairsPart& part, const HeadSees& sees,
+                       i64 heads, i64 D, i64 origin, bool apart = false) {
   const i64 H = in.q.size(2), N = in.q.size(1), S = in.k.size(1);
   const Tensor table = random_normal({heads, D}, DType::f64, 4).to(in.q.dtype());
   std::vector<Tensor> inputs = in.list();
@@ -287,11 +289,11 @@ TEST_CASE("pairs: a bias by distance, and its gradient") {
   const ThreadsOf one(1);
   const i64 N = tested_is_emulated() ? 75 : 150, S = N + 60;
   const QueryKeyValue in(2, N, S, 3, 5, 6);
-  const Sees all = [](i64, i64, i64) { return true; };
+  const HeadSees all = [](i64, i64, i64) { return true; };
   check_by_distance(in, {}, all, 3, N + S - 1, N - 1);
   check_by_distance(in, {}, all, 3, N + S + 8, N + 4, true);
   check_by_distance(in, {}, all, 1, N + S + 8, N + 4);  // one table for all heads, with room
-  const Sees window = [](i64, i64 i, i64 j) { return i - 30 <= j && j <= i + 7; };
+  const HeadSees window = [](i64, i64 i, i64 j) { return i - 30 <= j && j <= i + 7; };
   check_by_distance(in, {.band = Band::window(30, 7)}, window, 3, 38, 30);
   // A memory of S − N keys before the queries, as models with memory have it.
   const Band past{.end = {.slope = 1, .offset = S - N + 1}};

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-using Sees = std::function<bool(i64 b, i64 h, i64 i, i64 j)>;
+using ItemSees = std::function<bool(i64 b, i64 h, i64 i, i64 j)>;
 
 // Numbers of [b|1, h|1, rows, columns], most of them 0.
 Tensor random_mask(const Shape& shape, DType type) {
@@ -20,7 +20,7 @@ Tensor random_mask(const Shape& shape, DType type) {
   return Tensor::from(values, shape).to(type);
 }
 
-Sees by(const Tensor& mask, i64 block) {
+ItemSees by(const Tensor& mask, i64 block) {
   const Tensor numbers = mask.to(DType::f64);
   return [numbers, block](i64 b, i64 h, i64 i, i64 j) {
     return numbers.view<double, 4>()(b % numbers.size(0), h % numbers.size(1), i / block,
@@ -29,7 +29,7 @@ Sees by(const Tensor& mask, i64 block) {
 }
 
 // The same with a bias of −∞ for hidden pairs.
-Run dense(const QueryKeyValue& in, const Sees& sees, const AttentionCall& call) {
+Run dense(const QueryKeyValue& in, const ItemSees& sees, const AttentionCall& call) {
   const i64 B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), S = in.k.size(1);
   const Tensor bias = Tensor::zeros({B, H, N, S}, DType::f64);
   for (i64 pair = 0; pair < bias.count(); ++pair) {

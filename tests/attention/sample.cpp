@@ -257,6 +257,12 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
   return Samples(std::move(taken));
 }
 
+AttentionCall with_lengths(const std::vector<i64>& lengths) {
+  AttentionCall call;
+  if (!lengths.empty()) call.lengths = Tensor::from(lengths, {static_cast<i64>(lengths.size())});
+  return call;
+}
+
 AttentionSizes with_few_heads(AttentionSizes sizes) {
   if (few_wanted()) sizes.H = std::min<i64>(sizes.H, fewest_on_device() ? 1 : 2);
   return sizes;

@@ -65,6 +65,10 @@ struct Variety {
   std::size_t every = 1;  // takes one of so many calls, for what hardly depends on them
 };
 
+// Each mechanism with its defaults and without masks.
+inline const Variety plain{
+    .causal = false, .lengths = false, .query_lengths = false, .dropout = false, .options = false};
+
 // Every mechanism that fits `sizes`, in which N and S count positions (N ≠ S needs cross-attention,
 // or with S > N keys before the queries): with its defaults every combination of masks, with every
 // value of an option each mask alone and all of them. Of four batch items one has all keys and some
@@ -86,6 +90,9 @@ int position_axis(const AttentionInput& input, char symbol);
 std::size_t values_input(const Sample& sample);
 // Whether the input has an axis that counts batch items.
 bool has_batch(const AttentionInput& input);
+
+// A call with these lengths; none: without lengths.
+AttentionCall with_lengths(const std::vector<i64>& lengths);
 
 // x scaled to the initial size of a learnt input, if its fact sheet has one, and clamped to its
 // bounds if there are any; otherwise x.

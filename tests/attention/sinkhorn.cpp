@@ -8,7 +8,7 @@
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
-namespace weft {
+namespace weft::sinkhorn_tests {
 namespace {
 
 constexpr i64 H = 2, E = 3, M = 4, b = 5;
@@ -322,4 +322,4 @@ TEST_CASE("sinkhorn: what it refuses") {
 }  // TEST_SUITE("attention")
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::sinkhorn_tests

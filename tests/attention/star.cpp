@@ -9,7 +9,7 @@ namespace {
 using loops::Row;
 using loops::Rows;
 
-struct Shaped {
+struct ShapedStar {
   std::size_t heads;
   bool closed;
 };
@@ -21,10 +21,10 @@ Row leaky(Row x) {
 
 // Rows h and s of step t, over the valid rows.
 struct Step {
-  const Shaped& shaped;
+  const ShapedStar& shaped;
   std::vector<Rows> learnt{{}};  // by input; a vector is one row
 
-  Step(const Shaped& shape, const std::vector<Tensor>& in, i64 t) : shaped(shape) {
+  Step(const ShapedStar& shape, const std::vector<Tensor>& in, i64 t) : shaped(shape) {
     for (std::size_t i = 1; i < in.size(); ++i) {
       const Tensor own = loops::item(in[i], t);
       learnt.push_back(own.rank() == 1 ? Rows{loops::row_of(own)} : loops::rows_of(own));
@@ -76,7 +76,7 @@ struct Step {
   }
 };
 
-loops::Function by_loops(const Shaped& shaped, const std::vector<i64>& lengths) {
+loops::Function star_by_loops(const ShapedStar& shaped, const std::vector<i64>& lengths) {
   return [=](const std::vector<Tensor>& in) {
     const i64 B = in[0].size(0), N = in[0].size(1), d = in[0].size(2);
     std::vector<double> out;
@@ -113,7 +113,7 @@ TEST_CASE("star: it is its equations, and its gradients are their slopes") {
           AttentionCall call;
           if (!lengths.empty()) call.lengths = Tensor::from(lengths, {3});
           loops::check(spec, loops::inputs_of(spec, {.B = 3, .N = N, .S = N, .d = 5}), call,
-                       by_loops({heads, ends == std::string("ring")}, lengths));
+                       star_by_loops({heads, ends == std::string("ring")}, lengths));
         }
       }
     }

@@ -5,7 +5,7 @@
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
-namespace weft {
+namespace weft::synthesizer_tests {
 namespace {
 
 constexpr i64 H = 2, E = 3, M = 4, F = 5, rank = 6, factor = 4;
@@ -302,4 +302,4 @@ TEST_CASE("synthesizer: what it refuses") {
 }  // TEST_SUITE("attention")
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::synthesizer_tests

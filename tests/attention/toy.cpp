@@ -25,10 +25,6 @@ void draw_features(RandomKey key, const Tensor& target) {
   target.copy_from(values);
 }
 
-i64 width_of(const AttentionSpec& spec, const AttentionSizes& sizes) {
-  return spec.integer("width") > 0 ? spec.integer("width") : sizes.d;
-}
-
 AttentionInputs inputs_of(const AttentionSpec& spec, const AttentionSizes& s) {
   const i64 extra = spec.integer("extra"), step = spec.integer("step");
   const i64 width = width_of(spec, s), rows = (s.N_max + step - 1) / step;
@@ -212,8 +208,8 @@ Mechanism sheet() {
               -> std::unique_ptr<DecodingState> { return std::make_unique<ToyDecoding>(spec); }};
 }
 
-const Registration toy{sheet()};
-const Registration residual{[] {
+const Registration registered_toy{sheet()};
+const Registration registered_residual{[] {
   Mechanism own = sheet();
   own.name = "toy-residual";
   own.owns_residual = true;

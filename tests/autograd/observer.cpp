@@ -12,10 +12,6 @@
 namespace weft {
 namespace {
 
-Variable leaf(const std::vector<double>& values) {
-  return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
-}
-
 // Records what it sees, and throws at the op named.
 struct Notes final : Observer {
   std::vector<std::string> all = {};

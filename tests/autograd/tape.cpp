@@ -14,9 +14,6 @@ namespace {
 
 using Values = std::vector<double>;
 
-Variable leaf(const Values& values) {
-  return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
-}
 Values gradient(const Variable& x) { return x.gradient().to_vector<double>(); }
 
 struct Watch {  // records which inputs want a gradient

@@ -10,13 +10,12 @@
 #include "tests/charlm/tiny.h"
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
+#include "tests/numbers.h"
 #include "tests/resume.h"
 
 using namespace weft;
 
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // √x, whose derivative at 0 is infinite.
 struct SquareRoot {
@@ -60,7 +59,7 @@ TEST_CASE("anomaly: the op, the step and the tensor, forward and backward") {
   CHECK(anomaly({1, 1000, -1000}, loss) ==
         "step 7: exp (op 1): its output 0 [3] is not finite: 1 of its 3 values, the first of them, "
         "inf, at 1");
-  CHECK(anomaly({1, infinity}, loss) ==
+  CHECK(anomaly({1, infinite}, loss) ==
         "step 7: exp (op 1): the parameter x [2] is not finite: 1 of its 2 values, the first of "
         "them, inf, at 1");
   // A finite value whose gradient is not finite.
@@ -91,7 +90,7 @@ TEST_CASE("anomaly: the first one ends the training, on every device") {
       if (backward) {
         toy.bend = bad(0, 1e30);
       } else {
-        toy.factor = bad(1, infinity);
+        toy.factor = bad(1, infinite);
       }
       TrainResult result;
       {

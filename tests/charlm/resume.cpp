@@ -12,14 +12,13 @@
 #include "tests/charlm/tiny.h"
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
+#include "tests/numbers.h"
 #include "tests/resume.h"
 #include "tests/sanitized.h"
 
 using namespace weft;
 
 namespace {
-
-const double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 // Seven steps of Adam in epochs of two, the second one the best; its batches are a function of the
 // step, one of which is skipped.

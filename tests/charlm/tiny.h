@@ -5,9 +5,6 @@
 
 namespace weft {
 
-inline ProgramRun app(const std::string& name, const Words& words) {
-  return run_program(WEFT_PROGRAMS "/" + name, words);
-}
 inline ProgramRun charlm(const Words& words) { return app("charlm", words); }
 
 // A model, its batches and the parts of the built-in corpus: some steps take milliseconds.

@@ -9,13 +9,12 @@
 #include "tests/charlm/toy.h"
 #include "tests/files.h"
 #include "tests/json_lines.h"
+#include "tests/numbers.h"
 #include "tests/program.h"
 
 using namespace weft;
 
 namespace {
-
-const double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 

@@ -11,8 +11,6 @@ using namespace weft;
 
 namespace {
 
-constexpr DType f64 = DType::f64;
-
 std::vector<std::string> operators() {
   std::vector<std::string> names;
   for (const Mechanism* mechanism : mechanisms()) {

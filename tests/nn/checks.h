@@ -14,6 +14,8 @@
 
 namespace weft {
 
+inline constexpr DType f64 = DType::f64;
+
 // The parameters on the tested device, as leaves of their own unless that is the CPU.
 template <class Module>
 void put_on_tested_device(Module& module) {

@@ -22,7 +22,6 @@ void check_gradients(Module module, const Shape& input) {
 TEST_SUITE("nn") {
 
 TEST_CASE("layers: gradients by inputs and parameters") {
-  constexpr DType f64 = DType::f64;
   check_gradients(nn::Linear(5, 3, true, f64), {2, 7, 5});
   check_gradients(nn::Linear(5, 3, false, f64), {2, 1, 5});
   check_gradients(nn::LayerNorm(6, f64), {2, 3, 6});

@@ -28,7 +28,7 @@ struct Weights {
   }
 };
 
-struct Two {
+struct Couple {
   Parameter first, second;
   void each(const auto& visit) { visit("first", first), visit("second", second); }
 };
@@ -286,7 +286,7 @@ TEST_CASE(
   for (const auto& [text, formula] : formulas) {
     CAPTURE(text);
     const Tensor start = random_normal({40000}, DType::f32, 1);
-    Two two;
+    Couple two;
     for (Parameter* const p : {&two.first, &two.second}) {
       p->variable = Variable::leaf(start.clone().to(device));
     }

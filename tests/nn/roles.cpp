@@ -17,8 +17,6 @@
 namespace weft {
 namespace {
 
-constexpr DType f64 = DType::f64;
-
 nn::AttentionOptions toy(const std::string& options = "", i64 width = 6) {
   return {.mechanism = "toy" + options, .width = width, .heads = 2, .causal = true, .max_length = 20};
 }

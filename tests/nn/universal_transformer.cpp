@@ -18,8 +18,6 @@ using namespace weft;
 
 namespace {
 
-constexpr DType f64 = DType::f64;
-
 UniversalTransformerConfig tiny(const std::string& attention, const std::string& encoding) {
   return {.vocabulary = 5,
           .width = 6,

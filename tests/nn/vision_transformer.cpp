@@ -11,8 +11,6 @@ using namespace weft;
 
 namespace {
 
-constexpr DType f64 = DType::f64;
-
 VisionTransformerConfig paper(i64 patch, i64 classes, const std::string& attention,
                               i64 value_width = 0) {
   return {.patch = patch, .classes = classes, .value_width = value_width, .attention = attention};
@@ -33,7 +31,7 @@ VisionTransformerConfig tiny(const std::string& attention, i64 value_width = 0) 
           .dropout = 0.3};
 }
 
-std::vector<VisionTransformerConfig> forms() {
+std::vector<VisionTransformerConfig> vit_forms() {
   return {tiny("full"),
           tiny("full", 10),
           tiny("csp:group=3"),
@@ -190,7 +188,7 @@ TEST_CASE("vision transformer: the paper's numbers of parameters") {
 }
 
 TEST_CASE("vision transformer: logits are those of the definition") {
-  for (const VisionTransformerConfig& config : forms()) {
+  for (const VisionTransformerConfig& config : vit_forms()) {
     CAPTURE(config.attention);
     VisionTransformer model(config, 1, f64);
     randomise(model, 3);
@@ -207,7 +205,7 @@ TEST_CASE("vision transformer: logits are those of the definition") {
 }
 
 TEST_CASE("vision transformer: gradients by every parameter, with dropout") {
-  for (const VisionTransformerConfig& config : forms()) {
+  for (const VisionTransformerConfig& config : vit_forms()) {
     CAPTURE(config.attention);
     VisionTransformer model(config, 1, f64);
     randomise(model, 3);

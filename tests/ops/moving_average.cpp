@@ -18,10 +18,10 @@ constexpr Call calls[] = {{2, 9, 3, 4, 1, 0, false},    {3, 70, 5, 3, 2, 0, true
                           {2, 65, 1, 1, 1, 64, true},   {1, 1, 2, 6, 2, 1, false},
                           {2, 40, 2, 2, 1, 500, false}};
 
-struct Inputs {
+struct AverageInputs {
   Tensor x, decay, weight, lengths;
 
-  explicit Inputs(const Call& c)
+  explicit AverageInputs(const Call& c)
       : x(random_normal({c.B, c.N, c.d}, DType::f64, 1)),
         decay(random_uniform({c.D, c.d, c.n}, DType::f64, 2, 0.05, 0.98)),
         weight(random_normal({c.D, c.d, c.n}, DType::f64, 3)) {
@@ -40,7 +40,7 @@ struct Inputs {
 };
 
 // Lag by lag: the average, and for the cotangent dy the gradients of x, decay and weight.
-Run by_lags(const Call& c, const Inputs& in, const Tensor& cotangent) {
+Run by_lags(const Call& c, const AverageInputs& in, const Tensor& cotangent) {
   Run sums{{Tensor::zeros(in.x.shape(), DType::f64)}, {}};
   for (const Tensor& x : in.list()) sums.gradients.push_back(Tensor::zeros(x.shape(), DType::f64));
   const auto x = in.x.view<double, 3>(), q = in.decay.view<double, 3>();
@@ -77,7 +77,7 @@ TEST_CASE("moving average: it is the sum over lags, and so are its gradients") {
   for (const Call& c : calls) {
     CAPTURE(c.N);
     CAPTURE(c.truncation);
-    const Inputs in(c);
+    const AverageInputs in(c);
     const Run got = run(in.f(c.truncation), in.list());
     const Tensor dy =
         random_uniform(in.x.shape(), DType::f32, 17, -1, 1).to(DType::f64);  // run()'s
@@ -91,8 +91,8 @@ TEST_CASE("moving average: it is the sum over lags, and so are its gradients") {
 }
 
 TEST_CASE("moving average: what stands past the lengths is never read") {
-  const Inputs in({3, 70, 5, 3, 2, 6, true});
-  Inputs garbled = in;
+  const AverageInputs in({3, 70, 5, 3, 2, 6, true});
+  AverageInputs garbled = in;
   garbled.x = in.x.clone();
   for (i64 b = 0; b < 3; ++b) {
     garbled.x.slice(0, b, b + 1)
@@ -103,7 +103,7 @@ TEST_CASE("moving average: what stands past the lengths is never read") {
 }
 
 TEST_CASE("moving average: NaN goes on to every position that it reaches") {
-  const Inputs in({1, 9, 2, 3, 1, 0, false});
+  const AverageInputs in({1, 9, 2, 3, 1, 0, false});
   const Tensor x = in.x.clone();
   x.slice(1, 4, 5).fill(std::numeric_limits<double>::quiet_NaN());
   const Tensor y = run(in.f(0), {x, in.decay, in.weight}).outputs[0];
@@ -113,7 +113,7 @@ TEST_CASE("moving average: NaN goes on to every position that it reaches") {
 TEST_CASE("moving average: step by step it is the average of the whole") {
   for (const i64 truncation : {0, 3, 50}) {
     CAPTURE(truncation);
-    const Inputs in({2, 140, 11, 6, 1, truncation, false});
+    const AverageInputs in({2, 140, 11, 6, 1, truncation, false});
     const Tensor wanted = run(in.f(truncation), in.list()).outputs[0];
     const std::vector<Tensor> there = on_device(in.list());
     const Tensor state = Tensor::zeros({2, 11, 6}, DType::f64, tested_device());
@@ -131,7 +131,7 @@ TEST_CASE("moving average: step by step it is the average of the whole") {
 
 TEST_CASE("moving average: of no positions, and of no items") {
   for (const Shape& shape : {Shape{2, 0, 3}, Shape{0, 4, 3}}) {
-    const Inputs in({1, 1, 3, 2, 2, 0, false});
+    const AverageInputs in({1, 1, 3, 2, 2, 0, false});
     const Run empty = run(in.f(0), {Tensor::zeros(shape, DType::f64), in.decay, in.weight});
     CHECK(empty.outputs[0].shape() == shape);
     for (const double x : empty.gradients[1].to_vector<double>()) CHECK(x == 0);

@@ -18,13 +18,6 @@ ProgramRun book(const Words& words) {
                      Words{"--programs", WEFT_PROGRAMS} + words);
 }
 
-// Without python3 there is nothing to run: prints that, and returns true.
-bool skipped(const ProgramRun& run) {
-  constexpr int no_python = 127;
-  if (run.status == no_python) MESSAGE("skipped: " << run.err);
-  return run.status == no_python;
-}
-
 std::vector<std::string> found(const std::string& text, const std::string& pattern) {
   std::vector<std::string> all;
   const std::regex wanted(pattern);

@@ -14,13 +14,9 @@ namespace {
 
 using Tensors = std::map<std::string, Tensor>;
 
-Tensor normal(const Shape& shape, std::uint64_t seed) {
-  return random_normal(shape, DType::f64, seed);
-}
-
-const Tensors sequence{{"q", normal({2, 40, 3, 4}, 1)},
-                       {"k", normal({2, 40, 3, 4}, 2)},
-                       {"v", normal({2, 40, 3, 5}, 3)}};
+const Tensors long_sequence{{"q", random_normal({2, 40, 3, 4}, DType::f64, 1)},
+                            {"k", random_normal({2, 40, 3, 4}, DType::f64, 2)},
+                            {"v", random_normal({2, 40, 3, 5}, DType::f64, 3)}};
 
 struct File {
   TemporaryFolder folder;
@@ -60,7 +56,7 @@ Words row(const std::string& table, const std::string& specification) {
 TEST_SUITE("tools") {
 
 TEST_CASE("attend --compare: errors, times and memory of each") {
-  const File file(sequence);
+  const File file(long_sequence);
   const std::string said =
       file.said("full,topk:topk=5,full:temperature=0.5,clustered:clusters=6,bits=16");
   CHECK(contains(said,
@@ -82,7 +78,7 @@ TEST_CASE("attend --compare: errors, times and memory of each") {
 }
 
 TEST_CASE("attend --compare: what a family lacks is derived, and said") {
-  const File file(sequence);
+  const File file(long_sequence);
   const std::string said =
       file.said("full,agglomerative,csp,shared-full,lsh:rounds=1", {"--seed", "3"});
   CHECK(contains(said,
@@ -94,9 +90,9 @@ TEST_CASE("attend --compare: what a family lacks is derived, and said") {
   }
   CHECK(file.said("full,agglomerative", {"--seed", "4"}) != said);
   // The inverse: queries, keys and values from logits.
-  const File logits({{"zq", normal({1, 20, 3}, 1)},
-                     {"zk", normal({1, 20, 3}, 2)},
-                     {"y", normal({1, 20, 3, 4}, 3)}});
+  const File logits({{"zq", random_normal({1, 20, 3}, DType::f64, 1)},
+                     {"zk", random_normal({1, 20, 3}, DType::f64, 2)},
+                     {"y", random_normal({1, 20, 3, 4}, DType::f64, 3)}});
   const std::string other = logits.said("agglomerative,full,csp");
   CHECK(contains(other, "full: q is y W[12,12], W drawn; k is y W[12,12], W drawn; v is y"));
   CHECK(contains(other, "csp: v is y"));
@@ -104,44 +100,44 @@ TEST_CASE("attend --compare: what a family lacks is derived, and said") {
 }
 
 TEST_CASE("attend --compare: derived inputs are those of a call that names them") {
-  const File file(sequence);
+  const File file(long_sequence);
   const double error = std::stod(row(file.said("csp,full"), "full")[1]);
-  const Tensor csp = File({{"v", sequence.at("v")}}).out({"--attention", "csp"});
+  const Tensor csp = File({{"v", long_sequence.at("v")}}).out({"--attention", "csp"});
   const Tensor full = file.out({"--attention", "full"}).reshape({2, 40, 15});
   CHECK(error == doctest::Approx(relative_error(full, csp)).epsilon(0.01));
 }
 
 TEST_CASE("attend --compare: PyTorch's layout, masks, and what is not read") {
   Tensors tensors;
-  for (const auto& [name, tensor] : sequence) tensors[name] = tensor.transpose(1, 2).packed();
+  for (const auto& [name, tensor] : long_sequence) tensors[name] = tensor.transpose(1, 2).packed();
   tensors["lengths"] = Tensor::from(std::vector<i64>{40, 7}, {2});
-  tensors["dout"] = normal({1}, 1);
-  tensors["loss"] = normal({3, 3}, 1);
+  tensors["dout"] = random_normal({1}, DType::f64, 1);
+  tensors["loss"] = random_normal({3, 3}, DType::f64, 1);
   const File file(tensors);
   const std::string said =
       file.said("full,topk:topk=5,lsh", {"--layout", "bhne", "--causal", "--dtype", "f32"});
   CHECK(contains(said, "2 items, 40 positions, 3 heads of 4 (values of 5), f32, causal"));
   CHECK(contains(said, "not read: dout, loss\n"));
-  Tensors straight = sequence;
+  Tensors straight = long_sequence;
   straight["lengths"] = tensors["lengths"];
   const std::string same = File(straight).said("full,topk:topk=5", {"--causal", "--dtype", "f32"});
   CHECK(row(same, "topk:topk=5")[1] == row(said, "topk:topk=5")[1]);
 }
 
 TEST_CASE("attend --compare: one that cannot run says why, the others run") {
-  const File file({{"q", normal({1, 4, 2, 4}, 1)},
-                   {"k", normal({1, 6, 2, 4}, 2)},
-                   {"v", normal({1, 6, 2, 4}, 3)}});
+  const File file({{"q", random_normal({1, 4, 2, 4}, DType::f64, 1)},
+                   {"k", random_normal({1, 6, 2, 4}, DType::f64, 2)},
+                   {"v", random_normal({1, 6, 2, 4}, DType::f64, 3)}});
   const std::string said = file.said("full,lsh,topk:topk=2", {"--out", file.folder.path("x.png")});
   CHECK(contains(said, "cannot attend across two sequences"));
   CHECK(row(said, "topk:topk=2").size() == 5);
   check_refused(file.compare("lsh,full"), "cannot attend across two sequences");
-  check_refused(File({{"x", normal({2}, 1)}}).compare("full"),
+  check_refused(File({{"x", random_normal({2}, DType::f64, 1)}}).compare("full"),
                 "nothing that it could be derived from");
 }
 
 TEST_CASE("attend --compare: the picture") {
-  const File file(sequence);
+  const File file(long_sequence);
   const std::string path = file.folder.path("table.png");
   CHECK(contains(file.said("full,topk:topk=2,csp", {"--out", path}), "wrote " + path));
   const Picture picture = Picture::load(path);
@@ -159,7 +155,7 @@ TEST_CASE("attend --compare: the picture") {
 }
 
 TEST_CASE("attend --compare: bad lists and words that do not go with it") {
-  const File file(sequence);
+  const File file(long_sequence);
   check_refused(file.compare("full,,csp"), "single commas");
   check_refused(file.compare("topk=3,full"), "the option topk=3 stands before any mechanism");
   check_refused(file.compare("full,fulll"), "did you mean full?");

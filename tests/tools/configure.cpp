@@ -10,8 +10,6 @@ using namespace weft;
 
 namespace {
 
-ProgramRun shell(const std::string& command) { return run_program("/bin/sh", {"-c", command}); }
-
 // A toolkit whose nvcc only prints its version: enough to configure, not to compile.
 class Toolkit {
  public:

@@ -13,10 +13,6 @@ using namespace weft;
 
 namespace {
 
-ProgramRun app(const std::string& name, const Words& words) {
-  return run_program(WEFT_PROGRAMS "/" + name, words);
-}
-
 void require_done(const ProgramRun& run) { REQUIRE_MESSAGE(run.status == 0, run.err); }
 
 const Words charlm_train = {"train", "--steps", "2", "--width", "16", "--heads", "2", "--length",

@@ -11,9 +11,6 @@ using namespace weft;
 
 namespace {
 
-// A shell command, its output with it.
-ProgramRun shell(const std::string& command) { return run_program("/bin/sh", {"-c", command}); }
-
 TEST_SUITE("tools") {
 
 // The commands of the README, as a shell reads them.

@@ -6,13 +6,6 @@ using namespace weft;
 
 namespace {
 
-// Without python3 there is nothing to run: prints that, and returns true.
-bool skipped(const ProgramRun& run) {
-  constexpr int no_python = 127;
-  if (run.status == no_python) MESSAGE("skipped: " << run.err);
-  return run.status == no_python;
-}
-
 TEST_SUITE("tools") {
 
 TEST_CASE("mutation: each of at least 60 faults can be planted at one place of the sources" *

@@ -47,16 +47,13 @@ const std::string& toy() {
   return made;
 }
 
-ProgramRun app(const std::string& name, const Words& words) {
-  return run_program(WEFT_PROGRAMS "/" + name, words);
-}
-
 bool skipped() {
   if (sanitized) MESSAGE("skipped: the library carries the sanitizers, and so would the plugin");
   return sanitized;
 }
 
-const Words small = {"--attention", "sharp", "--width", "16", "--heads", "2", "--length", "16"};
+const Words small_model = {"--attention", "sharp", "--width",  "16",
+                           "--heads",     "2",     "--length", "16"};
 
 TEST_SUITE("tools") {
 
@@ -179,7 +176,7 @@ TEST_CASE("plugin: a model learns with it, and its checkpoint says what it wants
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const Words train =
-      Words{"train", "--out", out, "--steps", "20", "--epoch-steps", "10", "--quiet"} + small;
+      Words{"train", "--out", out, "--steps", "20", "--epoch-steps", "10", "--quiet"} + small_model;
   const Words with = {"--plugin", sharp()};
   const ProgramRun run = app("charlm", train + with);
   REQUIRE_MESSAGE(run.status == 0, run.err);
@@ -213,7 +210,7 @@ TEST_CASE("plugin: a file of options may name its mechanism") {
 TEST_CASE("plugin: the other apps and the benchmarks") {
   if (skipped()) return;
   const Words with = {"--plugin", sharp()};
-  const ProgramRun words = app("wordlm", Words{"info"} + small + with);
+  const ProgramRun words = app("wordlm", Words{"info"} + small_model + with);
   CHECK_MESSAGE(words.status == 0, words.err);
   const ProgramRun pictures = app("vision", Words{"info", "--attention", "sharp"} + with);
   CHECK_MESSAGE(pictures.status == 0, pictures.err);

@@ -12,7 +12,7 @@ using namespace weft;
 
 namespace {
 
-const std::string rhyme =
+const std::string odd_rhyme =
     "The old king's dog won't wait near the bridge, and the old dog waits behind the king.\r\n"
     "  Three  small birds (two OLD, one young) sing: 12 or 1234 times!!\n\n\tThe caf\u00e9 \u4e09 "
     "opens at \u00bd 9.\n";
@@ -77,18 +77,18 @@ TEST_CASE("byte pieces: merges and ids by hand") {
   const auto special = pieces->special();
   CHECK(PieceIds{special.unknown, special.begin, special.end, special.pad} ==
         PieceIds{257, 257, 257, 257});
-  CHECK(BytePieces::learn(rhyme, "bpe:merges=5")->merges().size() == 5);
-  CHECK(BytePieces::learn(rhyme, "bpe:merges=0")->size() == 257);
+  CHECK(BytePieces::learn(odd_rhyme, "bpe:merges=5")->merges().size() == 5);
+  CHECK(BytePieces::learn(odd_rhyme, "bpe:merges=0")->size() == 257);
   CHECK(BytePieces::learn("", "bpe")->size() == 257);
   CHECK(contains(error_of([&] { pieces->decode(PieceIds{258}); }), "there is no id 258"));
   CHECK_THROWS_AS(pieces->decode(PieceIds{-1}), Error);
 }
 
 TEST_CASE("byte pieces: any bytes come back as they were, letter case and spaces too") {
-  const auto pieces = BytePieces::learn(rhyme + rhyme + rhyme, "bpe");
+  const auto pieces = BytePieces::learn(odd_rhyme + odd_rhyme + odd_rhyme, "bpe");
   CHECK(pieces->size() > 300);
-  CHECK(pieces->decode(pieces->encode(rhyme)) == rhyme);
-  CHECK(pieces->encode(rhyme).size() < rhyme.size() / 2);
+  CHECK(pieces->decode(pieces->encode(odd_rhyme)) == odd_rhyme);
+  CHECK(pieces->encode(odd_rhyme).size() < odd_rhyme.size() / 2);
   for (int byte = 0; byte < 256; ++byte) {
     const std::string one(1, static_cast<char>(byte));
     CHECK(pieces->decode(pieces->encode(one)) == one);
@@ -104,15 +104,16 @@ TEST_CASE("byte pieces: any bytes come back as they were, letter case and spaces
 }
 
 TEST_CASE("byte pieces: saved and restored they are the same") {
-  const auto pieces = BytePieces::learn(rhyme + rhyme + rhyme + random_bytes(3, 5000), "bpe");
+  const auto pieces =
+      BytePieces::learn(odd_rhyme + odd_rhyme + odd_rhyme + random_bytes(3, 5000), "bpe");
   const std::string saved = pieces->save();
   CHECK(is_utf8(saved));
   const auto restored = restore_pieces(saved, "here");
   CHECK(restored->save() == saved);
   CHECK(restored->name() == "bpe");
   CHECK(restored->size() == pieces->size());
-  CHECK(restored->encode(rhyme) == pieces->encode(rhyme));
-  CHECK(restore_pieces(BytePieces::learn(rhyme, "bpe:merges=7")->save(), "here")->name() ==
+  CHECK(restored->encode(odd_rhyme) == pieces->encode(odd_rhyme));
+  CHECK(restore_pieces(BytePieces::learn(odd_rhyme, "bpe:merges=7")->save(), "here")->name() ==
         "bpe:merges=7");
 }
 
@@ -134,7 +135,7 @@ TEST_CASE("byte pieces: damaged ones are refused, whatever is damaged") {
     CHECK(contains(message, part));
     CHECK(message.starts_with("here: "));
   }
-  const std::string whole = BytePieces::learn(rhyme + rhyme + rhyme, "bpe")->save();
+  const std::string whole = BytePieces::learn(odd_rhyme + odd_rhyme + odd_rhyme, "bpe")->save();
   for (std::size_t size = 0; size < whole.size(); size += 7) {
     CHECK_THROWS_AS(restore_pieces(whole.substr(0, size), "here"), Error);
   }
