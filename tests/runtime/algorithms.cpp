@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr Device device{DeviceType::cuda, 0};
+constexpr Device gpu{DeviceType::cuda, 0};
 
 // Numbers of Key as a tensor that has their bits.
 template <class Key>
@@ -33,8 +33,8 @@ struct Pairs {
   Tensor keys, values;  // on the device
 
   explicit Pairs(const std::vector<Key>& from)
-      : keys(tensor_of(from).to(device)),
-        values(Tensor::empty({keys.count()}, DType::i32, device)) {
+      : keys(tensor_of(from).to(gpu)),
+        values(Tensor::empty({keys.count()}, DType::i32, gpu)) {
     restart(from);
   }
   void restart(const std::vector<Key>& from) {
@@ -128,10 +128,10 @@ TEST_CASE("sort_by_key: scratch is counted, goes, and is about what the pairs ha
   if (!cuda_is_there()) return;
   const std::size_t count = 100000, bytes = 8 * count;
   const Pairs<std::uint32_t> pairs(random_keys<std::uint32_t>(count, ~0u, 3));
-  const std::size_t live = allocator(device).counts().live;
-  allocator(device).reset_peak();
+  const std::size_t live = allocator(gpu).counts().live;
+  allocator(gpu).reset_peak();
   pairs.sort();
-  const MemoryCounts counts = allocator(device).counts();
+  const MemoryCounts counts = allocator(gpu).counts();
   CHECK(counts.live == live);
   CHECK(counts.peak - live >= bytes);
   CHECK(counts.peak - live <= bytes * 5 / 4);
