@@ -1,23 +1,24 @@
-// attend: runs attention mechanisms on a person's own tensors.
+// attend: runs attention mechanisms on tensors from a file.
 //
 //     attend --attention i-clustered:clusters=25 --in qkv.safetensors --out result.safetensors
 //     attend --attention full --in qkv.safetensors --layout bhne --map map.png --head 0-3
 //     attend --pattern mask.npy --pattern-block 64 --in qkv.safetensors --out result.safetensors
 //     attend --compare full,topk:topk=16,clustered:clusters=25 --in qkv.safetensors --out table.png
 //
-// The file holds the mechanism's inputs by their names (`zoo NAME` lists them: q [B,N,H,E],
-// k [B,S,H,E], v [B,S,H,M] for most), `lengths` and `query_lengths` [B] where wanted, and whatever
-// the mechanism would otherwise draw or decide. What comes out: `out`, all that was drawn and
-// decided, and, with --backward and `dout` in the file, the gradient of every input x as `dx`.
-// Heads that a mechanism joins (agglomerative, csp) may stand as one axis. What was read and
-// written stands on stdout. With --layout bhne inputs, out and gradients are PyTorch's [B,H,N,E];
-// what is drawn or decided has one layout, that of `zoo NAME`.
+// The input file holds the mechanism's inputs under their names (`zoo NAME` lists them: for most
+// mechanisms q [B,N,H,E], k [B,S,H,E], v [B,S,H,M]), optionally `lengths` and `query_lengths` [B],
+// and optionally the choices that the mechanism would otherwise draw or compute. The output file
+// gets `out`, all choices and, with --backward and `dout` in the input file, the gradient of every
+// input x as `dx`. Mechanisms that concatenate their heads (agglomerative, csp) also accept heads
+// and width as one axis. Names and shapes of the tensors read and written are printed to stdout.
+// With --layout bhne inputs, out and gradients have PyTorch's layout [B,H,N,E]; choices always
+// have the layout that `zoo NAME` shows.
 //
-// --compare runs several mechanisms on one file and prints their errors relative to the first one,
-// time of a forward pass and memory, as a table and, where --out names a .png, as a picture. What
-// one of them lacks is derived from what is there, and said (derive.h).
+// --compare runs several mechanisms on one file and prints a table of their errors relative to the
+// first one, their forward time and their memory; with --out FILE.png it also draws the table.
+// Missing inputs of a mechanism are derived from those in the file and reported (derive.h).
 //
-// Exit status: 0; 2 for bad input, with one line on stderr and nothing written.
+// Exit status: 0 on success; 2 for bad input, with one line on stderr and no file written.
 #include <cstdio>
 #include <filesystem>
 

@@ -114,7 +114,7 @@ void Call::check_names(const AttendCommand& command) const {
   }
 }
 
-// [B, N, H·M] for a mechanism that joins its heads, unless heads are to stand first.
+// [B, N, H·M] for a mechanism that concatenates its heads, unless the layout puts heads first.
 Tensor Call::written(const Tensor& out) const {
   const Tensor packed = out.packed().to(Device{});
   if (given_.layout == Layout::bhne) return in_layout(packed, "B N H M", given_.layout).packed();
@@ -132,7 +132,7 @@ Tensor Call::dout_like(const Tensor& out) const {
   return dout.packed().reshape(out.shape());
 }
 
-// The inputs on the device; as leaves those that are learnt have gradients.
+// The inputs on the device. With `leaves` the differentiable ones record gradients.
 std::vector<Variable> Call::placed(bool leaves) const {
   std::vector<Variable> variables;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {

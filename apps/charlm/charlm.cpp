@@ -6,8 +6,9 @@
 //     charlm info                lists a model's parameters
 //     charlm export              writes the weights for other programs
 //
-// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
-// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+// Exit status: 0 on success; 1 for a bug in the program; 2 for bad input, with one line on stderr;
+// 4 if training diverged (a value that is not finite); 128 + the signal's number if a signal ended
+// it.
 #include "apps/charlm/commands.h"
 #include "apps/language/options.h"
 #include "apps/training/read_commands.h"
@@ -15,7 +16,7 @@
 namespace weft::charlm {
 namespace {
 
-// The command line into these.
+// The command line is parsed into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;

@@ -40,7 +40,7 @@ void print_score(const Scored& scored, const EvalCommand& command, const Model& 
   print_json(line);
 }
 
-// What --map looks at: its text, or the first characters of the split.
+// The input of --map: --text, or the first characters of the split.
 MapText map_text(const EvalCommand& command, const Model& model, const std::string& source,
                  Ids split) {
   const std::string& own = command.map.text;

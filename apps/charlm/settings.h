@@ -1,5 +1,5 @@
-// All that defines a model and its training, each setting named once: the name is the option on
-// the command line and the key in a checkpoint.
+// All settings of a model and its training. Each is named once: its name is the command-line option
+// and the key in a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace weft::charlm {
 
-// The defaults fit the built-in corpus: about a minute on one core.
+// The defaults suit the built-in corpus: about a minute of training on one core.
 struct Settings : TrainingSettings {
-  std::string preset;  // whose values were taken first; empty: none
+  std::string preset;  // the preset that the other settings modify; empty: none
 
   std::string data = "builtin";
   std::string vocabulary = "auto";
@@ -46,10 +46,10 @@ void each_setting(SomeSettings& s, const F& f) {
   f("test-batches", s.test_batches, count, "batches of random windows");
 }
 
-std::vector<std::string> presets();  // their names, those of plugins too that are loaded by now
-// The settings of a preset; throws, with the names that exist, where there is none of this name.
+std::vector<std::string> presets();  // all names, including those of plugins loaded so far
+// The settings of a preset; throws, with the known names, for an unknown one.
 Settings preset(const std::string& name);
 
-// Throws, naming the setting, where a value is out of its limits or no word that is known.
+// Throws, naming the setting, for a number outside its limits or an unknown word.
 void check(const Settings& settings);
 }  // namespace weft::charlm

@@ -100,7 +100,7 @@ std::string CommandLine::parse(std::vector<std::string> words) {
     require(std::count(names_.known.begin(), names_.known.end(), first) > 0,
             "there is no command '{}'; there are {}", first, known_names(first, names_.known));
   }
-  for (const std::string& word : words) {  // the parser would take the next word
+  for (const std::string& word : words) {  // else the parser takes the next word as the value
     require(!word.starts_with("--") || !word.ends_with("="), "{} wants a value", word);
   }
   try {
@@ -147,7 +147,7 @@ int run_app(const char* name, int (*run)(const std::vector<std::string>& words),
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
     return bad_input;
-  } catch (const std::filesystem::filesystem_error& error) {  // a name too long, a folder closed
+  } catch (const std::filesystem::filesystem_error& error) {  // name too long, no permission
     fmt::print(stderr, "{}: {}\n", name,
                one_line(error.path1().string() + ": " + error.code().message()));
     return bad_input;

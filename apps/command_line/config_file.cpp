@@ -15,9 +15,10 @@
 namespace weft {
 namespace {
 
-// The library follows dotted keys (a.b.c = 1) by recursion, half as deep as a file is long.
+// The parser recurses on dotted keys (a.b.c = 1), so a file could make it recurse as many levels
+// as half its bytes; this limit keeps the stack small.
 constexpr std::uint64_t most_bytes = 1 << 15;
-constexpr std::size_t most_shown = 100;  // bytes of the file in a message
+constexpr std::size_t most_shown = 100;  // longest parser message to quote
 
 std::string text_of(const std::string& path) {
   InputFile file(path);
@@ -45,7 +46,8 @@ const char* kind_of(const toml::node& value) {
   }
 }
 
-// The value as CLI11 reads it where it fits an option; empty where it does not. A list is one word.
+// How a kind of option converts a TOML value to the text that CLI11 parses; a list becomes one
+// word. `text` returns nothing for a value of the wrong type.
 struct Kind {
   std::string wanted;  // "an integer"
   std::optional<std::string> (*text)(const toml::node& value);
@@ -128,7 +130,7 @@ std::string toml_of(const std::string& key, const Json& value) {
     stream << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
     return stream.str();
   }
-  // The fewest digits that give the same number.
+  // Shortest digits that round-trip.
   if (value.is<double>()) return fmt::format("{}", std::get<double>(value.value()));
   constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<i64>::max());
   for (const Json& one : value.is<Json::Array>() ? value.items() : Json::Array{value}) {

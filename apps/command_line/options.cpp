@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// A check, as plain_integer is one.
+// A check for Option::check().
 std::string any_number(const std::string& text) {
   return CLI::Number(text).empty() ? "" : "wanted a number, got " + text;
 }
@@ -131,7 +131,7 @@ bool Options::given(const std::string& name) const { return app_->count(name) > 
 std::vector<OptionFacts> Options::all() const {
   std::vector<OptionFacts> list;
   for (const CLI::Option* option : app_->get_options()) {
-    const std::string type = option->get_type_name();  // "INT", or with a check's name behind it
+    const std::string type = option->get_type_name();  // "INT", or "INT:CHECK"
     const OptionKind kind = option->get_expected_max() == 0         ? OptionKind::flag
                             : option->get_items_expected_max() > 1 ? OptionKind::integers
                             : type.starts_with("TEXT")             ? OptionKind::text

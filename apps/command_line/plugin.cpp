@@ -23,8 +23,7 @@ std::string demangled(const std::string& symbol) {
   return status == 0 ? name.get() : symbol;
 }
 
-// What the loader said, without the path that it begins with, and in words where a symbol of weft
-// is missing.
+// The loader's message without its leading path; for an undefined symbol of weft an explanation.
 std::string reason(const std::string& path, const char* said) {
   std::string text = said == nullptr ? "the loader does not say why" : said;
   if (text.starts_with(path + ": ")) text = text.substr(path.size() + 2);
@@ -51,8 +50,8 @@ void load_plugin(const std::string& path) {
   require(std::filesystem::is_regular_file(file), "--plugin {}: is no shared object", path);
   if (!loaded.insert(file).second) return;
   const RegistrationWatch watch;
-  // Every symbol is looked up at once: a plugin of another weft is refused here, not at its first
-  // call.
+  // RTLD_NOW resolves every symbol: a plugin built against another version of weft fails here, not
+  // at its first call.
   void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) fail("--plugin {}: {}", path, reason(file, dlerror()));
   require(watch.error.empty(), "--plugin {}: {}", path, watch.error);
@@ -62,7 +61,7 @@ void load_plugin(const std::string& path) {
 
 void require_mechanism(const std::string& attention, const std::string& source) {
   const std::vector<const Mechanism*>& known = mechanisms();
-  for (std::size_t begin = 0; begin < attention.size();) {  // a wrapper's inner one stands behind /
+  for (std::size_t begin = 0; begin < attention.size();) {  // a wrapper's inner one follows a /
     const std::size_t end = std::min(attention.find('/', begin), attention.size());
     const std::string part = attention.substr(begin, end - begin),
                       name = part.substr(0, part.find(':'));

@@ -54,7 +54,7 @@ void Progress::note(const std::string& line) {
   fmt::print(stderr, "note: {}\n", line);
 }
 
-// A line that is wider than the terminal would wrap, and the next drawing could not take it back.
+// A line wider than the terminal would wrap, and the next redraw could not erase it: cut it.
 void Progress::redraw(const std::string& line) {
   fmt::print("\r{}\x1b[K", line.substr(0, terminal_width() - 1));
   std::fflush(stdout);

@@ -11,15 +11,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One of the official data sets, and which of its labels counts.
+// One of the official data sets, and which of its labels is the class.
 struct Layout {
   const char* set;
-  const char* folder;  // that the archive unpacks into
+  const char* folder;  // top-level folder of the archive
   std::vector<const char*> train;
   const char* test;
-  std::vector<i64> labels;           // how many values each label of a record has
-  std::size_t label;                 // the one that is wanted
-  const char* names;                 // file of the class names
+  std::vector<i64> labels;  // number of values of each label in a record
+  std::size_t label;        // index of the label to use
+  const char* names;        // file with the class names
 };
 
 const std::vector<Layout>& layouts() {
@@ -79,7 +79,7 @@ void read_records(const std::string& path, const Layout& layout, Pictures& pictu
   file.check_unchanged();
 }
 
-// The lines of a file of class names; the standard names where there is none.
+// The lines of the file of class names; the standard names if there is no file.
 std::vector<std::string> read_names(const std::string& path, const std::string& set) {
   const std::vector<std::string>& standard = class_names(set);
   if (!fs::exists(path)) return standard;
@@ -103,7 +103,7 @@ std::vector<std::string> read_names(const std::string& path, const std::string& 
   return names;
 }
 
-// Where the files of a layout are: in the folder, or in the one that the archive makes in it.
+// The folder with the files of a layout: `folder` itself, or the archive's top-level folder in it.
 std::string place_of(const std::string& folder, const Layout& layout) {
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / layout.folder}) {
     if (fs::exists(place / layout.train[0]) || fs::exists(place / layout.test)) {

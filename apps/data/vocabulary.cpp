@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t most_characters = std::size_t{std::numeric_limits<CharacterId>::max()} + 1;
 constexpr CharacterId text8_space = 27;
 
-// The text8 id of a character; 0 where there is none.
+// The text8 id of a character; 0 if it has none.
 constexpr CharacterId text8_id(char character) {
   if (character == ' ') return text8_space;
   if (character >= 'a' && character <= 'z') return static_cast<CharacterId>(character - 'a' + 1);
@@ -31,7 +31,7 @@ std::string shown(std::string_view character, char32_t value) {
   return control ? code : fmt::format("'{}' ({})", character, code);
 }
 
-// Calls f(code point, its bytes, where they begin).
+// Calls f(code point, its bytes, its offset) for each character.
 template <class F>
 void each_code_point(std::string_view text, const F& f) {
   for (std::size_t at = 0; at < text.size();) {
@@ -133,7 +133,7 @@ std::string Vocabulary::character(i64 id) const {
     return characters_.substr(begins_[at], begins_[at + 1] - begins_[at]);
   }
   if (name_ == "bytes") return std::string(1, static_cast<char>(id));
-  if (id == 0) return "_";  // never in a text, but an untrained model may say it
+  if (id == 0) return "_";  // not in any text, but an untrained model can generate it
   return std::string(1, id == text8_space ? ' ' : static_cast<char>('a' + id - 1));
 }
 

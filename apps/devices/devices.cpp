@@ -1,4 +1,4 @@
-// devices: what this build computes on, and what of it is there.
+// devices: lists the devices that this build supports and those that are available.
 #include <fmt/core.h>
 #include <hwy/targets.h>
 

@@ -13,14 +13,14 @@
 namespace weft {
 namespace {
 
-// Markdown that shows a text letter by letter.
+// The text as a Markdown code block.
 std::string quoted(const std::string& text) {
   std::string lines = "    ";
   for (const char c : text) lines += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return lines;
 }
 
-// A text to standard output: on a terminal what is not printable is escaped.
+// Writes text to standard output. On a terminal unprintable bytes are escaped.
 class SampleOutput {
  public:
   void say(std::string_view more) {

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// A call of an attention layer, kept.
+// A recorded call of an attention layer.
 struct Seen {
   const AttentionSpec* spec = nullptr;
   AttentionCall call;
@@ -27,7 +27,7 @@ Seen call_of_layer(const UniversalTransformer& network, const std::vector<i64>& 
   Context context = Context::evaluation();
   context.attending = [&](const AttentionSpec& spec, const AttentionCall& call,
                           std::span<const Variable> inputs) {
-    if (call.layer + call.depth != layer) return;  // a shared block counts by depth
+    if (call.layer + call.depth != layer) return;  // the layers of a shared block are its depths
     seen = {&spec, call, {inputs.begin(), inputs.end()}};
   };
   const Tape::Pause pause;

@@ -5,8 +5,7 @@
 //     lra data               what a task's data are, and their files
 //     lra info               lists a model's parameters
 //
-// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
-// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+// Exit status: as charlm's.
 #include "apps/lra/commands.h"
 #include "apps/training/read_commands.h"
 
@@ -15,7 +14,7 @@ namespace {
 
 constexpr const char* preset_help = "a row of the table, which other options change";
 
-// The command line into these.
+// The command line is parsed into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;

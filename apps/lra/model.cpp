@@ -9,8 +9,8 @@ namespace {
 
 const CheckpointFormat format{.app = "lra", .version = "1", .more = {}};
 
-// A model of these sizes has at least these numbers; one that claims more than the file holds is
-// never built.
+// Computes a lower bound of the number of elements from the configured sizes, and throws if the
+// file holds fewer, before anything is allocated.
 void check_claims(const SequenceClassifierConfig& c, const Checkpoint& checkpoint,
                   const std::string& file) {
   i64 held = 0;

@@ -1,5 +1,5 @@
-// All that defines a classifier of sequences and its training, each setting named once: the name is
-// the option on the command line and the key in a checkpoint.
+// All settings of a sequence classifier and its training. Each is named once: its name is the
+// command-line option and the key in a checkpoint.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace weft::lra {
 
-// The defaults are those of the small models of the Nyströmformer paper.
+// The defaults are those of the small models in the Nyströmformer paper.
 struct Settings : TrainingSettings {
-  std::string preset;  // whose values were taken first; empty: none
+  std::string preset;  // the preset that the other settings modify; empty: none
 
   std::string task = "listops";
   std::string data = "builtin";
@@ -20,7 +20,7 @@ struct Settings : TrainingSettings {
   i64 examples = 96000;
   i64 held_out = 2000;
 
-  SequenceClassifierConfig model;  // its symbols, classes and length follow from the task
+  SequenceClassifierConfig model;  // the task determines its symbols, classes and length
 
   i64 round_steps = 500;
 
@@ -54,11 +54,11 @@ void each_setting(SomeSettings& s, const F& f) {
   f("round-steps", s.round_steps, Limits{1, 1e9}, "steps from one validation to the next");
 }
 
-const std::vector<std::string>& presets();  // their names
-// The settings of a preset; throws, with the names that exist, where there is none of this name.
+const std::vector<std::string>& presets();  // all names
+// The settings of a preset; throws, with the known names, for an unknown one.
 Settings preset(const std::string& name);
 
-// Throws, naming the setting, where a value is out of its limits or no word that is known.
+// Throws, naming the setting, for a number outside its limits or an unknown word.
 void check(const Settings& settings);
 
 }  // namespace weft::lra

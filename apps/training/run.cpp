@@ -49,7 +49,7 @@ namespace {
 
 constexpr int not_finite_status = 4;
 
-// Says how the training ended where that was before its time; returns the exit status.
+// Prints the reason if the training ended early; returns the exit status.
 int status_of(const TrainResult& result, const Task& task, const TrainingSettings& settings,
               const RunOptions& run, Progress& progress) {
   if (result.skipped > 0) {
@@ -69,7 +69,7 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
                                     " --detect-anomaly";
     }
     if (run.silent()) {
-      fmt::print(stderr, "{}\n", said);  // an error is said in any case
+      fmt::print(stderr, "{}\n", said);  // errors are printed with --quiet too
     } else {
       progress.print(said);
     }
@@ -105,7 +105,7 @@ void note_warmup(const TrainingSettings& settings, const TrainOptions& options,
                   options.learning_rate(options.steps), settings.lr));
 }
 
-// A table of all settings, for TensorBoard.
+// Sends a table of all settings to TensorBoard.
 void show_configuration(const Task& task, RunFolder& folder) {
   const auto found = task.metadata.find("configuration");
   if (found == task.metadata.end()) return;
@@ -120,7 +120,7 @@ void show_configuration(const Task& task, RunFolder& folder) {
   folder.show_text("configuration", table);
 }
 
-// What a folder's result says, where it is one.
+// The figures of a folder's result, if it is valid.
 std::optional<std::vector<Figure>> figures_of(const Json& result) {
   if (!result.is<Json::Array>()) return {};
   std::vector<Figure> figures;
@@ -175,7 +175,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
   if (run.dry_run) return once(run.seeds.front(), run).status;
   const std::vector<std::string> folders = folders_of(run);
   const std::string summary_file = run.out + "/replicas.json";
-  if (!run.out.empty() && !run.force && !run.resume) {  // before the first is trained
+  if (!run.out.empty() && !run.force && !run.resume) {  // check all before the first is trained
     for (const std::string& folder : folders) require_no_run(folder);
     require(!std::filesystem::exists(summary_file),
             "{}: is there already; --force replaces it, or take another --out", summary_file);
@@ -186,7 +186,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
     if (!run.out.empty()) options.out = folders[i];
     if (run.resume && saved_trainings(folders[i]).empty()) {
       options.resume = false;
-      options.force = true;  // it was stopped before there was anything to go on from
+      options.force = true;  // it was stopped before its first checkpoint
     }
     Trained trained = once(run.seeds[i], options);
     if (trained.status != 0) return trained.status;

@@ -25,7 +25,7 @@ constexpr const char* log_file = "metrics.jsonl";
 constexpr const char* result_file = "result.json";
 constexpr const char* table_file = "metrics.csv";
 
-// The folder, locked until the descriptor is closed, be it by the end of the process.
+// Opens and locks the folder. Closing the descriptor, or the end of the process, unlocks it.
 int locked_folder(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   require(descriptor >= 0, "{}: cannot be opened as a folder: {}", path, std::strerror(errno));
@@ -138,7 +138,7 @@ void RunFolder::save(SavedTraining saved) {
   remove_old_trainings(path_, keep_);
 }
 
-// A link that is renamed onto another one of the same file stays where it is.
+// rename() does nothing if both names are links to one file, and leaves the source: remove it.
 void RunFolder::link_model(const std::string& checkpoint, const char* name) const {
   const std::string place = path_ + "/" + name, beside = place + ".partial";
   ::unlink(beside.c_str());

@@ -20,7 +20,7 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* state_file = "state.safetensors";
 constexpr const char* manifest_file = "manifest.json";
 
-// The manifest of a checkpoint, which is not trusted.
+// Parses the manifest of a checkpoint, which is not trusted.
 class Manifest {
  public:
   explicit Manifest(const std::string& checkpoint)
@@ -35,7 +35,7 @@ class Manifest {
     return get<T>(all_, key);
   }
 
-  // One of the checkpoint's files, where it is what stands here.
+  // Reads one of the checkpoint's files; throws if its size or checksum differs from the manifest.
   Checkpoint read(const char* name) const {
     const std::string path = fs::path(path_).replace_filename(name);
     const Json entry = object(object(all_, "files"), name);
@@ -66,7 +66,7 @@ class Manifest {
   Json all_;
 };
 
-// A damaged one names none.
+// The best checkpoint named by `checkpoint`; empty if its manifest is damaged.
 std::string best_named_by(const std::string& checkpoint) {
   try {
     return Manifest(checkpoint).get<std::string>("best");
@@ -154,7 +154,7 @@ void remove_old_trainings(const std::string& folder, i64 keep) {
   }
 }
 
-// The manifest goes first: half of a checkpoint is none.
+// Removes the manifest first: a partly removed checkpoint is then not taken for a complete one.
 void remove_training(const std::string& folder, const std::string& name) {
   std::error_code error;
   fs::remove(folder + "/" + name + "/" + manifest_file, error);

@@ -8,7 +8,7 @@ namespace {
 const std::string best_prefix = "best.", note_prefix = "note.";
 constexpr const char *ended = "ended", *not_finite = "not finite";
 
-// Every number under its name.
+// Calls f(name, number) for every number of the state.
 template <class State, class F>
 void each_number(State& s, const F& f) {
   f("skipped", s.result.skipped);
@@ -22,7 +22,7 @@ void each_number(State& s, const F& f) {
   f("recent_steps", s.recent_steps);
 }
 
-// The same of those that checkpoints of before do not have.
+// The same for numbers that older checkpoints lack.
 template <class State, class F>
 void each_later_number(State& s, const F& f) {
   f("round_loss", s.round.loss);
@@ -56,7 +56,7 @@ TrainingState training_state(const SavedTraining& saved, std::map<std::string, d
       "{}: the training left the finite numbers at step {}: it cannot go on; --resume "
       "--detect-anomaly shows where, or start again with --force, and a smaller --lr or --clip 1",
       source, saved.step);
-  // The number that `text` begins with; returns what follows it.
+  // Parses the number at the beginning of `text`; returns the rest.
   const auto take = [&](const std::string& name, const std::string& text, auto& value) {
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
     require(status == std::errc{}, "{}: its state has no number '{}'", source, name);

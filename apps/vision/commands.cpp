@@ -25,7 +25,7 @@ struct Guess {
   double probability;
 };
 
-// The classes of one picture of 32 × 32, from the most likely.
+// The classes of one picture of 32 × 32, most probable first.
 std::vector<Guess> guesses(const Model& model, const Picture& picture) {
   const Normalisation normalisation = normalisation_of(model.settings.dataset);
   const Tensor image = Tensor::empty({1, picture_size, picture_size, 3}, DType::f32);
@@ -123,7 +123,7 @@ int run_info(const InfoCommand& command) {
   return print_information(model, command.json);
 }
 
-// The example is two pictures of noise.
+// The example input is two pictures of noise.
 int run_export(const ExportCommand& command) {
   const Model model = read_model(command.checkpoint);
   const VisionTransformerConfig& m = model.network->config();

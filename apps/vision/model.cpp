@@ -29,8 +29,8 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// A model of these sizes has at least these numbers; one that claims more than the file holds is
-// never built.
+// Computes a lower bound of the number of elements from the configured sizes, and throws if the
+// file holds fewer, before anything is allocated.
 void check_claims(const VisionTransformerConfig& c, const Checkpoint& checkpoint,
                   const std::string& file) {
   i64 held = 0;

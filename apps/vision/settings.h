@@ -1,5 +1,5 @@
-// All that defines a model of pictures and its training, each setting named once: the name is the
-// option on the command line and the key in a checkpoint.
+// All settings of a picture classifier and its training. Each is named once: its name is the
+// command-line option and the key in a checkpoint.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace weft::vision {
 
-// The defaults fit the built-in pictures: about a minute on one core.
+// The defaults suit the built-in pictures: about a minute of training on one core.
 struct Settings : TrainingSettings {
-  std::string preset;  // whose values were taken first; empty: none
+  std::string preset;  // the preset that the other settings modify; empty: none
 
   std::string data = "builtin";
   std::string dataset = "auto";
 
-  VisionTransformerConfig model;  // its size, channels and classes follow from the pictures
+  VisionTransformerConfig model;  // the data set determines its size, channels and classes
 
   bool augment = true;
   bool rate_by_epoch = false;
@@ -55,11 +55,11 @@ void each_setting(SomeSettings& s, const F& f) {
   f("test-epochs", s.test_epochs, any, "also test every epoch, as the paper reports");
 }
 
-const std::vector<std::string>& presets();  // their names
-// The settings of a preset; throws, with the names that exist, where there is none of this name.
+const std::vector<std::string>& presets();  // all names
+// The settings of a preset; throws, with the known names, for an unknown one.
 Settings preset(const std::string& name);
 
-// Throws, naming the setting, where a value is out of its limits or no word that is known.
+// Throws, naming the setting, for a number outside its limits or an unknown word.
 void check(const Settings& settings);
 
 }  // namespace weft::vision

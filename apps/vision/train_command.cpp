@@ -11,7 +11,7 @@
 namespace weft::vision {
 namespace {
 
-// The most that any epoch reached on the test pictures, and when: what the paper reports.
+// The best test accuracies of any epoch, and those epochs: the paper reports these.
 using BestEpochs = std::map<std::string, double>;
 
 void take(BestEpochs& best, i64 epoch, const Measure& measured) {

@@ -2,13 +2,12 @@
 //
 //     vision [train] [options]  trains; without options on the built-in pictures, in about a minute
 //     vision eval               scores a checkpoint
-//     vision predict IMAGE…     says what PNG pictures show
-//     vision rank MODEL…        the singular spectra behind the layers of checkpoints
+//     vision predict IMAGE…     classifies PNG pictures
+//     vision rank MODEL…        computes singular spectra of layer outputs
 //     vision info               lists a model's parameters
 //     vision export             writes the weights for other programs
 //
-// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
-// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+// Exit status: as charlm's.
 #include "apps/training/read_commands.h"
 #include "apps/vision/commands.h"
 
@@ -17,7 +16,7 @@ namespace {
 
 constexpr const char* preset_help = "a model of the CSP paper, which other options change";
 
-// The command line into these.
+// The command line is parsed into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;

@@ -28,7 +28,7 @@ Part part_of(const WordCorpus& corpus, const std::string& name) {
   return {corpus.test, corpus.test_counts};
 }
 
-// The three ways to count, and what each one counts.
+// Prints the perplexity by three definitions, each with an explanation.
 void print_perplexities(const std::string& part, const WordPieces& pieces, const Perplexities& p,
                         Progress& progress) {
   progress.print(fmt::format(
@@ -73,7 +73,7 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
   progress.print(kept(run));
 }
 
-// Scores the model on the test part, and writes with it.
+// Scores the model on the test part and prints a sample.
 std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
                                const TrainResult& result, RunFolder& folder, Progress& progress) {
   const Settings& s = model.settings;
@@ -86,7 +86,7 @@ std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
   Json line = {{"kind", "test"}};
   line.update(json_of(test));
   folder.log(line);
-  move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
+  move_to(*model.network, Device{});  // decoding one position at a time is as fast on the CPU
   print_sample(s.model.attention, folder, progress, [&] {
     std::string sample;
     write_text(model, "", sample_tokens, {.seed = s.seed},
@@ -124,8 +124,7 @@ Trained train_once(const TrainCommand& command) {
   return run_training(task, options, s, command.run, *folder, progress, score);
 }
 
-// What --map looks at: its text, behind what stands before a text, or the first pieces of the
-// split.
+// The input of --map: --text after the pieces' opening, or the first pieces of the split.
 MapText map_text(const EvalCommand& command, const Model& model, const std::string& source,
                  std::span<const std::int32_t> split) {
   const WordPieces& pieces = *model.pieces;

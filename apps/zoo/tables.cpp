@@ -14,13 +14,13 @@ using Cells = std::vector<std::string>;
 
 constexpr std::size_t widest = 100;
 
-// Characters that a terminal shows: bytes of UTF-8 but those that continue one.
+// Width on a terminal: the number of UTF-8 characters.
 std::size_t columns_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-// Lines of at most `width` columns, broken between words; a longer word is broken anywhere.
+// Wraps text to at most `width` columns between words; words longer than that are split.
 Cells wrapped(const std::string& text, std::size_t width) {
   Cells lines = {""};
   for (std::size_t begin = 0; begin < text.size();) {
@@ -58,7 +58,7 @@ void add_row(std::string& text, const Cells& row, const std::vector<std::size_t>
   }
 }
 
-// A wrapper has what its inner mechanism has.
+// The fact `own`; for a wrapper it is that of the inner mechanism.
 std::string fact(const Mechanism& m, const std::string& own) {
   return m.wrapper ? "as inner" : own;
 }

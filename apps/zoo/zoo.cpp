@@ -1,10 +1,10 @@
-// zoo: the attention mechanisms that weft knows.
+// zoo: lists the attention mechanisms of weft.
 //
 //     zoo                 a table of all, for a terminal
 //     zoo --markdown      the table of ops/attention/README.md, in Markdown
 //     zoo topk            one fact sheet, with its page of equations
-//     zoo topk:topk=16    the same of a specification, with its options as it sets them
-//     zoo --json          all fact sheets, or the one that is named, as JSON
+//     zoo topk:topk=16    the same for a specification, with its values of the options
+//     zoo --json          all fact sheets, or the named one, as JSON
 #include <cstdio>
 
 #include <fmt/core.h>
