@@ -41,55 +41,53 @@ void add_options(const Options& app, AttendCommand& command) {
   const Option attention = app.add_option("--attention", command.attention,
                                                 "a mechanism, as name:option=value,option=value")
                                      .show_default();
-  app.add_option(
-         "--compare", command.compare,
-         "several mechanisms with commas between them, name:option=value,option=value,name; "
-         "errors are relative to the first")
+  app.add_option("--compare", command.compare,
+                 "comma-separated mechanisms, name:option=value,option=value,name; errors are "
+                 "relative to the first")
       .excludes(attention);
   app.add_option("--in", command.in,
-                 "the inputs: a safetensors file, or a folder of .npy files named for them; f16 is "
-                 "taken as f32")
+                 "the inputs: a safetensors file, or a folder of .npy files named after them; f16 "
+                 "is converted to f32")
       .required();
-  app.add_option(
-         "--layout", command.layout,
-         "of inputs, out and gradients: bnhe for [batch, positions, heads, width], bhne, as "
-         "PyTorch has it, for [batch, heads, positions, width]")
+  app.add_option("--layout", command.layout,
+                 "layout of inputs, out and gradients: bnhe, [batch, positions, heads, width], or "
+                 "PyTorch's bhne, [batch, heads, positions, width]")
       .show_default();
-  app.add_option("--out", command.out, "safetensors file to write; of --compare a picture, .png");
-  app.add_option("--dtype", command.dtype, "f32 or f64; by default what the inputs are")
+  app.add_option("--out", command.out, "safetensors file to write; with --compare a picture, .png");
+  app.add_option("--dtype", command.dtype, "f32 or f64; default: the type of the inputs")
       .one_of({"f32", "f64"});
   app.add_option("--device", command.device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--causal", command.causal, "query i sees keys up to i");
-  const Option pattern = app.add_option(
-      "--pattern", command.pattern,
-      "a .npy file: queries of full see those keys alone where it is not 0; [queries, keys], with "
-      "an axis of heads before, and of batch items before that, where they differ");
+  const Option pattern =
+      app.add_option("--pattern", command.pattern,
+                     "a .npy file with a mask for full: a query sees the keys where it is not 0; "
+                     "[queries, keys], [heads, queries, keys] or [batch, heads, queries, keys]");
   app.add_option("--pattern-block", command.pattern_block,
-                 "positions for which an element of --pattern stands, along both axes")
+                 "side of the block of positions that an element of --pattern covers")
       .positive()
       .show_default()
       .needs(pattern);
-  app.add_option("--seed", command.seed, "of what the mechanism draws")
+  app.add_option("--seed", command.seed, "seed of the mechanism's random choices")
       .non_negative()
       .show_default();
-  app.add_flag("--backward", command.backward, "also the gradients, for dout in the file");
+  app.add_flag("--backward", command.backward,
+               "also write gradients, for the cotangent dout in the file");
   app.add_option("--map", command.map, "write attention matrices: .png or .safetensors");
-  app.add_option("--head", command.head, "of --map: some heads, as 0,2-3, or all")
-      .show_default();
-  app.add_option("--item", command.item, "of the batch, for --map").show_default();
+  app.add_option("--head", command.head, "heads for --map: 0,2-3 or all").show_default();
+  app.add_option("--item", command.item, "batch item for --map").show_default();
   app.add_option("--scale", command.scale,
-                 "of --map's colours: linear, sqrt, log, or row, each query by its own largest")
+                 "colour scale of --map: linear, sqrt, log, or row (relative to each query's "
+                 "largest weight)")
       .show_default();
   add_plugin_option(app);
-  app.add_flag("--force", command.force, "replace files that are there");
-  app.add_option("--threads", command.threads, "that compute; by default one a core")
+  app.add_flag("--force", command.force, "replace existing files");
+  app.add_option("--threads", command.threads, "number of threads; default: one per core")
       .between(1, 4096);
 }
 
 void check_place(const std::string& path, bool force) {
   if (path.empty()) return;
-  require(force || !std::filesystem::exists(path), "{}: is there already; --force replaces it",
-          path);
+  require(force || !std::filesystem::exists(path), "{}: exists already; --force replaces it", path);
   require_folder_for(path);
 }
 

@@ -129,7 +129,7 @@ std::string surplus(const Given& given, std::set<std::string> used) {
 
 int compare(const AttendCommand& command) {
   require(command.map.empty() && command.pattern.empty() && !command.backward,
-          "--compare stands without --map, --pattern and --backward");
+          "--compare excludes --map, --pattern and --backward");
   require(command.out.empty() || command.out.ends_with(".png"),
           "--out {}: --compare writes a picture, wanted a name that ends with .png", command.out);
   const std::vector<std::string> specifications = split_specifications(command.compare);

@@ -146,8 +146,8 @@ class Deriver {
       const int score = 2 * (candidate.values == values) + (candidate.side == input.side);
       if (candidate.length() == length && score > most) best = &candidate, most = score;
     }
-    require(best != nullptr, "{}: there is no {} [{}], and nothing that it could be derived from",
-            given_.path, input.name, input.axes);
+    require(best != nullptr, "{}: there is no {} [{}], nor anything to derive it from", given_.path,
+            input.name, input.axes);
     return *best;
   }
 

@@ -34,14 +34,14 @@ void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{}, count{1, 1e9};
   f("data", s.data, any, "builtin, or a file of text");
   f("vocabulary", s.vocabulary, any,
-    "auto, text8 (a to z and space), characters (those that occur) or bytes");
+    "auto, text8 (a to z and space), characters (those of the text) or bytes");
   f("split", s.split, any,
     "percent of the text for training/validation/test, by position; auto: 90/5/5, and 60/30/10 of "
     "text8 and the built-in text");
   each_network_setting(s.model, f);
-  each_training_setting(s, f, "rounds of --epoch-steps steps, at most");
+  each_training_setting(s, f, "largest number of rounds of --epoch-steps steps");
   f("epoch-steps", s.epoch_steps, Limits{1, 1e6},
-    "steps of a round, with a validation at its end (the paper's epoch, no pass over the text)");
+    "steps per round, which ends with a validation (the paper's epoch; not a pass over the text)");
   f("validation-batches", s.validation_batches, count, "batches of random windows");
   f("test-batches", s.test_batches, count, "batches of random windows");
 }

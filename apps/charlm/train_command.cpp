@@ -52,7 +52,7 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
                {"windows", "consecutive"},
                {"loss", all.loss},
                {"bits_per_character", score}};
-  std::string others = ", each with what the ones before left in memory";
+  std::string others = ", each with a memory of those before";
   std::optional<Pass> random;  // a random window has no memory of the text before it
   if (!goes_on) {
     random = measure_random(*model.network, parts.test, Purpose::test, s.seed, s.test_batches,
@@ -71,10 +71,10 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
     const double least = best_possible(text, parts.test, s.model.length);
     line["entropy"] = text.grammar->entropy();
     line["best_possible"] = least;
-    progress.print(fmt::format(
-        "       {:.4f} bpc is the entropy of the text; {:.4f} bpc is the best possible in windows "
-        "of {}, whose past is cut off; the model is {:.4f} above", text.grammar->entropy(), least,
-        s.model.length, score - least));
+    progress.print(
+        fmt::format("       {:.4f} bpc is the entropy of the text; {:.4f} bpc is the best possible "
+                    "in windows of {} without earlier context; the model is {:.4f} above",
+                    text.grammar->entropy(), least, s.model.length, score - least));
   }
   folder.log(line);
   if (random) {

@@ -38,7 +38,7 @@ const char* kind_of(const toml::node& value) {
     case toml::node_type::integer:
       return "an integer";
     case toml::node_type::floating_point:
-      return "a number with a point";
+      return "a floating-point number";
     case toml::node_type::boolean:
       return "true or false";
     default:
@@ -100,7 +100,7 @@ OptionKind kind_named(const std::string& key, const Options& command) {
   std::vector<std::string> known;
   for (const OptionFacts& option : command.all()) {
     if (option.name == "--" + key) {
-      require(option.group != once_group, "--{} stands on the command line, not in a file", key);
+      require(option.group != once_group, "--{} is for the command line, not for a file", key);
       return option.kind;
     }
     if (option.group != once_group) known.push_back(option.name.substr(2));
@@ -112,7 +112,7 @@ OptionKind kind_named(const std::string& key, const Options& command) {
 
 std::vector<std::string> words_of(const std::string& key, const toml::node& value,
                                   const Options& command) {
-  require(!value.is_table(), "a key stands alone here, as an option does; there are no tables");
+  require(!value.is_table(), "tables are not allowed; a key is the name of an option");
   const OptionKind option = kind_named(key, command);
   const Kind kind = kind_for(option);
   const auto text = kind.text(value);
@@ -136,7 +136,7 @@ std::string toml_of(const std::string& key, const Json& value) {
   for (const Json& one : value.is<Json::Array>() ? value.items() : Json::Array{value}) {
     std::uint64_t integer = 0;
     require(!one.take(integer) || integer <= largest,
-            "--{}: the integers of TOML end at {}, got {}", key, largest, integer);
+            "--{}: integers of TOML are at most {}, got {}", key, largest, integer);
   }
   return value.text();
 }

@@ -19,7 +19,7 @@
 
 namespace weft {
 
-inline constexpr const char* once_group = "On the command line alone";
+inline constexpr const char* once_group = "Only on the command line";
 
 // A key and its value, as command-line words.
 struct ConfigEntry {
@@ -52,7 +52,7 @@ int print_config(const Command& command) {
     if (!empty) values.push_back({key, value, help});
   };
   const RunOptions& run = command.run;
-  add("preset", command.settings.preset, "whose settings were taken first");
+  add("preset", command.settings.preset, "the preset that the other settings modify");
   each_setting(command.settings, [&](const char* key, const auto& value, const Limits&,
                                      const char* help) { add(key, value, help); });
   if constexpr (requires { command.allow_leaky; }) {

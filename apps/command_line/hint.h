@@ -49,10 +49,10 @@ inline const std::vector<ForeignWord>& foreign_words() {
        "it belongs to the optimizer, as in --optimizer adamw:beta1=0.9,beta2=0.95"},
       {{"grad-accum", "grad-accum-steps", "gradient-accumulation-steps", "total-batch-size"},
        {},
-       "a step takes the whole of its --batch at once"},
+       "a step processes its whole --batch at once"},
       {{"dtype", "tensorcores"}, {}, "models are trained in f32"},
       {{"compile"}, {}, "there is nothing to compile"},
-      {{"flash"}, {}, "attention is never held as a matrix"},
+      {{"flash"}, {}, "attention matrices are never stored"},
       {{"eval-only", "inference-only"}, {}, "eval is a command of its own"},
   };
   return list;

@@ -147,7 +147,7 @@ std::string Options::name() const { return app_->get_name(); }
 void Options::refuse_extras(const std::string& shown) const {
   for (const std::string& word : app_->remaining()) {
     const std::string name = word.substr(0, word.find('='));
-    require(name.starts_with("-"), "'{}' stands there without an option before it", word);
+    require(name.starts_with("-"), "'{}' follows no option", word);
     std::vector<std::string> known;
     for (const OptionFacts& option : all()) known.push_back(option.name);
     fail("there is no option {}{} {} --help lists them all", name, hint(name, known, "--"), shown);

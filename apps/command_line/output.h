@@ -18,7 +18,7 @@ inline void flush_output() {
 // Throws if the folder of a file to be written does not exist.
 inline void require_folder_for(const std::string& file) {
   require(std::filesystem::is_directory(std::filesystem::absolute(file).parent_path()),
-          "{}: there is no folder for it", file);
+          "{}: its folder does not exist", file);
 }
 
 }  // namespace weft

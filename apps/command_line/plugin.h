@@ -18,7 +18,7 @@
 namespace weft {
 
 inline constexpr const char* plugin_help =
-    "a shared object with attention mechanisms from outside weft; its code runs";
+    "a shared object with further attention mechanisms; its code is run";
 
 // Loads a plugin; does nothing if it is loaded already. Throws, with a message of one line, if the
 // file does not exist or is not a shared object, was built with the headers of another version of

@@ -94,8 +94,8 @@ void TimeEstimate::count(i64 step, i64 steps, Progress& progress) {
   const double all = each * static_cast<double>(left);
   if (all < hour) return;
   progress.note(
-      fmt::format("the {} steps will take about {}, by {} of them ({:.3g} s each), and validations "
-                  "more; --steps or --epochs makes them fewer",
+      fmt::format("the {} steps will take about {} (estimated from {} steps of {:.3g} s), plus "
+                  "validations; --steps or --epochs sets a smaller number",
                   grouped(left), rough_duration(all), counted, each));
 }
 

@@ -51,21 +51,23 @@ struct TrainingSettings {
 };
 
 template <class SomeSettings, class F>
-void each_training_setting(SomeSettings& s, const F& f,
-                           const char* epochs_help = "passes over the training data, at most") {
+void each_training_setting(
+    SomeSettings& s, const F& f,
+    const char* epochs_help = "largest number of passes over the training data") {
   constexpr Limits any{}, positive{0, 1e6, true}, or_none{0, 1e9};
-  f("batch", s.batch, Limits{1, 65536}, "examples in a step");
+  f("batch", s.batch, Limits{1, 65536}, "examples per step");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
-  f("lr", s.lr, positive, "learning rate; another optimizer brings its own default");
+  f("lr", s.lr, positive, "learning rate; --optimizer without --lr sets the optimizer's default");
   f("schedule", s.schedule, any, "of the learning rate: constant, cosine or linear");
   f("warmup", s.warmup, or_none, "steps over which the learning rate rises");
   f("min-lr", s.min_lr, Limits{.most = 1e6, .later = true},
-    "the learning rate that cosine and linear fall to");
+    "final learning rate of cosine and linear");
   f("clip", s.clip, or_none, "largest norm of the gradient; 0: none");
   f("epochs", s.epochs, Limits{1, 1e6}, epochs_help);
-  f("steps", s.steps, or_none, "in all, instead of epochs; 0: by epochs");
-  f("patience", s.patience, or_none, "validations without a better one; 0: no limit");
-  f("seed", s.seed, any, "of the weights, the batches and the dropout");
+  f("steps", s.steps, or_none, "total number of steps; 0: --epochs decides");
+  f("patience", s.patience, or_none,
+    "stop after this many validations without improvement; 0: never");
+  f("seed", s.seed, any, "of weights, batches and dropout");
 }
 
 // Checks the words among the training settings.
@@ -107,25 +109,25 @@ struct RunOptions {
   bool silent() const { return quiet || json_lines; }  // print no progress
 };
 
-inline constexpr const char* threads_help = "that compute; by default one a core";
-inline constexpr const char* allow_leaky_help = "also an attention that is not strictly causal";
+inline constexpr const char* threads_help = "number of threads; default: one per core";
+inline constexpr const char* allow_leaky_help = "accept attention that is not strictly causal";
 
 // Calls f(name, value, help) for each run option that a configuration file may hold, except
 // --threads, which every command has.
 template <class SomeRun, class F>
 void each_run_option(SomeRun& run, const F& f) {
-  f("out", run.out, "folder to keep the models and the log in");
+  f("out", run.out, "folder for the models and the log");
   f("keep", run.keep, "checkpoints to keep, besides that of the best model");
   f("checkpoint-steps", run.checkpoint_steps,
     "steps between two checkpoints; 0: one after each validation");
   f("device", run.device, "cpu, cuda or cuda:N");
   f("graph", run.graph, "on a CUDA device: capture one step and replay it (the default)");
   f("report-steps", run.report_steps, "steps between two lines of the log");
-  f("quiet", run.quiet, "print nothing for people to read, but errors");
+  f("quiet", run.quiet, "print nothing but errors");
   f("json-lines", run.json_lines, "print the lines of metrics.jsonl, and nothing else");
   f("detect-anomaly", run.detect_anomaly,
-    "name the op and the tensor of the first value that is not finite, and stop (slow)");
-  f("seeds", run.seeds, "as in 1,2,3: train with each, and say mean and standard error");
+    "stop at the first value that is not finite, and name its op and tensor (slow)");
+  f("seeds", run.seeds, "1,2,3: train once per seed, and print mean and standard error");
 }
 
 // The options of an app's commands.

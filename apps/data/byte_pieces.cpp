@@ -124,7 +124,8 @@ BytePieces::BytePieces(std::string name, std::vector<Merge> merges)
     for (std::size_t at = 0; at < piece.size();) {
       const std::size_t size = code_point(piece, at).bytes;
       const auto byte = byte_of.find(std::string_view(piece).substr(at, size));
-      require(byte != byte_of.end(), "word pieces: \"{}\" is not written in bytes", piece);
+      require(byte != byte_of.end(), "word pieces: \"{}\" has a character that represents no byte",
+              piece);
       bytes += byte->second;
       at += size;
     }

@@ -67,7 +67,7 @@ void read_records(const std::string& path, const Layout& layout, Pictures& pictu
     file.read(std::as_writable_bytes(std::span(bytes)));
     for (std::size_t k = 0; k < labels; ++k) {
       require(bytes[k] < layout.labels[k],
-              "{}: record {} (byte {}): label {}, wanted 0 to {}; this is no {} file", path, i,
+              "{}: record {} (byte {}): label {}, wanted 0 to {}; this is not a {} file", path, i,
               i * record + k, bytes[k], layout.labels[k] - 1, layout.set);
     }
     pictures.labels.push_back(bytes[layout.label]);
@@ -94,8 +94,8 @@ std::vector<std::string> read_names(const std::string& path, const std::string& 
     const bool plain = name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
                          return c >= ' ' && c <= '~';
                        });
-    require(plain, "{}: line {} is no class name: wanted at most 64 printable ASCII letters", path,
-            names.size() + 1);
+    require(plain, "{}: line {} is not a class name: wanted at most 64 printable ASCII letters",
+            path, names.size() + 1);
     names.push_back(name);
   }
   require(names.size() == standard.size(), "{}: wanted {} class names, one a line, got {}", path,
@@ -139,10 +139,10 @@ Normalisation normalisation_of(const std::string& set) {
 PictureSet load_pictures(const std::string& data, const std::string& set) {
   if (data == "builtin") {
     require(set == "auto" || set == "builtin",
-            "--dataset {}: its files must be given; --data names their folder", set);
+            "--dataset {}: needs --data, the folder with its files", set);
     return {"builtin", drawn_pictures(1, 8000), drawn_pictures(2, 2000), class_names("builtin")};
   }
-  require(set != "builtin", "--dataset builtin: wants --data builtin, got --data {}", data);
+  require(set != "builtin", "--dataset builtin: needs --data builtin, got --data {}", data);
   require(fs::is_directory(data),
           "{}: there is no such folder; wanted one with the binary version of "
           "CIFAR-10 or CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html)",

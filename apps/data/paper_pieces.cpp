@@ -19,8 +19,8 @@ std::string word_of(const WordToken& token) { return token.number ? "<num>" : lo
 
 void check_length(std::string_view token) {
   require(token.size() <= PaperPieces::longest_word,
-          "a word of {} bytes; the longest that word pieces take is {}: give text whose words end, "
-          "at spaces or punctuation",
+          "a word of {} bytes; word pieces accept at most {}: give text with spaces or punctuation "
+          "between words",
           token.size(), PaperPieces::longest_word);
 }
 

@@ -28,7 +28,7 @@ constexpr const char* fonts[] = {"/usr/share/fonts/truetype/dejavu/DejaVuSans.tt
 FT_Face face_of(int pixels) {
   static const FT_Face face = [] {
     FT_Library library = nullptr;
-    require(FT_Init_FreeType(&library) == 0, "picture: FreeType does not start");
+    require(FT_Init_FreeType(&library) == 0, "picture: FreeType cannot be initialised");
     for (const char* font : fonts) {
       FT_Face found = nullptr;
       if (std::filesystem::exists(font) && FT_New_Face(library, font, 0, &found) == 0) return found;
@@ -154,7 +154,7 @@ Picture Picture::load(const std::string& path) {
   image.version = PNG_IMAGE_VERSION;
   const std::unique_ptr<png_image, void (*)(png_image*)> freed(&image, png_image_free);
   require(png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) != 0,
-          "{}: is no PNG picture: {}", path, image.message);
+          "{}: is not a PNG picture: {}", path, image.message);
   require(i64{image.width} * image.height <= most_pixels && image.width <= most_across,
           "{}: has {} x {} pixels, more than {}, or than {} in a row; make it smaller", path,
           image.width, image.height, most_pixels, most_across);

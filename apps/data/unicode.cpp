@@ -116,7 +116,7 @@ std::string lower(std::string_view text) {
       u8_tolower(bytes_of(typographic_text), typographic_text.size(), nullptr, nullptr, nullptr,
                  &size),
       std::free);
-  require(mapped != nullptr, "lower case: there is no memory for a text of {} bytes", text.size());
+  require(mapped != nullptr, "lower case: out of memory for a text of {} bytes", text.size());
   return with_apostrophes_of(text, {reinterpret_cast<const char*>(mapped.get()), size});
 }
 

@@ -59,7 +59,7 @@ Vocabulary Vocabulary::of(std::string_view text, const std::string& source) {
   }
   made.begins_.push_back(made.characters_.size());
   require(made.code_points_.size() <= most_characters,
-          "{}: has {} different characters, and a vocabulary takes {}; take --vocabulary bytes",
+          "{}: has {} different characters, and a vocabulary holds {}; use --vocabulary bytes",
           source, made.code_points_.size(), most_characters);
   return made;
 }
@@ -109,8 +109,8 @@ std::vector<CharacterId> Vocabulary::encode(std::string_view text,
     each_code_point(text, [&](char32_t value, std::string_view character, std::size_t at) {
       const auto found = std::lower_bound(code_points_.begin(), code_points_.end(), value);
       require(found != code_points_.end() && *found == value,
-              "{}: the character {} at position {} is none of the {} that the model's text has; a "
-              "model trained with --vocabulary bytes takes any text",
+              "{}: the character {} at position {} is none of the {} of the model's training text; "
+              "a model trained with --vocabulary bytes accepts any text",
               source, shown(character, value), at, size());
       ids.push_back(static_cast<CharacterId>(found - code_points_.begin()));
     });
@@ -120,8 +120,8 @@ std::vector<CharacterId> Vocabulary::encode(std::string_view text,
   for (std::size_t i = 0; i < text.size(); ++i) {
     ids[i] = name_ == "text8" ? text8_id(text[i]) : static_cast<unsigned char>(text[i]);
     require(name_ == "bytes" || ids[i] != 0,
-            "{}: the character {} at position {} is not in text8, which has a to z "
-            "and space; a model trained with --vocabulary bytes takes any text",
+            "{}: the character {} at position {} is not in text8, which has a to z and space; a "
+            "model trained with --vocabulary bytes accepts any text",
             source, shown(text[i]), i);
   }
   return ids;

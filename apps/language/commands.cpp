@@ -49,7 +49,7 @@ const char* name_of(Activation activation) {
     case Activation::silu:
       return "silu";
   }
-  fail("export: an activation without a name");
+  fail("export: an activation has no name");
 }
 
 Json architecture_of(const UniversalTransformerConfig& m) {
@@ -125,8 +125,8 @@ int write_samples(const SampleCommand& command, const SampleWriter& writer) {
   const auto restarted = [&] {
     if (std::exchange(said, true)) return;
     fmt::print(stderr,
-               "{}: past the {} positions of the model: it starts again from the last {} {}, "
-               "now and whenever they are used up\n",
+               "{}: beyond the {} positions of the model: it restarts from the last {} {}, now and "
+               "whenever they are used up\n",
                writer.app, writer.length, writer.length / 2, writer.unit);
   };
   SamplingOptions options = command.options;

@@ -47,8 +47,8 @@ void check_claims(const UniversalTransformerConfig& config, const Checkpoint& ch
   if (!config.shared) claimed = std::max(claimed, d * d * config.depth);
   claimed = std::max(claimed, learnt_by_position(config, held));
   require(claimed <= held,
-          "{}: its configuration (width {}, hidden {}, length {}, depth {}) wants more "
-          "numbers than the {} it holds",
+          "{}: its configuration (width {}, hidden {}, length {}, depth {}) needs more numbers "
+          "than the {} in the file",
           file, d, hidden, config.length, config.depth, held);
 }
 
@@ -222,11 +222,10 @@ void check_causal(const std::string& attention, bool allow_leaky) {
   const Mechanism& mechanism = spec.mechanism();
   require(mechanism.masks.causal,
           "--attention {}: has no causal form, which a language model needs", spec.text());
-  require(
-      mechanism.strictly_causal || allow_leaky,
-      "--attention {}: is not strictly causal, what a position sees depends on the future, and "
-      "its bits per character would be too good to be true; --allow-leaky takes it all the same",
-      spec.text());
+  require(mechanism.strictly_causal || allow_leaky,
+          "--attention {}: is not strictly causal: a position depends on later ones, which makes "
+          "the loss meaningless; --allow-leaky accepts it",
+          spec.text());
 }
 
 std::string description(const std::string& name, const UniversalTransformerConfig& m,

@@ -31,25 +31,24 @@ template <class SomeConfig, class F>
 void each_network_setting(SomeConfig& m, const F& f) {
   constexpr Limits any{}, rate{0, 1 - 1e-9};
   f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
-  f("encoding", m.encoding, any, "how order is known: position, conv, rotary or none");
-  f("width", m.width, Limits{1, 16384}, "of the model");
-  f("depth", m.depth, Limits{1, 1024}, "how often the block is applied");
+  f("encoding", m.encoding, any, "position encoding: position, conv, rotary or none");
+  f("width", m.width, Limits{1, 16384}, "width of the model");
+  f("depth", m.depth, Limits{1, 1024}, "number of times the block is applied");
   f("heads", m.heads, Limits{1, 16384}, "heads, or classes, of the attention");
   f("hidden", m.hidden, Limits{.most = 65536, .later = true},
     "width inside the feed-forward layer; 0: four times the width");
   f("length", m.length, Limits{1, 1 << 20}, "tokens in a window");
   f("memory", m.memory, Limits{.most = 1 << 20, .later = true},
-    "tokens of earlier windows that attention sees; trains on texts that go on from window to "
-    "window");
-  f("conv-width", m.conv_width, Limits{1, 1024}, "tokens that the convolution sees");
+    "tokens of earlier windows that attention sees; training reads contiguous text");
+  f("conv-width", m.conv_width, Limits{1, 1024}, "width of the causal convolution, in tokens");
   f("wiring", m.wiring, any,
-    "universal, vanilla or prenorm: where dropout and layer norms of the block stand");
-  f("shared", m.shared, any, "one block for all of the depth");
+    "universal, vanilla or prenorm: the place of dropout and layer norms in the block");
+  f("shared", m.shared, any, "share one block over the whole depth");
   f("act", m.act, any, "adaptive computation time");
-  f("attention-dropout", m.attention_dropout, rate, "rate on the attention weights");
-  f("residual-dropout", m.residual_dropout, rate, "rate in the block");
-  f("output-dropout", m.output_dropout, rate, "rate before the output");
-  f("l2", m.l2, Limits{0, 1e3}, "weight of the squares of embedding and output matrix");
+  f("attention-dropout", m.attention_dropout, rate, "dropout rate of the attention weights");
+  f("residual-dropout", m.residual_dropout, rate, "dropout rate in the block");
+  f("output-dropout", m.output_dropout, rate, "dropout rate before the output");
+  f("l2", m.l2, Limits{0, 1e3}, "L2 penalty of embedding and output matrix");
 }
 
 // The names of these settings.

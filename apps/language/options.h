@@ -14,8 +14,9 @@ template <class Settings>
 void add_language_settings(const Options& app, Settings& settings,
                            const std::vector<std::string>& presets) {
   add_settings(app, settings,
-               "a model of the agglomerative-attention paper, or one of long windows, which other "
-               "options change", presets);
+               "a model of the agglomerative-attention paper or one with long windows; other "
+               "options modify it",
+               presets);
   add_shorthands(app, settings.model, settings);
 }
 

@@ -100,8 +100,8 @@ std::uint8_t symbol_of(const SequenceTask& task, const std::string& word,
                        const std::string& place) {
   const auto found = std::find(task.symbols.begin(), task.symbols.end(), word);
   require(found != task.symbols.end(),
-          "{}: '{}' is no word of ListOps; wanted [MIN, [MAX, [MED, [SM, ], "
-          "a digit or a parenthesis",
+          "{}: '{}' is not a word of ListOps; wanted [MIN, [MAX, [MED, [SM, ], a digit or a "
+          "parenthesis",
           place, word);
   return static_cast<std::uint8_t>(1 + (found - task.symbols.begin()));
 }

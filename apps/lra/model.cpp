@@ -16,11 +16,10 @@ void check_claims(const SequenceClassifierConfig& c, const Checkpoint& checkpoin
   i64 held = 0;
   for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
   const i64 claimed = c.layers * 2 * c.width * c.hidden + c.width * c.length;
-  require(
-      claimed <= held,
-      "{}: its configuration (width {}, layers {}, hidden {}) wants more numbers than the {} it "
-      "holds",
-      file, c.width, c.layers, c.hidden, held);
+  require(claimed <= held,
+          "{}: its configuration (width {}, layers {}, hidden {}) needs more numbers than the {} "
+          "in the file",
+          file, c.width, c.layers, c.hidden, held);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ std::size_t process_memory(const std::string& field) {
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with(field + ":")) return 1024 * std::stoull(line.substr(field.size() + 1));
   }
-  fail("dry run: /proc/self/status says no {}, the size of this process", field);
+  fail("dry run: /proc/self/status has no {}, the size of this process", field);
 }
 
 const std::size_t at_start = process_memory("VmRSS");
@@ -154,20 +154,19 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
   bytes("weights", cost.weights);
   bytes("gradients", cost.gradients);
   bytes("optimizer", cost.optimizer);
-  bytes("activations", cost.activations, " kept for the backward pass (measured)");
-  bytes("peak", cost.peak, " at most in a step, all of these included (measured)");
+  bytes("activations", cost.activations, " saved for the backward pass (measured)");
+  bytes("peak", cost.peak, " at most in a step, including all above (measured)");
   bytes("process", cost.process, " at most (measured):");
   bytes("  program", cost.program, " when it began");
   bytes("  data", cost.data, " with the weights and their copies");
   bytes("  steps", cost.steps, "");
   bytes("  validation", cost.validation, "");
   bytes("  checkpoint", cost.checkpoint, "");
-  line("arithmetic", cost.operations, "operations a step, those of its products (counted)");
+  line("arithmetic", cost.operations, "operations per step, of matrix products (counted)");
   line("steps", static_cast<double>(options.steps),
        fmt::format("in {:g} {}s of {}", epochs, task.round, grouped(options.epoch_steps)));
-  fmt::print("{:<12}{:>18} for these steps, by some of {:.3g} s (measured), and validations more\n",
-             "time", rough_duration(cost.seconds * static_cast<double>(options.steps)),
-             cost.seconds);
+  fmt::print("{:<12}{:>18} for these steps, of {:.3g} s (measured), plus validations\n", "time",
+             rough_duration(cost.seconds * static_cast<double>(options.steps)), cost.seconds);
 }
 
 }  // namespace weft

@@ -43,7 +43,7 @@ MetricsViews::MetricsViews(const std::string& folder, std::vector<std::string> c
   for (std::string text; std::getline(lines, text);) {
     ++number;
     const std::optional<Json> line = parse_json(text);
-    require(line.has_value() && line->is<Json::Object>(), "{}: line {} is no JSON object", log,
+    require(line.has_value() && line->is<Json::Object>(), "{}: line {} is not a JSON object", log,
             number);
     tabulate(with_round(*line, columns_));
   }

@@ -58,15 +58,16 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
   }
   if (result.ending == Ending::not_finite) {
     std::string said = fmt::format(
-        "stopped at step {}: the training left the finite numbers; try a smaller --lr, or --clip 1",
+        "stopped at step {}: the training diverged to values that are not finite; try a smaller "
+        "--lr, or --clip 1",
         result.steps);
     if (!run.out.empty()) {
       said += fmt::format("; the last good model is {}/last.safetensors", run.out);
     }
     if (!run.detect_anomaly) {
-      said += run.out.empty() ? "; --detect-anomaly names the first such value"
-                              : "; what names the first such value:\n" + run.resume_command +
-                                    " --detect-anomaly";
+      said += run.out.empty()
+                  ? "; --detect-anomaly names the first such value"
+                  : "; to name the first such value:\n" + run.resume_command + " --detect-anomaly";
     }
     if (run.silent()) {
       fmt::print(stderr, "{}\n", said);  // errors are printed with --quiet too
@@ -77,11 +78,11 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
   }
   if (result.ending == Ending::interrupted) {
     progress.print(fmt::format("interrupted after step {}{}", result.steps,
-                               run.out.empty() ? "" : "; to go on:\n" + run.resume_command));
+                               run.out.empty() ? "" : "; to resume:\n" + run.resume_command));
     return 128 + result.signal;
   }
   if (result.ending == Ending::out_of_patience) {
-    progress.print(fmt::format("no better validation in {} {}s", settings.patience, task.round));
+    progress.print(fmt::format("no improvement in {} {}s", settings.patience, task.round));
   }
   return 0;
 }
@@ -98,9 +99,8 @@ void note_warmup(const TrainingSettings& settings, const TrainOptions& options,
                  Progress& progress) {
   if (settings.warmup <= options.steps) return;
   progress.note(
-      fmt::format("the warm-up of {} steps is longer than the run, of {}: the learning rate comes "
-                  "to {:.3g}, not "
-                  "{:g}",
+      fmt::format("the warm-up of {} steps is longer than the run, of {}: the learning rate "
+                  "reaches {:.3g}, not {:g}",
                   grouped(settings.warmup), grouped(options.steps),
                   options.learning_rate(options.steps), settings.lr));
 }
@@ -178,7 +178,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
   if (!run.out.empty() && !run.force && !run.resume) {  // check all before the first is trained
     for (const std::string& folder : folders) require_no_run(folder);
     require(!std::filesystem::exists(summary_file),
-            "{}: is there already; --force replaces it, or take another --out", summary_file);
+            "{}: exists already; --force replaces it, or choose another --out", summary_file);
   }
   std::vector<std::vector<Figure>> found;
   for (std::size_t i = 0; i < run.seeds.size(); ++i) {

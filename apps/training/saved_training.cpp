@@ -43,7 +43,7 @@ class Manifest {
     const auto bytes = get<std::uint64_t>(entry, "bytes");
     require(found == bytes, "{}: has {} bytes, its manifest says {}", path, found, bytes);
     require(digest_of_file(path) == get<std::string>(entry, "xxh3"),
-            "{}: its checksum is not that of its manifest; it was damaged", path);
+            "{}: its checksum differs from the manifest's; it is damaged", path);
     return read_checkpoint(path);
   }
 
@@ -96,7 +96,7 @@ void write_training(const SavedTraining& saved, const std::string& folder) {
   const std::string checkpoint = folder + "/" + name_of(saved);
   std::error_code error;
   fs::create_directory(checkpoint, error);
-  require(!error, "{}: cannot be made: {}", checkpoint, error.message());
+  require(!error, "{}: cannot be created: {}", checkpoint, error.message());
   Json files;
   for (const auto& [name, content] :
        {std::pair{model_file, &saved.model}, std::pair{state_file, &saved.state}}) {
@@ -120,13 +120,13 @@ SavedTraining read_training(const std::string& folder, const std::string& name) 
   saved.log_bytes = manifest.get<std::uint64_t>("log_bytes");
   saved.elapsed = manifest.get<double>("elapsed");
   saved.unreported = manifest.get<double>("unreported");
-  require(name_of(saved) == name, "{}: is of {}, which its folder's name does not say",
-          manifest.path(), name_of(saved));
+  require(name_of(saved) == name, "{}: is of {}, which is not its folder's name", manifest.path(),
+          name_of(saved));
   saved.model = manifest.read(model_file);
   saved.state = manifest.read(state_file);
   if (saved.best.empty()) return saved;
   require(saved.best.starts_with(prefix) && saved.best.find('/') == std::string::npos,
-          "{}: '{}' is no checkpoint's name", manifest.path(), saved.best);
+          "{}: '{}' is not the name of a checkpoint", manifest.path(), saved.best);
   saved.best_model =
       saved.best == name ? saved.model : Manifest(folder + "/" + saved.best).read(model_file);
   return saved;

@@ -167,8 +167,9 @@ class Training {
     }
     forget_queued();
     optimizer_.take_back();
-    progress_.print(fmt::format("step {}: the update made {} not finite and was taken back; use a "
-                                "smaller learning rate", number, name));
+    progress_.print(fmt::format(
+        "step {}: the update made {} not finite and was undone; use a smaller learning rate",
+        number, name));
     return end(Ending::not_finite);
   }
 
@@ -391,7 +392,7 @@ bool is_over(const SavedTraining& saved, const Task& task, const TrainOptions& o
              const std::string& source) {
   check_same_task(saved, task, source);
   require(saved.step <= options.steps,
-          "{}: is after step {} already, and --steps or --epochs want {} in all", source,
+          "{}: is after step {} already; --steps or --epochs ends the run after {}", source,
           saved.step, options.steps);
   const TrainingState state = training_state(saved, nullptr, options.detect_anomaly, source);
   return ends_with(options, saved.step, saved.validated, state.result.best_epoch);

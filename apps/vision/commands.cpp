@@ -66,10 +66,8 @@ int run_eval(const EvalCommand& command) {
   move_to(*model.network, device);
   const Settings& s = model.settings;
   const std::string data = command.data.empty() ? s.data : command.data;
-  require(
-      data != s.data || data == "builtin" || std::filesystem::exists(data),
-      "{}: the pictures that the model was trained on are not here; name their folder by --data",
-      data);
+  require(data != s.data || data == "builtin" || std::filesystem::exists(data),
+          "{}: the model's training pictures are not found; name their folder with --data", data);
   const PictureSet set = load_pictures(data, s.dataset);
   const Parts parts = divide(set, s);
   const std::vector<i64>& which = part_named(parts, command.split);

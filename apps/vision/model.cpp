@@ -38,8 +38,8 @@ void check_claims(const VisionTransformerConfig& c, const Checkpoint& checkpoint
   const i64 values = c.value_width > 0 ? c.value_width : c.width;
   const i64 claimed = c.layers * c.width * (2 * c.hidden + values) + c.width * c.tokens();
   require(claimed <= held,
-          "{}: its configuration (width {}, layers {}, hidden {}, patch {}) wants "
-          "more numbers than the {} it holds",
+          "{}: its configuration (width {}, layers {}, hidden {}, patch {}) needs more numbers "
+          "than the {} in the file",
           file, c.width, c.layers, c.hidden, c.patch, held);
 }
 

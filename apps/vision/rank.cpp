@@ -77,7 +77,7 @@ int run_rank(const RankCommand& command) {
       if (i < 2 || i > last.size()) continue;
       shares += fmt::format("{}σ{}/σ1 = {:.3g}", shares.empty() ? "" : ", ", i, last[i - 1]);
     }
-    fmt::print("{}: {} attention; behind the last layer {}\n", name, model.settings.model.attention,
+    fmt::print("{}: {} attention; after the last layer {}\n", name, model.settings.model.attention,
                shares.empty() ? "σ1 alone: one token" : shares);
     report["models"].push_back(
         {{"name", name}, {"attention", model.settings.model.attention}, {"layers", layers}});

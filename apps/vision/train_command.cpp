@@ -68,11 +68,11 @@ Measure score(const Model& model, const Parts& parts, const TrainResult& result,
                              percent(tested, "top_1"), percent(tested, "top_5"), tested.loss));
   Json line = test_line("test", result.best_epoch, tested);
   if (!epochs.empty()) {
-    progress.print(fmt::format(
-        "       {:.2f} % top-1 (epoch {}) and {:.2f} % top-5 (epoch {}) are the most of any epoch: "
-        "the paper's way, which lets the test pictures choose",
-        epochs.at("top_1"), epochs.at("top_1_epoch"), epochs.at("top_5"),
-        epochs.at("top_5_epoch")));
+    progress.print(
+        fmt::format("       {:.2f} % top-1 (epoch {}) and {:.2f} % top-5 (epoch {}) are the best "
+                    "of any epoch: the paper's figures, which select on the test pictures",
+                    epochs.at("top_1"), epochs.at("top_1_epoch"), epochs.at("top_5"),
+                    epochs.at("top_5_epoch")));
     line["most_top_1"] = epochs.at("top_1");
     line["most_top_5"] = epochs.at("top_5");
   }

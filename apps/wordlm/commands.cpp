@@ -32,15 +32,16 @@ Part part_of(const WordCorpus& corpus, const std::string& name) {
 void print_perplexities(const std::string& part, const WordPieces& pieces, const Perplexities& p,
                         Progress& progress) {
   progress.print(fmt::format(
-      "{:<6} perplexity {:.2f} a piece: every piece but the first is a target once, no padding",
+      "{:<6} perplexity {:.2f} per piece: every piece but the first is a target once, no padding",
       part, p.token));
   const bool lossy = pieces.name() == "paper";
-  progress.print(fmt::format(
-      "       perplexity {:.2f} a word or line end of the file as it is{}", p.word,
-      lossy ? " (the model reads it in lower case, with numbers as one piece)" : ""));
-  progress.print(fmt::format(
-      "       perplexity {:.2f} as the agglomerative paper counts: the mean of exponentials over "
-      "chunks, whose last target is always padding", p.chunks.row_perplexity));
+  progress.print(
+      fmt::format("       perplexity {:.2f} per word or line end of the file as it is{}", p.word,
+                  lossy ? " (the model reads it in lower case, with numbers as one piece)" : ""));
+  progress.print(
+      fmt::format("       perplexity {:.2f} by the agglomerative paper's definition: the mean of "
+                  "exponentials over chunks whose last target is padding",
+                  p.chunks.row_perplexity));
 }
 
 Json json_of(const Perplexities& p) {

@@ -26,10 +26,10 @@ template <class SomeSettings, class F>
 void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
   f("data", s.data, any,
-    "builtin, a folder with wiki.train.tokens and its like or train.txt, valid.txt and test.txt, "
-    "or a file of lines");
+    "builtin, a folder with wiki.{train,valid,test}.tokens or {train,valid,test}.txt, or a text "
+    "file");
   f("pieces", s.pieces, any,
-    "bpe or bpe:merges=N: of bytes, learnt from the text; paper: the agglomerative paper's, in "
+    "bpe or bpe:merges=N: byte pairs learnt from the text; paper: the agglomerative paper's, in "
     "lower case; or a SentencePiece model");
   each_network_setting(s.model, f);
   each_training_setting(s, f);

@@ -34,8 +34,8 @@ TEST_CASE("options: the words of nanoGPT and llm.c are known, and nothing is gue
     answered("charlm", {fmt::format("--{}", word), "1"},
              fmt::format("no option --{}; did you mean --{}? charlm train --help", word, ours));
   }
-  answered("charlm", {"--grad_accum=4"}, "--grad_accum: a step takes the whole of its --batch");
-  answered("charlm", {"--gradient_accumulation_steps=4"}, ": a step takes the whole");
+  answered("charlm", {"--grad_accum=4"}, "--grad_accum: a step processes its whole of its --batch");
+  answered("charlm", {"--gradient_accumulation_steps=4"}, ": a step processes its whole");
   answered("charlm", {"--dtype", "bfloat16"}, "no option --dtype: models are trained in f32;");
   answered("charlm", {"--beta1", "0.9"}, "as in --optimizer adamw:beta1=0.9");
   answered("charlm", {"sample", "--checkpoint", "x", "--top_k", "3"}, "did you mean --top-k?");
@@ -195,7 +195,7 @@ TEST_CASE("options: pre-norm wiring and rotary positions, from training to sampl
     }
   }
   check_refused(charlm({"--encoding", "rotary"}),
-                "--encoding rotary: attention: rotary positions turn the inputs q and k, and "
+                "--encoding rotary: attention: rotary positions rotate the inputs q and k, but "
                 "agglomerative takes zq, zk, y");
   const std::string file = folder.file("a.toml", "encoding = 'rotary'\nattention = 'full'");
   CHECK(configuration({"--config", file})["encoding"] == "rotary");
