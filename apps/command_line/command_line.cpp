@@ -64,7 +64,7 @@ std::string resume_command(const std::vector<std::string>& words) {
 }
 
 CommandLine::CommandLine(const Names& names)
-    : app_(std::make_unique<CLI::App>(names.description, names.app)), names_(names) {
+    : app_(new_parser(names.description, names.app)), names_(names) {
   app_->set_version_flag("--version",
                          fmt::format("{} {} ({}; {})", names_.app, WEFT_VERSION,
                                      hwy::TargetName(HWY_STATIC_TARGET), matmul_library()));
@@ -116,7 +116,10 @@ std::string CommandLine::parse(std::vector<std::string> words) {
 }
 
 void add_checkpoint_instead(const Options& app, std::string& checkpoint) {
-  app.excluded_by(app.add_option("--checkpoint", checkpoint, checkpoint_help), settings_group);
+  const std::string help =
+      std::string(checkpoint_help) + "; excludes the options of model and training";
+  app.excluded_by(app.add_option("--checkpoint", checkpoint, help).shown_as("TEXT"),
+                  settings_group);
 }
 
 std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSettings& settings) {

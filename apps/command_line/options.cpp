@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 
 #include "apps/command_line/hint.h"
 #include "apps/command_line/plugin.h"
+#include "apps/command_line/wrapped.h"
 #include "runtime/error.h"
 
 namespace weft {
@@ -17,10 +19,36 @@ std::string any_number(const std::string& text) {
   return CLI::Number(text).empty() ? "" : "wanted a number, got " + text;
 }
 
+// The parser's own help, wrapped. The description of an option continues in its column.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    constexpr std::size_t widest = 80;
+    const std::size_t column = get_column_width();
+    std::istringstream text(CLI::Formatter::make_help(app, std::move(name), mode));
+    std::string help;
+    for (std::string line; std::getline(text, line);) {
+      const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+      const bool described = indent > 0 && line.size() > column && line[column - 1] == ' ';
+      std::string before = line.substr(0, described ? column : indent);
+      for (const std::string& part : wrapped(line.substr(before.size()), widest - before.size())) {
+        help += before + part + "\n";
+        before.assign(before.size(), ' ');
+      }
+    }
+    return help;
+  }
+};
+
 }  // namespace
 
 const Option& Option::group(const std::string& name) const {
   option_->group(name);
+  return *this;
+}
+const Option& Option::shown_as(const std::string& text) const {
+  option_->option_text(text);
   return *this;
 }
 const Option& Option::show_default() const {
@@ -160,12 +188,18 @@ Option add_plugin_option(const Options& options) {
   };
   return Option(options.parser()
                     .add_option_function<std::vector<std::string>>("--plugin", load, plugin_help)
-                    ->type_name("FILE ..."))
+                    ->type_name("FILE"))
       .repeated();
 }
 
+std::unique_ptr<CLI::App> new_parser(const std::string& description, const std::string& name) {
+  auto parser = std::make_unique<CLI::App>(description, name);
+  parser->formatter(std::make_shared<Help>());
+  return parser;
+}
+
 Program::Program(const std::string& description, const std::string& name)
-    : Program(std::make_unique<CLI::App>(description, name)) {}
+    : Program(new_parser(description, name)) {}
 Program::Program(std::unique_ptr<CLI::App> app) : Options(*app), app_(std::move(app)) {}
 Program::~Program() = default;
 

@@ -29,6 +29,8 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   const Option& group(const std::string& name) const;  // its heading in --help
+  // `text` follows its name in --help, in place of its type and of the options that it excludes.
+  const Option& shown_as(const std::string& text) const;
   const Option& show_default() const;
   const Option& required() const;
   const Option& excludes(const Option& other) const;
@@ -108,6 +110,9 @@ Option add_value(const Options& options, const std::string& name, T& value, cons
 // Adds --plugin, which every program has. Plugins are loaded during parsing, before any mechanism
 // is looked up.
 Option add_plugin_option(const Options& options);
+
+// A parser whose --help has lines of at most 80 columns, in its subcommands too.
+std::unique_ptr<CLI::App> new_parser(const std::string& description, const std::string& name);
 
 // The command line of a program without subcommands.
 class Program : public Options {
