@@ -42,8 +42,8 @@ void each_setting(SomeSettings& s, const F& f) {
   each_training_setting(s, f, "largest number of rounds of --epoch-steps steps");
   f("epoch-steps", s.epoch_steps, Limits{1, 1e6},
     "steps per round, which ends with a validation (the paper's epoch; not a pass over the text)");
-  f("validation-batches", s.validation_batches, count, "batches of random windows");
-  f("test-batches", s.test_batches, count, "batches of random windows");
+  f("validation-batches", s.validation_batches, count, "batches of random windows per validation");
+  f("test-batches", s.test_batches, count, "batches of random windows in the test");
 }
 
 std::vector<std::string> presets();  // all names, including those of plugins loaded so far

@@ -58,7 +58,7 @@ void each_training_setting(
   f("batch", s.batch, Limits{1, 65536}, "examples per step");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
   f("lr", s.lr, positive, "learning rate; --optimizer without --lr sets the optimizer's default");
-  f("schedule", s.schedule, any, "of the learning rate: constant, cosine or linear");
+  f("schedule", s.schedule, any, "of the learning rate over the steps: constant, cosine or linear");
   f("warmup", s.warmup, or_none, "steps over which the learning rate rises");
   f("min-lr", s.min_lr, Limits{.most = 1e6, .later = true},
     "final learning rate of cosine and linear");
@@ -67,7 +67,7 @@ void each_training_setting(
   f("steps", s.steps, or_none, "total number of steps; 0: --epochs decides");
   f("patience", s.patience, or_none,
     "stop after this many validations without improvement; 0: never");
-  f("seed", s.seed, any, "of weights, batches and dropout");
+  f("seed", s.seed, any, "random seed of weights, batches and dropout");
 }
 
 // Checks the words among the training settings.
