@@ -77,7 +77,7 @@ void Tape::note(const Node& node) {
 
 void Tape::backward(const Variable& loss, Tensor dloss) {
   if (!dloss.defined()) {
-    require(loss.value().count() == 1, "tape: the loss is {}, not one number; hand in its gradient",
+    require(loss.value().count() == 1, "tape: the loss is {}, not one number; give its gradient",
             loss.shape());
     dloss = Tensor::full(loss.shape(), 1, loss.value().dtype(), loss.value().device());
   }
@@ -88,7 +88,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
   require(!walked_,
           "tape: backward was called a second time, but what it needs was freed by the first; record "
           "the step again on a new Tape");
-  require(values.size() == gradients.size(), "tape: {} gradients were handed in for {} values",
+  require(values.size() == gradients.size(), "tape: {} gradients were given for {} values",
           gradients.size(), values.size());
   walked_ = true;
   const Pause pause;
@@ -97,15 +97,15 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
     const Tensor &value = values[i].value(), &gradient = gradients[i];
     require(gradient.defined() && gradient.shape() == value.shape() &&
                 gradient.dtype() == value.dtype() && gradient.device() == value.device(),
-            "tape: the gradient handed in is {} of {}, its value {} of {}", gradient.shape(),
+            "tape: the given gradient is {} of {}, its value {} of {}", gradient.shape(),
             name_of(gradient.dtype()), value.shape(), name_of(value.dtype()));
     if (!values[i].wants_gradient()) continue;
     values[i].place()->accumulate(gradients[i]);
     reaches = true;
   }
   require(reaches,
-          "tape: the loss depends on nothing that wants a gradient; was it computed while the tape "
-          "was alive and not paused?");
+          "tape: the loss depends on nothing that requires a gradient; was it computed while the "
+          "tape was alive and not paused?");
   while (!nodes_.empty()) {
     Node* const node = nodes_.back().get();
     std::vector<Tensor> douts;

@@ -97,7 +97,7 @@ void print_row(const Row& row, Progress& progress) {
                               letter_of_length(row), row["length"].get<i64>());
   if (row["kind"] != "row") {
     const bool cut = row["kind"] == "cut";
-    return progress.print(at + (cut ? "left out from here on: " : "failed: ") +
+    return progress.print(at + (cut ? "left out at this and greater lengths: " : "failed: ") +
                           row["reason"].get<std::string>());
   }
   const double forward = row["forward_ms"];
@@ -180,78 +180,78 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
 
 void add_options(const weft::Options& app, Options& o) {
   Settings& s = o.field.settings;
-  app.add_option("--attention", o.field.attention, "specifications; without it all, and baselines");
+  app.add_option("--attention", o.field.attention, "specifications; default: all, and baselines");
   app.add_option("--lengths", o.field.lengths, "default: 256 … 65536, linear ones to 1048576")
       .comma_separated()
       .positive();
   app.add_option("--batch", s.batch).positive().show_default();
-  app.add_option("--heads", s.heads, "heads, or classes")
+  app.add_option("--heads", s.heads, "number of heads, or classes")
       .positive()
       .show_default();
-  app.add_option("--key-width", s.key_width, "of a head")
+  app.add_option("--key-width", s.key_width, "width of queries and keys of a head")
       .positive()
       .show_default();
-  app.add_option("--value-width", s.value_width, "of a head")
+  app.add_option("--value-width", s.value_width, "width of values of a head")
       .positive()
       .show_default();
   app.add_option("--threads", s.threads).between(1, 4096).show_default();
-  app.add_option("--device", o.devices, "cpu, cuda or cuda:N; default: all that are there");
-  const Option seconds = app.add_option("--seconds", s.seconds, "least time of a row")
+  app.add_option("--device", o.devices, "cpu, cuda or cuda:N; default: all available devices");
+  const Option seconds = app.add_option("--seconds", s.seconds, "shortest measuring time of a row, in seconds")
                                    .non_negative()
                                    .show_default();
   const Option causal = app.add_flag("--causal", s.causal);
-  const Option layer = app.add_flag("--layer", s.layer, "with projections and output matrix");
-  const Option blocks = app.add_option("--blocks", s.blocks, "so many transformer blocks")
+  const Option layer = app.add_flag("--layer", s.layer, "measure whole layers, with projections and output matrix");
+  const Option blocks = app.add_option("--blocks", s.blocks, "measure this many transformer blocks")
                                   .positive()
                                   .excludes(layer);
   const Option core =
-      app.add_flag("--core", s.core, "of mega the moving average and the attention, without maps")
+      app.add_flag("--core", s.core, "measure mega's moving average and attention only, without its projections")
           .excludes(layer)
           .excludes(blocks);
-  app.add_option("--queries", s.queries, "so many; --lengths then count keys alone")
+  app.add_option("--queries", s.queries, "number of queries; --lengths then gives the number of keys")
       .positive()
       .excludes(causal)
       .excludes(layer)
       .excludes(blocks);
   app.add_option("--learnt", o.learnt,
-                 "NAME=NUMBER: all of that learnt input, as training may have left it: span=0.125")
+                 "NAME=NUMBER: value of all elements of a learnt input, such as span=0.125 after training")
       .excludes(blocks);
-  app.add_option("--hidden", s.hidden, "units of their feed-forward layer; default: 4 × width")
+  app.add_option("--hidden", s.hidden, "units of the blocks' feed-forward layer; default: 4 × width")
       .positive()
       .needs(blocks);
-  app.add_flag("--reference", o.field.reference, "the definition in plain ops, not the kernel")
+  app.add_flag("--reference", o.field.reference, "measure the definition in plain ops instead of the kernels")
       .excludes(layer)
       .excludes(core)
       .excludes(blocks);
-  app.add_flag("--json", o.json, "one object a line");
-  app.add_option("--out", o.out, "folder that keeps the rows; the same command goes on there");
+  app.add_flag("--json", o.json, "print one JSON object per line");
+  app.add_option("--out", o.out, "folder for the rows; the same command resumes an interrupted run");
   const Option row =
-      app.add_option("--row-seconds", o.budgets.row_seconds, "most time of a row, 0: no limit")
+      app.add_option("--row-seconds", o.budgets.row_seconds, "longest time of a row, in seconds; 0: no limit")
           .non_negative()
           .show_default();
   const Option all =
-      app.add_option("--run-seconds", o.budgets.run_seconds, "most time of all, 0: no limit")
+      app.add_option("--run-seconds", o.budgets.run_seconds, "longest time of the run, in seconds; 0: no limit")
           .non_negative()
           .show_default();
-  app.add_option("--memory", o.memory_gib, "most GiB of a row, its inputs too; default: half of what is free")
+  app.add_option("--memory", o.memory_gib, "largest memory of a row with its inputs, in GiB; default: half of the free memory")
       .positive();
   app.add_flag("--quick", o.quick,
-               "within five minutes: --seconds 0.05 --row-seconds 4 --run-seconds 270")
+               "a run within five minutes: --seconds 0.05 --row-seconds 4 --run-seconds 270")
       .excludes(seconds)
       .excludes(row)
       .excludes(all);
   app.add_flag("--peers", o.field.every_peer,
-               "PyTorch beside every mechanism; without it, beside full where none is named")
+               "also measure PyTorch for every mechanism; default: for full, if --attention is not given")
       .excludes(app.add_flag("!--no-peers", o.field.peers, "without PyTorch"))
       .excludes(layer)
       .excludes(core)
       .excludes(blocks);
   app.add_option("--python", o.field.python,
-                 "that has PyTorch; default: python3, then /usr/bin/python3");
+                 "Python with PyTorch; default: python3, then /usr/bin/python3");
   add_plugin_option(app);
   app.add_printing_flag(
       "--library-hash", [] { fmt::print("{}\n", library_hash); },
-      "prints the hash of this build's library, as in rows and in the stamp of ./weft test");
+      "print the hash of this build's library, as in rows and in the stamp of ./weft test");
 }
 
 std::pair<std::string, double> named_number(const std::string& text) {
@@ -265,7 +265,7 @@ std::pair<std::string, double> named_number(const std::string& text) {
 }
 
 int main_of(int argc, char** argv) {
-  Program app("time and memory of attention mechanisms against length");
+  Program app("Measures time and memory of attention mechanisms against length.");
   Options o;
   add_options(app, o);
   if (const auto status = app.parse(argc, argv)) return *status;
@@ -286,7 +286,7 @@ int main_of(int argc, char** argv) {
   } else {
     std::filesystem::create_directories(o.out);
     results = std::make_unique<Results>(o.out + "/rows.jsonl");
-    if (results->torn()) progress.print(o.out + "/rows.jsonl: a torn last line was taken off");
+    if (results->torn()) progress.print(o.out + "/rows.jsonl: an incomplete last line was removed");
   }
   watch_signals();
   Outcome sum;
@@ -304,7 +304,7 @@ int main_of(int argc, char** argv) {
       fmt::format("{} rows measured, {} kept from an earlier run, {} left out, {} failed, "
                   "{}{}",
                   sum.measured, sum.kept, sum.cut, sum.failed, duration(watch.seconds()),
-                  sum.interrupted ? "; interrupted: the same command goes on" : ""));
+                  sum.interrupted ? "; interrupted: the same command resumes" : ""));
   if (!o.out.empty()) {
     write_file(o.out + "/rows.csv", csv(rows));
     write_file(o.out + "/curves.json", summaries.dump(1) + "\n");

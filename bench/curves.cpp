@@ -77,16 +77,16 @@ class CurveRun {
     const Expected expected = run_.entrants[step.entrant].expected(step.length);
     const double bytes = expected.peak_bytes + expected.held_bytes;
     if (budgets.memory_bytes > 0 && bytes > budgets.memory_bytes) {
-      return fmt::format("wants about {:.1f} GiB, more than the {:.1f} GiB of --memory",
+      return fmt::format("needs about {:.1f} GiB, more than the {:.1f} GiB of --memory",
                          bytes / (1 << 30), budgets.memory_bytes / (1 << 30));
     }
     const double row = predicted_row(step);
     if (budgets.row_seconds > 0 && row > budgets.row_seconds) {
-      return fmt::format("wants about {:.1f} s, more than the {:.1f} s of --row-seconds", row,
+      return fmt::format("needs about {:.1f} s, more than the {:.1f} s of --row-seconds", row,
                          budgets.row_seconds);
     }
     if (budgets.run_seconds > 0 && run_.clock() - start_ + row > budgets.run_seconds) {
-      return fmt::format("the {:.0f} s of --run-seconds would not do", budgets.run_seconds);
+      return fmt::format("would exceed the {:.0f} s of --run-seconds", budgets.run_seconds);
     }
     return {};
   }

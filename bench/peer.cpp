@@ -16,7 +16,7 @@ Peer::Peer(const std::vector<std::string>& command) {
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   int ends[2];  // a socket: a write to a program that has ended is an error and not a signal
-  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "{}: no pipe to it",
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "{}: cannot open a pipe",
           command[0]);
   child_ = ::fork();
   if (child_ == 0) {
@@ -46,7 +46,7 @@ Row Peer::read() {
   std::free(line);
   require(length > 0, "the peer ended");
   const Row json = Row::parse(text, nullptr, false);
-  require(json.is_object(), "the peer says what is no JSON object: {:.60}", text);
+  require(json.is_object(), "the peer's answer is not a JSON object: {:.60}", text);
   require(!json.contains("error"), "{}", json.value("error", ""));
   return json;
 }

@@ -43,7 +43,7 @@ void check(const std::string& path, std::size_t number, const Row& line) {
     whole = whole && line.contains("peak_bytes") &&
             (line["peak_bytes"].is_number() || line["peak_bytes"].is_null());
   }
-  require(whole, "{}:{}: a row of format {} without all that it must have: {:.60}…", path, number,
+  require(whole, "{}:{}: a row of format {} that lacks fields: {:.60}…", path, number,
           results_format, line.dump());
 }
 
@@ -74,7 +74,7 @@ Results::Results(const std::string& path) : path_(path) {
     torn_ = begin < text.size();
     if (torn_) {
       require(::ftruncate(descriptor_, static_cast<off_t>(begin)) == 0,
-              "{}: cannot be shortened by its torn last line: {}", path, reason());
+              "{}: cannot remove its incomplete last line: {}", path, reason());
     }
   } catch (...) {
     ::close(descriptor_);
@@ -108,7 +108,7 @@ void Results::add(const Row& line) {
         fail(
             "{}: cannot be written: {}; {} rows are in it; make room and run the same command "
             "again{}",
-            path_, why, lines_.size(), whole ? "" : ", which takes off the torn line");
+            path_, why, lines_.size(), whole ? "" : ", which removes the incomplete line");
       }
       done += static_cast<std::size_t>(wrote);
     }

@@ -44,7 +44,7 @@ def read_curves(path):
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal(f"{path}: cannot be read: {error}") from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Refusal(f"{path}: is no curves.json of attention_bench ({error!r})") from None
+        raise Refusal(f"{path}: is not a curves.json of attention_bench ({error!r})") from None
     return [device for device in devices if device["curves"]]
 
 

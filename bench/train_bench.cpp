@@ -189,25 +189,25 @@ void print(const nlohmann::ordered_json& result, bool json) {
 }
 
 int main_of(int argc, char** argv) {
-  Program app("times one training step of charlm's, wordlm's and vision's presets");
+  Program app("Times a training step of charlm's, wordlm's and vision's presets.");
   Options options;
   std::string wanted = "all", device = "cpu";
   bool bare = false, json = false;
   int thread_count = 1;
-  app.add_option("--preset", wanted, "one of the apps' presets; all: charlm's")
+  app.add_option("--preset", wanted, "a preset of an app; all: those of charlm")
       .show_default();
   app.add_option("--attention", options.attention,
-                 "a mechanism, as name:option=value,option=value; by default the preset's");
+                 "a mechanism, as name:option=value,option=value; default: the preset's");
   add_plugin_option(app);
-  app.add_flag("--bare", bare, "only without dropout and adaptive computation time");
+  app.add_flag("--bare", bare, "measure only without dropout and adaptive computation time");
   app.add_option("--threads", thread_count).between(1, 4096).show_default();
   app.add_option("--device", device, "cpu, cuda or cuda:N").show_default();
-  app.add_flag("--graph,!--no-graph", options.graph, "on a CUDA device: replay one captured step");
-  app.add_option("--batch", options.batch, "examples in a step; by default the preset's")
+  app.add_flag("--graph,!--no-graph", options.graph, "on a CUDA device: capture one step and replay it");
+  app.add_option("--batch", options.batch, "examples per step; default: the preset's")
       .between(1, 65536);
-  app.add_option("--seconds", options.seconds, "least time of a measurement")
+  app.add_option("--seconds", options.seconds, "shortest time of a measurement, in seconds")
       .show_default();
-  app.add_flag("--json", json, "one object a line");
+  app.add_flag("--json", json, "print one JSON object per line");
   if (const auto status = app.parse(argc, argv)) return *status;
   set_threads(thread_count);
   options.device = device_named(device);

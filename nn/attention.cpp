@@ -63,13 +63,13 @@ void check_rotary(const AttentionSpec& spec, const AttentionSizes& sizes) {
     turned += is_turned(input);
   }
   require(turned == 2,
-          "attention: rotary positions turn the inputs q and k, and {} takes {}; take full, or "
+          "attention: rotary positions rotate the inputs q and k, but {} takes {}; use full, or "
           "another encoding",
           spec.mechanism().name, names.empty() ? "none" : names);
-  require(sizes.E % 2 == 0,
-          "attention: rotary positions turn pairs of features: a head has {}, wanted an even "
-          "number",
-          sizes.E);
+  require(
+      sizes.E % 2 == 0,
+      "attention: rotary positions rotate pairs of features: a head has {}, wanted an even number",
+      sizes.E);
 }
 
 Attention::Attention(const AttentionOptions& options, DType dtype)
@@ -107,9 +107,10 @@ Attention::Attention(const AttentionOptions& options, DType dtype)
 }
 
 Attention::Source Attention::add(const AttentionInput& input, DType dtype) {
-  require(input.axes.find("N_max") == std::string::npos || options_.max_length > 0 || input.optional,
-          "attention: {} learns {} [{}] by position; say the longest sequence (max_length)",
-          spec_.mechanism().name, input.name, input.axes);
+  require(
+      input.axes.find("N_max") == std::string::npos || options_.max_length > 0 || input.optional,
+      "attention: {} has parameters {} [{}] by position; give the longest sequence (max_length)",
+      spec_.mechanism().name, input.name, input.axes);
   switch (input.role) {
     case Role::projected:
       if (input.optional) break;
@@ -245,7 +246,8 @@ std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& me
     if (sheet.role == Role::drawn) {
       inputs[i] = drawn_[sources_[i].index].buffer.value;
     } else if (sheet.role == Role::bias && position_bias_) {
-      require(!inputs[i].defined(), "attention: a bias was handed in beside that of the options");
+      require(!inputs[i].defined(),
+              "attention: a bias was given in addition to that of the options");
       const i64 keys = memory.defined() ? memory.size(1) : before + x.size(1);
       inputs[i] = (*position_bias_)(x.value().device(), before, x.size(1), keys);
     } else if (sheet.optional && sheet.role != Role::parameter) {

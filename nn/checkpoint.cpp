@@ -86,7 +86,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& key) override {
     std::set<std::string>& seen = place_ == Place::header ? names_ : fields_;
-    require(seen.insert(key).second, "{}: header: '{}' stands there twice", file_, shown(key));
+    require(seen.insert(key).second, "{}: header: '{}' occurs twice", file_, shown(key));
     if (place_ == Place::header) {
       key_ = key;
       field_.clear();
@@ -145,7 +145,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool) override { refuse("a boolean"); }
   bool number_integer(number_integer_t) override { refuse("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
-    refuse("a number that is no whole one below 2^64");
+    refuse("a number that is not an integer below 2^64");
   }
   bool binary(binary_t&) override { refuse("binary data"); }
 
@@ -223,7 +223,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
 // The length of the header, checked against the file size before memory of that size is allocated.
 std::uint64_t header_length(InputFile& file) {
-  require(file.size() >= 8, "{}: is not a safetensors file: it has {} bytes, the least is 8",
+  require(file.size() >= 8, "{}: is not a safetensors file: it has {} bytes, fewer than 8",
           file.path(), file.size());
   std::uint64_t length = 0;
   file.read(std::as_writable_bytes(std::span(&length, 1)));
@@ -344,8 +344,8 @@ void load_tensors(const std::map<std::string, Tensor>& own,
             name_of(tensor.dtype()), tensor.shape(), name_of(place.dtype()), place.shape());
   }
   for (const auto& [name, tensor] : tensors) {
-    require(own.contains(name), "{}: holds '{}', which the model has not; it is of another model",
-            source, name);
+    require(own.contains(name),
+            "{}: holds '{}', which the model does not have; it is of another model", source, name);
   }
   for (const auto& [name, place] : own) place.copy_from(tensors.at(name));
 }

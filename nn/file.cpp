@@ -82,7 +82,7 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::fail_with(const char* what) const {
-  fail("{}: {}: {}; what was there before is untouched", path_, what, std::strerror(errno));
+  fail("{}: {}: {}; an existing file is unchanged", path_, what, std::strerror(errno));
 }
 
 void OutputFile::write(std::span<const std::byte> bytes) {

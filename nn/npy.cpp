@@ -43,7 +43,7 @@ class NpyHeader {
     expect('{');
     while (!next_is('}')) {
       const std::string_view key = string();
-      require(seen.insert(key).second, "{}: header: '{}' stands there twice", file_, key);
+      require(seen.insert(key).second, "{}: header: '{}' occurs twice", file_, key);
       expect(':');
       if (key == "descr") {
         const std::string_view descr = string();

@@ -321,7 +321,7 @@ double Optimizer::step(double rate, double largest_norm) {
 }
 
 const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, double largest_norm) {
-  require(device_ != Device{}, "optimizer: the parameters are on the CPU, where step() is the way");
+  require(device_ != Device{}, "optimizer: the parameters are on the CPU: use step()");
   require(rate.device() == device_ && rate.dtype() == DType::f64 && rate.count() == 1,
           "optimizer: the rate is one f64 on the device of the parameters");
   dispatch_device(device_, [&]<class D>(const D& device) {

@@ -14,7 +14,7 @@ PositionBias::PositionBias(const std::string& kind, i64 heads, i64 longest, DTyp
   require(kind == "alibi" || kind == "relative",
           "attention: the bias by position is alibi or relative, got '{}'", kind);
   if (kind == "alibi") return;
-  require(longest > 0, "attention: relative biases want the longest sequence (max_length)");
+  require(longest > 0, "attention: relative biases need the longest sequence (max_length)");
   table_ = Parameter({2 * longest - 1, heads}, {Initializer::normal, 0.02}, dtype);
 }
 

@@ -63,9 +63,8 @@ void check_memory(const UniversalTransformerConfig& config) {
   require(config.memory >= 0, "memory: wanted 0 or more positions, got {}", config.memory);
   if (config.memory == 0) return;
   require(config.encoding != "position",
-          "memory: the encoding position numbers the positions of a segment, so that what is "
-          "remembered "
-          "would stand at numbers that are taken; use conv, rotary or none");
+          "memory: the encoding position counts from the beginning of a segment, so that the "
+          "memory before it would have no positions; use conv, rotary or none");
   const Mechanism& mechanism = AttentionSpec(config.attention).mechanism();
   require(mechanism.earlier_keys,
           "memory: {} takes no keys before its queries; use transformer-xl or adaptive-span",
@@ -214,12 +213,12 @@ UniversalTransformer::State UniversalTransformer::start() const {
 
 Tensor UniversalTransformer::step(State& state, std::span<const i64> ids) const {
   const auto n = static_cast<i64>(ids.size());
-  require(n > 0, "universal transformer: decoding wants an id");
+  require(n > 0, "universal transformer: decoding needs an id");
   const i64 left = has_last_position() ? config_.length - state.position : n;
-  require(n <= left,
-          "universal transformer: the model has {} positions, and {} used; start again from a later "
-          "character",
-          config_.length, left == 0 ? "all are" : fmt::format("all but {} are", left));
+  require(
+      n <= left,
+      "universal transformer: the model has {} positions, and {} used; restart from a later token",
+      config_.length, left == 0 ? "all are" : fmt::format("all but {} are", left));
   const Tape::Pause pause;
   const Tensor read = Tensor::from(std::vector<i64>(ids.begin(), ids.end()), {1, n});
   Variable h = embedding_(read.to(device()));

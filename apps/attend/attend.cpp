@@ -1,23 +1,24 @@
-// attend: runs attention mechanisms on a person's own tensors.
+// attend: runs attention mechanisms on tensors from a file.
 //
 //     attend --attention i-clustered:clusters=25 --in qkv.safetensors --out result.safetensors
 //     attend --attention full --in qkv.safetensors --layout bhne --map map.png --head 0-3
 //     attend --pattern mask.npy --pattern-block 64 --in qkv.safetensors --out result.safetensors
 //     attend --compare full,topk:topk=16,clustered:clusters=25 --in qkv.safetensors --out table.png
 //
-// The file holds the mechanism's inputs by their names (`zoo NAME` lists them: q [B,N,H,E],
-// k [B,S,H,E], v [B,S,H,M] for most), `lengths` and `query_lengths` [B] where wanted, and whatever
-// the mechanism would otherwise draw or decide. What comes out: `out`, all that was drawn and
-// decided, and, with --backward and `dout` in the file, the gradient of every input x as `dx`.
-// Heads that a mechanism joins (agglomerative, csp) may stand as one axis. What was read and
-// written stands on stdout. With --layout bhne inputs, out and gradients are PyTorch's [B,H,N,E];
-// what is drawn or decided has one layout, that of `zoo NAME`.
+// The input file holds the mechanism's inputs under their names (`zoo NAME` lists them: for most
+// mechanisms q [B,N,H,E], k [B,S,H,E], v [B,S,H,M]), optionally `lengths` and `query_lengths` [B],
+// and optionally the choices that the mechanism would otherwise draw or compute. The output file
+// gets `out`, all choices and, with --backward and `dout` in the input file, the gradient of every
+// input x as `dx`. Mechanisms that concatenate their heads (agglomerative, csp) also accept heads
+// and width as one axis. Names and shapes of the tensors read and written are printed to stdout.
+// With --layout bhne inputs, out and gradients have PyTorch's layout [B,H,N,E]; choices always
+// have the layout that `zoo NAME` shows.
 //
-// --compare runs several mechanisms on one file and prints their errors relative to the first one,
-// time of a forward pass and memory, as a table and, where --out names a .png, as a picture. What
-// one of them lacks is derived from what is there, and said (derive.h).
+// --compare runs several mechanisms on one file and prints a table of their errors relative to the
+// first one, their forward time and their memory; with --out FILE.png it also draws the table.
+// Missing inputs of a mechanism are derived from those in the file and reported (derive.h).
 //
-// Exit status: 0; 2 for bad input, with one line on stderr and nothing written.
+// Exit status: 0 on success; 2 for bad input, with one line on stderr and no file written.
 #include <cstdio>
 #include <filesystem>
 
@@ -40,55 +41,53 @@ void add_options(const Options& app, AttendCommand& command) {
   const Option attention = app.add_option("--attention", command.attention,
                                                 "a mechanism, as name:option=value,option=value")
                                      .show_default();
-  app.add_option(
-         "--compare", command.compare,
-         "several mechanisms with commas between them, name:option=value,option=value,name; "
-         "errors are relative to the first")
+  app.add_option("--compare", command.compare,
+                 "comma-separated mechanisms, name:option=value,option=value,name; errors are "
+                 "relative to the first")
       .excludes(attention);
   app.add_option("--in", command.in,
-                 "the inputs: a safetensors file, or a folder of .npy files named for them; f16 is "
-                 "taken as f32")
+                 "the inputs: a safetensors file, or a folder of .npy files named after them; f16 "
+                 "is converted to f32")
       .required();
-  app.add_option(
-         "--layout", command.layout,
-         "of inputs, out and gradients: bnhe for [batch, positions, heads, width], bhne, as "
-         "PyTorch has it, for [batch, heads, positions, width]")
+  app.add_option("--layout", command.layout,
+                 "layout of inputs, out and gradients: bnhe, [batch, positions, heads, width], or "
+                 "PyTorch's bhne, [batch, heads, positions, width]")
       .show_default();
-  app.add_option("--out", command.out, "safetensors file to write; of --compare a picture, .png");
-  app.add_option("--dtype", command.dtype, "f32 or f64; by default what the inputs are")
+  app.add_option("--out", command.out, "safetensors file to write; with --compare a picture, .png");
+  app.add_option("--dtype", command.dtype, "f32 or f64; default: the type of the inputs")
       .one_of({"f32", "f64"});
   app.add_option("--device", command.device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--causal", command.causal, "query i sees keys up to i");
-  const Option pattern = app.add_option(
-      "--pattern", command.pattern,
-      "a .npy file: queries of full see those keys alone where it is not 0; [queries, keys], with "
-      "an axis of heads before, and of batch items before that, where they differ");
+  const Option pattern =
+      app.add_option("--pattern", command.pattern,
+                     "a .npy file with a mask for full: a query sees the keys where it is not 0; "
+                     "[queries, keys], [heads, queries, keys] or [batch, heads, queries, keys]");
   app.add_option("--pattern-block", command.pattern_block,
-                 "positions for which an element of --pattern stands, along both axes")
+                 "side of the block of positions that an element of --pattern covers")
       .positive()
       .show_default()
       .needs(pattern);
-  app.add_option("--seed", command.seed, "of what the mechanism draws")
+  app.add_option("--seed", command.seed, "seed of the mechanism's random choices")
       .non_negative()
       .show_default();
-  app.add_flag("--backward", command.backward, "also the gradients, for dout in the file");
+  app.add_flag("--backward", command.backward,
+               "also write gradients, for the cotangent dout in the file");
   app.add_option("--map", command.map, "write attention matrices: .png or .safetensors");
-  app.add_option("--head", command.head, "of --map: some heads, as 0,2-3, or all")
-      .show_default();
-  app.add_option("--item", command.item, "of the batch, for --map").show_default();
+  app.add_option("--head", command.head, "heads for --map: 0,2-3 or all").show_default();
+  app.add_option("--item", command.item, "batch item for --map").show_default();
   app.add_option("--scale", command.scale,
-                 "of --map's colours: linear, sqrt, log, or row, each query by its own largest")
+                 "colour scale of --map: linear, sqrt, log, or row (relative to each query's "
+                 "largest weight)")
       .show_default();
   add_plugin_option(app);
-  app.add_flag("--force", command.force, "replace files that are there");
-  app.add_option("--threads", command.threads, "that compute; by default one a core")
+  app.add_flag("--force", command.force, "replace existing files");
+  app.add_option("--threads", command.threads, "number of threads; default: one per core")
       .between(1, 4096);
 }
 
 void check_place(const std::string& path, bool force) {
   if (path.empty()) return;
-  require(force || !std::filesystem::exists(path), "{}: is there already; --force replaces it",
-          path);
+  require(force || !std::filesystem::exists(path), "{}: exists already; --force replaces it", path);
   require_folder_for(path);
 }
 

@@ -26,7 +26,7 @@ Call::Call(const AttendCommand& command)
     inputs_.push_back(input_of(given_, mechanism(), input));
     const bool left_out = input.causal && !call_.causal;
     require(inputs_.back().defined() || left_out || input.optional || input.role == Role::drawn,
-            "{}: {} [{}], an input of {}, is not there", command.in, input.name, input.axes,
+            "{}: has no {} [{}], an input of {}", command.in, input.name, input.axes,
             mechanism().name);
   }
   while (!inputs_.empty() && !inputs_.back().defined()) inputs_.pop_back();
@@ -51,7 +51,7 @@ std::map<std::string, Tensor> Call::run(const AttendCommand& command) {
   for (const auto& [name, value] : chosen_) results[name] = value.packed().to(Device{});
   if (!command.backward) return results;
   require(given_.tensors.contains("dout"),
-          "{}: --backward wants the gradient of out there, as dout", command.in);
+          "{}: --backward needs dout, the gradient of out, in the file", command.in);
   tape.backward(out, dout_like(out.value()).to(device_));
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const Tensor gradient = variables[i].gradient();
@@ -114,7 +114,7 @@ void Call::check_names(const AttendCommand& command) const {
   }
 }
 
-// [B, N, H·M] for a mechanism that joins its heads, unless heads are to stand first.
+// [B, N, H·M] for a mechanism that concatenates its heads, unless the layout puts heads first.
 Tensor Call::written(const Tensor& out) const {
   const Tensor packed = out.packed().to(Device{});
   if (given_.layout == Layout::bhne) return in_layout(packed, "B N H M", given_.layout).packed();
@@ -132,7 +132,7 @@ Tensor Call::dout_like(const Tensor& out) const {
   return dout.packed().reshape(out.shape());
 }
 
-// The inputs on the device; as leaves those that are learnt have gradients.
+// The inputs on the device. With `leaves` the differentiable ones record gradients.
 std::vector<Variable> Call::placed(bool leaves) const {
   std::vector<Variable> variables;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {

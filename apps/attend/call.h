@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// What attend is told.
+// The options of attend.
 struct AttendCommand {
   std::string attention = "full", compare, in, out, map, scale = "linear", dtype, device = "cpu";
   std::string layout = "bnhe", head = "0", pattern;
@@ -21,13 +21,12 @@ struct AttendCommand {
 
 class Call {
  public:
-  // Reads the file; throws for a tensor that the mechanism does not take.
+  // Reads the file; throws for a tensor that the mechanism does not accept.
   explicit Call(const AttendCommand& command);
 
-  // What is written: out, choices, gradients; in the layout of the file.
+  // The tensors to write: out, choices and gradients, in the layout of the file.
   std::map<std::string, Tensor> run(const AttendCommand& command);
-  // The weights [N, S] of some heads of one batch item. What was drawn and decided stays what it
-  // was in run().
+  // The attention weights [N, S] of some heads of one batch item. Uses the choices made in run().
   std::vector<Tensor> maps(i64 item, const std::vector<i64>& heads) const;
 
   const AttentionSpec& spec() const { return spec_; }

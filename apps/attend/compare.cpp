@@ -18,7 +18,7 @@
 namespace weft {
 namespace {
 
-// A row, and what is said about it.
+// A row of the table, and the notes about it.
 struct Measured {
   Compared row;
   AttentionSizes sizes = {};
@@ -26,8 +26,8 @@ struct Measured {
   Tensor out = {};  // f64
 };
 
-// The median over as many passes as fit into a third of a second, at least three after one to warm
-// up; `row` takes it, and the peak of one pass.
+// Sets the row's median time, over as many passes as fit into a third of a second and at least
+// three, after one warm-up pass; and the peak memory of one pass.
 Tensor timed(const AttentionSpec& spec, const AttentionCall& call,
              const std::vector<Variable>& inputs, Device device, Compared& row) {
   constexpr double least_seconds = 0.3;
@@ -115,7 +115,7 @@ void print_table(const std::vector<Compared>& rows) {
   }
 }
 
-// What of the file no mechanism read.
+// The tensors of the file that no mechanism read.
 std::string surplus(const Given& given, std::set<std::string> used) {
   used.insert({"lengths", "query_lengths"});
   std::vector<std::string> names;
@@ -129,7 +129,7 @@ std::string surplus(const Given& given, std::set<std::string> used) {
 
 int compare(const AttendCommand& command) {
   require(command.map.empty() && command.pattern.empty() && !command.backward,
-          "--compare stands without --map, --pattern and --backward");
+          "--compare excludes --map, --pattern and --backward");
   require(command.out.empty() || command.out.ends_with(".png"),
           "--out {}: --compare writes a picture, wanted a name that ends with .png", command.out);
   const std::vector<std::string> specifications = split_specifications(command.compare);

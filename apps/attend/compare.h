@@ -1,21 +1,21 @@
-// Several mechanisms on the tensors of one file, side by side.
+// Several mechanisms compared on the tensors of one file.
 #pragma once
 
 #include "apps/attend/call.h"
 
 namespace weft {
 
-// What one of them took; the first one's output is what the others' errors are relative to.
+// The measurements of one mechanism. Errors are relative to the output of the first one.
 struct Compared {
   std::string specification;
-  std::string refused = {};  // why it did not run; the rest is 0 then
+  std::string refused = {};  // why it did not run; all other fields are 0 then
   double error = 0;          // |out − first| / |first|, of Frobenius norms
-  double milliseconds = 0;   // of one forward pass, the median
-  double peak_bytes = 0;     // above the inputs, the output included
+  double milliseconds = 0;   // median time of a forward pass
+  double peak_bytes = 0;     // peak memory without the inputs, with the output
 };
 
-// `attend --compare`: measures, prints the table, and draws it where --out names a picture. Returns
-// the exit status; throws where not even the first mechanism runs.
+// `attend --compare`: measures, prints the table and, with --out, draws it. Returns the exit
+// status; throws if the first mechanism cannot run.
 int compare(const AttendCommand& command);
 
 // The table as a picture: bars for error, time and memory.

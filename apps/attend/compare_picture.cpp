@@ -33,7 +33,7 @@ const Column columns[] = {{"relative error",
                            [](const Compared& row) { return row.peak_bytes / (1 << 20); },
                            [](double value) { return fmt::format("{:.3g}", value); }}};
 
-// ASCII, of at most so many letters: what the picture can write.
+// `text` in ASCII, cut to at most `most` characters: the picture's font has no others.
 std::string shown(const std::string& text, std::size_t most) {
   std::string plain;
   for (const char c : text) plain += c >= ' ' && c < 127 ? c : '?';

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// A sequence of the file: [B, L, H, X].
+// A sequence from the file: [B, L, H, X].
 struct Source {
   std::string name;
   Side side;
@@ -27,7 +27,7 @@ struct Source {
 
 bool is_values(const AttentionInput& input) { return input.axes.ends_with("H M"); }
 
-// The file's sequences of heads, by the names that mechanisms give to them.
+// The sequences [B, L, H, X] among the file's tensors, found by the names of mechanisms' inputs.
 std::vector<Source> sources_of(const Given& given) {
   Mechanism joining;
   joining.joined = true;
@@ -41,10 +41,10 @@ std::vector<Source> sources_of(const Given& given) {
   return sources;
 }
 
-// Of a call on these sequences.
+// The sizes of a call on these sequences.
 AttentionSizes sizes_of(const std::vector<Source>& sources) {
   AttentionSizes sizes;
-  for (const bool queries : {false, true}) {  // where there are queries, N is theirs
+  for (const bool queries : {false, true}) {  // queries come last: if there are any, they set N
     for (const Source& source : sources) {
       const bool query = source.side == Side::query && !source.values;
       if (query != queries) continue;
@@ -135,8 +135,8 @@ class Deriver {
     return value;
   }
 
-  // The best of the file's sequences for this input, of those that are as long as it: of its side,
-  // or values for values.
+  // The best sequence of the file for this input, among those of its length: prefers one of the
+  // same side (queries or keys), and values for values.
   const Source& source(const AttentionInput& input) const {
     const bool values = is_values(input) || input.role == Role::sequence;
     const i64 length = input.side == Side::query ? sizes_.N : sizes_.S;
@@ -146,8 +146,8 @@ class Deriver {
       const int score = 2 * (candidate.values == values) + (candidate.side == input.side);
       if (candidate.length() == length && score > most) best = &candidate, most = score;
     }
-    require(best != nullptr, "{}: there is no {} [{}], and nothing that it could be derived from",
-            given_.path, input.name, input.axes);
+    require(best != nullptr, "{}: there is no {} [{}], nor anything to derive it from", given_.path,
+            input.name, input.axes);
     return *best;
   }
 
@@ -170,7 +170,7 @@ Derived derived_inputs(const Given& given, const AttentionSpec& spec, bool causa
 AttentionInputs known_inputs() {
   AttentionInputs known;
   for (const Mechanism* mechanism : mechanisms()) {
-    if (mechanism->wrapper) continue;  // has those of its inner mechanism
+    if (mechanism->wrapper) continue;  // its inputs are those of the inner mechanism
     for (const AttentionInput& input : attention_inputs(AttentionSpec(mechanism->name))) {
       const bool fresh = std::none_of(known.begin(), known.end(), [&](const AttentionInput& other) {
         return other.name == input.name;

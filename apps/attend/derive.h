@@ -1,5 +1,5 @@
-// Inputs that a file lacks, made of those that it has, so that mechanisms of different families can
-// run on the same sequences.
+// Derives missing inputs from those in the file, so that mechanisms of different families can run
+// on the same sequences.
 #pragma once
 
 #include <set>
@@ -9,24 +9,24 @@
 namespace weft {
 
 struct Derived {
-  std::vector<Tensor> inputs;     // of the mechanism, in its order
-  std::vector<std::string> said;  // how each was made that is not in the file: "y is v"
+  std::vector<Tensor> inputs;     // in the mechanism's order
+  std::vector<std::string> said;  // how each missing input was made: "y is v"
 };
 
-// The inputs of `spec`, in its causal form or the other. What is missing becomes
+// The inputs of `spec`, causal or not. A missing input is derived as follows:
 //     values (of width M)         the file's values
-//     another projected input     the queries (for the side of the queries) or the keys, else the
-//                                 values, heads joined, times a matrix W (by way of the hidden
-//                                 layers that the mechanism wants)
-//     the layer's own sequence    the values, heads joined
+//     another projected input     the queries (for an input of length N) or the keys, else the
+//                                 values, heads concatenated, times a matrix W (through the
+//                                 hidden layers of the mechanism's projection, if it has any)
+//     the layer's own sequence    the values, heads concatenated
 //     a parameter                 drawn
-// with W and parameters drawn as a new layer draws them, from `seed`. What the mechanism draws by
-// itself is left to the call. The names that were read go to `used`. Throws where the file has
-// nothing to make an input of.
+// W and parameters are drawn from `seed` with a new layer's initializers. The call itself draws
+// the mechanism's random choices. `used` collects the names that were read. Throws if the file has
+// no tensor to derive an input from.
 Derived derived_inputs(const Given& given, const AttentionSpec& spec, bool causal,
                        std::uint64_t seed, std::set<std::string>& used);
 
-// Sheets of the inputs that any registered mechanism has, each name once.
+// The inputs of all registered mechanisms, each name once.
 AttentionInputs known_inputs();
 
 }  // namespace weft

@@ -17,7 +17,7 @@ std::map<std::string, Tensor> read_folder(const std::string& path) {
     if (entry.path().extension() != ".npy") continue;
     tensors[entry.path().stem().string()] = read_npy(entry.path().string()).packed();
   }
-  require(!tensors.empty(), "{}: is a folder without .npy files", path);
+  require(!tensors.empty(), "{}: the folder has no .npy files", path);
   return tensors;
 }
 
@@ -106,9 +106,8 @@ std::string described(const AttentionSpec& spec, const AttentionSizes& sizes) {
 
 std::string layout_doubt(const AttentionSizes& sizes, Layout layout) {
   if (sizes.H <= sizes.N) return {};
-  return fmt::format(
-      "these are more heads than positions; if it is the other way round, {}",
-      layout == Layout::bnhe ? "--layout bhne reads it so" : "leave --layout bhne out");
+  return fmt::format("more heads than positions: for the other layout, {}",
+                     layout == Layout::bnhe ? "use --layout bhne" : "omit --layout bhne");
 }
 
 }  // namespace weft

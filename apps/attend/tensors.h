@@ -1,4 +1,4 @@
-// The tensors of a person's file, as mechanisms take them.
+// The tensors of a user's file, in the shapes that mechanisms take.
 #pragma once
 
 #include <map>
@@ -9,40 +9,41 @@
 
 namespace weft {
 
-// Where heads stand in the tensors of a file: [B, N, H, E], weft's own, or [B, H, N, E], that of
-// PyTorch's scaled_dot_product_attention.
+// The layout of a file's tensors: weft's [B, N, H, E], or [B, H, N, E] as PyTorch's
+// scaled_dot_product_attention has it.
 enum class Layout { bnhe, bhne };
-Layout layout_named(const std::string& text);  // throws for other words
+Layout layout_named(const std::string& text);  // throws for other names
 
 struct Given {
   std::string path;
   std::map<std::string, Tensor> tensors;
   Layout layout = Layout::bnhe;
-  DType type = DType::f32;  // what the inputs are taken as
+  DType type = DType::f32;  // the inputs are converted to it
 };
 
-// A safetensors file, or a folder of NAME.npy. f16 becomes f32. `dtype`: f32 or f64; empty: what
-// the first floating tensor of `inputs` that is there has; throws where that is neither.
+// Reads a safetensors file, or a folder of NAME.npy. f16 becomes f32. `dtype` is f32 or f64; empty:
+// the type of the first floating-point tensor of `inputs` in the file; throws if that is neither.
 Given read_given(const std::string& path, Layout layout, const std::string& dtype,
                  const AttentionInputs& inputs);
 
-// Exchanges the axes of positions and heads of a tensor with these axes ("B N H E") where the
-// layout has them the other way: from the file, and back. Others stay as they are.
+// Swaps the position and head axes of a tensor with these axes ("B N H E") if the layout is bhne;
+// the swap is its own inverse. Tensors without both axes are returned unchanged.
 Tensor in_layout(const Tensor& tensor, const std::string& axes, Layout layout);
 
-// The input as the mechanism takes it; undefined where the file has none of its name. Heads that
-// the mechanism joins may stand as one axis, [B, N, H·M], which counts as one head.
+// The input in the mechanism's shape; undefined if the file has no tensor of its name. If the
+// mechanism concatenates its heads, [B, N, H·M] is accepted too, as one head.
 Tensor input_of(const Given& given, const Mechanism& mechanism, const AttentionInput& input);
 
-// Throws where the tensor is not one of integers.
+// Throws if the tensor does not hold integers.
 Tensor integers_of(const Given& given, const std::string& name);
 
-// The lengths and query lengths that the file holds.
+// Copies the file's lengths and query lengths, if it has any, into the call.
 void take_lengths(const Given& given, AttentionCall& call);
 
 // "2 items, 128 positions, 4 heads of 16".
 std::string described(const AttentionSpec& spec, const AttentionSizes& sizes);
-// A sentence for inputs of more heads than positions: they may be of the other layout. Else empty.
+// A warning that the inputs may have the other layout, if there are more heads than positions;
+// empty otherwise.
 std::string layout_doubt(const AttentionSizes& sizes, Layout layout);
 
 }  // namespace weft

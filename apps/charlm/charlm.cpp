@@ -6,8 +6,9 @@
 //     charlm info                lists a model's parameters
 //     charlm export              writes the weights for other programs
 //
-// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
-// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+// Exit status: 0 on success; 1 for a bug in the program; 2 for bad input, with one line on stderr;
+// 4 if training diverged (a value that is not finite); 128 + the signal's number if a signal ended
+// it.
 #include "apps/charlm/commands.h"
 #include "apps/language/options.h"
 #include "apps/training/read_commands.h"
@@ -15,7 +16,7 @@
 namespace weft::charlm {
 namespace {
 
-// The command line into these.
+// The command line is parsed into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;
@@ -31,8 +32,8 @@ void add_commands(CommandLine& line, Commands& commands) {
   add_train(line.add("train", "train a model (the default)"), commands.train, presets());
   const Options eval = line.add("eval", "score a model on text");
   add_eval(eval, commands.eval);
-  eval.add_flag("--paper", commands.eval.paper, "also random windows, as the paper scores");
-  eval.add_option("--seed", commands.eval.seed, "of the random windows; by default the model's")
+  eval.add_flag("--paper", commands.eval.paper, "also score random windows, as the paper does");
+  eval.add_option("--seed", commands.eval.seed, "seed of the random windows; default: the model's")
       .check(plain_integer<std::uint64_t>);
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info, presets());

@@ -40,7 +40,7 @@ void print_score(const Scored& scored, const EvalCommand& command, const Model& 
   print_json(line);
 }
 
-// What --map looks at: its text, or the first characters of the split.
+// The input of --map: --text, or the first characters of the split.
 MapText map_text(const EvalCommand& command, const Model& model, const std::string& source,
                  Ids split) {
   const std::string& own = command.map.text;
@@ -56,8 +56,7 @@ MapText map_text(const EvalCommand& command, const Model& model, const std::stri
 
 int run_eval(const EvalCommand& command) {
   check(command.map);
-  require(command.map.place.empty() || !command.paper,
-          "--map scores nothing: it stands without --paper");
+  require(command.map.place.empty() || !command.paper, "--map excludes --paper: it does not score");
   if (!command.attention.empty()) check_causal(command.attention, command.allow_leaky);
   const Device device = device_named(command.device);
   const Model model = read_model(command.checkpoint, command.attention);
@@ -69,7 +68,7 @@ int run_eval(const EvalCommand& command) {
   }
   const std::string data = command.data.empty() ? s.data : command.data;
   require(data != s.data || data == "builtin" || std::filesystem::exists(data),
-          "{}: the text that the model was trained on is not here; name it by --data", data);
+          "{}: the model's training text is not found; name it with --data", data);
   const Text text = load_text(data, model.vocabulary);
   const Parts parts = split_text(text, parse_split(s.split), s.model.length);
   const Ids ids = parts.named(command.split);

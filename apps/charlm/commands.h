@@ -12,11 +12,11 @@ using TrainCommand = LanguageTrainCommand<Settings>;
 using InfoCommand = weft::InfoCommand<Settings>;
 
 struct EvalCommand : LanguageEvalCommand {
-  bool paper = false;                 // also random windows, as many as the settings say
-  std::optional<std::uint64_t> seed;  // of those; by default the model's
+  bool paper = false;                 // also score random windows, as many as the settings say
+  std::optional<std::uint64_t> seed;  // of the random windows; by default the model's
 };
 
-// Each returns the exit status; Error stands for 2.
+// Each returns the exit status; run_app turns an Error into status 2.
 int run_train(const TrainCommand& command);
 int run_eval(const EvalCommand& command);
 int run_sample(const SampleCommand& command);

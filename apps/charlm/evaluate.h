@@ -1,4 +1,4 @@
-// The losses of a model on text.
+// The loss of a model on text.
 #pragma once
 
 #include "apps/charlm/model.h"
@@ -8,12 +8,12 @@ namespace weft::charlm {
 
 inline double bits(double nats) { return nats / 0.6931471805599453; }
 
-// Over `batches` batches of random windows.
+// The loss over `batches` batches of random windows.
 Pass measure_random(const UniversalTransformer& network, Ids ids, Purpose purpose,
                     std::uint64_t seed, i64 batches, i64 batch, const Advance& advance);
 
-// What the best possible predictor would score on the windows of pass_over_all() over `ids`, in bits
-// a character; `text` has a grammar.
+// The score of the best possible predictor on the windows of pass_over_all() over `ids`, in bits
+// per character. Requires a text with a grammar.
 double best_possible(const Text& text, Ids ids, i64 length);
 
 }  // namespace weft::charlm

@@ -1,4 +1,4 @@
-// Text from a model, one character at a time through its decoding state.
+// Generates text with a model, one character at a time through its decoding state.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace weft::charlm {
 
-// Reads `prompt` (the vocabulary's opening where it is empty), then hands `characters` characters
-// to `say`. `restarted` is called at the first restart.
+// Reads `prompt` (or, if empty, the vocabulary's opening), then passes `characters` generated
+// characters to `say`. Calls `restarted` at the generator's first restart.
 void write_text(const Model& model, const std::string& prompt, i64 characters,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted = {});

@@ -1,4 +1,4 @@
-// A model with the settings that made it: built anew, or read from a checkpoint.
+// A model and its settings: new, or read from a checkpoint.
 #pragma once
 
 #include <map>
@@ -20,17 +20,16 @@ struct Model {
   std::vector<NamedTensor> tensors() const { return weft::tensors(*network); }
 };
 
-// For this text.
+// A new model with the vocabulary of this text.
 Model new_model(Settings settings, const Text& text);
 
-// What a checkpoint of charlm says about itself, its characters included, besides what the training
-// loop adds.
+// The metadata of a charlm checkpoint, with its characters, without what the training loop adds.
 std::map<std::string, std::string> metadata_of(const Model& model);
 
-// `path` is a run's folder (its best model is taken) or a file. The file is not trusted: sizes
-// that its configuration claims are compared with what it holds before anything is built. Weights
-// that are not finite are loaded, with a warning on stderr. With another `attention` than its own
-// the weights serve that one; throws, saying why, where they do not fit.
+// Reads a checkpoint: a file, or the best model of a run's folder. The file is not trusted: the
+// sizes in its configuration are checked against its tensors before anything is allocated. Weights
+// that are not finite are loaded, with a warning on stderr. `attention` replaces the model's own
+// mechanism; throws, with the reason, if the weights do not fit it.
 Model read_model(const std::string& path, const std::string& attention = {});
 
 }  // namespace weft::charlm

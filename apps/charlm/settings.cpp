@@ -13,7 +13,7 @@ std::vector<std::string> presets() {
   return names;
 }
 
-// The models of the paper's table 1, with the settings of its code; and those for long context.
+// The models of the paper's table 1, with the settings of its code, and the long-context presets.
 Settings preset(const std::string& name) {
   check_word("preset", name, presets());
   Settings s;

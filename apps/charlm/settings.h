@@ -1,5 +1,5 @@
-// All that defines a model and its training, each setting named once: the name is the option on
-// the command line and the key in a checkpoint.
+// All settings of a model and its training. Each is named once: its name is the command-line option
+// and the key in a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace weft::charlm {
 
-// The defaults fit the built-in corpus: about a minute on one core.
+// The defaults suit the built-in corpus: about a minute of training on one core.
 struct Settings : TrainingSettings {
-  std::string preset;  // whose values were taken first; empty: none
+  std::string preset;  // the preset that the other settings modify; empty: none
 
   std::string data = "builtin";
   std::string vocabulary = "auto";
@@ -34,22 +34,22 @@ void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{}, count{1, 1e9};
   f("data", s.data, any, "builtin, or a file of text");
   f("vocabulary", s.vocabulary, any,
-    "auto, text8 (a to z and space), characters (those that occur) or bytes");
+    "auto, text8 (a to z and space), characters (those of the text) or bytes");
   f("split", s.split, any,
     "percent of the text for training/validation/test, by position; auto: 90/5/5, and 60/30/10 of "
     "text8 and the built-in text");
   each_network_setting(s.model, f);
-  each_training_setting(s, f, "rounds of --epoch-steps steps, at most");
+  each_training_setting(s, f, "largest number of rounds of --epoch-steps steps");
   f("epoch-steps", s.epoch_steps, Limits{1, 1e6},
-    "steps of a round, with a validation at its end (the paper's epoch, no pass over the text)");
-  f("validation-batches", s.validation_batches, count, "batches of random windows");
-  f("test-batches", s.test_batches, count, "batches of random windows");
+    "steps per round, which ends with a validation (the paper's epoch; not a pass over the text)");
+  f("validation-batches", s.validation_batches, count, "batches of random windows per validation");
+  f("test-batches", s.test_batches, count, "batches of random windows in the test");
 }
 
-std::vector<std::string> presets();  // their names, those of plugins too that are loaded by now
-// The settings of a preset; throws, with the names that exist, where there is none of this name.
+std::vector<std::string> presets();  // all names, including those of plugins loaded so far
+// The settings of a preset; throws, with the known names, for an unknown one.
 Settings preset(const std::string& name);
 
-// Throws, naming the setting, where a value is out of its limits or no word that is known.
+// Throws, naming the setting, for a number outside its limits or an unknown word.
 void check(const Settings& settings);
 }  // namespace weft::charlm

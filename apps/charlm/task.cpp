@@ -37,7 +37,7 @@ Task training_task(const Model& model, const Parts& parts) {
     const std::size_t targets = (parts.test.size() - 1) % odd;
     pass_over_all(network, parts.test.last(targets + 1), s.batch, [](double) {});
   };
-  task.round = "round";  // windows are drawn at random: no steps are a pass over the text
+  task.round = "round";  // windows are random: there is no pass over the text
   task.score = {"bits_per_character", "bpc", bits};
   task.metadata = metadata_of(model);
   task.metadata["data_xxh3"] =

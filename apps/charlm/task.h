@@ -1,4 +1,4 @@
-// What charlm trains: the task for the training loop.
+// charlm's task for the training loop.
 #pragma once
 
 #include "apps/charlm/model.h"
@@ -7,8 +7,8 @@
 
 namespace weft::charlm {
 
-// Training on random windows of parts.train, or, with a memory, on contiguous texts of it; model
-// and parts stay where they are meanwhile.
+// Trains on random windows of parts.train or, with a memory, on contiguous streams of it. The model
+// and the parts must outlive the task.
 Task training_task(const Model& model, const Parts& parts);
 
 }  // namespace weft::charlm

@@ -38,7 +38,7 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
   progress.print(kept(run));
 }
 
-// Scores the model on the test part, in both ways.
+// Scores the model on the test part: consecutive windows and, without a memory, random ones too.
 std::vector<Figure> score_test(const Model& model, const Parts& parts, const Text& text,
                                RunFolder& folder, Progress& progress) {
   const Settings& s = model.settings;
@@ -52,8 +52,8 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
                {"windows", "consecutive"},
                {"loss", all.loss},
                {"bits_per_character", score}};
-  std::string others = ", each with what the ones before left in memory";
-  std::optional<Pass> random;  // windows from anywhere, which nothing stands before
+  std::string others = ", each with a memory of those before";
+  std::optional<Pass> random;  // a random window has no memory of the text before it
   if (!goes_on) {
     random = measure_random(*model.network, parts.test, Purpose::test, s.seed, s.test_batches,
                             s.batch, advance);
@@ -71,10 +71,10 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
     const double least = best_possible(text, parts.test, s.model.length);
     line["entropy"] = text.grammar->entropy();
     line["best_possible"] = least;
-    progress.print(fmt::format(
-        "       {:.4f} bpc is the entropy of the text; {:.4f} bpc is the best possible in windows "
-        "of {}, whose past is cut off; the model is {:.4f} above", text.grammar->entropy(), least,
-        s.model.length, score - least));
+    progress.print(
+        fmt::format("       {:.4f} bpc is the entropy of the text; {:.4f} bpc is the best possible "
+                    "in windows of {} without earlier context; the model is {:.4f} above",
+                    text.grammar->entropy(), least, s.model.length, score - least));
   }
   folder.log(line);
   if (random) {
@@ -105,7 +105,7 @@ Trained train_once(const TrainCommand& command) {
     progress.print(fmt::format("best   round {}: validation {:.4f} bpc", result.best_epoch,
                                bits(result.best.cross_entropy)));
     const std::vector<Figure> figures = score_test(model, parts, text, *folder, progress);
-    move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
+    move_to(*model.network, Device{});  // decoding one position at a time is as fast on the CPU
     print_sample(settings.model.attention, *folder, progress, [&] {
       std::string sample;
       write_text(model, "", sample_characters, {.seed = settings.seed},

@@ -1,4 +1,4 @@
-// An attention in JSON, for programs that do not know the defaults of options.
+// An attention specification as JSON, for programs that do not know the options' defaults.
 #pragma once
 
 #include "apps/command_line/json.h"
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// Its mechanism, and the values of all options; of a wrapper also what it stands before, as `inner`.
+// The mechanism and the values of all its options; for a wrapper also the inner one, as `inner`.
 Json to_json(const AttentionSpec& spec);
 
 }  // namespace weft

@@ -18,9 +18,9 @@ namespace {
 
 constexpr int letters = 14, small_letters = 12;
 constexpr Colour grey{90, 90, 90};
-constexpr double decades = 4;  // of the logarithmic scale
+constexpr double decades = 4;  // range of the logarithmic scale
 
-// White to dark blue, by lightness.
+// A colour map from white to dark blue, even in lightness.
 Colour shade(double share) {
   constexpr std::array<std::array<double, 3>, 5> stops{
       {{255, 255, 255}, {190, 215, 235}, {95, 160, 210}, {25, 95, 165}, {8, 35, 85}}};
@@ -34,14 +34,15 @@ Colour shade(double share) {
   return {mixed(0), mixed(1), mixed(2)};
 }
 
-// A step of 1, 2 or 5 times a power of ten, for some six ticks.
+// The distance between ticks, 1, 2 or 5 times a power of ten, for about six ticks.
 i64 tick_step(i64 count) {
   i64 step = 1;
   for (int i = 0; step * 6 < count; ++i) step = i % 3 == 1 ? step / 2 * 5 : step * 2;
   return step;
 }
 
-// The share of the scale that a weight takes, and back; `most` is that of all maps or of the row.
+// A weight's position on the colour scale, in [0, 1]; `most` is the largest weight of all maps or
+// of the row. The next function is its inverse.
 double share_of(const std::string& scale, double weight, double most) {
   if (weight <= 0 || most <= 0) return 0;
   if (scale == "sqrt") return std::sqrt(weight / most);
@@ -54,7 +55,7 @@ double weight_at(const std::string& scale, double share, double most) {
   return share * (scale == "row" ? 1 : most);
 }
 
-// Cells of a matrix along an axis: so many share a pixel, or so many pixels show one.
+// Cells of a matrix along an axis: several cells per pixel, or several pixels per cell.
 struct Axis {
   i64 cells, pooled, pixels;
   Axis(i64 count, i64 longest, i64 most_pixels)
@@ -66,14 +67,14 @@ struct Axis {
   i64 width() const { return pooled > 1 ? 1 : pixels; }
 };
 
-// ASCII, and a sign for what is not: what the picture can write.
+// The token in ASCII, with a replacement for other characters: the picture's font has no others.
 std::string shown(const std::string& token) {
   std::string text;
   for (const char c : token) text += c == ' ' ? '_' : c > ' ' && c < 127 ? c : '?';
   return text.size() <= 12 ? text : text.substr(0, 11) + "~";
 }
 
-// One picture of all maps.
+// Draws one picture of all maps.
 class Drawing {
  public:
   Drawing(const std::vector<Tensor>& maps, const MapPicture& what)
@@ -134,7 +135,7 @@ class Drawing {
       for (i64 j = 0; what_.scale == "row" && j < across_.cells; ++j) {
         most = std::max(most, w(i, j));
       }
-      for (i64 j = 0; j < across_.cells; ++j) {  // of pooled cells the largest shows
+      for (i64 j = 0; j < across_.cells; ++j) {  // cells that share a pixel: it shows the largest
         double& share =
             shares[static_cast<std::size_t>(down_.place(i) * across_.size() + across_.place(j))];
         share = std::max(share, share_of(what_.scale, w(i, j), most));
@@ -144,7 +145,7 @@ class Drawing {
     }
   }
 
-  // Below `y`: the keys, by their tokens where each is one letter, else by their numbers.
+  // Labels the keys, below `y`: by their tokens if each is one character, else by their numbers.
   void keys(Picture& picture, i64 x, i64 y) const {
     const bool letter = !tokens_.empty() && down_.cells == across_.cells &&
                         std::all_of(tokens_.begin(), tokens_.end(),
@@ -189,11 +190,11 @@ class Drawing {
   Axis down_, across_;
   std::vector<Tensor> maps_;  // f64
   double most_ = 0;
-  std::vector<std::string> tokens_;  // as they are written; empty: numbers are
-  i64 left_ = 72;                    // of a panel: its labels
+  std::vector<std::string> tokens_;  // row labels; empty: numbers
+  i64 left_ = 72;                    // left margin of a panel, for its labels
 };
 
-// What the values are: the weights stand before them.
+// The index of the input that holds the values, which the attention matrix multiplies.
 std::size_t values_of(const AttentionSpec& spec) {
   const AttentionInputs inputs = attention_inputs(spec);
   for (std::size_t i = 0; i < inputs.size(); ++i) {

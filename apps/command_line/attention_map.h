@@ -1,4 +1,4 @@
-// Attention matrices: read off a mechanism, and as pictures.
+// Attention matrices: computed from a mechanism, and drawn.
 #pragma once
 
 #include <span>
@@ -9,37 +9,37 @@
 
 namespace weft {
 
-// The weights [N, S] that each of these heads of one batch item gives to the values: the output
-// where the values are unit vectors. `call` has to hold every choice that is not to be made again.
-// Throws where the output is not linear in the values, or there is no such head.
+// The weights [N, S] that these heads of one batch item give to the values, computed as the output
+// for unit vectors as values. `call` must hold every random choice that is to be reused. Throws if
+// the output is not linear in the values, or a head does not exist.
 std::vector<Tensor> attention_maps(const AttentionSpec& spec, const AttentionCall& call,
                                    std::span<const Variable> inputs, i64 item,
                                    const std::vector<i64>& heads);
 
-// "all", or numbers and ranges with commas: "0,2-4". Throws for what is not among the `count`
-// heads.
+// Parses "all", or comma-separated numbers and ranges: "0,2-4". Throws for anything but numbers
+// below `count`.
 std::vector<i64> heads_named(const std::string& text, i64 count);
 
 struct MapPicture {
   std::string title = {};
-  std::vector<i64> heads = {};  // one a map
-  // How weights w become colours, from white for none to dark for the most, w_max, of all maps.
+  std::vector<i64> heads = {};  // one per map
+  // How a weight w becomes a colour, from white (0) to dark (w_max, the largest of all maps):
   //     linear   w / w_max
   //     sqrt     √(w / w_max)
-  //     log      the logarithm from w_max / 10⁴, below which all is white, to w_max
-  //     row      w over the most of its row: every query has one dark cell
+  //     log      log w, from w_max / 10⁴ (white, as is all below) to w_max
+  //     row      w / the largest weight of its row: every query has one dark cell
   std::string scale = "linear";
-  // What stands at the positions, written beside the rows where there is room; may be empty.
+  // The tokens at the positions, written beside the rows if they fit; may be empty.
   std::vector<std::string> tokens = {};
 };
 
-// Throws for a scale that there is not.
+// Throws for an unknown scale.
 void check_scale(const std::string& scale);
 
-// Writes maps [N, S] of one size, queries down and keys across, to a file by its ending:
-// .safetensors (`map` [N, S], or [maps, N, S] of several) or .png (a grid with axes, a scale and
-// the title; of longer ones several cells share a pixel, which shows the largest). Throws for any
-// other.
+// Writes maps [N, S] of one size, a row per query. The file's extension gives the format:
+// .safetensors (`map` [N, S], or [maps, N, S] for several) or .png (a grid with axes, a colour
+// scale and the title; in long maps several cells share a pixel, which shows the largest). Throws
+// for other extensions.
 void write_maps(const std::vector<Tensor>& maps, const MapPicture& picture,
                 const std::string& path);
 

@@ -29,21 +29,20 @@ void add_run_options(const Options& app, RunOptions& run) {
   });
   app.help().group(once_group);
   app.add_option("--config", run.config,
-                 "a TOML file of these options by their names; of several the later ones stand "
-                 "above, and the command line above all")
+                 "a TOML file of these options; later files override earlier ones, the command "
+                 "line overrides all")
       .repeated()
       .group(once_group);
   const auto flag = [&](const char* name, bool& value, const char* help) {
     app.add_flag(name, value, help).group(once_group);
   };
   flag("--print-config", run.print_config,
-       "print the whole configuration, as --config reads it, and stop");
+       "print the configuration in the format of --config, and exit");
   flag("--dry-run", run.dry_run,
-       "print the parameters, the memory of the run and the arithmetic of a step; write nothing, "
-       "and stop");
-  flag("--force", run.force, "replace a run that is in the folder");
+       "print parameters, memory and operations per step; write nothing, and exit");
+  flag("--force", run.force, "replace an existing run in the folder");
   flag("--resume", run.resume,
-       "go on with the run in the folder, with its settings, to the same bits as if it had never "
+       "resume the run in the folder with its settings, to the same bits as if it had never "
        "stopped; --steps, --epochs and --patience may change");
 }
 
@@ -65,7 +64,7 @@ std::string resume_command(const std::vector<std::string>& words) {
 }
 
 CommandLine::CommandLine(const Names& names)
-    : app_(std::make_unique<CLI::App>(names.description, names.app)), names_(names) {
+    : app_(new_parser(names.description, names.app)), names_(names) {
   app_->set_version_flag("--version",
                          fmt::format("{} {} ({}; {})", names_.app, WEFT_VERSION,
                                      hwy::TargetName(HWY_STATIC_TARGET), matmul_library()));
@@ -100,8 +99,8 @@ std::string CommandLine::parse(std::vector<std::string> words) {
     require(std::count(names_.known.begin(), names_.known.end(), first) > 0,
             "there is no command '{}'; there are {}", first, known_names(first, names_.known));
   }
-  for (const std::string& word : words) {  // the parser would take the next word
-    require(!word.starts_with("--") || !word.ends_with("="), "{} wants a value", word);
+  for (const std::string& word : words) {  // else the parser takes the next word as the value
+    require(!word.starts_with("--") || !word.ends_with("="), "{} needs a value", word);
   }
   try {
     std::reverse(words.begin(), words.end());
@@ -117,13 +116,15 @@ std::string CommandLine::parse(std::vector<std::string> words) {
 }
 
 void add_checkpoint_instead(const Options& app, std::string& checkpoint) {
-  app.excluded_by(app.add_option("--checkpoint", checkpoint, checkpoint_help), settings_group);
+  const std::string help =
+      std::string(checkpoint_help) + "; excludes the options of model and training";
+  app.excluded_by(app.add_option("--checkpoint", checkpoint, help).shown_as("TEXT"),
+                  settings_group);
 }
 
 std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSettings& settings) {
   const auto decay = std::make_shared<double>(0);
-  app.add_option("--weight-decay", *decay,
-                 "of the optimizer, as its own option says it: adamw:decay=0.1")
+  app.add_option("--weight-decay", *decay, "weight decay, short for --optimizer adamw:decay=0.1")
       .group(settings_group);
   return [app, &settings, decay] {
     const bool chosen = app.given("--optimizer");
@@ -132,7 +133,7 @@ std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSetti
     const std::string name = settings.optimizer.substr(0, settings.optimizer.find(':'));
     require(name == "adamw", "--weight-decay: {} has none; --optimizer adamw has one", name);
     require(!chosen || !gives_option(settings.optimizer, "decay"),
-            "--weight-decay: --optimizer {} says it already; give one of the two",
+            "--weight-decay: --optimizer {} sets it already; give only one of them",
             settings.optimizer);
     settings.optimizer = with_option(settings.optimizer, "decay", *decay);
   };
@@ -147,7 +148,7 @@ int run_app(const char* name, int (*run)(const std::vector<std::string>& words),
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
     return bad_input;
-  } catch (const std::filesystem::filesystem_error& error) {  // a name too long, a folder closed
+  } catch (const std::filesystem::filesystem_error& error) {  // name too long, no permission
     fmt::print(stderr, "{}: {}\n", name,
                one_line(error.path1().string() + ": " + error.code().message()));
     return bad_input;

@@ -1,4 +1,4 @@
-// The command line that all apps have: `app command --option value …`.
+// The command line of the training apps: `app command --option value …`.
 #pragma once
 
 #include <functional>
@@ -19,12 +19,12 @@ namespace weft {
 inline constexpr const char* settings_group = "Model and training";
 inline constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
 
-// The line, for a shell, that goes on with the run that `words` began: the same words and --resume.
+// The shell command that resumes the run started by `words`: the same words and --resume.
 std::string resume_command(const std::vector<std::string>& words);
 
 class CommandLine {
  public:
-  // `known`: the commands; the first one is meant where none is named.
+  // `known`: the commands; the first one is the default.
   struct Names {
     std::string app, description;
     std::vector<std::string> known;
@@ -34,12 +34,12 @@ class CommandLine {
 
   Options add(const std::string& command, const std::string& help);
   Options command(const std::string& name) const;
-  // Named below the commands in --help of the program; to be called after the last add().
+  // Lists the presets below the commands in the program's --help. Call it after the last add().
   void show_presets(const std::vector<std::string>& presets);
-  // The command. Exits after --help and --version; throws for a command or an option that there is
-  // not, with the nearest that exist.
+  // Returns the command's name. Exits after --help and --version; throws for an unknown command or
+  // option, with the nearest known names.
   std::string parse(std::vector<std::string> words);
-  int threads() const { return threads_; }  // 0: as many as there are cores
+  int threads() const { return threads_; }  // 0: one per core
 
  private:
   std::unique_ptr<CLI::App> app_;
@@ -49,7 +49,7 @@ class CommandLine {
 
 void add_run_options(const Options& app, RunOptions& run);
 
-// An option for every setting, and --preset, whose help names the presets.
+// Adds an option for every setting, and --preset, whose help lists the presets.
 template <class Settings>
 void add_settings(const Options& app, Settings& settings, const std::string& preset_help,
                   const std::vector<std::string>& presets) {
@@ -62,14 +62,15 @@ void add_settings(const Options& app, Settings& settings, const std::string& pre
                });
 }
 
-// --checkpoint in the place of the settings, which it excludes.
+// Adds --checkpoint, which excludes the options of settings.
 void add_checkpoint_instead(const Options& app, std::string& checkpoint);
 
-// --weight-decay, which is an option of the optimizer said otherwise. What is returned is to be
-// called when the line was read: it also gives another optimizer its own usual learning rate.
+// Adds --weight-decay, a shorthand for the optimizer's own option. The returned function must be
+// called after parsing. It also sets the optimizer's default learning rate if the line has
+// --optimizer without --lr.
 std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSettings& settings);
 
-// The exit status of run(words): Error is one line on stderr, and 2.
+// Returns the exit status of run(words). An Error is printed as one line on stderr and gives 2.
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
             char** argv);
 

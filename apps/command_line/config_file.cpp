@@ -15,9 +15,10 @@
 namespace weft {
 namespace {
 
-// The library follows dotted keys (a.b.c = 1) by recursion, half as deep as a file is long.
+// The parser recurses on dotted keys (a.b.c = 1), so a file could make it recurse as many levels
+// as half its bytes; this limit keeps the stack small.
 constexpr std::uint64_t most_bytes = 1 << 15;
-constexpr std::size_t most_shown = 100;  // bytes of the file in a message
+constexpr std::size_t most_shown = 100;  // longest parser message to quote
 
 std::string text_of(const std::string& path) {
   InputFile file(path);
@@ -37,7 +38,7 @@ const char* kind_of(const toml::node& value) {
     case toml::node_type::integer:
       return "an integer";
     case toml::node_type::floating_point:
-      return "a number with a point";
+      return "a floating-point number";
     case toml::node_type::boolean:
       return "true or false";
     default:
@@ -45,7 +46,8 @@ const char* kind_of(const toml::node& value) {
   }
 }
 
-// The value as CLI11 reads it where it fits an option; empty where it does not. A list is one word.
+// How a kind of option converts a TOML value to the text that CLI11 parses; a list becomes one
+// word. `text` returns nothing for a value of the wrong type.
 struct Kind {
   std::string wanted;  // "an integer"
   std::optional<std::string> (*text)(const toml::node& value);
@@ -98,7 +100,7 @@ OptionKind kind_named(const std::string& key, const Options& command) {
   std::vector<std::string> known;
   for (const OptionFacts& option : command.all()) {
     if (option.name == "--" + key) {
-      require(option.group != once_group, "--{} stands on the command line, not in a file", key);
+      require(option.group != once_group, "--{} is for the command line, not for a file", key);
       return option.kind;
     }
     if (option.group != once_group) known.push_back(option.name.substr(2));
@@ -110,7 +112,7 @@ OptionKind kind_named(const std::string& key, const Options& command) {
 
 std::vector<std::string> words_of(const std::string& key, const toml::node& value,
                                   const Options& command) {
-  require(!value.is_table(), "a key stands alone here, as an option does; there are no tables");
+  require(!value.is_table(), "tables are not allowed; a key is the name of an option");
   const OptionKind option = kind_named(key, command);
   const Kind kind = kind_for(option);
   const auto text = kind.text(value);
@@ -128,13 +130,13 @@ std::string toml_of(const std::string& key, const Json& value) {
     stream << toml::toml_formatter(node, toml::format_flags::allow_unicode_strings);
     return stream.str();
   }
-  // The fewest digits that give the same number.
+  // Shortest digits that round-trip.
   if (value.is<double>()) return fmt::format("{}", std::get<double>(value.value()));
   constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<i64>::max());
   for (const Json& one : value.is<Json::Array>() ? value.items() : Json::Array{value}) {
     std::uint64_t integer = 0;
     require(!one.take(integer) || integer <= largest,
-            "--{}: the integers of TOML end at {}, got {}", key, largest, integer);
+            "--{}: integers of TOML are at most {}, got {}", key, largest, integer);
   }
   return value.text();
 }

@@ -1,13 +1,13 @@
-// Files of options, for --config. TOML 1.0 (toml.io), read by toml++, with the long options of a
-// training as its keys, spelt as --help spells them:
+// Configuration files for --config: TOML 1.0 (toml.io), parsed by toml++. The keys are the long
+// options of training, without dashes:
 //
 //     preset = "text8-full-conv"
-//     lr = 0.5                # an integer does, where a number is wanted
+//     lr = 0.5                # an integer is accepted for a number
 //     act = false             # a flag
 //     seeds = [1, 2, 3]
 //
-// There are no tables: a key stands alone, as an option does. Paths are as on the command line, and
-// what is asked for at one time alone (once_group) stands there alone.
+// Tables are not allowed. Relative paths are relative to the working directory, as on the command
+// line. Options that make sense for one invocation only (once_group) are refused.
 #pragma once
 
 #include <string>
@@ -19,31 +19,31 @@
 
 namespace weft {
 
-inline constexpr const char* once_group = "On the command line alone";
+inline constexpr const char* once_group = "Only on the command line";
 
-// A key and its value, as words of a command line.
+// A key and its value, as command-line words.
 struct ConfigEntry {
   std::vector<std::string> words;
   std::string place;  // "run.toml:3"
 };
 
-// What stands in the file, which is not trusted, by lines. Throws, with file and line, for what is
-// no TOML, a key that is no option of `command`, and a value of another type than the option's.
+// The entries of a file, in order of lines. The file is not trusted. Throws, with file and line,
+// for invalid TOML, a key that is not an option of `command`, and a value of the wrong type.
 std::vector<ConfigEntry> read_config(const std::string& path, const Options& command);
 
-// An option and its value, to be written.
+// An option and its value, for writing a file.
 struct ConfigValue {
   std::string key;
   Json value;
   std::string help;
 };
-// As a file, each with its help behind it. Throws where TOML has no such value: for text that is
-// not UTF-8, and integers from 2⁶³ on.
+// The text of a file, each value with its help as a comment. Throws for values that TOML cannot
+// express: text that is not UTF-8, and integers of 2⁶³ or more.
 std::string config_text(const std::vector<ConfigValue>& values);
-void print_config(const std::vector<ConfigValue>& values, bool json);  // as one object
+void print_config(const std::vector<ConfigValue>& values, bool json);  // TOML, or a JSON object
 
-// What --print-config prints: all that a training is told, for --config to say again. What is
-// empty is left out. Returns the exit status.
+// --print-config: prints all options of a training in the form that --config reads, without empty
+// ones. Returns the exit status.
 template <class Command>
 int print_config(const Command& command) {
   std::vector<ConfigValue> values;
@@ -52,7 +52,7 @@ int print_config(const Command& command) {
     if (!empty) values.push_back({key, value, help});
   };
   const RunOptions& run = command.run;
-  add("preset", command.settings.preset, "whose settings were taken first");
+  add("preset", command.settings.preset, "the preset that the other settings modify");
   each_setting(command.settings, [&](const char* key, const auto& value, const Limits&,
                                      const char* help) { add(key, value, help); });
   if constexpr (requires { command.allow_leaky; }) {

@@ -71,7 +71,7 @@ std::string name_of_preset(const Configuration& now, const Configuration& preset
   }
   const std::string name = shown(*find(preset, "preset"));
   if (changes.empty()) return name;
-  progress.note(fmt::format("the model is not that of {}: {}", name, changes));
+  progress.note(fmt::format("the model differs from preset {}: {}", name, changes));
   return name + ", changed";
 }
 

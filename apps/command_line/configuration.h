@@ -1,5 +1,5 @@
-// The settings of an app as the configuration that its checkpoints carry, a JSON object, and what
-// else marks these.
+// The configuration in a checkpoint: an app's settings as a JSON object, and the checkpoint's other
+// metadata.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// By name, in the order in which the app has them.
+// Settings by name, in the app's order.
 using Configuration = Json::Object;
 
 template <class Settings>
@@ -26,13 +26,13 @@ Configuration configuration_of(const Settings& settings) {
   return all;
 }
 
-// As JSON.
+// The configuration as JSON text.
 std::string text_of(const Configuration& configuration);
-// What stands in `text`, which is not trusted; `source` begins every error.
+// Parses `text`, which is not trusted. Errors begin with `source`.
 Configuration parse_configuration(const std::string& text, const std::string& source);
 
-// The settings whose configuration was written, here or in an earlier version, checked by the app's
-// own check().
+// Converts a configuration, of this or an earlier version, to settings, and runs the app's check()
+// on them.
 template <class Settings>
 Settings settings_from_json(const std::string& text, const std::string& source) {
   const Configuration values = parse_configuration(text, source);
@@ -60,39 +60,38 @@ Settings settings_from_json(const std::string& text, const std::string& source) 
 
 // --- checkpoints
 
-// What an app's checkpoints are known by. Their metadata holds APP_format, weft_version and
-// configuration.
+// Identifies an app's checkpoints. Their metadata holds APP_format, weft_version and configuration.
 struct CheckpointFormat {
   std::string app;
   std::string version;                 // the value of APP_format
-  std::vector<std::string> more = {};  // further keys that must be there
+  std::vector<std::string> more = {};  // further required keys
 };
 
-// What a checkpoint of this configuration says about itself, but for the further keys.
+// The metadata of a checkpoint with this configuration, without the further keys.
 std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,
                                                        const Configuration& configuration);
-// Throws where the file is not the app's, or of another version.
+// Throws if the file is not a checkpoint of this app, or has another format version.
 Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format);
-// load_tensors(). Weights that are not finite are loaded, with a warning on stderr that begins
-// with `app`.
+// load_tensors(), and a warning on stderr, beginning with `app`, for weights that are not finite.
 void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpoint,
                   const std::string& app, const std::string& file);
 
-// Where a model's settings, those of these names, are not its preset's, says so in a note; `now`
-// and `preset` are of the same app. Returns what the model is called: "text8-full-conv, changed".
+// Prints a note if the model's settings (those in `names`) differ from its preset's. `now` and
+// `preset` are configurations of the same app. Returns the model's name: "text8-full-conv" or
+// "text8-full-conv, changed".
 std::string name_of_preset(const Configuration& now, const Configuration& preset,
                            const std::vector<std::string>& names, Progress& progress);
 
 // --- on the command line
 
-// The text with its line ends and other control characters as JSON has them.
+// The text with line ends and other control characters escaped as in JSON.
 std::string on_one_line(const std::string& text);
 
-// What `info` says, as one JSON object.
+// Prints the output of `info` as one JSON object.
 void print_information(const std::string& preset, const Configuration& configuration,
                        const std::vector<NamedParameter>& parameters,
                        const std::map<std::string, std::string>& metadata);
-// The same, or for people; `model` has settings, parameters() and metadata.
+// Prints the output of `info`, as JSON or as text. `model` has settings, parameters() and metadata.
 template <class Model>
 int print_information(const Model& model, bool json) {
   const std::vector<NamedParameter> parameters = model.parameters();

@@ -19,7 +19,7 @@ Device device_named(const std::string& text) {
   }
   require(known, "--device: wanted cpu, cuda or cuda:N, got '{}'", text);
   try {
-    allocator(device);  // wants the device to be there
+    allocator(device);  // throws if the device does not exist
   } catch (const Error& error) {
     fail("--device {}: {}", text, error.what());
   }

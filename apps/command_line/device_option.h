@@ -1,4 +1,4 @@
-// The option --device of every app.
+// The --device option of every app.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace weft {
 
-// "cpu", "cuda" or "cuda:1". Throws, saying what there is, where the text names no device, or one
-// that this build or this machine does not have.
+// Parses "cpu", "cuda" or "cuda:1". Throws, listing the available devices, for other text and for a
+// device that this build or this machine does not have.
 Device device_named(const std::string& text);
 
-// Until all that was asked of the device is done: times end there.
+// Waits until all queued work of the device is done. Call it before reading a clock.
 void wait_for(Device device);
 
 }  // namespace weft

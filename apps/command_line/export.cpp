@@ -13,7 +13,7 @@ namespace {
 void write_folder(const Checkpoint& contents, const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  require(!error, "{}: the folder cannot be made: {}", folder, error.message());
+  require(!error, "{}: cannot create the folder: {}", folder, error.message());
   for (const auto& [name, tensor] : contents.tensors) {
     write_npy(tensor, folder + "/" + name + ".npy");
   }
@@ -26,7 +26,8 @@ void add_export(const Options& app, ExportCommand& command) {
   app.add_option("--checkpoint", command.checkpoint, checkpoint_help).required();
   app.add_option("--out", command.out, "the file, or for npy the folder, to write").required();
   app.add_option("--format", command.format, "safetensors or npy").show_default();
-  app.add_flag("--example", command.example, "also an input, and what the model makes of it");
+  app.add_flag("--example", command.example,
+               "also write an example input and the model's logits for it");
 }
 
 void load_widened(const std::vector<NamedTensor>& wide, const std::vector<NamedTensor>& own) {
@@ -40,7 +41,7 @@ int export_model(const ExportCommand& command, const std::vector<NamedTensor>& t
                  const std::function<Example()>& example) {
   check_word("format", command.format, {"safetensors", "npy"});
   require(!std::filesystem::exists(std::filesystem::symlink_status(command.out)),
-          "{}: is there already; take another --out", command.out);
+          "{}: exists already; choose another --out", command.out);
   Checkpoint contents{tensors_of(tensors), metadata};
   contents.metadata["architecture"] = architecture.text();
   if (command.example) {

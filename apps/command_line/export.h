@@ -1,17 +1,16 @@
-// `export`: the weights of a trained model in files that other programs read.
+// `export`: writes the weights of a trained model in formats that other programs read.
 //
-//     --format safetensors   one file: the parameters by their names, the configuration in the
-//                            metadata. It is a checkpoint again, without what a training needs.
+//     --format safetensors   one file: the parameters by name, the configuration in the metadata.
+//                            It is a valid checkpoint for all commands but --resume.
 //     --format npy           a folder: NAME.npy for each parameter, and metadata.json
 //
-// The metadata's `architecture`, a JSON object, says what else the parameters are used with: all
-// sizes, the attention with every option, activations, the epsilon of the norms.
-// bench/peers/torch_export.py builds the model from it.
+// The metadata's `architecture`, a JSON object, describes the model: all sizes, the attention with
+// every option, activations, the epsilon of the norms. bench/peers/torch_export.py builds the
+// PyTorch model from it.
 //
-// `info` lists the names. With --example there are three tensors more, example.input,
-// example.logits and example.logits_f64: what goes in, and what the model makes of it without
-// dropout, in f32 as it runs and in f64, where roundings hide nothing. Who loads the weights
-// elsewhere can see by them that it is the same model.
+// `info` lists the parameters' names. --example adds three tensors, example.input, example.logits
+// and example.logits_f64: an input and the model's logits for it without dropout, computed in f32
+// and in f64. With them another program can check that it has rebuilt the same model.
 #pragma once
 
 #include <functional>
@@ -36,10 +35,10 @@ void add_export(const Options& app, ExportCommand& command);
 struct Example {
   Tensor input, logits, logits_f64;
 };
-// Gives a model of f64 these tensors of f32, its own by name.
+// Copies these f32 tensors into a model's f64 tensors of the same names.
 void load_widened(const std::vector<NamedTensor>& wide, const std::vector<NamedTensor>& own);
-// Returns the exit status. Throws where the file or the folder is there already; `example` is
-// called where one is wanted.
+// Returns the exit status. Throws if the file or folder exists already. Calls `example` for
+// --example.
 int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,
                  const std::map<std::string, std::string>& metadata, const Json& architecture,
                  const std::function<Example()>& example);

@@ -1,6 +1,6 @@
-// What to say about an option that does not exist: the nearest that does, by its letters or, for
-// the words of nanoGPT (github.com/karpathy/nanoGPT, train.py and sample.py) and llm.c
-// (github.com/karpathy/llm.c, train_gpt2.py), by what it means.
+// Suggestions for unknown options: the known option with the most similar spelling or, for the
+// options of nanoGPT (github.com/karpathy/nanoGPT, train.py and sample.py) and llm.c
+// (github.com/karpathy/llm.c, train_gpt2.py), the one with the same meaning.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace weft {
 
 struct ForeignWord {
   std::vector<std::string> words;
-  std::vector<std::string> ours;  // the first that the command has is meant
-  std::string note = {};          // instead, where there is no such option
+  std::vector<std::string> ours;  // the first of these that the command has is suggested
+  std::string note = {};          // printed instead if weft has no such option
 };
 
 inline const std::vector<ForeignWord>& foreign_words() {
@@ -49,18 +49,18 @@ inline const std::vector<ForeignWord>& foreign_words() {
        "it belongs to the optimizer, as in --optimizer adamw:beta1=0.9,beta2=0.95"},
       {{"grad-accum", "grad-accum-steps", "gradient-accumulation-steps", "total-batch-size"},
        {},
-       "a step takes the whole of its --batch at once"},
+       "a step processes its whole --batch at once"},
       {{"dtype", "tensorcores"}, {}, "models are trained in f32"},
       {{"compile"}, {}, "there is nothing to compile"},
-      {{"flash"}, {}, "attention is never held as a matrix"},
+      {{"flash"}, {}, "attention matrices are never stored"},
       {{"eval-only", "inference-only"}, {}, "eval is a command of its own"},
   };
   return list;
 }
 
-// How the error about the option `wanted` goes on: "; did you mean --width?", ": models are trained
-// in f32;", or ";" where nothing is near. `known` are the options that there are; all names may
-// begin with dashes, and `dashes` stand before the name that is meant.
+// The continuation of the error about the unknown option `wanted`: "; did you mean --width?",
+// ": models are trained in f32;", or ";" if no known option is similar. Names in `wanted` and
+// `known` may begin with dashes; `dashes` is put before the suggested name.
 inline std::string hint(const std::string& wanted, std::vector<std::string> known,
                         const std::string& dashes) {
   std::string plain = wanted;

@@ -12,7 +12,7 @@ namespace {
 
 using Library = nlohmann::ordered_json;
 
-constexpr int most_levels = 64;  // both functions below call themselves once a level
+constexpr int most_levels = 64;  // both functions below recurse once per level
 
 Library to_library(const Json& json) {
   return std::visit(
@@ -53,7 +53,7 @@ Json from_library(const Library& json) {
       return items;
     }
     case Type::object: {
-      Json::Object members;  // the library has each name once
+      Json::Object members;  // the parser drops duplicate names
       for (const auto& [name, member] : json.items())
         members.emplace_back(name, from_library(member));
       return members;

@@ -1,5 +1,5 @@
-// Values of JSON, as programs write and read them. Text is made and read by nlohmann's library in
-// json.cpp alone, since its headers take longer to compile than most files that use them.
+// JSON values. Only json.cpp includes nlohmann's library, whose headers take longer to compile than
+// most files that use JSON.
 //
 //     Json line = {{"kind", "test"}, {"loss", 1.5}, {"sizes", std::vector{3, 4}}};
 //     line["seconds"] = 2;
@@ -53,8 +53,9 @@ class Json {
   bool is() const {
     return std::holds_alternative<T>(value_);
   }
-  // Each takes a value of that kind, and returns whether it is one. An integer is a number, too,
-  // but a fraction is no integer and a negative one no std::uint64_t: nothing is cut off to fit.
+  // Each copies a value of its type to `to` and returns true, or returns false for another type.
+  // An integer converts to a double. A fraction does not convert to an integer, nor a negative
+  // number to std::uint64_t: nothing is rounded or wrapped.
   bool take(bool& to) const;
   bool take(i64& to) const;
   bool take(std::uint64_t& to) const;
@@ -64,17 +65,17 @@ class Json {
   const Array& items() const { return std::get<Array>(value_); }
   const Object& members() const { return std::get<Object>(value_); }
 
-  // Null where it is no object, or has no such member.
+  // Null if this is not an object or has no such member.
   const Json* find(const std::string& name) const;
-  // The member of an object, which is added where there was none; null becomes an object.
+  // The member of an object; adds it if it is missing. A null value becomes an object.
   Json& operator[](const std::string& name);
-  // Takes over the other object's members.
+  // Adds or replaces the members of the other object.
   void update(const Json& other);
-  // Null becomes an array.
+  // Appends to an array. A null value becomes an array.
   void push_back(Json item);
 
-  // On one line, or each member on a line of its own, indented by so many blanks. What is not UTF-8
-  // is replaced: a path may hold any bytes.
+  // The text, on one line or indented by so many spaces per level. Bytes that are not UTF-8, which
+  // a path may hold, are replaced.
   std::string text(int indent = -1) const;
 
   bool operator==(const Json&) const = default;
@@ -83,13 +84,13 @@ class Json {
   Value value_;
 };
 
-// Null where no member has this name.
+// Null if no member has this name.
 const Json* find(const Json::Object& members, const std::string& name);
 
-// Nothing where the text is not JSON, or nested in more than 64 levels.
+// Nothing if the text is not JSON or has more than 64 levels.
 std::optional<Json> parse_json(const std::string& text);
 
-// A line on standard output.
+// Prints a line to standard output.
 void print_json(const Json& json);
 
 }  // namespace weft

@@ -2,25 +2,53 @@
 
 #include <algorithm>
 #include <charconv>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 
 #include "apps/command_line/hint.h"
 #include "apps/command_line/plugin.h"
+#include "apps/command_line/wrapped.h"
 #include "runtime/error.h"
 
 namespace weft {
 namespace {
 
-// A check, as plain_integer is one.
+// A check for Option::check().
 std::string any_number(const std::string& text) {
   return CLI::Number(text).empty() ? "" : "wanted a number, got " + text;
 }
+
+// The parser's own help, wrapped. The description of an option continues in its column.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override {
+    constexpr std::size_t widest = 80;
+    const std::size_t column = get_column_width();
+    std::istringstream text(CLI::Formatter::make_help(app, std::move(name), mode));
+    std::string help;
+    for (std::string line; std::getline(text, line);) {
+      const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+      const bool described = indent > 0 && line.size() > column && line[column - 1] == ' ';
+      std::string before = line.substr(0, described ? column : indent);
+      for (const std::string& part : wrapped(line.substr(before.size()), widest - before.size())) {
+        help += before + part + "\n";
+        before.assign(before.size(), ' ');
+      }
+    }
+    return help;
+  }
+};
 
 }  // namespace
 
 const Option& Option::group(const std::string& name) const {
   option_->group(name);
+  return *this;
+}
+const Option& Option::shown_as(const std::string& text) const {
+  option_->option_text(text);
   return *this;
 }
 const Option& Option::show_default() const {
@@ -131,7 +159,7 @@ bool Options::given(const std::string& name) const { return app_->count(name) > 
 std::vector<OptionFacts> Options::all() const {
   std::vector<OptionFacts> list;
   for (const CLI::Option* option : app_->get_options()) {
-    const std::string type = option->get_type_name();  // "INT", or with a check's name behind it
+    const std::string type = option->get_type_name();  // "INT", or "INT:CHECK"
     const OptionKind kind = option->get_expected_max() == 0         ? OptionKind::flag
                             : option->get_items_expected_max() > 1 ? OptionKind::integers
                             : type.starts_with("TEXT")             ? OptionKind::text
@@ -147,7 +175,7 @@ std::string Options::name() const { return app_->get_name(); }
 void Options::refuse_extras(const std::string& shown) const {
   for (const std::string& word : app_->remaining()) {
     const std::string name = word.substr(0, word.find('='));
-    require(name.starts_with("-"), "'{}' stands there without an option before it", word);
+    require(name.starts_with("-"), "'{}' follows no option", word);
     std::vector<std::string> known;
     for (const OptionFacts& option : all()) known.push_back(option.name);
     fail("there is no option {}{} {} --help lists them all", name, hint(name, known, "--"), shown);
@@ -160,12 +188,18 @@ Option add_plugin_option(const Options& options) {
   };
   return Option(options.parser()
                     .add_option_function<std::vector<std::string>>("--plugin", load, plugin_help)
-                    ->type_name("FILE ..."))
+                    ->type_name("FILE"))
       .repeated();
 }
 
+std::unique_ptr<CLI::App> new_parser(const std::string& description, const std::string& name) {
+  auto parser = std::make_unique<CLI::App>(description, name);
+  parser->formatter(std::make_shared<Help>());
+  return parser;
+}
+
 Program::Program(const std::string& description, const std::string& name)
-    : Program(std::make_unique<CLI::App>(description, name)) {}
+    : Program(new_parser(description, name)) {}
 Program::Program(std::unique_ptr<CLI::App> app) : Options(*app), app_(std::move(app)) {}
 Program::~Program() = default;
 

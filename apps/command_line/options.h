@@ -1,5 +1,5 @@
-// Options of a command line. Only options.cpp includes the parser's headers, CLI11's, which take
-// longer to compile than what most programs say with them.
+// Command-line options. Only options.cpp includes the headers of the parser, CLI11, which take
+// longer to compile than most programs.
 //
 //     Program program("what it does", "name");
 //     program.add_option("--batch", batch, "items").positive().show_default();
@@ -23,33 +23,35 @@ class Option;
 
 namespace weft {
 
-// A handle; each word about the option returns it.
+// A handle to an option. Each setter returns it, so that calls can be chained.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
   const Option& group(const std::string& name) const;  // its heading in --help
+  // `text` follows its name in --help, in place of its type and of the options that it excludes.
+  const Option& shown_as(const std::string& text) const;
   const Option& show_default() const;
   const Option& required() const;
   const Option& excludes(const Option& other) const;
   const Option& needs(const Option& other) const;
-  // A list: words with commas between them; or the option once for each, of which all count.
+  // Makes the option a list: comma-separated words, and the option may be repeated.
   const Option& comma_separated() const;
   const Option& repeated() const;
-  // What its values may be.
+  // Limits on the values.
   const Option& positive() const;
   const Option& non_negative() const;
   const Option& between(i64 least, i64 most) const;
   const Option& one_of(std::vector<std::string> words) const;
-  // `wrong` returns what is wrong with a word, nothing where it is right.
+  // `wrong` returns an error message for a bad value, and an empty string for a good one.
   const Option& check(std::string (*wrong)(const std::string& word)) const;
 
  private:
   CLI::Option* option_;
 };
 
-// A check: what is wrong where a word is no decimal integer of this type; the parser itself would
-// wrap a negative one round, read 010 as 8, and stop at the largest.
+// A check: an error message unless the word is a decimal integer in the range of T. The parser
+// itself wraps negative numbers, reads 010 as octal, and saturates.
 template <class T>
 std::string plain_integer(const std::string& text);
 
@@ -61,26 +63,27 @@ struct OptionFacts {
   OptionKind kind;
 };
 
-// The options of one command. What is added refers to its value until the line was read.
+// The options of one command. An added option holds a reference to its value until the line is
+// parsed.
 class Options {
  public:
   explicit Options(CLI::App& app) : app_(&app) {}
 
-  // Without dashes in its name: what stands on the line without an option before it.
+  // A name without dashes adds a positional argument.
   template <class T>
   Option add_option(const std::string& name, T& value, const std::string& help = "") const;
   Option add_flag(const std::string& name, bool& value, const std::string& help = "") const;
-  // A flag that prints something and ends the program.
+  // Adds a flag that prints something and ends the program.
   void add_printing_flag(const std::string& name, std::function<void()> print,
                          const std::string& help) const;
   Option help() const;
   void excluded_by(const Option& option, const std::string& group) const;  // all of a group
-  void when_read(std::function<void()> act) const;  // takes the place of one that was given before
+  void when_read(std::function<void()> act) const;  // called after parsing; replaces an earlier one
   bool given(const std::string& name) const;
   std::string name() const;
   std::vector<OptionFacts> all() const;
-  // Throws for the first word that no option took, with the option that may be meant; `shown` is what
-  // one types before --help. The parser leaves such words to this.
+  // Throws for the first word that no option consumed, and suggests a known option. `shown` is the
+  // command to quote before --help. The parser itself is told to ignore such words.
   void refuse_extras(const std::string& shown) const;
   CLI::App& parser() const { return *app_; }
 
@@ -88,7 +91,7 @@ class Options {
   CLI::App* app_;
 };
 
-// Adds the option --name: a flag, with --no-name, for a bool.
+// Adds the option --name; for a bool a flag, with --no-name.
 template <class T>
 Option add_value(const Options& options, const std::string& name, T& value, const char* help) {
   const std::string option = "--" + name;
@@ -104,21 +107,24 @@ Option add_value(const Options& options, const std::string& name, T& value, cons
   }
 }
 
-// The option --plugin of every program. The files are loaded while the line is read, before
-// anything looks for a mechanism.
+// Adds --plugin, which every program has. Plugins are loaded during parsing, before any mechanism
+// is looked up.
 Option add_plugin_option(const Options& options);
 
-// The command line of a program without commands.
+// A parser whose --help has lines of at most 80 columns, in its subcommands too.
+std::unique_ptr<CLI::App> new_parser(const std::string& description, const std::string& name);
+
+// The command line of a program without subcommands.
 class Program : public Options {
  public:
   explicit Program(const std::string& description, const std::string& name = "");
   Program(Program&&) = default;
   ~Program();
 
-  // Reads the line; the status to end with after --help and its like, otherwise nothing. A line
-  // that is wrong is an Error, with the option that may be meant where there is none such.
+  // Parses the line. Returns the exit status after --help and similar flags, otherwise nothing.
+  // Throws Error for a bad line; for an unknown option with a suggestion.
   std::optional<int> parse(int argc, char** argv);
-  // Words in the order of a line; throws Error.
+  // Parses words in command-line order; throws Error.
   void parse(std::vector<std::string> words);
 
  private:

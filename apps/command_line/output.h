@@ -1,4 +1,4 @@
-// Where programs say and write what they found.
+// Checks of a program's output.
 #pragma once
 
 #include <cstdio>
@@ -9,16 +9,16 @@
 
 namespace weft {
 
-// Throws where what was printed could not be written.
+// Flushes standard output; throws if it could not be written.
 inline void flush_output() {
   require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
           "standard output could not be written");
 }
 
-// Throws where the folder that a file is to be written into is not there.
+// Throws if the folder of a file to be written does not exist.
 inline void require_folder_for(const std::string& file) {
   require(std::filesystem::is_directory(std::filesystem::absolute(file).parent_path()),
-          "{}: there is no folder for it", file);
+          "{}: its folder does not exist", file);
 }
 
 }  // namespace weft

@@ -23,10 +23,9 @@ std::string demangled(const std::string& symbol) {
   return status == 0 ? name.get() : symbol;
 }
 
-// What the loader said, without the path that it begins with, and in words where a symbol of weft
-// is missing.
+// The loader's message without its leading path; for an undefined symbol of weft an explanation.
 std::string reason(const std::string& path, const char* said) {
-  std::string text = said == nullptr ? "the loader does not say why" : said;
+  std::string text = said == nullptr ? "the loader gives no reason" : said;
   if (text.starts_with(path + ": ")) text = text.substr(path.size() + 2);
   const std::string missing = "undefined symbol: ";
   const std::size_t place = text.find(missing);
@@ -34,11 +33,11 @@ std::string reason(const std::string& path, const char* said) {
   const std::string symbol = text.substr(place + missing.size());
   const std::string name = demangled(symbol.substr(0, symbol.find_first_of(" \t(")));
   if (name.find("weft::") == std::string::npos) {
-    return "wants the symbol " + name + ", which neither weft nor what it was linked with has";
+    return "needs the symbol " + name + ", which neither weft nor its libraries define";
   }
   return "wants " + name.substr(0, name.find('(')) +
-         ", which this weft does not have in that form: it was built with the headers of another "
-         "version; build it again with those of this one";
+         ", which this version of weft does not define: it was built with the headers of another "
+         "version; rebuild it with those of this one";
 }
 
 }  // namespace
@@ -48,21 +47,21 @@ void load_plugin(const std::string& path) {
   std::error_code error;
   const std::string file = std::filesystem::canonical(path, error).string();
   require(!error, "--plugin {}: {}", path, error.message());
-  require(std::filesystem::is_regular_file(file), "--plugin {}: is no shared object", path);
+  require(std::filesystem::is_regular_file(file), "--plugin {}: is not a shared object", path);
   if (!loaded.insert(file).second) return;
   const RegistrationWatch watch;
-  // Every symbol is looked up at once: a plugin of another weft is refused here, not at its first
-  // call.
+  // RTLD_NOW resolves every symbol: a plugin built against another version of weft fails here, not
+  // at its first call.
   void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) fail("--plugin {}: {}", path, reason(file, dlerror()));
   require(watch.error.empty(), "--plugin {}: {}", path, watch.error);
   require(!watch.registered.empty(),
-          "--plugin {}: registers no mechanism; it wants a weft::Registration", path);
+          "--plugin {}: registers no mechanism; it needs a weft::Registration", path);
 }
 
 void require_mechanism(const std::string& attention, const std::string& source) {
   const std::vector<const Mechanism*>& known = mechanisms();
-  for (std::size_t begin = 0; begin < attention.size();) {  // a wrapper's inner one stands behind /
+  for (std::size_t begin = 0; begin < attention.size();) {  // a wrapper's inner one follows a /
     const std::size_t end = std::min(attention.find('/', begin), attention.size());
     const std::string part = attention.substr(begin, end - begin),
                       name = part.substr(0, part.find(':'));
@@ -71,8 +70,8 @@ void require_mechanism(const std::string& attention, const std::string& source) 
     for (const Mechanism* mechanism : known) names.push_back(mechanism->name);
     const std::string near = there ? name : nearest_name(name, names);
     require(there,
-            "{}: its attention is '{}', and this program has no mechanism '{}'{}; if that is from "
-            "outside weft, load it by --plugin FILE.so",
+            "{}: its attention is '{}', and this program has no mechanism '{}'{}; if it is a "
+            "plugin's, load it with --plugin FILE.so",
             source, attention, name, near.empty() ? "" : fmt::format("; did you mean {}?", near));
     begin = end + 1;
   }

@@ -1,4 +1,4 @@
-// Mechanisms from outside the tree, in shared objects: --plugin mine.so.
+// Mechanisms in shared objects, loaded by --plugin mine.so.
 //
 //     // mine.cpp
 //     #include "ops/attention/mechanism.h"
@@ -8,8 +8,8 @@
 //
 //     g++ -std=c++20 -O2 -shared -fPIC mine.cpp -o mine.so $(pkg-config --cflags weft)
 //
-// From then on `mine` is a mechanism as any other. `pkg-config --libs` does no harm: program and
-// plugin take the symbols of one libweft.
+// `mine` is then available like a built-in mechanism. Linking with `pkg-config --libs weft` is
+// allowed: program and plugin resolve to the same libweft.
 #pragma once
 
 #include <string>
@@ -18,15 +18,15 @@
 namespace weft {
 
 inline constexpr const char* plugin_help =
-    "a shared object with attention mechanisms from outside weft; its code runs";
+    "a shared object with further attention mechanisms; its code is run";
 
-// Loads a plugin; one that is loaded already is left as it is. Throws, in one line, where the file
-// is not there or is no shared object, was built with the headers of another weft, registers
-// nothing, or registers a name that is taken.
+// Loads a plugin; does nothing if it is loaded already. Throws, with a message of one line, if the
+// file does not exist or is not a shared object, was built with the headers of another version of
+// weft, registers nothing, or registers a name that is taken.
 void load_plugin(const std::string& path);
 
-// Throws where the mechanism of this specification is not known; `source`, a file that names it,
-// begins the error, which says how a mechanism from outside is loaded.
+// Throws if the mechanism of this specification is unknown. The error begins with `source`, the
+// file that names the mechanism, and explains how to load a plugin.
 void require_mechanism(const std::string& attention, const std::string& source);
 
 }  // namespace weft

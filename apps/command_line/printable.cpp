@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-constexpr int cut_short = -2;  // of u8_mbtoucr
+constexpr int cut_short = -2;  // returned by u8_mbtoucr for an incomplete character
 
 void escape(std::string_view bytes, std::string& to) {
   for (const char byte : bytes) to += fmt::format("\\x{:02x}", static_cast<unsigned char>(byte));

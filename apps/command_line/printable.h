@@ -1,4 +1,4 @@
-// Text of any bytes, as a terminal can take it.
+// Arbitrary bytes as text that is safe for a terminal.
 #pragma once
 
 #include <string>
@@ -6,21 +6,21 @@
 
 namespace weft {
 
-// Passes on UTF-8 text, line ends and tabs; every byte of anything else (control characters, which
-// a terminal obeys, and what is not UTF-8) becomes \x and its two hexadecimal digits. The text
-// comes in pieces, which may end inside of a character.
+// Keeps UTF-8 text, line ends and tabs. Every byte of anything else (control characters, which a
+// terminal interprets, and invalid UTF-8) becomes \x and two hexadecimal digits. Text may be added
+// in parts that end inside a character.
 class PrintableText {
  public:
-  // What can be shown once `more` is there.
+  // Appends `more`; returns the text that is complete.
   std::string add(std::string_view more);
-  // What was held back at the end.
+  // The incomplete character at the end, escaped.
   std::string rest();
 
  private:
-  std::string held_;  // the beginning of a character
+  std::string held_;  // the first bytes of a character
 };
 
-// The whole of a text.
+// Escapes a whole text.
 std::string printable(std::string_view text);
 
 }  // namespace weft

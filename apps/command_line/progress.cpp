@@ -54,7 +54,7 @@ void Progress::note(const std::string& line) {
   fmt::print(stderr, "note: {}\n", line);
 }
 
-// A line that is wider than the terminal would wrap, and the next drawing could not take it back.
+// A line wider than the terminal would wrap, and the next redraw could not erase it: cut it.
 void Progress::redraw(const std::string& line) {
   fmt::print("\r{}\x1b[K", line.substr(0, terminal_width() - 1));
   std::fflush(stdout);
@@ -94,8 +94,8 @@ void TimeEstimate::count(i64 step, i64 steps, Progress& progress) {
   const double all = each * static_cast<double>(left);
   if (all < hour) return;
   progress.note(
-      fmt::format("the {} steps will take about {}, by {} of them ({:.3g} s each), and validations "
-                  "more; --steps or --epochs makes them fewer",
+      fmt::format("the {} steps will take about {} (estimated from {} steps of {:.3g} s), plus "
+                  "validations; --steps or --epochs sets a smaller number",
                   grouped(left), rough_duration(all), counted, each));
 }
 

@@ -1,4 +1,4 @@
-// What a running program says: one line that is redrawn on a terminal, plain lines elsewhere.
+// Progress output: on a terminal one line that is redrawn, elsewhere plain lines.
 #pragma once
 
 #include <chrono>
@@ -12,21 +12,21 @@ namespace weft {
 class Progress {
  public:
   explicit Progress(bool quiet = false);
-  ~Progress();  // ends a line that is being redrawn
+  ~Progress();  // erases the line that is being redrawn
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // On a terminal: redraws the current line, ten times a second at most. Elsewhere: nothing.
+  // On a terminal: redraws the current line, at most ten times a second. Elsewhere: does nothing.
   void update(const std::string& line);
-  // A line for those who have no terminal: printed there, and on a terminal like update().
+  // Without a terminal: prints the line. On a terminal: redraws it, at any rate.
   void report(const std::string& line);
-  // A line that stays, everywhere.
+  // Prints a permanent line, on a terminal and elsewhere.
   void print(const std::string& line);
-  // A line on stderr, "note: …": what the run will do and its settings may not mean.
+  // Prints "note: …" to stderr: a consequence of the settings that the user may not intend.
   void note(const std::string& line);
 
   bool wants_update() const;  // whether update() would draw now
-  void clear();  // takes back a line that is being redrawn
+  void clear();               // erases the line that is being redrawn
 
  private:
   void redraw(const std::string& line);
@@ -45,7 +45,7 @@ std::string short_number(double value);
 // "1,234,567".
 std::string grouped(i64 value);
 
-// Seconds since it was made.
+// Measures the seconds since its construction.
 class Stopwatch {
  public:
   double seconds() const {
@@ -56,19 +56,19 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Notes once how long a training will take, where that is hours, by some of its steps: those of a
-// second, or ten. The first is not counted: it makes what later ones find there.
+// Prints one note with the estimated time of a training that will take hours. Measures the steps of
+// one second, or ten steps, after the first, which also allocates the memory that the others reuse.
 class TimeEstimate {
  public:
-  // After each step, of so many in all.
+  // Call after each step; `steps` is the total number.
   void count(i64 step, i64 steps, Progress& progress);
-  // What follows is no step.
+  // Call before work that is not a step, such as validation.
   void restart() { from_ = -1; }
 
  private:
   bool noted_ = false;
-  i64 from_ = -1;           // the step that is not counted; -1: the next one
-  Stopwatch watch_;         // since then
+  i64 from_ = -1;    // the step after which measuring began; -1: begin after the next
+  Stopwatch watch_;  // started then
 };
 
 }  // namespace weft

@@ -39,10 +39,10 @@ void check(const RunOptions& run) {
   require(run.keep > 0, "--keep: wanted 1 or more, got {}", run.keep);
   require(run.checkpoint_steps >= 0, "--checkpoint-steps: wanted 0 or more, got {}",
           run.checkpoint_steps);
-  require(!run.resume || !run.out.empty(), "--resume: wants --out, the folder of the run");
+  require(!run.resume || !run.out.empty(), "--resume: needs --out, the folder of the run");
   require(!run.resume || !run.force, "--resume: excludes --force, which starts again");
   const std::set<std::uint64_t> distinct(run.seeds.begin(), run.seeds.end());
-  require(distinct.size() == run.seeds.size(), "--seeds: one of them stands there twice");
+  require(distinct.size() == run.seeds.size(), "--seeds: a seed occurs twice");
 }
 
 std::vector<std::string> folders_of(const RunOptions& run) {

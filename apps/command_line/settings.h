@@ -1,4 +1,4 @@
-// What the settings of every app have in common. An app names each of its settings once, in a
+// Settings that all training apps share. An app names each of its settings once, in a function
 //
 //     template <class SomeSettings, class F>
 //     void each_setting(SomeSettings& s, const F& f) {
@@ -6,7 +6,7 @@
 //       …
 //     }
 //
-// The name is the option on the command line (command_line.h) and the key in a checkpoint
+// The name is the command-line option (command_line.h) and the key in a checkpoint
 // (configuration.h).
 #pragma once
 
@@ -21,19 +21,19 @@
 
 namespace weft {
 
-// What values a number may have, and which checkpoints say it.
+// The range of a number, and whether all checkpoints contain it.
 struct Limits {
   double least = 0, most = std::numeric_limits<double>::infinity();
-  bool open = false;   // both ends are outside of it
-  bool later = false;  // older checkpoints lack it: the default is what held for them
+  bool open = false;   // the range excludes both ends
+  bool later = false;  // older checkpoints lack it; the default applied to them
 };
 
-// Each throws, naming the option, where the value is outside or no word that is known.
+// Each throws, naming the option, for a value outside the limits or an unknown word.
 void check_limits(const std::string& name, double value, const Limits& limits);
 void check_word(const std::string& name, const std::string& value,
                 const std::vector<std::string>& known);
 
-// How a model is trained.
+// Settings of training.
 struct TrainingSettings {
   i64 batch = 32;
   std::string optimizer = "adamw";
@@ -43,7 +43,7 @@ struct TrainingSettings {
   double min_lr = 0;
   double clip = 1;  // 0: none
   i64 epochs = 5;
-  i64 steps = 0;     // 0: by epochs
+  i64 steps = 0;     // 0: `epochs` decides
   i64 patience = 0;  // 0: none
   std::uint64_t seed = 1;
 
@@ -51,26 +51,28 @@ struct TrainingSettings {
 };
 
 template <class SomeSettings, class F>
-void each_training_setting(SomeSettings& s, const F& f,
-                           const char* epochs_help = "passes over the training data, at most") {
+void each_training_setting(
+    SomeSettings& s, const F& f,
+    const char* epochs_help = "largest number of passes over the training data") {
   constexpr Limits any{}, positive{0, 1e6, true}, or_none{0, 1e9};
-  f("batch", s.batch, Limits{1, 65536}, "examples in a step");
+  f("batch", s.batch, Limits{1, 65536}, "examples per step");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
-  f("lr", s.lr, positive, "learning rate; another optimizer brings its own default");
-  f("schedule", s.schedule, any, "of the learning rate: constant, cosine or linear");
+  f("lr", s.lr, positive, "learning rate; --optimizer without --lr sets the optimizer's default");
+  f("schedule", s.schedule, any, "of the learning rate over the steps: constant, cosine or linear");
   f("warmup", s.warmup, or_none, "steps over which the learning rate rises");
   f("min-lr", s.min_lr, Limits{.most = 1e6, .later = true},
-    "the learning rate that cosine and linear fall to");
+    "final learning rate of cosine and linear");
   f("clip", s.clip, or_none, "largest norm of the gradient; 0: none");
   f("epochs", s.epochs, Limits{1, 1e6}, epochs_help);
-  f("steps", s.steps, or_none, "in all, instead of epochs; 0: by epochs");
-  f("patience", s.patience, or_none, "validations without a better one; 0: no limit");
-  f("seed", s.seed, any, "of the weights, the batches and the dropout");
+  f("steps", s.steps, or_none, "total number of steps; 0: --epochs decides");
+  f("patience", s.patience, or_none,
+    "stop after this many validations without improvement; 0: never");
+  f("seed", s.seed, any, "random seed of weights, batches and dropout");
 }
 
-// The limits of every number, and the words of the training.
+// Checks the words among the training settings.
 void check_training(const TrainingSettings& settings);
-// What only all of them together can have wrong: for a training that is about to begin.
+// Checks combinations of settings. Call it before a training starts.
 void check_together(const TrainingSettings& settings);
 template <class Settings>
 void check_numbers(const Settings& settings) {
@@ -82,53 +84,53 @@ void check_numbers(const Settings& settings) {
                });
 }
 
-// What every training command takes besides the settings.
+// Options of every training command that are not settings of the model or the training.
 struct RunOptions {
-  std::string out;                    // folder to keep the run in; empty: nothing is kept
-  i64 keep = 2;                       // checkpoints, besides that of the best model
-  i64 checkpoint_steps = 0;           // between two of them; 0: only after validations
+  std::string out;           // folder of the run; empty: nothing is written
+  i64 keep = 2;              // checkpoints to keep, besides that of the best model
+  i64 checkpoint_steps = 0;  // steps between checkpoints; 0: only after validations
   std::string device = "cpu";
-  bool graph = true;  // on a CUDA device: replay one captured step
-  int threads = 0;    // 0: one a core
+  bool graph = true;  // on a CUDA device: capture one step and replay it
+  int threads = 0;    // 0: one per core
   i64 report_steps = 100;
   bool quiet = false;
   bool json_lines = false;
   bool detect_anomaly = false;
-  std::vector<std::uint64_t> seeds;  // train once with each; empty: with the settings' own
+  std::vector<std::uint64_t> seeds;  // train once with each; empty: with the settings' seed
 
-  // Asked for at one time alone.
-  std::vector<std::string> config;  // files of options; later ones stand above
-  bool print_config = false;        // instead of training
-  bool dry_run = false;             // the same
-  bool force = false;               // replace a run that is there
-  bool resume = false;              // go on with it
-  std::string resume_command;       // what goes on with this run
+  // For one invocation; not part of a configuration file.
+  std::vector<std::string> config;  // configuration files; later ones override earlier ones
+  bool print_config = false;        // print the configuration instead of training
+  bool dry_run = false;             // measure a step instead of training
+  bool force = false;               // replace an existing run
+  bool resume = false;              // resume the run in `out`
+  std::string resume_command;       // the shell command that resumes this run
 
-  bool silent() const { return quiet || json_lines; }  // no words for people
+  bool silent() const { return quiet || json_lines; }  // print no progress
 };
 
-inline constexpr const char* threads_help = "that compute; by default one a core";
-inline constexpr const char* allow_leaky_help = "also an attention that is not strictly causal";
+inline constexpr const char* threads_help = "number of threads; default: one per core";
+inline constexpr const char* allow_leaky_help = "accept attention that is not strictly causal";
 
-// Calls f(name, value, help) for each of those of one run or another, but for the threads, which
-// every command has.
+// Calls f(name, value, help) for each run option that a configuration file may hold, except
+// --threads, which every command has.
 template <class SomeRun, class F>
 void each_run_option(SomeRun& run, const F& f) {
-  f("out", run.out, "folder to keep the models and the log in");
+  f("out", run.out, "folder for the models and the log");
   f("keep", run.keep, "checkpoints to keep, besides that of the best model");
   f("checkpoint-steps", run.checkpoint_steps,
     "steps between two checkpoints; 0: one after each validation");
   f("device", run.device, "cpu, cuda or cuda:N");
   f("graph", run.graph, "on a CUDA device: capture one step and replay it (the default)");
   f("report-steps", run.report_steps, "steps between two lines of the log");
-  f("quiet", run.quiet, "print nothing for people to read, but errors");
+  f("quiet", run.quiet, "print nothing but errors");
   f("json-lines", run.json_lines, "print the lines of metrics.jsonl, and nothing else");
   f("detect-anomaly", run.detect_anomaly,
-    "name the op and the tensor of the first value that is not finite, and stop (slow)");
-  f("seeds", run.seeds, "as in 1,2,3: train with each, and say mean and standard error");
+    "stop at the first value that is not finite, and name its op and tensor (slow)");
+  f("seeds", run.seeds, "1,2,3: train once per seed, and print mean and standard error");
 }
 
-// What an app's commands are told.
+// The options of an app's commands.
 template <class Settings>
 struct TrainCommand {
   Settings settings;
@@ -141,9 +143,9 @@ struct InfoCommand {
   bool json = false;
 };
 
-// Throws, naming the option, where one of them is no good.
+// Throws, naming the option, for an invalid one.
 void check(const RunOptions& run);
-// The folders that the run's trainings write to: `out`, or one of each seed below it.
+// The folders that the run writes to: `out`, or OUT/seed-N for each seed.
 std::vector<std::string> folders_of(const RunOptions& run);
 
 }  // namespace weft

@@ -11,7 +11,7 @@ namespace {
 
 constexpr i64 border = 4;
 
-// Draws of the modules use the streams 0, 1, … of a step; those of pictures stand far above.
+// Random streams 0, 1, … of a step belong to the modules; those of pictures are far above them.
 enum : std::uint32_t { order_stream = 0xffff0010, cut_stream, division_stream };
 
 PictureBatch empty_batch(i64 count) {
@@ -93,7 +93,7 @@ TrainingBatches::~TrainingBatches() {
 }
 
 PictureBatch TrainingBatches::operator()(std::uint32_t step) {
-  if (next_.valid() && next_step_ != step) next_.wait();  // it changes the order that we read
+  if (next_.valid() && next_step_ != step) next_.wait();  // the thread writes order_, read below
   PictureBatch batch = next_.valid() && next_step_ == step ? next_.get() : prepared(step);
   next_step_ = step + 1;
   next_ = std::async(std::launch::async, [this, step] { return prepared(step + 1); });

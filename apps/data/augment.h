@@ -1,8 +1,8 @@
-// Pictures as batches for training and for measuring.
+// Batches of pictures, for training and evaluation.
 //
-// For training, each picture is set into a black border of 4 pixels, of which a square of 32 × 32
-// is cut at a random place, and mirrored with probability ½. Where and whether is a function of the
-// seed, the epoch and the picture; so is the order of an epoch of seed and epoch.
+// Augmentation pads each training picture with a black border of 4 pixels, crops a random square of
+// 32 × 32, and mirrors it with probability ½. The crop and the mirroring are functions of seed,
+// epoch and picture; the order of an epoch is a function of seed and epoch.
 #pragma once
 
 #include <future>
@@ -16,14 +16,14 @@
 
 namespace weft {
 
-// Where a picture is cut: the corner in the bordered picture, 0 … 8; 4 is its middle.
+// The crop of a picture: its corner in the padded picture, 0 … 8; 4 is the centre.
 struct Cut {
   i64 top = 4, left = 4;
   bool mirrored = false;
 };
 Cut random_cut(std::uint64_t seed, std::uint32_t epoch, i64 picture);
 
-// The pixels [32, 32, 3] of a picture, cut and then normalised.
+// Crops and normalises the pixels [32, 32, 3] of a picture.
 void cut_picture(const std::uint8_t* pixels, const Cut& cut, const Normalisation& normalisation,
                  float* to);
 
@@ -32,23 +32,22 @@ struct PictureBatch {
   Tensor labels;  // [B] i64
 };
 
-// These pictures as they are, normalised.
+// These pictures without augmentation, normalised.
 PictureBatch plain_batch(const Pictures& pictures, std::span<const i64> which,
                          const Normalisation& normalisation);
 
-// Of 0 … count − 1, `held` at random are held out; both parts are in rising order.
+// Splits 0 … count − 1: `held` random ones are held out. Both parts are ascending.
 struct Division {
   std::vector<i64> kept, held;
 };
 Division hold_out(i64 count, i64 held, std::uint64_t seed);
 
-// The batches of training: steps 1, 2, …; each epoch takes the pictures in another order, and
-// leaves out those that fill no batch. While a step computes, a thread prepares the next one's
-// batch.
+// The training batches of steps 1, 2, …. Each epoch has another order and drops its last, partial
+// batch. A thread prepares the next batch while a step computes.
 class TrainingBatches {
  public:
-  // `which` of the pictures, at least `batch` of them; both stay where they are meanwhile. Without
-  // `augment` pictures are taken as they are.
+  // Batches from the pictures `which`, at least `batch` of them. Both arguments must outlive this
+  // object. Without `augment` pictures are only normalised.
   TrainingBatches(const Pictures& pictures, std::span<const i64> which,
                   const Normalisation& normalisation, i64 batch, std::uint64_t seed,
                   bool augment = true);
@@ -66,7 +65,7 @@ class TrainingBatches {
   std::uint64_t seed_;
   bool augment_;
   EpochOrder order_;
-  std::uint32_t next_step_ = 0;  // that `next_` prepares
+  std::uint32_t next_step_ = 0;  // the step whose batch `next_` prepares
   std::future<PictureBatch> next_;
 };
 

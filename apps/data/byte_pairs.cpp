@@ -16,8 +16,8 @@ constexpr std::uint64_t key_of(Symbol first, Symbol second) {
          static_cast<std::uint32_t>(second);
 }
 
-// Calls f(symbol's name, where it begins in the word) for each character of the word; that of the
-// last has the mark of the end behind it.
+// Calls f(symbol, its offset in the word) for each character of the word. The last symbol ends with
+// the end mark.
 template <class F>
 void for_each_character(std::string_view word, const char* end_of_word, const F& f) {
   for (std::size_t at = 0, next = 0; at < word.size(); at = next) {
@@ -28,11 +28,11 @@ void for_each_character(std::string_view word, const char* end_of_word, const F&
   }
 }
 
-// All words and how often each pair of neighbours stands in them.
+// All words, and the count of each pair of adjacent symbols.
 class PairCounts {
  public:
   PairCounts(const std::vector<CountedWord>& words, const char* end_of_word);
-  // The most frequent pair with at least `least`; false where there is none.
+  // Finds the most frequent pair with a count of at least `least`; returns false if there is none.
   bool best(i64 least, std::uint64_t& key);
   Merge merge(std::uint64_t key);
 
@@ -43,7 +43,7 @@ class PairCounts {
   };
   struct Pair {
     i64 count = 0;
-    std::vector<std::int32_t> words;  // all that hold it, and some that no longer do
+    std::vector<std::int32_t> words;  // the words that contain it, and some that did earlier
   };
   struct Entry {
     i64 count;
@@ -68,9 +68,9 @@ class PairCounts {
   std::vector<Word> words_;
   std::unordered_map<std::uint64_t, Pair> pairs_;
   std::priority_queue<Entry, std::vector<Entry>, Lower> heap_{Lower{names_}};
-  std::vector<std::uint64_t> risen_;          // pairs that the running merge made more frequent
-  std::vector<Symbol> merged_symbols_;        // of the word that it rewrites
-  std::vector<bool> was_merged_, is_merged_;  // by place, before and after
+  std::vector<std::uint64_t> risen_;          // pairs whose counts the current merge increased
+  std::vector<Symbol> merged_symbols_;        // the new symbols of the word being rewritten
+  std::vector<bool> was_merged_, is_merged_;  // by position, in the old and the new word
 };
 
 PairCounts::PairCounts(const std::vector<CountedWord>& words, const char* end_of_word) {
@@ -147,7 +147,7 @@ void PairCounts::merge_in(std::int32_t word, Symbol first, Symbol second, Symbol
   for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
     if (!was_merged_[i] && !was_merged_[i + 1]) continue;
     const auto pair = pairs_.find(key_of(symbols[i], symbols[i + 1]));
-    if (pair != pairs_.end()) pair->second.count -= count;  // it is not the one that is merged
+    if (pair != pairs_.end()) pair->second.count -= count;  // absent: it is the pair being merged
   }
   symbols = merged_symbols_;
   for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
@@ -179,7 +179,7 @@ MergeTable::MergeTable(const std::vector<Merge>& merges, const char* end_of_word
   }
 }
 
-// The merge of two neighbours; where there is none, one of the last rank.
+// The learnt merge of two adjacent symbols; if there is none, a Join with the worst rank.
 MergeTable::Join MergeTable::join(Symbol first, Symbol second) const {
   const auto found = joins_.find(key_of(first, second));
   if (found != joins_.end()) return found->second;
@@ -188,9 +188,9 @@ MergeTable::Join MergeTable::join(Symbol first, Symbol second) const {
 
 std::vector<std::string> MergeTable::split(std::string_view word) const {
   struct Part {
-    Symbol symbol;      // −1 for a character that no merge has
-    std::size_t begin;  // in the word
-    Join next;          // with the part behind it
+    Symbol symbol;      // −1 for a character that occurs in no merge
+    std::size_t begin;  // offset in the word
+    Join next;          // the merge with the next part
   };
   std::vector<Part> parts;
   for_each_character(word, end_of_word_, [&](const std::string& name, std::size_t begin) {
@@ -212,7 +212,7 @@ std::vector<std::string> MergeTable::split(std::string_view word) const {
       if (parts[i].next.rank != best.rank) continue;
       parts[kept].symbol = best.symbol;
       changed.push_back(kept);
-      ++i;  // the second of the two
+      ++i;  // skip the second of the pair
     }
     parts.resize(kept);
     for (const std::size_t i : changed) {

@@ -1,19 +1,19 @@
 // Byte-pair encoding of words (R. Sennrich, B. Haddow and A. Birch, "Neural machine translation of
 // rare words with subword units", ACL 2016, arXiv:1508.07909).
 //
-// Learning. A word is a sequence of symbols: its characters, the last of them with a mark of the
-// end behind it, </w> or another or none. Again and again, the pair of neighbouring symbols that is
-// the most frequent over all words, each as often as it occurs, becomes one symbol in all of them.
-// Among equally frequent pairs the lexicographically largest is taken, first symbol before second,
-// by code points.
+// Learning. A word is a sequence of symbols: its characters, the last one followed by an end mark
+// (</w>, another, or none). Each merge takes the most frequent pair of adjacent symbols, over all
+// words weighted by their counts, and replaces it by one symbol everywhere. Ties go to the
+// lexicographically largest pair: by first symbol, then by second, by code points.
 //
-// Encoding. Of all pairs of neighbours in a word the one that was learnt first is merged, wherever
-// it stands, from left to right, until no learnt pair is left. (A pair can be learnt twice, where
-// its first symbol later arises in another way; then the second time counts.)
+// Encoding. Repeatedly, the adjacent pair of the word that was learnt first is merged at all its
+// occurrences, from left to right, until no learnt pair is left. (A pair can be learnt twice, if
+// its first symbol arises again from another merge; then the second rank counts.)
 //
-// Counts are kept, not taken anew: a merge touches the words that hold the pair, and in them the
-// pairs beside it. A heap gives the most frequent pair; its entries may be too high, since a count
-// that falls leaves them as they are, and then go back with the true one.
+// Counts are updated incrementally: a merge visits only the words that contain the pair, and
+// changes the counts of the pairs adjacent to it. A heap gives the most frequent pair. Its entries
+// can be too high, since a falling count does not update them; such an entry is pushed again with
+// the current count.
 #pragma once
 
 #include <cstdint>
@@ -30,20 +30,20 @@ namespace weft {
 using Merge = std::pair<std::string, std::string>;
 
 struct CountedWord {
-  std::string word;  // not empty, UTF-8
+  std::string word;  // UTF-8, not empty
   i64 count;
 };
 
-// At most `most` merges, the first learnt first, of pairs that occur `least` times or more. The
-// words must differ.
+// At most `most` merges, in the order of learning, of pairs that occur at least `least` times. The
+// words must be distinct.
 std::vector<Merge> learn_merges(const std::vector<CountedWord>& words, std::size_t most, i64 least,
                                 const char* end_of_word = "</w>");
 
-// The encoding of words by learnt merges.
+// Encodes words with learnt merges.
 class MergeTable {
  public:
   explicit MergeTable(const std::vector<Merge>& merges, const char* end_of_word = "</w>");
-  // The pieces of a word; the last ends with the mark.
+  // The pieces of a word. The last one ends with the end mark.
   std::vector<std::string> split(std::string_view word) const;
 
  private:
@@ -54,7 +54,7 @@ class MergeTable {
 
   const char* end_of_word_;
   std::unordered_map<std::string, std::int32_t> symbols_;
-  std::unordered_map<std::uint64_t, Join> joins_;  // by a pair of symbols
+  std::unordered_map<std::uint64_t, Join> joins_;  // key: a pair of symbols
 };
 
 }  // namespace weft

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t bytes_in_all = 256;
 
-// How the bytes are written.
+// The printable character that represents each byte, as in GPT-2.
 const std::array<std::string, bytes_in_all>& written_bytes() {
   static const std::array<std::string, bytes_in_all> list = [] {
     std::array<std::string, bytes_in_all> written;
@@ -41,11 +41,11 @@ Kind kind_of(char32_t c) {
 }
 
 struct Run {
-  std::size_t end;   // where the characters of the kind end
-  std::size_t last;  // where the last of them begins
+  std::size_t end;   // offset after the last character of the kind
+  std::size_t last;  // offset of that character
 };
 
-// The characters of this kind from `at` on, of which there is one.
+// The run of characters of this kind that begins at `at`; it has at least one.
 Run run_of(std::string_view text, std::size_t at, Kind kind) {
   Run run{at, at};
   while (run.end < text.size()) {
@@ -64,7 +64,7 @@ std::size_t contraction(std::string_view text) {
   return 0;
 }
 
-// Where the word at the front of `text` ends.
+// The end of the word at the beginning of `text`.
 std::size_t word_end(std::string_view text) {
   if (const std::size_t end = contraction(text); end > 0) return end;
   const std::size_t first = text.starts_with(' ') && text.size() > 1 ? 1 : 0;
@@ -124,7 +124,8 @@ BytePieces::BytePieces(std::string name, std::vector<Merge> merges)
     for (std::size_t at = 0; at < piece.size();) {
       const std::size_t size = code_point(piece, at).bytes;
       const auto byte = byte_of.find(std::string_view(piece).substr(at, size));
-      require(byte != byte_of.end(), "word pieces: \"{}\" is not written in bytes", piece);
+      require(byte != byte_of.end(), "word pieces: \"{}\" has a character that represents no byte",
+              piece);
       bytes += byte->second;
       at += size;
     }

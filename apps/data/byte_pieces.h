@@ -1,22 +1,23 @@
-// Word pieces over bytes, for any text: byte-pair encoding (byte_pairs.h) learnt from the text, as
-// GPT-2's (A. Radford et al., "Language models are unsupervised multitask learners", 2019, section
-// 2.2). Nothing is changed or lost: decode() gives every text of encode() back, byte by byte.
+// Byte-level word pieces for any text, with byte-pair encoding (byte_pairs.h) learnt from the text,
+// as in GPT-2 (A. Radford et al., "Language models are unsupervised multitask learners", 2019,
+// section 2.2). The encoding is lossless: decode() inverts encode() for all bytes.
 //
-// The text is cut into words; at each place the first of these that matches is one:
+// The text is split into words. At each position the first of these patterns that matches is a
+// word:
 //
 //   's  't  're  've  'm  'll  'd
-//   a run of letters, or of digits and other numbers, or of anything else but white space, with the
-//   one space (U+0020) before it, if there is one
-//   white space up to its last character before what is none; a single one, or one at the end of
-//   the text, whole
+//   a run of letters, or of digits and other numbers, or of anything else except white space, with
+//   the space (U+0020) before it, if there is one
+//   a run of white space without its last character if other text follows; a run of one character,
+//   or at the end of the text, whole
 //
-// Letters and numbers are Unicode's categories L and N, white space as is_space() has it; a byte
-// that begins no character of UTF-8 is "anything else". No word is longer than longest_word: a run
-// goes on in a new one. Bytes inside words are written as GPT-2 writes them: those that print in
-// Latin-1 as they are, the others, in order, as U+0100 and its successors (the space is Ġ).
+// Letters and numbers are Unicode's categories L and N, white space is that of is_space(); a byte
+// that is not part of a UTF-8 character is "anything else". A run longer than longest_word is split
+// into several words. Bytes of words are written as in GPT-2: printable Latin-1 characters as
+// themselves, the others, in order, as U+0100, U+0101, … (the space is Ġ).
 //
-// The ids: 0 … 255 the bytes; then the pieces that merges make, in the order in which they were
-// learnt; then one for the end of a text, which also fills up chunks and is never drawn.
+// The ids: 0 … 255 are the bytes; then come the merged pieces in the order of learning; the last id
+// marks the end of a text. It also pads chunks, and sampling never draws it.
 //
 // save() writes, in UTF-8 with \n after each line:
 //   byte pieces 1
@@ -32,16 +33,15 @@ namespace weft {
 
 class BytePieces final : public WordPieces {
  public:
-  static constexpr std::size_t merge_count = 8'000;  // where nothing else is asked for
+  static constexpr std::size_t merge_count = 8'000;  // default
   static constexpr std::size_t most_merges = 1'000'000;
   static constexpr i64 least_pair_count = 3;
   static constexpr std::size_t longest_word = 256;  // bytes
   static constexpr std::string_view saved_head = "byte pieces 1\n";
 
-  // The number of merges that "bpe" or "bpe:merges=N" asks for; throws where `name` begins like
-  // these and goes on otherwise.
+  // Parses the number of merges of "bpe" or "bpe:merges=N"; throws for other options after "bpe".
   static std::size_t merges_of(const std::string& name);
-  // From any bytes.
+  // Learns from arbitrary bytes.
   static std::shared_ptr<const BytePieces> learn(std::string_view text, const std::string& name);
   static std::shared_ptr<const BytePieces> restore(const std::string& saved,
                                                    const std::string& source);
@@ -64,12 +64,12 @@ class BytePieces final : public WordPieces {
   std::string name_;
   std::vector<Merge> merges_;
   MergeTable table_;
-  std::vector<std::string> bytes_;  // of each id
-  std::unordered_map<std::string, std::int32_t> ids_;  // by the pieces as they are written
-  mutable std::unordered_map<std::string, PieceIds> known_words_;  // encoded so far
+  std::vector<std::string> bytes_;                                 // by id
+  std::unordered_map<std::string, std::int32_t> ids_;              // by the written form of pieces
+  mutable std::unordered_map<std::string, PieceIds> known_words_;  // cache of encode()
 };
 
-// Calls f(word) for the words of a text, as above; they tile it.
+// Calls f(word) for the words of a text, as defined above. Concatenated they are the text.
 void for_each_byte_word(std::string_view text, const std::function<void(std::string_view)>& f);
 
 }  // namespace weft

@@ -11,15 +11,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One of the official data sets, and which of its labels counts.
+// One of the official data sets, and which of its labels is the class.
 struct Layout {
   const char* set;
-  const char* folder;  // that the archive unpacks into
+  const char* folder;  // top-level folder of the archive
   std::vector<const char*> train;
   const char* test;
-  std::vector<i64> labels;           // how many values each label of a record has
-  std::size_t label;                 // the one that is wanted
-  const char* names;                 // file of the class names
+  std::vector<i64> labels;  // number of values of each label in a record
+  std::size_t label;        // index of the label to use
+  const char* names;        // file with the class names
 };
 
 const std::vector<Layout>& layouts() {
@@ -67,7 +67,7 @@ void read_records(const std::string& path, const Layout& layout, Pictures& pictu
     file.read(std::as_writable_bytes(std::span(bytes)));
     for (std::size_t k = 0; k < labels; ++k) {
       require(bytes[k] < layout.labels[k],
-              "{}: record {} (byte {}): label {}, wanted 0 to {}; this is no {} file", path, i,
+              "{}: record {} (byte {}): label {}, wanted 0 to {}; this is not a {} file", path, i,
               i * record + k, bytes[k], layout.labels[k] - 1, layout.set);
     }
     pictures.labels.push_back(bytes[layout.label]);
@@ -79,7 +79,7 @@ void read_records(const std::string& path, const Layout& layout, Pictures& pictu
   file.check_unchanged();
 }
 
-// The lines of a file of class names; the standard names where there is none.
+// The lines of the file of class names; the standard names if there is no file.
 std::vector<std::string> read_names(const std::string& path, const std::string& set) {
   const std::vector<std::string>& standard = class_names(set);
   if (!fs::exists(path)) return standard;
@@ -94,8 +94,8 @@ std::vector<std::string> read_names(const std::string& path, const std::string& 
     const bool plain = name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
                          return c >= ' ' && c <= '~';
                        });
-    require(plain, "{}: line {} is no class name: wanted at most 64 printable ASCII letters", path,
-            names.size() + 1);
+    require(plain, "{}: line {} is not a class name: wanted at most 64 printable ASCII letters",
+            path, names.size() + 1);
     names.push_back(name);
   }
   require(names.size() == standard.size(), "{}: wanted {} class names, one a line, got {}", path,
@@ -103,7 +103,7 @@ std::vector<std::string> read_names(const std::string& path, const std::string& 
   return names;
 }
 
-// Where the files of a layout are: in the folder, or in the one that the archive makes in it.
+// The folder with the files of a layout: `folder` itself, or the archive's top-level folder in it.
 std::string place_of(const std::string& folder, const Layout& layout) {
   for (const fs::path& place : {fs::path(folder), fs::path(folder) / layout.folder}) {
     if (fs::exists(place / layout.train[0]) || fs::exists(place / layout.test)) {
@@ -139,10 +139,10 @@ Normalisation normalisation_of(const std::string& set) {
 PictureSet load_pictures(const std::string& data, const std::string& set) {
   if (data == "builtin") {
     require(set == "auto" || set == "builtin",
-            "--dataset {}: its files must be given; --data names their folder", set);
+            "--dataset {}: needs --data, the folder with its files", set);
     return {"builtin", drawn_pictures(1, 8000), drawn_pictures(2, 2000), class_names("builtin")};
   }
-  require(set != "builtin", "--dataset builtin: wants --data builtin, got --data {}", data);
+  require(set != "builtin", "--dataset builtin: needs --data builtin, got --data {}", data);
   require(fs::is_directory(data),
           "{}: there is no such folder; wanted one with the binary version of "
           "CIFAR-10 or CIFAR-100 (https://www.cs.toronto.edu/~kriz/cifar.html)",

@@ -1,5 +1,5 @@
-// Small pictures with a class each: CIFAR-10 and CIFAR-100 in their official binary layout, and a
-// set that is drawn here, for runs without data.
+// Labelled small pictures: CIFAR-10 and CIFAR-100 in their official binary layout, and a generated
+// set for runs without data.
 // A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
 //
 //     CIFAR-10    data_batch_1.bin … data_batch_5.bin, test_batch.bin
@@ -8,8 +8,8 @@
 //                 a record: 1 byte coarse label (0 … 19), 1 byte fine label (0 … 99), 3072 bytes
 //                 pixels
 //
-// The pixels are three planes, red, green, blue, of 32 rows of 32. Here they stand by row, column
-// and channel. A file may hold any number of records.
+// A file stores pixels as three planes (red, green, blue) of 32 rows of 32; Pictures stores them by
+// row, column and channel. A file may hold any number of records.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace weft {
 
-constexpr i64 picture_size = 32;  // pixels of a side
+constexpr i64 picture_size = 32;  // pixels per side
 constexpr i64 picture_bytes = 3 * picture_size * picture_size;
 
 struct Pictures {
@@ -39,24 +39,24 @@ struct PictureSet {
   std::vector<std::string> classes;
 };
 
-// The names of sets, and the classes of one by the names that its authors gave them.
+// The names of the sets, and the class names of a set as its authors gave them.
 const std::vector<std::string>& picture_sets();
 const std::vector<std::string>& class_names(const std::string& set);
 
-// What a channel's values 0 … 1 are brought to mean 0 and deviation 1 by.
+// Mean and standard deviation of each channel's values in [0, 1], for normalisation.
 struct Normalisation {
   std::array<double, 3> mean, deviation;
 };
 Normalisation normalisation_of(const std::string& set);
 
-// `data` is "builtin" or the folder that the files are in (or were unpacked into, under their own
-// folder's name). `set` is one of those names, or "auto": what the folder holds. Class names come
-// from the files beside the pictures where those are there. Throws, naming file, record and byte,
-// where a file is missing, has no whole number of records, or a label that there is not.
+// `data` is "builtin", the folder with the files, or the folder that the archive was unpacked in.
+// `set` is a set's name, or "auto": the one that the folder holds. Class names are read from the
+// files beside the pictures, if present. Throws, naming file, record and byte, for a missing file,
+// a partial record, or a label out of range.
 PictureSet load_pictures(const std::string& data, const std::string& set);
 
-// Discs, rings, stripes and other light figures on dark grounds, in random colours, sizes and
-// places, under noise: a function of the seed. Flips and small shifts leave each class what it is.
+// Discs, rings, stripes and other bright shapes on dark backgrounds, with random colours, sizes and
+// positions, and noise: a function of the seed. Mirroring and small shifts do not change the class.
 Pictures drawn_pictures(std::uint64_t seed, i64 count);
 
 }  // namespace weft

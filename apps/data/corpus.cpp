@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// Adds `words` to a state, with `total` probability shared as 1/(2 + rank).
+// Adds `words` to a state. They share the probability `total` in proportion to 1/(2 + rank).
 void add(std::vector<GrammarWord>& state, const Words& words, double total, int next) {
   double sum = 0;
   for (std::size_t i = 0; i < words.size(); ++i) sum += 1.0 / static_cast<double>(2 + i);
@@ -21,7 +21,7 @@ void add(std::vector<GrammarWord>& state, const Words& words, double total, int 
   }
 }
 
-// π over the states, one step a word. π ← (π + π P) / 2 converges where the chain has a period too.
+// π over the states, one step per word. π ← (π + π P) / 2 converges for periodic chains too.
 std::vector<double> stationary(const std::vector<std::vector<GrammarWord>>& states) {
   const std::size_t count = states.size();
   std::vector<double> visits(count, 1.0 / static_cast<double>(count)), after(count);
@@ -130,8 +130,8 @@ std::string Grammar::text(std::uint64_t seed, std::size_t characters) const {
 }
 
 Grammar sentence_grammar() {
-  // `one` and `many` are the subject's number, which its verb must match; the states between carry
-  // it past the nouns of a place.
+  // `one` and `many` are the subject's number, with which its verb must agree; the states between
+  // subject and verb carry the number past the nouns of a place.
   enum { begin, any_subject, one_subject, many_subjects, one_named, many_named, one_place,
          many_place, one_placed, many_placed, one_acts, many_act, object, any_object, one_object,
          done, states };

@@ -1,11 +1,11 @@
 // The built-in corpus: sentences of a small grammar whose entropy is known exactly.
 //
-// The grammar is a finite automaton over words. In state s it says word w with probability
-// p(w | s), a space after it, and moves to the state that (s, w) names. The words that leave a
-// state differ, so who knows the state and reads the text knows all states to come (the source is
-// unifilar, as in C. E. Shannon, "A mathematical theory of communication", 1948, section 7), and
-// the text's information is that of the choices alone. With π the stationary distribution over
-// words, the entropy rate is
+// The grammar is a finite automaton over words. In state s it emits word w with probability
+// p(w | s), followed by a space, and moves to a state determined by (s, w). The words of a state
+// are distinct, so the first state and the text determine all later states (the source is unifilar,
+// as in C. E. Shannon, "A mathematical theory of communication", 1948, section 7), and the text's
+// information is that of the choices of words. With π the stationary distribution over states, one
+// step per word, the entropy rate is
 //
 //     h = Σ_s π(s) H(s) / Σ_s π(s) ℓ(s)        bits per character
 //     H(s) = −Σ_w p(w | s) log₂ p(w | s),      ℓ(s) = Σ_w p(w | s) (length of w + 1)
@@ -23,40 +23,40 @@ namespace weft {
 struct GrammarWord {
   std::string word;
   double probability;
-  int next;  // the state after it
+  int next;  // the state after the word
 };
 
-// A list of words for each state; the first state is where texts begin. Throws where probabilities
-// do not sum to one, or a state says one word in two ways.
+// A list of words for each state; texts begin in the first state. Throws if the probabilities of a
+// state do not sum to one, or one of its words occurs twice.
 class Grammar {
  public:
   explicit Grammar(std::vector<std::vector<GrammarWord>> states);
 
-  // h, bits per character.
+  // h, in bits per character.
   double entropy() const;
   // The first `characters` characters of the text with this seed.
   std::string text(std::uint64_t seed, std::size_t characters) const;
 
-  // The bits that the best possible predictor needs for the characters of `window` after the
-  // first, in sum. It knows the grammar and nothing of what stood before: the forward algorithm
-  // over all places inside words, from their stationary distribution. What a window costs above h
-  // is the price of its cut-off past.
+  // The total bits that the best possible predictor needs for the characters of `window` after the
+  // first. It knows the grammar but not the text before the window: the forward algorithm over all
+  // places inside words, started from their stationary distribution. The excess over h is the cost
+  // of the unknown context.
   double bits(std::string_view window) const;
 
  private:
-  struct Place {  // of a character inside a word that a state says
+  struct Place {  // a character of a word, or the space after it, in one state
     char character;
-    int next;  // behind the space: the state to come; before it: −1, and the next place follows
+    int next;  // for a space the next state; otherwise −1: the next place follows
   };
 
   std::vector<std::vector<GrammarWord>> states_;
   std::vector<double> visits_;                    // π
   std::vector<Place> places_;
-  std::vector<std::vector<std::size_t>> starts_;  // of each state's words, among the places
+  std::vector<std::vector<std::size_t>> starts_;  // by state: the first places of its words
 };
 
-// The grammar of the built-in corpus: English-like sentences over a–z and space. A verb agrees
-// with the subject, also when other nouns stand between the two.
+// The grammar of the built-in corpus: English-like sentences over a–z and space. A verb agrees with
+// its subject even if other nouns are between them.
 Grammar sentence_grammar();
 
 }  // namespace weft

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t held_bytes = 1 << 16;
 
-// XXH3 of what comes piece by piece.
+// Streaming XXH3.
 class Digest {
  public:
   Digest() { XXH3_64bits_reset(state_.get()); }

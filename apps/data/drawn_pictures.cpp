@@ -1,5 +1,5 @@
-// The built-in set: light figures on dark grounds, in random colours, sizes and places, under
-// noise.
+// The built-in set: bright shapes on dark backgrounds, with random colours, sizes and positions,
+// and noise.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,8 @@
 namespace weft {
 namespace {
 
-// Whether the point (x, y) belongs to the figure of a class, seen from its centre; r is its radius.
+// Whether the point (x, y), relative to the centre, is inside the shape of a class; r is its
+// radius.
 bool inside(int label, double x, double y, double r) {
   const double square = std::max(std::abs(x), std::abs(y)), round = std::hypot(x, y);
   const auto odd = [](double v) { return static_cast<int>(std::floor(v / 3)) % 2 != 0; };
@@ -37,7 +38,7 @@ bool inside(int label, double x, double y, double r) {
   }
 }
 
-// Numbers in [0, 1) one after the other, of one picture.
+// The sequence of uniform numbers in [0, 1) for one picture.
 class Draws {
  public:
   Draws(std::uint64_t seed, i64 picture) : key_{seed, static_cast<std::uint32_t>(picture), 0} {}

@@ -22,7 +22,7 @@ std::string contents_line(std::string_view saved) {
 
 std::shared_ptr<const PaperPieces> read_kept(std::string_view text, const std::string& path) {
   const std::string kept = read_file(path), head = first_lines(text);
-  require(kept.starts_with("weft kept pieces 1\n"), "{}: no word pieces of this version of weft",
+  require(kept.starts_with("weft kept pieces 1\n"), "{}: not word pieces of this version of weft",
           path);
   require(kept.starts_with(head), "{}: was learnt from another text", path);
   const std::size_t begin = head.size() + contents_line("").size();
@@ -54,7 +54,7 @@ std::shared_ptr<const PaperPieces> kept_or_learnt(std::string_view text, const s
   try {
     write_kept(*pieces, text, path);
   } catch (const Error& error) {
-    warnings.push_back(fmt::format("the word pieces are not kept: {}", error.what()));
+    warnings.push_back(fmt::format("the word pieces are not saved: {}", error.what()));
   }
   return pieces;
 }

@@ -1,9 +1,9 @@
-// Word pieces learnt once and kept beside the text, in TRAINING_FILE.pieces:
+// Cache of learnt word pieces beside the text, in TRAINING_FILE.pieces:
 //
 //   weft kept pieces 1
 //   learnt from XXXXXXXXXXXXXXXX      XXH3, 64 bits, of the bytes of the training text
-//   contents XXXXXXXXXXXXXXXX         XXH3, 64 bits, of all that follows this line
-//   …                                 what PaperPieces::save() gave (paper_pieces.h)
+//   contents XXXXXXXXXXXXXXXX         XXH3, 64 bits, of everything after this line
+//   …                                 PaperPieces::save() (paper_pieces.h)
 #pragma once
 
 #include <memory>
@@ -15,9 +15,9 @@
 
 namespace weft {
 
-// The pieces of the training text `text` (with its split marks) of `file`: those kept, where they
-// were learnt from the same bytes and are whole, else learnt, and then, with `keep`, kept. What is
-// wrong with a kept file, or with writing one, is no error: `warnings` gets a line.
+// The pieces of the training text `text` (with its split marks) of `file`: read from the cache if
+// it is intact and was learnt from the same bytes; otherwise learnt and, with `keep`, written to
+// the cache. A bad cache file or a failed write is not an error: it adds a line to `warnings`.
 std::shared_ptr<const PaperPieces> kept_or_learnt(std::string_view text, const std::string& file,
                                                   bool keep, std::vector<std::string>& warnings);
 

@@ -14,13 +14,13 @@ namespace {
 constexpr std::int32_t first_piece = 4;
 constexpr std::string_view end_of_word = "</w>";
 
-// As pieces see a token.
+// The form of a token from which pieces are learnt.
 std::string word_of(const WordToken& token) { return token.number ? "<num>" : lower(token.text); }
 
 void check_length(std::string_view token) {
   require(token.size() <= PaperPieces::longest_word,
-          "a word of {} bytes; the longest that word pieces take is {}: give text whose words end, "
-          "at spaces or punctuation",
+          "a word of {} bytes; word pieces accept at most {}: give text with spaces or punctuation "
+          "between words",
           token.size(), PaperPieces::longest_word);
 }
 
@@ -138,7 +138,7 @@ std::shared_ptr<const PaperPieces> PaperPieces::restore(const std::string& saved
   check_utf8(saved, source);
   SavedLines lines(saved, source);
   lines.head(saved_head);
-  // The counts are not trusted: memory is asked for by the lines that are there.
+  // The counts in the file are not trusted: memory grows with the lines actually read.
   std::vector<Merge> merges = lines.merges();
   std::vector<std::string> pieces;
   std::unordered_set<std::string_view> seen;

@@ -24,11 +24,11 @@ constexpr const char* fonts[] = {"/usr/share/fonts/truetype/dejavu/DejaVuSans.tt
                                  "/usr/share/fonts/dejavu-sans-fonts/DejaVuSans.ttf",
                                  "/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf"};
 
-// The one face of the program, at a size.
+// The program's font face, which is loaded once, set to a size.
 FT_Face face_of(int pixels) {
   static const FT_Face face = [] {
     FT_Library library = nullptr;
-    require(FT_Init_FreeType(&library) == 0, "picture: FreeType does not start");
+    require(FT_Init_FreeType(&library) == 0, "picture: FreeType cannot be initialised");
     for (const char* font : fonts) {
       FT_Face found = nullptr;
       if (std::filesystem::exists(font) && FT_New_Face(library, font, 0, &found) == 0) return found;
@@ -47,15 +47,15 @@ FT_GlyphSlot glyph_of(FT_Face face, char letter) {
   return face->glyph;
 }
 
-// A file of a few kilobytes may claim as many: these take 12 MB, and libpng three rows besides, of
-// up to 8 bytes a pixel.
+// A file of a few kilobytes may claim any size. This many pixels take 12 MB, and libpng adds three
+// rows of up to 8 bytes a pixel.
 constexpr i64 most_pixels = 1 << 22, most_across = 1 << 16;
 
-// Takes out of a file what says nothing about its pixels: libpng would unpack it, and a text or a
-// colour profile of a few kilobytes becomes 8 MB.
+// Removes the chunks that do not affect the pixels. libpng would decompress them, and a text or
+// colour profile of a few kilobytes can expand to 8 MB.
 void keep_pixels(std::string& bytes) {
   constexpr std::string_view besides[] = {"tRNS", "gAMA", "cHRM", "sRGB"};
-  constexpr std::size_t signature = 8, around = 12;  // length and name before, checksum behind
+  constexpr std::size_t signature = 8, around = 12;  // length and name before, checksum after
   const auto byte = [&](std::size_t at) {
     return std::size_t{static_cast<unsigned char>(bytes[at])};
   };
@@ -65,7 +65,7 @@ void keep_pixels(std::string& bytes) {
         byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
     if (length > bytes.size() - at - around) break;
     const std::string_view name = std::string_view(bytes).substr(at + 4, 4);
-    const bool needed = (name[0] & 32) == 0;  // a capital
+    const bool needed = (name[0] & 32) == 0;  // upper case: a critical chunk
     const std::size_t end = at + around + length;
     if (needed || std::find(std::begin(besides), std::end(besides), name) != std::end(besides)) {
       std::memmove(&bytes[to], &bytes[at], end - at);
@@ -76,7 +76,7 @@ void keep_pixels(std::string& bytes) {
   bytes.erase(to, at - to);
 }
 
-// For each pixel of the new axis, the pixels of the old one that it is made of, with their shares.
+// For each pixel of the new axis, the contributing pixels of the old axis and their weights.
 std::vector<std::vector<std::pair<i64, double>>> triangle_weights(i64 from, i64 to) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double reach = std::max(1.0, scale);
@@ -154,13 +154,13 @@ Picture Picture::load(const std::string& path) {
   image.version = PNG_IMAGE_VERSION;
   const std::unique_ptr<png_image, void (*)(png_image*)> freed(&image, png_image_free);
   require(png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) != 0,
-          "{}: is no PNG picture: {}", path, image.message);
+          "{}: is not a PNG picture: {}", path, image.message);
   require(i64{image.width} * image.height <= most_pixels && image.width <= most_across,
           "{}: has {} x {} pixels, more than {}, or than {} in a row; make it smaller", path,
           image.width, image.height, most_pixels, most_across);
   Picture picture(image.width, image.height);
   image.format = PNG_FORMAT_RGB;
-  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // where it does not say
+  image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // assume sRGB if the file does not specify a gamma
   const png_color white{255, 255, 255};
   require(png_image_finish_read(&image, &white, picture.pixels_.data(), 0, nullptr) != 0,
           "{}: is a damaged PNG picture: {}", path, image.message);

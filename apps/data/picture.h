@@ -1,4 +1,4 @@
-// A raster picture with text, written and read as PNG (libpng; the letters are FreeType's).
+// A raster picture, read and written as PNG by libpng, with text drawn by FreeType.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,23 @@ class Picture {
 
   i64 width() const { return width_; }
   i64 height() const { return height_; }
-  Colour& at(i64 x, i64 y);                                // from the upper left
+  Colour& at(i64 x, i64 y);                                // origin: upper left
   const Colour* pixels() const { return pixels_.data(); }  // [height, width]
   void fill(i64 x, i64 y, i64 width, i64 height, Colour colour);
 
   enum class Align { left, centre, right };
-  // A line of ASCII text whose baseline is at y. Throws where no font is found.
+  // Draws a line of ASCII text with its baseline at y. Throws if no font is found.
   void write(i64 x, i64 y, const std::string& text, int pixels, Align align = Align::left);
 
-  // Reads a PNG file of any kind; what is transparent is laid on white. The colours are sRGB's, or
-  // as gAMA and cHRM have it; a colour profile is passed over. Throws, with the file's name, where
-  // it is none, is damaged, or has more than 2^22 pixels, or 2^16 in a row.
+  // Reads any PNG file and blends transparent pixels with white. Colours are sRGB, or as gAMA and
+  // cHRM specify; colour profiles are ignored. Throws, with the file's name, for a file that is not
+  // PNG, is damaged, or has more than 2^22 pixels or 2^16 in a row.
   static Picture load(const std::string& path);
-  // The same picture with so many pixels, by the triangle filter: linear between pixels where it
-  // grows, the mean over the pixels around where it shrinks.
+  // The picture resampled with the triangle filter: linear interpolation where it grows, a weighted
+  // mean of the pixels around where it shrinks.
   Picture resized(i64 width, i64 height) const;
 
-  // Throws where the file cannot be written; then nothing is left of it.
+  // Throws if the file cannot be written; a partial file is removed.
   void save(const std::string& path) const;
 
  private:
@@ -43,7 +43,7 @@ class Picture {
   std::vector<Colour> pixels_;
 };
 
-// Pixels that `text` takes across.
+// The width of `text` in pixels.
 i64 text_width(const std::string& text, int pixels);
 
 }  // namespace weft

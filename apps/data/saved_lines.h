@@ -1,4 +1,4 @@
-// The lines of saved word pieces, which are not trusted.
+// Parses the lines of saved word pieces, which are not trusted.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace weft {
 
 class SavedLines {
  public:
-  // `source` begins every error, and must outlive this.
+  // Errors begin with `source`, which must outlive this object.
   SavedLines(std::string_view text, const std::string& source) : rest_(text), source_(source) {}
 
   std::string_view next(const char* wanted);
-  void head(std::string_view line);  // which is there, with its \n
-  // "<count> <what>"
+  void head(std::string_view line);  // skips the first line, which is `line` with its \n
+  // Parses "<count> <what>".
   std::size_t count(const char* wanted, std::string_view what);
-  // "M merges", and that many lines "first second".
+  // Parses "M merges" and that many lines "first second".
   std::vector<Merge> merges();
   void finish();
   [[noreturn]] void refuse(const char* wanted, std::string_view found) const;
@@ -29,7 +29,7 @@ class SavedLines {
   std::size_t number_ = 0;
 };
 
-// What merges() reads.
+// The text that merges() parses.
 std::string merge_lines(const std::vector<Merge>& merges);
 
 }  // namespace weft

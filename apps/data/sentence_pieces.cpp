@@ -22,13 +22,13 @@ class SentencePieces final : public WordPieces {
       : name_(std::move(name)) {
     const auto status = processor_.LoadFromSerializedProto(model);
     require(status.ok() && processor_.GetPieceSize() > 0,
-            "{}: no model of SentencePiece: wanted what spm_train writes as PREFIX.model; found {} "
-            "bytes that it does not read ({})",
+            "{}: not a SentencePiece model: wanted PREFIX.model of spm_train; found {} bytes that "
+            "SentencePiece cannot parse ({})",
             source, model.size(), status.ToString());
     size_ = processor_.GetPieceSize();
     special_.unknown = processor_.unk_id();
     require(special_.unknown >= 0 && special_.unknown < size_,
-            "{}: the model has no piece for what is unknown", source);
+            "{}: the model has no piece for unknown text", source);
     const auto own_or_new = [&](int id) { return id >= 0 ? id : size_++; };
     special_.begin = own_or_new(processor_.bos_id());
     special_.end = own_or_new(processor_.eos_id());
@@ -42,8 +42,7 @@ class SentencePieces final : public WordPieces {
   PieceIds encode(std::string_view line) const override {
     check_utf8(line, "text");
     require(line.size() <= longest_sentence,
-            "a line of {} bytes; the longest that SentencePiece gets is {}: break it into shorter "
-            "lines",
+            "a line of {} bytes; the limit for SentencePiece is {}: break it into shorter lines",
             line.size(), longest_sentence);
     std::vector<int> ids;
     check(processor_.Encode(line, &ids), name_);
@@ -113,7 +112,7 @@ std::shared_ptr<const WordPieces> restore_sentence_pieces(const std::string& sav
     std::uint8_t byte = 0;
     const auto [end, status] = std::from_chars(digits, digits + 2, byte, 16);
     require(status == std::errc{} && end == digits + 2,
-            "{}: damaged word pieces: no hexadecimal digits at position {}", source,
+            "{}: damaged word pieces: not hexadecimal digits at position {}", source,
             line + 1 + 2 * i);
     model[i] = static_cast<char>(byte);
   }

@@ -1,4 +1,4 @@
-// Orders of examples.
+// Random orders of examples.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace weft {
 
-// 0 … count − 1, each order with the same chance, as `key` has it (R. A. Fisher, F. Yates 1938).
+// A uniformly random permutation of 0 … count − 1, a function of `key` (R. A. Fisher, F. Yates
+// 1938).
 inline std::vector<i64> shuffled(i64 count, const RandomKey& key) {
   std::vector<i64> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), 0);
@@ -23,20 +24,20 @@ inline std::vector<i64> shuffled(i64 count, const RandomKey& key) {
   return order;
 }
 
-// The batches of a training, as numbers of examples: each epoch takes them in another order, a
-// function of seed and epoch, and leaves out those that fill no batch.
+// The training batches, as indices of examples. Each epoch has another order, a function of seed
+// and epoch, and drops its last, partial batch.
 class EpochOrder {
  public:
-  // `stream` tells its draws from others of the seed.
+  // `stream` separates these random numbers from others of the seed.
   EpochOrder(i64 count, i64 batch, std::uint64_t seed, std::uint32_t stream)
       : count_(count), batch_(batch), seed_(seed), stream_(stream) {}
 
-  i64 steps() const { return count_ / batch_; }  // of an epoch
-  // Of a step, from 1 on; counts from 1, too.
+  i64 steps() const { return count_ / batch_; }  // per epoch
+  // The epoch of a step. Both count from 1.
   std::uint32_t epoch(std::uint32_t step) const {
     return (step - 1) / static_cast<std::uint32_t>(steps()) + 1;
   }
-  // Valid until a step of another epoch is asked for.
+  // The batch of a step. Valid until a call for a step of another epoch.
   std::span<const i64> operator()(std::uint32_t step) {
     if (epoch(step) != epoch_) {
       epoch_ = epoch(step);
@@ -51,7 +52,7 @@ class EpochOrder {
   i64 count_, batch_;
   std::uint64_t seed_;
   std::uint32_t stream_;
-  std::uint32_t epoch_ = 0;  // that `order_` is of
+  std::uint32_t epoch_ = 0;  // the epoch of `order_`
   std::vector<i64> order_;
 };
 

@@ -14,7 +14,7 @@ constexpr std::size_t builtin_text_characters = 1'000'000;
 
 constexpr std::size_t text8_characters = 100'000'000;
 
-// The characters of a text that has no ids yet.
+// Reads the characters of `data`; sets the source and the grammar of `text`.
 std::string read_text(const std::string& data, Text& text) {
   text.source = data;
   if (data == "builtin") {

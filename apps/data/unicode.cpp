@@ -21,15 +21,16 @@ bool is_ascii(char c) { return static_cast<unsigned char>(c) < 128; }
 
 constexpr std::string_view typographic = "\u2019";  // apostrophe
 
-// libunistring 1.0 takes a plain apostrophe for the end of a word, where Unicode's rule for the
-// final sigma looks past it, as past the typographic one. The mapping changes neither.
+// Unicode's rule for the final sigma ignores apostrophes, but libunistring 1.0 ends a word at an
+// ASCII apostrophe (not at a typographic one). Lower-casing changes neither character, so they are
+// exchanged for the call.
 std::string with_typographic_apostrophes(std::string_view text) {
   std::string result;
   for (const char c : text) c == '\'' ? result += typographic : result += c;
   return result;
 }
 
-// The inverse: plain ones where `text` had them.
+// The inverse: restores the ASCII apostrophes of `text`.
 std::string with_apostrophes_of(std::string_view text, std::string_view mapped) {
   std::string result;
   std::size_t in_text = 0, copied = 0;
@@ -115,7 +116,7 @@ std::string lower(std::string_view text) {
       u8_tolower(bytes_of(typographic_text), typographic_text.size(), nullptr, nullptr, nullptr,
                  &size),
       std::free);
-  require(mapped != nullptr, "lower case: there is no memory for a text of {} bytes", text.size());
+  require(mapped != nullptr, "lower case: out of memory for a text of {} bytes", text.size());
   return with_apostrophes_of(text, {reinterpret_cast<const char*>(mapped.get()), size});
 }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t most_characters = std::size_t{std::numeric_limits<CharacterId>::max()} + 1;
 constexpr CharacterId text8_space = 27;
 
-// The text8 id of a character; 0 where there is none.
+// The text8 id of a character; 0 if it has none.
 constexpr CharacterId text8_id(char character) {
   if (character == ' ') return text8_space;
   if (character >= 'a' && character <= 'z') return static_cast<CharacterId>(character - 'a' + 1);
@@ -31,7 +31,7 @@ std::string shown(std::string_view character, char32_t value) {
   return control ? code : fmt::format("'{}' ({})", character, code);
 }
 
-// Calls f(code point, its bytes, where they begin).
+// Calls f(code point, its bytes, its offset) for each character.
 template <class F>
 void each_code_point(std::string_view text, const F& f) {
   for (std::size_t at = 0; at < text.size();) {
@@ -59,7 +59,7 @@ Vocabulary Vocabulary::of(std::string_view text, const std::string& source) {
   }
   made.begins_.push_back(made.characters_.size());
   require(made.code_points_.size() <= most_characters,
-          "{}: has {} different characters, and a vocabulary takes {}; take --vocabulary bytes",
+          "{}: has {} different characters, and a vocabulary holds {}; use --vocabulary bytes",
           source, made.code_points_.size(), most_characters);
   return made;
 }
@@ -109,8 +109,8 @@ std::vector<CharacterId> Vocabulary::encode(std::string_view text,
     each_code_point(text, [&](char32_t value, std::string_view character, std::size_t at) {
       const auto found = std::lower_bound(code_points_.begin(), code_points_.end(), value);
       require(found != code_points_.end() && *found == value,
-              "{}: the character {} at position {} is none of the {} that the model's text has; a "
-              "model trained with --vocabulary bytes takes any text",
+              "{}: the character {} at position {} is none of the {} of the model's training text; "
+              "a model trained with --vocabulary bytes accepts any text",
               source, shown(character, value), at, size());
       ids.push_back(static_cast<CharacterId>(found - code_points_.begin()));
     });
@@ -120,8 +120,8 @@ std::vector<CharacterId> Vocabulary::encode(std::string_view text,
   for (std::size_t i = 0; i < text.size(); ++i) {
     ids[i] = name_ == "text8" ? text8_id(text[i]) : static_cast<unsigned char>(text[i]);
     require(name_ == "bytes" || ids[i] != 0,
-            "{}: the character {} at position {} is not in text8, which has a to z "
-            "and space; a model trained with --vocabulary bytes takes any text",
+            "{}: the character {} at position {} is not in text8, which has a to z and space; a "
+            "model trained with --vocabulary bytes accepts any text",
             source, shown(text[i]), i);
   }
   return ids;
@@ -133,7 +133,7 @@ std::string Vocabulary::character(i64 id) const {
     return characters_.substr(begins_[at], begins_[at + 1] - begins_[at]);
   }
   if (name_ == "bytes") return std::string(1, static_cast<char>(id));
-  if (id == 0) return "_";  // never in a text, but an untrained model may say it
+  if (id == 0) return "_";  // not in any text, but an untrained model can generate it
   return std::string(1, id == text8_space ? ' ' : static_cast<char>('a' + id - 1));
 }
 

@@ -1,4 +1,4 @@
-// Windows of a long run of ids: what a language model reads at a time.
+// Windows of a sequence of ids: the examples of a language model.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Windows of N + 1 ids: the first N are read, and each one's successor is the target.
+// Windows of N + 1 ids: the first N are inputs, the last N targets.
 struct Batch {
   Tensor inputs, targets;  // [B, N] i64
 };
@@ -30,7 +30,7 @@ Batch windows_at(std::span<const Id> ids, std::span<const std::size_t> begins, i
   return {shifted(0), shifted(1)};
 }
 
-// `batch` windows that begin anywhere, each with the same chance: a function of `random` alone.
+// `batch` windows with uniformly random beginnings: a function of `random` alone.
 template <class Id>
 Batch random_windows(std::span<const Id> ids, RandomKey random, i64 batch, i64 length) {
   require(ids.size() > static_cast<std::size_t>(length), "windows: {} ids hold no window of {}",
@@ -45,8 +45,8 @@ Batch random_windows(std::span<const Id> ids, RandomKey random, i64 batch, i64 l
   return windows_at(ids, begins, length);
 }
 
-// A run of ids as `batch` texts of equal length, one behind the other, each in segments of `length`
-// targets that follow each other. What is left over at the end of a text is not read.
+// Splits a sequence of ids into `batch` contiguous streams of equal length, each in consecutive
+// segments of `length` targets. The remainder at the end of a stream is not used.
 template <class Id>
 class ContiguousTexts {
  public:
@@ -57,7 +57,7 @@ class ContiguousTexts {
             length);
   }
 
-  i64 segments() const { return apart_ / length_; }  // of each text
+  i64 segments() const { return apart_ / length_; }  // per stream
   Batch operator[](i64 segment) const {
     std::vector<std::size_t> begins;
     for (i64 text = 0; text < batch_; ++text) {
@@ -69,11 +69,11 @@ class ContiguousTexts {
  private:
   std::span<const Id> ids_;
   i64 batch_, length_;
-  i64 apart_;  // ids from the beginning of a text to that of the next
+  i64 apart_;  // distance between the beginnings of two streams
 };
 
-// All windows of a run in order, as batches: every id but the first is a target once. The last
-// window is as long as what is left, and stands in a batch of its own.
+// All consecutive windows of a sequence, in batches: every id but the first is a target once. The
+// last window holds the remainder and has a batch of its own.
 template <class Id>
 class ConsecutiveWindows {
  public:
@@ -100,8 +100,8 @@ class ConsecutiveWindows {
  private:
   std::span<const Id> ids_;
   i64 batch_, length_;
-  i64 windows_;       // of full length
-  i64 full_batches_;  // that hold them
+  i64 windows_;       // number of windows of full length
+  i64 full_batches_;  // number of their batches
   i64 rest_;          // targets of the last window
 };
 

@@ -24,10 +24,10 @@ struct Part {
 
 struct Texts {
   Part train, validation, test;
-  bool kept_beside = false;  // whether the training part lies in a file
+  bool kept_beside = false;  // the training part is a file: pieces may be cached beside it
 };
 
-// The built-in text, as lines of so many words.
+// The built-in text, in lines of a fixed number of words.
 std::string builtin_text() {
   std::string text = sentence_grammar().text(1, builtin_corpus_characters);
   int words = 0;
@@ -37,20 +37,20 @@ std::string builtin_text() {
   return text;
 }
 
-// Cuts behind the lines that end 90 and 95 percent of the text.
+// Splits after the lines that contain the 90 % and 95 % marks of the text.
 Texts shared_lines(const std::string& source, const std::string& text, bool any_bytes) {
   const auto cut = [&](std::size_t percent) {
     return std::min(text.find('\n', text.size() / 100 * percent), text.size() - 1) + 1;
   };
   require(!text.empty(), "{}: the file is empty", source);
-  if (!any_bytes) check_utf8(text, source);  // before it is cut: positions are those of the file
+  if (!any_bytes) check_utf8(text, source);  // before the split: errors name positions in the file
   const std::size_t first = cut(90), second = std::max(first, cut(95));
   return {{source, text.substr(0, first)},
           {source + " (validation)", text.substr(first, second - first)},
           {source + " (test)", text.substr(second)}};
 }
 
-// Throws where one is not UTF-8, unless they may be any bytes.
+// Throws for text that is not UTF-8 unless `any_bytes`.
 Texts read_texts(const std::string& data, bool any_bytes) {
   if (data == "builtin") return shared_lines(data, builtin_text(), any_bytes);
   std::error_code unknown;
@@ -76,8 +76,8 @@ Texts read_texts(const std::string& data, bool any_bytes) {
 
 WordCounts counted(const std::string& text) {
   WordCounts counts;
-  bool inside = false;  // a word
-  bool blank = true;    // the line
+  bool inside = false;  // inside a word
+  bool blank = true;    // the line so far is blank
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_of_any(text, at);
     at += c.bytes;
@@ -93,7 +93,7 @@ WordCounts counted(const std::string& text) {
   return counts;
 }
 
-// The stream of a part. `marked`: split marks are to be taken out.
+// The stream of ids of a part. `marked`: remove WikiText's split marks first.
 PieceIds stream_of(const Part& part, const WordPieces& pieces, bool marked, WordCounts& counts) {
   counts = counted(part.text);
   require(counts.lines > 0,

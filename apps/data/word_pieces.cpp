@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Without the white space at its ends.
+// The line without white space at both ends.
 std::string_view stripped(std::string_view line) {
   std::size_t begin = line.size(), end = 0;
   for (std::size_t at = 0; at < line.size();) {

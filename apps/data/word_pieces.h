@@ -1,7 +1,6 @@
-// Word pieces: what turns text into ids and ids into text, for models of words. Three kinds: over
-// bytes, learnt from the text, for any text (byte_pieces.h); those of a paper, learnt from the text
-// in lower case (paper_pieces.h); and models of SentencePiece that somebody has trained
-// (sentence_pieces.h).
+// Word pieces: the tokenizers of word-level models. Three kinds: byte-level pieces learnt from any
+// text (byte_pieces.h), those of a paper, learnt from lower-case text (paper_pieces.h), and trained
+// SentencePiece models (sentence_pieces.h).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ using PieceIds = std::vector<std::int32_t>;
 
 class WordPieces {
  public:
-  struct Special {  // each an id below size()
+  struct Special {  // special ids, each below size()
     std::int32_t unknown, begin, end, pad;
   };
 
@@ -28,29 +27,29 @@ class WordPieces {
   virtual std::string name() const = 0;
   virtual i64 size() const = 0;
   virtual Special special() const = 0;
-  // Whether text is any bytes; otherwise it is UTF-8.
+  // Whether text may be arbitrary bytes; otherwise it must be UTF-8.
   virtual bool any_bytes() const { return false; }
-  // What stands before a text that begins with nothing.
+  // The ids to read before generating text without a prompt.
   virtual PieceIds opening() const { return {special().begin}; }
-  // The pieces of one line, or of any text with any_bytes(), without begin and end. Keeps what it
-  // has found for a word, so one thread calls it at a time.
+  // The pieces of one line (of any text if any_bytes()), without begin and end. Caches the pieces
+  // of words: not thread-safe.
   virtual PieceIds encode(std::string_view line) const = 0;
-  // A whole text: begin, pieces, end for each line of for_each_line(), where nothing else is said.
+  // Encodes a whole text. By default: begin, pieces, end for each line of for_each_line().
   virtual PieceIds stream(std::string_view text, const std::string& source) const;
-  // Text that reads well: a new line for each end; nothing for begin and pad. The ids may begin or
-  // stop inside a word. Throws where one is not in [0, size()).
+  // Decodes ids to text: a line end for each end, nothing for begin and pad. The ids may begin or
+  // stop inside a word. Throws for an id outside [0, size()).
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
-  // All of it in a string of UTF-8, for restore_pieces().
+  // The pieces as UTF-8 text, for restore_pieces().
   virtual std::string save() const = 0;
 };
 
-// From what save() gave. Nothing in it is trusted; `source` begins the error.
+// Restores pieces from save(). The text is not trusted; errors begin with `source`.
 std::shared_ptr<const WordPieces> restore_pieces(const std::string& saved,
                                                  const std::string& source);
 
-// Calls f(line) for the lines of `text`, each without the white space at its ends (the CR of CRLF
-// is some), and not for those of which nothing is left. An error of f gets `source` and the number
-// of the line put before it. The text is well-formed UTF-8.
+// Calls f(line) for the lines of `text`, stripped of white space at both ends (including the CR of
+// CRLF); skips empty ones. Errors from f are prefixed with `source` and the line number. Requires
+// well-formed UTF-8.
 void for_each_line(std::string_view text, const std::string& source,
                    const std::function<void(std::string_view)>& f);
 

@@ -31,7 +31,7 @@ bool is_vulgar(char32_t c) {
 bool is_superscript(char32_t c) { return c == 0xb9 || c == 0x2070 || (c >= 0x2072 && c <= 0x2079); }
 bool is_subscript(char32_t c) { return c >= 0x2080 && c <= 0x2089; }
 
-// Where the longest run of such characters from `at` ends; `at` itself where there is none.
+// The end of the longest run of such characters that begins at `at`; `at` if there is none.
 template <bool is(char32_t)>
 std::size_t after_run(std::string_view text, std::size_t at) {
   while (at < text.size()) {
@@ -42,7 +42,7 @@ std::size_t after_run(std::string_view text, std::size_t at) {
   return at;
 }
 
-// The same for one or more of them; none where there is no first.
+// The same for at least one character; `none` if there is none.
 template <bool is(char32_t)>
 std::size_t after_some(std::string_view text, std::size_t at) {
   const std::size_t end = after_run<is>(text, at);
@@ -53,7 +53,7 @@ bool stands_at(std::string_view text, std::size_t at, bool is(char32_t)) {
   return at < text.size() && is(code_point(text, at).value);
 }
 
-// above+ w slash w below+
+// Matches above+ w slash w below+; returns its end.
 template <bool above(char32_t), bool below(char32_t)>
 std::size_t after_fraction(std::string_view text, std::size_t at) {
   const std::size_t numerator = after_some<above>(text, at);
@@ -64,7 +64,7 @@ std::size_t after_fraction(std::string_view text, std::size_t at) {
   return after_some<below>(text, after_run<is_space>(text, behind));
 }
 
-// Where the number that begins with the digits before `digits` ends.
+// The end of the number whose leading digits end at `digits`.
 std::size_t after_digits(std::string_view text, std::size_t digits) {
   const char next = digits < text.size() ? text[digits] : '\0';
   if (next == '%') return digits + 1;
@@ -73,7 +73,7 @@ std::size_t after_digits(std::string_view text, std::size_t digits) {
     if (decimals != none) return decimals + (text.substr(decimals).starts_with('%') ? 1 : 0);
   }
   const std::size_t behind = after_run<is_space>(text, digits);
-  // The run of digits is whole, so that more of them can only stand behind a space.
+  // The run of digits is maximal, so further digits can only follow after a space.
   if (const auto end = after_fraction<is_digit, is_digit>(text, behind); end != none) return end;
   if (stands_at(text, behind, is_vulgar)) return behind + code_point(text, behind).bytes;
   if (const auto end = after_fraction<is_superscript, is_subscript>(text, behind); end != none) {
@@ -83,7 +83,7 @@ std::size_t after_digits(std::string_view text, std::size_t digits) {
   return fraction != none ? fraction : digits;
 }
 
-// Where the number at the front of `text` ends; none where no number stands there.
+// The end of the number at the beginning of `text`; `none` if there is no number.
 std::size_t after_number(std::string_view text) {
   if (const auto digits = after_some<is_digit>(text, 0); digits != none) {
     return after_digits(text, digits);
@@ -96,7 +96,7 @@ std::size_t after_number(std::string_view text) {
   return after_fraction<is_superscript, is_subscript>(text, 0);
 }
 
-// Where the word at the front of `text` ends; none where no word stands there.
+// The end of the word at the beginning of `text`; `none` if there is no word.
 std::size_t after_word(std::string_view text) {
   const std::size_t end = after_some<is_of_words>(text, 0);
   if (end == none || end == text.size() || text[end] != '\'') return end;
@@ -131,9 +131,9 @@ std::optional<WordToken> WordTokens::next() {
 std::string without_split_marks(std::string_view text) {
   std::string result;
   result.reserve(text.size());
-  std::size_t copied = 0;  // of `text`
+  std::size_t copied = 0;  // bytes of `text` copied so far
   for (std::size_t at = text.find('@'); at != none; at = text.find('@', at + 1)) {
-    std::size_t before = at;  // the character in front, where it is not part of the last mark
+    std::size_t before = at;  // start of the character before it, if after the last mark
     while (before > copied && (before == at || is_continuation(text[before]))) --before;
     const bool spaced = before < at && is_space(code_point(text, before).value);
     if (!spaced || at + 1 == text.size()) continue;
@@ -153,11 +153,11 @@ std::string without_split_marks(std::string_view text) {
 
 std::string detokenized(std::span<const std::string> words) {
   std::string text;
-  bool attached = true;  // the next word to what stands before it
+  bool attached = true;  // the next word follows without a space
   bool quoted = false, singly_quoted = false;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
-    bool before = false, after = false;  // whether it attaches to what stands there
+    bool before = false, after = false;  // whether the word attaches to its neighbours
     if (word == "\"") {
       (quoted ? before : after) = true;
       quoted = !quoted;

@@ -1,4 +1,4 @@
-// devices: what this build computes on, and what of it is there.
+// devices: lists the devices that this build supports and those that are available.
 #include <fmt/core.h>
 #include <hwy/targets.h>
 
@@ -17,7 +17,7 @@ void print_cuda() {
   if constexpr (has_cuda) {
     const CudaDevices& found = cuda_devices();
     fmt::print("cuda  compiled in: {}\n", WEFT_GPU_KIND);
-    if (found.all.empty()) fmt::print("      none there: {}\n", found.none_because);
+    if (found.all.empty()) fmt::print("no device: {}\n", found.none_because);
     for (std::size_t i = 0; i < found.all.size(); ++i) {
       const CudaDevice& device = found.all[i];
       fmt::print("      {}: {}, compute capability {}.{}, {} multiprocessors, {:.0f} GiB\n", i,

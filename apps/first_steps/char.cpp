@@ -1,4 +1,4 @@
-// A text file, windows of it, a universal transformer, Adam, and samples of what it has learnt.
+// Trains a universal transformer on the characters of a text file, and samples from it.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,10 +17,10 @@ constexpr std::int64_t windows = 8, length = 64;  // B and N of a training step
 using Random = std::mt19937_64;
 
 struct Batch {
-  Tensor ids, next;  // [B, N]: each character, and the one behind it
+  Tensor ids, next;  // [B, N]: each character, and the one after it
 };
 
-// Windows of length + 1 characters, each from a random place of the text.
+// Windows of length + 1 characters from random positions of the text.
 Batch draw_windows(const std::vector<std::int64_t>& text, Random& random) {
   std::uniform_int_distribution<std::size_t> place(0, text.size() - length - 1);
   std::vector<std::int64_t> drawn;
@@ -32,7 +32,7 @@ Batch draw_windows(const std::vector<std::int64_t>& text, Random& random) {
   return {all.slice(1, 0, length), all.slice(1, 1, length + 1)};
 }
 
-// Reads `prompt`, then writes `count` characters, each drawn from what the model expects.
+// Reads `prompt`, then generates `count` characters, each drawn from the model's distribution.
 std::string sample(const UniversalTransformer& model, const std::string& characters,
                    const std::string& prompt, int count, Random& random) {
   UniversalTransformer::State state = model.start();
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   for (int step = 1; step <= steps; ++step) {
     const Batch batch = draw_windows(ids, random);
     zero_gradients(model);
-    Context context(true, 1, std::uint32_t(step));  // training: dropout is keyed by seed and step
+    Context context(true, 1, std::uint32_t(step));  // training mode; seed and step key dropout
     Tape tape;
     const UniversalTransformer::Loss loss = model.loss(context, batch.ids, batch.next);
     tape.backward(add(loss.cross_entropy, loss.penalty));

@@ -24,7 +24,7 @@ struct Model {
 
 int main() {
   Model model;
-  initialize(model, 1);  // drawn by this seed
+  initialize(model, 1);  // 1 is the seed
   const auto adam = make_optimizer("adam", parameters(model));
   std::vector<std::int64_t> digits(8 * 17);
   for (std::size_t i = 0; i < digits.size(); ++i) digits[i] = static_cast<std::int64_t>(i % 10);

@@ -13,14 +13,14 @@
 namespace weft {
 namespace {
 
-// Markdown that shows a text letter by letter.
+// The text as a Markdown code block.
 std::string quoted(const std::string& text) {
   std::string lines = "    ";
   for (const char c : text) lines += c == '\n' ? std::string("\n    ") : std::string(1, c);
   return lines;
 }
 
-// A text to standard output: on a terminal what is not printable is escaped.
+// Writes text to standard output. On a terminal unprintable bytes are escaped.
 class SampleOutput {
  public:
   void say(std::string_view more) {
@@ -49,7 +49,7 @@ const char* name_of(Activation activation) {
     case Activation::silu:
       return "silu";
   }
-  fail("export: an activation without a name");
+  fail("export: an activation has no name");
 }
 
 Json architecture_of(const UniversalTransformerConfig& m) {
@@ -125,8 +125,8 @@ int write_samples(const SampleCommand& command, const SampleWriter& writer) {
   const auto restarted = [&] {
     if (std::exchange(said, true)) return;
     fmt::print(stderr,
-               "{}: past the {} positions of the model: it starts again from the last {} {}, "
-               "now and whenever they are used up\n",
+               "{}: beyond the {} positions of the model: it restarts from the last {} {}, now and "
+               "whenever they are used up\n",
                writer.app, writer.length, writer.length / 2, writer.unit);
   };
   SamplingOptions options = command.options;

@@ -1,4 +1,4 @@
-// What the commands of apps that model language are told, and what they say alike.
+// Options and shared output of the language models' commands.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace weft {
 
 template <class Settings>
 struct LanguageTrainCommand : TrainCommand<Settings> {
-  bool allow_leaky = false;  // train also where the future reaches a prediction
+  bool allow_leaky = false;  // accept attention that is not strictly causal
 };
-// What is resumed was allowed when it began.
+// A resumed run needs no --allow-leaky: it had the option when it started.
 template <class Settings>
 bool allows_leaky(const LanguageTrainCommand<Settings>& command) {
   return command.allow_leaky || command.run.resume;
@@ -24,8 +24,8 @@ bool allows_leaky(const LanguageTrainCommand<Settings>& command) {
 
 struct LanguageEvalCommand {
   std::string checkpoint;
-  std::string attention;  // instead of the model's own; empty: its own
-  std::string data;       // empty: what the model was trained on
+  std::string attention;  // replaces the model's own; empty: the model's own
+  std::string data;       // empty: the model's training data
   std::string split = "test";
   bool allow_leaky = false;
   std::string device = "cpu";
@@ -42,20 +42,20 @@ struct SampleCommand {
 };
 void check(const SampleCommand& command);
 
-// `export` of a language model; the example is two windows of tokens drawn at random.
+// `export` of a language model. The example input is two windows of random tokens.
 int export_model(const ExportCommand& command, const UniversalTransformer& network,
                  const std::vector<NamedTensor>& tensors,
                  const std::map<std::string, std::string>& metadata);
 
-// The last line of a training: "sample " and the text of write(), which TensorBoard shows, too; or
-// why there is none.
+// Prints the last line of a training: "sample " and the text of write(), which TensorBoard shows
+// too; or the reason why there is no sample.
 void print_sample(const std::string& attention, RunFolder& folder, Progress& progress,
                   const std::function<std::string()>& write);
 
-// `sample`: has write(options, say, restarted) say each text, below a heading where there are
-// several, on a terminal as printable.h has it, elsewhere every byte as it is. Says on stderr how
-// fast that was, and once that a model of `length` positions started again; `unit` is what it
-// counts ("characters"). Returns the exit status.
+// `sample`: calls write(options, say, restarted) for each text, under a heading if there are
+// several. On a terminal text is escaped (printable.h), elsewhere bytes are written unchanged.
+// Prints the speed to stderr and, once, a warning when a model of `length` positions restarts;
+// `unit` names tokens ("characters"). Returns the exit status.
 struct SampleWriter {
   using Say = std::function<void(std::string_view more)>;
   const char *app, *unit;

@@ -11,20 +11,20 @@ namespace weft {
 namespace {
 
 constexpr const char *whole = "-long", *in_segments = "-memory-";
-constexpr i64 shorter = 4;  // windows of presets with a memory
+constexpr i64 shorter = 4;  // windows of presets with a memory are shorter by this factor
 
-// Of windows of N tokens and heads of 32. linear has as many features as a head is wide, agglomerative
-// as many classes as heads.
+// Options for windows of N tokens and heads of width 32. linear has as many features as a head has
+// width, agglomerative as many classes as heads.
 std::string matched_options(const std::string& mechanism, i64 N) {
   static const std::map<std::string, std::string> options = {
       {"local", "context=256"},  // 129 keys
-      {"mega", "chunk=128"},     // 128 keys at most
+      {"mega", "chunk=128"},     // at most 128 keys
       {"performer", "features=64"},
-      {"sparse", "pattern=strided,stride=128"},  // 128 keys, and one in 128 of those before
+      {"sparse", "pattern=strided,stride=128"},  // 128 keys, and every 128th of those before
       {"topk", "topk=128"},
       {"synthesizer", "mode=dense,hidden=64"},
   };
-  // 64 features; texts may be written up to twice the window.
+  // 64 features; generated texts may be up to twice as long as the window.
   if (mechanism == "cosformer") return fmt::format("max_length={}", 2 * N);
   const auto found = options.find(mechanism);
   return found == options.end() ? "" : found->second;
@@ -64,9 +64,9 @@ UniversalTransformerConfig long_network(const std::string& preset, i64 length) {
   network.depth = 4;
   network.length = remembers ? length / shorter : length;
   network.memory = remembers ? network.length : 0;
-  // A convolution stands before each layer and adds nothing to what it reads. Adaptive computation
-  // lets every layer's states reach the output; with the last ones alone, training stays for
-  // hundreds of steps where only the frequency of the tokens is learnt.
+  // The convolution before each layer has no residual connection. With adaptive computation time
+  // every layer's states contribute to the output; with the last layer's states alone, training
+  // stays for hundreds of steps at the unigram entropy of the tokens.
   network.act = true;
   network.shared = false;
   network.wiring = "prenorm";

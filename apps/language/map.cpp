@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// A call of an attention layer, kept.
+// A recorded call of an attention layer.
 struct Seen {
   const AttentionSpec* spec = nullptr;
   AttentionCall call;
@@ -27,7 +27,7 @@ Seen call_of_layer(const UniversalTransformer& network, const std::vector<i64>& 
   Context context = Context::evaluation();
   context.attending = [&](const AttentionSpec& spec, const AttentionCall& call,
                           std::span<const Variable> inputs) {
-    if (call.layer + call.depth != layer) return;  // a shared block counts by depth
+    if (call.layer + call.depth != layer) return;  // the layers of a shared block are its depths
     seen = {&spec, call, {inputs.begin(), inputs.end()}};
   };
   const Tape::Pause pause;
@@ -45,7 +45,7 @@ void check(const MapCommand& command) {
   require(command.out.ends_with(".png") || command.out.ends_with(".safetensors"),
           "--map-out {}: wanted a name that ends with .png or .safetensors", command.out);
   require(command.force || !std::filesystem::exists(command.out),
-          "{}: is there already; --force replaces it", command.out);
+          "{}: exists already; --force replaces it", command.out);
   require_folder_for(command.out);
 }
 
@@ -63,9 +63,9 @@ int write_map(const MapCommand& command, const UniversalTransformer& network, co
   MapPicture picture{.heads = heads_named(command.place.substr(comma + 1), config.heads),
                      .scale = command.scale,
                      .tokens = text.tokens};
-  require(!text.ids.empty(), "{}: holds nothing to look at", text.source);
+  require(!text.ids.empty(), "{}: holds no tokens", text.source);
   require(std::ssize(text.ids) <= config.length,
-          "{}: has {} tokens, but the model's window has {}; take a shorter one", text.source,
+          "{}: has {} tokens, but the model's window has {}; use a shorter one", text.source,
           text.ids.size(), config.length);
   const Seen seen = call_of_layer(network, text.ids, layer);
   picture.title = fmt::format("{}, layer {}, {}", seen.spec->text(), layer, text.source);

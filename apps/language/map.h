@@ -1,4 +1,4 @@
-// `eval --map`: the attention matrices of a trained language model on a text.
+// `eval --map`: attention matrices of a trained language model on a text.
 #pragma once
 
 #include <algorithm>
@@ -11,34 +11,34 @@
 namespace weft {
 
 struct MapCommand {
-  std::string place = {};  // LAYER,HEADS as "2,0-3" or "0,all"; empty: no map is wanted
+  std::string place = {};  // LAYER,HEADS as "2,0-3" or "0,all"; empty: no map
   std::string out = "map.png";
   std::string scale = "linear";
-  std::string text = {};  // to be read by the model; empty: the first tokens of the split
-  bool force = false;     // replace a file that is there
+  std::string text = {};  // the model's input; empty: the first tokens of the split
+  bool force = false;     // replace an existing file
 };
 
-// Throws where it cannot be done whatever the model is.
+// Throws for options that are wrong for every model.
 void check(const MapCommand& command);
 
-// What the model reads.
+// The input of the model.
 struct MapText {
   std::vector<i64> ids;
-  std::vector<std::string> tokens;  // what the ids stand for
+  std::vector<std::string> tokens;  // the text of each id
   std::string source;               // "the test split of text8", or "--text"
-  const char* between = "";         // tokens where they are printed as text
+  const char* between = "";         // separator of tokens in printed text
 };
 
-// The first tokens of a split, for a command that names no text: of at most 64 each cell of the map
-// can be told from the next.
+// The first tokens of a split, for commands without a text: at most 64, so that single cells of the
+// map are visible.
 template <class Id>
 std::span<const Id> first_tokens(std::span<const Id> split, const UniversalTransformer& network) {
   const auto window = static_cast<std::size_t>(network.config().length);
   return split.first(std::min({split.size(), window, std::size_t{64}}));
 }
 
-// Runs the model over the text and writes the maps; says which text, and what was written. Returns
-// the exit status. Throws for a layer or a head that there is not, or a text longer than the
+// Runs the model on the text, writes the maps, and prints the text and the file written. Returns
+// the exit status. Throws if the layer or a head does not exist, or the text is longer than the
 // window.
 int write_map(const MapCommand& command, const UniversalTransformer& network, const MapText& text);
 

@@ -16,8 +16,8 @@
 namespace weft {
 namespace {
 
-// The numbers of what attention learns by position in one layer; `held` + 1 stands for all that
-// are more.
+// The number of parameters that depend on the length, in one attention layer; `held` + 1 for any
+// number above `held`.
 i64 learnt_by_position(const UniversalTransformerConfig& config, i64 held) {
   const AttentionSpec spec(config.attention);
   if (!learns_by_position(spec)) return 0;
@@ -33,13 +33,13 @@ i64 learnt_by_position(const UniversalTransformerConfig& config, i64 held) {
   return numbers > static_cast<double>(held) ? held + 1 : static_cast<i64>(numbers);
 }
 
-// A model of these sizes has tensors of at least these numbers of elements; one that claims more
-// than the file holds is never built.
+// Computes a lower bound of the number of elements from the configured sizes, and throws if the
+// file holds fewer, before anything is allocated.
 void check_claims(const UniversalTransformerConfig& config, const Checkpoint& checkpoint,
                   const std::string& file) {
   i64 held = 0;
   for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
-  const i64 d = config.width;  // all sizes are within their limits: no product overflows
+  const i64 d = config.width;  // sizes are within their limits: products do not overflow
   const i64 hidden = config.hidden > 0 ? config.hidden : 4 * d;
   i64 claimed = std::max(d * config.vocabulary, 2 * d * hidden);
   if (config.encoding == "conv") claimed = std::max(claimed, d * d * config.conv_width);
@@ -47,12 +47,12 @@ void check_claims(const UniversalTransformerConfig& config, const Checkpoint& ch
   if (!config.shared) claimed = std::max(claimed, d * d * config.depth);
   claimed = std::max(claimed, learnt_by_position(config, held));
   require(claimed <= held,
-          "{}: its configuration (width {}, hidden {}, length {}, depth {}) wants more "
-          "numbers than the {} it holds",
+          "{}: its configuration (width {}, hidden {}, length {}, depth {}) needs more numbers "
+          "than the {} in the file",
           file, d, hidden, config.length, config.depth, held);
 }
 
-// "q [B N H E], k [B S H E]": what the weights of a layer are made for.
+// "q [B N H E], k [B S H E]": the inputs that a layer's weights project to.
 std::string learnt_inputs(const AttentionSpec& spec) {
   std::string text;
   for (const AttentionInput& input : attention_inputs(spec)) {
@@ -63,12 +63,12 @@ std::string learnt_inputs(const AttentionSpec& spec) {
   return text;
 }
 
-// Additions and multiplications of the products of one step, per token (Task::operations).
+// Additions and multiplications of the matrix products of one step, per token (Task::operations).
 double products_per_token(const UniversalTransformerConfig& m,
                           const std::vector<NamedParameter>& parameters) {
   double forward = 0;
   const AttentionSpec spec(m.attention);
-  // Counted among what attention costs.
+  // These are counted as part of the attention.
   const auto is_of_mechanism = [inputs = attention_inputs(spec)](const std::string& name) {
     return std::ranges::any_of(inputs, [&](const AttentionInput& input) {
       return input.role == Role::parameter && name.ends_with("attention." + input.name);
@@ -96,7 +96,7 @@ double products_per_token(const UniversalTransformerConfig& m,
                            static_cast<double>(m.depth) / static_cast<double>(m.length);
 }
 
-// What a training's segments remember, at places that stay.
+// The memory carried from segment to segment in training, at fixed addresses.
 class Remembered {
  public:
   Remembered() = default;
@@ -114,7 +114,7 @@ class Remembered {
     return all;
   }
 
-  // What the step reads, and then what it leaves: `counts` [1] is 0 where the texts begin.
+  // The memory for the next step to read and update; `counts` [1] is 0 where the streams begin.
   UniversalTransformer::Memory& next(const Tensor& counts) {
     next_ = kept_;
     each_pair([&](const Tensor& kept, Tensor& next) {
@@ -123,8 +123,8 @@ class Remembered {
     return next_;
   }
 
-  // Keeps what the step left where `updated` is 1: on a device the host does not know whether it
-  // is.
+  // Keeps the step's memory if `updated` is 1. `updated` is a tensor because on a CUDA device the
+  // host does not know its value.
   void carry(const Tensor& updated) {
     const Tape::Pause pause;
     each_pair([&](const Tensor& kept, Tensor& next) {
@@ -222,11 +222,10 @@ void check_causal(const std::string& attention, bool allow_leaky) {
   const Mechanism& mechanism = spec.mechanism();
   require(mechanism.masks.causal,
           "--attention {}: has no causal form, which a language model needs", spec.text());
-  require(
-      mechanism.strictly_causal || allow_leaky,
-      "--attention {}: is not strictly causal, what a position sees depends on the future, and "
-      "its bits per character would be too good to be true; --allow-leaky takes it all the same",
-      spec.text());
+  require(mechanism.strictly_causal || allow_leaky,
+          "--attention {}: is not strictly causal: a position depends on later ones, which makes "
+          "the loss meaningless; --allow-leaky accepts it",
+          spec.text());
 }
 
 std::string description(const std::string& name, const UniversalTransformerConfig& m,
@@ -368,8 +367,8 @@ i64 draw(const Tensor& logits, const SamplingOptions& options, i64 first, std::u
   const auto before = [&](i64 a, i64 b) {
     return logit(a) > logit(b) || (logit(a) == logit(b) && a < b);
   };
-  // Only those that are drawn among are put in order, or all where a share of them is asked for: a
-  // sort of all is the greater part of a token.
+  // A full sort would take most of the time of a token, so only top_k logits are sorted, and all
+  // only for top_p.
   const i64 most = options.temperature == 0 ? 1 : options.top_k;
   if (most > 0 && most < static_cast<i64>(ids.size())) {
     std::partial_sort(ids.begin(), ids.begin() + most, ids.end(), before);

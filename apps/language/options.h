@@ -1,4 +1,4 @@
-// The command line of apps that model language: an option for all that their commands are told.
+// Command-line options of the language models' commands.
 #pragma once
 
 #include "apps/command_line/command_line.h"
@@ -6,16 +6,17 @@
 
 namespace weft {
 
-// --dropout stands for all three rates that are not given themselves. Reads the line's other
-// shorthands too: the app's final callback is taken.
+// Adds --dropout, which sets every dropout rate that is not given by its own option, and the
+// optimizer's shorthands. Uses the app's when_read() callback.
 void add_shorthands(const Options& app, UniversalTransformerConfig& network, TrainingSettings& training);
 
 template <class Settings>
 void add_language_settings(const Options& app, Settings& settings,
                            const std::vector<std::string>& presets) {
   add_settings(app, settings,
-               "a model of the agglomerative-attention paper, or one of long windows, which other "
-               "options change", presets);
+               "a model of the agglomerative-attention paper or one with long windows; other "
+               "options modify it",
+               presets);
   add_shorthands(app, settings.model, settings);
 }
 

@@ -12,7 +12,7 @@ using InfoCommand = weft::InfoCommand<Settings>;
 
 struct EvalCommand {
   std::string checkpoint;
-  std::string data;  // empty: what the model was trained on
+  std::string data;  // empty: the model's training data
   std::string split = "test";
   std::string device = "cpu";
   bool json = false;
@@ -20,11 +20,11 @@ struct EvalCommand {
 
 struct DataCommand {
   Settings settings;
-  std::string out;  // folder for the files; empty: facts alone
+  std::string out;  // folder for the files; empty: print statistics only
   bool json = false;
 };
 
-// Each returns the exit status; Error stands for 2.
+// Each returns the exit status; run_app turns an Error into status 2.
 int run_train(const TrainCommand& command);
 int run_eval(const EvalCommand& command);
 int run_data(const DataCommand& command);

@@ -1,4 +1,4 @@
-// How often a classifier of sequences is right.
+// The accuracy of a sequence classifier.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace weft::lra {
 
-// Called now and then with the share that is done.
+// Called occasionally with the fraction done.
 using Advance = std::function<void(double)>;
 
-// The mean loss over a part, and the figure accuracy, in percent. Of equal logits the lower class
-// counts.
+// The mean loss over a part, and the figure "accuracy" in percent. Ties between logits go to the
+// lower class.
 Measure measure(const Model& model, const Sequences& part, const Advance& advance);
 double accuracy(const Measure& measure);
 

@@ -33,13 +33,13 @@ std::uint8_t applied(std::uint8_t operation, std::vector<std::uint8_t>& values) 
   }
 }
 
-// One tree: its draws are words of a key of its own.
+// Draws one tree; each tree has a random key of its own.
 class Tree {
  public:
   Tree(std::uint64_t seed, std::uint64_t number)
       : key_{seed, static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(number >> 32)} {}
 
-  // Whether it is of a length that is kept.
+  // Draws the tree; returns whether its length is in the accepted range.
   bool grow() {
     words_.clear();
     value_ = grown(1);
@@ -56,7 +56,8 @@ class Tree {
     return below(drawn_.word[taken_++ % 4], bound);
   }
 
-  // What is too long is not grown further: its value is of no account.
+  // Draws a subtree and returns its value. Stops early once the tree is too long; the value is then
+  // not used.
   std::uint8_t grown(i64 depth) {
     if (length() > longest) return 0;
     if (depth == deepest || draw(4) != 0) {
@@ -99,8 +100,8 @@ std::uint8_t symbol_of(const SequenceTask& task, const std::string& word,
                        const std::string& place) {
   const auto found = std::find(task.symbols.begin(), task.symbols.end(), word);
   require(found != task.symbols.end(),
-          "{}: '{}' is no word of ListOps; wanted [MIN, [MAX, [MED, [SM, ], "
-          "a digit or a parenthesis",
+          "{}: '{}' is not a word of ListOps; wanted [MIN, [MAX, [MED, [SM, ], a digit or a "
+          "parenthesis",
           place, word);
   return static_cast<std::uint8_t>(1 + (found - task.symbols.begin()));
 }
@@ -134,7 +135,7 @@ void read_part(const SequenceTask& task, const std::string& file, Sequences& par
   require(part.count() > 0, "{}: has no trees", file);
 }
 
-// The value of the tree that begins at `at`, which moves behind it.
+// The value of the tree that begins at `at`. Moves `at` past the tree.
 std::uint8_t value_from(std::span<const std::uint8_t> words, std::size_t& at) {
   require(at < words.size(), "ListOps: the words end within a list");
   const std::uint8_t word = words[at++];

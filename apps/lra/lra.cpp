@@ -5,17 +5,16 @@
 //     lra data               what a task's data are, and their files
 //     lra info               lists a model's parameters
 //
-// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
-// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+// Exit status: as charlm's.
 #include "apps/lra/commands.h"
 #include "apps/training/read_commands.h"
 
 namespace weft::lra {
 namespace {
 
-constexpr const char* preset_help = "a row of the table, which other options change";
+constexpr const char* preset_help = "a row of the table; other options modify it";
 
-// The command line into these.
+// The command line is parsed into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;
@@ -35,7 +34,7 @@ void add_train(const Options& app, TrainCommand& train) {
 
 void add_eval(const Options& app, EvalCommand& eval) {
   app.add_option("--checkpoint", eval.checkpoint, checkpoint_help).required();
-  app.add_option("--data", eval.data, "sequences, if not those of training");
+  app.add_option("--data", eval.data, "sequences; default: the model's training data");
   app.add_option("--split", eval.split, "train, validation or test").show_default();
   app.add_option("--device", eval.device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--json", eval.json, "print one JSON object");
@@ -45,10 +44,13 @@ void add_data(const Options& app, DataCommand& data) {
   app.add_option("--task", data.settings.task, "listops").show_default();
   app.add_option("--data", data.settings.data, "builtin, or the folder of the released files")
       .show_default();
-  app.add_option("--data-seed", data.settings.data_seed, "of the built-in data").show_default();
-  app.add_option("--examples", data.settings.examples, "of the built-in data, to train")
+  app.add_option("--data-seed", data.settings.data_seed, "seed of the built-in data")
       .show_default();
-  app.add_option("--held-out", data.settings.held_out, "to validate, and as many to test")
+  app.add_option("--examples", data.settings.examples,
+                 "number of training sequences of the built-in data")
+      .show_default();
+  app.add_option("--held-out", data.settings.held_out,
+                 "number of validation sequences, and of test sequences")
       .show_default();
   app.add_option("--out", data.out, "folder for the data, in the layout of the released files");
   app.add_flag("--json", data.json, "print one JSON object");
@@ -67,7 +69,7 @@ const CommandLine::Names names{"lra",
 void add_commands(CommandLine& line, Commands& commands) {
   add_train(line.add("train", "train a model (the default)"), commands.train);
   add_eval(line.add("eval", "score a model"), commands.eval);
-  add_data(line.add("data", "what a task's data are"), commands.data);
+  add_data(line.add("data", "describe a task's data"), commands.data);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   line.show_presets(presets());
 }

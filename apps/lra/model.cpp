@@ -9,18 +9,17 @@ namespace {
 
 const CheckpointFormat format{.app = "lra", .version = "1", .more = {}};
 
-// A model of these sizes has at least these numbers; one that claims more than the file holds is
-// never built.
+// Computes a lower bound of the number of elements from the configured sizes, and throws if the
+// file holds fewer, before anything is allocated.
 void check_claims(const SequenceClassifierConfig& c, const Checkpoint& checkpoint,
                   const std::string& file) {
   i64 held = 0;
   for (const auto& [name, tensor] : checkpoint.tensors) held += tensor.count();
   const i64 claimed = c.layers * 2 * c.width * c.hidden + c.width * c.length;
-  require(
-      claimed <= held,
-      "{}: its configuration (width {}, layers {}, hidden {}) wants more numbers than the {} it "
-      "holds",
-      file, c.width, c.layers, c.hidden, held);
+  require(claimed <= held,
+          "{}: its configuration (width {}, layers {}, hidden {}) needs more numbers than the {} "
+          "in the file",
+          file, c.width, c.layers, c.hidden, held);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A classifier of sequences with the settings that made it: built anew, or read from a checkpoint.
+// A sequence classifier and its settings: new, or read from a checkpoint.
 #pragma once
 
 #include <map>
@@ -20,16 +20,16 @@ struct Model {
   std::vector<NamedTensor> tensors() const { return weft::tensors(*network); }
 };
 
-// The data that the settings name.
+// The data of these settings.
 SequenceTask load_task(const Settings& settings);
 
 Model new_model(const Settings& settings);
 
-// What a checkpoint of lra says about itself, besides what the training loop adds.
+// The metadata of an lra checkpoint, without what the training loop adds.
 std::map<std::string, std::string> metadata_of(const Model& model);
 
-// `path` is a run's folder (its best model is taken) or a file. The file is not trusted: sizes that
-// its configuration claims are compared with what it holds before anything is built.
+// Reads a checkpoint: a file, or the best model of a run's folder. The file is not trusted: the
+// sizes in its configuration are checked against its tensors before anything is allocated.
 Model read_model(const std::string& path);
 
 }  // namespace weft::lra

@@ -39,7 +39,7 @@ SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i
 
 namespace {
 
-constexpr std::uint32_t order_stream = 0xFFFF'0000;  // far above those of a step
+constexpr std::uint32_t order_stream = 0xFFFF'0000;  // far above the streams of a step
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Labelled sequences of symbols of a task, and their batches.
+// Labelled symbol sequences of a task, and their batches.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace weft::lra {
 
-// Symbol 0 stands behind the end of a sequence in a batch; a sequence holds none.
+// Symbol 0 is padding: batches have it after the end of a sequence; sequences do not contain it.
 struct Sequences {
-  std::vector<std::uint8_t> symbols;  // of all, one sequence behind the other
-  std::vector<i64> ends;              // of each
+  std::vector<std::uint8_t> symbols;  // all sequences, concatenated
+  std::vector<i64> ends;              // end offset of each sequence
   std::vector<std::uint8_t> labels;
 
   i64 count() const { return static_cast<i64>(labels.size()); }
@@ -23,10 +23,10 @@ struct Sequences {
 };
 
 struct SequenceTask {
-  std::string source;                // "builtin", or the folder
-  std::vector<std::string> symbols;  // their names, from symbol 1
+  std::string source;                // "builtin" or a folder
+  std::vector<std::string> symbols;  // names of symbols 1, 2, …
   std::vector<std::string> classes;
-  i64 longest = 0;  // no sequence is longer
+  i64 longest = 0;  // upper bound of the lengths
   Sequences train, validation, test;
 
   const Sequences& part(const std::string& name) const;  // "train", "validation" or "test"
@@ -37,13 +37,13 @@ struct SequenceBatch {
   Tensor lengths;  // [B] i64
   Tensor labels;   // [B] i64
 };
-// These sequences, filled up to `length`.
+// A batch of these sequences, padded to `length`.
 SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i64 length);
 
-// The batches of training, of steps 1, 2, …
+// The training batches of steps 1, 2, ….
 class SequenceBatches {
  public:
-  // The sequences stay where they are meanwhile. Throws where there is less than one batch.
+  // The sequences must outlive this object. Throws if there are fewer than `batch`.
   SequenceBatches(const Sequences& sequences, i64 length, i64 batch, std::uint64_t seed);
 
   i64 epoch_steps() const { return order_.steps(); }

@@ -7,8 +7,8 @@
 namespace weft::lra {
 namespace {
 
-// The rows of bench/tables/listops. Where a mechanism has a size it is that of the small models of
-// the Nyströmformer paper: 256 slots or features, Reformer's two rounds.
+// The rows of bench/tables/listops. Sizes of mechanisms are those of the small models in the
+// Nyströmformer paper: 256 slots or features, and two rounds for Reformer.
 const std::vector<std::pair<const char*, const char*>>& mechanisms_of_rows() {
   static const std::vector<std::pair<const char*, const char*>> list = {
       {"full", "full"},

@@ -1,5 +1,5 @@
-// All that defines a classifier of sequences and its training, each setting named once: the name is
-// the option on the command line and the key in a checkpoint.
+// All settings of a sequence classifier and its training. Each is named once: its name is the
+// command-line option and the key in a checkpoint.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace weft::lra {
 
-// The defaults are those of the small models of the Nyströmformer paper.
+// The defaults are those of the small models in the Nyströmformer paper.
 struct Settings : TrainingSettings {
-  std::string preset;  // whose values were taken first; empty: none
+  std::string preset;  // the preset that the other settings modify; empty: none
 
   std::string task = "listops";
   std::string data = "builtin";
@@ -20,7 +20,7 @@ struct Settings : TrainingSettings {
   i64 examples = 96000;
   i64 held_out = 2000;
 
-  SequenceClassifierConfig model;  // its symbols, classes and length follow from the task
+  SequenceClassifierConfig model;  // the task determines its symbols, classes and length
 
   i64 round_steps = 500;
 
@@ -31,12 +31,12 @@ template <class SomeConfig, class F>
 void each_network_setting(SomeConfig& m, const F& f) {
   constexpr Limits any{}, rate{0, 1 - 1e-9};
   f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
-  f("width", m.width, Limits{1, 16384}, "of the model");
-  f("layers", m.layers, Limits{1, 1024}, "of the model");
-  f("heads", m.heads, Limits{1, 16384}, "of the attention");
+  f("width", m.width, Limits{1, 16384}, "width of the model");
+  f("layers", m.layers, Limits{1, 1024}, "number of layers");
+  f("heads", m.heads, Limits{1, 16384}, "attention heads");
   f("hidden", m.hidden, Limits{1, 65536}, "width inside the feed-forward layers");
-  f("attention-dropout", m.attention_dropout, rate, "rate on the attention's own weights");
-  f("dropout", m.dropout, rate, "rate everywhere else");
+  f("attention-dropout", m.attention_dropout, rate, "dropout rate of the attention weights");
+  f("dropout", m.dropout, rate, "dropout rate everywhere else");
 }
 
 // Calls f(name, value, limits, help) for every setting but the preset.
@@ -45,20 +45,20 @@ void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
   f("task", s.task, any, "listops");
   f("data", s.data, any, "builtin, or the folder of the task's released files");
-  f("data-seed", s.data_seed, any, "of the built-in data");
-  f("examples", s.examples, Limits{1, 1e7}, "of the built-in data, to train");
+  f("data-seed", s.data_seed, any, "seed of the built-in data");
+  f("examples", s.examples, Limits{1, 1e7}, "number of training sequences of the built-in data");
   f("held-out", s.held_out, Limits{1, 1e6},
-    "of the built-in data, to validate, and as many to test");
+    "number of validation sequences of the built-in data, and of test sequences");
   each_network_setting(s.model, f);
   each_training_setting(s, f);
-  f("round-steps", s.round_steps, Limits{1, 1e9}, "steps from one validation to the next");
+  f("round-steps", s.round_steps, Limits{1, 1e9}, "steps between validations");
 }
 
-const std::vector<std::string>& presets();  // their names
-// The settings of a preset; throws, with the names that exist, where there is none of this name.
+const std::vector<std::string>& presets();  // all names
+// The settings of a preset; throws, with the known names, for an unknown one.
 Settings preset(const std::string& name);
 
-// Throws, naming the setting, where a value is out of its limits or no word that is known.
+// Throws, naming the setting, for a number outside its limits or an unknown word.
 void check(const Settings& settings);
 
 }  // namespace weft::lra

@@ -9,9 +9,9 @@
 namespace weft::lra {
 namespace {
 
-// Additions and multiplications of the products of one step over B sequences (Task::operations),
-// which are filled up to the longest; attention counts over a sequence of the mean square of their
-// lengths.
+// Additions and multiplications of the matrix products of one step over B sequences
+// (Task::operations). Sequences are padded to the longest; attention is counted for the root mean
+// square of their lengths.
 double products_per_step(const SequenceClassifierConfig& m, i64 batch, const Sequences& part,
                          const std::vector<NamedParameter>& parameters) {
   double forward = 0;

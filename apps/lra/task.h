@@ -1,12 +1,12 @@
-// What lra trains: the task for the training loop.
+// lra's task for the training loop.
 #pragma once
 
 #include "apps/lra/evaluate.h"
 
 namespace weft::lra {
 
-// Training on the task's part; both stay where they are meanwhile. The best round is that of the
-// most validation sequences right.
+// Trains on data.train. All three arguments must outlive the task. The best round is the one with
+// the highest validation accuracy.
 Task training_task(const Model& model, const SequenceTask& data, SequenceBatches& batches);
 
 }  // namespace weft::lra

@@ -9,7 +9,8 @@
 namespace weft {
 namespace {
 
-// "3 of its 8 values, the first of them, nan, at 5": of one that has some, on the CPU.
+// "3 of its 8 values, the first of them, nan, at 5", for a tensor with values that are not finite,
+// on the CPU.
 std::string values_not_finite(const Tensor& tensor) {
   const auto found = [&]<class T>(const std::vector<T>& values) {
     std::size_t count = 0, first = 0;

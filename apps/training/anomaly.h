@@ -1,4 +1,4 @@
-// --detect-anomaly: the first value of a training step that is not finite.
+// --detect-anomaly: finds the first value of a training step that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ class Anomaly : public Error {
   using Error::Error;
 };
 
-// Looks at a step while it lives: at every parameter that an op takes, every value that one makes,
-// and every gradient after each addition to it. Throws Anomaly, which names the step, the op and
-// the tensor, at the first that is not finite.
+// While it exists, checks every parameter that an op reads, every output of an op, and every
+// gradient after each accumulation. At the first value that is not finite it throws Anomaly, which
+// names the step, the op and the tensor.
 class AnomalyWatch final : public Observer {
  public:
   AnomalyWatch(const std::vector<NamedParameter>& parameters, i64 step);

@@ -16,18 +16,18 @@ std::size_t bytes_of(const Tensor& tensor) {
   return static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype());
 }
 
-// The size of this process, in bytes: "VmRSS" now, "VmHWM" at most.
+// The resident size of this process in bytes: "VmRSS" now, "VmHWM" at its peak.
 std::size_t process_memory(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with(field + ":")) return 1024 * std::stoull(line.substr(field.size() + 1));
   }
-  fail("dry run: /proc/self/status says no {}, the size of this process", field);
+  fail("dry run: /proc/self/status has no {}, the size of this process", field);
 }
 
 const std::size_t at_start = process_memory("VmRSS");
 
-// How much the largest size of this process grew since the last time.
+// How much the peak size of this process grew since the last call.
 class Growth {
  public:
   std::size_t take() {
@@ -40,7 +40,7 @@ class Growth {
   std::size_t reached_ = at_start;
 };
 
-// The first batch of a validation, of which there may be thousands, and the odd ones.
+// Runs the first batch of a validation, which may have thousands, and the batches of other shapes.
 void validate_a_little(const Task& task) {
   struct Enough {};
   try {
@@ -50,7 +50,7 @@ void validate_a_little(const Task& task) {
   if (task.odd_batches) task.odd_batches();
 }
 
-// Bytes of one step: what its forward pass left for backward, and its gradients.
+// Bytes of one step: the activations that forward saved for backward, and the gradients.
 struct StepBytes {
   std::size_t activations = 0, gradients = 0;
 };
@@ -75,7 +75,7 @@ StepBytes do_step(const Task& task, const TrainOptions& options, Optimizer& opti
   return bytes;
 }
 
-// The mean of some steps behind the first, which makes what these find there.
+// The mean time of a few steps after the first, which also allocates the memory that they reuse.
 double seconds_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
   constexpr double enough_seconds = 2;
   constexpr int enough_steps = 5;
@@ -93,7 +93,7 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   const Device device = task.parameters.at(0).variable.value().device();
   CachingAllocator& memory = allocator(device);
   StepCost cost{.program = at_start, .operations = task.operations};
-  Weights best;  // which a training holds besides
+  Weights best;  // a training holds this copy too
   best.keep(task.tensors);
   Growth growth;
   cost.data = growth.take();
@@ -110,7 +110,7 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   std::map<std::string, Tensor> state = optimizer.state();
   for (auto& [name, tensor] : state) tensor = tensor.to(Device{});
   cost.checkpoint = growth.take();
-  cost.process = growth.reached();  // read again it would be more than its parts by some page
+  cost.process = growth.reached();  // a new reading could exceed the sum of the parts by pages
   for (const NamedParameter& parameter : task.parameters) {
     cost.parameters += parameter.variable.value().count();
     cost.weights += bytes_of(parameter.variable.value());
@@ -154,20 +154,19 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
   bytes("weights", cost.weights);
   bytes("gradients", cost.gradients);
   bytes("optimizer", cost.optimizer);
-  bytes("activations", cost.activations, " kept for the backward pass (measured)");
-  bytes("peak", cost.peak, " at most in a step, all of these included (measured)");
+  bytes("activations", cost.activations, " saved for the backward pass (measured)");
+  bytes("peak", cost.peak, " at most in a step, including all above (measured)");
   bytes("process", cost.process, " at most (measured):");
   bytes("  program", cost.program, " when it began");
   bytes("  data", cost.data, " with the weights and their copies");
   bytes("  steps", cost.steps, "");
   bytes("  validation", cost.validation, "");
   bytes("  checkpoint", cost.checkpoint, "");
-  line("arithmetic", cost.operations, "operations a step, those of its products (counted)");
+  line("arithmetic", cost.operations, "operations per step, of matrix products (counted)");
   line("steps", static_cast<double>(options.steps),
        fmt::format("in {:g} {}s of {}", epochs, task.round, grouped(options.epoch_steps)));
-  fmt::print("{:<12}{:>18} for these steps, by some of {:.3g} s (measured), and validations more\n",
-             "time", rough_duration(cost.seconds * static_cast<double>(options.steps)),
-             cost.seconds);
+  fmt::print("{:<12}{:>18} for these steps, of {:.3g} s (measured), plus validations\n", "time",
+             rough_duration(cost.seconds * static_cast<double>(options.steps)), cost.seconds);
 }
 
 }  // namespace weft

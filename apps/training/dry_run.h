@@ -1,4 +1,4 @@
-// --dry-run: what a training takes, by its first moments, which are done and forgotten.
+// --dry-run: measures the cost of a training with a few steps, whose results are discarded.
 #pragma once
 
 #include "apps/training/train.h"
@@ -7,24 +7,24 @@ namespace weft {
 
 struct StepCost {
   i64 parameters = 0;
-  // Bytes of the weights, of their gradients and of the optimizer's state, by their shapes.
+  // Bytes of the weights, their gradients and the optimizer's state, computed from shapes.
   std::size_t weights = 0, gradients = 0, optimizer = 0;
-  // Bytes on the device, measured: what the forward pass leaves for the backward pass, and the most
-  // at any time of the step, all of the above included, and what copies a training holds there.
+  // Bytes on the device, measured: the activations saved for backward, and the peak during a step,
+  // which includes all of the above and the training's copies of weights.
   std::size_t activations = 0, peak = 0;
-  // Bytes of the machine's memory, measured: of the program when it began; what its largest size
-  // grew by until the first step (data, weights, their copies), by two steps, by a batch of
-  // validation and by what a checkpoint holds; and that size.
+  // Bytes of host memory, measured: the process at its start; the growth of its peak size up to the
+  // first step (data, weights, their copies), by two steps, by a validation batch and by a
+  // checkpoint; and the peak size itself.
   std::size_t program = 0, data = 0, steps = 0, validation = 0, checkpoint = 0, process = 0;
-  double operations = 0;  // of the matrix products, counted: Task::operations
-  double seconds = 0;     // of a step, measured: the mean of some behind the first
+  double operations = 0;  // of the matrix products, computed: Task::operations
+  double seconds = 0;     // per step, measured: mean of a few steps after the first
 };
 
-// Does two steps, as they come (without a graph): the second one finds what the first one leaves.
-// Then a batch of validation, and some steps for their time. The parameters are those after them.
+// Runs two steps without a graph (the second one runs with the allocations of the first), a
+// validation batch, and a few steps for the time. All of them change the parameters.
 StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer);
 
-// Prints that, and how many steps there would be; as one JSON object or for people.
+// Prints the cost and the number of steps, as one JSON object or as text.
 void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& optimizer, bool json);
 
 }  // namespace weft

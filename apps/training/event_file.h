@@ -1,6 +1,6 @@
-// Event files: what TensorBoard draws a run from.
+// Event files, which TensorBoard reads.
 //
-// A file is a list of records, each a protocol buffer between two checksums (TFRecord):
+// A file is a sequence of records, each a protocol buffer with two checksums (TFRecord):
 //
 //     8 bytes   n, the length of the message, little endian
 //     4 bytes   masked CRC-32C of those 8 bytes
@@ -9,7 +9,7 @@
 //
 //     masked(c) = (c rotated right by 15 bits) + 0xA282EAD8
 //
-// The messages, by the fields that are written of them (tensorflow's event.proto, summary.proto):
+// The messages, with the fields written here (tensorflow's event.proto, summary.proto):
 //
 //     Event    wall_time = 1 double, step = 2 int64, file_version = 3 string, summary = 5 Summary
 //     Summary  value = 1 Value, any number of them
@@ -19,9 +19,10 @@
 // Text is a tensor of one string (dtype = 1, DT_STRING; tensor_shape = 2, none; string_val = 8)
 // whose metadata name the plugin that shows it (plugin_data = 1 with plugin_name = 1, "text").
 //
-// A field is its number · 8 + its kind, as a varint, then the value: kind 0 a varint (7 bits a
-// byte, the lowest first, 128 added to all but the last), 1 eight bytes, 5 four bytes, 2 a length
-// as a varint and that many bytes. The first event says the version, "brain.Event:2".
+// A field is its number · 8 + its wire type, as a varint, then the value. Wire types: 0 is a varint
+// (7 bits per byte, lowest first, the high bit set on all but the last), 1 is eight bytes, 5 is
+// four bytes, 2 is a length as a varint and that many bytes. The first event holds the version,
+// "brain.Event:2".
 #pragma once
 
 #include <cstdint>
@@ -46,12 +47,12 @@ struct Scalar {
 
 class EventFile {
  public:
-  // Makes the file, or empties it, and writes the first event. TensorBoard takes a file whose name
-  // holds "tfevents".
+  // Creates or truncates the file and writes the first event. TensorBoard reads files whose names
+  // contain "tfevents".
   EventFile(const std::string& path, double wall_time);
-  // Times are seconds since 1970. Throws where the file cannot be written.
+  // Times are seconds since 1970. Throws if the file cannot be written.
   void add(double wall_time, i64 step, std::span<const Scalar> scalars);
-  // `text` is UTF-8, which TensorBoard reads as Markdown.
+  // `text` is UTF-8, which TensorBoard renders as Markdown.
   void add_text(double wall_time, i64 step, const std::string& tag, const std::string& text);
 
  private:
@@ -62,8 +63,8 @@ class EventFile {
   std::ofstream file_;
 };
 
-// The numbers that a line of metrics.jsonl measured, not those that say where and when it did,
-// tagged KIND/KEY ("train/loss"), or KIND/WINDOWS/KEY where a line says over which windows.
+// The measured numbers of a line of metrics.jsonl, without step, epoch and times. Tags are KIND/KEY
+// ("train/loss"), or KIND/WINDOWS/KEY for a line with a key "windows".
 std::vector<Scalar> scalars_of(const Json& line);
 
 }  // namespace weft

@@ -1,6 +1,5 @@
-// metrics.csv: the lines of metrics.jsonl as a table (RFC 4180, but for its line ends, which are
-// \n alone). The header is known before the first line and never changes; where a line has no such
-// key, the cell is empty.
+// metrics.csv: the lines of metrics.jsonl as a table (RFC 4180, but with \n as line end). The
+// header is fixed before the first line; a key that a line lacks gives an empty cell.
 #pragma once
 
 #include <fstream>
@@ -11,19 +10,20 @@
 
 namespace weft {
 
-// The columns of a run: what every training logs, where `round` and `score` are the task's words
-// (train.h), and what else stands in the app's own lines.
+// The columns of a run: those of every training, with the task's names for `round` and `score`
+// (train.h), and the further keys of the app's own lines.
 std::vector<std::string> metric_columns(const std::string& round, const std::string& score,
                                         const std::vector<std::string>& own);
 
 class MetricsCsv {
  public:
-  // Makes the file, or empties it, and writes the header.
+  // Creates or truncates the file and writes the header.
   MetricsCsv(const std::string& path, std::vector<std::string> columns);
-  // Throws where a pipe stands there, which would hold the writer up until somebody reads it.
+  // Throws if `path` is a named pipe: opening it would block until a reader opens it.
   static void check_place(const std::string& path);
-  // `line` is an object of numbers, strings and booleans. Numbers stand as in metrics.jsonl; one
-  // that is not finite, which JSON has as null, is nan. Throws for a key that is no column.
+  // `line` is an object of numbers, strings and booleans. Numbers are written as in metrics.jsonl;
+  // null, JSON's form of a number that is not finite, becomes nan. Throws for a key without a
+  // column.
   void add(const Json& line);
 
  private:

@@ -17,12 +17,12 @@ double now() {  // in seconds since 1970
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// To the microsecond: a training may be stopped and go on within a second.
+// With microseconds: a training can be stopped and resumed within a second.
 std::string event_file(const std::string& folder, double time) {
   return fmt::format("{}/{}{:017.6f}{}", folder, first_part, time, last_part);
 }
 
-// charlm's older logs call a round an epoch.
+// Older logs of charlm have the key "epoch" for "round".
 Json with_round(const Json& line, const std::vector<std::string>& columns) {
   Json::Object members = line.members();
   for (auto& [name, value] : members) {
@@ -43,7 +43,7 @@ MetricsViews::MetricsViews(const std::string& folder, std::vector<std::string> c
   for (std::string text; std::getline(lines, text);) {
     ++number;
     const std::optional<Json> line = parse_json(text);
-    require(line.has_value() && line->is<Json::Object>(), "{}: line {} is no JSON object", log,
+    require(line.has_value() && line->is<Json::Object>(), "{}: line {} is not a JSON object", log,
             number);
     tabulate(with_round(*line, columns_));
   }

@@ -1,9 +1,8 @@
-// The log of a run for other programs: metrics.csv (metrics_csv.h), and an event file for
-// TensorBoard (event_file.h), events.out.tfevents.SECONDS.weft by the time when it was begun.
+// The log of a run in other formats: metrics.csv (metrics_csv.h), and an event file for TensorBoard
+// (event_file.h), events.out.tfevents.SECONDS.weft, named by its start time.
 //
-// metrics.jsonl is what both follow. Where a training goes on, the table is made anew from the
-// lines that are there; the events go on in a file of their own, and TensorBoard drops what an
-// earlier file has of later steps.
+// Both are derived from metrics.jsonl. When a training is resumed, the table is rewritten from the
+// existing lines; events go to a new file, and TensorBoard drops later steps of earlier files.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +16,11 @@ namespace weft {
 
 class MetricsViews {
  public:
-  // For the run in `folder`, whose metrics.jsonl is there.
+  // For the run in `folder`, which must have a metrics.jsonl.
   MetricsViews(const std::string& folder, std::vector<std::string> columns);
-  // A line that the log has got. One without a step counts to the last step that there was.
+  // Adds a line of the log. A line without a step belongs to the last step seen.
   void add(const Json& line);
-  // For TensorBoard alone: `text` is UTF-8 and counts to the last step that there was.
+  // For TensorBoard only. `text` is UTF-8 and belongs to the last step seen.
   void add_text(const std::string& tag, const std::string& text);
 
  private:
@@ -33,7 +32,7 @@ class MetricsViews {
   i64 step_ = 0;
 };
 
-// Removes the event files that runs left in the folder.
+// Removes all event files of runs in the folder.
 void remove_event_files(const std::string& folder);
 
 }  // namespace weft

@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// Steps that are run before one is captured: the first asks for memory, the second finds out whether
-// that was all.
+// Steps to run before capturing one: the first allocates memory, the second shows whether more is
+// needed.
 constexpr int warm_up = 2;
 
 class Steps final : public QueuedSteps {
@@ -45,7 +45,7 @@ class Steps final : public QueuedSteps {
   }
 
  private:
-  // The places in device memory that change from step to step.
+  // Writes the inputs in device memory that change from step to step.
   void prepare(const std::vector<Tensor>& batch) {
     const Device device = device_;
     for (const Tensor& x : batch) batch_.push_back(Tensor::empty(x.shape(), x.dtype(), device));
@@ -88,7 +88,7 @@ class Steps final : public QueuedSteps {
   std::vector<Tensor> batch_;
   Tensor step_, rate_, report_;
   std::optional<StepQueue> queue_;
-  std::vector<Outcome> submitted_;  // whose report was not taken yet
+  std::vector<Outcome> submitted_;  // steps whose outcome was not taken yet
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Training steps on a CUDA device: queued, not waited for, and replayed as one graph.
+// Training steps on a CUDA device: queued asynchronously and replayed as a CUDA graph.
 #pragma once
 
 #include <memory>
@@ -8,30 +8,30 @@
 
 namespace weft {
 
-// What became of a step.
+// The outcome of a step.
 struct Outcome {
   std::uint32_t step = 0;
   double loss = 0, cross_entropy = 0;
   double norm = 0;      // of the gradient
   double rate = 0;      // learning rate
-  bool updated = true;  // false: loss or gradient was not finite, and nothing was written
+  bool updated = true;  // false: loss or gradient was not finite, and the update was skipped
   bool finite = true;   // false: the update made a weight not finite
 };
 
 class QueuedSteps {
  public:
   virtual ~QueuedSteps() = default;
-  virtual void submit(std::uint32_t step) = 0;  // only where there is room
+  virtual void submit(std::uint32_t step) = 0;  // requires room()
   virtual bool room() const = 0;
-  virtual bool any() const = 0;  // steps whose outcome was not taken yet
-  virtual Outcome take() = 0;    // the oldest; waits for it
+  virtual bool any() const = 0;  // whether there are steps whose outcome was not taken yet
+  virtual Outcome take() = 0;    // waits for the oldest step
 };
 
-// Of a task whose parameters are on a CUDA device; the references stay valid meanwhile.
+// For a task with parameters on a CUDA device. The arguments must outlive the result.
 std::unique_ptr<QueuedSteps> queued_steps(const Cuda& device, const Task& task,
                                           const TrainOptions& options, Optimizer& optimizer);
 
-// Null for a task on the CPU, whose steps are not queued.
+// Null for a task on the CPU.
 std::unique_ptr<QueuedSteps> queue_for(const Task& task, const TrainOptions& options,
                                        Optimizer& optimizer);
 

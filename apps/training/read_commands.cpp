@@ -22,7 +22,7 @@ void check_resumed(const Configuration& wanted, const Configuration& saved, cons
   for (const auto& [key, value] : wanted) {
     const Json& had = *find(saved, key);
     require(free.contains(key) || value == Json("auto") || value == had,
-            "--{}: the run in {} has {}, and goes on with that; got {}", key, run.out, had.text(),
+            "--{}: the run in {} has {}, which cannot change; got {}", key, run.out, had.text(),
             value.text());
   }
 }

@@ -1,7 +1,7 @@
-// From the words of a command line, and the files that --config names in it, to the commands of an
-// app. Both are layers of options, one above the other: the files in their order, then the line. A
-// layer that names a preset stands on the preset alone: what lower layers say of model and training
-// is forgotten. Where a run is resumed, its settings take the place of every preset.
+// Parses a command line, and the files of its --config options, to the commands of an app. Options
+// are applied in layers: the files in their order, then the line; later ones override earlier ones.
+// A layer that names a preset resets all settings of model and training to that preset first. When
+// a run is resumed, its saved settings replace every preset.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,14 @@
 
 namespace weft {
 
-// The configuration of the run that `run` resumes: that of a last complete checkpoint.
+// The configuration in the last complete checkpoint of the run that `run` resumes.
 std::string configuration_to_resume(const RunOptions& run);
-// Throws, naming the option, where `wanted` is another training of the app than `saved`. Only how
-// long it lasts may change, where the data lie, and with several seeds the seed.
+// Throws, naming the option, if `wanted` differs from `saved`. Only the length of the training and
+// the place of the data may differ, and the seed if there are several.
 void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run);
 
-// Reads layers into Commands. `add` gives their options to a CommandLine, `preset` makes settings.
+// Reads layers into Commands. `add` registers their options with a CommandLine; `preset` returns
+// the settings of a preset.
 template <class Commands, class Settings>
 class CommandReader {
  public:
@@ -29,7 +30,7 @@ class CommandReader {
                 Settings (*preset)(const std::string& name))
       : names_(names), add_(add), preset_(preset) {}
 
-  // Returns the command.
+  // Returns the command's name.
   std::string read(const Words& words, Commands& commands) const {
     const std::string command = parse(words, commands);
     const std::vector<Words> layers = layers_of(words, commands);
@@ -60,7 +61,7 @@ class CommandReader {
     return command;
   }
 
-  // Puts a layer upon what is there.
+  // Applies a layer.
   void lay(const Words& layer, Commands& commands, Settings& settings,
            const std::optional<Settings>& saved) const {
     const std::string below = std::exchange(settings.preset, "");
@@ -73,8 +74,8 @@ class CommandReader {
     }
   }
 
-  // The files that the line names, and the line. Each entry of a file is tried alone, so that what
-  // is wrong with it is said with its place.
+  // The layers: the files named on the line, and the line. Each entry of a file is parsed alone
+  // first, so that an error names its line in the file.
   std::vector<Words> layers_of(const Words& words, Commands& commands) const {
     std::vector<Words> layers;
     const std::string train = names_.known.front();

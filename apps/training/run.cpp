@@ -49,7 +49,7 @@ namespace {
 
 constexpr int not_finite_status = 4;
 
-// Says how the training ended where that was before its time; returns the exit status.
+// Prints the reason if the training ended early; returns the exit status.
 int status_of(const TrainResult& result, const Task& task, const TrainingSettings& settings,
               const RunOptions& run, Progress& progress) {
   if (result.skipped > 0) {
@@ -58,18 +58,19 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
   }
   if (result.ending == Ending::not_finite) {
     std::string said = fmt::format(
-        "stopped at step {}: the training left the finite numbers; try a smaller --lr, or --clip 1",
+        "stopped at step {}: the training diverged to values that are not finite; try a smaller "
+        "--lr, or --clip 1",
         result.steps);
     if (!run.out.empty()) {
       said += fmt::format("; the last good model is {}/last.safetensors", run.out);
     }
     if (!run.detect_anomaly) {
-      said += run.out.empty() ? "; --detect-anomaly names the first such value"
-                              : "; what names the first such value:\n" + run.resume_command +
-                                    " --detect-anomaly";
+      said += run.out.empty()
+                  ? "; --detect-anomaly names the first such value"
+                  : "; to name the first such value:\n" + run.resume_command + " --detect-anomaly";
     }
     if (run.silent()) {
-      fmt::print(stderr, "{}\n", said);  // an error is said in any case
+      fmt::print(stderr, "{}\n", said);  // errors are printed with --quiet too
     } else {
       progress.print(said);
     }
@@ -77,11 +78,11 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
   }
   if (result.ending == Ending::interrupted) {
     progress.print(fmt::format("interrupted after step {}{}", result.steps,
-                               run.out.empty() ? "" : "; to go on:\n" + run.resume_command));
+                               run.out.empty() ? "" : "; to resume:\n" + run.resume_command));
     return 128 + result.signal;
   }
   if (result.ending == Ending::out_of_patience) {
-    progress.print(fmt::format("no better validation in {} {}s", settings.patience, task.round));
+    progress.print(fmt::format("no improvement in {} {}s", settings.patience, task.round));
   }
   return 0;
 }
@@ -98,14 +99,13 @@ void note_warmup(const TrainingSettings& settings, const TrainOptions& options,
                  Progress& progress) {
   if (settings.warmup <= options.steps) return;
   progress.note(
-      fmt::format("the warm-up of {} steps is longer than the run, of {}: the learning rate comes "
-                  "to {:.3g}, not "
-                  "{:g}",
+      fmt::format("the warm-up of {} steps is longer than the run, of {}: the learning rate "
+                  "reaches {:.3g}, not {:g}",
                   grouped(settings.warmup), grouped(options.steps),
                   options.learning_rate(options.steps), settings.lr));
 }
 
-// A table of all settings, for TensorBoard.
+// Sends a table of all settings to TensorBoard.
 void show_configuration(const Task& task, RunFolder& folder) {
   const auto found = task.metadata.find("configuration");
   if (found == task.metadata.end()) return;
@@ -120,7 +120,7 @@ void show_configuration(const Task& task, RunFolder& folder) {
   folder.show_text("configuration", table);
 }
 
-// What a folder's result says, where it is one.
+// The figures of a folder's result, if it is valid.
 std::optional<std::vector<Figure>> figures_of(const Json& result) {
   if (!result.is<Json::Array>()) return {};
   std::vector<Figure> figures;
@@ -175,10 +175,10 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
   if (run.dry_run) return once(run.seeds.front(), run).status;
   const std::vector<std::string> folders = folders_of(run);
   const std::string summary_file = run.out + "/replicas.json";
-  if (!run.out.empty() && !run.force && !run.resume) {  // before the first is trained
+  if (!run.out.empty() && !run.force && !run.resume) {  // check all before the first is trained
     for (const std::string& folder : folders) require_no_run(folder);
     require(!std::filesystem::exists(summary_file),
-            "{}: is there already; --force replaces it, or take another --out", summary_file);
+            "{}: exists already; --force replaces it, or choose another --out", summary_file);
   }
   std::vector<std::vector<Figure>> found;
   for (std::size_t i = 0; i < run.seeds.size(); ++i) {
@@ -186,7 +186,7 @@ int train_replicas(const RunOptions& run, std::uint64_t seed,
     if (!run.out.empty()) options.out = folders[i];
     if (run.resume && saved_trainings(folders[i]).empty()) {
       options.resume = false;
-      options.force = true;  // it was stopped before there was anything to go on from
+      options.force = true;  // it was stopped before its first checkpoint
     }
     Trained trained = once(run.seeds[i], options);
     if (trained.status != 0) return trained.status;

@@ -1,5 +1,5 @@
-// From the words of a command to a training, and to several of them: its folder, its result, the
-// mean of its seeds.
+// Runs the training of a command, for one seed or several: its folder, its result, the mean over
+// seeds.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,33 @@ namespace weft {
 TrainOptions train_options(const TrainingSettings& settings, i64 epoch_steps,
                            const RunOptions& run = {});
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
-// The line that says what the run keeps, and where.
+// The line that tells where the run is kept.
 std::string kept(const RunOptions& run);
 
-// What one training came to.
+// The result of one training.
 struct Trained {
-  int status = 0;  // 0, 4 where it left the finite numbers, 128 + the signal that ended it
-  std::vector<Figure> figures;  // of the test
+  int status = 0;               // 0; 4 if it diverged; 128 + the signal that ended it
+  std::vector<Figure> figures;  // test results
 };
-// Where the folder's run was over and scored before: its result, which is said again. Throws where
-// the run cannot go on as this task.
+// If the folder's run is complete: prints its result again and returns it. Throws if the run cannot
+// be resumed with this task.
 std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
                                     const TrainOptions& options, Progress& progress);
-// Trains, says how that ended where it was before its time, and otherwise has the model scored. A
-// dry run prints what a step takes instead.
+// Trains, then scores the model, or prints the reason if the training ended early. With --dry-run
+// it prints the cost of a step instead.
 Trained run_training(const Task& task, const TrainOptions& options,
                      const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
                      Progress& progress,
                      const std::function<std::vector<Figure>(const TrainResult&)>& score);
 
-// Trains with `seed`, or, where there are run.seeds, with each of these after the other, in a
-// folder of its own (OUT/seed-1, …): then it says the mean and the standard error of every figure,
-// and writes them to OUT/replicas.json, with run.json_lines also to standard output. Returns the
-// first exit status that is not 0. Where the run is resumed, each that has begun goes on and the
-// others start.
+// Trains once with `seed`, or once with each of run.seeds, each in its own folder (OUT/seed-1, …).
+// For several seeds it prints mean and standard error of every figure and writes them to
+// OUT/replicas.json, with run.json_lines also to standard output. Returns the first exit status
+// that is not 0. When resumed, it continues the trainings that have begun and starts the others.
 int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once);
-// The same for a command with `settings` and `run`: once() is handed it with a seed and a folder of
-// its own.
+// The same for a command with `settings` and `run`: calls once() with a copy that has its own seed
+// and folder.
 template <class Command>
 int train_replicas(const Command& command, Trained (*once)(const Command& command)) {
   return train_replicas(command.run, command.settings.seed,

@@ -25,13 +25,13 @@ constexpr const char* log_file = "metrics.jsonl";
 constexpr const char* result_file = "result.json";
 constexpr const char* table_file = "metrics.csv";
 
-// The folder, locked until the descriptor is closed, be it by the end of the process.
+// Opens and locks the folder. Closing the descriptor, or the end of the process, unlocks it.
 int locked_folder(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   require(descriptor >= 0, "{}: cannot be opened as a folder: {}", path, std::strerror(errno));
   if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
   ::close(descriptor);
-  fail("{}: another process is training into it; take another --out", path);
+  fail("{}: another process trains in it; choose another --out", path);
 }
 
 std::vector<std::string> files_of_run(const std::string& path) {
@@ -57,7 +57,7 @@ void remove_run(const std::string& path, bool asked) {
 void require_no_run(const std::string& path) {
   const std::vector<std::string> names = files_of_run(path);
   require(names.empty(),
-          "{}: holds another run ({}); --resume goes on with it, --force replaces it, or take "
+          "{}: holds another run ({}); --resume continues it, --force replaces it, or choose "
           "another --out",
           path, names.empty() ? "" : names.front());
 }
@@ -65,14 +65,14 @@ void require_no_run(const std::string& path) {
 RunFolder::RunFolder(const std::string& path, Start start, i64 keep) : path_(path), keep_(keep) {
   std::error_code error;
   if (start != Start::resume) fs::create_directories(path, error);
-  require(!error || fs::is_directory(path), "{}: the folder cannot be made: {}", path,
+  require(!error || fs::is_directory(path), "{}: cannot create the folder: {}", path,
           error.message());
   folder_ = locked_folder(path);
   try {
     if (start == Start::resume) {
       MetricsCsv::check_place(path + "/" + table_file);
       resumed_ = read_last_training(path, [](const std::string& what) {
-        fmt::print(stderr, "warning: {}; it is passed over\n", what);
+        fmt::print(stderr, "warning: {}; it is skipped\n", what);
       });
       last_ = name_of(*resumed_);
     } else {
@@ -115,8 +115,8 @@ void RunFolder::cut_log(i64 bytes) const {
   require(::fstat(log_, &status) == 0, "{}/{}: its size cannot be read: {}", path_, log_file,
           std::strerror(errno));
   if (status.st_size < bytes) {
-    fmt::print(stderr, "warning: {}/{}: lines are missing that were there when {} was written\n",
-               path_, log_file, last_);
+    fmt::print(stderr, "warning: {}/{}: has fewer lines than when {} was written\n", path_,
+               log_file, last_);
     return;
   }
   require(::ftruncate(log_, bytes) == 0, "{}/{}: cannot be cut: {}", path_, log_file,
@@ -138,14 +138,14 @@ void RunFolder::save(SavedTraining saved) {
   remove_old_trainings(path_, keep_);
 }
 
-// A link that is renamed onto another one of the same file stays where it is.
+// rename() does nothing if both names are links to one file, and leaves the source: remove it.
 void RunFolder::link_model(const std::string& checkpoint, const char* name) const {
   const std::string place = path_ + "/" + name, beside = place + ".partial";
   ::unlink(beside.c_str());
   const bool done =
       ::link((path_ + "/" + checkpoint + "/model.safetensors").c_str(), beside.c_str()) == 0 &&
       ::rename(beside.c_str(), place.c_str()) == 0;
-  require(done, "{}: cannot be made a link to {}: {}", place, checkpoint, std::strerror(errno));
+  require(done, "{}: cannot be linked to {}: {}", place, checkpoint, std::strerror(errno));
   ::unlink(beside.c_str());
 }
 
@@ -189,7 +189,7 @@ Json RunFolder::result(i64 step) const {
   if (!keeps() || !fs::exists(path)) return {};
   const Json all = parse_json(read_file(path)).value_or(Json());
   const Json *const own_step = all.find("step"), *const own_result = all.find("result");
-  require(own_step != nullptr && own_result != nullptr, "{}: is not what a run left; remove it",
+  require(own_step != nullptr && own_result != nullptr, "{}: is not the result of a run; remove it",
           path);
   i64 ended = -1;
   return own_step->take(ended) && ended == step ? *own_result : Json();

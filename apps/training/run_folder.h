@@ -1,10 +1,10 @@
-// The folder that a training run writes to:
+// The folder of a training run:
 //
-//     step-…              checkpoints that a training can go on from (saved_training.h)
-//     best.safetensors    the model of the best one, and last.safetensors that of the last: further
-//                         names (hard links) of the files there
-//     metrics.jsonl       the log, one JSON object a line, and what follows it (metrics_views.h)
-//     result.json         once the training is over: what its test gave
+//     step-…              checkpoints to resume from (saved_training.h)
+//     best.safetensors    the model of the best checkpoint, and last.safetensors that of the last:
+//                         hard links to the files in step-…
+//     metrics.jsonl       the log, one JSON object per line; other formats: metrics_views.h
+//     result.json         the test results, when the training is complete
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ namespace weft {
 
 enum class Start { fresh, replace, resume };
 
-// Throws where a folder holds a run.
+// Throws if the folder holds a run.
 void require_no_run(const std::string& path);
 
 class RunFolder {
  public:
-  RunFolder() = default;  // keeps nothing
-  // Makes the folder and holds it until the end: a second process that wants it gets an error. One
-  // that holds another run is an error too, unless Start::replace removes that run's files, or
-  // Start::resume reads its last complete checkpoint, which must be there. `keep`: checkpoints to
-  // keep, besides that of the best model.
+  RunFolder() = default;  // writes nothing
+  // Creates and locks the folder; throws if another process has locked it. Throws for a folder with
+  // a run, unless `start` is Start::replace, which removes that run's files, or Start::resume,
+  // which reads its last complete checkpoint and throws if there is none. `keep`: number of
+  // checkpoints to keep, besides that of the best model.
   RunFolder(const std::string& path, Start start, i64 keep = 2);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -38,23 +38,23 @@ class RunFolder {
 
   bool keeps() const { return folder_ >= 0; }
   const std::string& path() const { return path_; }
-  // What the run goes on from, until it does; null for a new run.
+  // The checkpoint to resume from, until go_on(); null for a new run.
   const SavedTraining* resumed() const { return resumed_ ? &*resumed_ : nullptr; }
-  // Makes the folder what it was at that checkpoint (what came after it, in the log too, is
-  // removed) and hands it over. For a new run nothing is done.
+  // Restores the folder to that checkpoint (removes later files and lines of the log) and returns
+  // the checkpoint. Does nothing for a new run.
   std::optional<SavedTraining> go_on();
 
-  // What the log's lines may hold: from now on they go to the views, too.
+  // Declares the keys of the log's lines; from now on lines also go to the views.
   void show_columns(std::vector<std::string> columns) { columns_ = std::move(columns); }
-  // Writes a checkpoint, with the log up to here; one that has its name already is left as it is.
+  // Flushes the log and writes a checkpoint; does nothing if one of this name exists.
   void save(SavedTraining saved);
   void log(const Json& line);
-  // Text for the views that can show it, TensorBoard's; a line of the log must follow or be there.
+  // Shows text in TensorBoard. The log must have a line, before or after this call.
   void show_text(const std::string& tag, const std::string& text);
-  void print_log() { prints_ = true; }  // its lines also go to standard output
-  // The training that ended after this step is over, with this result.
+  void print_log() { prints_ = true; }  // prints the log's lines to standard output too
+  // Records that the training is complete after this step, with this result.
   void finish(i64 step, const Json& result);
-  // That result; null where there is none of this step.
+  // The recorded result; null if there is none for this step.
   Json result(i64 step) const;
 
  private:
@@ -68,12 +68,12 @@ class RunFolder {
   bool prints_ = false;
   std::optional<SavedTraining> resumed_;
   std::string last_;                   // the name of the last checkpoint
-  std::vector<std::string> columns_;   // empty: there are no views
-  std::optional<MetricsViews> views_;  // begun with the first line
-  std::vector<std::pair<std::string, std::string>> texts_;  // tags and texts for them
+  std::vector<std::string> columns_;   // empty: no views
+  std::optional<MetricsViews> views_;  // created with the first line
+  std::vector<std::pair<std::string, std::string>> texts_;  // tags and texts for the views
 };
 
-// `path` itself, or, where it is a folder, its best.safetensors.
+// `path`, or, if it is a folder, its best.safetensors.
 std::string checkpoint_file(const std::string& path);
 
 }  // namespace weft

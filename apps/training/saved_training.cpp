@@ -20,7 +20,7 @@ constexpr const char* model_file = "model.safetensors";
 constexpr const char* state_file = "state.safetensors";
 constexpr const char* manifest_file = "manifest.json";
 
-// The manifest of a checkpoint, which is not trusted.
+// Parses the manifest of a checkpoint, which is not trusted.
 class Manifest {
  public:
   explicit Manifest(const std::string& checkpoint)
@@ -35,7 +35,7 @@ class Manifest {
     return get<T>(all_, key);
   }
 
-  // One of the checkpoint's files, where it is what stands here.
+  // Reads one of the checkpoint's files; throws if its size or checksum differs from the manifest.
   Checkpoint read(const char* name) const {
     const std::string path = fs::path(path_).replace_filename(name);
     const Json entry = object(object(all_, "files"), name);
@@ -43,7 +43,7 @@ class Manifest {
     const auto bytes = get<std::uint64_t>(entry, "bytes");
     require(found == bytes, "{}: has {} bytes, its manifest says {}", path, found, bytes);
     require(digest_of_file(path) == get<std::string>(entry, "xxh3"),
-            "{}: its checksum is not that of its manifest; it was damaged", path);
+            "{}: its checksum differs from the manifest's; it is damaged", path);
     return read_checkpoint(path);
   }
 
@@ -66,7 +66,7 @@ class Manifest {
   Json all_;
 };
 
-// A damaged one names none.
+// The best checkpoint named by `checkpoint`; empty if its manifest is damaged.
 std::string best_named_by(const std::string& checkpoint) {
   try {
     return Manifest(checkpoint).get<std::string>("best");
@@ -96,7 +96,7 @@ void write_training(const SavedTraining& saved, const std::string& folder) {
   const std::string checkpoint = folder + "/" + name_of(saved);
   std::error_code error;
   fs::create_directory(checkpoint, error);
-  require(!error, "{}: cannot be made: {}", checkpoint, error.message());
+  require(!error, "{}: cannot be created: {}", checkpoint, error.message());
   Json files;
   for (const auto& [name, content] :
        {std::pair{model_file, &saved.model}, std::pair{state_file, &saved.state}}) {
@@ -120,13 +120,13 @@ SavedTraining read_training(const std::string& folder, const std::string& name) 
   saved.log_bytes = manifest.get<std::uint64_t>("log_bytes");
   saved.elapsed = manifest.get<double>("elapsed");
   saved.unreported = manifest.get<double>("unreported");
-  require(name_of(saved) == name, "{}: is of {}, which its folder's name does not say",
-          manifest.path(), name_of(saved));
+  require(name_of(saved) == name, "{}: is of {}, which is not its folder's name", manifest.path(),
+          name_of(saved));
   saved.model = manifest.read(model_file);
   saved.state = manifest.read(state_file);
   if (saved.best.empty()) return saved;
   require(saved.best.starts_with(prefix) && saved.best.find('/') == std::string::npos,
-          "{}: '{}' is no checkpoint's name", manifest.path(), saved.best);
+          "{}: '{}' is not the name of a checkpoint", manifest.path(), saved.best);
   saved.best_model =
       saved.best == name ? saved.model : Manifest(folder + "/" + saved.best).read(model_file);
   return saved;
@@ -154,7 +154,7 @@ void remove_old_trainings(const std::string& folder, i64 keep) {
   }
 }
 
-// The manifest goes first: half of a checkpoint is none.
+// Removes the manifest first: a partly removed checkpoint is then not taken for a complete one.
 void remove_training(const std::string& folder, const std::string& name) {
   std::error_code error;
   fs::remove(folder + "/" + name + "/" + manifest_file, error);

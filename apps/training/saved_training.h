@@ -1,16 +1,16 @@
-// All that a training needs to go on as if it had never stopped, in a folder of its own:
+// A checkpoint: everything that a training needs to resume as if it had never stopped, in a folder:
 //
 //     model.safetensors   the weights, with the configuration
-//     state.safetensors   the optimizer's state, and the numbers of the loop
-//     manifest.json       sizes and checksums of both, which checkpoint has the best model, and how
-//                         far the log and the clock were
+//     state.safetensors   the optimizer's state and the training loop's state
+//     manifest.json       sizes and checksums of both, the name of the checkpoint with the best
+//                         model, the size of the log and the elapsed time
 //
-// Random numbers, batches and learning rates are functions of the seed and the step, and no
-// mechanism has a memory of its own: there is nothing else. Both .safetensors files are functions
-// of the configuration, the data and the step; what differs from run to run is in the manifest.
+// Random numbers, batches and learning rates are functions of the seed and the step, and mechanisms
+// have no state of their own, so nothing else is needed. Both .safetensors files are functions of
+// the configuration, the data and the step; values that differ between runs are in the manifest.
 //
-// The manifest is written last, and each file appears whole or not at all (nn/file.h): a folder
-// whose manifest is true of its files is a complete checkpoint, and no other one is.
+// The manifest is written last, and each file is written atomically (nn/file.h). A checkpoint is
+// complete exactly if its manifest matches its files.
 #pragma once
 
 #include <functional>
@@ -23,33 +23,33 @@ namespace weft {
 
 struct SavedTraining {
   i64 step = 0;
-  bool validated = false;  // the validation after this step is part of it
+  bool validated = false;  // includes the validation after this step
   Checkpoint model = {}, state = {};
-  std::string best = {};       // the name of the checkpoint with the best model; empty: none yet
-  Checkpoint best_model = {};  // its model, where this was read
+  std::string best = {};       // name of the checkpoint with the best model; empty: none yet
+  Checkpoint best_model = {};  // its model, after reading
   std::uint64_t log_bytes = 0;
   double elapsed = 0;     // seconds of training
-  double unreported = 0;  // those of them since the last report
+  double unreported = 0;  // the part of them since the last report
 };
 
-// "step-0000000400", "step-0000000400-validated": in the order of the alphabet as of time.
+// "step-0000000400", "step-0000000400-validated": alphabetical order is the order of time.
 std::string checkpoint_name(i64 step, bool validated);
 inline std::string name_of(const SavedTraining& saved) {
   return checkpoint_name(saved.step, saved.validated);
 }
-// The checkpoints in `folder`, complete or not, the last one first.
+// The names of the checkpoints in `folder`, complete or not, latest first.
 std::vector<std::string> saved_trainings(const std::string& folder);
 
 void write_training(const SavedTraining& saved, const std::string& folder);
-// Throws, saying what is wrong, where the checkpoint or the best one it names is not complete.
+// Throws, with the reason, if the checkpoint, or the best one that it names, is not complete.
 SavedTraining read_training(const std::string& folder, const std::string& name);
-// The last complete one; passed_over(what) says why later ones, if any, are not. Throws where there
-// is none.
+// Reads the last complete checkpoint; calls passed_over(reason) for each later, incomplete one.
+// Throws if there is none.
 SavedTraining read_last_training(
     const std::string& folder,
     const std::function<void(const std::string& what)>& passed_over = {});
 
-// Removes all checkpoints but the last `keep` and those with the best models that they name.
+// Removes all checkpoints except the last `keep` and those with the best models that they name.
 void remove_old_trainings(const std::string& folder, i64 keep);
 void remove_training(const std::string& folder, const std::string& name);
 

@@ -15,7 +15,7 @@ struct sigaction saving() {
   return saves;
 }
 
-// The loader calls this before it sets up the libraries, which takes longer than anything else
+// The loader calls this function before it initialises the libraries, which is most of the time
 // before main().
 void note_saves(int, char**, char**) {
   const struct sigaction saves = saving();

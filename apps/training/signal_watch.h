@@ -1,13 +1,13 @@
-// What a training does about signals: it ends after the step, or has a checkpoint written.
+// Signals during training: SIGINT and SIGTERM end it after the step, SIGUSR1 writes a checkpoint.
 #pragma once
 
 #include <csignal>
 
 namespace weft {
 
-// While it lives it takes SIGINT and SIGTERM, the second of which meets what was there before, and
-// SIGUSR1. One at a time. A program that links it notes SIGUSR1 from its first moment on, so that
-// one that comes before the training has begun is not lost and kills nothing.
+// While it exists, it catches SIGUSR1 and the first SIGINT or SIGTERM; a second one has its
+// previous effect. At most one may exist. A program that links this file records SIGUSR1 from
+// process start, so that an early one is neither lost nor fatal.
 class SignalWatch {
  public:
   SignalWatch();
@@ -15,8 +15,8 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  int caught() const;  // SIGINT or SIGTERM, whichever came; 0: neither did
-  bool take_save();    // whether there was a SIGUSR1 since the last call, or the start
+  int caught() const;  // SIGINT or SIGTERM if one was caught; otherwise 0
+  bool take_save();    // whether a SIGUSR1 arrived since the last call
 
  private:
   static constexpr int signals[] = {SIGINT, SIGTERM, SIGUSR1};

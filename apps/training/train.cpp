@@ -21,7 +21,7 @@ bool is_finite(const NamedParameter& parameter) {
   return all_finite(parameter.variable.value().to(Device{}));
 }
 
-// Whether a training that reached this step ends there.
+// Whether training ends at this step.
 bool ends_with(const TrainOptions& options, i64 step, bool validated, i64 best_epoch) {
   if (!validated || step == options.steps) return validated;
   const i64 epoch = (step - 1) / options.epoch_steps + 1;
@@ -74,9 +74,9 @@ class Training {
     return false;
   }
 
-  // Of steps whose outcome is known.
+  // Number of steps whose outcome is known.
   i64 steps() const { return state_.result.steps; }
-  // Both of the last step that was begun.
+  // Both refer to the last step started.
   bool epoch_ends() const {
     return submitted_ > 0 &&
            (submitted_ % options_.epoch_steps == 0 || submitted_ == options_.steps);
@@ -89,8 +89,8 @@ class Training {
   i64 epoch() const { return (steps() - 1) / options_.epoch_steps + 1; }
   i64 epochs() const { return (options_.steps + options_.epoch_steps - 1) / options_.epoch_steps; }
 
-  // Starts the step and does what is to be done about those that are over; false where the training
-  // ends with one of them.
+  // Starts the step and handles the outcomes of finished ones; returns false if training ends with
+  // one of them.
   bool advance(std::uint32_t number) {
     redraw(task_.buffers, task_.seed, number);
     if (queue_) {
@@ -111,7 +111,7 @@ class Training {
     }
   }
 
-  // Waits for all steps that are under way.
+  // Waits for all queued steps and handles them.
   bool settle() {
     while (queue_ && queue_->any()) {
       if (!handle(queue_->take())) return false;
@@ -119,7 +119,7 @@ class Training {
     return true;
   }
 
-  // Waits for the steps that are under way when training has ended.
+  // Waits for the steps still queued when training has ended, and discards their outcomes.
   void forget_queued() {
     while (queue_ && queue_->any()) queue_->take();
   }
@@ -145,7 +145,7 @@ class Training {
     return outcome;
   }
 
-  // False where the training ends with this step.
+  // Returns false if training ends with this step.
   bool handle(const Outcome& outcome) {
     state_.result.steps = outcome.step;
     loss_ = outcome.loss;
@@ -167,8 +167,9 @@ class Training {
     }
     forget_queued();
     optimizer_.take_back();
-    progress_.print(fmt::format("step {}: the update made {} not finite and was taken back; use a "
-                                "smaller learning rate", number, name));
+    progress_.print(fmt::format(
+        "step {}: the update made {} not finite and was undone; use a smaller learning rate",
+        number, name));
     return end(Ending::not_finite);
   }
 
@@ -182,14 +183,14 @@ class Training {
     return end(Ending::not_finite);
   }
 
-  // "epoch 3/12  step 250/1000"; where the run ended inside an epoch, "epoch 2.50 of 3  step 10/10".
+  // "epoch 3/12  step 250/1000"; for a run that ends inside an epoch "epoch 2.50 of 3  step 10/10".
   std::string place() const {
     if (steps() == options_.steps && steps() % options_.epoch_steps != 0) {
       const double passes =
           static_cast<double>(steps()) / static_cast<double>(options_.epoch_steps);
       std::string shown;
       int digits = 1;
-      do {  // two digits, or as many as tell it from a whole one
+      do {  // two digits, or as many as distinguish it from an integer
         shown = fmt::format("{:.{}f}", passes, ++digits);
       } while (std::fmod(std::stod(shown), 1) == 0);
       return fmt::format("{} {} of {}  step {}/{}", task_.round, shown, epochs(), steps(),
@@ -199,13 +200,14 @@ class Training {
                        options_.steps);
   }
 
-  // After a run's last step, and until the first report before each validation, one is due as well.
+  // A report is due after every report_steps, after the last step and, until the first report,
+  // before each validation.
   bool report_due() const {
     const bool first = steps() < options_.report_steps && steps() % options_.epoch_steps == 0;
     return steps() % options_.report_steps == 0 || steps() == options_.steps || first;
   }
 
-  // Gathers what the next report says, and gives it when it is due.
+  // Accumulates the figures of the next report, and reports when due.
   void count(double cross_entropy, double norm) {
     for (Measure* sums : {&state_.recent, &state_.round}) {
       sums->loss += loss_;
@@ -289,7 +291,7 @@ class Training {
     return !is_over();
   }
 
-  // Whether the training ends with the validation after the last step.
+  // Whether training ends with the validation after the last step.
   bool is_over() {
     if (!ends_with(options_, steps(), validated_step_ == steps(), state_.result.best_epoch)) {
       return false;
@@ -298,7 +300,7 @@ class Training {
     return true;
   }
 
-  // Goes on from the folder's checkpoint, where there is one.
+  // Restores the folder's checkpoint, if there is one to resume.
   void resume() {
     if (folder_.resumed() == nullptr) return;
     check_same_task(*folder_.resumed(), task_, folder_.path());
@@ -330,7 +332,7 @@ class Training {
     folder_.save(std::move(saved));
   }
 
-  // What a checkpoint's state holds.
+  // The tensors of a checkpoint's state.safetensors.
   std::map<std::string, Tensor> beside_weights() const {
     std::map<std::string, Tensor> all = optimizer_.state();
     for (const NamedTensor& tensor : task_.carried) all[tensor.name] = tensor.value;
@@ -362,15 +364,15 @@ class Training {
   const Stopwatch clock_;
   const Device device_ = task_.parameters.at(0).variable.value().device();
 
-  std::unique_ptr<QueuedSteps> queue_;  // null on the CPU, and where anomalies are looked for
+  std::unique_ptr<QueuedSteps> queue_;  // null on the CPU, and with detect_anomaly
   i64 submitted_ = 0;
   TrainingState state_;
   Measure validated_;                 // the last validation
-  i64 validated_step_ = -1;           // and the step that it followed; -1: none was
-  Weights best_;                      // of the best validation
+  i64 validated_step_ = -1;           // the step before it; -1: no validation yet
+  Weights best_;                      // weights of the best validation
   double loss_ = 0, rate_ = 0;
   TimeEstimate estimate_;
-  // Seconds: before this run, when the last report was, and spent on validation since.
+  // Seconds: of training before this run; time of the last report; spent on validation since then.
   double elapsed_before_ = 0, reported_at_ = 0, validating_ = 0;
 };
 
@@ -390,7 +392,7 @@ bool is_over(const SavedTraining& saved, const Task& task, const TrainOptions& o
              const std::string& source) {
   check_same_task(saved, task, source);
   require(saved.step <= options.steps,
-          "{}: is after step {} already, and --steps or --epochs want {} in all", source,
+          "{}: is after step {} already; --steps or --epochs ends the run after {}", source,
           saved.step, options.steps);
   const TrainingState state = training_state(saved, nullptr, options.detect_anomaly, source);
   return ends_with(options, saved.step, saved.validated, state.result.best_epoch);

@@ -1,6 +1,6 @@
-// The training loop of every app: rounds of steps, validation, patience, logs, checkpoints, and
-// what is done when a number is no longer finite. The app says what a loss is, and what it calls a
-// round: an epoch where that is a pass over its data.
+// The training loop of every app: rounds of steps, validation, patience, logs, checkpoints, and the
+// handling of values that are not finite. The app defines the loss and the name of a round: "epoch"
+// if it is a pass over the data.
 #pragma once
 
 #include <functional>
@@ -18,33 +18,33 @@
 
 namespace weft {
 
-// A further figure of a measurement: "top_1" in logs, "84.81 % top-1" on the validation's line.
+// A named figure of a measurement: "top_1" in logs, "84.81 % top-1" on the validation line.
 struct Figure {
   std::string key, unit;
   double value = 0;
 };
 
-// What a pass over some data measured; means over its targets.
+// The measurements of a pass over data: means over its targets.
 struct Measure {
-  double loss = std::numeric_limits<double>::infinity();  // what training minimises, in nats
-  double cross_entropy = loss;  // its part that is not a penalty, in nats a target
+  double loss = std::numeric_limits<double>::infinity();  // the training objective, in nats
+  double cross_entropy = loss;  // the loss without penalties, in nats per target
   std::vector<Figure> figures = {};
 };
 
-// How cross-entropy is shown: "bits_per_character" in logs, "bpc" on the progress line.
+// How cross-entropy is displayed: "bits_per_character" in logs, "bpc" on the progress line.
 struct Score {
   const char* key;
   const char* unit;
   double (*of)(double cross_entropy);
 };
 
-// What the loop asks of an app.
+// What an app provides for the loop.
 struct Task {
   struct Loss {
     Variable loss;         // one element: cross-entropy and penalties
     Tensor cross_entropy;  // one element
   };
-  // The number of a step (1, 2, …), or where it stands in the memory of the device.
+  // The number of a step (1, 2, …), or its address in device memory.
   struct Step {
     std::uint32_t number = 0;
     const std::uint32_t* at = nullptr;
@@ -52,41 +52,40 @@ struct Task {
 
   std::vector<NamedParameter> parameters;
   std::vector<NamedBuffer> buffers;
-  std::vector<NamedTensor> tensors;  // of both: what checkpoints hold
-  std::uint64_t seed = 0;            // of buffers that are drawn anew
-  // The batch of this step, on the CPU; of the same shapes at every step.
+  std::vector<NamedTensor> tensors;  // parameters and buffers, for checkpoints
+  std::uint64_t seed = 0;            // of buffers that are redrawn
+  // The batch of this step, on the CPU. Shapes are the same at every step.
   std::function<std::vector<Tensor>(std::uint32_t step)> batch;
-  // The loss on such a batch, on the device of the parameters; recorded where a tape is alive.
+  // The loss on such a batch, on the parameters' device; recorded if a tape exists.
   std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;
-  // What goes from step to step beside weights: checkpoints keep it.
+  // State besides weights that is carried from step to step; saved in checkpoints.
   std::vector<NamedTensor> carried;
-  // Called behind each step: takes over what goes on from it into `carried`, where `updated`, one
-  // element on the device of the parameters, is 1; a step that changed nothing leaves it.
-  // Undefined: nothing.
+  // Called after each step: copies the step's new state to `carried` if `updated`, one element on
+  // the parameters' device, is 1; it is 0 for a skipped step. Undefined: no state.
   std::function<void(const Tensor& updated)> carry;
-  // The same measure on data held out; calls `advance` now and then with the share that is done.
+  // Measures the model on held-out data; calls `advance` occasionally with the fraction done.
   std::function<Measure(const std::function<void(double)>& advance)> validate;
-  // The batches of validation and of the final score that are smaller than the others: the dry run
-  // measures what they take. Undefined: there are none.
+  // Runs the batches of validation and test that are smaller than the others, so that the dry run
+  // measures their memory. Undefined: none.
   std::function<void()> odd_batches;
-  // What the best epoch has least of; undefined: the loss.
+  // The quantity that is smallest in the best epoch; undefined: the loss.
   std::function<double(const Measure&)> criterion;
-  // Called when an epoch was validated, and logged; undefined: nothing.
+  // Called after the validation of an epoch is logged; may be undefined.
   std::function<void(i64 epoch)> validated;
-  const char* round = "epoch";  // what steps from one validation to the next are called, and logged
+  const char* round = "epoch";  // name, also in logs, of the steps between two validations
   i64 targets_per_step = 1;
-  // Additions and multiplications of the products of one step, counted: three times the forward
-  // pass (seven products for five of attention's two), causal pairs once. ACT counts as if every
-  // position took all of the depth.
+  // Additions and multiplications of the matrix products of one step: three times the forward pass.
+  // Attention's two forward products count as seven, causal pairs once. ACT counts as if every
+  // position used the whole depth.
   double operations = 0;
   Score score{};
-  // Goes into every checkpoint. A training that goes on must have the same, but for the version and
+  // Saved in every checkpoint. A resumed training must have the same, except for the version and
   // the configuration.
   std::map<std::string, std::string> metadata;
-  std::map<std::string, double>* notes = nullptr;  // the app's own, kept by checkpoints; null: none
+  std::map<std::string, double>* notes = nullptr;  // the app's values in checkpoints; null: none
 };
 
-// A task's parameters and buffers are those of a module.
+// Sets a task's parameters and buffers to those of a module.
 template <class Module>
 void take_parts(Task& task, Module& module, std::uint64_t seed) {
   task.parameters = parameters(module);
@@ -95,21 +94,21 @@ void take_parts(Task& task, Module& module, std::uint64_t seed) {
   task.seed = seed;
 }
 
-// The loss of a step whose model left its penalties in the context.
+// The loss of a step: cross-entropy plus the penalties gathered in the context.
 inline Task::Loss with_penalty(const Context& context, const Variable& entropy) {
   const Variable penalty = context.penalty();
   return {penalty.defined() ? add(entropy, penalty) : entropy, entropy.value()};
 }
 
 struct TrainOptions {
-  i64 steps = 1;        // in all
-  i64 epoch_steps = 1;  // of a round: validation comes after each, and at the end
+  i64 steps = 1;        // total
+  i64 epoch_steps = 1;  // per round; validation follows each round and the last step
   i64 patience = 0;     // validations without a better one; 0: no limit
   std::function<double(i64 step)> learning_rate;
-  double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
+  double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
   i64 report_steps = 100;
-  i64 checkpoint_steps = 0;  // between two checkpoints; 0: only after validations
-  bool graph = true;  // on a CUDA device: replay one captured step
+  i64 checkpoint_steps = 0;  // steps between checkpoints; 0: only after validations
+  bool graph = true;         // on a CUDA device: capture one step and replay it
   bool detect_anomaly = false;
 };
 
@@ -117,36 +116,37 @@ enum class Ending { complete, out_of_patience, interrupted, not_finite };
 
 struct TrainResult {
   Ending ending = Ending::complete;
-  int signal = 0;  // that interrupted
+  int signal = 0;  // the signal that interrupted training; 0: none
   i64 steps = 0;
-  i64 skipped = 0;     // steps whose update was left out
-  i64 best_epoch = 0;  // 0: none was validated
+  i64 skipped = 0;     // steps whose update was skipped
+  i64 best_epoch = 0;  // 0: no validation
   Measure best;
 };
 
-// Trains until one of the endings; the parameters are then those of the best validation, or the
-// last ones where there was none. Where the folder has a checkpoint to resume, the training goes on
-// from there: to the same bits, in the checkpoints and in the log's losses, as if it had never
-// stopped.
+// Trains until one of the endings. The parameters are then those of the best validation, or the
+// last ones if there was none. If the folder has a checkpoint to resume, training continues from
+// it; the checkpoints and the losses in the log are bit for bit those of a training without
+// interruption.
 //
-// A report is logged after each report_steps and at the end, and until the first of them before
-// each validation. A validation is logged with the training's loss since the one before.
+// A report is logged after every report_steps, at the end and, until the first report, before each
+// validation. A validation is logged with the training loss since the validation before.
 //
 // A checkpoint is written before the first step, after every validation, and at the end.
 //
-// A step whose loss or gradient is not finite changes nothing: it is logged as skipped, with the
-// step that keys its batch and random numbers, and three in a row end the training. So does an
-// update that makes a weight not finite, which is taken back. Such a training cannot be resumed. On
-// a CUDA device a few steps are under way before the outcome of the first is known. SIGINT and
-// SIGTERM end it after the step, with a checkpoint; a second one kills. SIGUSR1 has one written.
+// A step whose loss or gradient is not finite is skipped: it changes nothing and is logged with its
+// number, from which its batch and random numbers can be reproduced. Three in a row end the
+// training. So does an update that makes a weight not finite; it is undone. Such a training cannot
+// be resumed. On a CUDA device several steps may be queued before the outcome of the first is
+// known. SIGINT and SIGTERM end training after the step, with a checkpoint; a second signal kills
+// the process. SIGUSR1 writes a checkpoint.
 //
-// With detect_anomaly the first value that is not finite ends it, and is named on stderr and in the
-// log (anomaly.h); on a CUDA device steps are then neither queued nor captured.
+// With detect_anomaly the first value that is not finite ends training and is named on stderr and
+// in the log (anomaly.h); on a CUDA device steps are then neither queued nor captured.
 TrainResult train(const Task& task, const TrainOptions& options, Optimizer& optimizer,
                   RunFolder& folder, Progress& progress);
 
-// Whether the training ends where it was saved. Throws where it cannot go on as this task, or has
-// more steps behind it than there are in all.
+// Whether the saved training is complete. Throws if it cannot be resumed with this task, or already
+// has more steps than `options` asks for.
 bool is_over(const SavedTraining& saved, const Task& task, const TrainOptions& options,
              const std::string& source);
 

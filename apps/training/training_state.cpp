@@ -8,7 +8,7 @@ namespace {
 const std::string best_prefix = "best.", note_prefix = "note.";
 constexpr const char *ended = "ended", *not_finite = "not finite";
 
-// Every number under its name.
+// Calls f(name, number) for every number of the state.
 template <class State, class F>
 void each_number(State& s, const F& f) {
   f("skipped", s.result.skipped);
@@ -22,7 +22,7 @@ void each_number(State& s, const F& f) {
   f("recent_steps", s.recent_steps);
 }
 
-// The same of those that checkpoints of before do not have.
+// The same for numbers that older checkpoints lack.
 template <class State, class F>
 void each_later_number(State& s, const F& f) {
   f("round_loss", s.round.loss);
@@ -51,12 +51,12 @@ std::map<std::string, std::string> to_metadata(const TrainingState& state,
 TrainingState training_state(const SavedTraining& saved, std::map<std::string, double>* notes,
                              bool look_for_anomaly, const std::string& source) {
   const auto& all = saved.state.metadata;
-  require(
-      !all.contains(ended) || look_for_anomaly,
-      "{}: the training left the finite numbers at step {}: it cannot go on; --resume "
-      "--detect-anomaly shows where, or start again with --force, and a smaller --lr or --clip 1",
-      source, saved.step);
-  // The number that `text` begins with; returns what follows it.
+  require(!all.contains(ended) || look_for_anomaly,
+          "{}: the training diverged at step {} to values that are not finite and cannot be "
+          "resumed; --resume --detect-anomaly shows where, or start again with --force, and a "
+          "smaller --lr or --clip 1",
+          source, saved.step);
+  // Parses the number at the beginning of `text`; returns the rest.
   const auto take = [&](const std::string& name, const std::string& text, auto& value) {
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
     require(status == std::errc{}, "{}: its state has no number '{}'", source, name);
@@ -94,7 +94,7 @@ void check_same_task(const SavedTraining& saved, const Task& task, const std::st
                  source, value);
     } else if (key != "configuration") {
       require(same,
-              "{}: its '{}' is not that of this run; a training goes on with the data and the "
+              "{}: its '{}' is not that of this run; a resumed training must have the data and the "
               "settings that it began with",
               source, key);
     }

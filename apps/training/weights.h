@@ -1,4 +1,4 @@
-// A copy of a model's weights on the CPU; its memory is used again for the next one.
+// A copy of a model's weights on the CPU. Its memory is reused by later copies.
 #pragma once
 
 #include <map>

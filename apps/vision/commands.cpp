@@ -25,7 +25,7 @@ struct Guess {
   double probability;
 };
 
-// The classes of one picture of 32 × 32, from the most likely.
+// The classes of one picture of 32 × 32, most probable first.
 std::vector<Guess> guesses(const Model& model, const Picture& picture) {
   const Normalisation normalisation = normalisation_of(model.settings.dataset);
   const Tensor image = Tensor::empty({1, picture_size, picture_size, 3}, DType::f32);
@@ -66,10 +66,8 @@ int run_eval(const EvalCommand& command) {
   move_to(*model.network, device);
   const Settings& s = model.settings;
   const std::string data = command.data.empty() ? s.data : command.data;
-  require(
-      data != s.data || data == "builtin" || std::filesystem::exists(data),
-      "{}: the pictures that the model was trained on are not here; name their folder by --data",
-      data);
+  require(data != s.data || data == "builtin" || std::filesystem::exists(data),
+          "{}: the model's training pictures are not found; name their folder with --data", data);
   const PictureSet set = load_pictures(data, s.dataset);
   const Parts parts = divide(set, s);
   const std::vector<i64>& which = part_named(parts, command.split);
@@ -123,7 +121,7 @@ int run_info(const InfoCommand& command) {
   return print_information(model, command.json);
 }
 
-// The example is two pictures of noise.
+// The example input is two pictures of noise.
 int run_export(const ExportCommand& command) {
   const Model model = read_model(command.checkpoint);
   const VisionTransformerConfig& m = model.network->config();

@@ -14,7 +14,7 @@ using InfoCommand = weft::InfoCommand<Settings>;
 
 struct EvalCommand {
   std::string checkpoint;
-  std::string data;  // empty: what the model was trained on
+  std::string data;  // empty: the model's training data
   std::string split = "test";
   std::string device = "cpu";
   bool json = false;
@@ -28,12 +28,12 @@ struct PredictCommand {
 
 struct RankCommand {
   std::vector<std::string> models;  // [NAME=]checkpoint
-  std::string data;                 // empty: what the first model was trained on
+  std::string data;                 // empty: the first model's training data
   i64 pictures = 16;
-  std::string out;  // a JSON file; empty: nothing is written
+  std::string out;  // a JSON file; empty: no file
 };
 
-// Each returns the exit status; Error stands for 2.
+// Each returns the exit status; run_app turns an Error into status 2.
 int run_train(const TrainCommand& command);
 int run_eval(const EvalCommand& command);
 int run_predict(const PredictCommand& command);

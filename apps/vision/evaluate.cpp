@@ -57,9 +57,10 @@ double percent(const Measure& measure, const std::string& key) {
 
 Parts divide(const PictureSet& set, const Settings& settings) {
   const i64 count = set.train.count();
-  require(settings.validation <= count - settings.batch,
-          "--validation: holding out {} of {} training pictures leaves no batch of {}; choose less",
-          settings.validation, count, settings.batch);
+  require(
+      settings.validation <= count - settings.batch,
+      "--validation: holding out {} of {} training pictures leaves no batch of {}; choose fewer",
+      settings.validation, count, settings.batch);
   Division division = hold_out(count, settings.validation, settings.seed);
   std::vector<i64> test(static_cast<std::size_t>(set.test.count()));
   std::iota(test.begin(), test.end(), 0);

@@ -1,4 +1,4 @@
-// How often a model of pictures is right.
+// The accuracy of a picture classifier.
 #pragma once
 
 #include <functional>
@@ -10,25 +10,25 @@
 
 namespace weft::vision {
 
-// How many rows of logits [B, classes] have their label [B] among the k largest; of equal logits
-// the lower class counts as the larger. A NaN is never among them.
+// The number of rows of logits [B, classes] whose label [B] is among the k largest. Ties between
+// logits go to the lower class; NaN is never among the k largest.
 i64 count_top(const Tensor& logits, const Tensor& labels, i64 k);
 
-// Called now and then with the share that is done.
+// Called occasionally with the fraction done.
 using Advance = std::function<void(double)>;
 
-// The mean loss over these pictures, and the figures top_1 and top_5, in percent.
+// The mean loss over these pictures, and the figures "top_1" and "top_5" in percent.
 Measure measure(const Model& model, const Pictures& pictures, std::span<const i64> which,
                 const Advance& advance);
-// One of its figures; throws where it has none of this key.
+// The figure with this key; throws if there is none.
 double percent(const Measure& measure, const std::string& key);
 
-// The pictures of a model as its settings divide them.
+// The split of a model's pictures by its settings.
 struct Parts {
   const PictureSet& set;
   std::vector<i64> train, validation, test;
 };
-// Throws where validation leaves no picture, or fewer than a batch.
+// Throws if validation leaves fewer training pictures than a batch.
 Parts divide(const PictureSet& set, const Settings& settings);
 
 }  // namespace weft::vision

@@ -29,8 +29,8 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// A model of these sizes has at least these numbers; one that claims more than the file holds is
-// never built.
+// Computes a lower bound of the number of elements from the configured sizes, and throws if the
+// file holds fewer, before anything is allocated.
 void check_claims(const VisionTransformerConfig& c, const Checkpoint& checkpoint,
                   const std::string& file) {
   i64 held = 0;
@@ -38,8 +38,8 @@ void check_claims(const VisionTransformerConfig& c, const Checkpoint& checkpoint
   const i64 values = c.value_width > 0 ? c.value_width : c.width;
   const i64 claimed = c.layers * c.width * (2 * c.hidden + values) + c.width * c.tokens();
   require(claimed <= held,
-          "{}: its configuration (width {}, layers {}, hidden {}, patch {}) wants "
-          "more numbers than the {} it holds",
+          "{}: its configuration (width {}, layers {}, hidden {}, patch {}) needs more numbers "
+          "than the {} in the file",
           file, c.width, c.layers, c.hidden, c.patch, held);
 }
 

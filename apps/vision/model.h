@@ -1,4 +1,4 @@
-// A model of pictures with the settings that made it: built anew, or read from a checkpoint.
+// A picture classifier and its settings: new, or read from a checkpoint.
 #pragma once
 
 #include <map>
@@ -11,8 +11,8 @@
 namespace weft::vision {
 
 struct Model {
-  Settings settings;                 // the data set is resolved
-  std::vector<std::string> classes;  // their names
+  Settings settings;                 // the data set is not "auto"
+  std::vector<std::string> classes;  // class names
   std::unique_ptr<VisionTransformer> network;
   std::map<std::string, std::string> metadata;  // of the checkpoint; empty for a new model
 
@@ -20,16 +20,16 @@ struct Model {
   std::vector<NamedTensor> tensors() const { return weft::tensors(*network); }
 };
 
-// For the pictures of settings.dataset ("auto" counts as builtin here); `classes` are their names,
-// empty: the set's own.
+// A new model for the pictures of settings.dataset ("auto" means builtin here). `classes` are the
+// class names; empty: those of the data set.
 Model new_model(Settings settings, std::vector<std::string> classes = {});
 
-// What a checkpoint of vision says about itself, besides what the training loop adds.
+// The metadata of a vision checkpoint, without what the training loop adds.
 std::map<std::string, std::string> metadata_of(const Model& model);
 
-// `path` is a run's folder (its best model is taken) or a file. The file is not trusted: sizes that
-// its configuration claims are compared with what it holds before anything is built. Weights that
-// are not finite are loaded, with a warning on stderr.
+// Reads a checkpoint: a file, or the best model of a run's folder. The file is not trusted: the
+// sizes in its configuration are checked against its tensors before anything is allocated. Weights
+// that are not finite are loaded, with a warning on stderr.
 Model read_model(const std::string& path);
 
 }  // namespace weft::vision

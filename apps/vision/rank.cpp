@@ -1,5 +1,5 @@
-// The singular spectra of what the layers put out (S. Yuan, H. Xu, arXiv 2410.10914, Figure 3): a
-// model whose spectrum falls fast gives all tokens of a picture nearly the same representation.
+// Singular spectra of the layers' outputs (S. Yuan, H. Xu, arXiv 2410.10914, Figure 3). A fast
+// decay means that all tokens of a picture have nearly the same representation (rank collapse).
 #include <set>
 
 #include "apps/command_line/progress.h"
@@ -14,8 +14,8 @@ namespace {
 
 using Spectrum = std::vector<double>;
 
-// For each layer, σ_i / σ_1 of its tokens [N, d], as means over the first pictures of the test
-// part.
+// For each layer, σ_i / σ_1 of its output tokens [N, d], averaged over the first pictures of the
+// test part.
 std::vector<Spectrum> spectra(const Model& model, const Pictures& pictures, i64 count,
                               const std::function<void(double)>& advance) {
   std::vector<Spectrum> means;
@@ -40,7 +40,7 @@ std::vector<Spectrum> spectra(const Model& model, const Pictures& pictures, i64 
   return means;
 }
 
-// "name=path" as the two, and "path" as itself twice.
+// Splits "name=path"; for "path" the name is the path.
 std::pair<std::string, std::string> named(const std::string& text) {
   const std::size_t cut = text.find('=');
   if (cut == std::string::npos) return {text, text};
@@ -77,7 +77,7 @@ int run_rank(const RankCommand& command) {
       if (i < 2 || i > last.size()) continue;
       shares += fmt::format("{}σ{}/σ1 = {:.3g}", shares.empty() ? "" : ", ", i, last[i - 1]);
     }
-    fmt::print("{}: {} attention; behind the last layer {}\n", name, model.settings.model.attention,
+    fmt::print("{}: {} attention; after the last layer {}\n", name, model.settings.model.attention,
                shares.empty() ? "σ1 alone: one token" : shares);
     report["models"].push_back(
         {{"name", name}, {"attention", model.settings.model.attention}, {"layers", layers}});

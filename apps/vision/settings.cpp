@@ -11,8 +11,7 @@ struct Operator {
   i64 value_width = 0;
 };
 
-// The rows of the paper's Tables 1 and 3. The linear rule of one step is Table 1's; pairs are
-// sorted.
+// The rows of the paper's Tables 1 and 3. The default shift is the linear one of Table 1.
 const std::vector<Operator>& operators() {
   static const std::vector<Operator> list = {
       {"full", "full"},

@@ -1,5 +1,5 @@
-// All that defines a model of pictures and its training, each setting named once: the name is the
-// option on the command line and the key in a checkpoint.
+// All settings of a picture classifier and its training. Each is named once: its name is the
+// command-line option and the key in a checkpoint.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace weft::vision {
 
-// The defaults fit the built-in pictures: about a minute on one core.
+// The defaults suit the built-in pictures: about a minute of training on one core.
 struct Settings : TrainingSettings {
-  std::string preset;  // whose values were taken first; empty: none
+  std::string preset;  // the preset that the other settings modify; empty: none
 
   std::string data = "builtin";
   std::string dataset = "auto";
 
-  VisionTransformerConfig model;  // its size, channels and classes follow from the pictures
+  VisionTransformerConfig model;  // the data set determines its size, channels and classes
 
   bool augment = true;
   bool rate_by_epoch = false;
@@ -32,13 +32,14 @@ void each_network_setting(SomeConfig& m, const F& f) {
   constexpr Limits any{}, rate{0, 1 - 1e-9};
   f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
   f("patch", m.patch, Limits{1, 32}, "pixels of a patch's side");
-  f("width", m.width, Limits{1, 16384}, "of the model");
-  f("layers", m.layers, Limits{1, 1024}, "of the model");
-  f("heads", m.heads, Limits{1, 16384}, "of the attention");
+  f("width", m.width, Limits{1, 16384}, "width of the model");
+  f("layers", m.layers, Limits{1, 1024}, "number of layers");
+  f("heads", m.heads, Limits{1, 16384}, "attention heads");
   f("hidden", m.hidden, Limits{1, 65536}, "width inside the feed-forward layers");
-  f("value-width", m.value_width, Limits{0, 65536}, "of all heads' values; 0: the width");
-  f("attention-dropout", m.attention_dropout, rate, "rate on the attention's own weights");
-  f("dropout", m.dropout, rate, "rate everywhere else");
+  f("value-width", m.value_width, Limits{0, 65536},
+    "width of all heads' values; 0: the model's width");
+  f("attention-dropout", m.attention_dropout, rate, "dropout rate of the attention weights");
+  f("dropout", m.dropout, rate, "dropout rate everywhere else");
 }
 
 // Calls f(name, value, limits, help) for every setting but the preset.
@@ -48,18 +49,18 @@ void each_setting(SomeSettings& s, const F& f) {
   f("data", s.data, any, "builtin, or the folder of CIFAR-10 or CIFAR-100, binary version");
   f("dataset", s.dataset, any, "auto, cifar-10, cifar-100, cifar-100-coarse or builtin");
   each_network_setting(s.model, f);
-  f("augment", s.augment, any, "training pictures are cut and mirrored at random");
+  f("augment", s.augment, any, "crop and mirror training pictures at random");
   each_training_setting(s, f);
-  f("rate-by-epoch", s.rate_by_epoch, any, "the learning rate changes between epochs alone");
-  f("validation", s.validation, Limits{1, 1e9}, "training pictures held out, by the seed");
-  f("test-epochs", s.test_epochs, any, "also test every epoch, as the paper reports");
+  f("rate-by-epoch", s.rate_by_epoch, any, "change the learning rate only between epochs");
+  f("validation", s.validation, Limits{1, 1e9}, "number of training pictures to hold out");
+  f("test-epochs", s.test_epochs, any, "also test after every epoch, as the paper does");
 }
 
-const std::vector<std::string>& presets();  // their names
-// The settings of a preset; throws, with the names that exist, where there is none of this name.
+const std::vector<std::string>& presets();  // all names
+// The settings of a preset; throws, with the known names, for an unknown one.
 Settings preset(const std::string& name);
 
-// Throws, naming the setting, where a value is out of its limits or no word that is known.
+// Throws, naming the setting, for a number outside its limits or an unknown word.
 void check(const Settings& settings);
 
 }  // namespace weft::vision

@@ -16,7 +16,7 @@ double dot(const double* x, const double* y, i64 count) {
   return sum;
 }
 
-// Whether the rows had to be turned.
+// Makes two rows orthogonal by a rotation; returns whether they were not.
 bool turn(double* x, double* y, i64 count) {
   const double a = dot(x, x, count), b = dot(y, y, count), c = dot(x, y, count);
   if (std::abs(c) <= orthogonal * std::sqrt(a) * std::sqrt(b)) return false;

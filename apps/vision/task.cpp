@@ -7,7 +7,7 @@
 namespace weft::vision {
 namespace {
 
-// Additions and multiplications of the products of one step, per token (Task::operations).
+// Additions and multiplications of the matrix products of one step, per token (Task::operations).
 double products_per_token(const VisionTransformerConfig& m,
                           const std::vector<NamedParameter>& parameters) {
   double forward = 0;

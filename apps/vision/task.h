@@ -1,4 +1,4 @@
-// What vision trains: the task for the training loop.
+// vision's task for the training loop.
 #pragma once
 
 #include "apps/data/augment.h"
@@ -7,11 +7,11 @@
 
 namespace weft::vision {
 
-// Training on parts.train; all three stay where they are meanwhile. The best epoch is that of the
-// most validation pictures right.
+// Trains on parts.train. All three arguments must outlive the task. The best epoch is the one with
+// the highest validation accuracy.
 Task training_task(const Model& model, const Parts& parts, TrainingBatches& batches);
 
-// As train_options(), with rate_by_epoch.
+// train_options(), with a learning rate that changes between epochs only if settings.rate_by_epoch.
 TrainOptions training_options(const Settings& settings, i64 epoch_steps,
                               const RunOptions& run = {});
 

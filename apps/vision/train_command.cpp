@@ -11,7 +11,7 @@
 namespace weft::vision {
 namespace {
 
-// The most that any epoch reached on the test pictures, and when: what the paper reports.
+// The best test accuracies of any epoch, and those epochs: the paper reports these.
 using BestEpochs = std::map<std::string, double>;
 
 void take(BestEpochs& best, i64 epoch, const Measure& measured) {
@@ -68,11 +68,11 @@ Measure score(const Model& model, const Parts& parts, const TrainResult& result,
                              percent(tested, "top_1"), percent(tested, "top_5"), tested.loss));
   Json line = test_line("test", result.best_epoch, tested);
   if (!epochs.empty()) {
-    progress.print(fmt::format(
-        "       {:.2f} % top-1 (epoch {}) and {:.2f} % top-5 (epoch {}) are the most of any epoch: "
-        "the paper's way, which lets the test pictures choose",
-        epochs.at("top_1"), epochs.at("top_1_epoch"), epochs.at("top_5"),
-        epochs.at("top_5_epoch")));
+    progress.print(
+        fmt::format("       {:.2f} % top-1 (epoch {}) and {:.2f} % top-5 (epoch {}) are the best "
+                    "of any epoch: the paper's figures, which select on the test pictures",
+                    epochs.at("top_1"), epochs.at("top_1_epoch"), epochs.at("top_5"),
+                    epochs.at("top_5_epoch")));
     line["most_top_1"] = epochs.at("top_1");
     line["most_top_5"] = epochs.at("top_5");
   }

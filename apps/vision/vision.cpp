@@ -2,22 +2,21 @@
 //
 //     vision [train] [options]  trains; without options on the built-in pictures, in about a minute
 //     vision eval               scores a checkpoint
-//     vision predict IMAGE…     says what PNG pictures show
-//     vision rank MODEL…        the singular spectra behind the layers of checkpoints
+//     vision predict IMAGE…     classifies PNG pictures
+//     vision rank MODEL…        computes singular spectra of layer outputs
 //     vision info               lists a model's parameters
 //     vision export             writes the weights for other programs
 //
-// Exit status: 0; 1 where the program itself is wrong; 2 for bad input, with one line on stderr;
-// 4 where training left the finite numbers; 128 + the number of the signal that ended it.
+// Exit status: as charlm's.
 #include "apps/training/read_commands.h"
 #include "apps/vision/commands.h"
 
 namespace weft::vision {
 namespace {
 
-constexpr const char* preset_help = "a model of the CSP paper, which other options change";
+constexpr const char* preset_help = "a model of the CSP paper; other options modify it";
 
-// The command line into these.
+// The command line is parsed into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;
@@ -48,13 +47,13 @@ void add_eval(const Options& app, EvalCommand& eval) {
 void add_predict(const Options& app, PredictCommand& predict) {
   app.add_option("--checkpoint", predict.checkpoint, checkpoint_help).required();
   app.add_option("images", predict.images, "PNG files").required();
-  app.add_flag("--json", predict.json, "print one JSON object a line");
+  app.add_flag("--json", predict.json, "print one JSON object per line");
 }
 
 void add_rank(const Options& app, RankCommand& rank) {
   app.add_option("models", rank.models, "checkpoints, as [NAME=]PATH").required();
   app.add_option("--data", rank.data, "pictures, if not where they were in training");
-  app.add_option("--pictures", rank.pictures, "of the test part, to take the mean over")
+  app.add_option("--pictures", rank.pictures, "number of test pictures to average over")
       .show_default();
   app.add_option("--out", rank.out, "a JSON file for the spectra; bench/plot spectra draws it");
 }
@@ -72,8 +71,8 @@ const CommandLine::Names names{"vision",
 void add_commands(CommandLine& line, Commands& commands) {
   add_train(line.add("train", "train a model (the default)"), commands.train);
   add_eval(line.add("eval", "score a model on pictures"), commands.eval);
-  add_predict(line.add("predict", "say what pictures show"), commands.predict);
-  add_rank(line.add("rank", "singular spectra behind the layers"), commands.rank);
+  add_predict(line.add("predict", "classify pictures"), commands.predict);
+  add_rank(line.add("rank", "singular spectra of layer outputs"), commands.rank);
   add_info(line.add("info", "list a model's parameters"), commands.info);
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
   line.show_presets(presets());

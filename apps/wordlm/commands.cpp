@@ -28,19 +28,20 @@ Part part_of(const WordCorpus& corpus, const std::string& name) {
   return {corpus.test, corpus.test_counts};
 }
 
-// The three ways to count, and what each one counts.
+// Prints the perplexity by three definitions, each with an explanation.
 void print_perplexities(const std::string& part, const WordPieces& pieces, const Perplexities& p,
                         Progress& progress) {
   progress.print(fmt::format(
-      "{:<6} perplexity {:.2f} a piece: every piece but the first is a target once, no padding",
+      "{:<6} perplexity {:.2f} per piece: every piece but the first is a target once, no padding",
       part, p.token));
   const bool lossy = pieces.name() == "paper";
-  progress.print(fmt::format(
-      "       perplexity {:.2f} a word or line end of the file as it is{}", p.word,
-      lossy ? " (the model reads it in lower case, with numbers as one piece)" : ""));
-  progress.print(fmt::format(
-      "       perplexity {:.2f} as the agglomerative paper counts: the mean of exponentials over "
-      "chunks, whose last target is always padding", p.chunks.row_perplexity));
+  progress.print(
+      fmt::format("       perplexity {:.2f} per word or line end of the file as it is{}", p.word,
+                  lossy ? " (the model reads it in lower case, with numbers as one piece)" : ""));
+  progress.print(
+      fmt::format("       perplexity {:.2f} by the agglomerative paper's definition: the mean of "
+                  "exponentials over chunks whose last target is padding",
+                  p.chunks.row_perplexity));
 }
 
 Json json_of(const Perplexities& p) {
@@ -73,7 +74,7 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
   progress.print(kept(run));
 }
 
-// Scores the model on the test part, and writes with it.
+// Scores the model on the test part and prints a sample.
 std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
                                const TrainResult& result, RunFolder& folder, Progress& progress) {
   const Settings& s = model.settings;
@@ -86,7 +87,7 @@ std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
   Json line = {{"kind", "test"}};
   line.update(json_of(test));
   folder.log(line);
-  move_to(*model.network, Device{});  // one position at a time: the CPU is at least as fast
+  move_to(*model.network, Device{});  // decoding one position at a time is as fast on the CPU
   print_sample(s.model.attention, folder, progress, [&] {
     std::string sample;
     write_text(model, "", sample_tokens, {.seed = s.seed},
@@ -124,8 +125,7 @@ Trained train_once(const TrainCommand& command) {
   return run_training(task, options, s, command.run, *folder, progress, score);
 }
 
-// What --map looks at: its text, behind what stands before a text, or the first pieces of the
-// split.
+// The input of --map: --text after the pieces' opening, or the first pieces of the split.
 MapText map_text(const EvalCommand& command, const Model& model, const std::string& source,
                  std::span<const std::int32_t> split) {
   const WordPieces& pieces = *model.pieces;

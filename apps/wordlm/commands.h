@@ -10,7 +10,7 @@ using TrainCommand = LanguageTrainCommand<Settings>;
 using EvalCommand = LanguageEvalCommand;
 using InfoCommand = weft::InfoCommand<Settings>;
 
-// Each returns the exit status; Error stands for 2.
+// Each returns the exit status; run_app turns an Error into status 2.
 int run_train(const TrainCommand& command);
 int run_eval(const EvalCommand& command);
 int run_sample(const SampleCommand& command);

@@ -1,4 +1,4 @@
-// How well a model of words predicts.
+// The loss and perplexity of a word-level model.
 #pragma once
 
 #include "apps/data/word_corpus.h"
@@ -6,18 +6,19 @@
 
 namespace weft::wordlm {
 
-// Over the chunks of a part as the agglomerative-attention paper counts: the last target of each is
-// padding, which a model soon learns for nothing, and the first id is no target. Its perplexity is
-// `row_perplexity`, the mean of exponentials over the chunks.
+// The loss over the chunks of a part by the definition of the agglomerative-attention paper: the
+// last target of each chunk is padding, which a model predicts almost perfectly, and the first id
+// is not a target. The paper's perplexity is `row_perplexity`, the mean of exponentials over the
+// chunks.
 Pass pass_over_chunks(const UniversalTransformer& network, const WordChunks& chunks, i64 batch,
                       const Advance& advance);
 
-// What a part of a text gave.
+// The perplexities of a part.
 struct Perplexities {
-  Pass chunks;       // the paper's way
-  Pass all;          // every id but the first once, no padding
-  double token = 0;  // e to the mean over all.targets
-  double word = 0;   // e to the sum of nats over the words and line ends of the file as it is
+  Pass chunks;       // by the paper's definition
+  Pass all;          // every id but the first is a target once, no padding
+  double token = 0;  // exp(mean cross-entropy over `all`)
+  double word = 0;   // exp(total nats / number of words and line ends of the file as it is)
 };
 Perplexities perplexities(const Model& model, std::span<const std::int32_t> ids,
                           const WordCounts& counts, const Advance& advance);

@@ -1,4 +1,4 @@
-// Text from a model of words, one piece at a time through its decoding state.
+// Generates text with a word-level model, one piece at a time through its decoding state.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace weft::wordlm {
 
-// Reads the pieces' opening and `prompt`, then draws `tokens` pieces and hands the text that each adds to `say`; a line
-// ends where the model ends one. Pieces that stand for no text are never drawn. `restarted` is
-// called at the first restart.
+// Reads the pieces' opening and `prompt`, then draws `tokens` pieces and passes the text that each
+// one adds to `say`, with a line end for the model's end piece. Other special pieces are never
+// drawn. Calls `restarted` at the generator's first restart.
 void write_text(const Model& model, const std::string& prompt, i64 tokens,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted = {});

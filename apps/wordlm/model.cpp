@@ -36,7 +36,7 @@ Model read_model(const std::string& path, const std::string& attention) {
           pieces->size());
   if (!attention.empty()) swap_attention(settings.model, attention, file);
   auto network = load_network(settings.model, checkpoint, format.app, file);
-  checkpoint.metadata.erase("pieces");  // they are there, and long
+  checkpoint.metadata.erase("pieces");  // long, and kept in model.pieces
   return {std::move(settings), std::move(pieces), std::move(network),
           std::move(checkpoint.metadata)};
 }

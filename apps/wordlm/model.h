@@ -1,5 +1,4 @@
-// A model of words with the settings and the pieces that made it: built anew, or read from a
-// checkpoint.
+// A word-level model with its settings and word pieces: new, or read from a checkpoint.
 #pragma once
 
 #include <map>
@@ -14,7 +13,7 @@ namespace weft::wordlm {
 
 struct Model {
   Settings settings;
-  std::shared_ptr<const WordPieces> pieces;  // null for a model without text
+  std::shared_ptr<const WordPieces> pieces;  // null for a new model without text
   std::unique_ptr<UniversalTransformer> network;
   std::map<std::string, std::string> metadata;  // of the checkpoint; empty for a new model
 
@@ -22,16 +21,16 @@ struct Model {
   std::vector<NamedTensor> tensors() const { return weft::tensors(*network); }
 };
 
-// For text in these pieces; without them for the vocabulary of the settings.
+// A new model for these pieces; if null, for the settings' vocabulary size.
 Model new_model(Settings settings, std::shared_ptr<const WordPieces> pieces);
 
-// What a checkpoint of wordlm says about itself, its pieces included, besides what the training
-// loop adds.
+// The metadata of a wordlm checkpoint, with its pieces, without what the training loop adds.
 std::map<std::string, std::string> metadata_of(const Model& model);
 
-// `path` is a run's folder (its best model is taken) or a file. The file is not trusted: sizes that
-// its configuration claims are compared with what it holds before anything is built. With another
-// `attention` than its own the weights serve that one; throws, saying why, where they do not fit.
+// Reads a checkpoint: a file, or the best model of a run's folder. The file is not trusted: the
+// sizes in its configuration are checked against its tensors before anything is allocated.
+// `attention` replaces the model's own mechanism; throws, with the reason, if the weights do not
+// fit it.
 Model read_model(const std::string& path, const std::string& attention = {});
 
 }  // namespace weft::wordlm

@@ -9,7 +9,7 @@
 namespace weft::wordlm {
 namespace {
 
-constexpr i64 paper_vocabulary = 9914;  // pieces of WikiText-2
+constexpr i64 paper_vocabulary = 9914;  // number of pieces for WikiText-2
 
 }  // namespace
 
@@ -24,7 +24,7 @@ std::vector<std::string> presets() {
   return names;
 }
 
-// The models of the paper's table 2, with the settings of its code; and those for long context.
+// The models of the paper's table 2, with the settings of its code, and the long-context presets.
 Settings preset(const std::string& name) {
   check_word("preset", name, presets());
   Settings s;

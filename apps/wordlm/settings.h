@@ -1,5 +1,5 @@
-// All that defines a model of words and its training, each setting named once: the name is the
-// option on the command line and the key in a checkpoint.
+// All settings of a word-level model and its training. Each is named once: its name is the
+// command-line option and the key in a checkpoint.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace weft::wordlm {
 
-// The defaults fit the built-in corpus: about a minute on one core.
+// The defaults suit the built-in corpus: about a minute of training on one core.
 struct Settings : TrainingSettings {
-  std::string preset;  // whose values were taken first; empty: none
+  std::string preset;  // the preset that the other settings modify; empty: none
 
   std::string data = "builtin";
   std::string pieces = "bpe";
@@ -26,20 +26,20 @@ template <class SomeSettings, class F>
 void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
   f("data", s.data, any,
-    "builtin, a folder with wiki.train.tokens and its like or train.txt, valid.txt and test.txt, "
-    "or a file of lines");
+    "builtin, a folder with wiki.{train,valid,test}.tokens or {train,valid,test}.txt, or a text "
+    "file");
   f("pieces", s.pieces, any,
-    "bpe or bpe:merges=N: of bytes, learnt from the text; paper: the agglomerative paper's, in "
+    "bpe or bpe:merges=N: byte pairs learnt from the text; paper: the agglomerative paper's, in "
     "lower case; or a SentencePiece model");
   each_network_setting(s.model, f);
   each_training_setting(s, f);
 }
 
-std::vector<std::string> presets();  // their names, those of plugins too that are loaded by now
-// The settings of a preset; throws, with the names that exist, where there is none of this name.
+std::vector<std::string> presets();  // all names, including those of plugins loaded so far
+// The settings of a preset; throws, with the known names, for an unknown one.
 Settings preset(const std::string& name);
 
-// Throws, naming the setting, where a value is out of its limits or no word that is known.
+// Throws, naming the setting, for a number outside its limits or an unknown word.
 void check(const Settings& settings);
 
 }  // namespace weft::wordlm

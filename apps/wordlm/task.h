@@ -1,4 +1,4 @@
-// What wordlm trains: the task for the training loop.
+// wordlm's task for the training loop.
 #pragma once
 
 #include "apps/data/word_corpus.h"
@@ -6,15 +6,15 @@
 
 namespace weft::wordlm {
 
-// Steps of a training on these chunks, or, with a memory, on the contiguous texts of their ids.
+// Steps per epoch on these chunks or, with a memory, on contiguous streams of their ids.
 i64 epoch_steps(const Settings& settings, const WordChunks& training);
 
-// Training on all chunks of `training` every epoch, in another order each; the last batch is filled
-// up with the first chunks of the epoch. With a memory it is on contiguous texts of their ids. All
-// of these stay where they are meanwhile.
+// Trains on all chunks of `training` every epoch, each epoch in another order; the last batch is
+// completed with the first chunks of the epoch. With a memory it trains on contiguous streams of
+// their ids. All arguments must outlive the task.
 Task training_task(const Model& model, const WordChunks& training, const WordChunks& validation);
 
-// Task::odd_batches.
+// Implements Task::odd_batches.
 void odd_batches(const Model& model, const WordCorpus& corpus);
 
 }  // namespace weft::wordlm

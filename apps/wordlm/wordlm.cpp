@@ -14,7 +14,7 @@
 namespace weft::wordlm {
 namespace {
 
-// The command line into these.
+// The command line is parsed into these.
 struct Commands {
   TrainCommand train;
   EvalCommand eval;

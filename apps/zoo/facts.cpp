@@ -169,13 +169,13 @@ std::string text_of(const Sheet& sheet) {
     text +=
         fmt::format("  {:<12} [{}]  {}{}{}{}\n", input.name, input.axes, source_of(input),
                     input.biased ? ", with a bias" : "", input.optional ? ", may be absent" : "",
-                    input.causal ? ", of causal attention alone" : "");
+                    input.causal ? ", only for causal attention" : "");
   }
   if (!m.choices.empty()) text += "\ndrawn or decided\n";
   for (const AttentionChoice& choice : m.choices) {
     text += fmt::format("  {:<12} [{}]  {}; {}\n", choice.name, choice.shape,
                         choice.integer ? "integers" : "numbers",
-                        choice.accepted ? "can be handed in" : "comes out only");
+                        choice.accepted ? "can be given" : "output only");
   }
   if (!m.options.empty()) text += "\noptions\n" + options_of(sheet);
   for (auto inner = sheet.inner(); inner; inner = inner->inner()) {

@@ -1,4 +1,4 @@
-// What a fact sheet says, in words and as JSON.
+// A mechanism's fact sheet as text and as JSON.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,19 @@
 
 namespace weft {
 
-// A mechanism by its name, or as a specification sets it up.
+// A mechanism, by name or with the options of a specification.
 class Sheet {
  public:
-  explicit Sheet(const std::string& wanted);  // throws where there is none such
+  explicit Sheet(const std::string& wanted);  // throws for an unknown mechanism
   explicit Sheet(const Mechanism& mechanism) : mechanism_(&mechanism) {}
 
   const Mechanism& mechanism() const { return spec_ ? spec_->mechanism() : *mechanism_; }
-  // The value of one of the mechanism's options, here and of a wrapper's inner mechanism.
+  // The value of an option of the mechanism, or of a wrapper's inner mechanism.
   std::string value_of(const OptionSheet& option) const;
   std::optional<Sheet> inner() const;
-  AttentionInputs inputs() const;  // none of a wrapper alone
-  // A wrapper without its inner mechanism has none of the facts that depend on it.
+  AttentionInputs inputs() const;  // empty for a wrapper alone
+  // Whether this is a wrapper without inner mechanism; facts that depend on the inner one are
+  // absent.
   bool alone() const { return mechanism().wrapper && !spec_; }
   std::string name() const { return spec_ ? spec_->text() : mechanism().name; }
 
@@ -32,14 +33,14 @@ class Sheet {
 };
 
 std::string masks_of(const Mechanism& mechanism);   // "lengths of both, bias"
-std::string causal_of(const Mechanism& mechanism);  // whether the past can be kept from the future
+std::string causal_of(const Mechanism& mechanism);  // "no", "yes", "only", "leaks" …
 std::string joined(const std::vector<std::string>& words, const char* between,
                    const char* none = "");
 
-// For people, with the page of equations.
+// As text, with the page of equations.
 std::string text_of(const Sheet& sheet);
 
-std::string facts_of(const Sheet& sheet);  // a JSON object
-std::string facts_of_all();                // a list of them
+std::string facts_of(const Sheet& sheet);  // as a JSON object
+std::string facts_of_all();                // all mechanisms, as a JSON array
 
 }  // namespace weft

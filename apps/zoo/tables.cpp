@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "apps/command_line/wrapped.h"
 #include "apps/zoo/facts.h"
 
 namespace weft {
@@ -13,33 +14,6 @@ namespace {
 using Cells = std::vector<std::string>;
 
 constexpr std::size_t widest = 100;
-
-// Characters that a terminal shows: bytes of UTF-8 but those that continue one.
-std::size_t columns_of(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
-// Lines of at most `width` columns, broken between words; a longer word is broken anywhere.
-Cells wrapped(const std::string& text, std::size_t width) {
-  Cells lines = {""};
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    std::string word = text.substr(begin, end - begin);
-    const bool first = lines.back().empty();
-    if (columns_of(lines.back()) + columns_of(word) + (first ? 0 : 1) <= width) {
-      lines.back() += (first ? "" : " ") + word;
-    } else {
-      if (!first) lines.emplace_back();
-      for (const char c : word) {
-        if ((c & 0xc0) != 0x80 && columns_of(lines.back()) == width) lines.emplace_back();
-        lines.back() += c;
-      }
-    }
-    begin = end + 1;
-  }
-  return lines;
-}
 
 void add_row(std::string& text, const Cells& row, const std::vector<std::size_t>& widths) {
   std::vector<Cells> cells;
@@ -58,7 +32,7 @@ void add_row(std::string& text, const Cells& row, const std::vector<std::size_t>
   }
 }
 
-// A wrapper has what its inner mechanism has.
+// The fact `own`; for a wrapper it is that of the inner mechanism.
 std::string fact(const Mechanism& m, const std::string& own) {
   return m.wrapper ? "as inner" : own;
 }

@@ -7,7 +7,7 @@ namespace weft {
 
 // Name, title, causal, time and memory against length, in at most 100 columns.
 std::string plain_table();
-// All that the fact sheets say, as ops/attention/README.md has it.
+// All facts of the sheets: the table of ops/attention/README.md.
 std::string markdown_table();
 
 }  // namespace weft

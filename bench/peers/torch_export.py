@@ -215,7 +215,7 @@ def read(path):
     except OSError as error:
         raise Refusal(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, AttributeError, struct.error):
-        raise Refusal(f"{path}: is nothing that `export` wrote") from None
+        raise Refusal(f"{path}: is not a file of `export`") from None
 
 
 def state_dict_of(model, arrays):

@@ -553,7 +553,7 @@ class SamplePermutation(Attention):
         self.steps, self.temperature = spec.get("sinkhorn", 0), spec.get("temperature", 1)
         if self.shift == "custom":
             raise Refusal("attention shift=custom of csp has no form in PyTorch here: its shifts are "
-                          "handed in")
+                          "given by the caller")
 
     def shift_of(self, c, length):  # J of channel c, from 0
         channels = self.values

@@ -27,18 +27,18 @@ class Table:
 
 def arguments(table):
     parser = argparse.ArgumentParser(description=f"{table.title}. {table.source}")
-    parser.add_argument("--data", required=True, help="the data set, as the app takes it")
+    parser.add_argument("--data", required=True, help="the data set, as for the app's --data")
     parser.add_argument("--out", type=Path, required=True, help="folder for the runs, the table and its JSON")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="build folder (default: build/)")
     parser.add_argument("--budget", type=float, default=1.0,
-                        help=f"share of the paper's {table.epochs} {table.unit}, at most; at least one is trained")
+                        help=f"share of the paper's {table.epochs} {table.unit} to train at most; at least one is trained")
     if table.small:
         parser.add_argument("--small", action="store_true", help=f"smaller models: {' '.join(table.small)}")
-    parser.add_argument("--rows", help="only these presets, comma between")
+    parser.add_argument("--rows", help="train only these presets, comma-separated")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, help="of each training")
-    parser.add_argument("--seeds", default="1", help="comma between: mean and standard error of several")
-    parser.add_argument("more", nargs="*", help="behind --: further options of every training")
+    parser.add_argument("--threads", type=int, help="threads of each training")
+    parser.add_argument("--seeds", default="1", help="comma-separated; several give mean and standard error")
+    parser.add_argument("more", nargs="*", help="after --: further options of every training")
     options = parser.parse_args()
     if not 0 < options.budget <= 1:
         parser.error(f"--budget: wanted a share in (0, 1], got {options.budget}")
@@ -49,7 +49,7 @@ def arguments(table):
 def program(options, app):
     path = options.build / "apps" / app
     if not path.exists():
-        sys.exit(f"{path} is not there: meson compile -C {options.build}")
+        sys.exit(f"{path} does not exist: meson compile -C {options.build}")
     return str(path)
 
 
@@ -67,7 +67,7 @@ def keep_settings(folder, told):
     text = json.dumps(told) + "\n"
     kept = folder / "settings.json"
     if kept.exists() and kept.read_text() != text:
-        sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); take another --out")
+        sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     kept.write_text(text)
 
@@ -93,7 +93,7 @@ def complete(options, app, folder, name, words):
         command += ["--threads", str(options.threads)]
     print("$", " ".join(command), flush=True)
     if subprocess.run(command).returncode != 0:
-        sys.exit(f"{name}: the training did not come to its end")
+        sys.exit(f"{name}: the training did not finish")
 
 
 def train(options, table, row, seed):

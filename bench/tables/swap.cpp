@@ -349,18 +349,18 @@ void write_json(const Options& o, const Scores& scores) {
 }
 
 int main_of(int argc, char** argv) {
-  Program app("trains with one attention, evaluates with another");
+  Program app("Trains with one attention and evaluates with another.");
   Options o;
   o.train = trained_with, o.evaluate = evaluated_with;
   app.add_option("--data", o.data, "text8").required();
   app.add_option("--out", o.out, "JSON file to write").show_default();
   app.add_option("--seeds", o.seeds).comma_separated().show_default();
-  app.add_option("--train", o.train, "specifications");
-  app.add_option("--evaluate", o.evaluate, "specifications");
+  app.add_option("--train", o.train, "attention specifications to train with");
+  app.add_option("--evaluate", o.evaluate, "attention specifications to evaluate with");
   app.add_option("--steps", o.steps).positive().show_default();
   app.add_option("--batch", o.batch).positive().show_default();
   app.add_option("--length", o.length).positive().show_default();
-  app.add_option("--windows", o.windows, "of an evaluation").positive().show_default();
+  app.add_option("--windows", o.windows, "windows per evaluation").positive().show_default();
   app.add_option("--rate", o.rate).positive().show_default();
   app.add_option("--threads", o.threads).between(1, 4096).show_default();
   add_plugin_option(app);

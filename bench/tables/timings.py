@@ -14,7 +14,7 @@ def parser(description):
     result.add_argument("--build", type=Path, default=ROOT / "build", help="build folder (default: build/)")
     result.add_argument("--device", default="cpu")
     result.add_argument("--threads", type=int, default=1)
-    result.add_argument("--seconds", type=float, default=0.5, help="least time of a row")
+    result.add_argument("--seconds", type=float, default=0.5, help="shortest measuring time of a row")
     return result
 
 
@@ -22,7 +22,7 @@ def measure(options, attention, lengths, *more):
     """The rows of these mechanisms, in the order in which they were measured."""
     program = options.build / "bench" / "attention_bench"
     if not program.exists():
-        sys.exit(f"{program} is not there: meson compile -C {options.build}")
+        sys.exit(f"{program} does not exist: meson compile -C {options.build}")
     command = [str(program), "--attention", *attention, "--lengths", ",".join(map(str, lengths)),
                "--device", options.device, "--threads", str(options.threads),
                "--seconds", str(options.seconds), "--json", *more]

@@ -14,7 +14,7 @@ std::array<Tensor, 2> AdaptiveComputation::forward(Saved& saved,
   const i64 d = states[0].size(-1);
   require(
       weight.shape() == Shape{d, 1} && bias.shape() == Shape{1} && bias.dtype() == weight.dtype(),
-      "adaptive_computation: states {} want a weight [{}, 1] and a bias [1] of one type, got {} {} "
+      "adaptive_computation: states {} need a weight [{}, 1] and a bias [1] of one type, got {} {} "
       "and {} {}",
       states[0].shape(), d, weight.shape(), name_of(weight.dtype()), bias.shape(),
       name_of(bias.dtype()));

@@ -24,7 +24,7 @@ void check_names(const BoundCall& fitted, const AttentionCall& call) {
   }
   for (const auto& [name, value] : call.given) {
     require(std::count(accepted.begin(), accepted.end(), name) == 1,
-            "{}: {} cannot be handed in; what can: {}", mechanism.name, name,
+            "{}: {} cannot be given; these can: {}", mechanism.name, name,
             known_names(name, accepted));
   }
 }
@@ -36,16 +36,16 @@ std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, const i6
   if (values == AttentionChoice::no_such_element) return {};
   const bool ascending = choice.order == ChoiceOrder::ascending;
   if (ascending && *value == -1) return {};
-  const char* const last = ascending ? ", and -1 behind the last" : "";
+  const char* const last = ascending ? ", and -1 after the last" : "";
   if (values == AttentionChoice::unbounded && *value < 0) return "wanted at least 0";
   if (values == 0) return fmt::format("there is nothing to choose{}", last);
   if (*value < 0 || *value >= values) return fmt::format("wanted 0 … {}{}", values - 1, last);
   if (ascending && at.place.back() > 0 && (value[-1] < 0 || value[-1] >= *value)) {
-    return fmt::format("behind {}; wanted ascending numbers{}", value[-1], last);
+    return fmt::format("after {}; wanted ascending numbers{}", value[-1], last);
   }
   if (choice.order == ChoiceOrder::permutation) {
     const std::size_t column = static_cast<std::size_t>(at.place[2] * values + *value);
-    if (taken[column]) return "taken before; wanted a permutation";
+    if (taken[column]) return "used before; wanted a permutation";
     taken[column] = true;
   }
   return {};
@@ -63,8 +63,8 @@ void check_values(const BoundCall& fitted, const AttentionCall& call, const Atte
     if (item) taken.assign(static_cast<std::size_t>(shape[1] * shape[2]), false);
     const std::string why =
         wrong(choice, {fitted.spec, fitted.sizes, call, place}, values + i, taken);
-    require(why.empty(), "{}: {}[{}] handed in is {}; {}", fitted.spec.mechanism().name, choice.name,
-            listed(place), values[i], why);
+    require(why.empty(), "{}: the given {}[{}] is {}; {}", fitted.spec.mechanism().name,
+            choice.name, listed(place), values[i], why);
     for (std::size_t axis = place.size(); axis-- > 0;) {
       if (++place[axis] < shape[static_cast<int>(axis)]) break;
       place[axis] = 0;
@@ -97,7 +97,7 @@ Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const
   if (found == call.given.end()) return {};
   const Tensor& value = found->second;
   require(value.shape() == shape && value.dtype() == type,
-          "{}: {} handed in must be {} of {}, got {} of {}", mechanism.name, name, shape,
+          "{}: the given {} must be {} of {}, got {} of {}", mechanism.name, name, shape,
           name_of(type), value.shape(), name_of(value.dtype()));
   return value.packed();
 }

@@ -92,7 +92,7 @@ Registration::Registration(Mechanism mechanism, ThisInterface) {
     require(!name.empty() && std::all_of(name.begin(), name.end(), plain),
             "mechanism '{}': a name is of letters, digits, - and _", name);
     require(mechanism.wrapper || (mechanism.attend != nullptr && mechanism.inputs != nullptr),
-            "mechanism {}: wanted `inputs` and `attend`, what it takes and computes", name);
+            "mechanism {}: wanted the functions `inputs` and `attend`", name);
     const bool inserted = registry().emplace(name, std::move(mechanism)).second;
     require(inserted, "mechanism {}: the name is registered twice", name);
     if (watch != nullptr) watch->registered.push_back(name);
@@ -245,7 +245,7 @@ struct Binding {
     const i64 longest =
         positions_of(spec.mechanism(), by_key ? sizes.S : std::max(sizes.N, sizes.S), all);
     if (!known.contains("N_max")) sizes.N_max = longest;
-    require(sizes.N_max >= longest, "{}: its learnt tensors serve {} positions, got {}; {}",
+    require(sizes.N_max >= longest, "{}: its learnt tensors are for {} positions, got {}; {}",
             spec.mechanism().name, sizes.N_max, longest, all);
     return sizes;
   }
@@ -275,7 +275,7 @@ void check_masks(const AttentionSpec& spec, const AttentionCall& call,
   }
   require(call.causal || !mechanism.causal_only, "{}: has only a causal form", mechanism.name);
   require(!call.causal || earlier || sizes.N == sizes.S,
-          "{}: causal attention wants as many queries as keys, got N = {}, S = {}", mechanism.name,
+          "{}: causal attention needs as many queries as keys, got N = {}, S = {}", mechanism.name,
           sizes.N, sizes.S);
   check_dropout_rate(mechanism.name.c_str(), call.dropout);
   if (call.lengths.defined()) {
@@ -311,7 +311,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
   const auto there = [&](std::size_t i) { return i < inputs.size() && inputs[i].defined(); };
   for (std::size_t i = 0; i < named.size(); ++i) {
     const bool left_out = named[i].causal && !call.causal;
-    require(!left_out || !there(i), "{}: {} is an input of causal calls alone; got {}",
+    require(!left_out || !there(i), "{}: {} is an input of causal calls only; got {}",
             mechanism.name, named[i].name, all);
     require(there(i) || left_out || named[i].optional || named[i].role == Role::drawn,
             "{}: the input {} is missing; got {}", mechanism.name, named[i].name, all);

@@ -28,13 +28,12 @@ Tensor bytes_of(const Tensor& mask) {
 AttentionPattern::AttentionPattern(const Tensor& mask, i64 queries, i64 keys, i64 block)
     : pairs_{.queries = queries, .keys = keys, .block = block} {
   require(block >= 1, "pattern: wanted blocks of at least 1 position, got {}", block);
-  require(
-      mask.defined() && mask.rank() >= 2 && mask.rank() <= 4 && mask.size(-2) == pairs_.rows() &&
-          mask.size(-1) == pairs_.columns(),
-      "pattern: wanted a mask [{0}, {1}], [H, {0}, {1}] or [B, H, {0}, {1}] for {2} queries and "
-      "{3} keys in blocks of {4}, got {5}; say its block size, or cut it",
-      pairs_.rows(), pairs_.columns(), queries, keys, block,
-      mask.defined() ? mask.shape() : Shape{});
+  require(mask.defined() && mask.rank() >= 2 && mask.rank() <= 4 &&
+              mask.size(-2) == pairs_.rows() && mask.size(-1) == pairs_.columns(),
+          "pattern: wanted a mask [{0}, {1}], [H, {0}, {1}] or [B, H, {0}, {1}] for {2} queries "
+          "and {3} keys in blocks of {4}, got {5}; give its block size, or crop it",
+          pairs_.rows(), pairs_.columns(), queries, keys, block,
+          mask.defined() ? mask.shape() : Shape{});
   mask_ = bytes_of(mask);
 }
 

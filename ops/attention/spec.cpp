@@ -57,10 +57,10 @@ AttentionSpec::AttentionSpec(const std::string& text) {
   const std::size_t colon = own.find(':');
   const Mechanism& named = weft::mechanism(own.substr(0, colon));
   mechanism_ = std::shared_ptr<const Mechanism>(&named, [](const Mechanism*) {});  // the registry's
-  require(!mechanism_->wrapper || inner_, "attention '{}': {} stands before another: {}/full", text,
-          mechanism_->name, own);
-  require(mechanism_->wrapper || !inner_, "attention '{}': {} is no wrapper, '/' cannot follow it",
-          text, mechanism_->name);
+  require(!mechanism_->wrapper || inner_, "attention '{}': {} wraps another mechanism: {}/full",
+          text, mechanism_->name, own);
+  require(mechanism_->wrapper || !inner_,
+          "attention '{}': {} is not a wrapper, '/' cannot follow it", text, mechanism_->name);
   if (inner_ && named.around != nullptr) {
     mechanism_ = std::make_shared<const Mechanism>(named.around(named, *inner_));
   }
@@ -142,7 +142,7 @@ std::vector<std::string> split_specifications(const std::string& list) {
     require(!entry.empty(), "attention '{}': wanted specifications with single commas between them",
             list);
     if (entry.find('=') < entry.find(':')) {
-      require(!specifications.empty(), "attention '{}': the option {} stands before any mechanism",
+      require(!specifications.empty(), "attention '{}': the option {} comes before any mechanism",
               list, entry);
       specifications.back() += "," + entry;
     } else {

@@ -120,7 +120,7 @@ std::array<Tensor, 2> BlockWeightedMean::backward(const Saved& saved, const Tens
 Tensor AddToBlocks::forward(Saved&, const Tensor& x, const Tensor& rows) const {
   const Shape wanted = pooled_shape(name, x, size, lengths);
   require(rows.shape() == wanted && rows.dtype() == x.dtype(),
-          "{}: {} of {} in blocks of {} wants rows {}, got {} of {}", name, x.shape(),
+          "{}: {} of {} in blocks of {} needs rows {}, got {} of {}", name, x.shape(),
           name_of(x.dtype()), size, wanted, rows.shape(), name_of(rows.dtype()));
   return spread(x, rows, x.shape(), blocks_of(size, x.shape(), lengths), false);
 }

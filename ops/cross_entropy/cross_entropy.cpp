@@ -25,7 +25,7 @@ Tensor cross_entropy_targets(const char* op, const Tensor& targets, const Tensor
   Shape expected;
   for (int axis = 0; axis + 1 < x.rank(); ++axis) expected.push_back(x.size(axis));
   require(x.rank() >= 1 && targets.shape() == expected && targets.dtype() == DType::i64,
-          "{}: rows {} want targets {} in i64, got {} {}", op, x.shape(), expected, targets.shape(),
+          "{}: rows {} need targets {} in i64, got {} {}", op, x.shape(), expected, targets.shape(),
           name_of(targets.dtype()));
   require(targets.device() == x.device(), "{}: the rows are on {}, the targets on {}", op,
           name_of(x.device().type), name_of(targets.device().type));

@@ -35,7 +35,8 @@ Tensor Gather::forward(Saved& saved, const Tensor& x, const Tensor& index) const
   for (int other = 0; fits && other < x.rank(); ++other) {
     fits = other == axis || index.size(other) == x.size(other) || index.size(other) == 1;
   }
-  require(fits, "gather: an index {} does not fit {}: but for axis {}, its axes must be those or 1",
+  require(fits,
+          "gather: an index {} does not fit {}: except for axis {}, its axes must be those or 1",
           index.shape(), x.shape(), axis);
   check_index(index, shape, axis);
   shape[axis] = index.size(axis);

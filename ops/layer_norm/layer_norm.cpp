@@ -17,7 +17,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
                           const Tensor& bias) const {
   require_real(name, x);
   require(x.rank() >= 1 && gain.shape() == Shape{x.size(-1)} && bias.shape() == gain.shape(),
-          "layer_norm: x {} wants a gain and a bias [{}], got {} and {}", x.shape(),
+          "layer_norm: x {} needs a gain and a bias [{}], got {} and {}", x.shape(),
           x.rank() >= 1 ? x.size(-1) : 0, gain.shape(), bias.shape());
   require(!branch.defined() || branch.shape() == x.shape(),
           "layer_norm: x is {}, the branch {}; both must be alike", x.shape(), branch.shape());
@@ -26,7 +26,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
             name_of(x.dtype()), name_of(tensor->dtype()));
   }
   check_dropout_rate("layer_norm", dropout);
-  require(branch.defined() || dropout == 0, "layer_norm: dropout wants a branch");
+  require(branch.defined() || dropout == 0, "layer_norm: dropout needs a branch");
   const i64 d = x.size(-1), rows = x.rows();
   const Tensor input = x.packed(), offset = bias.packed();
   const Tensor other = branch.defined() ? branch.packed() : branch;

@@ -22,7 +22,7 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
           name_of(weight.dtype()));
   const i64 m = weight.size(1);
   require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == x.dtype()),
-          "linear: the weight {} wants a bias [{}] of {}, got {} of {}", weight.shape(), m,
+          "linear: the weight {} needs a bias [{}] of {}, got {} of {}", weight.shape(), m,
           name_of(x.dtype()), bias.shape(), name_of(bias.dtype()));
   saved = {x.packed(), readable(weight), bias.defined()};
   const Tensor offset = bias.defined() ? bias.packed() : bias;

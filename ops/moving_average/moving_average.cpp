@@ -90,12 +90,11 @@ std::array<Tensor, 3> MovingAverage::backward(const Saved& saved, Wants wants,
 Tensor MovingAverage::step(const Tensor& x, i64 earlier, const Tensor& decay, const Tensor& weight,
                            const Tensor& state) const {
   check(*this, x, decay, weight);
-  require(
-      !lengths.defined() && decay.size(0) == 1 && state.contiguous() &&
-          state.shape() == Shape{x.size(0), x.size(2), decay.size(2)},
-      "moving_average: a step wants the past alone, no lengths, and states [B, d, n]; got {}, a "
-      "decay {} and states {}",
-      x.shape(), decay.shape(), state.shape());
+  require(!lengths.defined() && decay.size(0) == 1 && state.contiguous() &&
+              state.shape() == Shape{x.size(0), x.size(2), decay.size(2)},
+          "moving_average: a step needs one direction, no lengths, and states [B, d, n]; got {}, a "
+          "decay {} and states {}",
+          x.shape(), decay.shape(), state.shape());
   const Tensor rows = x.packed(), last = rows.slice(1, earlier, x.size(1));
   const Tensor y = Tensor::empty(last.shape(), x.dtype(), x.device());
   dispatch(x, [&](auto device, auto type) {

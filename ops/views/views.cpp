@@ -147,7 +147,7 @@ std::vector<Variable> split(const Variable& x, int axis, const std::vector<i64>&
   i64 total = 0;
   for (const i64 size : sizes) total += size;
   require(!sizes.empty() && total == x.size(axis),
-          "split: axis {} of {} wants sizes that sum to {}, got {}", axis, x.shape(), x.size(axis),
+          "split: axis {} of {} needs sizes that sum to {}, got {}", axis, x.shape(), x.size(axis),
           total);
   return apply(Split{axis, sizes}, x);
 }

@@ -71,8 +71,9 @@ void fill_memory(void* block, unsigned char byte, std::size_t bytes) {
 }  // namespace
 
 Cuda::operator Cpu() const {
-  throw DeviceError("this op has kernels for the CPU alone, none for CUDA devices; use --device cpu, "
-                    "or move the tensors with to(Device{})");
+  throw DeviceError(
+      "this op has kernels for the CPU only, none for CUDA devices; use --device cpu, or move the "
+      "tensors with to(Device{})");
 }
 
 const CudaDevices& cuda_devices() {

@@ -97,7 +97,7 @@ StepQueue::~StepQueue() {
 }
 
 void StepQueue::submit(const std::vector<Tensor>& values, const std::function<void()>& step) {
-  require(under_way() < most_under_way, "steps: {} are under way; take a report first",
+  require(under_way() < most_under_way, "steps: {} are queued; take a report first",
           most_under_way);
   require(values.size() == inputs_.size(), "steps: wanted {} inputs, got {}", inputs_.size(),
           values.size());

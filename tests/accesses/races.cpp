@@ -179,7 +179,7 @@ TEST_CASE("accesses: reads of what nobody has written") {
   CHECK(contains(message, "unwritten: tests/accesses/races.cpp:"));
   CHECK(contains(message,
                  "thread 0 of block (0, 0, 0) of reads_fresh reads element 0 of 4 bytes of "
-                 "an allocation of 256 bytes, which nobody has written"));
+                 "an allocation of 256 bytes, which was never written"));
   CHECK(count_of(message, "\n") == 0);  // one report for each line
   cudaMemsetAsync(fresh.data(), 0, 128, nullptr);
   CHECK(found(launch({.block = 32}, reads_fresh, fresh.data(), zeros.data())) == "");
@@ -206,7 +206,7 @@ TEST_CASE("accesses: a vector at an address that is no multiple of its bytes; an
   CHECK(found(launch({.block = 31}, reads_vector, from.data(), 4, to.data())) == "");
   const std::string message = found(launch({.block = 31}, reads_vector, from.data(), 2, to.data()));
   CHECK(contains(message, "misaligned: tests/accesses/races.cpp:"));
-  CHECK(contains(message, "8 bytes behind a multiple of 16"));
+  CHECK(contains(message, "8 bytes after a multiple of 16"));
   CHECK(contains(found(launch({.block = 32}, reads_vector, from.data(), 4, to.data())),
                  "outside: tests/accesses/races.cpp:"));
 }

@@ -188,10 +188,10 @@ TEST_CASE("bigbird: what it refuses") {
   AttentionCall call;
   call.given["random_blocks"] = any_blocks({1, 2, 3}, 5);
   CHECK_ERROR(attended("bigbird:block=2", in.list(), call),
-              "bigbird: random_blocks handed in must be [1,3,3] of i64, got [1,2,3]");
+              "bigbird: the given random_blocks must be [1,3,3] of i64, got [1,2,3]");
   call.given["random_blocks"] = any_blocks({1, 1, 3, 3}, 5);
   CHECK_ERROR(attended("bigbird:block=2", in.list(), call),
-              "bigbird: random_blocks handed in must be [2,1,3,3] of i64, got [1,1,3,3]");
+              "bigbird: the given random_blocks must be [2,1,3,3] of i64, got [1,1,3,3]");
 }
 
 }  // TEST_SUITE("attention")

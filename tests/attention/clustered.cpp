@@ -370,11 +370,13 @@ TEST_CASE("clustered: bad options and choices") {
   const auto fails = [&](const AttentionCall& call, const char* part) {
     CHECK_ERROR(attended("clustered:clusters=4,bits=5", in.list(), call), part);
   };
-  fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i - 1; })), "labels[0, 0, 0] handed in is -1; wanted 0 … 3");
+  fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i - 1; })),
+        "the given labels[0, 0, 0] is -1; wanted 0 … 3");
   fails(given("labels", labels_of(1, 2, 6, [](auto i) { return i; })), "is 4; wanted 0 … 3");
   fails(given("labels", labels_of(1, 2, 5, [](auto) { return 0; })), "labels");
   fails(given("positions", integers({0, 1, 2}, {3})), "positions");
-  fails(given("positions", integers({0, 1, 2, -7}, {4})), "positions[3] handed in is -7; wanted at least 0");
+  fails(given("positions", integers({0, 1, 2, -7}, {4})),
+        "the given positions[3] is -7; wanted at least 0");
   fails(given("planes", Tensor::zeros({5, 3}, DType::f64)), "planes");
   fails(given("planes", Tensor::zeros({5, 4}, DType::f32)), "f64");
   fails(given("hashes", Tensor::zeros({1, 2, 6}, DType::i64)), "hashes cannot be handed in");

@@ -51,14 +51,14 @@ TEST_CASE("conditional: it has the facts of its inner mechanism") {
 }
 
 TEST_CASE("conditional: bad specifications and calls are refused") {
-  CHECK_ERROR(AttentionSpec("conditional"), "conditional stands before another");
+  CHECK_ERROR(AttentionSpec("conditional"), "conditional wraps another mechanism");
   CHECK_ERROR(AttentionSpec("conditional/agglomerative"),
               "agglomerative is one over zq, zk, y");
   CHECK_ERROR(AttentionSpec("conditional:length=0/topk"), "length is a number in [1, ");
   AttentionCall call;
   call.given["topk"] = Tensor::zeros({2, 2, 8, 2}, DType::i64);
   CHECK_ERROR(attended("conditional/topk:topk=2", inputs(8, 8), call),
-              "conditional: topk was handed in, but N = 8 and S = 8 are no longer than length=512");
+              "conditional: topk was given, but N = 8 and S = 8 are no longer than length=512");
 }
 
 }  // TEST_SUITE("attention")

@@ -571,7 +571,7 @@ TEST_CASE("csp: the preset of the released operator") {
                   csp("csp:rule=code,order=ascending,shift=power,group=3", v).out));
   CHECK(same_bits(csp("csp:preset=paper", v).out, csp("csp", v).out));
   CHECK_FALSE(same_bits(csp("csp:preset=released", v).out, csp("csp", v).out));
-  CHECK_ERROR(csp("csp:preset=released,order=descending", v), "leave rule and order out");
+  CHECK_ERROR(csp("csp:preset=released,order=descending", v), "omit rule and order");
   CHECK_ERROR(csp("csp:preset=released,shift=head", v), "csp: rule=code");
 }
 
@@ -625,9 +625,9 @@ TEST_CASE("csp: what cannot be") {
   CHECK_ERROR(csp("csp:sort=0,group=4", v), "csp: sort=0 sorts nothing");
   CHECK_ERROR(csp("csp:group=0", v), "group is a number in [1,");
   CHECK_ERROR(csp("csp:group=2.5", v), "whole number");
-  CHECK_ERROR(csp("csp:shift=custom", v), "csp: shift=custom wants the choice shifts [2]");
+  CHECK_ERROR(csp("csp:shift=custom", v), "csp: shift=custom needs the choice shifts [2]");
   CHECK_ERROR(csp("csp:shift=head,rule=code", v), "csp: rule=code");
-  CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, -2})), "csp: shifts[1] handed in is -2");
+  CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, -2})), "csp: the given shifts[1] is -2");
   CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, 2, 3})), "csp: shifts handed in");
   CHECK_ERROR(csp("csp-sort", v, with_shifts({1, 2})), "csp-sort: shifts cannot be handed in");
   CHECK_ERROR(csp("csp-shift:group=2", v), "there is no option 'group'");
@@ -637,9 +637,9 @@ TEST_CASE("csp: what cannot be") {
   CHECK_ERROR(csp("csp:shift=power", v, call), "csp: shift=power counts all layers");
   call = {};
   call.given["src"] = Tensor::zeros({1, 4, 2}, DType::i64);
-  CHECK_ERROR(csp("csp", v, call), "csp: src[0, 1, 0] handed in is 0; taken before");
+  CHECK_ERROR(csp("csp", v, call), "csp: the given src[0, 1, 0] is 0; used before");
   call.given["src"] = Tensor::full({1, 4, 2}, 4, DType::i64);
-  CHECK_ERROR(csp("csp", v, call), "csp: src[0, 0, 0] handed in is 4; wanted 0 … 3");
+  CHECK_ERROR(csp("csp", v, call), "csp: the given src[0, 0, 0] is 4; wanted 0 … 3");
 }
 
 }  // TEST_SUITE("attention")

@@ -158,7 +158,7 @@ TEST_CASE("csp: what sinkhorn excludes is refused") {
   const auto refused = [&](const std::string& spec, const char* part, AttentionCall call = {}) {
     CHECK_ERROR(attended(spec, {v}, call), part);
   };
-  refused("csp:temperature=0.5", "csp: temperature=0.5 wants sinkhorn=t");
+  refused("csp:temperature=0.5", "csp: temperature=0.5 needs sinkhorn=t");
   refused("csp:sinkhorn=2,order=ascending", "csp: sinkhorn=2 tends to order=reference");
   refused("csp:sinkhorn=2,sort=0", "csp: sinkhorn=2 tends to order=reference");
   refused("csp:sinkhorn=2,preset=released", "csp: sinkhorn=2 tends to order=reference");
@@ -167,7 +167,7 @@ TEST_CASE("csp: what sinkhorn excludes is refused") {
   refused("csp:sinkhorn=2,groups=2", "groups=2 takes no lengths", call);
   AttentionCall given;
   given.given["src"] = Tensor::zeros({1, 6, 2}, DType::i64);
-  refused("csp:sinkhorn=2", "src cannot be handed in; what can: shifts", given);
+  refused("csp:sinkhorn=2", "src cannot be given; these can: shifts", given);
   CHECK_ERROR(AttentionSpec("csp:sinkhorn=-1"), "sinkhorn is a");
   CHECK_ERROR(AttentionSpec("csp:sinkhorn=1,temperature=0"), "temperature is a");
 }

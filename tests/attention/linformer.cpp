@@ -146,11 +146,11 @@ TEST_CASE("linformer: what it refuses") {
     CHECK_ERROR(attended(spec, x.list(), call), message);
   };
   refuses({1, 12, 12, 11, 3}, "linformer",
-          "linformer: its learnt tensors serve 11 positions, got 12");
+          "linformer: its learnt tensors are for 11 positions, got 12");
   // The matrices are over keys: there may be more queries.
   CHECK(attended("linformer", Linformed(1, 20, 11, 11, 3).list()).size(1) == 20);
   refuses({1, 20, 12, 11, 3}, "linformer",
-          "linformer: its learnt tensors serve 11 positions, got 12");
+          "linformer: its learnt tensors are for 11 positions, got 12");
   refuses({1, 12, 12, 12, 3}, "linformer:rank=4",
           "linformer: proj_k is [N_max, rank] with rank = 3, but the option says rank=4");
   refuses({1, 12, 12, 12, 3}, "linformer:rank=0", "linformer: rank is a number in [1, ");

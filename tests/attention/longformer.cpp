@@ -172,9 +172,9 @@ TEST_CASE("longformer: what it refuses") {
               "attention longformer: dilation is a number in [1, 16777216], got '0'");
   CHECK_ERROR(attended("longformer", in.own.list()), "longformer: the input q_global is missing");
   CHECK_ERROR(attended("longformer", in.list(), with_mask(Tensor::zeros({2, 8}, DType::i64))),
-              "longformer: global_mask handed in must be [2,9] of i64, got [2,8] of i64");
+              "longformer: the given global_mask must be [2,9] of i64, got [2,8] of i64");
   CHECK_ERROR(attended("longformer", in.list(), with_mask(Tensor::full({2, 9}, 2, DType::i64))),
-              "longformer: global_mask[0, 0] handed in is 2; wanted 0 … 1");
+              "longformer: the given global_mask[0, 0] is 2; wanted 0 … 1");
   const AttentionCall last = with_mask(mask_of(2, 9, [](i64, i64 i) { return i == 8; }));
   CHECK_ERROR(
       attended("longformer:global_tokens=0", in.own.list(), last),

@@ -351,14 +351,14 @@ TEST_CASE("lsh: what cannot be") {
   CHECK_ERROR(call_of("lsh:chunk=0", {}), "chunk is a number in [1,");
   CHECK_ERROR(call_of("lsh:rounds=0", {}), "rounds is a number in [1,");
   CHECK_ERROR(call_of("lsh:rounds=2,buckets=4", with_buckets(2, 1, 1, {0, 1, 2, 3, 4, 0})),
-              "lsh: buckets[0, 0, 0, 4] handed in is 4; wanted 0 … 3");
+              "lsh: the given buckets[0, 0, 0, 4] is 4; wanted 0 … 3");
   CHECK_ERROR(call_of("lsh:rounds=1,buckets=4", with_buckets(1, 1, 1, {0, 1, -2, 3, 0, 0})),
-              "lsh: buckets[0, 0, 0, 2] handed in is -2");
+              "lsh: the given buckets[0, 0, 0, 2] is -2");
   CHECK_ERROR(call_of("lsh:rounds=3", with_buckets(2, 1, 1, {0, 1, 2, 3, 4, 0})),
-              "lsh: buckets handed in must be");
+              "lsh: the given buckets must be");
   AttentionCall call;
   call.given["planes"] = Tensor::zeros({4, 32, 5}, DType::f64);
-  CHECK_ERROR(call_of("lsh", call), "lsh: planes handed in must be");
+  CHECK_ERROR(call_of("lsh", call), "lsh: the given planes must be");
 }
 
 }  // TEST_SUITE("attention")

@@ -401,8 +401,7 @@ TEST_CASE("mega: csp permutes the values, by the options and choices of csp") {
       "mega:key_width=3,value_width=5,states=2,attention=csp,csp_shift=custom,csp_groups=1";
   const std::vector<Tensor> inputs = inputs_of({"csp"}, 2, 7);
   AttentionCall call;
-  CHECK_ERROR(attended(spec, inputs, call),
-              "csp: shift=custom wants the choice shifts [5] handed in");
+  CHECK_ERROR(attended(spec, inputs, call), "csp: shift=custom needs the choice shifts [5]");
   call.given["shifts"] = Tensor::from(std::vector<i64>{0, 1, 2, 3, 4}, {5});
   const Choices choices = chosen(spec, inputs, call);
   CHECK(choices.at("src").shape() == Shape{2, 7, 5});

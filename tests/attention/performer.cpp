@@ -186,7 +186,7 @@ TEST_CASE("performer: what it refuses") {
   const auto state = spec.mechanism().decode(spec, {.B = 1, .H = 2, .E = 3, .M = 2}, DType::f64, 8);
   std::vector<Tensor> step = on_device(in);
   step.push_back(normal({6, 3}, 9).to(tested_device()));
-  CHECK_ERROR(state->step(step), "performer: decoding wants omega [5,3], got [6,3]");
+  CHECK_ERROR(state->step(step), "performer: decoding needs omega [5,3], got [6,3]");
 }
 
 }

@@ -305,7 +305,7 @@ TEST_CASE("sinkhorn: what it refuses") {
   refuses(text + ",sort=simple", x.simple(),
           "sinkhorn: has a causal form with sort=attention alone", causal());
   refuses(text, x.list(), "sinkhorn: the input null_k is missing", causal());
-  refuses(text, x.with_null(), "sinkhorn: null_k is an input of causal calls alone");
+  refuses(text, x.with_null(), "sinkhorn: null_k is an input of causal calls only");
   refuses(text + ",sort=simple", Sorted(1, 4, 3).simple(),
           "sinkhorn: sort_weight must be [H, 2E, ⌊N_max/block⌋] with ⌊N_max/block⌋ = 4");
   AttentionCall lengths;
@@ -313,9 +313,9 @@ TEST_CASE("sinkhorn: what it refuses") {
   refuses(text, x.list(), "sinkhorn: does not take lengths", lengths);
   refuses(
       text, x.with_null(),
-      "sinkhorn: picked[0, 1, 2] handed in is 2; wanted a block before block 2, or -1",
+      "sinkhorn: the given picked[0, 1, 2] is 2; wanted a block before block 2, or -1",
       with("picked", Tensor::from(std::vector<i64>{-1, 0, 1, 2, -1, 0, 2, 2}, {1, H, 4}), true));
-  refuses(text, x.list(), "sinkhorn: noise handed in must be [1,2,4,4] of f64",
+  refuses(text, x.list(), "sinkhorn: the given noise must be [1,2,4,4] of f64",
           with("noise", normal({1, H, 4, 5}, 1)));
 }
 

@@ -103,13 +103,13 @@ TEST_CASE("spec: mistakes of syntax") {
 
 TEST_CASE("spec: mistakes with wrappers") {
   wrapper();
-  CHECK_ERROR(AttentionSpec("spectest"), "spectest stands before another: spectest/full");
+  CHECK_ERROR(AttentionSpec("spectest"), "spectest wraps another mechanism: spectest/full");
   CHECK_ERROR(AttentionSpec("spectest:length=4"), "spectest:length=4/full");
-  CHECK_ERROR(AttentionSpec("full/full"), "full is no wrapper");
+  CHECK_ERROR(AttentionSpec("full/full"), "full is not a wrapper");
   CHECK_ERROR(AttentionSpec("spectest/"), "no mechanism ''");
   CHECK_ERROR(AttentionSpec("/full"), "no mechanism ''");
   CHECK_ERROR(AttentionSpec("spectest/ful"), "did you mean full?");
-  CHECK_ERROR(AttentionSpec("spectest/full/full"), "full is no wrapper");
+  CHECK_ERROR(AttentionSpec("spectest/full/full"), "full is not a wrapper");
 }
 
 TEST_CASE("registry: a name can be taken once") {
@@ -126,7 +126,7 @@ TEST_CASE("spec: a list, whose options have commas, too") {
     CAPTURE(text);
     CHECK_ERROR(split_specifications(text), "single commas");
   }
-  CHECK_ERROR(split_specifications("x=1,a"), "the option x=1 stands before any mechanism");
+  CHECK_ERROR(split_specifications("x=1,a"), "the option x=1 comes before any mechanism");
 }
 
 }  // TEST_SUITE("attention")

@@ -270,7 +270,7 @@ TEST_CASE("synthesizer: decoding, in every mode, up to N_max positions") {
       check_close(state->step(inputs(begin, end)).to(Device{}), wanted.slice(1, begin, end));
     }
     CHECK_ERROR(state->step(inputs(0, 1)),
-                "synthesizer: its learnt tensors serve 21 positions, got 22");
+                "synthesizer: its learnt tensors are for 21 positions, got 22");
   });
 }
 
@@ -280,7 +280,7 @@ TEST_CASE("synthesizer: what it refuses") {
   };
   for (const char* mode : {"random", "factorized-random", "dense"}) {
     refuses({mode, false, 1, 12, 11}, "",
-            "synthesizer: its learnt tensors serve 11 positions, got 12");
+            "synthesizer: its learnt tensors are for 11 positions, got 12");
   }
   const Synthesized factorized("factorized-dense", false, 1, 17, 16);
   refuses(factorized, "",

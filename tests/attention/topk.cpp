@@ -105,14 +105,15 @@ TEST_CASE("topk: bad choices and options are refused") {
     return attended("topk:topk=2", inputs, call);
   };
   CHECK_NOTHROW(with({0, 4, 2, -1}, {1, 1, 2, 2}));
-  CHECK_ERROR(with({0, 5, 2, 3}, {1, 1, 2, 2}), "topk: topk[0, 0, 0, 1] handed in is 5; wanted 0 … 4, and -1");
+  CHECK_ERROR(with({0, 5, 2, 3}, {1, 1, 2, 2}),
+              "topk: the given topk[0, 0, 0, 1] is 5; wanted 0 … 4, and -1");
   CHECK_ERROR(with({3, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind 3");
   CHECK_ERROR(with({1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind 1");
   CHECK_ERROR(with({-1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind -1");
-  CHECK_ERROR(with({0, 1, 2, 3}, {1, 1, 4, 1}), "topk: topk handed in must be [1,1,2,2] of i64");
+  CHECK_ERROR(with({0, 1, 2, 3}, {1, 1, 4, 1}), "topk: the given topk must be [1,1,2,2] of i64");
   AttentionCall call;
   call.given["labels"] = Tensor::zeros({1}, DType::i64);
-  CHECK_ERROR(attended("topk", inputs, call), "topk: labels cannot be handed in; what can: topk");
+  CHECK_ERROR(attended("topk", inputs, call), "topk: labels cannot be given; these can: topk");
   CHECK_ERROR(AttentionSpec("topk:topk=0"), "topk is a number in [1, 4096], got '0'");
   CHECK_ERROR(attended("topk:topk=2.5", inputs), "topk must be a whole number, got 2.5");
 }

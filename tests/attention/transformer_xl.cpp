@@ -159,15 +159,14 @@ TEST_CASE("transformer-xl: what does not fit is refused in one line") {
   const auto run = [](const std::vector<Tensor>& inputs) {
     attended("transformer-xl", inputs, causal());
   };
-  CHECK_THROWS_WITH(run(odd.list()),
-                    "transformer-xl: position_width is even, sines and cosines, got 7");
+  CHECK_THROWS_WITH(run(odd.list()), "transformer-xl: position_width must be even, got 7");
   std::vector<Tensor> more = x.list();
   more[0] = normal({1, 5, 2, 3}, 3);
   CHECK_THROWS_WITH(run(more), doctest::Contains("transformer-xl"));
   const Variable q = x.in.q, k = x.in.k, v = x.in.v;
   CHECK_THROWS_WITH(
       distance_attention({.name = "of a test", .most = 4}, q, k, v, {.bias = normal({2, 4}, 1)}),
-      "of a test: a bias by distance wants a table");
+      "of a test: a bias by distance needs a table");
 }
 
 // A table for each head, and a bias, with spans and dropout, windows shorter than the sequence, and

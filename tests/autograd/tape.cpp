@@ -144,19 +144,20 @@ TEST_CASE("a loss that cannot be walked from says why") {
   }
   {
     Tape tape;
-    CHECK_ERROR(tape.backward(sum(exp(x.detached()))), "depends on nothing that wants a gradient");
+    CHECK_ERROR(tape.backward(sum(exp(x.detached()))),
+                "depends on nothing that requires a gradient");
   }
   Tape tape;
   CHECK_ERROR(tape.backward(exp(x), Tensor::full({3}, 1, DType::f64)),
-              "the gradient handed in is [3] of f64, its value [2] of f64");
+              "the given gradient is [3] of f64, its value [2] of f64");
   const std::vector<Variable> values{x};
   const auto walked = [&](const std::vector<Tensor>& gradients) {
     Tape other;
     other.backward(values, gradients);
   };
-  CHECK_ERROR(walked({}), "0 gradients were handed in for 1 values");
+  CHECK_ERROR(walked({}), "0 gradients were given for 1 values");
   CHECK_ERROR(walked({Tensor::full({2}, 1, DType::f32)}), "is [2] of f32, its value [2] of f64");
-  CHECK_ERROR(walked({Tensor()}), "the gradient handed in is []");
+  CHECK_ERROR(walked({Tensor()}), "the given gradient is []");
 }
 
 TEST_CASE("what a device cannot do is said with the op and its shapes") {

@@ -85,7 +85,7 @@ TEST_CASE("run: a row that the time before says is too long is left out, with al
   CHECK(outcome.measured == 3);
   CHECK(outcome.cut == 1);
   CHECK(told(s.added).back() == "cut quadratic 2048");
-  CHECK(s.added.back()["reason"] == "wants about 16.8 s, more than the 10.0 s of --row-seconds");
+  CHECK(s.added.back()["reason"] == "needs about 16.8 s, more than the 10.0 s of --row-seconds");
 }
 
 TEST_CASE("run: what the fact sheet says is too large is never tried") {
@@ -96,7 +96,7 @@ TEST_CASE("run: what the fact sheet says is too large is never tried") {
   CHECK(run_curves(s.run, results).measured == 3);
   CHECK(s.measured == 3);
   CHECK(told(s.added).back() == "cut map 2048");
-  CHECK(s.added.back()["reason"] == "wants about 4.0 GiB, more than the 3.5 GiB of --memory");
+  CHECK(s.added.back()["reason"] == "needs about 4.0 GiB, more than the 3.5 GiB of --memory");
 }
 
 TEST_CASE("run: ends in the time of all") {

@@ -162,7 +162,7 @@ TEST_CASE("plot: what curves cannot be drawn against, or up to") {
     MESSAGE("skipped: python3 has no matplotlib");
     return;
   }
-  check_refused(low, "--top: wanted more than 2.000, the least that is drawn, got 1");
+  check_refused(low, "--top: wanted more than 2.000, the smallest value drawn, got 1");
 }
 
 // A file of safetensors with two layers of two heads.
@@ -204,7 +204,7 @@ TEST_CASE("plot: the spans of a model, and what holds none") {
   check_refused(spans(folder.path("none")), "cannot be read: No such file");
   check_refused(spans(folder.path()), "no model; wanted a run's folder with best.safetensors");
   check_refused(spans(folder.file("text", "no tensors at all")),
-                "is no checkpoint, and nothing that `export` wrote");
+                "is neither a checkpoint nor a file of `export`");
   check_refused(spans(folder.file("other", model_of_spans("spin", "key_pe"))),
                 "holds no spans; its attention is not adaptive-span");
   check_refused(spans(folder.file("bare", model_of_spans("span", "rows"))),
@@ -288,7 +288,7 @@ TEST_CASE("plot: curves that are none, and no matplotlib") {
   for (const std::string& bad :
        {std::string("{"), std::string("3"), std::string(R"([{"curves": []}])"),
         good.substr(0, end) + "0" + good.substr(end + 3), good.substr(0, end)}) {
-    check_refused(draw(bad), "curves.json: is no curves.json of attention_bench");
+    check_refused(draw(bad), "curves.json: is not a curves.json of attention_bench");
   }
   check_refused(draw("[]"), "no rows to draw");
   check_refused(plot(Words{"scaling", folder.path("none")} + output), "cannot be read");

@@ -167,7 +167,7 @@ TEST_CASE("attention_bench: few queries, of every mechanism that attends across 
 
 TEST_CASE("attention_bench: what no option takes is refused, with the nearest option") {
   check_refused(bench({"--lenghts", "8"}), "there is no option --lenghts; did you mean --lengths?");
-  check_refused(bench({"8"}), "'8' stands there without an option before it");
+  check_refused(bench({"8"}), "'8' follows no option");
 }
 
 TEST_CASE("attention_bench: what cannot be measured is told, and the rest goes on") {
@@ -183,7 +183,7 @@ TEST_CASE("attention_bench: the memory budget holds before anything is allocated
   const ProgramRun run =
       bench({"--attention", "full", "--reference", "--lengths", "65536", "--memory", "1"});
   CHECK(run.status == 0);
-  CHECK(contains(run.out, "left out from here on: wants about"));
+  CHECK(contains(run.out, "left out at this and greater lengths: needs about"));
 }
 
 TEST_CASE("attention_bench: Ctrl-C keeps what is done") {
@@ -273,7 +273,7 @@ TEST_CASE("attention_bench: another library's forms stand beside the mechanisms 
     if (row["length"] == 16) names.push_back(name);
     if (name == "PyTorch 2.1.0 local:context=4 (masked)" && row["length"] == 16384) {
       CHECK(row["kind"] == "cut");
-      CHECK(contains(row["reason"], "wants about 1.3 GiB"));
+      CHECK(contains(row["reason"], "needs about 1.3 GiB"));
     }
     if (name == "PyTorch 2.1.0 local:context=4 (flex)") {
       CHECK(row["kind"] == "row");

@@ -159,7 +159,7 @@ TEST_CASE("checkpoint: a malformed file is a named error and asks for no memory"
       {"the field is the tensor's own", safetensors("{\"__metadata__\":{\"k\":\"v\"},\"b\":3}"),
        "header: b: wanted an object, got a number"},
       {"tensor twice", safetensors(good.substr(0, good.size() - 1) + "," + good.substr(1), 8),
-       "'w' stands there twice"},
+       "'w' occurs twice"},
       {"dtype twice", safetensors("{\"w\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}"), "twice"},
       {"metadata twice", safetensors("{\"__metadata__\":{},\"__metadata__\":{}}"), "twice"},
       {"metadata key twice", safetensors("{\"__metadata__\":{\"a\":\"\",\"a\":\"\"}}"), "twice"},

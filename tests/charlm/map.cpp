@@ -108,7 +108,7 @@ TEST_CASE("eval --map: what does not go is one line") {
   refused({"--map", "0,0", "--map-out", model.folder.path("x.jpg")}, "--map-out");
   refused({"--text", "a"}, "--map");
   refused(to("0,0") + Words{"--json"}, "--map");
-  refused(to("0,0") + Words{"--paper"}, "--map scores nothing");
+  refused(to("0,0") + Words{"--paper"}, "--map excludes --paper");
   refused(to("0,0") + Words{"--text", "a", "--split", "train"}, "--text");
   CHECK_FALSE(std::filesystem::exists(path));
   write_checkpoint({}, path);

@@ -72,7 +72,7 @@ TEST_CASE("notes: a warm-up that the run does not finish" * not_sanitized()) {
   const ProgramRun cut = app("charlm", smallest + Words{"--steps", "4", "--warmup", "8"});
   CHECK(cut.err ==
         "note: the warm-up of 8 steps is longer than the run, of 4: the learning rate "
-        "comes to 0.005, not 0.01\n");
+        "reaches 0.005, not 0.01\n");
   CHECK(app("charlm", smallest + Words{"--steps", "4", "--warmup", "4"}).err.empty());
   CHECK(app("charlm", smallest + Words{"--steps", "4", "--warmup", "8", "--quiet"}).err.empty());
   CHECK(contains(app("vision", {"--steps", "4", "--layers", "1", "--dry-run"}).err,
@@ -88,23 +88,25 @@ TEST_CASE("notes: a preset whose model other options changed" * not_sanitized())
   const ProgramRun other =
       app("charlm", preset + Words{"--encoding", "position", "--width", "48", "--batch", "2"});
   CHECK(other.err ==
-        "note: the model is not that of text8-full-conv: encoding position (preset: "
+        "note: the model differs from preset text8-full-conv: encoding position (preset: "
         "conv), width 48 (preset: 64)\n");
   CHECK(contains(other.out, "model  text8-full-conv, changed: full attention, trained positions"));
   const ProgramRun words =
       app("wordlm", own + Words{"--preset", "wikitext2-full-conv", "--batch", "1", "--depth", "1"});
-  CHECK(words.err == "note: the model is not that of wikitext2-full-conv: depth 1 (preset: 5)\n");
+  CHECK(words.err ==
+        "note: the model differs from preset wikitext2-full-conv: depth 1 (preset: 5)\n");
   const ProgramRun pictures =
       app("vision", own + Words{"--preset", "cifar10-csp", "--dataset", "builtin", "--batch", "1",
                                 "--layers", "1", "--validation", "10"});
-  CHECK(pictures.err == "note: the model is not that of cifar10-csp: layers 1 (preset: 6)\n");
+  CHECK(pictures.err == "note: the model differs from preset cifar10-csp: layers 1 (preset: 6)\n");
 }
 
 TEST_CASE("notes: how long a run of hours takes, by its first steps" * not_sanitized()) {
   const ProgramRun run = run_program(
       "timeout", Words{"-s", "INT", "10", WEFT_PROGRAMS "/charlm", "--steps", "1000000000"} + smallest);
   CHECK(contains(run.err, "note: the 999,999,989 steps will take about "));
-  CHECK((contains(run.err, " hours, by ") || contains(run.err, " days, by ")));
+  CHECK((contains(run.err, " hours (estimated from ") ||
+         contains(run.err, " days (estimated from ")));
   CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
   CHECK(app("charlm", Words{"--steps", "30"} + smallest).err.find("will take") == std::string::npos);
 }

@@ -180,7 +180,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   refused("no-graph = true", ":1: there is no option \"no-graph\"; did you mean graph?");
   refused("\"a\\nb\" = 1", ":1: there is no option \"a\\nb\"; ");
   refused("\n\nwidth = \"3\"", ":3: width: wanted an integer, got a string");
-  refused("width = 3.0", ":1: width: wanted an integer, got a number with a point");
+  refused("width = 3.0", ":1: width: wanted an integer, got a floating-point number");
   refused("lr = true", ":1: lr: wanted a number, got true or false");
   refused("data = 3", ":1: data: wanted a string, got an integer");
   refused("act = 1", ":1: act: wanted true or false, got an integer");
@@ -198,7 +198,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   refused("depth = 99999999999999999999", ":1: is not TOML: ");
   for (const char* once : {"config", "print-config", "dry-run", "force", "resume", "help"}) {
     refused(fmt::format("{} = true", once),
-            fmt::format(":1: --{} stands on the command line, not in a file", once));
+            fmt::format(":1: --{} is for the command line, not for a file", once));
   }
   // Values that the command line would refuse, too.
   refused("depth = 2\nwidth = 0", ":2: --width: wanted a number of at least 1");
@@ -220,7 +220,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   check_refused(charlm({"--config", folder.path()}), "wanted a file, got a folder");
   check_refused(charlm({"--config", "/dev/zero"}), "wanted a file, got a device");
   check_refused(charlm({"--config"}), "--config");
-  check_refused(charlm({"--config", path, "b.toml"}), "'b.toml' stands there without an option");
+  check_refused(charlm({"--config", path, "b.toml"}), "'b.toml' follows no option");
   check_refused(charlm({"eval", "--checkpoint", path, "--config", path}), "no option --config");
 }
 

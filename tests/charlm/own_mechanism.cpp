@@ -167,7 +167,7 @@ TEST_CASE("a mechanism with kernels for the CPU alone trains there, and says so 
     return;
   }
   CHECK_ERROR(losses("test-cpu-mean", "cuda"),
-              "this op has kernels for the CPU alone, none for CUDA devices; use --device cpu, or "
+              "this op has kernels for the CPU only, none for CUDA devices; use --device cpu, or "
               "move the tensors with to(Device{}); in test-cpu-mean: [8,16,2,8]");
 }
 

@@ -361,9 +361,9 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--attention", "fulll"}, "did you mean full?"},
       {{"--attention", "full:clusters=3"}, "attention full: there is no option 'clusters'"},
       {{"--attention", ""}, "there is no mechanism ''"},
-      {{"--attention", "conditional"}, "conditional stands before another"},
+      {{"--attention", "conditional"}, "conditional wraps another mechanism"},
       {{"--attention", "lsh"}, "lsh: is not strictly causal"},
-      {{"--attention", "i-clustered-causal"}, "--allow-leaky takes it all the same"},
+      {{"--attention", "i-clustered-causal"}, "--allow-leaky accepts it"},
       {{"--attention", "clustered"}, "clustered: has no causal form"},
       {{"--attention", "csp", "--allow-leaky"}, "csp: has no causal form"},
       {{"--encoding", "con"}, "did you mean conv?"},
@@ -376,7 +376,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--preset", "text8-ful-conv"}, "did you mean text8-full-conv?"},
       {{"--widht", "3"}, "there is no option --widht; did you mean --width?"},
       {{"trian"}, "there is no command 'trian'; there are train, eval, sample, info"},
-      {{"train", "fast"}, "'fast' stands there without an option"},
+      {{"train", "fast"}, "'fast' follows no option"},
       {{"--width", "50", "--heads", "8"}, "8"},
       {{"--width", "many"}, "--width"},
       {{"--width", "0"}, "--width: wanted a number of at least 1"},
@@ -404,7 +404,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--lr", "abc"}, "--lr: wanted a number, got abc"},
       {{"--residual-dropout", "0.1x"}, "--residual-dropout: wanted a number, got 0.1x"},
       {{"--weight-decay", "abc"}, "--weight-decay: wanted a number, got abc"},
-      {{"--data="}, "--data= wants a value"},
+      {{"--data="}, "--data= needs a value"},
       {{"--optimizer", "adam:beta1=1"}, "beta1 is a number in [0, 1)"},
   };
   for (const auto& bad : cases) {
@@ -427,7 +427,7 @@ TEST_CASE("charlm: a folder that holds another run is not touched") {
   CHECK(read_file(out + "/metrics.jsonl") == log);
   CHECK(train_tiny(out, {"--seed", "2", "--force"}).status == 0);
   CHECK(read_file(out + "/best.safetensors") != before);
-  check_refused(train_tiny(folder.file("file", "x")), "cannot be made");
+  check_refused(train_tiny(folder.file("file", "x")), "cannot create the folder");
 }
 
 TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
@@ -469,14 +469,14 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
           "holds 'more'");
   refused(configured("attention", "full"), "of another model");
   refused(configured("conv-width", 4), "of another model");
-  refused(configured("width", 16000), "wants more numbers than");
+  refused(configured("width", 16000), "needs more numbers than");
   // Parameters of pairs of positions.
   refused(changed([](Checkpoint& c) {
             json settings = json::parse(c.metadata["configuration"]);
             settings["attention"] = "synthesizer", settings["length"] = 100'000;
             c.metadata["configuration"] = settings.dump();
           }),
-          "wants more numbers than");
+          "needs more numbers than");
   refused(configured("width", 1e12), "its configuration");
   refused(configured("depth", -1), "its configuration: --depth");
   refused(configured("attention", "ful"), "this program has no mechanism 'ful'");
@@ -508,7 +508,7 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
   CHECK(charlm({"sample", "--checkpoint", damaged}).status == 2);
 }
 
-TEST_CASE("charlm: training that leaves the finite numbers ends with 4 and keeps a good model") {
+TEST_CASE("charlm: training that diverges ends with 4 and keeps a good model") {
   const TemporaryFolder folder;
   const Run run = train_tiny(folder.path("run"), {"--optimizer", "sgd", "--lr", "9e5", "--clip",
                                                   "0", "--epochs", "50"});
@@ -532,7 +532,7 @@ TEST_CASE("charlm: a training that ends so says it even where it is to be quiet"
                                                   "0", "--epochs", "50", "--quiet"});
   CHECK(run.status == 4);
   CHECK(run.out.empty());
-  CHECK(contains(run.err, "left the finite numbers"));
+  CHECK(contains(run.err, "the training diverged"));
 }
 
 TEST_CASE("charlm: seeds whose folders hold runs are refused before the first is trained") {

@@ -249,12 +249,12 @@ TEST_CASE("resume: refusals") {
   CHECK(contains(refusal(task), "its 'kept' is not that of this run"));
   {
     const RunFolder held(run, Start::resume);
-    CHECK(contains(refusal(task), "another process is training into it"));
+    CHECK(contains(refusal(task), "another process trains in it"));
   }
   Run left(Way{});
   left.toy.factor = [](std::uint32_t) { return not_a_number; };
   CHECK(left.train(run, Start::replace).ending == Ending::not_finite);
-  CHECK(contains(refusal({}), "the training left the finite numbers at step 3"));
+  CHECK(contains(refusal({}), "the training diverged at step 3"));
 }
 
 TEST_CASE("charlm: killed and resumed, the same bits as at one go") {
@@ -297,7 +297,7 @@ TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized())
                        "1000"};
   const ProgramRun stopped = run_program("/bin/sh", train + tiny_model);
   CHECK(stopped.status == 128 + SIGTERM);
-  const std::string mark = "; to go on:\n";
+  const std::string mark = "; to resume:\n";
   REQUIRE(contains(stopped.out, mark));
   const std::size_t begin = stopped.out.find(mark) + mark.size();
   const std::string line = stopped.out.substr(begin, stopped.out.find('\n', begin) - begin);
@@ -317,7 +317,7 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   const auto resumed = [&](const Words& more) {
     return charlm(Words{"train", "--out", out, "--resume"} + more);
   };
-  check_refused(charlm({"--resume"}), "--resume: wants --out");
+  check_refused(charlm({"--resume"}), "--resume: needs --out");
   check_refused(resumed({}), "holds no checkpoint to resume from");
   const Words few = {"--out", out, "--epochs", "1", "--epoch-steps", "3"};
   REQUIRE(charlm(few + tiny_model).status == 0);

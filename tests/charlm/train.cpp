@@ -335,8 +335,9 @@ TEST_CASE("run folder: another run, another process, a file in the place") {
   { RunFolder again(folder.path("run"), Start::replace); }
   CHECK_FALSE(std::filesystem::exists(best));
   const std::string file = folder.file("file", "x");
-  CHECK(contains(error_of([&] { RunFolder(file, Start::fresh); }), "cannot be made"));
-  CHECK(contains(error_of([&] { RunFolder(file + "/below", Start::fresh); }), "cannot be made"));
+  CHECK(contains(error_of([&] { RunFolder(file, Start::fresh); }), "cannot create the folder"));
+  CHECK(contains(error_of([&] { RunFolder(file + "/below", Start::fresh); }),
+                 "cannot create the folder"));
   CHECK(read_file(file) == "x");
 }
 

@@ -125,7 +125,7 @@ TEST_CASE("npy: a malformed file is a named error and asks for no memory") {
       {"no descr", npy("{'fortran_order': False, 'shape': (2,)}", 8), "there is no 'descr'"},
       {"no order", npy("{'descr': '<f4', 'shape': (2,)}", 8), "there is no 'fortran_order'"},
       {"no shape", npy("{'descr': '<f4', 'fortran_order': False}", 8), "there is no 'shape'"},
-      {"twice", npy("{'descr': '<f4', 'descr': '<f4'}", 8), "'descr' stands there twice"},
+      {"twice", npy("{'descr': '<f4', 'descr': '<f4'}", 8), "'descr' occurs twice"},
       {"unknown key", npy("{'dtype': '<f4'}", 8), "the key 'dtype'"},
       {"order 1", npy(dict("'<f4'", "(2,)", "1"), 8), "wanted True or False, got '1'"},
       {"a list", npy(dict("'<f4'", "[2]"), 8), "wanted '(', got '['"},

@@ -46,7 +46,7 @@ TEST_CASE("roles: a layer makes maps of several layers, parameters, buffers and 
   CHECK(output_of(wider, random_normal({2, 9, 6}, DType::f32, 1)).shape() == Shape{2, 9, 6});
   nn::AttentionOptions endless = toy();
   endless.max_length = 0;
-  CHECK_ERROR(nn::Attention(endless), "toy learns table [⌈N_max/step⌉ d] by position");
+  CHECK_ERROR(nn::Attention(endless), "toy has parameters table [⌈N_max/step⌉ d] by position");
 }
 
 TEST_CASE("roles: drawn inputs stay until their period has passed, and are part of a checkpoint") {
@@ -254,7 +254,7 @@ TEST_CASE("position bias: alibi falls with the distance, relative learns a numbe
     }
   }
   CHECK_ERROR(nn::PositionBias("other", 2, 3, f64), "alibi or relative, got 'other'");
-  CHECK_ERROR(nn::PositionBias("relative", 2, 0, f64), "want the longest sequence");
+  CHECK_ERROR(nn::PositionBias("relative", 2, 0, f64), "need the longest sequence");
   CHECK_ERROR(nn::Attention({.mechanism = "agglomerative", .width = 6, .heads = 2, .position_bias = "alibi"}),
               "agglomerative takes no bias");
 }

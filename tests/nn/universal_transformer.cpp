@@ -300,10 +300,11 @@ TEST_CASE("universal transformer: past the trained length") {
   put_on_tested_device(positions);
   state = positions.start();
   for (std::size_t i = 0; i < 12; ++i) positions.step(state, list[i]);
-  CHECK_THROWS_WITH_AS(positions.step(state, 1),
-                       "universal transformer: the model has 12 positions, and all are used; start "
-                       "again from a later character",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      positions.step(state, 1),
+      "universal transformer: the model has 12 positions, and all are used; restart "
+      "from a later token",
+      Error);
   CHECK_THROWS_AS(evaluate(positions, ids), Error);
 
   // With a single block, convolution of width 1 or rotary positions, the cached keys are the whole
@@ -495,17 +496,17 @@ TEST_CASE("universal transformer: settings out of range are errors that name the
                          c.encoding = "rotary";
                          c.attention = "agglomerative";
                        }),
-                       "attention: rotary positions turn the inputs q and k, and agglomerative "
+                       "attention: rotary positions rotate the inputs q and k, but agglomerative "
                        "takes zq, zk, y; take full, or another encoding",
                        Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.encoding = "rotary"; }),
-                       "attention: rotary positions turn pairs of features: a head has 3, wanted "
+                       "attention: rotary positions rotate pairs of features: a head has 3, wanted "
                        "an even number",
                        Error);
   CHECK_THROWS_WITH_AS(
       make([](auto& c) { c.memory = 4; }),
-      "memory: the encoding position numbers the positions of a segment, so that what is "
-      "remembered would stand at numbers that are taken; use conv, rotary or none",
+      "memory: the encoding position counts from the beginning of a segment, so that the memory "
+      "before it would have no positions; use conv, rotary or none",
       Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.memory = 4, c.encoding = "none"; }),
                        "memory: full takes no keys before its queries; use transformer-xl or "

@@ -78,7 +78,7 @@ TEST_CASE("blocks: what they refuse") {
   CHECK_ERROR(block_maximum(x.reshape({12, 3}), 2), "block_maximum: wanted [B, N, H, E] in blocks");
   CHECK_ERROR(block_mean(x, 2, lengths_of({6})), "block_mean: lengths must be [2] of i64, got [1]");
   CHECK_ERROR(add_to_blocks(x, x, 4),
-              "add_to_blocks: [2,6,1,3] of f64 in blocks of 4 wants rows [2,2,1,3], got [2,6,1,3]");
+              "add_to_blocks: [2,6,1,3] of f64 in blocks of 4 needs rows [2,2,1,3], got [2,6,1,3]");
 }
 
 }  // TEST_SUITE("ops")

@@ -176,7 +176,7 @@ TEST_CASE("bad targets are refused with position and value") {
               "cross_entropy: the target at position 3 of [2,2] is 5; there are 5");
   CHECK_ERROR(cross_entropy_rows(x, targets(-1)), "is -1");
   CHECK_ERROR(cross_entropy(x, Tensor::zeros({4}, DType::i64)),
-              "want targets [2,2] in i64, got [4] i64");
+              "need targets [2,2] in i64, got [4] i64");
   CHECK_ERROR(cross_entropy(x, Tensor::zeros({2, 2}, DType::f32)), "got [2,2] f32");
   CHECK_ERROR(cross_entropy(Tensor::empty({0, 5}, DType::f32), Tensor::empty({0}, DType::i64)),
               "there are no targets in [0]");

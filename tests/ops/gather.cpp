@@ -85,7 +85,7 @@ TEST_CASE("gather names itself, and what does not fit") {
   CHECK_ERROR(gather(x, 0, numbers({-1}, {1, 1})), "position 0 of [1,1] is -1, but axis 0");
   CHECK_ERROR(
       gather(x, 0, numbers({0, 1}, {1, 2})),
-      "gather: an index [1,2] does not fit [2,3]: but for axis 0, its axes must be those or 1");
+      "gather: an index [1,2] does not fit [2,3]: except for axis 0, its axes must be those or 1");
   CHECK_ERROR(gather(x, 0, numbers({0, 1}, {2})), "gather: an index [2] does not fit [2,3]");
   CHECK_ERROR(gather(x, 2, numbers({0}, {1, 1})), "gather: [2,3] has no axis 2");
   CHECK_ERROR(gather(x, 0, Tensor::zeros({1, 1}, DType::i32)),

@@ -60,7 +60,7 @@ TEST_CASE("rows: errors name the op, and the type that does not fit") {
                             Tensor::zeros({2, 3, 3}, DType::i64), none),
               "causal_conv1d: wanted f32 or f64 elements, got i64");
   CHECK_ERROR(linear(normal({2, 3}), normal({3, 4}), Tensor::zeros({4}, DType::f32)),
-              "linear: the weight [3,4] wants a bias [4] of f64, got [4] of f32");
+              "linear: the weight [3,4] needs a bias [4] of f64, got [4] of f32");
 }
 
 TEST_CASE("rows: a rate of dropout that keeps nothing, and one without a branch") {
@@ -69,7 +69,7 @@ TEST_CASE("rows: a rate of dropout that keeps nothing, and one without a branch"
   CHECK_ERROR(residual_layer_norm(x, x, gain, gain, all), "layer_norm: the dropout rate must be");
   CHECK_ERROR(
       apply(LayerNorm{.dropout = 0.5}, Variable(x), Variable(), Variable(gain), Variable(gain)),
-      "dropout wants a branch");
+      "dropout needs a branch");
 }
 
 TEST_CASE("rows: adaptive computation without tokens, or with another bias") {

@@ -134,7 +134,7 @@ TEST_CASE("attend: what was decided comes out and can be handed in") {
   CHECK(first.at("topk").shape() == Shape{2, 3, 9, 2});
   CHECK(first.at("topk").dtype() == DType::i64);
   const Files again(with(sequence, "topk", first.at("topk")));
-  again.refused({"--attention", "topk:topk=3"}, "topk handed in must be [2,3,9,3]");
+  again.refused({"--attention", "topk:topk=3"}, "the given topk must be [2,3,9,3]");
   CHECK(same_bits(again.run({"--attention", "topk:topk=2"}).at("out"), first.at("out")));
 }
 
@@ -259,7 +259,7 @@ TEST_CASE("attend: a pattern that does not fit is one line") {
   };
   refused({9, 8}, {},
           "mask.npy: pattern: wanted a mask [9, 9], [H, 9, 9] or [B, H, 9, 9] for 9 "
-          "queries and 9 keys in blocks of 1, got [9,8]; say its block size, or cut it");
+          "queries and 9 keys in blocks of 1, got [9,8]; give its block size, or crop it");
   refused({9, 9}, {"--pattern-block", "2"}, "wanted a mask [5, 5]");
   refused({9, 9}, {"--pattern-block", "0"}, "--pattern-block");
   refused({2, 9, 9}, {}, "the pattern's mask has 1 batch items and 2 heads, the inputs 2 and 3");
@@ -267,7 +267,7 @@ TEST_CASE("attend: a pattern that does not fit is one line") {
   files.refused({"--pattern-block", "2"}, "--pattern");
   files.refused({"--pattern", files.folder.path("none.npy")}, "No such file");
   check_refused(attend_program({"--compare", "full", "--in", files.in, "--pattern", mask}),
-                "--compare stands without --map, --pattern and --backward");
+                "--compare excludes --map, --pattern and --backward");
 }
 
 TEST_CASE("attend: says what it read and wrote") {
@@ -284,7 +284,7 @@ TEST_CASE("attend: says what it read and wrote") {
   };
   const std::string wrong = said({});
   CHECK(contains(wrong, "read " + files.in + ": 2 items, 4 positions, 128 heads of 16, f64\n"));
-  CHECK(contains(wrong, "if it is the other way round, --layout bhne reads it so"));
+  CHECK(contains(wrong, "for the other layout, use --layout bhne"));
   CHECK(contains(wrong, "wrote " + files.out + ": out [2,4,128,16]\n"));
   const std::string right = said({"--layout", "bhne", "--dtype", "f32"});
   CHECK(right == "read " + files.in + ": 2 items, 128 positions, 4 heads of 16, f32\nwrote " +
@@ -323,7 +323,7 @@ TEST_CASE("attend: a folder of .npy files, and f16") {
   CHECK(same_bits(read_checkpoint(out).tensors.at("out"), wide.run({}).at("out")));
   std::filesystem::create_directory(folder.path("empty"));
   check_refused(attend_program({"--in", folder.path("empty"), "--out", out, "--force"}),
-                "is a folder without .npy files");
+                "the folder has no .npy files");
 }
 
 TEST_CASE("attend: the map of a head, as numbers and as a picture") {
@@ -442,14 +442,14 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   const Files files(sequence);
   files.refused({"--attention", "fulll"}, "did you mean full?");
   files.refused({"--attention", "agglomerative"}, "agglomerative takes no tensor 'k'; there are");
-  files.refused({"--backward"}, "--backward wants the gradient of out there, as dout");
+  files.refused({"--backward"}, "--backward needs dout, the gradient of out, in the file");
   files.refused({"--map", files.folder.path("x.jpg")}, "wanted a name that ends with .png");
   files.refused({"--map", files.folder.path("x.png"), "--head", "3"}, "--head: wanted 0 … 2");
   files.refused({"--device", "tpu"}, "wanted cpu, cuda or cuda:N, got 'tpu'");
   files.refused({"--dtype", "f16"}, "f16");
   files.refused({"--speed"}, "--speed");
   files.refused({"--map", files.out}, "--map and --out are the same file");
-  files.refused({"--map", files.folder.path("no/x.png")}, "there is no folder for it");
+  files.refused({"--map", files.folder.path("no/x.png")}, "its folder does not exist");
   Files(with(sequence, "dout", normal({2, 9, 3, 5}, 4))).refused({}, "which only --backward reads");
   Files(with(sequence, "dout", normal({2, 9, 3, 6}, 4)))
       .refused({"--backward"}, "dout is [2,9,3,6]");
@@ -458,7 +458,7 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   Files(with(sequence, "k", normal({2, 9, 3, 6}, 4))).refused({}, "E = 6");
   Tensors lacking = sequence;
   lacking.erase("v");
-  Files(lacking).refused({}, "v [B S H M], an input of full, is not there");
+  Files(lacking).refused({}, "has no v [B S H M], an input of full");
   check_refused(attend_program({"--in", files.folder.path("none"), "--out", files.out}),
                 "cannot be opened");
   check_refused(attend_program({"--in", files.in}), "nothing to write");

@@ -133,7 +133,7 @@ TEST_CASE("attend --compare: one that cannot run says why, the others run") {
   CHECK(row(said, "topk:topk=2").size() == 5);
   check_refused(file.compare("lsh,full"), "cannot attend across two sequences");
   check_refused(File({{"x", random_normal({2}, DType::f64, 1)}}).compare("full"),
-                "nothing that it could be derived from");
+                "nor anything to derive it from");
 }
 
 TEST_CASE("attend --compare: the picture") {
@@ -157,14 +157,13 @@ TEST_CASE("attend --compare: the picture") {
 TEST_CASE("attend --compare: bad lists and words that do not go with it") {
   const File file(long_sequence);
   check_refused(file.compare("full,,csp"), "single commas");
-  check_refused(file.compare("topk=3,full"), "the option topk=3 stands before any mechanism");
+  check_refused(file.compare("topk=3,full"), "the option topk=3 comes before any mechanism");
   check_refused(file.compare("full,fulll"), "did you mean full?");
   check_refused(file.compare("full,topk:topk=x"), "topk is a number");
   check_refused(file.compare("full", {"--attention", "csp"}), "--compare");
   check_refused(file.compare("full", {"--backward"}),
-                "--compare stands without --map, --pattern and --backward");
-  check_refused(file.compare("full", {"--map", file.folder.path("x.png")}),
-                "--compare stands without");
+                "--compare excludes --map, --pattern and --backward");
+  check_refused(file.compare("full", {"--map", file.folder.path("x.png")}), "--compare excludes");
 }
 
 }  // TEST_SUITE("tools")

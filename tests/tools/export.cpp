@@ -239,7 +239,7 @@ TEST_CASE("export: what has no form in PyTorch is refused in a line that names i
     check_refused(refused, part);
   };
   check(*run, "own: attention own has no form in PyTorch here; there are full, ");
-  check(*torch_export({folder.file("none", "no tensors")}), "is nothing that `export` wrote");
+  check(*torch_export({folder.file("none", "no tensors")}), "is not a file of `export`");
   check(*torch_export({folder.path("nowhere")}), "cannot be read: No such file");
   check(*torch_export({folder.path("run/best.safetensors")}),
         "its metadata has no architecture; export the checkpoint again");
@@ -256,10 +256,10 @@ TEST_CASE("export: bad input is refused in a line, and nothing is overwritten") 
   require_done(app("charlm", charlm_train + Words{"--out", folder.path("run"), "--quiet"}));
   const Words exported = {"export", "--checkpoint", folder.path("run"), "--out"};
   const std::string there = folder.file("there", "kept");
-  check_refused(app("charlm", exported + Words{there}), "there: is there already");
+  check_refused(app("charlm", exported + Words{there}), "there: exists already");
   CHECK(read_file(there) == "kept");
   check_refused(app("charlm", exported + Words{folder.path("run"), "--format", "npy"}),
-                "is there already");
+                "exists already");
   check_refused(app("charlm", exported + Words{folder.path("x"), "--format", "pickle"}),
                 "there is no 'pickle'");
   check_refused(app("charlm", exported + Words{folder.path("no/such/x")}), "cannot be created");

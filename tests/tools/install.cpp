@@ -77,7 +77,7 @@ TEST_CASE(
   REQUIRE(last != std::string::npos);
   CHECK_MESSAGE(std::stod(run.out.substr(last + 5)) < 0.5, run.out);  // guessing: ln 10 = 2.3
   const std::string refused =
-      cuda_is_there() ? ": this op has kernels for the CPU alone, none for CUDA devices; use "
+      cuda_is_there() ? ": this op has kernels for the CPU only, none for CUDA devices; use "
                         "--device cpu, or move the tensors with to(Device{}); in cube: [3]"
                       : "";
   CHECK(read_file(folder.path("tree/op.txt")) ==

@@ -145,7 +145,7 @@ TEST_CASE("plugin: attend runs a block over x, with parameters and buffers of th
   write_checkpoint({file, {}}, folder.path("in"));
   check_refused(app("attend", {"--in", folder.path("in"), "--out", folder.path("none"),
                                "--attention", "toy", "--plugin", toy()}),
-                "w [d 2d+extra], an input of toy, is not there");
+                "has no w [d 2d+extra], an input of toy");
 }
 
 TEST_CASE("plugin: zoo and the benchmark know a block") {
@@ -189,9 +189,10 @@ TEST_CASE("plugin: a model learns with it, and its checkpoint says what it wants
         Words{"export", "--checkpoint", out, "--out", folder.path("x")}}) {
     const ProgramRun refused = app("charlm", words);
     check_refused(refused, "its attention is 'sharp', and this program has no mechanism 'sharp'");
-    CHECK(contains(refused.err, "load it by --plugin FILE.so"));
+    CHECK(contains(refused.err, "load it with --plugin FILE.so"));
   }
-  check_refused(app("charlm", {"train", "--out", out, "--resume"}), "load it by --plugin FILE.so");
+  check_refused(app("charlm", {"train", "--out", out, "--resume"}),
+                "load it with --plugin FILE.so");
 }
 
 TEST_CASE("plugin: a file of options may name its mechanism") {
@@ -248,7 +249,7 @@ TEST_CASE("plugin: what cannot be loaded is one line") {
     }
   };
   refused(folder.path("none.so"), "none.so: No such file or directory");
-  refused(folder.path(), "is no shared object");
+  refused(folder.path(), "is not a shared object");
   refused(folder.file("text.so", "not a shared object, and longer than a header of one\n"),
           "text.so: cannot be loaded: ");
   if (skipped()) return;
@@ -266,11 +267,11 @@ TEST_CASE("plugin: what cannot be loaded is one line") {
   refused(built(folder, "name", registration(".name = \"a:b\", .inputs = i, .attend = f")),
           "'a:b': a name is of");
   refused(built(folder, "empty", registration(".name = \"mine\", .inputs = i")),
-          "wanted `inputs` and");
+          "wanted the functions `inputs` and");
   refused(built(folder, "foreign",
                 registration(".name = \"mine\", .inputs = i, .attend = f") +
                     "int elsewhere();\nint y = elsewhere();\n"),
-          "wants the symbol elsewhere(), which neither weft nor");
+          "needs the symbol elsewhere(), which neither weft nor");
 }
 
 TEST_CASE("plugin: one that was built with the headers of another weft is refused") {

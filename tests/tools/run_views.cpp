@@ -107,7 +107,7 @@ TEST_CASE("views: a run that goes on has one table and a second event file") {
   CHECK(events[1].substr(9, 2) == "\x10\x03");  // the last step that there was
   folder.file("metrics.jsonl", "{\"kind\":\"train\"}\nx\n");
   CHECK(contains(error_of([&] { MetricsViews(folder.path(), columns); }),
-                 "metrics.jsonl: line 2 is no JSON object"));
+                 "metrics.jsonl: line 2 is not a JSON object"));
   folder.file("events.out.tfevents.1.other", "kept");
   remove_event_files(folder.path());
   CHECK(event_files(folder.path()) == std::vector{folder.path("events.out.tfevents.1.other")});

@@ -164,10 +164,10 @@ TEST_CASE("zoo: one fact sheet with its page" * not_sanitized()) {
 
 TEST_CASE("zoo: bad words") {
   check_refused(zoo({"fulll"}), "did you mean full?");
-  check_refused(zoo({"full", "topk"}), "'topk' stands there without an option before it");
+  check_refused(zoo({"full", "topk"}), "'topk' follows no option");
   check_refused(zoo({"--full"}), "there is no option --full");
   check_refused(zoo({"--json", "--markdown"}), "--markdown");
-  check_refused(zoo({"full", "--markdown"}), "--markdown is of the table");
+  check_refused(zoo({"full", "--markdown"}), "--markdown is for the table");
 }
 
 }  // TEST_SUITE("tools")

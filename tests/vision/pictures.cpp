@@ -103,7 +103,7 @@ TEST_CASE("cifar: files that are not what they should be") {
   CHECK(contains(failure("builtin", "cifar-10"), "--dataset cifar-10: its files must be given"));
   fill_cifar_10(folder);
   CHECK(contains(failure(folder.path(), "cifar-100"), "holds no pictures of cifar-100"));
-  CHECK(contains(failure(folder.path(), "builtin"), "wants --data builtin"));
+  CHECK(contains(failure(folder.path(), "builtin"), "needs --data builtin"));
   folder.file("data_batch_2.bin", flat(text({2}), 1) + "x");
   CHECK(contains(failure(folder.path()),
                  "data_batch_2.bin: has 3074 bytes; wanted a multiple of 3073"));
@@ -200,8 +200,8 @@ TEST_CASE("png: bad files") {
     const std::string file = folder.file("bad.png", bytes);
     return error_of([&] { Picture::load(file); });
   };
-  CHECK(contains(refusal(""), "bad.png: is no PNG picture"));
-  CHECK(contains(refusal("GIF89a and more"), "bad.png: is no PNG picture"));
+  CHECK(contains(refusal(""), "bad.png: is not a PNG picture"));
+  CHECK(contains(refusal("GIF89a and more"), "bad.png: is not a PNG picture"));
   Picture(40, 40).save(folder.path("good.png"));
   const std::string good = read_file(folder.path("good.png"));
   for (std::size_t length = 0; length + 12 < good.size(); ++length) {  // the last 12 are IEND

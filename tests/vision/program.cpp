@@ -91,7 +91,7 @@ TEST_CASE("vision: learns the built-in pictures far beyond chance" * not_sanitiz
   for (const json& line : epochs) most = std::max(most, line["top_1"].get<double>());
   CHECK(tests[0]["most_top_1"] == most);
   CHECK(contains(t.run.out, "of that epoch"));
-  CHECK(contains(t.run.out, "are the most of any epoch"));
+  CHECK(contains(t.run.out, "are the best of any epoch"));
   CHECK_FALSE(contains(t.run.out, "\r"));
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("vision: trains on files, and eval finds them again or says that they 
   const json eval = lines(vision({"eval", "--checkpoint", out, "--json"}).out).at(0);
   CHECK(eval["loss"] == test["loss"]);
   std::filesystem::rename(data, data + "-moved");
-  refused({"eval", "--checkpoint", out}, "are not here; name their folder by --data");
+  refused({"eval", "--checkpoint", out}, "are not found; name their folder with --data");
   const ProgramRun again = vision({"eval", "--checkpoint", out, "--data", data + "-moved"});
   CHECK(again.status == 0);
   std::filesystem::rename(data + "-moved", data);
@@ -241,7 +241,7 @@ TEST_CASE("vision: predict refuses what is no picture") {
   const TemporaryFolder folder;
   const Words predict = {"predict", "--checkpoint", t.path};
   refused(predict + Words{folder.path("none.png")}, "none.png: cannot be opened");
-  refused(predict + Words{folder.file("text.png", "no picture")}, "text.png: is no PNG picture");
+  refused(predict + Words{folder.file("text.png", "no picture")}, "text.png: is not a PNG picture");
   refused(predict + Words{folder.path()}, "wanted a file, got a folder");
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("vision: rank writes falling spectra of every layer") {
   const std::string out = folder.path("spectra.json");
   const ProgramRun run = vision({"rank", "one=" + t.path, "--pictures", "2", "--out", out});
   REQUIRE_MESSAGE(run.status == 0, run.err);
-  CHECK(contains(run.out, "one: csp attention; behind the last layer"));
+  CHECK(contains(run.out, "one: csp attention; after the last layer"));
   const json report = json::parse(read_file(out));
   REQUIRE(report["models"][0]["layers"].size() == 2);
   for (const json& layer : report["models"][0]["layers"]) {
@@ -343,8 +343,8 @@ TEST_CASE("vision: checkpoints are not trusted") {
   refusal([](Checkpoint& c) { c.metadata.erase("vision_format"); }, "not one that vision wrote");
   refusal([](Checkpoint& c) { c.metadata["vision_format"] = "2"; }, "is of format 2");
   refusal([](Checkpoint& c) { c.metadata["classes"] = "a\nb"; }, "names 2 classes; builtin has 10");
-  refusal([&](Checkpoint& c) { with(c, "layers", 1000); }, "wants more numbers than");
-  refusal([&](Checkpoint& c) { with(c, "hidden", 65536); }, "wants more numbers than");
+  refusal([&](Checkpoint& c) { with(c, "layers", 1000); }, "needs more numbers than");
+  refusal([&](Checkpoint& c) { with(c, "hidden", 65536); }, "needs more numbers than");
   refusal([&](Checkpoint& c) { with(c, "width", 1000000000); }, "its configuration: --width");
   refusal([&](Checkpoint& c) { with(c, "width", "48"); },
           "'width' in its configuration has the wrong");

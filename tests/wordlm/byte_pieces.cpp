@@ -126,7 +126,7 @@ TEST_CASE("byte pieces: damaged ones are refused, whatever is damaged") {
       {head, "line 3: wanted the number of merges"},
       {head + "2 merges\na b\n", "line 5: wanted two symbols"},
       {head + "1 merges\nab\n", "wanted two symbols"},
-      {head + "1 merges\na \u4e09\n", "is not written in bytes"},
+      {head + "1 merges\na \u4e09\n", "has a character that represents no byte"},
       {head + "0 merges\nmore\n", "wanted the end"},
       {head + "1 merges\na \xff\n", "not UTF-8"}};
   for (const auto& [saved, part] : cases) {

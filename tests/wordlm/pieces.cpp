@@ -125,9 +125,9 @@ TEST_CASE("pieces: damaged ones are refused, whatever is damaged") {
       {"sentencepiece ", "damaged word pieces"},
       {"sentencepiece x\n0", "damaged word pieces"},
       {"sentencepiece x\n0g", "no hexadecimal digits at position 16"},
-      {"sentencepiece x\n0011", "no model of SentencePiece"},
+      {"sentencepiece x\n0011", "not a SentencePiece model"},
       {"sentencepiece \xff\n00", "not UTF-8"},
-      {"sentencepiece x\n", "no model of SentencePiece"},
+      {"sentencepiece x\n", "not a SentencePiece model"},
   };
   for (const auto& [saved, part] : cases) {
     CAPTURE(saved);
@@ -197,17 +197,17 @@ TEST_CASE("pieces: a model of SentencePiece may place its special pieces") {
   CHECK(few->special().pad == 52);
 }
 
-TEST_CASE("pieces: what is no model of SentencePiece") {
+TEST_CASE("pieces: what is not a SentencePiece model") {
   const TemporaryFolder folder;
   for (const std::string& bytes : {std::string(), std::string("hello, I am no model\n"),
                                    std::string(1000, '\0'), std::string(1000, '\xff')}) {
     const std::string file = folder.file("bad.model", bytes);
     const std::string message = error_of([&] { load_sentence_pieces(file); });
-    CHECK(contains(message, file + ": no model of SentencePiece"));
+    CHECK(contains(message, file + ": not a SentencePiece model"));
   }
   const std::string whole = read_file(trained_model(folder));
   const std::string cut = folder.file("cut.model", whole.substr(0, whole.size() / 2));
-  CHECK(contains(error_of([&] { load_sentence_pieces(cut); }), "no model of SentencePiece"));
+  CHECK(contains(error_of([&] { load_sentence_pieces(cut); }), "not a SentencePiece model"));
   CHECK(contains(error_of([&] { load_sentence_pieces(folder.path("none")); }), "No such file"));
   CHECK(contains(error_of([&] { load_sentence_pieces(folder.path()); }), "got a folder"));
 }

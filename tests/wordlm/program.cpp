@@ -128,7 +128,7 @@ TEST_CASE("wordlm: pieces over bytes, where nothing else is asked for") {
   CHECK(score["words"] == 19 * 6);
   const ProgramRun said = wordlm({"eval", "--checkpoint", out});
   CHECK(contains(said.out, "test   perplexity"));
-  CHECK(said.out.find(" a piece") < said.out.find("as the agglomerative paper counts"));
+  CHECK(said.out.find(" a piece") < said.out.find("by the agglomerative paper's definition"));
   CHECK_FALSE(contains(said.out, "lower case"));
   const Words sample = {"sample", "--checkpoint", out, "--tokens", "12", "--temperature", "0"};
   const ProgramRun more = wordlm(sample + Words{"--prompt", "Zeile 3:"});
@@ -214,7 +214,7 @@ TEST_CASE("wordlm: with several seeds it says mean and standard error") {
   CHECK(contains(again.out, "seed-3: the training ended after step 6"));
   CHECK(read_file(out + "/replicas.json") == summary);
   CHECK(read_file(out + "/seed-4/best.safetensors") == best);
-  check_refused(wordlm(train + Words{"--seeds", "3,3"}), "--seeds: one of them stands there twice");
+  check_refused(wordlm(train + Words{"--seeds", "3,3"}), "--seeds: a seed occurs twice");
 }
 
 TEST_CASE("wordlm: the models of the paper's table 2 have its numbers of parameters") {

@@ -182,7 +182,7 @@ TEST_CASE("corpus: where pieces cannot be kept, there is a warning and no error"
   std::filesystem::create_directory(folder.path("wiki.train.tokens.pieces.partial"));
   const WordCorpus corpus = load_words(folder.path(), "paper");
   REQUIRE(corpus.warnings.size() == 1);
-  CHECK(contains(corpus.warnings[0], "the word pieces are not kept"));
+  CHECK(contains(corpus.warnings[0], "the word pieces are not saved"));
   CHECK(!corpus.train.empty());
 }
 

@@ -165,7 +165,7 @@ const Registration registered_adaptive_span{Mechanism{
                  .tried = {"3"}},
                 {.name = "penalty",
                  .initial = "2e-6",
-                 .help = "of a position of mean span, in the loss",
+                 .help = "weight of the mean span, in positions, in the loss",
                  .least = 0,
                  .most = 1e9,
                  .whole = false,

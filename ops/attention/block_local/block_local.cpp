@@ -158,7 +158,7 @@ const Registration registered_block_local{Mechanism{
                  .tried = {"1", "7", "200"}},
                 {.name = "pool",
                  .initial = "mean",
-                 .help = "what stands for a block between blocks: the mean or maximum of its rows",
+                 .help = "how rows of a block are pooled for attention between blocks",
                  .choices = {"mean", "max"}},
                 temperature_option()},
     .masks = {.lengths = true},

@@ -44,7 +44,7 @@ Attended attend_conditional(const AttentionSpec& spec, const AttentionCall& call
   const i64 N = inputs[0].size(1), S = inputs[1].size(1);
   if (!short_enough(spec, N, S)) return attend(*spec.inner(), call, inputs);
   require(call.given.empty(),
-          "conditional: {} was handed in, but N = {} and S = {} are no longer than length={}, where "
+          "conditional: {} was given, but N = {} and S = {} are no longer than length={}, where "
           "full attention decides nothing",
           call.given.begin()->first, N, S, spec.integer("length"));
   return attend(full_of_inner(spec), call, inputs);
@@ -70,8 +70,9 @@ Mechanism around_inner(const Mechanism& own, const AttentionSpec& inner) {
   for (const AttentionInput& input : attention_inputs(inner)) {
     if (!input.optional) names += (names.empty() ? "" : ", ") + input.name;
   }
-  require(names == "q, k, v", "attention conditional: stands before a mechanism over q, k, v; {} is "
-          "one over {}", other.name, names);
+  require(names == "q, k, v",
+          "attention conditional: wraps a mechanism over q, k, v; {} is one over {}", other.name,
+          names);
   Mechanism sheet = own;
   sheet.choices = other.choices;
   sheet.masks = {.causal = other.masks.causal,
@@ -97,7 +98,7 @@ const Registration registered_conditional{Mechanism{
     .inputs = query_key_value,
     .options = {{.name = "length",
                  .initial = "512",
-                 .help = "the longest sequences that full attention takes",
+                 .help = "length up to which full attention is used",
                  .least = 1,
                  .most = 1e9,
                  .tried = {"1", "64"}}},

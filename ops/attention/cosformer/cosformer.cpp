@@ -103,7 +103,7 @@ class CosformerDecoding final : public DecodingState {
 std::unique_ptr<DecodingState> decode_cosformer(const AttentionSpec& spec,
                                                 const AttentionSizes& sizes, DType, i64) {
   require(can_decode(spec),
-          "cosformer: decoding wants max_length, the most positions that there will be: "
+          "cosformer: decoding needs max_length, the largest number of positions: "
           "cosformer:max_length=2048");
   return std::make_unique<CosformerDecoding>(spec, sizes);
 }

@@ -40,9 +40,9 @@ Enum chosen_of(const AttentionSpec& spec, const char* option,
 Settings settings_of(const AttentionSpec& spec) {
   const std::string& name = spec.mechanism().name;
   const bool released = name == "csp" && spec.word("preset") == "released";
-  require(!released || (spec.word("rule") == "paper" && spec.word("order") == "reference"),
-          "csp: preset=released stands for rule=code,order=ascending; leave rule and order out, or the "
-          "preset");
+  require(
+      !released || (spec.word("rule") == "paper" && spec.word("order") == "reference"),
+      "csp: preset=released means rule=code,order=ascending; omit rule and order, or the preset");
   Settings s;
   s.rule.shift = CspShift::none;
   if (name != "csp-sort") {
@@ -62,7 +62,7 @@ Settings settings_of(const AttentionSpec& spec) {
   s.group = spec.integer("group");
   s.groups = spec.integer("groups");
   require(s.sorted || (s.group == 2 && s.groups == 0 && spec.word("order") == "reference"),
-          "{}: sort=0 sorts nothing; leave group, groups and order out", name);
+          "{}: sort=0 sorts nothing; omit group, groups and order", name);
   require(s.groups == 0 || s.group == 2,
           "{}: group={} (samples in a group) and groups={} (how many) exclude each other; give one",
           name, s.group, s.groups);
@@ -74,10 +74,9 @@ Settings settings_of(const AttentionSpec& spec) {
   if (name != "csp") return s;
   s.transport = {spec.integer("sinkhorn"), spec.number("temperature")};
   require(s.transport.steps > 0 || s.transport.temperature == 1,
-          "csp: temperature={} wants sinkhorn=t, the steps that it is for",
-          s.transport.temperature);
+          "csp: temperature={} needs sinkhorn=t", s.transport.temperature);
   require(s.transport.steps == 0 || (s.sorted && s.order == CspOrder::reference),
-          "csp: sinkhorn={} tends to order=reference; leave order, preset and sort out",
+          "csp: sinkhorn={} tends to order=reference; omit order, preset and sort",
           s.transport.steps);
   return s;
 }
@@ -94,7 +93,7 @@ Given given_of(Settings& s, const AttentionSpec& spec, const AttentionCall& call
   if (mechanism.name != "csp-sort") {
     given.shifts = given_choice(mechanism, call, "shifts", {C});
     require(given.shifts.defined() || s.rule.shift != CspShift::custom,
-            "{}: shift=custom wants the choice shifts [{}] handed in", mechanism.name, C);
+            "{}: shift=custom needs the choice shifts [{}]", mechanism.name, C);
     s.rule.layer = call.layer + call.depth;
     s.rule.layers = call.layers;
     require(s.rule.shift != CspShift::power || s.rule.layer < s.rule.layers,
@@ -362,15 +361,16 @@ AttentionCost cost_csp(const AttentionSpec& spec, const AttentionSizes& sizes, b
 }
 
 std::vector<OptionSheet> shift_options() {
-  return {{.name = "shift",
-           .initial = "linear",
-           .help = "how far each channel is shifted; custom: by the choice shifts, handed in",
-           .choices = {"none", "linear", "power", "head"},
-           .handed = {"custom"}},
-          {.name = "rule",
-           .initial = "paper",
-           .help = "of shift=linear and power: the paper's, or that of the released code",
-           .choices = {"paper", "code"}}};
+  return {
+      {.name = "shift",
+       .initial = "linear",
+       .help = "how far each channel is shifted; custom: by the given choice shifts",
+       .choices = {"none", "linear", "power", "head"},
+       .handed = {"custom"}},
+      {.name = "rule",
+       .initial = "paper",
+       .help = "definition of shift=linear and power: the paper's, or that of the released code",
+       .choices = {"paper", "code"}}};
 }
 
 std::vector<OptionSheet> sort_options() {
@@ -382,13 +382,14 @@ std::vector<OptionSheet> sort_options() {
            .tried = {"1", "3", "64", "100000"}},
           {.name = "groups",
            .initial = "0",
-           .help = "how many groups, in the place of group; 1 sorts completely",
+           .help = "number of groups, instead of group; 1 sorts completely",
            .least = 0,
            .most = 1e9,
            .tried = {"1", "3"}},
           {.name = "order",
            .initial = "reference",
-           .help = "as the first channel's group (the paper), or up (the released code), or down",
+           .help = "order in a group: that of the first channel (the paper), ascending (the "
+                   "released code) or descending",
            .choices = {"reference", "ascending", "descending"}}};
 }
 
@@ -445,14 +446,13 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
                          .least = 0,
                          .most = 1,
                          .tried = {"0"}});
-    m.options.push_back(
-        {.name = "sinkhorn",
-         .initial = "0",
-         .help = "t: steps of rows and columns that make doubly stochastic maps (eq. 9); "
-                 "0: permutations",
-         .least = 0,
-         .most = 100000,
-         .tried = {"1,group=70", "3,group=70"}});
+    m.options.push_back({.name = "sinkhorn",
+                         .initial = "0",
+                         .help = "t: normalisations of rows and columns that make doubly "
+                                 "stochastic maps (eq. 9); 0: permutations",
+                         .least = 0,
+                         .most = 100000,
+                         .tried = {"1,group=70", "3,group=70"}});
     m.options.push_back({.name = "temperature",
                          .initial = "1",
                          .help = "τ of eq. 9, with sinkhorn: products are divided by it",

@@ -242,12 +242,13 @@ AttentionCost cost_of(const AttentionSpec& spec, const AttentionSizes& s, bool, 
 
 std::vector<OptionSheet> options_of(bool causal) {
   std::vector<OptionSheet> options = cluster_options();
-  options.push_back({.name = "topk",
-                     .initial = "32",
-                     .help = "keys on which the members of a cluster attend by themselves",
-                     .least = 1,
-                     .most = 4096,
-                     .tried = {"1", "5"}});
+  options.push_back(
+      {.name = "topk",
+       .initial = "32",
+       .help = "number of keys to which each member of a cluster attends with its own scores",
+       .least = 1,
+       .most = 4096,
+       .tried = {"1", "5"}});
   if (causal) return options;
   options.push_back({.name = "detach_mass",
                      .initial = "0",

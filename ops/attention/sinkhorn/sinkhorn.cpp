@@ -72,7 +72,7 @@ Tensor Sinkhorn::picked() const {
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const i64 place = static_cast<i64>(i), s = place % n;
     require(-1 <= numbers[i] && numbers[i] < s,
-            "sinkhorn: picked[{}, {}, {}] handed in is {}; wanted a block before block {}, or -1",
+            "sinkhorn: the given picked[{}, {}, {}] is {}; wanted a block before block {}, or -1",
             place / n / H, place / n % H, s, numbers[i], s);
   }
   return given;
@@ -321,7 +321,7 @@ const Registration registered_sinkhorn{Mechanism{
                  .tried = {"4", "32"}},
                 {.name = "sort",
                  .initial = "attention",
-                 .help = "what makes the order: products of the blocks' means, or a learnt matrix",
+                 .help = "source of the order: products of the blocks' means, or a learnt matrix",
                  .choices = {"attention", "simple"}},
                 {.name = "iterations",
                  .initial = "7",
@@ -331,7 +331,7 @@ const Registration registered_sinkhorn{Mechanism{
                  .tried = {"2"}},
                 {.name = "sort_temperature",
                  .initial = "0.75",
-                 .help = "what scores of the order are divided by",
+                 .help = "temperature: divisor of the scores of the order",
                  .least = 1e-3,
                  .most = 1e6,
                  .whole = false,

@@ -27,7 +27,7 @@ struct Pattern {
         l(spec.integer("stride")),
         c(spec.sets("summary") ? spec.integer("summary") : std::min(spec.integer("summary"), l)) {
     require(!strided || !spec.sets("summary"),
-            "sparse: pattern=strided has no summary; leave summary={} out", spec.integer("summary"));
+            "sparse: pattern=strided has no summary; omit summary={}", spec.integer("summary"));
     require(c <= l, "sparse: summary={} is more than the {} positions of a block; at most stride={}",
             c, l, l);
   }

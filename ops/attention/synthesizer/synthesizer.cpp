@@ -233,7 +233,7 @@ class SynthesizerDecoding final : public DecodingState {
     const Tape::Pause pause;
     const std::vector<Variable> list(inputs.begin(), inputs.end());
     const Synthesizer s(spec_, list);
-    require(seen_ + s.N <= N_max_, "synthesizer: its learnt tensors serve {} positions, got {}",
+    require(seen_ + s.N <= N_max_, "synthesizer: its learnt tensors are for {} positions, got {}",
             N_max_, seen_ + s.N);
     const Scores scores = scores_of(s, {}, seen_, 1);
     seen_ += s.N;
@@ -314,7 +314,7 @@ const Registration registered_synthesizer{Mechanism{
                  .tried = {"1"}},
                 {.name = "rank",
                  .initial = "32",
-                 .help = "f: of the factors of factorized-random",
+                 .help = "f: rank of factorized-random",
                  .least = 1,
                  .most = 1 << 20,
                  .tried = {"3"}},

@@ -44,7 +44,7 @@ Variable sinusoids(i64 rows, i64 D, const Tensor& like) {
 ByDistance by_distance(const AttentionSpec& spec, i64 S, const Variable& w_r, const Variable& u,
                        const Variable& v) {
   const i64 D = w_r.size(0), H = w_r.size(1), E = w_r.size(2), rows = distance_rows(spec, S);
-  require(D % 2 == 0, "transformer-xl: position_width is even, sines and cosines, got {}", D);
+  require(D % 2 == 0, "transformer-xl: position_width must be even, got {}", D);
   Variable r = matmul(sinusoids(rows, D, w_r.value()), reshape(w_r, {D, H * E}));
   r = transpose(reshape(r, {rows, H, E}), 0, 1);
   if (rows < S) {
@@ -169,7 +169,7 @@ const Registration registered_transformer_xl{Mechanism{
         },
     .options = {{.name = "clamp",
                  .initial = "0",
-                 .help = "the distance behind which all count as this one; 0: none",
+                 .help = "largest distance: larger ones count as this one; 0: no limit",
                  .least = 0,
                  .most = 1 << 30,
                  .tried = {"6"}},

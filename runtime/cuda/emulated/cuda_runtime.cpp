@@ -86,8 +86,9 @@ class Memory {
     for (std::size_t i = 0; i < bytes; ++i) {
       if (from[i] == untouched) continue;
       std::fill_n(from, bytes, untouched);
-      throw std::runtime_error(fmt::format("a kernel wrote {} an allocation of {} bytes, {} bytes from "
-                                           "its begin", side, size, from + i - begin));
+      throw std::runtime_error(
+          fmt::format("a kernel wrote {} an allocation of {} bytes, {} bytes from its beginning",
+                      side, size, from + i - begin));
     }
   }
   static void hide(std::byte* at, std::size_t bytes) {

@@ -13,7 +13,7 @@ double EdgeListSizes::bytes() const {
 
 EdgeListTensors::EdgeListTensors(const EdgeListSizes& s, Device device) : sizes(s) {
   require(s.edges < i64{1} << 31,
-          "lists: {} edges are more than 2³¹ − 1; take shorter lists or fewer queries", s.edges);
+          "lists: {} edges are more than 2³¹ − 1; use shorter lists or fewer queries", s.edges);
   const auto integers = [&](i64 count) {
     return Tensor::empty({s.sheets() * count}, DType::i32, device);
   };

@@ -117,8 +117,8 @@ struct PairsOp {
 
 // Throws unless a table of D numbers by distance covers every pair of the part.
 void check_distances(const PairsCall& call, const PairsPart& part, i64 N, i64 S, i64 D) {
-  require(part.classes == 1, "{}: a bias by distance wants a part in place, got {} classes", call.name,
-          part.classes);
+  require(part.classes == 1, "{}: a bias by distance needs a part in place, got {} classes",
+          call.name, part.classes);
   i64 least = 0, most = -1;  // of j − i
   for (i64 i = 0; i < N; ++i) {
     const i64 first = part.lists ? 0 : std::max(part.band.first.at(i), part.first_key);

@@ -8,8 +8,8 @@ namespace weft {
 TileListTensors tiles_of_blocks(const BlockPattern& pattern, Device device) {
   const i64 sheets = pattern.sheets(), most = sheets * pattern.most;
   require(most < i64{1} << 31,
-          "pattern: {} tiles in {} sheets are more than 2³¹; take fewer batch "
-          "items or heads at once, or larger blocks",
+          "pattern: {} tiles in {} sheets are more than 2³¹; use fewer batch items or heads at "
+          "once, or larger blocks",
           most, sheets);
   const auto integers = [&](const Shape& shape) {
     return Tensor::empty(shape, DType::i32, device);

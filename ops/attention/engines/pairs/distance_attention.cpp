@@ -81,7 +81,7 @@ struct DistanceOp {
 
 Variable distance_attention(const DistanceCall& call, const Variable& q, const Variable& k,
                             const Variable& v, const ByDistance& by) {
-  require(by.table.defined() || !by.bias.defined(), "{}: a bias by distance wants a table",
+  require(by.table.defined() || !by.bias.defined(), "{}: a bias by distance needs a table",
           call.name);
   const Variable inputs[] = {q, k, v, by.table, by.bias, by.spans};
   return apply_list(DistanceOp{call}, inputs)[0];

@@ -103,7 +103,7 @@ class ScanDecoding final : public DecodingState {
       }
     }
     if (is_random(op_.call.feature)) {
-      require(inputs[3].shape() == omega_, "{}: decoding wants omega {}, got {}", op_.name, omega_,
+      require(inputs[3].shape() == omega_, "{}: decoding needs omega {}, got {}", op_.name, omega_,
               inputs[3].shape());
       op_.call.omega = inputs[3].packed();
     }

@@ -161,7 +161,7 @@ void Races::add(const Region& region, const Access& access) {
   }
   const auto over = reinterpret_cast<std::uintptr_t>(access.at) % access.bytes;
   if (over != 0 && is_new(access, 'm')) {
-    lines_.push_back(fmt::format("misaligned: {} {} {}, {} bytes behind a multiple of {}",
+    lines_.push_back(fmt::format("misaligned: {} {} {}, {} bytes after a multiple of {}",
                                  self(access), verb(access.kind), where(region, access), over,
                                  access.bytes));
     fmt::print(stderr, "{}\n", lines_.back());  // the access may fault before the launch ends
@@ -188,7 +188,7 @@ void Races::check(const Region& region, const Access& access, const Word& word) 
   const std::uint64_t since = shared ? block_ : launch_;  // shared memory is fresh for each block
   if (access.kind != Kind::write && !access.part && word.write.segment < (shared ? block_ : 1) &&
       is_new(access, 'u')) {
-    lines_.push_back(fmt::format("unwritten: {} {} {}, which nobody has written", self(access),
+    lines_.push_back(fmt::format("unwritten: {} {} {}, which was never written", self(access),
                                  verb(access.kind), where(region, access)));
   }
   for (const Record before : {word.write, word.far_write}) {
