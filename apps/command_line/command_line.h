@@ -69,7 +69,8 @@ void add_checkpoint_instead(const Options& app, std::string& checkpoint);
 // called when the line was read: it also gives another optimizer its own usual learning rate.
 std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSettings& settings);
 
-// The exit status of run(words): Error is one line on stderr, and 2.
+// The exit status of run(words): Error is one line on stderr, and 2. Of several ranks the first
+// alone prints, and an error on one ends all.
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
             char** argv);
 

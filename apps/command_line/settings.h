@@ -36,6 +36,7 @@ void check_word(const std::string& name, const std::string& value,
 // How a model is trained.
 struct TrainingSettings {
   i64 batch = 32;
+  i64 shards = 1;
   std::string optimizer = "adamw";
   double lr = 0.01;
   std::string schedule = "cosine";
@@ -55,6 +56,8 @@ void each_training_setting(SomeSettings& s, const F& f,
                            const char* epochs_help = "passes over the training data, at most") {
   constexpr Limits any{}, positive{0, 1e6, true}, or_none{0, 1e9};
   f("batch", s.batch, Limits{1, 65536}, "examples in a step");
+  f("shards", s.shards, Limits{.least = 1, .most = 65536, .later = true},
+    "parts of the batch, whose gradients are added; several processes share them");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
   f("lr", s.lr, positive, "learning rate; another optimizer brings its own default");
   f("schedule", s.schedule, any, "of the learning rate: constant, cosine or linear");
@@ -90,6 +93,7 @@ struct RunOptions {
   std::string device = "cpu";
   bool graph = true;  // on a CUDA device: replay one captured step
   int threads = 0;    // 0: one a core
+  double timeout = 600;  // seconds that several processes wait for each other
   i64 report_steps = 100;
   bool quiet = false;
   bool json_lines = false;
@@ -120,6 +124,7 @@ void each_run_option(SomeRun& run, const F& f) {
     "steps between two checkpoints; 0: one after each validation");
   f("device", run.device, "cpu, cuda or cuda:N");
   f("graph", run.graph, "on a CUDA device: capture one step and replay it (the default)");
+  f("timeout", run.timeout, "seconds that a process of several waits for the others");
   f("report-steps", run.report_steps, "steps between two lines of the log");
   f("quiet", run.quiet, "print nothing for people to read, but errors");
   f("json-lines", run.json_lines, "print the lines of metrics.jsonl, and nothing else");

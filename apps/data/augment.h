@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/data/cifar.h"
+#include "apps/data/rows.h"
 #include "apps/data/shuffle.h"
 #include "runtime/random.h"
 #include "runtime/tensor.h"
@@ -43,8 +44,8 @@ struct Division {
 Division hold_out(i64 count, i64 held, std::uint64_t seed);
 
 // The batches of training: steps 1, 2, …; each epoch takes the pictures in another order, and
-// leaves out those that fill no batch. While a step computes, a thread prepares the next one's
-// batch.
+// leaves out those that fill no batch. Each rank reads its own_rows(). While a step computes, a
+// thread prepares the next one's batch.
 class TrainingBatches {
  public:
   // `which` of the pictures, at least `batch` of them; both stay where they are meanwhile. Without
@@ -64,6 +65,7 @@ class TrainingBatches {
   std::span<const i64> which_;
   Normalisation normalisation_;
   std::uint64_t seed_;
+  Rows rows_;
   bool augment_;
   EpochOrder order_;
   std::uint32_t next_step_ = 0;  // that `next_` prepares

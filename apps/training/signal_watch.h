@@ -15,7 +15,7 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  int caught() const;  // SIGINT or SIGTERM, whichever came; 0: neither did
+  static int caught();  // SIGINT or SIGTERM, whichever came; 0: neither did
   bool take_save();    // whether there was a SIGUSR1 since the last call, or the start
 
  private:

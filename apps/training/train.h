@@ -44,21 +44,38 @@ struct Task {
     Variable loss;         // one element: cross-entropy and penalties
     Tensor cross_entropy;  // one element
   };
-  // The number of a step (1, 2, …), or where it stands in the memory of the device.
+  // The number of a step (1, 2, …), or where it stands in the memory of the device; and which of
+  // the batch's shards the loss is of.
   struct Step {
     std::uint32_t number = 0;
     const std::uint32_t* at = nullptr;
+    i64 shard = 0;
+    i64 part = 0, parts = 1;  // the same among those of this rank
+
+    // Random numbers are a function of seed, step and shard, whichever rank computes it: the shard
+    // stands in the upper sixteen bits of the seed.
+    Context context(std::uint64_t seed) const {
+      return {true, seed ^ static_cast<std::uint64_t>(shard) << 48, number, at};
+    }
+    // This shard's rows of what has a row for each example of this rank's.
+    Tensor rows_of(const Tensor& x) const {
+      const i64 rows = x.size(0) / parts;
+      return parts == 1 ? x : x.slice(0, part * rows, (part + 1) * rows);
+    }
   };
 
   std::vector<NamedParameter> parameters;
   std::vector<NamedBuffer> buffers;
   std::vector<NamedTensor> tensors;  // of both: what checkpoints hold
   std::uint64_t seed = 0;            // of buffers that are drawn anew
-  // The batch of this step, on the CPU; of the same shapes at every step.
+  // This rank's rows of the batch of this step, on the CPU; of the same shapes at every step. A
+  // tensor of one element is of all rows.
   std::function<std::vector<Tensor>(std::uint32_t step)> batch;
-  // The loss on such a batch, on the device of the parameters; recorded where a tape is alive.
+  // The mean loss on a shard of it, on the device of the parameters; recorded where a tape is
+  // alive.
   std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;
-  // What goes from step to step beside weights: checkpoints keep it.
+  // What goes from step to step beside weights, a row for each example of this rank's: checkpoints
+  // keep it.
   std::vector<NamedTensor> carried;
   // Called behind each step: takes over what goes on from it into `carried`, where `updated`, one
   // element on the device of the parameters, is 1; a step that changed nothing leaves it.
@@ -109,6 +126,7 @@ struct TrainOptions {
   double clip = std::numeric_limits<double>::infinity();  // the gradient's largest norm
   i64 report_steps = 100;
   i64 checkpoint_steps = 0;  // between two checkpoints; 0: only after validations
+  i64 shards = 1;            // of a batch (gradient_sum.h); the ranks divide them
   bool graph = true;  // on a CUDA device: replay one captured step
   bool detect_anomaly = false;
 };
@@ -139,6 +157,11 @@ struct TrainResult {
 // update that makes a weight not finite, which is taken back. Such a training cannot be resumed. On
 // a CUDA device a few steps are under way before the outcome of the first is known. SIGINT and
 // SIGTERM end it after the step, with a checkpoint; a second one kills. SIGUSR1 has one written.
+//
+// Several ranks train as one: all call this with the same task, and the first alone has a folder
+// that keeps anything; it hands what it resumes to the others. They hear with every step of signals
+// that came to any, and end together. An error on one of them throws on that one: its program ends
+// all (Communicator::end_all).
 //
 // With detect_anomaly the first value that is not finite ends it, and is named on stderr and in the
 // log (anomaly.h); on a CUDA device steps are then neither queued nor captured.
