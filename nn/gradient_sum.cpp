@@ -1,7 +1,7 @@
 #include "nn/gradient_sum.h"
 
 #include <algorithm>
-#include <cstring>
+#include <chrono>
 
 #include "nn/checkpoint.h"
 #include "runtime/arithmetic.h"
@@ -16,6 +16,11 @@ std::vector<TreeNode<char>> nodes_of(i64 begin, i64 end) {
   std::vector<TreeNode<char>> nodes;
   for (i64 s = begin; s < end; ++s) add_node(nodes, {s}, [](char, char) {});
   return nodes;
+}
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 // Where the part of a rank begins in a bucket; that of rank R is the end.
@@ -177,6 +182,16 @@ void GradientSum::exchange(Bucket& bucket) {
   }
 }
 
+void GradientSum::exchange(std::span<const std::span<const std::byte>> to,
+                           std::span<const std::span<std::byte>> from) {
+  const Clock::time_point begin = Clock::now();
+  ranks_.exchange(to, from);
+  traffic_.exchanging += seconds_since(begin);
+  for (std::size_t r = 0; r < to.size(); ++r) {
+    if (static_cast<int>(r) != ranks_.rank()) traffic_.bytes += static_cast<i64>(to[r].size());
+  }
+}
+
 template <class T>
 void GradientSum::exchange_as(Bucket& bucket) {
   const int size = ranks_.size();
@@ -210,7 +225,7 @@ void GradientSum::exchange_as(Bucket& bucket) {
         std::as_writable_bytes(std::span(place, static_cast<std::size_t>(count)));
     place += count;
   }
-  ranks_.exchange(to, from);
+  exchange(to, from);
 
   // Their sum, in the order of the tree, which is left in the first node.
   const auto add = [mine](T* a, const T* b) {
@@ -235,14 +250,16 @@ void GradientSum::exchange_as(Bucket& bucket) {
     to[static_cast<std::size_t>(r)] = std::as_bytes(of(ranks_.rank()));
     from[static_cast<std::size_t>(r)] = std::as_writable_bytes(of(r));
   }
-  ranks_.exchange(to, from);
+  exchange(to, from);
 }
 
 // For all buckets to be exchanged.
 void GradientSum::wait() {
+  const Clock::time_point begin = Clock::now();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return exchanged_ == buckets_.size() || failure_; });
   if (failure_) std::rethrow_exception(failure_);
+  traffic_.waiting += seconds_since(begin);
 }
 
 Tensor GradientSum::finish() {

@@ -90,6 +90,14 @@ class GradientSum {
   // and returns the sum of the numbers.
   Tensor finish();
 
+  // What the ranks' exchanges took since the beginning.
+  struct Traffic {
+    i64 bytes = 0;                       // that this rank sent
+    double exchanging = 0, waiting = 0;  // seconds: of all, and of those behind backward
+  };
+  // Between finish() and the next add().
+  const Traffic& traffic() const { return traffic_; }
+
   // The parameters of which this rank's own part of the last sum is not finite.
   std::vector<std::string> not_finite() const;
 
@@ -113,6 +121,8 @@ class GradientSum {
   void close(Bucket& bucket);
   void exchange_all();
   void exchange(Bucket& bucket);
+  void exchange(std::span<const std::span<const std::byte>> to,
+                std::span<const std::span<std::byte>> from);
   template <class T>
   void exchange_as(Bucket& bucket);
   void wait();
@@ -134,6 +144,7 @@ class GradientSum {
   bool ends_ = false;
   std::exception_ptr failure_;
   std::vector<std::byte> packed_, received_;
+  Traffic traffic_;
   std::thread thread_;
 };
 

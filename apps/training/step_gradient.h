@@ -25,6 +25,9 @@ class StepGradient {
   static constexpr std::size_t words = 3;
   std::array<double, words> said{}, heard{};
 
+  // What the ranks' exchanges took so far.
+  GradientSum::Traffic traffic() const { return sum_ ? sum_->traffic() : GradientSum::Traffic{}; }
+
   // Which rank a value that is not finite came from, and where: ", on rank 1, in blocks.0.weight".
   // Empty on one rank. All ranks ask together.
   std::string blamed(bool loss_is_finite) const;
