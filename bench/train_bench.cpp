@@ -2,14 +2,22 @@
 // vision's presets, beside the ceiling that the machine's GEMM rate sets.
 //
 //     build/bench/train_bench [--preset NAME] [--attention SPEC] [--bare] [--threads N]
-//     [--device cuda] [--batch N] [--json]
+//     [--device cuda] [--batch N] [--shards V] [--json]
+//     build/bench/train_bench --ranks N --preset NAME [--batch N]
 //
 // With --attention the preset's model has that mechanism instead of its own. On a CUDA device steps
 // are queued as charlm queues them, by default as replays of one graph. The step is timed as in the
 // preset, and language models also bare: without dropout and adaptive computation time. The ceiling
 // is the rate of a 2048³ product on one thread, times the threads, over the operations that Task
 // counts.
+//
+// With --ranks the step runs on one process and, by mpirun, on N, turn by turn, one thread each,
+// with the same examples for each rank: how many times as fast all together are, with the bytes
+// that a rank sends in a step, and how long its exchanges take and how long the step waits for them
+// behind its backward pass.
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <random>
 
 #include <nlohmann/json.hpp>
@@ -20,15 +28,16 @@
 #include "apps/command_line/options.h"
 #include "apps/data/text.h"
 #include "apps/training/queued_steps.h"
+#include "apps/training/step_gradient.h"
 #include "apps/vision/evaluate.h"
 #include "apps/vision/task.h"
 #include "apps/wordlm/evaluate.h"
 #include "apps/wordlm/task.h"
-#include "autograd/tape.h"
 #include "bench/ceilings.h"
 #include "bench/measure.h"
 #include "nn/optimizer.h"
 #include "runtime/allocator.h"
+#include "runtime/communicator.h"
 #include "runtime/parallel.h"
 
 namespace weft::bench {
@@ -50,6 +59,8 @@ struct Options {
   std::string attention;   // empty: the preset's
   Device device;
   bool graph = true;
+  i64 shards = 1;                // on several ranks at least as many as there are
+  int runs = 15;                 // of a step at least, behind a third of them unmeasured
   double seconds = 3, rate = 0;  // rate: of the machine's products, operations a second
 };
 
@@ -58,8 +69,10 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   const auto optimizer = make_optimizer(subject.optimizer, parameters);
   TrainOptions training;
   training.graph = options.graph;
+  training.shards = std::max<i64>(options.shards, ranks().size());
   training.learning_rate = [&](i64) { return subject.lr; };
   const auto queue = queue_for(task, training, *optimizer);
+  StepGradient gradient(task, training.shards);
   std::uint32_t number = 0;
   std::uint64_t system_allocations = 0;
   std::vector<double> processor;  // processor time of every step
@@ -69,9 +82,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
       queue->submit(number);
       if (!queue->room()) queue->take();
     } else {
-      for (const NamedParameter& p : parameters) p.variable.place()->clear();
-      Tape tape;
-      tape.backward(task.loss(task.batch(number), {.number = number}).loss);
+      gradient(task.batch(number), {.number = number});
       optimizer->step(subject.lr);
     }
     if (number == 3) system_allocations = allocator(options.device).counts().system_allocations;
@@ -81,8 +92,11 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
     step();
     processor.push_back(processor_seconds() - begin);
   };
-  constexpr int warm_up = 5;
-  const Quantiles times = measure(timed_step, warm_up, 15, options.seconds);
+  const int warm_up = (options.runs + 2) / 3;
+  // Ranks do the same number of steps.
+  const Quantiles times =
+      measure(timed_step, warm_up, options.runs, ranks().alone() ? options.seconds : 0);
+  const auto steps = static_cast<double>(number);
   processor.erase(processor.begin(), processor.begin() + warm_up);
   while (queue && queue->any()) queue->take();
   const auto tokens = static_cast<double>(subject.batch * subject.length);
@@ -94,6 +108,11 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
                {"bare", subject.bare},
                {"graph", queue && options.graph},
                {"batch", subject.batch},
+               {"ranks", ranks().size()},
+               {"shards", training.shards},
+               {"sent_bytes_per_step", static_cast<double>(gradient.traffic().bytes) / steps},
+               {"exchange_ms_per_step", 1e3 * gradient.traffic().exchanging / steps},
+               {"waited_ms_per_step", 1e3 * gradient.traffic().waiting / steps},
                {"length", subject.length},
                {"parameters", subject.parameters},
                {"tokens_per_second", tokens / times.median},
@@ -188,7 +207,57 @@ void print(const nlohmann::ordered_json& result, bool json) {
   std::fflush(stdout);
 }
 
+// What this program prints for `words`, on so many ranks with one thread each.
+nlohmann::json row_of_ranks(int count, const std::vector<std::string>& words) {
+  std::string command = "OMP_NUM_THREADS=1 ";
+  if (count > 1) {
+    command += fmt::format(
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun "
+        "--oversubscribe --bind-to none -np {} ",
+        count);
+  }
+  command += std::filesystem::read_symlink("/proc/self/exe").string();
+  for (const std::string& word : words) command += " '" + word + "'";
+  FILE* const pipe = popen(command.c_str(), "r");
+  require(pipe != nullptr, "{}: cannot be started", command);
+  std::string said;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
+  require(pclose(pipe) == 0, "{}: failed", command);
+  return nlohmann::json::parse(said.substr(0, said.find('\n')));
+}
+
+void compare_ranks(int count, const std::string& preset, i64 batch, int runs, bool json) {
+  require(batch > 0, "--ranks: wants --batch, the examples of each rank");
+  std::vector<double> ratios;
+  nlohmann::json one, several;
+  const auto row = [&](int ranks) {
+    return row_of_ranks(ranks, {"--preset", preset, "--bare", "--json", "--seconds", "0", "--runs",
+                                std::to_string(runs), "--batch", std::to_string(ranks * batch)});
+  };
+  const auto number = [](const nlohmann::json& row, const char* name) {
+    return row[name].get<double>();
+  };
+  for (int turn = 0; turn < 3; ++turn) {
+    one = row(1), several = row(count);
+    ratios.push_back(number(several, "tokens_per_second") / number(one, "tokens_per_second"));
+  }
+  several["times_one_rank"] = quantiles(ratios).median;
+  several["times_one_rank_of_turns"] = ratios;
+  several["cpu_ms_median_of_one_rank"] = one["cpu_ms_median"];
+  if (json) return fmt::print("{}\n", several.dump());
+  fmt::print(
+      "{:<34}{} ranks are {:.2f} times as fast as one ({:.2f} to {:.2f}); a step of {:.1f} ms "
+      "takes {:.1f} of a rank's processor ({:.1f} on one), sends {:.2f} MB in {:.2f} ms and "
+      "waits {:.2f} ms for it\n",
+      preset, count, quantiles(ratios).median, *std::ranges::min_element(ratios),
+      *std::ranges::max_element(ratios), number(several, "ms_median"),
+      number(several, "cpu_ms_median"), number(one, "cpu_ms_median"),
+      number(several, "sent_bytes_per_step") / 1e6, number(several, "exchange_ms_per_step"),
+      number(several, "waited_ms_per_step"));
+}
+
 int main_of(int argc, char** argv) {
+  if (!ranks().leads() && std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
   Program app("Times a training step of charlm's, wordlm's and vision's presets.");
   Options options;
   std::string wanted = "all", device = "cpu";
@@ -205,10 +274,18 @@ int main_of(int argc, char** argv) {
   app.add_flag("--graph,!--no-graph", options.graph, "on a CUDA device: capture one step and replay it");
   app.add_option("--batch", options.batch, "examples per step; default: the preset's")
       .between(1, 65536);
+  app.add_option("--runs", options.runs, "fewest measurements of a step")
+      .between(1, 1000)
+      .show_default();
+  app.add_option("--shards", options.shards, "parts of a step's examples").between(1, 65536);
+  int compared = 1;
+  app.add_option("--ranks", compared, "compare this many processes with one; --batch is of a rank")
+      .between(2, 4096);
   app.add_option("--seconds", options.seconds, "shortest time of a measurement, in seconds")
       .show_default();
   app.add_flag("--json", json, "print one JSON object per line");
   if (const auto status = app.parse(argc, argv)) return *status;
+  if (compared > 1) return compare_ranks(compared, wanted, options.batch, options.runs, json), 0;
   set_threads(thread_count);
   options.device = device_named(device);
   options.rate = gemm_rate(options.device);

@@ -13,7 +13,7 @@ Task training_task(const Model& model, const Parts& parts) {
   Task task = training_of(*model.network, s);
   task.batch = [&](std::uint32_t step) {
     const RandomKey key = batch_key(Purpose::train, s.seed, step);
-    const Batch windows = random_windows(parts.train, key, s.batch, s.model.length);
+    const Batch windows = random_windows(parts.train, key, own_rows(s.batch), s.model.length);
     return std::vector{windows.inputs, windows.targets};
   };
   task.validate = [&](const Advance& advance) {
@@ -22,8 +22,8 @@ Task training_task(const Model& model, const Parts& parts) {
     return Measure{pass.loss, pass.cross_entropy};
   };
   if (s.model.memory > 0) {
-    task.batch = [texts = ContiguousTexts(parts.train, s.batch, s.model.length)](
-                     std::uint32_t step) { return following_batch(texts, step); };
+    const ContiguousTexts texts(parts.train, s.batch, s.model.length, own_rows(s.batch));
+    task.batch = [texts](std::uint32_t step) { return following_batch(texts, step); };
     const ContiguousTexts held_out(parts.validation, s.batch, s.model.length);
     task.validate = [&, texts = held_out](const Advance& advance) {
       const i64 batches = std::min(s.validation_batches, texts.segments());

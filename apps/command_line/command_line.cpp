@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +11,7 @@
 
 #include "apps/command_line/output.h"
 #include "nn/optimizer.h"
+#include "runtime/communicator.h"
 #include "runtime/listed.h"
 #include "runtime/matmul.h"
 #include "runtime/names.h"
@@ -141,20 +143,29 @@ std::function<void()> add_optimizer_shorthands(const Options& app, TrainingSetti
 
 int run_app(const char* name, int (*run)(const std::vector<std::string>& words), int argc,
             char** argv) {
+  Communicator* all = nullptr;
+  const auto failed = [&](int status, const std::string& what) {
+    if (all != nullptr && !all->alone()) {
+      all->end_all(fmt::format("{}: rank {}: {}", name, all->rank(), one_line(what)), status);
+    }
+    fmt::print(stderr, "{}: {}\n", name, one_line(what));
+    return status;
+  };
   try {
+    all = &ranks();
+    if (!all->leads() && std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
+    if (!all->alone() && std::getenv("OMP_NUM_THREADS") == nullptr) {
+      set_threads(std::max(1, threads() / all->on_this_machine()));
+    }
     const int status = run({argv + 1, argv + argc});
     flush_output();
     return status;
   } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
-    return bad_input;
+    return failed(bad_input, error.what());
   } catch (const std::filesystem::filesystem_error& error) {  // name too long, no permission
-    fmt::print(stderr, "{}: {}\n", name,
-               one_line(error.path1().string() + ": " + error.code().message()));
-    return bad_input;
+    return failed(bad_input, error.path1().string() + ": " + error.code().message());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: unexpected: {}\n", name, one_line(error.what()));
-    return 1;
+    return failed(1, std::string("unexpected: ") + error.what());
   }
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "nn/optimizer.h"
+#include "runtime/communicator.h"
 #include "runtime/names.h"
 
 namespace weft {
@@ -32,10 +33,17 @@ void check_together(const TrainingSettings& settings) {
           "--min-lr: a constant learning rate never falls; take --schedule cosine or linear");
   require(settings.min_lr <= settings.lr, "--min-lr: {:g} is above --lr, which is {:g}",
           settings.min_lr, settings.lr);
+  require(settings.batch % settings.shards == 0,
+          "--shards: {} do not divide the {} examples of --batch evenly", settings.shards,
+          settings.batch);
+  require(settings.shards % ranks().size() == 0,
+          "--shards: {} ranks want a number of shards that they divide evenly, got {}",
+          ranks().size(), settings.shards);
 }
 
 void check(const RunOptions& run) {
   require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
+  require(run.timeout > 0, "--timeout: wanted more than 0, got {}", run.timeout);
   require(run.keep > 0, "--keep: wanted 1 or more, got {}", run.keep);
   require(run.checkpoint_steps >= 0, "--checkpoint-steps: wanted 0 or more, got {}",
           run.checkpoint_steps);

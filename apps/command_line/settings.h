@@ -36,6 +36,7 @@ void check_word(const std::string& name, const std::string& value,
 // Settings of training.
 struct TrainingSettings {
   i64 batch = 32;
+  i64 shards = 1;
   std::string optimizer = "adamw";
   double lr = 0.01;
   std::string schedule = "cosine";
@@ -56,6 +57,8 @@ void each_training_setting(
     const char* epochs_help = "largest number of passes over the training data") {
   constexpr Limits any{}, positive{0, 1e6, true}, or_none{0, 1e9};
   f("batch", s.batch, Limits{1, 65536}, "examples per step");
+  f("shards", s.shards, Limits{.least = 1, .most = 65536, .later = true},
+    "parts of the batch whose gradients are added; several processes share them");
   f("optimizer", s.optimizer, any, "adadelta, adam, adamw or sgd, as name:option=value");
   f("lr", s.lr, positive, "learning rate; --optimizer without --lr sets the optimizer's default");
   f("schedule", s.schedule, any, "of the learning rate over the steps: constant, cosine or linear");
@@ -90,8 +93,9 @@ struct RunOptions {
   i64 keep = 2;              // checkpoints to keep, besides that of the best model
   i64 checkpoint_steps = 0;  // steps between checkpoints; 0: only after validations
   std::string device = "cpu";
-  bool graph = true;  // on a CUDA device: capture one step and replay it
-  int threads = 0;    // 0: one per core
+  bool graph = true;     // on a CUDA device: capture one step and replay it
+  int threads = 0;       // 0: one per core
+  double timeout = 600;  // seconds that several processes wait for each other
   i64 report_steps = 100;
   bool quiet = false;
   bool json_lines = false;
@@ -122,6 +126,7 @@ void each_run_option(SomeRun& run, const F& f) {
     "steps between two checkpoints; 0: one after each validation");
   f("device", run.device, "cpu, cuda or cuda:N");
   f("graph", run.graph, "on a CUDA device: capture one step and replay it (the default)");
+  f("timeout", run.timeout, "seconds that a process of several waits for the others");
   f("report-steps", run.report_steps, "steps between two lines of the log");
   f("quiet", run.quiet, "print nothing but errors");
   f("json-lines", run.json_lines, "print the lines of metrics.jsonl, and nothing else");

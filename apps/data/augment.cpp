@@ -81,6 +81,7 @@ TrainingBatches::TrainingBatches(const Pictures& pictures, std::span<const i64> 
       which_(which),
       normalisation_(normalisation),
       seed_(seed),
+      rows_(own_rows(batch)),
       augment_(augment),
       order_(static_cast<i64>(which.size()), batch, seed, order_stream) {
   require(batch >= 1 && epoch_steps() >= 1,
@@ -102,7 +103,7 @@ PictureBatch TrainingBatches::operator()(std::uint32_t step) {
 
 PictureBatch TrainingBatches::prepared(std::uint32_t step) {
   const std::uint32_t epoch = order_.epoch(step);
-  const std::span<const i64> places = order_(step);
+  const std::span<const i64> places = rows_.of(order_(step));
   const PictureBatch batch = empty_batch(std::ssize(places));
   for (i64 i = 0; i < std::ssize(places); ++i) {
     const i64 which = which_[static_cast<std::size_t>(places[static_cast<std::size_t>(i)])];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/data/cifar.h"
+#include "apps/data/rows.h"
 #include "apps/data/shuffle.h"
 #include "runtime/random.h"
 #include "runtime/tensor.h"
@@ -43,7 +44,7 @@ struct Division {
 Division hold_out(i64 count, i64 held, std::uint64_t seed);
 
 // The training batches of steps 1, 2, …. Each epoch has another order and drops its last, partial
-// batch. A thread prepares the next batch while a step computes.
+// batch. Each rank reads its own_rows(). A thread prepares the next batch while a step computes.
 class TrainingBatches {
  public:
   // Batches from the pictures `which`, at least `batch` of them. Both arguments must outlive this
@@ -63,6 +64,7 @@ class TrainingBatches {
   std::span<const i64> which_;
   Normalisation normalisation_;
   std::uint64_t seed_;
+  Rows rows_;
   bool augment_;
   EpochOrder order_;
   std::uint32_t next_step_ = 0;  // the step whose batch `next_` prepares

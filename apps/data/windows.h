@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "apps/data/rows.h"
 #include "runtime/random.h"
 #include "runtime/tensor.h"
 
@@ -30,15 +31,16 @@ Batch windows_at(std::span<const Id> ids, std::span<const std::size_t> begins, i
   return {shifted(0), shifted(1)};
 }
 
-// `batch` windows with uniformly random beginnings: a function of `random` alone.
+// These rows of a batch of windows with uniformly random beginnings: a function of `random` and the
+// row alone.
 template <class Id>
-Batch random_windows(std::span<const Id> ids, RandomKey random, i64 batch, i64 length) {
+Batch random_windows(std::span<const Id> ids, RandomKey random, Rows rows, i64 length) {
   require(ids.size() > static_cast<std::size_t>(length), "windows: {} ids hold no window of {}",
           ids.size(), length + 1);
   const std::uint64_t places = ids.size() - static_cast<std::uint64_t>(length);
-  std::vector<std::size_t> begins(static_cast<std::size_t>(batch));
+  std::vector<std::size_t> begins(static_cast<std::size_t>(rows.count));
   for (std::size_t i = 0; i < begins.size(); ++i) {
-    const Philox words = random.words(i);
+    const Philox words = random.words(static_cast<std::uint64_t>(rows.first) + i);
     const std::uint64_t word = std::uint64_t{words.word[0]} << 32 | words.word[1];
     begins[i] = static_cast<std::size_t>(word % places);
   }
@@ -46,12 +48,15 @@ Batch random_windows(std::span<const Id> ids, RandomKey random, i64 batch, i64 l
 }
 
 // Splits a sequence of ids into `batch` contiguous streams of equal length, each in consecutive
-// segments of `length` targets. The remainder at the end of a stream is not used.
+// segments of `length` targets. The remainder at the end of a stream is not used. A batch has these
+// `rows` of the streams; default: all.
 template <class Id>
 class ContiguousTexts {
  public:
   ContiguousTexts(std::span<const Id> ids, i64 batch, i64 length)
-      : ids_(ids), batch_(batch), length_(length) {
+      : ContiguousTexts(ids, batch, length, batch) {}
+  ContiguousTexts(std::span<const Id> ids, i64 batch, i64 length, Rows rows)
+      : ids_(ids), length_(length), rows_(rows) {
     apart_ = (static_cast<i64>(ids.size()) - 1) / batch;
     require(segments() > 0, "windows: {} ids hold no {} texts of {} targets", ids.size(), batch,
             length);
@@ -60,7 +65,7 @@ class ContiguousTexts {
   i64 segments() const { return apart_ / length_; }  // per stream
   Batch operator[](i64 segment) const {
     std::vector<std::size_t> begins;
-    for (i64 text = 0; text < batch_; ++text) {
+    for (i64 text = rows_.first; text < rows_.first + rows_.count; ++text) {
       begins.push_back(static_cast<std::size_t>(text * apart_ + segment * length_));
     }
     return windows_at<Id>(ids_, begins, length_);
@@ -68,7 +73,8 @@ class ContiguousTexts {
 
  private:
   std::span<const Id> ids_;
-  i64 batch_, length_;
+  i64 length_;
+  Rows rows_;
   i64 apart_;  // distance between the beginnings of two streams
 };
 

@@ -114,36 +114,44 @@ class Remembered {
     return all;
   }
 
-  // The memory for the next step to read and update; `counts` [1] is 0 where the streams begin.
-  UniversalTransformer::Memory& next(const Tensor& counts) {
-    next_ = kept_;
-    each_pair([&](const Tensor& kept, Tensor& next) {
-      next = mul(kept, counts.to(kept.dtype())).value();
+  // The memory for one shard of the next step to read and update; `counts` [1] is 0 where the
+  // streams begin.
+  UniversalTransformer::Memory& next(const Tensor& counts, const Task::Step& step) {
+    next_.resize(static_cast<std::size_t>(step.parts));
+    UniversalTransformer::Memory& next = next_[static_cast<std::size_t>(step.part)] = kept_;
+    each_pair(next, [&](const Tensor& kept, Tensor& next) {
+      next = mul(step.rows_of(kept), counts.to(kept.dtype())).value();
     });
-    return next_;
+    return next;
   }
 
   // Keeps the step's memory if `updated` is 1. `updated` is a tensor because on a CUDA device the
   // host does not know its value.
   void carry(const Tensor& updated) {
     const Tape::Pause pause;
-    each_pair([&](const Tensor& kept, Tensor& next) {
-      const Variable both[] = {kept.reshape({1, kept.count()}), next.reshape({1, next.count()})};
-      const Tensor which = updated.to(DType::i64).reshape({1, 1});
-      kept.copy_from(gather(concatenate(both, 0), 0, which).value().reshape(kept.shape()));
-    });
-  }
-
- private:
-  void each_pair(const auto& f) {
-    for (std::size_t t = 0; t < kept_.steps.size(); ++t) {
-      f(kept_.steps[t].attention, next_.steps[t].attention);
-      const Tensor& window = kept_.steps[t].convolution.window;
-      if (window.defined()) f(window, next_.steps[t].convolution.window);
+    Task::Step step{.parts = static_cast<i64>(next_.size())};
+    for (UniversalTransformer::Memory& left : next_) {
+      each_pair(left, [&](const Tensor& all, Tensor& next) {
+        const Tensor kept = step.rows_of(all);
+        const Variable both[] = {kept.reshape({1, kept.count()}), next.reshape({1, next.count()})};
+        const Tensor which = updated.to(DType::i64).reshape({1, 1});
+        kept.copy_from(gather(concatenate(both, 0), 0, which).value().reshape(kept.shape()));
+      });
+      ++step.part;
     }
   }
 
-  UniversalTransformer::Memory kept_, next_;
+ private:
+  void each_pair(UniversalTransformer::Memory& other, const auto& f) {
+    for (std::size_t t = 0; t < kept_.steps.size(); ++t) {
+      f(kept_.steps[t].attention, other.steps[t].attention);
+      const Tensor& window = kept_.steps[t].convolution.window;
+      if (window.defined()) f(window, other.steps[t].convolution.window);
+    }
+  }
+
+  UniversalTransformer::Memory kept_;
+  std::vector<UniversalTransformer::Memory> next_;  // of the shards
 };
 
 }  // namespace
@@ -246,16 +254,16 @@ Task training_of(UniversalTransformer& network, const TrainingSettings& settings
   take_parts(task, network, settings.seed);
   const auto remembered = std::make_shared<Remembered>();
   if (network.config().memory > 0) {
-    *remembered = Remembered(network.start_of(settings.batch));
+    *remembered = Remembered(network.start_of(own_rows(settings.batch).count));
     task.carried = remembered->named();
     task.carry = [remembered](const Tensor& updated) { remembered->carry(updated); };
   }
   task.loss = [&network, remembered, seed = settings.seed](const std::vector<Tensor>& batch,
                                                            const Task::Step& step) {
-    Context context(true, seed, step.number, step.at);
+    Context context = step.context(seed);
     const bool follows = batch.size() > 2;
-    const auto [entropy, penalty] =
-        network.loss(context, batch[0], batch[1], follows ? &remembered->next(batch[2]) : nullptr);
+    const auto [entropy, penalty] = network.loss(
+        context, batch[0], batch[1], follows ? &remembered->next(batch[2], step) : nullptr);
     return Task::Loss{add(entropy, penalty), entropy.value()};
   };
   task.targets_per_step = settings.batch * network.config().length;
@@ -269,8 +277,8 @@ Pass pass_over(const UniversalTransformer& network, Texts texts, i64 batches,
   const bool goes_on = texts == Texts::go_on;
   Pass pass;
   UniversalTransformer::Memory memory;
-  i64 rows = 0;
-  for (i64 i = 0; i < batches; ++i) {
+  // The penalty, the targets of a row, and the nats of each row.
+  const auto measured = [&](i64 i) {
     const Batch batch = batch_at(i);
     const Device device = network.device();
     if (goes_on && i == 0) memory = network.start_of(batch.inputs.size(0));
@@ -278,18 +286,34 @@ Pass pass_over(const UniversalTransformer& network, Texts texts, i64 batches,
                                                goes_on ? &memory : nullptr);
     const std::vector<double> values = nats.to_vector<double>();
     const auto length = static_cast<std::size_t>(batch.targets.size(1));
-    double all = 0;
+    std::vector<double> found = {penalty.item(), static_cast<double>(length)};
     for (std::size_t row = 0; row < values.size(); row += length) {
       double sum = 0;
       for (std::size_t t = 0; t < length; ++t) sum += values[row + t];
-      pass.row_perplexity += std::exp(sum / static_cast<double>(length));
-      all += sum;
-      ++rows;
+      found.push_back(sum);
     }
-    pass.cross_entropy += all;
-    pass.loss += all + penalty.item() * static_cast<double>(values.size());
-    pass.targets += static_cast<i64>(values.size());
     advance(static_cast<double>(i + 1) / static_cast<double>(batches));
+    return found;
+  };
+  i64 rows = 0;
+  const auto add_up = [&](const std::vector<double>& found) {
+    const double penalty = found[0], length = found[1];
+    double all = 0;
+    for (std::size_t row = 2; row < found.size(); ++row) {
+      pass.row_perplexity += std::exp(found[row] / length);
+      all += found[row];
+    }
+    const auto count = static_cast<i64>(found.size()) - 2;
+    const i64 targets = count * static_cast<i64>(length);
+    pass.cross_entropy += all;
+    pass.loss += all + penalty * static_cast<double>(targets);
+    pass.targets += targets;
+    rows += count;
+  };
+  if (goes_on) {  // each batch wants the one before: every rank reads all
+    for (i64 i = 0; i < batches; ++i) add_up(measured(i));
+  } else {
+    for (const std::vector<double>& found : ranks().divide(batches, measured)) add_up(found);
   }
   pass.loss /= static_cast<double>(pass.targets);
   pass.cross_entropy /= static_cast<double>(pass.targets);

@@ -45,14 +45,17 @@ constexpr std::uint32_t order_stream = 0xFFFF'0000;  // far above the streams of
 
 SequenceBatches::SequenceBatches(const Sequences& sequences, i64 length, i64 batch,
                                  std::uint64_t seed)
-    : sequences_(sequences), length_(length), order_(sequences.count(), batch, seed, order_stream) {
+    : sequences_(sequences),
+      length_(length),
+      rows_(own_rows(batch)),
+      order_(sequences.count(), batch, seed, order_stream) {
   require(epoch_steps() >= 1,
           "--batch: wanted no more than the {} sequences of the training part, got {}",
           sequences.count(), batch);
 }
 
 SequenceBatch SequenceBatches::operator()(std::uint32_t step) {
-  return batch_of(sequences_, order_(step), length_);
+  return batch_of(sequences_, rows_.of(order_(step)), length_);
 }
 
 }  // namespace weft::lra

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/data/rows.h"
 #include "apps/data/shuffle.h"
 #include "runtime/tensor.h"
 
@@ -40,7 +41,7 @@ struct SequenceBatch {
 // A batch of these sequences, padded to `length`.
 SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i64 length);
 
-// The training batches of steps 1, 2, ….
+// The training batches of steps 1, 2, …. Each rank reads its own_rows().
 class SequenceBatches {
  public:
   // The sequences must outlive this object. Throws if there are fewer than `batch`.
@@ -52,6 +53,7 @@ class SequenceBatches {
  private:
   const Sequences& sequences_;
   i64 length_;
+  Rows rows_;
   EpochOrder order_;
 };
 

@@ -49,7 +49,7 @@ Task training_task(const Model& model, const SequenceTask& data, SequenceBatches
     return std::vector{batch.symbols, batch.lengths, batch.labels};
   };
   task.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
-    Context context(true, s.seed, step.number, step.at);
+    Context context = step.context(s.seed);
     const Variable entropy = cross_entropy(network(context, batch[0], batch[1]), batch[2]);
     return with_penalty(context, entropy);
   };

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "apps/command_line/configuration.h"
+#include "apps/training/step_gradient.h"
 #include "apps/training/weights.h"
-#include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "runtime/allocator.h"
 
@@ -59,14 +59,16 @@ StepBytes do_step(const Task& task, const TrainOptions& options, Optimizer& opti
                   std::uint32_t number) {
   StepBytes bytes;
   const Device device = task.parameters.at(0).variable.value().device();
-  for (const NamedParameter& parameter : task.parameters) parameter.variable.place()->clear();
+  Task measured = task;
+  measured.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
+    const std::size_t before = allocator(device).counts().live;
+    Task::Loss loss = task.loss(batch, step);
+    bytes.activations = allocator(device).counts().live - before;
+    return loss;
+  };
   std::vector<Tensor> batch = task.batch(number);
   for (Tensor& tensor : batch) tensor = tensor.to(device);
-  const std::size_t before = allocator(device).counts().live;
-  Tape tape;
-  const Task::Loss loss = task.loss(batch, {.number = number});
-  bytes.activations = allocator(device).counts().live - before;
-  tape.backward(loss.loss);
+  StepGradient(measured, options.shards)(batch, {.number = number});
   for (const NamedParameter& parameter : task.parameters) {
     const Tensor gradient = parameter.variable.gradient();
     if (gradient.defined()) bytes.gradients += bytes_of(gradient);

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "autograd/tape.h"
+#include "apps/training/step_gradient.h"
 #include "runtime/cuda/graph.h"
 
 namespace weft {
@@ -15,7 +15,11 @@ constexpr int warm_up = 2;
 class Steps final : public QueuedSteps {
  public:
   Steps(const Cuda& device, const Task& task, const TrainOptions& options, Optimizer& optimizer)
-      : device_(device), task_(task), options_(options), optimizer_(optimizer) {
+      : device_(device),
+        task_(task),
+        options_(options),
+        optimizer_(optimizer),
+        gradient_(task, options.shards) {
     if (options.graph) graph_.emplace(device);
   }
 
@@ -67,11 +71,8 @@ class Steps final : public QueuedSteps {
   }
 
   void compute() {
-    for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
-    Tape tape;
     const auto* const step_at = reinterpret_cast<const std::uint32_t*>(step_.bytes());
-    const Task::Loss loss = task_.loss(batch_, {.at = step_at});
-    tape.backward(loss.loss);
+    const Task::Loss loss = gradient_(batch_, {.at = step_at});
     const Tensor& said = optimizer_.enqueue(rate_, loss.loss.value(), options_.clip);
     if (task_.carry) task_.carry(said.slice(0, 1, 2));
     report_.slice(0, 0, 1).copy_from(loss.loss.value().reshape({1}));
@@ -83,6 +84,7 @@ class Steps final : public QueuedSteps {
   const Task& task_;
   const TrainOptions& options_;
   Optimizer& optimizer_;
+  StepGradient gradient_;
   std::optional<CudaGraph> graph_;
   int runs_ = 0;
   std::vector<Tensor> batch_;

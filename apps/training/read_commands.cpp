@@ -3,9 +3,13 @@
 
 #include <set>
 
+#include "runtime/communicator.h"
+
 namespace weft {
 
-std::string configuration_to_resume(const RunOptions& run) {
+namespace {
+
+std::string last_configuration(const RunOptions& run) {
   for (const std::string& folder : folders_of(run)) {
     if (saved_trainings(folder).empty()) continue;
     const Checkpoint model = read_last_training(folder).model;
@@ -14,6 +18,12 @@ std::string configuration_to_resume(const RunOptions& run) {
     return model.metadata.at("configuration");
   }
   fail("{}: holds no checkpoint to resume from; start again without --resume", run.out);
+}
+
+}  // namespace
+
+std::string configuration_to_resume(const RunOptions& run) {
+  return ranks().broadcast(ranks().leads() ? last_configuration(run) : "");
 }
 
 void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run) {

@@ -8,6 +8,7 @@
 #include "apps/training/dry_run.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
+#include "runtime/communicator.h"
 
 namespace weft {
 
@@ -27,6 +28,7 @@ TrainOptions train_options(const TrainingSettings& s, i64 epoch_steps, const Run
   options.checkpoint_steps = run.checkpoint_steps;
   options.graph = run.graph;
   options.detect_anomaly = run.detect_anomaly;
+  options.shards = s.shards;
   return options;
 }
 
@@ -69,7 +71,7 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
                   ? "; --detect-anomaly names the first such value"
                   : "; to name the first such value:\n" + run.resume_command + " --detect-anomaly";
     }
-    if (run.silent()) {
+    if (run.silent() && ranks().leads()) {
       fmt::print(stderr, "{}\n", said);  // errors are printed with --quiet too
     } else {
       progress.print(said);
@@ -138,16 +140,28 @@ std::optional<std::vector<Figure>> figures_of(const Json& result) {
   return figures;
 }
 
+// Of the ranks that write and print nothing.
+RunOptions without_output(RunOptions run) {
+  run.out.clear();
+  run.resume = run.force = run.json_lines = false;
+  run.quiet = true;
+  return run;
+}
+
 }  // namespace
 
 std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
                                     const TrainOptions& options, Progress& progress) {
   const SavedTraining* const saved = folder.resumed();
-  if (saved == nullptr || !is_over(*saved, task, options, folder.path())) return {};
-  const auto figures = figures_of(folder.result(saved->step));
+  Json result;  // on the other ranks that of the one that keeps it
+  if (saved != nullptr && is_over(*saved, task, options, folder.path())) {
+    result = folder.result(saved->step);
+  }
+  if (!ranks().alone()) result = parse_json(ranks().broadcast(result.text())).value_or(Json());
+  const auto figures = figures_of(result);
   if (!figures) return {};
   progress.print(fmt::format("{}: the training ended after step {}; nothing is left to do",
-                             folder.path(), saved->step));
+                             folder.path(), saved == nullptr ? 0 : saved->step));
   for (const Figure& f : *figures) progress.print(fmt::format("test   {:.4f} {}", f.value, f.unit));
   return Trained{0, *figures};
 }
@@ -168,9 +182,11 @@ Trained run_training(const Task& task, const TrainOptions& options,
   return trained;
 }
 
-int train_replicas(const RunOptions& run, std::uint64_t seed,
+int train_replicas(const RunOptions& asked, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once) {
-  check(run);
+  check(asked);
+  const RunOptions run = ranks().leads() ? asked : without_output(asked);
+  ranks().patience = run.timeout;
   if (run.seeds.empty()) return once(seed, run).status;
   if (run.dry_run) return once(run.seeds.front(), run).status;
   const std::vector<std::string> folders = folders_of(run);

@@ -43,7 +43,7 @@ SignalWatch::~SignalWatch() {
   }
 }
 
-int SignalWatch::caught() const { return caught_signal; }
+int SignalWatch::caught() { return caught_signal; }
 
 bool SignalWatch::take_save() {
   const bool asked = save_asked != 0;

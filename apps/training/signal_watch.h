@@ -15,8 +15,8 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  int caught() const;  // SIGINT or SIGTERM if one was caught; otherwise 0
-  bool take_save();    // whether a SIGUSR1 arrived since the last call
+  static int caught();  // SIGINT or SIGTERM if one was caught; otherwise 0
+  bool take_save();     // whether a SIGUSR1 arrived since the last call
 
  private:
   static constexpr int signals[] = {SIGINT, SIGTERM, SIGUSR1};

@@ -3,13 +3,15 @@
 #include <cmath>
 #include <optional>
 
+#include "apps/training/among_ranks.h"
 #include "apps/training/anomaly.h"
 #include "apps/training/queued_steps.h"
 #include "apps/training/signal_watch.h"
+#include "apps/training/step_gradient.h"
 #include "apps/training/training_state.h"
 #include "apps/training/weights.h"
-#include "autograd/tape.h"
 #include "nn/initializer.h"
+#include "runtime/communicator.h"
 #include "runtime/dispatch.h"
 
 namespace weft {
@@ -37,34 +39,41 @@ class Training {
         optimizer_(optimizer),
         folder_(folder),
         progress_(progress),
+        gradient_(task, options.shards),
         queue_(options.detect_anomaly ? nullptr : queue_for(task, options, optimizer)) {}
 
   TrainResult run() {
     SignalWatch watch;
+    ranks().interrupted = [] { return SignalWatch::caught() != 0; };
+    require_agreement(task_, options_);
     resume();
     save();
     bool going = !is_over();
     if (going && epoch_ends() && validated_step_ != steps()) going = validate();
     while (going && submitted_ < options_.steps) {
       ++submitted_;
+      gradient_.said = {watch.caught() == SIGINT ? 1. : 0, watch.caught() == SIGTERM ? 1. : 0,
+                        ranks().alone() ? 0. : watch.take_save()};
       going = advance(static_cast<std::uint32_t>(submitted_));
-      const bool signal = watch.caught() != 0;
-      const bool asked = watch.take_save(), saves = asked || checkpoint_due();
+      const bool signal = caught() != 0;
+      const bool asked = ranks().alone() ? watch.take_save() : gradient_.heard[2] > 0;
+      const bool saves = asked || checkpoint_due();
       if (going && (signal || saves || epoch_ends())) going = settle();
       if (!going || signal) break;
       if (epoch_ends()) {
-        going = validate() && watch.caught() == 0;
+        going = validate() && caught() == 0;
       } else if (saves) {
         save();
       }
       if (asked && folder_.keeps()) progress_.print(fmt::format("saved after step {}", steps()));
     }
-    if (watch.caught() != 0 && state_.result.ending != Ending::not_finite) {
+    if (caught() != 0 && state_.result.ending != Ending::not_finite) {
       end(Ending::interrupted);
-      state_.result.signal = watch.caught();
+      state_.result.signal = caught();
     }
     save();
     if (best_.kept()) best_.put_back(task_.tensors);
+    share(task_.tensors);
     return state_.result;
   }
 
@@ -72,6 +81,13 @@ class Training {
   bool end(Ending ending) {
     state_.result.ending = ending;
     return false;
+  }
+
+  // The signal that ends training; 0: none. Of several ranks, each learns in a step of the signals
+  // that any rank caught.
+  int caught() const {
+    if (ranks().alone()) return SignalWatch::caught();
+    return gradient_.heard[0] > 0 ? SIGINT : gradient_.heard[1] > 0 ? SIGTERM : 0;
   }
 
   // Number of steps whose outcome is known.
@@ -100,6 +116,7 @@ class Training {
     try {
       return handle(computed(number));
     } catch (const Anomaly& anomaly) {
+      if (!ranks().alone()) throw;  // the others wait for this rank's gradient
       state_.result.steps = number;
       progress_.clear();
       fmt::print(stderr, "{}\n", anomaly.what());
@@ -126,18 +143,15 @@ class Training {
 
   Outcome computed(std::uint32_t number) {
     Outcome outcome{.step = number, .rate = options_.learning_rate(number)};
-    for (const NamedParameter& parameter : task_.parameters) parameter.variable.place()->clear();
     std::optional<AnomalyWatch> watch;
     if (options_.detect_anomaly) watch.emplace(task_.parameters, number);
     std::vector<Tensor> batch = task_.batch(number);
     for (Tensor& tensor : batch) tensor = tensor.to(device_);
-    Tape tape;
-    const Task::Loss loss = task_.loss(batch, {.number = number});
+    const Task::Loss loss = gradient_(batch, {.number = number});
     outcome.loss = loss.loss.value().item();
     outcome.cross_entropy = loss.cross_entropy.item();
     outcome.updated = std::isfinite(outcome.loss);
     if (!outcome.updated) return outcome;
-    tape.backward(loss.loss);
     outcome.norm = optimizer_.step(outcome.rate, options_.clip);
     outcome.updated = std::isfinite(outcome.norm);
     if (task_.carry && outcome.updated) task_.carry(Tensor::full({1}, 1, DType::f64));
@@ -175,8 +189,8 @@ class Training {
 
   bool skip(std::uint32_t number, const char* what) {
     ++state_.result.skipped;
-    progress_.print(
-        fmt::format("step {}: the {} is not finite; nothing was updated", number, what));
+    progress_.print(fmt::format("step {}: the {} is not finite{}; nothing was updated", number,
+                                what, gradient_.blamed(std::isfinite(loss_))));
     folder_.log({{"kind", "skipped"}, {"step", number}, {task_.round, epoch()}, {"what", what}});
     if (++state_.failures < most_failures_in_a_row) return true;
     forget_queued();
@@ -300,16 +314,22 @@ class Training {
     return true;
   }
 
-  // Restores the folder's checkpoint, if there is one to resume.
+  // Restores the folder's checkpoint, if there is one to resume. Rank 0 reads it and broadcasts it.
   void resume() {
-    if (folder_.resumed() == nullptr) return;
-    check_same_task(*folder_.resumed(), task_, folder_.path());
-    const std::optional<SavedTraining> saved = folder_.go_on();
+    if (folder_.resumed() != nullptr) check_same_task(*folder_.resumed(), task_, folder_.path());
+    const std::optional<SavedTraining> saved = shared(folder_.go_on());
+    if (!saved) return;
     const std::string source = folder_.path() + "/" + name_of(*saved);
     state_ = training_state(*saved, task_.notes, options_.detect_anomaly, source);
-    load_tensors(task_.tensors, saved->model.tensors, source);
-    load_tensors(beside_weights(), saved->state.tensors, source);
-    if (!saved->best.empty()) best_.keep(task_.tensors, saved->best_model.tensors);
+    const std::map<std::string, Tensor> beside = beside_weights();
+    if (ranks().leads()) {
+      load_tensors(task_.tensors, saved->model.tensors, source);
+      load_tensors(beside, saved->state.tensors, source);
+      if (!saved->best.empty()) best_.keep(task_.tensors, saved->best_model.tensors);
+    }
+    share(task_.tensors);
+    share(beside);
+    for (const NamedTensor& own : task_.carried) take_rows(own.value, beside.at(own.name));
     submitted_ = steps();
     if (saved->validated) validated_step_ = steps();
     elapsed_before_ = saved->elapsed;
@@ -319,12 +339,13 @@ class Training {
   }
 
   void save() {
-    if (!folder_.keeps()) return;
     SavedTraining saved;
+    saved.state.tensors = beside_weights();
+    if (!folder_.keeps()) return;
     saved.step = steps();
     saved.validated = validated_step_ == steps();
     saved.model = model();
-    saved.state = {beside_weights(), to_metadata(state_, task_.notes)};
+    saved.state.metadata = to_metadata(state_, task_.notes);
     for (auto& [name, tensor] : saved.state.tensors) tensor = tensor.to(Device{});
     saved.best = state_.best;
     saved.elapsed = elapsed();
@@ -332,10 +353,13 @@ class Training {
     folder_.save(std::move(saved));
   }
 
-  // The tensors of a checkpoint's state.safetensors.
+  // The tensors of a checkpoint's state.safetensors. What is carried from step to step is gathered
+  // from all ranks: they call this together.
   std::map<std::string, Tensor> beside_weights() const {
     std::map<std::string, Tensor> all = optimizer_.state();
-    for (const NamedTensor& tensor : task_.carried) all[tensor.name] = tensor.value;
+    for (const NamedTensor& tensor : task_.carried) {
+      all[tensor.name] = rows_of_all(tensor.value);
+    }
     return all;
   }
 
@@ -364,6 +388,7 @@ class Training {
   const Stopwatch clock_;
   const Device device_ = task_.parameters.at(0).variable.value().device();
 
+  StepGradient gradient_;
   std::unique_ptr<QueuedSteps> queue_;  // null on the CPU, and with detect_anomaly
   i64 submitted_ = 0;
   TrainingState state_;

@@ -44,21 +44,37 @@ struct Task {
     Variable loss;         // one element: cross-entropy and penalties
     Tensor cross_entropy;  // one element
   };
-  // The number of a step (1, 2, …), or its address in device memory.
+  // The number of a step (1, 2, …), or its address in device memory; and the shard of the batch
+  // that the loss is of.
   struct Step {
     std::uint32_t number = 0;
     const std::uint32_t* at = nullptr;
+    i64 shard = 0;
+    i64 part = 0, parts = 1;  // the same among those of this rank
+
+    // Random numbers are a function of seed, step and shard, whichever rank computes it: the shard
+    // stands in the upper sixteen bits of the seed.
+    Context context(std::uint64_t seed) const {
+      return {true, seed ^ static_cast<std::uint64_t>(shard) << 48, number, at};
+    }
+    // This shard's rows of what has a row for each example of this rank's.
+    Tensor rows_of(const Tensor& x) const {
+      const i64 rows = x.size(0) / parts;
+      return parts == 1 ? x : x.slice(0, part * rows, (part + 1) * rows);
+    }
   };
 
   std::vector<NamedParameter> parameters;
   std::vector<NamedBuffer> buffers;
   std::vector<NamedTensor> tensors;  // parameters and buffers, for checkpoints
   std::uint64_t seed = 0;            // of buffers that are redrawn
-  // The batch of this step, on the CPU. Shapes are the same at every step.
+  // This rank's rows of the batch of this step, on the CPU. Shapes are the same at every step. A
+  // tensor of one element belongs to all rows.
   std::function<std::vector<Tensor>(std::uint32_t step)> batch;
-  // The loss on such a batch, on the parameters' device; recorded if a tape exists.
+  // The mean loss on a shard of such a batch, on the parameters' device; recorded if a tape exists.
   std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;
-  // State besides weights that is carried from step to step; saved in checkpoints.
+  // State besides weights that is carried from step to step, with a row for each example of this
+  // rank; saved in checkpoints.
   std::vector<NamedTensor> carried;
   // Called after each step: copies the step's new state to `carried` if `updated`, one element on
   // the parameters' device, is 1; it is 0 for a skipped step. Undefined: no state.
@@ -108,6 +124,7 @@ struct TrainOptions {
   double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
   i64 report_steps = 100;
   i64 checkpoint_steps = 0;  // steps between checkpoints; 0: only after validations
+  i64 shards = 1;            // of a batch (nn/gradient_sum.h); the number of ranks divides it
   bool graph = true;         // on a CUDA device: capture one step and replay it
   bool detect_anomaly = false;
 };
@@ -139,6 +156,11 @@ struct TrainResult {
 // be resumed. On a CUDA device several steps may be queued before the outcome of the first is
 // known. SIGINT and SIGTERM end training after the step, with a checkpoint; a second signal kills
 // the process. SIGUSR1 writes a checkpoint.
+//
+// Several ranks train as one. All call this with the same task. Only rank 0 writes the folder, and
+// broadcasts what it resumes. With every step the ranks learn of signals that any of them caught,
+// and end together. An error on one rank throws there, and its program ends all
+// (Communicator::end_all).
 //
 // With detect_anomaly the first value that is not finite ends training and is named on stderr and
 // in the log (anomaly.h); on a CUDA device steps are then neither queued nor captured.

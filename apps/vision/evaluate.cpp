@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ops/cross_entropy/cross_entropy.h"
+#include "runtime/communicator.h"
 
 namespace weft::vision {
 
@@ -28,24 +29,29 @@ Measure measure(const Model& model, const Pictures& pictures, std::span<const i6
   const Normalisation normalisation = normalisation_of(model.settings.dataset);
   const VisionTransformer& network = *model.network;
   const auto most = static_cast<std::size_t>(model.settings.batch);
-  double loss = 0;
-  i64 first = 0, fifth = 0;
-  for (std::size_t begin = 0; begin < which.size(); begin += most) {
+  // The loss of all pictures of a batch, and how many are right.
+  const auto measured = [&](i64 i) {
+    const std::size_t begin = static_cast<std::size_t>(i) * most;
     const auto part = which.subspan(begin, std::min(most, which.size() - begin));
     const PictureBatch batch = plain_batch(pictures, part, normalisation);
     Context context = Context::evaluation();
     const Variable logits = network(context, batch.images.to(network.device()));
     const Tensor labels = batch.labels.to(network.device());
-    loss += cross_entropy(logits, labels).value().item() * static_cast<double>(part.size());
-    first += count_top(logits.value(), batch.labels, 1);
-    fifth += count_top(logits.value(), batch.labels, 5);
     advance(static_cast<double>(begin + part.size()) / static_cast<double>(which.size()));
+    return std::vector<double>{
+        cross_entropy(logits, labels).value().item() * static_cast<double>(part.size()),
+        static_cast<double>(count_top(logits.value(), batch.labels, 1)),
+        static_cast<double>(count_top(logits.value(), batch.labels, 5))};
+  };
+  double loss = 0, first = 0, fifth = 0;
+  const auto batches = static_cast<i64>((which.size() + most - 1) / most);
+  for (const std::vector<double>& found : ranks().divide(batches, measured)) {
+    loss += found[0], first += found[1], fifth += found[2];
   }
   const auto count = static_cast<double>(which.size());
   return {loss / count,
           loss / count,
-          {{"top_1", "% top-1", 100 * static_cast<double>(first) / count},
-           {"top_5", "% top-5", 100 * static_cast<double>(fifth) / count}}};
+          {{"top_1", "% top-1", 100 * first / count}, {"top_5", "% top-5", 100 * fifth / count}}};
 }
 
 double percent(const Measure& measure, const std::string& key) {

@@ -9,7 +9,7 @@ namespace weft::wordlm {
 namespace {
 
 ContiguousTexts<std::int32_t> texts_of(const Settings& s, const WordChunks& training) {
-  return {training.ids(), s.batch, s.model.length};
+  return {training.ids(), s.batch, s.model.length, own_rows(s.batch)};
 }
 
 }  // namespace
@@ -33,7 +33,8 @@ Task training_task(const Model& model, const WordChunks& training, const WordChu
                                                             static_cast<std::uint32_t>(number)))};
     }
     std::vector<i64> some;
-    for (i64 i = 0; i < s.batch; ++i) {
+    const Rows rows = own_rows(s.batch);
+    for (i64 i = rows.first; i < rows.first + rows.count; ++i) {
       const i64 place = ((step - 1) % steps * s.batch + i) % training.count();
       some.push_back(epoch.order[static_cast<std::size_t>(place)]);
     }

@@ -1,0 +1,306 @@
+#include "nn/gradient_sum.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "nn/checkpoint.h"
+#include "runtime/arithmetic.h"
+
+namespace weft {
+namespace {
+
+void add_tensors(const Tensor& a, const Tensor& b) { add_into(a, b); }
+
+// The nodes that the shards begin … end − 1 come to by themselves.
+std::vector<TreeNode<char>> nodes_of(i64 begin, i64 end) {
+  std::vector<TreeNode<char>> nodes;
+  for (i64 s = begin; s < end; ++s) add_node(nodes, {s}, [](char, char) {});
+  return nodes;
+}
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Where the part of a rank begins in a bucket; that of rank R is the end.
+i64 part(i64 count, int rank, int size) { return count * rank / size; }
+
+}  // namespace
+
+GradientSum::GradientSum(std::vector<NamedParameter> parameters, i64 shards, i64 numbers,
+                         Communicator& ranks, const BucketBytes& bytes)
+    : parameters_(std::move(parameters)),
+      shards_(shards),
+      first_(shards / ranks.size() * ranks.rank()),
+      count_(shards / ranks.size()),
+      numbers_(numbers),
+      ranks_(ranks),
+      device_(parameters_.at(0).variable.value().device()),
+      places_(parameters_.size()),
+      completed_(parameters_.size()),
+      present_(parameters_.size()) {
+  require(shards % ranks.size() == 0, "gradient sum: {} ranks do not divide {} shards",
+          ranks.size(), shards);
+  require(ranks.alone() || device_ == Device{},
+          "gradient sum: ranks exchange gradients between CPUs, and the parameters are on {}",
+          name_of(device_.type));
+  lay_out(bytes);
+  if (!ranks_.alone()) thread_ = std::thread([this] { exchange_all(); });
+}
+
+GradientSum::~GradientSum() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    if (exchanged_ < ready_) ranks_.cancel();  // an error ended the step
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void GradientSum::lay_out(const BucketBytes& bytes) {
+  i64 most = 0;
+  for (std::size_t i = parameters_.size(); i-- > 0;) {
+    const Variable& variable = parameters_[i].variable;
+    const DType dtype = variable.value().dtype();
+    const i64 count = variable.value().count(), size = static_cast<i64>(size_of(dtype));
+    const bool fits = !buckets_.empty() && buckets_.back().dtype == dtype &&
+                      (buckets_.back().count + count) * size <= most;
+    if (!fits) {
+      most = buckets_.empty() ? bytes.first : bytes.others;
+      buckets_.push_back({.dtype = dtype});
+    }
+    Bucket& bucket = buckets_.back();
+    places_[i] = {buckets_.size() - 1, bucket.members.size()};
+    bucket.members.push_back(i);
+    bucket.places.push_back(bucket.count);
+    bucket.count += count;
+    known_[variable.place().get()] = i;
+  }
+  // The numbers, and of how many shards each parameter has a gradient.
+  buckets_.push_back({.count = numbers_ + static_cast<i64>(parameters_.size())});
+  for (Bucket& bucket : buckets_) {
+    bucket.missing = bucket.members.size();
+    if (!ranks_.alone()) bucket.sum = Tensor::empty({bucket.count}, bucket.dtype);
+  }
+}
+
+void GradientSum::add(Tape& tape, const Variable& loss, const Tensor& numbers) {
+  require(walked_ < count_, "gradient sum: all {} shards of this rank were walked back", count_);
+  if (walked_ == 0) {
+    std::ranges::fill(present_, char{0});
+    for (Bucket& bucket : buckets_) bucket.own.clear();
+    const std::lock_guard lock(mutex_);
+    ready_ = exchanged_ = 0;
+  }
+  ++walked_;
+  std::ranges::fill(completed_, char{0});
+  tape.on_complete([this](Gradient& gradient) {
+    const auto found = known_.find(&gradient);
+    if (found != known_.end()) complete(found->second);
+  });
+  tape.backward(loss, Tensor::full(loss.shape(), 1.0 / static_cast<double>(shards_),
+                                   loss.value().dtype(), device_));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (completed_[i] == 0) complete(i);
+  }
+  Bucket& last = buckets_.back();
+  last.shard = Tensor::zeros({last.count}, DType::f64, device_);
+  if (numbers_ > 0) last.shard.slice(0, 0, numbers_).copy_from(numbers);
+  if (!ranks_.alone()) {
+    double* const has = last.shard.data<double>() + numbers_;
+    std::ranges::copy(present_, has);
+  }
+  close(last);
+}
+
+// Takes the gradient of a parameter over into its bucket.
+void GradientSum::complete(std::size_t parameter) {
+  completed_[parameter] = 1;
+  const auto [at, member] = places_[parameter];
+  Bucket& bucket = buckets_[at];
+  if (!bucket.shard.defined()) bucket.shard = Tensor::empty({bucket.count}, bucket.dtype, device_);
+  Gradient& gradient = *parameters_[parameter].variable.place();
+  const i64 begin = bucket.places[member];
+  const i64 count = parameters_[parameter].variable.value().count();
+  const Tensor to = bucket.shard.slice(0, begin, begin + count);
+  const Tensor from = gradient.take();
+  if (from.defined()) {
+    to.copy_from(from.reshaped({count}));
+    present_[parameter] = 1;
+  } else {
+    to.fill(0);
+  }
+  if (--bucket.missing == 0) close(bucket);
+}
+
+// The shard's part of the bucket is complete.
+void GradientSum::close(Bucket& bucket) {
+  bucket.missing = bucket.members.size();
+  add_node(bucket.own, Node{first_ + walked_ - 1, 1, std::exchange(bucket.shard, {})}, add_tensors);
+  if (ranks_.alone() || walked_ < count_) return;
+  // Ranks complete buckets in other orders, and exchange them in one.
+  const std::lock_guard lock(mutex_);
+  bucket.missing = 0;
+  while (ready_ < buckets_.size() && !buckets_[ready_].own.empty() &&
+         buckets_[ready_].missing == 0) {
+    ++ready_;
+  }
+  changed_.notify_all();
+}
+
+void GradientSum::exchange_all() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return ends_ || exchanged_ < ready_; });
+    if (ends_) return;
+    Bucket& bucket = buckets_[exchanged_];
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      exchange(bucket);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    ++exchanged_;
+    if (failure) {
+      failure_ = failure;
+      ends_ = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+void GradientSum::exchange(Bucket& bucket) {
+  if (bucket.dtype == DType::f32) {
+    exchange_as<float>(bucket);
+  } else {
+    exchange_as<double>(bucket);
+  }
+}
+
+void GradientSum::exchange(std::span<const std::span<const std::byte>> to,
+                           std::span<const std::span<std::byte>> from) {
+  const Clock::time_point begin = Clock::now();
+  ranks_.exchange(to, from);
+  traffic_.exchanging += seconds_since(begin);
+  for (std::size_t r = 0; r < to.size(); ++r) {
+    if (static_cast<int>(r) != ranks_.rank()) traffic_.bytes += static_cast<i64>(to[r].size());
+  }
+}
+
+template <class T>
+void GradientSum::exchange_as(Bucket& bucket) {
+  const int size = ranks_.size();
+  const auto begin = [&](int r) { return part(bucket.count, r, size); };
+  const i64 mine = begin(ranks_.rank() + 1) - begin(ranks_.rank());
+  std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(size));
+  std::vector<std::span<std::byte>> from(to.size());
+
+  // Every rank's nodes of this rank's part.
+  packed_.resize(sizeof(T) * static_cast<std::size_t>(bucket.count) * bucket.own.size());
+  T* next = reinterpret_cast<T*>(packed_.data());
+  for (int r = 0; r < size; ++r) {
+    T* const start = next;
+    for (const Node& node : bucket.own) {
+      next = std::copy_n(node.sum.data<T>() + begin(r), begin(r + 1) - begin(r), next);
+    }
+    to[static_cast<std::size_t>(r)] = std::as_bytes(std::span(start, next));
+  }
+  std::vector<std::vector<TreeNode<char>>> theirs;
+  i64 all = 0;
+  for (int r = 0; r < size; ++r) {
+    theirs.push_back(nodes_of(count_ * r, count_ * (r + 1)));
+    all += static_cast<i64>(theirs.back().size()) * mine;
+  }
+  received_.resize(sizeof(T) * static_cast<std::size_t>(all));
+  T* const received = reinterpret_cast<T*>(received_.data());
+  T* place = received;
+  for (int r = 0; r < size; ++r) {
+    const i64 count = static_cast<i64>(theirs[static_cast<std::size_t>(r)].size()) * mine;
+    from[static_cast<std::size_t>(r)] =
+        std::as_writable_bytes(std::span(place, static_cast<std::size_t>(count)));
+    place += count;
+  }
+  exchange(to, from);
+
+  // Their sum, in the order of the tree, which is left in the first node.
+  const auto add = [mine](T* a, const T* b) {
+    for (i64 i = 0; i < mine; ++i) a[i] += b[i];
+  };
+  std::vector<TreeNode<T*>> nodes;
+  place = received;
+  for (const auto& of_rank : theirs) {
+    for (const TreeNode<char>& node : of_rank) {
+      add_node(nodes, TreeNode<T*>{node.first, node.size, place}, add);
+      place += mine;
+    }
+  }
+  add_rest(nodes, add);
+
+  T* const sum = bucket.sum.data<T>();
+  std::copy_n(received, mine, sum + begin(ranks_.rank()));
+  for (int r = 0; r < size; ++r) {
+    const auto of = [&](int rank) {
+      return std::span(sum + begin(rank), static_cast<std::size_t>(begin(rank + 1) - begin(rank)));
+    };
+    to[static_cast<std::size_t>(r)] = std::as_bytes(of(ranks_.rank()));
+    from[static_cast<std::size_t>(r)] = std::as_writable_bytes(of(r));
+  }
+  exchange(to, from);
+}
+
+// For all buckets to be exchanged.
+void GradientSum::wait() {
+  const Clock::time_point begin = Clock::now();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return exchanged_ == buckets_.size() || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+  traffic_.waiting += seconds_since(begin);
+}
+
+Tensor GradientSum::finish() {
+  require(walked_ == count_, "gradient sum: {} of {} shards were walked back", walked_, count_);
+  walked_ = 0;
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.members.size();
+  std::vector<char> present = present_;
+  if (ranks_.alone()) {
+    for (Bucket& bucket : buckets_) {
+      add_rest(bucket.own, add_tensors);
+      bucket.sum = bucket.own.front().sum;
+    }
+  } else {
+    wait();
+    const double* const shards = buckets_.back().sum.data<double>() + numbers_;
+    for (std::size_t i = 0; i < present.size(); ++i) present[i] = shards[i] > 0;
+  }
+  for (const Bucket& bucket : buckets_) {
+    for (std::size_t m = 0; m < bucket.members.size(); ++m) {
+      const Variable& variable = parameters_[bucket.members[m]].variable;
+      if (present[bucket.members[m]] == 0) continue;
+      const i64 begin = bucket.places[m];
+      variable.place()->accumulate(
+          bucket.sum.slice(0, begin, begin + variable.value().count()).reshape(variable.shape()));
+    }
+  }
+  return buckets_.back().sum.slice(0, 0, numbers_);
+}
+
+std::vector<std::string> GradientSum::not_finite() const {
+  std::vector<std::string> names;
+  for (const Bucket& bucket : buckets_) {
+    for (std::size_t m = 0; m < bucket.members.size(); ++m) {
+      const NamedParameter& parameter = parameters_[bucket.members[m]];
+      const i64 begin = bucket.places[m], end = begin + parameter.variable.value().count();
+      const bool finite = std::ranges::all_of(
+          bucket.own, [&](const Node& node) { return all_finite(node.sum.slice(0, begin, end)); });
+      if (!finite) names.push_back(parameter.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace weft

@@ -1,0 +1,198 @@
+#include "nn/gradient_sum.h"
+
+#include <atomic>
+#include <chrono>
+
+#include "ops/linear/linear.h"
+#include "ops/pointwise/pointwise.h"
+#include "ops/reduce/reduce.h"
+#include "tests/nn/checks.h"
+#include "tests/thread_ranks.h"
+
+using namespace weft;
+
+namespace {
+
+constexpr i64 examples = 12, in = 7, hidden = 33, out = 5;
+
+// Two maps and a parameter that nothing uses.
+struct Maps {
+  Parameter first, idle, second;
+
+  explicit Maps(DType dtype)
+      : first({in, hidden}, {}, dtype), idle({3}, {}, dtype), second({hidden, out}, {}, dtype) {
+    randomise(*this, 3);
+  }
+  void each(const auto& visit) {
+    visit("first", first), visit("idle", idle), visit("second", second);
+  }
+
+  // The mean loss over these rows; `between` stands between the maps.
+  Variable loss(const Tensor& x, const std::function<Variable(const Variable&)>& between) const {
+    const Variable y = linear(between(tanh(linear(x, first))), second);
+    return mean(mul(y, y));
+  }
+  Variable loss(const Tensor& x) const {
+    return loss(x, [](const Variable& h) { return h; });
+  }
+};
+
+Tensor batch_of(DType dtype) { return random_normal({examples, in}, dtype, 8).to(tested_device()); }
+
+// The gradients and the sum of the shards' losses, with buckets of a few parameters each.
+std::vector<Tensor> summed(DType dtype, i64 shards, Communicator& ranks) {
+  Maps maps(dtype);
+  const Tensor batch = batch_of(dtype);
+  const GradientSum::BucketBytes bytes{.first = 300, .others = 1200};
+  GradientSum sum(parameters(maps), shards, 1, ranks, bytes);
+  const i64 rows = examples / shards;
+  for (i64 i = 0; i < sum.count(); ++i) {
+    const i64 shard = sum.first() + i;
+    Tape tape;
+    const Variable loss = maps.loss(batch.slice(0, shard * rows, (shard + 1) * rows));
+    sum.add(tape, loss, loss.value().reshape({1}).to(DType::f64));
+  }
+  const Tensor losses = sum.finish().clone();
+  return {maps.first.variable.gradient().clone(), maps.second.variable.gradient().clone(), losses,
+          maps.idle.variable.gradient()};
+}
+
+std::vector<Tensor> on_one(DType dtype, i64 shards) {
+  std::vector<Tensor> found;
+  on_ranks(1, [&](ThreadRank& rank) { found = summed(dtype, shards, rank); });
+  return found;
+}
+
+TEST_SUITE("nn") {
+
+TEST_CASE("gradient sum: shards have the gradient of the whole batch") {
+  Maps maps(DType::f64);
+  Tape tape;
+  const Variable loss = maps.loss(batch_of(DType::f64));
+  tape.backward(loss);
+  for (const i64 shards : {1, 2, 3, 4, 6, 12}) {
+    const std::vector<Tensor> found = on_one(DType::f64, shards);
+    CHECK(relative_error(found[0], maps.first.variable.gradient()) < 1e-13);
+    CHECK(relative_error(found[1], maps.second.variable.gradient()) < 1e-13);
+    CHECK(found[2].item() / static_cast<double>(shards) ==
+          doctest::Approx(loss.value().item()).epsilon(1e-13));
+    CHECK(!found[3].defined());
+  }
+}
+
+TEST_CASE("gradient sum: the same bits on any number of ranks that divides the shards") {
+  if (tested_device() != Device{}) return;  // ranks exchange between CPUs
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const i64 shards : {2, 3, 4, 6, 12}) {
+      const std::vector<Tensor> one = on_one(dtype, shards);
+      for (int size = 2; size <= shards; ++size) {
+        if (shards % size != 0) continue;
+        CAPTURE(shards);
+        CAPTURE(size);
+        std::vector<std::vector<Tensor>> found(static_cast<std::size_t>(size));
+        on_ranks(size, [&](ThreadRank& rank) {
+          found[static_cast<std::size_t>(rank.rank())] = summed(dtype, shards, rank);
+        });
+        for (const std::vector<Tensor>& of_rank : found) {
+          for (std::size_t i = 0; i < 3; ++i) CHECK(same_bits(of_rank[i], one[i]));
+          CHECK(!of_rank[3].defined());
+        }
+      }
+    }
+  }
+}
+
+// A sum of numbers of very different size shows its order.
+TEST_CASE("gradient sum: the tree is that of its page") {
+  struct Term {
+    std::string text;
+  };
+  const auto add = [](Term& a, const Term& b) { a.text = "(" + a.text + "+" + b.text + ")"; };
+  const auto tree = [&](i64 shards) {
+    std::vector<TreeNode<Term>> nodes;
+    for (i64 s = 0; s < shards; ++s) add_node(nodes, {s, 1, {std::to_string(s)}}, add);
+    add_rest(nodes, add);
+    return nodes.front().sum.text;
+  };
+  CHECK(tree(1) == "0");
+  CHECK(tree(4) == "((0+1)+(2+3))");
+  CHECK(tree(6) == "(((0+1)+(2+3))+(4+5))");
+  CHECK(tree(7) == "(((0+1)+(2+3))+((4+5)+6))");
+}
+
+struct Waits {
+  static constexpr const char* name = "waits";
+  std::function<void()> wait;
+  struct Saved {};
+  Tensor forward(Saved&, const Tensor& x) const { return x.clone(); }
+  std::vector<Tensor> backward(const Saved&, const Tensor& dy) const {
+    wait();
+    return {dy};
+  }
+};
+
+TEST_CASE("gradient sum: a bucket is exchanged while backward goes on") {
+  if (tested_device() != Device{}) return;
+  std::atomic<int> exchanges = 0, waited = 0;
+  on_ranks(2, [&](ThreadRank& rank) {
+    rank.exchanging = [&] { ++exchanges; };
+    Maps maps(DType::f32);
+    GradientSum sum(parameters(maps), 2, 0, rank, {.first = 1, .others = 1});
+    Tape tape;
+    // Between the gradient of the second map, whose bucket is complete, and that of the first.
+    const auto between = [&](const Variable& h) {
+      return apply(Waits{[&] {
+                     const auto begin = std::chrono::steady_clock::now();
+                     while (exchanges < 4 &&  // two of each rank: parts, and sums
+                            std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) {
+                       std::this_thread::yield();
+                     }
+                     waited += exchanges >= 4;
+                   }},
+                   h);
+    };
+    sum.add(tape, maps.loss(batch_of(DType::f32), between), {});
+    sum.finish();
+  });
+  CHECK(waited == 2);
+  CHECK(exchanges == 2 * 2 * 4);  // three parameters and the numbers
+}
+
+TEST_CASE("gradient sum: an exchange that fails ends the step") {
+  if (tested_device() != Device{}) return;
+  on_ranks(2, [&](ThreadRank& rank) {
+    rank.exchanging = [] { fail("rank 7 does not answer"); };
+    Maps maps(DType::f32);
+    GradientSum sum(parameters(maps), 2, 0, rank);
+    Tape tape;
+    sum.add(tape, maps.loss(batch_of(DType::f32)), {});
+    CHECK_THROWS_WITH_AS(sum.finish(), "rank 7 does not answer", Error);
+  });
+}
+
+TEST_CASE("gradient sum: refuses shards that the ranks do not divide") {
+  if (tested_device() != Device{}) return;
+  on_ranks(2, [&](ThreadRank& rank) {
+    Maps maps(DType::f32);
+    CHECK_THROWS_WITH_AS(GradientSum(parameters(maps), 3, 0, rank),
+                         "gradient sum: 2 ranks do not divide 3 shards", Error);
+  });
+}
+
+TEST_CASE("gradient sum: names what is not finite in the own part") {
+  if (tested_device() != Device{}) return;
+  on_ranks(2, [&](ThreadRank& rank) {
+    Maps maps(DType::f32);
+    GradientSum sum(parameters(maps), 2, 0, rank);
+    Tape tape;
+    const Tensor batch = batch_of(DType::f32);
+    const double factor = rank.rank() == 1 ? std::numeric_limits<double>::infinity() : 1;
+    const auto between = [&](const Variable& h) { return scale(h, factor); };
+    sum.add(tape, maps.loss(batch, between), {});
+    sum.finish();
+    CHECK(sum.not_finite().empty() == (rank.rank() == 0));
+  });
+}
+
+}  // TEST_SUITE("nn")
+}  // namespace

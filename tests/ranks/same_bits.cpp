@@ -1,0 +1,129 @@
+// Trainings on several processes leave the bits of one.
+#include "tests/ranks/started.h"
+#include "tests/resume.h"
+
+using namespace weft;
+
+namespace {
+
+const Words small_language = {"--width",
+                              "16",
+                              "--heads",
+                              "2",
+                              "--depth",
+                              "2",
+                              "--length",
+                              "24",
+                              "--residual-dropout",
+                              "0.1",
+                              "--report-steps",
+                              "2",
+                              "--steps",
+                              "4"};
+
+// What a run on so many ranks keeps.
+void check_same(const std::string& program, const Words& words, const std::vector<int>& counts) {
+  const TemporaryFolder folder;
+  const std::string path = WEFT_PROGRAMS "/" + program, alone = folder.path("alone");
+  const ProgramRun one = run_program(path, words + Words{"--out", alone});
+  REQUIRE_MESSAGE(one.status == 0, one.err);
+  for (const int count : counts) {
+    CAPTURE(count);
+    const std::string out = folder.path("on-" + std::to_string(count));
+    const ProgramRun several = run_ranks(count, path, words + Words{"--out", out});
+    REQUIRE_MESSAGE(several.status == 0, several.err);
+    CHECK(kept_bytes(out) == kept_bytes(alone));
+    CHECK(without_times(read_file(out + "/metrics.jsonl")) ==
+          without_times(read_file(alone + "/metrics.jsonl")));
+    // One rank alone prints.
+    CHECK(several.out.find("keep ") != std::string::npos);
+    CHECK(several.out.find("keep ") == several.out.rfind("keep "));
+    CHECK(several.err.find("note: ") == several.err.rfind("note: "));
+  }
+}
+
+TEST_SUITE("ranks") {
+
+TEST_CASE("charlm: six shards on two and three ranks, the same bits as on one") {
+  if (!mpi_is_there()) return;
+  check_same("charlm",
+             small_language + Words{"--batch", "12", "--shards", "6", "--epoch-steps", "2",
+                                    "--validation-batches", "5", "--test-batches", "3"},
+             {2, 3});
+}
+
+TEST_CASE("wordlm: four shards on two and four ranks, the same bits as on one") {
+  if (!mpi_is_there()) return;
+  check_same("wordlm", small_language + Words{"--batch", "8", "--shards", "4"}, {2, 4});
+}
+
+TEST_CASE("vision: four shards on two and four ranks, the same bits as on one") {
+  if (!mpi_is_there()) return;
+  check_same("vision",
+             {"--batch", "8", "--shards", "4", "--width", "16", "--heads", "2", "--layers", "1",
+              "--hidden", "16", "--patch", "8", "--validation", "20", "--steps", "3"},
+             {2, 4});
+}
+
+TEST_CASE("a run goes on with another number of ranks, and with its memory") {
+  if (!mpi_is_there()) return;
+  const TemporaryFolder folder;
+  const std::string path = WEFT_PROGRAMS "/wordlm";
+  const std::string alone = folder.path("alone"), parts = folder.path("parts");
+  const Words words = small_language + Words{"--batch",  "8",           "--shards",
+                                             "4",        "--attention", "transformer-xl",
+                                             "--memory", "16",          "--checkpoint-steps",
+                                             "1"};
+  const ProgramRun one = run_program(path, words + Words{"--out", alone});
+  REQUIRE_MESSAGE(one.status == 0, one.err);
+  REQUIRE(run_ranks(4, path, words + Words{"--out", parts}).status == 0);
+  std::filesystem::remove_all(parts + "/step-0000000004-validated");
+  std::filesystem::remove(parts + "/result.json");
+  const ProgramRun resumed = run_ranks(2, path, words + Words{"--out", parts, "--resume"});
+  REQUIRE_MESSAGE(resumed.status == 0, resumed.err);
+  CHECK(contains(resumed.out, "resume after step 3"));
+  CHECK(kept_bytes(parts) == kept_bytes(alone));
+}
+
+TEST_CASE("shards on one process: another sum of the same gradients, and the same bits resumed") {
+  const TemporaryFolder folder;
+  const std::string path = WEFT_PROGRAMS "/charlm";
+  const Words words = {"--width",
+                       "16",
+                       "--heads",
+                       "2",
+                       "--length",
+                       "24",
+                       "--steps",
+                       "4",
+                       "--batch",
+                       "8",
+                       "--epoch-steps",
+                       "2",
+                       "--validation-batches",
+                       "2",
+                       "--test-batches",
+                       "2",
+                       "--report-steps",
+                       "1"};
+  std::vector<double> losses[2];
+  for (const int shards : {1, 4}) {
+    const std::string out = folder.path(std::to_string(shards));
+    const ProgramRun run =
+        run_program(path, words + Words{"--shards", std::to_string(shards), "--out", out});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    for (const nlohmann::json& line : lines(read_file(out + "/metrics.jsonl"))) {
+      if (line["kind"] == "train") losses[shards > 1].push_back(line["loss"]);
+    }
+  }
+  REQUIRE(losses[0].size() == 4);
+  REQUIRE(losses[1].size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(losses[0][i] == doctest::Approx(losses[1][i]).epsilon(2e-6));
+  }
+  check_resume(path, words + Words{"--shards", "4", "--checkpoint-steps", "1"},
+               folder.path("resumed"), 1);
+}
+
+}  // TEST_SUITE("ranks")
+}  // namespace
