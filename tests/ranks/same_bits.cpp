@@ -1,4 +1,5 @@
 // Trainings on several processes leave the bits of one.
+#include "apps/training/train.h"
 #include "tests/ranks/started.h"
 #include "tests/resume.h"
 
@@ -63,6 +64,17 @@ TEST_CASE("vision: four shards on two and four ranks, the same bits as on one") 
              {"--batch", "8", "--shards", "4", "--width", "16", "--heads", "2", "--layers", "1",
               "--hidden", "16", "--patch", "8", "--validation", "20", "--steps", "3"},
              {2, 4});
+}
+
+TEST_CASE("random numbers differ from shard to shard, and the first has those of a whole batch") {
+  const auto first_word = [](Context context) { return context.random.next().words(0).word[0]; };
+  const std::uint32_t whole = first_word(Context(true, 5, 7));
+  std::set<std::uint32_t> words;
+  for (i64 shard = 0; shard < 100; ++shard) {
+    words.insert(first_word(Task::Step{.number = 7, .shard = shard}.context(5)));
+  }
+  CHECK(words.size() == 100);
+  CHECK(first_word(Task::Step{.number = 7}.context(5)) == whole);
 }
 
 TEST_CASE("a run goes on with another number of ranks, and with its memory") {
