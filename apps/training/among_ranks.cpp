@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-std::span<std::byte> bytes_of(const Tensor& tensor) {
+std::span<std::byte> memory_of(const Tensor& tensor) {
   return {tensor.bytes(), static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype())};
 }
 
@@ -51,12 +51,12 @@ void require_agreement(const Task& task, const TrainOptions& options) {
 
 void share(const std::vector<NamedTensor>& tensors) {
   if (ranks().alone()) return;
-  for (const NamedTensor& tensor : tensors) ranks().broadcast(bytes_of(tensor.value));
+  for (const NamedTensor& tensor : tensors) ranks().broadcast(memory_of(tensor.value));
 }
 
 void share(const std::map<std::string, Tensor>& tensors) {
   if (ranks().alone()) return;
-  for (const auto& [name, tensor] : tensors) ranks().broadcast(bytes_of(tensor));
+  for (const auto& [name, tensor] : tensors) ranks().broadcast(memory_of(tensor));
 }
 
 std::optional<SavedTraining> shared(std::optional<SavedTraining> saved) {
@@ -90,10 +90,10 @@ Tensor rows_of_all(const Tensor& own) {
   shape[0] *= ranks().size();
   const Tensor all = Tensor::empty(shape, own.dtype());
   const auto count = static_cast<std::size_t>(ranks().size());
-  const std::vector<std::span<const std::byte>> to(count, bytes_of(own));
+  const std::vector<std::span<const std::byte>> to(count, memory_of(own));
   std::vector<std::span<std::byte>> from;
   for (std::size_t r = 0; r < count; ++r) {
-    from.push_back(bytes_of(all).subspan(r * to[r].size(), to[r].size()));
+    from.push_back(memory_of(all).subspan(r * to[r].size(), to[r].size()));
   }
   ranks().exchange(to, from);
   return all;
