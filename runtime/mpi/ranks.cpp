@@ -29,9 +29,9 @@ using Seconds = std::chrono::duration<double>;
 
 enum Tag : int { data, failure, ended };
 constexpr std::size_t most_bytes = std::size_t{1} << 30;  // of one message; MPI counts in int
-constexpr double grace = 3;          // seconds that an exchange goes on after a signal
-constexpr double to_be_said = 2;     // seconds that rank 0 has to say what another rank told it
-constexpr int between_looks = 1024;  // turns of waiting until it is seen who is there
+constexpr double grace = 3;            // seconds that an exchange goes on after a signal
+constexpr double to_be_said = 2;       // seconds that rank 0 has to say what another rank told it
+constexpr double between_looks = 0.1;  // seconds of waiting until it is seen again who is there
 
 class MpiRanks final : public Communicator {
  public:
@@ -122,6 +122,7 @@ class MpiRanks final : public Communicator {
 
   void wait_for(std::vector<Message>& messages) {
     const auto begin = Clock::now();
+    auto looked = begin;
     auto signalled = Clock::time_point::max();
     for (int turn = 0;; ++turn) {
       std::erase_if(messages, [](Message& message) {
@@ -138,7 +139,10 @@ class MpiRanks final : public Communicator {
       if (interrupted != nullptr && interrupted() && signalled == Clock::time_point::max()) {
         signalled = Clock::now();
       }
-      if (turn % between_looks == between_looks - 1) look_for_ended(messages);
+      if (since(looked) > between_looks) {
+        look_for_ended(messages);
+        looked = Clock::now();
+      }
       const bool hurried = signalled != Clock::time_point::max() && since(signalled) > grace;
       if (hurried || since(begin) > patience) missing(messages, hurried);
       pause(turn);
