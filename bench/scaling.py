@@ -159,7 +159,8 @@ def finish(axes, lengths, unit):
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda y, _: microseconds(y)))
     else:
         low, high = (math.log2(y) for y in axes.get_ylim())
-        axes.set_yticks([2.0 ** p for p in range(math.ceil(low), math.floor(high) + 1) if p % 2 == 0])
+        powers = range(math.ceil(low), math.floor(high) + 1)
+        axes.set_yticks([2.0 ** p for p in powers if p % 2 == 0 or len(powers) < 5])
         axes.yaxis.set_major_formatter(
             ticker.FuncFormatter(lambda y, _: power_of_1024(y, [" B", " KiB", " MiB", " GiB"])))
     axes.minorticks_off()

@@ -35,7 +35,7 @@ std::string reason(const std::string& path, const char* said) {
   if (name.find("weft::") == std::string::npos) {
     return "needs the symbol " + name + ", which neither weft nor its libraries define";
   }
-  return "wants " + name.substr(0, name.find('(')) +
+  return "needs " + name.substr(0, name.find('(')) +
          ", which this version of weft does not define: it was built with the headers of another "
          "version; rebuild it with those of this one";
 }

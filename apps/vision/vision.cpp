@@ -38,7 +38,7 @@ void add_train(const Options& app, TrainCommand& train) {
 
 void add_eval(const Options& app, EvalCommand& eval) {
   app.add_option("--checkpoint", eval.checkpoint, checkpoint_help).required();
-  app.add_option("--data", eval.data, "pictures, if not where they were in training");
+  app.add_option("--data", eval.data, "pictures; default: those of training");
   app.add_option("--split", eval.split, "train, validation or test").show_default();
   app.add_option("--device", eval.device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--json", eval.json, "print one JSON object");
@@ -52,7 +52,7 @@ void add_predict(const Options& app, PredictCommand& predict) {
 
 void add_rank(const Options& app, RankCommand& rank) {
   app.add_option("models", rank.models, "checkpoints, as [NAME=]PATH").required();
-  app.add_option("--data", rank.data, "pictures, if not where they were in training");
+  app.add_option("--data", rank.data, "pictures; default: those of training");
   app.add_option("--pictures", rank.pictures, "number of test pictures to average over")
       .show_default();
   app.add_option("--out", rank.out, "a JSON file for the spectra; bench/plot spectra draws it");

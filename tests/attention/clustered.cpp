@@ -379,7 +379,7 @@ TEST_CASE("clustered: bad options and choices") {
         "the given positions[3] is -7; wanted at least 0");
   fails(given("planes", Tensor::zeros({5, 3}, DType::f64)), "planes");
   fails(given("planes", Tensor::zeros({5, 4}, DType::f32)), "f64");
-  fails(given("hashes", Tensor::zeros({1, 2, 6}, DType::i64)), "hashes cannot be handed in");
+  fails(given("hashes", Tensor::zeros({1, 2, 6}, DType::i64)), "hashes cannot be given");
 }
 
 }  // TEST_SUITE("attention")

@@ -628,8 +628,8 @@ TEST_CASE("csp: what cannot be") {
   CHECK_ERROR(csp("csp:shift=custom", v), "csp: shift=custom needs the choice shifts [2]");
   CHECK_ERROR(csp("csp:shift=head,rule=code", v), "csp: rule=code");
   CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, -2})), "csp: the given shifts[1] is -2");
-  CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, 2, 3})), "csp: shifts handed in");
-  CHECK_ERROR(csp("csp-sort", v, with_shifts({1, 2})), "csp-sort: shifts cannot be handed in");
+  CHECK_ERROR(csp("csp:shift=custom", v, with_shifts({1, 2, 3})), "csp: the given shifts must be");
+  CHECK_ERROR(csp("csp-sort", v, with_shifts({1, 2})), "csp-sort: shifts cannot be given");
   CHECK_ERROR(csp("csp-shift:group=2", v), "there is no option 'group'");
   CHECK_ERROR(csp("csp-sort:shift=none", v), "there is no option 'shift'");
   AttentionCall call;

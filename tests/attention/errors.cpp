@@ -189,7 +189,7 @@ TEST_CASE("every mechanism: choices that cannot be") {
       const i64* const values = given.data<i64>();
       const auto refused = [&](i64 element, i64 value, const std::string& why) {
         check_error(with_value(fixed, choice.name, element, value),
-                    {choice.name + "[", fmt::format("handed in is {};", value), why});
+                    {"the given " + choice.name + "[", fmt::format("] is {};", value), why});
       };
       refused(0, -2, "wanted");
       // Positions and shifts are taken modulo the length.
@@ -200,9 +200,9 @@ TEST_CASE("every mechanism: choices that cannot be") {
         refused(given.size(2), values[0], "wanted a permutation");
       }
       if (choice.order == ChoiceOrder::ascending && given.shape().back() > 1) {
-        refused(1, values[0], fmt::format("behind {}", values[0]));
+        refused(1, values[0], fmt::format("after {}", values[0]));
         check_error(with_value(fixed, choice.name, 0, -1),
-                    {fmt::format("handed in is {}; behind -1", values[1])});
+                    {fmt::format("] is {}; after -1", values[1])});
       }
     }
   }

@@ -84,7 +84,7 @@ TEST_CASE("attention_bench: the same command goes on, other settings begin again
   const std::string rows = read_file(folder.path("rows.jsonl"));
   folder.file("rows.jsonl", rows.substr(0, rows.size() - 5));
   const ProgramRun again = bench(words);
-  CHECK(contains(again.out, "a torn last line was taken off"));
+  CHECK(contains(again.out, "an incomplete last line was removed"));
   CHECK(contains(again.out, "1 rows measured, 5 kept"));
   CHECK(contains(bench(words + Words{"--batch", "2"}).out, "6 rows measured, 0 kept"));
 }
@@ -200,7 +200,7 @@ TEST_CASE("attention_bench: Ctrl-C keeps what is done") {
                               "cpu", "--seconds", "600", "--row-seconds", "0", "--heads", "1",
                               "--lengths", "4096", "--out", out});
   CHECK(run.status == 130);
-  CHECK(contains(run.out, "interrupted: the same command goes on"));
+  CHECK(contains(run.out, "interrupted: the same command resumes"));
   CHECK(Results(out + "/rows.jsonl").lines().empty());
 }
 

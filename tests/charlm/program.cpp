@@ -222,9 +222,9 @@ TEST_CASE("charlm: a model with positions writes past its length and says so onc
     const Run run = charlm({"sample", "--checkpoint", out, "--tokens", "60"});
     CHECK(run.status == 0);
     CHECK(run.out.size() == 61);
-    const std::size_t first = run.err.find("past the 16 positions");
+    const std::size_t first = run.err.find("beyond the 16 positions");
     CHECK(first != std::string::npos);
-    CHECK(run.err.find("past the 16", first + 1) == std::string::npos);
+    CHECK(run.err.find("beyond the 16", first + 1) == std::string::npos);
   }
 }
 
@@ -310,7 +310,7 @@ TEST_CASE("charlm: a text of one's own, with the characters that occur in it") {
   CHECK(sample.out.starts_with("grö"));
   CHECK(is_utf8(sample.out));
   check_refused(charlm({"sample", "--checkpoint", run, "--prompt", "grün"}),
-                "--prompt: the character 'ü' (U+00FC) at position 2 is none of the 28 that");
+                "--prompt: the character 'ü' (U+00FC) at position 2 is none of the 28 of");
   check_refused(charlm({"eval", "--checkpoint", run, "--data", folder.file("other", "Wörter")}),
                 "other: the character 'W' (U+0057) at position 0 is none of the 28");
   // It resumes with this text alone, and `auto` means the same.
@@ -369,7 +369,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--encoding", "con"}, "did you mean conv?"},
       {{"--wiring", "vanila"}, "did you mean vanilla?"},
       {{"--wiring", "pre-norm"}, "did you mean prenorm?"},
-      {{"--encoding", "rotary", "--attention", "shared-full"}, "and shared-full takes q, v"},
+      {{"--encoding", "rotary", "--attention", "shared-full"}, "but shared-full takes q, v"},
       {{"--schedule", "cosin"}, "did you mean cosine?"},
       {{"--optimizer", "adamax"}, "did you mean adam?"},
       {{"--optimizer", "adam:beta3=1"}, "there is no option 'beta3'"},
@@ -494,7 +494,8 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
   check_refused(charlm({"eval", "--checkpoint", changed([](Checkpoint& c) {
                           c.metadata["configuration"] = std::string(c.metadata["configuration"])
                               .replace(c.metadata["configuration"].find("builtin"), 7, "gone.txt");
-                        })}), "gone.txt: the text that the model was trained on is not here");
+                        })}),
+                "gone.txt: the model's training text is not found");
 
   // Weights that are not finite are loaded, with a warning.
   const std::string damaged = changed([](Checkpoint& c) {
@@ -542,7 +543,7 @@ TEST_CASE("charlm: seeds whose folders hold runs are refused before the first is
   CHECK_FALSE(std::filesystem::exists(folder.path("runs/seed-1")));
   REQUIRE(train_tiny(folder.path("runs"), {"--seeds", "3,4"}).status == 0);
   const std::string summary = read_file(folder.path("runs/replicas.json"));
-  check_refused(train_tiny(folder.path("runs"), {"--seeds", "5,6"}), "replicas.json: is there");
+  check_refused(train_tiny(folder.path("runs"), {"--seeds", "5,6"}), "replicas.json: exists");
   CHECK(read_file(folder.path("runs/replicas.json")) == summary);
 }
 

@@ -58,8 +58,9 @@ TEST_CASE("text: a vocabulary of the characters that occur") {
   const auto refused = [&](const std::string& odd) {
     return error_of([&] { own.encode(odd, "--prompt"); });
   };
-  CHECK(contains(refused("Grüße"), "--prompt: the character 'ü' (U+00FC) at position 2 is none of "
-                                   "the 11 that the model's text has"));
+  CHECK(contains(refused("Grüße"),
+                 "--prompt: the character 'ü' (U+00FC) at position 2 is none of "
+                 "the 11 of the model's training text"));
   CHECK(contains(refused("\x07"), "the character U+0007 at position 0"));
   CHECK(contains(refused("\xff"), "--prompt: not UTF-8"));
   CHECK(contains(error_of([] { Vocabulary::of("\xff", "here"); }), "here: not UTF-8"));

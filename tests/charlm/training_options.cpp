@@ -34,7 +34,7 @@ TEST_CASE("options: the words of nanoGPT and llm.c are known, and nothing is gue
     answered("charlm", {fmt::format("--{}", word), "1"},
              fmt::format("no option --{}; did you mean --{}? charlm train --help", word, ours));
   }
-  answered("charlm", {"--grad_accum=4"}, "--grad_accum: a step processes its whole of its --batch");
+  answered("charlm", {"--grad_accum=4"}, "--grad_accum: a step processes its whole --batch");
   answered("charlm", {"--gradient_accumulation_steps=4"}, ": a step processes its whole");
   answered("charlm", {"--dtype", "bfloat16"}, "no option --dtype: models are trained in f32;");
   answered("charlm", {"--beta1", "0.9"}, "as in --optimizer adamw:beta1=0.9");
@@ -95,7 +95,7 @@ TEST_CASE("options: --weight-decay is the optimizer's own") {
   CHECK(configuration({"--config", file, "--weight-decay", "0.2"})["optimizer"] ==
         "adamw:decay=0.2");
   check_refused(charlm({"--optimizer", "adamw:decay=0.2", "--weight-decay", "0.1"}),
-                "--weight-decay: --optimizer adamw:decay=0.2 says it already");
+                "--weight-decay: --optimizer adamw:decay=0.2 sets it already");
   for (const char* other : {"adam", "sgd:momentum=0.9", "adadelta"}) {
     check_refused(charlm({"--optimizer", other, "--weight-decay", "0.1"}), "has none");
   }

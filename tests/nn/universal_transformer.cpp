@@ -497,7 +497,7 @@ TEST_CASE("universal transformer: settings out of range are errors that name the
                          c.attention = "agglomerative";
                        }),
                        "attention: rotary positions rotate the inputs q and k, but agglomerative "
-                       "takes zq, zk, y; take full, or another encoding",
+                       "takes zq, zk, y; use full, or another encoding",
                        Error);
   CHECK_THROWS_WITH_AS(make([](auto& c) { c.encoding = "rotary"; }),
                        "attention: rotary positions rotate pairs of features: a head has 3, wanted "

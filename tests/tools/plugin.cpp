@@ -301,8 +301,8 @@ TEST_CASE("plugin: one that was built with the headers of another weft is refuse
     const std::string other = built(folder, "other" + std::to_string(i), sharp_source(), headers);
     for (const char* program : {"zoo", "charlm"}) {
       check_refused(app(program, {"--plugin", other}),
-                    "wants weft::Registration::Registration, which this weft does not have in that "
-                    "form: it was built with the headers of another version");
+                    "needs weft::Registration::Registration, which this version of weft does not "
+                    "define: it was built with the headers of another version");
     }
   }
 }

@@ -93,14 +93,14 @@ TEST_CASE("cifar: class names beside the pictures count") {
   CHECK(contains(failure(folder.path()),
                  "batches.meta.txt: wanted 10 class names, one a line, got 2"));
   folder.file("batches.meta.txt", "one\n\x1b[2J\n");
-  CHECK(contains(failure(folder.path()), "batches.meta.txt: line 2 is no class name"));
+  CHECK(contains(failure(folder.path()), "batches.meta.txt: line 2 is not a class name"));
 }
 
 TEST_CASE("cifar: files that are not what they should be") {
   const TemporaryFolder folder;
   CHECK(contains(failure(folder.path("none")), "none: there is no such folder"));
   CHECK(contains(failure(folder.path()), "holds no pictures; wanted data_batch_1.bin"));
-  CHECK(contains(failure("builtin", "cifar-10"), "--dataset cifar-10: its files must be given"));
+  CHECK(contains(failure("builtin", "cifar-10"), "--dataset cifar-10: needs --data"));
   fill_cifar_10(folder);
   CHECK(contains(failure(folder.path(), "cifar-100"), "holds no pictures of cifar-100"));
   CHECK(contains(failure(folder.path(), "builtin"), "needs --data builtin"));

@@ -124,7 +124,7 @@ TEST_CASE("pieces: damaged ones are refused, whatever is damaged") {
       {head + "0 merges\n1 pieces\n\xff\xff\n", "not UTF-8"},
       {"sentencepiece ", "damaged word pieces"},
       {"sentencepiece x\n0", "damaged word pieces"},
-      {"sentencepiece x\n0g", "no hexadecimal digits at position 16"},
+      {"sentencepiece x\n0g", "not hexadecimal digits at position 16"},
       {"sentencepiece x\n0011", "not a SentencePiece model"},
       {"sentencepiece \xff\n00", "not UTF-8"},
       {"sentencepiece x\n", "not a SentencePiece model"},
