@@ -154,7 +154,7 @@ TEST_CASE("listops: files are read as they were written, and as they are release
     CHECK_ERROR(read_listops(folder.path()), part);
   };
   refused(heading + "[MAX 2 9 ]\t9\n[MAX 2 x ]\t9\n",
-          "basic_val.tsv: line 3: 'x' is no word of ListOps");
+          "basic_val.tsv: line 3: 'x' is not a word of ListOps");
   refused(heading + "[MAX 2 9 ]\n", "basic_val.tsv: line 2: wanted words, a tab and a digit");
   refused(heading + "[MAX 2 9 ]\t19\n", "wanted words, a tab and a digit");
   refused(heading + "( )\t1\n", "has 0 words; wanted 1");

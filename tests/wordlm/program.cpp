@@ -128,7 +128,7 @@ TEST_CASE("wordlm: pieces over bytes, where nothing else is asked for") {
   CHECK(score["words"] == 19 * 6);
   const ProgramRun said = wordlm({"eval", "--checkpoint", out});
   CHECK(contains(said.out, "test   perplexity"));
-  CHECK(said.out.find(" a piece") < said.out.find("by the agglomerative paper's definition"));
+  CHECK(said.out.find(" per piece") < said.out.find("by the agglomerative paper's definition"));
   CHECK_FALSE(contains(said.out, "lower case"));
   const Words sample = {"sample", "--checkpoint", out, "--tokens", "12", "--temperature", "0"};
   const ProgramRun more = wordlm(sample + Words{"--prompt", "Zeile 3:"});
