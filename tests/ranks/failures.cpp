@@ -134,7 +134,7 @@ TEST_CASE("a value that is not finite ends all ranks with status 4, and the rank
                   "--optimizer", "sgd", "--clip",   "0", "--warmup", "0"});
   CHECK(run.status == 4);
   CHECK_MESSAGE(contains(run.out, "is not finite, on rank "), run.out);
-  CHECK_MESSAGE(contains(run.out, "the training left the finite numbers"), run.out);
+  CHECK_MESSAGE(contains(run.out, "the training diverged to values that are not finite"), run.out);
 }
 
 }  // TEST_SUITE("ranks")

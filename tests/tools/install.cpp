@@ -45,7 +45,7 @@ meson() {
   case $1 in
     setup)
       eval command meson '"$@"' "$options" >/dev/null || return
-      for file in $built/libweft.so* $built/apps/*; do
+      for file in $built/libweft*.so* $built/apps/*; do
         if [ -f "$file" ]; then cp -dp "$file" "$2/${file#$built/}"; fi
       done ;;
     install) command meson "$@" --no-rebuild >/dev/null ;;
