@@ -327,8 +327,8 @@ TEST_CASE("i-clustered: bad options and choices") {
   fails("topk", {0, 1, 2, 0, 1, 6}, {1, 2, 1, 3},
         "the given topk[0, 1, 0, 2] is 6; wanted 0 … 5, and -1");
   fails("topk", {0, 1, 2, 0, 1, -2}, {1, 2, 1, 3}, "-2");
-  fails("topk", {0, 1, 2, 0, 2, 1}, {1, 2, 1, 3}, "is 1; behind 2");
-  fails("topk", {0, 1, 2, 0, -1, 1}, {1, 2, 1, 3}, "is 1; behind -1");
+  fails("topk", {0, 1, 2, 0, 2, 1}, {1, 2, 1, 3}, "is 1; after 2");
+  fails("topk", {0, 1, 2, 0, -1, 1}, {1, 2, 1, 3}, "is 1; after -1");
   fails("topk", {0, 1}, {1, 2, 1, 1}, "topk");
   fails("labels", {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {1, 2, 6},
         "the given labels[0, 1, 5] is 1; wanted 0 … 0");

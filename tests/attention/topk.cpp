@@ -107,9 +107,9 @@ TEST_CASE("topk: bad choices and options are refused") {
   CHECK_NOTHROW(with({0, 4, 2, -1}, {1, 1, 2, 2}));
   CHECK_ERROR(with({0, 5, 2, 3}, {1, 1, 2, 2}),
               "topk: the given topk[0, 0, 0, 1] is 5; wanted 0 … 4, and -1");
-  CHECK_ERROR(with({3, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind 3");
-  CHECK_ERROR(with({1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind 1");
-  CHECK_ERROR(with({-1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; behind -1");
+  CHECK_ERROR(with({3, 1, 2, 3}, {1, 1, 2, 2}), "is 1; after 3");
+  CHECK_ERROR(with({1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; after 1");
+  CHECK_ERROR(with({-1, 1, 2, 3}, {1, 1, 2, 2}), "is 1; after -1");
   CHECK_ERROR(with({0, 1, 2, 3}, {1, 1, 4, 1}), "topk: the given topk must be [1,1,2,2] of i64");
   AttentionCall call;
   call.given["labels"] = Tensor::zeros({1}, DType::i64);

@@ -185,7 +185,7 @@ TEST_CASE("attention: rotary positions where there are q and k, elsewhere an err
         nn::Attention layer(rotary);
         FAIL("no error");
       } catch (const Error& error) {
-        CHECK(std::string(error.what()).find("and " + name + " takes ") != std::string::npos);
+        CHECK(std::string(error.what()).find("but " + name + " takes ") != std::string::npos);
       }
       continue;
     }
