@@ -33,10 +33,6 @@ std::size_t place_of(DType dtype) {
   return place;
 }
 
-std::size_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype());
-}
-
 struct Entry {
   std::string name;
   StoredType type;
@@ -302,7 +298,7 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
   for (auto& [name, tensor] : tensors) {
     check_name(path, name);
     tensor = tensor.packed();
-    const std::uint64_t end = offset + bytes_of(tensor);
+    const std::uint64_t end = offset + tensor.byte_count();
     header[name] = {{"dtype", dtypes[place_of(tensor.dtype())].name},
                     {"shape", std::vector(tensor.shape().begin(), tensor.shape().end())},
                     {"data_offsets", {offset, end}}};
@@ -321,7 +317,7 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
   file.write(std::as_bytes(std::span(&length, 1)));
   file.write(std::as_bytes(std::span(text)));
   for (const auto& [name, tensor] : tensors) {
-    file.write({tensor.bytes(), bytes_of(tensor)});
+    file.write({tensor.bytes(), tensor.byte_count()});
   }
   file.commit();
 }

@@ -248,7 +248,7 @@ void write_npy(const Tensor& tensor, const std::string& path) {
   const Tensor elements = tensor.to(Device{}).packed();
   OutputFile file(path);
   file.write(std::as_bytes(std::span(head)));
-  file.write({elements.bytes(), static_cast<std::size_t>(tensor.count()) * size_of(known->dtype)});
+  file.write({elements.bytes(), elements.byte_count()});
   file.commit();
 }
 

@@ -218,10 +218,8 @@ Tensor Tensor::to(Device device) const {
   const Tensor row_major = packed();
   Tensor moved = empty(shape_, dtype_, device);
   const Device far = device.type == DeviceType::cpu ? this->device() : device;
-  dispatch_device(far, [&](auto where) {
-    copy_bytes(where, row_major.bytes(), moved.bytes(),
-               static_cast<std::size_t>(count()) * size_of(dtype_));
-  });
+  dispatch_device(
+      far, [&](auto where) { copy_bytes(where, row_major.bytes(), moved.bytes(), byte_count()); });
   return moved;
 }
 

@@ -56,6 +56,7 @@ class Tensor {
   i64 size(int axis) const { return shape_[checked_axis(axis)]; }  // −1 is the last axis
   i64 stride(int axis) const { return strides_[checked_axis(axis)]; }
   i64 count() const { return shape_.count(); }
+  std::size_t byte_count() const { return static_cast<std::size_t>(count()) * size_of(dtype_); }
   i64 rows() const;  // the product of all sizes but the last, also where that is 0
   DType dtype() const { return dtype_; }
   Device device() const { return storage_ ? storage_->device() : Device{}; }

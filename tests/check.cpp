@@ -52,8 +52,7 @@ double relative_error(const Tensor& got, const Tensor& wanted) {
 bool same_bits(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype()) return false;
   const Tensor left = a.packed().to(Device{}), right = b.packed().to(Device{});
-  const auto bytes = static_cast<std::size_t>(a.count()) * size_of(a.dtype());
-  return std::memcmp(left.bytes(), right.bytes(), bytes) == 0;
+  return std::memcmp(left.bytes(), right.bytes(), left.byte_count()) == 0;
 }
 
 namespace {

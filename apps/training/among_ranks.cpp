@@ -8,7 +8,7 @@ namespace weft {
 namespace {
 
 std::span<std::byte> memory_of(const Tensor& tensor) {
-  return {tensor.bytes(), static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype())};
+  return {tensor.bytes(), tensor.byte_count()};
 }
 
 // By name: the value of a setting, the digest of anything else.

@@ -12,10 +12,6 @@
 namespace weft {
 namespace {
 
-std::size_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype());
-}
-
 // The resident size of this process in bytes: "VmRSS" now, "VmHWM" at its peak.
 std::size_t process_memory(const std::string& field) {
   std::ifstream status("/proc/self/status");
@@ -71,7 +67,7 @@ StepBytes do_step(const Task& task, const TrainOptions& options, Optimizer& opti
   StepGradient(measured, options.shards)(batch, {.number = number});
   for (const NamedParameter& parameter : task.parameters) {
     const Tensor gradient = parameter.variable.gradient();
-    if (gradient.defined()) bytes.gradients += bytes_of(gradient);
+    if (gradient.defined()) bytes.gradients += gradient.byte_count();
   }
   optimizer.step(options.learning_rate(number), options.clip);  // waits for the device
   return bytes;
@@ -115,9 +111,9 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   cost.process = growth.reached();  // a new reading could exceed the sum of the parts by pages
   for (const NamedParameter& parameter : task.parameters) {
     cost.parameters += parameter.variable.value().count();
-    cost.weights += bytes_of(parameter.variable.value());
+    cost.weights += parameter.variable.value().byte_count();
   }
-  for (const auto& [name, tensor] : optimizer.state()) cost.optimizer += bytes_of(tensor);
+  for (const auto& [name, tensor] : optimizer.state()) cost.optimizer += tensor.byte_count();
   cost.seconds = seconds_of_step(task, options, optimizer);
   return cost;
 }

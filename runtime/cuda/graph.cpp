@@ -22,10 +22,6 @@ class InPool {
   CachingAllocator& allocator_;
 };
 
-std::size_t bytes_of(const Tensor& x) {
-  return static_cast<std::size_t>(x.count()) * size_of(x.dtype());
-}
-
 }  // namespace
 
 CudaGraph::CudaGraph(const Cuda& device)
@@ -78,8 +74,8 @@ StepQueue::StepQueue(const Cuda& device, std::vector<Tensor> inputs, Tensor repo
       inputs_(std::move(inputs)),
       report_(std::move(report)),
       slots_(most_under_way) {
-  std::size_t bytes = bytes_of(report_);
-  for (const Tensor& input : inputs_) bytes += bytes_of(input);
+  std::size_t bytes = report_.byte_count();
+  for (const Tensor& input : inputs_) bytes += input.byte_count();
   for (Slot& slot : slots_) {
     void* memory = nullptr;
     check_cuda(cudaMallocHost(&memory, bytes), "steps");
@@ -107,7 +103,7 @@ void StepQueue::submit(const std::vector<Tensor>& values, const std::function<vo
     const Tensor value = values[i].packed();
     require(value.shape() == inputs_[i].shape() && value.dtype() == inputs_[i].dtype(),
             "steps: input {} is {}, got {}", i, inputs_[i].shape(), value.shape());
-    const std::size_t bytes = bytes_of(value);
+    const std::size_t bytes = value.byte_count();
     std::memcpy(at, value.bytes(), bytes);
     check_cuda(cudaMemcpyAsync(inputs_[i].bytes(), at, bytes, cudaMemcpyHostToDevice,
                                stream_of(device_)),
@@ -115,7 +111,7 @@ void StepQueue::submit(const std::vector<Tensor>& values, const std::function<vo
     at += bytes;
   }
   step();
-  check_cuda(cudaMemcpyAsync(at, report_.bytes(), bytes_of(report_), cudaMemcpyDeviceToHost,
+  check_cuda(cudaMemcpyAsync(at, report_.bytes(), report_.byte_count(), cudaMemcpyDeviceToHost,
                              stream_of(device_)),
              "steps");
   check_cuda(cudaEventRecord(slot.over, stream_of(device_)), "steps");
@@ -127,9 +123,9 @@ std::vector<double> StepQueue::take() {
   const Slot& slot = slots_[taken_++ % most_under_way];
   check_cuda(cudaEventSynchronize(slot.over), "steps");
   const std::byte* at = slot.memory;
-  for (const Tensor& input : inputs_) at += bytes_of(input);
+  for (const Tensor& input : inputs_) at += input.byte_count();
   std::vector<double> values(static_cast<std::size_t>(report_.count()));
-  std::memcpy(values.data(), at, bytes_of(report_));
+  std::memcpy(values.data(), at, report_.byte_count());
   return values;
 }
 

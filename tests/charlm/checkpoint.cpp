@@ -108,8 +108,7 @@ TEST_CASE("checkpoint: what is written is read again, bit for bit") {
     const Tensor packed = tensor.packed();
     CHECK(same.shape() == tensor.shape());
     CHECK(same.dtype() == tensor.dtype());
-    const auto bytes = static_cast<std::size_t>(tensor.count()) * size_of(tensor.dtype());
-    CHECK(std::memcmp(same.bytes(), packed.bytes(), bytes) == 0);
+    CHECK(std::memcmp(same.bytes(), packed.bytes(), packed.byte_count()) == 0);
   }
   CHECK_FALSE(all_finite(read.tensors.at("odd")));
   CHECK(all_finite(read.tensors.at("half")));

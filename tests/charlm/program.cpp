@@ -22,7 +22,7 @@ namespace {
 
 using Run = ProgramRun;
 
-Run charlm(const Words& words) { return run_program(WEFT_PROGRAMS "/charlm", words); }
+Run charlm(const Words& words) { return app("charlm", words); }
 
 // A model that is small enough to be trained in seconds, and the folder of its run.
 const Words small_model = {"--batch", "16", "--length", "64", "--width", "48", "--heads", "4",

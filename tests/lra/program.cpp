@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-ProgramRun lra_program(const Words& words) { return run_program(WEFT_PROGRAMS "/lra", words); }
+ProgramRun lra_program(const Words& words) { return app("lra", words); }
 
 const Words tiny = {"--examples",    "60", "--held-out",  "8",     "--width",  "8",
                     "--layers",      "1",  "--heads",     "2",     "--hidden", "8",

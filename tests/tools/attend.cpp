@@ -19,9 +19,7 @@ namespace {
 
 using Tensors = std::map<std::string, Tensor>;
 
-ProgramRun attend_program(const Words& words) {
-  return run_program(WEFT_PROGRAMS "/attend", words);
-}
+ProgramRun attend_program(const Words& words) { return app("attend", words); }
 
 Tensor normal(const Shape& shape, std::uint64_t seed) {
   return random_normal(shape, DType::f64, seed);

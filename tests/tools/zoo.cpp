@@ -12,7 +12,7 @@ using namespace weft;
 
 namespace {
 
-ProgramRun zoo(const Words& words) { return run_program(WEFT_PROGRAMS "/zoo", words); }
+ProgramRun zoo(const Words& words) { return app("zoo", words); }
 
 // All mechanisms that programs know: the tests' own come from plugins.
 std::vector<const Mechanism*> known() {

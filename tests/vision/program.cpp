@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-ProgramRun vision(const Words& words) { return run_program(WEFT_PROGRAMS "/vision", words); }
+ProgramRun vision(const Words& words) { return app("vision", words); }
 
 void refused(const Words& words, const std::string& part) { check_refused(vision(words), part); }
 
