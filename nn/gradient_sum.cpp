@@ -11,7 +11,7 @@ namespace {
 
 void add_tensors(const Tensor& a, const Tensor& b) { add_into(a, b); }
 
-// The nodes that the shards begin … end − 1 come to by themselves.
+// The nodes that the shards begin … end − 1 are merged into without the others.
 std::vector<TreeNode<char>> nodes_of(i64 begin, i64 end) {
   std::vector<TreeNode<char>> nodes;
   for (i64 s = begin; s < end; ++s) add_node(nodes, {s}, [](char, char) {});
@@ -23,7 +23,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Where the part of a rank begins in a bucket; that of rank R is the end.
+// The first element of a rank's part of a bucket of `count`; for rank = size, its end.
 i64 part(i64 count, int rank, int size) { return count * rank / size; }
 
 }  // namespace
@@ -88,7 +88,7 @@ void GradientSum::lay_out(const BucketBytes& bytes) {
 }
 
 void GradientSum::add(Tape& tape, const Variable& loss, const Tensor& numbers) {
-  require(walked_ < count_, "gradient sum: all {} shards of this rank were walked back", count_);
+  require(walked_ < count_, "gradient sum: backward ran for all {} shards of this rank", count_);
   if (walked_ == 0) {
     std::ranges::fill(present_, char{0});
     for (Bucket& bucket : buckets_) bucket.own.clear();
@@ -116,7 +116,7 @@ void GradientSum::add(Tape& tape, const Variable& loss, const Tensor& numbers) {
   close(last);
 }
 
-// Takes the gradient of a parameter over into its bucket.
+// Moves a parameter's gradient to its bucket.
 void GradientSum::complete(std::size_t parameter) {
   completed_[parameter] = 1;
   const auto [at, member] = places_[parameter];
@@ -136,12 +136,12 @@ void GradientSum::complete(std::size_t parameter) {
   if (--bucket.missing == 0) close(bucket);
 }
 
-// The shard's part of the bucket is complete.
+// The bucket has all gradients of the current shard.
 void GradientSum::close(Bucket& bucket) {
   bucket.missing = bucket.members.size();
   add_node(bucket.own, Node{first_ + walked_ - 1, 1, std::exchange(bucket.shard, {})}, add_tensors);
   if (ranks_.alone() || walked_ < count_) return;
-  // Ranks complete buckets in other orders, and exchange them in one.
+  // Ranks may complete buckets in different orders, but must exchange them in the same one.
   const std::lock_guard lock(mutex_);
   bucket.missing = 0;
   while (ready_ < buckets_.size() && !buckets_[ready_].own.empty() &&
@@ -200,7 +200,7 @@ void GradientSum::exchange_as(Bucket& bucket) {
   std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(size));
   std::vector<std::span<std::byte>> from(to.size());
 
-  // Every rank's nodes of this rank's part.
+  // Reduce-scatter: sends every rank its part of this rank's nodes.
   packed_.resize(sizeof(T) * static_cast<std::size_t>(bucket.count) * bucket.own.size());
   T* next = reinterpret_cast<T*>(packed_.data());
   for (int r = 0; r < size; ++r) {
@@ -227,7 +227,7 @@ void GradientSum::exchange_as(Bucket& bucket) {
   }
   exchange(to, from);
 
-  // Their sum, in the order of the tree, which is left in the first node.
+  // Adds them in the order of the tree; the sum is in the first node.
   const auto add = [mine](T* a, const T* b) {
     for (i64 i = 0; i < mine; ++i) a[i] += b[i];
   };
@@ -253,7 +253,7 @@ void GradientSum::exchange_as(Bucket& bucket) {
   exchange(to, from);
 }
 
-// For all buckets to be exchanged.
+// Waits until all buckets are summed over the ranks.
 void GradientSum::wait() {
   const Clock::time_point begin = Clock::now();
   std::unique_lock lock(mutex_);
@@ -263,7 +263,7 @@ void GradientSum::wait() {
 }
 
 Tensor GradientSum::finish() {
-  require(walked_ == count_, "gradient sum: {} of {} shards were walked back", walked_, count_);
+  require(walked_ == count_, "gradient sum: backward ran for {} of {} shards", walked_, count_);
   walked_ = 0;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.members.size();
   std::vector<char> present = present_;

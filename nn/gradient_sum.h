@@ -1,20 +1,21 @@
-// The gradient of a batch that is cut into V shards, each walked back on its own: on one process
-// one after the other, on R ranks V / R of them on each.
+// The gradient of a batch that is cut into V shards, each with a backward pass of its own: one
+// process runs them one after the other, and each of R ranks runs V / R of them.
 //
-//     dw = Σ dw_s / V,   s = 0 … V − 1: shards of one size, each with its own mean
+//     dw = Σ dw_s / V,   s = 0 … V − 1: shards of equal size, dw_s of the mean loss of shard s
 //
 // The sum is a binary tree over the shards that depends on V alone,
 //
 //     node(s, 1) = dw_s,   node(s, 2n) = node(s, n) + node(s + n, n),   s a multiple of 2n;
-//     a node of no shard is left out,
+//     a node without shards is left out,
 //
-// so that any number of ranks that divides V finds the same bits.
+// so that any number of ranks that divides V computes the same bits.
 //
-// Gradients gather in buckets: runs of memory that hold several parameters, the last of the model
-// first, as backward completes them. A bucket whose last shard is complete is summed over the ranks
-// by another thread while backward goes on, in an order that all ranks share: each rank adds its
-// own 1/R of the bucket, from what all send it, and sends the sum to all. That moves as few bytes
-// as an all-reduce can, 2 (R − 1) / R of the bucket from each rank.
+// Gradients are collected in buckets: contiguous memory for several parameters, the last of the
+// model first, since backward completes these first. When a bucket has the gradients of this rank's
+// last shard, another thread sums it over the ranks while backward continues. All ranks sum buckets
+// in the same order, by a reduce-scatter and an all-gather: each rank receives its 1/R of the
+// bucket from all, adds it, and sends the sum to all. Each rank sends 2 (R − 1) / R of the bucket's
+// bytes, the fewest that an all-reduce needs.
 #pragma once
 
 #include <condition_variable>
@@ -30,16 +31,15 @@
 
 namespace weft {
 
-// A node of the tree: the sum over `size` shards from `first` on; those beyond the last count as
-// there.
+// A node of the tree: the sum over the shards first … first + size − 1; those beyond the last shard
+// contribute nothing.
 template <class Sum>
 struct TreeNode {
   i64 first = 0, size = 1;
   Sum sum = {};
 };
 
-// `nodes` are in order and none is the neighbour of another. Takes over the next one, and calls
-// add(a, b), which adds to a, for each pair that is now complete.
+// Appends the next node to `nodes`, which are in order, and merges siblings: add(a, b) adds b to a.
 template <class Sum, class Add>
 void add_node(std::vector<TreeNode<Sum>>& nodes, TreeNode<Sum> next, const Add& add) {
   while (!nodes.empty() && nodes.back().size == next.size &&
@@ -52,7 +52,7 @@ void add_node(std::vector<TreeNode<Sum>>& nodes, TreeNode<Sum> next, const Add& 
   nodes.push_back(std::move(next));
 }
 
-// The root, where all shards are there.
+// Merges what is left into the root, after the last shard.
 template <class Sum, class Add>
 void add_rest(std::vector<TreeNode<Sum>>& nodes, const Add& add) {
   while (nodes.size() > 1) {
@@ -63,14 +63,15 @@ void add_rest(std::vector<TreeNode<Sum>>& nodes, const Add& add) {
 
 class GradientSum {
  public:
-  // Bytes of a bucket, unless one parameter has more: the first is small, so that the first sum
-  // begins early (S. Li et al., "PyTorch distributed", VLDB 2020, arXiv 2006.15704, section 3.2).
+  // Largest bytes of a bucket, unless one parameter has more: the first is small, so that the first
+  // sum begins early (S. Li et al., "PyTorch distributed", VLDB 2020, arXiv 2006.15704,
+  // section 3.2).
   struct BucketBytes {
     i64 first = i64{1} << 20, others = i64{25} << 20;
   };
 
-  // The ranks divide `shards`. On several ranks the parameters are on the CPU. `numbers` of every
-  // shard are summed as gradients are.
+  // The number of ranks divides `shards`. On several ranks the parameters are on the CPU. Each
+  // shard has `numbers` f64 numbers, which are summed like gradients.
   GradientSum(std::vector<NamedParameter> parameters, i64 shards, i64 numbers, Communicator& ranks,
               const BucketBytes& bytes);
   GradientSum(std::vector<NamedParameter> parameters, i64 shards, i64 numbers, Communicator& ranks)
@@ -79,26 +80,27 @@ class GradientSum {
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
-  // The shards of this rank.
+  // The shards of this rank: first() … first() + count() − 1.
   i64 first() const { return first_; }
   i64 count() const { return count_; }
 
-  // Walks the next of them back, whose loss was recorded on `tape`. `numbers` [n] f64 lie where the
-  // parameters do.
+  // Runs backward for the next of them, whose loss was recorded on `tape`. `numbers` [n] f64 are on
+  // the device of the parameters.
   void add(Tape& tape, const Variable& loss, const Tensor& numbers);
-  // Behind the last of them: leaves the mean gradient in every parameter that any shard has one of,
+  // After the last of them: stores the mean gradient in every parameter that has one in any shard,
   // and returns the sum of the numbers.
   Tensor finish();
 
-  // What the ranks' exchanges took since the beginning.
+  // The cost of the ranks' exchanges since construction.
   struct Traffic {
-    i64 bytes = 0;                       // that this rank sent
-    double exchanging = 0, waiting = 0;  // seconds: of all, and of those behind backward
+    i64 bytes = 0;  // sent by this rank
+    double exchanging = 0,
+           waiting = 0;  // seconds: of exchanges; of waiting for them after backward
   };
-  // Between finish() and the next add().
+  // Valid between finish() and the next add().
   const Traffic& traffic() const { return traffic_; }
 
-  // The parameters of which this rank's own part of the last sum is not finite.
+  // The parameters whose gradient from this rank's shards was not finite in the last sum.
   std::vector<std::string> not_finite() const;
 
  private:
@@ -106,11 +108,11 @@ class GradientSum {
   struct Bucket {
     DType dtype = DType::f64;
     i64 count = 0;                     // elements
-    std::vector<std::size_t> members;  // parameters; none: the numbers
-    std::vector<i64> places;           // where each begins
-    std::size_t missing = 0;           // members that the shard has not completed
+    std::vector<std::size_t> members;  // parameters; empty: the bucket of the numbers
+    std::vector<i64> places;           // the first element of each
+    std::size_t missing = 0;           // members without their gradient of the current shard
     Tensor shard, sum;                 // [count]
-    std::vector<Node> own;             // of this rank's shards
+    std::vector<Node> own;             // sums over this rank's shards
   };
   struct Place {
     std::size_t bucket = 0, member = 0;
@@ -134,10 +136,12 @@ class GradientSum {
   std::vector<Bucket> buckets_;  // the last one is that of the numbers
   std::vector<Place> places_;    // of the parameters
   std::unordered_map<const Gradient*, std::size_t> known_;
-  std::vector<char> completed_, present_;  // by parameter: in this shard; in any of this rank
-  i64 walked_ = 0;                         // shards since the last finish()
+  // By parameter: it is in its bucket, for this shard; it has a gradient in a shard of this rank.
+  std::vector<char> completed_, present_;
+  i64 walked_ = 0;  // shards whose backward ran since the last finish()
 
-  // The thread that exchanges: buckets before `ready_` may be, those before `exchanged_` are.
+  // Shared with the thread that exchanges: buckets before `ready_` are complete, and those before
+  // `exchanged_` are summed over the ranks.
   std::mutex mutex_;
   std::condition_variable changed_;
   std::size_t ready_ = 0, exchanged_ = 0;

@@ -28,8 +28,8 @@ class OneRank final : public Communicator {
   }
 };
 
-// How many ranks were started together, by the words of Open MPI, and of Slurm where it hands out
-// PMIx; 1 where nothing says so.
+// The number of ranks that were started together, from the environment variables of Open MPI, or of
+// Slurm if it provides PMIx; 1 without them.
 int started_ranks() {
   const char* const slurm = std::getenv("PMIX_RANK") != nullptr ? "SLURM_NTASKS" : nullptr;
   for (const char* const name : {"OMPI_COMM_WORLD_SIZE", slurm}) {
@@ -39,7 +39,7 @@ int started_ranks() {
   return 1;
 }
 
-// The module lies beside the library that has this function.
+// The module is in the folder of the library that has this function.
 std::unique_ptr<Communicator> ranks_of_mpi(int count) {
   Dl_info own{};
   dladdr(reinterpret_cast<void*>(&ranks), &own);
@@ -105,7 +105,7 @@ void Communicator::broadcast(std::span<std::byte> bytes) {
 std::vector<std::vector<double>> Communicator::divide(
     i64 count, const std::function<std::vector<double>(i64 i)>& f) {
   std::vector<std::vector<double>> all(static_cast<std::size_t>(count));
-  std::string own;  // for each of this rank's: how many numbers, and the numbers
+  std::string own;  // for each i of this rank: the number of results, and the results
   for (i64 i = rank(); i < count; i += size()) {
     std::vector<double>& numbers = all[static_cast<std::size_t>(i)] = f(i);
     if (alone()) continue;

@@ -1,8 +1,9 @@
 // Ranks: the processes of one training, numbered from 0, each with the whole model and its share of
-// every batch. A process that nothing started as one of several is rank 0 of one.
+// every batch. A process that was not started as one of several is the only rank, number 0.
 //
-// Everything that ranks say to each other is an exchange: each sends some bytes to each, and
-// receives some from each. All ranks exchange in the same order, on one thread at a time.
+// Exchange is the only collective: each rank sends bytes to every rank and receives bytes from
+// every rank (MPI_Alltoallv). All ranks call exchanges in the same order, from one thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -20,40 +21,41 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int on_this_machine() const = 0;  // how many of them
+  virtual int on_this_machine() const = 0;  // number of ranks on this machine
 
-  // to[r] goes to rank r, from[r] comes from it; both sides know how long each is. Throws, naming
-  // the ranks that are missing, where that takes longer than the patience.
+  // Sends to[r] to rank r and receives from[r] from it; both sides know the lengths. Throws, naming
+  // the ranks that do not answer, after `patience`.
   virtual void exchange(std::span<const std::span<const std::byte>> to,
                         std::span<const std::span<std::byte>> from) = 0;
-  // An exchange that another thread waits in throws, and so does every one after it.
+  // Makes the exchange in which another thread waits throw, and every later one.
   virtual void cancel() = 0;
-  // Ends all ranks with this status, after one line on stderr: that of the first rank to fail.
+  // Ends all ranks with this status, after one line on stderr: that of the rank that failed first.
   [[noreturn]] virtual void end_all(const std::string& line, int status) = 0;
 
-  // Seconds that an exchange waits for other ranks. Where interrupted() is true, a signal has come
-  // and whoever is missing may be dead: then it is no more than a few.
+  // Seconds that an exchange waits for other ranks; after a signal, when interrupted() is true,
+  // only a few, since ranks that do not answer may have been killed.
   double patience = 600;
   bool (*interrupted)() = nullptr;
 
   bool alone() const { return size() == 1; }
-  bool leads() const { return rank() == 0; }  // the one that writes and prints
+  bool leads() const { return rank() == 0; }  // the rank that writes and prints
 
-  // What every rank said, by rank.
+  // The texts of all ranks, by rank.
   std::vector<std::string> gather(const std::string& own);
-  // Rank 0's, on every rank.
+  // The text of rank 0, on every rank.
   std::string broadcast(const std::string& own);
   void broadcast(std::span<std::byte> bytes);
-  // Calls f(i) for i = 0 … count − 1, each on one rank; every rank gets all results, in this order.
+  // Calls f(i) for i = 0 … count − 1, each on one rank; returns all results by i on every rank.
   std::vector<std::vector<double>> divide(i64 count,
                                           const std::function<std::vector<double>(i64 i)>& f);
 };
 
-// Those of this process. Where the environment says that `mpirun` or `srun` started it as one of
-// several, the module for MPI is loaded at the first call, which throws where there is none.
+// The ranks of this process's training. If `mpirun` or `srun` started the process as one of
+// several, as its environment says, the first call loads the module for MPI, and throws if there is
+// none.
 Communicator& ranks();
 
-// What the module defines under the name "weft_mpi_ranks".
+// The type of the module's function "weft_mpi_ranks".
 using MakeRanks = Communicator* (*)();
 
 }  // namespace weft

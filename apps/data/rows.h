@@ -1,4 +1,4 @@
-// Examples of a batch that follow each other.
+// Consecutive examples of a batch.
 #pragma once
 
 #include <span>
@@ -19,7 +19,7 @@ struct Rows {
   }
 };
 
-// Those that this process reads: ranks have equal shares, one behind the other.
+// The rows that this rank reads: ranks have equal shares, in their order.
 inline Rows own_rows(i64 batch) {
   const i64 count = batch / ranks().size();
   return {ranks().rank() * count, count};

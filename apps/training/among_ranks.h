@@ -1,5 +1,5 @@
-// What the ranks of a training tell each other beside gradients. All of them call each function
-// together; on one rank nothing is done, and nothing is copied.
+// What the ranks of a training exchange besides gradients. All ranks call each function together;
+// on one rank they do nothing and copy nothing.
 #pragma once
 
 #include <map>
@@ -11,16 +11,16 @@
 
 namespace weft {
 
-// Throws where one trains with other settings, or on other data, than the first.
+// Throws if a rank has other settings, or other data, than rank 0.
 void require_agreement(const Task& task, const TrainOptions& options);
 
-// The first rank's values, on every rank.
+// Copies rank 0's values to every rank.
 void share(const std::vector<NamedTensor>& tensors);
 void share(const std::map<std::string, Tensor>& tensors);
-// What the first rank's checkpoint says, but for the model and the tensors.
+// Rank 0's checkpoint on every rank, without its tensors.
 std::optional<SavedTraining> shared(std::optional<SavedTraining> saved);
 
-// The rows of all ranks, one behind the other, where `own` are those of this one; and back.
+// Concatenates the rows of all ranks, of which `own` are this rank's; and takes this rank's back.
 Tensor rows_of_all(const Tensor& own);
 void take_rows(const Tensor& own, const Tensor& all);
 

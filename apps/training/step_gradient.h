@@ -13,23 +13,23 @@ namespace weft {
 
 class StepGradient {
  public:
-  // The task stays where it is meanwhile.
+  // The task must outlive this object.
   StepGradient(const Task& task, i64 shards);
 
-  // Leaves the gradient of the mean loss over the whole batch in the parameters, which had none,
-  // and returns that loss. `batch` is this rank's, on the device of the parameters.
+  // Stores the gradient of the mean loss over the whole batch in the parameters, in place of what
+  // they had, and returns that loss. `batch` is this rank's, on the device of the parameters.
   Task::Loss operator()(const std::vector<Tensor>& batch, const Task::Step& step);
 
-  // Numbers that the ranks tell each other with every step, such as of signals that came: what this
-  // one says, and the sums.
+  // Numbers that are summed over the ranks with every step, such as signals that were caught: those
+  // of this rank, and the sums.
   static constexpr std::size_t words = 3;
   std::array<double, words> said{}, heard{};
 
-  // What the ranks' exchanges took so far.
+  // The cost of the ranks' exchanges so far.
   GradientSum::Traffic traffic() const { return sum_ ? sum_->traffic() : GradientSum::Traffic{}; }
 
-  // Which rank a value that is not finite came from, and where: ", on rank 1, in blocks.0.weight".
-  // Empty on one rank. All ranks ask together.
+  // The rank that a value that is not finite came from, and its parameter: ", on rank 1, in
+  // blocks.0.weight". Empty on one rank. All ranks call this together.
   std::string blamed(bool loss_is_finite) const;
 
  private:

@@ -1,8 +1,7 @@
-// Ranks by MPI, in a module of its own: what does not train on several processes never loads MPI.
+// Ranks by MPI, in a module of its own: a process that trains alone never loads MPI.
 //
-// No call of MPI blocks. An exchange posts all its messages and asks now and then whether they have
-// arrived, so that a rank that waits uses no core, notices when others have ended, and does not
-// wait for ever.
+// No MPI call here blocks. An exchange posts all messages and polls them, so that a waiting rank
+// uses little of its core, notices ranks that have ended, and does not wait for ever.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -30,8 +29,8 @@ using Seconds = std::chrono::duration<double>;
 enum Tag : int { data, failure, ended };
 constexpr std::size_t most_bytes = std::size_t{1} << 30;  // of one message; MPI counts in int
 constexpr double grace = 3;            // seconds that an exchange goes on after a signal
-constexpr double to_be_said = 2;       // seconds that rank 0 has to say what another rank told it
-constexpr double between_looks = 0.1;  // seconds of waiting until it is seen again who is there
+constexpr double to_be_said = 2;       // seconds that rank 0 has to print the line of another rank
+constexpr double between_looks = 0.1;  // seconds between two checks that the other ranks run
 
 class MpiRanks final : public Communicator {
  public:
@@ -50,7 +49,7 @@ class MpiRanks final : public Communicator {
     MPI_Comm_free(&machine);
     for (const auto& [rank, process] : all) processes_[rank] = process;
   }
-  // Waits for the others: no rank ends before rank 0 has written what it has to.
+  // Waits for the others: no rank ends before rank 0 has written its files.
   ~MpiRanks() override { MPI_Finalize(); }
 
   int rank() const override { return rank_; }
@@ -111,7 +110,7 @@ class MpiRanks final : public Communicator {
 
   static double since(Clock::time_point time) { return Seconds(Clock::now() - time).count(); }
 
-  // Another thread may have the core: first it is offered, then this one sleeps.
+  // Another thread may need the core: this one first yields, then sleeps.
   static void pause(int turn) {
     if (turn < 64) {
       std::this_thread::yield();
@@ -149,7 +148,7 @@ class MpiRanks final : public Communicator {
     }
   }
 
-  // Nothing arrives any more in memory that is no longer there.
+  // Cancels the messages, so that none arrives in memory that was freed.
   static void forget(std::vector<Message>& messages) {
     for (Message& message : messages) {
       MPI_Cancel(&message.request);
@@ -157,7 +156,7 @@ class MpiRanks final : public Communicator {
     }
   }
 
-  // Of a rank on another machine it is known only that it does not answer.
+  // A rank on another machine cannot be checked.
   void look_for_ended(std::vector<Message>& messages) {
     for (const Message& message : messages) {
       const auto process = processes_.find(message.rank);
@@ -180,7 +179,7 @@ class MpiRanks final : public Communicator {
          hurried ? " after a signal" : "; --timeout is how long the others wait");
   }
 
-  // Ends where another rank has said that all do; rank 0 says what another told it.
+  // Ends this rank if another has ended all; rank 0 prints a failure that another rank sent.
   void heed_the_end() {
     int there = 0;
     MPI_Status status;
@@ -199,7 +198,8 @@ class MpiRanks final : public Communicator {
     end_all(told.substr(sizeof end), end);
   }
 
-  // Rank 0 may be told by several and says one line. One that does not hear is computing, or dead.
+  // Sends the line to rank 0, which prints one line even if several ranks fail. Gives up after a
+  // while: rank 0 may be computing, or dead.
   void tell_first(const std::string& line, int status) {
     std::string told(reinterpret_cast<const char*>(&status), sizeof status);
     told += line;
@@ -216,7 +216,7 @@ class MpiRanks final : public Communicator {
     }
   }
 
-  // The rank that said the line has MPI end this process; it should not have to.
+  // The rank that printed the line aborts all by MPI; this one ends by itself before.
   [[noreturn]] static void wait_to_be_ended(int status) {
     std::this_thread::sleep_for(std::chrono::seconds(1));
     std::_Exit(status);
