@@ -20,10 +20,11 @@ void prefetch(const T* from, i64 count) {
 
 // Copies rows of `width` numbers, scaled. Heads can be as short as eight numbers and are far apart,
 // so the usual case, contiguous numbers in whole vectors of eight, has loops of its own: one for
-// the rows with a row 32 later to prefetch, and one for the last rows.
+// the rows with a row 32 later to prefetch, and one for the last rows. If the tensor has `there` >
+// rows rows, those behind the copied ones are prefetched for the next call.
 template <class T>
 void copy_rows(i64 rows, i64 width, T scale, const T* from, i64 from_row, i64 from_step, T* to,
-               i64 to_row, i64 to_step) {
+               i64 to_row, i64 to_step, i64 there = 0) {
   namespace hn = simd::hn;
   const hn::CappedTag<T, 8> d;
   const auto n = static_cast<i64>(hn::Lanes(d));
@@ -39,8 +40,9 @@ void copy_rows(i64 rows, i64 width, T scale, const T* from, i64 from_row, i64 fr
     // Contiguous rows are prefetched by hardware.
     const T* const scattered = from_row > width ? from : to;
     const i64 scattered_row = from_row > width ? from_row : to_row;
+    const i64 prefetched = scattered_row > width ? std::max(rows, there) : rows;
     i64 i = 0;
-    for (; i + ahead < rows; ++i) {
+    for (; i < rows && i + ahead < prefetched; ++i) {
       prefetch(scattered + (i + ahead) * scattered_row, width);
       copy(from + i * from_row, to + i * to_row);
     }
@@ -57,7 +59,7 @@ template <class T>
 void pack_rows(const View<const T, 4>& x, i64 b, i64 h, i64 begin, i64 rows, T scale, T* to) {
   if (rows <= 0) return;
   copy_rows(rows, x.size(3), scale, &x(b, begin, h, 0), x.stride(1), x.stride(3), to, x.size(3),
-            i64{1});
+            i64{1}, x.size(1) - begin);
 }
 
 // x[begin + row, :] = scale · from [rows, width], the inverse copy; with `add`, +=.
@@ -67,7 +69,10 @@ void unpack_rows(const T* from, i64 b, i64 h, i64 begin, i64 rows, const View<T,
   if (rows <= 0) return;
   T* const to = &x(b, begin, h, 0);
   const i64 width = x.size(3), step = x.stride(3);
-  if (!add) return copy_rows(rows, width, scale, from, width, i64{1}, to, x.stride(1), step);
+  if (!add) {
+    return copy_rows(rows, width, scale, from, width, i64{1}, to, x.stride(1), step,
+                     x.size(1) - begin);
+  }
   for (i64 i = 0; i < rows; ++i) {
     T* const row = to + i * x.stride(1);
     for (i64 e = 0; e < width; ++e) row[e * step] += scale * from[i * width + e];

@@ -15,7 +15,7 @@ namespace weft::scan {
 inline constexpr i64 strip = 32;
 
 // A sum of outer products [rows, columns] and of vectors [vector], accumulated in f64; products
-// read the rounded copy.
+// read the rounded copy. The products of one chunk, or of up to four, are added up in T first.
 template <class T>
 class Carried {
  public:
@@ -39,21 +39,27 @@ class Carried {
   void load(const double* from) {
     for (i64 i = 0; i < count_; ++i) exact_[i] = from[i], rounded_[i] = static_cast<T>(from[i]);
   }
+  // Both need settle() before.
   void store(double* to) const { std::copy(exact_, exact_ + count_, to); }
 
   void multiply(T factor) {
-    if (factor == 1) return;
+    if (factor == 1) return;  // as it is if several chunks are added up in T
     for (i64 i = 0; i < count_; ++i) {
       exact_[i] *= double(factor);
       rounded_[i] = static_cast<T>(exact_[i]);
     }
   }
 
-  // += Σ_i a_i b_iᵀ over `count` rows of a [rows] and b [columns].
+  // += Σ_i a_i b_iᵀ over `count` rows of a [rows] and b [columns], from the next settle() on.
   void add_products(i64 count, const T* a, const T* b) {
     if (count == 0) return;
-    tile_product<T>(rows_, columns_, count, {a, 1, rows_}, {b, columns_}, {change_, columns_}, false);
-    add(0, rows_ * columns_);
+    tile_product<T>(rows_, columns_, count, {a, 1, rows_}, {b, columns_}, {change_, columns_},
+                    unsettled_ > 0);
+    if (++unsettled_ == 4) settle();
+  }
+  void settle() {
+    if (unsettled_ > 0) add(0, rows_ * columns_);
+    unsettled_ = 0;
   }
   // += Σ_i weights_i x_i over rows of x [width]; without weights, each is 1.
   void add_vectors(i64 count, const T* x, i64 width, const T* weights) {
@@ -79,6 +85,7 @@ class Carried {
   }
 
   i64 rows_, columns_, count_;
+  int unsettled_ = 0;  // chunks whose products are in change_ alone
   double* exact_;
   T *rounded_, *change_;
 };
@@ -224,16 +231,19 @@ class KeySums {
     sums[p_.sums() - 2] = seen_;
     sums[p_.sums() - 1] = level;
   }
-  // Adds the keys of a chunk; overwrites their features.
+  // Adds the keys of a chunk; overwrites their features. If not causal, settle() comes behind the
+  // last chunk.
   void add(ChunkOfRows<T>& at) {
     products_.multiply(at.levels.carried());
     at.levels.fade_out(at.keys, p_.F(), at.k);
     products_.add_products(at.keys, turned_ ? at.v : at.k, turned_ ? at.k : at.v);
+    if (p_.causal) products_.settle();
     products_.add_vectors(at.keys, at.k, p_.F(), nullptr);
     if (!p_.levels()) return;
     values_.add_vectors(at.keys, at.v, p_.M(), nullptr);
     seen_ += double(at.keys);
   }
+  void settle() { products_.settle(); }
 
  private:
   const Scan<T>& p_;

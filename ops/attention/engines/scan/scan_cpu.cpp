@@ -79,6 +79,7 @@ void forward_item(const Scan<T>& p, i64 b, i64 h, double* sums, const View<T, 4>
       at.load_keys();
       sum.add(at);
     }
+    sum.settle();
     sum.store(sums, 0);
   } else if (sums != nullptr) {
     sum.load(sums);
@@ -163,14 +164,17 @@ class QuerySums {
   const T* g() const { return products_.vector(); }
   const T* W() const { return gradients_.vector(); }
 
-  // Adds the queries of a chunk; overwrites their features.
+  // Adds the queries of a chunk; overwrites their features. If not causal, settle() comes behind
+  // the last chunk.
   void add(ChunkOfRows<T>& at, const QueryGradients<T>& d) {
     products_.multiply(at.levels.carried());
     at.levels.fade_in(at.queries, p_.F(), at.q);
     products_.add_products(at.queries, at.q, d.dN);
+    if (p_.causal) products_.settle();
     products_.add_vectors(at.queries, at.q, p_.F(), d.dD);
     if (p_.levels()) gradients_.add_vectors(at.queries, d.dN, p_.M(), at.weights());
   }
+  void settle() { products_.settle(); }
 
  private:
   const Scan<T>& p_;
@@ -233,10 +237,12 @@ struct Backward {
     }
   }
 
+  // After G has changed.
+  void turn_G() { transpose<T>(p.F(), p.M(), {back.G(), p.M()}, {G_turned, p.F()}); }
+
   // dφk and dv of a chunk.
   void key_features_and_values() {
     const i64 F = p.F(), M = p.M();
-    transpose<T>(F, M, {back.G(), M}, {G_turned, F});
     tile_product<T>(at.keys, F, M, {at.v, M, 1}, {G_turned, F}, {dfeatures, F}, false);
     tile_product<T>(at.keys, M, F, {at.k, F, 1}, {back.G(), M}, {dvalues, M}, false);
     for (i64 j = 0; j < at.keys; ++j) simd::add_scaled<T>(T(1), back.g(), dfeatures + j * F, F);
@@ -282,11 +288,17 @@ void backward_item(const Scan<T>& p, i64 b, i64 h, const double* sums, const Vie
   }
   clear_rows(dq, b, h, queries);
 
+  if (!p.causal) {
+    of.back.settle();
+    of.turn_G();
+  }
   const i64 last = p.causal ? std::max(keys, queries) : keys;
-  for (i64 chunk = (last + scan_chunk - 1) / scan_chunk - 1; chunk >= 0; --chunk) {
-    at.start(chunk * scan_chunk);
+  const i64 chunks = (last + scan_chunk - 1) / scan_chunk;
+  for (i64 i = 0; i < chunks; ++i) {
+    at.start((p.causal ? chunks - 1 - i : i) * scan_chunk);
     at.load_keys();
     if (p.causal) {
+      of.turn_G();
       at.load_queries();
       of.d.load(b, h, at.begin, at.queries);
     }
