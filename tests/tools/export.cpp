@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "tests/json_lines.h"
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 using namespace weft;
 
@@ -101,7 +102,7 @@ std::optional<ProgramRun> torch_export(const Words& files) {
   return {};
 }
 
-TEST_CASE("export: PyTorch makes the same logits of every app's models") {
+TEST_CASE("export: PyTorch makes the same logits of every app's models" * not_sanitized()) {
   const TemporaryFolder folder;
   const Words language = {"--steps",  "4",  "--width", "24", "--heads", "2",
                           "--length", "12", "--depth", "3",  "--batch", "4"};
