@@ -35,7 +35,7 @@ std::size_t place_of(DType dtype) {
 
 struct Entry {
   std::string name;
-  StoredType type;
+  StoredType type = {};
   Shape shape = {};
   std::uint64_t begin = 0, end = 0;  // bytes in the data
 };

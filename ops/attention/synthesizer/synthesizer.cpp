@@ -83,7 +83,7 @@ struct Synthesizer {
 
 // z_ij = temperature q_i · k_j + bias_ij.
 struct Scores {
-  Variable q, k, bias = {};
+  Variable q = {}, k = {}, bias = {};
   double temperature = 1;
 };
 

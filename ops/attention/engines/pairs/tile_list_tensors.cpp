@@ -10,14 +10,15 @@
 #include "runtime/error.h"
 
 namespace weft {
-namespace {
-
-using Words = std::array<std::uint64_t, tile_side>;
 
 struct MaskedTile {
   i64 row, column;
   std::int32_t mask;
 };
+
+namespace {
+
+using Words = std::array<std::uint64_t, tile_side>;
 
 i64 tiles_along(i64 positions) { return (positions + tile_side - 1) / tile_side; }
 
