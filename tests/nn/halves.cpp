@@ -36,16 +36,16 @@ TEST_CASE("halves: transformer blocks of every wiring") {
   const Tensor x = random_normal({halved_batch, 7, 6}, f64, 1).to(tested_device());
   for (const char* const wiring : {"universal", "vanilla", "prenorm"}) {
     for (const char* const attention : {"full", "biblosa", "mega"}) {
-      CAPTURE(wiring), CAPTURE(attention);
-      nn::Transformer module({.attention = {.mechanism = attention,
-                                            .width = 6,
-                                            .heads = 2,
-                                            .max_length = 7,
-                                            .causal = false,
-                                            .dropout = 0.2},
-                              .wiring = nn::block_wiring(wiring),
-                              .dropout = 0.3},
-                             2, f64);
+      CAPTURE(wiring);
+      CAPTURE(attention);
+      nn::BlockOptions options;
+      options.attention = {.mechanism = attention, .width = 6, .heads = 2};
+      options.attention.causal = false;
+      options.attention.dropout = 0.2;
+      options.attention.max_length = 7;
+      options.wiring = nn::block_wiring(wiring);
+      options.dropout = 0.3;
+      nn::Transformer module(options, 2, f64);
       check_halves_of(module, [&](Context& context, i64 first, i64 end) {
         return module(context, Variable(x.slice(0, first, end)));
       });
@@ -57,18 +57,18 @@ TEST_CASE("halves: universal transformer") {
   const Tensor ids = random_ids({halved_batch, 9}, 5, 4);
   for (const bool shared : {true, false}) {
     for (const char* const attention : {"full", "agglomerative"}) {
-      CAPTURE(shared), CAPTURE(attention);
+      CAPTURE(shared);
+      CAPTURE(attention);
       UniversalTransformer module({.vocabulary = 5,
                                    .width = 6,
                                    .depth = 3,
                                    .heads = 2,
                                    .length = 12,
                                    .attention = attention,
-                                   .encoding = "position",
-                                   .shared = shared,
                                    .attention_dropout = 0.2,
                                    .residual_dropout = 0.3,
-                                   .output_dropout = 0.4},
+                                   .output_dropout = 0.4,
+                                   .shared = shared},
                                   1, f64);
       check_halves_of(module, [&](Context& context, i64 first, i64 end) {
         return module(context, ids.slice(0, first, end)).logits;
