@@ -25,8 +25,8 @@ struct Context {
       attending = {};
 
   Context(bool training, std::uint64_t seed, std::uint32_t step,
-          const std::uint32_t* step_at = nullptr)
-      : training(training), random(seed, step, step_at) {}
+          const std::uint32_t* step_at = nullptr, std::int64_t first_example = 0)
+      : training(training), random(seed, step, step_at, first_example) {}
   static Context evaluation() { return {false, 0, 0}; }
 
   // Their sum; undefined if there are none.

@@ -52,6 +52,11 @@ struct RandomKey {
   // If set, the step is read from this address, in the memory of the device that draws: a captured
   // graph of kernels draws other numbers at each replay.
   const std::uint32_t* step_at = nullptr;
+  // The place in the global batch of the first example of the tensors that are drawn for. A draw
+  // with rows for each example counts them from there, so that a shard of a batch draws what the
+  // whole batch draws for these examples. It is no part of words(): a draw that the examples share
+  // is the same in every shard.
+  std::int64_t first_example = 0;
 
   // The key of another draw of the same op.
   constexpr RandomKey further(DrawPurpose purpose, std::uint32_t number = 0) const {
@@ -107,14 +112,16 @@ constexpr double normal(Word a, Word b) {
 // program asks in the same order, so the same seed and step give the same numbers.
 class RandomStreams {
  public:
-  RandomStreams(std::uint64_t seed, std::uint32_t step, const std::uint32_t* step_at = nullptr)
-      : seed_(seed), step_(step), step_at_(step_at) {}
-  RandomKey next() { return {seed_, step_, stream_++, step_at_}; }
+  RandomStreams(std::uint64_t seed, std::uint32_t step, const std::uint32_t* step_at = nullptr,
+                std::int64_t first_example = 0)
+      : seed_(seed), step_(step), step_at_(step_at), first_example_(first_example) {}
+  RandomKey next() { return {seed_, step_, stream_++, step_at_, first_example_}; }
 
  private:
   std::uint64_t seed_;
   std::uint32_t step_;
   const std::uint32_t* step_at_;
+  std::int64_t first_example_;
   std::uint32_t stream_ = 0;
 };
 

@@ -30,11 +30,12 @@ Task::Loss StepGradient::operator()(const std::vector<Tensor>& batch, const Task
   own_loss_finite_ = true;
   for (i64 part = 0; part < sum_->count(); ++part) {
     Task::Step own = step;
-    own.shard = sum_->first() + part, own.part = part, own.parts = sum_->count();
+    own.part = part, own.parts = sum_->count();
     std::vector<Tensor> rows;
     for (const Tensor& tensor : batch) {
       rows.push_back(tensor.count() == 1 ? tensor : own.rows_of(tensor));
     }
+    own.first_example = (sum_->first() + part) * rows.at(0).size(0);
     Tape tape;
     const Task::Loss loss = task_.loss(rows, own);
     const Tensor numbers = Tensor::zeros({losses + static_cast<i64>(words)}, DType::f64, device);

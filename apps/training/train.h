@@ -44,19 +44,17 @@ struct Task {
     Variable loss;         // one element: cross-entropy and penalties
     Tensor cross_entropy;  // one element
   };
-  // The number of a step (1, 2, …), or its address in device memory; and the shard of the batch
-  // that the loss is of.
+  // The number of a step (1, 2, …), or its address in device memory; and which examples of the
+  // batch the loss is of.
   struct Step {
     std::uint32_t number = 0;
     const std::uint32_t* at = nullptr;
-    i64 shard = 0;
-    i64 part = 0, parts = 1;  // the same among those of this rank
+    i64 first_example = 0;    // the place of their first one in the batch of all ranks
+    i64 part = 0, parts = 1;  // the shard among those of this rank
 
-    // Random numbers are a function of seed, step and shard, whichever rank computes it: the shard
-    // stands in the upper sixteen bits of the seed.
-    Context context(std::uint64_t seed) const {
-      return {true, seed ^ static_cast<std::uint64_t>(shard) << 48, number, at};
-    }
+    // Random numbers are a function of seed, step and the place of an example in the batch: the
+    // same for any number of shards and ranks.
+    Context context(std::uint64_t seed) const { return {true, seed, number, at, first_example}; }
     // This shard's rows of what has a row for each example of this rank's.
     Tensor rows_of(const Tensor& x) const {
       const i64 rows = x.size(0) / parts;
@@ -68,8 +66,8 @@ struct Task {
   std::vector<NamedBuffer> buffers;
   std::vector<NamedTensor> tensors;  // parameters and buffers, for checkpoints
   std::uint64_t seed = 0;            // of buffers that are redrawn
-  // This rank's rows of the batch of this step, on the CPU. Shapes are the same at every step. A
-  // tensor of one element belongs to all rows.
+  // This rank's rows of the batch of this step, on the CPU. Shapes are the same at every step. The
+  // first tensor has a row for each example; a tensor of one element belongs to all rows.
   std::function<std::vector<Tensor>(std::uint32_t step)> batch;
   // The mean loss on a shard of such a batch, on the parameters' device; recorded if a tape exists.
   std::function<Loss(const std::vector<Tensor>& batch, const Step& step)> loss;

@@ -118,7 +118,7 @@ struct AttentionCall {
   Tensor query_lengths = {};  // [B] i64: queries at and beyond it give 0; undefined: none
   std::shared_ptr<const AttentionPattern> pattern = {};  // pattern.h: which pairs are seen at all
   double dropout = 0;     // rate on the attention weights; 0 in evaluation
-  RandomKey random = {};  // of that dropout and of all other draws of a step
+  RandomKey random = {};  // of all draws of a step, by the place of item 0 in the global batch
   bool training = false;  // noise is drawn in training alone
   // For what is drawn as a function of the length: the layer's own seed, the same in training and
   // evaluation (nn::Attention keeps it, and checkpoints hold it).

@@ -20,7 +20,9 @@ struct Dropout {
 };
 
 // `rate` in [0, 1) is the fraction set to 0, in steps of 1/65536; 0 returns x itself. Each draw
-// needs a key of its own.
+// needs a key of its own. The first axis of x, if it has several, counts examples: a shard of a
+// batch is dropped as in the whole batch if the key says where it begins
+// (RandomKey::first_example).
 Variable dropout(const Variable& x, double rate, const RandomKey& key);
 
 }  // namespace weft

@@ -8,7 +8,10 @@
 // where piece is the 16-bit piece number column % 8 of the four Philox words (in their order, low
 // half first) for the index
 //
-//     row · ⌈C/8⌉ + ⌊column/8⌋.
+//     (f · R + row) · ⌈C/8⌉ + ⌊column/8⌋,
+//
+// with R rows for each example, the examples one after the other, and f the key's first_example:
+// (f · R + row) is the row in the global batch.
 //
 // Kept elements are multiplied by 65536 / (65536 − threshold), so that the expectation is exactly
 // the input. The mask is a function of the key: it is never stored, backward draws it again.
@@ -21,8 +24,14 @@
 
 namespace weft {
 
+class Tensor;
+
 // Throws, naming the op, unless some elements are kept.
 void check_dropout_rate(const char* op, double rate);
+
+// How many rows of a tensor belong to each example: its first axis counts examples. 0 below rank 2,
+// where no axis does.
+i64 rows_of_example(const Tensor& x);
 
 struct DropoutMask {
   static constexpr i64 pieces = 8;  // decisions that one Philox index gives
@@ -31,16 +40,18 @@ struct DropoutMask {
   i64 columns = 0;             // C
   std::int32_t threshold = 0;  // of 65536
   double factor = 1;           // of kept elements
+  i64 first_index = 0;         // of row 0
 
-  DropoutMask(const RandomKey& random, double rate, i64 width)
+  DropoutMask(const RandomKey& random, double rate, i64 width, i64 rows_of_example)
       : key(random),
         columns(width),
         threshold(static_cast<std::int32_t>(std::lround(rate * 65536))),
-        factor(65536.0 / (65536 - threshold)) {}
+        factor(65536.0 / (65536 - threshold)),
+        first_index(random.first_example * rows_of_example * indices_of_row()) {}
 
+  constexpr i64 indices_of_row() const { return (columns + pieces - 1) / pieces; }
   constexpr std::uint64_t index(i64 row, i64 column) const {
-    const i64 per_row = (columns + pieces - 1) / pieces;
-    return static_cast<std::uint64_t>(row * per_row + column / pieces);
+    return static_cast<std::uint64_t>(first_index + row * indices_of_row() + column / pieces);
   }
 
   // Whether one element is kept.

@@ -38,7 +38,8 @@ template <Real T, class F>
 HWY_INLINE void each_kept(const DropoutMask& mask, i64 row, i64 step, i64 column, const F& f) {
   namespace hn = simd::hn;
   using namespace dropout_detail;
-  const std::uint64_t first = mask.index(row, column), stride = mask.index(step, 0);
+  const std::uint64_t first = mask.index(row, column);
+  const auto stride = static_cast<std::uint64_t>(step * mask.indices_of_row());
   const auto kept = [](auto piece, auto threshold) {
     return hn::RebindMask(simd::Tag<T>{}, hn::Not(hn::Lt(piece, threshold)));
   };

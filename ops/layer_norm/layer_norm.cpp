@@ -44,7 +44,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
                                                     offset.data<T>(),
                                                     static_cast<T>(epsilon),
                                                     dropout_on,
-                                                    {random, dropout, d}},
+                                                    {random, dropout, d, rows_of_example(x)}},
                                                    saved.normalised.data<T>(),
                                                    saved.inverse_deviation.data<T>(), y.data<T>());
   });
@@ -70,7 +70,7 @@ std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) 
          nullptr,
          static_cast<T>(epsilon),
          dropout_on,
-         {random, dropout, d}},
+         {random, dropout, d, rows_of_example(dy)}},
         saved.normalised.data<T>(), saved.inverse_deviation.data<T>(), gradient.data<T>(),
         dx.data<T>(), pointer<T>(dbranch), sums.data<T>());
   });

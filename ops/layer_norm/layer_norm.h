@@ -7,7 +7,8 @@
 //     residual_layer_norm, dropout on the sum:     z = drop(x + branch)
 //                          dropout on the branch:  z = x + drop(branch)
 //
-// drop multiplies by the mask of ops/dropout with rows along the last axis.
+// drop multiplies by the mask of ops/dropout with rows along the last axis; the first of several
+// axes counts examples.
 //
 // Backward, per row of width d:
 //     dẑ = g ⊙ dy,   dz = r (dẑ − mean(dẑ) − ẑ mean(dẑ ⊙ ẑ)),   dg = Σ dy ⊙ ẑ,   db = Σ dy

@@ -9,17 +9,19 @@ namespace {
 template <class T>
 struct NormalElement {
   RandomKey key;
-  i64 each;
+  i64 each, first;
   T* to;
-  __device__ void operator()(i64 i) const { to[i] = static_cast<T>(normal_number(key, each, i)); }
+  __device__ void operator()(i64 i) const {
+    to[i] = static_cast<T>(normal_number(key, each, first + i));
+  }
 };
 
 }  // namespace
 
 template <class Device, class T>
-void NormalsKernels<Device, T>::draw(const Device& device, const RandomKey& key, i64 each, i64 count,
-                                     T* to) {
-  for_elements("normals", device, count, NormalElement<T>{key, each, to});
+void NormalsKernels<Device, T>::draw(const Device& device, const RandomKey& key, i64 each, i64 first,
+                                     i64 count, T* to) {
+  for_elements("normals", device, count, NormalElement<T>{key, each, first, to});
 }
 
 template struct NormalsKernels<Cuda, float>;

@@ -19,12 +19,12 @@ constexpr double normal_number(const RandomKey& key, i64 each, i64 i) {
   return i % each == 0 ? normal(words.word[0], words.word[1]) : normal(words.word[2], words.word[3]);
 }
 
-// Writes the numbers 0, 1, … to the elements of a packed tensor of f32 or f64.
-void draw_normals(const RandomKey& key, i64 each, const Tensor& to);
+// Writes the numbers first, first + 1, … to the elements of a packed tensor of f32 or f64.
+void draw_normals(const RandomKey& key, i64 each, const Tensor& to, i64 first = 0);
 
 template <class Device, class T>
 struct NormalsKernels {
-  static void draw(const Device&, const RandomKey& key, i64 each, i64 count, T* to);
+  static void draw(const Device&, const RandomKey& key, i64 each, i64 first, i64 count, T* to);
 };
 
 }  // namespace weft

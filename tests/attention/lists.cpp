@@ -74,7 +74,7 @@ Differentiable edge_by_edge(const Shapes& s, const std::vector<Sheet>& sheets, d
         const std::size_t sheet = (s.items > 1 ? b : 0) * s.heads + (s.heads > 1 ? h : 0);
         std::vector<i64> to, from, types;
         std::vector<double> left;
-        const DropoutMask mask(key, rate, longest);
+        const DropoutMask mask(key, rate, longest, s.H * s.N);
         for (i64 i = 0; i < s.N; ++i) {
           const List& list = sheets[sheet][std::size_t(i)];
           for (i64 e = 0; e < std::ssize(list); ++e) {

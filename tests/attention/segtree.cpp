@@ -109,7 +109,7 @@ Differentiable dense(i64 leaves, const AttentionCall& call, double temperature) 
     const Tensor seen = Tensor::zeros({B, 1, T, T}, DType::f64);
     const Tensor left = Tensor::zeros({B, H, T, T}, DType::f64);
     const Tensor of_type = Tensor::zeros({types, B, 1, T, T}, DType::f64);
-    const DropoutMask mask(call.random, call.dropout, leaves + 1);
+    const DropoutMask mask(call.random, call.dropout, leaves + 1, H * T);
     for (i64 b = 0; b < B; ++b) {
       const i64 n = call.lengths.defined() ? call.lengths.to_vector<i64>()[std::size_t(b)] : leaves;
       if (n == 0) continue;

@@ -33,26 +33,36 @@ void randomise(Module& module, std::uint64_t seed, double deviation = 0.4) {
   for (const NamedBuffer& buffer : buffers(module)) draw(buffer, seed, 0);
 }
 
+// Puts these variables in the place of the module's parameters.
+template <class Module>
+void set_parameters(Module& module, std::span<const Variable> variables) {
+  std::size_t next = 0;
+  each_parameter(module, [&](const std::string&, Parameter& parameter) {
+    parameter.variable = variables[next++];
+  });
+}
+
+template <class Module>
+std::vector<Variable> parameter_variables(Module& module) {
+  std::vector<Variable> all;
+  for (const NamedParameter& p : parameters(module)) all.push_back(p.variable);
+  return all;
+}
+
 // gradcheck of f(inputs) with respect to the inputs and every parameter of the module.
 template <class Module>
 GradientError gradcheck_module(Module& module, const Differentiable& f, std::vector<Tensor> inputs,
                                i64 elements = 60) {
   const std::size_t count = inputs.size();
-  const std::vector<NamedParameter> originals = parameters(module);
-  for (const NamedParameter& p : originals) inputs.push_back(p.variable.value().clone());
+  const std::vector<Variable> originals = parameter_variables(module);
+  for (const Variable& p : originals) inputs.push_back(p.value().clone());
   const auto with_parameters = [&](std::span<const Variable> variables) {
-    std::size_t next = count;
-    each_parameter(module, [&](const std::string&, Parameter& parameter) {
-      parameter.variable = variables[next++];
-    });
+    set_parameters(module, variables.subspan(count));
     return f(variables.first(count));
   };
   const ThreadsOf alone(1);  // passes are tiny: more threads cost more than they save
   const GradientError error = tested_gradients(with_parameters, inputs, 1, 1e-6, elements);
-  std::size_t next = 0;
-  each_parameter(module, [&](const std::string&, Parameter& parameter) {
-    parameter.variable = originals[next++].variable;
-  });
+  set_parameters(module, originals);
   return error;
 }
 

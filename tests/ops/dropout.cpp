@@ -5,7 +5,7 @@
 #include "autograd/tape.h"
 #include "ops/dropout/mask_rows.h"
 #include "ops/pointwise/pointwise.h"
-#include "tests/check.h"
+#include "tests/halves.h"
 
 namespace weft {
 namespace {
@@ -47,7 +47,10 @@ TEST_CASE_TEMPLATE("dropout keeps what the rule keeps, scaled", T, float, double
 
 TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T, float, double) {
   for (const i64 columns : {5, 8, 77, 1024}) {
-    const DropoutMask mask(key, 0.45, columns);
+    RandomKey third = key;
+    third.first_example = 3;
+    const i64 before = columns == 77 ? 3 * 11 : 0;  // rows of three examples, or of none
+    const DropoutMask mask(before > 0 ? third : key, 0.45, columns, 11);
     for (const i64 row : {i64{0}, i64{3}, (i64{1} << 33) + 5}) {
       for (i64 begin = 0; begin < columns; begin += 24) {
         const i64 count = std::min<i64>(columns - begin, 333);
@@ -55,7 +58,7 @@ TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T,
         apply_dropout<T>(mask, row, begin, count, ones.data(), ones.data());
         i64 wrong = 0;
         for (i64 j = 0; j < count; ++j) {
-          const bool kept = kept_by_the_rule(key, 0.45, columns, row, begin + j);
+          const bool kept = kept_by_the_rule(key, 0.45, columns, before + row, begin + j);
           wrong += mask.keeps(row, begin + j) != kept;
           wrong += ones[static_cast<std::size_t>(j)] != (kept ? static_cast<T>(mask.factor) : T(0));
         }
@@ -66,7 +69,7 @@ TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T,
             simd::hn::StoreU(simd::hn::IfThenElseZero(kept, simd::hn::Set(d, T(1))), d, lane);
             for (i64 l = 0; l < simd::lanes<T>; ++l) {
               wrong += (lane[l] == 1) !=
-                       kept_by_the_rule(key, 0.45, columns, row + l * step, begin + i);
+                       kept_by_the_rule(key, 0.45, columns, before + row + l * step, begin + i);
             }
           });
         }
@@ -74,6 +77,26 @@ TEST_CASE_TEMPLATE("the vector kernels of the mask follow its rule anywhere", T,
       }
     }
   }
+}
+
+TEST_CASE("halves of a batch are dropped by their place in it") {
+  for (const Shape& shape : {Shape{4, 1}, Shape{4, 7}, Shape{4, 8}, Shape{4, 3, 27},
+                             Shape{6, 5, 2, 16}, Shape{2, 1001}, Shape{4, 0, 3}}) {
+    CAPTURE(fmt::format("{}", shape));
+    const auto part = [](const Variable& x, i64 first, i64 end) {
+      RandomKey own = key;
+      own.first_example = first;
+      return dropout(slice(x, 0, first, end), 0.4, own);
+    };
+    check_halves(
+        [&](std::span<const Variable> in, i64 first, i64 end) { return part(in[0], first, end); },
+        {random_uniform(shape, DType::f64, 1, 1, 2)}, shape[0]);
+  }
+  // A tensor of one axis has no axis of examples.
+  RandomKey later = key;
+  later.first_example = 5;
+  const Variable x = Tensor::full({100}, 1, DType::f64, tested_device());
+  CHECK(same_bits(dropout(x, 0.4, later).value(), dropout(x, 0.4, key).value()));
 }
 
 TEST_CASE("the share that is dropped is the rate, and the expectation is the input") {

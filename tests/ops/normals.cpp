@@ -32,6 +32,15 @@ TEST_CASE("normals: two uniform words give each, those of its place in its block
   }
 }
 
+TEST_CASE("normals: a draw may begin at any number") {
+  for (const i64 each : {1, 2}) {
+    const Tensor all = drawn({3, 5, 7}, each, 31, DType::f64);
+    const Tensor rest = Tensor::empty({20}, DType::f64, tested_device());
+    draw_normals({3, 5, 7}, each, rest, 11);
+    CHECK(same_bits(rest.to(Device{}), all.slice(0, 11, 31).clone()));
+  }
+}
+
 TEST_CASE("normals: mean, variance and fourth moment are those of the standard normal") {
   const i64 count = 40000;
   const Tensor x = drawn({1, 2, 3}, 2, count, DType::f64);

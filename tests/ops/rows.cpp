@@ -5,7 +5,7 @@
 #include "ops/feed_forward/feed_forward.h"
 #include "ops/layer_norm/layer_norm.h"
 #include "ops/linear/linear.h"
-#include "tests/check.h"
+#include "tests/halves.h"
 
 namespace weft {
 namespace {
@@ -47,6 +47,23 @@ TEST_CASE("rows: widths of nothing") {
   const Tensor y = linear(normal({2, 0}), normal({0, 3}), bias).value();
   CHECK(same_bits(y, bias.expand({2, 3}).clone()));
   CHECK(cross_entropy_rows(normal({0, 0}), Tensor::zeros({0}, DType::i64)).count() == 0);
+}
+
+TEST_CASE("rows: a residual norm drops halves of a batch by their place in it") {
+  for (const DropoutOn on : {DropoutOn::sum, DropoutOn::branch}) {
+    const auto part = [&](std::span<const Variable> in, i64 first, i64 end) {
+      Residual options{.dropout_on = on, .dropout = 0.4, .random = {1, 2, 3}};
+      options.random.first_example = first;
+      return residual_layer_norm(slice(in[0], 0, first, end), slice(in[1], 0, first, end), in[2],
+                                 in[3], options);
+    };
+    for (const i64 d : {5, 24, 300}) {
+      check_halves(part,
+                   {normal({4, 3, d}), random_normal({4, 3, d}, DType::f64, 2), normal({d}),
+                    random_normal({d}, DType::f64, 3)},
+                   4);
+    }
+  }
 }
 
 TEST_CASE("rows: errors name the op, and the type that does not fit") {

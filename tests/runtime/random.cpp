@@ -43,6 +43,8 @@ TEST_CASE("seed, step, stream and index each change the numbers") {
   RandomStreams streams(5, 9);
   CHECK(streams.next().stream == 0);
   const RandomKey second = streams.next();
+  CHECK(second.first_example == 0);
+  CHECK(RandomStreams(5, 9, nullptr, 12).next().further(DrawPurpose::planes).first_example == 12);
   CHECK(second.stream == 1);
   CHECK(second.seed == 5);
   CHECK(second.step == 9);

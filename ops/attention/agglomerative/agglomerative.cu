@@ -257,11 +257,6 @@ struct FinishRow {
   }
 };
 
-template <class T>
-DropoutMask mask_of(const Agglomerative<T>& p) {
-  return DropoutMask(p.random, p.dropout, p.H() * p.M());
-}
-
 // (S, U) of each chunk of references. Causal: in the row of the next chunk, and zeros in row 0.
 template <class T>
 void sum_references(const Cuda& device, const Agglomerative<T>& p, double* sums) {
@@ -275,7 +270,7 @@ template <class T>
 void write_outputs(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                    View<T, 4> out, double* after) {
   const Deal deal(p.H(), p.M());
-  start_chunks(device, p, p.N(), 3, false, outputs_kernel<T>, deal, p, mask_of(p), deal.classes,
+  start_chunks(device, p, p.N(), 3, false, outputs_kernel<T>, deal, p, p.mask(), deal.classes,
                sums, out, after);
 }
 
@@ -285,7 +280,7 @@ template <class T>
 void sweep_queries(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                    View<const T, 4> dout, View<T, 3> dzq, View<T, 3> dzk, double* totals) {
   const Deal deal(p.H(), p.M());
-  start_chunks(device, p, p.N(), 4, true, queries_kernel<T>, deal, p, mask_of(p), deal.classes,
+  start_chunks(device, p, p.N(), 4, true, queries_kernel<T>, deal, p, p.mask(), deal.classes,
                sums, dout, dzq, dzk, totals);
 }
 
@@ -294,7 +289,7 @@ template <class T>
 void sweep_references(const Cuda& device, const Agglomerative<T>& p, const double* sums,
                       const double* totals, View<const T, 4> dout, View<T, 3> dzk, View<T, 4> dy) {
   const Deal deal(p.H(), p.M());
-  start_chunks(device, p, p.S(), 3, true, references_kernel<T>, deal, p, mask_of(p), deal.classes,
+  start_chunks(device, p, p.S(), 3, true, references_kernel<T>, deal, p, p.mask(), deal.classes,
                sums, totals, dout, dzk, dy);
 }
 

@@ -51,8 +51,8 @@
 #pragma once
 
 #include "ops/attention/length.h"
+#include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -85,6 +85,7 @@ struct Agglomerative {
   constexpr i64 width() const { return H() * (1 + M()); }  // of (S, U) and of (g, G)
   constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
   constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
+  DropoutMask mask() const { return DropoutMask(random, dropout, H() * M(), N()); }
 };
 
 // The number of chunks for `positions`, and of rows of sums that a call saves.

@@ -44,7 +44,7 @@ void add_references(const Agglomerative<T>& p, const Chunk& c, double* sums) {
 template <class T>
 void drop(const Agglomerative<T>& p, const Chunk& c, const T* from, T* to) {
   const i64 columns = p.H() * p.M(), row = c.b * p.N() + c.begin;
-  const DropoutMask mask(p.random, p.dropout, columns);
+  const DropoutMask mask = p.mask();
   if (columns % DropoutMask::pieces == 0) {  // one row's decisions end where the next one's begin
     return apply_dropout<T>(mask, row, 0, c.queries * columns, from, to);
   }

@@ -64,8 +64,8 @@
 #pragma once
 
 #include "ops/attention/length.h"
+#include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -91,6 +91,11 @@ struct ImprovedClustered {
   constexpr i64 M() const { return v.size(3); }
   constexpr i64 keys(i64 b) const { return length_of(lengths, b, S()); }
   constexpr i64 queries(i64 b) const { return length_of(query_lengths, b, N()); }
+  // Of the members' own weights, and of their mean's outside T, with a row for each cluster.
+  DropoutMask mask() const { return DropoutMask(random, dropout, topk, H() * N()); }
+  DropoutMask bottom_mask() const {
+    return DropoutMask(random.further(DrawPurpose::bottom_dropout), dropout, S(), H() * clusters);
+  }
 };
 
 template <class Device, class T>

@@ -122,7 +122,7 @@ struct ForwardHead {
   void take_bottom(i64 c) {
     const T inverse = streamed.sum[c] == 0 ? T(0) : 1 / streamed.sum[c];
     for (i64 m = 0; m < p.M(); ++m) bottom[m] = streamed.o[m * block.width + c] * inverse;
-    const DropoutMask mask(p.random.further(DrawPurpose::bottom_dropout), p.dropout, p.S());
+    const DropoutMask mask = p.bottom_mask();
     const i64 row = head.row() * p.clusters + block.first + c;
     for (i64 t = 0; t < top.count; ++t) {
       if (p.dropout > 0 && !mask.keeps(row, top.chosen[t])) continue;

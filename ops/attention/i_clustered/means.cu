@@ -252,7 +252,7 @@ template <class T>
 void MeansKernels<T>::forward(const Cuda& device, const MeansAttention<T>& p, View<T, 4> y,
                               T* log_sums, T* mass) {
   if (p.B() * p.H() == 0) return;
-  const DropoutMask mask(p.random, p.dropout, p.S());
+  const DropoutMask mask = p.mask();
   start(name, device, blocks_of(p.B() * p.H(), p.C(), p.M()), threads, 0, forward_kernel<T>, p,
         mask, y, log_sums, mass);
 }
@@ -263,7 +263,7 @@ void MeansKernels<T>::backward(const Cuda& device, const MeansAttention<T>& p, c
                                View<T, 4> dmeans, View<T, 4> dk, View<T, 4> dv) {
   const i64 heads = p.B() * p.H();
   if (heads == 0) return;
-  const DropoutMask mask(p.random, p.dropout, p.S());
+  const DropoutMask mask = p.mask();
   const Backward<T> g{log_sums, delta, dmass, dy};
   start(name, device, blocks_of(heads, p.S(), p.E() > p.M() ? p.E() : p.M()), threads, 0,
         keys_kernel<T>, p, mask, g, dk, dv);

@@ -11,8 +11,8 @@
 
 #include "ops/attention/clustered/groups.cuh"
 #include "ops/attention/length.h"
+#include "ops/dropout/mask.h"
 #include "runtime/cuda/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -34,6 +34,7 @@ struct MeansAttention {
   constexpr i64 C() const { return means.size(1); }
   constexpr i64 E() const { return k.size(3); }
   constexpr i64 M() const { return v.size(3); }
+  DropoutMask mask() const { return DropoutMask(random, dropout, S(), H() * C()); }
 };
 
 template <class T>

@@ -300,7 +300,7 @@ template <class T>
 void MembersKernels<T>::forward(const Cuda& device, const MembersAttention<T>& p,
                                 View<const T, 4> bottom, View<T, 4> out) {
   if (p.heads() * p.sorted.N == 0) return;
-  const DropoutMask mask(p.random, p.dropout, p.count);
+  const DropoutMask mask = p.mask();
   start(name, device, blocks_of(p.sorted, p.v.size(3)), threads, 0, forward_kernel<T>, p, mask,
         bottom, out);
 }
@@ -309,7 +309,7 @@ template <class T>
 void MembersKernels<T>::backward(const Cuda& device, const MembersAttention<T>& p,
                                  View<const T, 4> dout, View<T, 4> dq, const MemberSums<T>& sums) {
   if (p.heads() * p.sorted.N == 0) return;
-  const DropoutMask mask(p.random, p.dropout, p.count);
+  const DropoutMask mask = p.mask();
   start(name, device, blocks_of(p.sorted, p.k.size(3)), threads, 0, backward_kernel<T>, p, mask,
         dout, dq, sums);
 }

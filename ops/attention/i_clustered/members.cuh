@@ -26,6 +26,7 @@ struct MembersAttention {
   RandomKey random;
 
   constexpr i64 heads() const { return sorted.B * sorted.H; }
+  DropoutMask mask() const { return DropoutMask(random, dropout, count, sorted.H * sorted.N); }
 };
 
 // log Σ_{s∈T_c} exp(τ q_i · k_s) and dm_i, [B, H, N]; not written for queries beyond the length.

@@ -147,7 +147,7 @@ void MembersKeysKernels<T>::backward(const Cuda& device, const MembersAttention<
   const i64 S = p.k.size(1), width = p.k.size(3) > p.v.size(3) ? p.k.size(3) : p.v.size(3);
   const i64 wide = (width + columns - 1) / columns, tall = (S + side - 1) / side;
   if (p.heads() == 0) return;
-  const DropoutMask mask(p.random, p.dropout, p.count);
+  const DropoutMask mask = p.mask();
   start("i-clustered", device, static_cast<unsigned>(p.heads() * wide * tall), threads,
         SharedMemory::bytes<std::uint32_t>(static_cast<std::size_t>(p.sorted.clusters)),
         keys_kernel<T>, KeysGradient<T>{p, sums, dout, dk, dv, add}, mask);

@@ -81,7 +81,7 @@ struct Block {
   // Calls f(offset in the tile, lane, d') in groups of eight keys that share one draw.
   template <class F>
   void each_weight(i64 key, i64 keys, const F& f) const {
-    const DropoutMask mask(p.random.further(DrawPurpose::bottom_dropout), p.dropout, p.S());
+    const DropoutMask mask = p.bottom_mask();
     const auto factor = hn::Set(simd::Tag<T>{}, static_cast<T>(mask.factor));
     for (i64 i = 0; i < width; i += simd::lanes<T>) {
       for (i64 j = 0; j < keys; j += 8) {
@@ -113,7 +113,7 @@ struct Top {
   }
 
   Top(const Head<T>& of, Pieces<T>& pieces)
-      : head(of), p(of.p), mask(p.random, p.dropout, p.topk), width(lanes_of(p)) {
+      : head(of), p(of.p), mask(p.mask()), width(lanes_of(p)) {
     k = pieces.take(width * p.E());
     v = pieces.take(width * p.M());
     turned = pieces.take(width * p.E());

@@ -181,9 +181,9 @@ struct Seen {
 };
 
 Seen seen_of(const LshRules& rules, const AttentionCall& call,
-             const std::vector<std::vector<i64>>& buckets, i64 N, i64 all, i64 head) {
+             const std::vector<std::vector<i64>>& buckets, i64 N, i64 all, i64 H, i64 head) {
   const i64 R = rules.rounds, c = std::min(rules.chunk, N);
-  const DropoutMask mask(call.random, call.dropout, 2 * std::min(rules.chunk, all));
+  const DropoutMask mask(call.random, call.dropout, 2 * std::min(rules.chunk, all), H * R * all);
   Seen seen;
   seen.places.assign(std::size_t(R), std::vector<double>(std::size_t(N * N), 0));
   seen.factors = seen.places;
@@ -266,7 +266,7 @@ Places defined_places(const AttentionSpec& spec, const AttentionCall& call, cons
         buckets.back()[std::size_t(i)] = given.data<std::int32_t>()[(r * B * H + head) * N + i];
       }
     }
-    const Seen seen = seen_of(rules, call, buckets, length, N, head);
+    const Seen seen = seen_of(rules, call, buckets, length, N, H, head);
     std::vector<std::vector<double>> counts = seen.places;
     if (rules.self == LshSelf::last) hide_self(rules, counts, length);
     for (std::size_t r = 0; r < counts.size(); ++r) {

@@ -69,8 +69,8 @@
 #pragma once
 
 #include "ops/attention/length.h"
+#include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -107,6 +107,9 @@ struct Lsh {
   constexpr i64 length(i64 b) const { return length_of(lengths, b, N()); }
   // For a sequence of `length` positions.
   constexpr i64 chunk(i64 length) const { return rules.chunk < length ? rules.chunk : length; }
+  DropoutMask mask() const {
+    return DropoutMask(random, dropout, 2 * chunk(N()), H() * rules.rounds * N());
+  }
   constexpr const std::int32_t* buckets_of(i64 r, i64 b, i64 h) const {
     return buckets + ((r * B() + b) * H() + h) * N();
   }

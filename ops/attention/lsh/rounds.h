@@ -180,7 +180,7 @@ class LshRounds {
   // Calls f(key, lane, mask) for each vector of the tile; `mask` is true if a weight is kept.
   template <class F>
   void each_weight(const LshTile& t, const F& f) const {
-    const DropoutMask mask(p.random, p.dropout, 2 * p.chunk(p.N()));
+    const DropoutMask mask = p.mask();
     for (i64 i = 0; i < block; i += simd::lanes<T>) {
       const i64 row = ((b * p.H() + h) * p.rules.rounds + round) * p.N() + t.rank + i;
       for (i64 j = 0; j < t.keys; j += DropoutMask::pieces) {
@@ -190,7 +190,7 @@ class LshRounds {
       }
     }
   }
-  T kept_factor() const { return static_cast<T>(DropoutMask(p.random, p.dropout, 1).factor); }
+  T kept_factor() const { return static_cast<T>(p.mask().factor); }
 
  private:
   static constexpr simd::Tag<T> d{};

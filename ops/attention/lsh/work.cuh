@@ -50,7 +50,7 @@ class LshScratch {
   LshWork<T> work;
 
   LshScratch(const Cuda& device, const Lsh<T>& p)
-      : work{p, DropoutMask(p.random, p.dropout, 2 * p.chunk(p.N()))} {
+      : work{p, p.mask()} {
     const i64 rows = work.heads() * p.N(), R = p.rules.rounds;
     work.lists = take(device, R * rows, lists_);
     if (p.rules.correct) work.chunks = take(device, R * rows, chunks_);

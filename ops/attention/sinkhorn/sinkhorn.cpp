@@ -55,10 +55,11 @@ Tensor Sinkhorn::noise() const {
   const Shape shape{B, H, n, n};
   Tensor noise = given_choice(spec.mechanism(), call, "noise", shape, q().value().dtype());
   if (!noise.defined() && call.training) {
-    const Tensor normals = full({2, B, H, n, n}, 0);
-    draw_normals(call.random.further(DrawPurpose::sort_noise), 2, normals);
+    const Tensor normals = full({B, H, n, n, 2}, 0);
+    draw_normals(call.random.further(DrawPurpose::sort_noise), 2, normals,
+                 call.random.first_example * H * n * n * 2);
     const Variable squares = mul(normals, normals);
-    noise = scale(log(scale(sum(squares, 0), 0.5)), -1).value();
+    noise = scale(log(scale(sum(squares, -1), 0.5)), -1).value();
   }
   if (noise.defined()) report_choice(call, "noise", noise);
   return noise;

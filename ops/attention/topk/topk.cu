@@ -273,7 +273,7 @@ void TopkKernels<Device, T>::forward(const Device& device, const TopkAttention<T
   const i64 k = topk.size(3);
   start("topk", device, blocks_for(device, 32 * rows, block_threads), block_threads,
         SharedMemory::bytes<T>(static_cast<std::size_t>(warps * k)), forward_rows<T>, p,
-        DropoutMask(p.random, p.dropout, k), topk, out, log_sums);
+        p.mask(k), topk, out, log_sums);
 }
 
 template <class Device, class T>
@@ -289,7 +289,7 @@ void TopkKernels<Device, T>::backward(const Device& device, const TopkAttention<
   T *const weights = work.data(), *const scores = weights + chosen;
   if (rows > 0) {
     start("topk", device, blocks_for(device, 32 * rows, block_threads), block_threads, 0,
-          query_gradients<T>, p, DropoutMask(p.random, p.dropout, topk.size(3)), topk, log_sums,
+          query_gradients<T>, p, p.mask(topk.size(3)), topk, log_sums,
           dout, dq, weights, scores);
   }
   const i64 width = std::max(p.E(), p.M());

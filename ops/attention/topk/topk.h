@@ -38,8 +38,8 @@
 #pragma once
 
 #include "ops/attention/length.h"
+#include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -68,6 +68,8 @@ struct TopkAttention {
     if (i >= queries(b)) return 0;
     return causal && i + 1 < keys(b) ? i + 1 : keys(b);
   }
+  // Of k chosen keys.
+  DropoutMask mask(i64 k) const { return DropoutMask(random, dropout, k, H() * N()); }
 };
 
 template <class Device, class T>

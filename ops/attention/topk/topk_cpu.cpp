@@ -45,7 +45,7 @@ struct Row {
 
   Row(const TopkAttention<T>& problem, i64 k)
       : p(problem),
-        mask(problem.random, problem.dropout, k),
+        mask(problem.mask(k)),
         key_buffer(k),
         buffer(2 * k),
         keys(key_buffer.data()),

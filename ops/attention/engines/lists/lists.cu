@@ -380,7 +380,7 @@ void ListsKernels<Device, T>::forward(const Device& device, const Lists<T>& p, V
   const Workspace<T> weights(device, heads * p.lists.edges),
       terms(device, heads * p.lists.run_count);
   for_lists(device, heads * p.N(), p.lists.longest,
-            ForwardRow<T>{p, DropoutMask(p.random, p.dropout, p.lists.longest), out, log_sums,
+            ForwardRow<T>{p, p.mask(), out, log_sums,
                           weights.data(), terms.data()});
 }
 
@@ -392,7 +392,7 @@ void ListsKernels<Device, T>::backward(const Device& device, const Lists<T>& p,
   const Workspace<T> weights(device, heads * p.lists.edges), scores(device, heads * p.lists.edges);
   const Workspace<T> sums(device, heads * p.lists.run_count);
   for_lists(device, heads * p.N(), p.lists.longest,
-            QueryRow<T>{p, DropoutMask(p.random, p.dropout, p.lists.longest), log_sums, dout, dq,
+            QueryRow<T>{p, p.mask(), log_sums, dout, dq,
                         weights.data(), scores.data(), sums.data()});
   for_lists(device, heads * p.S(), p.lists.longest_out,
             KeyRow<T>{p, dout, weights.data(), scores.data(), dk, dv});

@@ -51,8 +51,8 @@
 #pragma once
 
 #include "ops/attention/engines/lists/edge_lists.h"
+#include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -73,6 +73,7 @@ struct Lists {
   constexpr i64 E() const { return q.size(3); }
   constexpr i64 M() const { return v.size(3); }
   constexpr bool typed() const { return types.data != nullptr; }
+  DropoutMask mask() const { return DropoutMask(random, dropout, lists.longest, H() * N()); }
 };
 
 template <class Device, class T>

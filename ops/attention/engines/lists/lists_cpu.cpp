@@ -123,7 +123,7 @@ struct Row {
   Row(const Lists<T>& problem, const EdgeLists& sheet, i64 others)
       : p(problem),
         lists(sheet),
-        mask(problem.random, problem.dropout, sheet.longest),
+        mask(problem.mask()),
         pieces(2 * room() + others),
         z(pieces.take(room())),
         terms(pieces.take(room())) {}

@@ -461,18 +461,13 @@ struct AddBiases {
   }
 };
 
-template <class T>
-DropoutMask mask_of(const Distances<T>& p) {
-  return DropoutMask(p.random, p.dropout, p.S());
-}
-
 template <class T, int R>
 void start_forward(const Cuda& device, const Distances<T>& p, const View<T, 4>& out,
                    const View<T, 3>& log_sums) {
   const auto run = [&](auto layout, auto kernel) {
     using Layout = decltype(layout);
     const dim3 grid = grid_of(p.B() * p.H(), p.N(), Layout::rows, p.M(), Layout::columns);
-    start_tiles("distances", device, grid, Layout::bytes(), kernel, p, mask_of(p), out, log_sums);
+    start_tiles("distances", device, grid, Layout::bytes(), kernel, p, p.mask(), out, log_sums);
   };
   if (p.M() <= 32) return run(ForwardLayout<T, R, 2>{}, forward_tiles<T, R, 2>);
   run(ForwardLayout<T, R, 4>{}, forward_tiles<T, R, 4>);
@@ -504,7 +499,7 @@ void DistancesKernels<Device, T>::backward(const Device& device, const Distances
                        const View<T, 4>& second, const View<T, 3>& bias = {}) {
     if (heads * length == 0) return;
     start_tiles("distances", device, grid_of(heads, length, Layout::rows, width, held),
-                Layout::bytes(owner), kernel, p, mask_of(p),
+                Layout::bytes(owner), kernel, p, p.mask(),
                 GradientCall<T>{log_sums, deltas, dout, first, second, bias, parts});
   };
   for_rows("distances", device, heads * N, p.M(), RowProducts<T>{dout, out, deltas});

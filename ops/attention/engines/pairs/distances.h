@@ -63,8 +63,8 @@
 #include <algorithm>
 
 #include "ops/attention/length.h"
+#include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -113,6 +113,7 @@ struct Distances {
   // The key that query i sees at d = 0; larger distances are earlier keys.
   constexpr i64 first_key(i64 i) const { return S() - N() + i - nearest; }
   constexpr i64 mask_row(i64 b, i64 h) const { return (b * H() + h) * N(); }
+  DropoutMask mask() const { return DropoutMask(random, dropout, S(), H() * N()); }
 
   // The index of a head's table.
   constexpr i64 table_of(i64 h) const { return table.size(0) == 1 ? 0 : h; }

@@ -203,7 +203,7 @@ void hide(const Tile& t, const Factors<T>& factors, T* z) {
 template <class T>
 void drop(const Distances<T>& p, const Tile& t, T* x) {
   if (p.dropout == 0) return;
-  const DropoutMask mask(p.random, p.dropout, p.S());
+  const DropoutMask mask = p.mask();
   drop_rows(mask, p.mask_row(t.b, t.h) + t.query, t.lanes, t.key, t.keys, x);
 }
 

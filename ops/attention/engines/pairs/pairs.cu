@@ -242,7 +242,7 @@ void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>
   using Layout = ForwardLayout<T, R, C>;
   dim3 grid = tile_grid(p, p.N(), Layout::rows, p.M(), Layout::columns);
   const auto run = [&](const auto&... to) {
-    start_tiles("pairs", device, grid, Layout::bytes(p.E()), forward_tiles<T, R, C>, p, mask_of(p),
+    start_tiles("pairs", device, grid, Layout::bytes(p.E()), forward_tiles<T, R, C>, p, p.mask(),
                 to...);
   };
   const i64 shares = key_shares(p, i64{grid.x} * grid.y), items = shares * p.B();

@@ -66,8 +66,8 @@
 #include "ops/attention/engines/pairs/band.h"
 #include "ops/attention/engines/pairs/tile_lists.h"
 #include "ops/attention/length.h"
+#include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/random.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -108,6 +108,10 @@ struct Pairs {
   }
   // The row of the dropout mask of the class's first query; the others are `classes` apart.
   constexpr i64 mask_row(i64 b, i64 h) const { return (b * H() + h) * all_queries + residue; }
+  // Of all classes, and the same for each.
+  DropoutMask mask() const {
+    return DropoutMask(random, dropout, columns, H() * (all_queries > 0 ? all_queries : N()));
+  }
 
   constexpr i64 longest_class(i64 positions) const { return (positions + classes - 1) / classes; }
   constexpr i64 count_in_class(i64 positions) const {

@@ -304,7 +304,7 @@ struct Backward {
   void keys() const {
     using Layout = BackwardLayout<T, R, C>;
     const dim3 grid = tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()), Layout::columns);
-    start_tiles("pairs", device, grid, Layout::bytes(), key_gradients<T, R, C>, p, mask_of(p),
+    start_tiles("pairs", device, grid, Layout::bytes(), key_gradients<T, R, C>, p, p.mask(),
                 query_side, add.keys, dk, dv);
   }
   template <int R, int C>
@@ -312,7 +312,7 @@ struct Backward {
     using Layout = BackwardLayout<T, R, C>;
     const dim3 grid = tile_grid(p, p.N(), Layout::rows, std::max<i64>(p.E(), 1), Layout::columns);
     const auto run = [&](const DistanceSums<T>& distances) {
-      start_tiles("pairs", device, grid, Layout::bytes(), query_gradients<T, R, C>, p, mask_of(p),
+      start_tiles("pairs", device, grid, Layout::bytes(), query_gradients<T, R, C>, p, p.mask(),
                   query_side, add.queries, dq, dbias.pairs, distances);
     };
     if (dbias.distances.data == nullptr) return run({});

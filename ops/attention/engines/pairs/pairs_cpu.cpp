@@ -212,16 +212,11 @@ void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
   }
 }
 
-template <class T>
-DropoutMask mask_of(const Pairs<T>& p) {
-  return DropoutMask(p.random, p.dropout, p.columns);
-}
-
 // Calls f(key, lane, mask) for the first `keys` of the tile and one vector of queries, in groups of
 // eight keys that share one draw; `mask` is true if the weight is kept.
 template <class T, class F>
 void each_weight_of(const Pairs<T>& p, const Tile<T>& t, i64 i, i64 keys, const F& f) {
-  const DropoutMask mask = mask_of(p);
+  const DropoutMask mask = p.mask();
   const i64 row = p.mask_row(t.b, t.h) + (t.query + i) * p.classes;
   for (i64 j = 0; j < keys; j += group) {
     each_kept<T>(mask, row, p.classes, p.first_column + t.key + j, [&](i64 column, auto kept) {
@@ -260,7 +255,7 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
                  const T* v, const F& f) {
   constexpr i64 bits = 8;
   std::array<std::uint8_t, narrow::most_keys * simd::lanes<T> / bits + sizeof(std::uint64_t)> kept;
-  const T factor = static_cast<T>(mask_of(p).factor);
+  const T factor = static_cast<T>(p.mask().factor);
   for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
     const KeyRange range = ranges.of[i / simd::lanes<T>];
     if (range.empty()) continue;
@@ -409,7 +404,7 @@ struct ForwardBlock {
     mask_scores(p, t, z);
     run_softmax<Base::two, T>(t.keys, t.lanes, M, z, maximum + lane, sum + lane, {o + lane, block});
     if (p.dropout > 0) {
-      const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(mask_of(p).factor));
+      const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(p.mask().factor));
       each_weight(p, t, [&](i64 j, i64 i, auto kept) {
         T* const at = z + j * t.lanes + i;
         const simd::Tag<T> d;
@@ -699,7 +694,7 @@ struct BackwardTile {
   // The same with dropout: a becomes d ⊙ a, and do · v is masked.
   void differentiate_dropped(const Tile<T>& t) {
     const simd::Tag<T> d;
-    const auto scale = hn::Set(d, static_cast<T>(mask_of(p).factor));
+    const auto scale = hn::Set(d, static_cast<T>(p.mask().factor));
     each_weight(p, t, [&](i64 j, i64 i, auto kept) {
       T* const weight_at = a + j * t.lanes + i;
       T* const gradient_at = dz + j * t.lanes + i;

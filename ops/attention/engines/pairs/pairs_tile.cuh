@@ -38,11 +38,6 @@ dim3 tile_grid(const Pairs<T>& p, i64 length, int rows, i64 width, int columns) 
           static_cast<unsigned>((width + columns - 1) / columns)};
 }
 
-template <class T>
-DropoutMask mask_of(const Pairs<T>& p) {
-  return DropoutMask(p.random, p.dropout, p.columns);
-}
-
 // The row of the dropout mask for query i of the class of these rows.
 template <class T>
 __device__ i64 mask_row(const Pairs<T>& p, const TileRows& rows, i64 i) {

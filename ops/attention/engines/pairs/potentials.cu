@@ -324,7 +324,7 @@ struct Passes {
   const Cuda& device;
   const Potentials<T>& p;
   View<const T, 4> u, v;  // some of them are not written yet
-  DropoutMask mask{p.random, p.dropout, p.S()};
+  DropoutMask mask = p.pairs().mask();
 
   Side<T> queries(i64 r) const { return {p.q, step_of(u, r), p.query_lengths, p.temperature}; }
   Side<T> keys(i64 c) const { return {p.k, step_of(v, c), p.lengths, T(1)}; }

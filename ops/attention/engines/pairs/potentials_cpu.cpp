@@ -383,7 +383,7 @@ struct HeadBackward {
 
   // x [keys, block] times the dropout mask.
   void drop(i64 i, i64 key, i64 keys, T* x) const {
-    const DropoutMask mask(p.random, p.dropout, p.S());
+    const DropoutMask mask = p.pairs().mask();
     drop_rows(mask, (b * p.H() + h) * p.N() + i * block, block, key, keys, x);
   }
 
