@@ -22,8 +22,9 @@ const Words small_language = {"--width",
                               "--steps",
                               "4"};
 
-// What a run on so many ranks keeps.
-void check_same(const std::string& program, const Words& words, const std::vector<int>& counts) {
+// What a run on so many ranks keeps, and one alone, which has not the words `of_several`.
+void check_same(const std::string& program, const Words& words, const std::vector<int>& counts,
+                const Words& of_several = {}) {
   const TemporaryFolder folder;
   const std::string path = WEFT_PROGRAMS "/" + program, alone = folder.path("alone");
   const ProgramRun one = run_program(path, words + Words{"--out", alone});
@@ -31,7 +32,7 @@ void check_same(const std::string& program, const Words& words, const std::vecto
   for (const int count : counts) {
     CAPTURE(count);
     const std::string out = folder.path("on-" + std::to_string(count));
-    const ProgramRun several = run_ranks(count, path, words + Words{"--out", out});
+    const ProgramRun several = run_ranks(count, path, words + of_several + Words{"--out", out});
     REQUIRE_MESSAGE(several.status == 0, several.err);
     CHECK(kept_bytes(out) == kept_bytes(alone));
     CHECK(without_times(read_file(out + "/metrics.jsonl")) ==
@@ -64,6 +65,25 @@ TEST_CASE("vision: four shards on two and four ranks, the same bits as on one") 
              {"--batch", "8", "--shards", "4", "--width", "16", "--heads", "2", "--layers", "1",
               "--hidden", "16", "--patch", "8", "--validation", "20", "--steps", "3"},
              {2, 4});
+}
+
+// Of four steps two run before one is captured, and two are its replays.
+const Words small_on_device = Words{"--device", "cuda",          "--width", "8",
+                              "--heads",  "2",             "--depth", "1",
+                              "--length", "16",            "--batch", "4",
+                              "--shards", "4",             "--steps", "4",
+                              "--residual-dropout", "0.1", "--report-steps", "2",
+                              "--validation-batches", "2", "--test-batches", "2"};
+
+TEST_CASE("charlm on a device each: captured steps on two and four ranks, the bits of one") {
+  if (!mpi_and_devices_are_there()) return;
+  check_same("charlm", small_on_device, {2, 4});
+}
+
+TEST_CASE("charlm on a device each: queued steps, and steps at once, the bits of one's captured") {
+  if (!mpi_and_devices_are_there()) return;
+  check_same("charlm", small_on_device, {2}, {"--no-graph"});
+  check_same("charlm", small_on_device, {2}, {"--detect-anomaly"});
 }
 
 TEST_CASE("random numbers differ from shard to shard, and the first has those of a whole batch") {
