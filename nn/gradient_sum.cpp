@@ -94,7 +94,7 @@ void GradientSum::lay_out(const BucketBytes& bytes) {
   buckets_.push_back(
       {.count = numbers_ + (with_presence ? static_cast<i64>(parameters_.size()) : 0)});
   for (Bucket& bucket : buckets_) {
-    bucket.missing = bucket.members.size();
+    bucket.missing = bucket.parts();
     if (!ranks_.alone()) bucket.sum = Tensor::zeros({bucket.count}, bucket.dtype, device_);
   }
 }
@@ -149,7 +149,7 @@ void GradientSum::complete(std::size_t parameter) {
 
 // The bucket has all gradients of the current shard.
 void GradientSum::close(Bucket& bucket) {
-  bucket.missing = bucket.members.size();
+  bucket.missing = bucket.parts();
   add_node(bucket.own, Node{first_ + walked_ - 1, 1, std::exchange(bucket.shard, {})}, add_tensors);
   if (ranks_.alone() || walked_ < count_) return;
   // Ranks may complete buckets in different orders, but must sum them in the same one.
@@ -344,7 +344,7 @@ const std::vector<char>& GradientSum::present_in_any_shard() {
 Tensor GradientSum::finish() {
   require(walked_ == count_, "gradient sum: backward ran for {} of {} shards", walked_, count_);
   walked_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.members.size();
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parts();
   std::vector<char> present = present_;
   if (ranks_.alone()) {
     for (Bucket& bucket : buckets_) {

@@ -126,9 +126,12 @@ class GradientSum {
     i64 count = 0;                     // elements
     std::vector<std::size_t> members;  // parameters; empty: the bucket of the numbers
     std::vector<i64> places;           // the first element of each
-    std::size_t missing = 0;           // members without their gradient of the current shard
+    std::size_t missing = 0;           // parts that the current shard has not filled in yet
     Tensor shard, sum;                 // [count]
     std::vector<Node> own;             // sums over this rank's shards
+
+    // Members whose gradients are awaited; the numbers come all at once.
+    std::size_t parts() const { return members.empty() ? 1 : members.size(); }
   };
   struct Place {
     std::size_t bucket = 0, member = 0;

@@ -162,6 +162,25 @@ TEST_CASE("gradient sum: a bucket is exchanged while backward goes on") {
   CHECK(exchanges == 2 * 2 * (tested_device() == Device{} ? 4 : 5));
 }
 
+TEST_CASE("gradient sum: the numbers are exchanged with those of the last shard") {
+  if (!ranks_exchange()) return;
+  on_ranks(2, [&](ThreadRank& rank) {
+    Maps maps(DType::f32);
+    std::vector<NamedParameter> used = parameters(maps);
+    used.erase(used.begin() + 1);  // else a bucket waits for the end of backward
+    GradientSum sum(used, 4, 1, rank);
+    for (i64 i = 0; i < sum.count(); ++i) {
+      Tape tape;
+      // The last op of backward: by then the exchange of all gradients has begun.
+      const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+      const Variable x = apply(Waits{pause}, Variable::leaf(batch_of(DType::f32)));
+      const Variable y = linear(tanh(linear(x, maps.first)), maps.second);
+      sum.add(tape, mean(y), Tensor::full({1}, 1, DType::f64, tested_device()));
+    }
+    CHECK(sum.finish().item() == 4);
+  });
+}
+
 TEST_CASE("gradient sum: an exchange that fails ends the step") {
   if (!ranks_exchange()) return;
   on_ranks(2, [&](ThreadRank& rank) {
