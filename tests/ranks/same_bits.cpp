@@ -67,23 +67,55 @@ TEST_CASE("vision: four shards on two and four ranks, the same bits as on one") 
              {2, 4});
 }
 
-// Of four steps two run before one is captured, and two are its replays.
-const Words small_on_device = Words{"--device", "cuda",          "--width", "8",
-                              "--heads",  "2",             "--depth", "1",
-                              "--length", "16",            "--batch", "4",
-                              "--shards", "4",             "--steps", "4",
-                              "--residual-dropout", "0.1", "--report-steps", "2",
-                              "--validation-batches", "2", "--test-batches", "2"};
+// Of four steps two run before one is captured, and two are its replays. A short text spares the
+// emulated device a long test.
+struct OnDevices {
+  TemporaryFolder folder;
+  Words words = {"--device",
+                 "cuda",
+                 "--data",
+                 folder.file("text", text()),
+                 "--width",
+                 "8",
+                 "--heads",
+                 "2",
+                 "--depth",
+                 "1",
+                 "--length",
+                 "16",
+                 "--batch",
+                 "4",
+                 "--shards",
+                 "4",
+                 "--steps",
+                 "4",
+                 "--residual-dropout",
+                 "0.1",
+                 "--report-steps",
+                 "2",
+                 "--validation-batches",
+                 "1",
+                 "--test-batches",
+                 "1"};
+
+  static std::string text() {
+    std::string all;
+    for (int i = 0; i < 400; ++i) all += "the cat sat on the mat " + std::to_string(i * i);
+    return all;
+  }
+};
 
 TEST_CASE("charlm on a device each: captured steps on two and four ranks, the bits of one") {
   if (!mpi_and_devices_are_there()) return;
-  check_same("charlm", small_on_device, {2, 4});
+  const OnDevices run;
+  check_same("charlm", run.words, {2, 4});
 }
 
 TEST_CASE("charlm on a device each: queued steps, and steps at once, the bits of one's captured") {
   if (!mpi_and_devices_are_there()) return;
-  check_same("charlm", small_on_device, {2}, {"--no-graph"});
-  check_same("charlm", small_on_device, {2}, {"--detect-anomaly"});
+  const OnDevices run;
+  check_same("charlm", run.words, {2}, {"--no-graph"});
+  check_same("charlm", run.words, {2}, {"--detect-anomaly"});
 }
 
 TEST_CASE("random numbers differ from shard to shard, and the first has those of a whole batch") {
