@@ -164,9 +164,9 @@ class GradientSum {
   std::vector<char> completed_, present_;
   // On a device: the latter in the first step, and the parameters that have one on any rank.
   std::vector<char> present_at_first_, present_anywhere_;
-  i64 walked_ = 0;                    // shards whose backward ran since the last finish()
-  std::size_t begun_ = 0;             // buckets before it have begun their sum over the ranks
-  DeviceSum* device_sum_ = nullptr;   // null: the thread sums
+  i64 walked_ = 0;                   // shards whose backward ran since the last finish()
+  std::size_t begun_ = 0;            // buckets before it have begun their sum over the ranks
+  DeviceSum* device_sum_ = nullptr;  // null: the thread sums
 
   // Shared with the thread that exchanges: buckets before `ready_` are complete, and those before
   // `exchanged_` are summed over the ranks.

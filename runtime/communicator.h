@@ -3,7 +3,7 @@
 //
 // Exchange is the only collective: each rank sends bytes to every rank and receives bytes from
 // every rank (MPI_Alltoallv). All ranks call exchanges in the same order, from one thread at a
-// time.
+// time. Bytes are in the host's memory; sums on CUDA devices have runtime/cuda/device_sum.h.
 #pragma once
 
 #include <cstddef>

@@ -84,8 +84,8 @@ class Training {
     return false;
   }
 
-  // The signal that ends training; 0: none. Of several ranks, each learns with the outcome of a step
-  // of the signals that any rank caught.
+  // The signal that ends training; 0: none. Of several ranks, each learns with the outcome of a
+  // step of the signals that any rank caught.
   int caught() const {
     if (ranks().alone()) return SignalWatch::caught();
     return heard_[0] > 0 ? SIGINT : heard_[1] > 0 ? SIGTERM : 0;

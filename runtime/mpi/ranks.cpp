@@ -110,7 +110,8 @@ class MpiRanks final : public Communicator {
     for (int r = 0; r < size_; ++r) {
       if (r != rank_) others.insert(r);
     }
-    wait(done, [&] { return others; }, [] { return std::string("another rank"); });
+    wait(
+        done, [&] { return others; }, [] { return std::string("another rank"); });
   }
 
   [[noreturn]] void end_all(const std::string& line, int status) override {

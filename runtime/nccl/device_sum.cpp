@@ -35,7 +35,8 @@ ncclComm_t connected(const Cuda& device, Communicator& ranks) {
   });
   std::future<ncclComm_t> comm = connect.get_future();
   std::thread(std::move(connect)).detach();
-  ranks.wait_until([&] { return comm.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
+  ranks.wait_until(
+      [&] { return comm.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   return comm.get();
 }
 
@@ -53,10 +54,10 @@ class NcclSum final : public DeviceSum {
     require(dtype == DType::f32 || dtype == DType::f64, "nccl: wanted f32 or f64 elements, got {}",
             name_of(dtype));
     follow(stream_, device_stream_, forks_);
-    check_nccl(ncclAllReduce(from, to, static_cast<std::size_t>(count),
-                             dtype == DType::f32 ? ncclFloat32 : ncclFloat64, ncclSum, comm_,
-                             stream_),
-               comm_);
+    check_nccl(
+        ncclAllReduce(from, to, static_cast<std::size_t>(count),
+                      dtype == DType::f32 ? ncclFloat32 : ncclFloat64, ncclSum, comm_, stream_),
+        comm_);
   }
 
   void join() override { follow(device_stream_, stream_, joins_); }

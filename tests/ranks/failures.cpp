@@ -106,8 +106,9 @@ TEST_CASE("a rank does not choose its device") {
   const ProgramRun run =
       run_ranks(2, charlm, endless + Words{"--shards", "2", "--device", "cuda:0"});
   CHECK(run.status == 2);
-  CHECK_MESSAGE(contains(run.err, "--device cuda:0: each of several ranks takes a device of its own"),
-                run.err);
+  CHECK_MESSAGE(
+      contains(run.err, "--device cuda:0: each of several ranks takes a device of its own"),
+      run.err);
 }
 
 TEST_CASE("SIGUSR1 to one rank has a checkpoint written") {

@@ -197,7 +197,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidConfiguration";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
-    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
   }
@@ -213,7 +214,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid configuration argument";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
-    case cudaErrorNotReady: return "device not ready";
+    case cudaErrorNotReady:
+      return "device not ready";
     case cudaErrorLaunchFailure: return launch_error.c_str();
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
