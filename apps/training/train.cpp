@@ -158,7 +158,7 @@ class Training {
     if (!outcome.updated) return outcome;
     outcome.norm = optimizer_.step(outcome.rate, options_.clip);
     outcome.updated = std::isfinite(outcome.norm);
-    if (task_.carry && outcome.updated) task_.carry(Tensor::full({1}, 1, DType::f64));
+    if (task_.carry && outcome.updated) task_.carry(Tensor::full({1}, 1, DType::f64, device_));
     outcome.finite = !outcome.updated || optimizer_.finite();
     return outcome;
   }
