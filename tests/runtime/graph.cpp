@@ -42,7 +42,8 @@ TEST_CASE("graph: a call of the host is repeated with every replay, and waited f
   int calls = 0;
   CudaGraph graph(Cuda{});
   const auto step = [&] {
-    call_in_order(Cuda{}, [](void* count) { ++*static_cast<int*>(count); }, &calls);
+    call_in_order(
+        Cuda{}, [](void* count) { ++*static_cast<int*>(count); }, &calls);
   };
   graph.run(step);
   graph.capture(step);
