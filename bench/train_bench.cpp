@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <random>
 
 #include <nlohmann/json.hpp>
@@ -72,17 +73,18 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   training.shards = std::max<i64>(options.shards, ranks().size());
   training.learning_rate = [&](i64) { return subject.lr; };
   const auto queue = queue_for(task, training, *optimizer);
-  StepGradient gradient(task, training.shards);
+  std::optional<StepGradient> gradient;  // of steps that are not queued
+  if (!queue) gradient.emplace(task, training.shards);
   std::uint32_t number = 0;
   std::uint64_t system_allocations = 0;
   std::vector<double> processor;  // processor time of every step
   const auto step = [&] {
     ++number;
     if (queue) {  // when the queue is full, a step ends for each that begins
-      queue->submit(number);
+      queue->submit(number, {});
       if (!queue->room()) queue->take();
     } else {
-      gradient(task.batch(number), {.number = number});
+      (*gradient)(task.batch(number), {.number = number}, gradient->saying());
       optimizer->step(subject.lr);
     }
     if (number == 3) system_allocations = allocator(options.device).counts().system_allocations;
@@ -102,6 +104,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   const auto tokens = static_cast<double>(subject.batch * subject.length);
   const double work = task.operations / tokens;  // of products, per token
   const double ceiling = options.rate * (options.device == Device{} ? threads() : 1) / work;
+  const auto traffic = gradient ? gradient->traffic() : GradientSum::Traffic{};
   nlohmann::ordered_json json = machine(options.device);
   json.update({{"preset", subject.preset},
                {"attention", subject.attention},
@@ -110,9 +113,9 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
                {"batch", subject.batch},
                {"ranks", ranks().size()},
                {"shards", training.shards},
-               {"sent_bytes_per_step", static_cast<double>(gradient.traffic().bytes) / steps},
-               {"exchange_ms_per_step", 1e3 * gradient.traffic().exchanging / steps},
-               {"waited_ms_per_step", 1e3 * gradient.traffic().waiting / steps},
+               {"sent_bytes_per_step", static_cast<double>(traffic.bytes) / steps},
+               {"exchange_ms_per_step", 1e3 * traffic.exchanging / steps},
+               {"waited_ms_per_step", 1e3 * traffic.waiting / steps},
                {"length", subject.length},
                {"parameters", subject.parameters},
                {"tokens_per_second", tokens / times.median},

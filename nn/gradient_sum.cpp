@@ -5,6 +5,8 @@
 
 #include "nn/checkpoint.h"
 #include "runtime/arithmetic.h"
+#include "runtime/cuda/device_sum.h"
+#include "runtime/dispatch.h"
 
 namespace weft {
 namespace {
@@ -21,6 +23,13 @@ std::vector<TreeNode<char>> nodes_of(i64 begin, i64 end) {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// Whether the elements begin … end − 1 of all nodes are finite.
+bool all_own_finite(const std::vector<TreeNode<Tensor>>& nodes, i64 begin, i64 end) {
+  return std::ranges::all_of(nodes, [&](const TreeNode<Tensor>& node) {
+    return all_finite(node.sum.slice(0, begin, end).to(Device{}));
+  });
 }
 
 // The first element of a rank's part of a bucket of `count`; for rank = size, its end.
@@ -42,11 +51,12 @@ GradientSum::GradientSum(std::vector<NamedParameter> parameters, i64 shards, i64
       present_(parameters_.size()) {
   require(shards % ranks.size() == 0, "gradient sum: {} ranks do not divide {} shards",
           ranks.size(), shards);
-  require(ranks.alone() || device_ == Device{},
-          "gradient sum: ranks exchange gradients between CPUs, and the parameters are on {}",
-          name_of(device_.type));
   lay_out(bytes);
-  if (!ranks_.alone()) thread_ = std::thread([this] { exchange_all(); });
+  if (ranks_.alone()) return;
+  dispatch_device(device_, [&]<class D>(const D& device) {
+    if constexpr (!std::is_same_v<D, Cpu>) device_sum_ = device_sum(device, ranks_);
+  });
+  if (device_sum_ == nullptr) thread_ = std::thread([this] { exchange_all(); });
 }
 
 GradientSum::~GradientSum() {
@@ -79,11 +89,13 @@ void GradientSum::lay_out(const BucketBytes& bytes) {
     bucket.count += count;
     known_[variable.place().get()] = i;
   }
-  // The numbers, and of how many shards each parameter has a gradient.
-  buckets_.push_back({.count = numbers_ + static_cast<i64>(parameters_.size())});
+  // The numbers, and on the CPU of how many shards each parameter has a gradient.
+  const bool with_presence = device_ == Device{};
+  buckets_.push_back(
+      {.count = numbers_ + (with_presence ? static_cast<i64>(parameters_.size()) : 0)});
   for (Bucket& bucket : buckets_) {
-    bucket.missing = bucket.members.size();
-    if (!ranks_.alone()) bucket.sum = Tensor::empty({bucket.count}, bucket.dtype);
+    bucket.missing = bucket.parts();
+    if (!ranks_.alone()) bucket.sum = Tensor::zeros({bucket.count}, bucket.dtype, device_);
   }
 }
 
@@ -92,8 +104,7 @@ void GradientSum::add(Tape& tape, const Variable& loss, const Tensor& numbers) {
   if (walked_ == 0) {
     std::ranges::fill(present_, char{0});
     for (Bucket& bucket : buckets_) bucket.own.clear();
-    const std::lock_guard lock(mutex_);
-    ready_ = exchanged_ = 0;
+    begun_ = 0;
   }
   ++walked_;
   std::ranges::fill(completed_, char{0});
@@ -109,7 +120,7 @@ void GradientSum::add(Tape& tape, const Variable& loss, const Tensor& numbers) {
   Bucket& last = buckets_.back();
   last.shard = Tensor::zeros({last.count}, DType::f64, device_);
   if (numbers_ > 0) last.shard.slice(0, 0, numbers_).copy_from(numbers);
-  if (!ranks_.alone()) {
+  if (!ranks_.alone() && device_ == Device{}) {
     double* const has = last.shard.data<double>() + numbers_;
     std::ranges::copy(present_, has);
   }
@@ -138,17 +149,41 @@ void GradientSum::complete(std::size_t parameter) {
 
 // The bucket has all gradients of the current shard.
 void GradientSum::close(Bucket& bucket) {
-  bucket.missing = bucket.members.size();
+  bucket.missing = bucket.parts();
   add_node(bucket.own, Node{first_ + walked_ - 1, 1, std::exchange(bucket.shard, {})}, add_tensors);
   if (ranks_.alone() || walked_ < count_) return;
-  // Ranks may complete buckets in different orders, but must exchange them in the same one.
-  const std::lock_guard lock(mutex_);
+  // Ranks may complete buckets in different orders, but must sum them in the same one.
   bucket.missing = 0;
-  while (ready_ < buckets_.size() && !buckets_[ready_].own.empty() &&
-         buckets_[ready_].missing == 0) {
-    ++ready_;
+  while (begun_ < buckets_.size() && !buckets_[begun_].own.empty() &&
+         buckets_[begun_].missing == 0) {
+    begin(buckets_[begun_++]);
   }
-  changed_.notify_all();
+}
+
+// Begins the sum of the next bucket over the ranks.
+void GradientSum::begin(Bucket& bucket) {
+  if (device_sum_ == nullptr) return call_in_order(open_next);
+  add_rest(bucket.own, add_tensors);
+  device_sum_->begin(bucket.dtype, bucket.own.front().sum.bytes(), bucket.sum.bytes(),
+                     bucket.count);
+}
+
+// Calls f(this) after the work queued so far: on the CPU at once.
+void GradientSum::call_in_order(void (*f)(void* self)) {
+  dispatch_device(device_, [&]<class D>(const D& device) {
+    if constexpr (std::is_same_v<D, Cpu>) {
+      f(this);
+    } else {
+      weft::call_in_order(device, f, this);
+    }
+  });
+}
+
+void GradientSum::open_next(void* self) {
+  auto& sum = *static_cast<GradientSum*>(self);
+  const std::lock_guard lock(sum.mutex_);
+  ++sum.ready_;
+  sum.changed_.notify_all();
 }
 
 void GradientSum::exchange_all() {
@@ -253,19 +288,63 @@ void GradientSum::exchange_as(Bucket& bucket) {
   exchange(to, from);
 }
 
-// Waits until all buckets are summed over the ranks.
-void GradientSum::wait() {
+// Waits until all buckets are summed over the ranks, or one sum has failed.
+void GradientSum::await_sums(void* self) {
+  auto& sum = *static_cast<GradientSum*>(self);
   const Clock::time_point begin = Clock::now();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return exchanged_ == buckets_.size() || failure_; });
+  std::unique_lock lock(sum.mutex_);
+  sum.changed_.wait(lock, [&] { return sum.exchanged_ == sum.buckets_.size() || sum.failure_; });
+  if (sum.failure_) return;
+  sum.ready_ = sum.exchanged_ = 0;
+  sum.traffic_.waiting += seconds_since(begin);
+}
+
+void GradientSum::rethrow() {
+  const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
-  traffic_.waiting += seconds_since(begin);
+}
+
+void GradientSum::wait_until(const std::function<bool()>& done) {
+  if (ranks_.alone() || device_ == Device{}) return;
+  ranks_.wait_until([&] {
+    if (device_sum_ != nullptr) device_sum_->check();
+    return done();
+  });
+  rethrow();
+}
+
+void GradientSum::wait() {
+  wait_until([&] {
+    return dispatch_device(device_, []<class D>(const D& device) {
+      if constexpr (!std::is_same_v<D, Cpu>) return idle(device);
+      return true;
+    });
+  });
+}
+
+// What a step has a gradient for is known to its host alone, and on a device the host does not wait
+// for the step's sums: the ranks tell each other once.
+const std::vector<char>& GradientSum::present_in_any_shard() {
+  if (present_anywhere_.empty()) {
+    wait();
+    present_at_first_ = present_anywhere_ = present_;
+    for (const std::string& said : ranks_.gather({present_.begin(), present_.end()})) {
+      for (std::size_t i = 0; i < said.size(); ++i) present_anywhere_[i] |= said[i];
+    }
+  }
+  for (std::size_t i = 0; i < present_.size(); ++i) {
+    require(present_[i] == present_at_first_[i],
+            "gradient sum: {} has a gradient in some steps only; several ranks with a device each "
+            "want it in all steps or in none",
+            parameters_[i].name);
+  }
+  return present_anywhere_;
 }
 
 Tensor GradientSum::finish() {
   require(walked_ == count_, "gradient sum: backward ran for {} of {} shards", walked_, count_);
   walked_ = 0;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.members.size();
+  for (Bucket& bucket : buckets_) bucket.missing = bucket.parts();
   std::vector<char> present = present_;
   if (ranks_.alone()) {
     for (Bucket& bucket : buckets_) {
@@ -273,9 +352,14 @@ Tensor GradientSum::finish() {
       bucket.sum = bucket.own.front().sum;
     }
   } else {
-    wait();
-    const double* const shards = buckets_.back().sum.data<double>() + numbers_;
-    for (std::size_t i = 0; i < present.size(); ++i) present[i] = shards[i] > 0;
+    device_sum_ != nullptr ? device_sum_->join() : call_in_order(await_sums);
+    if (device_ == Device{}) {
+      rethrow();
+      const double* const shards = buckets_.back().sum.data<double>() + numbers_;
+      for (std::size_t i = 0; i < present.size(); ++i) present[i] = shards[i] > 0;
+    } else {
+      present = present_in_any_shard();
+    }
   }
   for (const Bucket& bucket : buckets_) {
     for (std::size_t m = 0; m < bucket.members.size(); ++m) {
@@ -295,12 +379,15 @@ std::vector<std::string> GradientSum::not_finite() const {
     for (std::size_t m = 0; m < bucket.members.size(); ++m) {
       const NamedParameter& parameter = parameters_[bucket.members[m]];
       const i64 begin = bucket.places[m], end = begin + parameter.variable.value().count();
-      const bool finite = std::ranges::all_of(
-          bucket.own, [&](const Node& node) { return all_finite(node.sum.slice(0, begin, end)); });
+      const bool finite = all_own_finite(bucket.own, begin, end);
       if (!finite) names.push_back(parameter.name);
     }
   }
   return names;
+}
+
+bool GradientSum::finite_number(i64 number) const {
+  return all_own_finite(buckets_.back().own, number, number + 1);
 }
 
 }  // namespace weft

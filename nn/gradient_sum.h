@@ -16,6 +16,13 @@
 // in the same order, by a reduce-scatter and an all-gather: each rank receives its 1/R of the
 // bucket from all, adds it, and sends the sum to all. Each rank sends 2 (R − 1) / R of the bucket's
 // bytes, the fewest that an all-reduce needs.
+//
+// On CUDA devices NCCL sums the buckets, on a stream of its own (runtime/cuda/device_sum.h): the
+// same bits for the same number of ranks, not for another. The order of its additions is its own.
+//
+// On an emulated device, whose memory the host reads, the thread above sums them. What tells it
+// that a bucket is ready, and what waits for it, are calls of the host that stand in the device's
+// stream (call_in_order()). A captured step therefore repeats its exchanges with every replay.
 #pragma once
 
 #include <condition_variable>
@@ -30,6 +37,8 @@
 #include "runtime/communicator.h"
 
 namespace weft {
+
+class DeviceSum;
 
 // A node of the tree: the sum over the shards first … first + size − 1; those beyond the last shard
 // contribute nothing.
@@ -70,8 +79,8 @@ class GradientSum {
     i64 first = i64{1} << 20, others = i64{25} << 20;
   };
 
-  // The number of ranks divides `shards`. On several ranks the parameters are on the CPU. Each
-  // shard has `numbers` f64 numbers, which are summed like gradients.
+  // The number of ranks divides `shards`. Each shard has `numbers` f64 numbers, which are summed
+  // like gradients. On several ranks with a CUDA device each, throws if there is no NCCL.
   GradientSum(std::vector<NamedParameter> parameters, i64 shards, i64 numbers, Communicator& ranks,
               const BucketBytes& bytes);
   GradientSum(std::vector<NamedParameter> parameters, i64 shards, i64 numbers, Communicator& ranks)
@@ -88,8 +97,13 @@ class GradientSum {
   // the device of the parameters.
   void add(Tape& tape, const Variable& loss, const Tensor& numbers);
   // After the last of them: stores the mean gradient in every parameter that has one in any shard,
-  // and returns the sum of the numbers.
+  // and returns the sum of the numbers. On a device both are queued, and can be captured after the
+  // first time; the same parameters have gradients in every step.
   Tensor finish();
+  // On several ranks with devices: waits until done() is true, of work queued there. Throws if an
+  // exchange or NCCL failed, or if another rank has ended or does not answer. Elsewhere returns.
+  void wait_until(const std::function<bool()>& done);
+  void wait();  // for all work queued there
 
   // The cost of the ranks' exchanges since construction.
   struct Traffic {
@@ -100,8 +114,10 @@ class GradientSum {
   // Valid between finish() and the next add().
   const Traffic& traffic() const { return traffic_; }
 
-  // The parameters whose gradient from this rank's shards was not finite in the last sum.
+  // The parameters whose gradient from this rank's shards was not finite in the last sum; and
+  // whether the sum of this number over these shards was.
   std::vector<std::string> not_finite() const;
+  bool finite_number(i64 number) const;
 
  private:
   using Node = TreeNode<Tensor>;
@@ -110,9 +126,12 @@ class GradientSum {
     i64 count = 0;                     // elements
     std::vector<std::size_t> members;  // parameters; empty: the bucket of the numbers
     std::vector<i64> places;           // the first element of each
-    std::size_t missing = 0;           // members without their gradient of the current shard
+    std::size_t missing = 0;           // parts that the current shard has not filled in yet
     Tensor shard, sum;                 // [count]
     std::vector<Node> own;             // sums over this rank's shards
+
+    // Members whose gradients are awaited; the numbers come all at once.
+    std::size_t parts() const { return members.empty() ? 1 : members.size(); }
   };
   struct Place {
     std::size_t bucket = 0, member = 0;
@@ -121,13 +140,18 @@ class GradientSum {
   void lay_out(const BucketBytes& bytes);
   void complete(std::size_t parameter);
   void close(Bucket& bucket);
+  void begin(Bucket& bucket);
+  void call_in_order(void (*f)(void* self));
+  static void open_next(void* self);
+  static void await_sums(void* self);
+  const std::vector<char>& present_in_any_shard();
   void exchange_all();
   void exchange(Bucket& bucket);
   void exchange(std::span<const std::span<const std::byte>> to,
                 std::span<const std::span<std::byte>> from);
   template <class T>
   void exchange_as(Bucket& bucket);
-  void wait();
+  void rethrow();
 
   std::vector<NamedParameter> parameters_;
   i64 shards_, first_, count_, numbers_;
@@ -138,7 +162,11 @@ class GradientSum {
   std::unordered_map<const Gradient*, std::size_t> known_;
   // By parameter: it is in its bucket, for this shard; it has a gradient in a shard of this rank.
   std::vector<char> completed_, present_;
-  i64 walked_ = 0;  // shards whose backward ran since the last finish()
+  // On a device: the latter in the first step, and the parameters that have one on any rank.
+  std::vector<char> present_at_first_, present_anywhere_;
+  i64 walked_ = 0;                   // shards whose backward ran since the last finish()
+  std::size_t begun_ = 0;            // buckets before it have begun their sum over the ranks
+  DeviceSum* device_sum_ = nullptr;  // null: the thread sums
 
   // Shared with the thread that exchanges: buckets before `ready_` are complete, and those before
   // `exchanged_` are summed over the ranks.

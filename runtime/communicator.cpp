@@ -2,12 +2,11 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
-
-#include <dlfcn.h>
+#include <thread>
 
 #include "runtime/error.h"
+#include "runtime/module.h"
 
 namespace weft {
 namespace {
@@ -17,9 +16,13 @@ class OneRank final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   int on_this_machine() const override { return 1; }
+  int place_on_this_machine() const override { return 0; }
   void exchange(std::span<const std::span<const std::byte>> to,
                 std::span<const std::span<std::byte>> from) override {
     if (!to[0].empty()) std::memcpy(from[0].data(), to[0].data(), to[0].size());
+  }
+  void wait_until(const std::function<bool()>& done) override {
+    while (!done()) std::this_thread::yield();
   }
   void cancel() override {}
   void end_all(const std::string& line, int status) override {
@@ -39,21 +42,13 @@ int started_ranks() {
   return 1;
 }
 
-// The module is in the folder of the library that has this function.
 std::unique_ptr<Communicator> ranks_of_mpi(int count) {
-  Dl_info own{};
-  dladdr(reinterpret_cast<void*>(&ranks), &own);
-  const std::string path = std::filesystem::path(own.dli_fname).replace_filename("libweft_mpi.so");
-  void* const module = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (module == nullptr) {
-    fail(
-        "this process was started as one of {} ranks, and the module that speaks MPI cannot be "
-        "loaded ({}); install libopenmpi-dev and configure with -Dmpi=enabled",
-        count, dlerror());
-  }
-  const auto make = reinterpret_cast<MakeRanks>(dlsym(module, "weft_mpi_ranks"));
-  require(make != nullptr, "{}: is no module of weft's", path);
-  return std::unique_ptr<Communicator>(make());
+  const ModuleFunction make = function_of_module("libweft_mpi.so", "weft_mpi_ranks");
+  require(make.found != nullptr,
+          "this process was started as one of {} ranks, and the module that speaks MPI cannot be "
+          "loaded ({}); install libopenmpi-dev and configure with -Dmpi=enabled",
+          count, make.reason);
+  return std::unique_ptr<Communicator>(reinterpret_cast<MakeRanks>(make.found)());
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) {

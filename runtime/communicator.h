@@ -3,7 +3,7 @@
 //
 // Exchange is the only collective: each rank sends bytes to every rank and receives bytes from
 // every rank (MPI_Alltoallv). All ranks call exchanges in the same order, from one thread at a
-// time.
+// time. Bytes are in the host's memory; sums on CUDA devices have runtime/cuda/device_sum.h.
 #pragma once
 
 #include <cstddef>
@@ -21,18 +21,22 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int on_this_machine() const = 0;  // number of ranks on this machine
+  virtual int on_this_machine() const = 0;        // number of ranks on this machine
+  virtual int place_on_this_machine() const = 0;  // this rank's number among them, from 0
 
   // Sends to[r] to rank r and receives from[r] from it; both sides know the lengths. Throws, naming
   // the ranks that do not answer, after `patience`.
   virtual void exchange(std::span<const std::span<const std::byte>> to,
                         std::span<const std::span<std::byte>> from) = 0;
+  // Waits until done() is true, for work that other ranks take part in besides exchanges. Throws if
+  // one of them has ended, and after `patience`.
+  virtual void wait_until(const std::function<bool()>& done) = 0;
   // Makes the exchange in which another thread waits throw, and every later one.
   virtual void cancel() = 0;
   // Ends all ranks with this status, after one line on stderr: that of the rank that failed first.
   [[noreturn]] virtual void end_all(const std::string& line, int status) = 0;
 
-  // Seconds that an exchange waits for other ranks; after a signal, when interrupted() is true,
+  // Seconds that a wait for other ranks lasts; after a signal, when interrupted() is true,
   // only a few, since ranks that do not answer may have been killed.
   double patience = 600;
   bool (*interrupted)() = nullptr;

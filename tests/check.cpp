@@ -21,7 +21,7 @@ void set_tested_device(Device device) { tested = device; }
 
 bool tested_is_emulated() {
   if constexpr (has_cuda) {
-    return tested.type == DeviceType::cuda && cuda_devices().all.at(0).name == "emulated device";
+    return tested.type == DeviceType::cuda && cuda_devices().all.at(0).emulated;
   }
   return false;
 }

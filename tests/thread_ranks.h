@@ -25,6 +25,10 @@ class ThreadRank final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(shared_.posted.size()); }
   int on_this_machine() const override { return size(); }
+  int place_on_this_machine() const override { return rank(); }
+  void wait_until(const std::function<bool()>& done) override {
+    while (!done()) std::this_thread::yield();
+  }
   void cancel() override {}
   void end_all(const std::string&, int) override { std::terminate(); }
   void exchange(std::span<const std::span<const std::byte>> to,

@@ -7,8 +7,15 @@
 namespace weft {
 namespace {
 
+// Of a tensor on the CPU.
 std::span<std::byte> memory_of(const Tensor& tensor) {
   return {tensor.bytes(), tensor.byte_count()};
+}
+
+void share(const Tensor& tensor) {
+  const Tensor here = tensor.to(Device{});
+  ranks().broadcast(memory_of(here));
+  if (!here.same_storage(tensor)) tensor.copy_from(here);
 }
 
 // By name: the value of a setting, the digest of anything else.
@@ -51,12 +58,12 @@ void require_agreement(const Task& task, const TrainOptions& options) {
 
 void share(const std::vector<NamedTensor>& tensors) {
   if (ranks().alone()) return;
-  for (const NamedTensor& tensor : tensors) ranks().broadcast(memory_of(tensor.value));
+  for (const NamedTensor& tensor : tensors) share(tensor.value);
 }
 
 void share(const std::map<std::string, Tensor>& tensors) {
   if (ranks().alone()) return;
-  for (const auto& [name, tensor] : tensors) ranks().broadcast(memory_of(tensor));
+  for (const auto& [name, tensor] : tensors) share(tensor);
 }
 
 std::optional<SavedTraining> shared(std::optional<SavedTraining> saved) {
@@ -84,8 +91,9 @@ std::optional<SavedTraining> shared(std::optional<SavedTraining> saved) {
   return taken;
 }
 
-Tensor rows_of_all(const Tensor& own) {
-  if (ranks().alone()) return own;
+Tensor rows_of_all(const Tensor& tensor) {
+  if (ranks().alone()) return tensor;
+  const Tensor own = tensor.to(Device{});
   Shape shape = own.shape();
   shape[0] *= ranks().size();
   const Tensor all = Tensor::empty(shape, own.dtype());

@@ -20,7 +20,8 @@ void share(const std::map<std::string, Tensor>& tensors);
 // Rank 0's checkpoint on every rank, without its tensors.
 std::optional<SavedTraining> shared(std::optional<SavedTraining> saved);
 
-// Concatenates the rows of all ranks, of which `own` are this rank's; and takes this rank's back.
+// Concatenates the rows of all ranks, of which `own` are this rank's, on the CPU; and takes this
+// rank's back.
 Tensor rows_of_all(const Tensor& own);
 void take_rows(const Tensor& own, const Tensor& all);
 

@@ -64,7 +64,8 @@ StepBytes do_step(const Task& task, const TrainOptions& options, Optimizer& opti
   };
   std::vector<Tensor> batch = task.batch(number);
   for (Tensor& tensor : batch) tensor = tensor.to(device);
-  StepGradient(measured, options.shards)(batch, {.number = number});
+  StepGradient gradient(measured, options.shards);
+  gradient(batch, {.number = number}, gradient.saying());
   for (const NamedParameter& parameter : task.parameters) {
     const Tensor gradient = parameter.variable.gradient();
     if (gradient.defined()) bytes.gradients += gradient.byte_count();

@@ -1,8 +1,9 @@
 #include "apps/training/queued_steps.h"
 
-#include <optional>
+#include <algorithm>
+#include <exception>
 
-#include "apps/training/step_gradient.h"
+#include "runtime/communicator.h"
 #include "runtime/cuda/graph.h"
 
 namespace weft {
@@ -11,6 +12,7 @@ namespace {
 // Steps to run before capturing one: the first allocates memory, the second shows whether more is
 // needed.
 constexpr int warm_up = 2;
+constexpr i64 outcomes = 5;  // numbers of a report before the words that were heard
 
 class Steps final : public QueuedSteps {
  public:
@@ -20,15 +22,22 @@ class Steps final : public QueuedSteps {
         options_(options),
         optimizer_(optimizer),
         gradient_(task, options.shards) {
-    if (options.graph) graph_.emplace(device);
+    if (options.graph) graph_ = std::make_unique<CudaGraph>(device);
+  }
+  ~Steps() override {
+    // Both wait for the device, and after an error that may wait for another rank for ever.
+    if (ranks().alone() || std::uncaught_exceptions() == 0) return;
+    static_cast<void>(queue_.release());
+    static_cast<void>(graph_.release());
   }
 
-  void submit(std::uint32_t step) override {
+  void submit(std::uint32_t step, const StepGradient::Words& said) override {
     const double rate = options_.learning_rate(step);
     std::vector<Tensor> values = task_.batch(step);
     if (!queue_) prepare(values);
     values.push_back(Tensor::full({1}, step, DType::i32));
     values.push_back(Tensor::full({1}, rate, DType::f64));
+    values.push_back(Tensor::from(std::span<const double>(said), {StepGradient::words}));
     queue_->submit(values, [&] { run(); });
     submitted_.push_back({.step = step, .rate = rate});
   }
@@ -37,6 +46,7 @@ class Steps final : public QueuedSteps {
   bool any() const override { return queue_ && queue_->under_way() > 0; }
 
   Outcome take() override {
+    gradient_.wait_until([&] { return queue_->arrived(); });
     const std::vector<double> report = queue_->take();
     Outcome outcome = submitted_.front();
     submitted_.erase(submitted_.begin());
@@ -45,6 +55,7 @@ class Steps final : public QueuedSteps {
     outcome.norm = report[2];
     outcome.updated = report[3] == 1;
     outcome.finite = report[4] == 1;
+    std::copy_n(report.begin() + outcomes, StepGradient::words, outcome.heard.begin());
     return outcome;
   }
 
@@ -55,11 +66,11 @@ class Steps final : public QueuedSteps {
     for (const Tensor& x : batch) batch_.push_back(Tensor::empty(x.shape(), x.dtype(), device));
     step_ = Tensor::empty({1}, DType::i32, device);
     rate_ = Tensor::empty({1}, DType::f64, device);
-    report_ = Tensor::empty({5}, DType::f64, device);
+    said_ = gradient_.saying();
+    report_ = Tensor::empty({outcomes + StepGradient::words}, DType::f64, device);
     std::vector<Tensor> inputs = batch_;
-    inputs.push_back(step_);
-    inputs.push_back(rate_);
-    queue_.emplace(device_, inputs, report_);
+    inputs.insert(inputs.end(), {step_, rate_, said_});
+    queue_ = std::make_unique<StepQueue>(device_, inputs, report_);
   }
 
   void run() {
@@ -72,12 +83,13 @@ class Steps final : public QueuedSteps {
 
   void compute() {
     const auto* const step_at = reinterpret_cast<const std::uint32_t*>(step_.bytes());
-    const Task::Loss loss = gradient_(batch_, {.at = step_at});
-    const Tensor& said = optimizer_.enqueue(rate_, loss.loss.value(), options_.clip);
-    if (task_.carry) task_.carry(said.slice(0, 1, 2));
+    const auto [loss, heard] = gradient_(batch_, {.at = step_at}, said_);
+    const Tensor& written = optimizer_.enqueue(rate_, loss.loss.value(), options_.clip);
+    if (task_.carry) task_.carry(written.slice(0, 1, 2));
     report_.slice(0, 0, 1).copy_from(loss.loss.value().reshape({1}));
     report_.slice(0, 1, 2).copy_from(loss.cross_entropy.reshape({1}));
-    report_.slice(0, 2, 5).copy_from(said);
+    report_.slice(0, 2, outcomes).copy_from(written);
+    report_.slice(0, outcomes, outcomes + StepGradient::words).copy_from(heard);
   }
 
   Cuda device_;
@@ -85,11 +97,11 @@ class Steps final : public QueuedSteps {
   const TrainOptions& options_;
   Optimizer& optimizer_;
   StepGradient gradient_;
-  std::optional<CudaGraph> graph_;
+  std::unique_ptr<CudaGraph> graph_;
   int runs_ = 0;
   std::vector<Tensor> batch_;
-  Tensor step_, rate_, report_;
-  std::optional<StepQueue> queue_;
+  Tensor step_, rate_, said_, report_;
+  std::unique_ptr<StepQueue> queue_;
   std::vector<Outcome> submitted_;  // steps whose outcome was not taken yet
 };
 

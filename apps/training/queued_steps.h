@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "apps/training/train.h"
+#include "apps/training/step_gradient.h"
 #include "runtime/device.h"
 
 namespace weft {
@@ -16,12 +16,14 @@ struct Outcome {
   double rate = 0;      // learning rate
   bool updated = true;  // false: loss or gradient was not finite, and the update was skipped
   bool finite = true;   // false: the update made a weight not finite
+  StepGradient::Words heard{};
 };
 
 class QueuedSteps {
  public:
   virtual ~QueuedSteps() = default;
-  virtual void submit(std::uint32_t step) = 0;  // requires room()
+  // Requires room(). `said` is what this rank says to the others with the step.
+  virtual void submit(std::uint32_t step, const StepGradient::Words& said) = 0;
   virtual bool room() const = 0;
   virtual bool any() const = 0;  // whether there are steps whose outcome was not taken yet
   virtual Outcome take() = 0;    // waits for the oldest step

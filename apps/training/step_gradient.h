@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -16,14 +17,24 @@ class StepGradient {
   // The task must outlive this object.
   StepGradient(const Task& task, i64 shards);
 
-  // Stores the gradient of the mean loss over the whole batch in the parameters, in place of what
-  // they had, and returns that loss. `batch` is this rank's, on the device of the parameters.
-  Task::Loss operator()(const std::vector<Tensor>& batch, const Task::Step& step);
+  // Numbers that are summed over the ranks with every step, such as signals that were caught.
+  static constexpr i64 words = 3;
+  using Words = std::array<double, words>;
 
-  // Numbers that are summed over the ranks with every step, such as signals that were caught: those
-  // of this rank, and the sums.
-  static constexpr std::size_t words = 3;
-  std::array<double, words> said{}, heard{};
+  struct Result {
+    Task::Loss loss;  // the mean over the whole batch
+    Tensor heard;     // [words], the sums
+  };
+  // Stores the gradient of the mean loss in the parameters, in place of what they had. `batch` and
+  // `said` [words] f64 are this rank's, on the device of the parameters.
+  Result operator()(const std::vector<Tensor>& batch, const Task::Step& step, const Tensor& said);
+  // Words to say, and nothing to say, on that device.
+  Tensor saying(const Words& own = {}) const;
+
+  // On several ranks with devices: waits until done() is true, of work queued there. Throws if one
+  // of the ranks does not take part any more. Elsewhere returns.
+  void wait_until(const std::function<bool()>& done);
+  void wait();  // for all work queued there
 
   // The cost of the ranks' exchanges so far.
   GradientSum::Traffic traffic() const { return sum_ ? sum_->traffic() : GradientSum::Traffic{}; }
@@ -34,7 +45,7 @@ class StepGradient {
 
  private:
   const Task& task_;
-  bool own_loss_finite_ = true;     // that of every shard of this rank
+  Device device_;
   std::optional<GradientSum> sum_;  // none for a batch in one piece
 };
 

@@ -7,7 +7,6 @@
 #include "apps/training/anomaly.h"
 #include "apps/training/queued_steps.h"
 #include "apps/training/signal_watch.h"
-#include "apps/training/step_gradient.h"
 #include "apps/training/training_state.h"
 #include "apps/training/weights.h"
 #include "nn/initializer.h"
@@ -39,8 +38,9 @@ class Training {
         optimizer_(optimizer),
         folder_(folder),
         progress_(progress),
-        gradient_(task, options.shards),
-        queue_(options.detect_anomaly ? nullptr : queue_for(task, options, optimizer)) {}
+        queue_(options.detect_anomaly ? nullptr : queue_for(task, options, optimizer)) {
+    if (!queue_) gradient_.emplace(task, options.shards);
+  }
 
   TrainResult run() {
     SignalWatch watch;
@@ -52,20 +52,21 @@ class Training {
     if (going && epoch_ends() && validated_step_ != steps()) going = validate();
     while (going && submitted_ < options_.steps) {
       ++submitted_;
-      gradient_.said = {watch.caught() == SIGINT ? 1. : 0, watch.caught() == SIGTERM ? 1. : 0,
-                        ranks().alone() ? 0. : watch.take_save()};
-      going = advance(static_cast<std::uint32_t>(submitted_));
-      const bool signal = caught() != 0;
-      const bool asked = ranks().alone() ? watch.take_save() : gradient_.heard[2] > 0;
-      const bool saves = asked || checkpoint_due();
-      if (going && (signal || saves || epoch_ends())) going = settle();
-      if (!going || signal) break;
+      const StepGradient::Words said = {watch.caught() == SIGINT ? 1. : 0,
+                                        watch.caught() == SIGTERM ? 1. : 0,
+                                        ranks().alone() ? 0. : watch.take_save()};
+      going = advance(static_cast<std::uint32_t>(submitted_), said);
+      if (ranks().alone()) heard_[2] = watch.take_save();
+      const bool due = checkpoint_due();
+      if (going && (caught() != 0 || asked() || due || epoch_ends())) going = settle();
+      if (!going || caught() != 0) break;
       if (epoch_ends()) {
         going = validate() && caught() == 0;
-      } else if (saves) {
+      } else if (asked() || due) {
         save();
       }
-      if (asked && folder_.keeps()) progress_.print(fmt::format("saved after step {}", steps()));
+      if (asked() && folder_.keeps()) progress_.print(fmt::format("saved after step {}", steps()));
+      heard_[2] = 0;
     }
     if (caught() != 0 && state_.result.ending != Ending::not_finite) {
       end(Ending::interrupted);
@@ -83,12 +84,13 @@ class Training {
     return false;
   }
 
-  // The signal that ends training; 0: none. Of several ranks, each learns in a step of the signals
-  // that any rank caught.
+  // The signal that ends training; 0: none. Of several ranks, each learns with the outcome of a
+  // step of the signals that any rank caught.
   int caught() const {
     if (ranks().alone()) return SignalWatch::caught();
-    return gradient_.heard[0] > 0 ? SIGINT : gradient_.heard[1] > 0 ? SIGTERM : 0;
+    return heard_[0] > 0 ? SIGINT : heard_[1] > 0 ? SIGTERM : 0;
   }
+  bool asked() const { return heard_[2] > 0; }  // for a checkpoint
 
   // Number of steps whose outcome is known.
   i64 steps() const { return state_.result.steps; }
@@ -107,14 +109,14 @@ class Training {
 
   // Starts the step and handles the outcomes of finished ones; returns false if training ends with
   // one of them.
-  bool advance(std::uint32_t number) {
+  bool advance(std::uint32_t number, const StepGradient::Words& said) {
     redraw(task_.buffers, task_.seed, number);
     if (queue_) {
-      queue_->submit(number);
+      queue_->submit(number, said);
       return queue_->room() || handle(queue_->take());
     }
     try {
-      return handle(computed(number));
+      return handle(computed(number, said));
     } catch (const Anomaly& anomaly) {
       if (!ranks().alone()) throw;  // the others wait for this rank's gradient
       state_.result.steps = number;
@@ -141,20 +143,22 @@ class Training {
     while (queue_ && queue_->any()) queue_->take();
   }
 
-  Outcome computed(std::uint32_t number) {
+  Outcome computed(std::uint32_t number, const StepGradient::Words& said) {
     Outcome outcome{.step = number, .rate = options_.learning_rate(number)};
     std::optional<AnomalyWatch> watch;
     if (options_.detect_anomaly) watch.emplace(task_.parameters, number);
     std::vector<Tensor> batch = task_.batch(number);
     for (Tensor& tensor : batch) tensor = tensor.to(device_);
-    const Task::Loss loss = gradient_(batch, {.number = number});
+    const auto [loss, heard] = (*gradient_)(batch, {.number = number}, gradient_->saying(said));
+    gradient_->wait();
+    std::ranges::copy(heard.to_vector<double>(), outcome.heard.begin());
     outcome.loss = loss.loss.value().item();
     outcome.cross_entropy = loss.cross_entropy.item();
     outcome.updated = std::isfinite(outcome.loss);
     if (!outcome.updated) return outcome;
     outcome.norm = optimizer_.step(outcome.rate, options_.clip);
     outcome.updated = std::isfinite(outcome.norm);
-    if (task_.carry && outcome.updated) task_.carry(Tensor::full({1}, 1, DType::f64));
+    if (task_.carry && outcome.updated) task_.carry(Tensor::full({1}, 1, DType::f64, device_));
     outcome.finite = !outcome.updated || optimizer_.finite();
     return outcome;
   }
@@ -162,6 +166,7 @@ class Training {
   // Returns false if training ends with this step.
   bool handle(const Outcome& outcome) {
     state_.result.steps = outcome.step;
+    for (std::size_t i = 0; i < heard_.size(); ++i) heard_[i] += outcome.heard[i];
     loss_ = outcome.loss;
     rate_ = outcome.rate;
     if (!outcome.finite) return take_back(outcome.step);
@@ -190,7 +195,7 @@ class Training {
   bool skip(std::uint32_t number, const char* what) {
     ++state_.result.skipped;
     progress_.print(fmt::format("step {}: the {} is not finite{}; nothing was updated", number,
-                                what, gradient_.blamed(std::isfinite(loss_))));
+                                what, gradient_ ? gradient_->blamed(std::isfinite(loss_)) : ""));
     folder_.log({{"kind", "skipped"}, {"step", number}, {task_.round, epoch()}, {"what", what}});
     if (++state_.failures < most_failures_in_a_row) return true;
     forget_queued();
@@ -388,8 +393,9 @@ class Training {
   const Stopwatch clock_;
   const Device device_ = task_.parameters.at(0).variable.value().device();
 
-  StepGradient gradient_;
-  std::unique_ptr<QueuedSteps> queue_;  // null on the CPU, and with detect_anomaly
+  std::unique_ptr<QueuedSteps> queue_;    // null on the CPU, and with detect_anomaly
+  std::optional<StepGradient> gradient_;  // of steps that are not queued
+  StepGradient::Words heard_{};           // since signals were last heeded
   i64 submitted_ = 0;
   TrainingState state_;
   Measure validated_;                 // the last validation

@@ -156,8 +156,8 @@ struct TrainResult {
 // the process. SIGUSR1 writes a checkpoint.
 //
 // Several ranks train as one. All call this with the same task. Only rank 0 writes the folder, and
-// broadcasts what it resumes. With every step the ranks learn of signals that any of them caught,
-// and end together. An error on one rank throws there, and its program ends all
+// broadcasts what it resumes. With the outcome of every step the ranks learn of signals that any of
+// them caught, and end together. An error on one rank throws there, and its program ends all
 // (Communicator::end_all).
 //
 // With detect_anomaly the first value that is not finite ends training and is named on stderr and

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <emulated_device.h>  // of native/ or of emulated/
+
 #include "runtime/allocator.h"
 #include "runtime/cuda/stream.h"
 #include "runtime/elements.h"
@@ -26,7 +28,7 @@ CudaDevices found_devices() {
     cudaDeviceProp properties;
     check_cuda(cudaGetDeviceProperties(&properties, i), "cuda");
     devices.all.push_back({properties.name, properties.totalGlobalMem, properties.major,
-                           properties.minor, properties.multiProcessorCount});
+                           properties.minor, properties.multiProcessorCount, emulated_device});
   }
   if (count == 0) devices.none_because = "there is no device";
   return devices;
@@ -98,6 +100,12 @@ void check_cuda(cudaError_t error, const char* what) {
   throw DeviceError(fmt::format("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message));
 }
 
+bool is_over(cudaError_t asked, const char* what) {
+  if (asked == cudaErrorNotReady) return false;
+  check_cuda(asked, what);
+  return true;
+}
+
 unsigned blocks_for(const Cuda& device, i64 count, unsigned threads) {
   const i64 wanted = (count + threads - 1) / threads;
   const i64 most = i64{16} * checked(device).multiprocessors;
@@ -106,6 +114,12 @@ unsigned blocks_for(const Cuda& device, i64 count, unsigned threads) {
 
 void synchronize(const Cuda& device) {
   check_cuda(cudaStreamSynchronize(stream_of(device)), "cuda");
+}
+
+bool idle(const Cuda& device) { return is_over(cudaStreamQuery(stream_of(device)), "cuda"); }
+
+void call_in_order(const Cuda& device, void (*f)(void*), void* argument) {
+  check_cuda(cudaLaunchHostFunc(stream_of(device), f, argument), "cuda");
 }
 
 CachingAllocator& allocator_of(const Cuda& device) {

@@ -118,6 +118,11 @@ void StepQueue::submit(const std::vector<Tensor>& values, const std::function<vo
   ++submitted_;
 }
 
+bool StepQueue::arrived() const {
+  require(under_way() > 0, "steps: there is no report to wait for");
+  return is_over(cudaEventQuery(slots_[taken_ % most_under_way].over), "steps");
+}
+
 std::vector<double> StepQueue::take() {
   require(under_way() > 0, "steps: there is no report to take");
   const Slot& slot = slots_[taken_++ % most_under_way];

@@ -53,7 +53,9 @@ class StepQueue {
   // At most most_under_way − 1 reports may be waiting.
   void submit(const std::vector<Tensor>& values, const std::function<void()>& step);
   std::size_t under_way() const { return submitted_ - taken_; }
-  // The oldest report not yet taken; waits for it.
+  // Whether the oldest report not yet taken has arrived.
+  bool arrived() const;
+  // That report; waits for it.
   std::vector<double> take();
 
  private:

@@ -15,6 +15,9 @@ cudaStream_t stream_of(const Cuda&);
 // Throws Error, beginning with `what`, unless the call succeeded.
 void check_cuda(cudaError_t error, const char* what);
 
+// The answer to a question whether work is over (cudaStreamQuery, cudaEventQuery); throws likewise.
+bool is_over(cudaError_t asked, const char* what);
+
 // Blocks of `threads` for a grid-stride loop over `count` elements: enough to fill the device.
 unsigned blocks_for(const Cuda&, i64 count, unsigned threads);
 

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <set>
 #include <thread>
 
 #include <mpi.h>
@@ -28,7 +29,10 @@ using Seconds = std::chrono::duration<double>;
 
 enum Tag : int { data, failure, ended };
 constexpr std::size_t most_bytes = std::size_t{1} << 30;  // of one message; MPI counts in int
-constexpr double grace = 3;            // seconds that an exchange goes on after a signal
+constexpr double grace = 3;  // seconds that a wait goes on after a signal
+// Seconds that rank 0 waits longer than the others: a rank that it waits for may itself wait for
+// the one that is missing, and then says so first.
+constexpr double behind_others = 1;
 constexpr double to_be_said = 2;       // seconds that rank 0 has to print the line of another rank
 constexpr double between_looks = 0.1;  // seconds between two checks that the other ranks run
 
@@ -43,6 +47,7 @@ class MpiRanks final : public Communicator {
     MPI_Comm machine;
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
     MPI_Comm_size(machine, &on_this_machine_);
+    MPI_Comm_rank(machine, &place_on_this_machine_);
     const std::array<int, 2> own = {rank_, static_cast<int>(getpid())};
     std::vector<std::array<int, 2>> all(static_cast<std::size_t>(on_this_machine_));
     MPI_Allgather(own.data(), 2, MPI_INT, all.data(), 2, MPI_INT, machine);
@@ -55,6 +60,7 @@ class MpiRanks final : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int on_this_machine() const override { return on_this_machine_; }
+  int place_on_this_machine() const override { return place_on_this_machine_; }
   void cancel() override { cancelled_ = true; }
 
   void exchange(std::span<const std::span<const std::byte>> to,
@@ -81,7 +87,34 @@ class MpiRanks final : public Communicator {
                   &messages.emplace_back(Message{r, MPI_REQUEST_NULL}).request);
       });
     }
-    wait_for(messages);
+    const auto arrived = [&] {
+      std::erase_if(messages, [](Message& message) {
+        int there = 0;
+        MPI_Test(&message.request, &there, MPI_STATUS_IGNORE);
+        return there != 0;
+      });
+      return messages.empty();
+    };
+    const auto awaited = [&] {
+      std::set<int> all;
+      for (const Message& message : messages) all.insert(message.rank);
+      return all;
+    };
+    try {
+      wait(arrived, awaited, [&] { return fmt::format("rank {}", listed(awaited())); });
+    } catch (...) {
+      forget(messages);
+      throw;
+    }
+  }
+
+  void wait_until(const std::function<bool()>& done) override {
+    std::set<int> others;
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_) others.insert(r);
+    }
+    wait(
+        done, [&] { return others; }, [] { return std::string("another rank"); });
   }
 
   [[noreturn]] void end_all(const std::string& line, int status) override {
@@ -119,31 +152,28 @@ class MpiRanks final : public Communicator {
     }
   }
 
-  void wait_for(std::vector<Message>& messages) {
+  // Waits until done() is true, for the ranks awaited(), which named() names.
+  void wait(const auto& done, const auto& awaited, const auto& named) {
     const auto begin = Clock::now();
     auto looked = begin;
     auto signalled = Clock::time_point::max();
-    for (int turn = 0;; ++turn) {
-      std::erase_if(messages, [](Message& message) {
-        int arrived = 0;
-        MPI_Test(&message.request, &arrived, MPI_STATUS_IGNORE);
-        return arrived != 0;
-      });
-      if (messages.empty()) return;
-      if (cancelled_) {
-        forget(messages);
-        fail("this rank has ended its exchanges");
-      }
+    const double longer = rank_ == 0 ? behind_others : 0;
+    for (int turn = 0; !done(); ++turn) {
+      if (cancelled_) fail("this rank has ended its exchanges");
       heed_the_end();
       if (interrupted != nullptr && interrupted() && signalled == Clock::time_point::max()) {
         signalled = Clock::now();
       }
       if (since(looked) > between_looks) {
-        look_for_ended(messages);
+        look_for_ended(awaited());
         looked = Clock::now();
       }
-      const bool hurried = signalled != Clock::time_point::max() && since(signalled) > grace;
-      if (hurried || since(begin) > patience) missing(messages, hurried);
+      const bool hurried =
+          signalled != Clock::time_point::max() && since(signalled) > grace + longer;
+      if (hurried || since(begin) > patience + longer) {
+        fail("{} does not answer{}", named(),
+             hurried ? " after a signal" : "; --timeout is how long the others wait");
+      }
       pause(turn);
     }
   }
@@ -157,26 +187,11 @@ class MpiRanks final : public Communicator {
   }
 
   // A rank on another machine cannot be checked.
-  void look_for_ended(std::vector<Message>& messages) {
-    for (const Message& message : messages) {
-      const auto process = processes_.find(message.rank);
-      if (process == processes_.end() || ::kill(process->second, 0) == 0 || errno != ESRCH)
-        continue;
-      const auto [rank, id] = *process;
-      forget(messages);
-      fail("rank {}, process {}, has ended while this rank waits for it", rank, id);
+  void look_for_ended(const std::set<int>& awaited) const {
+    for (const auto& [rank, process] : processes_) {
+      if (!awaited.contains(rank) || ::kill(process, 0) == 0 || errno != ESRCH) continue;
+      fail("rank {}, process {}, has ended while this rank waits for it", rank, process);
     }
-  }
-
-  [[noreturn]] static void missing(std::vector<Message>& messages, bool hurried) {
-    std::vector<std::string> names;
-    for (const Message& message : messages) {
-      const std::string name = std::to_string(message.rank);
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-    }
-    forget(messages);
-    fail("rank {} does not answer{}", listed(names),
-         hurried ? " after a signal" : "; --timeout is how long the others wait");
   }
 
   // Ends this rank if another has ended all; rank 0 prints a failure that another rank sent.
@@ -227,7 +242,7 @@ class MpiRanks final : public Communicator {
     std::fflush(stderr);
   }
 
-  int rank_ = 0, size_ = 1, on_this_machine_ = 1;
+  int rank_ = 0, size_ = 1, on_this_machine_ = 1, place_on_this_machine_ = 0;
   std::map<int, int> processes_;  // of the ranks on this machine
   std::atomic<bool> cancelled_ = false;
 };

@@ -63,6 +63,9 @@ std::vector<Tensor> on_one(DType dtype, i64 shards) {
   return found;
 }
 
+// Whether ranks that are threads can sum on the tested device: NCCL wants processes.
+bool ranks_exchange() { return tested_device() == Device{} || tested_is_emulated(); }
+
 TEST_SUITE("nn") {
 
 TEST_CASE("gradient sum: shards have the gradient of the whole batch") {
@@ -81,7 +84,7 @@ TEST_CASE("gradient sum: shards have the gradient of the whole batch") {
 }
 
 TEST_CASE("gradient sum: the same bits on any number of ranks that divides the shards") {
-  if (tested_device() != Device{}) return;  // ranks exchange between CPUs
+  if (!ranks_exchange()) return;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const i64 shards : {2, 3, 4, 6, 12}) {
       const std::vector<Tensor> one = on_one(dtype, shards);
@@ -132,7 +135,7 @@ struct Waits {
 };
 
 TEST_CASE("gradient sum: a bucket is exchanged while backward goes on") {
-  if (tested_device() != Device{}) return;
+  if (!ranks_exchange()) return;
   std::atomic<int> exchanges = 0, waited = 0;
   on_ranks(2, [&](ThreadRank& rank) {
     rank.exchanging = [&] { ++exchanges; };
@@ -155,11 +158,31 @@ TEST_CASE("gradient sum: a bucket is exchanged while backward goes on") {
     sum.finish();
   });
   CHECK(waited == 2);
-  CHECK(exchanges == 2 * 2 * 4);  // three parameters and the numbers
+  // Three parameters and the numbers; on a device the ranks then say which have a gradient.
+  CHECK(exchanges == 2 * 2 * (tested_device() == Device{} ? 4 : 5));
+}
+
+TEST_CASE("gradient sum: the numbers are exchanged with those of the last shard") {
+  if (!ranks_exchange()) return;
+  on_ranks(2, [&](ThreadRank& rank) {
+    Maps maps(DType::f32);
+    std::vector<NamedParameter> used = parameters(maps);
+    used.erase(used.begin() + 1);  // else a bucket waits for the end of backward
+    GradientSum sum(used, 4, 1, rank);
+    for (i64 i = 0; i < sum.count(); ++i) {
+      Tape tape;
+      // The last op of backward: by then the exchange of all gradients has begun.
+      const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+      const Variable x = apply(Waits{pause}, Variable::leaf(batch_of(DType::f32)));
+      const Variable y = linear(tanh(linear(x, maps.first)), maps.second);
+      sum.add(tape, mean(y), Tensor::full({1}, 1, DType::f64, tested_device()));
+    }
+    CHECK(sum.finish().item() == 4);
+  });
 }
 
 TEST_CASE("gradient sum: an exchange that fails ends the step") {
-  if (tested_device() != Device{}) return;
+  if (!ranks_exchange()) return;
   on_ranks(2, [&](ThreadRank& rank) {
     rank.exchanging = [] { fail("rank 7 does not answer"); };
     Maps maps(DType::f32);
@@ -180,17 +203,41 @@ TEST_CASE("gradient sum: refuses shards that the ranks do not divide") {
 }
 
 TEST_CASE("gradient sum: names what is not finite in the own part") {
-  if (tested_device() != Device{}) return;
+  if (!ranks_exchange()) return;
   on_ranks(2, [&](ThreadRank& rank) {
     Maps maps(DType::f32);
-    GradientSum sum(parameters(maps), 2, 0, rank);
+    GradientSum sum(parameters(maps), 2, 1, rank);
     Tape tape;
     const Tensor batch = batch_of(DType::f32);
     const double factor = rank.rank() == 1 ? std::numeric_limits<double>::infinity() : 1;
     const auto between = [&](const Variable& h) { return scale(h, factor); };
-    sum.add(tape, maps.loss(batch, between), {});
+    const Variable loss = maps.loss(batch, between);
+    sum.add(tape, loss, loss.value().reshape({1}).to(DType::f64));
     sum.finish();
     CHECK(sum.not_finite().empty() == (rank.rank() == 0));
+    CHECK(sum.finite_number(0) == (rank.rank() == 0));
+  });
+}
+
+TEST_CASE("gradient sum: on devices a gradient that comes and goes is refused") {
+  if (!ranks_exchange() || tested_device() == Device{}) return;
+  on_ranks(2, [&](ThreadRank& rank) {
+    Maps maps(DType::f32);
+    GradientSum sum(parameters(maps), 2, 0, rank);
+    const auto step = [&](bool with_idle) {
+      for (const NamedParameter& p : parameters(maps)) p.variable.place()->clear();
+      Tape tape;
+      const Variable loss = maps.loss(batch_of(DType::f32));
+      sum.add(tape, with_idle ? add(loss, mean(maps.idle)) : loss, {});
+      sum.finish();
+      return maps.idle.variable.gradient().defined();
+    };
+    // That of rank 1 alone stands on both.
+    for (int i = 0; i < 2; ++i) CHECK(step(rank.rank() == 1));
+    CHECK_THROWS_WITH_AS(step(rank.rank() == 0),
+                         "gradient sum: idle has a gradient in some steps only; several ranks with "
+                         "a device each want it in all steps or in none",
+                         Error);
   });
 }
 

@@ -49,9 +49,8 @@ struct Training {
 
 TEST_SUITE("ranks") {
 
-TEST_CASE("a rank that is killed ends all, with one line that names it") {
-  if (!mpi_is_there()) return;
-  Training training({"--mca", "odls_base_sigkill_timeout", "3"});
+void check_killed(const Words& words) {
+  Training training({"--mca", "odls_base_sigkill_timeout", "3"}, words);
   const int killed = training.started.ranks().at(1);
   ::kill(killed, SIGKILL);
   const ProgramRun run = training.started.wait(10);
@@ -60,6 +59,14 @@ TEST_CASE("a rank that is killed ends all, with one line that names it") {
                 run.err);
   CHECK_MESSAGE(lines_of_charlm(run.err) == 1, run.err);
   CHECK(Started::until(1, [&] { return training.started.ranks().empty(); }));
+}
+
+TEST_CASE("a rank that is killed ends all, with one line that names it") {
+  if (mpi_is_there()) check_killed({});
+}
+
+TEST_CASE("a rank with a device that is killed ends all, with one line that names it") {
+  if (mpi_and_devices_are_there()) check_killed({"--device", "cuda"});
 }
 
 TEST_CASE("SIGTERM to mpirun leaves a checkpoint, with which another number of ranks goes on") {
@@ -77,14 +84,31 @@ TEST_CASE("SIGTERM to mpirun leaves a checkpoint, with which another number of r
   CHECK(training.last_saved() == step + 3);
 }
 
-TEST_CASE("a signal to one rank ends all behind the same step") {
-  if (!mpi_is_there()) return;
-  Training training;
+void check_signalled(const Words& words) {
+  Training training({}, words);
   ::kill(training.started.ranks().at(2), SIGINT);
   const ProgramRun run = training.started.wait(10);
   CHECK(run.status == 128 + SIGINT);
   CHECK(training.last_saved() > 0);
   CHECK_MESSAGE(lines_of_charlm(run.err) == 0, run.err);
+}
+
+TEST_CASE("a signal to one rank ends all behind the same step") {
+  if (mpi_is_there()) check_signalled({});
+}
+
+TEST_CASE("a signal to one rank with a device ends all behind the same step") {
+  if (mpi_and_devices_are_there()) check_signalled({"--device", "cuda"});
+}
+
+TEST_CASE("a rank does not choose its device") {
+  if (!mpi_and_devices_are_there()) return;
+  const ProgramRun run =
+      run_ranks(2, charlm, endless + Words{"--shards", "2", "--device", "cuda:0"});
+  CHECK(run.status == 2);
+  CHECK_MESSAGE(
+      contains(run.err, "--device cuda:0: each of several ranks takes a device of its own"),
+      run.err);
 }
 
 TEST_CASE("SIGUSR1 to one rank has a checkpoint written") {

@@ -23,8 +23,9 @@ const Words small_language = {"--width",
                               "--steps",
                               "4"};
 
-// What a run on so many ranks keeps.
-void check_same(const std::string& program, const Words& words, const std::vector<int>& counts) {
+// What a run on so many ranks keeps, and one alone, which has not the words `of_several`.
+void check_same(const std::string& program, const Words& words, const std::vector<int>& counts,
+                const Words& of_several = {}) {
   const TemporaryFolder folder;
   const std::string path = WEFT_PROGRAMS "/" + program, alone = folder.path("alone");
   const ProgramRun one = run_program(path, words + Words{"--out", alone});
@@ -32,7 +33,7 @@ void check_same(const std::string& program, const Words& words, const std::vecto
   for (const int count : counts) {
     CAPTURE(count);
     const std::string out = folder.path("on-" + std::to_string(count));
-    const ProgramRun several = run_ranks(count, path, words + Words{"--out", out});
+    const ProgramRun several = run_ranks(count, path, words + of_several + Words{"--out", out});
     REQUIRE_MESSAGE(several.status == 0, several.err);
     CHECK(kept_bytes(out) == kept_bytes(alone));
     CHECK(without_times(read_file(out + "/metrics.jsonl")) ==
@@ -67,6 +68,48 @@ TEST_CASE("vision: four shards on two and four ranks, the same bits as on one") 
              {2, 4});
 }
 
+// A short text spares the emulated device a long test.
+struct OnDevices {
+  TemporaryFolder folder;
+  std::string text = folder.file("text", lines_of_text());
+  Words model = {"--device", "cuda", "--width",  "8",  "--heads", "2",
+                 "--depth",  "1",    "--length", "16", "--batch", "4"};
+  // Of four steps two run before one is captured, and two are its replays.
+  Words charlm = model + Words{"--data",
+                               text,
+                               "--shards",
+                               "4",
+                               "--steps",
+                               "4",
+                               "--residual-dropout",
+                               "0.1",
+                               "--report-steps",
+                               "2",
+                               "--validation-batches",
+                               "1",
+                               "--test-batches",
+                               "1"};
+
+  static std::string lines_of_text() {
+    std::string all;
+    for (int i = 0; i < 400; ++i) all += "the cat sat on the mat " + std::to_string(i * i) + "\n";
+    return all;
+  }
+};
+
+TEST_CASE("charlm on a device each: captured steps on two and four ranks, the bits of one") {
+  if (!mpi_and_devices_are_there()) return;
+  const OnDevices run;
+  check_same("charlm", run.charlm, {2, 4});
+}
+
+TEST_CASE("charlm on a device each: queued steps, and steps at once, the bits of one's captured") {
+  if (!mpi_and_devices_are_there()) return;
+  const OnDevices run;
+  check_same("charlm", run.charlm, {2}, {"--no-graph"});
+  check_same("charlm", run.charlm, {2}, {"--detect-anomaly"});
+}
+
 TEST_CASE("random numbers are those of the example's place in the batch") {
   const Tensor ones = Tensor::full({12, 5, 20}, 1, DType::f64);
   const auto dropped = [](Context context, const Tensor& x) {
@@ -83,24 +126,32 @@ TEST_CASE("random numbers are those of the example's place in the batch") {
   CHECK(shards.size() == 4);
 }
 
-TEST_CASE("a run goes on with another number of ranks, and with its memory") {
-  if (!mpi_is_there()) return;
+// Four ranks, then two, and one alone; each rank carries its rows of the memory from step to step.
+void check_goes_on(const Words& words) {
   const TemporaryFolder folder;
   const std::string path = WEFT_PROGRAMS "/wordlm";
   const std::string alone = folder.path("alone"), parts = folder.path("parts");
-  const Words words = small_language + Words{"--batch",  "8",           "--shards",
-                                             "4",        "--attention", "transformer-xl",
-                                             "--memory", "16",          "--checkpoint-steps",
-                                             "1"};
-  const ProgramRun one = run_program(path, words + Words{"--out", alone});
+  const Words all = words + Words{"--shards", "4",  "--attention",        "transformer-xl",
+                                  "--memory", "16", "--checkpoint-steps", "1"};
+  const ProgramRun one = run_program(path, all + Words{"--out", alone});
   REQUIRE_MESSAGE(one.status == 0, one.err);
-  REQUIRE(run_ranks(4, path, words + Words{"--out", parts}).status == 0);
+  REQUIRE(run_ranks(4, path, all + Words{"--out", parts}).status == 0);
   std::filesystem::remove_all(parts + "/step-0000000004-validated");
   std::filesystem::remove(parts + "/result.json");
-  const ProgramRun resumed = run_ranks(2, path, words + Words{"--out", parts, "--resume"});
+  const ProgramRun resumed = run_ranks(2, path, all + Words{"--out", parts, "--resume"});
   REQUIRE_MESSAGE(resumed.status == 0, resumed.err);
   CHECK(contains(resumed.out, "resume after step 3"));
   CHECK(kept_bytes(parts) == kept_bytes(alone));
+}
+
+TEST_CASE("a run goes on with another number of ranks, and with its memory") {
+  if (mpi_is_there()) check_goes_on(small_language + Words{"--batch", "8"});
+}
+
+TEST_CASE("a run on a device each goes on with another number of ranks, and with its memory") {
+  if (!mpi_and_devices_are_there()) return;
+  const OnDevices run;
+  check_goes_on(run.model + Words{"--data", run.text, "--steps", "4"});
 }
 
 // The losses of the first steps with one shard and with four.

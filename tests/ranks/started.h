@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tests/check.h"
+#include "tests/cuda_there.h"
 #include "tests/program.h"
 
 namespace weft {
@@ -20,6 +21,15 @@ namespace weft {
 inline bool mpi_is_there() {
   if (!WEFT_MPI) MESSAGE("skipped: this build has no MPI");
   return WEFT_MPI;
+}
+
+// The same, and whether every rank has a device: one that is emulated, since this machine may have
+// fewer others than ranks.
+inline bool mpi_and_devices_are_there() {
+  if (!mpi_is_there()) return false;
+  if (cuda_is_there() && cuda_devices().all.at(0).emulated) return true;
+  MESSAGE("skipped: wants emulated devices; -Dgpu=emulated builds them");
+  return false;
 }
 
 // `mpirun` with these words, one thread a rank; killed when the test ends.

@@ -37,6 +37,22 @@ TEST_CASE("graph: replays compute what was captured, on what stands in memory th
   CHECK_ERROR(graph.capture(step), "was captured before");
 }
 
+TEST_CASE("graph: a call of the host is repeated with every replay, and waited for") {
+  if (!cuda_is_there()) return;
+  int calls = 0;
+  CudaGraph graph(Cuda{});
+  const auto step = [&] {
+    call_in_order(
+        Cuda{}, [](void* count) { ++*static_cast<int*>(count); }, &calls);
+  };
+  graph.run(step);
+  graph.capture(step);
+  for (int i = 0; i < 3; ++i) graph.replay();
+  synchronize(Cuda{});
+  CHECK(calls == 4);
+  CHECK(idle(Cuda{}));
+}
+
 TEST_CASE("graph: what cannot be captured") {
   if (!cuda_is_there()) return;
   const Tensor x = random_normal({30}, DType::f64, 1).to(device);
@@ -77,6 +93,8 @@ TEST_CASE("steps: each gets its inputs, and reports come in order") {
   int submitted = 0, taken = 0;
   const auto take = [&] {
     const double n = ++taken;
+    while (!queue.arrived()) {
+    }
     CHECK(queue.take() == std::vector<double>{n, n / 2, -n});
   };
   while (submitted < 11) {

@@ -19,7 +19,11 @@ extern "C" {
 }
 
 struct EmulatedGraph {
-  std::vector<std::function<void()>> nodes;
+  struct Node {
+    std::function<void()> work;
+    bool on_host;
+  };
+  std::vector<Node> nodes;
 };
 struct EmulatedStream {
   EmulatedGraph* captured = nullptr;  // the graph that captures the stream's work
@@ -128,10 +132,14 @@ cudaError_t outside_captures() {
 
 }  // namespace
 
-cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, bool on_host) {
   EmulatedStream& own = stream != nullptr ? *stream : default_stream;
   if (own.captured != nullptr) {
-    own.captured->nodes.push_back(std::move(work));
+    own.captured->nodes.push_back({std::move(work), on_host});
+    return cudaSuccess;
+  }
+  if (on_host) {
+    work();
     return cudaSuccess;
   }
   try {
@@ -189,6 +197,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidConfiguration";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
   }
@@ -204,6 +214,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "invalid configuration argument";
     case cudaErrorInvalidDevice:
       return "invalid device ordinal";
+    case cudaErrorNotReady:
+      return "device not ready";
     case cudaErrorLaunchFailure: return launch_error.c_str();
     case cudaErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
@@ -239,12 +251,14 @@ cudaError_t cudaDriverGetVersion(int* version) {
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (const cudaError_t error = outside_captures(); error != cudaSuccess) return error;
+  const std::lock_guard lock(one_at_a_time());
   *pointer = memory().allocate(bytes);
   return *pointer != nullptr ? cudaSuccess : failed(cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFree(void* pointer) {
   if (const cudaError_t error = outside_captures(); error != cudaSuccess) return error;
+  const std::lock_guard lock(one_at_a_time());
   return pointer == nullptr || memory().free(pointer) ? cudaSuccess : failed(cudaErrorInvalidValue);
 }
 
@@ -285,6 +299,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return outside_captures(); }
 
+cudaError_t cudaStreamQuery(cudaStream_t) { return outside_captures(); }
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t f, void* argument) {
+  return enqueue(
+      stream, [=] { f(argument); }, true);
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || stream->captured != nullptr) {
     return failed(cudaErrorStreamCaptureUnsupported);
@@ -308,8 +329,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  for (const std::function<void()>& node : graph->nodes) {
-    if (const cudaError_t error = enqueue(stream, node); error != cudaSuccess) return error;
+  for (const EmulatedGraph::Node& node : graph->nodes) {
+    const cudaError_t error = enqueue(stream, node.work, node.on_host);
+    if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
@@ -334,6 +356,8 @@ cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return outside_captures(); }
+
+cudaError_t cudaEventQuery(cudaEvent_t) { return outside_captures(); }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;

@@ -47,6 +47,7 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
 };
@@ -71,6 +72,7 @@ using cudaStream_t = struct EmulatedStream*;
 using cudaEvent_t = struct EmulatedEvent*;
 using cudaGraph_t = struct EmulatedGraph*;
 using cudaGraphExec_t = struct EmulatedGraph*;
+using cudaHostFn_t = void (*)(void* argument);
 
 // --- called by the host
 
@@ -93,6 +95,8 @@ cudaError_t cudaMemsetAsync(void* to, int byte, std::size_t bytes, cudaStream_t)
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamQuery(cudaStream_t);
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t, void* argument);
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t*);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags = 0);
@@ -103,11 +107,13 @@ cudaError_t cudaGraphDestroy(cudaGraph_t);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
 cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaEventQuery(cudaEvent_t);
 cudaError_t cudaEventDestroy(cudaEvent_t);
 
 namespace weft::emulated {
-// Executes work of a stream, or records it while the stream is captured.
-cudaError_t enqueue(cudaStream_t, std::function<void()> work);
+// Executes work of a stream, or records it while the stream is captured. The device does one thing
+// after the other in the whole process; what is `on_host` may wait for another thread's work.
+cudaError_t enqueue(cudaStream_t, std::function<void()> work, bool on_host = false);
 cudaError_t start(const void* kernel, dim3 grid, dim3 block, std::size_t shared, cudaStream_t,
                   std::function<void()> thread);
 // Lets the kernel use up to this much shared memory.
