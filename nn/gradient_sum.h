@@ -123,12 +123,12 @@ class GradientSum {
   using Node = TreeNode<Tensor>;
   struct Bucket {
     DType dtype = DType::f64;
-    i64 count = 0;                     // elements
-    std::vector<std::size_t> members;  // parameters; empty: the bucket of the numbers
-    std::vector<i64> places;           // the first element of each
-    std::size_t missing = 0;           // parts that the current shard has not filled in yet
-    Tensor shard, sum;                 // [count]
-    std::vector<Node> own;             // sums over this rank's shards
+    i64 count = 0;                          // elements
+    std::vector<std::size_t> members = {};  // parameters; empty: the bucket of the numbers
+    std::vector<i64> places = {};           // the first element of each
+    std::size_t missing = 0;                // parts that the current shard has not filled in yet
+    Tensor shard = {}, sum = {};            // [count]
+    std::vector<Node> own = {};             // sums over this rank's shards
 
     // Members whose gradients are awaited; the numbers come all at once.
     std::size_t parts() const { return members.empty() ? 1 : members.size(); }
