@@ -19,6 +19,7 @@
 // alone, of which each of N queries sees all, as in decoding, which uses forward alone. With
 // --reference the definition in plain ops replaces the kernel. With --core mega's moving average
 // and attention are timed alone, beside operators.
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -93,7 +94,7 @@ double memory_of(Device device) {
 }
 
 void print_row(const Row& row, Progress& progress) {
-  const auto at = fmt::format("{:<24} {} {:>7}  ", row["name"].get<std::string>(),
+  const auto at = fmt::format("{:<24} {} {:>7} ", row["name"].get<std::string>(),
                               letter_of_length(row), row["length"].get<i64>());
   if (row["kind"] != "row") {
     const bool cut = row["kind"] == "cut";
@@ -106,10 +107,18 @@ void print_row(const Row& row, Progress& progress) {
   const double peak = row["peak_bytes"].is_null() ? 0 : row["peak_bytes"].get<double>();
   const char* const queries = letter_of_length(row) == 'S' ? "queries" : "length";
   const double tokens = row[queries].get<double>() * row["batch"].get<double>();
-  progress.print(fmt::format(
-      "{}forward {:9.3f} ms  backward {}  {:9.1f} ns/token  {:3.0f} % of GEMM  peak {:7.1f} MiB", at,
-      forward, backward > 0 ? fmt::format("{:9.3f} ms", backward) : fmt::format("{:>12}", "none"),
-      1e6 * (forward + backward) / tokens, 100 * share, peak / (1 << 20)));
+  progress.print(fmt::format("{}{:9.3f} {:>9} {:9.1f} {:4.0f} % {:8.1f}", at, forward,
+                             backward > 0 ? fmt::format("{:.3f}", backward) : "none",
+                             1e6 * (forward + backward) / tokens, 100 * share, peak / (1 << 20)));
+}
+
+// Of print_row's columns.
+void print_head(Progress& progress) {
+  for (const auto& names : {std::array{"forward", "backward", "a token", "of the", "peak"},
+                            std::array{"ms", "ms", "ns", "GEMM", "MiB"}}) {
+    progress.print(fmt::format("{:<35}{:>9} {:>9} {:>9} {:>6} {:>8}", "", names[0], names[1],
+                               names[2], names[3], names[4]));
+  }
 }
 
 Row identity_of(const Options& o, Device device) {
@@ -142,13 +151,14 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
   run.budgets.run_seconds = run_seconds;
   run.budgets.memory_bytes = o.memory_gib > 0 ? o.memory_gib * (1 << 30) : memory_of(device);
   progress.print(fmt::format(
-      "{} ({}, {}), {} thread{}: products {:.1f} GFLOP/s, copy {:.1f} GB/s, exp {:.2f} G/s; the "
-      "library is {}{}",
-      run.identity["device"].get<std::string>(), run.identity["isa"].get<std::string>(),
-      run.identity["matmul"].get<std::string>(), threads(), threads() == 1 ? "" : "s",
-      best.gemm / 1e9, best.copy / 1e9, best.exp / 1e9, run.identity["tests"].get<std::string>(),
+      "{} ({}), {} thread{}, {}\nproducts (GEMM) {:.1f} GFLOP/s, copy {:.1f} GB/s, exp {:.2f} G/s; "
+      "the library is {}{}",
+      run.identity["device"].get<std::string>(), run.identity["isa"].get<std::string>(), threads(),
+      threads() == 1 ? "" : "s", run.identity["matmul"].get<std::string>(), best.gemm / 1e9,
+      best.copy / 1e9, best.exp / 1e9, run.identity["tests"].get<std::string>(),
       run.identity["tests"] == "untested" ? " (./weft test)" : ""));
   run.entrants = entrants_of(candidates, o.field, device, best, interrupted, say);
+  print_head(progress);
   i64 shorter = 0;
   run.begins = [&](const std::string& name, i64 length, int number, int count, double left) {
     const std::string line =

@@ -118,24 +118,36 @@ std::vector<Curve> curves_of(const std::vector<Row>& rows) {
 
 std::string table_of(const std::vector<Curve>& curves) {
   const char length = curves.empty() ? 'N' : letter_of_length(curves[0].rows[0]);
-  std::size_t width = 30;
+  std::size_t width = 25;
   for (const Curve& c : curves) width = std::max(width, c.name.size() + 1);
-  std::string text = padded("", width) + padded(fmt::format("time ~ {}^", length), 14) + padded("sheet", 8) +
-                     padded(fmt::format("memory ~ {}^", length), 14) + padded("sheet", 8) + padded("longest", 11) +
-                     padded("faster than full", 19) + "forward alone\n";
+  const auto line = [&](const std::string& name, const std::vector<std::string>& cells) {
+    std::string text = padded(name, width);
+    for (std::size_t i = 0; i < cells.size(); ++i) text += padded(cells[i], i % 2 == 0 ? 14 : 7);
+    return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
+  };
+  std::string text = line("", {fmt::format("time ~ {}^", length), "sheet",
+                               fmt::format("memory ~ {}^", length), "sheet", "longest"});
   for (const Curve& c : curves) {
-    text += padded(c.name, width) + padded(text_of(c.time) + (c.time_disagrees ? " !" : ""), 14) +
-            padded(slope_of(c.expected_time), 8) +
-            padded(text_of(c.memory) + (c.memory_disagrees ? " !" : ""), 14) +
-            padded(slope_of(c.expected_memory), 8) +
-            padded(grouped(c.rows.back()["length"].get<i64>()), 11) + padded(text_of(c.both), 19) +
-            text_of(c.forward) + "\n";
+    text +=
+        line(c.name, {text_of(c.time) + (c.time_disagrees ? " !" : ""), slope_of(c.expected_time),
+                      text_of(c.memory) + (c.memory_disagrees ? " !" : ""),
+                      slope_of(c.expected_memory), grouped(c.rows.back()["length"].get<i64>())});
+  }
+  const auto meets_full = [](const Curve& c) {
+    return c.both.kind != Crossover::Kind::unknown || c.forward.kind != Crossover::Kind::unknown;
+  };
+  if (std::any_of(curves.begin(), curves.end(), meets_full)) {
+    text += "\n" + padded("", width) + padded("faster than full", 21) + "forward alone\n";
+    for (const Curve& c : curves) {
+      if (meets_full(c)) {
+        text += padded(c.name, width) + padded(text_of(c.both), 21) + text_of(c.forward) + "\n";
+      }
+    }
   }
   for (const Curve& c : curves) {
     if (c.time_disagrees || c.memory_disagrees) {
       text += fmt::format(
-          "! {}: measured {} and fact sheet disagree by more than {} and two "
-          "standard errors\n",
+          "! {}: measured {} and fact sheet disagree\n  by more than {} and two standard errors\n",
           c.name,
           !c.memory_disagrees ? "time"
           : c.time_disagrees  ? "time, memory"
