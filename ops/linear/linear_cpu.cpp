@@ -16,6 +16,8 @@ constexpr i64 most_summed = 1 << 17;
 // x again for every few of them.
 constexpr i64 wide = 512;
 constexpr i64 most_parts = 8;  // of such a gradient, if it has fewer columns
+// Rows of a part: with fewer, clearing and adding its sums would show beside its products.
+constexpr i64 least_rows = 1024;
 
 // Rows that are multiplied together if the weight does not fit the L2 cache: the library packs it
 // once for each block. At least sixteen blocks of rows, if there are enough rows.
@@ -91,7 +93,7 @@ void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
   if (dx != nullptr && !together) parallel_ranges(rows, rows_together(rows, n, m), find_dx);
   if (dweight != nullptr && n * m > most_summed) {
     const i64 pieces = (m + wide - 1) / wide;
-    const i64 parts = std::clamp(rows / 256, i64{1}, std::max(most_parts / pieces, i64{1}));
+    const i64 parts = std::clamp(rows / least_rows, i64{1}, std::max(most_parts / pieces, i64{1}));
     row_sums<T>(rows, std::max<i64>((rows + parts - 1) / parts, 1), n * m, dweight,
                 [&](i64 i, i64 last, T* part) {
                   parallel_ranges(m, wide, [&](i64 begin, i64 end) {
