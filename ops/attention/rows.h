@@ -20,8 +20,9 @@ void prefetch(const T* from, i64 count) {
 
 // Copies rows of `width` numbers, scaled. Heads can be as short as eight numbers and are far apart,
 // so the usual case, contiguous numbers in whole vectors of eight, has loops of its own: one for
-// the rows with a row 32 later to prefetch, and one for the last rows. If the tensor has `there` >
-// rows rows, those behind the copied ones are prefetched for the next call.
+// the rows with a row 32 later to prefetch, and one for the last rows. `there` counts the tensor's
+// rows from the first copied one on, if known: those after the copied ones are prefetched, too, for
+// the next call.
 template <class T>
 void copy_rows(i64 rows, i64 width, T scale, const T* from, i64 from_row, i64 from_step, T* to,
                i64 to_row, i64 to_step, i64 there = 0) {

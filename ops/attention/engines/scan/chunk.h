@@ -15,14 +15,16 @@ namespace weft::scan {
 inline constexpr i64 strip = 32;
 
 // A sum of outer products [rows, columns] and of vectors [vector], accumulated in f64; products
-// read the rounded copy. The products of one chunk, or of up to four, are added up in T first.
+// read the rounded copy. The products of `together` chunks are added up in T first.
 template <class T>
 class Carried {
  public:
-  Carried(Pieces<double>& exact, Pieces<T>& pieces, i64 rows, i64 columns, i64 vector)
+  Carried(Pieces<double>& exact, Pieces<T>& pieces, i64 rows, i64 columns, i64 vector,
+          i64 together = 1)
       : rows_(rows),
         columns_(columns),
         count_(rows * columns + vector),
+        together_(together),
         exact_(exact.take(count_)),
         rounded_(pieces.take(count_)),
         change_(pieces.take(count_)) {}
@@ -39,24 +41,25 @@ class Carried {
   void load(const double* from) {
     for (i64 i = 0; i < count_; ++i) exact_[i] = from[i], rounded_[i] = static_cast<T>(from[i]);
   }
-  // Both need settle() before.
+  // After settle(), if chunks are added up together.
   void store(double* to) const { std::copy(exact_, exact_ + count_, to); }
 
   void multiply(T factor) {
-    if (factor == 1) return;  // as it is if several chunks are added up in T
+    if (factor == 1) return;  // as it is where chunks are added up together
     for (i64 i = 0; i < count_; ++i) {
       exact_[i] *= double(factor);
       rounded_[i] = static_cast<T>(exact_[i]);
     }
   }
 
-  // += Σ_i a_i b_iᵀ over `count` rows of a [rows] and b [columns], from the next settle() on.
+  // += Σ_i a_i b_iᵀ over `count` rows of a [rows] and b [columns].
   void add_products(i64 count, const T* a, const T* b) {
     if (count == 0) return;
     tile_product<T>(rows_, columns_, count, {a, 1, rows_}, {b, columns_}, {change_, columns_},
                     unsettled_ > 0);
-    if (++unsettled_ == 4) settle();
+    if (++unsettled_ == together_) settle();
   }
+  // Adds what was added up in T, after the last chunk.
   void settle() {
     if (unsettled_ > 0) add(0, rows_ * columns_);
     unsettled_ = 0;
@@ -84,11 +87,17 @@ class Carried {
     }
   }
 
-  i64 rows_, columns_, count_;
-  int unsettled_ = 0;  // chunks whose products are in change_ alone
+  i64 rows_, columns_, count_, together_;
+  i64 unsettled_ = 0;  // chunks whose products are in change_ alone
   double* exact_;
   T *rounded_, *change_;
 };
+
+// A causal scan reads its sums after every chunk. Otherwise four chunks share one pass over them.
+template <class T>
+i64 chunks_together(const Scan<T>& p) {
+  return p.causal ? 1 : 4;
+}
 
 // x_i += factor for the lanes of a row.
 template <class T>
@@ -195,7 +204,8 @@ class KeySums {
   KeySums(const Scan<T>& p, bool turned, Pieces<double>& exact, Pieces<T>& pieces)
       : p_(p),
         turned_(turned),
-        products_(exact, pieces, turned ? p.M() : p.F(), turned ? p.F() : p.M(), p.F()),
+        products_(exact, pieces, turned ? p.M() : p.F(), turned ? p.F() : p.M(), p.F(),
+                  chunks_together(p)),
         values_(exact, pieces, 0, 0, p.M()) {
     products_.clear();
     values_.clear();
@@ -231,13 +241,12 @@ class KeySums {
     sums[p_.sums() - 2] = seen_;
     sums[p_.sums() - 1] = level;
   }
-  // Adds the keys of a chunk; overwrites their features. If not causal, settle() comes behind the
+  // Adds the keys of a chunk; overwrites their features. If not causal, settle() comes after the
   // last chunk.
   void add(ChunkOfRows<T>& at) {
     products_.multiply(at.levels.carried());
     at.levels.fade_out(at.keys, p_.F(), at.k);
     products_.add_products(at.keys, turned_ ? at.v : at.k, turned_ ? at.k : at.v);
-    if (p_.causal) products_.settle();
     products_.add_vectors(at.keys, at.k, p_.F(), nullptr);
     if (!p_.levels()) return;
     values_.add_vectors(at.keys, at.v, p_.M(), nullptr);

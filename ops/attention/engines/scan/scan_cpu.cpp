@@ -154,7 +154,7 @@ class QuerySums {
  public:
   QuerySums(const Scan<T>& p, Pieces<double>& exact, Pieces<T>& pieces)
       : p_(p),
-        products_(exact, pieces, p.F(), p.M(), p.F()),
+        products_(exact, pieces, p.F(), p.M(), p.F(), scan::chunks_together(p)),
         gradients_(exact, pieces, 0, 0, p.M()) {
     products_.clear();
     gradients_.clear();
@@ -164,13 +164,12 @@ class QuerySums {
   const T* g() const { return products_.vector(); }
   const T* W() const { return gradients_.vector(); }
 
-  // Adds the queries of a chunk; overwrites their features. If not causal, settle() comes behind
+  // Adds the queries of a chunk; overwrites their features. If not causal, settle() comes after
   // the last chunk.
   void add(ChunkOfRows<T>& at, const QueryGradients<T>& d) {
     products_.multiply(at.levels.carried());
     at.levels.fade_in(at.queries, p_.F(), at.q);
     products_.add_products(at.queries, at.q, d.dN);
-    if (p_.causal) products_.settle();
     products_.add_vectors(at.queries, at.q, p_.F(), d.dD);
     if (p_.levels()) gradients_.add_vectors(at.queries, d.dN, p_.M(), at.weights());
   }
