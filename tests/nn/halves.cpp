@@ -4,8 +4,7 @@
 #include "nn/sequence_classifier.h"
 #include "nn/transformer.h"
 #include "nn/universal_transformer.h"
-#include "nn/vision_transformer.h"
-#include "tests/nn/checks.h"
+#include "tests/nn/tiny_vit.h"
 
 namespace weft {
 namespace {
@@ -78,19 +77,9 @@ TEST_CASE("halves: universal transformer") {
 }
 
 TEST_CASE("halves: vision transformer") {
-  const Tensor images = random_normal({halved_batch, 6, 6, 2}, f64, 4).to(tested_device());
-  VisionTransformer module({.size = 6,
-                            .channels = 2,
-                            .patch = 2,
-                            .classes = 4,
-                            .width = 6,
-                            .layers = 2,
-                            .heads = 2,
-                            .hidden = 5,
-                            .attention = "full",
-                            .attention_dropout = 0.2,
-                            .dropout = 0.3},
-                           1, f64);
+  const VisionTransformerConfig config = tiny_vit("full");
+  const Tensor images = images_for(config, halved_batch);
+  VisionTransformer module(config, 1, f64);
   check_halves_of(module, [&](Context& context, i64 first, i64 end) {
     return module(context, images.slice(0, first, end));
   });

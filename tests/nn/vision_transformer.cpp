@@ -5,7 +5,7 @@
 
 #include "ops/pointwise/pointwise.h"
 #include "ops/softmax/softmax.h"
-#include "tests/nn/checks.h"
+#include "tests/nn/tiny_vit.h"
 
 using namespace weft;
 
@@ -16,32 +16,13 @@ VisionTransformerConfig paper(i64 patch, i64 classes, const std::string& attenti
   return {.patch = patch, .classes = classes, .value_width = value_width, .attention = attention};
 }
 
-VisionTransformerConfig tiny(const std::string& attention, i64 value_width = 0) {
-  return {.size = 6,
-          .channels = 2,
-          .patch = 2,
-          .classes = 4,
-          .width = 6,
-          .layers = 2,
-          .heads = 2,
-          .hidden = 5,
-          .value_width = value_width,
-          .attention = attention,
-          .attention_dropout = 0.2,
-          .dropout = 0.3};
-}
-
 std::vector<VisionTransformerConfig> vit_forms() {
-  return {tiny("full"),
-          tiny("full", 10),
-          tiny("csp:group=3"),
-          tiny("csp:shift=power", 8),
-          tiny("csp-shift:shift=head"),
-          tiny("csp-sort:order=ascending,groups=1")};
-}
-
-Tensor images_for(const VisionTransformerConfig& c, i64 batch) {
-  return random_normal({batch, c.size, c.size, c.channels}, f64, 4).to(tested_device());
+  return {tiny_vit("full"),
+          tiny_vit("full", 10),
+          tiny_vit("csp:group=3"),
+          tiny_vit("csp:shift=power", 8),
+          tiny_vit("csp-shift:shift=head"),
+          tiny_vit("csp-sort:order=ascending,groups=1")};
 }
 
 // The definition, by loops over numbers of one picture; tokens are mixed by the mechanism's own
@@ -223,7 +204,7 @@ TEST_CASE("vision transformer: gradients by every parameter, with dropout") {
 
 TEST_CASE("vision transformer: each rate of dropout counts in training only") {
   for (const bool on_the_map : {false, true}) {
-    VisionTransformerConfig config = tiny("full");
+    VisionTransformerConfig config = tiny_vit("full");
     (on_the_map ? config.dropout : config.attention_dropout) = 0;
     VisionTransformer model(config, 1);
     put_on_tested_device(model);
@@ -240,7 +221,7 @@ TEST_CASE("vision transformer: each rate of dropout counts in training only") {
 }
 
 TEST_CASE("vision transformer: linear maps start as PyTorch's, positions as N(0, 1)") {
-  VisionTransformerConfig config = tiny("full", 96);
+  VisionTransformerConfig config = tiny_vit("full", 96);
   config.width = 64;
   config.heads = 4;
   config.hidden = 128;
@@ -274,7 +255,7 @@ TEST_CASE("vision transformer: linear maps start as PyTorch's, positions as N(0,
 }
 
 TEST_CASE("vision transformer: the tokens behind every layer") {
-  const VisionTransformerConfig config = tiny("csp");
+  const VisionTransformerConfig config = tiny_vit("csp");
   VisionTransformer model(config, 1);
   put_on_tested_device(model);
   Context context = Context::evaluation();
@@ -287,7 +268,7 @@ TEST_CASE("vision transformer: the tokens behind every layer") {
 
 TEST_CASE("vision transformer: settings out of range and pictures of another size") {
   const auto made = [](auto change) {
-    VisionTransformerConfig config = tiny("full");
+    VisionTransformerConfig config = tiny_vit("full");
     change(config);
     VisionTransformer model(config, 1);
     Context context = Context::evaluation();
