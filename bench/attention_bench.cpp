@@ -71,9 +71,11 @@ std::vector<Device> devices_of(const Options& o) {
   for (const std::string& text : o.devices) devices.push_back(device_named(text));
   if (!devices.empty()) return devices;
   devices.push_back({});
-  if constexpr (std::string_view(WEFT_GPU_KIND) == "cuda") {
-    const int count = static_cast<int>(cuda_devices().all.size());
-    for (int i = 0; i < count; ++i) devices.push_back({DeviceType::cuda, i});
+  if constexpr (has_cuda) {
+    const std::vector<CudaDevice>& found = cuda_devices().all;
+    for (int i = 0; i < std::ssize(found); ++i) {
+      if (!found[i].emulated) devices.push_back({DeviceType::cuda, i});
+    }
   }
   return devices;
 }
