@@ -7,8 +7,8 @@
 // With contiguous rows of x, the window of position t is a range of W·n numbers, so that all
 // windows of a sequence are a matrix with overlapping rows, and z is its product with W seen as
 // [W·n, m]: no im2col copy. If W is a multiple of four, and there are enough rows, the product is
-// halved twice, as in halves.h: 9/16 of the multiplications. CUDA devices add the products of the W
-// shifted sequences with their W_k.
+// halved twice, as in halves.h: 9/16 of the multiplications. CUDA devices copy the windows, as
+// cuBLAS has no overlapping rows.
 //
 // Backward, dz = dy ⊙ 1[y > 0] with relu:
 //     dx_s = Σ_{k} dz_{s+W−1−k} W_kᵀ     (the same product, over windows that look ahead)
