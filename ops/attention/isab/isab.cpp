@@ -170,10 +170,12 @@ AttentionCost cost_isab(const AttentionSpec& spec, const AttentionSizes& s, bool
   cost.saved_bytes += first.saved_bytes;
   cost.saved_bytes +=
       item * (6 * rows * c + points * c * (1 + 6 * B) + norms + c * (3 * d + 2 * c));
-  const double missing = item * (rows * (d + (has_norms(spec) ? 2 * c : 0)) +
-                                 double(count_of(isab_inputs(spec, s), Role::parameter)));
+  const double parameters = double(count_of(isab_inputs(spec, s), Role::parameter));
+  const double missing = item * (rows * (d + (has_norms(spec) ? 2 * c : 0)) + parameters);
   cost.working_bytes = std::max(cost.working_bytes - missing, 0.0);
-  cost.cuda_working_bytes = std::max(cost.cuda_working_bytes - missing, 0.0);
+  // At the end of backward a gradient of width C stands where dx, of width d, is not yet.
+  const double wider = item * (rows * (c - d) - parameters);
+  cost.cuda_working_bytes = std::max({cost.cuda_working_bytes - missing, wider, 0.0});
   return cost;
 }
 

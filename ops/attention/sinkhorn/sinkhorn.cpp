@@ -265,10 +265,14 @@ AttentionCost cost_sinkhorn(const AttentionSpec& spec, const AttentionSizes& s, 
   cost.saved_bytes += item * heads * (kept + copies * N * width);
   // Later the gradients of one half step of the order, when k' and v' are freed.
   const double gradients = item * heads * N * width;
-  const double later = 3.5 * item * heads * (causal ? n * n : order) - gradients;
-  cost.working_bytes = std::max(cost.working_bytes + gradients, later);
+  const auto later = [&](double matrices) {
+    return matrices * item * heads * (causal ? n * n : order) - gradients;
+  };
+  cost.working_bytes = std::max(cost.working_bytes + gradients, later(3.5));
   const double sums = causal && s.H == 1 ? item * heads * N * double(s.M) : 0;  // of v's gradients
-  cost.cuda_working_bytes = std::max(cost.cuda_working_bytes + gradients + sums, later);
+  // The copies of k' and v' are not kept until then, either.
+  cost.cuda_working_bytes = std::max(cost.cuda_working_bytes + gradients + sums,
+                                     causal ? later(3.5) : later(2.5) - (copies - 1) * gradients);
   const double mixing = 2 * heads * n * (causal ? n * E : N * width + n * E);
   cost.forward_operations += mixing;
   cost.backward_operations += 2 * mixing;
