@@ -66,24 +66,30 @@ double distance(const Tensor& a, const Tensor& b) {
 }
 double norm(const Tensor& x) { return distance(x, Tensor::zeros(x.shape(), x.dtype())); }
 
+double largest_gradient(const Run& run) {
+  double largest = 0;
+  for (const Tensor& gradient : run.gradients) {
+    if (gradient.defined()) largest = std::max(largest, norm(gradient));
+  }
+  return largest;
+}
+
 }  // namespace
+
+bool vanishes(const Run& run, std::size_t i) {
+  return norm(run.gradients[i]) < 1e-10 * largest_gradient(run);
+}
 
 std::vector<double> gradient_errors(const Run& got, const Run& wanted) {
   REQUIRE(got.gradients.size() == wanted.gradients.size());
-  double largest = 0;
-  for (const Tensor& gradient : wanted.gradients) {
-    if (gradient.defined()) largest = std::max(largest, norm(gradient));
-  }
+  const double largest = largest_gradient(wanted);
   std::vector<double> errors;
   for (std::size_t i = 0; i < wanted.gradients.size(); ++i) {
     const Tensor &gradient = wanted.gradients[i], &found = got.gradients[i];
     REQUIRE(found.defined() == gradient.defined());
     if (!gradient.defined()) continue;
     REQUIRE(found.shape() == gradient.shape());
-    // A gradient that is 0 except for f64's rounding errors is a sum of terms as large as those of
-    // the others.
-    const bool vanishes = norm(gradient) < 1e-10 * largest;
-    const double size = std::max(norm(gradient), largest / (vanishes ? 10 : 100));
+    const double size = std::max(norm(gradient), largest / (vanishes(wanted, i) ? 10 : 100));
     errors.push_back(size > 0 ? distance(found, gradient) / size : relative_error(found, gradient));
   }
   return errors;

@@ -37,6 +37,10 @@ double relative_error(const Tensor& got, const Tensor& wanted);
 struct Run;
 std::vector<double> gradient_errors(const Run& got, const Run& wanted);
 
+// Whether a gradient of a run in f64 is 0 but for rounding errors: a sum of terms as large as those
+// of the others.
+bool vanishes(const Run& run, std::size_t i);
+
 // Every bit of both is the same.
 bool same_bits(const Tensor& a, const Tensor& b);
 

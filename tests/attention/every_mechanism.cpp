@@ -1,5 +1,6 @@
 // The derivatives and the kernel of every registered mechanism.
 #include <algorithm>
+#include <functional>
 
 #include "autograd/tape.h"
 #include "runtime/arithmetic.h"
@@ -9,15 +10,21 @@
 namespace weft {
 namespace {
 
-void check_close(const Run& got, const Run& wanted, double forward, double backward) {
+// `plain` is another computation in the precision of `got`, asked for where a gradient's error is
+// above `backward`: thrice the error of that one is allowed.
+void check_close(const Run& got, const Run& wanted, double forward, double backward,
+                 const std::function<Run()>& plain = {}) {
   REQUIRE(got.outputs.size() == wanted.outputs.size());
   for (std::size_t i = 0; i < got.outputs.size(); ++i) {
     CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= forward);
   }
   const std::vector<double> errors = gradient_errors(got, wanted);
+  const bool close = std::ranges::all_of(errors, [&](double error) { return error <= backward; });
+  const std::vector<double> others =
+      close || !plain ? std::vector<double>(errors.size()) : gradient_errors(plain(), wanted);
   for (std::size_t i = 0; i < errors.size(); ++i) {
     CAPTURE(i);
-    CHECK(errors[i] <= backward);
+    CHECK(errors[i] <= std::max(backward, 3 * others[i]));
   }
 }
 
@@ -122,7 +129,10 @@ TEST_CASE("every mechanism: f32 against f64") {
       if (relative_error(got.outputs[0], wanted.outputs[0]) > forward) {
         forward *= std::max(1.0, condition(wide.attend(), in_f64(sample.inputs), wanted));
       }
-      check_close(got, wanted, forward, tolerance::backward_f32);
+      // Gradients that nearly cancel, as those of a table whose row most distances share, are as
+      // inexact in plain ops.
+      check_close(got, wanted, forward, tolerance::backward_f32,
+                  [&] { return run(wide.reference(), sample.inputs, 17, Device{}); });
     }
   }
 }
