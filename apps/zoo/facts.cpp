@@ -88,6 +88,7 @@ Json json_of(const Sheet& sheet) {
                    {"pattern", m.masks.pattern}}},
                  {"causal", causal_of(m)},
                  {"strictly_causal", m.strictly_causal},
+                 {"in_layers", m.rows.count == nullptr},
                  {"earlier_keys", m.earlier_keys},
                  {"two_sequences", m.cross}});
   }
