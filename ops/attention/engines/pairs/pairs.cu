@@ -8,12 +8,13 @@
 // few queries, several blocks share their keys, each computes an out and an ℓ, and join_shares()
 // merges them.
 //
-// By count, for heads of 64 in f32 (unmeasured): a tile of 64 × 64 is 4096 multiply-adds a thread,
-// 384 reads of 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads
-// from cache: bound by arithmetic, of whose rate some 60 % can be reached. With heads of 8 the
-// exponentials cost as much as the products.
+// By count, for heads of 64 in f32: a tile of 64 × 64 is 4096 multiply-adds a thread, 384 reads of
+// 16 bytes from shared memory, 32 exponentials of about 10 instructions and 64 loads from cache:
+// bound by arithmetic. On an H200 it reaches a third of the rate of cuBLAS's products at 4,096
+// positions (bench/results/h200). Narrow heads have kernels of their own (pairs_narrow.cu).
 #include <cmath>
 
+#include "ops/attention/engines/pairs/pairs_narrow.cuh"
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
 #include "runtime/cuda/workspace.h"
 
@@ -259,7 +260,9 @@ void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>
 template <class T, int R>
 void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before,
                    const View<T, 4>& out, const View<T, 3>& log_sums) {
-  if (p.M() <= 16) return start_forward<T, R, 1>(device, p, before, out, log_sums);
+  if constexpr (R == 1) {
+    if (p.M() <= 16) return start_forward<T, R, 1>(device, p, before, out, log_sums);
+  }
   if (p.M() <= 32) return start_forward<T, R, 2>(device, p, before, out, log_sums);
   if constexpr (std::is_same_v<T, float>) {
     if (p.M() > 64) return start_forward<T, R, 8>(device, p, before, out, log_sums);
@@ -275,8 +278,10 @@ void PairsKernels<Device, T>::forward(const Device& device, const Pairs<T>& p,
                                       View<T, 3> log_sums) {
   if (p.B() * p.H() * p.N() == 0) return;
   const bool few = p.longest_class(p.N()) <= few_rows;
-  few ? start_forward<T, 1>(device, p, before, out, log_sums)
-      : start_forward<T, long_rows<T>>(device, p, before, out, log_sums);
+  if (few) return start_forward<T, 1>(device, p, before, out, log_sums);
+  using Narrow = NarrowPairsKernels<Device, T>;
+  if (Narrow::fits(p)) return Narrow::forward(device, p, before, out, log_sums);
+  start_forward<T, long_rows<T>>(device, p, before, out, log_sums);
 }
 
 template struct PairsKernels<Cuda, float>;

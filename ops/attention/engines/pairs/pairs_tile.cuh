@@ -15,6 +15,17 @@ struct TileBlock {
   TileRows rows;  // its own
 };
 
+// The query side, besides q.
+template <class T>
+struct QuerySide {
+  View<const T, 3> log_sums, deltas;
+  View<const T, 4> dout;
+
+  __device__ __forceinline__ QuerySide of_class(const Pairs<T>& p, i64 c) const {
+    return {p.of_class(log_sums, c, 2), p.of_class(deltas, c, 2), p.of_class(dout, c, 1)};
+  }
+};
+
 // For `length` queries or keys, `rows` for each block; the first exist(p, b) of a class are valid.
 // Tiles of one head are adjacent in the grid, so that its keys and values are in cache; if later
 // queries see more keys (causal masks), these blocks are launched first.
