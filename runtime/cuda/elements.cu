@@ -1,9 +1,10 @@
 // CUDA kernels over the elements of tensors. Thread t of the grid has the elements t, t + threads,
 // ….
 //
-// A copy in f32 moves 8 bytes an element, a fill 4, a sum 12. Each axis but the first costs a
-// 64-bit division, some 70 instructions: with none the kernel is bound by memory bandwidth, with
-// two or more by the rate of integer instructions.
+// A copy in f32 moves 8 bytes an element, a fill 4, a sum 12; what lies side by side in both
+// tensors is copied as bytes (a thread an element moves bytes at 0.87 TB/s on an H200). Each axis
+// but the first costs a 64-bit division, some 70 instructions: with none the kernel is bound by
+// memory bandwidth, with two or more by the rate of integer instructions.
 #include "runtime/elements.h"
 
 #include "runtime/cuda/stream.h"
@@ -13,9 +14,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-__device__ inline i64 first_element() {
-  return i64{blockIdx.x} * blockDim.x + threadIdx.x;
-}
+__device__ inline i64 first_element() { return i64{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline i64 next_element() { return i64{gridDim.x} * blockDim.x; }
 
 template <class To, class From>
@@ -55,7 +54,15 @@ template <class Device, class To>
 void ElementKernels<Device, To>::copy(const Device& device, const ElementLoops& loops,
                                       DType from_type, const void* from, To* to) {
   if (loops.count == 0) return;
+  const bool packed =
+      loops.rank == 0 || (loops.rank == 1 && loops.to[0] == 1 && loops.from[0] == 1);
   with_type(from_type, [&]<class From>(From) {
+    if (std::is_same_v<To, From> && packed) {
+      const auto bytes = static_cast<std::size_t>(loops.count) * sizeof(To);
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(device)),
+                 "copy");
+      return;
+    }
     start("copy", device, blocks_for(device, loops.count, threads), threads, 0,
           copy_kernel<To, From>, loops, static_cast<const From*>(from), to);
   });
