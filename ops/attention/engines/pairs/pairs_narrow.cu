@@ -3,7 +3,7 @@
 //
 // A block owns 32 rows of one head, queries or keys, and streams over tiles of 64 of the others.
 // Four neighbouring lanes have one row: in registers its operands and its sums over every fourth
-// row of the tiles, which they merge at the end, in a fixed order. A tile of scores is nowhere.
+// row of the tiles, which they merge at the end, in a fixed order. No tile of scores is stored.
 // A warp reads four neighbouring rows of shared memory at once, whose words stand in different
 // banks, since rows have an odd number of them.
 //
