@@ -7,9 +7,10 @@ using namespace weft;
 namespace {
 
 const std::string charlm = WEFT_PROGRAMS "/charlm";
-const Words endless = {"--width",  "8",       "--heads",       "2",       "--depth",  "1",
-                       "--length", "16",      "--batch",       "6",       "--shards", "3",
-                       "--steps",  "1000000", "--epoch-steps", "1000000", "--quiet"};
+const Words endless = {"--width",  "8",       "--heads",       "2",       "--depth",        "1",
+                       "--length", "16",      "--batch",       "6",       "--shards",       "3",
+                       "--steps",  "1000000", "--epoch-steps", "1000000", "--report-steps", "5",
+                       "--quiet"};
 
 int lines_of_charlm(const std::string& text) {
   int count = 0;
@@ -20,6 +21,10 @@ int lines_of_charlm(const std::string& text) {
   return count;
 }
 
+// Seconds after which a program that should end by itself, or start, does not: far more than it
+// takes, and less than the 600 after which ranks give each other up.
+constexpr double in_the_end = 60;
+
 // Three ranks that train, and what they keep.
 struct Training {
   TemporaryFolder folder;
@@ -28,11 +33,11 @@ struct Training {
 
   explicit Training(const Words& mpirun = {}, const Words& words = {})
       : started(mpirun + Words{"-np", "3", charlm, "--out", out} + endless + words) {
-    REQUIRE(Started::until(30, [&] {
-      return started.ranks().size() == 3 &&
-             std::filesystem::exists(out + "/step-0000000000/manifest.json");
+    REQUIRE(Started::until(in_the_end, [&] {
+      const std::string log = out + "/metrics.jsonl";
+      return started.ranks().size() == 3 && std::filesystem::exists(log) &&
+             contains(read_file(log), "\"train\"");
     }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
   // The step of the last whole checkpoint.
   i64 last_saved() const {
@@ -53,12 +58,12 @@ void check_killed(const Words& words) {
   Training training({"--mca", "odls_base_sigkill_timeout", "3"}, words);
   const int killed = training.started.ranks().at(1);
   ::kill(killed, SIGKILL);
-  const ProgramRun run = training.started.wait(10);
+  const ProgramRun run = training.started.wait(in_the_end);
   CHECK(run.status > 0);
   CHECK_MESSAGE(contains(run.err, "rank 1, process " + std::to_string(killed) + ", has ended"),
                 run.err);
   CHECK_MESSAGE(lines_of_charlm(run.err) == 1, run.err);
-  CHECK(Started::until(1, [&] { return training.started.ranks().empty(); }));
+  CHECK(Started::until(5, [&] { return training.started.ranks().empty(); }));
 }
 
 TEST_CASE("a rank that is killed ends all, with one line that names it") {
@@ -73,7 +78,7 @@ TEST_CASE("SIGTERM to mpirun leaves a checkpoint, with which another number of r
   if (!mpi_is_there()) return;
   Training training({"--mca", "odls_base_sigkill_timeout", "3"});
   ::kill(training.started.process(), SIGTERM);
-  const ProgramRun run = training.started.wait(10);
+  const ProgramRun run = training.started.wait(in_the_end);
   CHECK(run.status > 0);
   const i64 step = training.last_saved();
   REQUIRE(step > 0);
@@ -87,7 +92,7 @@ TEST_CASE("SIGTERM to mpirun leaves a checkpoint, with which another number of r
 void check_signalled(const Words& words) {
   Training training({}, words);
   ::kill(training.started.ranks().at(2), SIGINT);
-  const ProgramRun run = training.started.wait(10);
+  const ProgramRun run = training.started.wait(in_the_end);
   CHECK(run.status == 128 + SIGINT);
   CHECK(training.last_saved() > 0);
   CHECK_MESSAGE(lines_of_charlm(run.err) == 0, run.err);
@@ -122,7 +127,7 @@ TEST_CASE("a rank that does not answer is named after --timeout") {
   if (!mpi_is_there()) return;
   Training training({}, {"--timeout", "1"});
   ::kill(training.started.ranks().at(2), SIGSTOP);
-  const ProgramRun run = training.started.wait(10);
+  const ProgramRun run = training.started.wait(in_the_end);
   CHECK(run.status > 0);
   CHECK_MESSAGE(contains(run.err, "rank 2 does not answer; --timeout is"), run.err);
   CHECK_MESSAGE(lines_of_charlm(run.err) == 1, run.err);
@@ -137,7 +142,7 @@ TEST_CASE("ranks with other settings, other data or too few shards are refused")
   const auto refused = [&](const Words& first, const Words& second, const std::string& part) {
     Words words = Words{"-np", "1", charlm} + endless + first;
     words = words + Words{":", "-np", "1", charlm} + endless + second;
-    const ProgramRun run = Started(words).wait(20);
+    const ProgramRun run = Started(words).wait(in_the_end);
     CHECK(run.status == 2);
     CHECK_MESSAGE(contains(run.err, part), run.err);
     CHECK_MESSAGE(lines_of_charlm(run.err) == 1, run.err);
