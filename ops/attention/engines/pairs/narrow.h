@@ -98,9 +98,10 @@ HWY_INLINE void store(const V (&from)[width], Rows<T> to) {
 // f(j, whole) for all keys: `whole` says that every lane sees key j.
 template <class T, class F>
 HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
-  for (i64 j = 0; j < keys.whole_from; ++j) f(j, std::false_type{});
-  for (i64 j = keys.whole_from; j < keys.whole_to; ++j) f(j, std::true_type{});
-  for (i64 j = keys.whole_to; j < keys.count; ++j) f(j, std::false_type{});
+  const i64 from = keys.whole_from, to = keys.whole_to, count = keys.count;
+  for (i64 j = 0; j < from; ++j) f(j, std::false_type{});
+  for (i64 j = from; j < to; ++j) f(j, std::true_type{});
+  for (i64 j = to; j < count; ++j) f(j, std::false_type{});
 }
 
 // The lanes that see key j.
@@ -112,7 +113,7 @@ HWY_INLINE auto seen(const Keys<T>& keys, i64 j) {
 // Updates the running maximum, the sum and the output o [8, lanes] of one vector of queries q [8,
 // lanes] by a tile of keys; see running_softmax.h. z [keys, lanes] is scratch memory.
 template <class T, class Left>
-HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z, T* maximum, T* sum,
+HWY_NOINLINE void forward(Keys<T> keys, Left left, Rows<const T> q, T* z, T* maximum, T* sum,
                           Rows<T> o) {
   namespace hn = simd::hn;
   using V = simd::Vector<T>;
@@ -121,8 +122,9 @@ HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z,
   const V before = hn::LoadU(d, maximum);
   V now = before, x[width];
   load(q, x);
-  each_key(keys, [&](i64 j, auto whole) {
-    V score = dot(x, keys.k + j * width, hn::Zero(d));
+  const T* const k = keys.k;
+  each_key(keys, [&, k](i64 j, auto whole) {
+    V score = dot(x, k + j * width, hn::Zero(d));
     if constexpr (!whole) score = hn::IfThenElse(seen(keys, j), score, none);
     hn::StoreU(score, d, z + j * simd::lanes<T>);
     now = hn::Max(now, score);
@@ -132,10 +134,11 @@ HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z,
   V total = hn::Mul(hn::LoadU(d, sum), correction), y[width];
   load(o, y);
   for (int e = 0; e < width; ++e) y[e] = hn::Mul(y[e], correction);
-  for (i64 j = 0; j < keys.count; ++j) {
+  const T* const values = keys.v;
+  for (i64 j = 0, count = keys.count; j < count; ++j) {
     const V weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, z + j * simd::lanes<T>), shift));
     total = hn::Add(total, weight);
-    add_outer(left.of(j, weight), keys.v + j * width, y);
+    add_outer(left.of(j, weight), values + j * width, y);
   }
   hn::StoreU(now, d, maximum);
   hn::StoreU(total, d, sum);
@@ -145,7 +148,7 @@ HWY_NOINLINE void forward(const Keys<T>& keys, Left left, Rows<const T> q, T* z,
 // The gradients of one vector of queries and a tile of keys: d ⊙ a and dz [keys, lanes], row-major,
 // and dq [8, lanes] += dz k.
 template <class T, class Left>
-HWY_NOINLINE void backward(const Keys<T>& keys, Left left, Rows<const T> q, Rows<const T> dout,
+HWY_NOINLINE void backward(Keys<T> keys, Left left, Rows<const T> q, Rows<const T> dout,
                            const T* log_sum, const T* delta, Rows<T> a, Rows<T> dz, Rows<T> dq) {
   namespace hn = simd::hn;
   using V = simd::Vector<T>;
