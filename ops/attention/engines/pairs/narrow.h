@@ -35,7 +35,7 @@ struct Keys {
   // Sets the range of keys that all lanes see: the first such range.
   void find_whole() {
     const auto all = [&](i64 j) {
-      constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>) - 1;
+      constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>)-1;
       return (seen[j] >> bit & lanes) == lanes;
     };
     while (whole_from < count && !all(whole_from)) ++whole_from;
@@ -107,7 +107,9 @@ HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
 // The lanes that see key j.
 template <class T>
 HWY_INLINE auto seen(const Keys<T>& keys, i64 j) {
-  return simd::mask_of_bits<T>(keys.seen[j] >> keys.bit);
+  const std::uint64_t word =
+      keys.seen != nullptr ? keys.seen[j] >> keys.bit : ~std::uint64_t{1} << (j - keys.whole_to);
+  return simd::mask_of_bits<T>(word);
 }
 
 // Updates the running maximum, the sum and the output o [8, lanes] of one vector of queries q [8,

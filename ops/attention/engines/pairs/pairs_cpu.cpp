@@ -71,6 +71,7 @@ struct Tile {
   const std::uint64_t* seen = nullptr;
   i64 bit = 0;
   const Band* band = nullptr;  // the source of the words
+  bool diagonal = false;  // of a narrow tile: it has no words, the band's end says what they would
 
   // The bits of lanes first … first + count − 1.
   std::uint64_t word(i64 key_of_tile, i64 first, i64 count) const {
@@ -262,6 +263,7 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
     const Tile<T> part = t.part(i, simd::lanes<T>, range.from, range.to);
     narrow::Keys<T> keys{k + range.from * p.E(), v + range.from * p.M(), part.keys, part.seen,
                          part.bit, 0, part.keys};
+    if (part.diagonal) keys.seen = nullptr;
     if (part.seen != nullptr && part.band != nullptr) {
       const i64 last = part.query + simd::lanes<T> - 1;
       keys.whole_from = std::clamp<i64>(part.band->first.at(last) - part.key, 0, part.keys);
@@ -281,14 +283,18 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
   }
 }
 
-// Whether a tile is at the edge of the band; if so, writes its words.
+// Whether a tile is at the edge of the band; if so, writes its words, unless narrow.h knows them:
+// each query of the tile sees one key more than the one before.
 template <class T>
 void see_band(const Pairs<T>& p, Tile<T>& t, std::uint64_t* words) {
   const i64 last = t.query + t.queries - 1;
   const bool edge = t.key < p.band.first.at(last) || t.key + t.keys > p.band.end.at(t.query);
   t.band = &p.band;
   t.seen = edge ? words : nullptr;
-  if (edge) fill_words(p.band, t.query, last, t.key, t.keys, words);
+  const auto& [first, end] = p.band;
+  t.diagonal = is_narrow(p) && first.slope == 0 && first.at(0) <= t.key && end.slope == 1 &&
+               end.step == 1 && t.query + end.offset >= std::max(end.least, t.key);
+  if (edge && !t.diagonal) fill_words(p.band, t.query, last, t.key, t.keys, words);
 }
 
 // Calls f for the tiles of keys that the queries i … i + rows − 1 see, of keys before `keys`.
