@@ -125,7 +125,7 @@ TEST_CASE("SIGUSR1 to one rank has a checkpoint written") {
 
 TEST_CASE("a rank that does not answer is named after --timeout") {
   if (!mpi_is_there()) return;
-  Training training({}, {"--timeout", "1"});
+  Training training({}, {"--timeout", "5"});  // longer than a busy machine keeps a rank waiting
   ::kill(training.started.ranks().at(2), SIGSTOP);
   const ProgramRun run = training.started.wait(in_the_end);
   CHECK(run.status > 0);
