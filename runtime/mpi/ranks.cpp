@@ -30,8 +30,8 @@ using Seconds = std::chrono::duration<double>;
 enum Tag : int { data, failure, ended };
 constexpr std::size_t most_bytes = std::size_t{1} << 30;  // of one message; MPI counts in int
 constexpr double grace = 3;  // seconds that a wait goes on after a signal
-// Seconds that rank 0 waits longer than the others: a rank that it waits for may itself wait for
-// the one that is missing, and then says so first.
+// Seconds that rank 0 waits longer than the others, and those that wait for rank 0 longer than it:
+// a rank that is waited for may itself wait for the one that is missing, and then says so first.
 constexpr double behind_others = 1;
 constexpr double to_be_said = 2;       // seconds that rank 0 has to print the line of another rank
 constexpr double between_looks = 0.1;  // seconds between two checks that the other ranks run
@@ -157,7 +157,13 @@ class MpiRanks final : public Communicator {
     const auto begin = Clock::now();
     auto looked = begin;
     auto signalled = Clock::time_point::max();
-    const double longer = rank_ == 0 ? behind_others : 0;
+    const auto overdue = [&](double seconds, double limit) {
+      if (seconds <= limit) return false;
+      const double longer = rank_ == 0              ? behind_others
+                            : awaited().contains(0) ? 2 * behind_others
+                                                    : 0;
+      return seconds > limit + longer;
+    };
     for (int turn = 0; !done(); ++turn) {
       if (cancelled_) fail("this rank has ended its exchanges");
       heed_the_end();
@@ -169,8 +175,8 @@ class MpiRanks final : public Communicator {
         looked = Clock::now();
       }
       const bool hurried =
-          signalled != Clock::time_point::max() && since(signalled) > grace + longer;
-      if (hurried || since(begin) > patience + longer) {
+          signalled != Clock::time_point::max() && overdue(since(signalled), grace);
+      if (hurried || overdue(since(begin), patience)) {
         fail("{} does not answer{}", named(),
              hurried ? " after a signal" : "; --timeout is how long the others wait");
       }
