@@ -24,7 +24,8 @@ constexpr bool possible(i64 E, i64 M) {
 }
 
 // Keys k [keys, 8] and values v [keys, 8] of a tile. Bit `bit` + i of seen[j] says whether lane i
-// sees key j; without words all do. Keys whole_from … whole_to − 1 are seen by all lanes.
+// sees key j. Keys whole_from … whole_to − 1 are seen by all lanes. Without words lane i sees the
+// whole_to keys that lane 0 sees, and i more: all of them, or the diagonal of a causal mask.
 template <class T>
 struct Keys {
   const T *k, *v;
@@ -35,7 +36,7 @@ struct Keys {
   // Sets the range of keys that all lanes see: the first such range.
   void find_whole() {
     const auto all = [&](i64 j) {
-      constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>)-1;
+      constexpr auto lanes = (std::uint64_t{1} << simd::lanes<T>) - 1;
       return (seen[j] >> bit & lanes) == lanes;
     };
     while (whole_from < count && !all(whole_from)) ++whole_from;
@@ -98,10 +99,9 @@ HWY_INLINE void store(const V (&from)[width], Rows<T> to) {
 // f(j, whole) for all keys: `whole` says that every lane sees key j.
 template <class T, class F>
 HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
-  const i64 from = keys.whole_from, to = keys.whole_to, count = keys.count;
-  for (i64 j = 0; j < from; ++j) f(j, std::false_type{});
-  for (i64 j = from; j < to; ++j) f(j, std::true_type{});
-  for (i64 j = to; j < count; ++j) f(j, std::false_type{});
+  for (i64 j = 0; j < keys.whole_from; ++j) f(j, std::false_type{});
+  for (i64 j = keys.whole_from; j < keys.whole_to; ++j) f(j, std::true_type{});
+  for (i64 j = keys.whole_to; j < keys.count; ++j) f(j, std::false_type{});
 }
 
 // The lanes that see key j.
@@ -124,9 +124,8 @@ HWY_NOINLINE void forward(Keys<T> keys, Left left, Rows<const T> q, T* z, T* max
   const V before = hn::LoadU(d, maximum);
   V now = before, x[width];
   load(q, x);
-  const T* const k = keys.k;
-  each_key(keys, [&, k](i64 j, auto whole) {
-    V score = dot(x, k + j * width, hn::Zero(d));
+  each_key(keys, [&](i64 j, auto whole) {
+    V score = dot(x, keys.k + j * width, hn::Zero(d));
     if constexpr (!whole) score = hn::IfThenElse(seen(keys, j), score, none);
     hn::StoreU(score, d, z + j * simd::lanes<T>);
     now = hn::Max(now, score);
@@ -136,11 +135,10 @@ HWY_NOINLINE void forward(Keys<T> keys, Left left, Rows<const T> q, T* z, T* max
   V total = hn::Mul(hn::LoadU(d, sum), correction), y[width];
   load(o, y);
   for (int e = 0; e < width; ++e) y[e] = hn::Mul(y[e], correction);
-  const T* const values = keys.v;
-  for (i64 j = 0, count = keys.count; j < count; ++j) {
+  for (i64 j = 0; j < keys.count; ++j) {
     const V weight = simd::exp2<T>(hn::Sub(hn::LoadU(d, z + j * simd::lanes<T>), shift));
     total = hn::Add(total, weight);
-    add_outer(left.of(j, weight), values + j * width, y);
+    add_outer(left.of(j, weight), keys.v + j * width, y);
   }
   hn::StoreU(now, d, maximum);
   hn::StoreU(total, d, sum);

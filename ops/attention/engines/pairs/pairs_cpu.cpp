@@ -71,7 +71,9 @@ struct Tile {
   const std::uint64_t* seen = nullptr;
   i64 bit = 0;
   const Band* band = nullptr;  // the source of the words
-  bool diagonal = false;  // of a narrow tile: it has no words, the band's end says what they would
+  // A narrow tile at the band's edge without words: each query sees one key more than the one
+  // before.
+  bool diagonal = false;
 
   // The bits of lanes first … first + count − 1.
   std::uint64_t word(i64 key_of_tile, i64 first, i64 count) const {
@@ -141,7 +143,7 @@ struct KeyRange {
 // The keys that some of the lanes see, in whole groups.
 template <class T>
 KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
-  if (t.seen == nullptr) return {0, t.keys};
+  if (t.seen == nullptr && !t.diagonal) return {0, t.keys};
   KeyRange range{0, t.keys};
   if (t.band != nullptr) {
     const i64 query = t.query + first_lane;
@@ -263,8 +265,7 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
     const Tile<T> part = t.part(i, simd::lanes<T>, range.from, range.to);
     narrow::Keys<T> keys{k + range.from * p.E(), v + range.from * p.M(), part.keys, part.seen,
                          part.bit, 0, part.keys};
-    if (part.diagonal) keys.seen = nullptr;
-    if (part.seen != nullptr && part.band != nullptr) {
+    if (part.diagonal || (part.seen != nullptr && part.band != nullptr)) {
       const i64 last = part.query + simd::lanes<T> - 1;
       keys.whole_from = std::clamp<i64>(part.band->first.at(last) - part.key, 0, part.keys);
       keys.whole_to = std::clamp<i64>(part.band->end.at(part.query) - part.key, keys.whole_from,
@@ -283,18 +284,17 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
   }
 }
 
-// Whether a tile is at the edge of the band; if so, writes its words, unless narrow.h knows them:
-// each query of the tile sees one key more than the one before.
+// Whether a tile is at the edge of the band; if so, writes its words, unless narrow.h knows them.
 template <class T>
 void see_band(const Pairs<T>& p, Tile<T>& t, std::uint64_t* words) {
-  const i64 last = t.query + t.queries - 1;
-  const bool edge = t.key < p.band.first.at(last) || t.key + t.keys > p.band.end.at(t.query);
-  t.band = &p.band;
-  t.seen = edge ? words : nullptr;
   const auto& [first, end] = p.band;
-  t.diagonal = is_narrow(p) && first.slope == 0 && first.at(0) <= t.key && end.slope == 1 &&
+  const i64 last = t.query + t.queries - 1;
+  const bool edge = t.key < first.at(last) || t.key + t.keys > end.at(t.query);
+  t.band = &p.band;
+  t.diagonal = edge && is_narrow(p) && first.slope == 0 && first.at(0) <= t.key && end.slope == 1 &&
                end.step == 1 && t.query + end.offset >= std::max(end.least, t.key);
-  if (edge && !t.diagonal) fill_words(p.band, t.query, last, t.key, t.keys, words);
+  t.seen = edge && !t.diagonal ? words : nullptr;
+  if (t.seen != nullptr) fill_words(p.band, t.query, last, t.key, t.keys, words);
 }
 
 // Calls f for the tiles of keys that the queries i … i + rows − 1 see, of keys before `keys`.
