@@ -16,10 +16,11 @@ struct WindowElement {
   __device__ void operator()(i64 i) const {
     const i64 r = i / of.n, c = i - r * of.n, row = of.first + r, t = row % of.N;
     T* const to = windows + r * of.W * of.n + c;
+    const bool ahead = of.look == Look::ahead;
     for (i64 k = 0; k < of.W; ++k) {
       const i64 by = of.W - 1 - k;
-      const bool inside = of.ahead ? t + by < of.N : t >= by;
-      to[k * of.n] = inside ? x[(of.ahead ? row + by : row - by) * of.n + c] : T(0);
+      const bool inside = ahead ? t + by < of.N : t >= by;
+      to[k * of.n] = inside ? x[(ahead ? row + by : row - by) * of.n + c] : T(0);
     }
   }
 };

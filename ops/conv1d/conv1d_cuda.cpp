@@ -12,8 +12,6 @@ namespace {
 
 constexpr i64 most_numbers = i64{1} << 24;  // of a part's windows
 
-enum class Look { back, ahead };
-
 // Calls f(windows, first, end) for parts of the rows of x [B, N, n], at least once; windows is
 // [end − first, W n].
 template <class T, class F>
@@ -25,8 +23,8 @@ void each_part(const Cuda& device, const Tensor& x, i64 W, Look look, const F& f
   do {
     const i64 end = std::min(rows, first + part);
     const Tensor windows = memory.slice(0, 0, end - first);
-    Conv1dKernels<Cuda, T>::windows(device, {N, n, W, look == Look::ahead, first, end - first},
-                                    x.data<T>(), windows.data<T>());
+    Conv1dKernels<Cuda, T>::windows(device, {N, n, W, look, first, end - first}, x.data<T>(),
+                                    windows.data<T>());
     f(windows, first, end);
     first = end;
   } while (first < rows);

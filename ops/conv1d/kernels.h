@@ -7,11 +7,13 @@
 namespace weft {
 
 // `rows` rows from row `first` on of the windows of x [B, N, n], at all W taps: row b N + t of
-// windows holds x[b, t − (W−1−k), c], or x[b, t + (W−1−k), c] if `ahead`, at k n + c; 0 outside the
-// sequence.
+// windows holds x[b, t − (W−1−k), c], or x[b, t + (W−1−k), c] where they look ahead, at k n + c; 0
+// outside the sequence.
+enum class Look { back, ahead };
+
 struct Conv1dWindows {
   i64 N, n, W;
-  bool ahead;
+  Look look;
   i64 first, rows;
 };
 

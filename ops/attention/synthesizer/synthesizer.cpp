@@ -195,8 +195,10 @@ AttentionCost cost_synthesizer(const AttentionSpec& spec, const AttentionSizes& 
   if (is_inner(spec)) {
     if (dot || is_dense(spec)) saved += (all + (dot ? all : once)) * width;
     held = 2 * all * (width - products) - all * F - once * made * (is_dense(spec) ? 1 : 2);
-    if (!dot && !is_dense(spec))
-      later = held + once * made, sums = s.B > 1 ? once * made * wide : 0;
+    if (!dot && !is_dense(spec)) {
+      later = held + once * made;
+      sums = s.B > 1 ? once * made * wide : 0;
+    }
   } else if (is_dense(spec)) {
     const Factors factors(spec, s.N);
     const double a = double(factors.first), c = double(factors.second);

@@ -52,10 +52,6 @@ struct ForwardLayout {
   }
 };
 
-// How far scores may exceed μ before it is updated: weights up to e^8 sum as accurately as those up
-// to 1, and most tiles then skip the cross-lane maximum.
-constexpr int slack = 8;
-
 // Sets μ to the largest score so far in rows where one exceeds it by more than the slack, and
 // rescales their sums. That depends on the row alone.
 template <int R, int C, class T>

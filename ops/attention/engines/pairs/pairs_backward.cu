@@ -291,14 +291,24 @@ struct Backward {
   BiasGradient<T> dbias;
 
   template <int R, int C>
+  static constexpr bool narrow = R > 1 && C == 1;  // pairs_narrow.cu has such kernels
+
+  template <int R, int C>
   void keys() const {
-    using Layout = BackwardLayout<T, R, C>;
-    const dim3 grid = tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()), Layout::columns);
-    start_tiles("pairs", device, grid, Layout::bytes(), key_gradients<T, R, C>, p, p.mask(),
-                query_side, add.keys, dk, dv);
+    if constexpr (narrow<R, C>) {
+      NarrowPairsKernels<Cuda, T>::key_gradients(device, p, query_side, add.keys, dk, dv);
+    } else {
+      using Layout = BackwardLayout<T, R, C>;
+      const dim3 grid = tile_grid(p, p.S(), Layout::rows, std::max(p.E(), p.M()), Layout::columns);
+      start_tiles("pairs", device, grid, Layout::bytes(), key_gradients<T, R, C>, p, p.mask(),
+                  query_side, add.keys, dk, dv);
+    }
   }
   template <int R, int C>
   void queries() const {
+    if (narrow<R, C> && dbias.pairs.data == nullptr && dbias.distances.data == nullptr) {
+      return NarrowPairsKernels<Cuda, T>::query_gradients(device, p, query_side, add.queries, dq);
+    }
     using Layout = BackwardLayout<T, R, C>;
     const dim3 grid = tile_grid(p, p.N(), Layout::rows, std::max<i64>(p.E(), 1), Layout::columns);
     const auto run = [&](const DistanceSums<T>& distances) {
@@ -325,23 +335,9 @@ struct Backward {
   }
   template <int C>
   void both() const {
-    using Narrow = NarrowPairsKernels<Cuda, T>;
     constexpr int R = long_rows<T>;
-    if (p.longest_class(p.S()) > few_rows) {
-      if constexpr (C == 1) {
-        Narrow::key_gradients(device, p, query_side, add.keys, dk, dv);
-      } else {
-        keys<R, C>();
-      }
-    } else if (p.S() > 0) {
-      keys<1, C>();
-    }
-    const bool biased = dbias.pairs.data != nullptr || dbias.distances.data != nullptr;
-    if (C == 1 && p.longest_class(p.N()) > few_rows && !biased) {
-      Narrow::query_gradients(device, p, query_side, add.queries, dq);
-    } else if (p.N() > 0) {
-      p.longest_class(p.N()) <= few_rows ? queries<1, C>() : queries<R, C>();
-    }
+    if (p.S() > 0) p.longest_class(p.S()) <= few_rows ? keys<1, C>() : keys<R, C>();
+    if (p.N() > 0) p.longest_class(p.N()) <= few_rows ? queries<1, C>() : queries<R, C>();
   }
 };
 

@@ -76,21 +76,14 @@ __device__ void store_row(T (&sum)[W], T factor, const TileRows& rows, bool add,
   store_columns<W>(stored, at, 0);
 }
 
-// Bit j: whether the block's own query sees key j of the tile.
-template <class T>
-__device__ std::uint64_t seen_keys(const KeyWalk<T>& walk, const TileRows& queries) {
-  if (own_row() >= queries.count) return 0;
-  const std::uint64_t there = bits_between(0, walk.count);
-  return walk.whole ? there : there & walk.word(own_row());
-}
-
 // The factor that dropout gives to the weight of a bit.
 template <class T>
 __device__ T dropout_factor(const DropoutMask& mask, std::uint64_t kept, int bit) {
   return (kept >> bit & 1) != 0 ? static_cast<T>(mask.factor) : T(0);
 }
 
-// Room of a block for two tiles of streamed rows and for the bits of `bits` rows.
+// Room of a block for two tiles of streamed rows and two numbers a row, and for two words of each of
+// `bits` rows.
 template <class T, int W>
 struct NarrowLayout {
   static constexpr int stride = row_stride<T>(W);
@@ -102,7 +95,29 @@ struct NarrowLayout {
   }
 };
 
-constexpr int slack = 8;  // as in pairs.cu
+// Bit j: whether the block's own query sees key j of a tile, and whether dropout keeps its weight.
+struct OwnQuery {
+  std::uint64_t seen, kept;
+};
+
+// The keys and values of the walk's tile, and what dropout keeps, in shared memory.
+template <int W, class T>
+__device__ OwnQuery load_keys(const Pairs<T>& p, const TileRows& queries, const KeyWalk<T>& walk,
+                              const DropoutMask& mask, T* k, T* v, std::uint64_t* kept) {
+  constexpr int stride = NarrowLayout<T, W>::stride;
+  const TileRows tile{queries.b, queries.h, walk.first, walk.count};
+  __syncthreads();  // before shared memory is overwritten
+  load_tile(p.k, tile, tile_columns, 0, W, T(1), k, stride);
+  load_tile(p.v, tile, tile_columns, 0, W, T(1), v, stride);
+  if (p.dropout > 0) {
+    draw_kept(mask, mask_row(p, queries, queries.first), p.classes, narrow_rows,
+              p.first_column + walk.first, kept);
+  }
+  __syncthreads();  // before it is read
+  if (own_row() >= queries.count) return {0, 0};
+  const std::uint64_t there = bits_between(0, walk.count);
+  return {walk.whole ? there : there & walk.word(own_row()), p.dropout > 0 ? kept[own_row()] : 0};
+}
 
 // Blocks of a multiprocessor for which registers are allocated: as many as spill nothing.
 template <class T, int W>
@@ -141,23 +156,14 @@ __global__ void __launch_bounds__(tile_threads, resident<T, W>(7))
     }
   }
   for (KeyWalk<T> walk(p, queries, p.keys(queries.b)); walk.next();) {
-    const TileRows tile{queries.b, queries.h, walk.first, walk.count};
-    __syncthreads();  // before shared memory is overwritten
-    load_tile(p.k, tile, tile_columns, 0, W, T(1), k, stride);
-    load_tile(p.v, tile, tile_columns, 0, W, T(1), v, stride);
-    if (p.dropout > 0) {
-      draw_kept(mask, mask_row(p, queries, queries.first), p.classes, narrow_rows,
-                p.first_column + walk.first, kept);
-    }
-    __syncthreads();
-    const std::uint64_t seen = seen_keys(walk, queries), left = p.dropout > 0 ? kept[row] : 0;
+    const OwnQuery own = load_keys<W>(p, queries, walk, mask, k, v, kept);
     for (int first = lane; first < walk.count; first += together * lanes_a_row) {
       T z[together];
       bool grows = false;
 #pragma unroll
       for (int c = 0; c < together; ++c) {
         const int j = first + c * lanes_a_row;
-        const bool sees = (seen >> j & 1) != 0;
+        const bool sees = (own.seen >> j & 1) != 0;
         z[c] = dot<W>(q, k + j * stride);
         if (p.bias.data != nullptr && sees) z[c] += p.bias(queries.b, queries.h, i, walk.first + j);
         if (!sees) z[c] = none;
@@ -179,7 +185,7 @@ __global__ void __launch_bounds__(tile_threads, resident<T, W>(7))
         const int j = first + c * lanes_a_row;
         T weight = z[c] == none ? T(0) : std::exp(z[c] - shift);
         sum += weight;
-        if (p.dropout > 0) weight = weight * dropout_factor<T>(mask, left, j);
+        if (p.dropout > 0) weight *= dropout_factor<T>(mask, own.kept, j);
         add_scaled<W>(weight, v + j * stride, o);
       }
     }
@@ -287,22 +293,13 @@ __global__ void __launch_bounds__(tile_threads, resident<T, W>(5))
   const T log_sum = there ? side.log_sums(queries.b, queries.h, i) : T(0);
   const T delta = there ? side.deltas(queries.b, queries.h, i) : T(0);
   for (KeyWalk<T> walk(p, queries, p.keys(queries.b)); walk.next();) {
-    const TileRows tile{queries.b, queries.h, walk.first, walk.count};
-    __syncthreads();  // before shared memory is overwritten
-    load_tile(p.k, tile, tile_columns, 0, W, T(1), k, stride);
-    load_tile(p.v, tile, tile_columns, 0, W, T(1), v, stride);
-    if (p.dropout > 0) {
-      draw_kept(mask, mask_row(p, queries, queries.first), p.classes, narrow_rows,
-                p.first_column + walk.first, kept);
-    }
-    __syncthreads();
-    const std::uint64_t seen = seen_keys(walk, queries), left = p.dropout > 0 ? kept[row] : 0;
+    const OwnQuery own = load_keys<W>(p, queries, walk, mask, k, v, kept);
 #pragma unroll 2
     for (int j = own_lane(); j < walk.count; j += lanes_a_row) {
-      if ((seen >> j & 1) == 0) continue;
+      if ((own.seen >> j & 1) == 0) continue;
       T z = dot<W>(q, k + j * stride);
       if (p.bias.data != nullptr) z += p.bias(queries.b, queries.h, i, walk.first + j);
-      const T d = p.dropout > 0 ? dropout_factor<T>(mask, left, j) : T(1);
+      const T d = p.dropout > 0 ? dropout_factor<T>(mask, own.kept, j) : T(1);
       add_scaled<W>(std::exp(z - log_sum) * (d * dot<W>(g, v + j * stride) - delta), k + j * stride,
                     dq);
     }

@@ -15,6 +15,10 @@ struct TileBlock {
   TileRows rows;  // its own
 };
 
+// How far scores may exceed μ before it is updated: weights up to e^8 sum as accurately as those up
+// to 1, and most tiles then skip the cross-lane maximum.
+inline constexpr int slack = 8;
+
 // The query side, besides q.
 template <class T>
 struct QuerySide {
