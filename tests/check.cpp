@@ -66,6 +66,9 @@ double distance(const Tensor& a, const Tensor& b) {
 }
 double norm(const Tensor& x) { return distance(x, Tensor::zeros(x.shape(), x.dtype())); }
 
+// Whether a gradient of this norm is what rounding leaves of 0.
+bool is_rounding(double size, double largest) { return size < 1e-10 * largest; }
+
 double largest_gradient(const Run& run) {
   double largest = 0;
   for (const Tensor& gradient : run.gradients) {
@@ -77,7 +80,7 @@ double largest_gradient(const Run& run) {
 }  // namespace
 
 bool vanishes(const Run& run, std::size_t i) {
-  return norm(run.gradients[i]) < 1e-10 * largest_gradient(run);
+  return is_rounding(norm(run.gradients[i]), largest_gradient(run));
 }
 
 std::vector<double> gradient_errors(const Run& got, const Run& wanted) {
@@ -89,7 +92,8 @@ std::vector<double> gradient_errors(const Run& got, const Run& wanted) {
     REQUIRE(found.defined() == gradient.defined());
     if (!gradient.defined()) continue;
     REQUIRE(found.shape() == gradient.shape());
-    const double size = std::max(norm(gradient), largest / (vanishes(wanted, i) ? 10 : 100));
+    const double own = norm(gradient);
+    const double size = std::max(own, largest / (is_rounding(own, largest) ? 10 : 100));
     errors.push_back(size > 0 ? distance(found, gradient) / size : relative_error(found, gradient));
   }
   return errors;
