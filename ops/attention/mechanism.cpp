@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
 #include <map>
 #include <optional>
-#include <sstream>
+#include <string>
+#include <string_view>
 
 #include <fmt/core.h>
 
@@ -50,15 +50,35 @@ Shape shape_by_axes(const AttentionSpec& spec, const AttentionInput& input, Atte
   return shape;
 }
 
-std::string inputs_as_text(const AttentionInputs& sheets, std::span<const Variable> inputs) {
-  std::string text;
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const std::string name = i < sheets.size() ? sheets[i].name : "?";
-    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name,
-                        inputs[i].defined() ? fmt::format("{}", inputs[i].shape()) : "undefined");
+// The names and shapes of a call's inputs, for messages. Nothing is formatted before that.
+struct GivenInputs {
+  const AttentionInputs& sheets;
+  std::span<const Variable> inputs;
+
+  std::string text() const {
+    std::string text;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const std::string name = i < sheets.size() ? sheets[i].name : "?";
+      text += fmt::format("{}{} {}", i == 0 ? "" : ", ", name,
+                          inputs[i].defined() ? fmt::format("{}", inputs[i].shape()) : "undefined");
+    }
+    return text;
   }
-  return text;
-}
+};
+
+}  // namespace
+}  // namespace weft
+
+template <>
+struct fmt::formatter<weft::GivenInputs> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(const weft::GivenInputs& inputs, Context& context) const {
+    return fmt::format_to(context.out(), "{}", inputs.text());
+  }
+};
+
+namespace weft {
+namespace {
 
 void check_lengths(const Mechanism& mechanism, const char* name, const Tensor& lengths, i64 batch,
                    i64 most) {
@@ -118,8 +138,14 @@ const Mechanism& mechanism(const std::string& name) {
 }
 
 std::vector<std::string> axes_of(const AttentionInput& input) {
-  std::istringstream words(input.axes);
-  return {std::istream_iterator<std::string>(words), {}};
+  std::vector<std::string> words;
+  const std::string& axes = input.axes;
+  for (std::size_t begin = axes.find_first_not_of(' '); begin < axes.size();) {
+    const std::size_t end = std::min(axes.find(' ', begin), axes.size());
+    words.push_back(axes.substr(begin, end - begin));
+    begin = axes.find_first_not_of(' ', end);
+  }
+  return words;
 }
 
 i64 rows_of(const Mechanism& mechanism, i64 positions) {
@@ -185,7 +211,7 @@ Shape output_shape(const AttentionSpec& spec, const AttentionSizes& s) {
 namespace {
 
 void check_type(const Mechanism& mechanism, const AttentionInput& sheet, DType type,
-                const std::optional<DType>& first, const std::string& all) {
+                const std::optional<DType>& first, const GivenInputs& all) {
   if (sheet.role == Role::index) {
     require(type == DType::i64, "{}: {} must be i64, got {}; inputs are {}", mechanism.name,
             sheet.name, name_of(type), all);
@@ -205,7 +231,7 @@ struct Binding {
   std::map<std::string, i64> known = {};
   bool by_query = false;  // a parameter has an axis of query positions
 
-  void add(const AttentionInput& sheet, const Tensor& value, const std::string& all) {
+  void add(const AttentionInput& sheet, const Tensor& value, const GivenInputs& all) {
     const Mechanism& mechanism = spec.mechanism();
     const std::vector<std::string> axes = axes_of(sheet);
     require(value.rank() == static_cast<int>(axes.size()), "{}: {} must be [{}]; got {}",
@@ -232,7 +258,7 @@ struct Binding {
     }
   }
 
-  AttentionSizes sizes(const std::string& all) const {
+  AttentionSizes sizes(const GivenInputs& all) const {
     AttentionSizes sizes;
     for (const auto& [word, size] : known) {
       require(size > 0 || word == "B" || word == "N",
@@ -242,8 +268,9 @@ struct Binding {
     }
     if (known.contains("N") && !known.contains("S")) sizes.S = sizes.N;
     const bool by_key = known.contains("N_max") && !by_query;
-    const i64 longest =
-        positions_of(spec.mechanism(), by_key ? sizes.S : std::max(sizes.N, sizes.S), all);
+    const Mechanism& mechanism = spec.mechanism();
+    i64 longest = by_key ? sizes.S : std::max(sizes.N, sizes.S);
+    if (mechanism.rows.count != nullptr) longest = positions_of(mechanism, longest, all.text());
     if (!known.contains("N_max")) sizes.N_max = longest;
     require(sizes.N_max >= longest, "{}: its learnt tensors are for {} positions, got {}; {}",
             spec.mechanism().name, sizes.N_max, longest, all);
@@ -303,7 +330,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
                 std::span<const Variable> inputs) {
   const Mechanism& mechanism = spec.mechanism();
   const AttentionInputs named = attention_inputs(spec);
-  const std::string all = inputs_as_text(named, inputs);
+  const GivenInputs all{named, inputs};
   require(inputs.size() <= named.size(), "{}: wanted at most {} inputs, got {}", mechanism.name,
           named.size(), all);
   Binding binding{spec};

@@ -45,13 +45,16 @@ struct Keys {
   }
 };
 
-// Dropout policies: none, or a bit mask per key, with the scale.
+// Dropout policies: none, or a bit mask per key, with the scale. All also stands for the mask of a
+// key that every lane sees.
 struct All {
   template <class V>
   HWY_INLINE V of(i64, V x) const {
     return x;
   }
 };
+template <class M>
+constexpr bool is_all = std::is_same_v<M, All>;
 template <class T>
 struct Kept {
   Rows<const std::uint8_t> bits;
@@ -96,20 +99,17 @@ HWY_INLINE void store(const V (&from)[width], Rows<T> to) {
   for (int e = 0; e < width; ++e) simd::hn::StoreU(from[e], d, to.data + e * to.row);
 }
 
-// f(j, whole) for all keys: `whole` says that every lane sees key j.
+// f(j, mask) for all keys: `mask` holds the lanes that see key j, or is All.
 template <class T, class F>
 HWY_INLINE void each_key(const Keys<T>& keys, const F& f) {
-  for (i64 j = 0; j < keys.whole_from; ++j) f(j, std::false_type{});
-  for (i64 j = keys.whole_from; j < keys.whole_to; ++j) f(j, std::true_type{});
-  for (i64 j = keys.whole_to; j < keys.count; ++j) f(j, std::false_type{});
-}
-
-// The lanes that see key j.
-template <class T>
-HWY_INLINE auto seen(const Keys<T>& keys, i64 j) {
-  const std::uint64_t word =
-      keys.seen != nullptr ? keys.seen[j] >> keys.bit : ~std::uint64_t{1} << (j - keys.whole_to);
-  return simd::mask_of_bits<T>(word);
+  const auto by_words = [&](i64 from, i64 to) {
+    for (i64 j = from; j < to; ++j) f(j, simd::mask_of_bits<T>(keys.seen[j] >> keys.bit));
+  };
+  by_words(0, keys.whole_from);
+  for (i64 j = keys.whole_from; j < keys.whole_to; ++j) f(j, All{});
+  if (keys.seen != nullptr) return by_words(keys.whole_to, keys.count);
+  std::uint64_t lanes = ~std::uint64_t{1};
+  for (i64 j = keys.whole_to; j < keys.count; ++j, lanes <<= 1) f(j, simd::mask_of_bits<T>(lanes));
 }
 
 // Updates the running maximum, the sum and the output o [8, lanes] of one vector of queries q [8,
@@ -124,9 +124,9 @@ HWY_NOINLINE void forward(Keys<T> keys, Left left, Rows<const T> q, T* z, T* max
   const V before = hn::LoadU(d, maximum);
   V now = before, x[width];
   load(q, x);
-  each_key(keys, [&](i64 j, auto whole) {
+  each_key(keys, [&](i64 j, auto mask) {
     V score = dot(x, keys.k + j * width, hn::Zero(d));
-    if constexpr (!whole) score = hn::IfThenElse(seen(keys, j), score, none);
+    if constexpr (!is_all<decltype(mask)>) score = hn::IfThenElse(mask, score, none);
     hn::StoreU(score, d, z + j * simd::lanes<T>);
     now = hn::Max(now, score);
   });
@@ -156,9 +156,9 @@ HWY_NOINLINE void backward(Keys<T> keys, Left left, Rows<const T> q, Rows<const 
   const V scores_from = hn::Neg(hn::LoadU(d, log_sum)), mean = hn::LoadU(d, delta);
   V x[width], y[width], gradient[width];
   load(q, x), load(dout, y), load(dq, gradient);
-  each_key(keys, [&](i64 j, auto whole) {
+  each_key(keys, [&](i64 j, auto mask) {
     V weight = simd::exp2<T>(dot(x, keys.k + j * width, scores_from));
-    if constexpr (!whole) weight = hn::IfThenElseZero(seen(keys, j), weight);
+    if constexpr (!is_all<decltype(mask)>) weight = hn::IfThenElseZero(mask, weight);
     hn::StoreU(left.of(j, weight), d, a.data + j * a.row);
     const V dweight = left.of(j, dot(y, keys.v + j * width, hn::Zero(d)));
     const V slope = hn::Mul(weight, hn::Sub(dweight, mean));

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <optional>
 
 #include "ops/attention/engines/pairs/few_queries.h"
 #include "ops/attention/engines/pairs/narrow.h"
@@ -71,9 +72,9 @@ struct Tile {
   const std::uint64_t* seen = nullptr;
   i64 bit = 0;
   const Band* band = nullptr;  // the source of the words
-  // A narrow tile at the band's edge without words: each query sees one key more than the one
-  // before.
-  bool diagonal = false;
+  // A narrow tile at the band's edge without words: query i sees its first diagonal + i keys. Else
+  // negative.
+  i64 diagonal = -1;
 
   // The bits of lanes first … first + count − 1.
   std::uint64_t word(i64 key_of_tile, i64 first, i64 count) const {
@@ -143,7 +144,7 @@ struct KeyRange {
 // The keys that some of the lanes see, in whole groups.
 template <class T>
 KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
-  if (t.seen == nullptr && !t.diagonal) return {0, t.keys};
+  if (t.seen == nullptr) return {0, t.keys};
   KeyRange range{0, t.keys};
   if (t.band != nullptr) {
     const i64 query = t.query + first_lane;
@@ -241,10 +242,17 @@ struct VectorRanges {
   std::array<KeyRange, most_queries / simd::lanes<T>> of;
 
   explicit VectorRanges(const Tile<T>& t) {
-    const i64 vectors = t.lanes / simd::lanes<T>;
+    constexpr i64 L = simd::lanes<T>;
+    const i64 vectors = t.lanes / L;
+    if (t.seen == nullptr) {
+      for (i64 v = 0; v < vectors; ++v) {
+        of[v] = {0, t.diagonal < 0 ? t.keys : std::min(t.keys, t.diagonal + (v + 1) * L - 1)};
+      }
+      return;
+    }
     bool rising = true;
     for (i64 v = 0; v < vectors; ++v) {
-      of[v] = keys_seen(t, v * simd::lanes<T>, simd::lanes<T>);
+      of[v] = keys_seen(t, v * L, L);
       rising = rising && !of[v].empty() &&
                (v == 0 || (of[v - 1].from <= of[v].from && of[v - 1].to <= of[v].to));
     }
@@ -258,26 +266,31 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
                  const T* v, const F& f) {
   constexpr i64 bits = 8;
   std::array<std::uint8_t, narrow::most_keys * simd::lanes<T> / bits + sizeof(std::uint64_t)> kept;
-  const T factor = static_cast<T>(p.mask().factor);
-  for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) {
-    const KeyRange range = ranges.of[i / simd::lanes<T>];
+  constexpr i64 L = simd::lanes<T>;
+  for (i64 i = 0; i < t.lanes; i += L) {
+    const KeyRange range = ranges.of[i / L];
     if (range.empty()) continue;
-    const Tile<T> part = t.part(i, simd::lanes<T>, range.from, range.to);
-    narrow::Keys<T> keys{k + range.from * p.E(), v + range.from * p.M(), part.keys, part.seen,
-                         part.bit, 0, part.keys};
-    if (part.diagonal || (part.seen != nullptr && part.band != nullptr)) {
-      const i64 last = part.query + simd::lanes<T> - 1;
-      keys.whole_from = std::clamp<i64>(part.band->first.at(last) - part.key, 0, part.keys);
-      keys.whole_to = std::clamp<i64>(part.band->end.at(part.query) - part.key, keys.whole_from,
-                                      part.keys);
-    } else if (part.seen != nullptr) {
-      keys.find_whole();
+    const i64 count = range.to - range.from;
+    narrow::Keys<T> keys{
+        k + range.from * p.E(), v + range.from * p.M(), count, nullptr, 0, 0, count};
+    if (t.diagonal >= 0) {
+      keys.whole_to = std::min(count, t.diagonal + i);
+    } else if (t.seen != nullptr) {
+      keys.seen = t.seen + range.from, keys.bit = t.bit + i;
+      if (t.band != nullptr) {
+        const i64 key = t.key + range.from, query = t.query + i;
+        keys.whole_from = std::clamp<i64>(t.band->first.at(query + L - 1) - key, 0, count);
+        keys.whole_to = std::clamp<i64>(t.band->end.at(query) - key, keys.whole_from, count);
+      } else {
+        keys.find_whole();
+      }
     }
     if (p.dropout > 0) {
-      each_weight_of(p, part, 0, keys.count, [&](i64 j, i64, auto mask) {
-        hn::StoreMaskBits(simd::Tag<T>{}, mask, kept.data() + j * simd::lanes<T> / bits);
+      const T factor = static_cast<T>(p.mask().factor);
+      each_weight_of(p, t.part(i, L, range.from, range.to), 0, count, [&](i64 j, i64, auto mask) {
+        hn::StoreMaskBits(simd::Tag<T>{}, mask, kept.data() + j * L / bits);
       });
-      f(i, range, keys, narrow::Kept<T>{{kept.data(), simd::lanes<T> / bits}, factor});
+      f(i, range, keys, narrow::Kept<T>{{kept.data(), L / bits}, factor});
     } else {
       f(i, range, keys, narrow::All{});
     }
@@ -291,9 +304,11 @@ void see_band(const Pairs<T>& p, Tile<T>& t, std::uint64_t* words) {
   const i64 last = t.query + t.queries - 1;
   const bool edge = t.key < first.at(last) || t.key + t.keys > end.at(t.query);
   t.band = &p.band;
-  t.diagonal = edge && is_narrow(p) && first.slope == 0 && first.at(0) <= t.key && end.slope == 1 &&
-               end.step == 1 && t.query + end.offset >= std::max(end.least, t.key);
-  t.seen = edge && !t.diagonal ? words : nullptr;
+  const bool diagonal = edge && is_narrow(p) && first.slope == 0 && first.at(0) <= t.key &&
+                        end.slope == 1 && end.step == 1 &&
+                        t.query + end.offset >= std::max(end.least, t.key);
+  t.diagonal = diagonal ? t.query + end.offset - t.key : -1;
+  t.seen = edge && !diagonal ? words : nullptr;
   if (t.seen != nullptr) fill_words(p.band, t.query, last, t.key, t.keys, words);
 }
 
@@ -437,7 +452,11 @@ struct ForwardBlock {
         hn::StoreU(hn::Mul(share, hn::LoadU(d, at)), d, at);
       }
     }
-    for (i64 i = 0; i < rows; ++i) log_sums(b, h, first + i) = maximum[i];
+    if (log_sums.stride(2) == 1) {
+      std::copy_n(maximum, rows, &log_sums(b, h, first));
+    } else {
+      for (i64 i = 0; i < rows; ++i) log_sums(b, h, first + i) = maximum[i];
+    }
     transpose<T>(p.M(), rows, {o, block}, {&out(b, first, h, 0), out.stride(1)});
   }
 };
@@ -449,7 +468,16 @@ struct Sequence {
 };
 template <class T>
 Sequence sequence_of(const Pairs<T>& p, i64 number) {
+  if (p.classes == 1) return {number / p.H(), 0, number % p.H()};
   return {number / p.H() / p.classes, number / p.H() % p.classes, number % p.H()};
+}
+
+// The problem of class c; `first` is that of class 0, and `own` holds any other. Most problems have
+// one class, and short heads take no longer than some copies of the problem.
+template <class T>
+const Pairs<T>& problem_of(const Pairs<T>& all, i64 c, const Pairs<T>& first,
+                           std::optional<Pairs<T>>& own) {
+  return c == 0 ? first : own.emplace(all.of_class(c));
 }
 
 }  // namespace
@@ -459,7 +487,8 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
                                       View<const T, 3> all_before, View<T, 4> all_out,
                                       View<T, 3> all_log_sums) {
   if (few::possible(all)) return few::forward(all.of_class(0), all_before, all_out, all_log_sums);
-  const i64 block = query_block(all.of_class(0)), longest = all.longest_class(all.N());
+  const Pairs<T> first_class = all.of_class(0);
+  const i64 block = query_block(first_class), longest = all.longest_class(all.N());
   // The keys in lists may be anywhere: all are packed, once.
   const i64 share = all.lists.any() ? longest : forward_share;
   const i64 shares = longest == 0 ? 0 : (longest + share - 1) / share;
@@ -469,7 +498,8 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
   const i64 work = rows * seen * (all.E() + all.M());
   parallel_for(all.B() * all.H() * all.classes * shares, work, [&](i64 piece) {
     const auto [b, c, h] = sequence_of(all, piece / shares);
-    const Pairs<T> p = all.of_class(c);
+    std::optional<Pairs<T>> own;
+    const Pairs<T>& p = problem_of(all, c, first_class, own);
     const View<T, 4> out = all.of_class(all_out, p.residue, 1);
     const View<T, 3> log_sums = all.of_class(all_log_sums, p.residue, 2);
     const View<const T, 3> before = all.of_class(all_before, p.residue, 2);
@@ -728,9 +758,12 @@ void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& al
       bias.distances.data == nullptr
           ? bias.pairs
           : by_distance(bias.distances, bias.origin, all.N(), all.S());
+  const Pairs<T> first_class = all.of_class(0);
+  const i64 block = query_block(first_class);
   parallel_for(all.B() * all.H() * all.classes, [&](i64 piece) {
     const auto [b, c, h] = sequence_of(all, piece);
-    const Pairs<T> p = all.of_class(c);
+    std::optional<Pairs<T>> own;
+    const Pairs<T>& p = problem_of(all, c, first_class, own);
     const View<T, 4> dq = all.of_class(all_dq, c, 1), dk = all.of_class(all_dk, c, 1);
     const View<T, 4> dv = all.of_class(all_dv, c, 1);
     const View<T, 4> dbias = all.of_class(all.of_class(all_dbias, c, 2), c, 3);
@@ -740,7 +773,6 @@ void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& al
     if (!add.keys) clear_rows(dk, b, h, keys);
     if (!add.keys) clear_rows(dv, b, h, keys);
     if (counted == 0) return;
-    const i64 block = query_block(all.of_class(0));
     PackedQueries<T> queries(p, block, counted);
     queries.pack(p, b, h, all.of_class(all_out, c, 1), all.of_class(all_log_sums, c, 2),
                  all.of_class(all_dout, c, 1));
