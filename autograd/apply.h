@@ -8,8 +8,15 @@
 // and its options as members. An undefined tensor among the gradients means "none"; Wants says
 // which inputs want a gradient, for ops that can skip work. An op over a list takes std::span<const
 // Tensor> instead of the tensors, in forward and in backward.
+//
+// bf16 is a type of storage: ops compute in f32. If an input is bf16, the bf16 inputs are widened
+// to f32 for the op, its results are rounded to bf16, and so are the gradients of the bf16 inputs;
+// those of f32 inputs, parameters, stay f32. An op says otherwise by a static constexpr bool:
+//     takes_bf16    it is given bf16 as it is, and decides about its results
+//     keeps_f32     its results stay f32: a loss
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <type_traits>
@@ -51,6 +58,32 @@ concept OverList = requires(const Op op, typename Op::Saved saved, std::span<con
   op.forward(saved, list);
 };
 
+template <class Op>
+inline constexpr bool takes_bf16 = requires {
+  requires Op::takes_bf16;
+};
+template <class Op>
+inline constexpr bool keeps_f32 = requires {
+  requires Op::keeps_f32;
+};
+
+inline bool is_narrow(const Tensor& x) { return x.defined() && x.dtype() == DType::bf16; }
+inline Tensor widened(const Tensor& x) { return is_narrow(x) ? x.to(DType::f32) : x; }
+inline Tensor narrowed(const Tensor& x) {
+  return x.defined() && x.dtype() == DType::f32 ? x.to(DType::bf16) : x;
+}
+
+// For each input whether it is bf16 and widened for the op; empty if none is.
+template <class Op>
+std::vector<bool> widened_inputs(std::span<const Variable> inputs) {
+  std::vector<bool> wide;
+  if constexpr (!takes_bf16<Op>) {
+    for (const Variable& input : inputs) wide.push_back(is_narrow(input.value()));
+    if (std::find(wide.begin(), wide.end(), true) == wide.end()) wide.clear();
+  }
+  return wide;
+}
+
 // Throws if defined inputs are on different devices.
 inline void require_one_device(const char* op, std::span<const Variable> inputs) {
   const Variable* first = nullptr;
@@ -75,11 +108,24 @@ inline constexpr std::size_t result_count<std::array<Tensor, N>> = N;
 template <class Op, std::size_t Outputs>
 class Recorded final : public Node {
  public:
-  Recorded(const Op& op, typename Op::Saved saved) : op_(op), saved_(std::move(saved)) {}
+  Recorded(const Op& op, typename Op::Saved saved, std::vector<bool> wide)
+      : op_(op), saved_(std::move(saved)), wide_(std::move(wide)) {}
   const char* name() const override { return op_.name; }
 
   std::vector<Tensor> backward(std::vector<Tensor> douts) override {
     const Wants wants(inputs);
+    if (!wide_.empty()) {
+      for (Tensor& dout : douts) dout = widened(dout);
+    }
+    std::vector<Tensor> gradients = results_of(wants, douts);
+    for (std::size_t i = 0; i < wide_.size() && i < gradients.size(); ++i) {
+      if (wide_[i]) gradients[i] = narrowed(gradients[i]);
+    }
+    return gradients;
+  }
+
+ private:
+  std::vector<Tensor> results_of(const Wants& wants, const std::vector<Tensor>& douts) const {
     const auto call = [&](auto&&... dout) {
       if constexpr (requires { op_.backward(saved_, wants, dout...); }) {
         return as_vector(op_.backward(saved_, wants, dout...));
@@ -94,14 +140,18 @@ class Recorded final : public Node {
     }
   }
 
- private:
   Op op_;
   typename Op::Saved saved_;
+  std::vector<bool> wide_;  // inputs that were widened from bf16
 };
 
 template <class Op, std::size_t Outputs>
 std::vector<Variable> record(const Op& op, typename Op::Saved saved,
-                             std::span<const Variable> inputs, std::vector<Tensor> values) {
+                             std::span<const Variable> inputs, std::vector<bool> wide,
+                             std::vector<Tensor> values) {
+  if (!wide.empty() && !keeps_f32<Op>) {
+    for (Tensor& value : values) value = narrowed(value);
+  }
   if (Observer* const observer = Observer::current()) observer->made(op.name, inputs, values);
   std::vector<Variable> outputs;
   bool wanted = false;
@@ -111,7 +161,7 @@ std::vector<Variable> record(const Op& op, typename Op::Saved saved,
     for (Tensor& value : values) outputs.emplace_back(std::move(value));
     return outputs;
   }
-  auto node = std::make_unique<Recorded<Op, Outputs>>(op, std::move(saved));
+  auto node = std::make_unique<Recorded<Op, Outputs>>(op, std::move(saved), std::move(wide));
   for (const Variable& input : inputs) node->inputs.push_back(input.place());
   for (Tensor& value : values) {
     auto place = std::make_shared<Gradient>();
@@ -143,12 +193,15 @@ template <apply_detail::OverList Op>
 std::vector<Variable> apply_list(const Op& op, std::span<const Variable> inputs) {
   apply_detail::require_one_device(op.name, inputs);
   typename Op::Saved saved;
+  std::vector<bool> wide = apply_detail::widened_inputs<Op>(inputs);
   std::vector<Tensor> values;
-  for (const Variable& input : inputs) values.push_back(input.value());
+  for (const Variable& input : inputs) {
+    values.push_back(wide.empty() ? input.value() : apply_detail::widened(input.value()));
+  }
   auto results = apply_detail::named(
       op.name, inputs, [&] { return op.forward(saved, std::span<const Tensor>(values)); });
   constexpr std::size_t outputs = apply_detail::result_count<decltype(results)>;
-  return apply_detail::record<Op, outputs>(op, std::move(saved), inputs,
+  return apply_detail::record<Op, outputs>(op, std::move(saved), inputs, std::move(wide),
                                            apply_detail::as_vector(std::move(results)));
 }
 
@@ -159,11 +212,14 @@ auto apply(const Op& op, const Inputs&... inputs) {
   const std::array<Variable, sizeof...(Inputs)> list{inputs...};
   apply_detail::require_one_device(op.name, list);
   typename Op::Saved saved;
-  auto results =
-      apply_detail::named(op.name, list, [&] { return op.forward(saved, inputs.value()...); });
+  std::vector<bool> wide = apply_detail::widened_inputs<Op>(list);
+  auto results = apply_detail::named(op.name, list, [&] {
+    if (wide.empty()) return op.forward(saved, inputs.value()...);
+    return op.forward(saved, apply_detail::widened(inputs.value())...);
+  });
   constexpr std::size_t outputs = apply_detail::result_count<decltype(results)>;
   std::vector<Variable> variables = apply_detail::record<Op, outputs>(
-      op, std::move(saved), list, apply_detail::as_vector(std::move(results)));
+      op, std::move(saved), list, std::move(wide), apply_detail::as_vector(std::move(results)));
   if constexpr (outputs == 1) {
     return variables[0];
   } else if constexpr (outputs == 0) {

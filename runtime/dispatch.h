@@ -26,8 +26,8 @@ decltype(auto) dispatch_device(Device device, const F& f) {
 
 // Throws, naming the op, unless x has an element type that differentiable ops accept.
 inline void require_real(const char* op, const Tensor& x) {
-  require(x.dtype() == DType::f32 || x.dtype() == DType::f64,
-          "{}: wanted f32 or f64 elements, got {} {}", op, name_of(x.dtype()), x.shape());
+  require(is_floating(x.dtype()), "{}: wanted f32, f64 or bf16 elements, got {} {}", op,
+          name_of(x.dtype()), x.shape());
 }
 
 // Over the types that differentiable ops compute in.

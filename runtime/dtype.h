@@ -1,4 +1,5 @@
-// Element types. Every differentiable op works in f32 and f64; bf16 is storage only so far.
+// Element types. Every differentiable op computes in f32 and f64; bf16 is a type of storage, whose
+// sums are f32 (autograd/apply.h).
 #pragma once
 
 #include <bit>
@@ -72,6 +73,9 @@ constexpr const char* name_of(DType type) {
 constexpr bool is_floating(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::bf16;
 }
+
+// The type of sums over elements of a floating type.
+constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 
 template <class T>
 inline constexpr bool is_dtype = false;

@@ -1,12 +1,14 @@
 // The matrix product of a library: c = a b + beta c on the calling thread, row-major.
 //
-// meson links one implementation for each type: oneDNN or OpenBLAS for f32, OpenBLAS for f64, and
-// where a library is missing the blocked product of gemm_builtin.h.
+// meson links one implementation for each type: oneDNN or OpenBLAS for f32, OpenBLAS for f64,
+// oneDNN for bf16, and where a library is missing the blocked product of gemm_builtin.h; bf16 is
+// computed in f32 then.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "runtime/dtype.h"
 #include "runtime/types.h"
 
 namespace weft {
@@ -17,7 +19,17 @@ void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const float* 
 void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const double* a, i64 lda,
           const double* b, i64 ldb, double beta, double* c, i64 ldc);
 
+// Operands in bf16, summed in f32; a c in bf16 is rounded once, with what was there. beta is 0
+// or 1.
+void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
+          const bf16* b, i64 ldb, float beta, float* c, i64 ldc);
+void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
+          const bf16* b, i64 ldb, float beta, bf16* c, i64 ldc);
+// Whether this processor multiplies in bf16; if not, operands are converted to f32.
+bool gemm_bf16_is_native();
+
 std::string gemm_f32_library();
 std::string gemm_f64_library();
+std::string gemm_bf16_library();
 
 }  // namespace weft

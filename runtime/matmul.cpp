@@ -9,7 +9,8 @@ void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
   require(a.rank() >= 2 && b.rank() >= 2 && a.size(-1) == b.size(-2),
           "matmul: the last axis of {} and the last but one of {} must be equal", a.shape(),
           b.shape());
-  require(a.dtype() == b.dtype() && a.dtype() == c.dtype(),
+  const bool widened = a.dtype() == DType::bf16 && c.dtype() == DType::f32;
+  require(a.dtype() == b.dtype() && (a.dtype() == c.dtype() || widened),
           "matmul: wanted one element type, got {} × {} → {}", name_of(a.dtype()),
           name_of(b.dtype()), name_of(c.dtype()));
   Shape expected = a.shape();
@@ -24,7 +25,7 @@ void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add) {
           c.shape());
   require(a.device() == b.device() && a.device() == c.device(),
           "matmul: {}, {} and {} are on different devices", a.shape(), b.shape(), c.shape());
-  dispatch(c, [&](auto device, auto type) {
+  dispatch_floating(a, [&](auto device, auto type) {
     MatmulKernels<decltype(device), decltype(type)>::batched(device, a, b, c, add);
   });
 }
@@ -40,7 +41,8 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 std::string matmul_library() {
-  return fmt::format("f32 {}, f64 {}", gemm_f32_library(), gemm_f64_library());
+  return fmt::format("f32 {}, f64 {}, bf16 {}", gemm_f32_library(), gemm_f64_library(),
+                     gemm_bf16_library());
 }
 
 }  // namespace weft

@@ -5,6 +5,8 @@
 // one thread: rows and batch are split over our own threads. Every element of the result is
 // computed by one task, so the bits do not depend on the number of threads. On CUDA devices:
 // cuBLAS.
+//
+// Products of bf16 are summed in f32, by oneDNN and cuBLAS; the target is bf16 or f32.
 #pragma once
 
 #include <string>
@@ -30,17 +32,21 @@ Matrix<T> rows_of(T* data, i64 begin, i64 end, i64 width) {
 // [.., n] as the matrix [rows, n] of its rows; no copy.
 inline Tensor as_rows(const Tensor& x) { return x.reshape({x.rows(), x.size(-1)}); }
 
-// c (+)= a b on the calling thread. c's rows must be contiguous.
-template <class T>
-void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
+// c (+)= a b on the calling thread. c's rows must be contiguous. C is T, or float for bf16.
+template <class T, class C = T>
+void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<C>& c,
             bool add = false);
 
 extern template void matmul(const Cpu&, const Matrix<const float>&, const Matrix<const float>&,
                             const Matrix<float>&, bool);
 extern template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const double>&,
                             const Matrix<double>&, bool);
+extern template void matmul(const Cpu&, const Matrix<const bf16>&, const Matrix<const bf16>&,
+                            const Matrix<bf16>&, bool);
+extern template void matmul(const Cpu&, const Matrix<const bf16>&, const Matrix<const bf16>&,
+                            const Matrix<float>&, bool);
 
-// The kernel of matmul_into() below, after its checks.
+// The kernel of matmul_into() below, after its checks. T is the type of a and b.
 template <class Device, class T>
 struct MatmulKernels {
   static void batched(const Device&, const Tensor& a, const Tensor& b, const Tensor& c, bool add);
@@ -49,7 +55,8 @@ struct MatmulKernels {
 // [..., m, k] × [..., k, n] → [..., m, n], batched over equal leading axes; a right-hand side of
 // two axes is broadcast over the batch. Transposed and strided views are not copied.
 Tensor matmul(const Tensor& a, const Tensor& b);
-// The same into (or, with `add`, added to) an existing tensor whose last axis is contiguous.
+// The same into (or, with `add`, added to) an existing tensor whose last axis is contiguous. It may
+// be f32 if a and b are bf16.
 void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add = false);
 
 // "oneDNN 2.6.3 + OpenBLAS 0.3.21 (Zen)": the libraries of large products; for --version and

@@ -32,9 +32,11 @@ bool columns_neighbour(const Matrix<T>& m) {
 template <class T>
 Matrix<const T> packed(const Matrix<const T>& m, std::optional<Scratch<T>>& buffer) {
   T* const to = buffer.emplace(m.rows * m.columns).data();
-  if (columns_neighbour(m)) {
-    transpose<T>(m.columns, m.rows, {m.data, m.column_stride}, {to, m.columns});
-    return {to, m.rows, m.columns, m.columns, 1};
+  if constexpr (!std::is_same_v<T, bf16>) {
+    if (columns_neighbour(m)) {
+      transpose<T>(m.columns, m.rows, {m.data, m.column_stride}, {to, m.columns});
+      return {to, m.rows, m.columns, m.columns, 1};
+    }
   }
   for (i64 i = 0; i < m.rows; ++i) {
     for (i64 j = 0; j < m.columns; ++j) {
@@ -44,8 +46,8 @@ Matrix<const T> packed(const Matrix<const T>& m, std::optional<Scratch<T>>& buff
   return {to, m.rows, m.columns, m.columns, 1};
 }
 
-template <class T>
-void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
+template <class T, class C>
+void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<C>& c,
                      bool add) {
   std::optional<Scratch<T>> buffer_a, buffer_b;
   // A library wants one stride to be 1 and the other at least the length of the row.
@@ -68,15 +70,12 @@ void through_library(const Matrix<const T>& a, const Matrix<const T>& b, const M
   const Matrix<const T> right = prepared(b, buffer_b, transpose_b, ldb);
   const i64 ldc = c.rows == 1 ? std::max<i64>(c.columns, 1) : c.row_stride;
   gemm(transpose_a, transpose_b, c.rows, c.columns, a.columns, left.data, lda, right.data, ldb,
-       add ? T(1) : T(0), c.data, ldc);
+       add ? 1 : 0, c.data, ldc);
 }
 
-}  // namespace
-
+// By tiles or by the library.
 template <class T>
-void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c,
-            bool add) {
-  if (c.rows == 0 || c.columns == 0) return;
+void multiply(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<T>& c, bool add) {
   const auto fits = [](i64 count) { return count * i64(sizeof(T)) <= tile_bytes; };
   const bool tiles =
       fits(b.rows * b.columns) && (rows_neighbour(a) || fits(a.columns * a.column_stride));
@@ -87,10 +86,27 @@ void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, cons
                   {right.data, right.row_stride}, {c.data, c.row_stride}, add);
 }
 
+}  // namespace
+
+template <class T, class C>
+void matmul(const Cpu&, const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<C>& c,
+            bool add) {
+  if (c.rows == 0 || c.columns == 0) return;
+  if constexpr (std::is_same_v<T, bf16>) {
+    through_library(a, b, c, add);
+  } else {
+    multiply(a, b, c, add);
+  }
+}
+
 template void matmul(const Cpu&, const Matrix<const float>&, const Matrix<const float>&,
                      const Matrix<float>&, bool);
 template void matmul(const Cpu&, const Matrix<const double>&, const Matrix<const double>&,
                      const Matrix<double>&, bool);
+template void matmul(const Cpu&, const Matrix<const bf16>&, const Matrix<const bf16>&,
+                     const Matrix<bf16>&, bool);
+template void matmul(const Cpu&, const Matrix<const bf16>&, const Matrix<const bf16>&,
+                     const Matrix<float>&, bool);
 
 namespace {
 
@@ -123,13 +139,20 @@ void MatmulKernels<Device, T>::batched(const Device& cpu, const Tensor& a, const
       matrix.rows = std::min(row_grain, rows - begin);
       return matrix;
     };
-    matmul<T>(cpu, part(matrix_of<const T>(a, index)),
-              matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(matrix_of<T>(c, index)), add);
+    const auto into = [&]<class C>(const Matrix<C>& target) {
+      matmul<T, C>(cpu, part(matrix_of<const T>(a, index)),
+                   matrix_of<const T>(b, b.rank() == 2 ? 0 : index), part(target), add);
+    };
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (c.dtype() == DType::f32) return into(matrix_of<float>(c, index));
+    }
+    into(matrix_of<T>(c, index));
   };
   parallel_for(batch * pieces, work, [&](i64 i) { multiply(i / pieces, i % pieces * row_grain); });
 }
 
 template struct MatmulKernels<Cpu, float>;
 template struct MatmulKernels<Cpu, double>;
+template struct MatmulKernels<Cpu, bf16>;
 
 }  // namespace weft

@@ -116,7 +116,7 @@ GradientError tested_gradients(const Differentiable& f, const std::vector<Tensor
 }
 
 Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed,
-        Device device) {
+        Device device, DType cotangents) {
   std::vector<Variable> leaves;
   for (const Tensor& input : on_device(inputs, device)) {
     leaves.push_back(is_floating(input.dtype()) ? Variable::leaf(input) : Variable(input));
@@ -127,7 +127,7 @@ Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_
   std::vector<Tensor> weights;
   for (const Variable& output : outputs) {
     result.outputs.push_back(output.value().to(Device{}));
-    const Tensor weight = random_uniform(output.shape(), DType::f32, seed++, -1, 1);
+    const Tensor weight = random_uniform(output.shape(), DType::f32, seed++, -1, 1).to(cotangents);
     weights.push_back(weight.to(output.value().dtype()).to(output.value().device()));
   }
   tape.backward(outputs, weights);
@@ -164,19 +164,9 @@ Tensor moved_by(double share, const Tensor& x, std::uint64_t seed) {
   return moved.to(x.dtype());
 }
 
-std::vector<Tensor> in_f32(const std::vector<Tensor>& inputs) {
+std::vector<Tensor> in_type(DType type, const std::vector<Tensor>& inputs) {
   std::vector<Tensor> converted;
-  for (const Tensor& x : inputs) {
-    converted.push_back(is_floating(x.dtype()) ? x.to(DType::f32) : x);
-  }
-  return converted;
-}
-
-std::vector<Tensor> in_f64(const std::vector<Tensor>& inputs) {
-  std::vector<Tensor> converted;
-  for (const Tensor& x : inputs) {
-    converted.push_back(is_floating(x.dtype()) ? x.to(DType::f64) : x);
-  }
+  for (const Tensor& x : inputs) converted.push_back(is_floating(x.dtype()) ? x.to(type) : x);
   return converted;
 }
 

@@ -49,13 +49,13 @@ inline Variable leaf(const std::vector<double>& values) {
   return Variable::leaf(Tensor::from(values, {static_cast<i64>(values.size())}));
 }
 
-// Runs f on leaves of these values and backward from ⟨outputs, w⟩ with random w: the outputs, then
-// the gradients of the inputs (undefined if there are none).
+// Runs f on leaves of these values and backward from ⟨outputs, w⟩ with random w, rounded to
+// `cotangents`: the outputs, then the gradients of the inputs (undefined if there are none).
 struct Run {
   std::vector<Tensor> outputs, gradients;
 };
 Run run(const Differentiable& f, const std::vector<Tensor>& inputs, std::uint64_t seed = 17,
-        Device device = tested_device());
+        Device device = tested_device(), DType cotangents = DType::f32);
 void check_same_bits(const Run& got, const Run& wanted);
 
 // gradcheck() with the inputs on the tested device. On an emulated one, and under the sanitizers,
@@ -76,10 +76,15 @@ Tensor scattered(const Tensor& x);
 // Each element of x, f32 or f64, moved up or down by this relative amount, at random.
 Tensor moved_by(double share, const Tensor& x, std::uint64_t seed);
 
-// The floating ones among them rounded to f32, then those converted to f64: the same numbers in two
-// types.
-std::vector<Tensor> in_f32(const std::vector<Tensor>& inputs);
-std::vector<Tensor> in_f64(const std::vector<Tensor>& inputs);
+// The floating ones among them, converted: rounded to f32 and then widened to f64 they are the same
+// numbers in two types.
+std::vector<Tensor> in_type(DType type, const std::vector<Tensor>& inputs);
+inline std::vector<Tensor> in_f32(const std::vector<Tensor>& inputs) {
+  return in_type(DType::f32, inputs);
+}
+inline std::vector<Tensor> in_f64(const std::vector<Tensor>& inputs) {
+  return in_type(DType::f64, inputs);
+}
 
 }  // namespace weft
 

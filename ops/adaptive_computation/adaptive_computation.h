@@ -26,6 +26,7 @@ namespace weft {
 
 struct AdaptiveComputation {
   static constexpr const char* name = "adaptive_computation";
+  static constexpr bool keeps_f32 = true;  // ponder is a term of the loss
   double epsilon = 0.01;
   double ponder_cost = 0.01;
 

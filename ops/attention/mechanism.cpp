@@ -10,6 +10,7 @@
 #include <fmt/core.h>
 
 #include "ops/attention/pattern.h"
+#include "ops/cast/cast.h"
 #include "ops/dropout/mask.h"
 #include "runtime/listed.h"
 #include "runtime/names.h"
@@ -218,7 +219,7 @@ void check_type(const Mechanism& mechanism, const AttentionInput& sheet, DType t
     return;
   }
   require(type == DType::f32 || type == DType::f64,
-          "{}: {} must be f32 or f64, got {}; inputs are {}", mechanism.name, sheet.name,
+          "{}: {} must be f32, f64 or bf16, got {}; inputs are {}", mechanism.name, sheet.name,
           name_of(type), all);
   require(type == first.value_or(type),
           "{}: wanted one element type, {} is {} and the first input {}; inputs are {}",
@@ -412,16 +413,32 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
   return (mechanism.*forward)(fitted.spec, ready, whole);
 }
 
+// Mechanisms compute in f32 and f64. Inputs in bf16 are widened to f32, and the output is rounded.
+Attended run_widened(const AttentionSpec& spec, const AttentionCall& call,
+                     std::span<const Variable> inputs, Mechanism::Forward Mechanism::*forward) {
+  const auto narrow = [](const Variable& x) {
+    return x.defined() && x.value().dtype() == DType::bf16;
+  };
+  if (std::ranges::none_of(inputs, narrow)) return run(spec, call, inputs, forward);
+  std::vector<Variable> wide(inputs.begin(), inputs.end());
+  for (Variable& x : wide) {
+    if (narrow(x)) x = cast(x, DType::f32);
+  }
+  Attended attended = run(spec, call, wide, forward);
+  attended.out = cast(attended.out, DType::bf16);
+  return attended;
+}
+
 }  // namespace
 
 Attended attend(const AttentionSpec& spec, const AttentionCall& call,
                 std::span<const Variable> inputs) {
-  return run(spec, call, inputs, &Mechanism::attend);
+  return run_widened(spec, call, inputs, &Mechanism::attend);
 }
 
 Attended defined(const AttentionSpec& spec, const AttentionCall& call,
                  std::span<const Variable> inputs) {
-  return run(spec, call, inputs, &Mechanism::reference);
+  return run_widened(spec, call, inputs, &Mechanism::reference);
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@ namespace weft {
 
 struct Cast {
   static constexpr const char* name = "cast";
+  static constexpr bool takes_bf16 = true;
   DType dtype;
   struct Saved {
     DType from;

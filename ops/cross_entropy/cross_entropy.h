@@ -14,6 +14,7 @@ namespace weft {
 
 struct CrossEntropy {
   static constexpr const char* name = "cross_entropy";
+  static constexpr bool keeps_f32 = true;
   struct Saved {
     Tensor logits, targets, lse;
   };

@@ -18,6 +18,7 @@ constexpr i64 wide = 512;
 constexpr i64 most_parts = 8;  // of such a gradient, if it has fewer columns
 // Rows of a part: with fewer, clearing and adding its sums would show beside its products.
 constexpr i64 least_rows = 1024;
+constexpr i64 narrow_rows = 512;  // of a product in bf16
 
 // Rows that are multiplied together if the weight does not fit the L2 cache: the library packs it
 // once for each block. At least sixteen blocks of rows, if there are enough rows.
@@ -115,6 +116,47 @@ void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
   const T* const total = sums.data<T>();
   if (dweight != nullptr) std::copy(total, total + count, dweight);
   if (dbias != nullptr) std::copy(total + count, total + count + m, dbias);
+}
+
+// In bf16 the library packs what it multiplies, so blocks of rows are as large as those of
+// runtime/matmul.h.
+template <>
+void LinearKernels<Cpu, bf16>::forward(const Cpu& cpu, const Tensor& x, const Tensor& weight,
+                                       const Tensor& bias, const Tensor& y) {
+  const i64 n = weight.size(0), m = weight.size(1);
+  const bf16 *const inputs = x.data<bf16>(), *const offset = pointer<bf16>(bias);
+  bf16* const to = y.data<bf16>();
+  parallel_ranges(x.rows(), narrow_rows, [&](i64 begin, i64 end) {
+    for (i64 i = begin; offset != nullptr && i < end; ++i) std::copy_n(offset, m, to + i * m);
+    matmul<bf16>(cpu, rows_of(inputs, begin, end, n), matrix<bf16>(weight),
+                 rows_of(to, begin, end, m), offset != nullptr);
+  });
+}
+
+template <>
+void LinearKernels<Cpu, bf16>::backward(const Cpu& cpu, const Tensor& inputs, const Tensor& weight,
+                                        const Tensor& gradient, const LinearGradients& gradients) {
+  const i64 n = weight.size(0), m = weight.size(1), rows = gradient.rows();
+  const bf16 *const x = inputs.data<bf16>(), *const dy = gradient.data<bf16>();
+  if (bf16* const dx = pointer<bf16>(gradients.x)) {
+    const Matrix<const bf16> back = matrix<bf16>(weight.transpose(0, 1));
+    parallel_ranges(rows, narrow_rows, [&](i64 begin, i64 end) {
+      matmul<bf16>(cpu, rows_of(dy, begin, end, m), back, rows_of(dx, begin, end, n));
+    });
+  }
+  if (float* const dweight = pointer<float>(gradients.weight)) {
+    row_sums<float>(rows, least_rows, n * m, dweight, [&](i64 begin, i64 end, float* part) {
+      matmul<bf16, float>(cpu, {x + begin * n, n, end - begin, 1, n}, rows_of(dy, begin, end, m),
+                          {part, n, m, m, 1}, true);
+    });
+  }
+  if (float* const dbias = pointer<float>(gradients.bias)) {
+    row_sums<float>(rows, least_rows, m, dbias, [&](i64 begin, i64 end, float* part) {
+      for (i64 i = begin; i < end; ++i) {
+        for (i64 j = 0; j < m; ++j) part[j] += static_cast<float>(dy[i * m + j]);
+      }
+    });
+  }
 }
 
 template struct LinearKernels<Cpu, float>;

@@ -22,10 +22,13 @@ void LinearKernels<Device, T>::backward(const Device&, const Tensor& x, const Te
   if (gradients.weight.defined()) {
     matmul_into(as_rows(x).transpose(0, 1), gradient, gradients.weight);
   }
-  if (gradients.bias.defined()) sum_into(gradient, 0, 0, gradients.bias);
+  if (gradients.bias.defined()) {
+    sum_into(gradient.to(gradients.bias.dtype()), 0, 0, gradients.bias);
+  }
 }
 
 template struct LinearKernels<Cuda, float>;
 template struct LinearKernels<Cuda, double>;
+template struct LinearKernels<Cuda, bf16>;
 
 }  // namespace weft

@@ -25,6 +25,7 @@ namespace weft {
 
 struct LinearCrossEntropy {
   static constexpr const char* name = "linear_cross_entropy";
+  static constexpr bool keeps_f32 = true;
   struct Saved {
     Tensor dx, dtable;
   };

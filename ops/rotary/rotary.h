@@ -40,7 +40,7 @@ struct Rotary {
   Tensor backward(const Saved&, const Tensor& dy) const;
 };
 
-// x [B, N, H, E] f32 or f64 → the same shape; x[:, n] is at position first + n. Throws if E is odd,
+// x [B, N, H, E] → the same shape; x[:, n] is at position first + n. Throws if E is odd,
 // first is negative, or the base is not above 1.
 Variable rotary(const Variable& x, i64 first = 0, double base = 10000);
 

@@ -21,6 +21,7 @@ Tensor side_by_side(std::span<const Tensor> parts, int axis) {
 
 struct Reshape {
   static constexpr const char* name = "reshape";
+  static constexpr bool takes_bf16 = true;
   Shape shape;
   struct Saved {
     Shape from;
@@ -36,6 +37,7 @@ struct Reshape {
 
 struct Transpose {
   static constexpr const char* name = "transpose";
+  static constexpr bool takes_bf16 = true;
   int a, b;
   struct Saved {};
   Tensor forward(Saved&, const Tensor& x) const { return x.transpose(a, b); }
@@ -44,6 +46,7 @@ struct Transpose {
 
 struct Slice {
   static constexpr const char* name = "slice";
+  static constexpr bool takes_bf16 = true;
   int axis;
   i64 begin, end;
   struct Saved {
@@ -98,6 +101,7 @@ struct Concatenate {
 
 struct Split {
   static constexpr const char* name = "split";
+  static constexpr bool takes_bf16 = true;
   int axis;
   std::vector<i64> sizes;
   struct Saved {};

@@ -46,6 +46,18 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperati
                                       stride_b, &beta, c, ldc, stride_c, batch);
 }
 
+// Sums in f32; c is bf16 or f32.
+template <class C>
+cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, i64 m,
+                    i64 n, i64 k, const bf16* a, i64 lda, i64 stride_a, const bf16* b, i64 ldb,
+                    i64 stride_b, float beta, C* c, i64 ldc, i64 stride_c, i64 batch) {
+  const float one = 1;
+  constexpr cudaDataType_t type = std::is_same_v<C, float> ? CUDA_R_32F : CUDA_R_16BF;
+  return cublasGemmStridedBatchedEx_64(handle, op_a, op_b, m, n, k, &one, a, CUDA_R_16BF, lda,
+                                       stride_a, b, CUDA_R_16BF, ldb, stride_b, &beta, c, type, ldc,
+                                       stride_c, batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+}
+
 // The layout of a tensor's last two axes for a library that wants one stride to be 1.
 struct Layout {
   bool transposed = false;
@@ -98,14 +110,20 @@ void MatmulKernels<Device, T>::batched(const Device& device, const Tensor& a, co
   const i64 m = c.size(-2), n = c.size(-1), k = a.size(-1);
   const auto step = [&](const Tensor& x) { return axes == 1 && x.rank() == 3 ? x.stride(0) : 0; };
   const auto op = [](const Layout& layout) { return layout.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  check(gemm(handle_of(device), op(layout_b), op(layout_a), n, m, k, right.data<T>(),
-             layout_b.leading, step(right), left.data<T>(), layout_a.leading, step(left),
-             add ? T(1) : T(0), c.data<T>(), m == 1 ? n : c.stride(-2), step(c),
-             axes == 1 ? c.size(0) : 1),
-        a, b);
+  const auto into = [&](auto* target) {
+    check(gemm(handle_of(device), op(layout_b), op(layout_a), n, m, k, right.data<T>(),
+               layout_b.leading, step(right), left.data<T>(), layout_a.leading, step(left),
+               add ? 1 : 0, target, m == 1 ? n : c.stride(-2), step(c), axes == 1 ? c.size(0) : 1),
+          a, b);
+  };
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (c.dtype() == DType::f32) return into(c.data<float>());
+  }
+  into(c.data<T>());
 }
 
 template struct MatmulKernels<Cuda, float>;
 template struct MatmulKernels<Cuda, double>;
+template struct MatmulKernels<Cuda, bf16>;
 
 }  // namespace weft

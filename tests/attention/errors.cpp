@@ -117,7 +117,7 @@ TEST_CASE("every mechanism: element types") {
       check_error(sample.with(inputs), {"f64", "f32", shape_of(inputs[0])});
     }
     for (Tensor& input : inputs) input = input.to(DType::i64);
-    check_error(sample.with(inputs), {"f32 or f64", "i64", shape_of(inputs[0])});
+    check_error(sample.with(inputs), {"f32, f64 or bf16", "i64", shape_of(inputs[0])});
   }
 }
 

@@ -137,6 +137,31 @@ TEST_CASE("every mechanism: f32 against f64") {
   }
 }
 
+// "f32 against f64" bounds the error of f32, and rounding adds 2⁻⁸ of a number at most.
+TEST_CASE("every mechanism: bf16 is f32 of the same numbers, rounded once") {
+  const ThreadsOf one(1);
+  for (const Sample& sample :
+       samples(with_few_heads({.B = 2, .N = 67, .S = 67, .H = 2, .E = 4, .M = 4}), DType::f32)) {
+    CAPTURE(sample.text);
+    std::vector<Tensor> narrow = sample.inputs, wide = sample.inputs;
+    const AttentionInputs sheets = sample.sheets();
+    for (std::size_t i = 0; i < narrow.size(); ++i) {
+      const Role role = sheets[i].role;
+      if (!narrow[i].defined() || (role != Role::projected && role != Role::sequence)) continue;
+      narrow[i] = narrow[i].to(DType::bf16);
+      wide[i] = narrow[i].to(DType::f32);
+    }
+    const Run got = run(sample.attend(), narrow, 17, tested_device(), DType::bf16);
+    const Run wanted = run(sample.attend(), wide, 17, tested_device(), DType::bf16);
+    CHECK(same_bits(got.outputs[0], wanted.outputs[0].to(DType::bf16)));
+    for (std::size_t i = 0; i < narrow.size(); ++i) {
+      REQUIRE(got.gradients[i].defined() == wanted.gradients[i].defined());
+      if (!got.gradients[i].defined()) continue;
+      CHECK(same_bits(got.gradients[i], wanted.gradients[i].to(narrow[i].dtype())));
+    }
+  }
+}
+
 // Columns of a wider tensor, as a projection returns them: rows are contiguous, and far apart.
 Tensor column_range(const Tensor& x) {
   Shape wide = x.shape();

@@ -225,6 +225,7 @@ void add_moving_averages(Cases& cases, const Shape& x, i64 states) {
     const Shape coefficients{directions, x[2], states};
     cases.add(fmt::format("moving_average {}", truncation), f,
               Shapes{x, coefficients, coefficients});
+    cases.list.back().roundings = 2;
   }
 }
 

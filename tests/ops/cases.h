@@ -13,6 +13,7 @@ struct OpCase {
   std::string name;
   Differentiable f;
   std::vector<Tensor> inputs;  // f64, or integers that f takes as constants
+  int roundings = 1;           // in bf16: ops of f, one after the other
 };
 
 std::vector<OpCase> op_cases();

@@ -83,7 +83,7 @@ TEST_CASE("cumulative sums of nothing, and of what has no such axis") {
   CHECK_ERROR(cumulative_sum(nothing({2, 3}), 2), "cumulative_sum: [2,3] has no axis 2");
   CHECK_ERROR(cumulative_sum(nothing({}), 0), "cumulative_sum: [] has no axis 0");
   CHECK_ERROR(cumulative_sum(Tensor::zeros({2}, DType::i64), 0),
-              "cumulative_sum: wanted f32 or f64 elements, got i64 [2]");
+              "cumulative_sum: wanted f32, f64 or bf16 elements, got i64 [2]");
 }
 
 }  // TEST_SUITE("ops")

@@ -172,7 +172,8 @@ TEST_CASE("rates outside [0, 1) are refused") {
   for (const double rate : {-0.1, 1.0, 1.5, 0.999999, std::nan("")}) {
     CHECK_ERROR(dropout(x, rate, key), "dropout: the dropout rate must be in [0, 1)");
   }
-  CHECK_ERROR(dropout(Tensor::zeros({2}, DType::i64), 0.5, key), "dropout: wanted f32 or f64");
+  CHECK_ERROR(dropout(Tensor::zeros({2}, DType::i64), 0.5, key),
+              "dropout: wanted f32, f64 or bf16");
   CHECK(dropout(Tensor::empty({0, 4}, DType::f32, tested_device()), 0.5, key).shape() == Shape{0, 4});
 }
 

@@ -91,7 +91,7 @@ TEST_CASE("gather names itself, and what does not fit") {
   CHECK_ERROR(gather(x, 0, Tensor::zeros({1, 1}, DType::i32)),
               "gather: wanted an index in i64, got i32");
   CHECK_ERROR(gather(Tensor::zeros({2}, DType::u8), 0, numbers({0}, {1})),
-              "gather: wanted f32 or f64 elements, got u8 [2]");
+              "gather: wanted f32, f64 or bf16 elements, got u8 [2]");
 }
 
 TEST_CASE("device: numbers outside of what gather takes from give NaN, and touch nothing else") {

@@ -75,7 +75,8 @@ TEST_CASE("matmul refuses what does not fit") {
   CHECK_ERROR(matmul(a, Variable(random_normal({2, 3}, DType::f32, 1))),
               "matmul: the last axis of [2,3]");
   CHECK_ERROR(matmul(a, Variable(random_normal({3}, DType::f32, 1))), "matmul: wanted matrices");
-  CHECK_ERROR(matmul(Variable(Tensor::zeros({2, 2}, DType::i64)), a), "matmul: wanted f32 or f64");
+  CHECK_ERROR(matmul(Variable(Tensor::zeros({2, 2}, DType::i64)), a),
+              "matmul: wanted f32, f64 or bf16");
 }
 
 }  // TEST_SUITE("ops")

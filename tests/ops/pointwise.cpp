@@ -281,16 +281,16 @@ TEST_CASE("pointwise ops name themselves, and what they got, in errors") {
   CHECK_ERROR(mul(x, random_normal({3}, DType::f64, 1)),
               "mul: wanted one element type, got f32 [2,3] and f64 [3]");
   CHECK_ERROR(add(Tensor::zeros({2}, DType::i64), Tensor::zeros({2}, DType::i64)),
-              "add: wanted f32 or f64 elements, got i64 [2]");
+              "add: wanted f32, f64 or bf16 elements, got i64 [2]");
   CHECK_ERROR(sub(x, random_normal({2}, DType::f32, 1)), "sub: [2,3] and [2] do not broadcast");
   CHECK_ERROR(div(x, random_normal({3}, DType::f64, 1)), "div: wanted one element type");
   CHECK_ERROR(maximum(x, random_normal({4, 3}, DType::f32, 1)),
               "maximum: [2,3] and [4,3] do not broadcast");
   CHECK_ERROR(sqrt(Tensor::zeros({2}, DType::i64)),
-              "sqrt: wanted f32 or f64 elements, got i64 [2]");
-  CHECK_ERROR(gelu(Tensor::zeros({2}, DType::bf16)),
-              "gelu: wanted f32 or f64 elements, got bf16 [2]");
-  CHECK_ERROR(scale(Tensor::zeros({2}, DType::i32), 2), "scale: wanted f32 or f64");
+              "sqrt: wanted f32, f64 or bf16 elements, got i64 [2]");
+  CHECK_ERROR(gelu(Tensor::zeros({2}, DType::u8)),
+              "gelu: wanted f32, f64 or bf16 elements, got u8 [2]");
+  CHECK_ERROR(scale(Tensor::zeros({2}, DType::i32), 2), "scale: wanted f32, f64 or bf16");
 }
 
 }  // TEST_SUITE("ops")

@@ -69,13 +69,15 @@ TEST_CASE("rows: a residual norm drops halves of a batch by their place in it") 
 TEST_CASE("rows: errors name the op, and the type that does not fit") {
   const Tensor whole = Tensor::zeros({2, 3}, DType::i64), none = Tensor::zeros({3}, DType::i64);
   const Tensor matrix = Tensor::zeros({3, 3}, DType::i64);
-  CHECK_ERROR(linear(whole, matrix, Variable()), "linear: wanted f32 or f64 elements, got i64");
-  CHECK_ERROR(layer_norm(whole, none, none), "layer_norm: wanted f32 or f64 elements, got i64");
+  CHECK_ERROR(linear(whole, matrix, Variable()),
+              "linear: wanted f32, f64 or bf16 elements, got i64");
+  CHECK_ERROR(layer_norm(whole, none, none),
+              "layer_norm: wanted f32, f64 or bf16 elements, got i64");
   CHECK_ERROR(feed_forward(whole, matrix, none, matrix, none, Activation::relu),
-              "feed_forward: wanted f32 or f64 elements, got i64");
+              "feed_forward: wanted f32, f64 or bf16 elements, got i64");
   CHECK_ERROR(causal_conv1d(Tensor::zeros({1, 2, 3}, DType::i64),
                             Tensor::zeros({2, 3, 3}, DType::i64), none),
-              "causal_conv1d: wanted f32 or f64 elements, got i64");
+              "causal_conv1d: wanted f32, f64 or bf16 elements, got i64");
   CHECK_ERROR(linear(normal({2, 3}), normal({3, 4}), Tensor::zeros({4}, DType::f32)),
               "linear: the weight [3,4] needs a bias [4] of f64, got [4] of f32");
 }

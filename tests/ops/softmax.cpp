@@ -113,7 +113,7 @@ TEST_CASE("softmax of nothing and of scalars") {
         std::vector<double>{-infinite, -infinite});
   CHECK_ERROR(softmax(Tensor::zeros({}, DType::f64)), "softmax: wanted at least one axis, got []");
   CHECK_ERROR(log_sum_exp(Tensor::zeros({}, DType::f64)), "log_sum_exp: wanted at least one axis");
-  CHECK_ERROR(softmax(Tensor::zeros({2}, DType::i64)), "softmax: wanted f32 or f64");
+  CHECK_ERROR(softmax(Tensor::zeros({2}, DType::i64)), "softmax: wanted f32, f64 or bf16");
 }
 
 }  // TEST_SUITE("ops")

@@ -8,11 +8,12 @@ struct EmulatedCublas {
 
 namespace {
 
-template <class T>
+// S is the type of alpha and beta.
+template <class T, class C, class S>
 cublasStatus_t multiply(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
-                        std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* a,
+                        std::int64_t m, std::int64_t n, std::int64_t k, S alpha, const T* a,
                         std::int64_t lda, long long stride_a, const T* b, std::int64_t ldb,
-                        long long stride_b, T beta, T* c, std::int64_t ldc, long long stride_c,
+                        long long stride_b, S beta, C* c, std::int64_t ldc, long long stride_c,
                         std::int64_t batch) {
   const bool ta = op_a == CUBLAS_OP_T, tb = op_b == CUBLAS_OP_T;
   if (m < 0 || n < 0 || k < 0 || batch < 0 || lda < std::max<std::int64_t>(1, ta ? k : m) ||
@@ -79,4 +80,20 @@ cublasStatus_t cublasDgemmStridedBatched_64(
     double* c, std::int64_t ldc, long long stride_c, std::int64_t batch) {
   return multiply(handle, op_a, op_b, m, n, k, *alpha, a, lda, stride_a, b, ldb, stride_b, *beta, c,
                   ldc, stride_c, batch);
+}
+
+cublasStatus_t cublasGemmStridedBatchedEx_64(
+    cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b, std::int64_t m,
+    std::int64_t n, std::int64_t k, const void* alpha, const void* a, cudaDataType_t type_a,
+    std::int64_t lda, long long stride_a, const void* b, cudaDataType_t type_b, std::int64_t ldb,
+    long long stride_b, const void* beta, void* c, cudaDataType_t type_c, std::int64_t ldc,
+    long long stride_c, std::int64_t batch, cublasComputeType_t, cublasGemmAlgo_t) {
+  using weft::bf16;
+  if (type_a != CUDA_R_16BF || type_b != CUDA_R_16BF) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto into = [&](auto* target) {
+    return multiply(handle, op_a, op_b, m, n, k, *static_cast<const float*>(alpha),
+                    static_cast<const bf16*>(a), lda, stride_a, static_cast<const bf16*>(b), ldb,
+                    stride_b, *static_cast<const float*>(beta), target, ldc, stride_c, batch);
+  };
+  return type_c == CUDA_R_32F ? into(static_cast<float*>(c)) : into(static_cast<bf16*>(c));
 }

@@ -1,0 +1,156 @@
+// bf16 as the type of storage: what an op returns is what f32 gives for the same numbers, rounded
+// once.
+#include <cmath>
+
+#include "ops/cast/cast.h"
+#include "ops/linear/linear.h"
+#include "runtime/matmul.h"
+#include "tests/check.h"
+#include "tests/ops/cases.h"
+#include "tests/threads.h"
+
+namespace weft {
+namespace {
+
+// The most that rounding to eight bits changes a number, relatively.
+const double half_unit = std::ldexp(1, -8);
+
+std::vector<double> doubles(const Tensor& x) { return x.to(DType::f64).to_vector<double>(); }
+
+// Each element of c is the sum of products a b in f64, but for the rounding errors of a sum in f32,
+// depth · 2⁻²⁴ · Σ |a b|, and one rounding to bf16 if that is its type.
+void check_elements(const Tensor& c, const Tensor& a, const Tensor& b) {
+  const Tensor exact = matmul(a.to(DType::f64), b.to(DType::f64));
+  const auto magnitude = [](const Tensor& x) {
+    Tensor y = x.to(DType::f64).clone();
+    for (i64 i = 0; i < y.count(); ++i) y.data<double>()[i] = std::abs(y.data<double>()[i]);
+    return y;
+  };
+  const std::vector<double> terms = doubles(matmul(magnitude(a), magnitude(b)));
+  const std::vector<double> got = doubles(c), wanted = doubles(exact);
+  const double sums = double(a.size(-1)) * std::ldexp(1, -24);
+  const double rounding = c.dtype() == DType::bf16 ? half_unit : 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double bound = sums * terms[i] + rounding * (std::abs(wanted[i]) + sums * terms[i]);
+    if (std::abs(got[i] - wanted[i]) <= bound) continue;
+    FAIL_CHECK(fmt::format("{} {} × {}: element {} is {}, wanted {} ± {}", name_of(c.dtype()),
+                           a.shape(), b.shape(), i, got[i], wanted[i], bound));
+    return;
+  }
+}
+
+Tensor narrow_normal(const Shape& shape, std::uint64_t seed) {
+  return random_normal(shape, DType::f32, seed).to(DType::bf16);
+}
+Tensor here(const Tensor& x) { return x.to(tested_device()); }
+
+TEST_SUITE("ops") {
+
+TEST_CASE("products in bf16: sums in f32, one rounding") {
+  const auto check = [](const Tensor& a, const Tensor& b) {
+    Shape shape = a.shape();
+    shape[a.rank() - 1] = b.size(-1);
+    for (const DType type : {DType::bf16, DType::f32}) {
+      const Tensor c = here(Tensor::empty(shape, type));
+      matmul_into(a, b, c);
+      check_elements(c.to(Device{}), a.to(Device{}), b.to(Device{}));
+    }
+  };
+  const auto turned = [](const Tensor& x) { return x.transpose(-2, -1).clone().transpose(-2, -1); };
+  for (const i64 m : {1, 3, 64, 130}) {
+    for (const i64 k : {1, 7, 65, 128}) {
+      for (const i64 n : {1, 5, 33, 64}) {
+        check(here(narrow_normal({m, k}, 1)), here(narrow_normal({k, n}, 2)));
+      }
+    }
+  }
+  const Tensor a = here(narrow_normal({37, 301}, 1)), b = here(narrow_normal({301, 307}, 2));
+  for (const Tensor& left : {a, scattered(a), turned(a)}) {
+    for (const Tensor& right : {b, scattered(b), turned(b)}) check(left, right);
+  }
+  check(here(narrow_normal({2, 3, 5, 7}, 3)), here(narrow_normal({2, 3, 7, 4}, 4)));
+  check(here(narrow_normal({2, 3, 5, 7}, 3)), here(narrow_normal({7, 4}, 4)));
+  const Tensor none =
+      matmul(here(Tensor::empty({3, 0}, DType::bf16)), here(Tensor::empty({0, 4}, DType::bf16)));
+  CHECK(same_bits(none.to(Device{}), Tensor::zeros({3, 4}, DType::bf16)));
+}
+
+TEST_CASE("products in bf16 on top of what is there are rounded once") {
+  const Tensor a = narrow_normal({20, 100}, 1), b = narrow_normal({100, 30}, 2);
+  for (const DType type : {DType::bf16, DType::f32}) {
+    const Tensor before = narrow_normal({20, 30}, 3).to(type), c = here(before).clone();
+    matmul_into(here(a), here(b), c, true);
+    // As one product, of [a, 1 …] and [b; before].
+    const Tensor wide_a = Tensor::zeros({20, 120}, DType::bf16);
+    const Tensor wide_b = Tensor::empty({120, 30}, DType::bf16);
+    wide_a.slice(1, 0, 100).copy_from(a), wide_b.slice(0, 0, 100).copy_from(b);
+    for (i64 i = 0; i < 20; ++i) wide_a.slice(0, i, i + 1).slice(1, 100 + i, 101 + i).fill(1);
+    wide_b.slice(0, 100, 120).copy_from(before.to(DType::bf16));
+    check_elements(c.to(Device{}), wide_a, wide_b);
+  }
+}
+
+TEST_CASE("products in bf16: the bits do not depend on the number of threads") {
+  const Tensor a = narrow_normal({3, 1200, 40}, 1), b = narrow_normal({40, 50}, 2);
+  const auto products = [&](int team) {
+    const ThreadsOf scope(team);
+    return matmul(a, b);
+  };
+  const Tensor one = products(1);
+  CHECK(same_bits(one, products(2)));
+  CHECK(same_bits(one, products(5)));
+}
+
+TEST_CASE("every op: bf16 against f64") {
+  const ThreadsOf one(1);
+  for (const OpCase& c : op_cases()) {
+    CAPTURE(c.name);
+    const std::vector<Tensor> narrow = in_type(DType::bf16, c.inputs);
+    const Run got = run(c.f, narrow, 17, tested_device(), DType::bf16);
+    const Run wanted = run(c.f, in_f64(narrow), 17, Device{}, DType::bf16);
+    for (std::size_t i = 0; i < got.outputs.size(); ++i) {
+      const DType type = got.outputs[i].dtype();
+      CHECK((type == DType::bf16 || type == DType::f32));
+      const double rounding = type == DType::bf16 ? c.roundings * half_unit : 0;
+      CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= rounding + tolerance::forward_f32);
+    }
+    for (std::size_t i = 0; i < got.gradients.size(); ++i) {
+      if (!wanted.gradients[i].defined()) continue;
+      CHECK(got.gradients[i].dtype() == DType::bf16);
+      CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <=
+            c.roundings * half_unit + tolerance::backward_f32);
+    }
+  }
+}
+
+TEST_CASE("linear in bf16: a weight in f32 is rounded for the products, and its gradient is not") {
+  const auto f = [](std::span<const Variable> in) {
+    return std::vector{linear(in[0], in[1], in.size() > 2 ? in[2] : Variable{})};
+  };
+  for (const i64 rows : {1, 50, 2100}) {
+    const Tensor x = narrow_normal({rows, 24}, 1);
+    const Tensor weight = random_normal({24, 40}, DType::f32, 2);
+    const Tensor bias = random_normal({40}, DType::f32, 3);
+    const std::vector<Tensor> inputs{x, weight, bias};
+    const Run got = run(f, inputs, 17, tested_device(), DType::bf16);
+    const Run wanted = run(f, in_f64(in_type(DType::bf16, inputs)), 17, Device{}, DType::bf16);
+    CHECK(got.outputs[0].dtype() == DType::bf16);
+    CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= half_unit + tolerance::forward_f32);
+    CHECK(got.gradients[0].dtype() == DType::bf16);
+    CHECK(relative_error(got.gradients[0], wanted.gradients[0]) <=
+          half_unit + tolerance::backward_f32);
+    for (const std::size_t learnt : {1, 2}) {
+      CHECK(got.gradients[learnt].dtype() == DType::f32);
+      CHECK(relative_error(got.gradients[learnt], wanted.gradients[learnt]) <=
+            tolerance::backward_f32);
+    }
+  }
+  CHECK_ERROR(
+      linear(Variable(here(narrow_normal({2, 3}, 1))), here(random_normal({3, 4}, DType::f64, 2))),
+      "linear: x is bf16, the weight f64");
+}
+
+}  // TEST_SUITE("ops")
+
+}  // namespace
+}  // namespace weft
