@@ -1,6 +1,7 @@
 #include "nn/sequence_classifier.h"
 
 #include "nn/initializer.h"
+#include "nn/precision.h"
 #include "ops/blocks/blocks.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
@@ -19,6 +20,7 @@ const SequenceClassifierConfig& checked(const SequenceClassifierConfig& config) 
   positive("layers", config.layers);
   positive("heads", config.heads);
   positive("hidden", config.hidden);
+  check_precision("sequence classifier", config.precision);
   for (const double rate : {config.attention_dropout, config.dropout}) {
     require(rate >= 0 && rate < 1, "sequence classifier: dropout rates are in [0, 1), got {}",
             rate);
@@ -61,10 +63,11 @@ Variable SequenceClassifier::operator()(Context& context, const Tensor& symbols,
           symbols.shape());
   const i64 B = symbols.size(0), N = symbols.size(1), d = config_.width;
   const nn::Dropout dropout{config_.dropout};
-  const Variable h = dropout(context, add(symbols_(symbols), slice(positions_, 0, 0, N)));
+  const Variable embedded = add(symbols_(symbols), slice(positions_, 0, 0, N));
+  const Variable h = dropout(context, stored(embedded, config_.precision));
   const Variable states = norm_(transformer_(context, h, {.keys = lengths, .queries = {}}));
   const Variable pooled = block_mean(reshape(states, {B, N, 1, d}), N, lengths);
-  return head_(reshape(pooled, {B, d}));
+  return head_(cast(reshape(pooled, {B, d}), positions_.value().dtype()));
 }
 
 }  // namespace weft

@@ -26,6 +26,7 @@ struct SequenceClassifierConfig {
   i64 hidden = 128;                // of the feed-forward layer
   std::string attention = "full";  // a specification: name:option=value,…
   double attention_dropout = 0.1, dropout = 0.1;
+  std::string precision = "f32";  // of activations; or "bf16" (nn/precision.h)
 };
 
 class SequenceClassifier {

@@ -4,6 +4,7 @@
 
 #include "autograd/tape.h"
 #include "nn/initializer.h"
+#include "nn/precision.h"
 #include "ops/linear/linear.h"
 #include "ops/linear_cross_entropy/linear_cross_entropy.h"
 #include "ops/pointwise/pointwise.h"
@@ -31,6 +32,7 @@ const UniversalTransformerConfig& checked(const UniversalTransformerConfig& conf
   require(e == "position" || e == "conv" || e == "rotary" || e == "none",
           "universal transformer: the encoding is position, conv, rotary or none, got '{}'", e);
   check_memory(config);
+  check_precision("universal transformer", config.precision);
   nn::block_wiring(config.wiring);
   for (const double rate :
        {config.attention_dropout, config.residual_dropout, config.output_dropout}) {
@@ -115,7 +117,10 @@ Variable UniversalTransformer::encoded_behind(nn::CausalConv::State& before, con
 // The combination of the states of all depth steps.
 Accumulated UniversalTransformer::combined(std::span<const Variable> states) const {
   if (!halting_) return {states.back(), {}};
-  return adaptive_computation(states, halting_->weight, halting_->bias);
+  Accumulated combined = adaptive_computation(states, halting_->weight, halting_->bias);
+  if (states[0].value().dtype() == DType::bf16)
+    combined.states = cast(combined.states, DType::bf16);
+  return combined;
 }
 
 // The output map of the combined states.
@@ -129,12 +134,15 @@ Variable UniversalTransformer::logits_of(const Variable& states) const {
 
 UniversalTransformer::Memory UniversalTransformer::start_of(i64 texts) const {
   require(config_.memory > 0, "universal transformer: this model has no memory");
-  const DType dtype = embedding_.table.value().dtype();
+  const DType dtype = stored_type(embedding_.table.value().dtype(), config_.precision);
   Memory memory;
   for (i64 t = 0; t < config_.depth; ++t) {
     memory.steps.push_back(
         {Tensor::zeros({texts, config_.memory, config_.width}, dtype, device()), {}});
-    if (convolution_) memory.steps.back().convolution = convolution_->start(texts);
+    if (convolution_) {
+      const nn::CausalConv::State start = convolution_->start(texts);
+      memory.steps.back().convolution = {start.window.to(dtype)};
+    }
   }
   return memory;
 }
@@ -154,7 +162,7 @@ UniversalTransformer::Hidden UniversalTransformer::hidden(Context& context, cons
   require(!has_last_position() || ids.size(1) <= config_.length,
           "universal transformer: the model has {} positions, got ids {}; cut them into windows",
           config_.length, ids.shape());
-  Variable h = embedding_(ids);
+  Variable h = stored(embedding_(ids), config_.precision);
   std::vector<Variable> states;
   context.layers = static_cast<int>(config_.depth);
   for (i64 t = 0; t < config_.depth; ++t) {
@@ -197,7 +205,8 @@ UniversalTransformer::Score UniversalTransformer::score(const Tensor& ids, const
   const Tape::Pause pause;
   Context context = Context::evaluation();
   const auto [states, penalty] = hidden(context, ids, memory);
-  const Tensor nats = linear_cross_entropy_rows(states.value(), embedding_.table.value(), targets);
+  const Tensor& table = embedding_.table.value();
+  const Tensor nats = linear_cross_entropy_rows(states.value().to(table.dtype()), table, targets);
   return {nats, penalty.value()};
 }
 

@@ -45,6 +45,7 @@ struct UniversalTransformerConfig {
   bool shared = true;                // one block for all steps
   i64 hidden = 0;                    // of the feed-forward layer; 0: four times the width
   i64 memory = 0;                    // M: positions of earlier segments that attention sees
+  std::string precision = "f32";     // of activations; or "bf16" (nn/precision.h)
 };
 
 // Throws if a memory is impossible: positions are numbered, or the mechanism takes no keys before

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/initializer.h"
+#include "nn/precision.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
 #include "ops/views/views.h"
@@ -22,6 +23,7 @@ const VisionTransformerConfig& checked(const VisionTransformerConfig& config) {
   positive("layers", config.layers);
   positive("heads", config.heads);
   positive("hidden", config.hidden);
+  check_precision("vision transformer", config.precision);
   require(
       config.size % config.patch == 0,
       "vision transformer: patches of {} pixels do not divide a picture of {}; choose a divisor",
@@ -105,15 +107,17 @@ Variable VisionTransformer::operator()(Context& context, const Tensor& images,
           "vision transformer: wanted images [B, {}, {}, {}], got {}", S, S, c, images.shape());
   const nn::Dropout dropout{config_.dropout};
   const Variable positions = slice(position_, 0, 0, config_.tokens());
-  Variable h = dropout(context, add(patch_(patches_of(images, config_.patch)), positions));
+  const Variable patches = stored(patches_of(images, config_.patch), config_.precision);
+  Variable h = dropout(context, add(patch_(patches), positions));
+  const DType learnt = position_.value().dtype();
   context.layer = 0;
   context.layers = static_cast<int>(blocks_.size());
   for (const nn::VisionBlock& block : blocks_) {
     h = block(context, h);
     ++context.layer;
-    if (states != nullptr) states->push_back(h.value());
+    if (states != nullptr) states->push_back(cast(h, learnt).value());
   }
-  return head_(norm_(mean(h, 1)));
+  return head_(norm_(cast(mean(h, 1), learnt)));
 }
 
 // Rows of pixels are split into segments as wide as a patch, and the segments of a patch are made

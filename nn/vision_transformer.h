@@ -41,6 +41,7 @@ struct VisionTransformerConfig {
   double attention_dropout = 0.1, dropout = 0.1;
 
   i64 tokens() const { return (size / patch) * (size / patch); }  // N
+  std::string precision = "f32";  // of activations; or "bf16" (nn/precision.h)
 };
 
 namespace nn {

@@ -35,6 +35,7 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
       "rate {:g} ({}), seed {}",
       grouped(s.total_steps()), s.batch, grouped(s.epoch_steps), passes, passes < 10 ? 2 : 0,
       s.optimizer, s.lr, s.schedule, s.seed));
+  print_precision(s.model.precision, run, progress);
   progress.print(kept(run));
 }
 

@@ -109,6 +109,7 @@ struct RunOptions {
   bool force = false;               // replace an existing run
   bool resume = false;              // resume the run in `out`
   std::string resume_command;       // the shell command that resumes this run
+  std::string precision_before;     // of the resumed run, if it changes
 
   bool silent() const { return quiet || json_lines; }  // print no progress
 };

@@ -35,6 +35,7 @@ void describe(const Model& model, const SequenceTask& data, i64 steps, const Run
   progress.print(
       fmt::format("train  {} steps of {} sequences, {}, learning rate {:g} ({}), seed {}",
                   grouped(steps), s.batch, s.optimizer, s.lr, s.schedule, s.seed));
+  print_precision(s.model.precision, run, progress);
   progress.print(kept(run));
 }
 

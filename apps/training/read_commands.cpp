@@ -27,7 +27,7 @@ std::string configuration_to_resume(const RunOptions& run) {
 }
 
 void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run) {
-  std::set<std::string> free = {"steps", "epochs", "patience", "data"};
+  std::set<std::string> free = {"steps", "epochs", "patience", "data", "precision"};
   if (!run.seeds.empty()) free.insert("seed");
   for (const auto& [key, value] : wanted) {
     const Json& had = *find(saved, key);

@@ -15,8 +15,8 @@ namespace weft {
 
 // The configuration in the last complete checkpoint of the run that `run` resumes.
 std::string configuration_to_resume(const RunOptions& run);
-// Throws, naming the option, if `wanted` differs from `saved`. Only the length of the training and
-// the place of the data may differ, and the seed if there are several.
+// Throws, naming the option, if `wanted` differs from `saved`. Only the length of the training,
+// the place of the data and the precision may differ, and the seed if there are several.
 void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run);
 
 // Reads layers into Commands. `add` registers their options with a CommandLine; `preset` returns
@@ -47,6 +47,8 @@ class CommandReader {
       const auto saved = settings_from_json<Settings>(configuration_to_resume(run), run.out);
       lay_all(saved);
       check_resumed(configuration_of(commands.train.settings), configuration_of(saved), run);
+      const std::string& before = saved.model.precision;
+      if (before != commands.train.settings.model.precision) run.precision_before = before;
     }
     run.resume_command = resume_command(words);
     return command;

@@ -9,6 +9,7 @@
 #include "nn/file.h"
 #include "nn/schedule.h"
 #include "runtime/communicator.h"
+#include "runtime/gemm.h"
 
 namespace weft {
 
@@ -45,6 +46,17 @@ std::string kept(const RunOptions& run) {
   if (run.dry_run) return "keep   nothing; this is a dry run";
   return run.out.empty() ? "keep   nothing; --out DIR keeps the model and its log"
                          : "keep   in " + run.out;
+}
+
+void print_precision(const std::string& precision, const RunOptions& run, Progress& progress) {
+  if (!run.precision_before.empty()) {
+    progress.print(fmt::format("store  activations in {} from here on, in {} before", precision,
+                               run.precision_before));
+  }
+  if (precision != "bf16" || run.device != "cpu" || gemm_bf16_is_native()) return;
+  progress.print(
+      "store  activations in bf16; this processor multiplies in f32, so that it will not "
+      "be faster");
 }
 
 namespace {

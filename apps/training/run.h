@@ -17,6 +17,9 @@ namespace weft {
 TrainOptions train_options(const TrainingSettings& settings, i64 epoch_steps,
                            const RunOptions& run = {});
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
+// Says what there is to say about the precision: that a resumed run changes it, or that bf16 will
+// not be faster here.
+void print_precision(const std::string& precision, const RunOptions& run, Progress& progress);
 // The line that tells where the run is kept.
 std::string kept(const RunOptions& run);
 

@@ -43,6 +43,7 @@ void describe(const Model& model, const Parts& parts, i64 steps, const RunOption
       grouped(parameter_count(*model.network))));
   progress.print(fmt::format("train  {} steps of {} pictures, {}, learning rate {:g} ({}), seed {}",
                              grouped(steps), s.batch, s.optimizer, s.lr, s.schedule, s.seed));
+  print_precision(s.model.precision, run, progress);
   progress.print(kept(run));
 }
 

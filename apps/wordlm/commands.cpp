@@ -71,6 +71,7 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
       "train  {} steps of {} chunks, {} an epoch, {}, learning rate {:g} ({}), seed {}",
       grouped(s.total_steps(steps)), s.batch, grouped(steps), s.optimizer, s.lr, s.schedule,
       s.seed));
+  print_precision(s.model.precision, run, progress);
   progress.print(kept(run));
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include "doctest/doctest.h"
+#include "nn/checkpoint.h"
 #include "runtime/listed.h"
 #include "runtime/types.h"
 #include "tests/charlm/configuration.h"
@@ -277,6 +278,29 @@ TEST_CASE("dry run: a run that is there stays as it is") {
   }
   CHECK(read_file(out + "/metrics.jsonl") == log);
   CHECK(std::filesystem::exists(out + "/best.safetensors"));
+}
+
+TEST_CASE("precision: in bf16 weights stay f32, and a run may change it when it resumes") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const ProgramRun first = charlm(tiny + Words{"--precision", "bf16", "--out", out});
+  REQUIRE_MESSAGE(first.status == 0, first.err);
+  for (const auto& [name, value] : read_checkpoint(out + "/last.safetensors").tensors) {
+    CAPTURE(name);
+    CHECK(value.dtype() == DType::f32);
+  }
+  CHECK(charlm({"eval", "--checkpoint", out}).status == 0);
+  CHECK(charlm({"sample", "--checkpoint", out, "--tokens", "5"}).status == 0);
+
+  const ProgramRun same = charlm(tiny + Words{"--out", out, "--resume", "--epochs", "3"});
+  REQUIRE_MESSAGE(same.status == 0, same.err);
+  CHECK_FALSE(contains(same.out, "from here on"));
+  const ProgramRun other =
+      charlm(tiny + Words{"--out", out, "--resume", "--epochs", "4", "--precision", "f32"});
+  REQUIRE_MESSAGE(other.status == 0, other.err);
+  CHECK(contains(other.out, "store  activations in f32 from here on, in bf16 before"));
+  check_refused(charlm(tiny + Words{"--precision", "f16"}),
+                "the precision is f32 or bf16, got 'f16'");
 }
 
 TEST_CASE("json lines: standard output is the log, byte for byte") {

@@ -134,6 +134,9 @@ TEST_CASE("vision: the same seed gives the same bits, on any number of threads" 
   const std::string one = weights("one", {"--threads", "1", "--dropout", "0.1"});
   CHECK(one == weights("three", {"--threads", "3", "--dropout", "0.1"}));
   CHECK(one != weights("other", {"--seed", "2", "--dropout", "0.1"}));
+  const std::string narrow = weights("bf16", {"--threads", "1", "--precision", "bf16"});
+  CHECK(narrow == weights("bf16-three", {"--threads", "3", "--precision", "bf16"}));
+  CHECK(narrow != weights("f32", {"--threads", "1"}));
 }
 
 TEST_CASE("vision: killed and resumed, the same bits as at one go") {
