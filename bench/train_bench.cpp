@@ -58,6 +58,7 @@ struct Subject {
 struct Options {
   i64 batch = 0;           // 0: the preset's
   std::string attention;   // empty: the preset's
+  std::string precision = "f32";
   Device device;
   bool graph = true;
   i64 shards = 1;                // on several ranks at least as many as there are
@@ -108,6 +109,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   nlohmann::ordered_json json = machine(options.device);
   json.update({{"preset", subject.preset},
                {"attention", subject.attention},
+               {"precision", options.precision},
                {"bare", subject.bare},
                {"graph", queue && options.graph},
                {"batch", subject.batch},
@@ -140,6 +142,7 @@ nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Opti
   if (options.batch > 0) settings.batch = options.batch;
   UniversalTransformerConfig& m = settings.model;
   if (!options.attention.empty()) m.attention = options.attention;
+  m.precision = options.precision;
   if (bare) {
     m.attention_dropout = m.residual_dropout = m.output_dropout = 0;
     m.act = false;
@@ -183,6 +186,7 @@ nlohmann::ordered_json vision_row(const std::string& name, const Options& option
   vision::Settings settings = vision::preset(name);
   if (options.batch > 0) settings.batch = options.batch;
   if (!options.attention.empty()) settings.model.attention = options.attention;
+  settings.model.precision = options.precision;
   settings.validation = settings.batch;
   const vision::Model model = vision::new_model(settings);
   move_to(*model.network, options.device);
@@ -270,6 +274,8 @@ int main_of(int argc, char** argv) {
       .show_default();
   app.add_option("--attention", options.attention,
                  "a mechanism, as name:option=value,option=value; default: the preset's");
+  app.add_option("--precision", options.precision, "f32 or bf16; ceilings are those of f32")
+      .show_default();
   add_plugin_option(app);
   app.add_flag("--bare", bare, "measure only without dropout and adaptive computation time");
   app.add_option("--threads", thread_count).between(1, 4096).show_default();

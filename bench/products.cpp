@@ -1,0 +1,190 @@
+// Matrix products of the presets' layers, in f32 and in bf16, on one thread: the bound of what a
+// training step can gain from bf16.
+//
+//     forward   y = x W        x [rows, n], W [n, m]
+//     dX        dx = dy Wᵀ
+//     dW        dW = xᵀ dy     summed over the rows, in f32
+//
+// Rates are those of the fastest of some runs. "prepared" is the library's product with W in the
+// layout that it chose, which costs a copy of W a step; the others take W as it lies. The last line
+// is one tile of attention in registers: 64 keys × 64 queries of depth 64, with pairs of bf16
+// interleaved as the instruction wants them, beside the tile of f32 that the engine for pairs uses.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/command_line/options.h"
+#include "autograd/gradcheck.h"
+#include "bench/measure.h"
+#include "bench/prepared.h"
+#include "runtime/gemm.h"
+#include "runtime/matmul.h"
+#include "runtime/parallel.h"
+#include "runtime/tile.h"
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace weft::bench {
+namespace {
+
+struct Layer {
+  const char* of;
+  i64 n, m;
+};
+constexpr i64 rows = 4096;  // 32 windows of 128 tokens; 64 pictures of 64 patches
+constexpr Layer layers[] = {
+    {"text8: queries, keys and values", 64, 192},
+    {"text8: feed-forward, up", 64, 256},
+    {"text8: feed-forward, down", 256, 64},
+    {"text8: convolution", 512, 64},
+    {"wikitext2: queries, keys and values", 128, 384},
+    {"wikitext2: feed-forward, up", 128, 512},
+    {"wikitext2: output", 128, 9914},
+    {"cifar10: every map", 512, 512},
+};
+
+template <class F>
+double rate_of(double operations, double seconds, const F& f) {
+  f();
+  double best = INFINITY, total = 0;
+  for (int run = 0; run < 4 || total < seconds; ++run) {
+    const double begin = steady_seconds();
+    f();
+    const double time = steady_seconds() - begin;
+    best = std::min(best, time), total += time;
+  }
+  return operations / best / 1e9;
+}
+
+struct Case {
+  const char* name;
+  Tensor a, b;
+  bool sums;  // over the rows: f32 always
+};
+
+// The three products of a layer, in one type.
+std::vector<Case> products_of(const Layer& layer, DType type) {
+  const auto random = [&](i64 height, i64 width, std::uint64_t seed) {
+    return random_uniform({height, width}, DType::f32, seed, -1, 1).to(type);
+  };
+  const Tensor x = random(rows, layer.n, 1), w = random(layer.n, layer.m, 2);
+  const Tensor dy = random(rows, layer.m, 3);
+  return {{"forward", x, w, false},
+          {"dX", dy, w.transpose(0, 1), false},
+          {"dW", x.transpose(0, 1), dy, true}};
+}
+
+constexpr i64 side = 64;
+
+#ifdef __AVX512BF16__
+// c [side, side] = a b of depth `side`: a [side, side / 2] pairs along its rows, b [side / 2, side]
+// pairs of rows. Six rows and four vectors of c are in registers.
+template <int R>
+void bf16_rows(const std::uint32_t* a, const std::uint32_t* b, float* c) {
+  __m512 sum[R][4];
+  for (auto& row : sum) std::fill(std::begin(row), std::end(row), _mm512_setzero_ps());
+  for (i64 k = 0; k < side / 2; ++k) {
+    __m512bh y[4];
+    for (int v = 0; v < 4; ++v) {
+      y[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + k * side + v * 16));
+    }
+    for (int r = 0; r < R; ++r) {
+      const auto x =
+          reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a[r * side / 2 + k])));
+      for (int v = 0; v < 4; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], x, y[v]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < 4; ++v) _mm512_storeu_ps(c + r * side + v * 16, sum[r][v]);
+  }
+}
+#endif
+
+// GFLOP/s of a tile in f32, and in bf16 (0 without the instructions).
+std::pair<double, double> tile_rates(double seconds) {
+  constexpr int together = 1000;
+  constexpr double operations = 2.0 * side * side * side * together;
+  const Tensor a = random_uniform({side, side}, DType::f32, 1, -1, 1);
+  const Tensor b = random_uniform({side, side}, DType::f32, 2, -1, 1);
+  const Tensor c = Tensor::empty({side, side}, DType::f32);
+  const double f32 = rate_of(operations, seconds, [&] {
+    for (int i = 0; i < together; ++i) {
+      tile_product<float>(side, side, side, {a.data<float>(), side, 1}, {b.data<float>(), side},
+                          {c.data<float>(), side}, false);
+    }
+  });
+  double bf16 = 0;
+#ifdef __AVX512BF16__
+  const Tensor left = a.to(DType::bf16), right = b.to(DType::bf16);  // any pairs do
+  const auto* const x = reinterpret_cast<const std::uint32_t*>(left.data<weft::bf16>());
+  const auto* const y = reinterpret_cast<const std::uint32_t*>(right.data<weft::bf16>());
+  bf16 = rate_of(operations, seconds, [&] {
+    for (int i = 0; i < together; ++i) {
+      for (i64 row = 0; row + 6 <= side; row += 6) {
+        bf16_rows<6>(x + row * side / 2, y, c.data<float>() + row * side);
+      }
+      bf16_rows<4>(x + 60 * side / 2, y, c.data<float>() + 60 * side);
+    }
+  });
+#endif
+  return {f32, bf16};
+}
+
+int products_main(int argc, char** argv) {
+  Program app("Rates of the presets' matrix products in f32 and bf16.");
+  bool json = false;
+  double seconds = 0.2;
+  app.add_flag("--json", json, "print one JSON object per line");
+  app.add_option("--seconds", seconds, "shortest measuring time of a product, in seconds")
+      .show_default();
+  if (const auto status = app.parse(argc, argv)) return *status;
+  set_threads(1);
+  nlohmann::ordered_json facts = machine();
+  if (!json) {
+    fmt::print("{}\n{:<38}{:<8} {:>8} {:>8} {:>6} {:>9} {:>6}\n", matmul_library(), "GFLOP/s", "",
+               "f32", "bf16", "ratio", "prepared", "ratio");
+  }
+  const auto print = [&](const char* of, const char* product, double f32, double bf16,
+                         double prepared) {
+    if (json) {
+      nlohmann::ordered_json row = facts;
+      row.update({{"of", of}, {"product", product}, {"f32_gflops", f32}, {"bf16_gflops", bf16}});
+      if (prepared > 0) row["prepared_gflops"] = prepared;
+      return fmt::print("{}\n", row.dump());
+    }
+    fmt::print("{:<38}{:<8} {:8.0f} {:8.0f} {:6.2f}", of, product, f32, bf16, bf16 / f32);
+    if (prepared > 0) fmt::print(" {:9.0f} {:6.2f}", prepared, prepared / f32);
+    fmt::print("\n");
+  };
+  for (const Layer& layer : layers) {
+    const std::vector<Case> wide = products_of(layer, DType::f32);
+    const std::vector<Case> narrow = products_of(layer, DType::bf16);
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      const double operations = 2.0 * double(rows) * double(layer.n) * double(layer.m);
+      const auto rate = [&](const Case& c) {
+        const DType type = c.sums ? DType::f32 : c.a.dtype();
+        const Tensor to = Tensor::empty({c.a.size(0), c.b.size(1)}, type);
+        return rate_of(operations, seconds, [&] { matmul_into(c.a, c.b, to); });
+      };
+      double prepared = 0;
+      if (const auto product = prepared_product(narrow[i].a, narrow[i].b); product && i < 2) {
+        prepared = rate_of(operations, seconds, product);
+      }
+      print(layer.of, wide[i].name, rate(wide[i]), rate(narrow[i]), prepared);
+    }
+  }
+  const auto [f32, bf16] = tile_rates(seconds);
+  print("attention: a tile in registers", "z = k qᵀ", f32, bf16, 0);
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::bench::run_main("products", weft::bench::products_main, argc, argv);
+}
