@@ -205,8 +205,7 @@ UniversalTransformer::Score UniversalTransformer::score(const Tensor& ids, const
   const Tape::Pause pause;
   Context context = Context::evaluation();
   const auto [states, penalty] = hidden(context, ids, memory);
-  const Tensor& table = embedding_.table.value();
-  const Tensor nats = linear_cross_entropy_rows(states.value().to(table.dtype()), table, targets);
+  const Tensor nats = linear_cross_entropy_rows(states.value(), embedding_.table.value(), targets);
   return {nats, penalty.value()};
 }
 

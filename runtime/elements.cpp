@@ -34,14 +34,23 @@ void each_run(const ElementLoops& loops, const F& f) {
   }
 }
 
+// Contiguous elements: a loop that the compiler vectorises, and long ones on all threads.
+template <class To, class From>
+void copy_contiguous(i64 count, const From* from, To* to) {
+  parallel_ranges(count, grain, [=](i64 begin, i64 end) {
+    if constexpr (std::is_same_v<To, From>) {
+      std::memmove(to + begin, from + begin, static_cast<std::size_t>(end - begin) * sizeof(To));
+    } else {
+      for (i64 i = begin; i < end; ++i) to[i] = convert<To>(from[i]);
+    }
+  });
+}
+
 template <class To, class From>
 void copy_each(const ElementLoops& loops, const From* origin, To* target) {
   each_run(loops, [&](i64 to, i64 from, i64 length, i64 to_step, i64 from_step) {
-    if constexpr (std::is_same_v<To, From>) {
-      if (to_step == 1 && from_step == 1) {
-        std::memmove(target + to, origin + from, static_cast<std::size_t>(length) * sizeof(To));
-        return;
-      }
+    if (to_step == 1 && from_step == 1) {
+      return copy_contiguous(length, origin + from, target + to);
     }
     for (i64 i = 0; i < length; ++i) {
       target[to + i * to_step] = convert<To>(origin[from + i * from_step]);

@@ -16,7 +16,10 @@
 // times e^(m − lse)/R is its part of g except for the targets, and is used for both products at
 // once.
 //
-// Saved: g E and gᵀ x, of the shapes of x and E.
+// In bf16, E may be f32: it is rounded to bf16, and so is g, for the products, which are summed in
+// f32. Logits, sums and the loss are f32.
+//
+// Saved: g E and gᵀ x, of the shapes of x and E, in f32 if x is bf16.
 #pragma once
 
 #include "autograd/apply.h"
@@ -25,16 +28,17 @@ namespace weft {
 
 struct LinearCrossEntropy {
   static constexpr const char* name = "linear_cross_entropy";
-  static constexpr bool keeps_f32 = true;
+  static constexpr bool takes_bf16 = true;
   struct Saved {
     Tensor dx, dtable;
+    DType type_of_x = DType::f32, type_of_table = DType::f32;
   };
   Tensor forward(Saved&, const Tensor& x, const Tensor& table, const Tensor& targets) const;
   std::array<Tensor, 3> backward(const Saved&, Wants wants, const Tensor& dloss) const;
 };
 
-// The kernel of forward; its tensors are checked and packed, x [R, d] and targets [R]. Writes nats
-// [R] in f64 and, if they are defined, the gradients.
+// The kernel of forward; its tensors are checked and packed, x [R, d] and targets [R], x and table
+// of type T. Writes nats [R] in f64 and, if they are defined, the gradients.
 template <class Device, class T>
 struct LinearCrossEntropyKernels {
   using Gradients = LinearCrossEntropy::Saved;

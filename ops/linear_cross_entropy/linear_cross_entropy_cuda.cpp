@@ -42,4 +42,14 @@ void LinearCrossEntropyKernels<Device, T>::forward(const Device& device, const T
 template struct LinearCrossEntropyKernels<Cuda, float>;
 template struct LinearCrossEntropyKernels<Cuda, double>;
 
+// The products of this device are in f32 still.
+template <>
+void LinearCrossEntropyKernels<Cuda, bf16>::forward(const Cuda& device, const Tensor& x,
+                                                    const Tensor& table, const Tensor& targets,
+                                                    const Tensor& nats,
+                                                    const Gradients& gradients) {
+  LinearCrossEntropyKernels<Cuda, float>::forward(device, x.to(DType::f32), table.to(DType::f32),
+                                                  targets, nats, gradients);
+}
+
 }  // namespace weft
