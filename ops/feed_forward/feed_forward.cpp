@@ -17,8 +17,10 @@ void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Te
           "weights {} and {}, biases {} and {}",
           x.shape(), weight1.shape(), weight2.shape(), bias1.shape(), bias2.shape());
   for (const Tensor* tensor : {&weight1, &bias1, &weight2, &bias2}) {
-    require(tensor->dtype() == x.dtype(), "feed_forward: x is {}, a weight {}", name_of(x.dtype()),
-            name_of(tensor->dtype()));
+    const DType type = tensor->dtype();
+    const bool one = type == x.dtype() || type == accumulator_of(x.dtype());
+    require(one && type == weight1.dtype(), "feed_forward: x is {}, a weight {}",
+            name_of(x.dtype()), name_of(type));
   }
 }
 
@@ -32,10 +34,12 @@ Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1
   Shape inner = x.shape(), outer = x.shape();
   inner[x.rank() - 1] = weight1.size(1);
   outer[x.rank() - 1] = weight2.size(1);
-  saved = {x.packed(), weight1.packed(), weight2.packed(), Tensor::empty(inner, x.dtype(), x.device())};
-  const Tensor offset1 = bias1.packed(), offset2 = bias2.packed();
+  const DType type = x.dtype(), sums = accumulator_of(type);
+  saved = {x.packed(), weight1.packed().to(type), weight2.packed().to(type),
+           Tensor::empty(inner, type, x.device()), weight1.dtype()};
+  const Tensor offset1 = bias1.packed().to(sums), offset2 = bias2.packed().to(sums);
   Tensor y = Tensor::empty(outer, x.dtype(), x.device());
-  dispatch(x, [&](auto device, auto type) {
+  dispatch_floating(x, [&](auto device, auto type) {
     using T = decltype(type);
     FeedForwardKernels<decltype(device), T>::forward(device, activation, saved, offset1, offset2,
                                                      y);
@@ -45,10 +49,12 @@ Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1
 
 std::array<Tensor, 5> FeedForward::backward(const Saved& saved, const Tensor& dy) const {
   const Tensor gradient = dy.packed();
-  return dispatch(dy, [&](auto device, auto type) {
+  std::array<Tensor, 5> gradients = dispatch_floating(dy, [&](auto device, auto type) {
     using Kernels = FeedForwardKernels<decltype(device), decltype(type)>;
     return Kernels::backward(device, activation, saved, gradient);
   });
+  for (std::size_t i = 1; i < gradients.size(); ++i) gradients[i] = gradients[i].to(saved.learnt);
+  return gradients;
 }
 
 Variable feed_forward(const Variable& x, const Variable& weight1, const Variable& bias1,

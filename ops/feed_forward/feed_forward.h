@@ -14,6 +14,10 @@
 // Saved: x and the weights as handles, and z. f, df and dz, each four times as wide as x in a
 // transformer, exist only for one block of rows at a time, in cache; one exponential recomputes
 // both φ and φ'. On CUDA devices they are materialised, between the large products.
+//
+// In bf16, the weights and biases may be f32: the weights and b₂ are rounded to bf16, and so are z,
+// f and dz for the products, which are summed in f32. The gradients of weights and biases are f32
+// if these are.
 #pragma once
 
 #include "autograd/apply.h"
@@ -23,10 +27,12 @@ namespace weft {
 
 struct FeedForward {
   static constexpr const char* name = "feed_forward";
+  static constexpr bool takes_bf16 = true;
   Activation activation = Activation::gelu;
 
   struct Saved {
     Tensor x, weight1, weight2, z;
+    DType learnt = DType::f32;  // of the weights as they were given
   };
   Tensor forward(Saved&, const Tensor& x, const Tensor& weight1, const Tensor& bias1,
                  const Tensor& weight2, const Tensor& bias2) const;
@@ -34,7 +40,8 @@ struct FeedForward {
 };
 
 // The kernels of forward and backward; their tensors are checked and packed; activation relu, gelu
-// or silu.
+// or silu. x, z, y and the weights are of type T; the biases and the gradients of weights and
+// biases are f32 if that is bf16.
 template <class Device, class T>
 struct FeedForwardKernels {
   using Saved = FeedForward::Saved;

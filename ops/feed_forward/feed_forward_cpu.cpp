@@ -10,7 +10,8 @@
 namespace weft {
 namespace {
 
-constexpr i64 block = 64;  // rows whose f, df and dz are in cache together
+constexpr i64 block = 64;          // rows whose f, df and dz are in cache together
+constexpr i64 narrow_block = 256;  // in bf16, where the library packs a weight for each product
 
 template <class T>
 struct Problem {
@@ -83,6 +84,19 @@ void rows_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor&
   });
 }
 
+// The gradients of x, W₁, b₁, W₂ and b₂; the last four lie in `sums`, one after the other.
+template <class T>
+std::array<Tensor, 5> in_order(const Problem<T>& p, const Tensor& dx, const Tensor& sums) {
+  i64 end = 0;
+  const auto next = [&](const Shape& shape) {
+    const i64 begin = std::exchange(end, end + shape.count());
+    return sums.slice(0, begin, end).reshape(shape);
+  };
+  const Tensor dweight1 = next({p.d, p.h}), dbias1 = next({p.h});
+  const Tensor dweight2 = next({p.h, p.out}), dbias2 = next({p.out});
+  return {dx, dweight1, dbias1, dweight2, dbias2};
+}
+
 template <class Phi, class T>
 std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& saved,
                                     const Tensor& gradient) {
@@ -113,9 +127,80 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
     }
   };
   row_sums<T>(p.rows, block, total, sums.data<T>(), gather);
-  return {
-      inner, sums.slice(0, 0, at_bias1).reshape({p.d, p.h}), sums.slice(0, at_bias1, at_weight2),
-      sums.slice(0, at_weight2, at_bias2).reshape({p.h, p.out}), sums.slice(0, at_bias2, total)};
+  return in_order(p, inner, sums);
+}
+
+template <class From, class To>
+void convert_all(i64 count, const From* from, To* to) {
+  for (i64 i = 0; i < count; ++i) to[i] = convert<To>(from[i]);
+}
+
+// In bf16: z, f, df and dz of a block are computed in f32, and rounded for the products.
+template <class Phi>
+void narrow_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor& offset1,
+                    const Tensor& offset2, const Tensor& result) {
+  const Problem<bf16> p = problem_of<bf16>(saved);
+  const Tensor start = offset2.to(DType::bf16);
+  bf16 *const z = saved.z.data<bf16>(), *const y = result.data<bf16>();
+  const i64 calls = (p.rows + narrow_block - 1) / narrow_block;
+  const i64 held = std::min(p.rows, narrow_block) * p.h;
+  const ThreadScratch<float> wide(calls, 2 * held);
+  const ThreadScratch<bf16> narrow(calls, held);
+  parallel_ranges(p.rows, narrow_block, [&](i64 begin, i64 end) {
+    const i64 rows = end - begin;
+    float *const zs = wide.mine(), *const fs = zs + held;
+    bf16 *const f = narrow.mine(), *const ys = y + begin * p.out;
+    matmul<bf16, float>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
+                        {zs, rows, p.h, p.h, 1});
+    bias_and_activation<Phi>(rows, p.h, offset1.data<float>(), zs, fs);
+    convert_all(rows * p.h, zs, z + begin * p.h);
+    convert_all(rows * p.h, fs, f);
+    start_rows(ys, rows, p.out, start.data<bf16>());
+    matmul<bf16>(cpu, {f, rows, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
+                 {ys, rows, p.out, p.out, 1}, true);
+  });
+}
+
+template <class Phi>
+std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& saved,
+                                      const Tensor& gradient) {
+  const Problem<bf16> p = problem_of<bf16>(saved);
+  const bf16 *const z = saved.z.data<bf16>(), *const dy = gradient.data<bf16>();
+  const Tensor inner = Tensor::empty_like(saved.x);
+  bf16* const dx = inner.data<bf16>();
+  const Matrix<const bf16> weight1 = rows_of(p.weight1, 0, p.d, p.h);
+  const Matrix<const bf16> weight2 = rows_of(p.weight2, 0, p.h, p.out);
+  const i64 at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
+  const i64 at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
+  const Tensor sums = Tensor::empty({total}, DType::f32);
+  const i64 held = std::min(p.rows, narrow_block) * p.h;
+  const i64 calls = row_parts(p.rows, narrow_block);
+  const ThreadScratch<float> wide(calls, 3 * held);
+  const ThreadScratch<bf16> narrow(calls, 2 * held);
+  const auto gather = [&](i64 begin, i64 end, float* part) {
+    const i64 rows = end - begin, count = rows * p.h;
+    float *const zs = wide.mine(), *const fs = zs + held, *const dzs = fs + held;
+    bf16 *const f = narrow.mine(), *const dz = f + held;
+    const Matrix<const bf16> dys = rows_of(dy, begin, end, p.out);
+    matmul<bf16, float>(cpu, dys, transposed(weight2), {dzs, rows, p.h, p.h, 1});
+    convert_all(count, z + begin * p.h, zs);
+    activation_gradient<Phi>(rows, p.h, zs, fs, dzs, part + at_bias1);
+    convert_all(count, fs, f);
+    convert_all(count, dzs, dz);
+    const Matrix<const bf16> f_rows{f, rows, p.h, p.h, 1}, dz_rows{dz, rows, p.h, p.h, 1};
+    matmul<bf16>(cpu, dz_rows, transposed(weight1), {dx + begin * p.d, rows, p.d, p.d, 1});
+    matmul<bf16, float>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dz_rows,
+                        {part, p.d, p.h, p.h, 1}, true);
+    matmul<bf16, float>(cpu, transposed(f_rows), dys, {part + at_weight2, p.h, p.out, p.out, 1},
+                        true);
+    for (i64 i = 0; i < rows; ++i) {
+      for (i64 j = 0; j < p.out; ++j) {
+        part[at_bias2 + j] += static_cast<float>(dy[(begin + i) * p.out + j]);
+      }
+    }
+  };
+  row_sums<float>(p.rows, narrow_block, total, sums.data<float>(), gather);
+  return in_order(p, inner, sums);
 }
 
 }  // namespace
@@ -124,8 +209,13 @@ template <class Device, class T>
 void FeedForwardKernels<Device, T>::forward(const Device& device, Activation activation,
                                             const Saved& saved, const Tensor& bias1,
                                             const Tensor& bias2, const Tensor& y) {
-  with_activation(activation,
-                  [&]<class Phi>(Phi) { rows_forward<Phi, T>(device, saved, bias1, bias2, y); });
+  with_activation(activation, [&]<class Phi>(Phi) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      narrow_forward<Phi>(device, saved, bias1, bias2, y);
+    } else {
+      rows_forward<Phi, T>(device, saved, bias1, bias2, y);
+    }
+  });
 }
 
 template <class Device, class T>
@@ -134,12 +224,18 @@ std::array<Tensor, 5> FeedForwardKernels<Device, T>::backward(const Device& devi
                                                               const Saved& saved,
                                                               const Tensor& dy) {
   std::array<Tensor, 5> gradients;
-  with_activation(activation,
-                  [&]<class Phi>(Phi) { gradients = rows_backward<Phi, T>(device, saved, dy); });
+  with_activation(activation, [&]<class Phi>(Phi) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      gradients = narrow_backward<Phi>(device, saved, dy);
+    } else {
+      gradients = rows_backward<Phi, T>(device, saved, dy);
+    }
+  });
   return gradients;
 }
 
 template struct FeedForwardKernels<Cpu, float>;
 template struct FeedForwardKernels<Cpu, double>;
+template struct FeedForwardKernels<Cpu, bf16>;
 
 }  // namespace weft

@@ -38,4 +38,36 @@ std::array<Tensor, 5> FeedForwardKernels<Device, T>::backward(const Device& devi
 template struct FeedForwardKernels<Cuda, float>;
 template struct FeedForwardKernels<Cuda, double>;
 
+// The products of this device are in f32 still.
+namespace {
+
+FeedForward::Saved widened(const FeedForward::Saved& saved) {
+  const auto wide = [](const Tensor& x) { return x.to(DType::f32); };
+  return {wide(saved.x), wide(saved.weight1), wide(saved.weight2), wide(saved.z)};
+}
+
+}  // namespace
+
+template <>
+void FeedForwardKernels<Cuda, bf16>::forward(const Cuda& device, Activation activation,
+                                             const Saved& saved, const Tensor& bias1,
+                                             const Tensor& bias2, const Tensor& y) {
+  const Saved wide = widened(saved);
+  const Tensor result = Tensor::empty(y.shape(), DType::f32, y.device());
+  FeedForwardKernels<Cuda, float>::forward(device, activation, wide, bias1, bias2, result);
+  saved.z.copy_from(wide.z);
+  y.copy_from(result);
+}
+
+template <>
+std::array<Tensor, 5> FeedForwardKernels<Cuda, bf16>::backward(const Cuda& device,
+                                                               Activation activation,
+                                                               const Saved& saved,
+                                                               const Tensor& dy) {
+  std::array<Tensor, 5> gradients = FeedForwardKernels<Cuda, float>::backward(
+      device, activation, widened(saved), dy.to(DType::f32));
+  gradients[0] = gradients[0].to(DType::bf16);
+  return gradients;
+}
+
 }  // namespace weft

@@ -1,6 +1,8 @@
 // bf16 as the type of storage: what an op returns is what f32 gives for the same numbers, rounded
 // once.
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "ops/cast/cast.h"
 #include "ops/linear/linear.h"
@@ -103,7 +105,9 @@ TEST_CASE("products in bf16: the bits do not depend on the number of threads") {
 
 TEST_CASE("every op: bf16 against f64") {
   const ThreadsOf one(1);
-  for (const OpCase& c : op_cases()) {
+  std::vector<OpCase> cases = op_cases();
+  if (!few_wanted()) std::ranges::copy(large_op_cases(), std::back_inserter(cases));
+  for (const OpCase& c : cases) {
     CAPTURE(c.name);
     const std::vector<Tensor> narrow = in_type(DType::bf16, c.inputs);
     const Run got = run(c.f, narrow, 17, tested_device(), DType::bf16);

@@ -13,7 +13,7 @@ struct OpCase {
   std::string name;
   Differentiable f;
   std::vector<Tensor> inputs;  // f64, or integers that f takes as constants
-  int roundings = 1;           // in bf16: ops of f, one after the other
+  int roundings = 1;           // in bf16: of intermediate values and of the result
 };
 
 std::vector<OpCase> op_cases();
