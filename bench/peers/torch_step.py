@@ -30,6 +30,8 @@ def parser_of(description, presets, batch, steps, warmup):
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
                         help="cuda: PyTorch 2 and a GPU (TF32 off)")
+    parser.add_argument("--precision", default="f32", choices=["f32", "bf16"],
+                        help="bf16: forward under torch.autocast")
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--steps", type=int, default=steps,
                         help=f"timed steps (default {steps})")
@@ -91,7 +93,9 @@ def step_times(loss, optimizer, options):
     for _ in range(options.warmup + options.steps):
         start, processor = time.perf_counter(), time.process_time()
         optimizer.zero_grad(set_to_none=True)
-        loss().backward()
+        with torch.autocast(options.device, torch.bfloat16, options.precision == "bf16"):
+            value = loss()
+        value.backward()
         optimizer.step()
         wait(options)
         milliseconds.append((1e3 * (time.perf_counter() - start),
@@ -106,7 +110,8 @@ def row(preset, tokens, milliseconds, options, **more):
     deciles = statistics.quantiles(clock, n=10, method="inclusive")
     return {
         "peer": "pytorch", "version": torch.__version__, "preset": preset,
-        "threads": options.threads, "device": options.device, "batch": options.batch,
+        "precision": options.precision, "threads": options.threads, "device": options.device,
+        "batch": options.batch,
         "length": tokens, "tokens_per_second": round(options.batch * tokens / median * 1e3),
         "ms_median": round(median, 3), "cpu_ms_median": round(statistics.median(processor), 3),
         "ms_p10": round(deciles[0], 3), "ms_p90": round(deciles[-1], 3),
