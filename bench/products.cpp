@@ -17,16 +17,13 @@
 
 #include "apps/command_line/options.h"
 #include "autograd/gradcheck.h"
+#include "bench/bf16_tile.h"
 #include "bench/measure.h"
 #include "bench/prepared.h"
 #include "runtime/gemm.h"
 #include "runtime/matmul.h"
 #include "runtime/parallel.h"
 #include "runtime/tile.h"
-
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
 
 namespace weft::bench {
 namespace {
@@ -78,35 +75,10 @@ std::vector<Case> products_of(const Layer& layer, DType type) {
           {"dW", x.transpose(0, 1), dy, true}};
 }
 
-constexpr i64 side = 64;
-
-#ifdef __AVX512BF16__
-// c [side, side] = a b of depth `side`: a [side, side / 2] pairs along its rows, b [side / 2, side]
-// pairs of rows. Six rows and four vectors of c are in registers.
-template <int R>
-void bf16_rows(const std::uint32_t* a, const std::uint32_t* b, float* c) {
-  __m512 sum[R][4];
-  for (auto& row : sum) std::fill(std::begin(row), std::end(row), _mm512_setzero_ps());
-  for (i64 k = 0; k < side / 2; ++k) {
-    __m512bh y[4];
-    for (int v = 0; v < 4; ++v) {
-      y[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + k * side + v * 16));
-    }
-    for (int r = 0; r < R; ++r) {
-      const auto x =
-          reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a[r * side / 2 + k])));
-      for (int v = 0; v < 4; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], x, y[v]);
-    }
-  }
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < 4; ++v) _mm512_storeu_ps(c + r * side + v * 16, sum[r][v]);
-  }
-}
-#endif
-
 // GFLOP/s of a tile in f32, and in bf16 (0 without the instructions).
 std::pair<double, double> tile_rates(double seconds) {
   constexpr int together = 1000;
+  constexpr i64 side = bf16_tile_side;
   constexpr double operations = 2.0 * side * side * side * together;
   const Tensor a = random_uniform({side, side}, DType::f32, 1, -1, 1);
   const Tensor b = random_uniform({side, side}, DType::f32, 2, -1, 1);
@@ -118,19 +90,14 @@ std::pair<double, double> tile_rates(double seconds) {
     }
   });
   double bf16 = 0;
-#ifdef __AVX512BF16__
-  const Tensor left = a.to(DType::bf16), right = b.to(DType::bf16);  // any pairs do
-  const auto* const x = reinterpret_cast<const std::uint32_t*>(left.data<weft::bf16>());
-  const auto* const y = reinterpret_cast<const std::uint32_t*>(right.data<weft::bf16>());
-  bf16 = rate_of(operations, seconds, [&] {
-    for (int i = 0; i < together; ++i) {
-      for (i64 row = 0; row + 6 <= side; row += 6) {
-        bf16_rows<6>(x + row * side / 2, y, c.data<float>() + row * side);
+  if (bf16_tile != nullptr) {
+    const Tensor left = a.to(DType::bf16), right = b.to(DType::bf16);  // any pairs do
+    bf16 = rate_of(operations, seconds, [&] {
+      for (int i = 0; i < together; ++i) {
+        bf16_tile(left.data<weft::bf16>(), right.data<weft::bf16>(), c.data<float>());
       }
-      bf16_rows<4>(x + 60 * side / 2, y, c.data<float>() + 60 * side);
-    }
-  });
-#endif
+    });
+  }
   return {f32, bf16};
 }
 
