@@ -23,7 +23,7 @@ std::string values_not_finite(const Tensor& tensor) {
                        static_cast<double>(values[first]), first);
   };
   return tensor.dtype() == DType::f64 ? found(tensor.to_vector<double>())
-                                      : found(tensor.to_vector<float>());
+                                      : found(tensor.to(DType::f32).to_vector<float>());
 }
 
 }  // namespace

@@ -142,20 +142,25 @@ TEST_CASE("anomaly: no mechanism makes a value that is not finite") {
   }
 }
 
-TEST_CASE("anomaly: a weight of a checkpoint") {
-  const TemporaryFolder folder;
-  const std::string out = folder.path("run");
-  const Words words = tiny_model + Words{"--out", out, "--epoch-steps", "3"};
+// What a training says that goes on, for one step, from a checkpoint whose feed_forward.weight1 has
+// this element.
+ProgramRun from_weight(float value, const std::string& out, const Words& more) {
+  const Words words = tiny_model + more + Words{"--out", out, "--epoch-steps", "3"};
   REQUIRE(charlm(words + Words{"--epochs", "1"}).status == 0);
   SavedTraining saved = read_last_training(out);
   remove_training(out, name_of(saved));
   Tensor& weight = saved.model.tensors.at("block.feed_forward.weight1");
   weight = weight.clone();
-  weight.data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+  weight.data<float>()[5] = value;
   saved.best = name_of(saved);
   write_training(saved, out);
+  return charlm(words + Words{"--epochs", "2", "--resume", "--detect-anomaly", "--json-lines"});
+}
+
+TEST_CASE("anomaly: a weight of a checkpoint") {
+  const TemporaryFolder folder;
   const ProgramRun run =
-      charlm(words + Words{"--epochs", "2", "--resume", "--detect-anomaly", "--json-lines"});
+      from_weight(std::numeric_limits<float>::quiet_NaN(), folder.path("run"), {});
   CHECK(run.status == 4);
   CHECK_MESSAGE(contains(run.err,
                          "the parameter block.feed_forward.weight1 [16,64] is not finite: "
@@ -163,6 +168,14 @@ TEST_CASE("anomaly: a weight of a checkpoint") {
                 run.err);
   CHECK(run.err.rfind("step 4: ", 0) == 0);
   CHECK(lines(run.out).back()["kind"] == "anomaly");
+}
+
+TEST_CASE("anomaly: an overflow in bf16, by its op") {
+  const TemporaryFolder folder;
+  const ProgramRun run = from_weight(3.39e38f, folder.path("run"), {"--precision", "bf16"});
+  CHECK(run.status == 4);
+  CHECK_MESSAGE(contains(run.err, "step 4: feed_forward (op "), run.err);
+  CHECK_MESSAGE(contains(run.err, " is not finite: "), run.err);
 }
 
 }  // TEST_SUITE("charlm")
