@@ -13,12 +13,8 @@
 #include "runtime/simd.h"
 
 namespace weft::bench {
-namespace {
 
-// Seconds of the fastest of some runs: a ceiling is the best that was reached, and on a machine
-// with other work the median is not.
-template <class F>
-double fastest(const F& f, Device device, const Effort& effort) {
+double fastest(const std::function<void()>& f, Device device, const Effort& effort) {
   if (effort.runs > 1) f();
   double best = INFINITY, total = 0;
   for (int run = 0; run < effort.runs || total < effort.seconds; ++run) {
@@ -31,8 +27,6 @@ double fastest(const F& f, Device device, const Effort& effort) {
   }
   return best;
 }
-
-}  // namespace
 
 double gemm_rate(Device device, const Effort& effort) {
   const i64 n = device == Device{} ? 2048 : 8192;

@@ -1,6 +1,8 @@
 // The best rates of a device, measured: never a table of names.
 #pragma once
 
+#include <functional>
+
 #include "runtime/device.h"
 
 namespace weft::bench {
@@ -11,6 +13,10 @@ struct Effort {
   int runs = 4;
   double seconds = 0.3;
 };
+
+// Seconds of the fastest run of f on the device: a ceiling is the best that was reached, and on a
+// machine with other work the median is not.
+double fastest(const std::function<void()>& f, Device device = {}, const Effort& effort = {});
 
 // Floating-point operations a second of a product in f32, as in large products: 2048³ on one thread
 // of the CPU, 8192³ on a GPU.

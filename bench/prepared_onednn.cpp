@@ -22,10 +22,9 @@ std::function<void()> prepared_product(const Tensor& a, const Tensor& b) {
   const Tensor c = Tensor::empty({a.size(0), b.size(1)}, DType::bf16);
   const dnnl::matmul::primitive_desc description(
       dnnl::matmul::desc(layout(a), chosen(b), layout(c)), engine);
-  const memory left(layout(a), engine, a.data<bf16>()), right(layout(b), engine, b.data<bf16>());
-  const memory packed(description.weights_desc(), engine), to(layout(c), engine, c.data<bf16>());
-  dnnl::reorder(right, packed)
-      .execute(stream, const_cast<memory&>(right), const_cast<memory&>(packed));
+  memory left(layout(a), engine, a.data<bf16>()), right(layout(b), engine, b.data<bf16>());
+  memory packed(description.weights_desc(), engine), to(layout(c), engine, c.data<bf16>());
+  dnnl::reorder(right, packed).execute(stream, right, packed);
   const dnnl::matmul product(description);
   return [=, keep = a]() mutable {
     product.execute(stream, {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, to}});

@@ -9,15 +9,13 @@
 // layout that it chose, which costs a copy of W a step; the others take W as it lies. The last line
 // is one tile of attention in registers: 64 keys × 64 queries of depth 64, with pairs of bf16
 // interleaved as the instruction wants them, beside the tile of f32 that the engine for pairs uses.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 
 #include "apps/command_line/options.h"
 #include "autograd/gradcheck.h"
 #include "bench/bf16_tile.h"
+#include "bench/ceilings.h"
 #include "bench/measure.h"
 #include "bench/prepared.h"
 #include "runtime/gemm.h"
@@ -44,17 +42,9 @@ constexpr Layer layers[] = {
     {"cifar10: every map", 512, 512},
 };
 
-template <class F>
-double rate_of(double operations, double seconds, const F& f) {
-  f();
-  double best = INFINITY, total = 0;
-  for (int run = 0; run < 4 || total < seconds; ++run) {
-    const double begin = steady_seconds();
-    f();
-    const double time = steady_seconds() - begin;
-    best = std::min(best, time), total += time;
-  }
-  return operations / best / 1e9;
+// GFLOP/s of a product of so many operations.
+double rate_of(double operations, double seconds, const std::function<void()>& f) {
+  return operations / fastest(f, {}, {.seconds = seconds}) / 1e9;
 }
 
 struct Case {

@@ -118,8 +118,7 @@ Variable UniversalTransformer::encoded_behind(nn::CausalConv::State& before, con
 Accumulated UniversalTransformer::combined(std::span<const Variable> states) const {
   if (!halting_) return {states.back(), {}};
   Accumulated combined = adaptive_computation(states, halting_->weight, halting_->bias);
-  if (states[0].value().dtype() == DType::bf16)
-    combined.states = cast(combined.states, DType::bf16);
+  combined.states = cast(combined.states, states[0].value().dtype());
   return combined;
 }
 

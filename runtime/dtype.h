@@ -46,6 +46,12 @@ constexpr To convert(From value) {
   }
 }
 
+// to[i] = from[i] in another type, contiguous: a loop that compilers vectorise.
+template <class From, class To>
+void convert_all(i64 count, const From* from, To* to) {
+  for (i64 i = 0; i < count; ++i) to[i] = convert<To>(from[i]);
+}
+
 constexpr std::size_t size_of(DType type) {
   switch (type) {
     case DType::f32: return 4;

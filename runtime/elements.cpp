@@ -34,14 +34,14 @@ void each_run(const ElementLoops& loops, const F& f) {
   }
 }
 
-// Contiguous elements: a loop that the compiler vectorises, and long ones on all threads.
+// Contiguous elements, long ones on all threads.
 template <class To, class From>
 void copy_contiguous(i64 count, const From* from, To* to) {
   parallel_ranges(count, grain, [=](i64 begin, i64 end) {
     if constexpr (std::is_same_v<To, From>) {
       std::memmove(to + begin, from + begin, static_cast<std::size_t>(end - begin) * sizeof(To));
     } else {
-      for (i64 i = begin; i < end; ++i) to[i] = convert<To>(from[i]);
+      convert_all(end - begin, from + begin, to + begin);
     }
   });
 }

@@ -19,12 +19,11 @@ void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const float* 
 void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const double* a, i64 lda,
           const double* b, i64 ldb, double beta, double* c, i64 ldc);
 
-// Operands in bf16, summed in f32; a c in bf16 is rounded once, with what was there. beta is 0
-// or 1.
+// Operands in bf16, summed in f32; a c in bf16 is rounded once, with what was there. C is float or
+// bf16, beta 0 or 1.
+template <class C>
 void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
-          const bf16* b, i64 ldb, float beta, float* c, i64 ldc);
-void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
-          const bf16* b, i64 ldb, float beta, bf16* c, i64 ldc);
+          const bf16* b, i64 ldb, float beta, C* c, i64 ldc);
 // Whether this processor multiplies in bf16; if not, operands are converted to f32.
 bool gemm_bf16_is_native();
 

@@ -12,11 +12,7 @@ namespace weft {
 
 template <class From, class To>
 void convert_rows(i64 rows, i64 columns, const From* from, i64 from_row, To* to, i64 to_row) {
-  for (i64 i = 0; i < rows; ++i) {
-    for (i64 j = 0; j < columns; ++j) {
-      to[i * to_row + j] = convert<To>(from[i * from_row + j]);
-    }
-  }
+  for (i64 i = 0; i < rows; ++i) convert_all(columns, from + i * from_row, to + i * to_row);
 }
 
 template <class C>

@@ -38,7 +38,9 @@ Product compiled(const ProductKey& key) {
   constexpr auto narrow = memory::data_type::bf16;
   Product product{matrix(m, k, narrow, (form & 1) != 0, lda),
                   matrix(k, n, narrow, (form & 2) != 0, ldb),
-                  matrix(m, n, (form & 8) != 0 ? memory::data_type::f32 : narrow, false, ldc), {}, {}};
+                  matrix(m, n, (form & 8) != 0 ? memory::data_type::f32 : narrow, false, ldc),
+                  {},
+                  {}};
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if ((form & 4) != 0) {
@@ -53,9 +55,11 @@ Product compiled(const ProductKey& key) {
   return product;
 }
 
+}  // namespace
+
 template <class C>
-void multiply(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
-              const bf16* b, i64 ldb, float beta, C* c, i64 ldc) {
+void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
+          const bf16* b, i64 ldb, float beta, C* c, i64 ldc) {
   require(beta == 0 || beta == 1, "matmul: wanted a product in bf16 alone or on top of c, got {} c",
           beta);
   if (!gemm_bf16_is_native() || m * n * k == 0) {
@@ -88,17 +92,10 @@ void multiply(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf1
   }
 }
 
-}  // namespace
-
-void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
-          const bf16* b, i64 ldb, float beta, float* c, i64 ldc) {
-  multiply(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc);
-}
-
-void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
-          const bf16* b, i64 ldb, float beta, bf16* c, i64 ldc) {
-  multiply(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc);
-}
+template void gemm(bool, bool, i64, i64, i64, const bf16*, i64, const bf16*, i64, float, float*,
+                   i64);
+template void gemm(bool, bool, i64, i64, i64, const bf16*, i64, const bf16*, i64, float, bf16*,
+                   i64);
 
 bool gemm_bf16_is_native() {
   static const bool native = [] {

@@ -17,6 +17,12 @@ template <class T>
 struct Problem {
   i64 rows, d, h, out;
   const T *x, *weight1, *weight2;
+
+  // Where the gradients lie, one after the other, that of W₁ first.
+  i64 at_bias1() const { return d * h; }
+  i64 at_weight2() const { return at_bias1() + h; }
+  i64 at_bias2() const { return at_weight2() + h * out; }
+  i64 total() const { return at_bias2() + out; }
 };
 
 template <class T>
@@ -84,17 +90,13 @@ void rows_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor&
   });
 }
 
-// The gradients of x, W₁, b₁, W₂ and b₂; the last four lie in `sums`, one after the other.
+// The gradients of x, W₁, b₁, W₂ and b₂; the last four lie in `sums`.
 template <class T>
 std::array<Tensor, 5> in_order(const Problem<T>& p, const Tensor& dx, const Tensor& sums) {
-  i64 end = 0;
-  const auto next = [&](const Shape& shape) {
-    const i64 begin = std::exchange(end, end + shape.count());
-    return sums.slice(0, begin, end).reshape(shape);
-  };
-  const Tensor dweight1 = next({p.d, p.h}), dbias1 = next({p.h});
-  const Tensor dweight2 = next({p.h, p.out}), dbias2 = next({p.out});
-  return {dx, dweight1, dbias1, dweight2, dbias2};
+  return {dx, sums.slice(0, 0, p.at_bias1()).reshape({p.d, p.h}),
+          sums.slice(0, p.at_bias1(), p.at_weight2()),
+          sums.slice(0, p.at_weight2(), p.at_bias2()).reshape({p.h, p.out}),
+          sums.slice(0, p.at_bias2(), p.total())};
 }
 
 template <class Phi, class T>
@@ -106,9 +108,7 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
   T* const dx = inner.data<T>();
   const Tensor back1 = packed_transpose(p.weight1, p.d, p.h);
   const Tensor back2 = packed_transpose(p.weight2, p.h, p.out);
-  const i64 at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
-  const i64 at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
-  const Tensor sums = Tensor::empty({total}, dtype_of<T>);
+  const Tensor sums = Tensor::empty({p.total()}, dtype_of<T>);
   const i64 held = std::min(p.rows, block) * p.h;
   const ThreadScratch<T> hidden(row_parts(p.rows, block), 2 * held);
   const auto gather = [&](i64 begin, i64 end, T* part) {
@@ -116,23 +116,18 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
     const i64 rows = end - begin;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
     matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz, rows, p.h, p.h, 1});
-    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f, dz, part + at_bias1);
+    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f, dz, part + p.at_bias1());
     const Matrix<const T> fs{f, rows, p.h, p.h, 1}, dzs{dz, rows, p.h, p.h, 1};
     matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
               {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
-    matmul<T>(cpu, transposed(fs), dys, {part + at_weight2, p.h, p.out, p.out, 1}, true);
+    matmul<T>(cpu, transposed(fs), dys, {part + p.at_weight2(), p.h, p.out, p.out, 1}, true);
     for (i64 i = 0; i < rows; ++i) {
-      for (i64 j = 0; j < p.out; ++j) part[at_bias2 + j] += dy[(begin + i) * p.out + j];
+      for (i64 j = 0; j < p.out; ++j) part[p.at_bias2() + j] += dy[(begin + i) * p.out + j];
     }
   };
-  row_sums<T>(p.rows, block, total, sums.data<T>(), gather);
+  row_sums<T>(p.rows, block, p.total(), sums.data<T>(), gather);
   return in_order(p, inner, sums);
-}
-
-template <class From, class To>
-void convert_all(i64 count, const From* from, To* to) {
-  for (i64 i = 0; i < count; ++i) to[i] = convert<To>(from[i]);
 }
 
 // In bf16: z, f, df and dz of a block are computed in f32, and rounded for the products.
@@ -170,9 +165,7 @@ std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& 
   bf16* const dx = inner.data<bf16>();
   const Matrix<const bf16> weight1 = rows_of(p.weight1, 0, p.d, p.h);
   const Matrix<const bf16> weight2 = rows_of(p.weight2, 0, p.h, p.out);
-  const i64 at_bias1 = p.d * p.h, at_weight2 = at_bias1 + p.h;
-  const i64 at_bias2 = at_weight2 + p.h * p.out, total = at_bias2 + p.out;
-  const Tensor sums = Tensor::empty({total}, DType::f32);
+  const Tensor sums = Tensor::empty({p.total()}, DType::f32);
   const i64 held = std::min(p.rows, narrow_block) * p.h;
   const i64 calls = row_parts(p.rows, narrow_block);
   const ThreadScratch<float> wide(calls, 3 * held);
@@ -184,22 +177,22 @@ std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& 
     const Matrix<const bf16> dys = rows_of(dy, begin, end, p.out);
     matmul<bf16, float>(cpu, dys, transposed(weight2), {dzs, rows, p.h, p.h, 1});
     convert_all(count, z + begin * p.h, zs);
-    activation_gradient<Phi>(rows, p.h, zs, fs, dzs, part + at_bias1);
+    activation_gradient<Phi>(rows, p.h, zs, fs, dzs, part + p.at_bias1());
     convert_all(count, fs, f);
     convert_all(count, dzs, dz);
     const Matrix<const bf16> f_rows{f, rows, p.h, p.h, 1}, dz_rows{dz, rows, p.h, p.h, 1};
     matmul<bf16>(cpu, dz_rows, transposed(weight1), {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<bf16, float>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dz_rows,
                         {part, p.d, p.h, p.h, 1}, true);
-    matmul<bf16, float>(cpu, transposed(f_rows), dys, {part + at_weight2, p.h, p.out, p.out, 1},
+    matmul<bf16, float>(cpu, transposed(f_rows), dys, {part + p.at_weight2(), p.h, p.out, p.out, 1},
                         true);
     for (i64 i = 0; i < rows; ++i) {
       for (i64 j = 0; j < p.out; ++j) {
-        part[at_bias2 + j] += static_cast<float>(dy[(begin + i) * p.out + j]);
+        part[p.at_bias2() + j] += static_cast<float>(dy[(begin + i) * p.out + j]);
       }
     }
   };
-  row_sums<float>(p.rows, narrow_block, total, sums.data<float>(), gather);
+  row_sums<float>(p.rows, narrow_block, p.total(), sums.data<float>(), gather);
   return in_order(p, inner, sums);
 }
 
