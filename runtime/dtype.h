@@ -80,7 +80,9 @@ constexpr bool is_floating(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::bf16;
 }
 
-// The type of sums over elements of a floating type.
+// The type of sums over elements of a floating type S, of scores, statistics and log-sum-exps.
+template <class S>
+using Accumulator = std::conditional_t<std::is_same_v<S, bf16>, float, S>;
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 
 template <class T>
