@@ -220,6 +220,10 @@ void add_options(const weft::Options& app, Options& o) {
       app.add_flag("--core", s.core, "measure mega's moving average and attention only, without its projections")
           .excludes(layer)
           .excludes(blocks);
+  app.add_option("--precision", s.precision, "of inputs and outputs")
+      .one_of({"f32", "bf16"})
+      .show_default()
+      .excludes(core);
   app.add_option("--queries", s.queries, "number of queries; --lengths then gives the number of keys")
       .positive()
       .excludes(causal)

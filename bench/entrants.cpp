@@ -99,6 +99,7 @@ std::vector<std::string> peer_command(const std::vector<Candidate>& candidates, 
       "--value-width", std::to_string(s.value_width),
       "--seconds",     fmt::format("{}", s.seconds),
       "--row-seconds", fmt::format("{}", field.row_seconds)};
+  if (s.precision != "f32") command.insert(command.end(), {"--precision", s.precision});
   if (s.queries > 0) command.insert(command.end(), {"--queries", std::to_string(s.queries)});
   for (const Candidate& candidate : candidates) {
     Json json = to_json(candidate.spec);

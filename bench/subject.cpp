@@ -6,6 +6,7 @@
 #include "autograd/gradcheck.h"
 #include "nn/attention.h"
 #include "nn/initializer.h"
+#include "nn/precision.h"
 #include "nn/vision_transformer.h"
 #include "ops/attention/mega/mega.h"
 #include "ops/moving_average/moving_average.h"
@@ -14,10 +15,17 @@
 namespace weft::bench {
 namespace {
 
-constexpr double item = 4;  // bytes of an f32
+// Bytes of an element of inputs and outputs.
+double item(const Settings& settings) {
+  return double(size_of(stored_type(DType::f32, settings.precision)));
+}
 
 Tensor normal(const Shape& shape, std::uint64_t seed, Device device) {
   return random_normal(shape, DType::f32, seed).to(device);
+}
+
+Tensor in_precision(const Tensor& x, const Settings& settings) {
+  return x.to(stored_type(x.dtype(), settings.precision));
 }
 
 void fill_learnt(const std::string& name, const Settings& settings, const Tensor& numbers) {
@@ -45,7 +53,8 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
       if (input.role == Role::parameter) draw(input.weight, input.name, seed, numbers);
       fill_learnt(input.name, settings, numbers);
       ++seed;
-      inputs.push_back(Variable::leaf(numbers.to(device)));
+      const Tensor held = input.role == Role::parameter ? numbers : in_precision(numbers, settings);
+      inputs.push_back(Variable::leaf(held.to(device)));
       built.leaves.push_back(inputs.back());
     }
   }
@@ -104,7 +113,8 @@ Subject module_subject(std::shared_ptr<Module> module, const Settings& settings,
   }
   move_to(*module, device);
   Subject built;
-  const Variable x = Variable::leaf(normal({sizes.B, sizes.N, sizes.d}, 1, device));
+  const Tensor rows = normal({sizes.B, sizes.N, sizes.d}, 1, device);
+  const Variable x = Variable::leaf(in_precision(rows, settings));
   for (const NamedParameter& p : parameters(*module)) built.leaves.push_back(p.variable);
   built.leaves.push_back(x);
   built.forward = [module, x] {
@@ -126,19 +136,20 @@ struct Blocks {
   }
 };
 
-double bytes_of_inputs(const Candidate& candidate, const AttentionSizes& sizes) {
+double bytes_of_inputs(const Candidate& candidate, const Settings& settings,
+                       const AttentionSizes& sizes) {
   double bytes = 0;
   for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
     const bool made = !input.optional || input.role == Role::parameter;
-    if (made && !input.causal) bytes += item * double(input.shape.count());
+    if (made && !input.causal) bytes += item(settings) * double(input.shape.count());
   }
   return bytes;
 }
 
 // Attention that holds N × N: scores, scaled scores and weights are saved, and two more are
 // workspace in backward.
-AttentionCost naive(AttentionCost cost, const AttentionSizes& s) {
-  const double map = item * double(s.B * s.H) * double(s.N) * double(s.S);
+AttentionCost naive(AttentionCost cost, const Settings& settings, const AttentionSizes& s) {
+  const double map = item(settings) * double(s.B * s.H) * double(s.N) * double(s.S);
   cost.saved_bytes += map;
   cost.working_bytes += 2 * map;
   cost.cuda_working_bytes += 2 * map;
@@ -166,9 +177,9 @@ std::string Settings::text() const {
   const std::string few = queries > 0 ? fmt::format("{} queries, ", queries) : "";
   std::string filled;
   for (const auto& [name, number] : learnt) filled += fmt::format("{} = {}, ", name, number);
-  return fmt::format("{}, {}{}{}batch {}, {} heads of {} and {}, f32, {} thread{}, {} s", part,
+  return fmt::format("{}, {}{}{}batch {}, {} heads of {} and {}, {}, {} thread{}, {} s", part,
                      causal ? "causal, " : "", filled, few, batch, heads, key_width, value_width,
-                     threads, threads == 1 ? "" : "s", seconds);
+                     precision, threads, threads == 1 ? "" : "s", seconds);
 }
 
 bool masks_future(const AttentionSpec& spec, const Settings& settings) {
@@ -212,11 +223,12 @@ Subject subject(const Candidate& candidate, const Settings& settings, i64 length
 Expected expected(const Candidate& candidate, const Settings& settings, i64 length, Device device) {
   const AttentionSpec& spec = candidate.spec;
   const AttentionSizes sizes = settings.sizes(spec.mechanism(), length);
-  AttentionCost cost = attention_cost(spec, sizes, masks_future(spec, settings), DType::f32);
-  if (candidate.reference) cost = naive(cost, sizes);
-  const double inputs = bytes_of_inputs(candidate, sizes);
+  AttentionCost cost = attention_cost(spec, sizes, masks_future(spec, settings),
+                                      stored_type(DType::f32, settings.precision));
+  if (candidate.reference) cost = naive(cost, settings, sizes);
+  const double inputs = bytes_of_inputs(candidate, settings, sizes);
   const double rows = double(sizes.B * sizes.N), d = double(sizes.d);
-  const double output = item * rows * d;
+  const double output = item(settings) * rows * d;
   const double working = device == Device{} ? cost.working_bytes : cost.cuda_working_bytes;
   Expected sum{.operations = cost.forward_operations + cost.backward_operations,
                .exponentials = cost.exponentials,
@@ -230,10 +242,11 @@ Expected expected(const Candidate& candidate, const Settings& settings, i64 leng
     const double depth = double(std::max<i64>(1, settings.blocks));
     const double ff = settings.blocks > 0 ? double(settings.feed_forward()) : 0;
     sum.operations = depth * (sum.operations + 6 * rows * d * (4 * d + 2 * ff));
-    sum.saved_bytes = depth * (cost.saved_bytes + inputs + item * rows * (4 * d + 2 * ff));
-    sum.peak_bytes = sum.saved_bytes + inputs + working + item * rows * (4 * d + ff);
+    sum.saved_bytes =
+        depth * (cost.saved_bytes + inputs + item(settings) * rows * (4 * d + 2 * ff));
+    sum.peak_bytes = sum.saved_bytes + inputs + working + item(settings) * rows * (4 * d + ff);
     sum.moved_bytes = 3 * sum.saved_bytes;
-    sum.held_bytes = 2 * item * rows * d;
+    sum.held_bytes = 2 * item(settings) * rows * d;
     sum.exponentials *= depth;
   }
   return sum;

@@ -24,6 +24,7 @@ struct Settings {
   i64 hidden = 0;      // of their feed-forward layer; 0: four times the width
   int threads = 1;
   double seconds = 1;  // least time of a measurement
+  std::string precision = "f32";  // of inputs, outputs and their gradients; parameters are f32
   std::map<std::string, double> learnt = {};  // the value of all its elements, by name
 
   i64 width() const { return heads * value_width; }

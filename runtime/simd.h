@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "runtime/dtype.h"
 #include "runtime/types.h"
 
 namespace weft::simd {
@@ -42,6 +43,46 @@ HWY_INLINE void store(Vector<T> value, T* to, i64 count) {
   const Tag<T> d;
   if (count >= lanes<T>) return hn::StoreU(value, d, to);
   hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
+}
+
+// Whether the build has AVX512-BF16: products of pairs of bf16, summed in f32.
+inline constexpr bool has_bf16_dot = WEFT_BF16_DOT;
+
+// As many elements as D has lanes, in D's type.
+template <class D, class S>
+HWY_INLINE hn::Vec<D> load_as(D d, const S* from) {
+  if constexpr (std::is_same_v<S, bf16>) {
+    const hn::RebindToUnsigned<D> words;
+    const hn::Rebind<std::uint16_t, D> halves;
+    const auto bits = hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(from));
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(words, bits)));
+  } else {
+    return hn::LoadU(d, from);
+  }
+}
+
+// The upper halves of f32 are the bf16 that is nearest, ties to even; NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_to_bf16(D, hn::Vec<D> x) {
+  const hn::RebindToUnsigned<D> words;
+  const auto bits = hn::BitCast(words, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7fffu)));
+  const auto quiet = hn::Or(bits, hn::Set(words, 0x400000u));
+  return hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(x)), quiet, rounded);
+}
+
+// Stores D's lanes as elements of S, rounded once.
+template <class D, class S>
+HWY_INLINE void store_as(D d, hn::Vec<D> x, S* to) {
+  if constexpr (std::is_same_v<S, bf16>) {
+    const hn::Rebind<std::uint16_t, D> halves;
+    const hn::RebindToSigned<hn::RebindToUnsigned<D>> words;
+    const auto bits = hn::BitCast(words, hn::ShiftRight<16>(round_to_bf16(d, x)));
+    hn::StoreU(hn::DemoteTo(halves, bits), halves, reinterpret_cast<std::uint16_t*>(to));
+  } else {
+    hn::StoreU(x, d, to);
+  }
 }
 
 // Lane i is true where bit i is set.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "runtime/types.h"
 
@@ -29,10 +30,17 @@ struct Rows {  // B and C: contiguous rows
   i64 row;
 };
 
+// Two bf16 along the depth, the first in the lower half: the operand of AVX512-BF16, which adds the
+// two products of a pair in f32. Without it a pair takes two multiply-adds.
+using Bf16Pair = std::int32_t;
+template <class A>
+using ProductOf = std::conditional_t<std::is_same_v<A, Bf16Pair>, float, A>;
+
 // See the head of this file; `add` adds to C. Any number of columns: the tail beyond the last whole
-// vector uses narrower vectors, down to one lane. T is float or double.
+// vector uses narrower vectors, down to one lane. T is float, double or Bf16Pair; `depth` counts
+// the pairs.
 template <class T>
-void tile_product(i64 rows, i64 columns, i64 depth, Strided<T> a, Rows<const T> b, Rows<T> c,
-                  bool add);
+void tile_product(i64 rows, i64 columns, i64 depth, Strided<T> a, Rows<const T> b,
+                  Rows<ProductOf<T>> c, bool add);
 
 }  // namespace weft

@@ -26,12 +26,12 @@ HWY_INLINE hn::Vec<D> blocks_at(D d, const T* from, i64 step) {
 }
 
 // to[j, i] = from[i, j] for as many i as D has lanes, and as many j as 16 bytes hold.
-template <class D, Real T = hn::TFromD<D>>
+template <class D, class T = hn::TFromD<D>>
 HWY_INLINE void patch(D d, Rows<const T> from, Rows<T> to) {
   constexpr i64 width = 16 / sizeof(T);
   const auto rows = [&](i64 i) { return blocks_at(d, from.data + i * from.row, width * from.row); };
   const auto a = rows(0), b = rows(1);
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (sizeof(T) == 4) {
     const hn::Repartition<double, D> pairs;
     const auto c = rows(2), e = rows(3);
     const auto wide = [&](auto x) { return hn::BitCast(pairs, x); };
@@ -51,8 +51,8 @@ HWY_INLINE void patch(D d, Rows<const T> from, Rows<T> to) {
 }  // namespace transpose_detail
 
 // to[j, i] = from[i, j] for i < rows, j < columns. As many rows at a time as a vector has lanes:
-// with AVX-512 whole cache lines are written.
-template <Real T>
+// with AVX-512 whole cache lines are written. Elements have 4 or 8 bytes.
+template <class T>
 HWY_INLINE void transpose(i64 rows, i64 columns, Rows<const T> from, Rows<T> to) {
   namespace hn = simd::hn;
   constexpr i64 width = 16 / sizeof(T);

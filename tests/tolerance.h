@@ -16,6 +16,9 @@ inline constexpr double forward_f32 = 1e-6;
 inline constexpr double forward_f32_long = 5e-6;
 inline constexpr double backward_f32 = 5e-6;
 
+// The most that rounding to bf16, to eight bits, changes a number, relatively.
+inline constexpr double half_unit_bf16 = 1.0 / 256;
+
 // A mean of random numbers against its expectation, in standard errors.
 inline constexpr double standard_errors = 5;
 

@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--key-width", type=int, default=64)
     parser.add_argument("--value-width", type=int, default=64)
     parser.add_argument("--queries", type=int, default=0, help="number of queries; 0: as many as keys")
+    parser.add_argument("--precision", default="f32", choices=["f32", "bf16"], help="of all inputs")
     parser.add_argument("--attention", action="append", default=[], metavar="JSON",
                         help="a mechanism with all its options, and whether it is causal")
     parser.add_argument("--seconds", type=float, default=1, help="shortest time of a measurement")
@@ -157,10 +158,13 @@ def main():
     keep_freed_memory()
     torch.manual_seed(1)
     torch.set_num_threads(options.threads)
+    if options.precision == "bf16":
+        torch.set_default_dtype(torch.bfloat16)
     if options.device == "cuda":
         if not torch.cuda.is_available():
             return say({"error": f"PyTorch {torch.__version__} sees no CUDA device"})
-        torch.set_default_tensor_type(torch.cuda.FloatTensor)
+        bf16 = options.precision == "bf16"
+        torch.set_default_tensor_type(torch.cuda.BFloat16Tensor if bf16 else torch.cuda.FloatTensor)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     specs = [json.loads(text) for text in options.attention]
     forms = [torch_forms.forms_of(spec, options) for spec in specs]

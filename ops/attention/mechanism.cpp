@@ -218,10 +218,10 @@ void check_type(const Mechanism& mechanism, const AttentionInput& sheet, DType t
             sheet.name, name_of(type), all);
     return;
   }
-  require(type == DType::f32 || type == DType::f64,
-          "{}: {} must be f32, f64 or bf16, got {}; inputs are {}", mechanism.name, sheet.name,
-          name_of(type), all);
-  require(type == first.value_or(type),
+  require(is_floating(type), "{}: {} must be f32, f64 or bf16, got {}; inputs are {}",
+          mechanism.name, sheet.name, name_of(type), all);
+  // bf16 beside f32 is computed in f32.
+  require(accumulator_of(type) == accumulator_of(first.value_or(type)),
           "{}: wanted one element type, {} is {} and the first input {}; inputs are {}",
           mechanism.name, sheet.name, name_of(type), name_of(first.value_or(type)), all);
 }
@@ -413,13 +413,15 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
   return (mechanism.*forward)(fitted.spec, ready, whole);
 }
 
-// Mechanisms compute in f32 and f64. Inputs in bf16 are widened to f32, and the output is rounded.
+// Unless the mechanism takes bf16, such inputs are widened to f32, and the output is rounded. The
+// definition is given f32.
 Attended run_widened(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs, Mechanism::Forward Mechanism::*forward) {
   const auto narrow = [](const Variable& x) {
     return x.defined() && x.value().dtype() == DType::bf16;
   };
-  if (std::ranges::none_of(inputs, narrow)) return run(spec, call, inputs, forward);
+  const bool taken = spec.mechanism().takes_bf16 && forward == &Mechanism::attend;
+  if (taken || std::ranges::none_of(inputs, narrow)) return run(spec, call, inputs, forward);
   std::vector<Variable> wide(inputs.begin(), inputs.end());
   for (Variable& x : wide) {
     if (narrow(x)) x = cast(x, DType::f32);

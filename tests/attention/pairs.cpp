@@ -66,7 +66,135 @@ void check_pattern(const QueryKeyValue& in, const std::vector<PairsPart>& parts,
   check_pattern(in, parts, sees, tolerance::forward_f64, tolerance::backward_f64, lengths);
 }
 
+constexpr double half_unit = tolerance::half_unit_bf16;
+
+// Output and gradients of bf16 against those of f64 on the same numbers, each element within the
+// roundings that pairs.h names: of the weights, of dz, of the results and, through the stored
+// output, of δ. `e` bounds the relative errors of f32.
+struct StoredBounds {
+  View<double, 4> q, k, v, dout, out;  // [B, N or S, H, width]
+  View<double, 4> all, kept;           // a and d a [B, N, H, S]
+  double temperature, e;
+  View<double, 4> of_out, of_q, of_k, of_v;  // written
+
+  void find(i64 b, i64 h) const {
+    const i64 N = q.size(1), S = k.size(1), E = q.size(3), M = v.size(3);
+    const double u = half_unit;
+    for (i64 i = 0; i < N; ++i) {
+      double of_delta = 0, delta = 0;
+      for (i64 m = 0; m < M; ++m) {
+        double sum = 0;
+        for (i64 j = 0; j < S; ++j) sum += kept(b, i, h, j) * std::abs(v(b, j, h, m));
+        of_out(b, i, h, m) = (u + e) * sum + u * std::abs(out(b, i, h, m));
+        of_delta += std::abs(dout(b, i, h, m)) * of_out(b, i, h, m);
+        delta += dout(b, i, h, m) * out(b, i, h, m);
+      }
+      for (i64 j = 0; j < S; ++j) {
+        const double a = all(b, i, h, j), d = a == 0 ? 0 : kept(b, i, h, j) / a;
+        double product = 0, size = 0;
+        for (i64 m = 0; m < M; ++m) {
+          const double term = d * dout(b, i, h, m) * v(b, j, h, m);
+          product += term, size += std::abs(term);
+          of_v(b, j, h, m) += (u + e) * kept(b, i, h, j) * std::abs(dout(b, i, h, m));
+        }
+        const double dz = std::abs(a * (product - delta));
+        const double of_dz = (u + e) * dz + a * (of_delta + e * size);
+        for (i64 n = 0; n < E; ++n) {
+          of_q(b, i, h, n) += temperature * (of_dz + e * dz) * std::abs(k(b, j, h, n));
+          of_k(b, j, h, n) += temperature * (of_dz + e * dz) * std::abs(q(b, i, h, n));
+        }
+      }
+    }
+  }
+};
+
+void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M,
+                  const AttentionCall& call = {}, bool biased = false) {
+  CAPTURE(spec);
+  CAPTURE(fmt::format("N {}, S {}, E {}, M {}", N, S, E, M));
+  constexpr double temperature = 0.4;
+  const std::string text = spec + "temperature=0.4";
+  const auto number = [&](const Shape& shape, std::uint64_t seed) {
+    return random_normal(shape, DType::f32, seed).to(DType::bf16);
+  };
+  std::vector<Tensor> narrow{number({2, N, 2, E}, 1), number({2, S, 2, E}, 2),
+                             number({2, S, 2, M}, 3)};
+  if (biased) narrow.push_back(random_normal({1, 2, N, S}, DType::f32, 4));
+  std::vector<Tensor> wide;
+  for (const Tensor& x : narrow) wide.push_back(x.to(DType::f64));
+  const Tensor dout = number({2, N, 2, M}, 5), wide_dout = dout.to(DType::f64);
+  const std::vector<Tensor> got = attended_for(dout, text, narrow, call);
+  const std::vector<Tensor> wanted = attended_for(wide_dout, text, wide, call);
+  // With the identity as values, the output is the weights.
+  const Tensor identity = Tensor::zeros({2, S, 2, S}, DType::f64);
+  for (i64 b = 0; b < 2; ++b) {
+    for (i64 j = 0; j < S; ++j) {
+      for (i64 h = 0; h < 2; ++h) identity.view<double, 4>()(b, j, h, j) = 1;
+    }
+  }
+  std::vector<Tensor> of_weights = wide;
+  of_weights[2] = identity;
+  AttentionCall whole = call;
+  whole.dropout = 0;
+  const Tensor kept = attended(text, of_weights, call), all = attended(text, of_weights, whole);
+  std::vector<Tensor> bounds;
+  for (const i64 i : {0, 1, 2, 3}) bounds.push_back(Tensor::zeros(wanted[i].shape(), DType::f64));
+  // Scores reach 30; their sums have E + 2 rounding errors, and those of weights S.
+  const double e = std::ldexp(1, -24) * (30.0 * double(E + 2) + double(S));
+  const StoredBounds find{wide[0].view<double, 4>(),
+                          wide[1].view<double, 4>(),
+                          wide[2].view<double, 4>(),
+                          wide_dout.view<double, 4>(),
+                          wanted[0].view<double, 4>(),
+                          all.view<double, 4>(),
+                          kept.view<double, 4>(),
+                          temperature,
+                          e,
+                          bounds[0].view<double, 4>(),
+                          bounds[1].view<double, 4>(),
+                          bounds[2].view<double, 4>(),
+                          bounds[3].view<double, 4>()};
+  for (i64 b = 0; b < 2; ++b) {
+    for (i64 h = 0; h < 2; ++h) find.find(b, h);
+  }
+  for (std::size_t x = 0; x < 4; ++x) {
+    CAPTURE(x);
+    CHECK(got[x].dtype() == DType::bf16);
+    const std::vector<double> a = got[x].to(DType::f64).to_vector<double>();
+    const std::vector<double> b = wanted[x].to_vector<double>();
+    const std::vector<double> bound = bounds[x].to_vector<double>();
+    double worst = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const double most = bound[i] + half_unit * (std::abs(b[i]) + bound[i]) + 1e-12;
+      worst = std::max(worst, std::abs(a[i] - b[i]) / most);
+    }
+    CHECK(worst <= 1);
+    // Roundings are independent, so that in the mean several are less than the worst of two.
+    CHECK(relative_error(got[x], wanted[x]) <= (x == 0 ? 1 : 2) * half_unit);
+  }
+  if (biased) {
+    CHECK(got[4].dtype() == DType::f32);
+    CHECK(relative_error(got[4], wanted[4]) <= half_unit);
+  }
+}
+
 TEST_SUITE("attention") {
+
+TEST_CASE("pairs: bf16 is f64 of the same numbers, but for the roundings") {
+  const ThreadsOf one(1);
+  const Tensor lengths = Tensor::from(std::vector<i64>{67, 21}, {2}).to(tested_device());
+  for (const auto& [E, M] : {std::pair<i64, i64>{16, 16}, {64, 64}, {40, 24}, {5, 7}, {8, 8}}) {
+    check_stored("full:", 67, 67, E, M, {.causal = true});
+    check_stored("full:", 67, 130, E, M);
+    check_stored("full:", 67, 67, E, M, {.lengths = lengths, .query_lengths = lengths});
+  }
+  check_stored("full:", 67, 67, 16, 8, {.dropout = 0.3, .random = RandomKey{3, 4}});
+  check_stored("full:", 67, 67, 16, 8, {.causal = true}, true);
+  check_stored("full:", 3, 90, 16, 24);
+  check_stored("full:", 130, 67, 128, 96);
+  check_stored("local:context=20,", 67, 67, 16, 16, {.causal = true});
+  check_stored("bigbird:block=16,", 96, 96, 16, 16);
+}
 
 TEST_CASE("pairs: where a staircase first rises above a number") {
   for (const Staircase& s : {Staircase{.slope = 1, .offset = -3}, Staircase{.slope = 3, .step = 5, .offset = 2},

@@ -14,8 +14,7 @@
 namespace weft {
 namespace {
 
-// The most that rounding to eight bits changes a number, relatively.
-const double half_unit = std::ldexp(1, -8);
+constexpr double half_unit = tolerance::half_unit_bf16;
 
 std::vector<double> doubles(const Tensor& x) { return x.to(DType::f64).to_vector<double>(); }
 

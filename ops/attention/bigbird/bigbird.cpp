@@ -152,6 +152,7 @@ const Registration registered_bigbird{Mechanism{
     .masks = {.lengths = true},
     .linear_in_values = true,
     .row_sums = RowSums::one,
+    .takes_bf16 = true,
     .scaling = "N b (5 + r)",
     .attend = attend_bigbird,
     .reference = reference_bigbird,

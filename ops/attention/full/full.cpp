@@ -37,11 +37,13 @@ const Registration registered_full{Mechanism{
     .title = "softmax attention over all keys",
     .paper = "A. Vaswani et al., Attention is all you need, NeurIPS 2017, arXiv 1706.03762",
     .equations = "eq. 1",
-    .inputs = [](const AttentionSpec& spec, const AttentionSizes& sizes) {
-      AttentionInputs inputs = query_key_value(spec, sizes);
-      inputs.push_back({.name = "bias", .role = Role::bias, .axes = "b h N S", .optional = true});
-      return inputs;
-    },
+    .inputs =
+        [](const AttentionSpec& spec, const AttentionSizes& sizes) {
+          AttentionInputs inputs = query_key_value(spec, sizes);
+          inputs.push_back(
+              {.name = "bias", .role = Role::bias, .axes = "b h N S", .optional = true});
+          return inputs;
+        },
     .options = {temperature_option()},
     .masks =
         {.causal = true, .lengths = true, .query_lengths = true, .bias = true, .pattern = true},
@@ -50,6 +52,7 @@ const Registration registered_full{Mechanism{
     .unordered_keys = true,
     .linear_in_values = true,
     .row_sums = RowSums::one,
+    .takes_bf16 = true,
     .scaling = "N S",
     .attend = attend_full,
     .reference = reference_full,

@@ -54,8 +54,9 @@ std::unique_ptr<DecodingState> decode_local(const AttentionSpec& spec, const Att
 const Registration registered_local{Mechanism{
     .name = "local",
     .title = "softmax attention over the keys near the query",
-    .paper = "fast-transformers (Idiap), LocalAttention; M.-T. Luong, H. Pham, C. Manning, Effective "
-             "approaches to attention-based neural machine translation, EMNLP 2015, arXiv 1508.04025",
+    .paper =
+        "fast-transformers (Idiap), LocalAttention; M.-T. Luong, H. Pham, C. Manning, Effective "
+        "approaches to attention-based neural machine translation, EMNLP 2015, arXiv 1508.04025",
     .equations = "section 3.2, with one window width for all queries",
     .inputs = query_key_value,
     .options = {{.name = "context",
@@ -69,6 +70,7 @@ const Registration registered_local{Mechanism{
     .strictly_causal = true,
     .linear_in_values = true,
     .row_sums = RowSums::one,
+    .takes_bf16 = true,
     .scaling = "N c",
     .attend = attend_local,
     .reference = reference_local,

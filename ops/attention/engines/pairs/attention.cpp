@@ -5,11 +5,30 @@
 #include "ops/attention/engines/pairs/narrow.h"
 #include "ops/attention/engines/pairs/pairs.h"
 #include "ops/attention/scores.h"
+#include "ops/cast/cast.h"
 #include "ops/reduce/reduce.h"
 #include "runtime/dispatch.h"
 
 namespace weft {
 namespace {
+
+// Whether the kernels take bf16 as it is stored. Otherwise apply() widens it to f32, which is also
+// faster where products of f32 stay in registers (narrow.h).
+bool takes_stored(const Variable& q, std::span<const PairsSource> sources,
+                  std::span<const PairsPart> parts) {
+  const auto is_bf16 = [](const Variable& x) { return x.value().dtype() == DType::bf16; };
+  if (parts.size() != 1 || !is_bf16(q) || q.value().device() != Device{}) return false;
+  const PairsSource& source = sources[parts[0].source];
+  return sources.size() == 1 && is_bf16(source.k) && is_bf16(source.v) &&
+         !(simd::has_bf16_dot && narrow::possible<float>(q.size(3), source.v.size(3)));
+}
+
+// f(device, element type) of the kernels for q.
+template <class F>
+void dispatch_stored(const Tensor& q, const F& f) {
+  if (q.dtype() == DType::bf16) return f(Cpu{}, bf16{});
+  dispatch(q, f);
+}
 
 struct PairsOp {
   PairsCall call;
@@ -38,14 +57,15 @@ struct PairsOp {
     return by_distance(bias.expand({B, H, bias.size(1)}).view<const T, 3>(), call.origin, N, S);
   }
 
-  template <class T>
-  Pairs<T> problem(const Saved& saved, std::size_t number) const {
+  template <class S>
+  Pairs<S> problem(const Saved& saved, std::size_t number) const {
+    using T = Accumulator<S>;
     const PairsPart& part = parts[number];
     const Tensor &q = saved.q(), &k = saved.k(part.source);
     const bool biased = part.biased && saved.bias().defined();
-    return {.q = q.view<const T, 4>(),
-            .k = k.view<const T, 4>(),
-            .v = saved.v(part.source).view<const T, 4>(),
+    return {.q = q.view<const S, 4>(),
+            .k = k.view<const S, 4>(),
+            .v = saved.v(part.source).view<const S, 4>(),
             .bias = biased ? bias_of<T>(saved.bias(), q, k) : View<const T, 4>{},
             .lengths = numbers_of(lengths[part.source]),
             .query_lengths = numbers_of(call.query_lengths),
@@ -65,14 +85,16 @@ struct PairsOp {
     const Tensor& q = saved.q();
     const i64 B = q.size(0), N = q.size(1), H = q.size(2), M = saved.v(0).size(3);
     saved.out = Tensor::empty({B, N, H, M}, q.dtype(), q.device());
-    dispatch(q, [&](auto device, auto type) {
-      using T = decltype(type);
+    const DType sums = accumulator_of(q.dtype());
+    dispatch_stored(q, [&](auto device, auto type) {
+      using S = decltype(type);
+      using T = Accumulator<S>;
       for (std::size_t part = 0; part < parts.size(); ++part) {
         const Tensor before = saved.log_sums;
-        saved.log_sums = Tensor::empty({B, H, N}, q.dtype(), q.device());
-        PairsKernels<decltype(device), T>::forward(
-            device, problem<T>(saved, part),
-            part > 0 ? before.view<const T, 3>() : View<const T, 3>{}, saved.out.view<T, 4>(),
+        saved.log_sums = Tensor::empty({B, H, N}, sums, q.device());
+        PairsKernels<decltype(device), S>::forward(
+            device, problem<S>(saved, part),
+            part > 0 ? before.view<const T, 3>() : View<const T, 3>{}, saved.out.view<S, 4>(),
             saved.log_sums.view<T, 3>());
       }
     });
@@ -87,8 +109,9 @@ struct PairsOp {
     const std::size_t last = saved.inputs.size() - 1;
     Tensor dbias;
     std::vector<bool> written(lengths.size());
-    dispatch(dout, [&](auto device, auto type) {
-      using T = decltype(type);
+    dispatch_stored(dout, [&](auto device, auto type) {
+      using S = decltype(type);
+      using T = Accumulator<S>;
       for (std::size_t number = 0; number < parts.size(); ++number) {
         const PairsPart& part = parts[number];
         const bool biased = part.biased && saved.bias().defined() && wants[last];
@@ -97,22 +120,26 @@ struct PairsOp {
           const Tensor& q = saved.q();
           Shape shape{q.size(0), q.size(2), q.size(1), saved.k(part.source).size(1)};
           if (call.origin >= 0) shape = {q.size(0), q.size(2), saved.bias().size(1)};
-          dbias = Tensor::zeros(shape, q.dtype(), q.device());
+          dbias = Tensor::zeros(shape, accumulator_of(q.dtype()), q.device());
           call.origin < 0 ? void(bias_gradient.pairs = dbias.view<T, 4>())
                           : void(bias_gradient.distances = dbias.view<T, 3>());
         }
-        PairsBackwardKernels<decltype(device), T>::backward(
-            device, problem<T>(saved, number), saved.out.view<const T, 4>(),
-            saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(),
-            {.queries = number > 0, .keys = written[part.source]}, gradients[0].view<T, 4>(),
-            gradients[1 + 2 * part.source].view<T, 4>(), gradients[2 + 2 * part.source].view<T, 4>(),
-            bias_gradient);
+        PairsBackwardKernels<decltype(device), S>::backward(
+            device, problem<S>(saved, number), saved.out.view<const S, 4>(),
+            saved.log_sums.view<const T, 3>(), dout.view<const S, 4>(),
+            {.queries = number > 0, .keys = written[part.source]}, gradients[0].view<S, 4>(),
+            gradients[1 + 2 * part.source].view<S, 4>(),
+            gradients[2 + 2 * part.source].view<S, 4>(), bias_gradient);
         written[part.source] = true;
       }
     });
     gradients.push_back(dbias.defined() ? sum_to(dbias, saved.bias().shape()) : dbias);
     return gradients;
   }
+};
+
+struct StoredPairsOp : PairsOp {
+  static constexpr bool takes_bf16 = true;
 };
 
 // Throws unless a table of D numbers by distance covers every pair of the part.
@@ -190,8 +217,9 @@ Variable pairs_attention(const PairsCall& call, const Variable& q,
       check_distances(call, part, q.size(1), keys, bias.size(1));
     }
   }
-  inputs.push_back(bias);
-  return apply_list(op, inputs)[0];
+  const bool stored = takes_stored(q, sources, parts);
+  inputs.push_back(stored && bias.defined() ? cast(bias, DType::f32) : bias);
+  return stored ? apply_list(StoredPairsOp{op}, inputs)[0] : apply_list(op, inputs)[0];
 }
 
 Variable pairs_attention(const PairsCall& call, const Variable& q, const PairsSource& source,
@@ -200,7 +228,7 @@ Variable pairs_attention(const PairsCall& call, const Variable& q, const PairsSo
 }
 
 AttentionCost pairs_cost(const AttentionSizes& s, double pairs, DType type) {
-  const double item = double(size_of(type));
+  const double item = double(size_of(accumulator_of(type)));
   const bool is_narrow = type == DType::f32 && narrow::possible<float>(s.E, s.M);
   const i64 keys = is_narrow ? narrow::most_keys : tile_side;
   return {.forward_operations = 2 * pairs * double(s.E + s.M),

@@ -25,8 +25,8 @@ namespace weft::few {
 inline constexpr i64 most_queries = 4;
 inline constexpr i64 chunk_keys = 1024, tile_keys = 64;
 
-template <class T>
-bool possible(const Pairs<T>& p) {
+template <class S>
+bool possible(const Pairs<S>& p) {
   return p.N() <= most_queries && p.classes == 1 && !p.lists.any() && p.dropout == 0 &&
          p.k.stride(3) == 1 && p.v.stride(3) == 1;
 }
@@ -62,7 +62,7 @@ template <class T>
 struct Partial {
   T maximum, sum, *o;
 
-  static i64 numbers(const Pairs<T>& p) { return p.M() + 2; }
+  static i64 numbers(i64 M) { return M + 2; }
 
   // z [count]: the scores of keys with values v; they are replaced by weights.
   void add(T* z, i64 count, Rows<const T> v, i64 M) {
@@ -106,8 +106,8 @@ void find_products(const T* q, i64 E, const T* keys, i64 count, T* z) {
 }
 
 // Prefetches one head's part of a tile of keys.
-template <class T>
-void prefetch_tile(const Pairs<T>& p, i64 b, i64 h, i64 key, i64 end) {
+template <class S>
+void prefetch_tile(const Pairs<S>& p, i64 b, i64 h, i64 key, i64 end) {
   for (i64 j = key; j < std::min(key + tile_keys, end); ++j) {
     prefetch(&p.k(b, j, h, 0), p.E());
     prefetch(&p.v(b, j, h, 0), p.M());
@@ -116,11 +116,14 @@ void prefetch_tile(const Pairs<T>& p, i64 b, i64 h, i64 key, i64 end) {
 
 // The partial results of one chunk, for all heads and queries: `state` [H, counted, M + 2]; q [H,
 // counted, E] is packed.
-template <class T>
-void add_chunk(const Pairs<T>& p, i64 b, i64 counted, const T* q, i64 begin, i64 end, T* state) {
+template <class S, class T = Accumulator<S>>
+void add_chunk(const Pairs<S>& p, i64 b, i64 counted, const T* q, i64 begin, i64 end, T* state) {
   constexpr T none = -std::numeric_limits<T>::infinity();
   constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
-  const i64 numbers = Partial<T>::numbers(p);
+  const i64 numbers = Partial<T>::numbers(p.M());
+  constexpr bool in_place = std::is_same_v<S, T>;
+  const Scratch<T> widened(in_place ? 0 : tile_keys * (p.E() + p.M()));
+  T *const wide_keys = widened.data(), *const wide_values = wide_keys + tile_keys * p.E();
   std::array<T, tile_keys + simd::lanes<T>> z;
   const Scratch<T> turned(p.E() * tile_keys + simd::lanes<T>);  // read beyond the last key
   std::fill(state, state + p.H() * counted * numbers, T(0));
@@ -131,8 +134,17 @@ void add_chunk(const Pairs<T>& p, i64 b, i64 counted, const T* q, i64 begin, i64
     for (i64 h = 0; h < p.H(); ++h) {
       const bool last = h + 1 == p.H();
       prefetch_tile(p, b, last ? 0 : h + 1, last ? key + tile_keys : key, end);
-      transpose<T>(std::min(tile_keys, end - key), p.E(), {&p.k(b, key, h, 0), p.k.stride(1)},
-                   {turned.data(), tile_keys});
+      const i64 keys = std::min(tile_keys, end - key);
+      Rows<const T> v;  // from `key` on
+      if constexpr (in_place) {
+        transpose<T>(keys, p.E(), {&p.k(b, key, h, 0), p.k.stride(1)}, {turned.data(), tile_keys});
+        v = {&p.v(b, key, h, 0), p.v.stride(1)};
+      } else {
+        pack_rows(p.k, b, h, key, keys, T(1), wide_keys);
+        pack_rows(p.v, b, h, key, keys, T(1), wide_values);
+        transpose<T>(keys, p.E(), {wide_keys, p.E()}, {turned.data(), tile_keys});
+        v = {wide_values, p.M()};
+      }
       for (i64 i = 0; i < counted; ++i) {
         const i64 from = std::max(key, p.band.first.at(i)), row = h * counted + i;
         const i64 count = std::min({key + tile_keys, end, p.band.end.at(i)}) - from;
@@ -144,7 +156,7 @@ void add_chunk(const Pairs<T>& p, i64 b, i64 counted, const T* q, i64 begin, i64
         }
         T* const at = state + row * numbers;
         Partial<T> partial{at[0], at[1], at + 2};
-        partial.add(z.data(), count, {&p.v(b, from, h, 0), p.v.stride(1)}, p.M());
+        partial.add(z.data(), count, {v.data + (from - key) * v.row, v.row}, p.M());
         at[0] = partial.maximum, at[1] = partial.sum;
       }
     }
@@ -153,9 +165,10 @@ void add_chunk(const Pairs<T>& p, i64 b, i64 counted, const T* q, i64 begin, i64
 
 // Merges out and ℓ of query i of head h from the chunks' results, `apart` numbers apart, and, if
 // `before` has data, from other parts.
-template <class T>
-void join(const Pairs<T>& p, i64 b, i64 h, i64 i, const T* state, i64 chunks, i64 apart,
-          const View<const T, 3>& before, const View<T, 4>& out, const View<T, 3>& log_sums) {
+template <class S, class T = Accumulator<S>>
+void join(const Pairs<S>& p, i64 b, i64 h, i64 i, const T* state, i64 chunks, i64 apart,
+          const View<const Accumulator<S>, 3>& before, const View<S, 4>& out,
+          const View<Accumulator<S>, 3>& log_sums, T* o) {
   constexpr T infinity = std::numeric_limits<T>::infinity();
   const bool goes_on = before.data != nullptr && before(b, h, i) != infinity;
   const T first = goes_on ? std::numbers::log2e_v<T> * before(b, h, i) : -infinity;
@@ -163,24 +176,24 @@ void join(const Pairs<T>& p, i64 b, i64 h, i64 i, const T* state, i64 chunks, i6
   for (i64 c = 0; c < chunks; ++c) most = std::max(most, state[c * apart]);
   const T shift = most == -infinity ? T(0) : most;
   T sum = goes_on ? std::exp2(first - shift) : T(0);
-  for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = goes_on ? out(b, i, h, m) * sum : T(0);
+  for (i64 m = 0; m < p.M(); ++m) o[m] = goes_on ? convert<T>(out(b, i, h, m)) * sum : T(0);
   for (i64 c = 0; c < chunks; ++c) {
     const T factor = std::exp2(state[c * apart] - shift);
     sum += factor * state[c * apart + 1];
-    for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) += factor * state[c * apart + 2 + m];
+    for (i64 m = 0; m < p.M(); ++m) o[m] += factor * state[c * apart + 2 + m];
   }
-  for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = sum == 0 ? T(0) : out(b, i, h, m) / sum;
+  for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = convert<S>(sum == 0 ? T(0) : o[m] / sum);
   log_sums(b, h, i) = sum == 0 ? infinity : std::numbers::ln2_v<T> * most + std::log(sum);
 }
 
 // PairsKernels::forward() if it is possible().
-template <class T>
-void forward(const Pairs<T>& p, const View<const T, 3>& before, const View<T, 4>& out,
-             const View<T, 3>& log_sums) {
-  const i64 H = p.H(), N = p.N(), numbers = Partial<T>::numbers(p);
+template <class S, class T = Accumulator<S>>
+void forward(const Pairs<S>& p, const View<const Accumulator<S>, 3>& before, const View<S, 4>& out,
+             const View<Accumulator<S>, 3>& log_sums) {
+  const i64 H = p.H(), N = p.N(), numbers = Partial<T>::numbers(p.M());
   const i64 chunks = (p.S() + chunk_keys - 1) / chunk_keys;
   const Scratch<T> queries(p.B() * H * N * p.E());
-  const Scratch<T> states(p.B() * chunks * H * N * numbers);
+  const Scratch<T> states(p.B() * chunks * H * N * numbers), row(p.M());
   for (i64 b = 0; b < p.B(); ++b) {
     const i64 counted = p.queries(b);
     for (i64 h = 0; h < H; ++h) {
@@ -201,10 +214,10 @@ void forward(const Pairs<T>& p, const View<const T, 3>& before, const View<T, 4>
       for (i64 i = 0; i < N; ++i) {
         if (i < counted) {
           const T* const state = states.data() + (b * chunks * H * N + h * counted + i) * numbers;
-          join(p, b, h, i, state, chunks, H * N * numbers, before, out, log_sums);
+          join(p, b, h, i, state, chunks, H * N * numbers, before, out, log_sums, row.data());
           continue;
         }
-        for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = 0;
+        for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = S();
         log_sums(b, h, i) = std::numeric_limits<T>::infinity();
       }
     }

@@ -268,9 +268,9 @@ void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>
 
 }  // namespace
 
-template <class Device, class T>
-void PairsKernels<Device, T>::forward(const Device& device, const Pairs<T>& p,
-                                      View<const T, 3> before, View<T, 4> out,
+template <class Device, class S>
+void PairsKernels<Device, S>::forward(const Device& device, const Pairs<S>& p,
+                                      View<const T, 3> before, View<S, 4> out,
                                       View<T, 3> log_sums) {
   if (p.B() * p.H() * p.N() == 0) return;
   const bool few = p.longest_class(p.N()) <= few_rows;

@@ -54,10 +54,15 @@
 // and a_ij = exp(z_ij − ℓ_i) is recomputed from the joint ℓ, tile by tile; the dropout mask is
 // drawn again. Each part adds to dq, and to the dk and dv of its keys.
 //
+// bf16 is a type of storage. Products of bf16 are summed in f32; z, μ, s, ℓ, δ, da and the bias are
+// f32. Where a processor multiplies pairs of bf16, the weights d a (of the sum in o: d exp(z − μ))
+// and dz are rounded to bf16 before their products, s is the sum of the weights before that, and o,
+// dq, dk and dv are rounded at the end; else the products are those of f32. A call has one part.
+//
 // Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 4 P (E + M)
 // forward and 2.5 times that backward; bytes saved 4 B H N.
 //
-// Files, in the order of reading: band.h; pairs_cpu.cpp; narrow.h (heads of eight);
+// Files, in the order of reading: band.h; operands.h; pairs_cpu.cpp; narrow.h (heads of eight);
 // few_queries.h (decoding); tile_lists.h, block_lists.h and tile_list_tensors.h;
 // attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu, gradient_tile.cuh, pairs_backward.cu,
 // pairs_narrow.cu (narrow heads);
@@ -69,17 +74,22 @@
 #include "ops/attention/length.h"
 #include "ops/dropout/mask.h"
 #include "runtime/device.h"
+#include "runtime/dtype.h"
 #include "runtime/view.h"
 
 namespace weft {
 
-// One part in kernels. `lengths` and `query_lengths` hold B numbers or are null; a bias without
-// data means none; its broadcast axes have stride 0. The weight of query i and key j is dropped by
-// row (b H + h) N + i and column first_column + j of a mask with `columns` columns, where i counts
-// all queries and j along the class; first_column is a multiple of 64.
-template <class T>
+// One part in kernels, of elements `Stored`; everything but q, k and v is an accumulator. `lengths`
+// and `query_lengths` hold B numbers or are null; a bias without data means none; its broadcast
+// axes have stride 0. The weight of query i and key j is dropped by row (b H + h) N + i and column
+// first_column + j of a mask with `columns` columns, where i counts all queries and j along the
+// class; first_column is a multiple of 64.
+template <class Stored>
 struct Pairs {
-  View<const T, 4> q, k, v, bias;
+  using T = Accumulator<Stored>;
+
+  View<const Stored, 4> q, k, v;
+  View<const T, 4> bias;
   const i64* lengths = nullptr;
   const i64* query_lengths = nullptr;
   T temperature = 1;
@@ -154,12 +164,13 @@ constexpr View<T, 4> by_distance(const View<T, 3>& tables, i64 origin, i64 N, i6
           {tables.stride(0), tables.stride(1), -tables.stride(2), tables.stride(2)}};
 }
 
-template <class Device, class T>
+template <class Device, class S>
 struct PairsKernels {
+  using T = Accumulator<S>;
   // All of `out` and `log_sums` [B, H, N] is written; log_sums is +∞ for a query without keys, so
   // that exp(z − ℓ) is 0. If `before` has data, `out` holds the result of other parts, and `before`
   // their log_sums.
-  static void forward(const Device&, const Pairs<T>&, View<const T, 3> before, View<T, 4> out,
+  static void forward(const Device&, const Pairs<S>&, View<const T, 3> before, View<S, 4> out,
                       View<T, 3> log_sums);
 };
 
@@ -178,12 +189,13 @@ struct BiasGradient {
   i64 origin = 0;
 };
 
-template <class Device, class T>
+template <class Device, class S>
 struct PairsBackwardKernels {
+  using T = Accumulator<S>;
   // All of dq, dk, dv is written, or added to.
-  static void backward(const Device&, const Pairs<T>&, View<const T, 4> out,
-                       View<const T, 3> log_sums, View<const T, 4> dout, AddTo add, View<T, 4> dq,
-                       View<T, 4> dk, View<T, 4> dv, BiasGradient<T> dbias);
+  static void backward(const Device&, const Pairs<S>&, View<const S, 4> out,
+                       View<const T, 3> log_sums, View<const S, 4> dout, AddTo add, View<S, 4> dq,
+                       View<S, 4> dk, View<S, 4> dv, BiasGradient<T> dbias);
 };
 
 }  // namespace weft

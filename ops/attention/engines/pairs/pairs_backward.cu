@@ -343,11 +343,11 @@ struct Backward {
 
 }  // namespace
 
-template <class Device, class T>
-void PairsBackwardKernels<Device, T>::backward(const Device& device, const Pairs<T>& p,
-                                               View<const T, 4> out, View<const T, 3> log_sums,
-                                               View<const T, 4> dout, AddTo add, View<T, 4> dq,
-                                               View<T, 4> dk, View<T, 4> dv,
+template <class Device, class S>
+void PairsBackwardKernels<Device, S>::backward(const Device& device, const Pairs<S>& p,
+                                               View<const S, 4> out, View<const T, 3> log_sums,
+                                               View<const S, 4> dout, AddTo add, View<S, 4> dq,
+                                               View<S, 4> dk, View<S, 4> dv,
                                                BiasGradient<T> dbias) {
   if (p.B() * p.H() == 0) return;
   const Workspace<T> work(device, p.B() * p.H() * p.N());

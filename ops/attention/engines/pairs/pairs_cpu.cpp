@@ -19,6 +19,7 @@
 
 #include "ops/attention/engines/pairs/few_queries.h"
 #include "ops/attention/engines/pairs/narrow.h"
+#include "ops/attention/engines/pairs/operands.h"
 #include "ops/attention/engines/pairs/pairs.h"
 #include "ops/attention/rows.h"
 #include "ops/attention/running_softmax.h"
@@ -43,22 +44,22 @@ template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Whether narrow.h applies.
-template <class T>
-bool is_narrow(const Pairs<T>& p) {
-  return narrow::possible<T>(p.E(), p.M()) && p.bias.data == nullptr;
+template <class S>
+bool is_narrow(const Pairs<S>& p) {
+  return narrow::possible<Operand<S>>(p.E(), p.M()) && p.bias.data == nullptr;
 }
 
 // Keys of a tile: more for narrow heads, whose rows are short.
-template <class T>
-i64 key_tile(const Pairs<T>& p) {
+template <class S>
+i64 key_tile(const Pairs<S>& p) {
   return is_narrow(p) && !p.lists.any() ? narrow::most_keys : tile_side;
 }
 
 // Queries of a block. Fewer waste less at the edges of short sequences, where narrow.h skips what a
 // vector of queries does not see.
-template <class T>
-i64 query_block(const Pairs<T>& p) {
-  if (is_narrow(p)) return std::min(most_queries, simd::round_up_to_lanes<T>(p.N()));
+template <class S>
+i64 query_block(const Pairs<S>& p) {
+  if (is_narrow(p)) return std::min(most_queries, simd::round_up_to_lanes<Accumulator<S>>(p.N()));
   return p.N() <= 256 ? 32 : most_queries;
 }
 
@@ -160,8 +161,8 @@ KeyRange keys_seen(const Tile<T>& t, i64 first_lane, i64 count) {
 
 // Calls f for the tile in parts: splits off what only one half of its lanes sees, and skips keys
 // that nobody sees. A narrow tile is not split; its vectors without queries are skipped.
-template <class T, class F>
-void each_part(const Pairs<T>& p, const Tile<T>& t, const F& f) {
+template <class S, class F, class T = Accumulator<S>>
+void each_part(const Pairs<S>& p, const Tile<Accumulator<S>>& t, const F& f) {
   const auto emit = [&](i64 first_lane, i64 lanes, i64 from, i64 to) {
     if (from >= to) return;
     Tile<T> part = t.part(first_lane, lanes, from, to);
@@ -188,10 +189,17 @@ void each_part(const Pairs<T>& p, const Tile<T>& t, const F& f) {
   emit(half, half, both.to, high.to);
 }
 
-// z += bias (in units of ln 2), and −∞ if a query does not see the key.
-template <class T>
-void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
+// z in units of ln 2, where q was not scaled, plus the bias, and −∞ if a query does not see the
+// key.
+template <class S, class T = Accumulator<S>>
+void mask_scores(const Pairs<S>& p, const Tile<Accumulator<S>>& t, Accumulator<S>* z) {
   const simd::Tag<T> d;
+  if constexpr (in_pairs<S>) {
+    const auto factor = hn::Set(d, log2e_v<T> * p.temperature);
+    for (i64 i = 0; i < t.keys * t.lanes; i += simd::lanes<T>) {
+      hn::StoreU(hn::Mul(factor, hn::LoadU(d, z + i)), d, z + i);
+    }
+  }
   if (p.bias.data != nullptr) {
     constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
     for (i64 j = 0; j < t.keys; ++j) {
@@ -218,8 +226,8 @@ void mask_scores(const Pairs<T>& p, const Tile<T>& t, T* z) {
 
 // Calls f(key, lane, mask) for the first `keys` of the tile and one vector of queries, in groups of
 // eight keys that share one draw; `mask` is true if the weight is kept.
-template <class T, class F>
-void each_weight_of(const Pairs<T>& p, const Tile<T>& t, i64 i, i64 keys, const F& f) {
+template <class S, class F, class T = Accumulator<S>>
+void each_weight_of(const Pairs<S>& p, const Tile<Accumulator<S>>& t, i64 i, i64 keys, const F& f) {
   const DropoutMask mask = p.mask();
   const i64 row = p.mask_row(t.b, t.h) + (t.query + i) * p.classes;
   for (i64 j = 0; j < keys; j += group) {
@@ -230,8 +238,8 @@ void each_weight_of(const Pairs<T>& p, const Tile<T>& t, i64 i, i64 keys, const 
 }
 
 // The same for all vectors of the tile.
-template <class T, class F>
-void each_weight(const Pairs<T>& p, const Tile<T>& t, const F& f) {
+template <class S, class F, class T = Accumulator<S>>
+void each_weight(const Pairs<S>& p, const Tile<Accumulator<S>>& t, const F& f) {
   for (i64 i = 0; i < t.lanes; i += simd::lanes<T>) each_weight_of(p, t, i, t.keys, f);
 }
 
@@ -261,9 +269,10 @@ struct VectorRanges {
 };
 
 // f(i, keys, left) for each vector of queries of a tile, with lanes from i on; see narrow.h.
-template <class T, class F>
-void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ranges, const T* k,
-                 const T* v, const F& f) {
+template <class S, class F, class T = Accumulator<S>>
+void each_narrow(const Pairs<S>& p, const Tile<Accumulator<S>>& t,
+                 const VectorRanges<Accumulator<S>>& ranges, const Accumulator<S>* k,
+                 const Accumulator<S>* v, const F& f) {
   constexpr i64 bits = 8;
   std::array<std::uint8_t, narrow::most_keys * simd::lanes<T> / bits + sizeof(std::uint64_t)> kept;
   constexpr i64 L = simd::lanes<T>;
@@ -298,8 +307,8 @@ void each_narrow(const Pairs<T>& p, const Tile<T>& t, const VectorRanges<T>& ran
 }
 
 // Whether a tile is at the edge of the band; if so, writes its words, unless narrow.h knows them.
-template <class T>
-void see_band(const Pairs<T>& p, Tile<T>& t, std::uint64_t* words) {
+template <class S>
+void see_band(const Pairs<S>& p, Tile<Accumulator<S>>& t, std::uint64_t* words) {
   const auto& [first, end] = p.band;
   const i64 last = t.query + t.queries - 1;
   const bool edge = t.key < first.at(last) || t.key + t.keys > end.at(t.query);
@@ -313,9 +322,10 @@ void see_band(const Pairs<T>& p, Tile<T>& t, std::uint64_t* words) {
 }
 
 // Calls f for the tiles of keys that the queries i … i + rows − 1 see, of keys before `keys`.
-template <class T, class F>
-void each_tile_of_queries(const Pairs<T>& p, const Tile<T>& block, i64 keys, const F& f) {
-  Tile<T> t = block;
+template <class S, class F>
+void each_tile_of_queries(const Pairs<S>& p, const Tile<Accumulator<S>>& block, i64 keys,
+                          const F& f) {
+  Tile<Accumulator<S>> t = block;
   std::array<std::uint64_t, narrow::most_keys> words;
   if (p.lists.any()) {
     for (const TileRun& run : p.lists.row(t.b, t.h, t.query / tile_side)) {
@@ -339,10 +349,10 @@ void each_tile_of_queries(const Pairs<T>& p, const Tile<T>& block, i64 keys, con
 
 // Calls f for the blocks of queries that see some of the keys of a tile, of queries before
 // `queries`.
-template <class T, class F>
-void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i64 queries,
-                           const F& f) {
-  Tile<T> t = tile;
+template <class S, class F>
+void each_block_of_queries(const Pairs<S>& p, const Tile<Accumulator<S>>& tile, i64 block,
+                           i64 queries, const F& f) {
+  Tile<Accumulator<S>> t = tile;
   t.lanes = block;
   std::array<std::uint64_t, narrow::most_keys> words;
   if (p.lists.any()) {
@@ -371,38 +381,50 @@ void each_block_of_queries(const Pairs<T>& p, const Tile<T>& tile, i64 block, i6
   }
 }
 
-// Forward for one block of queries: streams over the tiles of keys.
-template <class T>
-struct ForwardBlock {
-  const Pairs<T>& p;
-  i64 block, first = 0;  // lanes, and the first query
-  Scratch<T> buffer;
-  T *q, *rows_of_head, *o, *z, *maximum, *sum;
+// Packed rows of queries, turned for tiles whose lanes are queries: to [operands of the width,
+// block]; lanes from `rows` on are zero.
+template <class S>
+void turn(const PackedRows<S>& packed, i64 first, i64 rows, i64 block, Operand<S>* to) {
+  const i64 depth = operands<S>(packed.width);
+  transpose_block(packed.by_width + first * depth, rows, depth, block, to);
+}
 
-  ForwardBlock(const Pairs<T>& problem, i64 query_block)
+// Forward for one block of queries: streams over the tiles of keys.
+template <class S>
+struct ForwardBlock {
+  using T = Accumulator<S>;
+  using O = Operand<S>;
+
+  const Pairs<S>& p;
+  i64 block, first = 0;  // lanes, and the first query
+  Scratch<O> operand_memory;
+  Scratch<T> memory;
+  O* next = operand_memory.data();
+  PackedRows<S> rows_of_head{block, p.E(), Along::width, next};
+  O *q = next, *weights = q + block * operands<S>(p.E());
+  T *z = memory.data(), *o = z + block * key_tile(p), *maximum = o + block * p.M(),
+    *sum = maximum + block, *out_rows = sum + block;
+
+  ForwardBlock(const Pairs<S>& problem, i64 query_block)
       : p(problem),
         block(query_block),
-        buffer(block * (2 * problem.E() + problem.M() + key_tile(problem) + 2)) {
-    q = buffer.data();
-    rows_of_head = q + block * p.E();
-    o = rows_of_head + block * p.E();
-    z = o + block * p.M();
-    maximum = z + block * key_tile(p);
-    sum = maximum + block;
-  }
+        operand_memory(block * (2 * operands<S>(p.E()) + (in_pairs<S> ? key_tile(p) / 2 : 0))),
+        memory(block * (key_tile(p) + p.M() + 2 + (std::is_same_v<S, T> ? 0 : p.M()))) {}
 
   void start(i64 b, i64 h, i64 query, i64 rows) {
     first = query;
-    pack_rows(p.q, b, h, query, rows, log2e_v<T> * p.temperature, rows_of_head);
-    transpose_block(rows_of_head, rows, p.E(), block, q);
+    rows_of_head.pack(p.q, b, h, query, rows, log2e_v<T> * p.temperature);
+    turn(rows_of_head, 0, rows, block, q);
     std::fill(o, o + block * p.M(), T(0));
     std::fill(maximum, maximum + block, -infinity<T>);
     std::fill(sum, sum + block, T(0));
   }
 
   // Initialises the state from the result of other parts.
-  void go_on(i64 b, i64 h, i64 rows, const View<T, 4>& out, const View<const T, 3>& log_sums) {
-    transpose<T>(rows, p.M(), {&out(b, first, h, 0), out.stride(1)}, {o, block});
+  void go_on(i64 b, i64 h, i64 rows, const View<S, 4>& out, const View<const T, 3>& log_sums) {
+    if constexpr (std::is_same_v<S, T>) {
+      transpose<T>(rows, p.M(), {&out(b, first, h, 0), out.stride(1)}, {o, block});
+    }
     for (i64 i = 0; i < rows; ++i) {
       const T log_sum = log_sums(b, h, first + i);
       if (log_sum == infinity<T>) continue;
@@ -411,33 +433,39 @@ struct ForwardBlock {
     }
   }
 
-  // k and v begin at the tile's first key.
-  void add(const Tile<T>& t, const T* k, const T* v) {
-    const i64 E = p.E(), M = p.M(), lane = t.query - first;
-    if (is_narrow(p)) {
-      const auto run = [&](i64 i, const KeyRange&, const narrow::Keys<T>& seen, auto left) {
-        const i64 at = lane + i;
-        narrow::forward<T>(seen, left, {q + at, block}, z, maximum + at, sum + at, {o + at, block});
-      };
-      return each_narrow(p, t, VectorRanges<T>(t), k, v, run);
+  // `at` is the tile's first key among the packed ones.
+  void add(const Tile<T>& t, const PackedRows<S>& k, const PackedRows<S>& v, i64 at) {
+    const i64 lane = t.query - first;
+    if constexpr (!in_pairs<S>) {
+      if (is_narrow(p)) {
+        const auto run = [&](i64 i, const KeyRange&, const narrow::Keys<T>& seen, auto left) {
+          const i64 to = lane + i;
+          narrow::forward<T>(seen, left, {q + to, block}, z, maximum + to, sum + to,
+                             {o + to, block});
+        };
+        return each_narrow(p, t, VectorRanges<T>(t), k.by_width + at * p.E(),
+                           v.by_width + at * p.M(), run);
+      }
     }
-    tile_product<T>(t.keys, t.lanes, E, {k, E, 1}, {q + lane, block}, {z, t.lanes}, false);
+    tile_product<O>(t.keys, t.lanes, operands<S>(p.E()), k.along_width(at), {q + lane, block},
+                    {z, t.lanes}, false);
     mask_scores(p, t, z);
-    run_softmax<Base::two, T>(t.keys, t.lanes, M, z, maximum + lane, sum + lane, {o + lane, block});
+    run_softmax<Base::two, T>(t.keys, t.lanes, p.M(), z, maximum + lane, sum + lane,
+                              {o + lane, block});
     if (p.dropout > 0) {
       const auto scale = hn::Set(simd::Tag<T>{}, static_cast<T>(p.mask().factor));
       each_weight(p, t, [&](i64 j, i64 i, auto kept) {
-        T* const at = z + j * t.lanes + i;
+        T* const weight = z + j * t.lanes + i;
         const simd::Tag<T> d;
-        hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(scale, hn::LoadU(d, at))), d, at);
+        hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(scale, hn::LoadU(d, weight))), d, weight);
       });
     }
-    tile_product<T>(M, t.lanes, t.keys, {v, 1, M}, {z, t.lanes}, {o + lane, block}, true);
+    tile_product<O>(p.M(), t.lanes, operands<S>(t.keys), v.along_rows(at),
+                    along_keys<S>(z, t.keys, t.lanes, weights), {o + lane, block}, true);
   }
 
   // out is packed: the numbers of a row are contiguous.
-  void finish(i64 b, i64 h, i64 rows, const View<T, 4>& out,
-              const View<T, 3>& log_sums) {
+  void finish(i64 b, i64 h, i64 rows, const View<S, 4>& out, const View<T, 3>& log_sums) {
     const simd::Tag<T> d;
     const auto zero = hn::Zero(d);
     for (i64 i = 0; i < block; i += simd::lanes<T>) {
@@ -457,7 +485,12 @@ struct ForwardBlock {
     } else {
       for (i64 i = 0; i < rows; ++i) log_sums(b, h, first + i) = maximum[i];
     }
-    transpose<T>(p.M(), rows, {o, block}, {&out(b, first, h, 0), out.stride(1)});
+    if constexpr (std::is_same_v<S, T>) {
+      transpose<T>(p.M(), rows, {o, block}, {&out(b, first, h, 0), out.stride(1)});
+    } else {
+      transpose<T>(p.M(), rows, {o, block}, {out_rows, p.M()});
+      unpack_rows(out_rows, b, h, first, rows, out);
+    }
   }
 };
 
@@ -466,28 +499,29 @@ struct ForwardBlock {
 struct Sequence {
   i64 b, c, h;
 };
-template <class T>
-Sequence sequence_of(const Pairs<T>& p, i64 number) {
+template <class S>
+Sequence sequence_of(const Pairs<S>& p, i64 number) {
   if (p.classes == 1) return {number / p.H(), 0, number % p.H()};
   return {number / p.H() / p.classes, number / p.H() % p.classes, number % p.H()};
 }
 
 // The problem of class c; `first` is that of class 0, and `own` holds any other. Most problems have
 // one class, and short heads take no longer than some copies of the problem.
-template <class T>
-const Pairs<T>& problem_of(const Pairs<T>& all, i64 c, const Pairs<T>& first,
-                           std::optional<Pairs<T>>& own) {
+template <class S>
+const Pairs<S>& problem_of(const Pairs<S>& all, i64 c, const Pairs<S>& first,
+                           std::optional<Pairs<S>>& own) {
   return c == 0 ? first : own.emplace(all.of_class(c));
 }
 
 }  // namespace
 
-template <class Device, class T>
-void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
-                                      View<const T, 3> all_before, View<T, 4> all_out,
+template <class Device, class S>
+void PairsKernels<Device, S>::forward(const Device&, const Pairs<S>& all,
+                                      View<const T, 3> all_before, View<S, 4> all_out,
                                       View<T, 3> all_log_sums) {
+  require((std::is_same_v<S, T> || all_before.data == nullptr), "pairs: bf16 has one part");
   if (few::possible(all)) return few::forward(all.of_class(0), all_before, all_out, all_log_sums);
-  const Pairs<T> first_class = all.of_class(0);
+  const Pairs<S> first_class = all.of_class(0);
   const i64 block = query_block(first_class), longest = all.longest_class(all.N());
   // The keys in lists may be anywhere: all are packed, once.
   const i64 share = all.lists.any() ? longest : forward_share;
@@ -498,36 +532,34 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
   const i64 work = rows * seen * (all.E() + all.M());
   parallel_for(all.B() * all.H() * all.classes * shares, work, [&](i64 piece) {
     const auto [b, c, h] = sequence_of(all, piece / shares);
-    std::optional<Pairs<T>> own;
-    const Pairs<T>& p = problem_of(all, c, first_class, own);
-    const View<T, 4> out = all.of_class(all_out, p.residue, 1);
+    std::optional<Pairs<S>> own;
+    const Pairs<S>& p = problem_of(all, c, first_class, own);
+    const View<S, 4> out = all.of_class(all_out, p.residue, 1);
     const View<T, 3> log_sums = all.of_class(all_log_sums, p.residue, 2);
     const View<const T, 3> before = all.of_class(all_before, p.residue, 2);
     const i64 begin = std::min(p.N(), piece % shares * share);
     const i64 end = std::min(p.N(), begin + share);
     const i64 counted = std::clamp(p.queries(b), begin, end);
     for (i64 i = counted; i < end; ++i) {
-      for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = 0;
+      for (i64 m = 0; m < p.M(); ++m) out(b, i, h, m) = S();
       log_sums(b, h, i) = infinity<T>;
     }
     if (begin == counted) return;
     const i64 first = p.lists.any() ? 0 : p.band.first.at(begin) / group * group;
     const i64 keys = std::max<i64>(p.end_of_keys(b, counted - 1) - first, 0);
-    const Scratch<T> packed(keys * (p.E() + p.M()));
-    T* const k = packed.data();
-    T* const v = k + keys * p.E();
-    pack_rows(p.k, b, h, first, keys, T(1), k);
-    pack_rows(p.v, b, h, first, keys, T(1), v);
-    ForwardBlock<T> state(p, block);
+    const Scratch<Operand<S>> packed(PackedRows<S>::size(keys, p.E(), Along::width) +
+                                     PackedRows<S>::size(keys, p.M(), Along::rows));
+    Operand<S>* next = packed.data();
+    const PackedRows<S> k(keys, p.E(), Along::width, next), v(keys, p.M(), Along::rows, next);
+    k.pack(p.k, b, h, first, keys, T(1));
+    v.pack(p.v, b, h, first, keys, T(1));
+    ForwardBlock<S> state(p, block);
     for (i64 i = begin; i < counted; i += block) {
       const i64 size = std::min(block, counted - i);
       state.start(b, h, i, size);
       if (before.data != nullptr) state.go_on(b, h, size, out, before);
       each_tile_of_queries(p, Tile<T>{b, h, i, size, block, 0, 0}, first + keys,
-                           [&](const Tile<T>& t) {
-                             const i64 at = t.key - first;
-                             state.add(t, k + at * p.E(), v + at * p.M());
-                           });
+                           [&](const Tile<T>& t) { state.add(t, k, v, t.key - first); });
       state.finish(b, h, size, out, log_sums);
     }
   });
@@ -536,54 +568,71 @@ void PairsKernels<Device, T>::forward(const Device&, const Pairs<T>& all,
 namespace {
 
 // Backward's data of all queries of one batch item and head, packed block by block.
-template <class T>
+template <class S>
 struct PackedQueries {
-  i64 E, M, block, blocks, begin_count;
-  Scratch<T> buffer;
-  T *q, *dout, *q_turned, *dout_turned, *dq_turned, *log_sums, *delta, *out_turned;
+  using T = Accumulator<S>;
+  using O = Operand<S>;
 
-  PackedQueries(const Pairs<T>& p, i64 query_block, i64 rows)
+  i64 E, M, block, count, blocks = (count + block - 1) / block, padded = blocks * block;
+  Scratch<O> operand_memory{operands_of(E) + operands_of(M)};
+  O* next = operand_memory.data();
+  PackedRows<S> q{padded, E, Along::both, next}, dout{padded, M, Along::both, next};
+  O *q_turned = next, *dout_turned = q_turned + padded * operands<S>(E);
+  Scratch<T> memory;
+  T *dq_turned = memory.data(), *log_sums = dq_turned + padded * E, *delta = log_sums + padded,
+    *rows = delta + padded, *out_turned = rows + block * std::max(E, M);  // of one block
+  T* dout_numbers = out_turned + block * M;                               // turned, of pairs
+
+  PackedQueries(const Pairs<S>& p, i64 query_block, i64 queries)
       : E(p.E()),
         M(p.M()),
         block(query_block),
-        blocks((rows + query_block - 1) / query_block),
-        begin_count(rows),
-        buffer(blocks * block * (3 * E + 2 * M + 2) + block * M) {
-    const i64 padded = blocks * block;
-    q = buffer.data();
-    dout = q + padded * E;
-    q_turned = dout + padded * M;
-    dout_turned = q_turned + padded * E;
-    dq_turned = dout_turned + padded * M;
-    log_sums = dq_turned + padded * E;
-    delta = log_sums + padded;
-    out_turned = delta + padded;  // of one block
+        count(queries),
+        memory(padded * (E + 2) + block * (std::max(E, M) + M + (in_pairs<S> ? M : 0))) {}
+
+  i64 operands_of(i64 width) const {
+    return PackedRows<S>::size(padded, width, Along::both) + padded * operands<S>(width);
   }
 
-  void pack(const Pairs<T>& p, i64 b, i64 h, const View<const T, 4>& out,
-            const View<const T, 3>& row_log_sums, const View<const T, 4>& row_dout) {
-    const i64 rows = begin_count, padded = blocks * block;
-    std::fill(q + rows * E, q + padded * E, T(0));
-    std::fill(dout + rows * M, dout + padded * M, T(0));
-    pack_rows(p.q, b, h, 0, rows, log2e_v<T> * p.temperature, q);
-    pack_rows(row_dout, b, h, 0, rows, T(1), dout);
+  void pack(const Pairs<S>& p, i64 b, i64 h, const View<const S, 4>& out,
+            const View<const T, 3>& row_log_sums, const View<const S, 4>& row_dout) {
+    q.clear(count, padded), dout.clear(count, padded);
+    q.pack(p.q, b, h, 0, count, log2e_v<T> * p.temperature);
+    dout.pack(row_dout, b, h, 0, count, T(1));
     for (i64 i = 0; i < blocks; ++i) {
-      transpose_block(q + i * block * E, block, E, block, q_turned + i * block * E);
-      transpose_block(dout + i * block * M, block, M, block, dout_turned + i * block * M);
-      find_delta(i, std::min(block, rows - i * block), &out(b, i * block, h, 0), out.stride(1));
+      turn(q, i * block, block, block, q_turned + i * block * operands<S>(E));
+      turn(dout, i * block, block, block, dout_turned + i * block * operands<S>(M));
+      find_delta(b, h, i, out, row_dout);
     }
     std::fill(dq_turned, dq_turned + padded * E, T(0));
     for (i64 i = 0; i < padded; ++i) {
-      log_sums[i] = i < rows ? log2e_v<T> * row_log_sums(b, h, i) : infinity<T>;
+      log_sums[i] = i < count ? log2e_v<T> * row_log_sums(b, h, i) : infinity<T>;
     }
   }
 
-  // δ of one block; out is packed: its heads are contiguous.
-  void find_delta(i64 i, i64 rows, const T* out, i64 row) {
+  // Rows of one block as numbers, turned.
+  void turn_numbers(const View<const S, 4>& x, i64 b, i64 h, i64 i, T* to) {
+    const i64 size = std::min(block, count - i * block);
+    if (size < block) std::fill(to, to + block * M, T(0));
+    if constexpr (std::is_same_v<S, T>) {  // the numbers of a row are contiguous
+      transpose<T>(size, M, {&x(b, i * block, h, 0), x.stride(1)}, {to, block});
+    } else {
+      pack_rows(x, b, h, i * block, size, T(1), rows);
+      transpose<T>(size, M, {rows, M}, {to, block});
+    }
+  }
+
+  // δ of one block.
+  void find_delta(i64 b, i64 h, i64 i, const View<const S, 4>& out,
+                  const View<const S, 4>& row_dout) {
     const simd::Tag<T> d;
-    if (rows < block) std::fill(out_turned, out_turned + block * M, T(0));
-    transpose<T>(rows, M, {out, row}, {out_turned, block});
-    const T* const turned = dout_turned + i * block * M;
+    turn_numbers(out, b, h, i, out_turned);
+    const T* turned = dout_numbers;
+    if constexpr (in_pairs<S>) {
+      turn_numbers(row_dout, b, h, i, dout_numbers);
+    } else {
+      turned = dout_turned + i * block * M;
+    }
     for (i64 lane = 0; lane < block; lane += simd::lanes<T>) {
       auto sum = hn::Zero(d);
       for (i64 m = 0; m < M; ++m) {
@@ -594,44 +643,44 @@ struct PackedQueries {
     }
   }
 
-  // dq, from its transposed blocks; q is no longer needed.
-  void unpack(i64 b, i64 h, T temperature, bool add, const View<T, 4>& dq) {
+  // dq, from its transposed blocks.
+  void unpack(i64 b, i64 h, T temperature, bool add, const View<S, 4>& dq) {
     for (i64 i = 0; i < blocks; ++i) {
-      transpose<T>(E, block, {dq_turned + i * block * E, block}, {q + i * block * E, E});
+      transpose<T>(E, block, {dq_turned + i * block * E, block}, {rows, E});
+      unpack_rows(rows, b, h, i * block, std::min(block, count - i * block), dq, temperature, add);
     }
-    unpack_rows(q, b, h, 0, begin_count, dq, temperature, add);
   }
 };
 
 // Backward for one tile of keys: streams over the blocks of queries.
-template <class T>
+template <class S>
 struct BackwardTile {
-  const Pairs<T>& p;
-  PackedQueries<T>& queries;
-  i64 first = 0;  // key
-  Scratch<T> buffer;
-  T *k, *v, *dk, *dv, *a, *dz;
+  using T = Accumulator<S>;
+  using O = Operand<S>;
 
-  BackwardTile(const Pairs<T>& problem, PackedQueries<T>& packed)
-      : p(problem),
-        queries(packed),
-        buffer(key_tile(problem) * 2 * (problem.E() + problem.M() + packed.block)) {
-    const i64 most = key_tile(p);
-    k = buffer.data();
-    v = k + most * p.E();
-    dk = v + most * p.M();
-    dv = dk + most * p.E();
-    a = dv + most * p.M();
-    dz = a + most * packed.block;
-  }
+  const Pairs<S>& p;
+  PackedQueries<S>& queries;
+  i64 first = 0;  // key
+  i64 most = key_tile(p), scores = most * queries.block;
+  Scratch<O> operand_memory{PackedRows<S>::size(most, p.E(), Along::both) +
+                            PackedRows<S>::size(most, p.M(), Along::width) +
+                            (in_pairs<S> ? 3 * scores / 2 : 0)};
+  O* next = operand_memory.data();
+  PackedRows<S> k{most, p.E(), Along::both, next}, v{most, p.M(), Along::width, next};
+  O *a_pairs = next, *dz_pairs = a_pairs + scores / 2, *dz_by_key = dz_pairs + scores / 2;
+  Scratch<T> memory{most * (p.E() + p.M()) + 2 * scores};
+  T *dk = memory.data(), *dv = dk + most * p.E(), *a = dv + most * p.M(), *dz = a + scores;
 
   void start(i64 b, i64 h, i64 key, i64 keys) {
     first = key;
-    pack_rows(p.k, b, h, key, keys, T(1), k);
-    pack_rows(p.v, b, h, key, keys, T(1), v);
+    k.pack(p.k, b, h, key, keys, T(1));
+    v.pack(p.v, b, h, key, keys, T(1));
     std::fill(dk, dk + keys * p.E(), T(0));
     std::fill(dv, dv + keys * p.M(), T(0));
   }
+
+  // From dk as it is summed here, with packed queries: those of numbers are scaled.
+  T key_factor() const { return in_pairs<S> ? p.temperature : ln2_v<T>; }
 
   void add(const Tile<T>& t, const View<T, 4>& dbias) {
     if (is_narrow(p)) {
@@ -640,7 +689,8 @@ struct BackwardTile {
       add_narrow(t, ranges);
     } else {
       find(t);
-      add_products(t, 0, t.lanes, {0, t.keys});
+      add_products(t, along_queries<S>(a, t.keys, t.lanes, a_pairs),
+                   along_queries<S>(dz, t.keys, t.lanes, dz_pairs), 0, t.lanes, {0, t.keys});
     }
     if (dbias.data == nullptr) return;
     for (i64 j = 0; j < t.keys; ++j) {
@@ -650,65 +700,75 @@ struct BackwardTile {
     }
   }
 
-  // The contribution of some lanes of the tile to dv and dk of some of its keys.
-  void add_products(const Tile<T>& t, i64 lane, i64 lanes, const KeyRange& range) {
-    const i64 E = p.E(), M = p.M(), n = t.lanes, at = range.from * n + lane;
+  // The contribution of some lanes of the tile, with weights and their gradients, to dv and dk of
+  // some of its keys.
+  void add_products(const Tile<T>& t, const Strided<O>& weights, const Strided<O>& gradients,
+                    i64 lane, i64 lanes, const KeyRange& range) {
+    const i64 E = p.E(), M = p.M(), at = range.from * weights.row + lane;
     const i64 key = t.key - first + range.from, query = t.query + lane, keys = range.to - range.from;
-    tile_product<T>(keys, M, lanes, {a + at, n, 1}, {queries.dout + query * M, M}, {dv + key * M, M},
-                    true);
-    tile_product<T>(keys, E, lanes, {dz + at, n, 1}, {queries.q + query * E, E}, {dk + key * E, E},
-                    true);
+    tile_product<O>(keys, M, operands<S>(lanes), {weights.data + at, weights.row, 1},
+                    queries.dout.rows_from(query), {dv + key * M, M}, true);
+    tile_product<O>(keys, E, operands<S>(lanes), {gradients.data + at, gradients.row, 1},
+                    queries.q.rows_from(query), {dk + key * E, E}, true);
   }
 
   // The same for all lanes; keys that the same vectors see are processed together.
   void add_narrow(const Tile<T>& t, const VectorRanges<T>& ranges) {
-    constexpr i64 L = simd::lanes<T>;
-    const i64 vectors = t.lanes / L;
-    for (i64 j = 0; j < t.keys;) {
-      i64 next = t.keys, begin = vectors, end = 0;
-      for (i64 v = 0; v < vectors; ++v) {
-        const KeyRange& range = ranges.of[v];
-        if (range.from > j) next = std::min(next, range.from);
-        if (range.to > j) next = std::min(next, range.to);
-        if (range.from <= j && j < range.to) begin = std::min(begin, v), end = v + 1;
+    if constexpr (!in_pairs<S>) {
+      constexpr i64 L = simd::lanes<T>;
+      const i64 vectors = t.lanes / L;
+      for (i64 j = 0; j < t.keys;) {
+        i64 until = t.keys, begin = vectors, end = 0;
+        for (i64 v = 0; v < vectors; ++v) {
+          const KeyRange& range = ranges.of[v];
+          if (range.from > j) until = std::min(until, range.from);
+          if (range.to > j) until = std::min(until, range.to);
+          if (range.from <= j && j < range.to) begin = std::min(begin, v), end = v + 1;
+        }
+        if (begin < end) {
+          add_products(t, {a, t.lanes, 1}, {dz, t.lanes, 1}, begin * L, (end - begin) * L,
+                       {j, until});
+        }
+        j = until;
       }
-      if (begin < end) add_products(t, begin * L, (end - begin) * L, {j, next});
-      j = next;
     }
   }
 
   // a and dz of the tile, and its contribution to dq.
   void find(const Tile<T>& t) {
-    const i64 E = p.E(), M = p.M(), block = queries.block, n = t.lanes;
-    const i64 lane = t.query % block, row = t.query - lane, key = t.key - first;
-    const T *const keys = k + key * E, *const values = v + key * M;
-    tile_product<T>(t.keys, n, E, {keys, E, 1}, {queries.q_turned + row * E + lane, block}, {a, n},
-                    false);
+    const i64 block = queries.block, n = t.lanes, key = t.key - first;
+    const i64 lane = t.query % block, row = t.query - lane;
+    const i64 e = operands<S>(p.E()), m = operands<S>(p.M());
+    tile_product<O>(t.keys, n, e, k.along_width(key), {queries.q_turned + row * e + lane, block},
+                    {a, n}, false);
     mask_scores(p, t, a);
-    tile_product<T>(t.keys, n, M, {values, M, 1}, {queries.dout_turned + row * M + lane, block},
+    tile_product<O>(t.keys, n, m, v.along_width(key), {queries.dout_turned + row * m + lane, block},
                     {dz, n}, false);
     if (p.dropout > 0) {
       differentiate_dropped(t);
     } else {
       differentiate(t);
     }
-    tile_product<T>(E, n, t.keys, {keys, 1, E}, {dz, n},
-                    {queries.dq_turned + row * E + lane, block}, true);
+    tile_product<O>(p.E(), n, operands<S>(t.keys), k.along_rows(key),
+                    along_keys<S>(dz, t.keys, n, dz_by_key),
+                    {queries.dq_turned + row * p.E() + lane, block}, true);
   }
 
   // The same by narrow.h.
   void find_narrow(const Tile<T>& t, const VectorRanges<T>& ranges) {
-    constexpr i64 width = narrow::width;
-    const i64 block = queries.block, n = t.lanes, key = t.key - first;
-    const i64 at = t.query / block * block * width + t.query % block;
-    const auto run = [&](i64 i, const KeyRange& range, const narrow::Keys<T>& keys, auto left) {
-      const i64 to = at + i, score = range.from * n + i;
-      narrow::backward<T>(keys, left, {queries.q_turned + to, block},
-                          {queries.dout_turned + to, block}, queries.log_sums + t.query + i,
-                          queries.delta + t.query + i, {a + score, n}, {dz + score, n},
-                          {queries.dq_turned + to, block});
-    };
-    each_narrow(p, t, ranges, k + key * width, v + key * width, run);
+    if constexpr (!in_pairs<S>) {
+      constexpr i64 width = narrow::width;
+      const i64 block = queries.block, n = t.lanes, key = t.key - first;
+      const i64 at = t.query / block * block * width + t.query % block;
+      const auto run = [&](i64 i, const KeyRange& range, const narrow::Keys<T>& keys, auto left) {
+        const i64 to = at + i, score = range.from * n + i;
+        narrow::backward<T>(keys, left, {queries.q_turned + to, block},
+                            {queries.dout_turned + to, block}, queries.log_sums + t.query + i,
+                            queries.delta + t.query + i, {a + score, n}, {dz + score, n},
+                            {queries.dq_turned + to, block});
+      };
+      each_narrow(p, t, ranges, k.by_width + key * width, v.by_width + key * width, run);
+    }
   }
 
   // a holds z, dz holds do · v: they are replaced by a and dz.
@@ -747,25 +807,26 @@ struct BackwardTile {
 
 }  // namespace
 
-template <class Device, class T>
-void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& all,
-                                               View<const T, 4> all_out,
+template <class Device, class S>
+void PairsBackwardKernels<Device, S>::backward(const Device&, const Pairs<S>& all,
+                                               View<const S, 4> all_out,
                                                View<const T, 3> all_log_sums,
-                                               View<const T, 4> all_dout, AddTo add,
-                                               View<T, 4> all_dq, View<T, 4> all_dk,
-                                               View<T, 4> all_dv, BiasGradient<T> bias) {
+                                               View<const S, 4> all_dout, AddTo add,
+                                               View<S, 4> all_dq, View<S, 4> all_dk,
+                                               View<S, 4> all_dv, BiasGradient<T> bias) {
+  require((std::is_same_v<S, T> || !(add.queries || add.keys)), "pairs: bf16 has one part");
   const View<T, 4> all_dbias =
       bias.distances.data == nullptr
           ? bias.pairs
           : by_distance(bias.distances, bias.origin, all.N(), all.S());
-  const Pairs<T> first_class = all.of_class(0);
+  const Pairs<S> first_class = all.of_class(0);
   const i64 block = query_block(first_class);
   parallel_for(all.B() * all.H() * all.classes, [&](i64 piece) {
     const auto [b, c, h] = sequence_of(all, piece);
-    std::optional<Pairs<T>> own;
-    const Pairs<T>& p = problem_of(all, c, first_class, own);
-    const View<T, 4> dq = all.of_class(all_dq, c, 1), dk = all.of_class(all_dk, c, 1);
-    const View<T, 4> dv = all.of_class(all_dv, c, 1);
+    std::optional<Pairs<S>> own;
+    const Pairs<S>& p = problem_of(all, c, first_class, own);
+    const View<S, 4> dq = all.of_class(all_dq, c, 1), dk = all.of_class(all_dk, c, 1);
+    const View<S, 4> dv = all.of_class(all_dv, c, 1);
     const View<T, 4> dbias = all.of_class(all.of_class(all_dbias, c, 2), c, 3);
     const i64 counted = p.queries(b);
     const i64 keys = counted == 0 ? 0 : p.end_of_keys(b, counted - 1);
@@ -773,16 +834,16 @@ void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& al
     if (!add.keys) clear_rows(dk, b, h, keys);
     if (!add.keys) clear_rows(dv, b, h, keys);
     if (counted == 0) return;
-    PackedQueries<T> queries(p, block, counted);
+    PackedQueries<S> queries(p, block, counted);
     queries.pack(p, b, h, all.of_class(all_out, c, 1), all.of_class(all_log_sums, c, 2),
                  all.of_class(all_dout, c, 1));
-    BackwardTile<T> tile(p, queries);
+    BackwardTile<S> tile{p, queries};
     for (i64 j = 0; j < keys; j += key_tile(p)) {
       const i64 size = std::min(key_tile(p), keys - j);
       tile.start(b, h, j, size);
       each_block_of_queries(p, Tile<T>{b, h, 0, 0, block, j, size}, block, counted,
                             [&](const Tile<T>& part) { tile.add(part, dbias); });
-      unpack_rows(tile.dk, b, h, j, size, dk, ln2_v<T>, add.keys);
+      unpack_rows(tile.dk, b, h, j, size, dk, tile.key_factor(), add.keys);
       unpack_rows(tile.dv, b, h, j, size, dv, T(1), add.keys);
     }
     queries.unpack(b, h, p.temperature, add.queries, dq);
@@ -791,7 +852,9 @@ void PairsBackwardKernels<Device, T>::backward(const Device&, const Pairs<T>& al
 
 template struct PairsKernels<Cpu, float>;
 template struct PairsKernels<Cpu, double>;
+template struct PairsKernels<Cpu, bf16>;
 template struct PairsBackwardKernels<Cpu, float>;
 template struct PairsBackwardKernels<Cpu, double>;
+template struct PairsBackwardKernels<Cpu, bf16>;
 
 }  // namespace weft
