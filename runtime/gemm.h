@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "runtime/dtype.h"
@@ -24,6 +25,24 @@ void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const double*
 template <class C>
 void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
           const bf16* b, i64 ldb, float beta, C* c, i64 ldc);
+// b [k, n] (or [n, k] where `transposed`) of products in bf16, in the layout that the library
+// multiplies by. A library that is given b as it lies copies it for every block of rows.
+class PreparedRight {
+ public:
+  PreparedRight(bool transposed, i64 k, i64 n, const bf16* b, i64 ldb);  // b is kept by reference
+
+  // c [m, n] = a [m, k] b + bias, summed in f32 and rounded once; the bias [n] may be null.
+  template <class C>
+  void multiply(i64 m, const bf16* a, i64 lda, const float* bias, C* c, i64 ldc) const;
+
+ private:
+  struct Layout;  // of the library
+  bool transposed_;
+  i64 k_, n_;
+  const bf16* b_;
+  i64 ldb_;
+  std::shared_ptr<const Layout> layout_ = {};  // null: b as it lies
+};
 // Whether this processor multiplies in bf16; if not, operands are converted to f32.
 bool gemm_bf16_is_native();
 

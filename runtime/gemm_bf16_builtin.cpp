@@ -14,6 +14,18 @@ template void gemm(bool, bool, i64, i64, i64, const bf16*, i64, const bf16*, i64
 template void gemm(bool, bool, i64, i64, i64, const bf16*, i64, const bf16*, i64, float, bf16*,
                    i64);
 
+PreparedRight::PreparedRight(bool transposed, i64 k, i64 n, const bf16* b, i64 ldb)
+    : transposed_(transposed), k_(k), n_(n), b_(b), ldb_(ldb) {}
+
+template <class C>
+void PreparedRight::multiply(i64 m, const bf16* a, i64 lda, const float* bias, C* c,
+                             i64 ldc) const {
+  gemm_converted(transposed_, m, n_, k_, a, lda, b_, ldb_, bias, c, ldc);
+}
+
+template void PreparedRight::multiply(i64, const bf16*, i64, const float*, float*, i64) const;
+template void PreparedRight::multiply(i64, const bf16*, i64, const float*, bf16*, i64) const;
+
 bool gemm_bf16_is_native() { return false; }
 std::string gemm_bf16_library() { return "by f32"; }
 

@@ -15,11 +15,23 @@ void convert_rows(i64 rows, i64 columns, const From* from, i64 from_row, To* to,
   for (i64 i = 0; i < rows; ++i) convert_all(columns, from + i * from_row, to + i * to_row);
 }
 
+// c rows = bias, in another type; zeros if it is null.
+template <class C>
+void start_rows(i64 rows, i64 columns, const float* bias, C* c, i64 c_row) {
+  for (i64 i = 0; i < rows; ++i) {
+    if (bias == nullptr) {
+      std::fill_n(c + i * c_row, columns, C{});
+    } else {
+      convert_all(columns, bias, c + i * c_row);
+    }
+  }
+}
+
 template <class C>
 void gemm_converted(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
                     const bf16* b, i64 ldb, float beta, C* c, i64 ldc) {
   if (k == 0) {  // libraries refuse it
-    for (i64 i = 0; beta == 0 && i < m; ++i) std::fill_n(c + i * ldc, n, C{});
+    if (beta == 0) start_rows(m, n, nullptr, c, ldc);
     return;
   }
   const auto widened = [](const Scratch<float>& to, i64 rows, i64 columns, const bf16* from,
@@ -37,6 +49,20 @@ void gemm_converted(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, con
     const Scratch<float> sums(m * n);
     if (beta != 0) convert_rows(m, n, c, ldc, sums.data(), n);
     gemm(transpose_a, transpose_b, m, n, k, left, width_a, right, width_b, beta, sums.data(), n);
+    convert_rows(m, n, sums.data(), n, c, ldc);
+  }
+}
+
+// The same with a bias [n], which may be null.
+template <class C>
+void gemm_converted(bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda, const bf16* b,
+                    i64 ldb, const float* bias, C* c, i64 ldc) {
+  if constexpr (std::is_same_v<C, float>) {
+    start_rows(m, n, bias, c, ldc);
+    gemm_converted(false, transpose_b, m, n, k, a, lda, b, ldb, 1, c, ldc);
+  } else {
+    const Scratch<float> sums(m * n);
+    gemm_converted(transpose_b, m, n, k, a, lda, b, ldb, bias, sums.data(), n);
     convert_rows(m, n, sums.data(), n, c, ldc);
   }
 }

@@ -26,7 +26,7 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
           "linear: the weight {} needs a bias [{}] of {}, got {} of {}", weight.shape(), m,
           name_of(learnt), bias.shape(), name_of(bias.dtype()));
   saved = {x.packed(), readable(weight).to(type), bias.defined(), learnt};
-  const Tensor offset = bias.defined() ? bias.packed().to(type) : bias;
+  const Tensor offset = bias.defined() ? bias.packed().to(accumulator_of(type)) : bias;
   Shape shape = x.shape();
   shape[x.rank() - 1] = m;
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "ops/linear/linear.h"
+#include "runtime/gemm.h"
 #include "runtime/matmul.h"
 #include "runtime/row_sums.h"
 #include "runtime/transpose.h"
@@ -118,18 +119,27 @@ void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
   if (dbias != nullptr) std::copy(total + count, total + count + m, dbias);
 }
 
-// In bf16 the library packs what it multiplies, so blocks of rows are as large as those of
-// runtime/matmul.h.
+namespace {
+
+// The weight, or its transpose, for products of many blocks of rows.
+PreparedRight prepared(const Tensor& weight) {
+  const bool transposed = weight.stride(1) != 1;
+  return PreparedRight(transposed, weight.size(0), weight.size(1), weight.data<bf16>(),
+                       weight.stride(transposed ? 1 : 0));
+}
+
+}  // namespace
+
 template <>
-void LinearKernels<Cpu, bf16>::forward(const Cpu& cpu, const Tensor& x, const Tensor& weight,
+void LinearKernels<Cpu, bf16>::forward(const Cpu&, const Tensor& x, const Tensor& weight,
                                        const Tensor& bias, const Tensor& y) {
   const i64 n = weight.size(0), m = weight.size(1);
-  const bf16 *const inputs = x.data<bf16>(), *const offset = pointer<bf16>(bias);
+  const PreparedRight right = prepared(weight);
+  const bf16* const inputs = x.data<bf16>();
+  const float* const offset = pointer<float>(bias);
   bf16* const to = y.data<bf16>();
   parallel_ranges(x.rows(), narrow_rows, [&](i64 begin, i64 end) {
-    for (i64 i = begin; offset != nullptr && i < end; ++i) std::copy_n(offset, m, to + i * m);
-    matmul<bf16>(cpu, rows_of(inputs, begin, end, n), matrix<bf16>(weight),
-                 rows_of(to, begin, end, m), offset != nullptr);
+    right.multiply(end - begin, inputs + begin * n, n, offset, to + begin * m, m);
   });
 }
 
@@ -139,9 +149,9 @@ void LinearKernels<Cpu, bf16>::backward(const Cpu& cpu, const Tensor& inputs, co
   const i64 n = weight.size(0), m = weight.size(1), rows = gradient.rows();
   const bf16 *const x = inputs.data<bf16>(), *const dy = gradient.data<bf16>();
   if (bf16* const dx = pointer<bf16>(gradients.x)) {
-    const Matrix<const bf16> back = matrix<bf16>(weight.transpose(0, 1));
+    const PreparedRight back = prepared(weight.transpose(0, 1));
     parallel_ranges(rows, narrow_rows, [&](i64 begin, i64 end) {
-      matmul<bf16>(cpu, rows_of(dy, begin, end, m), back, rows_of(dx, begin, end, n));
+      back.multiply(end - begin, dy + begin * m, m, nullptr, dx + begin * n, n);
     });
   }
   if (float* const dweight = pointer<float>(gradients.weight)) {
