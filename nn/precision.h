@@ -3,7 +3,8 @@
 // A model stores its activations as its configuration's `precision` says, from its embedding on.
 // Ops compute in f32 or multiply bf16 with f32 sums (autograd/apply.h), so the losses, the
 // statistics of norms and the softmax are f32. bf16 has the range of f32, and losses are not
-// scaled. Decoding is in f32 always.
+// scaled. Decoding is in f32 always. With "tf32" all is f32, and products on a CUDA device round
+// their operands to TF32 (set_products_in_tf32() in runtime/matmul.h, which the program calls).
 #pragma once
 
 #include <string>
@@ -12,10 +13,10 @@
 
 namespace weft {
 
-// Throws, naming the model, unless `precision` is f32 or bf16.
+// Throws, naming the model, unless `precision` is f32, tf32 or bf16.
 inline void check_precision(const char* model, const std::string& precision) {
-  require(precision == "f32" || precision == "bf16", "{}: the precision is f32 or bf16, got '{}'",
-          model, precision);
+  require(precision == "f32" || precision == "tf32" || precision == "bf16",
+          "{}: the precision is f32, tf32 or bf16, got '{}'", model, precision);
 }
 
 // The type of the activations of a model with parameters of type `learnt`.

@@ -1,5 +1,7 @@
 #include "runtime/matmul.h"
 
+#include <atomic>
+
 #include "runtime/dispatch.h"
 #include "runtime/gemm.h"
 
@@ -44,5 +46,12 @@ std::string matmul_library() {
   return fmt::format("f32 {}, f64 {}, bf16 {}", gemm_f32_library(), gemm_f64_library(),
                      gemm_bf16_library());
 }
+
+namespace {
+std::atomic<bool> in_tf32 = false;
+}
+
+bool products_in_tf32() { return in_tf32; }
+void set_products_in_tf32(bool wanted) { in_tf32 = wanted; }
 
 }  // namespace weft

@@ -59,6 +59,11 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 // be f32 if a and b are bf16.
 void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add = false);
 
+// Whether products of f32 on CUDA devices round their operands to TF32, eleven significant bits,
+// for tensor cores. Not unless it is set; set it before a step is captured.
+bool products_in_tf32();
+void set_products_in_tf32(bool);
+
 // "oneDNN 2.6.3 + OpenBLAS 0.3.21 (Zen)": the libraries of large products; for --version and
 // benches.
 std::string matmul_library();

@@ -88,7 +88,7 @@ std::vector<Figure> score_test(const Model& model, const Parts& parts, const Tex
 }
 
 Trained train_once(const TrainCommand& command) {
-  const Device device = device_named(command.run.device);
+  const Device device = device_of(command.run, command.settings.model.precision);
   const Text text = load_text(command.settings.data, command.settings.vocabulary);
   const Model model = new_model(command.settings, text);
   const Settings& settings = model.settings;

@@ -28,6 +28,14 @@ struct Limits {
   bool later = false;  // older checkpoints lack it; the default applied to them
 };
 
+// The setting of every network for its precision; f(name, value, limits, help).
+template <class Text, class F>
+void precision_setting(Text& precision, const F& f) {
+  f("precision", precision, Limits{.later = true},
+    "f32; tf32: products round their operands, on CUDA devices; or bf16: activations in bf16, "
+    "parameters and sums in f32");
+}
+
 // Each throws, naming the option, for a value outside the limits or an unknown word.
 void check_limits(const std::string& name, double value, const Limits& limits);
 void check_word(const std::string& name, const std::string& value,

@@ -49,8 +49,7 @@ void each_network_setting(SomeConfig& m, const F& f) {
   f("residual-dropout", m.residual_dropout, rate, "dropout rate in the block");
   f("output-dropout", m.output_dropout, rate, "dropout rate before the output");
   f("l2", m.l2, Limits{0, 1e3}, "L2 penalty of embedding and output matrix");
-  f("precision", m.precision, Limits{.later = true},
-    "f32, or bf16: activations in bf16, parameters and sums in f32");
+  precision_setting(m.precision, f);
 }
 
 // The names of these settings.

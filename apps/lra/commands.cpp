@@ -60,7 +60,7 @@ Measure score(const Model& model, const SequenceTask& data, const TrainResult& r
 }
 
 Trained train_once(const TrainCommand& command) {
-  const Device device = device_named(command.run.device);
+  const Device device = device_of(command.run, command.settings.model.precision);
   const SequenceTask data = load_task(command.settings);
   const Model model = new_model(command.settings);
   const Settings& settings = model.settings;

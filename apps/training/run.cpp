@@ -4,12 +4,14 @@
 #include <filesystem>
 
 #include "apps/command_line/configuration.h"
+#include "apps/command_line/device_option.h"
 #include "apps/command_line/printable.h"
 #include "apps/training/dry_run.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
 #include "runtime/communicator.h"
 #include "runtime/gemm.h"
+#include "runtime/matmul.h"
 
 namespace weft {
 
@@ -48,10 +50,19 @@ std::string kept(const RunOptions& run) {
                          : "keep   in " + run.out;
 }
 
+Device device_of(const RunOptions& run, const std::string& precision) {
+  const Device device = device_named(run.device);
+  const bool tf32 = precision == "tf32";
+  require(!tf32 || device.type == DeviceType::cuda,
+          "--precision tf32 is of CUDA devices, got --device {}; use f32 or bf16", run.device);
+  set_products_in_tf32(tf32);
+  return device;
+}
+
 void print_precision(const std::string& precision, const RunOptions& run, Progress& progress) {
   if (!run.precision_before.empty()) {
-    progress.print(fmt::format("store  activations in {} from here on, in {} before", precision,
-                               run.precision_before));
+    progress.print(
+        fmt::format("train  in {} from here on, in {} before", precision, run.precision_before));
   }
   if (precision != "bf16" || run.device != "cpu" || gemm_bf16_is_native()) return;
   progress.print(

@@ -17,6 +17,8 @@ namespace weft {
 TrainOptions train_options(const TrainingSettings& settings, i64 epoch_steps,
                            const RunOptions& run = {});
 std::unique_ptr<RunFolder> run_folder(const RunOptions& run);
+// The device of a run, whose products go by the precision from here on. Throws if it has no TF32.
+Device device_of(const RunOptions& run, const std::string& precision);
 // Says what there is to say about the precision: that a resumed run changes it, or that bf16 will
 // not be faster here.
 void print_precision(const std::string& precision, const RunOptions& run, Progress& progress);

@@ -40,8 +40,7 @@ void each_network_setting(SomeConfig& m, const F& f) {
     "width of all heads' values; 0: the model's width");
   f("attention-dropout", m.attention_dropout, rate, "dropout rate of the attention weights");
   f("dropout", m.dropout, rate, "dropout rate everywhere else");
-  f("precision", m.precision, Limits{.later = true},
-    "f32, or bf16: activations in bf16, parameters and sums in f32");
+  precision_setting(m.precision, f);
 }
 
 // Calls f(name, value, limits, help) for every setting but the preset.

@@ -82,7 +82,7 @@ Measure score(const Model& model, const Parts& parts, const TrainResult& result,
 }
 
 Trained train_once(const TrainCommand& command) {
-  const Device device = device_named(command.run.device);
+  const Device device = device_of(command.run, command.settings.model.precision);
   Settings settings = command.settings;
   const PictureSet set = load_pictures(settings.data, settings.dataset);
   settings.dataset = set.name;

@@ -101,7 +101,7 @@ std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
 }
 
 Trained train_once(const TrainCommand& command) {
-  const Device device = device_named(command.run.device);
+  const Device device = device_of(command.run, command.settings.model.precision);
   const Settings& s = command.settings;
   const WordCorpus corpus = load_words(s.data, s.pieces, !command.run.dry_run);
   const std::int32_t pad = corpus.pieces->special().pad;

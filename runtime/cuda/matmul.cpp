@@ -15,7 +15,7 @@ void check(cublasStatus_t status, const Tensor& a, const Tensor& b) {
 }
 
 // cuBLAS's handle on the device's stream, with a workspace of its own, so that a captured step
-// allocates nothing. TF32 stays off, which is cuBLAS's default for f32.
+// allocates nothing.
 cublasHandle_t handle_of(const Cuda& device) {
   static const cublasHandle_t handle = [&] {
     constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
@@ -34,6 +34,12 @@ cublasStatus_t gemm(cublasHandle_t handle, cublasOperation_t op_a, cublasOperati
                     i64 n, i64 k, const float* a, i64 lda, i64 stride_a, const float* b, i64 ldb,
                     i64 stride_b, float beta, float* c, i64 ldc, i64 stride_c, i64 batch) {
   const float one = 1;
+  if (products_in_tf32()) {
+    return cublasGemmStridedBatchedEx_64(handle, op_a, op_b, m, n, k, &one, a, CUDA_R_32F, lda,
+                                         stride_a, b, CUDA_R_32F, ldb, stride_b, &beta, c,
+                                         CUDA_R_32F, ldc, stride_c, batch,
+                                         CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT);
+  }
   return cublasSgemmStridedBatched_64(handle, op_a, op_b, m, n, k, &one, a, lda, stride_a, b, ldb,
                                       stride_b, &beta, c, ldc, stride_c, batch);
 }

@@ -298,9 +298,13 @@ TEST_CASE("precision: in bf16 weights stay f32, and a run may change it when it 
   const ProgramRun other =
       charlm(tiny + Words{"--out", out, "--resume", "--epochs", "4", "--precision", "f32"});
   REQUIRE_MESSAGE(other.status == 0, other.err);
-  CHECK(contains(other.out, "store  activations in f32 from here on, in bf16 before"));
+  CHECK(contains(other.out, "train  in f32 from here on, in bf16 before"));
+  const std::string none = folder.path("tf32");
+  check_refused(charlm(tiny + Words{"--precision", "tf32", "--out", none}),
+                "--precision tf32 is of CUDA devices, got --device cpu; use f32 or bf16");
+  CHECK_FALSE(std::filesystem::exists(none));
   check_refused(charlm(tiny + Words{"--precision", "f16"}),
-                "the precision is f32 or bf16, got 'f16'");
+                "the precision is f32, tf32 or bf16, got 'f16'");
 }
 
 TEST_CASE("json lines: standard output is the log, byte for byte") {

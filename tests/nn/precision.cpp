@@ -146,10 +146,11 @@ TEST_CASE("bf16: another word is refused by its name") {
   UniversalTransformerConfig text;
   text.precision = "f16";
   CHECK_ERROR(UniversalTransformer(text, 1),
-              "universal transformer: the precision is f32 or bf16, got 'f16'");
+              "universal transformer: the precision is f32, tf32 or bf16, got 'f16'");
   VisionTransformerConfig vision = tiny_vit("full");
   vision.precision = "half";
-  CHECK_ERROR(VisionTransformer(vision, 1), "vision transformer: the precision is f32 or bf16");
+  CHECK_ERROR(VisionTransformer(vision, 1),
+              "vision transformer: the precision is f32, tf32 or bf16");
 }
 
 }  // TEST_SUITE("nn")

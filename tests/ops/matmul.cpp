@@ -1,5 +1,7 @@
 #include "ops/matmul/matmul.h"
 
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "runtime/matmul.h"
 #include "tests/check.h"
@@ -56,6 +58,28 @@ TEST_CASE("a matrix times itself, and times its transpose") {
   const Tensor a = random_normal({4, 4}, DType::f64, 1);
   CHECK_GRADIENTS([](std::span<const Variable> in) { return std::vector{matmul(in[0], in[0])}; },
                   std::vector{a});
+}
+
+TEST_CASE("TF32: operands of eleven bits, if it is set, on CUDA devices alone") {
+  const Tensor a = random_normal({3, 128, 128}, DType::f32, 1),
+               b = random_normal({128, 128}, DType::f32, 2);
+  const Tensor exact = matmul(a.to(DType::f64), b.to(DType::f64));
+  const auto product = [&](bool tf32) {
+    CHECK_FALSE(products_in_tf32());
+    set_products_in_tf32(tf32);
+    const Tensor c = matmul(a.to(tested_device()), b.to(tested_device())).to(Device{});
+    set_products_in_tf32(false);
+    return c;
+  };
+  const Tensor f32 = product(false), tf32 = product(true);
+  CHECK(relative_error(f32, exact) <= tolerance::forward_f32);
+  if (tested_device() == Device{}) {
+    CHECK(same_bits(f32, tf32));
+    return;
+  }
+  // Each operand is within 2⁻¹¹ of itself; the errors of a sum are independent.
+  CHECK(relative_error(tf32, exact) <= 2 * std::ldexp(1, -11));
+  CHECK(relative_error(tf32, exact) >= 10 * tolerance::forward_f32);
 }
 
 TEST_CASE("products of nothing have zero gradients") {

@@ -15,7 +15,7 @@ enum cublasStatus_t {
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1 };
 
 using cublasHandle_t = struct EmulatedCublas*;
@@ -36,7 +36,8 @@ cublasStatus_t cublasDgemmStridedBatched_64(
     std::int64_t k, const double* alpha, const double* a, std::int64_t lda, long long stride_a,
     const double* b, std::int64_t ldb, long long stride_b, const double* beta, double* c,
     std::int64_t ldc, long long stride_c, std::int64_t batch);
-// A and B must be bf16 here, C bf16 or f32.
+// Here A and B are bf16 and C bf16 or f32, or all are f32 and the compute type is FAST_TF32, which
+// rounds A and B to eleven bits.
 cublasStatus_t cublasGemmStridedBatchedEx_64(
     cublasHandle_t, cublasOperation_t, cublasOperation_t, std::int64_t m, std::int64_t n,
     std::int64_t k, const void* alpha, const void* a, cudaDataType_t type_a, std::int64_t lda,
