@@ -19,11 +19,11 @@
 
 #include "ops/attention/engines/pairs/few_queries.h"
 #include "ops/attention/engines/pairs/narrow.h"
-#include "ops/attention/engines/pairs/operands.h"
 #include "ops/attention/engines/pairs/pairs.h"
 #include "ops/attention/rows.h"
 #include "ops/attention/running_softmax.h"
 #include "ops/dropout/mask_rows.h"
+#include "runtime/operands.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 #include "runtime/tile.h"
@@ -381,6 +381,14 @@ void each_block_of_queries(const Pairs<S>& p, const Tile<Accumulator<S>>& tile, 
   }
 }
 
+// Rows of one batch item and head.
+template <class S>
+void pack_head(const PackedRows<S>& to, const View<const S, 4>& x, i64 b, i64 h, i64 begin,
+               i64 rows, Accumulator<S> scale = 1) {
+  if (rows <= 0) return;
+  to.pack(rows, scale, &x(b, begin, h, 0), x.stride(1), x.stride(3), x.size(1) - begin);
+}
+
 // Packed rows of queries, turned for tiles whose lanes are queries: to [operands of the width,
 // block]; lanes from `rows` on are zero.
 template <class S>
@@ -413,7 +421,7 @@ struct ForwardBlock {
 
   void start(i64 b, i64 h, i64 query, i64 rows) {
     first = query;
-    rows_of_head.pack(p.q, b, h, query, rows, log2e_v<T> * p.temperature);
+    pack_head(rows_of_head, p.q, b, h, query, rows, log2e_v<T> * p.temperature);
     turn(rows_of_head, 0, rows, block, q);
     std::fill(o, o + block * p.M(), T(0));
     std::fill(maximum, maximum + block, -infinity<T>);
@@ -551,8 +559,8 @@ void PairsKernels<Device, S>::forward(const Device&, const Pairs<S>& all,
                                      PackedRows<S>::size(keys, p.M(), Along::rows));
     Operand<S>* next = packed.data();
     const PackedRows<S> k(keys, p.E(), Along::width, next), v(keys, p.M(), Along::rows, next);
-    k.pack(p.k, b, h, first, keys, T(1));
-    v.pack(p.v, b, h, first, keys, T(1));
+    pack_head(k, p.k, b, h, first, keys);
+    pack_head(v, p.v, b, h, first, keys);
     ForwardBlock<S> state(p, block);
     for (i64 i = begin; i < counted; i += block) {
       const i64 size = std::min(block, counted - i);
@@ -597,8 +605,8 @@ struct PackedQueries {
   void pack(const Pairs<S>& p, i64 b, i64 h, const View<const S, 4>& out,
             const View<const T, 3>& row_log_sums, const View<const S, 4>& row_dout) {
     q.clear(count, padded), dout.clear(count, padded);
-    q.pack(p.q, b, h, 0, count, log2e_v<T> * p.temperature);
-    dout.pack(row_dout, b, h, 0, count, T(1));
+    pack_head(q, p.q, b, h, 0, count, log2e_v<T> * p.temperature);
+    pack_head(dout, row_dout, b, h, 0, count);
     for (i64 i = 0; i < blocks; ++i) {
       turn(q, i * block, block, block, q_turned + i * block * operands<S>(E));
       turn(dout, i * block, block, block, dout_turned + i * block * operands<S>(M));
@@ -673,8 +681,8 @@ struct BackwardTile {
 
   void start(i64 b, i64 h, i64 key, i64 keys) {
     first = key;
-    k.pack(p.k, b, h, key, keys, T(1));
-    v.pack(p.v, b, h, key, keys, T(1));
+    pack_head(k, p.k, b, h, key, keys);
+    pack_head(v, p.v, b, h, key, keys);
     std::fill(dk, dk + keys * p.E(), T(0));
     std::fill(dv, dv + keys * p.M(), T(0));
   }

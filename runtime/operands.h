@@ -1,4 +1,4 @@
-// The operands of tile_product() for storage of type S: rows of a head, and the weights of a tile.
+// The operands of tile_product() for storage of type S: rows, and weights that were computed.
 //
 // Numbers are operands themselves: rows [rows, width] serve products along their width and along
 // the rows. bf16 goes in pairs along the depth of a product, and each depth has a copy of its own:
@@ -13,7 +13,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "ops/attention/rows.h"
+#include "runtime/copy_rows.h"
 #include "runtime/simd.h"
 #include "runtime/tile.h"
 
@@ -41,6 +41,8 @@ struct PackedRows {
   i64 width = 0;
   O *by_width = nullptr, *by_row = nullptr;  // null if not packed
 
+  PackedRows() = default;
+
   static constexpr i64 size(i64 rows, i64 width, Along along) {
     if (!in_pairs<S>) return rows * width;
     return (along == Along::rows ? 0 : rows * operands<S>(width)) +
@@ -65,14 +67,15 @@ struct PackedRows {
   Strided<O> along_rows(i64 row) const { return {by_row + operands<S>(row) * width, 1, width}; }
   Rows<const O> rows_from(i64 row) const { return {by_row + operands<S>(row) * width, width}; }
 
-  // Rows of one batch item and head; numbers are scaled, pairs are not.
-  void pack(const View<const S, 4>& x, i64 b, i64 h, i64 begin, i64 rows, T scale) const {
+  // Rows that lie `row_stride` apart, their numbers `step`; see copy_rows(). Numbers are scaled,
+  // pairs are not.
+  void pack(i64 rows, T scale, const S* x, i64 row_stride, i64 step = 1, i64 there = 0) const {
     if (rows <= 0) return;
     if constexpr (!in_pairs<S>) {
-      pack_rows(x, b, h, begin, rows, scale, by_width);
+      copy_rows(rows, width, scale, x, row_stride, step, by_width, width, i64{1}, there);
     } else {
-      if (by_width != nullptr) pack_by_width(&x(b, begin, h, 0), x.stride(1), x.stride(3), rows);
-      if (by_row != nullptr) pack_by_row(&x(b, begin, h, 0), x.stride(1), x.stride(3), rows);
+      if (by_width != nullptr) pack_by_width(x, row_stride, step, rows);
+      if (by_row != nullptr) pack_by_row(x, row_stride, step, rows);
     }
   }
 
