@@ -57,6 +57,28 @@ Tape::Pause::Pause() : previous_(std::exchange(current_tape, nullptr)) {}
 
 Tape::Pause::~Pause() { current_tape = previous_; }
 
+Tensor Tape::copy_of(const Tensor& master, DType type) {
+  if (previous_ != nullptr) return previous_->copy_of(master, type);
+  const auto same = [&](const Copy& known) {
+    const Tensor& x = known.master;
+    if (x.rank() != master.rank() || known.copy.dtype() != type) return false;
+    if (x.bytes() != master.bytes() || x.shape() != master.shape()) return false;
+    for (int axis = 0; axis < x.rank(); ++axis) {
+      if (x.stride(axis) != master.stride(axis)) return false;
+    }
+    return x.dtype() == master.dtype();
+  };
+  const auto found = std::ranges::find_if(copies_, same);
+  if (found != copies_.end()) return found->copy;
+  copies_.push_back({master, master.to(type)});
+  return copies_.back().copy;
+}
+
+Tensor compute_copy(const Tensor& master, DType type) {
+  Tape* const tape = Tape::current();
+  return tape == nullptr || master.dtype() == type ? master.to(type) : tape->copy_of(master, type);
+}
+
 void Tape::record(std::unique_ptr<Node> node) {
   require(!walked_,
           "tape: {} was applied after backward; a tape is walked once: make a new Tape for each step",

@@ -73,6 +73,9 @@ class Tape {
   std::size_t size() const { return nodes_.size(); }
   const std::vector<std::shared_ptr<Gradient>>& places() const { return places_; }
 
+  // See compute_copy(). Those of a tape inside another are the outer one's.
+  Tensor copy_of(const Tensor& master, DType type);
+
   // Accumulates d loss / d leaf for every leaf that loss depends on. `loss` has one element, or
   // `dloss` has its shape. Frees each node as it goes; a second call is an error.
   void backward(const Variable& loss, Tensor dloss = {});
@@ -86,7 +89,12 @@ class Tape {
  private:
   void note(const Node& node);
 
+  struct Copy {
+    Tensor master, copy;
+  };
+
   Keep keep_;
+  std::vector<Copy> copies_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::shared_ptr<Gradient>> places_;
   std::unordered_set<std::shared_ptr<Gradient>> known_;  // those, and those that ops filled
@@ -94,5 +102,9 @@ class Tape {
   Tape* previous_;
   bool walked_ = false;
 };
+
+// A parameter in the type that a product multiplies. While a tape is alive, which is a step, its
+// parameters do not change: each is converted once, however often it is used.
+Tensor compute_copy(const Tensor& master, DType type);
 
 }  // namespace weft

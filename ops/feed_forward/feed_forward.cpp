@@ -35,7 +35,7 @@ Tensor FeedForward::forward(Saved& saved, const Tensor& x, const Tensor& weight1
   inner[x.rank() - 1] = weight1.size(1);
   outer[x.rank() - 1] = weight2.size(1);
   const DType type = x.dtype(), sums = accumulator_of(type);
-  saved = {x.packed(), weight1.packed().to(type), weight2.packed().to(type),
+  saved = {x.packed(), compute_copy(weight1.packed(), type), compute_copy(weight2.packed(), type),
            Tensor::empty(inner, type, x.device()), weight1.dtype()};
   const Tensor offset1 = bias1.packed().to(sums), offset2 = bias2.packed().to(sums);
   Tensor y = Tensor::empty(outer, x.dtype(), x.device());

@@ -25,7 +25,7 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
   require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == learnt),
           "linear: the weight {} needs a bias [{}] of {}, got {} of {}", weight.shape(), m,
           name_of(learnt), bias.shape(), name_of(bias.dtype()));
-  saved = {x.packed(), readable(weight).to(type), bias.defined(), learnt};
+  saved = {x.packed(), compute_copy(readable(weight), type), bias.defined(), learnt};
   const Tensor offset = bias.defined() ? bias.packed().to(accumulator_of(type)) : bias;
   Shape shape = x.shape();
   shape[x.rank() - 1] = m;

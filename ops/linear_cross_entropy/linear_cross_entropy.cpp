@@ -19,7 +19,7 @@ void check_shapes(const char* op, const Tensor& x, const Tensor& table) {
 
 void find_nats(const Tensor& rows, const Tensor& table, const Tensor& classes, const Tensor& nats,
                const LinearCrossEntropy::Saved& gradients) {
-  const Tensor read = table.packed().to(rows.dtype());
+  const Tensor read = compute_copy(table.packed(), rows.dtype());
   dispatch_floating(rows, [&](auto device, auto type) {
     using Kernels = LinearCrossEntropyKernels<decltype(device), decltype(type)>;
     Kernels::forward(device, rows, read, classes, nats, gradients);

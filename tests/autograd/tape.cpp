@@ -39,6 +39,31 @@ struct Greedy {  // asks for more memory than there is, forward or backward
 
 TEST_SUITE("autograd") {
 
+TEST_CASE("a parameter is converted once while a tape is alive") {
+  const Tensor weight = Tensor::from(Values{1, 2, 3, 4}, {2, 2}).to(DType::f32).to(tested_device());
+  const auto bytes = [](const Tensor& x) { return x.bytes(); };
+  CHECK(bytes(compute_copy(weight, DType::f32)) == bytes(weight));
+  const Tensor alone = compute_copy(weight, DType::bf16);
+  CHECK(bytes(compute_copy(weight, DType::bf16)) != bytes(alone));
+  {
+    const Tape tape;
+    const Tensor copy = compute_copy(weight, DType::bf16);
+    CHECK(same_bits(copy, alone));
+    CHECK(bytes(compute_copy(weight, DType::bf16)) == bytes(copy));
+    CHECK(bytes(compute_copy(weight.clone(), DType::bf16)) != bytes(copy));
+    const Tensor turned = compute_copy(weight.transpose(0, 1), DType::bf16);
+    CHECK(same_bits(turned, alone.transpose(0, 1).packed()));
+    const Tape inner;
+    CHECK(bytes(compute_copy(weight, DType::bf16)) == bytes(copy));
+    const Tape::Pause pause;
+    CHECK(bytes(compute_copy(weight, DType::bf16)) != bytes(copy));
+  }
+  weight.fill(5);
+  const Tape tape;
+  CHECK(compute_copy(weight, DType::bf16).to(DType::f32).to_vector<float>() ==
+        std::vector<float>(4, 5.0f));
+}
+
 TEST_CASE("gradients of several uses add up") {
   const Variable x = leaf({1, -2, 3});
   Tape tape;
