@@ -83,6 +83,10 @@ constexpr bool is_floating(DType type) {
 // The type of sums over elements of a floating type S, of scores, statistics and log-sum-exps.
 template <class S>
 using Accumulator = std::conditional_t<std::is_same_v<S, bf16>, float, S>;
+template <class S>
+constexpr Accumulator<S> widen(S x) {
+  return convert<Accumulator<S>>(x);
+}
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 
 template <class T>

@@ -1,7 +1,8 @@
 // Pack<T>: a SIMD vector with the operators of a number.
 //
 // A formula written as a template over its number type X computes with float and double, and with
-// Pack<float> and Pack<double> a vector at a time. `where` is the conditional that all of them have
+// Pack<float> and Pack<double> a vector at a time. Elements in bf16 are loaded into a Pack<float>
+// and rounded when it is stored. `where` is the conditional that all of them have
 // (for numbers: ops/pointwise/functions.h).
 #pragma once
 
@@ -54,10 +55,14 @@ class Pack {
   HWY_INLINE Vector vector() const { return vector_; }
 
   // The first min(count, lanes) elements; the remaining lanes are zero.
-  static HWY_INLINE Pack load(const T* from, i64 count = lanes) {
-    return simd::load<T>(from, count);
+  template <class S>
+  static HWY_INLINE Pack load(const S* from, i64 count = lanes) {
+    return simd::load(from, count);
   }
-  HWY_INLINE void store(T* to, i64 count = lanes) const { simd::store<T>(vector_, to, count); }
+  template <class S>
+  HWY_INLINE void store(S* to, i64 count = lanes) const {
+    simd::store<S>(vector_, to, count);
+  }
 
   friend HWY_INLINE Pack operator+(Pack a, Pack b) { return simd::hn::Add(a.vector_, b.vector_); }
   friend HWY_INLINE Pack operator-(Pack a, Pack b) { return simd::hn::Sub(a.vector_, b.vector_); }
@@ -108,9 +113,10 @@ HWY_INLINE void each_pack(i64 count, const F& f) {
   if (i < count) f(i, count - i);
 }
 
-// y[i] = f(x₁[i], x₂[i], …), where f computes with Pack<T>.
-template <class T, class F, class... X>
-HWY_INLINE void map(i64 count, T* y, const F& f, const X*... x) {
+// y[i] = f(x₁[i], x₂[i], …), where f computes with Pack<Accumulator<S>>.
+template <class S, class F, class... X>
+HWY_INLINE void map(i64 count, S* y, const F& f, const X*... x) {
+  using T = Accumulator<S>;
   each_pack<T>(count, [&](i64 i, i64 n) { f(Pack<T>::load(x + i, n)...).store(y + i, n); });
 }
 

@@ -1,7 +1,7 @@
 // SIMD vectors for the instruction set of the build, by Highway (static dispatch).
 //
-// Only what Highway lacks is defined here: partial loads and stores for the tail of a row, and
-// functions that propagate NaN.
+// Only what Highway lacks is defined here: partial loads and stores for the tail of a row, those of
+// bf16, which is widened to f32 and rounded back, and functions that propagate NaN.
 #pragma once
 
 #include <hwy/highway.h>
@@ -11,7 +11,6 @@
 #include <type_traits>
 
 #include "runtime/dtype.h"
-#include "runtime/types.h"
 
 namespace weft::simd {
 
@@ -30,56 +29,86 @@ constexpr i64 round_up_to_lanes(i64 count) {
   return (count + lanes<T> - 1) / lanes<T> * lanes<T>;
 }
 
-// The first min(count, lanes) elements at `from`; the remaining lanes are zero.
-template <class T>
-HWY_INLINE Vector<T> load(const T* from, i64 count) {
-  const Tag<T> d;
-  if (count >= lanes<T>) return hn::LoadU(d, from);
-  return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
+namespace detail {
+
+// Conversions of vectors, as those of runtime/dtype.h.
+template <class D>
+HWY_INLINE hn::Vec<D> widened(D d, const bf16* from) {
+  const hn::RebindToUnsigned<D> words;
+  const hn::Rebind<std::uint16_t, D> halves;
+  const auto bits = hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(from));
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(words, bits)));
 }
 
-template <class T>
-HWY_INLINE void store(Vector<T> value, T* to, i64 count) {
-  const Tag<T> d;
-  if (count >= lanes<T>) return hn::StoreU(value, d, to);
-  hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
+template <class D>
+HWY_INLINE void rounded(D d, hn::Vec<D> value, bf16* to) {
+  const hn::RebindToUnsigned<D> words;
+  const hn::Rebind<std::uint16_t, D> halves;
+  const auto word = hn::BitCast(words, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(words, 1));
+  const auto nearest = hn::Add(hn::Add(word, hn::Set(words, 0x7fff)), odd);
+  const auto quiet = hn::Or(word, hn::Set(words, 0x400000));
+  const auto nan = hn::RebindMask(words, hn::IsNaN(value));
+  const auto bits = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, nearest));
+  hn::StoreU(hn::TruncateTo(halves, bits), halves, reinterpret_cast<std::uint16_t*>(to));
+}
+
+// Not a vector's worth. Not inline: loops call them once, at their end.
+HWY_NOINLINE inline Vector<float> widened_tail(const bf16* from, i64 count) {
+  HWY_ALIGN float wide[lanes<float>] = {};
+  convert_all(count, from, wide);
+  return hn::Load(Tag<float>{}, wide);
+}
+
+HWY_NOINLINE inline void rounded_tail(Vector<float> value, bf16* to, i64 count) {
+  HWY_ALIGN float wide[lanes<float>];
+  hn::Store(value, Tag<float>{}, wide);
+  convert_all(count, wide, to);
+}
+
+}  // namespace detail
+
+// The first min(count, lanes) elements at `from`; the remaining lanes are zero.
+template <class S>
+HWY_INLINE Vector<Accumulator<S>> load(const S* from, i64 count) {
+  constexpr i64 n = lanes<Accumulator<S>>;
+  if constexpr (std::is_same_v<S, bf16>) {
+    return count >= n ? detail::widened(Tag<float>{}, from) : detail::widened_tail(from, count);
+  } else {
+    const Tag<S> d;
+    if (count >= n) return hn::LoadU(d, from);
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
+  }
+}
+
+template <class S>
+HWY_INLINE void store(Vector<Accumulator<S>> value, S* to, i64 count) {
+  constexpr i64 n = lanes<Accumulator<S>>;
+  if constexpr (std::is_same_v<S, bf16>) {
+    count >= n ? detail::rounded(Tag<float>{}, value, to) : detail::rounded_tail(value, to, count);
+  } else {
+    const Tag<S> d;
+    if (count >= n) return hn::StoreU(value, d, to);
+    hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
+  }
 }
 
 // Whether the build has AVX512-BF16: products of pairs of bf16, summed in f32.
 inline constexpr bool has_bf16_dot = WEFT_BF16_DOT;
 
-// As many elements as D has lanes, in D's type.
+// As many elements as D has lanes, in D's type; stored, they are rounded once.
 template <class D, class S>
 HWY_INLINE hn::Vec<D> load_as(D d, const S* from) {
   if constexpr (std::is_same_v<S, bf16>) {
-    const hn::RebindToUnsigned<D> words;
-    const hn::Rebind<std::uint16_t, D> halves;
-    const auto bits = hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(from));
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(words, bits)));
+    return detail::widened(d, from);
   } else {
     return hn::LoadU(d, from);
   }
 }
-
-// The upper halves of f32 are the bf16 that is nearest, ties to even; NaN stays NaN.
-template <class D>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_to_bf16(D, hn::Vec<D> x) {
-  const hn::RebindToUnsigned<D> words;
-  const auto bits = hn::BitCast(words, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7fffu)));
-  const auto quiet = hn::Or(bits, hn::Set(words, 0x400000u));
-  return hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(x)), quiet, rounded);
-}
-
-// Stores D's lanes as elements of S, rounded once.
 template <class D, class S>
 HWY_INLINE void store_as(D d, hn::Vec<D> x, S* to) {
   if constexpr (std::is_same_v<S, bf16>) {
-    const hn::Rebind<std::uint16_t, D> halves;
-    const hn::RebindToSigned<hn::RebindToUnsigned<D>> words;
-    const auto bits = hn::BitCast(words, hn::ShiftRight<16>(round_to_bf16(d, x)));
-    hn::StoreU(hn::DemoteTo(halves, bits), halves, reinterpret_cast<std::uint16_t*>(to));
+    detail::rounded(d, x, to);
   } else {
     hn::StoreU(x, d, to);
   }
@@ -224,15 +253,18 @@ HWY_INLINE void add_scaled(T factor, const T* x, T* y, i64 count) {
 }
 
 // Σ_i x_i accumulated in f64, in a fixed order.
-template <Real T>
-HWY_INLINE double sum_in_f64(const T* x, i64 count) {
+template <class S>
+HWY_INLINE double sum_in_f64(const S* x, i64 count) {
   const Tag<double> d;
   constexpr i64 n = lanes<double>;
-  const auto widened = [&](const T* from) {
-    if constexpr (std::is_same_v<T, double>) {
+  const auto widened = [&](const S* from) {
+    const hn::Rebind<float, Tag<double>> floats;
+    if constexpr (std::is_same_v<S, double>) {
       return hn::LoadU(d, from);
+    } else if constexpr (std::is_same_v<S, bf16>) {
+      return hn::PromoteTo(d, detail::widened(floats, from));
     } else {
-      return hn::PromoteTo(d, hn::LoadU(hn::Rebind<T, Tag<double>>{}, from));
+      return hn::PromoteTo(d, hn::LoadU(floats, from));
     }
   };
   Vector<double> sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
@@ -243,7 +275,7 @@ HWY_INLINE double sum_in_f64(const T* x, i64 count) {
   for (; i + n <= count; i += n) sum[0] = hn::Add(sum[0], widened(x + i));
   double total =
       sum_of_lanes<double>(hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])));
-  for (; i < count; ++i) total += double(x[i]);
+  for (; i < count; ++i) total += convert<double>(x[i]);
   return total;
 }
 

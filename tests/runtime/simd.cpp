@@ -1,6 +1,8 @@
 #include "runtime/simd.h"
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -37,6 +39,22 @@ const std::vector<double> points = [] {
   return list;
 }();
 
+// How many of these elements map() converts otherwise than convert() does, or writes behind them.
+template <class To, class From>
+i64 wrongly_converted(const std::vector<From>& from, i64 begin, i64 count) {
+  const To behind(7.0f);
+  std::vector<To> to(static_cast<std::size_t>(count) + 1, behind);
+  map(
+      count, to.data(), [](auto x) { return x; }, from.data() + begin);
+  const auto differ = [](To a, To b) { return std::memcmp(&a, &b, sizeof(To)) != 0; };
+  i64 wrong = differ(to.back(), behind);
+  for (i64 i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i), given = static_cast<std::size_t>(begin + i);
+    wrong += differ(to[at], convert<To>(from[given]));
+  }
+  return wrong;
+}
+
 TEST_SUITE("runtime") {
 
 TEST_CASE_TEMPLATE("vector functions agree with the standard ones everywhere", T, float, double) {
@@ -52,6 +70,23 @@ TEST_CASE_TEMPLATE("vector functions agree with the standard ones everywhere", T
     CHECK(close(first_lane<T>(erfc(Pack<T>(x))), std::erfc(exact), 8));
     CHECK(
         close(first_lane<T>(simd::sigmoid<T>(Pack<T>(x).vector())), 1 / (1 + std::exp(-exact)), 4));
+  }
+}
+
+TEST_CASE("vectors of bf16 are widened and rounded as single numbers are") {
+  std::vector<bf16> narrow;   // all
+  std::vector<float> floats;  // those beside each, ties and NaN among them
+  for (std::uint32_t high = 0; high < 1 << 16; ++high) {
+    narrow.emplace_back().bits = static_cast<std::uint16_t>(high);
+    for (const std::uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      floats.push_back(std::bit_cast<float>((high << 16) + low));
+    }
+  }
+  CHECK(wrongly_converted<float>(narrow, 0, std::ssize(narrow)) == 0);
+  CHECK(wrongly_converted<bf16>(floats, 0, std::ssize(floats)) == 0);
+  for (i64 count = 0; count <= 2 * simd::lanes<float>; ++count) {
+    CHECK(wrongly_converted<float>(narrow, 0x4001, count) == 0);
+    CHECK(wrongly_converted<bf16>(floats, 6 * 0x4001, count) == 0);
   }
 }
 
