@@ -12,8 +12,9 @@
 // bf16 is a type of storage: ops compute in f32. If an input is bf16, the bf16 inputs are widened
 // to f32 for the op, its results are rounded to bf16, and so are the gradients of the bf16 inputs;
 // those of f32 inputs, parameters, stay f32. An op says otherwise by a static constexpr bool:
-//     takes_bf16    it is given bf16 as it is, and decides about its results
-//     keeps_f32     its results stay f32: a loss
+//     takes_bf16        it is given bf16 as it is, and decides about its results
+//     takes_bf16_alone  the same if no input is f32
+//     keeps_f32         its results stay f32: a loss
 #pragma once
 
 #include <algorithm>
@@ -63,6 +64,10 @@ inline constexpr bool takes_bf16 = requires {
   requires Op::takes_bf16;
 };
 template <class Op>
+inline constexpr bool takes_bf16_alone = requires {
+  requires Op::takes_bf16_alone;
+};
+template <class Op>
 inline constexpr bool keeps_f32 = requires {
   requires Op::keeps_f32;
 };
@@ -78,8 +83,14 @@ template <class Op>
 std::vector<bool> widened_inputs(std::span<const Variable> inputs) {
   std::vector<bool> wide;
   if constexpr (!takes_bf16<Op>) {
-    for (const Variable& input : inputs) wide.push_back(is_narrow(input.value()));
-    if (std::find(wide.begin(), wide.end(), true) == wide.end()) wide.clear();
+    bool only_bf16 = true;
+    for (const Variable& input : inputs) {
+      const Tensor& x = input.value();
+      wide.push_back(is_narrow(x));
+      if (x.defined() && is_floating(x.dtype()) && !is_narrow(x)) only_bf16 = false;
+    }
+    const bool none = std::find(wide.begin(), wide.end(), true) == wide.end();
+    if (none || (takes_bf16_alone<Op> && only_bf16)) wide.clear();
   }
   return wide;
 }

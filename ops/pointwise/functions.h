@@ -2,13 +2,15 @@
 // devices: X is float, double, or a vector of them (runtime/pack.h). The equations are in
 // pointwise.h.
 //
-// `derivative` takes y if `from_result` says so, otherwise x: whichever is cheaper. The op saves
-// that one. All are constexpr, so that nvcc lets device code call them.
+// `derivative` takes y if `from_result` says so, otherwise x: whichever is cheaper. All are
+// constexpr, so that nvcc lets device code call them.
 #pragma once
 
 #include <cmath>
 #include <numbers>
 #include <type_traits>
+
+#include "runtime/dtype.h"
 
 namespace weft {
 
@@ -219,6 +221,20 @@ struct NormalCdf {
     return GeluErf::density(x);
   }
 };
+
+// Whether the op saves y for its derivative, or x. In bf16 it saves x, since y is rounded.
+template <class F, class S>
+inline constexpr bool keeps_result = F::from_result && !std::is_same_v<S, bf16>;
+
+// dy/dx of the function over elements of type S, from what the op saved.
+template <class F, class S, class X>
+constexpr X slope(X kept) {
+  if constexpr (F::from_result && !keeps_result<F, S>) {
+    return F::derivative(F::value(kept));
+  } else {
+    return F::derivative(kept);
+  }
+}
 
 // --- of two variables
 

@@ -30,18 +30,18 @@ struct BroadcastLoops {
   }
 };
 
-// `function` is an index into the lists of functions.h.
-template <class Device, class T>
+// `function` is an index into the lists of functions.h. f computes with Accumulator<S>.
+template <class Device, class S>
 struct PointwiseKernels {
   // c = f(a, b), row-major.
-  static void binary(const Device&, int function, const BroadcastLoops&, i64 count, const T* a,
-                     const T* b, T* c);
+  static void binary(const Device&, int function, const BroadcastLoops&, i64 count, const S* a,
+                     const S* b, S* c);
   // y = factor · x
-  static void scale(const Device&, i64 count, double factor, const T* x, T* y);
+  static void scale(const Device&, i64 count, double factor, const S* x, S* y);
   // y = f(x)
-  static void value(const Device&, int function, i64 count, const T* x, T* y);
-  // dx = dy f'(kept); kept is x or y.
-  static void derivative(const Device&, int function, i64 count, const T* kept, const T* dy, T* dx);
+  static void value(const Device&, int function, i64 count, const S* x, S* y);
+  // dx = dy f'(kept); kept is x or y, as keeps_result says.
+  static void derivative(const Device&, int function, i64 count, const S* kept, const S* dy, S* dx);
 };
 
 }  // namespace weft

@@ -34,12 +34,20 @@ Tensor broadcast(const char* name, const Tensor& a, const Tensor& b) {
   const Shape shape = broadcast_shape(name, a.shape(), b.shape());
   const BroadcastLoops loops = merged_loops(a.expand(shape), b.expand(shape));
   Tensor c = Tensor::empty(shape, a.dtype(), a.device());
-  dispatch(c, [&](auto device, auto type) {
+  dispatch_floating(c, [&](auto device, auto type) {
     using T = decltype(type);
     PointwiseKernels<decltype(device), T>::binary(device, binary_number<F>, loops, c.count(),
                                                   a.data<T>(), b.data<T>(), c.data<T>());
   });
   return c;
+}
+
+// f(a, b) summed over the axes along which `shape` is broadcast, rounded after that.
+template <class F>
+Tensor broadcast_sum(const char* name, const Tensor& a, const Tensor& b, const Shape& shape) {
+  const DType type = a.dtype();
+  const DType product = a.shape() == shape ? type : accumulator_of(type);
+  return sum_to(broadcast<F>(name, a.to(product), b.to(product)), shape).to(type);
 }
 
 }  // namespace
@@ -58,7 +66,7 @@ namespace {
 Tensor scaled(const Tensor& x, double factor) {
   const Tensor row_major = x.packed();
   Tensor y = Tensor::empty_like(x);
-  dispatch(x, [&](auto device, auto type) {
+  dispatch_floating(x, [&](auto device, auto type) {
     using T = decltype(type);
     PointwiseKernels<decltype(device), T>::scale(device, x.count(), factor, row_major.data<T>(),
                                                  y.data<T>());
@@ -85,7 +93,7 @@ Tensor Mul::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
 
 std::array<Tensor, 2> Mul::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
   const auto gradient = [&](const Tensor& factor, const Shape& shape) {
-    return sum_to(broadcast<Times>(name, dc, factor), shape);
+    return broadcast_sum<Times>(name, dc, factor, shape);
   };
   return {wants[0] ? gradient(saved.b, saved.a.shape()) : Tensor{},
           wants[1] ? gradient(saved.a, saved.b.shape()) : Tensor{}};
@@ -109,7 +117,7 @@ Tensor Maximum::forward(Saved& saved, const Tensor& a, const Tensor& b) const {
 
 std::array<Tensor, 2> Maximum::backward(const Saved& saved, Wants wants, const Tensor& dc) const {
   const auto gradient = [&](const Tensor& slope, const Shape& shape) {
-    return sum_to(broadcast<Times>(name, dc, slope), shape);
+    return broadcast_sum<Times>(name, dc, slope, shape);
   };
   const auto& [a, b] = saved;
   return {wants[0] ? gradient(broadcast<NotBelow>(name, a, b), a.shape()) : Tensor{},
@@ -128,12 +136,12 @@ Tensor Pointwise<F>::forward(Saved& saved, const Tensor& x) const {
   require_real(name, x);
   const Tensor row_major = x.packed();
   Tensor y = Tensor::empty_like(x);
-  dispatch(x, [&](auto device, auto type) {
+  dispatch_floating(x, [&](auto device, auto type) {
     using T = decltype(type);
     PointwiseKernels<decltype(device), T>::value(device, unary_number<F>, x.count(),
                                                  row_major.data<T>(), y.data<T>());
+    saved.kept = keeps_result<F, T> ? y : row_major;
   });
-  saved.kept = F::from_result ? y : row_major;
   return y;
 }
 
@@ -141,7 +149,7 @@ template <class F>
 Tensor Pointwise<F>::backward(const Saved& saved, const Tensor& dy) const {
   const Tensor &kept = saved.kept, row_major = dy.packed();
   Tensor dx = Tensor::empty_like(dy);
-  dispatch(dy, [&](auto device, auto type) {
+  dispatch_floating(dy, [&](auto device, auto type) {
     using T = decltype(type);
     PointwiseKernels<decltype(device), T>::derivative(
         device, unary_number<F>, dy.count(), kept.data<T>(), row_major.data<T>(), dx.data<T>());

@@ -30,8 +30,11 @@
 // subgradients. A NaN in either input of maximum is propagated to the output.
 //
 // Saved: for add and sub the two shapes, for mul and maximum their inputs, for div b and c; for
-// functions of one variable x or y, whichever gives the cheaper derivative (see functions.h). All
-// as handles.
+// functions of one variable x or y, whichever gives the cheaper derivative (see functions.h), in
+// bf16 x. All as handles.
+//
+// bf16 is read and written as it is, unless another input is f32. div is computed from f32 copies,
+// since its gradients are products of quotients.
 #pragma once
 
 #include "autograd/apply.h"
@@ -40,6 +43,7 @@ namespace weft {
 
 struct Add {
   static constexpr const char* name = "add";
+  static constexpr bool takes_bf16_alone = true;
   struct Saved {
     Shape a, b;
   };
@@ -49,6 +53,7 @@ struct Add {
 
 struct Sub {
   static constexpr const char* name = "sub";
+  static constexpr bool takes_bf16_alone = true;
   struct Saved {
     Shape a, b;
   };
@@ -58,6 +63,7 @@ struct Sub {
 
 struct Mul {
   static constexpr const char* name = "mul";
+  static constexpr bool takes_bf16_alone = true;
   struct Saved {
     Tensor a, b;
   };
@@ -77,6 +83,7 @@ struct Div {
 
 struct Maximum {
   static constexpr const char* name = "maximum";
+  static constexpr bool takes_bf16_alone = true;
   struct Saved {
     Tensor a, b;
   };
@@ -86,6 +93,7 @@ struct Maximum {
 
 struct Scale {
   static constexpr const char* name = "scale";
+  static constexpr bool takes_bf16 = true;
   double factor;
   struct Saved {};
   Tensor forward(Saved&, const Tensor& x) const;
@@ -96,6 +104,7 @@ struct Scale {
 template <class F>
 struct Pointwise {
   static constexpr const char* name = F::name;
+  static constexpr bool takes_bf16 = true;
   struct Saved {
     Tensor kept;  // x or y
   };

@@ -21,21 +21,24 @@ void each_run(const BroadcastLoops& loops, i64 begin, i64 end, const F& f) {
   }
 }
 
-template <class F, class T>
-void each_pair(const BroadcastLoops& loops, i64 count, const T* a, const T* b, T* c) {
+template <class F, class S>
+void each_pair(const BroadcastLoops& loops, i64 count, const S* a, const S* b, S* c) {
+  using P = Pack<Accumulator<S>>;
   const F f;
   const i64 step_a = loops.a[0], step_b = loops.b[0];
-  const auto compute = [=](const T* x, const T* y, T* z, i64 length) {
+  const auto compute = [=](const S* x, const S* y, S* z, i64 length) {
     if (step_a == 1 && step_b == 1) {
-      map<T>(length, z, f, x, y);
+      map(length, z, f, x, y);
     } else if (step_a == 1 && step_b == 0) {
-      const auto with_y = [&f, same = Pack<T>(*y)](Pack<T> v) { return f(v, same); };
-      map<T>(length, z, with_y, x);
+      const auto with_y = [&f, same = P(widen(*y))](P v) { return f(v, same); };
+      map(length, z, with_y, x);
     } else if (step_a == 0 && step_b == 1) {
-      const auto with_x = [&f, same = Pack<T>(*x)](Pack<T> v) { return f(same, v); };
-      map<T>(length, z, with_x, y);
+      const auto with_x = [&f, same = P(widen(*x))](P v) { return f(same, v); };
+      map(length, z, with_x, y);
     } else {
-      for (i64 i = 0; i < length; ++i) z[i] = f(x[i * step_a], y[i * step_b]);
+      for (i64 i = 0; i < length; ++i) {
+        z[i] = convert<S>(f(widen(x[i * step_a]), widen(y[i * step_b])));
+      }
     }
   };
   parallel_ranges(count, grain, [&](i64 begin, i64 end) {
@@ -47,44 +50,45 @@ void each_pair(const BroadcastLoops& loops, i64 count, const T* a, const T* b, T
 }
 
 // y = f(x, …), all row-major and of one length.
-template <class T, class F, class... X>
-void unary(i64 count, T* y, const F& f, const X*... x) {
+template <class S, class F>
+void unary(i64 count, S* y, const F& f, const auto*... x) {
   parallel_ranges(count, grain,
-                  [&](i64 begin, i64 end) { map<T>(end - begin, y + begin, f, (x + begin)...); });
+                  [&](i64 begin, i64 end) { map(end - begin, y + begin, f, (x + begin)...); });
 }
 
 }  // namespace
 
-template <class Device, class T>
-void PointwiseKernels<Device, T>::binary(const Device&, int function, const BroadcastLoops& loops,
-                                         i64 count, const T* a, const T* b, T* c) {
+template <class Device, class S>
+void PointwiseKernels<Device, S>::binary(const Device&, int function, const BroadcastLoops& loops,
+                                         i64 count, const S* a, const S* b, S* c) {
   BinaryFunctions::with(function, [&]<class F>(F) { each_pair<F>(loops, count, a, b, c); });
 }
 
-template <class Device, class T>
-void PointwiseKernels<Device, T>::scale(const Device&, i64 count, double factor, const T* x, T* y) {
+template <class Device, class S>
+void PointwiseKernels<Device, S>::scale(const Device&, i64 count, double factor, const S* x, S* y) {
   unary(
-      count, y, [by = Pack<T>(factor)](Pack<T> v) { return v * by; }, x);
+      count, y, [by = Pack<Accumulator<S>>(factor)](auto v) { return v * by; }, x);
 }
 
-template <class Device, class T>
-void PointwiseKernels<Device, T>::value(const Device&, int function, i64 count, const T* x, T* y) {
+template <class Device, class S>
+void PointwiseKernels<Device, S>::value(const Device&, int function, i64 count, const S* x, S* y) {
   UnaryFunctions::with(function, [&]<class F>(F) {
     unary(
-        count, y, [](Pack<T> v) { return F::value(v); }, x);
+        count, y, [](auto v) { return F::value(v); }, x);
   });
 }
 
-template <class Device, class T>
-void PointwiseKernels<Device, T>::derivative(const Device&, int function, i64 count, const T* kept,
-                                             const T* dy, T* dx) {
+template <class Device, class S>
+void PointwiseKernels<Device, S>::derivative(const Device&, int function, i64 count, const S* kept,
+                                             const S* dy, S* dx) {
   UnaryFunctions::with(function, [&]<class F>(F) {
     unary(
-        count, dx, [](Pack<T> d, Pack<T> x) { return d * F::derivative(x); }, dy, kept);
+        count, dx, [](auto d, auto x) { return d * slope<F, S>(x); }, dy, kept);
   });
 }
 
 template struct PointwiseKernels<Cpu, float>;
 template struct PointwiseKernels<Cpu, double>;
+template struct PointwiseKernels<Cpu, bf16>;
 
 }  // namespace weft

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(ColumnStrips::threads)
       for (int q = 0; q < Q; ++q) {
         double total = 0;
         for (unsigned r = 0; r < abreast; ++r) total += of_thread[q][r * width + column];
-        partial[((q * s.outer + o) * pieces + k) * s.inner + j] = static_cast<To>(total);
+        partial[((q * s.outer + o) * pieces + k) * s.inner + j] = convert<To>(total);
       }
     }
     __syncthreads();  // before the next strip writes

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "runtime/device.h"
-#include "runtime/types.h"
+#include "runtime/dtype.h"
 
 namespace weft {
 
@@ -12,9 +12,9 @@ struct SumSizes {
   i64 outer = 1, n = 1, inner = 1;
 };
 
-template <class Device, class T>
+template <class Device, class S>
 struct SumKernels {
-  static void sum(const Device&, const SumSizes&, const T* x, T* s);
+  static void sum(const Device&, const SumSizes&, const S* x, S* s);
 };
 
 // On CUDA devices: partial sums over pieces of the axis in f64, then the sum of those. The split

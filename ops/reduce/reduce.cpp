@@ -13,7 +13,7 @@ void sum_into(const Tensor& x, int first, int last, const Tensor& s) {
   }
   if (s.count() == 0) return;
   const Tensor row_major = x.packed();
-  dispatch(x, [&](auto device, auto type) {
+  dispatch_floating(x, [&](auto device, auto type) {
     using T = decltype(type);
     SumKernels<decltype(device), T>::sum(device, sizes, row_major.data<T>(), s.data<T>());
   });
@@ -36,15 +36,22 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   const auto repeated = [&](int axis) {
     return axis < added || (shape[axis - added] == 1 && x.size(axis) != 1);
   };
+  const auto rest = [&](int end) {
+    for (int axis = 0; axis < end; ++axis) {
+      if (repeated(axis)) return true;
+    }
+    return false;
+  };
   Tensor s = x;
   for (int last = x.rank() - 1; last >= 0; --last) {
     if (!repeated(last)) continue;
     int first = last;
     while (first > 0 && repeated(first - 1)) --first;
+    if (rest(first)) s = s.to(accumulator_of(s.dtype()));
     s = sum_over(s, first, last);
     last = first;
   }
-  return s.packed().reshape(shape);
+  return s.packed().reshape(shape).to(x.dtype());
 }
 
 Tensor Sum::forward(Saved& saved, const Tensor& x) const {

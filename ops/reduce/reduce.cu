@@ -18,8 +18,8 @@ struct ShortSum {
     const From* from = x + i / inner * n * inner + i % inner;
     double sum = 0;
 #pragma unroll 4
-    for (i64 k = 0; k < n; ++k) sum += static_cast<double>(from[k * inner]);
-    s[i] = static_cast<To>(sum);
+    for (i64 k = 0; k < n; ++k) sum += convert<double>(from[k * inner]);
+    s[i] = convert<To>(sum);
   }
 };
 
@@ -38,10 +38,10 @@ struct PieceSum {
     double part = 0;
 #pragma unroll 4
     for (i64 i = k * piece + team.rank(); i < end; i += Team::threads) {
-      part += static_cast<double>(from[i]);
+      part += convert<double>(from[i]);
     }
     part = team.sum(part);
-    if (team.rank() == 0) partial[row] = static_cast<To>(part);
+    if (team.rank() == 0) partial[row] = convert<To>(part);
   }
 };
 
@@ -52,7 +52,7 @@ struct ColumnElement {
 
   __device__ void operator()(i64 o, i64 i, i64 j,
                              double (&sums)[1]) const {
-    sums[0] += static_cast<double>(x[(o * n + i) * inner + j]);
+    sums[0] += convert<double>(x[(o * n + i) * inner + j]);
   }
 };
 
@@ -73,21 +73,25 @@ void PieceSumKernels<Device, From, To>::sum(const Device& device, const SumSizes
   }
 }
 
-template <class Device, class T>
-void SumKernels<Device, T>::sum(const Device& device, const SumSizes& sizes, const T* x, T* s) {
+template <class Device, class S>
+void SumKernels<Device, S>::sum(const Device& device, const SumSizes& sizes, const S* x, S* s) {
   const i64 pieces = sum_pieces(sizes);
-  if (pieces == 1) return PieceSumKernels<Device, T, T>::sum(device, sizes, 1, x, s);
+  if (pieces == 1) return PieceSumKernels<Device, S, S>::sum(device, sizes, 1, x, s);
   const SumSizes rest{sizes.outer, pieces, sizes.inner};
   const Workspace<double> partial(device, rest.outer * rest.n * rest.inner);
-  PieceSumKernels<Device, T, double>::sum(device, sizes, pieces, x, partial.data());
-  PieceSumKernels<Device, double, T>::sum(device, rest, 1, partial.data(), s);
+  PieceSumKernels<Device, S, double>::sum(device, sizes, pieces, x, partial.data());
+  PieceSumKernels<Device, double, S>::sum(device, rest, 1, partial.data(), s);
 }
 
 template struct PieceSumKernels<Cuda, float, float>;
 template struct PieceSumKernels<Cuda, float, double>;
 template struct PieceSumKernels<Cuda, double, float>;
 template struct PieceSumKernels<Cuda, double, double>;
+template struct PieceSumKernels<Cuda, bf16, bf16>;
+template struct PieceSumKernels<Cuda, bf16, double>;
+template struct PieceSumKernels<Cuda, double, bf16>;
 template struct SumKernels<Cuda, float>;
 template struct SumKernels<Cuda, double>;
+template struct SumKernels<Cuda, bf16>;
 
 }  // namespace weft

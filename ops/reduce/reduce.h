@@ -3,9 +3,9 @@
 //     s = Σ_i x_i            dx_i = ds
 //     m = (1/n) Σ_i x_i      dx_i = dm / n
 //
-// The sums of f32 are accumulated in f64: blocks of a size given by the shape, added in order,
-// rounded once. Only the shape of x is saved; the gradient is a view that repeats ds along the
-// axes.
+// The sums of f32 and bf16 are accumulated in f64: blocks of a size given by the shape, added in
+// order, rounded once. Only the shape of x is saved; the gradient is a view that repeats ds along
+// the axes.
 #pragma once
 
 #include "autograd/apply.h"
@@ -14,6 +14,7 @@ namespace weft {
 
 struct Sum {
   static constexpr const char* name = "sum";
+  static constexpr bool takes_bf16 = true;
   int first, last;  // the axes summed over
   struct Saved {
     Shape shape;

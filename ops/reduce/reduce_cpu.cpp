@@ -34,13 +34,13 @@ void each_strip(i64 rows, i64 inner, i64 work, const F& f) {
 }
 
 // partial[o, k, j] = Σ_{i in block k} x[o, i, j]
-template <class T>
-void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
+template <class S>
+void sum_blocks(const Blocks& sizes, const S* x, double* partial) {
   const i64 n = sizes.n, inner = sizes.inner;
   const i64 block = sizes.block(), blocks = sizes.blocks();
   const auto sum_strip = [=](i64 row, i64 j, i64 width) {
     const i64 begin = row % blocks * block, end = std::min(n, begin + block);
-    const T* from = x + (row / blocks * n + begin) * inner + j;
+    const S* from = x + (row / blocks * n + begin) * inner + j;
     double* const sums = partial + row * inner + j;
     if (inner == 1) {
       *sums = simd::sum_in_f64(from, end - begin);
@@ -49,37 +49,38 @@ void sum_blocks(const Blocks& sizes, const T* x, double* partial) {
     std::fill(sums, sums + width, 0.0);
     i64 i = begin;
     for (; i + 4 <= end; i += 4, from += 4 * inner) {  // four rows for one pass over the sums
-      const T *const x1 = from + inner, *const x2 = x1 + inner, *const x3 = x2 + inner;
+      const S *const x1 = from + inner, *const x2 = x1 + inner, *const x3 = x2 + inner;
       for (i64 l = 0; l < width; ++l) {
-        sums[l] += (double(from[l]) + double(x1[l])) + (double(x2[l]) + double(x3[l]));
+        sums[l] += (convert<double>(from[l]) + convert<double>(x1[l])) +
+                   (convert<double>(x2[l]) + convert<double>(x3[l]));
       }
     }
     for (; i < end; ++i, from += inner) {
-      for (i64 l = 0; l < width; ++l) sums[l] += double(from[l]);
+      for (i64 l = 0; l < width; ++l) sums[l] += convert<double>(from[l]);
     }
   };
   each_strip(sizes.outer * blocks, inner, std::min(n, block) * std::min(inner, strip), sum_strip);
 }
 
 // s[o, j] = Σ_k partial[o, k, j]; overwrites block 0.
-template <class T>
-void sum_partials(const Blocks& sizes, double* partial, T* s) {
+template <class S>
+void sum_partials(const Blocks& sizes, double* partial, S* s) {
   const i64 inner = sizes.inner, blocks = sizes.blocks();
   const auto sum_strip = [=](i64 o, i64 j, i64 width) {
     double* const sums = partial + o * blocks * inner + j;
     for (i64 k = 1; k < blocks; ++k) {
       for (i64 l = 0; l < width; ++l) sums[l] += sums[k * inner + l];
     }
-    T* const to = s + o * inner + j;
-    for (i64 l = 0; l < width; ++l) to[l] = static_cast<T>(sums[l]);
+    S* const to = s + o * inner + j;
+    for (i64 l = 0; l < width; ++l) to[l] = convert<S>(sums[l]);
   };
   each_strip(sizes.outer, inner, blocks * std::min(inner, strip), sum_strip);
 }
 
 }  // namespace
 
-template <class Device, class T>
-void SumKernels<Device, T>::sum(const Device&, const SumSizes& sizes, const T* x, T* s) {
+template <class Device, class S>
+void SumKernels<Device, S>::sum(const Device&, const SumSizes& sizes, const S* x, S* s) {
   const Blocks blocks{sizes};
   const Scratch<double> partial(sizes.outer * blocks.blocks() * sizes.inner);
   sum_blocks(blocks, x, partial.data());
@@ -88,5 +89,6 @@ void SumKernels<Device, T>::sum(const Device&, const SumSizes& sizes, const T* x
 
 template struct SumKernels<Cpu, float>;
 template struct SumKernels<Cpu, double>;
+template struct SumKernels<Cpu, bf16>;
 
 }  // namespace weft
