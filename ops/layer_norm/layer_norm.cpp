@@ -21,32 +21,36 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
           x.rank() >= 1 ? x.size(-1) : 0, gain.shape(), bias.shape());
   require(!branch.defined() || branch.shape() == x.shape(),
           "layer_norm: x is {}, the branch {}; both must be alike", x.shape(), branch.shape());
+  const DType statistics = accumulator_of(x.dtype());
   for (const Tensor* tensor : {&branch, &gain, &bias}) {
-    require(!tensor->defined() || tensor->dtype() == x.dtype(), "layer_norm: x is {}, another input {}",
-            name_of(x.dtype()), name_of(tensor->dtype()));
+    if (!tensor->defined() || tensor->dtype() == x.dtype()) continue;
+    require(tensor != &branch && tensor->dtype() == statistics && gain.dtype() == bias.dtype(),
+            "layer_norm: x is {}, another input {}", name_of(x.dtype()), name_of(tensor->dtype()));
   }
   check_dropout_rate("layer_norm", dropout);
   require(branch.defined() || dropout == 0, "layer_norm: dropout needs a branch");
   const i64 d = x.size(-1), rows = x.rows();
-  const Tensor input = x.packed(), offset = bias.packed();
+  const Tensor input = x.packed(), offset = bias.packed().to(statistics);
   const Tensor other = branch.defined() ? branch.packed() : branch;
-  saved = {Tensor::empty({rows, d}, x.dtype(), x.device()),
-           Tensor::empty({rows}, x.dtype(), x.device()), gain.packed(), branch.defined()};
+  saved = {Tensor::empty({rows, d}, statistics, x.device()),
+           Tensor::empty({rows}, statistics, x.device()), gain.packed().to(statistics),
+           branch.defined(), gain.dtype()};
   Tensor y = Tensor::empty_like(x);
-  dispatch(x, [&](auto device, auto type) {
-    using T = decltype(type);
-    LayerNormKernels<decltype(device), T>::forward(device,
+  dispatch_floating(x, [&](auto device, auto type) {
+    using S = decltype(type);
+    using T = Accumulator<S>;
+    LayerNormKernels<decltype(device), S>::forward(device,
                                                    {rows,
                                                     d,
-                                                    input.data<T>(),
-                                                    pointer<T>(other),
+                                                    input.data<S>(),
+                                                    pointer<S>(other),
                                                     saved.gain.data<T>(),
                                                     offset.data<T>(),
                                                     static_cast<T>(epsilon),
                                                     dropout_on,
                                                     {random, dropout, d, rows_of_example(x)}},
                                                    saved.normalised.data<T>(),
-                                                   saved.inverse_deviation.data<T>(), y.data<T>());
+                                                   saved.inverse_deviation.data<T>(), y.data<S>());
   });
   return y;
 }
@@ -57,10 +61,11 @@ std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) 
   const bool on_sum = dropout_on == DropoutOn::sum;
   Tensor dx = Tensor::empty_like(dy);
   Tensor dbranch = !saved.branched ? Tensor{} : on_sum ? dx : Tensor::empty_like(dy);
-  const Tensor sums = Tensor::empty({2, d}, dy.dtype(), dy.device());
-  dispatch(dy, [&](auto device, auto type) {
-    using T = decltype(type);
-    LayerNormKernels<decltype(device), T>::backward(
+  const Tensor sums = Tensor::empty({2, d}, accumulator_of(dy.dtype()), dy.device());
+  dispatch_floating(dy, [&](auto device, auto type) {
+    using S = decltype(type);
+    using T = Accumulator<S>;
+    LayerNormKernels<decltype(device), S>::backward(
         device,
         {rows,
          d,
@@ -71,10 +76,11 @@ std::array<Tensor, 4> LayerNorm::backward(const Saved& saved, const Tensor& dy) 
          static_cast<T>(epsilon),
          dropout_on,
          {random, dropout, d, rows_of_example(dy)}},
-        saved.normalised.data<T>(), saved.inverse_deviation.data<T>(), gradient.data<T>(),
-        dx.data<T>(), pointer<T>(dbranch), sums.data<T>());
+        saved.normalised.data<T>(), saved.inverse_deviation.data<T>(), gradient.data<S>(),
+        dx.data<S>(), pointer<S>(dbranch), sums.data<T>());
   });
-  return {dx, dbranch, sums.slice(0, 0, 1).reshape({d}), sums.slice(0, 1, 2).reshape({d})};
+  const Tensor learnt = sums.to(saved.learnt);
+  return {dx, dbranch, learnt.slice(0, 0, 1).reshape({d}), learnt.slice(0, 1, 2).reshape({d})};
 }
 
 Variable layer_norm(const Variable& x, const Variable& gain, const Variable& bias, double epsilon) {

@@ -72,10 +72,12 @@ struct Kept<T, 0> {
   __device__ T& at(i64 j, int) { return row[j]; }
 };
 
-template <class T, int Chunks>
+template <class S, int Chunks>
 struct ForwardRow {
-  LayerNormRows<T> p;
-  T *normalised, *inverse_deviation, *y;
+  using T = Accumulator<S>;
+  LayerNormRows<S> p;
+  T *normalised, *inverse_deviation;
+  S* y;
 
   template <class Team>
   __device__ void operator()(const Team& team, i64 row) const {
@@ -84,9 +86,9 @@ struct ForwardRow {
     Kept<T, Chunks> z(normalised + start);
     T part = 0;
     each_masked<Chunks, Team>(p.mask, row, d, [&](i64 j, int slot, bool kept) {
-      T value = p.x[start + j];
+      T value = widen(p.x[start + j]);
       if (p.branch != nullptr) {
-        const T branch = p.branch[start + j];
+        const T branch = widen(p.branch[start + j]);
         value = p.dropout_on == DropoutOn::sum ? (kept ? (value + branch) * factor : T(0))
                                                : (kept ? value + branch * factor : value);
       }
@@ -104,16 +106,18 @@ struct ForwardRow {
     each_column<Chunks, Team>(d, [&](i64 j, int slot) {
       const T unit = (z.at(j, slot) - mean) * scale;
       normalised[start + j] = unit;
-      y[start + j] = p.gain[j] * unit + p.bias[j];
+      y[start + j] = convert<S>(p.gain[j] * unit + p.bias[j]);
     });
   }
 };
 
-template <class T, int Chunks>
+template <class S, int Chunks>
 struct BackwardRow {
-  LayerNormRows<T> p;
-  const T *normalised, *inverse_deviation, *dy;
-  T *dx, *dbranch;
+  using T = Accumulator<S>;
+  LayerNormRows<S> p;
+  const T *normalised, *inverse_deviation;
+  const S* dy;
+  S *dx, *dbranch;
 
   template <class Team>
   __device__ void operator()(const Team& team, i64 row) const {
@@ -123,7 +127,7 @@ struct BackwardRow {
     T units[slots], dunits[slots];
     T part = 0, product = 0;
     each_column<Chunks, Team>(d, [&](i64 j, int slot) {
-      const T unit = normalised[start + j], dunit = p.gain[j] * dy[start + j];
+      const T unit = normalised[start + j], dunit = p.gain[j] * widen(dy[start + j]);
       part += dunit;
       product += dunit * unit;
       if constexpr (Chunks > 0) units[slot] = unit, dunits[slot] = dunit;
@@ -136,11 +140,11 @@ struct BackwardRow {
       if constexpr (Chunks > 0) {
         unit = units[slot], dunit = dunits[slot];
       } else {
-        unit = normalised[start + j], dunit = p.gain[j] * dy[start + j];
+        unit = normalised[start + j], dunit = p.gain[j] * widen(dy[start + j]);
       }
       const T dz = scale * (dunit - mean - slope * unit), dropped = kept ? dz * factor : T(0);
-      dx[start + j] = p.dropout_on == DropoutOn::sum ? dropped : dz;
-      if (dbranch != nullptr) dbranch[start + j] = dropped;
+      dx[start + j] = convert<S>(p.dropout_on == DropoutOn::sum ? dropped : dz);
+      if (dbranch != nullptr) dbranch[start + j] = convert<S>(dropped);
     });
   }
 };
@@ -152,27 +156,28 @@ void start_rows(const Cuda& device, i64 rows, const Row& row) {
         each_row<Team, Row>, rows, row);
 }
 
-template <template <class, int> class Row, class T, class... Arguments>
-void each_row_of(const Cuda& device, const LayerNormRows<T>& p, Arguments... arguments) {
+template <template <class, int> class Row, class S, class... Arguments>
+void each_row_of(const Cuda& device, const LayerNormRows<S>& p, Arguments... arguments) {
   if (p.d <= WarpMask::columns) {
-    start_rows<WarpTeam>(device, p.rows, Row<T, 1>{p, arguments...});
+    start_rows<WarpTeam>(device, p.rows, Row<S, 1>{p, arguments...});
   } else if (p.d <= 2 * WarpMask::columns) {
-    start_rows<WarpTeam>(device, p.rows, Row<T, 2>{p, arguments...});
+    start_rows<WarpTeam>(device, p.rows, Row<S, 2>{p, arguments...});
   } else if (p.d <= 4 * WarpMask::columns) {
-    start_rows<WarpTeam>(device, p.rows, Row<T, 4>{p, arguments...});
+    start_rows<WarpTeam>(device, p.rows, Row<S, 4>{p, arguments...});
   } else {
-    start_rows<BlockTeam<row_threads>>(device, p.rows, Row<T, 0>{p, arguments...});
+    start_rows<BlockTeam<row_threads>>(device, p.rows, Row<S, 0>{p, arguments...});
   }
 }
 
-template <class T>
+template <class S>
 struct GainAndBias {
   i64 d;
-  const T *normalised, *dy;
+  const Accumulator<S>* normalised;
+  const S* dy;
 
   __device__ void operator()(i64, i64 i, i64 j,
                              double (&sums)[2]) const {
-    const auto gradient = static_cast<double>(dy[i * d + j]);
+    const auto gradient = convert<double>(dy[i * d + j]);
     sums[0] += gradient * static_cast<double>(normalised[i * d + j]);
     sums[1] += gradient;
   }
@@ -180,20 +185,20 @@ struct GainAndBias {
 
 }  // namespace
 
-template <class Device, class T>
-void LayerNormKernels<Device, T>::forward(const Device& device, const LayerNormRows<T>& p,
-                                          T* normalised, T* inverse_deviation, T* y) {
+template <class Device, class S>
+void LayerNormKernels<Device, S>::forward(const Device& device, const LayerNormRows<S>& p,
+                                          T* normalised, T* inverse_deviation, S* y) {
   each_row_of<ForwardRow>(device, p, normalised, inverse_deviation, y);
 }
 
-template <class Device, class T>
-void LayerNormKernels<Device, T>::backward(const Device& device, const LayerNormRows<T>& p,
+template <class Device, class S>
+void LayerNormKernels<Device, S>::backward(const Device& device, const LayerNormRows<S>& p,
                                            const T* normalised, const T* inverse_deviation,
-                                           const T* dy, T* dx, T* dbranch, T* sums) {
+                                           const S* dy, S* dx, S* dbranch, T* sums) {
   each_row_of<BackwardRow>(device, p, normalised, inverse_deviation, dy, dx, dbranch);
   const SumSizes sizes{1, p.rows, p.d};
   const i64 pieces = sum_pieces(sizes);
-  const GainAndBias<T> products{p.d, normalised, dy};
+  const GainAndBias<S> products{p.d, normalised, dy};
   if (pieces == 1) return column_sums<2>("layer_norm", device, sizes, 1, products, sums);
   const Workspace<double> partial(device, 2 * pieces * p.d);
   column_sums<2>("layer_norm", device, sizes, pieces, products, partial.data());
@@ -202,5 +207,6 @@ void LayerNormKernels<Device, T>::backward(const Device& device, const LayerNorm
 
 template struct LayerNormKernels<Cuda, float>;
 template struct LayerNormKernels<Cuda, double>;
+template struct LayerNormKernels<Cuda, bf16>;
 
 }  // namespace weft

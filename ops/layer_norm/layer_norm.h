@@ -16,6 +16,8 @@
 //
 // Saved: ẑ and r (not x: it has the same size, and every gradient needs ẑ). The mask is drawn
 // again.
+//
+// In bf16, the gain and the bias may be f32, and so are their gradients then; ẑ and r are f32.
 #pragma once
 
 #include "autograd/apply.h"
@@ -25,6 +27,7 @@ namespace weft {
 
 struct LayerNorm {
   static constexpr const char* name = "layer_norm";
+  static constexpr bool takes_bf16 = true;
   double epsilon = 1e-5;
   DropoutOn dropout_on = DropoutOn::sum;
   double dropout = 0;
@@ -33,6 +36,7 @@ struct LayerNorm {
   struct Saved {
     Tensor normalised, inverse_deviation, gain;  // [rows, d], [rows], [d]
     bool branched = false;
+    DType learnt = DType::f32;  // of the gain and the bias as they were given
   };
   // `branch` may be undefined: plain layer normalisation of x [.., d].
   Tensor forward(Saved&, const Tensor& x, const Tensor& branch, const Tensor& gain,

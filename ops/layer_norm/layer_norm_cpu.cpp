@@ -14,10 +14,12 @@ constexpr i64 block = 128;  // rows of one task
 constexpr i64 group = 8;    // rows whose mask is drawn together
 
 // The mask's factors for groups of rows; 1 without dropout.
-template <class T>
+template <class S>
 class Factors {
  public:
-  explicit Factors(const LayerNormRows<T>& p)
+  using T = Accumulator<S>;
+
+  explicit Factors(const LayerNormRows<S>& p)
       : p_(p), ones_(std::size_t(group * p.d), T(1)), values_(ones_) {}
 
   // The factors of row i; rows have to be visited in order from `begin`.
@@ -32,15 +34,15 @@ class Factors {
   }
 
  private:
-  const LayerNormRows<T>& p_;
+  const LayerNormRows<S>& p_;
   std::vector<T> ones_, values_;
 };
 
 // Writes z of one row to `z`; returns its mean.
-template <class T>
-T residual_row(const LayerNormRows<T>& p, i64 i, const T* factors, T* z) {
-  const T* const x = p.x + i * p.d;
-  const T* const branch = p.branch == nullptr ? nullptr : p.branch + i * p.d;
+template <class S, class T>
+T residual_row(const LayerNormRows<S>& p, i64 i, const T* factors, T* z) {
+  const S* const x = p.x + i * p.d;
+  const S* const branch = p.branch == nullptr ? nullptr : p.branch + i * p.d;
   const bool on_sum = p.dropout_on == DropoutOn::sum;
   auto sum = hn::Zero(simd::Tag<T>{});
   each_pack<T>(p.d, [&](i64 j, i64 left) {
@@ -57,16 +59,17 @@ T residual_row(const LayerNormRows<T>& p, i64 i, const T* factors, T* z) {
 
 }  // namespace
 
-template <class Device, class T>
-void LayerNormKernels<Device, T>::forward(const Device&, const LayerNormRows<T>& p, T* normalised,
-                                          T* inverse_deviation, T* y) {
+template <class Device, class S>
+void LayerNormKernels<Device, S>::forward(const Device&, const LayerNormRows<S>& p, T* normalised,
+                                          T* inverse_deviation, S* y) {
   const simd::Tag<T> tag;
   parallel_ranges(p.rows, block, [&](i64 begin, i64 end) {
-    Factors<T> factors(p);
+    Factors<S> factors(p);
     const i64 d = p.d;
     const T *const gain = p.gain, *const bias = p.bias;
     for (i64 i = begin; i < end; ++i) {
-      T *const z = normalised + i * d, *const to = y + i * d;
+      T* const z = normalised + i * d;
+      S* const to = y + i * d;
       const auto mean = hn::Set(tag, residual_row(p, i, factors.of(i, begin, end), z));
       auto squares = hn::Zero(tag);
       each_pack<T>(d, [&](i64 j, i64 left) {
@@ -82,28 +85,29 @@ void LayerNormKernels<Device, T>::forward(const Device&, const LayerNormRows<T>&
       each_pack<T>(d, [&](i64 j, i64 left) {
         const auto unit = hn::Mul(hn::Sub(simd::load(z + j, left), mean), scale);
         simd::store<T>(unit, z + j, left);
-        simd::store<T>(hn::MulAdd(simd::load(gain + j, left), unit, simd::load(bias + j, left)),
+        simd::store<S>(hn::MulAdd(simd::load(gain + j, left), unit, simd::load(bias + j, left)),
                        to + j, left);
       });
     }
   });
 }
 
-template <class Device, class T>
-void LayerNormKernels<Device, T>::backward(const Device&, const LayerNormRows<T>& p,
+template <class Device, class S>
+void LayerNormKernels<Device, S>::backward(const Device&, const LayerNormRows<S>& p,
                                            const T* normalised, const T* inverse_deviation,
-                                           const T* dy, T* dx, T* dbranch, T* sums) {
+                                           const S* dy, S* dx, S* dbranch, T* sums) {
   const simd::Tag<T> tag;
   const bool on_sum = p.dropout_on == DropoutOn::sum;
   row_sums<T>(p.rows, block, 2 * p.d, sums, [&](i64 begin, i64 end, T* part) {
-    Factors<T> factors(p);
+    Factors<S> factors(p);
     const i64 d = p.d;
     const T* const gain = p.gain;
     T* const bias_part = part + d;
     for (i64 i = begin; i < end; ++i) {
-      const T *const unit_row = normalised + i * d, *const dy_row = dy + i * d;
-      T* const dx_row = dx + i * d;
-      T* const dbranch_row = on_sum || dbranch == nullptr ? nullptr : dbranch + i * d;
+      const T* const unit_row = normalised + i * d;
+      const S* const dy_row = dy + i * d;
+      S* const dx_row = dx + i * d;
+      S* const dbranch_row = on_sum || dbranch == nullptr ? nullptr : dbranch + i * d;
       const T* const factor_row = factors.of(i, begin, end);
       auto sum = hn::Zero(tag), product = hn::Zero(tag);
       each_pack<T>(d, [&](i64 j, i64 left) {
@@ -122,8 +126,8 @@ void LayerNormKernels<Device, T>::backward(const Device&, const LayerNormRows<T>
         const auto dunit = hn::Mul(simd::load(gain + j, left), simd::load(dy_row + j, left));
         const auto dz = hn::Mul(scale, hn::NegMulAdd(slope, unit, hn::Sub(dunit, mean)));
         const auto dropped = hn::Mul(dz, simd::load(factor_row + j, left));
-        simd::store<T>(on_sum ? dropped : dz, dx_row + j, left);
-        if (dbranch_row != nullptr) simd::store<T>(dropped, dbranch_row + j, left);
+        simd::store<S>(on_sum ? dropped : dz, dx_row + j, left);
+        if (dbranch_row != nullptr) simd::store<S>(dropped, dbranch_row + j, left);
       });
     }
   });
@@ -131,5 +135,6 @@ void LayerNormKernels<Device, T>::backward(const Device&, const LayerNormRows<T>
 
 template struct LayerNormKernels<Cpu, float>;
 template struct LayerNormKernels<Cpu, double>;
+template struct LayerNormKernels<Cpu, bf16>;
 
 }  // namespace weft
