@@ -21,7 +21,7 @@ Tensor masked(const Tensor& x, double rate, const RandomKey& key) {
   if (x.count() == 0) return y;
   const Tensor row_major = x.packed();
   const DropoutMask mask(key, rate, x.rank() == 0 ? 1 : x.size(-1), rows_of_example(x));
-  dispatch(x, [&](auto device, auto type) {
+  dispatch_floating(x, [&](auto device, auto type) {
     using T = decltype(type);
     DropoutKernels<decltype(device), T>::apply(device, mask, x.count(), row_major.data<T>(),
                                                y.data<T>());

@@ -12,6 +12,7 @@ namespace weft {
 
 struct Dropout {
   static constexpr const char* name = "dropout";
+  static constexpr bool takes_bf16 = true;
   double rate;
   RandomKey key;
   struct Saved {};

@@ -3,13 +3,13 @@
 
 #include "ops/dropout/mask.h"
 #include "runtime/device.h"
-#include "runtime/types.h"
+#include "runtime/dtype.h"
 
 namespace weft {
 
-template <class Device, class T>
+template <class Device, class S>
 struct DropoutKernels {
-  static void apply(const Device&, const DropoutMask& mask, i64 count, const T* x, T* y);
+  static void apply(const Device&, const DropoutMask& mask, i64 count, const S* x, S* y);
 };
 
 }  // namespace weft

@@ -63,9 +63,10 @@ HWY_INLINE void draw(const RandomKey& key, std::uint64_t first, std::uint16_t* t
 
 // to[j] = from[j] · factor where (row, begin + j) is kept, otherwise 0, for j < count. `begin` is a
 // multiple of 8; `from` and `to` may be the same.
-template <Real T>
-void apply_dropout(const DropoutMask& mask, i64 row, i64 begin, i64 count, const T* from, T* to) {
+template <class S>
+void apply_dropout(const DropoutMask& mask, i64 row, i64 begin, i64 count, const S* from, S* to) {
   namespace hn = simd::hn;
+  using T = Accumulator<S>;
   using Signed = hwy::MakeSigned<T>;
   constexpr i64 n = simd::lanes<std::uint64_t>, lanes = simd::lanes<T>;
   constexpr i64 per_vector = n * DropoutMask::pieces, block = 4 * per_vector;
@@ -97,7 +98,7 @@ void apply_dropout(const DropoutMask& mask, i64 row, i64 begin, i64 count, const
         }
       }();
       const auto kept = hn::IfThenZeroElse(hn::RebindMask(d, dropped), hn::Mul(x, factor));
-      simd::store<T>(kept, to + j + i, wanted - i);
+      simd::store<S>(kept, to + j + i, wanted - i);
     }
   }
 }
