@@ -35,7 +35,7 @@ Tensor Embedding::forward(Saved& saved, const Tensor& table, const Tensor& ids) 
   const Tensor y = Tensor::empty(shape, table.dtype(), table.device());
   const Tensor rows = table.packed();
   if (d > 0) {
-    dispatch(y, [&](auto device, auto type) {
+    dispatch_floating(y, [&](auto device, auto type) {
       using T = decltype(type);
       EmbeddingKernels<decltype(device), T>::forward(device, count, V, d, rows.data<T>(),
                                                      saved.ids.data<i64>(), y.data<T>());
@@ -52,7 +52,7 @@ std::array<Tensor, 2> Embedding::backward(const Saved& saved, const Tensor& dy) 
           most, saved.ids.count(), saved.shape[0]);
   const Tensor row_major = dy.packed();
   const Tensor dtable = Tensor::empty(saved.shape, dy.dtype(), dy.device());
-  dispatch(dy, [&](auto device, auto type) {
+  dispatch_floating(dy, [&](auto device, auto type) {
     using T = decltype(type);
     EmbeddingKernels<decltype(device), T>::backward(device, saved.ids.count(), saved.shape[0],
                                                     saved.shape[1], row_major.data<T>(),

@@ -34,8 +34,9 @@ struct GatherRow {
   __device__ void operator()(const Team& team, i64 p) const {
     const i64 id = ids[p];
     const bool there = 0 <= id && id < V;
+    const T nan = convert<T>(std::numeric_limits<Accumulator<T>>::quiet_NaN());
     for (i64 j = team.rank(); j < d; j += Team::threads) {
-      y[p * d + j] = there ? table[id * d + j] : std::numeric_limits<T>::quiet_NaN();
+      y[p * d + j] = there ? table[id * d + j] : nan;
     }
   }
 };
@@ -75,14 +76,14 @@ __global__ void __launch_bounds__(threads)
       for (int k = 0; k < abreast; ++k) {
         if (t0 + k >= count) break;
         const i64 row = id[t0 + k];
-        sum += static_cast<double>(value[k]);
+        sum += convert<double>(value[k]);
         if (id[t0 + k + 1] == row) continue;
         if (s.first[row] < begin) {
           heads[tile * d + j] = sum;
         } else if (s.first[row + 1] > begin + id_tile) {
           tails[tile * d + j] = sum;
         } else {
-          dtable[row * d + j] = static_cast<T>(sum);
+          dtable[row * d + j] = convert<T>(sum);
         }
         sum = 0;
       }
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(threads)
     double sum = tails[tile * d + j];
 #pragma unroll 8
     for (i64 t = tile + 1; t * id_tile < end; ++t) sum += heads[t * d + j];
-    dtable[row * d + j] = static_cast<T>(sum);
+    dtable[row * d + j] = convert<T>(sum);
   }
 }
 
@@ -149,5 +150,6 @@ void EmbeddingKernels<Device, T>::backward(const Device& device, i64 count, i64 
 
 template struct EmbeddingKernels<Cuda, float>;
 template struct EmbeddingKernels<Cuda, double>;
+template struct EmbeddingKernels<Cuda, bf16>;
 
 }  // namespace weft

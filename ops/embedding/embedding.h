@@ -16,6 +16,7 @@ namespace weft {
 
 struct Embedding {
   static constexpr const char* name = "embedding";
+  static constexpr bool takes_bf16 = true;
   struct Saved {
     Tensor ids;  // i64
     Shape shape;

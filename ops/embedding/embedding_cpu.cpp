@@ -54,10 +54,10 @@ void EmbeddingKernels<Device, T>::backward(const Device&, i64 count, i64 V, i64 
       const i64 first = v == 0 ? 0 : positions.ends[static_cast<std::size_t>(v - 1)];
       for (i64 i = first; i < positions.ends[static_cast<std::size_t>(v)]; ++i) {
         const T* const from = dy + positions.sorted[static_cast<std::size_t>(i)] * d;
-        for (i64 j = 0; j < d; ++j) sums[static_cast<std::size_t>(j)] += double(from[j]);
+        for (i64 j = 0; j < d; ++j) sums[static_cast<std::size_t>(j)] += convert<double>(from[j]);
       }
       for (i64 j = 0; j < d; ++j) {
-        dtable[v * d + j] = static_cast<T>(sums[static_cast<std::size_t>(j)]);
+        dtable[v * d + j] = convert<T>(sums[static_cast<std::size_t>(j)]);
       }
     }
   });
@@ -65,5 +65,6 @@ void EmbeddingKernels<Device, T>::backward(const Device&, i64 count, i64 V, i64 
 
 template struct EmbeddingKernels<Cpu, float>;
 template struct EmbeddingKernels<Cpu, double>;
+template struct EmbeddingKernels<Cpu, bf16>;
 
 }  // namespace weft

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/device.h"
-#include "runtime/types.h"
+#include "runtime/dtype.h"
 
 namespace weft {
 

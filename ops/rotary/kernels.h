@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/device.h"
+#include "runtime/dtype.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -12,11 +13,11 @@ struct Rotation {
   double sign;  // −1: the inverse rotation
 };
 
-template <class Device, class T>
+template <class Device, class S>
 struct RotaryKernels {
   // x and y [B, N, H, E], features contiguous: pair i of position n is rotated by sign · (first +
   // n) · base^(−2i/E).
-  static void rotate(const Device&, const Rotation&, View<const T, 4> x, View<T, 4> y);
+  static void rotate(const Device&, const Rotation&, View<const S, 4> x, View<S, 4> y);
 };
 
 }  // namespace weft

@@ -14,7 +14,7 @@ Tensor rotated(const Rotary& op, const Tensor& x, double sign) {
   if (y.count() == 0) return y;
   const Tensor from = x.stride(3) == 1 ? x : x.packed();  // features must be contiguous
   const Rotation rotation{op.first, std::log(op.base), sign};
-  dispatch(x, [&](auto device, auto type) {
+  dispatch_floating(x, [&](auto device, auto type) {
     using T = decltype(type);
     RotaryKernels<decltype(device), T>::rotate(device, rotation, from.view<T, 4>(), y.view<T, 4>());
   });

@@ -8,11 +8,12 @@
 namespace weft {
 namespace {
 
-template <class T>
+template <class S>
 struct RotatePair {
+  using T = Accumulator<S>;
   Rotation rotation;
-  View<const T, 4> x;
-  View<T, 4> y;
+  View<const S, 4> x;
+  View<S, 4> y;
 
   __device__ void operator()(i64 unit) const {
     const i64 pairs = x.size(3) / 2, i = unit % pairs;
@@ -22,9 +23,10 @@ struct RotatePair {
     const double angle = static_cast<double>(rotation.first + n) * theta;
     const T c = static_cast<T>(cos(angle)), s = static_cast<T>(sin(angle));
     for (i64 h = 0; h < x.size(2); ++h) {
-      T pair[2];
+      S pair[2];
       load_columns<2>(row_of(x, b, n, h), 2 * i, pair);
-      const T turned[2] = {c * pair[0] - s * pair[1], s * pair[0] + c * pair[1]};
+      const T even = widen(pair[0]), odd = widen(pair[1]);
+      const S turned[2] = {convert<S>(c * even - s * odd), convert<S>(s * even + c * odd)};
       store_columns<2>(turned, row_of(y, b, n, h), 2 * i);
     }
   }
@@ -32,14 +34,15 @@ struct RotatePair {
 
 }  // namespace
 
-template <class Device, class T>
-void RotaryKernels<Device, T>::rotate(const Device& device, const Rotation& rotation,
-                                      View<const T, 4> x, View<T, 4> y) {
+template <class Device, class S>
+void RotaryKernels<Device, S>::rotate(const Device& device, const Rotation& rotation,
+                                      View<const S, 4> x, View<S, 4> y) {
   for_elements("rotary", device, x.size(0) * x.size(1) * (x.size(3) / 2),
-               RotatePair<T>{rotation, x, y});
+               RotatePair<S>{rotation, x, y});
 }
 
 template struct RotaryKernels<Cuda, float>;
 template struct RotaryKernels<Cuda, double>;
+template struct RotaryKernels<Cuda, bf16>;
 
 }  // namespace weft

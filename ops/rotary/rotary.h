@@ -33,6 +33,7 @@ namespace weft {
 
 struct Rotary {
   static constexpr const char* name = "rotary";
+  static constexpr bool takes_bf16 = true;
   i64 first = 0;
   double base = 10000;
   struct Saved {};

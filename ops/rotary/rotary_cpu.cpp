@@ -55,21 +55,22 @@ class Angles {
 };
 
 // Rotates the pairs of one head.
-template <class T>
-void turn(i64 pairs, const T* c, const T* s, const T* x, T* __restrict y) {
+template <class S, class T>
+void turn(i64 pairs, const T* c, const T* s, const S* x, S* __restrict y) {
   for (i64 i = 0; i < pairs; ++i) {
-    const T even = x[2 * i], odd = x[2 * i + 1];
-    y[2 * i] = c[i] * even - s[i] * odd;
-    y[2 * i + 1] = s[i] * even + c[i] * odd;
+    const T even = widen(x[2 * i]), odd = widen(x[2 * i + 1]);
+    y[2 * i] = convert<S>(c[i] * even - s[i] * odd);
+    y[2 * i + 1] = convert<S>(s[i] * even + c[i] * odd);
   }
 }
 
 }  // namespace
 
 // A task takes some positions: their sines and cosines are used for all sequences and heads.
-template <class Device, class T>
-void RotaryKernels<Device, T>::rotate(const Device&, const Rotation& rotation, View<const T, 4> x,
-                                      View<T, 4> y) {
+template <class Device, class S>
+void RotaryKernels<Device, S>::rotate(const Device&, const Rotation& rotation, View<const S, 4> x,
+                                      View<S, 4> y) {
+  using T = Accumulator<S>;
   const i64 B = x.size(0), H = x.size(2), pairs = x.size(3) / 2;
   std::vector<double> theta(static_cast<std::size_t>(pairs));
   for (i64 i = 0; i < pairs; ++i) {
@@ -97,5 +98,6 @@ void RotaryKernels<Device, T>::rotate(const Device&, const Rotation& rotation, V
 
 template struct RotaryKernels<Cpu, float>;
 template struct RotaryKernels<Cpu, double>;
+template struct RotaryKernels<Cpu, bf16>;
 
 }  // namespace weft

@@ -67,6 +67,7 @@ struct Slice {
 
 struct Expand {
   static constexpr const char* name = "expand";
+  static constexpr bool takes_bf16 = true;
   Shape shape;
   struct Saved {
     Shape from;
@@ -80,6 +81,7 @@ struct Expand {
 
 struct Concatenate {
   static constexpr const char* name = "concatenate";
+  static constexpr bool takes_bf16 = true;
   int axis;
   struct Saved {
     std::vector<i64> sizes;
