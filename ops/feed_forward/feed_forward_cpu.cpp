@@ -36,28 +36,28 @@ void start_rows(T* to, i64 rows, i64 width, const T* bias) {
   for (i64 i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
 }
 
-// z ← z + bias and f = φ(z), over rows of h.
-template <class Phi, class T>
-void bias_and_activation(i64 rows, i64 h, const T* bias, T* z, T* f) {
-  for (i64 i = 0; i < rows; ++i, z += h, f += h) {
+// z = product + bias and f = φ(z), over rows of h; z may be the product.
+template <class Phi, class T, class S>
+void bias_and_activation(i64 rows, i64 h, const T* product, const T* bias, S* z, S* f) {
+  for (i64 i = 0; i < rows; ++i, product += h, z += h, f += h) {
     each_pack<T>(h, [=](i64 j, i64 n) {
-      const Pack<T> sum = Pack<T>::load(z + j, n) + Pack<T>::load(bias + j, n);
+      const Pack<T> sum = Pack<T>::load(product + j, n) + Pack<T>::load(bias + j, n);
       sum.store(z + j, n);
       Phi::value(sum).store(f + j, n);
     });
   }
 }
 
-// f = φ(z), df ← df φ'(z), and dbias, its sum over the rows of h.
-template <class Phi, class T>
-void activation_gradient(i64 rows, i64 h, const T* z, T* f, T* df, T* dbias) {
-  for (i64 i = 0; i < rows; ++i, z += h, f += h, df += h) {
+// f = φ(z), dz = df φ'(z), and dbias, its sum over the rows of h; dz may be df.
+template <class Phi, class T, class S>
+void activation_gradient(i64 rows, i64 h, const S* z, const T* df, S* f, S* dz, T* dbias) {
+  for (i64 i = 0; i < rows; ++i, z += h, f += h, df += h, dz += h) {
     each_pack<T>(h, [=](i64 j, i64 n) {
       const auto [value, slope] = Phi::both(Pack<T>::load(z + j, n));
       value.store(f + j, n);
-      const Pack<T> dz = Pack<T>::load(df + j, n) * slope;
-      dz.store(df + j, n);
-      (Pack<T>::load(dbias + j, n) + dz).store(dbias + j, n);
+      const Pack<T> inner = Pack<T>::load(df + j, n) * slope;
+      inner.store(dz + j, n);
+      (Pack<T>::load(dbias + j, n) + inner).store(dbias + j, n);
     });
   }
 }
@@ -82,7 +82,7 @@ void rows_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor&
     T *const zs = z + begin * p.h, *const f = activated.mine();
     matmul<T>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
               {zs, end - begin, p.h, p.h, 1});
-    bias_and_activation<Phi>(end - begin, p.h, bias1, zs, f);
+    bias_and_activation<Phi>(end - begin, p.h, zs, bias1, zs, f);
     T* const ys = y + begin * p.out;
     start_rows(ys, end - begin, p.out, bias2);
     matmul<T>(cpu, {f, end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
@@ -116,7 +116,7 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
     const i64 rows = end - begin;
     const Matrix<const T> dys = rows_of(dy, begin, end, p.out);
     matmul<T>(cpu, dys, rows_of<const T>(back2.data<T>(), 0, p.out, p.h), {dz, rows, p.h, p.h, 1});
-    activation_gradient<Phi>(rows, p.h, z + begin * p.h, f, dz, part + p.at_bias1());
+    activation_gradient<Phi>(rows, p.h, z + begin * p.h, dz, f, dz, part + p.at_bias1());
     const Matrix<const T> fs{f, rows, p.h, p.h, 1}, dzs{dz, rows, p.h, p.h, 1};
     matmul<T>(cpu, dzs, rows_of<const T>(back1.data<T>(), 0, p.h, p.d),
               {dx + begin * p.d, rows, p.d, p.d, 1});
@@ -130,7 +130,7 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
   return in_order(p, inner, sums);
 }
 
-// In bf16: z, f, df and dz of a block are computed in f32, and rounded for the products.
+// In bf16: z, f and dz are rounded for the products, whose sums and df are f32.
 template <class Phi>
 void narrow_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor& offset1,
                     const Tensor& offset2, const Tensor& result) {
@@ -139,17 +139,15 @@ void narrow_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tenso
   bf16 *const z = saved.z.data<bf16>(), *const y = result.data<bf16>();
   const i64 calls = (p.rows + narrow_block - 1) / narrow_block;
   const i64 held = std::min(p.rows, narrow_block) * p.h;
-  const ThreadScratch<float> wide(calls, 2 * held);
+  const ThreadScratch<float> wide(calls, held);
   const ThreadScratch<bf16> narrow(calls, held);
   parallel_ranges(p.rows, narrow_block, [&](i64 begin, i64 end) {
     const i64 rows = end - begin;
-    float *const zs = wide.mine(), *const fs = zs + held;
+    float* const product = wide.mine();
     bf16 *const f = narrow.mine(), *const ys = y + begin * p.out;
     matmul<bf16, float>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
-                        {zs, rows, p.h, p.h, 1});
-    bias_and_activation<Phi>(rows, p.h, offset1.data<float>(), zs, fs);
-    convert_all(rows * p.h, zs, z + begin * p.h);
-    convert_all(rows * p.h, fs, f);
+                        {product, rows, p.h, p.h, 1});
+    bias_and_activation<Phi>(rows, p.h, product, offset1.data<float>(), z + begin * p.h, f);
     start_rows(ys, rows, p.out, start.data<bf16>());
     matmul<bf16>(cpu, {f, rows, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
                  {ys, rows, p.out, p.out, 1}, true);
@@ -168,18 +166,15 @@ std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& 
   const Tensor sums = Tensor::empty({p.total()}, DType::f32);
   const i64 held = std::min(p.rows, narrow_block) * p.h;
   const i64 calls = row_parts(p.rows, narrow_block);
-  const ThreadScratch<float> wide(calls, 3 * held);
+  const ThreadScratch<float> wide(calls, held);
   const ThreadScratch<bf16> narrow(calls, 2 * held);
   const auto gather = [&](i64 begin, i64 end, float* part) {
-    const i64 rows = end - begin, count = rows * p.h;
-    float *const zs = wide.mine(), *const fs = zs + held, *const dzs = fs + held;
+    const i64 rows = end - begin;
+    float* const df = wide.mine();
     bf16 *const f = narrow.mine(), *const dz = f + held;
     const Matrix<const bf16> dys = rows_of(dy, begin, end, p.out);
-    matmul<bf16, float>(cpu, dys, transposed(weight2), {dzs, rows, p.h, p.h, 1});
-    convert_all(count, z + begin * p.h, zs);
-    activation_gradient<Phi>(rows, p.h, zs, fs, dzs, part + p.at_bias1());
-    convert_all(count, fs, f);
-    convert_all(count, dzs, dz);
+    matmul<bf16, float>(cpu, dys, transposed(weight2), {df, rows, p.h, p.h, 1});
+    activation_gradient<Phi>(rows, p.h, z + begin * p.h, df, f, dz, part + p.at_bias1());
     const Matrix<const bf16> f_rows{f, rows, p.h, p.h, 1}, dz_rows{dz, rows, p.h, p.h, 1};
     matmul<bf16>(cpu, dz_rows, transposed(weight1), {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<bf16, float>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dz_rows,
