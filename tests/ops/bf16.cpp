@@ -5,7 +5,9 @@
 #include <iterator>
 
 #include "ops/cast/cast.h"
+#include "ops/layer_norm/layer_norm.h"
 #include "ops/linear/linear.h"
+#include "ops/pointwise/pointwise.h"
 #include "runtime/matmul.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
@@ -124,6 +126,61 @@ TEST_CASE("every op: bf16 against f64") {
             c.roundings * half_unit + tolerance::backward_f32);
     }
   }
+}
+
+TEST_CASE("ops that read bf16 as it is: the bits of f32, rounded") {
+  const auto is_product = [](const std::string& name) {  // of bf16, or of two ops
+    const std::vector<std::string> products{"linear", "feed_forward", "mean"};
+    return std::ranges::any_of(products, [&](const auto& p) { return name.starts_with(p); });
+  };
+  std::vector<OpCase> cases = op_cases();
+  if (!few_here()) std::ranges::copy(large_op_cases(), std::back_inserter(cases));
+  for (const OpCase& c : cases) {
+    if (c.roundings > 1 || is_product(c.name)) continue;
+    CAPTURE(c.name);
+    const std::vector<Tensor> narrow = in_type(DType::bf16, c.inputs);
+    const Run got = run(c.f, narrow, 17, Device{}, DType::bf16);
+    Run wanted = run(c.f, in_f32(narrow), 17, Device{}, DType::bf16);
+    for (std::size_t i = 0; i < got.outputs.size(); ++i) {
+      wanted.outputs[i] = wanted.outputs[i].to(got.outputs[i].dtype());
+    }
+    for (std::size_t i = 0; i < got.gradients.size(); ++i) {
+      if (got.gradients[i].defined()) wanted.gradients[i] = wanted.gradients[i].to(DType::bf16);
+    }
+    check_same_bits(got, wanted);
+  }
+}
+
+TEST_CASE("bf16 and f32 in one op: the gradients of f32 inputs are not rounded") {
+  const auto sum_of = [](std::span<const Variable> in) { return std::vector{add(in[0], in[1])}; };
+  const auto product = [](std::span<const Variable> in) { return std::vector{mul(in[0], in[1])}; };
+  const auto norm = [](std::span<const Variable> in) {
+    return std::vector{residual_layer_norm(in[0], in[1], in[2], in[3], {})};
+  };
+  const auto check = [](const Differentiable& f, const std::vector<Tensor>& inputs) {
+    const Run got = run(f, inputs, 17, tested_device(), DType::bf16);
+    const Run wanted = run(f, in_f64(inputs), 17, Device{}, DType::bf16);
+    CHECK(got.outputs[0].dtype() == DType::bf16);
+    CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= half_unit + tolerance::forward_f32);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      CHECK(got.gradients[i].dtype() == inputs[i].dtype());
+      const double rounding = inputs[i].dtype() == DType::bf16 ? half_unit : 0;
+      CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <=
+            rounding + tolerance::backward_f32);
+    }
+  };
+  const Tensor x = narrow_normal({5, 7, 24}, 1);
+  for (const Shape& shape : {Shape{24}, Shape{7, 1}, Shape{5, 7, 24}}) {
+    const Tensor learnt = random_normal(shape, DType::f32, 2);
+    for (const Differentiable& f : {Differentiable(sum_of), Differentiable(product)}) {
+      check(f, {x, learnt});
+      check(f, {learnt, x});
+    }
+  }
+  const Tensor gain = random_normal({24}, DType::f32, 2), bias = random_normal({24}, DType::f32, 3);
+  check(norm, {x, narrow_normal({5, 7, 24}, 4), gain, bias});
+  CHECK_ERROR(layer_norm(Variable(here(x)), here(gain.to(DType::f64)), here(bias.to(DType::f64))),
+              "layer_norm: x is bf16, another input f64");
 }
 
 TEST_CASE("linear in bf16: a weight in f32 is rounded for the products, and its gradient is not") {
