@@ -12,16 +12,16 @@ constexpr i64 logits_at_a_time = 1 << 22;  // of the rows processed together
 
 }  // namespace
 
-template <class Device, class T>
-void LinearCrossEntropyKernels<Device, T>::forward(const Device& device, const Tensor& x,
+template <class Device, class S>
+void LinearCrossEntropyKernels<Device, S>::forward(const Device& device, const Tensor& x,
                                                    const Tensor& table, const Tensor& targets,
-                                                   const Tensor& nats,
-                                                   const LinearCrossEntropy::Saved& gradients) {
+                                                   const Tensor& nats, const Gradients& gradients) {
+  using T = Accumulator<S>;
   const i64 R = x.size(0), V = table.size(0);
   const i64 together = std::min(R, std::max<i64>(1, logits_at_a_time / std::max<i64>(1, V)));
   const bool recorded = gradients.dx.defined();
-  const Tensor room = Tensor::empty({together, V}, x.dtype(), x.device());
-  const Tensor lse = recorded ? Tensor::empty({R}, x.dtype(), x.device()) : Tensor{};
+  const Tensor room = Tensor::empty({together, V}, dtype_of<T>, x.device());
+  const Tensor lse = recorded ? Tensor::empty({R}, dtype_of<T>, x.device()) : Tensor{};
   for (i64 begin = 0; begin < R; begin += together) {
     const i64 end = std::min(R, begin + together), rows = end - begin;
     const Tensor logits = room.slice(0, 0, rows), inputs = x.slice(0, begin, end);
@@ -32,24 +32,16 @@ void LinearCrossEntropyKernels<Device, T>::forward(const Device& device, const T
                                             nats.data<double>() + begin);
     if (!recorded) continue;
     const double share = static_cast<double>(rows) / static_cast<double>(R);
-    const Tensor dmean = Tensor::full({}, share, x.dtype(), x.device());
+    const Tensor dmean = Tensor::full({}, share, dtype_of<T>, x.device());
     CrossEntropyKernels<Device, T>::backward(device, rows, V, z, t, sums, dmean.data<T>(), z);
-    matmul_into(logits, table, gradients.dx.slice(0, begin, end));
-    matmul_into(logits.transpose(0, 1), inputs, gradients.dtable, begin > 0);
+    const Tensor factors = logits.to(x.dtype());
+    matmul_into(factors, table, gradients.dx.slice(0, begin, end));
+    matmul_into(factors.transpose(0, 1), inputs, gradients.dtable, begin > 0);
   }
 }
 
 template struct LinearCrossEntropyKernels<Cuda, float>;
 template struct LinearCrossEntropyKernels<Cuda, double>;
-
-// The products of this device are in f32 still.
-template <>
-void LinearCrossEntropyKernels<Cuda, bf16>::forward(const Cuda& device, const Tensor& x,
-                                                    const Tensor& table, const Tensor& targets,
-                                                    const Tensor& nats,
-                                                    const Gradients& gradients) {
-  LinearCrossEntropyKernels<Cuda, float>::forward(device, x.to(DType::f32), table.to(DType::f32),
-                                                  targets, nats, gradients);
-}
+template struct LinearCrossEntropyKernels<Cuda, bf16>;
 
 }  // namespace weft
