@@ -41,7 +41,7 @@ HWY_INLINE hn::Vec<D> widened(D d, const bf16* from) {
 }
 
 template <class D>
-HWY_INLINE void rounded(D d, hn::Vec<D> value, bf16* to) {
+HWY_INLINE void rounded(D, hn::Vec<D> value, bf16* to) {
   const hn::RebindToUnsigned<D> words;
   const hn::Rebind<std::uint16_t, D> halves;
   const auto word = hn::BitCast(words, value);

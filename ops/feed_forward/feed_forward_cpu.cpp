@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/feed_forward/feed_forward.h"
+#include "runtime/gemm.h"
 #include "runtime/matmul.h"
 #include "runtime/pack.h"
 #include "runtime/row_sums.h"
@@ -11,7 +12,7 @@ namespace weft {
 namespace {
 
 constexpr i64 block = 64;          // rows whose f, df and dz are in cache together
-constexpr i64 narrow_block = 256;  // in bf16, where the library packs a weight for each product
+constexpr i64 narrow_block = 256;  // in bf16
 
 template <class T>
 struct Problem {
@@ -132,10 +133,11 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
 
 // In bf16: z, f and dz are rounded for the products, whose sums and df are f32.
 template <class Phi>
-void narrow_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor& offset1,
+void narrow_forward(const Cpu&, const FeedForward::Saved& saved, const Tensor& offset1,
                     const Tensor& offset2, const Tensor& result) {
   const Problem<bf16> p = problem_of<bf16>(saved);
-  const Tensor start = offset2.to(DType::bf16);
+  const PreparedRight weight1(false, p.d, p.h, p.weight1, p.h);
+  const PreparedRight weight2(false, p.h, p.out, p.weight2, p.out);
   bf16 *const z = saved.z.data<bf16>(), *const y = result.data<bf16>();
   const i64 calls = (p.rows + narrow_block - 1) / narrow_block;
   const i64 held = std::min(p.rows, narrow_block) * p.h;
@@ -145,12 +147,9 @@ void narrow_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tenso
     const i64 rows = end - begin;
     float* const product = wide.mine();
     bf16 *const f = narrow.mine(), *const ys = y + begin * p.out;
-    matmul<bf16, float>(cpu, rows_of(p.x, begin, end, p.d), rows_of(p.weight1, 0, p.d, p.h),
-                        {product, rows, p.h, p.h, 1});
+    weight1.multiply(rows, p.x + begin * p.d, p.d, nullptr, product, p.h);
     bias_and_activation<Phi>(rows, p.h, product, offset1.data<float>(), z + begin * p.h, f);
-    start_rows(ys, rows, p.out, start.data<bf16>());
-    matmul<bf16>(cpu, {f, rows, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
-                 {ys, rows, p.out, p.out, 1}, true);
+    weight2.multiply(rows, f, p.h, offset2.data<float>(), ys, p.out);
   });
 }
 
@@ -161,8 +160,8 @@ std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& 
   const bf16 *const z = saved.z.data<bf16>(), *const dy = gradient.data<bf16>();
   const Tensor inner = Tensor::empty_like(saved.x);
   bf16* const dx = inner.data<bf16>();
-  const Matrix<const bf16> weight1 = rows_of(p.weight1, 0, p.d, p.h);
-  const Matrix<const bf16> weight2 = rows_of(p.weight2, 0, p.h, p.out);
+  const PreparedRight back1(true, p.h, p.d, p.weight1, p.h);
+  const PreparedRight back2(true, p.out, p.h, p.weight2, p.out);
   const Tensor sums = Tensor::empty({p.total()}, DType::f32);
   const i64 held = std::min(p.rows, narrow_block) * p.h;
   const i64 calls = row_parts(p.rows, narrow_block);
@@ -173,10 +172,10 @@ std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& 
     float* const df = wide.mine();
     bf16 *const f = narrow.mine(), *const dz = f + held;
     const Matrix<const bf16> dys = rows_of(dy, begin, end, p.out);
-    matmul<bf16, float>(cpu, dys, transposed(weight2), {df, rows, p.h, p.h, 1});
+    back2.multiply(rows, dys.data, p.out, nullptr, df, p.h);
     activation_gradient<Phi>(rows, p.h, z + begin * p.h, df, f, dz, part + p.at_bias1());
     const Matrix<const bf16> f_rows{f, rows, p.h, p.h, 1}, dz_rows{dz, rows, p.h, p.h, 1};
-    matmul<bf16>(cpu, dz_rows, transposed(weight1), {dx + begin * p.d, rows, p.d, p.d, 1});
+    back1.multiply(rows, dz, p.h, nullptr, dx + begin * p.d, p.d);
     matmul<bf16, float>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dz_rows,
                         {part, p.d, p.h, p.h, 1}, true);
     matmul<bf16, float>(cpu, transposed(f_rows), dys, {part + p.at_weight2(), p.h, p.out, p.out, 1},
