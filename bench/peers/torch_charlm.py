@@ -159,8 +159,7 @@ def measure(preset, model, bare, fused, published, options):
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.95, eps=1e-7, foreach=True)
     window = torch.randint(1, len(model.embedding), (options.batch, LENGTH + 1))
     ids, targets = window[:, :-1].contiguous(), window[:, 1:].contiguous()
-    mode = "reduce-overhead" if options.device == "cuda" else None  # with CUDA graphs
-    loss = torch.compile(loss_of, mode=mode) if options.compile else loss_of
+    loss = bench.as_wanted(loss_of, options)
     milliseconds = bench.step_times(lambda: loss(model, ids, targets), optimizer, options)
     return bench.row(preset, LENGTH, milliseconds, options, bare=bare, compiled=options.compile,
                      parameters=parameters, fused=fused)
@@ -170,7 +169,6 @@ def main(description, presets, vocabulary, width, steps, warmup):
     parser = bench.parser_of(description.split("\n")[0], presets, BATCH, steps, warmup)
     parser.add_argument("--bare", action="store_true", help="only the step without dropout and ACT")
     parser.add_argument("--whole", action="store_true", help="only the step with both")
-    parser.add_argument("--compile", action="store_true", help="use torch.compile (PyTorch 2)")
     parser.add_argument("--attention", default="auto", choices=["auto", "fused", "plain"],
                         help="F.scaled_dot_product_attention or its parts; auto: the faster here")
     parser.add_argument("--default-malloc", action="store_true",

@@ -32,6 +32,7 @@ def parser_of(description, presets, batch, steps, warmup):
                         help="cuda: PyTorch 2 and a GPU (TF32 off)")
     parser.add_argument("--precision", default="f32", choices=["f32", "bf16"],
                         help="bf16: forward under torch.autocast")
+    parser.add_argument("--compile", action="store_true", help="use torch.compile (PyTorch 2)")
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--steps", type=int, default=steps,
                         help=f"timed steps (default {steps})")
@@ -58,6 +59,12 @@ def prepare(options):
         torch.set_default_device("cuda")
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     options.gemm_gflops = round(gemm_gflops(options), 1)
+
+
+def as_wanted(loss, options):
+    """The loss, compiled if that is wanted; on a GPU with CUDA graphs."""
+    mode = "reduce-overhead" if options.device == "cuda" else None
+    return torch.compile(loss, mode=mode) if options.compile else loss
 
 
 def wait(options):

@@ -107,9 +107,10 @@ def measure(preset, fused, options):
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     images = torch.randn(options.batch, SIZE, SIZE, 3)
     labels = torch.randint(0, CLASSES, (options.batch,))
-    milliseconds = bench.step_times(lambda: F.cross_entropy(model(images), labels), optimizer,
-                                    options)
-    return bench.row(preset, TOKENS, milliseconds, options, parameters=parameters, fused=fused)
+    loss = bench.as_wanted(lambda: F.cross_entropy(model(images), labels), options)
+    milliseconds = bench.step_times(loss, optimizer, options)
+    return bench.row(preset, TOKENS, milliseconds, options, compiled=options.compile,
+                     parameters=parameters, fused=fused)
 
 
 def main():
