@@ -41,6 +41,14 @@ void host_wrote(const void* begin, std::size_t bytes);
 void host_set(const void* begin, int byte, std::size_t bytes);
 void host_copied(const void* to, const void* from, std::size_t bytes);
 
+// A read by an instruction of the emulated device, for the running thread; `pc` is its return
+// address. And an asynchronous copy of `bytes` bytes to 16 bytes of shared memory: it may write
+// them from its beginning on, and other threads may read them when it has arrived and a barrier
+// was passed.
+void instruction_reads(const void* at, std::size_t bytes, const void* pc);
+void copy_started(const void* to, const void* from, std::size_t bytes, const void* pc);
+void copy_arrived(const void* to, const void* pc);
+
 // An atomic operation of the running thread; `pc` is its return address.
 void atomic_access(const void* at, std::size_t bytes, const void* pc);
 

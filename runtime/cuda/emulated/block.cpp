@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,7 @@ namespace {
 namespace context = boost::context;
 
 constexpr std::size_t stack_bytes = 256 * 1024;  // untouched pages are never committed
+constexpr unsigned copied_bytes = 16;            // of an asynchronous copy
 
 // Thrown through a waiting thread when its block is abandoned.
 struct GivenUp {};
@@ -84,6 +87,9 @@ struct Thread {
   std::uint64_t value = 0;  // given to an exchange, then the value received from it
   Exchange kind = Exchange::shuffle;
   unsigned mask = 0, from = 0;
+  // Destinations of copies: of each committed group, and of those that are not committed yet.
+  std::deque<std::vector<std::byte*>> groups = {};
+  std::vector<std::byte*> uncommitted = {};
 };
 
 bool same_site(const std::source_location& a, const std::source_location& b) {
@@ -104,7 +110,15 @@ class Block {
 
   unsigned barrier(bool predicate, const std::source_location& site);
   std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
-                         const std::source_location& site);
+                         const std::source_location& site, void (*work)(OfLanes) = nullptr);
+  void start_copy(std::byte* to, const Copy& copy);
+  void commit_copies();
+  void wait_for_copies(unsigned groups_left);
+  const Copy* copy_filling(const std::byte* at, std::size_t bytes) const;
+  void require_aligned(const void* at, const char* instruction,
+                       const std::source_location& site) const;
+  void require_filled(const std::byte* at, const char* instruction,
+                      const std::source_location& site) const;
   unsigned thread() const { return current_->thread; }
   std::byte* shared() const { return shared_.get(); }
 
@@ -128,6 +142,7 @@ class Block {
   void enter(unsigned thread) const;
   bool all_arrived(unsigned thread) const;
   std::uint64_t result_of(unsigned thread) const;
+  void work_together(unsigned first, void (*work)(OfLanes)) const;
   void give_up();
   std::string what_is(const Thread& thread) const;
   [[noreturn]] void fail_stuck() const;
@@ -144,6 +159,7 @@ class Block {
   std::vector<unsigned> sequence_;  // the order in which threads run
   std::size_t started_ = 0, at_barrier_ = 0;
   std::vector<unsigned> exchanging_;  // for each warp, how many lanes wait in an exchange
+  std::unordered_map<const std::byte*, Copy> copies_;  // that have not arrived, by destination
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
   Worker* current_ = nullptr;
@@ -168,6 +184,7 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   threads_.assign(block.count(), {});
   exchanging_.assign((block.count() + warp_size - 1) / warp_size, 0);
   started_ = at_barrier_ = 0, error_ = nullptr, giving_up_ = false;
+  copies_.clear();
   if constexpr (accesses::seen) accesses::block_begins(index, shared_.get(), shared);
   try {
     arrange(sequence_, threads_.size());
@@ -281,7 +298,7 @@ unsigned Block::barrier(bool predicate, const std::source_location& site) {
 }
 
 std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
-                              const std::source_location& site) {
+                              const std::source_location& site, void (*work)(OfLanes)) {
   const unsigned own = thread(), first = own / warp_size * warp_size;
   Thread& self = threads_[own];
   self.state = State::at_exchange, self.site = site, self.value = value;
@@ -298,6 +315,7 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
     if constexpr (accesses::seen) {
       accesses::lanes_met(own / warp_size * warp_size, mask, kind == Exchange::order);
     }
+    if (kind == Exchange::operands) work_together(first, work);
     std::uint64_t results[warp_size] = {};
     for (unsigned l = 0, before = warp_size; l < warp_size; ++l) {
       if ((mask >> l & 1) == 0) continue;
@@ -354,6 +372,78 @@ std::uint64_t Block::result_of(unsigned i) const {
     set |= std::uint64_t{in} << l;
   }
   return set;
+}
+
+void Block::work_together(unsigned first, void (*work)(OfLanes)) const {
+  void* operands[warp_size];
+  for (unsigned l = 0; l < warp_size; ++l) {
+    operands[l] = reinterpret_cast<void*>(threads_[first + l].value);
+  }
+  work(operands);
+}
+
+void Block::start_copy(std::byte* to, const Copy& copy) {
+  require_aligned(to, "cp.async", copy.site);
+  require_aligned(copy.from, "cp.async", copy.site);
+  if (copy.bytes > copied_bytes) {
+    fail("thread {} calls cp.async at {} for {} bytes of {}", thread(), text_of(copy.site),
+         copy.bytes, copied_bytes);
+  }
+  require_filled(to, "cp.async", copy.site);
+  if constexpr (accesses::seen) accesses::copy_started(to, copy.from, copy.bytes, copy.pc);
+  std::memset(to, 0xff, copied_bytes);
+  copies_[to] = copy;
+  copies_[to].thread = thread();
+  threads_[thread()].uncommitted.push_back(to);
+}
+
+void Block::commit_copies() {
+  Thread& own = threads_[thread()];
+  own.groups.push_back(std::exchange(own.uncommitted, {}));
+}
+
+void Block::wait_for_copies(unsigned groups_left) {
+  Thread& own = threads_[thread()];
+  for (; own.groups.size() > groups_left; own.groups.pop_front()) {
+    for (std::byte* const to : own.groups.front()) {
+      const Copy copy = copies_.at(to);
+      copies_.erase(to);
+      std::byte line[copied_bytes];
+      for (unsigned i = 0; i < copied_bytes; ++i) {
+        line[i] = i < copy.bytes ? copy.from[i] : std::byte{0};
+      }
+      std::memcpy(to, line, copied_bytes);
+      if constexpr (accesses::seen) accesses::copy_arrived(to, copy.pc);
+    }
+  }
+}
+
+const Copy* Block::copy_filling(const std::byte* at, std::size_t bytes) const {
+  if (copies_.empty()) return nullptr;
+  const auto over = reinterpret_cast<std::uintptr_t>(at) % copied_bytes;
+  for (const std::byte* to = at - over; to < at + bytes; to += copied_bytes) {
+    const auto found = copies_.find(to);
+    if (found != copies_.end()) return &found->second;
+  }
+  return nullptr;
+}
+
+void Block::require_aligned(const void* at, const char* instruction,
+                            const std::source_location& site) const {
+  const auto over = reinterpret_cast<std::uintptr_t>(at) % copied_bytes;
+  if (over == 0) return;
+  fail("thread {} calls {} at {} with an address that is {} bytes after a multiple of {}", thread(),
+       instruction, text_of(site), over, copied_bytes);
+}
+
+void Block::require_filled(const std::byte* at, const char* instruction,
+                           const std::source_location& site) const {
+  const Copy* const copy = copy_filling(at, copied_bytes);
+  if (copy == nullptr) return;
+  fail(
+      "thread {} calls {} at {} on shared memory that the cp.async of thread {} at {} is still "
+      "filling: no wait between",
+      thread(), instruction, text_of(site), copy->thread, text_of(copy->site));
 }
 
 // Ends every waiting thread by an exception, so that its worker is free again.
@@ -422,6 +512,33 @@ unsigned barrier(bool predicate, const std::source_location& site) {
 std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
                        const std::source_location& site) {
   return the_block().exchange(kind, mask, value, from, site);
+}
+
+void together(void* own, void (*work)(OfLanes), const std::source_location& site) {
+  the_block().exchange(Exchange::operands, 0xffffffff, reinterpret_cast<std::uintptr_t>(own), 0,
+                       site, work);
+}
+
+void start_copy(void* to, const void* from, unsigned bytes, const void* pc,
+                const std::source_location& site) {
+  the_block().start_copy(static_cast<std::byte*>(to),
+                         {static_cast<const std::byte*>(from), bytes, 0, pc, site});
+}
+
+void commit_copies() { the_block().commit_copies(); }
+
+void wait_for_copies(unsigned groups_left) { the_block().wait_for_copies(groups_left); }
+
+const Copy* copy_filling(const void* at, std::size_t bytes) {
+  return the_block().copy_filling(static_cast<const std::byte*>(at), bytes);
+}
+
+void require_aligned(const void* at, const char* instruction, const std::source_location& site) {
+  the_block().require_aligned(at, instruction, site);
+}
+
+void require_filled(const void* at, const char* instruction, const std::source_location& site) {
+  the_block().require_filled(static_cast<const std::byte*>(at), instruction, site);
 }
 
 unsigned lane() { return the_block().thread() % warp_size; }

@@ -9,6 +9,8 @@
 //     an exchange whose mask holds a lane that has ended, waits at a barrier, or is at another one,
 //       or that does not hold its own caller
 //     a shuffle from a lane outside of the mask
+//     a use of shared memory that an asynchronous copy is still filling, as far as instructions
+//       of the emulated device show it (a build with -Daccesses=true sees every access)
 //
 // A race shows as a result that depends on the order of the threads: set_order() runs them
 // ascending, descending, or at random, reordered after each wait, with some warps held back while
@@ -49,10 +51,37 @@ unsigned barrier(bool predicate, const std::source_location& site);
 
 // What lanes exchange: each gives 64 bits, and gets those of the lane `from` (shuffle), or the set
 // of lanes that gave other than 0 (vote), or of those that gave the same bits (match). `order`
-// exchanges nothing: it is a __syncwarp in builds that record accesses.
-enum class Exchange { shuffle, vote, match, order };
+// exchanges nothing: it is a __syncwarp in builds that record accesses. `operands` is together().
+enum class Exchange { shuffle, vote, match, order, operands };
 std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, unsigned from,
                        const std::source_location& site);
+
+// An instruction of a whole warp. Each of the 32 lanes gives the address of its operands and
+// results; when all are there, one of them calls work() with the addresses of lanes 0 … 31.
+using OfLanes = void* const (&)[warp_size];
+void together(void* own, void (*work)(OfLanes), const std::source_location& site);
+
+// Copies of 16 bytes from global to shared memory that go on while the thread does. start_copy()
+// fills the destination with bytes 0xff; the first `bytes` bytes of the source, and zeros behind
+// them, arrive when the thread waits for the group that the copy was committed to. `pc` is the
+// address of the instruction, for reports.
+struct Copy {
+  const std::byte* from = nullptr;
+  unsigned bytes = 0, thread = 0;
+  const void* pc = nullptr;
+  std::source_location site = {};
+};
+void start_copy(void* to, const void* from, unsigned bytes, const void* pc,
+                const std::source_location& site);
+void commit_copies();
+void wait_for_copies(unsigned groups_left);  // all but the last `groups_left` groups
+// The copy that is filling one of these bytes; null if none is.
+const Copy* copy_filling(const void* at, std::size_t bytes);
+
+// Throws, naming thread, line and instruction, unless the address is a multiple of 16; and unless
+// no copy is filling the 16 bytes there.
+void require_aligned(const void* at, const char* instruction, const std::source_location& site);
+void require_filled(const void* at, const char* instruction, const std::source_location& site);
 
 unsigned lane();  // of the running thread in its warp
 

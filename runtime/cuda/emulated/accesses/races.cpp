@@ -166,6 +166,14 @@ void Races::add(const Region& region, const Access& access) {
                                  access.bytes));
     fmt::print(stderr, "{}\n", lines_.back());  // the access may fault before the launch ends
   }
+  const Copy* const copy =
+      region.space == Space::shared ? copy_filling(access.at, access.bytes) : nullptr;
+  if (copy != nullptr && is_new(access, 'c')) {
+    lines_.push_back(fmt::format(
+        "unfinished: {} {} {}, which the cp.async of thread {} at {} is "
+        "still filling, with no wait between",
+        self(access), verb(access.kind), where(region, access), copy->thread, line_of(copy->pc)));
+  }
   const std::uint64_t now = own_segment();
   Record own;
   own.segment = now, own.instruction = access.instruction, own.atomic = access.kind == Kind::atomic;

@@ -210,6 +210,19 @@ void atomic_access(const void* at, std::size_t bytes, const void* pc) {
   access(at, bytes, Kind::atomic, true, pc);
 }
 
+void instruction_reads(const void* at, std::size_t bytes, const void* pc) {
+  access(at, bytes, Kind::read, true, pc);
+}
+
+void copy_started(const void* to, const void* from, std::size_t bytes, const void* pc) {
+  if (bytes > 0) access(from, bytes, Kind::read, bytes == 16, pc);
+  access(to, 16, Kind::write, true, pc);
+}
+
+void copy_arrived(const void* to, const void* pc) {
+  if (recorder().seeks_races()) access(to, 16, Kind::write, true, pc);  // traffic counted it
+}
+
 void watch_stream(bool works) { host_works = works; }
 
 void watch_launch(const void* kernel, Extent grid, Extent block,
