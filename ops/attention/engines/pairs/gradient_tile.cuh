@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ops/attention/score_tile.cuh"
+#include "runtime/dtype.h"
 
 namespace weft {
 
@@ -55,9 +56,11 @@ __device__ void store_gradient(const T (&gradient)[R][C], T factor, const TileRo
 
 // The products of the rows of x and y [B, N, H, M], row by row: δ of every query if they are out
 // and dout. A team computes one.
-template <class T>
+template <class S>
 struct RowProducts {
-  View<const T, 4> x, y;
+  using T = Accumulator<S>;
+
+  View<const S, 4> x, y;
   View<T, 3> to;
 
   template <class Team>
@@ -66,7 +69,7 @@ struct RowProducts {
     const i64 b = row / N / H, h = row / N % H, i = row % N;
     T part = 0;
     for (i64 m = team.rank(); m < x.size(3); m += Team::threads) {
-      part += x(b, i, h, m) * y(b, i, h, m);
+      part += convert<T>(x(b, i, h, m)) * convert<T>(y(b, i, h, m));
     }
     part = team.sum(part);
     if (team.rank() == 0) to(b, h, i) = part;

@@ -20,12 +20,12 @@ struct TileBlock {
 inline constexpr int slack = 8;
 
 // The query side, besides q.
-template <class T>
+template <class S>
 struct QuerySide {
-  View<const T, 3> log_sums, deltas;
-  View<const T, 4> dout;
+  View<const Accumulator<S>, 3> log_sums, deltas;
+  View<const S, 4> dout;
 
-  __device__ __forceinline__ QuerySide of_class(const Pairs<T>& p, i64 c) const {
+  __device__ __forceinline__ QuerySide of_class(const Pairs<S>& p, i64 c) const {
     return {p.of_class(log_sums, c, 2), p.of_class(deltas, c, 2), p.of_class(dout, c, 1)};
   }
 };
