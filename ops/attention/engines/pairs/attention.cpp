@@ -17,17 +17,18 @@ namespace {
 bool takes_stored(const Variable& q, std::span<const PairsSource> sources,
                   std::span<const PairsPart> parts) {
   const auto is_bf16 = [](const Variable& x) { return x.value().dtype() == DType::bf16; };
-  if (parts.size() != 1 || !is_bf16(q) || q.value().device() != Device{}) return false;
+  if (parts.size() != 1 || sources.size() != 1 || !is_bf16(q)) return false;
   const PairsSource& source = sources[parts[0].source];
-  return sources.size() == 1 && is_bf16(source.k) && is_bf16(source.v) &&
-         !(simd::has_bf16_dot && narrow::possible<float>(q.size(3), source.v.size(3)));
+  if (!is_bf16(source.k) || !is_bf16(source.v)) return false;
+  return q.value().device() != Device{} || !simd::has_bf16_dot ||
+         !narrow::possible<float>(q.size(3), source.v.size(3));
 }
 
 // f(device, element type) of the kernels for q.
 template <class F>
 void dispatch_stored(const Tensor& q, const F& f) {
-  if (q.dtype() == DType::bf16) return f(Cpu{}, bf16{});
-  dispatch(q, f);
+  if (q.dtype() != DType::bf16) return dispatch(q, f);
+  dispatch_device(q.device(), [&](auto device) { f(device, bf16{}); });
 }
 
 struct PairsOp {

@@ -1,0 +1,195 @@
+// CUDA kernel of the engine for pairs on tensor cores, forward, with storage in bf16; the equations
+// are in pairs.h, the tiles in mma_tile.cuh and pairs_tile.cuh. As T. Dao, "FlashAttention-2:
+// Faster Attention with Better Parallelism and Work Partitioning", arXiv 2307.08691.
+//
+// A block owns 64 queries of one head, a warp 16 of them, and streams over tiles of 64 keys. While
+// one tile is multiplied the next one arrives (cp.async) in the other of two stages. The scores of q kᵀ are rounded to bf16 in place, where
+// they are the left side of the product with v; the sums of weights are f32, of weights that are
+// not rounded. One barrier a tile: behind it the tile is there, and all warps have left the other
+// stage.
+//
+// By count, for heads of 64: a warp and tile take 64 mma.sync of 4,096 operations each, 32 ldmatrix
+// of 512 bytes and 32 exponentials a lane. The four warps of a block read 64 KB of shared memory
+// for 1 Mi multiply-adds: 512 cycles of a multiprocessor beside 512 of its tensor cores at half
+// their peak.
+//
+// Heads wider than 128 columns, and parts after the first, are computed in f32 by the kernels of
+// pairs.cu.
+#include <cmath>
+
+#include "ops/attention/engines/pairs/pairs_mma.cuh"
+
+namespace weft {
+namespace {
+
+struct MmaForwardBlock {
+  TileBlock<bf16> tile;
+  View<bf16, 4> out;  // of the class
+  View<float, 3> log_sums;
+  bool in_words;  // the rows of keys and values
+};
+
+template <int W>
+struct MmaForwardLayout {
+  static std::size_t bytes() {
+    return 5 * MmaRows<W>::bytes() + 2 * SharedMemory::bytes<std::uint64_t>(2 * mma_rows) +
+           SharedMemory::bytes<MmaForwardBlock>(1);
+  }
+};
+
+// As raise() of pairs.cu.
+template <int W>
+__device__ void raise_mma(ScoreFragment<tile_columns>& z, float (&most)[2], float (&sum)[2],
+                          WeightedRows<W>& o) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float largest = -std::numeric_limits<float>::infinity();
+#pragma unroll
+    for (int c = 0; c < z.own_columns; ++c) largest = Largest::of(largest, z(r, c));
+    largest = z.over_row<Largest>(largest);
+    if (!(largest > most[r] + slack)) continue;
+    const float correction = std::exp2(most[r] - largest);
+    most[r] = largest;
+    sum[r] *= correction;
+#pragma unroll
+    for (int c = 0; c < o.own_columns; ++c) o(r, c) *= correction;
+  }
+}
+
+template <int W>
+__global__ void __launch_bounds__(tile_threads, 2)
+    forward_mma(Pairs<bf16> all, DropoutMask mask, View<bf16, 4> all_out,
+                View<float, 3> all_log_sums) {
+  constexpr float none = -std::numeric_limits<float>::infinity();
+
+  SharedMemory shared;
+  MmaForwardBlock& block = *shared.take<MmaForwardBlock>(1);
+  if (threadIdx.x == 0) {
+    set_block(
+        all, all.N(), mma_rows, [](const Pairs<bf16>& p, i64 b) { return p.queries(b); },
+        block.tile);
+    block.out = all.of_class(all_out, block.tile.p.residue, 1);
+    block.log_sums = all.of_class(all_log_sums, block.tile.p.residue, 2);
+    block.in_words = has_words(block.tile.p.k) && has_words(block.tile.p.v);
+  }
+  __syncthreads();
+  const auto& [p, queries] = block.tile;
+  const MmaRows<W> q(shared), k(shared, 2), v(shared, 2);
+  std::uint64_t* const kept = shared.take<std::uint64_t>(2 * mma_rows);
+  std::uint64_t* const visible = shared.take<std::uint64_t>(2 * mma_rows);
+
+  KeyWalk<bf16> walk(p, queries, p.keys(queries.b));
+  const auto begin_next = [&](int stage) {
+    const bool more = walk.next();
+    if (more) {
+      const TileRows tile{queries.b, queries.h, walk.first, walk.count};
+      load_rows(p.k, tile, block.in_words, k.tile(stage));
+      load_rows(p.v, tile, block.in_words, v.tile(stage));
+      if (p.dropout > 0) {
+        draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
+                  p.first_column + walk.first, kept + stage * mma_rows);
+      }
+      if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < mma_rows) {
+        visible[stage * mma_rows + row] = walk.word(row);
+      }
+    }
+    cp_async_commit();
+    return more;
+  };
+
+  load_rows(p.q, queries, has_words(p.q), q);
+  bool more = begin_next(0);
+
+  WeightedRows<W> o;
+  float most[2] = {none, none}, sum[2] = {};
+  const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
+  for (int stage = 0; more; stage ^= 1) {
+    const StagedTile tile(walk);
+    cp_async_wait<0>();
+    __syncthreads();
+    more = begin_next(stage ^ 1);
+    ScoreFragment<tile_columns> z;
+    add_products(q, k.tile(stage), 0, z);
+    const bool partial = !tile.whole || tile.count < tile_columns;
+    bool grows = false;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = z.rows.of(r);
+      const std::uint64_t sees =
+          z.own_bits((tile.whole ? ~std::uint64_t{0} : visible[stage * mma_rows + row]) &
+                     bits_between(0, tile.count));
+#pragma unroll
+      for (int c = 0; c < z.own_columns; ++c) z(r, c) *= scale;
+      if (p.bias.data != nullptr && row < queries.count) {
+        const float* const bias =
+            &p.bias(queries.b, queries.h, queries.first + row, tile.first);
+        z.each_column(bias, p.bias.stride(3), [&](int c, const float* own) {
+          if (z.has(sees, c)) z(r, c) += log2_e * *own;
+        });
+      }
+#pragma unroll
+      for (int c = 0; c < z.own_columns; ++c) {
+        if (partial && !z.has(sees, c)) z(r, c) = none;
+        grows = grows || z(r, c) > most[r] + slack;
+      }
+    }
+    if (__any_sync(0xffffffffu, grows)) raise_mma<W>(z, most, sum, o);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float shift = most[r] == none ? 0.f : most[r];
+#pragma unroll
+      for (int c = 0; c < z.own_columns; ++c) {
+        z(r, c) = std::exp2(z(r, c) - shift);
+        sum[r] += z(r, c);
+      }
+      if (p.dropout > 0) {
+        const std::uint64_t keeps = z.own_bits(kept[stage * mma_rows + z.rows.of(r)]);
+#pragma unroll
+        for (int c = 0; c < z.own_columns; ++c) {
+          z(r, c) = z.has(keeps, c) ? z(r, c) * factor : 0.f;
+        }
+      }
+    }
+    add_weighted(z, v.tile(stage), 0, o);
+  }
+
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int row = o.rows.of(r);
+    const i64 i = queries.first + row;
+    const float total = o.template over_row<Added>(sum[r]);
+    const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN is kept
+#pragma unroll
+    for (int c = 0; c < o.own_columns; ++c) o(r, c) = empty ? 0.f : o(r, c) / total;
+    if (i < p.N() && o.columns.of(0) == 0) {
+      block.log_sums(queries.b, queries.h, i) =
+          empty ? -none : (most[r] + std::log2(total)) * ln_2;
+    }
+  }
+  cp_async_wait<0>();  // there may have been no tile
+  __syncthreads();
+  store_rows(o, queries, q, block.out);
+}
+
+}  // namespace
+
+template <>
+void PairsKernels<Cuda, bf16>::forward(const Cuda& device, const Pairs<bf16>& p,
+                                       View<const float, 3> before, View<bf16, 4> out,
+                                       View<float, 3> log_sums) {
+  if (p.B() * p.H() * p.N() == 0) return;
+  const i64 width = std::max(p.E(), p.M());
+  if (width > most_mma_width || before.data != nullptr) {
+    const WidenedPairs wide(device, p);
+    const Widened wide_out(device, out, before.data != nullptr);
+    PairsKernels<Cuda, float>::forward(device, wide.problem(p), before, wide_out.view(), log_sums);
+    return wide_out.narrow_to(out);
+  }
+  with_mma_width(width, [&](auto columns) {
+    constexpr int W = columns();
+    start_tiles("pairs", device, tile_grid(p, p.N(), mma_rows, 1, 1), MmaForwardLayout<W>::bytes(),
+                forward_mma<W>, p, p.mask(), out, log_sums);
+  });
+}
+
+}  // namespace weft

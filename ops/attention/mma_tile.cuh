@@ -1,0 +1,224 @@
+// Tiles of scores on tensor cores, with storage in bf16: what score_tile.cuh is for registers of
+// f32 and f64. For .cu files.
+//
+// A block of 128 threads has a tile of 64 rows; warp w has the rows 16 w … 16 w + 15. Which lane
+// owns which score is the layout of the instruction (runtime/cuda/mma.cuh), known to ScoreFragment
+// alone. The four lanes of a quad share two rows.
+//
+// Operands are rows of W bf16 in shared memory, W = 16, 32, 64 or 128, zero where the sequence or
+// the head ends. ldmatrix reads 8 rows at one word of 16 bytes, and 8 words in a row when a tile is
+// loaded. Word w of row r is stored in place w xor (r / (8 / n)) mod n, n = min(W / 8, 8), so that
+// either eight are in different banks:
+//
+//     W = 64    r:  0     1     2      …         W = 16    r:  0     4     8     …
+//               w:  0 1 … 1 0 3 … 2 3 0 …                  w:  0 1   1 0   0 1
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include "ops/attention/score_tile.cuh"
+#include "runtime/cuda/mma.cuh"
+#include "runtime/dtype.h"
+
+namespace weft {
+
+inline constexpr int mma_rows = 64, most_mma_width = 128;
+
+__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
+__device__ inline int first_of_warp() { return static_cast<int>(threadIdx.x) / 32 * 16; }
+
+// Calls f with the narrowest width of operands that holds a head of `width` columns.
+template <class F>
+void with_mma_width(i64 width, const F& f) {
+  if (width <= 16) return f(std::integral_constant<int, 16>{});
+  if (width <= 32) return f(std::integral_constant<int, 32>{});
+  if (width <= 64) return f(std::integral_constant<int, 64>{});
+  f(std::integral_constant<int, most_mma_width>{});
+}
+
+// Rows in shared memory.
+template <int W>
+struct MmaRows {
+  static constexpr int words = W / 8;
+  bf16* data;
+
+  static constexpr std::size_t bytes() { return SharedMemory::bytes<bf16>(mma_rows * W); }
+  __device__ explicit MmaRows(SharedMemory& shared, int tiles = 1)
+      : data(shared.take<bf16>(tiles * mma_rows * W)) {}
+  __device__ explicit MmaRows(bf16* first) : data(first) {}
+
+  __device__ MmaRows tile(int number) const { return MmaRows(data + number * mma_rows * W); }
+  __device__ bf16* word(int row, int w) const {
+    constexpr int together = std::min(words, 8);
+    return data + row * W + 8 * (w ^ (row / (8 / together) % together));
+  }
+};
+
+// Whether rows of x are words of 16 bytes in memory.
+__device__ inline bool has_words(const View<const bf16, 4>& x) {
+  const bool whole = x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 && x.stride(2) % 8 == 0;
+  return whole && x.stride(3) == 1 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+}
+
+// 64 rows of x from rows.first on; begins copies that have to be committed and waited for.
+template <int W>
+__device__ void load_rows(const View<const bf16, 4>& x, const TileRows& rows, bool in_words,
+                          const MmaRows<W>& to) {
+  constexpr int words = MmaRows<W>::words, down = tile_threads / words;
+  static_assert(down % 8 == 0);  // one word of all rows of a thread, in one place of each
+  const int w = static_cast<int>(threadIdx.x) % words;
+  int row = static_cast<int>(threadIdx.x) / words;
+  const int inside = static_cast<int>(std::min<i64>(std::max<i64>(x.size(3) - 8 * w, 0), 8));
+  const bf16* from = x.data + rows.b * x.stride(0) + (rows.first + row) * x.stride(1) +
+                     rows.h * x.stride(2) + 8 * w * x.stride(3);
+  bf16* at = to.word(row, w);
+  for (; row < mma_rows; row += down, from += down * x.stride(1), at += down * W) {
+    const int count = row < rows.count ? inside : 0;
+    if (in_words) {
+      cp_async(at, count > 0 ? from : x.data, static_cast<unsigned>(sizeof(bf16)) * count);
+    } else {
+      Lanes<bf16, 8> lanes;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) lanes.at[e] = e < count ? from[e * x.stride(3)] : bf16();
+      *reinterpret_cast<Lanes<bf16, 8>*>(at) = lanes;
+    }
+  }
+}
+
+// A left side: 16 rows of a warp by 16 columns, from column 16 k on.
+using LeftFragment = std::uint32_t[4];
+template <int W>
+__device__ void load_left(const MmaRows<W>& rows, int k, LeftFragment& to) {
+  const int lane = lane_of_warp();
+  ldmatrix_x4(to, rows.word(first_of_warp() + lane % 16, 2 * k + lane / 16));
+}
+
+// The scores of a warp: 16 rows by `width` columns. A lane has two rows and width / 4 columns.
+template <int width>
+struct ScoreFragment {
+  static constexpr int own_rows = 2, own_columns = width / 4;
+  struct Rows {
+    static __device__ int of(int r) { return first_of_warp() + lane_of_warp() / 4 + 8 * r; }
+  };
+  struct Columns {
+    static __device__ int of(int c) { return c / 2 * 8 + lane_of_warp() % 4 * 2 + c % 2; }
+  };
+  static constexpr Rows rows = {};
+  static constexpr Columns columns = {};
+
+  float at[width / 8][4] = {};
+
+  __device__ float& operator()(int r, int c) { return at[c / 2][2 * r + c % 2]; }
+
+  // f(c, numbers + stride · columns.of(c)) for the columns of a lane, one after the other.
+  template <class N, class F>
+  static __device__ void each_column(N* numbers, i64 stride, const F& f) {
+    numbers += lane_of_warp() % 4 * 2 * stride;
+#pragma unroll
+    for (int c = 0; c < own_columns; c += 2, numbers += 8 * stride) {
+      f(c, numbers), f(c + 1, numbers + stride);
+    }
+  }
+
+  // Which of a lane's columns have a bit in this word, where bit j is column j.
+  static __device__ std::uint64_t own_bits(std::uint64_t word) {
+    return word >> lane_of_warp() % 4 * 2;
+  }
+  static __device__ bool has(std::uint64_t own, int c) {
+    return (own & std::uint64_t{1} << (c / 2 * 8 + c % 2)) != 0;
+  }
+
+  // Over the columns of a row, of numbers that each lane has reduced for its own.
+  template <class Op>
+  static __device__ float over_row(float x) {
+    return over_lanes<4, Op>(x);
+  }
+
+  // These scores, rounded to bf16, as left sides of a product over 16 columns from 16 k on.
+  __device__ void left(int k, LeftFragment& to) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* const pair = at[2 * k + i / 2] + i % 2 * 2;
+      to[i] = pack(pair[0], pair[1]);
+    }
+  }
+};
+
+// z[i][j] += Σ_e left[i][e] b[first + j][e] over the 16 columns e from 16 k on.
+template <int W, int width>
+__device__ void add_products(const LeftFragment& left, const MmaRows<W>& b, int first, int k,
+                             ScoreFragment<width>& z) {
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int n = 0; n < width / 16; ++n) {
+    std::uint32_t right[4];
+    ldmatrix_x4(right, b.word(first + 16 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+    mma_m16n8k16(z.at[2 * n], left, right[0], right[1]);
+    mma_m16n8k16(z.at[2 * n + 1], left, right[2], right[3]);
+  }
+}
+
+// z[i][j] += Σ_e a[i][e] b[first + j][e], i the rows of the warp.
+template <int W, int width>
+__device__ void add_products(const MmaRows<W>& a, const MmaRows<W>& b, int first,
+                             ScoreFragment<width>& z) {
+#pragma unroll
+  for (int k = 0; k < W / 16; ++k) {
+    LeftFragment left;
+    load_left(a, k, left);
+    add_products(left, b, first, k, z);
+  }
+}
+
+// Sums of weighted rows: 16 rows of a warp by W columns, the layout of scores.
+template <int W>
+using WeightedRows = ScoreFragment<W>;
+
+// o[i][e] += Σ_j weights[i][j] x[first + j][e], the weights rounded to bf16.
+template <int W, int width>
+__device__ void add_weighted(const ScoreFragment<width>& weights, const MmaRows<W>& x, int first,
+                             WeightedRows<W>& o) {
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int k = 0; k < width / 16; ++k) {
+    LeftFragment left;
+    weights.left(k, left);
+#pragma unroll
+    for (int n = 0; n < W / 16; ++n) {
+      std::uint32_t right[4];
+      ldmatrix_x4_trans(right, x.word(first + 16 * k + lane % 16, 2 * n + lane / 16));
+      mma_m16n8k16(o.at[2 * n], left, right[0], right[1]);
+      mma_m16n8k16(o.at[2 * n + 1], left, right[2], right[3]);
+    }
+  }
+}
+
+// Rounds o to the rows of `to` from rows.first on, word by word, through 16 rows of shared memory
+// that nobody but this warp reads any more. Rows of `to` behind rows.count get what o has there.
+template <int W>
+__device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows, const MmaRows<W>& through,
+                           const View<bf16, 4>& to) {
+  constexpr int words = MmaRows<W>::words;
+  const int lane = lane_of_warp();
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < words; ++n) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      bf16* const pair = through.word(o.rows.of(r), n) + lane % 4 * 2;
+      *reinterpret_cast<Lanes<bf16, 2>*>(pair) =
+          std::bit_cast<Lanes<bf16, 2>>(pack(o.at[n][2 * r], o.at[n][2 * r + 1]));
+    }
+  }
+  __syncwarp();
+#pragma unroll 4
+  for (int k = lane; k < 16 * words; k += 32) {
+    const int row = first_of_warp() + k / words, w = k % words;
+    if (rows.first + row >= to.size(1)) continue;
+    const Lanes<bf16, 8> lanes = lanes_at<8, bf16>(through.word(row, w));
+    store_columns<8>(lanes.at, row_of(to, rows.b, rows.first + row, rows.h), i64{8} * w);
+  }
+}
+
+}  // namespace weft
