@@ -108,23 +108,48 @@ struct StoredBounds {
   }
 };
 
-void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M,
-                  const AttentionCall& call = {}, bool biased = false) {
-  CAPTURE(spec);
+// Attention of q, k, v and a bias, if there is one, with dropout at this rate.
+using StoredOp = std::function<Variable(std::span<const Variable>, double dropout)>;
+
+constexpr double stored_temperature = 0.4;
+
+struct StoredCase {
+  i64 N, S, E, M;
+  double dropout = 0;
+  Shape bias = {};
+  bool apart = false;  // the inputs are not contiguous
+};
+
+// Output, then the gradients of the inputs.
+std::vector<Tensor> stored_run(const StoredOp& op, double dropout, const std::vector<Tensor>& inputs,
+                               const Tensor& dout) {
+  std::vector<Variable> leaves;
+  for (const Tensor& input : inputs) leaves.push_back(Variable::leaf(input.to(tested_device())));
+  Tape tape;
+  const Variable out = op(leaves, dropout);
+  tape.backward(out, dout.to(tested_device()));
+  std::vector<Tensor> results{out.value().to(Device{})};
+  for (const Variable& leaf : leaves) results.push_back(leaf.gradient().to(Device{}));
+  return results;
+}
+
+void check_stored(const StoredOp& op, const StoredCase& of) {
+  const auto& [N, S, E, M, dropout, bias_shape, apart] = of;
   CAPTURE(fmt::format("N {}, S {}, E {}, M {}", N, S, E, M));
-  constexpr double temperature = 0.4;
-  const std::string text = spec + "temperature=0.4";
   const auto number = [&](const Shape& shape, std::uint64_t seed) {
     return random_normal(shape, DType::f32, seed).to(DType::bf16);
   };
   std::vector<Tensor> narrow{number({2, N, 2, E}, 1), number({2, S, 2, E}, 2),
                              number({2, S, 2, M}, 3)};
-  if (biased) narrow.push_back(random_normal({1, 2, N, S}, DType::f32, 4));
-  std::vector<Tensor> wide;
-  for (const Tensor& x : narrow) wide.push_back(x.to(DType::f64));
+  if (bias_shape.rank() > 0) narrow.push_back(random_normal(bias_shape, DType::f32, 4));
+  std::vector<Tensor> wide, given;
+  for (const Tensor& x : narrow) {
+    wide.push_back(x.to(DType::f64));
+    given.push_back(apart ? scattered(x) : x);
+  }
   const Tensor dout = number({2, N, 2, M}, 5), wide_dout = dout.to(DType::f64);
-  const std::vector<Tensor> got = attended_for(dout, text, narrow, call);
-  const std::vector<Tensor> wanted = attended_for(wide_dout, text, wide, call);
+  const std::vector<Tensor> got = stored_run(op, dropout, given, dout);
+  const std::vector<Tensor> wanted = stored_run(op, dropout, wide, wide_dout);
   // With the identity as values, the output is the weights.
   const Tensor identity = Tensor::zeros({2, S, 2, S}, DType::f64);
   for (i64 b = 0; b < 2; ++b) {
@@ -134,9 +159,9 @@ void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M,
   }
   std::vector<Tensor> of_weights = wide;
   of_weights[2] = identity;
-  AttentionCall whole = call;
-  whole.dropout = 0;
-  const Tensor kept = attended(text, of_weights, call), all = attended(text, of_weights, whole);
+  const Tensor any = Tensor::zeros({2, N, 2, S}, DType::f64);
+  const Tensor kept = stored_run(op, dropout, of_weights, any)[0];
+  const Tensor all = stored_run(op, 0, of_weights, any)[0];
   std::vector<Tensor> bounds;
   for (const i64 i : {0, 1, 2, 3}) bounds.push_back(Tensor::zeros(wanted[i].shape(), DType::f64));
   // Scores reach 30; their sums have E + 2 rounding errors, and those of weights S.
@@ -148,7 +173,7 @@ void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M,
                           wanted[0].view<double, 4>(),
                           all.view<double, 4>(),
                           kept.view<double, 4>(),
-                          temperature,
+                          stored_temperature,
                           e,
                           bounds[0].view<double, 4>(),
                           bounds[1].view<double, 4>(),
@@ -172,10 +197,44 @@ void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M,
     // Roundings are independent, so that in the mean several are less than the worst of two.
     CHECK(relative_error(got[x], wanted[x]) <= (x == 0 ? 1 : 2) * half_unit);
   }
-  if (biased) {
+  if (bias_shape.rank() > 0) {
     CHECK(got[4].dtype() == DType::f32);
     CHECK(relative_error(got[4], wanted[4]) <= half_unit);
   }
+}
+
+void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M, AttentionCall call = {},
+                  bool biased = false) {
+  CAPTURE(spec);
+  const AttentionSpec parsed(spec + fmt::format("temperature={}", stored_temperature));
+  const StoredOp op = [&, dropout = call.dropout](std::span<const Variable> in, double rate) {
+    call.dropout = rate;
+    return attend(parsed, call, in).out;
+  };
+  check_stored(op, {N, S, E, M, call.dropout, biased ? Shape{1, 2, N, S} : Shape{}});
+}
+
+// One part with the pairs of a band or of lists.
+struct StoredPart {
+  PairsPart part;
+  Tensor lengths = {}, query_lengths = {};
+  i64 origin = -1;
+};
+
+void check_stored(const StoredPart& with, const StoredCase& of) {
+  const auto moved = [](const Tensor& x) { return x.defined() ? x.to(tested_device()) : x; };
+  const StoredOp op = [&](std::span<const Variable> in, double rate) {
+    const PairsCall call{.temperature = stored_temperature,
+                         .query_lengths = moved(with.query_lengths),
+                         .dropout = rate,
+                         .random = RandomKey{3, 4},
+                         .origin = with.origin};
+    PairsPart part = with.part;
+    part.biased = in.size() > 3;
+    const PairsSource source{in[1], in[2], moved(with.lengths)};
+    return pairs_attention(call, in[0], source, part, in.size() > 3 ? in[3] : Variable{});
+  };
+  check_stored(op, of);
 }
 
 TEST_SUITE("attention") {
@@ -194,6 +253,58 @@ TEST_CASE("pairs: bf16 is f64 of the same numbers, but for the roundings") {
   check_stored("full:", 130, 67, 128, 96);
   check_stored("local:context=20,", 67, 67, 16, 16, {.causal = true});
   check_stored("bigbird:block=16,", 96, 96, 16, 16);
+}
+
+TEST_CASE("pairs: bf16 with heads of every width that CUDA has kernels for, and others") {
+  const ThreadsOf one(1);
+  const Band past{.end = {.slope = 1, .offset = 31}};
+  for (const i64 width : {16, 32, 64, 128, 40, 136}) {
+    check_stored(StoredPart{{.band = past}}, {70, 100, width, width});
+  }
+  check_stored(StoredPart{{.band = past}}, {70, 100, 128, 20});
+  check_stored(StoredPart{{.band = past}}, {70, 100, 12, 100});
+  check_stored(StoredPart{{.band = past}}, {70, 100, 40, 24, 0.3, {1, 2, 70, 100}, true});
+  check_stored(StoredPart{{.band = past}}, {70, 100, 128, 128, 0.3, {2, 1, 70, 100}});
+}
+
+TEST_CASE("pairs: bf16 and every kind of part") {
+  const ThreadsOf one(1);
+  const i64 N = 150, S = 140;
+  const Tensor keys = Tensor::from(std::vector<i64>{S - 9, S - 80}, {2});
+  const Tensor queries = Tensor::from(std::vector<i64>{N - 70, N}, {2});
+  const auto check = [&](const StoredPart& part, double dropout = 0) {
+    check_stored(part, {N, S, 16, 24, dropout});
+  };
+  check({{.band = Band::window(70, 3)}, keys, queries}, 0.2);
+  check({{.band = Band::window(9, 0, 4)}});
+  check({{.band = Band::blocks(64)}});
+  check({{.band = Band::blocks(7)}}, 0.2);
+  check({{.band = {.end = {.slope = 11, .step = 30}}}});
+  check({{.band = Band::window(30, 2), .classes = 2, .first_key = 5}, keys, queries}, 0.2);
+  check({{.band = {.end = {.slope = 1}}, .classes = 70}, keys});
+  // Whole tiles, empty ones and random ones; another pattern for each head.
+  const Tensor mask = Tensor::zeros({2, N, S}, DType::u8);
+  for (i64 h = 0; h < 2; ++h) {
+    for (i64 i = 0; i < N; ++i) {
+      for (i64 j = 0; j < S; ++j) {
+        const i64 kind = (h + i / 64 + 2 * (j / 64)) % 3;
+        mask.data<std::uint8_t>()[(h * N + i) * S + j] =
+            kind == 0 || (kind == 1 && (i * 7919 + j * 104729 + h * 31) % 5 == 0);
+      }
+    }
+  }
+  const auto lists = std::make_shared<const TileListTensors>(
+      tiles_of_mask(mask, {.queries = N, .keys = S}, tested_device()));
+  check({{.lists = lists}}, 0.2);
+  check({{.lists = lists}, keys, queries});
+  check_stored(StoredPart{{.lists = lists}}, {N, S, 16, 24, 0, {1, 2, N, S}});
+  // A bias by distance.
+  check_stored(StoredPart{{}, keys, {}, N - 1}, {N, S, 16, 24, 0.2, {2, N + S - 1}});
+  check_stored(StoredPart{{.band = Band::window(30, 7)}, {}, queries, 30}, {N, S, 128, 24, 0, {1, 38}});
+  check_stored(StoredPart{{}, {}, {}, 2}, {3, S, 16, 16, 0, {2, S + 2}});
+  // No keys, and few queries.
+  check_stored(StoredPart{{}, Tensor::from(std::vector<i64>{0, 5}, {2})}, {5, 9, 16, 16});
+  check_stored(StoredPart{{.band = {.end = {.slope = 9}}}}, {1, 9, 16, 16});
 }
 
 TEST_CASE("pairs: where a staircase first rises above a number") {
