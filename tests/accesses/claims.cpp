@@ -4,6 +4,7 @@
 
 #include "doctest/doctest.h"
 #include "ops/attention/lsh/tiles.cuh"
+#include "ops/attention/mma_tile.cuh"
 #include "ops/attention/score_tile.cuh"
 #include "tests/accesses/counted.h"
 #include "tests/emulated/device.h"
@@ -73,6 +74,24 @@ __global__ void lsh_tile(const T* x, i64 width) {
   lsh::add_products(operands, lsh::owned_rows, rows, rows, z);
   lsh::store_weights(weights, z);
   lsh::add_weighted(operands, lsh::owned_rows, weights, rows, 0, z);
+}
+
+// Both products of a tile in bf16, and the rows that they give.
+template <int W>
+__global__ void multiply_in_fragments(View<const bf16, 4> x, View<bf16, 4> to) {
+  SharedMemory shared;
+  const MmaRows<W> a(shared), b(shared);
+  const TileRows rows{0, 0, 0, side};
+  load_rows(x, rows, has_words(x), a);
+  load_rows(x, rows, has_words(x), b);
+  cp_async_commit();
+  cp_async_wait<0>();
+  __syncthreads();
+  ScoreFragment<side> z;
+  WeightedRows<W> o;
+  add_products(a, b, 0, z);
+  add_weighted(z, b, 0, o);
+  store_rows(o, rows, a, to);
 }
 
 template <class T>
@@ -158,6 +177,22 @@ TEST_CASE_TEMPLATE("claims: products of tiles of scores have no conflicts", T, f
     check_free_of_conflicts(products(multiply<T, R, 4>));
     check_free_of_conflicts(products(multiply<T, 1, 2>));
   }
+}
+
+template <int W>
+void check_fragments() {
+  CAPTURE(W);
+  const DeviceArray<bf16> to(side * 256);
+  const View<bf16, 4> rows{to.data(), {1, side, 1, W}, {side * W, W, W, 1}};
+  const auto products = [&] {
+    run(2 * MmaRows<W>::bytes(), multiply_in_fragments<W>, rows_of<bf16>(W), rows);
+  };
+  check_coalesced(products);
+  check_free_of_conflicts(products);
+}
+
+TEST_CASE("claims: tiles in bf16 are loaded, multiplied and stored without conflicts") {
+  check_fragments<16>(), check_fragments<32>(), check_fragments<64>(), check_fragments<128>();
 }
 
 TEST_CASE_TEMPLATE("claims: tiles of LSH attention", T, float, double) {

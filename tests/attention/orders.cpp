@@ -30,6 +30,20 @@ TEST_CASE("every mechanism: the same bits in any order of threads") {
   under_other_orders([&] { check_same_bits(attended_run("csp-sort:groups=1", v), usual); });
 }
 
+TEST_CASE("pairs: bf16 has the same bits in any order of threads") {
+  if (tested_device() == Device{}) return;
+  const ThreadsOf one(1);
+  const QueryKeyValue in(2, 135, 135, 2, 40, 16, DType::bf16);
+  const AttentionCall call{.causal = true, .dropout = 0.2};
+  for (const char* const spec : {"full", "local:context=30"}) {
+    const auto ran = [&] {
+      return run(mechanism_of(spec, call), in.list(), 17, tested_device(), DType::bf16);
+    };
+    const Run usual = ran();
+    under_other_orders([&] { check_same_bits(ran(), usual); });
+  }
+}
+
 TEST_CASE(
     "topk: keys equal to the k-th largest do not displace a larger one in any order of threads") {
   if (tested_device() == Device{}) return;
