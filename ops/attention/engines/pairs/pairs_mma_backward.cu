@@ -113,27 +113,36 @@ __global__ void __launch_bounds__(tile_threads, 2)
     cp_async_wait<0>();
     __syncthreads();
     more = begin_next(stage ^ 1);
+    const auto visible = [&](int row, int column) {
+      if (row >= keys.count || column >= tile.count) return false;
+      return tile.whole || (visible_to[stage * mma_rows + column] >> row & 1) != 0;
+    };
     for (int first = 0; first < tile.count; first += at_once) {
       ScoreFragment<at_once> z, da;
       add_products(k, q.tile(stage), first, z);
       add_products(v, dout.tile(stage), first, da);
 #pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = z.rows.of(r);
+#pragma unroll
+        for (int c = 0; c < z.own_columns; ++c) z(r, c) *= scale;
+        if (p.bias.data == nullptr || row >= keys.count) continue;
+        const float* const bias = &p.bias(keys.b, keys.h, tile.first + first, keys.first + row);
+        z.each_column(bias, p.bias.stride(2), [&](int c, const float* own) {
+          if (visible(row, first + z.columns.of(c))) z(r, c) += log2_e * *own;
+        });
+      }
+#pragma unroll
       for (int c = 0; c < z.own_columns; ++c) {
         const int column = first + z.columns.of(c), at = stage * mma_rows + column;
-        const std::uint64_t sees = tile.whole ? ~std::uint64_t{0} : visible_to[at];
-        const std::uint64_t keeps = p.dropout > 0 ? kept[at] : 0;
+        const std::uint64_t keeps = p.dropout > 0 ? kept[at] : ~std::uint64_t{0};
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int row = z.rows.of(r);
-          const bool visible =
-              row < keys.count && column < tile.count && (sees >> row & 1) != 0;
-          float score = scale * z(r, c);
-          if (p.bias.data != nullptr && visible) {
-            score += log2_e * p.bias(keys.b, keys.h, tile.first + column, keys.first + row);
-          }
-          const float a = visible ? std::exp2(score - log_sum[at]) : 0.f;
-          const float d = p.dropout == 0 ? 1.f : (keeps >> row & 1) != 0 ? factor : 0.f;
-          da(r, c) = visible ? a * (d * da(r, c) - delta[at]) : 0.f;
+          const bool seen = visible(row, column);
+          const float a = seen ? std::exp2(z(r, c) - log_sum[at]) : 0.f;
+          const float d = (keeps >> row & 1) != 0 ? factor : 0.f;
+          da(r, c) = seen ? a * (d * da(r, c) - delta[at]) : 0.f;
           z(r, c) = d * a;
         }
       }
