@@ -221,4 +221,20 @@ __device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows, const
   }
 }
 
+// The same in f32, pair by pair.
+template <int W>
+__device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows, const MmaRows<W>&,
+                           const View<float, 4>& to) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const i64 i = rows.first + o.rows.of(r);
+    if (i >= to.size(1)) continue;
+    const auto row = row_of(to, rows.b, i, rows.h);
+#pragma unroll
+    for (int n = 0; n < W / 8; ++n) {
+      store_columns<2>(o.at[n] + 2 * r, row, o.columns.of(2 * n));
+    }
+  }
+}
+
 }  // namespace weft

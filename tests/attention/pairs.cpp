@@ -316,6 +316,11 @@ TEST_CASE("pairs: bf16 and every kind of part") {
   // No keys, and few queries.
   check_stored(StoredPart{{}, Tensor::from(std::vector<i64>{0, 5}, {2})}, {5, 9, 16, 16});
   check_stored(StoredPart{{.band = {.end = {.slope = 9}}}}, {1, 9, 16, 16});
+  // Few queries, whose keys are worked on in ranges.
+  const Band band{.first = {.slope = 300, .offset = 9}, .end = {.slope = 200, .offset = 200}};
+  check_stored(StoredPart{{.band = band}}, {3, 700, 16, 21, 0.2});
+  const Tensor most = Tensor::from(std::vector<i64>{610, 0}, {2});
+  check_stored(StoredPart{{}, most}, {1, 700, 40, 128, 0, {1, 2, 1, 700}});
 }
 
 TEST_CASE("pairs: where a staircase first rises above a number") {

@@ -14,6 +14,7 @@
 // positions (bench/results/h200). Narrow heads have kernels of their own (pairs_narrow.cu).
 #include <cmath>
 
+#include "ops/attention/engines/pairs/key_shares.cuh"
 #include "ops/attention/engines/pairs/pairs_narrow.cuh"
 #include "ops/attention/engines/pairs/pairs_tile.cuh"
 #include "runtime/cuda/workspace.h"
@@ -190,49 +191,6 @@ __global__ void __launch_bounds__(tile_threads, forward_blocks<T, C>)
   }
 }
 
-constexpr int join_threads = 128;
-
-// A block merges the shares of one query of one head, and the result of other parts if `before` has
-// data: with ℓ = log Σ_s exp ℓ_s, out = Σ_s exp(ℓ_s − ℓ) out_s.
-template <class T>
-__global__ void __launch_bounds__(join_threads)
-    join_shares(View<const T, 4> shared_out, View<const T, 3> shared_log_sums,
-                View<const T, 3> before, View<T, 4> out, View<T, 3> log_sums) {
-  constexpr T infinity = std::numeric_limits<T>::infinity();
-  const i64 N = out.size(1), H = out.size(2), B = out.size(0);
-  const i64 i = blockIdx.x % N, h = blockIdx.x / N % H, b = blockIdx.x / N / H;
-  const T first = before.data == nullptr ? infinity : before(b, h, i);
-  T most = first == infinity ? -infinity : first;
-  for (i64 item = b; item < shared_log_sums.size(0); item += B) {
-    const T log_sum = shared_log_sums(item, h, i);
-    if (log_sum != infinity && !(log_sum <= most)) most = log_sum;
-  }
-  const auto weight = [&](T log_sum) {  // +∞: no key
-    return log_sum == infinity ? T(0) : std::exp(log_sum - most);
-  };
-  T sum = weight(first);
-  for (i64 item = b; item < shared_log_sums.size(0); item += B) {
-    sum += weight(shared_log_sums(item, h, i));
-  }
-  for (i64 m = threadIdx.x; m < out.size(3); m += join_threads) {
-    T total = first == infinity ? T(0) : weight(first) * out(b, i, h, m);
-    for (i64 item = b; item < shared_log_sums.size(0); item += B) {
-      total += weight(shared_log_sums(item, h, i)) * shared_out(item, i, h, m);
-    }
-    out(b, i, h, m) = sum == 0 ? T(0) : total / sum;
-  }
-  if (threadIdx.x == 0) log_sums(b, h, i) = sum == 0 ? infinity : most + std::log(sum);
-}
-
-// How many blocks share the keys of a few queries, by the shape alone: enough in all to fill a
-// device, each with at least four tiles.
-template <class T>
-i64 key_shares(const Pairs<T>& p, i64 blocks) {
-  constexpr i64 enough = 512, least_keys = 4 * tile_columns;
-  if (p.lists.any() || p.longest_class(p.N()) > few_rows) return 1;
-  return std::max<i64>(1, std::min(enough / blocks, p.longest_class(p.S()) / least_keys));
-}
-
 template <class T, int R, int C>
 void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>& before,
                    const View<T, 4>& out, const View<T, 3>& log_sums) {
@@ -242,15 +200,13 @@ void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>
     start_tiles("pairs", device, grid, Layout::bytes(p.E()), forward_tiles<T, R, C>, p, p.mask(),
                 to...);
   };
-  const i64 shares = key_shares(p, i64{grid.x} * grid.y), items = shares * p.B();
+  const i64 shares = key_shares(p, i64{grid.x} * grid.y);
   if (shares == 1) return run(before, out, log_sums);
   grid.z = static_cast<unsigned>(shares);
-  const Workspace<T> outs(device, items * p.N() * p.H() * p.M()), sums(device, items * p.H() * p.N());
-  const View<T, 4> shared_out = outs.view(items, p.N(), p.H(), p.M());
-  const View<T, 3> shared_sums = sums.view(items, p.H(), p.N());
-  run(View<const T, 3>{}, shared_out, shared_sums);
-  start("pairs", device, static_cast<unsigned>(p.B() * p.H() * p.N()), join_threads, 0,
-        join_shares<T>, shared_out, shared_sums, before, out, log_sums);
+  in_shares<T>(device, p, shares, before, out, log_sums,
+               [&](const auto& shared_out, const auto& shared_sums) {
+                 run(View<const T, 3>{}, shared_out, shared_sums);
+               });
 }
 
 template <class T, int R>

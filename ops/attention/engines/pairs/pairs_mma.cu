@@ -17,14 +17,16 @@
 // pairs.cu.
 #include <cmath>
 
+#include "ops/attention/engines/pairs/key_shares.cuh"
 #include "ops/attention/engines/pairs/pairs_mma.cuh"
 
 namespace weft {
 namespace {
 
+template <class Out>
 struct MmaForwardBlock {
   TileBlock<bf16> tile;
-  View<bf16, 4> out;  // of the class
+  View<Out, 4> out;  // of the class
   View<float, 3> log_sums;
   bool in_words;  // the rows of keys and values
 };
@@ -33,7 +35,7 @@ template <int W>
 struct MmaForwardLayout {
   static std::size_t bytes() {
     return 5 * MmaRows<W>::bytes() + 2 * SharedMemory::bytes<std::uint64_t>(2 * mma_rows) +
-           SharedMemory::bytes<MmaForwardBlock>(1);
+           SharedMemory::bytes<MmaForwardBlock<float>>(1);
   }
 };
 
@@ -56,14 +58,16 @@ __device__ void raise_mma(ScoreFragment<tile_columns>& z, float (&most)[2], floa
   }
 }
 
-template <int W>
+// Item b of share s of the keys is item s B + b of all_out, which is f32 if there are several, and of
+// all_log_sums.
+template <int W, class Out>
 __global__ void __launch_bounds__(tile_threads, 2)
-    forward_mma(Pairs<bf16> all, DropoutMask mask, View<bf16, 4> all_out,
+    forward_mma(Pairs<bf16> all, DropoutMask mask, View<Out, 4> all_out,
                 View<float, 3> all_log_sums) {
   constexpr float none = -std::numeric_limits<float>::infinity();
 
   SharedMemory shared;
-  MmaForwardBlock& block = *shared.take<MmaForwardBlock>(1);
+  auto& block = *shared.take<MmaForwardBlock<Out>>(1);
   if (threadIdx.x == 0) {
     set_block(
         all, all.N(), mma_rows, [](const Pairs<bf16>& p, i64 b) { return p.queries(b); },
@@ -78,7 +82,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
   std::uint64_t* const kept = shared.take<std::uint64_t>(2 * mma_rows);
   std::uint64_t* const visible = shared.take<std::uint64_t>(2 * mma_rows);
 
-  KeyWalk<bf16> walk(p, queries, p.keys(queries.b));
+  const KeyShare share{blockIdx.z, gridDim.z};
+  KeyWalk<bf16> walk(p, queries, p.keys(queries.b), share);
   const auto begin_next = [&](int stage) {
     const bool more = walk.next();
     if (more) {
@@ -153,6 +158,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     add_weighted(z, v.tile(stage), 0, o);
   }
 
+  const i64 item = share.number * p.B() + queries.b;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = o.rows.of(r);
@@ -162,13 +168,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
     for (int c = 0; c < o.own_columns; ++c) o(r, c) = empty ? 0.f : o(r, c) / total;
     if (i < p.N() && o.columns.of(0) == 0) {
-      block.log_sums(queries.b, queries.h, i) =
+      block.log_sums(item, queries.h, i) =
           empty ? -none : (most[r] + std::log2(total)) * ln_2;
     }
   }
   cp_async_wait<0>();  // there may have been no tile
   __syncthreads();
-  store_rows(o, queries, q, block.out);
+  store_rows(o, {item, queries.h, queries.first, queries.count}, q, block.out);
 }
 
 }  // namespace
@@ -187,8 +193,17 @@ void PairsKernels<Cuda, bf16>::forward(const Cuda& device, const Pairs<bf16>& p,
   }
   with_mma_width(width, [&](auto columns) {
     constexpr int W = columns();
-    start_tiles("pairs", device, tile_grid(p, p.N(), mma_rows, 1, 1), MmaForwardLayout<W>::bytes(),
-                forward_mma<W>, p, p.mask(), out, log_sums);
+    dim3 grid = tile_grid(p, p.N(), mma_rows, 1, 1);
+    const auto run = [&](auto kernel, const auto& to, const View<float, 3>& sums) {
+      start_tiles("pairs", device, grid, MmaForwardLayout<W>::bytes(), kernel, p, p.mask(), to, sums);
+    };
+    const i64 shares = key_shares(p, grid.x);
+    if (shares == 1) return run(forward_mma<W, bf16>, out, log_sums);
+    grid.z = static_cast<unsigned>(shares);
+    in_shares<float>(device, p, shares, before, out, log_sums,
+                     [&](const View<float, 4>& shared_out, const View<float, 3>& shared_sums) {
+                       run(forward_mma<W, float>, shared_out, shared_sums);
+                     });
   });
 }
 
