@@ -65,7 +65,7 @@
 // Files, in the order of reading: band.h; pairs_cpu.cpp, on runtime/operands.h; narrow.h (heads of
 // eight); few_queries.h (decoding); tile_lists.h, block_lists.h and tile_list_tensors.h;
 // attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu, gradient_tile.cuh, pairs_backward.cu,
-// pairs_narrow.cu (narrow heads);
+// pairs_narrow.cu (narrow heads), pairs_mma.cu and pairs_mma_backward.cu (bf16);
 // potentials.h (scales of rows and columns); distances.h (rows and factors by distance).
 #pragma once
 
