@@ -12,16 +12,17 @@
 namespace weft {
 namespace {
 
-// Whether the kernels take bf16 as it is stored. Otherwise apply() widens it to f32, which is also
-// faster where products of f32 stay in registers (narrow.h).
+// Whether the kernels take bf16 as it is stored. Otherwise apply() widens it to f32: of several
+// parts, of heads that are too wide, and where products of f32 stay in registers (narrow.h).
 bool takes_stored(const Variable& q, std::span<const PairsSource> sources,
                   std::span<const PairsPart> parts) {
   const auto is_bf16 = [](const Variable& x) { return x.value().dtype() == DType::bf16; };
   if (parts.size() != 1 || sources.size() != 1 || !is_bf16(q)) return false;
   const PairsSource& source = sources[parts[0].source];
   if (!is_bf16(source.k) || !is_bf16(source.v)) return false;
-  return q.value().device() != Device{} || !simd::has_bf16_dot ||
-         !narrow::possible<float>(q.size(3), source.v.size(3));
+  const i64 E = q.size(3), M = source.v.size(3);
+  if (q.value().device() != Device{}) return std::max(E, M) <= widest_stored_head;
+  return !(simd::has_bf16_dot && narrow::possible<float>(E, M));
 }
 
 // f(device, element type) of the kernels for q.

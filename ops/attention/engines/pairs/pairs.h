@@ -57,7 +57,8 @@
 // bf16 is a type of storage. Products of bf16 are summed in f32; z, μ, s, ℓ, δ, da and the bias are
 // f32. Where a processor multiplies pairs of bf16, the weights d a (of the sum in o: d exp(z − μ))
 // and dz are rounded to bf16 before their products, s is the sum of the weights before that, and o,
-// dq, dk and dv are rounded at the end; else the products are those of f32. A call has one part.
+// dq, dk and dv are rounded at the end; else the products are those of f32. Kernels of bf16 are
+// given one part: `before` has no data and nothing is added to.
 //
 // Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 4 P (E + M)
 // forward and 2.5 times that backward; bytes saved 4 B H N.
@@ -155,6 +156,9 @@ struct Pairs {
     return lengths == nullptr ? Staircase::infinite : std::max<i64>(lengths[b], 0);
   }
 };
+
+// The most columns of a head in bf16 on a CUDA device.
+inline constexpr i64 widest_stored_head = 128;
 
 // Tables [B, H, D] by distance, viewed as [B, H, N, S].
 template <class T>

@@ -18,8 +18,7 @@
 // nvcc 13 takes 138, 159, 204 and 255 registers for heads of 16, 32, 64 and 128, without spills: two
 // blocks a multiprocessor, three for heads of 16 and 32.
 //
-// Heads wider than 128 columns, and parts after the first, are widened to f32 for the kernels of
-// pairs.cu.
+// Heads wider than 128 columns are computed by the kernels of pairs.cu, in f32.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/key_shares.cuh"
@@ -189,14 +188,7 @@ void PairsKernels<Cuda, bf16>::forward(const Cuda& device, const Pairs<bf16>& p,
                                        View<const float, 3> before, View<bf16, 4> out,
                                        View<float, 3> log_sums) {
   if (p.B() * p.H() * p.N() == 0) return;
-  const i64 width = std::max(p.E(), p.M());
-  if (width > most_mma_width || before.data != nullptr) {
-    const WidenedPairs wide(device, p);
-    const Widened wide_out(device, out, before.data != nullptr);
-    PairsKernels<Cuda, float>::forward(device, wide.problem(p), before, wide_out.view(), log_sums);
-    return wide_out.narrow_to(out);
-  }
-  with_mma_width(width, [&](auto columns) {
+  with_mma_width(std::max(p.E(), p.M()), [&](auto columns) {
     constexpr int W = columns();
     dim3 grid = tile_grid(p, p.N(), mma_rows, 1, 1);
     const auto run = [&](auto kernel, const auto& to, const View<float, 3>& sums) {

@@ -317,24 +317,13 @@ void start_backward(const Cuda& device, const Pairs<bf16>& p, const QuerySide<bf
 template <>
 void PairsBackwardKernels<Cuda, bf16>::backward(
     const Cuda& device, const Pairs<bf16>& p, View<const bf16, 4> out, View<const float, 3> log_sums,
-    View<const bf16, 4> dout, AddTo add, View<bf16, 4> dq, View<bf16, 4> dk, View<bf16, 4> dv,
+    View<const bf16, 4> dout, AddTo, View<bf16, 4> dq, View<bf16, 4> dk, View<bf16, 4> dv,
     BiasGradient<float> dbias) {
   if (p.B() * p.H() == 0) return;
-  const i64 width = std::max(p.E(), p.M());
-  if (width > most_mma_width || add.queries || add.keys) {
-    const WidenedPairs wide(device, p);
-    const Widened wide_out(device, out), wide_dout(device, dout), wide_dq(device, dq, add.queries),
-        wide_dk(device, dk, add.keys), wide_dv(device, dv, add.keys);
-    PairsBackwardKernels<Cuda, float>::backward(device, wide.problem(p), wide_out.view(), log_sums,
-                                                wide_dout.view(), add, wide_dq.view(),
-                                                wide_dk.view(), wide_dv.view(), dbias);
-    wide_dq.narrow_to(dq), wide_dk.narrow_to(dk), wide_dv.narrow_to(dv);
-    return;
-  }
   const Workspace<float> work(device, p.B() * p.H() * p.N());
   const View<float, 3> deltas = work.view(p.B(), p.H(), p.N());
   for_rows("pairs", device, p.B() * p.H() * p.N(), p.M(), RowProducts<bf16>{dout, out, deltas});
-  with_mma_width(width, [&](auto columns) {
+  with_mma_width(std::max(p.E(), p.M()), [&](auto columns) {
     start_backward<columns()>(device, p, {log_sums, deltas, dout}, dq, dk, dv, dbias);
   });
 }
