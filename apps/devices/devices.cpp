@@ -33,8 +33,9 @@ void print_cuda() {
 }  // namespace weft
 
 int main() try {
-  fmt::print("cpu   {}, {} threads; products by {}\n", hwy::TargetName(HWY_STATIC_TARGET), weft::threads(),
-             weft::matmul_library());
+  fmt::print("cpu   {}, {} threads; products by {}; attention in bf16 by {}\n",
+             hwy::TargetName(HWY_STATIC_TARGET), weft::threads(), weft::matmul_library(),
+             weft::simd::has_bf16_dot ? "AVX512-BF16" : "f32");
   weft::print_cuda();
   weft::flush_output();
 } catch (const std::exception& error) {

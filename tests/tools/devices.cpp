@@ -12,6 +12,7 @@ TEST_CASE("devices: what is compiled in, and what is there") {
   CHECK(run.status == 0);
   CHECK(contains(run.out, "cpu   "));
   CHECK(contains(run.out, "1 threads; products by "));
+  CHECK(contains(run.out, "; attention in bf16 by "));
   CHECK(contains(run.out, "cuda  compiled in: ") == has_cuda);
   CHECK(contains(run.out, "cuda  not compiled in; configure with -Dgpu=cuda") == !has_cuda);
   if (contains(run.out, "compiled in: emulated")) {
