@@ -50,7 +50,10 @@ HWY_INLINE void rounded(D, hn::Vec<D> value, bf16* to) {
   const auto quiet = hn::Or(word, hn::Set(words, 0x400000));
   const auto nan = hn::RebindMask(words, hn::IsNaN(value));
   const auto bits = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, nearest));
-  hn::StoreU(hn::TruncateTo(halves, bits), halves, reinterpret_cast<std::uint16_t*>(to));
+  // TruncateTo() of Highway 1.0.3 gives zeros for 32 bytes with AVX-512.
+  const hn::RebindToSigned<decltype(words)> positive;
+  const auto narrow = hn::DemoteTo(halves, hn::BitCast(positive, bits));
+  hn::StoreU(narrow, halves, reinterpret_cast<std::uint16_t*>(to));
 }
 
 // Not a vector's worth. Not inline: loops call them once, at their end.

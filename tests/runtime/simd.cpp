@@ -88,6 +88,24 @@ TEST_CASE("vectors of bf16 are widened and rounded as single numbers are") {
     CHECK(wrongly_converted<float>(narrow, 0x4001, count) == 0);
     CHECK(wrongly_converted<bf16>(floats, 6 * 0x4001, count) == 0);
   }
+  const auto part = [&](auto d) {  // vectors of fewer lanes
+    const auto lanes = static_cast<std::size_t>(simd::hn::Lanes(d));
+    for (std::size_t i = 0; i + lanes <= floats.size(); i += lanes) {
+      std::array<bf16, simd::lanes<float>> got;
+      simd::store_as(d, simd::load_as(d, floats.data() + i), got.data());
+      const auto back = simd::load_as(d, got.data());
+      std::array<float, simd::lanes<float>> wide;
+      simd::store_as(d, back, wide.data());
+      for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const bf16 wanted(floats[i + lane]);
+        if (got[lane].bits != wanted.bits) return false;
+        if (std::bit_cast<std::uint32_t>(wide[lane]) >> 16 != wanted.bits) return false;
+      }
+    }
+    return true;
+  };
+  CHECK(part(simd::hn::CappedTag<float, 8>{}));
+  CHECK(part(simd::hn::CappedTag<float, 4>{}));
 }
 
 TEST_CASE(
