@@ -31,7 +31,38 @@ constexpr i64 operands(i64 n) {
   return in_pairs<S> ? (n + 1) / 2 : n;
 }
 
+// x rounded to bf16 in the lower halves and y in the upper ones. Less than 2⁻¹²⁶ becomes 0.
+template <class V>
+HWY_INLINE auto rounded_pairs(V x, V y)
+    -> simd::hn::Vec<simd::hn::RebindToSigned<simd::hn::DFromV<V>>> {
+  alignas(64) static constexpr auto order = [] {
+    std::array<std::uint16_t, 32> lanes{};
+    for (std::uint16_t i = 0; i < 32; ++i) lanes[i] = i / 2 + i % 2 * 16;
+    return lanes;
+  }();
+  const auto halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y.raw, x.raw));
+  return {_mm512_permutexvar_epi16(_mm512_load_si512(order.data()), halves)};
+}
+
+// x rounded to bf16, lane by lane.
+template <class V>
+HWY_INLINE __m256i rounded_halves(V x) {
+  return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x.raw));
+}
+
 enum class Along { width, rows, both };
+
+// x rounded to storage, where products take it as pairs; else x.
+template <class S, class T = Accumulator<S>>
+void round_computed(i64 count, T* x) {
+  if constexpr (in_pairs<S>) {
+    for (i64 i = 0; i < count; i += simd::lanes<T>) {
+      const auto halves = rounded_halves(simd::load<T>(x + i, count - i));
+      const auto wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+      simd::store<T>(simd::Vector<T>{_mm512_castsi512_ps(wide)}, x + i, count - i);
+    }
+  }
+}
 
 template <class S>
 struct PackedRows {
@@ -66,6 +97,26 @@ struct PackedRows {
   }
   Strided<O> along_rows(i64 row) const { return {by_row + operands<S>(row) * width, 1, width}; }
   Rows<const O> rows_from(i64 row) const { return {by_row + operands<S>(row) * width, width}; }
+
+  // Of numbers x [rows, row_width] that are computed: x itself, or room for their pairs along both.
+  static constexpr i64 size_of_computed(i64 rows, i64 width) {
+    return in_pairs<S> ? size(rows, width, Along::both) : 0;
+  }
+  PackedRows(T* x, i64 rows, i64 row_width, O*& next) : width(row_width) {
+    if constexpr (in_pairs<S>) {
+      *this = PackedRows(rows, row_width, Along::both, next);
+    } else {
+      by_width = by_row = x;
+    }
+  }
+  // Rounds the first `count` numbers of the rows of x from the even row `first` on, where these are
+  // not operands themselves.
+  void round(Along along, const T* x, i64 first, i64 rows, i64 count) const {
+    if constexpr (in_pairs<S>) {
+      if (along != Along::rows) round_by_width(x, first, rows, count);
+      if (along != Along::width) round_by_row(x, first, rows, count);
+    }
+  }
 
   // Rows that lie `row_stride` apart, their numbers `step`; see copy_rows(). Numbers are scaled,
   // pairs are not.
@@ -132,20 +183,42 @@ struct PackedRows {
       for (; e < width; ++e) to[e] = pair_of(x[e * step], both ? next[e * step] : S());
     }
   }
-};
 
-// x rounded to bf16 in the lower halves and y in the upper ones. Less than 2⁻¹²⁶ becomes 0.
-template <class V>
-HWY_INLINE auto rounded_pairs(V x, V y)
-    -> simd::hn::Vec<simd::hn::RebindToSigned<simd::hn::DFromV<V>>> {
-  alignas(64) static constexpr auto order = [] {
-    std::array<std::uint16_t, 32> lanes{};
-    for (std::uint16_t i = 0; i < 32; ++i) lanes[i] = i / 2 + i % 2 * 16;
-    return lanes;
-  }();
-  const auto halves = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(y.raw, x.raw));
-  return {_mm512_permutexvar_epi16(_mm512_load_si512(order.data()), halves)};
-}
+  void round_by_width(const T* x, i64 first, i64 rows, i64 count) const {
+    for (i64 i = first; i < first + rows; ++i) {
+      O* const to = by_width + i * operands<S>(width);
+      for (i64 e = 0; e < count; e += simd::lanes<T>) {
+        const i64 rest = count - e;
+        const auto halves = rounded_halves(simd::load<T>(x + i * width + e, rest));
+        if (rest >= simd::lanes<T>) {
+          std::memcpy(to + e / 2, &halves, sizeof halves);
+        } else {
+          std::memcpy(to + e / 2, &halves, static_cast<std::size_t>(operands<S>(rest)) * sizeof(O));
+        }
+      }
+    }
+  }
+
+  void round_by_row(const T* x, i64 first, i64 rows, i64 count) const {
+    namespace hn = simd::hn;
+    const simd::Tag<O> d;
+    for (i64 i = first; i < first + rows; i += 2) {
+      const T* const from = x + i * width;
+      O* const to = by_row + i / 2 * width;
+      for (i64 e = 0; e < count; e += simd::lanes<T>) {
+        const i64 rest = count - e;
+        const auto second =
+            i + 1 < first + rows ? simd::load<T>(from + width + e, rest) : hn::Zero(simd::Tag<T>{});
+        const auto pairs = rounded_pairs(simd::load<T>(from + e, rest), second);
+        if (rest >= simd::lanes<O>) {
+          hn::StoreU(pairs, d, to + e);
+        } else {
+          hn::BlendedStore(pairs, hn::FirstN(d, static_cast<std::size_t>(rest)), d, to + e);
+        }
+      }
+    }
+  }
+};
 
 // Weights z [keys, lanes] as the second operand of a product along the keys; `to` is for pairs.
 template <class S, class T = Accumulator<S>>
@@ -175,8 +248,7 @@ Strided<Operand<S>> along_queries(const T* z, i64 keys, i64 lanes, Operand<S>* t
   } else {
     const simd::Tag<T> d;
     for (i64 i = 0; i < keys * lanes; i += simd::lanes<T>) {
-      const auto half =
-          reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(simd::hn::LoadU(d, z + i).raw));
+      const auto half = rounded_halves(simd::hn::LoadU(d, z + i));
       std::memcpy(to + i / 2, &half, sizeof half);
     }
     return {to, lanes / 2, 1};
