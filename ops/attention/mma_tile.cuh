@@ -94,6 +94,14 @@ __device__ void load_left(const MmaRows<W>& rows, int k, LeftFragment& to) {
   ldmatrix_x4(to, rows.word(first_of_warp() + lane % 16, 2 * k + lane / 16));
 }
 
+// A left side that is turned: 16 columns of `rows`, a warp's, by its 16 rows from row 16 k on.
+template <int W>
+__device__ void load_left_turned(const MmaRows<W>& rows, int k, LeftFragment& to) {
+  const int lane = lane_of_warp();
+  ldmatrix_x4_trans(
+      to, rows.word(16 * k + lane / 16 * 8 + lane % 8, first_of_warp() / 8 + lane / 8 % 2));
+}
+
 // The scores of a warp: 16 rows by `width` columns. A lane has two rows and width / 4 columns.
 template <int width>
 struct ScoreFragment {
@@ -175,22 +183,29 @@ __device__ void add_products(const MmaRows<W>& a, const MmaRows<W>& b, int first
 template <int W>
 using WeightedRows = ScoreFragment<W>;
 
+// o[i][e] += Σ_j left[i][j] x[first + j][e] over 16 rows of x.
+template <int W>
+__device__ void add_weighted(const LeftFragment& left, const MmaRows<W>& x, int first,
+                             WeightedRows<W>& o) {
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int n = 0; n < W / 16; ++n) {
+    std::uint32_t right[4];
+    ldmatrix_x4_trans(right, x.word(first + lane % 16, 2 * n + lane / 16));
+    mma_m16n8k16(o.at[2 * n], left, right[0], right[1]);
+    mma_m16n8k16(o.at[2 * n + 1], left, right[2], right[3]);
+  }
+}
+
 // o[i][e] += Σ_j weights[i][j] x[first + j][e], the weights rounded to bf16.
 template <int W, int width>
 __device__ void add_weighted(const ScoreFragment<width>& weights, const MmaRows<W>& x, int first,
                              WeightedRows<W>& o) {
-  const int lane = lane_of_warp();
 #pragma unroll
   for (int k = 0; k < width / 16; ++k) {
     LeftFragment left;
     weights.left(k, left);
-#pragma unroll
-    for (int n = 0; n < W / 16; ++n) {
-      std::uint32_t right[4];
-      ldmatrix_x4_trans(right, x.word(first + 16 * k + lane % 16, 2 * n + lane / 16));
-      mma_m16n8k16(o.at[2 * n], left, right[0], right[1]);
-      mma_m16n8k16(o.at[2 * n + 1], left, right[2], right[3]);
-    }
+    add_weighted(left, x, first + 16 * k, o);
   }
 }
 

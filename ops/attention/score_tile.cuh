@@ -18,6 +18,7 @@
 #include "ops/dropout/mask.h"
 #include "runtime/cuda/loops.h"
 #include "runtime/cuda/words.h"
+#include "runtime/dtype.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -57,8 +58,8 @@ struct TileRows {
 };
 
 // `all` rows of `padded` columns from column `begin` on, times `factor`.
-template <class T>
-__device__ void load_tile(const View<const T, 4>& x, const TileRows& rows, int all,
+template <class S, class T>
+__device__ void load_tile(const View<const S, 4>& x, const TileRows& rows, int all,
                           i64 begin, int padded, T factor, T* to, int stride) {
   constexpr int together = 8;  // loads in flight
   const int shift = padded <= 8 ? 3 : padded <= 16 ? 4 : 5;
@@ -66,14 +67,14 @@ __device__ void load_tile(const View<const T, 4>& x, const TileRows& rows, int a
   const i64 step = x.stride(1);
   for (int e = static_cast<int>(threadIdx.x) % across; e < padded; e += across) {
     const bool inside = begin + e < x.size(3);
-    const T* const from = x.data + rows.b * x.stride(0) + rows.first * step + rows.h * x.stride(2) +
+    const S* const from = x.data + rows.b * x.stride(0) + rows.first * step + rows.h * x.stride(2) +
                           (begin + e) * x.stride(3);
     for (int row = static_cast<int>(threadIdx.x) >> shift; row < all; row += together * down) {
       T held[together];
 #pragma unroll
       for (int k = 0; k < together; ++k) {
         const int i = row + k * down;
-        held[k] = inside && i < rows.count ? from[i * step] : T(0);
+        held[k] = inside && i < rows.count ? convert<T>(from[i * step]) : T(0);
       }
 #pragma unroll
       for (int k = 0; k < together; ++k) {
