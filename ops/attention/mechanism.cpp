@@ -388,7 +388,7 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
   for (const Variable& input : inputs) {
     if (!input.defined()) continue;
     device = input.value().device();
-    if (is_floating(input.value().dtype())) type = input.value().dtype();
+    if (is_floating(input.value().dtype())) type = accumulator_of(input.value().dtype());
   }
   const auto placed = [&](Tensor& x) {
     if (x.defined()) x = x.packed().to(device);

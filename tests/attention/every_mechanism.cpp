@@ -140,7 +140,8 @@ TEST_CASE("every mechanism: f32 against f64") {
 // "f32 against f64" bounds the error of f32, and rounding adds 2⁻⁸ of a number at most. Where
 // kernels take bf16 as it is stored, weights and their gradients are rounded, too: independent
 // errors, which in the norm are less than those 2⁻⁸, or twice that. "pairs: bf16 is f64 …" bounds
-// elements.
+// elements. The divisors of scans may be small, and their gradients are differences of numbers of
+// that size: "scan: bf16 is f64 …" bounds them.
 TEST_CASE("every mechanism: bf16 is f32 of the same numbers, rounded once") {
   const ThreadsOf one(1);
   for (const Sample& sample :
@@ -156,6 +157,8 @@ TEST_CASE("every mechanism: bf16 is f32 of the same numbers, rounded once") {
     }
     const Run got = run(sample.attend(), narrow, 17, tested_device(), DType::bf16);
     const Run wanted = run(sample.attend(), wide, 17, tested_device(), DType::bf16);
+    const std::string& mechanism = sample.mechanism().name;
+    const bool scan = mechanism == "linear" || mechanism == "cosformer" || mechanism == "performer";
     if (sample.mechanism().takes_bf16) {
       CHECK(got.outputs[0].dtype() == DType::bf16);
       CHECK(relative_error(got.outputs[0], wanted.outputs[0]) <= tolerance::half_unit_bf16);
@@ -163,6 +166,7 @@ TEST_CASE("every mechanism: bf16 is f32 of the same numbers, rounded once") {
         REQUIRE(got.gradients[i].defined() == wanted.gradients[i].defined());
         if (!got.gradients[i].defined()) continue;
         CHECK(got.gradients[i].dtype() == narrow[i].dtype());
+        if (scan) continue;
         CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <=
               2 * tolerance::half_unit_bf16);
       }

@@ -124,6 +124,7 @@ const Registration registered_cosformer{Mechanism{
     .cross = true,
     .strictly_causal = true,
     .linear_in_values = true,
+    .takes_bf16 = true,
     .scaling = "N",
     .attend = attend_cosformer,
     .reference = reference_cosformer,

@@ -95,6 +95,7 @@ const Registration registered_linear{Mechanism{
     .strictly_causal = true,
     .unordered_keys = true,
     .linear_in_values = true,
+    .takes_bf16 = true,
     .scaling = "N",
     .attend = attend_linear,
     .reference = reference_linear,

@@ -114,6 +114,7 @@ Attended attend_performer(const AttentionSpec& spec, const AttentionCall& call,
   const Tensor& q = inputs[0].value();
   const i64 B = q.size(0), N = q.size(1), H = q.size(2);
   const Shape queries{B, H, N}, keys = key_maxima(call, B, N, H);
+  const DType type = accumulator_of(q.dtype());
   ScanCall scan = performer_scan(spec, q.size(3));
   scan.causal = call.causal;
   scan.lengths = call.lengths;
@@ -121,12 +122,12 @@ Attended attend_performer(const AttentionSpec& spec, const AttentionCall& call,
   scan.omega = inputs[3].value().packed();
   if (has_levels(scan.feature)) {
     const Mechanism& mechanism = spec.mechanism();
-    scan.query_max = given_choice(mechanism, call, "query_max", queries, q.dtype());
-    scan.key_max = given_choice(mechanism, call, "key_max", keys, q.dtype());
+    scan.query_max = given_choice(mechanism, call, "query_max", queries, type);
+    scan.key_max = given_choice(mechanism, call, "key_max", keys, type);
     make_maxima(scan, q);
   } else if (call.chosen != nullptr) {
-    scan.query_max = Tensor::zeros(queries, q.dtype(), q.device());
-    scan.key_max = Tensor::zeros(keys, q.dtype(), q.device());
+    scan.query_max = Tensor::zeros(queries, type, q.device());
+    scan.key_max = Tensor::zeros(keys, type, q.device());
   }
   const Variable out = scan_attention(scan, inputs[0], inputs[1], inputs[2]);
   report_choice(call, "query_max", scan.query_max);
@@ -291,6 +292,7 @@ const Registration registered_performer{Mechanism{
     .unordered_keys = true,
     .linear_in_values = true,
     .row_sums = RowSums::one,
+    .takes_bf16 = true,
     .scaling = "N",
     .attend = attend_performer,
     .reference = reference_performer,

@@ -12,6 +12,13 @@
 namespace weft {
 namespace {
 
+// f(device, element type) of the kernels for q.
+template <class F>
+void dispatch_scanned(const Tensor& q, const F& f) {
+  if (q.dtype() != DType::bf16) return dispatch(q, f);
+  dispatch_device(q.device(), [&](auto device) { f(device, bf16{}); });
+}
+
 struct ScanOp {
   ScanCall call;
   const char* name = call.name;
@@ -21,11 +28,12 @@ struct ScanOp {
   };
 
   // `found`: the maxima are known.
-  template <class T>
-  Scan<T> problem(const Saved& saved, bool found) const {
-    return {.q = saved.q.view<const T, 4>(),
-            .k = saved.k.view<const T, 4>(),
-            .v = saved.v.view<const T, 4>(),
+  template <class S>
+  Scan<S> problem(const Saved& saved, bool found) const {
+    using T = Accumulator<S>;
+    return {.q = saved.q.view<const S, 4>(),
+            .k = saved.k.view<const S, 4>(),
+            .v = saved.v.view<const S, 4>(),
             .lengths = numbers_of(call.lengths),
             .query_lengths = numbers_of(call.query_lengths),
             .causal = call.causal,
@@ -53,14 +61,14 @@ struct ScanOp {
     const Tensor &q = saved.q, &v = saved.v;
     const i64 B = q.size(0), N = q.size(1), H = q.size(2);
     saved.out = Tensor::empty({B, N, H, v.size(3)}, q.dtype(), q.device());
-    saved.divisors = Tensor::empty({B, H, N}, q.dtype(), q.device());
-    dispatch(q, [&](auto device, auto type) {
-      using T = decltype(type);
-      const Scan<T> p = problem<T>(saved, false);
+    saved.divisors = Tensor::empty({B, H, N}, accumulator_of(q.dtype()), q.device());
+    dispatch_scanned(q, [&](auto device, auto type) {
+      using S = decltype(type);
+      const Scan<S> p = problem<S>(saved, false);
       if (!call.causal) saved.sums = Tensor::empty({B, H, p.sums()}, DType::f64, q.device());
-      ScanKernels<decltype(device), T>::forward(
+      ScanKernels<decltype(device), S>::forward(
           device, p, saved.sums.defined() ? saved.sums.view<double, 3>() : View<double, 3>{},
-          saved.out.view<T, 4>(), saved.divisors.view<T, 3>());
+          saved.out.view<S, 4>(), saved.divisors.view<Accumulator<S>, 3>());
     });
     return saved.out;
   }
@@ -73,17 +81,22 @@ struct ScanOp {
   std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
     const std::array<Tensor, 3> gradients{Tensor::empty_like(saved.q), Tensor::empty_like(saved.k),
                                           Tensor::empty_like(saved.v)};
-    dispatch(dout, [&](auto device, auto type) {
-      using T = decltype(type);
-      ScanKernels<decltype(device), T>::backward(
-          device, problem<T>(saved, true),
+    dispatch_scanned(dout, [&](auto device, auto type) {
+      using S = decltype(type);
+      ScanKernels<decltype(device), S>::backward(
+          device, problem<S>(saved, true),
           saved.sums.defined() ? saved.sums.view<const double, 3>() : View<const double, 3>{},
-          saved.out.view<const T, 4>(), saved.divisors.view<const T, 3>(),
-          dout.view<const T, 4>(), gradients[0].view<T, 4>(), gradients[1].view<T, 4>(),
-          gradients[2].view<T, 4>());
+          saved.out.view<const S, 4>(), saved.divisors.view<const Accumulator<S>, 3>(),
+          dout.view<const S, 4>(), gradients[0].view<S, 4>(), gradients[1].view<S, 4>(),
+          gradients[2].view<S, 4>());
     });
     return gradients;
   }
+};
+
+// Of inputs that are all bf16; if only some are, apply() widens them to f32.
+struct StoredScanOp : ScanOp {
+  static constexpr bool takes_bf16 = true;
 };
 
 class ScanDecoding final : public DecodingState {
@@ -130,7 +143,7 @@ void make_maxima(ScanCall& call, const Tensor& q) {
   const i64 B = q.size(0), N = q.size(1), H = q.size(2);
   const auto make = [&](Tensor& maxima, bool& find, i64 count) {
     if (maxima.defined()) return;
-    maxima = Tensor::empty({B, H, count}, q.dtype(), q.device());
+    maxima = Tensor::empty({B, H, count}, accumulator_of(q.dtype()), q.device());
     find = true;
   };
   make(call.query_max, call.find_query_max, N);
@@ -141,7 +154,10 @@ Variable scan_attention(const ScanCall& call, const Variable& q, const Variable&
                         const Variable& v) {
   ScanCall whole = call;
   make_maxima(whole, q.value());
-  return apply(ScanOp{whole}, q, k, v);
+  if (whole.omega.defined()) whole.omega = whole.omega.to(accumulator_of(q.value().dtype()));
+  const auto is_bf16 = [](const Variable& x) { return x.value().dtype() == DType::bf16; };
+  const bool stored = is_bf16(q) && is_bf16(k) && is_bf16(v);
+  return stored ? apply(StoredScanOp{whole}, q, k, v) : apply(ScanOp{whole}, q, k, v);
 }
 
 std::unique_ptr<DecodingState> decode_by_scan(const ScanCall& call, const AttentionSizes& sizes,
@@ -150,7 +166,7 @@ std::unique_ptr<DecodingState> decode_by_scan(const ScanCall& call, const Attent
 }
 
 AttentionCost scan_cost(Feature feature, const AttentionSizes& s, bool causal, DType type, i64 R) {
-  const double item = double(size_of(type)), heads = double(s.B * s.H);
+  const double item = double(size_of(accumulator_of(type))), heads = double(s.B * s.H);
   const double F = double(features_of(feature, s.E, R)), M = double(s.M), E = double(s.E);
   const double positions = heads * double(s.N + s.S) / 2, C = scan_chunk;
   const double pairs = causal ? C / 2 : 0, sums = double(sums_of(feature, i64(F), s.M));

@@ -5,6 +5,7 @@
 #include "ops/attention/engines/scan/features.h"
 #include "ops/attention/engines/scan/levels.h"
 #include "ops/attention/rows.h"
+#include "runtime/operands.h"
 #include "runtime/scratch.h"
 #include "runtime/tile.h"
 #include "runtime/transpose.h"
@@ -16,10 +17,13 @@ inline constexpr i64 strip = 32;
 
 // A sum of outer products [rows, columns] and of vectors [vector], accumulated in f64; products
 // read the rounded copy. The products of `together` chunks are added up in T first.
-template <class T>
+template <class S>
 class Carried {
  public:
-  Carried(Pieces<double>& exact, Pieces<T>& pieces, i64 rows, i64 columns, i64 vector,
+  using T = Accumulator<S>;
+  using O = Operand<S>;
+
+  Carried(Pieces<double>& exact, Pieces<T>& pieces, O*& operand, i64 rows, i64 columns, i64 vector,
           i64 together = 1)
       : rows_(rows),
         columns_(columns),
@@ -27,19 +31,27 @@ class Carried {
         together_(together),
         exact_(exact.take(count_)),
         rounded_(pieces.take(count_)),
-        change_(pieces.take(count_)) {}
+        change_(pieces.take(count_)),
+        packed_(rounded_, rows, columns, operand) {}
 
   static i64 scratch(i64 rows, i64 columns, i64 vector) { return rows * columns + vector; }
 
-  const T* matrix() const { return rounded_; }
+  // The matrix, as operands along these.
+  const PackedRows<S>& matrix(Along along) {
+    if (stale_) packed_.round(along, rounded_, 0, rows_, columns_);
+    stale_ = false;
+    return packed_;
+  }
   const T* vector() const { return rounded_ + rows_ * columns_; }
 
   void clear() {
     std::fill(exact_, exact_ + count_, 0.0);
     std::fill(rounded_, rounded_ + count_, T(0));
+    stale_ = true;
   }
   void load(const double* from) {
     for (i64 i = 0; i < count_; ++i) exact_[i] = from[i], rounded_[i] = static_cast<T>(from[i]);
+    stale_ = true;
   }
   // After settle(), if chunks are added up together.
   void store(double* to) const { std::copy(exact_, exact_ + count_, to); }
@@ -50,13 +62,14 @@ class Carried {
       exact_[i] *= double(factor);
       rounded_[i] = static_cast<T>(exact_[i]);
     }
+    stale_ = true;
   }
 
   // += Σ_i a_i b_iᵀ over `count` rows of a [rows] and b [columns].
-  void add_products(i64 count, const T* a, const T* b) {
+  void add_products(i64 count, const PackedRows<S>& a, const PackedRows<S>& b) {
     if (count == 0) return;
-    tile_product<T>(rows_, columns_, count, {a, 1, rows_}, {b, columns_}, {change_, columns_},
-                    unsettled_ > 0);
+    tile_product<O>(rows_, columns_, operands<S>(count), a.along_rows(0), b.rows_from(0),
+                    {change_, columns_}, unsettled_ > 0);
     if (++unsettled_ == together_) settle();
   }
   // Adds what was added up in T, after the last chunk.
@@ -85,17 +98,20 @@ class Carried {
       exact_[i] += double(change_[i]);
       rounded_[i] = static_cast<T>(exact_[i]);
     }
+    stale_ = true;
   }
 
   i64 rows_, columns_, count_, together_;
   i64 unsettled_ = 0;  // chunks whose products are in change_ alone
   double* exact_;
   T *rounded_, *change_;
+  PackedRows<S> packed_;
+  bool stale_ = true;  // packed_ is not of rounded_
 };
 
 // A causal scan reads its sums after every chunk. Otherwise four chunks share one pass over them.
-template <class T>
-i64 chunks_together(const Scan<T>& p) {
+template <class S>
+i64 chunks_together(const Scan<S>& p) {
   return p.causal ? 1 : 4;
 }
 
@@ -121,21 +137,32 @@ void each_strip_of_keys(i64 queries, i64 keys, const F& f) {
 }
 
 // Rows of one chunk: shared by forward and both passes of backward.
-template <class T>
+template <class S>
 struct ChunkOfRows {
-  const Scan<T>& p;
-  i64 b, h;
-  FeatureRows<T> map;
-  Levels<T> levels;
-  i64 begin = 0, queries = 0, keys = 0;
-  T *x_q, *x_k, *q, *k, *v;     // rows as given, features, values
-  T *turned, *a;                // φkᵀ [F, 64], weights [64, 64]
+  using T = Accumulator<S>;
+  using O = Operand<S>;
+  using Packed = PackedRows<S>;
 
-  static i64 scratch(const Scan<T>& p) {
-    return scan_chunk * (2 * p.E() + 3 * p.F() + p.M() + scan_chunk) + FeatureRows<T>::scratch(p) +
-           Levels<T>::scratch();
+  const Scan<S>& p;
+  i64 b, h;
+  FeatureRows<S> map;
+  Levels<S> levels;
+  i64 begin = 0, queries = 0, keys = 0;
+  T *x_q, *x_k, *q, *k, *v;                       // rows as given, features, values
+  T* a;                                           // weights [64, 64]
+  O* turned;                                      // φkᵀ [F, 64]
+  Packed packed_q, packed_k, packed_v, packed_a;  // of features, values and weights
+
+  static i64 scratch(const Scan<S>& p) {
+    return scan_chunk * (2 * p.E() + 2 * p.F() + p.M() + scan_chunk) + FeatureRows<S>::scratch(p) +
+           Levels<S>::scratch();
   }
-  ChunkOfRows(const Scan<T>& problem, i64 item, i64 head, Pieces<T>& pieces)
+  static i64 operand_scratch(const Scan<S>& p) {
+    return 2 * Packed::size_of_computed(scan_chunk, p.F()) +
+           Packed::size_of_computed(scan_chunk, p.M()) +
+           Packed::size_of_computed(scan_chunk, scan_chunk) + operands<S>(p.F()) * scan_chunk;
+  }
+  ChunkOfRows(const Scan<S>& problem, i64 item, i64 head, Pieces<T>& pieces, O*& operand)
       : p(problem),
         b(item),
         h(head),
@@ -146,8 +173,12 @@ struct ChunkOfRows {
     q = pieces.take(scan_chunk * p.F());
     k = pieces.take(scan_chunk * p.F());
     v = pieces.take(scan_chunk * p.M());
-    turned = pieces.take(scan_chunk * p.F());
     a = pieces.take(scan_chunk * scan_chunk);
+    packed_q = Packed(q, scan_chunk, p.F(), operand);
+    packed_k = Packed(k, scan_chunk, p.F(), operand);
+    packed_v = Packed(v, scan_chunk, p.M(), operand);
+    packed_a = Packed(a, scan_chunk, scan_chunk, operand);
+    turned = std::exchange(operand, operand + operands<S>(p.F()) * scan_chunk);
   }
 
   void start(i64 first) {
@@ -160,61 +191,87 @@ struct ChunkOfRows {
   void load_queries() {
     pack_rows(p.q, b, h, begin, queries, p.scale, x_q);
     map.of_queries(queries, x_q, q);
+    packed_q.round(Along::both, q, 0, queries, p.F());
   }
   void load_keys() {
     pack_rows(p.k, b, h, begin, keys, p.scale, x_k);
     map.of_keys(keys, x_k, k, levels);
     levels.load(keys, queries);
-    pack_rows(p.v, b, h, begin, keys, T(1), v);
+    packed_k.round(Along::both, k, 0, keys, p.F());
+    if (!in_pairs<S> || p.levels()) pack_rows(p.v, b, h, begin, keys, T(1), v);
+    if (in_pairs<S> && keys > 0) {
+      packed_v.pack(keys, T(1), &p.v(b, begin, h, 0), p.v.stride(1), p.v.stride(3));
+    }
+  }
+  // Features that are scaled for the sums on the other side of the chunk.
+  void fade_queries() {
+    if (levels.steady()) return;
+    levels.fade_in(queries, p.F(), q);
+    packed_q.round(Along::rows, q, 0, queries, p.F());
+  }
+  void fade_keys() {
+    if (levels.steady()) return;
+    levels.fade_out(keys, p.F(), k);
+    packed_k.round(Along::rows, k, 0, keys, p.F());
   }
   // w_i; null if queries add nothing to the weights.
   const T* weights() { return p.levels() ? map.random().weights() : nullptr; }
   // a [queries, keys], 0 where j > i.
   void weigh() {
-    transpose<T>(keys, p.F(), {k, p.F()}, {turned, scan_chunk});
+    const i64 depth = operands<S>(p.F());
+    transpose<O>(keys, depth, {packed_k.by_width, depth}, {turned, scan_chunk});
     each_strip(queries, keys, [&](i64 i, i64 count, i64 seen) {
-      tile_product<T>(count, seen, p.F(), {q + i * p.F(), p.F(), 1}, {turned, scan_chunk},
+      tile_product<O>(count, seen, depth, packed_q.along_width(i), {turned, scan_chunk},
                       {a + i * scan_chunk, scan_chunk}, false);
       fade(i, count, seen, a);
       for (i64 row = i; p.levels() && row < i + count; ++row) {
         add_to_row(weights()[row], a + row * scan_chunk, seen);
       }
     });
-    hide(a);
+    hide(a, packed_a);
   }
   void fade(i64 i, i64 count, i64 seen, T* pairs) const {
     for (i64 row = i; p.levels() && row < i + count; ++row) {
       levels.fade_pairs(row, std::min(seen, row + 1), pairs + row * scan_chunk);
     }
   }
-  void hide(T* pairs) const {
+  // And packs them.
+  void hide(T* pairs, const Packed& packed) const {
     each_strip(queries, keys, [&](i64 first, i64 count, i64 seen) {
       for (i64 i = first; i < first + count; ++i) {
         T* const row = pairs + i * scan_chunk;
         for (i64 j = i + 1; j < seen; ++j) row[j] = 0;
+        round_computed<S>(seen, row);
       }
+      packed.round(Along::both, pairs, first, count, seen);
     });
   }
 };
 
 // Sums over keys: S or Sᵀ, and z; if there are levels, also V and the number of keys.
-template <class T>
+template <class S>
 class KeySums {
  public:
-  KeySums(const Scan<T>& p, bool turned, Pieces<double>& exact, Pieces<T>& pieces)
+  using T = Accumulator<S>;
+  using O = Operand<S>;
+
+  KeySums(const Scan<S>& p, bool turned, Pieces<double>& exact, Pieces<T>& pieces, O*& operand)
       : p_(p),
         turned_(turned),
-        products_(exact, pieces, turned ? p.M() : p.F(), turned ? p.F() : p.M(), p.F(),
+        products_(exact, pieces, operand, turned ? p.M() : p.F(), turned ? p.F() : p.M(), p.F(),
                   chunks_together(p)),
-        values_(exact, pieces, 0, 0, p.M()) {
+        values_(exact, pieces, operand, 0, 0, p.M()) {
     products_.clear();
     values_.clear();
   }
-  static i64 scratch(const Scan<T>& p) {
-    return Carried<T>::scratch(p.F(), p.M(), p.F()) + Carried<T>::scratch(0, 0, p.M());
+  static i64 scratch(const Scan<S>& p) {
+    return Carried<S>::scratch(p.F(), p.M(), p.F()) + Carried<S>::scratch(0, 0, p.M());
+  }
+  static i64 operand_scratch(const Scan<S>& p) {
+    return PackedRows<S>::size_of_computed(p.F(), p.M());
   }
 
-  const T* S() const { return products_.matrix(); }
+  Rows<const O> matrix() { return products_.matrix(Along::rows).rows_from(0); }
   const T* z() const { return products_.vector(); }
   const T* V() const { return values_.vector(); }
   T seen() const { return static_cast<T>(seen_); }
@@ -243,10 +300,11 @@ class KeySums {
   }
   // Adds the keys of a chunk; overwrites their features. If not causal, settle() comes after the
   // last chunk.
-  void add(ChunkOfRows<T>& at) {
+  void add(ChunkOfRows<S>& at) {
     products_.multiply(at.levels.carried());
-    at.levels.fade_out(at.keys, p_.F(), at.k);
-    products_.add_products(at.keys, turned_ ? at.v : at.k, turned_ ? at.k : at.v);
+    at.fade_keys();
+    turned_ ? products_.add_products(at.keys, at.packed_v, at.packed_k)
+            : products_.add_products(at.keys, at.packed_k, at.packed_v);
     products_.add_vectors(at.keys, at.k, p_.F(), nullptr);
     if (!p_.levels()) return;
     values_.add_vectors(at.keys, at.v, p_.M(), nullptr);
@@ -255,9 +313,9 @@ class KeySums {
   void settle() { products_.settle(); }
 
  private:
-  const Scan<T>& p_;
+  const Scan<S>& p_;
   bool turned_;
-  Carried<T> products_, values_;
+  Carried<S> products_, values_;
   double seen_ = 0;
 };
 

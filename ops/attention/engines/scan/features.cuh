@@ -35,33 +35,39 @@ __device__ T largest_over(const Team& team, i64 count, const Value& value) {
   return team.max(most);
 }
 
-template <class T>
+template <class S>
 struct Features {
-  Scan<T> p;
-  View<const T, 4> x;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
+  View<const S, 4> x;
   bool of_queries;
-  View<T, 4> phi;
+  View<T, 4> phi;  // or no data
+  View<S, 4> operand = {};  // φ rounded, where that is another type
 
   template <class Team>
   __device__ void operator()(const Team& team, i64 row) const {
     const RowPlace at(row, x.size(1), p.H());
     const i64 E = p.E();
-    const T* const from = &x(at.b, at.i, at.h, 0);
-    T* const to = &phi(at.b, at.i, at.h, 0);
+    const S* const from = &x(at.b, at.i, at.h, 0);
+    const auto put = [&](i64 f, T value) {
+      if (phi.data != nullptr) phi(at.b, at.i, at.h, f) = value;
+      if (operand.data != nullptr) operand(at.b, at.i, at.h, f) = convert<S>(value);
+    };
     T most = 0;
     if (p.feature == Feature::exponential && of_queries) {
-      most = largest_over<T>(team, E, [&](i64 e) { return from[e * x.stride(3)]; });
+      most = largest_over<T>(team, E, [&](i64 e) { return widen(from[e * x.stride(3)]); });
     }
     const double theta = p.angle(at.b) * static_cast<double>(p.offset + at.i);
     for (i64 e = team.rank(); e < E; e += Team::threads) {
-      const T value = from[e * x.stride(3)];
+      const T value = widen(from[e * x.stride(3)]);
       switch (p.feature) {
-        case Feature::elu: to[e] = value > 0 ? value + 1 : std::exp(value); break;
-        case Feature::relu: to[e] = positive(value); break;
-        case Feature::exponential: to[e] = std::exp(value - most); break;
+        case Feature::elu: put(e, value > 0 ? value + 1 : std::exp(value)); break;
+        case Feature::relu: put(e, positive(value)); break;
+        case Feature::exponential: put(e, std::exp(value - most)); break;
         case Feature::cosine:
-          to[e] = static_cast<T>(std::sin(theta)) * positive(value);
-          to[E + e] = static_cast<T>(std::cos(theta)) * positive(value);
+          put(e, static_cast<T>(std::sin(theta)) * positive(value));
+          put(E + e, static_cast<T>(std::cos(theta)) * positive(value));
           break;
         default: break;
       }
@@ -70,12 +76,15 @@ struct Features {
 };
 
 // dx from dφ; 0 in rows from the item's end on.
-template <class T>
+template <class S>
 struct FeatureGradients {
-  Scan<T> p;
-  View<const T, 4> x, phi, dphi;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
+  View<const S, 4> x;
+  View<const T, 4> phi, dphi;
   bool of_queries;
-  View<T, 4> dx;
+  View<S, 4> dx;
 
   template <class Team>
   __device__ void operator()(const Team& team, i64 row) const {
@@ -88,11 +97,12 @@ struct FeatureGradients {
     i64 largest = -1;
     T sum = 0;
     if (p.feature == Feature::exponential && of_queries) {
-      const T most = largest_over<T>(team, E, [&](i64 e) { return x(at.b, at.i, at.h, e); });
+      const T most = largest_over<T>(team, E, [&](i64 e) { return widen(x(at.b, at.i, at.h, e)); });
       sum = sum_over<T>(team, E, [&](i64 e, T& s) { s += value[e] * slope[e]; });
       int before = -static_cast<int>(E);
       for (i64 e = team.rank(); e < E; e += Team::threads) {
-        if (x(at.b, at.i, at.h, e) == most) before = Largest::of(before, -static_cast<int>(e));
+        if (widen(x(at.b, at.i, at.h, e)) != most) continue;
+        before = Largest::of(before, -static_cast<int>(e));
       }
       largest = -team.max(before);
     }
@@ -106,25 +116,27 @@ struct FeatureGradients {
           gradient = value[e] * slope[e] - (e == largest ? sum : T(0));
           break;
         case Feature::cosine:
-          if (x(at.b, at.i, at.h, e) > 0) {
+          if (widen(x(at.b, at.i, at.h, e)) > 0) {
             gradient = static_cast<T>(std::sin(theta)) * slope[e] +
                        static_cast<T>(std::cos(theta)) * slope[E + e];
           }
           break;
         default: break;
       }
-      dx(at.b, at.i, at.h, e) = counts ? gradient : T(0);
+      dx(at.b, at.i, at.h, e) = convert<S>(counts ? gradient : T(0));
     }
   }
 };
 
 // dN and dD of every query.
-template <class T>
+template <class S>
 struct QueryGradients {
-  Scan<T> p;
-  View<const T, 4> out, dout;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
+  View<const S, 4> out, dout;
   View<const T, 3> divisors;
-  View<T, 4> dN;
+  View<S, 4> dN;
   View<T, 3> dD;
 
   template <class Team>
@@ -133,9 +145,9 @@ struct QueryGradients {
     const T n = divisors(at.b, at.h, at.i);
     const bool counts = at.i < p.queries(at.b);
     const T inner = sum_over<T>(team, p.M(), [&](i64 m, T& sum) {
-      const T share = counts ? dout(at.b, at.i, at.h, m) / n : T(0);
+      const S share = convert<S>(counts ? widen(dout(at.b, at.i, at.h, m)) / n : T(0));
       dN(at.b, at.i, at.h, m) = share;
-      if (counts) sum += share * out(at.b, at.i, at.h, m);
+      if (counts) sum += widen(share) * widen(out(at.b, at.i, at.h, m));
     });
     if (team.rank() == 0) dD(at.b, at.h, at.i) = counts ? -p.slope(n) * inner : T(0);
   }

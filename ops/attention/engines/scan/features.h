@@ -14,10 +14,12 @@ namespace weft::scan {
 
 // Rows [rows, E] of queries or keys from position `begin` on of one batch item, their features
 // [rows, F], and from gradients [rows, F] the gradient [rows, E].
-template <class T>
+template <class S>
 class FeatureRows {
  public:
-  FeatureRows(const Scan<T>& p, i64 b, i64 h, Pieces<T>& pieces)
+  using T = Accumulator<S>;
+
+  FeatureRows(const Scan<S>& p, i64 b, i64 h, Pieces<T>& pieces)
       : feature_(p.feature),
         E_(p.E()),
         offset_(p.offset),
@@ -27,9 +29,7 @@ class FeatureRows {
     sines_ = pieces.take(scan_chunk);
     cosines_ = pieces.take(scan_chunk);
   }
-  static i64 scratch(const Scan<T>& p) {
-    return 2 * scan_chunk + RandomFeatures<T>::scratch(p);
-  }
+  static i64 scratch(const Scan<S>& p) { return 2 * scan_chunk + RandomFeatures<S>::scratch(p); }
 
   // A position's angle is the previous one rotated by one step; a chunk of rotations adds 64
   // roundings.
@@ -48,7 +48,7 @@ class FeatureRows {
     }
   }
 
-  RandomFeatures<T>& random() { return random_; }
+  RandomFeatures<S>& random() { return random_; }
 
   void of_queries(i64 rows, const T* x, T* phi) {
     if (is_random(feature_)) return random_.of_queries(begin_, rows, x, phi);
@@ -61,7 +61,7 @@ class FeatureRows {
     }
   }
 
-  void of_keys(i64 rows, const T* x, T* phi, Levels<T>& levels) {
+  void of_keys(i64 rows, const T* x, T* phi, Levels<S>& levels) {
     if (is_random(feature_)) return random_.of_keys(rows, x, phi, levels);
     plain(rows, x, phi);
   }
@@ -160,7 +160,7 @@ class FeatureRows {
   i64 E_, offset_, begin_ = 0;
   double angle_;
   T constant_;
-  RandomFeatures<T> random_;
+  RandomFeatures<S> random_;
   T *sines_, *cosines_;
 };
 

@@ -14,10 +14,12 @@ namespace weft::scan {
 
 namespace hn = simd::hn;
 
-template <class T>
+template <class S>
 class Levels {
  public:
-  Levels(const Scan<T>& p, i64 b, i64 h, Pieces<T>& pieces)
+  using T = Accumulator<S>;
+
+  Levels(const Scan<S>& p, i64 b, i64 h, Pieces<T>& pieces)
       : p_(p),
         b_(b),
         h_(h),
@@ -61,6 +63,7 @@ class Levels {
     }
   }
   T after() const { return after_; }
+  bool steady() const { return steady_; }
 
   // The factor of the sums before the chunk after it, and of those after it before it.
   T carried() const { return steady_ ? T(1) : std::exp(before_ - after_); }
@@ -89,7 +92,7 @@ class Levels {
     }
   }
 
-  const Scan<T>& p_;
+  const Scan<S>& p_;
   i64 b_, h_;
   bool rising_, steady_ = true;
   T *level_, *in_, *out_;

@@ -42,21 +42,25 @@ struct Levels {
 };
 
 // ‖x'‖²/2 of a row.
-template <class Team, class T>
-__device__ T half_norm(const Team& team, const Scan<T>& p, const View<const T, 4>& x,
-                       const RowPlace& at) {
+template <class Team, class S>
+__device__ Accumulator<S> half_norm(const Team& team, const Scan<S>& p, const View<const S, 4>& x,
+                                    const RowPlace& at) {
+  using T = Accumulator<S>;
   const T squares = sum_over<T>(team, p.E(), [&](i64 e, T& sum) {
-    const T value = p.scale * x(at.b, at.i, at.h, e);
+    const T value = p.scale * widen(x(at.b, at.i, at.h, e));
     sum += value * value;
   });
   return squares / 2;
 }
 
 // The largest of u, or of the exponents of hyperbolic features; 0 in rows beyond the length.
-template <class T>
+template <class S>
 struct RowTops {
-  Scan<T> p;
-  View<const T, 4> x, u;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
+  View<const S, 4> x;
+  View<const T, 4> u;
   bool of_queries;
   View<T, 3> tops;
 
@@ -87,9 +91,11 @@ struct FirstLevels {
 };
 
 // The largest of each chunk of keys, one for each call: [B H, chunks].
-template <class T>
+template <class S>
 struct ChunkTops {
-  Scan<T> p;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
   View<const T, 3> tops;
   i64 chunks;
   T* of_chunk;
@@ -105,9 +111,11 @@ struct ChunkTops {
 
 // Replaces each by the largest before its chunk; if not causal by the largest of all, which is the
 // level. One batch item and head for each call.
-template <class T>
+template <class S>
 struct RunningTops {
-  Scan<T> p;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
   const T* first;
   i64 chunks;
   T* of_chunk;
@@ -125,9 +133,11 @@ struct RunningTops {
 };
 
 // The level of each position, of a causal scan.
-template <class T>
+template <class S>
 struct PositionLevels {
-  Scan<T> p;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
   View<const T, 3> tops;
   i64 chunks;
   const T* before;
@@ -143,13 +153,16 @@ struct PositionLevels {
 };
 
 // u → φ, and w_i for queries.
-template <class T>
+template <class S>
 struct RandomFeatures {
-  Scan<T> p;
-  View<const T, 4> x;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
+  View<const S, 4> x;
   bool of_queries;
   View<T, 4> phi;
   View<T, 3> weights;
+  View<S, 4> operand = {};  // φ rounded, where that is another type
 
   template <class Team>
   __device__ void operator()(const Team& team, i64 row) const {
@@ -172,6 +185,10 @@ struct RandomFeatures {
       if (p.feature == Feature::random_hyperbolic) to[R + f] = std::exp(-u - shift);
       sum += to[f];
     });
+    for (i64 f = team.rank(); operand.data != nullptr && f < R; f += Team::threads) {
+      operand(at.b, at.i, at.h, f) = convert<S>(to[f]);
+      if (p.F() > R) operand(at.b, at.i, at.h, R + f) = convert<S>(to[R + f]);
+    }
     if (weights.data == nullptr) return;
     const bool given = p.feature == Feature::random_exponential;
     if (team.rank() == 0) weights(at.b, at.h, at.i) = given ? constant * all : T(0);
@@ -179,9 +196,11 @@ struct RandomFeatures {
 };
 
 // dφ → t for u, and − Σ t for ‖x'‖²/2 (random_features.h). `totals` are those of queries.
-template <class T>
+template <class S>
 struct RandomSlopes {
-  Scan<T> p;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
   View<const T, 4> phi;
   View<const T, 3> totals;
   bool of_queries;
@@ -212,23 +231,27 @@ struct RandomSlopes {
   }
 };
 
-// dx = scale (Ωᵀ t − (Σ t) x'), where dx holds Ωᵀ t; 0 in rows beyond the length.
-template <class T>
+// dx = scale (Ωᵀ t − (Σ t) x'), where `product` is Ωᵀ t and may be dx; 0 beyond the length.
+template <class S>
 struct NormGradients {
-  Scan<T> p;
-  View<const T, 4> x;
+  using T = Accumulator<S>;
+
+  Scan<S> p;
+  View<const S, 4> x;
   View<const T, 3> norms;
   bool of_queries;
-  View<T, 4> dx;
+  View<const T, 4> product;
+  View<S, 4> dx;
 
   template <class Team>
   __device__ void operator()(const Team& team, i64 row) const {
     const RowPlace at(row, x.size(1), p.H());
-    if (at.i >= (of_queries ? p.queries(at.b) : p.keys(at.b))) return;
+    const bool counts = at.i < (of_queries ? p.queries(at.b) : p.keys(at.b));
     const T factor = p.scale * norms(at.b, at.h, at.i);
     for (i64 e = team.rank(); e < p.E(); e += Team::threads) {
-      T& gradient = dx(at.b, at.i, at.h, e);
-      gradient = p.scale * (gradient + factor * x(at.b, at.i, at.h, e));
+      const T gradient = p.scale * (product(at.b, at.i, at.h, e) +
+                                    factor * widen(x(at.b, at.i, at.h, e)));
+      dx(at.b, at.i, at.h, e) = convert<S>(counts ? gradient : T(0));
     }
   }
 };

@@ -13,10 +13,12 @@
 namespace weft::scan {
 
 // Rows x' [rows, E], features [rows, F].
-template <class T>
+template <class S>
 class RandomFeatures {
  public:
-  RandomFeatures(const Scan<T>& p, i64 b, i64 h, Pieces<T>& pieces)
+  using T = Accumulator<S>;
+
+  RandomFeatures(const Scan<S>& p, i64 b, i64 h, Pieces<T>& pieces)
       : p_(p), b_(b), h_(h), E_(p.E()), R_(p.R()), F_(p.F()) {
     if (!is_random(p.feature)) return;
     turned_ = pieces.take(E_ * R_);
@@ -24,7 +26,7 @@ class RandomFeatures {
     norm_slopes_ = pieces.take(scan_chunk);
     transpose<T>(R_, E_, {p.omega.data, p.omega.stride(0)}, {turned_, R_});
   }
-  static i64 scratch(const Scan<T>& p) {
+  static i64 scratch(const Scan<S>& p) {
     return is_random(p.feature) ? p.E() * p.R() + 2 * scan_chunk : 0;
   }
 
@@ -48,7 +50,7 @@ class RandomFeatures {
     }
   }
 
-  void of_keys(i64 rows, const T* x, T* phi, Levels<T>& levels) {
+  void of_keys(i64 rows, const T* x, T* phi, Levels<S>& levels) {
     project(rows, x, phi);
     for (i64 j = 0; j < rows; ++j) {
       T* const u = phi + j * F_;
@@ -137,7 +139,7 @@ class RandomFeatures {
     return simd::sum_of_lanes<T>(sum);
   }
 
-  const Scan<T>& p_;
+  const Scan<S>& p_;
   i64 b_, h_, E_, R_, F_;
   T *turned_ = nullptr, *weights_ = nullptr, *norm_slopes_ = nullptr;
 };

@@ -12,10 +12,12 @@
 // with levels as factors, and the unscaled sums beside. Without pairs it multiplies by Ω and Ωᵀ.
 //
 // A block owns 8 R rows of a chunk and 64 columns; products go through shared memory in tiles of 64.
+// With storage in bf16 the products are those of scan_mma.cuh, but for Ω, and the features that
+// gradients read are kept in f32 beside the rounded ones.
 //
 // Workspace: features and their gradients, and for the causal form F (M + 1) numbers a chunk of 64
 // positions. Unmeasured on a device.
-#include "ops/attention/engines/scan/sums.cuh"
+#include "ops/attention/engines/scan/scan_mma.cuh"
 
 namespace weft {
 namespace {
@@ -24,40 +26,10 @@ using namespace scan;
 
 // --- rows
 
-// The unscaled sums beside the scaled ones, V and the number of keys, or W.
-enum class Beside {
-  nothing,
-  outputs,  // w_i V_i and w_i |J(i)|, w_i in the pairs
-  totals,   // instead of divisors, dw_i
-  values,   // W_j, w_i in the pairs
-};
-
-// See the head of this file. The state is [F, M] and [F]; W is its transpose, or, if `turned`,
-// itself, and then w is added: once, or own_added times.
-template <class T>
-struct Rows {
-  View<const T, 4> x, y = {}, u = {};
-  bool own_queries;  // x are rows of queries, which use the state before; or keys
-  States<T> states;
-  bool turned = false;
-  View<const T, 3> own_added = {}, other_added = {};  // to the pairs of row i, of row j
-  Levels<T> levels = {};
-  Beside beside = Beside::nothing;
-  View<const T, 3> weights = {};  // w
-  i64 columns = 0;                // of W alone, without w and pairs; 0: the state's are M
-
-  // The factor of the sum before or after its chunk for a row, and of a pair of own and other row.
-  __device__ T fade(i64 b, i64 h, i64 row) const {
-    return own_queries ? levels.in(b, h, row) : levels.out(b, h, row);
-  }
-  __device__ T fade(i64 b, i64 h, i64 own, i64 other) const {
-    return own_queries ? levels.pair(b, h, own, other) : levels.pair(b, h, other, own);
-  }
-};
-
-template <class T, int R>
+// X: of the rows.
+template <class S, class X, int R, class T = Accumulator<S>>
 __global__ void __launch_bounds__(tile_threads, 2)
-    rows_of_chunks(Scan<T> p, Rows<T> of, View<T, 4> out, View<T, 3> divisors) {
+    rows_of_chunks(Scan<S> p, Rows<X> of, View<T, 4> out, View<T, 3> divisors) {
   constexpr int rows = 8 * R;
   const i64 depth = of.x.size(3), width = out.size(3), M = p.M();
   const i64 tiles = (out.size(1) + rows - 1) / rows, sequence = blockIdx.x / tiles;
@@ -208,16 +180,21 @@ __global__ void __launch_bounds__(tile_threads, 2)
 unsigned cut(i64 count, i64 by) { return static_cast<unsigned>((count + by - 1) / by); }
 
 // The workspace of one call.
-template <class T>
+template <class S>
 class Call {
  public:
+  using T = Accumulator<S>;
+
   // If features have levels that continue, `carried` are the sums whose level they continue from.
-  Call(const Cuda& device, const Scan<T>& p, const double* carried)
+  Call(const Cuda& device, const Scan<S>& p, const double* carried, bool gradients)
       : device_(device),
         p_(p),
         chunks_(std::max<i64>((std::max(p.N(), p.S()) + side - 1) / side, 1)),
-        q_(device, p.B() * p.N() * p.H() * p.F()),
-        k_(device, p.B() * p.S() * p.H() * p.F()),
+        exact_(!rounds || gradients || is_random(p.feature)),
+        q_(device, exact_ ? features_of_queries() : 0),
+        k_(device, exact_ ? features_of_keys() : 0),
+        rounded_q_(device, rounds ? features_of_queries() : 0),
+        rounded_k_(device, rounds ? features_of_keys() : 0),
         states_(device, p.B() * p.H() * chunks_ * p.sums()),
         weights_(device, p.levels() ? p.B() * p.H() * p.N() : 0),
         first_(device, p.levels() ? p.B() * p.H() : 0) {
@@ -226,12 +203,21 @@ class Call {
       random_keys(carried);
       return;
     }
-    for_rows("scan", device, p.B() * p.N() * p.H(), p.E(), Features<T>{p, p.q, true, writable_q()});
-    for_rows("scan", device, p.B() * p.S() * p.H(), p.E(), Features<T>{p, p.k, false, writable_k()});
+    for_rows("scan", device, p.B() * p.N() * p.H(), p.E(),
+             Features<S>{p, p.q, true, exact_q(), rounded_q()});
+    for_rows("scan", device, p.B() * p.S() * p.H(), p.E(),
+             Features<S>{p, p.k, false, exact_k(), rounded_k()});
   }
 
-  View<const T, 4> q() const { return writable_q(); }
-  View<const T, 4> k() const { return writable_k(); }
+  // Features, as operands.
+  View<const S, 4> q() const {
+    if constexpr (rounds) return rounded_q();
+    else return exact_q();
+  }
+  View<const S, 4> k() const {
+    if constexpr (rounds) return rounded_k();
+    else return exact_k();
+  }
   States<T> states() const { return {states_.data(), chunks_, p_.sums()}; }
   Levels<T> levels() const {
     return p_.levels() && p_.causal ? Levels<T>{p_.key_max, first_.data()} : Levels<T>{};
@@ -239,54 +225,89 @@ class Call {
   View<const T, 3> weights() const { return writable_weights(); }
   Beside beside(Beside what) const { return p_.levels() ? what : Beside::nothing; }
 
-  void sum(const View<const T, 4>& x, const View<const T, 4>& y, bool of_queries,
-           const View<const T, 3>& vector, double* carried) const {
-    constexpr int R = long_rows<T>;
-    const dim3 grid(static_cast<unsigned>(p_.B() * p_.H() * chunks_), cut(p_.F(), 8 * R),
-                    cut(p_.M(), side));
-    const std::size_t shared = SharedMemory::bytes<T>(8 * R * weight_stride<T>) +
-                               SharedMemory::bytes<T>(side * side);
+  // Of features of queries or of keys and of y.
+  void sum(bool of_queries, const View<const S, 4>& y, const View<const T, 3>& vector,
+           double* carried) const {
+    const View<const S, 4> x = of_queries ? q() : k();
     const RowWeights<T> rows{vector, of_queries ? weights() : View<const T, 3>{}, levels()};
-    start_tiles("scan", device_, grid, shared, sums_of_chunks<T, R>, x, y, p_, of_queries, rows,
-                states());
+    const auto chunks = static_cast<unsigned>(p_.B() * p_.H() * chunks_);
+    if constexpr (rounds) {
+      with_tile_width(std::max(p_.F(), p_.M()), [&](auto columns) {
+        constexpr int W = columns();
+        start_tiles("scan", device_, dim3(chunks, cut(p_.F(), W), cut(p_.M(), W)),
+                    SumsLayout<W>::bytes(), sums_mma<W>, x, of_queries ? exact_q() : exact_k(), y,
+                    p_, of_queries, rows, states());
+      });
+    } else {
+      constexpr int R = long_rows<T>;
+      const std::size_t shared = SharedMemory::bytes<T>(8 * R * weight_stride<T>) +
+                                 SharedMemory::bytes<T>(side * side);
+      start_tiles("scan", device_, dim3(chunks, cut(p_.F(), 8 * R), cut(p_.M(), side)), shared,
+                  sums_of_chunks<T, R>, x, y, p_, of_queries, rows, states());
+    }
     for_elements("scan", device_, p_.B() * p_.H() * p_.sums(),
                  RunningSums<T>{states(), p_.causal, of_queries, carried, levels(),
                                 p_.F() * (p_.M() + 1), p_.H()});
   }
 
-  void rows(const Rows<T>& of, const View<T, 4>& out, const View<T, 3>& divisors) const {
-    constexpr int R = long_rows<T>;
-    if (out.size(1) == 0) return;
-    const dim3 grid(static_cast<unsigned>(p_.B() * p_.H()) * cut(out.size(1), 8 * R),
-                    cut(out.size(3), side));
-    const std::size_t shared = SharedMemory::bytes<T>(8 * R * weight_stride<T>) +
-                               SharedMemory::bytes<T>(8 * R * row_stride<T>(side)) +
-                               SharedMemory::bytes<T>(side * row_stride<T>(side));
-    start_tiles("scan", device_, grid, shared, rows_of_chunks<T, R>, p_, of, out, divisors);
+  template <class Out>
+  void rows(const Rows<S>& of, const View<Out, 4>& out, const View<T, 3>& divisors) const {
+    if constexpr (rounds) {
+      if (out.size(1) == 0) return;
+      with_tile_width(std::max(of.x.size(3), out.size(3)), [&](auto columns) {
+        constexpr int W = columns();
+        const dim3 grid(static_cast<unsigned>(p_.B() * p_.H()) * cut(out.size(1), side),
+                        cut(out.size(3), W));
+        start_tiles("scan", device_, grid, RowsLayout<W>::bytes(), rows_mma<W, Out>, p_, of, out,
+                    divisors);
+      });
+    } else {
+      exact_rows(of, out, divisors);
+    }
   }
 
   // dx from dφ, which is overwritten; `totals` are dw of queries, for features with levels.
   void gradient(bool of_queries, const View<T, 4>& dphi, const View<const T, 3>& totals,
-                const View<T, 4>& dx) const {
-    const View<const T, 4> x = of_queries ? p_.q : p_.k, phi = of_queries ? q() : k();
+                const View<S, 4>& dx) const {
+    const View<const S, 4> x = of_queries ? p_.q : p_.k;
+    const View<const T, 4> phi = of_queries ? exact_q() : exact_k();
     const i64 L = x.size(1), count = p_.B() * L * p_.H();
     if (!is_random(p_.feature)) {
-      for_rows("scan", device_, count, p_.E(), FeatureGradients<T>{p_, x, phi, dphi, of_queries, dx});
+      for_rows("scan", device_, count, p_.E(),
+               FeatureGradients<S>{p_, x, phi, dphi, of_queries, dx});
       return;
     }
-    const Workspace<T> for_norms(device_, count);
+    const Workspace<T> for_norms(device_, count), for_product(device_, rounds ? count * p_.E() : 0);
     const View<T, 3> norms = for_norms.view(p_.B(), p_.H(), L);
+    View<T, 4> product = for_product.view(p_.B(), L, p_.H(), p_.E());
+    if constexpr (!rounds) product = dx;
     for_rows("scan", device_, count, p_.R(),
-             RandomSlopes<T>{p_, phi, totals, of_queries, dphi, norms});
-    rows({.x = first_columns(dphi), .own_queries = of_queries, .states = omega(),
-          .columns = p_.omega.stride(0)},
-         dx, {});
-    for_rows("scan", device_, count, p_.E(), NormGradients<T>{p_, x, norms, of_queries, dx});
+             RandomSlopes<S>{p_, phi, totals, of_queries, dphi, norms});
+    exact_rows(Rows<T>{.x = first_columns(dphi), .own_queries = of_queries, .states = omega(),
+                       .columns = p_.omega.stride(0)},
+               product, {});
+    for_rows("scan", device_, count, p_.E(),
+             NormGradients<S>{p_, x, norms, of_queries, product, dx});
   }
 
  private:
-  View<T, 4> writable_q() const { return q_.view(p_.B(), p_.N(), p_.H(), p_.F()); }
-  View<T, 4> writable_k() const { return k_.view(p_.B(), p_.S(), p_.H(), p_.F()); }
+  static constexpr bool rounds = !std::is_same_v<S, T>;
+
+  i64 features_of_queries() const { return p_.B() * p_.N() * p_.H() * p_.F(); }
+  i64 features_of_keys() const { return p_.B() * p_.S() * p_.H() * p_.F(); }
+  // No data if nobody reads them.
+  View<T, 4> exact_q() const {
+    return exact_ ? q_.view(p_.B(), p_.N(), p_.H(), p_.F()) : View<T, 4>{};
+  }
+  View<T, 4> exact_k() const {
+    return exact_ ? k_.view(p_.B(), p_.S(), p_.H(), p_.F()) : View<T, 4>{};
+  }
+  View<S, 4> rounded_q() const {
+    return rounds ? rounded_q_.view(p_.B(), p_.N(), p_.H(), p_.F()) : View<S, 4>{};
+  }
+  View<S, 4> rounded_k() const {
+    return rounds ? rounded_k_.view(p_.B(), p_.S(), p_.H(), p_.F()) : View<S, 4>{};
+  }
   View<T, 3> writable_weights() const {
     return p_.levels() ? weights_.view(p_.B(), p_.H(), p_.N()) : View<T, 3>{};
   }
@@ -298,27 +319,40 @@ class Call {
   // One state for all; it is only read.
   States<T> omega() const { return {const_cast<T*>(p_.omega.data), 0, 0}; }
 
+  // Products in f32 or f64, of rows of any type.
+  template <class X>
+  void exact_rows(const Rows<X>& of, const View<T, 4>& out, const View<T, 3>& divisors) const {
+    constexpr int R = long_rows<T>;
+    if (out.size(1) == 0) return;
+    const dim3 grid(static_cast<unsigned>(p_.B() * p_.H()) * cut(out.size(1), 8 * R),
+                    cut(out.size(3), side));
+    const std::size_t shared = SharedMemory::bytes<T>(8 * R * weight_stride<T>) +
+                               SharedMemory::bytes<T>(8 * R * row_stride<T>(side)) +
+                               SharedMemory::bytes<T>(side * row_stride<T>(side));
+    start_tiles("scan", device_, grid, shared, rows_of_chunks<S, X, R>, p_, of, out, divisors);
+  }
   void project(bool of_queries, const View<T, 4>& phi) const {
-    rows({.x = of_queries ? p_.q : p_.k, .own_queries = of_queries, .states = omega(), .turned = true,
-          .columns = p_.omega.stride(0)},
-         first_columns(phi), {});
+    exact_rows(Rows<S>{.x = of_queries ? p_.q : p_.k, .own_queries = of_queries, .states = omega(),
+                       .turned = true, .columns = p_.omega.stride(0)},
+               first_columns(phi), {});
   }
   void random_queries() const {
     const i64 count = p_.B() * p_.N() * p_.H();
-    const View<T, 4> phi = writable_q();
+    const View<T, 4> phi = exact_q();
     project(true, phi);
     if (p_.levels() && !p_.query_max_given) {
-      for_rows("scan", device_, count, p_.R(), RowTops<T>{p_, p_.q, phi, true, p_.query_max});
+      for_rows("scan", device_, count, p_.R(), RowTops<S>{p_, p_.q, phi, true, p_.query_max});
     }
     for_rows("scan", device_, count, p_.R(),
-             RandomFeatures<T>{p_, p_.q, true, phi, writable_weights()});
+             RandomFeatures<S>{p_, p_.q, true, phi, writable_weights(), rounded_q()});
   }
   void random_keys(const double* carried) const {
     const i64 count = p_.B() * p_.S() * p_.H();
-    const View<T, 4> phi = writable_k();
+    const View<T, 4> phi = exact_k();
     project(false, phi);
     if (p_.levels()) find_levels(carried, phi);
-    for_rows("scan", device_, count, p_.R(), RandomFeatures<T>{p_, p_.k, false, phi, {}});
+    for_rows("scan", device_, count, p_.R(),
+             RandomFeatures<S>{p_, p_.k, false, phi, {}, rounded_k()});
   }
   void find_levels(const double* carried, const View<const T, 4>& u) const {
     const i64 heads = p_.B() * p_.H();
@@ -327,65 +361,70 @@ class Call {
     if (p_.key_max_given) return;
     const Workspace<T> for_tops(device_, heads * p_.S()), of_chunks(device_, heads * chunks_);
     const View<T, 3> tops = for_tops.view(p_.B(), p_.H(), p_.S());
-    for_rows("scan", device_, heads * p_.S(), p_.R(), RowTops<T>{p_, p_.k, u, false, tops});
+    for_rows("scan", device_, heads * p_.S(), p_.R(), RowTops<S>{p_, p_.k, u, false, tops});
     for_elements("scan", device_, heads * chunks_,
-                 ChunkTops<T>{p_, tops, chunks_, of_chunks.data()});
+                 ChunkTops<S>{p_, tops, chunks_, of_chunks.data()});
     for_elements("scan", device_, heads,
-                 RunningTops<T>{p_, first_.data(), chunks_, of_chunks.data()});
+                 RunningTops<S>{p_, first_.data(), chunks_, of_chunks.data()});
     if (!p_.causal) return;
     for_elements("scan", device_, heads * p_.N(),
-                 PositionLevels<T>{p_, tops, chunks_, of_chunks.data()});
+                 PositionLevels<S>{p_, tops, chunks_, of_chunks.data()});
   }
 
   const Cuda& device_;
-  const Scan<T>& p_;
+  const Scan<S>& p_;
   i64 chunks_;
-  Workspace<T> q_, k_, states_, weights_, first_;
+  bool exact_;  // whether features are kept as they are computed
+  Workspace<T> q_, k_;
+  Workspace<S> rounded_q_, rounded_k_;
+  Workspace<T> states_, weights_, first_;
 };
 
 }  // namespace
 
-template <class Device, class T>
-void ScanKernels<Device, T>::forward(const Device& device, const Scan<T>& p, View<double, 3> sums,
-                                     View<T, 4> out, View<T, 3> divisors) {
+template <class Device, class S>
+void ScanKernels<Device, S>::forward(const Device& device, const Scan<S>& p, View<double, 3> sums,
+                                     View<S, 4> out, View<T, 3> divisors) {
   if (p.B() * p.H() * std::max(p.N(), p.S()) == 0) return;
-  const Call<T> call(device, p, sums.data);
-  call.sum(call.k(), p.v, false, {}, sums.data);
+  const Call<S> call(device, p, sums.data, false);
+  call.sum(false, p.v, {}, sums.data);
   call.rows({.x = call.q(), .y = call.k(), .u = p.v, .own_queries = true, .states = call.states(),
              .levels = call.levels(), .beside = call.beside(Beside::outputs),
              .weights = call.weights()},
             out, divisors);
 }
 
-template <class Device, class T>
-void ScanKernels<Device, T>::backward(const Device& device, const Scan<T>& p,
-                                      View<const double, 3> sums, View<const T, 4> out,
-                                      View<const T, 3> divisors, View<const T, 4> dout,
-                                      View<T, 4> dq, View<T, 4> dk, View<T, 4> dv) {
-  const i64 B = p.B(), N = p.N(), S = p.S(), H = p.H(), F = p.F();
-  if (B * H * std::max(N, S) == 0) return;
-  const Call<T> call(device, p, nullptr);
-  const Workspace<T> for_dN(device, B * N * H * p.M()), for_dD(device, B * H * N);
-  const Workspace<T> for_features(device, B * std::max(N, S) * H * F);
+template <class Device, class S>
+void ScanKernels<Device, S>::backward(const Device& device, const Scan<S>& p,
+                                      View<const double, 3> sums, View<const S, 4> out,
+                                      View<const T, 3> divisors, View<const S, 4> dout,
+                                      View<S, 4> dq, View<S, 4> dk, View<S, 4> dv) {
+  const i64 B = p.B(), N = p.N(), keys = p.S(), H = p.H(), F = p.F();
+  if (B * H * std::max(N, keys) == 0) return;
+  const Call<S> call(device, p, nullptr, true);
+  const Workspace<S> for_dN(device, B * N * H * p.M());
+  const Workspace<T> for_dD(device, B * H * N);
+  const Workspace<T> for_features(device, B * std::max(N, keys) * H * F);
   const Workspace<T> for_totals(device, p.levels() ? B * H * N : 0);
-  const View<T, 4> dN = for_dN.view(B, N, H, p.M());
+  const View<S, 4> dN = for_dN.view(B, N, H, p.M());
   const View<T, 3> dD = for_dD.view(B, H, N);
   const View<T, 3> totals = p.levels() ? for_totals.view(B, H, N) : View<T, 3>{};
-  for_rows("scan", device, B * N * H, p.M(), QueryGradients<T>{p, out, dout, divisors, dN, dD});
+  for_rows("scan", device, B * N * H, p.M(), QueryGradients<S>{p, out, dout, divisors, dN, dD});
 
   if (p.causal) {
-    call.sum(call.k(), p.v, false, {}, nullptr);
+    call.sum(false, p.v, {}, nullptr);
   } else {
     for_elements("scan", device, B * H * p.sums(), RoundedSums<T>{sums.data, call.states()});
   }
-  const View<T, 4> dphi_q = for_features.view(B, N, H, F), dphi_k = for_features.view(B, S, H, F);
+  const View<T, 4> dphi_q = for_features.view(B, N, H, F);
+  const View<T, 4> dphi_k = for_features.view(B, keys, H, F);
   call.rows({.x = dN, .y = p.v, .u = call.k(), .own_queries = true, .states = call.states(),
              .turned = true, .own_added = dD, .levels = call.levels(),
              .beside = call.beside(Beside::totals)},
             dphi_q, totals);
   call.gradient(true, dphi_q, totals, dq);
 
-  call.sum(call.q(), dN, true, dD, nullptr);
+  call.sum(true, dN, dD, nullptr);
   call.rows({.x = p.v, .y = dN, .u = call.q(), .own_queries = false, .states = call.states(),
              .turned = true, .other_added = dD, .levels = call.levels()},
             dphi_k, {});
@@ -398,5 +437,6 @@ void ScanKernels<Device, T>::backward(const Device& device, const Scan<T>& p,
 
 template struct ScanKernels<Cuda, float>;
 template struct ScanKernels<Cuda, double>;
+template struct ScanKernels<Cuda, bf16>;
 
 }  // namespace weft

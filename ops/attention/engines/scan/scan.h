@@ -53,16 +53,25 @@
 // Keys at and beyond their length, and queries at and beyond theirs, are in no sum; such queries
 // give 0, and so do those of items without keys.
 //
+// bf16 is a type of storage. φ is computed in f32. Products of bf16 are summed in f32; S, z, G, g,
+// D, n, the levels and the sums beside them are accumulators. Where a processor multiplies pairs of
+// bf16, every operand of a product is rounded to bf16 once: φq and φk, with their factor by level
+// where they have one; S and G; dN; and the weights a_ij and da_ij of a causal chunk. D sums the
+// rounded a_ij, and dD is of the rounded dN: each has the errors of the numbers beside which it
+// stands, and where one key is seen o is its value. out, dq, dk and dv are rounded at the end. The
+// products with Ω are those of f32.
+//
 // Saved: q, k, v and out as handles, n [B, H, N], the maxima if there are any, and if not causal
 // the sums in f64. Time a position and head: 4 F M forward and 10 F M backward, besides 2 C (F + M)
 // and 6 C (F + M) for the pairs of a causal chunk of C = 64, and the time of the features.
 //
-// Files, in the order of reading: features.h; levels.h; scan_cpu.cpp; attention.h, .cpp (the op,
-// decoding); features.cuh; scan.cu.
+// Files, in the order of reading: features.h; levels.h; scan_cpu.cpp, on runtime/operands.h;
+// attention.h, .cpp (the op, decoding); features.cuh; scan.cu; scan_mma.cuh (bf16).
 #pragma once
 
 #include "ops/attention/length.h"
 #include "runtime/device.h"
+#include "runtime/dtype.h"
 #include "runtime/view.h"
 
 namespace weft {
@@ -95,10 +104,13 @@ constexpr i64 sums_of(Feature feature, i64 F, i64 M) {
   return F * (M + 1) + (has_levels(feature) ? M + 2 : 0);
 }
 
-// `lengths` and `query_lengths` hold B numbers or are null.
-template <class T>
+// Elements are `Stored`; everything but q, k and v is an accumulator. `lengths` and `query_lengths`
+// hold B numbers or are null.
+template <class Stored>
 struct Scan {
-  View<const T, 4> q, k, v;
+  using T = Accumulator<Stored>;
+
+  View<const Stored, 4> q, k, v;
   const i64* lengths = nullptr;
   const i64* query_lengths = nullptr;
   bool causal = false;
@@ -143,18 +155,19 @@ struct Scan {
   constexpr T slope(T n) const { return n > least ? T(1) : T(0); }
 };
 
-template <class Device, class T>
+template <class Device, class S>
 struct ScanKernels {
+  using T = Accumulator<S>;
   // Writes all of out and divisors [B, H, N]; the divisor of a query beyond its length is 0. `sums`
   // [B, H, sums()]: if not causal, those over all keys are written there. In the causal form it may
   // have no data; otherwise the scan continues from it, and leaves the final sums there.
-  static void forward(const Device&, const Scan<T>&, View<double, 3> sums, View<T, 4> out,
+  static void forward(const Device&, const Scan<S>&, View<double, 3> sums, View<S, 4> out,
                       View<T, 3> divisors);
 
   // All of dq, dk and dv is written. `sums` as forward wrote them; not read in the causal form.
-  static void backward(const Device&, const Scan<T>&, View<const double, 3> sums,
-                       View<const T, 4> out, View<const T, 3> divisors, View<const T, 4> dout,
-                       View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
+  static void backward(const Device&, const Scan<S>&, View<const double, 3> sums,
+                       View<const S, 4> out, View<const T, 3> divisors, View<const S, 4> dout,
+                       View<S, 4> dq, View<S, 4> dk, View<S, 4> dv);
 };
 
 }  // namespace weft

@@ -123,4 +123,39 @@ struct RoundedSums {
   }
 };
 
+// --- the rows of the chunks
+
+// The unscaled sums beside the scaled ones, V and the number of keys, or W.
+enum class Beside {
+  nothing,
+  outputs,  // w_i V_i and w_i |J(i)|, w_i in the pairs
+  totals,   // instead of divisors, dw_i
+  values,   // W_j, w_i in the pairs
+};
+
+// See the head of scan.cu. The state is [F, M] and [F]; W is its transpose, or, if `turned`,
+// itself, and then w is added: once, or own_added times.
+template <class S>
+struct Rows {
+  using T = Accumulator<S>;
+
+  View<const S, 4> x, y = {}, u = {};
+  bool own_queries;  // x are rows of queries, which use the state before; or keys
+  States<T> states;
+  bool turned = false;
+  View<const T, 3> own_added = {}, other_added = {};  // to the pairs of row i, of row j
+  Levels<T> levels = {};
+  Beside beside = Beside::nothing;
+  View<const T, 3> weights = {};  // w
+  i64 columns = 0;                // of W alone, without w and pairs; 0: the state's are M
+
+  // The factor of the sum before or after its chunk for a row, and of a pair of own and other row.
+  __device__ T fade(i64 b, i64 h, i64 row) const {
+    return own_queries ? levels.in(b, h, row) : levels.out(b, h, row);
+  }
+  __device__ T fade(i64 b, i64 h, i64 own, i64 other) const {
+    return own_queries ? levels.pair(b, h, own, other) : levels.pair(b, h, other, own);
+  }
+};
+
 }  // namespace weft::scan
