@@ -25,13 +25,6 @@ bool takes_stored(const Variable& q, std::span<const PairsSource> sources,
   return !(simd::has_bf16_dot && narrow::possible<float>(E, M));
 }
 
-// f(device, element type) of the kernels for q.
-template <class F>
-void dispatch_stored(const Tensor& q, const F& f) {
-  if (q.dtype() != DType::bf16) return dispatch(q, f);
-  dispatch_device(q.device(), [&](auto device) { f(device, bf16{}); });
-}
-
 struct PairsOp {
   PairsCall call;
   std::vector<PairsPart> parts;
@@ -88,7 +81,7 @@ struct PairsOp {
     const i64 B = q.size(0), N = q.size(1), H = q.size(2), M = saved.v(0).size(3);
     saved.out = Tensor::empty({B, N, H, M}, q.dtype(), q.device());
     const DType sums = accumulator_of(q.dtype());
-    dispatch_stored(q, [&](auto device, auto type) {
+    dispatch_floating(q, [&](auto device, auto type) {
       using S = decltype(type);
       using T = Accumulator<S>;
       for (std::size_t part = 0; part < parts.size(); ++part) {
@@ -111,7 +104,7 @@ struct PairsOp {
     const std::size_t last = saved.inputs.size() - 1;
     Tensor dbias;
     std::vector<bool> written(lengths.size());
-    dispatch_stored(dout, [&](auto device, auto type) {
+    dispatch_floating(dout, [&](auto device, auto type) {
       using S = decltype(type);
       using T = Accumulator<S>;
       for (std::size_t number = 0; number < parts.size(); ++number) {

@@ -12,13 +12,6 @@
 namespace weft {
 namespace {
 
-// f(device, element type) of the kernels for q.
-template <class F>
-void dispatch_scanned(const Tensor& q, const F& f) {
-  if (q.dtype() != DType::bf16) return dispatch(q, f);
-  dispatch_device(q.device(), [&](auto device) { f(device, bf16{}); });
-}
-
 struct ScanOp {
   ScanCall call;
   const char* name = call.name;
@@ -62,7 +55,7 @@ struct ScanOp {
     const i64 B = q.size(0), N = q.size(1), H = q.size(2);
     saved.out = Tensor::empty({B, N, H, v.size(3)}, q.dtype(), q.device());
     saved.divisors = Tensor::empty({B, H, N}, accumulator_of(q.dtype()), q.device());
-    dispatch_scanned(q, [&](auto device, auto type) {
+    dispatch_floating(q, [&](auto device, auto type) {
       using S = decltype(type);
       const Scan<S> p = problem<S>(saved, false);
       if (!call.causal) saved.sums = Tensor::empty({B, H, p.sums()}, DType::f64, q.device());
@@ -81,7 +74,7 @@ struct ScanOp {
   std::array<Tensor, 3> backward(const Saved& saved, const Tensor& dout) const {
     const std::array<Tensor, 3> gradients{Tensor::empty_like(saved.q), Tensor::empty_like(saved.k),
                                           Tensor::empty_like(saved.v)};
-    dispatch_scanned(dout, [&](auto device, auto type) {
+    dispatch_floating(dout, [&](auto device, auto type) {
       using S = decltype(type);
       ScanKernels<decltype(device), S>::backward(
           device, problem<S>(saved, true),
