@@ -15,9 +15,6 @@
 // and 256 of its units for exponentials: bound by shared memory. All reads and writes of tiles are
 // free of bank conflicts and move whole sectors, where rows are words of 16 bytes (a test counts).
 //
-// nvcc 13 takes 138, 159, 204 and 255 registers for heads of 16, 32, 64 and 128, without spills: two
-// blocks a multiprocessor, three for heads of 16 and 32.
-//
 // Heads wider than 128 columns are computed by the kernels of pairs.cu, in f32.
 #include <cmath>
 

@@ -13,7 +13,7 @@
 //
 // By count, for heads of 64: key_gradients_mma takes 128 mma.sync and 72 ldmatrix a warp and tile,
 // query_gradients_mma 96 and 56: 3.5 times the arithmetic of forward and 3.6 times its reads of
-// shared memory. nvcc 13 takes 191 to 255 registers, without spills: two blocks a multiprocessor.
+// shared memory.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/distance_sums.cuh"

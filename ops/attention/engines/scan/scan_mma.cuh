@@ -10,11 +10,7 @@
 // By count, for heads of 64: a warp of rows_mma takes 32 mma.sync and 20 ldmatrix a chunk, and 96
 // and 56 with the pairs of a causal one; of sums_mma 32 and 20. These are few for the bytes: a
 // position has 512 of q, k, v and out, its rounded features 256, and the states of a causal chunk
-// another 256, all written once and read several times. So both kernels are bound by memory;
-// unmeasured on a device.
-//
-// nvcc 13 takes 168, 150 and 120 registers for rows of 64, 32 and 16 columns (three blocks a
-// multiprocessor), and 96 to 111 for sums (four), without spills.
+// another 256, all written once and read several times. So both kernels are bound by memory.
 #pragma once
 
 #include "ops/attention/engines/scan/sums.cuh"
