@@ -1,4 +1,5 @@
 // Models with activations in bf16 beside the same models in f32.
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -12,6 +13,8 @@
 
 namespace weft {
 namespace {
+
+constexpr double half_unit = tolerance::half_unit_bf16;
 
 struct Learned {
   double loss = 0;
@@ -39,19 +42,34 @@ Learned pass_of(Model& model, const F& loss_of) {
   return pass;
 }
 
+double difference_of(const Learned& one, const Learned& other) {
+  REQUIRE(one.gradient.size() == other.gradient.size());
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < other.gradient.size(); ++i) {
+    difference += std::pow(one.gradient[i] - other.gradient[i], 2);
+    size += std::pow(other.gradient[i], 2);
+  }
+  return std::sqrt(difference / size);
+}
+
 // A rounding changes a number by 2⁻⁸ at most. Those of some dozens of ops, one after the other, are
-// independent, so that their sum is far below ten of the largest ones.
-void check_near(const Learned& bf16, const Learned& f32) {
-  const double bound = 10 * std::ldexp(1, -8);
+// independent, so that their sum is far below ten of the largest ones. What these change in a
+// gradient may be more: `sensitivity` is what f32 changes for such changes of its parameters.
+void check_near(const Learned& bf16, const Learned& f32, double sensitivity = 0) {
+  const double bound = 10 * half_unit;
   CHECK(bf16.loss != f32.loss);
   CHECK(std::abs(bf16.loss - f32.loss) <= bound * f32.loss);
-  REQUIRE(bf16.gradient.size() == f32.gradient.size());
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < f32.gradient.size(); ++i) {
-    difference += std::pow(bf16.gradient[i] - f32.gradient[i], 2);
-    size += std::pow(f32.gradient[i], 2);
+  CHECK(difference_of(bf16, f32) <= std::max(bound, 2 * sensitivity));
+}
+
+// Each parameter times a number of its own within 2⁻⁸ of 1.
+template <class Model>
+void change_parameters(Model& model, std::uint64_t seed) {
+  for (const NamedParameter& parameter : parameters(model)) {
+    const Tensor x = parameter.variable.value();
+    const Tensor by = random_uniform(x.shape(), DType::f32, seed++, 1 - half_unit, 1 + half_unit);
+    for (i64 i = 0; i < x.count(); ++i) x.data<float>()[i] *= by.data<float>()[i];
   }
-  CHECK(std::sqrt(difference / size) <= bound);
 }
 
 TEST_SUITE("nn") {
@@ -63,7 +81,7 @@ TEST_CASE("bf16: universal transformers learn from nearly the gradients of f32")
       if (encoding == "rotary" && attention != "full") continue;
       CAPTURE(attention);
       CAPTURE(encoding);
-      const auto pass = [&](const char* precision) {
+      const auto pass = [&](const char* precision, std::uint64_t change = 0) {
         UniversalTransformerConfig config{.vocabulary = 11,
                                           .width = 16,
                                           .depth = 3,
@@ -73,13 +91,21 @@ TEST_CASE("bf16: universal transformers learn from nearly the gradients of f32")
                                           .encoding = encoding};
         config.precision = precision;
         UniversalTransformer model(config, 1);
+        if (change > 0) change_parameters(model, 100 * change);
         const Tensor ids = random_ids({3, 12}, 11, 2), targets = random_ids({3, 12}, 11, 3);
         return pass_of(model, [&](Context& context) {
           const auto [nats, penalty] = model.loss(context, ids, targets);
           return add(nats, penalty);
         });
       };
-      check_near(pass("bf16"), pass("f32"));
+      // Layer norms of convolutions with small variances, and the steps where a character halts,
+      // make some of these models sensitive.
+      const Learned f32 = pass("f32");
+      double sensitivity = 0;
+      for (std::uint64_t change = 1; change <= 8; ++change) {
+        sensitivity = std::max(sensitivity, difference_of(pass("f32", change), f32));
+      }
+      check_near(pass("bf16"), f32, sensitivity);
     }
   }
 }
