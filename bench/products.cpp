@@ -10,17 +10,18 @@
 // is one tile of attention in registers: 64 keys × 64 queries of depth 64, with pairs of bf16
 // interleaved as the instruction wants them, beside the tile of f32 that the engine for pairs uses.
 
+#include <cstring>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/command_line/options.h"
 #include "autograd/gradcheck.h"
-#include "bench/bf16_tile.h"
 #include "bench/ceilings.h"
 #include "bench/measure.h"
-#include "bench/prepared.h"
 #include "runtime/gemm.h"
 #include "runtime/matmul.h"
 #include "runtime/parallel.h"
+#include "runtime/simd.h"
 #include "runtime/tile.h"
 
 namespace weft::bench {
@@ -65,10 +66,29 @@ std::vector<Case> products_of(const Layer& layer, DType type) {
           {"dW", x.transpose(0, 1), dy, true}};
 }
 
+// The numbers of x in bf16, in pairs: any pairs do for a rate.
+Tensor pairs_of(const Tensor& x) {
+  const Tensor narrow = x.to(DType::bf16), pairs = Tensor::empty({x.count() / 2}, DType::i32);
+  std::memcpy(pairs.bytes(), narrow.bytes(), static_cast<std::size_t>(x.count()) * sizeof(bf16));
+  return pairs;
+}
+
+// GFLOP/s of a product whose right-hand matrix is prepared once; 0 without instructions for bf16.
+double prepared_rate(const Tensor& a, const Tensor& b, double operations, double seconds) {
+  if (!gemm_bf16_is_native()) return 0;
+  const bool turned = b.stride(1) != 1;
+  const i64 m = a.size(0), k = a.size(1), n = b.size(1);
+  const PreparedRight right(turned, k, n, b.data<bf16>(), b.stride(turned ? 1 : 0));
+  const Tensor c = Tensor::empty({m, n}, DType::bf16);
+  return rate_of(operations, seconds, [&] {
+    right.multiply(m, a.data<bf16>(), a.stride(0), nullptr, c.data<bf16>(), n);
+  });
+}
+
 // GFLOP/s of a tile in f32, and in bf16 (0 without the instructions).
 std::pair<double, double> tile_rates(double seconds) {
   constexpr int together = 1000;
-  constexpr i64 side = bf16_tile_side;
+  constexpr i64 side = 64;
   constexpr double operations = 2.0 * side * side * side * together;
   const Tensor a = random_uniform({side, side}, DType::f32, 1, -1, 1);
   const Tensor b = random_uniform({side, side}, DType::f32, 2, -1, 1);
@@ -80,11 +100,12 @@ std::pair<double, double> tile_rates(double seconds) {
     }
   });
   double bf16 = 0;
-  if (bf16_tile != nullptr) {
-    const Tensor left = a.to(DType::bf16), right = b.to(DType::bf16);  // any pairs do
+  if constexpr (simd::has_bf16_dot) {
+    const Tensor left = pairs_of(a), right = pairs_of(b);
     bf16 = rate_of(operations, seconds, [&] {
       for (int i = 0; i < together; ++i) {
-        bf16_tile(left.data<weft::bf16>(), right.data<weft::bf16>(), c.data<float>());
+        tile_product<Bf16Pair>(side, side, side / 2, {left.data<Bf16Pair>(), side / 2, 1},
+                               {right.data<Bf16Pair>(), side}, {c.data<float>(), side}, false);
       }
     });
   }
@@ -127,10 +148,8 @@ int products_main(int argc, char** argv) {
         const Tensor to = Tensor::empty({c.a.size(0), c.b.size(1)}, type);
         return rate_of(operations, seconds, [&] { matmul_into(c.a, c.b, to); });
       };
-      double prepared = 0;
-      if (const auto product = prepared_product(narrow[i].a, narrow[i].b); product && i < 2) {
-        prepared = rate_of(operations, seconds, product);
-      }
+      const double prepared =
+          i < 2 ? prepared_rate(narrow[i].a, narrow[i].b, operations, seconds) : 0;
       print(layer.of, wide[i].name, rate(wide[i]), rate(narrow[i]), prepared);
     }
   }
