@@ -13,6 +13,7 @@ namespace weft {
 namespace {
 
 struct ScanOp {
+  static constexpr bool takes_bf16_alone = true;
   ScanCall call;
   const char* name = call.name;
 
@@ -87,11 +88,6 @@ struct ScanOp {
   }
 };
 
-// Of inputs that are all bf16; if only some are, apply() widens them to f32.
-struct StoredScanOp : ScanOp {
-  static constexpr bool takes_bf16 = true;
-};
-
 class ScanDecoding final : public DecodingState {
  public:
   ScanDecoding(const ScanCall& call, const AttentionSizes& s, i64 R)
@@ -148,9 +144,7 @@ Variable scan_attention(const ScanCall& call, const Variable& q, const Variable&
   ScanCall whole = call;
   make_maxima(whole, q.value());
   if (whole.omega.defined()) whole.omega = whole.omega.to(accumulator_of(q.value().dtype()));
-  const auto is_bf16 = [](const Variable& x) { return x.value().dtype() == DType::bf16; };
-  const bool stored = is_bf16(q) && is_bf16(k) && is_bf16(v);
-  return stored ? apply(StoredScanOp{whole}, q, k, v) : apply(ScanOp{whole}, q, k, v);
+  return apply(ScanOp{whole}, q, k, v);
 }
 
 std::unique_ptr<DecodingState> decode_by_scan(const ScanCall& call, const AttentionSizes& sizes,
