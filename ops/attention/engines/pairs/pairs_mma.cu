@@ -35,7 +35,7 @@ struct MmaForwardBlock {
 template <int W>
 struct MmaForwardLayout {
   static std::size_t bytes() {
-    return 5 * MmaRows<W>::bytes() + 2 * SharedMemory::bytes<std::uint64_t>(2 * mma_rows) +
+    return MmaRows<W>::bytes() + StagedKeys<W>::bytes() +
            SharedMemory::bytes<MmaForwardBlock<float>>(1);
   }
 };
@@ -79,28 +79,14 @@ __global__ void __launch_bounds__(tile_threads, 2)
   }
   __syncthreads();
   const auto& [p, queries] = block.tile;
-  const MmaRows<W> q(shared), k(shared, 2), v(shared, 2);
-  std::uint64_t* const kept = shared.take<std::uint64_t>(2 * mma_rows);
-  std::uint64_t* const visible = shared.take<std::uint64_t>(2 * mma_rows);
+  const MmaRows<W> q(shared);
+  const StagedKeys<W> staged(shared);
+  const auto& [k, v, kept, visible] = staged;
 
   const KeyShare share{blockIdx.z, gridDim.z};
   KeyWalk<bf16> walk(p, queries, p.keys(queries.b), share);
   const auto begin_next = [&](int stage) {
-    const bool more = walk.next();
-    if (more) {
-      const TileRows tile{queries.b, queries.h, walk.first, walk.count};
-      load_rows(p.k, tile, block.in_words, k.tile(stage));
-      load_rows(p.v, tile, block.in_words, v.tile(stage));
-      if (p.dropout > 0) {
-        draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
-                  p.first_column + walk.first, kept + stage * mma_rows);
-      }
-      if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < mma_rows) {
-        visible[stage * mma_rows + row] = walk.word(row);
-      }
-    }
-    cp_async_commit();
-    return more;
+    return staged.begin_next(walk, block.tile, mask, block.in_words, stage);
   };
 
   load_rows(p.q, queries, has_words(p.q), q);

@@ -23,4 +23,43 @@ struct StagedTile {
       : first(walk.first), count(walk.count), whole(walk.whole) {}
 };
 
+// Tiles of keys and values that a block of queries streams, in two stages, and which of their
+// weights are kept and, of a partial tile, seen: a word of 64 bits for each query.
+template <int W>
+struct StagedKeys {
+  MmaRows<W> k, v;
+  std::uint64_t *kept, *visible;
+
+  static std::size_t bytes() {
+    return 4 * MmaRows<W>::bytes() + 2 * SharedMemory::bytes<std::uint64_t>(2 * mma_rows);
+  }
+  __device__ explicit StagedKeys(SharedMemory& shared)
+      : k(shared, 2),
+        v(shared, 2),
+        kept(shared.take<std::uint64_t>(2 * mma_rows)),
+        visible(shared.take<std::uint64_t>(2 * mma_rows)) {}
+
+  // Begins to load the walk's next tile, if there is one; to be waited for.
+  __device__ __forceinline__ bool begin_next(KeyWalk<bf16>& walk, const TileBlock<bf16>& own,
+                                             const DropoutMask& mask, bool in_words,
+                                             int stage) const {
+    const auto& [p, queries] = own;
+    const bool more = walk.next();
+    if (more) {
+      const TileRows tile{queries.b, queries.h, walk.first, walk.count};
+      load_rows(p.k, tile, in_words, k.tile(stage));
+      load_rows(p.v, tile, in_words, v.tile(stage));
+      if (p.dropout > 0) {
+        draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
+                  p.first_column + walk.first, kept + stage * mma_rows);
+      }
+      if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < mma_rows) {
+        visible[stage * mma_rows + row] = walk.word(row);
+      }
+    }
+    cp_async_commit();
+    return more;
+  }
+};
+
 }  // namespace weft

@@ -46,11 +46,16 @@ struct MmaBackwardLayout {
   }
 };
 
-__device__ inline bool queries_in_words(const MmaBackwardBlock& block) {
-  return has_words(block.tile.p.q) && has_words(block.of_queries.dout);
-}
-__device__ inline bool keys_in_words(const MmaBackwardBlock& block) {
-  return has_words(block.tile.p.k) && has_words(block.tile.p.v);
+// All of the block but where its results go; see set_block(). Returns the class.
+template <class Exist>
+__device__ i64 set_backward_block(const Pairs<bf16>& all, i64 length, const Exist& exist,
+                                  const QuerySide<bf16>& query_side, MmaBackwardBlock& block) {
+  set_block(all, length, mma_rows, exist, block.tile);
+  const Pairs<bf16>& p = block.tile.p;
+  block.of_queries = query_side.of_class(all, p.residue);
+  block.in_words[0] = has_words(p.q) && has_words(block.of_queries.dout);
+  block.in_words[1] = has_words(p.k) && has_words(p.v);
+  return p.residue;
 }
 
 template <int W>
@@ -62,14 +67,10 @@ __global__ void __launch_bounds__(tile_threads, 2)
   SharedMemory shared;
   auto& block = *shared.take<MmaBackwardBlock>(1);
   if (threadIdx.x == 0) {
-    set_block(
-        all, all.S(), mma_rows, [](const Pairs<bf16>& p, i64 b) { return p.keys(b); }, block.tile);
-    const i64 c = block.tile.p.residue;
-    block.of_queries = query_side.of_class(all, c);
+    const auto keys_of = [](const Pairs<bf16>& p, i64 b) { return p.keys(b); };
+    const i64 c = set_backward_block(all, all.S(), keys_of, query_side, block);
     block.to[0] = all.of_class(all_dk, c, 1);
     block.to[1] = all.of_class(all_dv, c, 1);
-    block.in_words[0] = queries_in_words(block);
-    block.in_words[1] = keys_in_words(block);
   }
   __syncthreads();
   const auto& [p, keys] = block.tile;
@@ -172,42 +173,23 @@ __global__ void __launch_bounds__(tile_threads, 2)
   SharedMemory shared;
   auto& block = *shared.take<MmaBackwardBlock>(1);
   if (threadIdx.x == 0) {
-    set_block(
-        all, all.N(), mma_rows, [](const Pairs<bf16>& p, i64 b) { return p.queries(b); },
-        block.tile);
-    const i64 c = block.tile.p.residue;
-    block.of_queries = query_side.of_class(all, c);
+    const auto queries_of = [](const Pairs<bf16>& p, i64 b) { return p.queries(b); };
+    const i64 c = set_backward_block(all, all.N(), queries_of, query_side, block);
     block.to[0] = all.of_class(all_dq, c, 1);
     block.dbias = all.of_class(all.of_class(all_dbias, c, 2), c, 3);
-    block.in_words[0] = queries_in_words(block);
-    block.in_words[1] = keys_in_words(block);
   }
   __syncthreads();
   const auto& [p, queries] = block.tile;
-  const MmaRows<W> q(shared), dout(shared), k(shared, 2), v(shared, 2);
-  std::uint64_t* const kept = shared.take<std::uint64_t>(2 * mma_rows);
-  std::uint64_t* const visible = shared.take<std::uint64_t>(2 * mma_rows);
+  const MmaRows<W> q(shared), dout(shared);
+  const StagedKeys<W> staged(shared);
+  const auto& [k, v, kept, visible] = staged;
   float* const weights = distances.sums.data == nullptr
                              ? nullptr
                              : shared.take<float>(mma_rows * weight_stride<float>);
 
   KeyWalk<bf16> walk(p, queries, p.keys(queries.b));
   const auto begin_next = [&](int stage) {
-    const bool more = walk.next();
-    if (more) {
-      const TileRows tile{queries.b, queries.h, walk.first, walk.count};
-      load_rows(p.k, tile, block.in_words[1], k.tile(stage));
-      load_rows(p.v, tile, block.in_words[1], v.tile(stage));
-      if (p.dropout > 0) {
-        draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
-                  p.first_column + walk.first, kept + stage * mma_rows);
-      }
-      if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < mma_rows) {
-        visible[stage * mma_rows + row] = walk.word(row);
-      }
-    }
-    cp_async_commit();
-    return more;
+    return staged.begin_next(walk, block.tile, mask, block.in_words[1], stage);
   };
 
   load_rows(p.q, queries, block.in_words[0], q);
