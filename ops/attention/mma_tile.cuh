@@ -28,13 +28,16 @@ inline constexpr int mma_rows = 64, most_mma_width = 128;
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int first_of_warp() { return static_cast<int>(threadIdx.x) / 32 * 16; }
 
-// Calls f with the narrowest width of operands that holds a head of `width` columns.
-template <class F>
+// Calls f with the narrowest width of operands that holds `width` columns, or with `most`, 64 or
+// 128, for wider ones.
+template <int most = most_mma_width, class F>
 void with_mma_width(i64 width, const F& f) {
   if (width <= 16) return f(std::integral_constant<int, 16>{});
   if (width <= 32) return f(std::integral_constant<int, 32>{});
-  if (width <= 64) return f(std::integral_constant<int, 64>{});
-  f(std::integral_constant<int, most_mma_width>{});
+  if constexpr (most > 64) {
+    if (width <= 64) return f(std::integral_constant<int, 64>{});
+  }
+  f(std::integral_constant<int, most>{});
 }
 
 // Rows in shared memory.

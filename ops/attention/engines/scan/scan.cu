@@ -232,7 +232,7 @@ class Call {
     const RowWeights<T> rows{vector, of_queries ? weights() : View<const T, 3>{}, levels()};
     const auto chunks = static_cast<unsigned>(p_.B() * p_.H() * chunks_);
     if constexpr (rounds) {
-      with_tile_width(std::max(p_.F(), p_.M()), [&](auto columns) {
+      with_mma_width<side>(std::max(p_.F(), p_.M()), [&](auto columns) {
         constexpr int W = columns();
         start_tiles("scan", device_, dim3(chunks, cut(p_.F(), W), cut(p_.M(), W)),
                     SumsLayout<W>::bytes(), sums_mma<W>, x, of_queries ? exact_q() : exact_k(), y,
@@ -254,7 +254,7 @@ class Call {
   void rows(const Rows<S>& of, const View<Out, 4>& out, const View<T, 3>& divisors) const {
     if constexpr (rounds) {
       if (out.size(1) == 0) return;
-      with_tile_width(std::max(of.x.size(3), out.size(3)), [&](auto columns) {
+      with_mma_width<side>(std::max(of.x.size(3), out.size(3)), [&](auto columns) {
         constexpr int W = columns();
         const dim3 grid(static_cast<unsigned>(p_.B() * p_.H()) * cut(out.size(1), side),
                         cut(out.size(3), W));

@@ -284,12 +284,4 @@ __global__ void __launch_bounds__(tile_threads, 3)
   store_rows(o, own, x, columns_from(out, column));
 }
 
-// Calls f with the width of tiles for numbers of this width.
-template <class F>
-void with_tile_width(i64 width, const F& f) {
-  if (width <= 16) return f(std::integral_constant<int, 16>{});
-  if (width <= 32) return f(std::integral_constant<int, 32>{});
-  f(std::integral_constant<int, side>{});
-}
-
 }  // namespace weft::scan
