@@ -98,6 +98,8 @@ HWY_INLINE void store(Vector<Accumulator<S>> value, S* to, i64 count) {
 
 // Whether the build has AVX512-BF16: products of pairs of bf16, summed in f32.
 inline constexpr bool has_bf16_dot = WEFT_BF16_DOT;
+// Whether it has AMX, too; see runtime/amx.h.
+inline constexpr bool has_amx = WEFT_AMX;
 
 // As many elements as D has lanes, in D's type; stored, they are rounded once.
 template <class D, class S>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "runtime/amx.h"
 #include "runtime/simd.h"
 
 namespace weft {
@@ -161,11 +162,9 @@ void strip_by_panels(D d, i64 rows, i64 depth, Strided<A> a, Rows<const A> b, Ro
   }
 }
 
-}  // namespace
-
 template <class A>
-void tile_product(i64 rows, i64 columns, i64 depth, Strided<A> a, Rows<const A> b,
-                  Rows<ProductOf<A>> c, bool add) {
+void by_vectors(i64 rows, i64 columns, i64 depth, Strided<A> a, Rows<const A> b,
+                Rows<ProductOf<A>> c, bool add) {
   using T = ProductOf<A>;
   namespace hn = simd::hn;
   constexpr i64 n = simd::lanes<T>;
@@ -193,6 +192,19 @@ void tile_product(i64 rows, i64 columns, i64 depth, Strided<A> a, Rows<const A> 
   narrow(hn::CappedTag<T, 4>{});
   narrow(hn::CappedTag<T, 2>{});
   while (j < columns) strip<1>(hn::CappedTag<T, 1>{}, rows, depth, a, at(b), at(c), add), ++j;
+}
+
+}  // namespace
+
+template <class A>
+void tile_product(i64 rows, i64 columns, i64 depth, Strided<A> a, Rows<const A> b,
+                  Rows<ProductOf<A>> c, bool add) {
+  if constexpr (simd::has_amx && std::is_same_v<A, Bf16Pair>) {
+    if (amx::permitted()) {
+      return amx::product<amx::Instructions>(rows, columns, depth, a, b, c, add, by_vectors<A>);
+    }
+  }
+  by_vectors(rows, columns, depth, a, b, c, add);
 }
 
 template void tile_product(i64, i64, i64, Strided<float>, Rows<const float>, Rows<float>, bool);

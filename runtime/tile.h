@@ -7,7 +7,8 @@
 // (AVX-512), so that a step has 4 loads of B and 6 broadcasts of A for 24 multiply-adds; 6 rows × 2
 // vectors with 16 (AVX2), where the columns of B are packed first if many rows of A read them. On
 // shapes that fit the L2 cache this reaches eight to nine tenths of the arithmetic peak, without
-// the overhead of a library call; larger ones are for runtime/matmul.h.
+// the overhead of a library call; larger ones are for runtime/matmul.h. Pairs of bf16 go by AMX
+// where the processor has it (runtime/amx.h).
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <hwy/targets.h>
 
 #include "apps/command_line/output.h"
+#include "runtime/amx.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
@@ -29,13 +30,19 @@ void print_cuda() {
   }
 }
 
+// What multiplies the tiles of attention in bf16.
+const char* pairs_of_bf16() {
+  if (simd::has_amx && amx::permitted()) return "AMX";
+  return simd::has_bf16_dot ? "AVX512-BF16" : "f32";
+}
+
 }  // namespace
 }  // namespace weft
 
 int main() try {
   fmt::print("cpu   {}, {} threads; products by {}; attention in bf16 by {}\n",
              hwy::TargetName(HWY_STATIC_TARGET), weft::threads(), weft::matmul_library(),
-             weft::simd::has_bf16_dot ? "AVX512-BF16" : "f32");
+             weft::pairs_of_bf16());
   weft::print_cuda();
   weft::flush_output();
 } catch (const std::exception& error) {
