@@ -116,6 +116,24 @@ TEST_CASE("full: a query whose whole bias is -inf gives 0 and takes no gradient"
   }
 }
 
+// The kernels count in units of ln 2, where the lowest number times log₂e would be −∞: a mask of
+// such numbers leaves a mean.
+TEST_CASE_TEMPLATE("full: a finite bias stays finite", T, float, double) {
+  const QueryKeyValue in(1, 5, 70, 2, 3, 4);
+  const Tensor bias = random_normal({1, 1, 5, 70}, dtype_of<T>, 7);
+  bias.slice(2, 2, 3).fill(std::numeric_limits<T>::lowest());
+  const Tensor v = in.v.to(dtype_of<T>);
+  const Tensor out = full({in.q.to(dtype_of<T>), in.k.to(dtype_of<T>), v, bias}).to(DType::f64);
+  for (i64 h = 0; h < 2; ++h) {
+    for (i64 m = 0; m < 4; ++m) {
+      double mean = 0;
+      for (i64 j = 0; j < 70; ++j) mean += in.v.view<double, 4>()(0, j, h, m) / 70;
+      CHECK(std::abs(out.view<double, 4>()(0, 2, h, m) - mean) <
+            (sizeof(T) == 4 ? tolerance::forward_f32 : tolerance::forward_f64));
+    }
+  }
+}
+
 // With δ_i = dO_i · O_i the gradient of a score is a_ij (d_ij dO_i · v_j − δ_i): compared with the
 // gradient of the bias, with and without dropout.
 TEST_CASE("full: the gradient of a score") {

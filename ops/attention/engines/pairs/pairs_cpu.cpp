@@ -24,6 +24,7 @@
 #include "ops/attention/running_softmax.h"
 #include "ops/dropout/mask_rows.h"
 #include "runtime/operands.h"
+#include "runtime/pack.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 #include "runtime/tile.h"
@@ -189,6 +190,65 @@ void each_part(const Pairs<S>& p, const Tile<Accumulator<S>>& t, const F& f) {
   emit(half, half, both.to, high.to);
 }
 
+// Turns the tile of a bias or of its gradient, whose keys are contiguous in memory: those of scores
+// are `lanes` apart.
+template <class T>
+using TurnedTile = std::array<T, static_cast<std::size_t>(tile_side* most_queries)>;
+template <class T>
+bool turns(const Tile<T>& t, i64 key_stride) {
+  return t.seen == nullptr && key_stride == 1;
+}
+
+// z += bias log₂e, where queries see keys: a table by distance may not cover other pairs. A finite
+// bias stays finite.
+template <class S, class T = Accumulator<S>>
+void add_bias(const Pairs<S>& p, const Tile<Accumulator<S>>& t, Accumulator<S>* z) {
+  constexpr T most = std::numeric_limits<T>::max() / 2;
+  if (!turns(t, p.bias.stride(3))) {
+    for (i64 j = 0; j < t.keys; ++j) {
+      for (i64 i = 0; i < t.queries; ++i) {
+        if (!t.sees(i, j)) continue;
+        const T bias = p.bias(t.b, t.h, t.query + i, t.key + j);
+        const T bounded = std::isinf(bias) ? bias : std::clamp(bias, -most, most);
+        z[j * t.lanes + i] += log2e_v<T> * bounded;
+      }
+    }
+    return;
+  }
+  alignas(64) TurnedTile<T> turned;
+  if (t.queries < t.lanes) std::fill_n(turned.data(), t.keys * t.lanes, T(0));
+  transpose<T>(t.queries, t.keys, {&p.bias(t.b, t.h, t.query, t.key), p.bias.stride(2)},
+               {turned.data(), t.lanes});
+  const simd::Tag<T> d;
+  const auto bound = hn::Set(d, most), log2e = hn::Set(d, log2e_v<T>);
+  for (i64 at = 0; at < t.keys * t.lanes; at += simd::lanes<T>) {
+    const auto bias = hn::Load(d, turned.data() + at);
+    const auto large = hn::AndNot(hn::IsInf(bias), hn::Lt(bound, hn::Abs(bias)));
+    const auto bounded = hn::IfThenElse(large, hn::CopySign(bound, bias), bias);
+    hn::StoreU(hn::Add(hn::LoadU(d, z + at), hn::Mul(log2e, bounded)), d, z + at);
+  }
+}
+
+// dbias += dz, of the same pairs.
+template <class T>
+void add_bias_gradient(const Tile<T>& t, const T* dz, const View<T, 4>& dbias) {
+  if (!turns(t, dbias.stride(3))) {
+    for (i64 j = 0; j < t.keys; ++j) {
+      for (i64 i = 0; i < t.queries; ++i) {
+        if (t.sees(i, j)) dbias(t.b, t.h, t.query + i, t.key + j) += dz[j * t.lanes + i];
+      }
+    }
+    return;
+  }
+  alignas(64) TurnedTile<T> turned;
+  transpose<T>(t.keys, t.queries, {dz, t.lanes}, {turned.data(), t.keys});
+  for (i64 i = 0; i < t.queries; ++i) {
+    T* const row = &dbias(t.b, t.h, t.query + i, t.key);
+    map<T>(
+        t.keys, row, [](Pack<T> x, Pack<T> y) { return x + y; }, row, turned.data() + i * t.keys);
+  }
+}
+
 // z in units of ln 2, where q was not scaled, plus the bias, and −∞ if a query does not see the
 // key.
 template <class S, class T = Accumulator<S>>
@@ -200,17 +260,7 @@ void mask_scores(const Pairs<S>& p, const Tile<Accumulator<S>>& t, Accumulator<S
       hn::StoreU(hn::Mul(factor, hn::LoadU(d, z + i)), d, z + i);
     }
   }
-  if (p.bias.data != nullptr) {
-    constexpr T most = std::numeric_limits<T>::max() / 2;  // times log₂e it is finite
-    for (i64 j = 0; j < t.keys; ++j) {
-      for (i64 i = 0; i < t.queries; ++i) {
-        if (!t.sees(i, j)) continue;  // a table by distance may not cover it
-        const T bias = p.bias(t.b, t.h, t.query + i, t.key + j);
-        const T bounded = std::isinf(bias) ? bias : std::clamp(bias, -most, most);
-        z[j * t.lanes + i] += log2e_v<T> * bounded;
-      }
-    }
-  }
+  if (p.bias.data != nullptr) add_bias(p, t, z);
   if (t.seen == nullptr) return;
   const auto none = hn::Set(d, -infinity<T>);
   for (i64 j = 0; j < t.keys; ++j) {
@@ -700,12 +750,7 @@ struct BackwardTile {
       add_products(t, along_queries<S>(a, t.keys, t.lanes, a_pairs),
                    along_queries<S>(dz, t.keys, t.lanes, dz_pairs), 0, t.lanes, {0, t.keys});
     }
-    if (dbias.data == nullptr) return;
-    for (i64 j = 0; j < t.keys; ++j) {
-      for (i64 i = 0; i < t.queries; ++i) {
-        if (t.sees(i, j)) dbias(t.b, t.h, t.query + i, t.key + j) += dz[j * t.lanes + i];
-      }
-    }
+    if (dbias.data != nullptr) add_bias_gradient(t, dz, dbias);
   }
 
   // The contribution of some lanes of the tile, with weights and their gradients, to dv and dk of
