@@ -35,6 +35,7 @@
 #include "bench/stamp.h"
 #include "bench/summary.h"
 #include "nn/file.h"
+#include "nn/precision.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/parallel.h"
@@ -145,7 +146,8 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
   const Say say = [&](const std::string& line) { progress.print(line); };
   const std::vector<Candidate> candidates = candidates_of(o.field, say);
   const bool hurried = o.field.settings.seconds == 0;
-  const Ceilings best = ceilings(device, hurried ? Effort{.runs = 1, .seconds = 0} : Effort{});
+  const Ceilings best = ceilings(device, hurried ? Effort{.runs = 1, .seconds = 0} : Effort{},
+                                 stored_type(DType::f32, o.field.settings.precision));
   Run run{.identity = identity_of(o, device),
           .budgets = o.budgets,
           .seconds = o.field.settings.seconds,

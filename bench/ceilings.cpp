@@ -28,10 +28,10 @@ double fastest(const std::function<void()>& f, Device device, const Effort& effo
   return best;
 }
 
-double gemm_rate(Device device, const Effort& effort) {
+double gemm_rate(Device device, const Effort& effort, DType type) {
   const i64 n = device == Device{} ? 2048 : 8192;
-  const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1).to(device);
-  const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1).to(device);
+  const Tensor a = random_uniform({n, n}, DType::f32, 1, -1, 1).to(type).to(device);
+  const Tensor b = random_uniform({n, n}, DType::f32, 2, -1, 1).to(type).to(device);
   const Tensor c = Tensor::empty_like(a);
   const int all = threads();
   set_threads(1);
@@ -80,8 +80,8 @@ double exp_rate(Device device, const Effort& effort) {
   return double(count) * double(rounds) / fastest(exponentials, device, effort);
 }
 
-Ceilings ceilings(Device device, const Effort& effort) {
-  const double gemm = gemm_rate(device, effort) * (device == Device{} ? threads() : 1);
+Ceilings ceilings(Device device, const Effort& effort, DType products) {
+  const double gemm = gemm_rate(device, effort, products) * (device == Device{} ? threads() : 1);
   return {gemm, copy_rate(device, effort), exp_rate(device, effort)};
 }
 

@@ -8,8 +8,8 @@
 // With --attention the preset's model has that mechanism instead of its own. On a CUDA device steps
 // are queued as charlm queues them, by default as replays of one graph. The step is timed as in the
 // preset, and language models also bare: without dropout and adaptive computation time. The ceiling
-// is the rate of a 2048³ product on one thread, times the threads, over the operations that Task
-// counts.
+// is the rate of a 2048³ product of that precision on one thread, times the threads, over the
+// operations that Task counts.
 //
 // With --ranks the step runs on one process and, by mpirun, on N, turn by turn, one thread each,
 // with the same examples for each rank: how many times as fast all together are, with the bytes
@@ -37,6 +37,7 @@
 #include "bench/ceilings.h"
 #include "bench/measure.h"
 #include "nn/optimizer.h"
+#include "nn/precision.h"
 #include "runtime/allocator.h"
 #include "runtime/communicator.h"
 #include "runtime/parallel.h"
@@ -274,7 +275,8 @@ int main_of(int argc, char** argv) {
       .show_default();
   app.add_option("--attention", options.attention,
                  "a mechanism, as name:option=value,option=value; default: the preset's");
-  app.add_option("--precision", options.precision, "f32 or bf16; ceilings are those of f32")
+  app.add_option("--precision", options.precision, "of products, and of their ceiling")
+      .one_of({"f32", "bf16"})
       .show_default();
   add_plugin_option(app);
   app.add_flag("--bare", bare, "measure only without dropout and adaptive computation time");
@@ -297,7 +299,7 @@ int main_of(int argc, char** argv) {
   if (compared > 1) return compare_ranks(compared, wanted, options.batch, options.runs, json), 0;
   set_threads(thread_count);
   options.device = device_named(device);
-  options.rate = gemm_rate(options.device);
+  options.rate = gemm_rate(options.device, {}, stored_type(DType::f32, options.precision));
   std::vector<std::string> names = {"all"};
   const auto each = [&](const std::vector<std::string>& presets, bool among_all, const auto& row) {
     for (const std::string& name : presets) {
