@@ -75,9 +75,6 @@ std::string description(const std::string& name, const UniversalTransformerConfi
 // network has a memory), the validation, the score and the checkpoint's metadata.
 Task training_of(UniversalTransformer& network, const TrainingSettings& settings);
 
-// Called occasionally with the fraction done.
-using Advance = std::function<void(double)>;
-
 // The measurements of a pass over batches.
 struct Pass {
   double loss = 0, cross_entropy = 0;  // means over the targets, in nats

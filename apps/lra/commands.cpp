@@ -43,17 +43,17 @@ void describe(const Model& model, const SequenceTask& data, i64 steps, const Run
 Measure score(const Model& model, const SequenceTask& data, const TrainResult& result,
               RunFolder& folder, Progress& progress) {
   progress.print(fmt::format("best   round {}: validation {:.2f} % right", result.best_epoch,
-                             accuracy(result.best)));
+                             figure_of(result.best, "accuracy")));
   const Measure tested = measure(model, data.test, [&](double share) {
     progress.update(fmt::format("test {:.0f} %", 100 * share));
   });
   const Baselines always = baselines(data, data.test);
   progress.print(fmt::format("test   {:.2f} % right, loss {:.4f}, of that round; {}",
-                             accuracy(tested), tested.loss, baseline_text(always)));
+                             figure_of(tested, "accuracy"), tested.loss, baseline_text(always)));
   folder.log(Json{{"kind", "test"},
                   {"round", result.best_epoch},
                   {"loss", tested.loss},
-                  {"accuracy", accuracy(tested)},
+                  {"accuracy", figure_of(tested, "accuracy")},
                   {"majority", always.majority},
                   {"first_word", always.first_word}});
   return tested;
@@ -105,7 +105,8 @@ int run_eval(const EvalCommand& command) {
   const Baselines always = baselines(data, part);
   if (!command.json) {
     fmt::print("{} split: {:.2f} % right, loss {:.6f} over {} sequences; {}\n", command.split,
-               accuracy(measured), measured.loss, grouped(part.count()), baseline_text(always));
+               figure_of(measured, "accuracy"), measured.loss, grouped(part.count()),
+               baseline_text(always));
     return 0;
   }
   print_json(Json{{"checkpoint", command.checkpoint},
@@ -114,7 +115,7 @@ int run_eval(const EvalCommand& command) {
                   {"split", command.split},
                   {"sequences", part.count()},
                   {"loss", measured.loss},
-                  {"accuracy", accuracy(measured)},
+                  {"accuracy", figure_of(measured, "accuracy")},
                   {"majority", always.majority},
                   {"first_word", always.first_word}});
   return 0;

@@ -54,7 +54,7 @@ Task training_task(const Model& model, const SequenceTask& data, SequenceBatches
     return with_penalty(context, entropy);
   };
   task.validate = [&](const Advance& advance) { return measure(model, data.validation, advance); };
-  task.criterion = [](const Measure& measured) { return 100 - accuracy(measured); };
+  task.criterion = [](const Measure& measured) { return 100 - figure_of(measured, "accuracy"); };
   task.round = "round";
   task.targets_per_step =
       s.batch * static_cast<i64>(data.train.symbols.size()) / data.train.count();

@@ -14,6 +14,13 @@
 #include "runtime/dispatch.h"
 
 namespace weft {
+
+double figure_of(const Measure& measure, const std::string& key) {
+  for (const Figure& figure : measure.figures) {
+    if (figure.key == key) return figure.value;
+  }
+  fail("nothing measured {}", key);
+}
 namespace {
 
 constexpr int most_failures_in_a_row = 3;

@@ -31,6 +31,12 @@ struct Measure {
   std::vector<Figure> figures = {};
 };
 
+// The figure with this key; throws if there is none.
+double figure_of(const Measure& measure, const std::string& key);
+
+// Called occasionally with the fraction done.
+using Advance = std::function<void(double)>;
+
 // How cross-entropy is displayed: "bits_per_character" in logs, "bpc" on the progress line.
 struct Score {
   const char* key;
@@ -78,7 +84,7 @@ struct Task {
   // the parameters' device, is 1; it is 0 for a skipped step. Undefined: no state.
   std::function<void(const Tensor& updated)> carry;
   // Measures the model on held-out data; calls `advance` occasionally with the fraction done.
-  std::function<Measure(const std::function<void(double)>& advance)> validate;
+  std::function<Measure(const Advance& advance)> validate;
   // Runs the batches of validation and test that are smaller than the others, so that the dry run
   // measures their memory. Undefined: none.
   std::function<void()> odd_batches;

@@ -82,7 +82,7 @@ int run_eval(const EvalCommand& command) {
   if (!command.json) {
     fmt::print(
         "{} split: {:.2f} % top-1, {:.2f} % top-5, loss {:.6f} over {} pictures, {} a second\n",
-        command.split, percent(measured, "top_1"), percent(measured, "top_5"), measured.loss,
+        command.split, figure_of(measured, "top_1"), figure_of(measured, "top_5"), measured.loss,
         which.size(), short_number(rate));
     return 0;
   }

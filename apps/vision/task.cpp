@@ -58,7 +58,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
               [](double) {});
     }
   };
-  task.criterion = [](const Measure& measured) { return 100 - percent(measured, "top_1"); };
+  task.criterion = [](const Measure& measured) { return 100 - figure_of(measured, "top_1"); };
   task.targets_per_step = s.batch * s.model.tokens();
   task.operations =
       static_cast<double>(task.targets_per_step) * products_per_token(s.model, task.parameters);

@@ -16,7 +16,7 @@ using BestEpochs = std::map<std::string, double>;
 
 void take(BestEpochs& best, i64 epoch, const Measure& measured) {
   for (const std::string key : {"top_1", "top_5"}) {
-    const double reached = percent(measured, key);
+    const double reached = figure_of(measured, key);
     if (best.contains(key) && reached <= best.at(key)) continue;
     best[key] = reached;
     best[key + "_epoch"] = static_cast<double>(epoch);
@@ -62,11 +62,11 @@ Json test_line(const char* kind, i64 epoch, const Measure& measured) {
 Measure score(const Model& model, const Parts& parts, const TrainResult& result,
               const BestEpochs& epochs, RunFolder& folder, Progress& progress) {
   progress.print(fmt::format("best   epoch {}: validation {:.2f} % top-1, {:.2f} % top-5",
-                             result.best_epoch, percent(result.best, "top_1"),
-                             percent(result.best, "top_5")));
+                             result.best_epoch, figure_of(result.best, "top_1"),
+                             figure_of(result.best, "top_5")));
   const Measure tested = test(model, parts, progress);
   progress.print(fmt::format("test   {:.2f} % top-1, {:.2f} % top-5, loss {:.4f}, of that epoch",
-                             percent(tested, "top_1"), percent(tested, "top_5"), tested.loss));
+                             figure_of(tested, "top_1"), figure_of(tested, "top_5"), tested.loss));
   Json line = test_line("test", result.best_epoch, tested);
   if (!epochs.empty()) {
     progress.print(

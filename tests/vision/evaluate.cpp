@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "apps/command_line/configuration.h"
+#include "apps/training/accuracy.h"
 #include "apps/vision/spectrum.h"
 #include "ops/matmul/matmul.h"
 #include "tests/check.h"
@@ -83,10 +84,10 @@ TEST_CASE("top-k: an untrained model is right by chance") {
   std::vector<i64> all;
   for (i64 i = 0; i < 600; ++i) all.push_back(i);
   const Measure measured = measure(model, set.test, all, [](double) {});
-  CHECK(percent(measured, "top_1") < 25);
-  CHECK(percent(measured, "top_5") > 30);
-  CHECK(percent(measured, "top_5") < 70);
-  CHECK_ERROR(percent(measured, "top_2"), "nothing measured top_2");
+  CHECK(figure_of(measured, "top_1") < 25);
+  CHECK(figure_of(measured, "top_5") > 30);
+  CHECK(figure_of(measured, "top_5") < 70);
+  CHECK_ERROR(figure_of(measured, "top_2"), "nothing measured top_2");
 }
 
 TEST_CASE("measure: means do not depend on the batches") {
@@ -101,7 +102,7 @@ TEST_CASE("measure: means do not depend on the batches") {
   model.settings.batch = 7;
   const Measure parts = measure(model, pictures, which, [](double) {});
   CHECK(std::abs(whole.loss / parts.loss - 1) < tolerance::forward_f32);
-  CHECK(percent(whole, "top_5") == percent(parts, "top_5"));
+  CHECK(figure_of(whole, "top_5") == figure_of(parts, "top_5"));
 }
 
 TEST_CASE("division: validation out of training, and an error where nothing is left") {
