@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/pack.h"
 #include "runtime/simd.h"
 
 namespace weft {
@@ -51,6 +52,19 @@ void copy_rows(i64 rows, i64 width, T scale, const From* from, i64 from_row, i64
   for (i64 i = 0; i < rows; ++i, from += from_row, to += to_row) {
     for (i64 e = 0; e < width; ++e) {
       to[e * to_step] = convert<To>(scale * convert<T>(from[e * from_step]));
+    }
+  }
+}
+
+// Each of these rows = `row`, in their type; zeros where it is null. A bias, before a product adds.
+template <class From, class To>
+void fill_rows(i64 rows, i64 columns, const From* row, To* to, i64 to_row) {
+  for (i64 i = 0; i < rows; ++i, to += to_row) {
+    if (row == nullptr) {
+      std::fill_n(to, columns, To{});
+    } else {
+      map(
+          columns, to, [](auto x) { return x; }, row);
     }
   }
 }

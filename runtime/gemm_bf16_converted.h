@@ -2,9 +2,9 @@
 // widened, multiplied and summed in f32, and the result is rounded once.
 #pragma once
 
-#include <algorithm>
 #include <type_traits>
 
+#include "runtime/copy_rows.h"
 #include "runtime/gemm.h"
 #include "runtime/scratch.h"
 
@@ -15,23 +15,11 @@ void convert_rows(i64 rows, i64 columns, const From* from, i64 from_row, To* to,
   for (i64 i = 0; i < rows; ++i) convert_all(columns, from + i * from_row, to + i * to_row);
 }
 
-// c rows = bias, in another type; zeros if it is null.
-template <class C>
-void start_rows(i64 rows, i64 columns, const float* bias, C* c, i64 c_row) {
-  for (i64 i = 0; i < rows; ++i) {
-    if (bias == nullptr) {
-      std::fill_n(c + i * c_row, columns, C{});
-    } else {
-      convert_all(columns, bias, c + i * c_row);
-    }
-  }
-}
-
 template <class C>
 void gemm_converted(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda,
                     const bf16* b, i64 ldb, float beta, C* c, i64 ldc) {
   if (k == 0) {  // libraries refuse it
-    if (beta == 0) start_rows(m, n, nullptr, c, ldc);
+    if (beta == 0) fill_rows<float>(m, n, nullptr, c, ldc);
     return;
   }
   const auto widened = [](const Scratch<float>& to, i64 rows, i64 columns, const bf16* from,
@@ -58,7 +46,7 @@ template <class C>
 void gemm_converted(bool transpose_b, i64 m, i64 n, i64 k, const bf16* a, i64 lda, const bf16* b,
                     i64 ldb, const float* bias, C* c, i64 ldc) {
   if constexpr (std::is_same_v<C, float>) {
-    start_rows(m, n, bias, c, ldc);
+    fill_rows(m, n, bias, c, ldc);
     gemm_converted(false, transpose_b, m, n, k, a, lda, b, ldb, 1, c, ldc);
   } else {
     const Scratch<float> sums(m * n);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "runtime/pack.h"
 #include "runtime/parallel.h"
 #include "runtime/tensor.h"
 
@@ -49,6 +50,15 @@ void row_sums(i64 rows, i64 block, i64 count, T* total, const F& f) {
       for (i64 i = begin; i < end; ++i) total[i] += sums[i];
     }
   });
+}
+
+// sums [columns] += each of the packed rows of x.
+template <class S, class T = Accumulator<S>>
+void add_rows(i64 rows, i64 columns, const S* x, T* sums) {
+  for (i64 i = 0; i < rows; ++i, x += columns) {
+    map(
+        columns, sums, [](auto sum, auto value) { return sum + value; }, sums, x);
+  }
 }
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/feed_forward/feed_forward.h"
+#include "runtime/copy_rows.h"
 #include "runtime/gemm.h"
 #include "runtime/matmul.h"
 #include "runtime/pack.h"
@@ -29,12 +30,6 @@ struct Problem {
 template <class T>
 Matrix<const T> transposed(Matrix<const T> m) {
   return {m.data, m.columns, m.rows, m.column_stride, m.row_stride};
-}
-
-// to[i, :] = bias, for each row.
-template <class T>
-void start_rows(T* to, i64 rows, i64 width, const T* bias) {
-  for (i64 i = 0; i < rows; ++i) std::copy(bias, bias + width, to + i * width);
 }
 
 // z = product + bias and f = φ(z), over rows of h; z may be the product.
@@ -85,7 +80,7 @@ void rows_forward(const Cpu& cpu, const FeedForward::Saved& saved, const Tensor&
               {zs, end - begin, p.h, p.h, 1});
     bias_and_activation<Phi>(end - begin, p.h, zs, bias1, zs, f);
     T* const ys = y + begin * p.out;
-    start_rows(ys, end - begin, p.out, bias2);
+    fill_rows(end - begin, p.out, bias2, ys, p.out);
     matmul<T>(cpu, {f, end - begin, p.h, p.h, 1}, rows_of(p.weight2, 0, p.h, p.out),
               {ys, end - begin, p.out, p.out, 1}, true);
   });
@@ -123,9 +118,7 @@ std::array<Tensor, 5> rows_backward(const Cpu& cpu, const FeedForward::Saved& sa
               {dx + begin * p.d, rows, p.d, p.d, 1});
     matmul<T>(cpu, transposed(rows_of(p.x, begin, end, p.d)), dzs, {part, p.d, p.h, p.h, 1}, true);
     matmul<T>(cpu, transposed(fs), dys, {part + p.at_weight2(), p.h, p.out, p.out, 1}, true);
-    for (i64 i = 0; i < rows; ++i) {
-      for (i64 j = 0; j < p.out; ++j) part[p.at_bias2() + j] += dy[(begin + i) * p.out + j];
-    }
+    add_rows(rows, p.out, dys.data, part + p.at_bias2());
   };
   row_sums<T>(p.rows, block, p.total(), sums.data<T>(), gather);
   return in_order(p, inner, sums);
@@ -180,11 +173,7 @@ std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& 
                         {part, p.d, p.h, p.h, 1}, true);
     matmul<bf16, float>(cpu, transposed(f_rows), dys, {part + p.at_weight2(), p.h, p.out, p.out, 1},
                         true);
-    for (i64 i = 0; i < rows; ++i) {
-      for (i64 j = 0; j < p.out; ++j) {
-        part[p.at_bias2() + j] += static_cast<float>(dy[(begin + i) * p.out + j]);
-      }
-    }
+    add_rows(rows, p.out, dys.data, part + p.at_bias2());
   };
   row_sums<float>(p.rows, narrow_block, p.total(), sums.data<float>(), gather);
   return in_order(p, inner, sums);

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <cstring>
 
 #include "ops/linear/linear.h"
+#include "runtime/copy_rows.h"
 #include "runtime/gemm.h"
 #include "runtime/matmul.h"
 #include "runtime/row_sums.h"
@@ -49,9 +49,7 @@ void add_weight_gradient(const Cpu& cpu, i64 begin, i64 end, i64 n, i64 m, const
     matmul<T>(cpu, {x + begin * n, n, end - begin, 1, n}, rows_of(dy, begin, end, m),
               {dweight, n, m, m, 1}, true);
   }
-  for (i64 i = begin; dbias != nullptr && i < end; ++i) {
-    for (i64 j = 0; j < m; ++j) dbias[j] += dy[i * m + j];
-  }
+  if (dbias != nullptr) add_rows(end - begin, m, dy + begin * m, dbias);
 }
 
 }  // namespace
@@ -65,9 +63,7 @@ void LinearKernels<Device, T>::forward(const Device& cpu, const Tensor& x, const
   const T* const offset = pointer<T>(bias);
   T* const to = y.data<T>();
   parallel_ranges(rows, rows_together(rows, n, m), [&](i64 begin, i64 end) {
-    for (i64 i = begin; offset != nullptr && i < end; ++i) {
-      std::memcpy(to + i * m, offset, static_cast<std::size_t>(m) * sizeof(T));
-    }
+    if (offset != nullptr) fill_rows(end - begin, m, offset, to + begin * m, m);
     matmul<T>(cpu, rows_of(inputs, begin, end, n), factors, rows_of(to, begin, end, m),
               offset != nullptr);
   });
@@ -162,9 +158,7 @@ void LinearKernels<Cpu, bf16>::backward(const Cpu& cpu, const Tensor& inputs, co
   }
   if (float* const dbias = pointer<float>(gradients.bias)) {
     row_sums<float>(rows, least_rows, m, dbias, [&](i64 begin, i64 end, float* part) {
-      for (i64 i = begin; i < end; ++i) {
-        for (i64 j = 0; j < m; ++j) part[j] += static_cast<float>(dy[i * m + j]);
-      }
+      add_rows(end - begin, m, dy + begin * m, part);
     });
   }
 }
