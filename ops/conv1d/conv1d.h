@@ -15,6 +15,9 @@
 //     dW_k = Σ_t x_{t−W+1+k}ᵀ dz_t,   db = Σ_t dz_t
 //
 // Saved: x and W as handles, and y as one if relu needs it.
+//
+// In bf16, CPUs with AVX512-BF16 multiply pairs of bf16, not halved, and sum in f32: W is rounded,
+// y and dx are rounded once, dW and db are f32 if W is. Elsewhere apply() widens.
 #pragma once
 
 #include "autograd/apply.h"
@@ -28,12 +31,18 @@ struct CausalConv1d {
 
   struct Saved {
     Tensor x, weight, y;
+    DType learnt = DType::f32;  // of W and b as they were given
   };
   Tensor forward(Saved&, const Tensor& x, const Tensor& weight, const Tensor& bias) const;
   std::array<Tensor, 3> backward(const Saved&, const Tensor& dy) const;
 };
 
-// The kernels of forward and backward; their tensors are checked and packed.
+struct StoredCausalConv1d : CausalConv1d {
+  static constexpr bool takes_bf16 = true;
+};
+
+// The kernels of forward and backward; their tensors are checked and packed. With
+// bf16, which the CPU alone has, the bias and its gradient and that of the weight are f32.
 template <class Device, class T>
 struct CausalConv1dKernels {
   using Saved = CausalConv1d::Saved;

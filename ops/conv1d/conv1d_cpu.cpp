@@ -2,6 +2,7 @@
 #include <limits>
 #include <vector>
 
+#include "ops/conv1d/blocks.h"
 #include "ops/conv1d/conv1d.h"
 #include "ops/conv1d/halves.h"
 #include "runtime/row_sums.h"
@@ -12,15 +13,7 @@
 namespace weft {
 namespace {
 
-constexpr i64 block = 128;  // positions of a sequence that are computed together
-
-struct Sizes {
-  i64 B, N, n, m, W;
-};
-
-Sizes sizes_of(const Tensor& x, const Tensor& weight) {
-  return {x.size(0), x.size(1), x.size(2), weight.size(2), weight.size(0)};
-}
+using conv1d::block, conv1d::Block, conv1d::Blocks, conv1d::Sizes, conv1d::sizes_of;
 
 // How the products are computed: as one, or, if the taps can be halved twice and there are enough
 // rows to pay for the sums of the taps, as nine with a quarter of the rows and of the taps.
@@ -33,23 +26,6 @@ struct Products {
   i64 rows(i64 count) const { return (count + step - 1) / step; }
   bool halved;
   i64 parts, step, taps;
-};
-
-// Splits every sequence into blocks and numbers them all.
-struct Blocks {
-  explicit Blocks(const Sizes& s) : N(s.N), each((s.N + block - 1) / block), count(s.B * each) {}
-  i64 N, each, count;
-};
-
-// One of them: rows begin … begin + rows − 1 of a sequence; `sequence` is the number of its first
-// row.
-struct Block {
-  Block(const Blocks& blocks, i64 i)
-      : sequence(i / blocks.each * blocks.N),
-        begin(i % blocks.each * block),
-        rows(std::min(blocks.N - begin, block)) {}
-  i64 at() const { return sequence + begin; }
-  i64 sequence, begin, rows;
 };
 
 // Row t of a sequence [N, width], counted from `begin`: zeros outside of it.

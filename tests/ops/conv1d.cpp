@@ -1,5 +1,7 @@
 #include "ops/conv1d/conv1d.h"
 
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
@@ -12,9 +14,9 @@ struct Convolution {
   Tensor y, dx, dweight, dbias;
 };
 
-// The sums of conv1d.h in f64, term by term, with relu.
+// The sums of conv1d.h in f64, term by term.
 Convolution by_definition(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                          const Tensor& dy) {
+                          const Tensor& dy, Activation activation = Activation::relu) {
   const i64 B = x.size(0), N = x.size(1), n = x.size(2), W = weight.size(0);
   const i64 m = weight.size(2);
   Convolution c{Tensor::zeros({B, N, m}, DType::f64), Tensor::zeros(x.shape(), DType::f64),
@@ -30,7 +32,7 @@ Convolution by_definition(const Tensor& x, const Tensor& weight, const Tensor& b
           }
         };
         each([&](auto s, auto k, auto i) { sum += X(b, s, i) * w(k, i, o); });
-        if (sum <= 0) continue;
+        if (activation == Activation::relu && sum <= 0) continue;
         c.y.view<double, 3>()(b, t, o) = sum;
         each([&](auto s, auto k, auto i) {
           c.dx.view<double, 3>()(b, s, i) += g(b, t, o) * w(k, i, o);
@@ -43,12 +45,15 @@ Convolution by_definition(const Tensor& x, const Tensor& weight, const Tensor& b
   return c;
 }
 
+// The weight and the bias are of type `learnt`.
 Convolution by_op(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& dy,
-                  DType type) {
-  const auto leaf = [&](const Tensor& t) { return Variable::leaf(t.to(type).to(tested_device())); };
-  const Variable in[] = {leaf(x), leaf(weight), leaf(bias)};
+                  DType type, DType learnt, Activation activation = Activation::relu) {
+  const auto leaf = [&](const Tensor& t, DType of) {
+    return Variable::leaf(t.to(of).to(tested_device()));
+  };
+  const Variable in[] = {leaf(x, type), leaf(weight, learnt), leaf(bias, learnt)};
   Tape tape;
-  const Variable y = causal_conv1d(in[0], in[1], in[2], Activation::relu);
+  const Variable y = causal_conv1d(in[0], in[1], in[2], activation);
   tape.backward(y, dy.to(type).to(tested_device()));
   const auto wide = [](const Tensor& t) { return t.to(Device{}).to(DType::f64); };
   return {wide(y.value()), wide(in[0].gradient()), wide(in[1].gradient()), wide(in[2].gradient())};
@@ -73,7 +78,7 @@ TEST_CASE("causal convolution is its definition") {
       const Tensor bias = normal({18}, 3), dy = normal({shape[0], shape[1], 18}, 4);
       const Convolution wanted = by_definition(x, weight, bias, dy);
       for (const DType type : {DType::f64, DType::f32}) {
-        const Convolution got = by_op(x, weight, bias, dy, type);
+        const Convolution got = by_op(x, weight, bias, dy, type, type);
         const bool wide = type == DType::f64;
         const double forward = wide ? tolerance::forward_f64 : tolerance::forward_f32;
         const double backward = wide ? tolerance::backward_f64 : tolerance::backward_f32;
@@ -82,6 +87,60 @@ TEST_CASE("causal convolution is its definition") {
         CHECK(relative_error(got.dweight, wanted.dweight) <= backward);
         CHECK(relative_error(got.dbias, wanted.dbias) <= backward);
       }
+    }
+  }
+}
+
+// What differs from the definition by more than the roundings: of a sum of `terms` products in f32,
+// and, if the result is stored in bf16, of that.
+void check_elements(const char* of, const Tensor& got, const Tensor& wanted, const Tensor& sizes,
+                    i64 terms, bool stored) {
+  const std::vector<double> x = got.to_vector<double>(), y = wanted.to_vector<double>();
+  const std::vector<double> size = sizes.to_vector<double>();
+  i64 wrong = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double sums = double(terms) * std::ldexp(size[i], -24);
+    const double rounding = stored ? tolerance::half_unit_bf16 * (std::abs(y[i]) + sums) : 0;
+    wrong += !(std::abs(x[i] - y[i]) <= sums + rounding);
+  }
+  CAPTURE(of);
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("causal convolution in bf16 is its definition, but for the roundings") {
+  const ThreadsOf one(1);
+  const auto narrow = [](const Shape& s, std::uint64_t seed) {
+    return random_normal(s, DType::f32, seed).to(DType::bf16).to(DType::f64);
+  };
+  const auto magnitude = [](const Tensor& x) {
+    Tensor y = x.clone();
+    for (i64 i = 0; i < y.count(); ++i) y.data<double>()[i] = std::abs(y.data<double>()[i]);
+    return y;
+  };
+  for (const i64 W : {1, 2, 5, 8}) {
+    for (const Shape& shape : {Shape{2, 5, 3}, Shape{1, 128, 20}, Shape{3, 259, 7}}) {
+      CAPTURE(W);
+      CAPTURE(shape);
+      const i64 n = shape[2], m = 18, positions = shape[0] * shape[1];
+      const Tensor x = narrow(shape, 1), weight = narrow({W, n, m}, 2), bias = narrow({m}, 3);
+      const Tensor dy = narrow({shape[0], shape[1], m}, 4);
+      const Activation none = Activation::none;
+      const Convolution wanted = by_definition(x, weight, bias, dy, none);
+      const Convolution sizes =
+          by_definition(magnitude(x), magnitude(weight), magnitude(bias), magnitude(dy), none);
+      const Convolution got = by_op(x, weight, bias, dy, DType::bf16, DType::f32, none);
+      check_elements("y", got.y, wanted.y, sizes.y, W * n + 1, true);
+      check_elements("dx", got.dx, wanted.dx, sizes.dx, W * m, true);
+      check_elements("dweight", got.dweight, wanted.dweight, sizes.dweight, positions, false);
+      check_elements("dbias", got.dbias, wanted.dbias, sizes.dbias, positions, false);
+
+      const Convolution masked = by_definition(x, weight, bias, dy);
+      const Convolution relu = by_op(x, weight, bias, dy, DType::bf16, DType::bf16);
+      const double rounding = tolerance::half_unit_bf16 + tolerance::backward_f32;
+      CHECK(relative_error(relu.y, masked.y) <= rounding);
+      CHECK(relative_error(relu.dx, masked.dx) <= rounding);
+      CHECK(relative_error(relu.dweight, masked.dweight) <= rounding);
+      CHECK(relative_error(relu.dbias, masked.dbias) <= rounding);
     }
   }
 }
