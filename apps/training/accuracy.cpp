@@ -1,5 +1,7 @@
 #include "apps/training/accuracy.h"
 
+#include <algorithm>
+
 #include "ops/cross_entropy/cross_entropy.h"
 #include "runtime/communicator.h"
 

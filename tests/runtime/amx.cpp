@@ -1,9 +1,11 @@
 #include "runtime/amx.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "tests/check.h"
 
