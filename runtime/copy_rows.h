@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "runtime/pack.h"
 #include "runtime/simd.h"
 
 namespace weft {
@@ -63,8 +62,7 @@ void fill_rows(i64 rows, i64 columns, const From* row, To* to, i64 to_row) {
     if (row == nullptr) {
       std::fill_n(to, columns, To{});
     } else {
-      map(
-          columns, to, [](auto x) { return x; }, row);
+      convert_all(columns, row, to);
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "runtime/pack.h"
 #include "runtime/tensor.h"
 
 namespace weft::conv1d {
@@ -15,6 +16,14 @@ struct Sizes {
 
 inline Sizes sizes_of(const Tensor& x, const Tensor& weight) {
   return {x.size(0), x.size(1), x.size(2), weight.size(2), weight.size(0)};
+}
+
+// to = dz where y > 0, else 0: the gradient of z, with relu.
+template <class S>
+void mask_gradient(i64 count, const S* dz, const S* y, S* to) {
+  using P = Pack<Accumulator<S>>;
+  map(
+      count, to, [](auto g, auto value) { return where(P(0) < value, g, P(0)); }, dz, y);
 }
 
 // Splits every sequence into blocks and numbers them all.

@@ -114,22 +114,18 @@ std::array<Tensor, 3> CausalConv1dKernels<Cpu, bf16>::backward(const Cpu&,
     copy_window(dy + at.sequence * s.m, s.N, s.m, at.begin, at.rows + s.W - 1, dz);
     if (y != nullptr) {
       const i64 known = std::min(at.rows + s.W - 1, s.N - at.begin);
-      map<bf16>(
-          known * s.m, dz,
-          [](auto g, auto value) { return where(Pack<float>(0) < value, g, Pack<float>(0)); }, dz,
-          y + at.at() * s.m);
+      conv1d::mask_gradient(known * s.m, dz, y + at.at() * s.m, dz);
     }
     add_rows(at.rows, s.m, dz, part + count);
     correlate(at.rows, s.m, s.n, s.W, dz, packed.mine(), back.data(), z);
-    map<bf16>(
-        at.rows * s.n, dx + at.at() * s.n, [](auto sum) { return sum; }, z);
+    convert_all(at.rows * s.n, z, dx + at.at() * s.n);
 
     copy_window(x + at.sequence * s.n, s.N, s.n, at.begin - s.W + 1, at.rows + s.W, window);
     O* memory = packed.mine();
     const Rows16 right(at.rows, s.m, Along::rows, memory);
     right.pack(at.rows, 1, dz, s.m);
     float* to = part;
-    for (i64 c = 0; c < std::min(copies, s.W); ++c) {
+    for (i64 c = 0; c < copies; ++c) {
       const i64 taps = taps_of(s.W, c), rows = copies * (operands<bf16>(at.rows) + taps - 1);
       const Rows16 left(rows, s.n, Along::rows, memory);
       left.pack(rows, 1, window + c * s.n, s.n);
@@ -141,7 +137,7 @@ std::array<Tensor, 3> CausalConv1dKernels<Cpu, bf16>::backward(const Cpu&,
   row_sums<float>(blocks.count, 1, count + s.m, sums.data<float>(), gather);
   const Tensor dweight = Tensor::empty(saved.weight.shape(), DType::f32);
   const float* from = sums.data<float>();
-  for (i64 c = 0; c < std::min(copies, s.W); ++c) {
+  for (i64 c = 0; c < copies; ++c) {
     for (i64 k = c; k < s.W; k += copies, from += size) {
       std::copy_n(from, size, dweight.data<float>() + k * size);
     }

@@ -168,15 +168,10 @@ std::array<Tensor, 3> CausalConv1dKernels<Device, T>::backward(const Device&,
     T *const pairs = windows + room.windows, *const z = pairs + room.pairs;
     const T* dz = dy + at.at() * s.m;
     if (y != nullptr) {
-      map<T>(
-          known * s.m, masked,
-          [](auto g, auto value) { return where(Pack<T>(0) < value, g, Pack<T>(0)); }, dz,
-          y + at.at() * s.m);
+      conv1d::mask_gradient(known * s.m, dz, y + at.at() * s.m, masked);
       dz = masked;
     }
-    for (i64 t = 0; t < at.rows; ++t) {
-      simd::add_scaled(T(1), dz + t * s.m, part + count, s.m);
-    }
+    add_rows(at.rows, s.m, dz, part + count);
     const RowOf<T> dz_rows{dz, known, s.m, 0, zeros.data()};
     start_windows(p, at.rows, s.m, dz_rows, windows);
     correlate<T>(p, at.rows, s.m, s.n, windows, taps.data(), z);

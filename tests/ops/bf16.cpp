@@ -11,6 +11,7 @@
 #include "runtime/matmul.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/roundings.h"
 #include "tests/threads.h"
 
 namespace weft {
@@ -18,28 +19,14 @@ namespace {
 
 constexpr double half_unit = tolerance::half_unit_bf16;
 
-std::vector<double> doubles(const Tensor& x) { return x.to(DType::f64).to_vector<double>(); }
-
-// Each element of c is the sum of products a b in f64, but for the rounding errors of a sum in f32,
-// depth · 2⁻²⁴ · Σ |a b|, and one rounding to bf16 if that is its type.
+// Each element of c is the sum of products a b, but for the roundings.
 void check_elements(const Tensor& c, const Tensor& a, const Tensor& b) {
+  CAPTURE(name_of(c.dtype()));
+  CAPTURE(a.shape());
+  CAPTURE(b.shape());
   const Tensor exact = matmul(a.to(DType::f64), b.to(DType::f64));
-  const auto magnitude = [](const Tensor& x) {
-    Tensor y = x.to(DType::f64).clone();
-    for (i64 i = 0; i < y.count(); ++i) y.data<double>()[i] = std::abs(y.data<double>()[i]);
-    return y;
-  };
-  const std::vector<double> terms = doubles(matmul(magnitude(a), magnitude(b)));
-  const std::vector<double> got = doubles(c), wanted = doubles(exact);
-  const double sums = double(a.size(-1)) * std::ldexp(1, -24);
-  const double rounding = c.dtype() == DType::bf16 ? half_unit : 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double bound = sums * terms[i] + rounding * (std::abs(wanted[i]) + sums * terms[i]);
-    if (std::abs(got[i] - wanted[i]) <= bound) continue;
-    FAIL_CHECK(fmt::format("{} {} × {}: element {} is {}, wanted {} ± {}", name_of(c.dtype()),
-                           a.shape(), b.shape(), i, got[i], wanted[i], bound));
-    return;
-  }
+  CHECK(beyond_roundings(c, exact, matmul(magnitude(a), magnitude(b)), a.size(-1),
+                         c.dtype() == DType::bf16) == "");
 }
 
 Tensor narrow_normal(const Shape& shape, std::uint64_t seed) {

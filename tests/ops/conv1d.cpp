@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/roundings.h"
 #include "tests/threads.h"
 
 namespace weft {
@@ -91,31 +92,10 @@ TEST_CASE("causal convolution is its definition") {
   }
 }
 
-// What differs from the definition by more than the roundings: of a sum of `terms` products in f32,
-// and, if the result is stored in bf16, of that.
-void check_elements(const char* of, const Tensor& got, const Tensor& wanted, const Tensor& sizes,
-                    i64 terms, bool stored) {
-  const std::vector<double> x = got.to_vector<double>(), y = wanted.to_vector<double>();
-  const std::vector<double> size = sizes.to_vector<double>();
-  i64 wrong = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double sums = double(terms) * std::ldexp(size[i], -24);
-    const double rounding = stored ? tolerance::half_unit_bf16 * (std::abs(y[i]) + sums) : 0;
-    wrong += !(std::abs(x[i] - y[i]) <= sums + rounding);
-  }
-  CAPTURE(of);
-  CHECK(wrong == 0);
-}
-
 TEST_CASE("causal convolution in bf16 is its definition, but for the roundings") {
   const ThreadsOf one(1);
   const auto narrow = [](const Shape& s, std::uint64_t seed) {
     return random_normal(s, DType::f32, seed).to(DType::bf16).to(DType::f64);
-  };
-  const auto magnitude = [](const Tensor& x) {
-    Tensor y = x.clone();
-    for (i64 i = 0; i < y.count(); ++i) y.data<double>()[i] = std::abs(y.data<double>()[i]);
-    return y;
   };
   for (const i64 W : {1, 2, 5, 8}) {
     for (const Shape& shape : {Shape{2, 5, 3}, Shape{1, 128, 20}, Shape{3, 259, 7}}) {
@@ -129,10 +109,10 @@ TEST_CASE("causal convolution in bf16 is its definition, but for the roundings")
       const Convolution sizes =
           by_definition(magnitude(x), magnitude(weight), magnitude(bias), magnitude(dy), none);
       const Convolution got = by_op(x, weight, bias, dy, DType::bf16, DType::f32, none);
-      check_elements("y", got.y, wanted.y, sizes.y, W * n + 1, true);
-      check_elements("dx", got.dx, wanted.dx, sizes.dx, W * m, true);
-      check_elements("dweight", got.dweight, wanted.dweight, sizes.dweight, positions, false);
-      check_elements("dbias", got.dbias, wanted.dbias, sizes.dbias, positions, false);
+      CHECK(beyond_roundings(got.y, wanted.y, sizes.y, W * n + 1, true) == "");
+      CHECK(beyond_roundings(got.dx, wanted.dx, sizes.dx, W * m, true) == "");
+      CHECK(beyond_roundings(got.dweight, wanted.dweight, sizes.dweight, positions, false) == "");
+      CHECK(beyond_roundings(got.dbias, wanted.dbias, sizes.dbias, positions, false) == "");
 
       const Convolution masked = by_definition(x, weight, bias, dy);
       const Convolution relu = by_op(x, weight, bias, dy, DType::bf16, DType::bf16);
