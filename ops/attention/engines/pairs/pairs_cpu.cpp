@@ -24,7 +24,6 @@
 #include "ops/attention/running_softmax.h"
 #include "ops/dropout/mask_rows.h"
 #include "runtime/operands.h"
-#include "runtime/pack.h"
 #include "runtime/parallel.h"
 #include "runtime/scratch.h"
 #include "runtime/tile.h"
@@ -243,9 +242,8 @@ void add_bias_gradient(const Tile<T>& t, const T* dz, const View<T, 4>& dbias) {
   alignas(64) TurnedTile<T> turned;
   transpose<T>(t.keys, t.queries, {dz, t.lanes}, {turned.data(), t.keys});
   for (i64 i = 0; i < t.queries; ++i) {
-    T* const row = &dbias(t.b, t.h, t.query + i, t.key);
-    map<T>(
-        t.keys, row, [](Pack<T> x, Pack<T> y) { return x + y; }, row, turned.data() + i * t.keys);
+    simd::add_scaled(T(1), turned.data() + i * t.keys, &dbias(t.b, t.h, t.query + i, t.key),
+                     t.keys);
   }
 }
 
