@@ -189,10 +189,11 @@ void each_part(const Pairs<S>& p, const Tile<Accumulator<S>>& t, const F& f) {
   emit(half, half, both.to, high.to);
 }
 
-// Turns the tile of a bias or of its gradient, whose keys are contiguous in memory: those of scores
-// are `lanes` apart.
+// A tile of a bias or of its gradient, transposed. Its keys are contiguous in memory; those of a
+// tile of scores are `lanes` apart.
 template <class T>
 using TurnedTile = std::array<T, static_cast<std::size_t>(tile_side* most_queries)>;
+// Whether it is transposed as a whole: all of its pairs are seen.
 template <class T>
 bool turns(const Tile<T>& t, i64 key_stride) {
   return t.seen == nullptr && key_stride == 1;
