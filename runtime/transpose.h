@@ -31,7 +31,7 @@ HWY_INLINE void patch(D d, Rows<const T> from, Rows<T> to) {
   constexpr i64 width = 16 / sizeof(T);
   const auto rows = [&](i64 i) { return blocks_at(d, from.data + i * from.row, width * from.row); };
   const auto a = rows(0), b = rows(1);
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (width == 4) {
     const hn::Repartition<double, D> pairs;
     const auto c = rows(2), e = rows(3);
     const auto wide = [&](auto x) { return hn::BitCast(pairs, x); };
