@@ -16,6 +16,7 @@
 //
 //     pack(low, high)                  two floats rounded to bf16, in one register
 //     mma_m16n8k16(c, a, b0, b1)       c += a b
+//     exp2_flushed(x)                  2^x, or 0 below 2^-126, within 2 units in the last place
 //
 // ldmatrix_x4(m, row) loads four matrices of 8 × 8 from shared memory: lane l names the 16 bytes of
 // row l mod 8 of matrix l / 8, and gets the elements 2t and 2t + 1 of row g of each matrix; trans,

@@ -1,7 +1,9 @@
 // The instructions of runtime/cuda/mma.cuh on the emulated device, as the PTX ISA defines them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "runtime/cuda/emulated/cuda_runtime.h"
 #include "runtime/dtype.h"
@@ -10,6 +12,11 @@ namespace weft {
 
 inline std::uint32_t pack(float low, float high) {
   return bf16(low).bits | std::uint32_t{bf16(high).bits} << 16;
+}
+
+inline float exp2_flushed(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0.f : y;
 }
 
 void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,

@@ -11,6 +11,12 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   return both;
 }
 
+__device__ __forceinline__ float exp2_flushed(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4],
                                              std::uint32_t b0, std::uint32_t b1) {
   asm volatile(
@@ -27,21 +33,18 @@ __device__ __forceinline__ unsigned shared_address(const void* at) {
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&m)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(shared_address(row))
-               : "memory");
+               : "r"(shared_address(row)));
 }
 __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&m)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(shared_address(row))
-               : "memory");
+               : "r"(shared_address(row)));
 }
 
 __device__ __forceinline__ void cp_async(void* to, const void* from, unsigned bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
-               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes)
-               : "memory");
+               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes));
 }
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" : : : "memory");

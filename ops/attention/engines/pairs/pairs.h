@@ -125,8 +125,11 @@ struct Pairs {
     return DropoutMask(random, dropout, columns, H() * (all_queries > 0 ? all_queries : N()));
   }
 
-  constexpr i64 longest_class(i64 positions) const { return (positions + classes - 1) / classes; }
+  constexpr i64 longest_class(i64 positions) const {
+    return classes == 1 ? positions : (positions + classes - 1) / classes;
+  }
   constexpr i64 count_in_class(i64 positions) const {
+    if (classes == 1) return std::max<i64>(positions, 0);
     return positions <= residue ? 0 : (positions - residue + classes - 1) / classes;
   }
   // Every `classes`-th position along an axis, from `c` on.

@@ -29,7 +29,6 @@ struct MmaForwardBlock {
   TileBlock<bf16> tile;
   View<Out, 4> out;  // of the class
   View<float, 3> log_sums;
-  bool in_words;  // the rows of keys and values
 };
 
 template <int W>
@@ -40,23 +39,60 @@ struct MmaForwardLayout {
   }
 };
 
-// As raise() of pairs.cu.
+// G of mma_tile.cuh: sums of 32 rows of wider heads do not fit the registers.
 template <int W>
-__device__ void raise_mma(ScoreFragment<tile_columns>& z, float (&most)[2], float (&sum)[2],
-                          WeightedRows<W>& o) {
+inline constexpr int mma_groups = W <= 64 ? 2 : 1;
+
+// As raise() of pairs.cu, for scores that the temperature is not yet in.
+template <int W, int columns, int G>
+__device__ void raise_mma(ScoreFragment<columns, G>& z, float temperature, float (&most)[2 * G],
+                          float (&sum)[2 * G], WeightedRows<W, G>& o) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < z.own_rows; ++r) {
     float largest = -std::numeric_limits<float>::infinity();
 #pragma unroll
     for (int c = 0; c < z.own_columns; ++c) largest = Largest::of(largest, z(r, c));
-    largest = z.over_row<Largest>(largest);
+    largest = temperature * z.template over_row<Largest>(largest);
     if (!(largest > most[r] + slack)) continue;
-    const float correction = std::exp2(most[r] - largest);
+    const float correction = exp2_flushed(most[r] - largest);
     most[r] = largest;
     sum[r] *= correction;
 #pragma unroll
     for (int c = 0; c < o.own_columns; ++c) o(r, c) *= correction;
   }
+}
+
+// Adds the sums of the warp that has the other columns of the same rows, through shared memory that
+// nobody reads any more: 64 W numbers and 512. Returns whether this warp has the results.
+template <int W>
+__device__ bool join_columns(float* rows, float* facts, float (&most)[4], float (&sum)[4],
+                             WeightedRows<W, 2>& o) {
+  constexpr float none = -std::numeric_limits<float>::infinity();
+  rows += first_of_warp<2>() * W + lane_of_warp();
+  facts += first_of_warp<2>() * 8 + lane_of_warp();
+  if (column_of_warp<2>() > 0) {
+#pragma unroll
+    for (int r = 0; r < o.own_rows; ++r) {
+      facts[64 * r] = most[r], facts[64 * r + 32] = sum[r];
+#pragma unroll
+      for (int c = 0; c < o.own_columns; ++c) rows[32 * (r * o.own_columns + c)] = o(r, c);
+    }
+  }
+  __syncthreads();
+  if (column_of_warp<2>() > 0) return false;
+#pragma unroll
+  for (int r = 0; r < o.own_rows; ++r) {
+    const float other = facts[64 * r], largest = Largest::of(most[r], other);
+    const float scale = most[r] == none ? 0.f : exp2_flushed(most[r] - largest);
+    const float other_scale = other == none ? 0.f : exp2_flushed(other - largest);
+    most[r] = largest;
+    sum[r] = sum[r] * scale + facts[64 * r + 32] * other_scale;
+#pragma unroll
+    for (int c = 0; c < o.own_columns; ++c) {
+      o(r, c) = o(r, c) * scale + rows[32 * (r * o.own_columns + c)] * other_scale;
+    }
+  }
+  return true;
 }
 
 // Item b of share s of the keys is item s B + b of all_out, which is f32 if there are several, and of
@@ -66,6 +102,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
     forward_mma(Pairs<bf16> all, DropoutMask mask, View<Out, 4> all_out,
                 View<float, 3> all_log_sums) {
   constexpr float none = -std::numeric_limits<float>::infinity();
+  constexpr int G = mma_groups<W>, own_columns = tile_columns / G;
+  constexpr bool holds_queries = W <= 64;  // in registers
 
   SharedMemory shared;
   auto& block = *shared.take<MmaForwardBlock<Out>>(1);
@@ -75,7 +113,6 @@ __global__ void __launch_bounds__(tile_threads, 2)
         block.tile);
     block.out = all.of_class(all_out, block.tile.p.residue, 1);
     block.log_sums = all.of_class(all_log_sums, block.tile.p.residue, 2);
-    block.in_words = has_words(block.tile.p.k) && has_words(block.tile.p.v);
   }
   __syncthreads();
   const auto& [p, queries] = block.tile;
@@ -85,82 +122,112 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
   const KeyShare share{blockIdx.z, gridDim.z};
   KeyWalk<bf16> walk(p, queries, p.keys(queries.b), share);
+  const PairCopies<W> copies(p.k, p.v, queries);
   const auto begin_next = [&](int stage) {
-    return staged.begin_next(walk, block.tile, mask, block.in_words, stage);
+    return staged.begin_next(walk, block.tile, mask, copies, stage);
   };
 
-  load_rows(p.q, queries, has_words(p.q), q);
+  load_rows(p.q, queries, q);
+  cp_async_commit();
   bool more = begin_next(0);
+  LeftFragment held[holds_queries ? W / 16 : 1][G];
+  if constexpr (holds_queries) {
+    cp_async_wait<1>();
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < W / 16; ++e) load_left(q, e, held[e]);
+  }
 
-  WeightedRows<W> o;
-  float most[2] = {none, none}, sum[2] = {};
+  WeightedRows<W, G> o;
+  float most[2 * G], sum[2 * G] = {};
+#pragma unroll
+  for (int r = 0; r < o.own_rows; ++r) most[r] = none;
   const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
+  const bool biased = p.bias.data != nullptr, dropped = p.dropout > 0;
+  const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
+  const float inverse = 1 / temperature;
+  const int first = column_of_warp<G>();
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
     cp_async_wait<0>();
     __syncthreads();
     more = begin_next(stage ^ 1);
-    ScoreFragment<tile_columns> z;
-    add_products(q, k.tile(stage), 0, z);
-    const bool partial = !tile.whole || tile.count < tile_columns;
-    bool grows = false;
+    ScoreFragment<own_columns, G> z;
+    if constexpr (holds_queries) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = z.rows.of(r);
-      const std::uint64_t sees =
-          z.own_bits((tile.whole ? ~std::uint64_t{0} : visible[stage * mma_rows + row]) &
-                     bits_between(0, tile.count));
+      for (int e = 0; e < W / 16; ++e) add_products(held[e], k.tile(stage), first, e, z);
+    } else {
+      add_products(q, k.tile(stage), first, z);
+    }
+    if (biased || !tile.whole || tile.count < tile_columns) {
 #pragma unroll
-      for (int c = 0; c < z.own_columns; ++c) z(r, c) *= scale;
-      if (p.bias.data != nullptr && row < queries.count) {
-        const float* const bias =
-            &p.bias(queries.b, queries.h, queries.first + row, tile.first);
-        z.each_column(bias, p.bias.stride(3), [&](int c, const float* own) {
-          if (z.has(sees, c)) z(r, c) += log2_e * *own;
-        });
-      }
+      for (int r = 0; r < z.own_rows; ++r) {
+        const int row = z.rows.of(r);
+        const std::uint64_t sees =
+            z.own_bits(((tile.whole ? ~std::uint64_t{0} : visible[stage * mma_rows + row]) &
+                        bits_between(0, tile.count)) >>
+                       first);
+        if (biased && row < queries.count) {
+          const float* const bias =
+              &p.bias(queries.b, queries.h, queries.first + row, tile.first + first);
+          z.each_column(bias, p.bias.stride(3), [&](int c, const float* own) {
+            if (z.has(sees, c)) z(r, c) = scale * z(r, c) + log2_e * *own;
+          });
+        }
 #pragma unroll
-      for (int c = 0; c < z.own_columns; ++c) {
-        if (partial && !z.has(sees, c)) z(r, c) = none;
-        grows = grows || z(r, c) > most[r] + slack;
+        for (int c = 0; c < z.own_columns; ++c) {
+          if (!z.has(sees, c)) z(r, c) = none;
+        }
       }
     }
-    if (__any_sync(0xffffffffu, grows)) raise_mma<W>(z, most, sum, o);
+    bool grows = false;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < z.own_rows; ++r) {
+      const float limit = (most[r] + slack) * inverse;
+#pragma unroll
+      for (int c = 0; c < z.own_columns; ++c) grows = grows || z(r, c) > limit;
+    }
+    if (__any_sync(0xffffffffu, grows)) raise_mma<W>(z, temperature, most, sum, o);
+#pragma unroll
+    for (int r = 0; r < z.own_rows; ++r) {
       const float shift = most[r] == none ? 0.f : most[r];
 #pragma unroll
       for (int c = 0; c < z.own_columns; ++c) {
-        z(r, c) = std::exp2(z(r, c) - shift);
+        z(r, c) = exp2_flushed(z(r, c) * temperature - shift);
         sum[r] += z(r, c);
       }
-      if (p.dropout > 0) {
-        const std::uint64_t keeps = z.own_bits(kept[stage * mma_rows + z.rows.of(r)]);
+      if (dropped) {
+        const std::uint64_t keeps = z.own_bits(kept[stage * mma_rows + z.rows.of(r)] >> first);
 #pragma unroll
         for (int c = 0; c < z.own_columns; ++c) {
           z(r, c) = z.has(keeps, c) ? z(r, c) * factor : 0.f;
         }
       }
     }
-    add_weighted(z, v.tile(stage), 0, o);
+    add_weighted(z, v.tile(stage), first, o);
   }
 
+  cp_async_wait<0>();  // there may have been no tile
+  __syncthreads();
+  if constexpr (G == 2) {
+    const auto floats = [](const MmaRows<W>& x) { return reinterpret_cast<float*>(x.data); };
+    if (!join_columns(floats(k), floats(v), most, sum, o)) return;
+  }
   const i64 item = share.number * p.B() + queries.b;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < o.own_rows; ++r) {
     const int row = o.rows.of(r);
     const i64 i = queries.first + row;
     const float total = o.template over_row<Added>(sum[r]);
     const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN is kept
+    const float share = 1 / total;
 #pragma unroll
-    for (int c = 0; c < o.own_columns; ++c) o(r, c) = empty ? 0.f : o(r, c) / total;
+    for (int c = 0; c < o.own_columns; ++c) o(r, c) = empty ? 0.f : o(r, c) * share;
     if (i < p.N() && o.columns.of(0) == 0) {
       block.log_sums(item, queries.h, i) =
           empty ? -none : (most[r] + std::log2(total)) * ln_2;
     }
   }
-  cp_async_wait<0>();  // there may have been no tile
-  __syncthreads();
   store_rows(o, {item, queries.h, queries.first, queries.count}, q, block.out);
 }
 

@@ -23,6 +23,29 @@ struct StagedTile {
       : first(walk.first), count(walk.count), whole(walk.whole) {}
 };
 
+// Tiles of two operands of one head, x and y, copied one after the other.
+template <int W>
+struct PairCopies {
+  bool in_words;
+  RowCopies<W> of_x, of_y;
+
+  __device__ PairCopies(const View<const bf16, 4>& x, const View<const bf16, 4>& y,
+                        const TileRows& own)
+      : in_words(has_words(x) && has_words(y)), of_x(x, own.b, own.h), of_y(y, own.b, own.h) {}
+
+  __device__ __forceinline__ void begin(const View<const bf16, 4>& x, const View<const bf16, 4>& y,
+                                        const TileRows& rows, const MmaRows<W>& to_x,
+                                        const MmaRows<W>& to_y) const {
+    if (in_words) {
+      of_x.begin(rows.first, rows.count, to_x);
+      of_y.begin(rows.first, rows.count, to_y);
+    } else {
+      load_elements<W>(x, rows.b, rows.h, rows.first, rows.count, to_x.data);
+      load_elements<W>(y, rows.b, rows.h, rows.first, rows.count, to_y.data);
+    }
+  }
+};
+
 // Tiles of keys and values that a block of queries streams, in two stages, and which of their
 // weights are kept and, of a partial tile, seen: a word of 64 bits for each query.
 template <int W>
@@ -41,14 +64,13 @@ struct StagedKeys {
 
   // Begins to load the walk's next tile, if there is one; to be waited for.
   __device__ __forceinline__ bool begin_next(KeyWalk<bf16>& walk, const TileBlock<bf16>& own,
-                                             const DropoutMask& mask, bool in_words,
+                                             const DropoutMask& mask, const PairCopies<W>& copies,
                                              int stage) const {
     const auto& [p, queries] = own;
     const bool more = walk.next();
     if (more) {
       const TileRows tile{queries.b, queries.h, walk.first, walk.count};
-      load_rows(p.k, tile, in_words, k.tile(stage));
-      load_rows(p.v, tile, in_words, v.tile(stage));
+      copies.begin(p.k, p.v, tile, k.tile(stage), v.tile(stage));
       if (p.dropout > 0) {
         draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
                   p.first_column + walk.first, kept + stage * mma_rows);

@@ -28,13 +28,12 @@ struct MmaBackwardBlock {
   QuerySide<bf16> of_queries;  // of the class
   View<bf16, 4> to[2];         // of the class: dk and dv, or dq
   View<float, 4> dbias;
-  bool in_words[2];  // rows of queries and dout, and of keys and values
 };
 
 template <int W>
 struct MmaBackwardLayout {
   // Streamed rows that a warp multiplies at once.
-  static constexpr int at_once = W > 64 ? 32 : tile_columns;
+  static constexpr int at_once = W > 64 ? 16 : tile_columns;
 
   // Owned and streamed rows of two operands, the latter in two stages; two words and two numbers a
   // streamed row.
@@ -53,8 +52,6 @@ __device__ i64 set_backward_block(const Pairs<bf16>& all, i64 length, const Exis
   set_block(all, length, mma_rows, exist, block.tile);
   const Pairs<bf16>& p = block.tile.p;
   block.of_queries = query_side.of_class(all, p.residue);
-  block.in_words[0] = has_words(p.q) && has_words(block.of_queries.dout);
-  block.in_words[1] = has_words(p.k) && has_words(p.v);
   return p.residue;
 }
 
@@ -81,12 +78,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
   float* const delta = shared.take<float>(2 * mma_rows);
 
   QueryWalk<bf16> walk(p, keys, p.queries(keys.b));
+  const View<const bf16, 4>& all_dout = block.of_queries.dout;
+  const PairCopies<W> copies(p.q, all_dout, keys);
   const auto begin_next = [&](int stage) {
     const bool more = walk.next();
     if (more) {
       const TileRows tile{keys.b, keys.h, walk.first, walk.count};
-      load_rows(p.q, tile, block.in_words[0], q.tile(stage));
-      load_rows(block.of_queries.dout, tile, block.in_words[0], dout.tile(stage));
+      copies.begin(p.q, all_dout, tile, q.tile(stage), dout.tile(stage));
       if (p.dropout > 0) {
         draw_kept(mask, mask_row(p, keys, walk.first), p.classes, mma_rows,
                   p.first_column + keys.first, kept + stage * mma_rows);
@@ -104,12 +102,14 @@ __global__ void __launch_bounds__(tile_threads, 2)
     return more;
   };
 
-  load_rows(p.k, keys, block.in_words[1], k);
-  load_rows(p.v, keys, block.in_words[1], v);
+  load_rows(p.k, keys, k);
+  load_rows(p.v, keys, v);
   bool more = begin_next(0);
 
   WeightedRows<W> key_gradient, value_gradient;
   const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
+  const bool biased = p.bias.data != nullptr;
+  const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
     cp_async_wait<0>();
@@ -123,29 +123,46 @@ __global__ void __launch_bounds__(tile_threads, 2)
       ScoreFragment<at_once> z, da;
       add_products(k, q.tile(stage), first, z);
       add_products(v, dout.tile(stage), first, da);
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const int row = z.rows.of(r);
-#pragma unroll
-        for (int c = 0; c < z.own_columns; ++c) z(r, c) *= scale;
-        if (p.bias.data == nullptr || row >= keys.count) continue;
-        const float* const bias = &p.bias(keys.b, keys.h, tile.first + first, keys.first + row);
-        z.each_column(bias, p.bias.stride(2), [&](int c, const float* own) {
-          if (visible(row, first + z.columns.of(c))) z(r, c) += log2_e * *own;
-        });
-      }
-#pragma unroll
-      for (int c = 0; c < z.own_columns; ++c) {
-        const int column = first + z.columns.of(c), at = stage * mma_rows + column;
-        const std::uint64_t keeps = p.dropout > 0 ? kept[at] : ~std::uint64_t{0};
+      if (biased) {
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
           const int row = z.rows.of(r);
-          const bool seen = visible(row, column);
-          const float a = seen ? std::exp2(z(r, c) - log_sum[at]) : 0.f;
-          const float d = (keeps >> row & 1) != 0 ? factor : 0.f;
-          da(r, c) = seen ? a * (d * da(r, c) - delta[at]) : 0.f;
-          z(r, c) = d * a;
+          if (row >= keys.count) continue;
+          const float* const bias = &p.bias(keys.b, keys.h, tile.first + first, keys.first + row);
+          z.each_column(bias, p.bias.stride(2), [&](int c, const float* own) {
+            if (visible(row, first + z.columns.of(c))) z(r, c) = scale * z(r, c) + log2_e * *own;
+          });
+        }
+      }
+      const auto weigh = [&](auto dropped) {
+#pragma unroll
+        for (int c = 0; c < z.own_columns; c += 2) {
+          const int at = stage * mma_rows + first + z.columns.of(c);
+          const Lanes<float, 2> log_sums = lanes_at<2>(log_sum + at), deltas = lanes_at<2>(delta + at);
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+              const float a = exp2_flushed(z(r, c + n) * temperature - log_sums.at[n]);
+              z(r, c + n) = a;
+              if constexpr (dropped()) {
+                const float d = (kept[at + n] >> z.rows.of(r) & 1) != 0 ? factor : 0.f;
+                z(r, c + n) *= d;
+                da(r, c + n) *= d;
+              }
+              da(r, c + n) = a * (da(r, c + n) - deltas.at[n]);
+            }
+          }
+        }
+      };
+      p.dropout > 0 ? weigh(std::true_type{}) : weigh(std::false_type{});
+      if (!tile.whole || tile.count < tile_columns || keys.count < mma_rows) {
+#pragma unroll
+        for (int c = 0; c < z.own_columns; ++c) {
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            if (!visible(z.rows.of(r), first + z.columns.of(c))) z(r, c) = da(r, c) = 0;
+          }
         }
       }
       add_weighted(z, dout.tile(stage), first, value_gradient);
@@ -188,12 +205,13 @@ __global__ void __launch_bounds__(tile_threads, 2)
                              : shared.take<float>(mma_rows * weight_stride<float>);
 
   KeyWalk<bf16> walk(p, queries, p.keys(queries.b));
+  const PairCopies<W> copies(p.k, p.v, queries);
   const auto begin_next = [&](int stage) {
-    return staged.begin_next(walk, block.tile, mask, block.in_words[1], stage);
+    return staged.begin_next(walk, block.tile, mask, copies, stage);
   };
 
-  load_rows(p.q, queries, block.in_words[0], q);
-  load_rows(block.of_queries.dout, queries, block.in_words[0], dout);
+  load_rows(p.q, queries, q);
+  load_rows(block.of_queries.dout, queries, dout);
   bool more = begin_next(0);
 
   WeightedRows<W> gradient;
@@ -207,11 +225,15 @@ __global__ void __launch_bounds__(tile_threads, 2)
     delta[r] = block.of_queries.deltas(queries.b, queries.h, i);
   }
   const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
+  const bool biased = p.bias.data != nullptr;
+  const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
     cp_async_wait<0>();
     __syncthreads();
     more = begin_next(stage ^ 1);
+    const bool partial =
+        !tile.whole || tile.count < tile_columns || queries.count < mma_rows;
     for (int first = 0; first < tile_columns; first += at_once) {
       ScoreFragment<at_once> z, da;
       add_products(q, k.tile(stage), first, z);
@@ -224,12 +246,10 @@ __global__ void __launch_bounds__(tile_threads, 2)
             row < queries.count ? bits_between(0, tile.count) : std::uint64_t{0};
         const std::uint64_t sees =
             z.own_bits(((tile.whole ? ~std::uint64_t{0} : visible[at]) & in_tile) >> first);
-#pragma unroll
-        for (int c = 0; c < z.own_columns; ++c) z(r, c) *= scale;
-        if (p.bias.data != nullptr && row < queries.count) {
+        if (biased && row < queries.count) {
           const float* const bias = &p.bias(queries.b, queries.h, i, tile.first + first);
           z.each_column(bias, p.bias.stride(3), [&](int c, const float* own) {
-            if (z.has(sees, c)) z(r, c) += log2_e * *own;
+            if (z.has(sees, c)) z(r, c) = scale * z(r, c) + log2_e * *own;
           });
         }
         if (p.dropout > 0) {
@@ -241,8 +261,14 @@ __global__ void __launch_bounds__(tile_threads, 2)
         }
 #pragma unroll
         for (int c = 0; c < z.own_columns; ++c) {
-          const float a = std::exp2(z(r, c) - log_sum[r]);
-          z(r, c) = z.has(sees, c) ? a * (da(r, c) - delta[r]) : 0.f;
+          const float a = exp2_flushed(z(r, c) * temperature - log_sum[r]);
+          z(r, c) = a * (da(r, c) - delta[r]);
+        }
+        if (partial) {
+#pragma unroll
+          for (int c = 0; c < z.own_columns; ++c) {
+            if (!z.has(sees, c)) z(r, c) = 0;
+          }
         }
         if (block.dbias.data != nullptr && row < queries.count) {
           float* const dbias = &block.dbias(queries.b, queries.h, i, tile.first + first);

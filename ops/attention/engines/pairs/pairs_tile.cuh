@@ -36,13 +36,16 @@ struct QuerySide {
 template <class T, class Exist>
 __device__ void set_block(const Pairs<T>& all, i64 length, int rows, const Exist& exist,
                           TileBlock<T>& to) {
-  const i64 tiles = (all.longest_class(length) + rows - 1) / rows;
-  const i64 sequence = blockIdx.x / tiles, tile = blockIdx.x % tiles;
-  const i64 head = sequence / all.classes, b = head / all.H();
+  // All fit the 32 bits of a grid; a division of 64 bits takes a hundred instructions.
+  const auto tiles = static_cast<unsigned>((all.longest_class(length) + rows - 1) / rows);
+  const auto classes = static_cast<unsigned>(all.classes), H = static_cast<unsigned>(all.H());
+  const unsigned sequence = blockIdx.x / tiles, tile = blockIdx.x % tiles;
+  const unsigned head = sequence / classes;
+  const i64 b = head / H;
   const bool growing = all.band.end.slope > 0 && all.band.first.slope == 0;
-  const i64 first = (growing ? tiles - 1 - tile : tile) * rows;
-  to.p = all.of_class(sequence % all.classes);
-  to.rows = {b, head % all.H(), first, rows_within(first, exist(to.p, b), rows)};
+  const i64 first = i64{growing ? tiles - 1 - tile : tile} * rows;
+  to.p = all.of_class(sequence % classes);
+  to.rows = {b, head % H, first, rows_within(first, exist(to.p, b), rows)};
 }
 
 // A block for each tile of each sequence in x, for each `columns` columns of `width` in y.
@@ -69,6 +72,17 @@ class TileWalk {
   int count = 0;
   bool whole = true;
 
+  // Steps to the next tile, if there is one.
+  __device__ bool next() {
+    if (p_.lists.any()) return next_in_lists();
+    if (next_ >= end_) return false;
+    first = next_;
+    next_ += tile_columns;
+    count = rows_within(first, end_, tile_columns);
+    whole = first >= whole_from_ && first + count <= whole_to_;
+    return true;
+  }
+
  protected:
   __device__ explicit TileWalk(const Pairs<T>& p) : p_(p) {}
 
@@ -76,16 +90,8 @@ class TileWalk {
     run_ = runs.from, runs_end_ = runs.to, end_ = end;
   }
   __device__ void follow(i64 begin, i64 end) { next_ = begin, end_ = end; }
-
-  // The next tile; for a band the caller sets `whole`.
-  __device__ bool advance() {
-    if (p_.lists.any()) return advance_in_lists();
-    if (next_ >= end_) return false;
-    first = next_;
-    next_ += tile_columns;
-    count = rows_within(first, end_, tile_columns);
-    return true;
-  }
+  // A tile of rows begin … end − 1 of these is whole.
+  __device__ void all_see(i64 begin, i64 end) { whole_from_ = begin, whole_to_ = end; }
 
   // Which of the 64 keys from `key` on query i sees by the band.
   __device__ std::uint64_t band_word(i64 i, i64 key) const {
@@ -96,7 +102,7 @@ class TileWalk {
   const std::uint64_t* words_ = nullptr;  // of the tile of a list, by query
 
  private:
-  __device__ bool advance_in_lists() {
+  __device__ bool next_in_lists() {
     while (run_ != runs_end_) {
       first = (i64{run_->first} + done_) * tile_side;
       if (++done_ > run_->count || first >= end_) {
@@ -111,7 +117,7 @@ class TileWalk {
     return false;
   }
 
-  i64 next_ = 0, end_ = 0;
+  i64 next_ = 0, end_ = 0, whole_from_ = 0, whole_to_ = 0;
   const TileRun *run_ = nullptr, *runs_end_ = nullptr;
   std::int32_t done_ = 0;
 };
@@ -127,29 +133,21 @@ template <class T>
 class KeyWalk : public TileWalk<T> {
  public:
   __device__ KeyWalk(const Pairs<T>& p, const TileRows& queries, i64 keys, KeyShare share = {})
-      : TileWalk<T>(p), queries_(queries), last_(queries.first + queries.count - 1) {
+      : TileWalk<T>(p), queries_(queries) {
     if (queries.count == 0) return;
+    const i64 last = queries.first + queries.count - 1;
     if (p.lists.any()) {
       this->follow(p.lists.row(queries.b, queries.h, queries.first / tile_side), keys);
       return;
     }
     // Rounded down, since the dropout mask is drawn for eight columns at once.
     const i64 begin = p.band.first.at(queries.first) / 8 * 8;
-    const i64 end = std::min(keys, p.band.end.at(last_));
+    const i64 end = std::min(keys, p.band.end.at(last));
     const i64 tiles = (end - begin + tile_columns - 1) / tile_columns;
     const i64 each = (tiles + share.count - 1) / share.count * tile_columns;
     const i64 from = begin + share.number * each;
     this->follow(from, std::min(end, from + each));
-  }
-
-  __device__ bool next() {
-    if (!this->advance()) return false;
-    const Band& band = this->p_.band;
-    if (!this->p_.lists.any()) {
-      this->whole = this->first >= band.first.at(last_) &&
-                    this->first + this->count <= band.end.at(queries_.first);
-    }
-    return true;
+    this->all_see(p.band.first.at(last), p.band.end.at(queries.first));
   }
 
   __device__ std::uint64_t word(int row) const {
@@ -160,7 +158,6 @@ class KeyWalk : public TileWalk<T> {
 
  private:
   const TileRows& queries_;
-  i64 last_;
 };
 
 // The tiles of queries that see the keys of a block, of those before `counted`.
@@ -175,17 +172,9 @@ class QueryWalk : public TileWalk<T> {
     } else {
       this->follow(p.band.end.first_above(keys.first) / tile_columns * tile_columns,
                    std::min(counted, p.band.first.first_above(keys.first + keys.count - 1)));
+      this->all_see(p.band.end.first_above(keys.first + keys.count - 1),
+                    p.band.first.first_above(keys.first));
     }
-  }
-
-  __device__ bool next() {
-    if (!this->advance()) return false;
-    const Band& band = this->p_.band;
-    if (!this->p_.lists.any()) {
-      this->whole = keys_.first >= band.first.at(this->first + this->count - 1) &&
-                    keys_.first + keys_.count <= band.end.at(this->first);
-    }
-    return true;
   }
 
   __device__ std::uint64_t word(int column) const {

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
   float* const fade = shared.take<float>(side);
 
   const View<const bf16, 4> values = columns_from(y, m);
-  load_rows(values, at, has_words(values), right);
+  load_rows(values, at, right);
   const bool rise = weights.levels.rise();
   if (const int i = static_cast<int>(threadIdx.x); i < side) {
     weight[i] = i < at.count ? weights.of(weights.vector, b, h, first + i) : 0.f;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
   }
   if (!rise) {
     const View<const bf16, 4> features = columns_from(x, f);
-    load_rows(features, at, has_words(features), left);
+    load_rows(features, at, left);
   }
   cp_async_commit();
   if (rise) {
@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(tile_threads, 4)
     float sum[2] = {};
 #pragma unroll
     for (int k = 0; k < side / 16; ++k) {
-      LeftFragment features;
+      LeftFragment features[1];
       load_left_turned(left, k, features);
-      add_sums(features, weight + 16 * k, sum);
+      add_sums(features[0], weight + 16 * k, sum);
       add_weighted(features, right, 16 * k, o);
     }
 #pragma unroll
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
       const ElementRow<float> of_row{to + row * M, 1, M};
 #pragma unroll
       for (int n = 0; n < W / 8; ++n) {
-        store_columns<2>(o.at[n] + 2 * r, of_row, m + o.columns.of(2 * n));
+        store_columns<2>(o.pair(r, n), of_row, m + o.columns.of(2 * n));
       }
       if (m == 0 && lane_of_warp() % 4 == 0) to[F * M + row] = total;
     }
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(tile_threads, 3)
   const auto load = [&](const View<const bf16, 4>& from, const TileRows& rows, i64 begin,
                         const MmaRows<W>& to) {
     const View<const bf16, 4> part = columns_from(from, begin);
-    load_rows(part, rows, has_words(part), to);
+    load_rows(part, rows, to);
   };
 
   if (pairs) {
@@ -190,9 +190,9 @@ __global__ void __launch_bounds__(tile_threads, 3)
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < W / 16; ++k) {
-      LeftFragment left;
+      LeftFragment left[1];
       load_left(x, k, left);
-      if (divisors.data != nullptr) add_sums(left, summed + 16 * k, D);
+      if (divisors.data != nullptr) add_sums(left[0], summed + 16 * k, D);
       of.turned ? add_products(left, matrix, 0, k, o) : add_weighted(left, matrix, 16 * k, o);
     }
   }
