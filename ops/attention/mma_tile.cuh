@@ -65,8 +65,12 @@ struct MmaRows {
   __device__ MmaRows tile(int number) const { return MmaRows(data + number * mma_rows * W); }
   __device__ bf16* word(int row, int w) const {
     constexpr int together = std::min(words, 8);
-    return data + row * W + 8 * (w ^ (row / (8 / together) % together));
+    // In bytes: one addition for an address.
+    const int place = 2 * W * row + 16 * (w ^ (row / (8 / together) % together));
+    return reinterpret_cast<bf16*>(reinterpret_cast<char*>(data) + place);
   }
+  // The rows from `first` on, a multiple of 8: their words are in the same places.
+  __device__ MmaRows from(int first) const { return MmaRows(data + first * W); }
 };
 
 // Whether rows of x are whole words of 16 bytes in memory, and places fit 32 bits.
@@ -75,7 +79,7 @@ __device__ inline bool has_words(const View<const bf16, 4>& x) {
   const bool whole = x.size(3) % 8 == 0 && x.stride(0) % 8 == 0 && x.stride(1) % 8 == 0 &&
                      x.stride(2) % 8 == 0;
   return whole && x.stride(3) == 1 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
-         x.size(1) <= std::numeric_limits<int>::max() && -farthest < x.stride(1) &&
+         x.size(1) <= std::numeric_limits<int>::max() && 0 <= x.stride(1) &&
          x.stride(1) < farthest;
 }
 
@@ -97,18 +101,17 @@ class RowCopies {
  public:
   __device__ RowCopies(const View<const bf16, 4>& x, i64 b, i64 h)
       : from_(x.data + b * x.stride(0) + row() * x.stride(1) + h * x.stride(2) + 8 * word()),
-        step_(static_cast<int>(x.stride(1))),
-        there_(8 * word() < x.size(3)) {}
+        step_(static_cast<unsigned>(x.stride(1))),
+        row_(8 * word() < x.size(3) ? row() : mma_rows) {}
 
   // Begins the copies of rows first … first + count − 1, and of zeros behind them; to be committed
   // and waited for.
   __device__ __forceinline__ void begin(i64 first, int count, const MmaRows<W>& to) const {
-    const bf16* from = from_ + first * step_;
+    const bf16* const from = from_ + std::uint64_t{static_cast<unsigned>(first)} * step_;
     bf16* const at = to.word(row(), word());
-    const int left = there_ ? count - row() : 0;
 #pragma unroll
-    for (int k = 0; k < mma_rows; k += down, from += down * step_) {
-      cp_async(at + k * W, from, left > k ? 16 : 0);
+    for (int k = 0; k < mma_rows; k += down) {
+      cp_async(at + k * W, from + std::uint64_t{step_} * k, row_ + k < count ? 16 : 0);
     }
   }
 
@@ -118,9 +121,9 @@ class RowCopies {
   static __device__ int word() { return static_cast<int>(threadIdx.x) % words; }
   static __device__ int row() { return static_cast<int>(threadIdx.x) / words; }
 
-  const bf16* from_;
-  int step_;
-  bool there_;
+  const bf16* from_;  // of row 0 of the head
+  unsigned step_;     // from row to row
+  int row_;           // its first of a tile, or one behind all
 };
 
 // 64 rows of x from rows.first on; begins copies that have to be committed and waited for.
@@ -141,7 +144,8 @@ __device__ void load_left(const MmaRows<W>& rows, int k, LeftFragment (&to)[G]) 
   const int lane = lane_of_warp();
 #pragma unroll
   for (int g = 0; g < G; ++g) {
-    ldmatrix_x4(to[g], rows.word(first_of_warp<G>() + 16 * g + lane % 16, 2 * k + lane / 16));
+    const MmaRows<W> own = rows.from(first_of_warp<G>() + 16 * g);
+    ldmatrix_x4(to[g], own.word(lane % 16, 2 * k + lane / 16));
   }
 }
 
@@ -150,7 +154,8 @@ template <int W>
 __device__ void load_left_turned(const MmaRows<W>& rows, int k, LeftFragment (&to)[1]) {
   const int lane = lane_of_warp();
   ldmatrix_x4_trans(
-      to[0], rows.word(16 * k + lane / 16 * 8 + lane % 8, first_of_warp() / 8 + lane / 8 % 2));
+      to[0],
+      rows.from(16 * k).word(lane / 16 * 8 + lane % 8, first_of_warp() / 8 + lane / 8 % 2));
 }
 
 // The scores of a warp: 16 G rows by `width` columns. A lane has 2 G rows and width / 4 columns.
@@ -218,7 +223,8 @@ __device__ void add_products(const LeftFragment (&left)[G], const MmaRows<W>& b,
 #pragma unroll
   for (int n = 0; n < width / 16; ++n) {
     std::uint32_t right[4];
-    ldmatrix_x4(right, b.word(first + 16 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+    const MmaRows<W> rows = b.from(first + 16 * n);
+    ldmatrix_x4(right, rows.word(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
 #pragma unroll
     for (int g = 0; g < G; ++g) {
       mma_m16n8k16(z.at[g][2 * n], left[g], right[0], right[1]);
@@ -251,7 +257,7 @@ __device__ void add_weighted(const LeftFragment (&left)[G], const MmaRows<W>& x,
 #pragma unroll
   for (int n = 0; n < W / 16; ++n) {
     std::uint32_t right[4];
-    ldmatrix_x4_trans(right, x.word(first + lane % 16, 2 * n + lane / 16));
+    ldmatrix_x4_trans(right, x.from(first).word(lane % 16, 2 * n + lane / 16));
 #pragma unroll
     for (int g = 0; g < G; ++g) {
       mma_m16n8k16(o.at[g][2 * n], left[g], right[0], right[1]);

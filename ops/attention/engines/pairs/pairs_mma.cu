@@ -43,16 +43,13 @@ struct MmaForwardLayout {
 template <int W>
 inline constexpr int mma_groups = W <= 64 ? 2 : 1;
 
-// As raise() of pairs.cu, for scores that the temperature is not yet in.
-template <int W, int columns, int G>
-__device__ void raise_mma(ScoreFragment<columns, G>& z, float temperature, float (&most)[2 * G],
+// As raise() of pairs.cu, for rows with these largest scores.
+template <int W, int G>
+__device__ void raise_mma(const float (&largest_of_lane)[2 * G], float (&most)[2 * G],
                           float (&sum)[2 * G], WeightedRows<W, G>& o) {
 #pragma unroll
-  for (int r = 0; r < z.own_rows; ++r) {
-    float largest = -std::numeric_limits<float>::infinity();
-#pragma unroll
-    for (int c = 0; c < z.own_columns; ++c) largest = Largest::of(largest, z(r, c));
-    largest = temperature * z.template over_row<Largest>(largest);
+  for (int r = 0; r < o.own_rows; ++r) {
+    const float largest = o.template over_row<Largest>(largest_of_lane[r]);
     if (!(largest > most[r] + slack)) continue;
     const float correction = exp2_flushed(most[r] - largest);
     most[r] = largest;
@@ -145,7 +142,6 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
   const bool biased = p.bias.data != nullptr, dropped = p.dropout > 0;
   const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
-  const float inverse = 1 / temperature;
   const int first = column_of_warp<G>();
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
@@ -180,14 +176,17 @@ __global__ void __launch_bounds__(tile_threads, 2)
         }
       }
     }
+    float largest[2 * G];
     bool grows = false;
 #pragma unroll
     for (int r = 0; r < z.own_rows; ++r) {
-      const float limit = (most[r] + slack) * inverse;
+      largest[r] = z(r, 0);
 #pragma unroll
-      for (int c = 0; c < z.own_columns; ++c) grows = grows || z(r, c) > limit;
+      for (int c = 1; c < z.own_columns; ++c) largest[r] = std::fmax(largest[r], z(r, c));
+      largest[r] *= temperature;
+      grows = grows || largest[r] > most[r] + slack;
     }
-    if (__any_sync(0xffffffffu, grows)) raise_mma<W>(z, temperature, most, sum, o);
+    if (__any_sync(0xffffffffu, grows)) raise_mma<W, G>(largest, most, sum, o);
 #pragma unroll
     for (int r = 0; r < z.own_rows; ++r) {
       const float shift = most[r] == none ? 0.f : most[r];

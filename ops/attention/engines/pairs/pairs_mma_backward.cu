@@ -8,8 +8,9 @@
 //
 // The rows that a block owns are left sides, those that it streams arrive by cp.async in two
 // stages. Scores and their gradients are rounded to bf16 in place, where they are the left sides of
-// the products that add to the gradients. A warp takes the streamed rows of a tile at once, or 32
-// of them where heads are wider than 64: both products of these are in registers beside the sums.
+// the products that add to the gradients. A warp takes the streamed rows of a tile at once, or 16
+// queries or 32 keys where heads are wider than 64: both products of these are in registers beside
+// the sums.
 //
 // By count, for heads of 64: key_gradients_mma takes 128 mma.sync and 72 ldmatrix a warp and tile,
 // query_gradients_mma 96 and 56: 3.5 times the arithmetic of forward and 3.6 times its reads of
@@ -32,8 +33,8 @@ struct MmaBackwardBlock {
 
 template <int W>
 struct MmaBackwardLayout {
-  // Streamed rows that a warp multiplies at once.
-  static constexpr int at_once = W > 64 ? 16 : tile_columns;
+  // Streamed rows that a warp multiplies at once: as many as fit the registers.
+  static constexpr int queries = W > 64 ? 16 : tile_columns, keys = W > 64 ? 32 : tile_columns;
 
   // Owned and streamed rows of two operands, the latter in two stages; two words and two numbers a
   // streamed row.
@@ -59,7 +60,7 @@ template <int W>
 __global__ void __launch_bounds__(tile_threads, 2)
     key_gradients_mma(Pairs<bf16> all, DropoutMask mask, QuerySide<bf16> query_side,
                       View<bf16, 4> all_dk, View<bf16, 4> all_dv) {
-  constexpr int at_once = MmaBackwardLayout<W>::at_once;
+  constexpr int at_once = MmaBackwardLayout<W>::queries;
 
   SharedMemory shared;
   auto& block = *shared.take<MmaBackwardBlock>(1);
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     query_gradients_mma(Pairs<bf16> all, DropoutMask mask, QuerySide<bf16> query_side,
                         View<bf16, 4> all_dq, View<float, 4> all_dbias,
                         DistanceSums<float> distances) {
-  constexpr int at_once = MmaBackwardLayout<W>::at_once;
+  constexpr int at_once = MmaBackwardLayout<W>::keys;
 
   SharedMemory shared;
   auto& block = *shared.take<MmaBackwardBlock>(1);
