@@ -7,6 +7,7 @@
 #include "autograd/observer.h"
 #include "runtime/arithmetic.h"
 #include "runtime/listed.h"
+#include "runtime/prepared.h"
 
 namespace weft {
 namespace {
@@ -69,7 +70,10 @@ Tensor Tape::copy_of(const Tensor& master, DType type) {
     return x.dtype() == master.dtype();
   };
   const auto found = std::ranges::find_if(copies_, same);
-  if (found != copies_.end()) return found->copy;
+  if (found != copies_.end()) {
+    keep_prepared(found->copy);
+    return found->copy;
+  }
   copies_.push_back({master, master.to(type)});
   return copies_.back().copy;
 }

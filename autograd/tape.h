@@ -104,7 +104,10 @@ class Tape {
 };
 
 // A parameter in the type that a product multiplies. While a tape is alive, which is a step, its
-// parameters do not change: each is converted once, however often it is used.
+// parameters do not change: each is converted once, however often it is used. From the second use
+// on, the layouts that products make of the copy are kept beside it (runtime/prepared.h): one for
+// forward and one for backward, each as large as the copy. Of a parameter that is used once, no
+// layout outlives its product.
 Tensor compute_copy(const Tensor& master, DType type);
 
 }  // namespace weft

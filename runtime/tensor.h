@@ -16,6 +16,8 @@
 
 namespace weft {
 
+struct PreparedLayouts;  // of runtime/prepared.h
+
 // Reference-counted bytes from the allocator of one device.
 class Storage {
  public:
@@ -27,11 +29,14 @@ class Storage {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  // Kept beside the bytes; null: none is.
+  std::shared_ptr<PreparedLayouts>& prepared_layouts() { return prepared_layouts_; }
 
  private:
   std::byte* data_;
   std::size_t bytes_;
   Device device_;
+  std::shared_ptr<PreparedLayouts> prepared_layouts_;
 };
 
 class Tensor {
@@ -63,6 +68,9 @@ class Tensor {
   bool contiguous() const;  // row-major without gaps
   bool unique() const { return storage_.use_count() == 1; }  // no other tensor shares these bytes
   bool same_storage(const Tensor& other) const { return storage_ == other.storage_; }
+  std::shared_ptr<PreparedLayouts>& prepared_layouts() const {
+    return storage_->prepared_layouts();
+  }
 
   std::byte* bytes() const {
     require(defined(), "tensor: it is undefined; is an input missing?");

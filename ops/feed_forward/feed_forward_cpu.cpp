@@ -2,9 +2,9 @@
 
 #include "ops/feed_forward/feed_forward.h"
 #include "runtime/copy_rows.h"
-#include "runtime/gemm.h"
 #include "runtime/matmul.h"
 #include "runtime/pack.h"
+#include "runtime/prepared.h"
 #include "runtime/row_sums.h"
 #include "runtime/scratch.h"
 #include "runtime/transpose.h"
@@ -129,8 +129,7 @@ template <class Phi>
 void narrow_forward(const Cpu&, const FeedForward::Saved& saved, const Tensor& offset1,
                     const Tensor& offset2, const Tensor& result) {
   const Problem<bf16> p = problem_of<bf16>(saved);
-  const PreparedRight weight1(false, p.d, p.h, p.weight1, p.h);
-  const PreparedRight weight2(false, p.h, p.out, p.weight2, p.out);
+  const PreparedRight weight1 = prepared(saved.weight1), weight2 = prepared(saved.weight2);
   bf16 *const z = saved.z.data<bf16>(), *const y = result.data<bf16>();
   const i64 calls = (p.rows + narrow_block - 1) / narrow_block;
   const i64 held = std::min(p.rows, narrow_block) * p.h;
@@ -153,8 +152,8 @@ std::array<Tensor, 5> narrow_backward(const Cpu& cpu, const FeedForward::Saved& 
   const bf16 *const z = saved.z.data<bf16>(), *const dy = gradient.data<bf16>();
   const Tensor inner = Tensor::empty_like(saved.x);
   bf16* const dx = inner.data<bf16>();
-  const PreparedRight back1(true, p.h, p.d, p.weight1, p.h);
-  const PreparedRight back2(true, p.out, p.h, p.weight2, p.out);
+  const PreparedRight back1 = prepared(saved.weight1.transpose(0, 1));
+  const PreparedRight back2 = prepared(saved.weight2.transpose(0, 1));
   const Tensor sums = Tensor::empty({p.total()}, DType::f32);
   const i64 held = std::min(p.rows, narrow_block) * p.h;
   const i64 calls = row_parts(p.rows, narrow_block);

@@ -2,8 +2,8 @@
 
 #include "ops/linear/linear.h"
 #include "runtime/copy_rows.h"
-#include "runtime/gemm.h"
 #include "runtime/matmul.h"
+#include "runtime/prepared.h"
 #include "runtime/row_sums.h"
 #include "runtime/transpose.h"
 
@@ -114,17 +114,6 @@ void LinearKernels<Device, T>::backward(const Device& cpu, const Tensor& inputs,
   if (dweight != nullptr) std::copy(total, total + count, dweight);
   if (dbias != nullptr) std::copy(total + count, total + count + m, dbias);
 }
-
-namespace {
-
-// The weight, or its transpose, for products of many blocks of rows.
-PreparedRight prepared(const Tensor& weight) {
-  const bool transposed = weight.stride(1) != 1;
-  return PreparedRight(transposed, weight.size(0), weight.size(1), weight.data<bf16>(),
-                       weight.stride(transposed ? 1 : 0));
-}
-
-}  // namespace
 
 template <>
 void LinearKernels<Cpu, bf16>::forward(const Cpu&, const Tensor& x, const Tensor& weight,

@@ -7,6 +7,8 @@
 #include "ops/reduce/reduce.h"
 #include "ops/views/views.h"
 #include "runtime/allocator.h"
+#include "runtime/prepared.h"
+#include "tests/bytes.h"
 #include "tests/check.h"
 
 namespace weft {
@@ -62,6 +64,31 @@ TEST_CASE("a parameter is converted once while a tape is alive") {
   const Tape tape;
   CHECK(compute_copy(weight, DType::bf16).to(DType::f32).to_vector<float>() ==
         std::vector<float>(4, 5.0f));
+}
+
+TEST_CASE("what a product prepares of a parameter used twice is kept until the tape ends") {
+  const Tensor weight = random_normal({96, 96}, DType::f32, 1);
+  const std::size_t before = allocator().counts().live;
+  {
+    const Tape tape;
+    const Tensor copy = compute_copy(weight, DType::bf16), turned = copy.transpose(0, 1);
+    const std::size_t layout = bytes_taken([&] { prepared(copy); });  // 0: as the copy lies
+    CHECK((layout == 0 || layout >= copy.byte_count()));
+    for (const Tensor& once : {copy, turned}) {
+      CHECK(bytes_taken([&] { prepared(once); }) == layout);
+    }
+    CHECK(allocator().counts().live < before + copy.byte_count() * 3 / 2);
+    const Tape inner;
+    CHECK(compute_copy(weight, DType::bf16).bytes() == copy.bytes());
+    for (const Tensor& twice : {copy, turned}) {
+      CHECK(bytes_taken([&] { prepared(twice); }) == layout);
+      CHECK(bytes_taken([&] { prepared(twice); }) == 0);
+    }
+    CHECK(bytes_taken([&] { prepared(copy.slice(1, 0, 64)); }) <= layout);
+    const Tensor clone = copy.clone();
+    CHECK(bytes_taken([&] { prepared(clone); }) == layout);
+  }
+  CHECK(allocator().counts().live == before);
 }
 
 TEST_CASE("gradients of several uses add up") {

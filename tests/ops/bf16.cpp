@@ -4,11 +4,16 @@
 #include <cmath>
 #include <iterator>
 
+#include "autograd/tape.h"
 #include "ops/cast/cast.h"
+#include "ops/feed_forward/feed_forward.h"
 #include "ops/layer_norm/layer_norm.h"
 #include "ops/linear/linear.h"
 #include "ops/pointwise/pointwise.h"
+#include "runtime/arithmetic.h"
 #include "runtime/matmul.h"
+#include "runtime/prepared.h"
+#include "tests/bytes.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/roundings.h"
@@ -195,6 +200,90 @@ TEST_CASE("linear in bf16: a weight in f32 is rounded for the products, and its 
   CHECK_ERROR(
       linear(Variable(here(narrow_normal({2, 3}, 1))), here(random_normal({3, 4}, DType::f64, 2))),
       "linear: x is bf16, the weight f64");
+}
+
+// Three calls, one after the other, with the same weights or with clones that hold the same
+// numbers, of which none is kept prepared.
+TEST_CASE("weights in bf16 that several calls share are prepared once, and give the same bits") {
+  constexpr i64 calls = 3, width = 48, hidden = 80;
+  using Chained = Variable (*)(const Variable&, const std::vector<Variable>&);
+  const Chained map = [](const Variable& x, const std::vector<Variable>& w) {
+    return linear(x, w[0], w[1]);
+  };
+  const Chained feed = [](const Variable& x, const std::vector<Variable>& w) {
+    return feed_forward(x, w[0], w[1], w[2], w[3], Activation::gelu);
+  };
+  struct Walk {
+    Tensor y, dx;
+    std::vector<Tensor> gradients = {};  // of the weights, summed over the calls
+    std::size_t prepared_again = 0;      // bytes, of the shared weights
+  };
+  const auto walk = [&](const Chained& f, const std::vector<Tensor>& values, bool shared) {
+    std::vector<std::vector<Variable>> weights(calls);
+    for (i64 call = 0; call < calls; ++call) {
+      for (const Tensor& value : values) {
+        weights[call].push_back(Variable::leaf(shared ? value : value.clone()));
+      }
+      if (shared && call > 0) weights[call] = weights[0];
+    }
+    const Variable x = Variable::leaf(narrow_normal({700, width}, 1));
+    Tape tape;
+    Variable y = x;
+    for (i64 call = 0; call < calls; ++call) y = f(y, weights[call]);
+    tape.backward(y, narrow_normal({700, width}, 2));
+    Walk result{y.value(), x.gradient()};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      Tensor sum = weights[calls - 1][i].gradient();
+      for (i64 call = calls - 2; call >= 0 && !shared; --call) {
+        sum = added(sum, weights[call][i].gradient());
+      }
+      result.gradients.push_back(sum);
+      if (!shared || values[i].rank() != 2) continue;
+      const Tensor copy = compute_copy(weights[0][i].value(), DType::bf16);
+      for (const Tensor& used : {copy, copy.transpose(0, 1)}) {
+        result.prepared_again += bytes_taken([&] { prepared(used); });
+      }
+    }
+    return result;
+  };
+  const auto check = [&](const Chained& f, const std::vector<Tensor>& weights) {
+    std::vector<Walk> walks;
+    for (const int team : {1, 2, 5}) {
+      const ThreadsOf scope(team);
+      for (const bool shared : {false, true}) walks.push_back(walk(f, weights, shared));
+    }
+    for (const Walk& got : walks) {
+      CHECK(same_bits(got.y, walks[0].y));
+      CHECK(same_bits(got.dx, walks[0].dx));
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        CHECK(same_bits(got.gradients[i], walks[0].gradients[i]));
+      }
+      CHECK(got.prepared_again == 0);
+    }
+  };
+  const auto learnt = [](const Shape& shape, std::uint64_t seed) {
+    return random_normal(shape, DType::f32, seed);
+  };
+  const Tensor square = learnt({width, width}, 3), bias = learnt({width}, 4);
+  check(map, {square, bias});
+  check(feed, {learnt({width, hidden}, 5), learnt({hidden}, 6), learnt({hidden, width}, 7), bias});
+}
+
+TEST_CASE("weights in bf16 that are rewritten are prepared again") {
+  const Variable x(narrow_normal({30, 48}, 1));
+  const Variable narrow = Variable::leaf(Tensor::empty({48, 48}, DType::bf16));
+  const Variable master = Variable::leaf(Tensor::empty({48, 48}, DType::f32));
+  const Tape outer;  // keeps nothing of a weight in bf16, of which it makes no copy
+  for (const std::uint64_t seed : {2, 3, 4}) {
+    const Variable value(narrow_normal({48, 48}, seed));
+    const Tensor wanted = linear(x, value).value();
+    narrow.value().copy_from(value.value());
+    for (int call = 0; call < 3; ++call) CHECK(same_bits(linear(x, narrow).value(), wanted));
+    master.value().copy_from(value.value());
+    const Tape::Pause pause;
+    const Tape step;  // a parameter changes between two steps
+    for (int call = 0; call < 3; ++call) CHECK(same_bits(linear(x, master).value(), wanted));
+  }
 }
 
 }  // TEST_SUITE("ops")
