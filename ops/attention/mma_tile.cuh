@@ -1,11 +1,9 @@
 // Tiles of scores on tensor cores, with storage in bf16: what score_tile.cuh is for registers of
 // f32 and f64. For .cu files.
 //
-// A block of 128 threads has a tile of 64 rows by 64 columns. A warp has 16 G rows of it and 64 / G
-// columns, G = 1 or 2: warp w those from 16 G ⌊w / G⌋ on, and from 64 (w mod G) / G on. With G = 2
-// a right side that ldmatrix has brought is multiplied twice, and the two warps of the same rows
-// have sums that are added at the end. Which lane owns which score is the layout of the instruction
-// (runtime/cuda/mma.cuh), known to ScoreFragment alone. The four lanes of a quad share 2 G rows.
+// A block of 128 threads has a tile of 64 rows; warp w has the rows 16 w … 16 w + 15. Which lane
+// owns which score is the layout of the instruction (runtime/cuda/mma.cuh), known to ScoreFragment
+// alone. The four lanes of a quad share two rows.
 //
 // Operands are rows of W bf16 in shared memory, W = 16, 32, 64 or 128, zero where the sequence or
 // the head ends. ldmatrix reads 8 rows at one word of 16 bytes, and 8 words in a row when a tile is
@@ -28,16 +26,7 @@ namespace weft {
 inline constexpr int mma_rows = 64, most_mma_width = 128;
 
 __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
-// The first row of a warp.
-template <int G = 1>
-__device__ int first_of_warp() {
-  return static_cast<int>(threadIdx.x) / 32 / G * (16 * G);
-}
-// The first column of a warp.
-template <int G>
-__device__ int column_of_warp() {
-  return static_cast<int>(threadIdx.x) / 32 % G * (mma_rows / G);
-}
+__device__ inline int first_of_warp() { return static_cast<int>(threadIdx.x) / 32 * 16; }
 
 // Calls f with the narrowest width of operands that holds `width` columns, or with `most`, 64 or
 // 128, for wider ones.
@@ -56,21 +45,24 @@ template <int W>
 struct MmaRows {
   static constexpr int words = W / 8;
   bf16* data;
+  SharedAddress at;  // of data
 
   static constexpr std::size_t bytes() { return SharedMemory::bytes<bf16>(mma_rows * W); }
   __device__ explicit MmaRows(SharedMemory& shared, int tiles = 1)
-      : data(shared.take<bf16>(tiles * mma_rows * W)) {}
-  __device__ explicit MmaRows(bf16* first) : data(first) {}
+      : data(shared.take<bf16>(tiles * mma_rows * W)), at(shared_address(data)) {}
+  __device__ MmaRows(bf16* first, SharedAddress address) : data(first), at(address) {}
 
-  __device__ MmaRows tile(int number) const { return MmaRows(data + number * mma_rows * W); }
-  __device__ bf16* word(int row, int w) const {
+  // Bytes from the first row to a word.
+  static __device__ int offset(int row, int w) {
     constexpr int together = std::min(words, 8);
-    // In bytes: one addition for an address.
-    const int place = 2 * W * row + 16 * (w ^ (row / (8 / together) % together));
-    return reinterpret_cast<bf16*>(reinterpret_cast<char*>(data) + place);
+    return 2 * W * row + 16 * (w ^ (row / (8 / together) % together));
   }
+  __device__ SharedAddress address(int row, int w) const { return at + offset(row, w); }
+  __device__ bf16* word(int row, int w) const { return data + offset(row, w) / 2; }
+
   // The rows from `first` on, a multiple of 8: their words are in the same places.
-  __device__ MmaRows from(int first) const { return MmaRows(data + first * W); }
+  __device__ MmaRows from(int first) const { return MmaRows(data + first * W, at + 2 * W * first); }
+  __device__ MmaRows tile(int number) const { return from(number * mma_rows); }
 };
 
 // Whether rows of x are whole words of 16 bytes in memory, and places fit 32 bits.
@@ -83,16 +75,23 @@ __device__ inline bool has_words(const View<const bf16, 4>& x) {
          x.stride(1) < farthest;
 }
 
-// `count` rows of head h of x from `first` on and zeros behind them, 64 in all, element by element.
+// `count` rows of `columns` numbers and zeros behind them, 64 in all, element by element.
 template <int W>
-__attribute__((noinline)) __device__ void load_elements(const View<const bf16, 4>& x, i64 b, i64 h,
-                                                        i64 first, int count, bf16* to) {
+__attribute__((noinline)) __device__ void load_elements(const bf16* from, i64 row_stride,
+                                                        i64 stride, i64 columns, int count,
+                                                        bf16* to) {
   for (int e = static_cast<int>(threadIdx.x); e < mma_rows * W; e += tile_threads) {
     const int row = e / W, column = e % W;
-    const bool inside = row < count && column < x.size(3);
-    MmaRows<W>(to).word(row, column / 8)[column % 8] =
-        inside ? x(b, first + row, h, i64{column}) : bf16();
+    const bool inside = row < count && column < columns;
+    to[MmaRows<W>::offset(row, column / 8) / 2 + column % 8] =
+        inside ? from[row * row_stride + column * stride] : bf16();
   }
+}
+template <int W>
+__device__ void load_elements(const View<const bf16, 4>& x, const TileRows& rows,
+                              const MmaRows<W>& to) {
+  const auto first = row_of(x, rows.b, rows.first, rows.h);
+  load_elements<W>(first.data, x.stride(1), first.stride, first.width, rows.count, to.data);
 }
 
 // What a thread copies of every tile of 64 rows of a head: a word of 16 bytes of some rows.
@@ -100,18 +99,20 @@ template <int W>
 class RowCopies {
  public:
   __device__ RowCopies(const View<const bf16, 4>& x, i64 b, i64 h)
-      : from_(x.data + b * x.stride(0) + row() * x.stride(1) + h * x.stride(2) + 8 * word()),
-        step_(static_cast<unsigned>(x.stride(1))),
+      : from_(reinterpret_cast<const char*>(x.data + b * x.stride(0) + row() * x.stride(1) +
+                                            h * x.stride(2) + 8 * word())),
+        step_(2 * static_cast<unsigned>(x.stride(1))),
         row_(8 * word() < x.size(3) ? row() : mma_rows) {}
 
   // Begins the copies of rows first … first + count − 1, and of zeros behind them; to be committed
   // and waited for.
   __device__ __forceinline__ void begin(i64 first, int count, const MmaRows<W>& to) const {
-    const bf16* const from = from_ + std::uint64_t{static_cast<unsigned>(first)} * step_;
-    bf16* const at = to.word(row(), word());
+    const char* const from = from_ + std::uint64_t{static_cast<unsigned>(first)} * step_;
+    const SharedAddress at = to.address(row(), word());
+    const int left = count - row_;
 #pragma unroll
     for (int k = 0; k < mma_rows; k += down) {
-      cp_async(at + k * W, from + std::uint64_t{step_} * k, row_ + k < count ? 16 : 0);
+      cp_async(at + 2 * W * k, from + std::uint64_t{step_} * k, k < left ? 16 : 0);
     }
   }
 
@@ -121,8 +122,8 @@ class RowCopies {
   static __device__ int word() { return static_cast<int>(threadIdx.x) % words; }
   static __device__ int row() { return static_cast<int>(threadIdx.x) / words; }
 
-  const bf16* from_;  // of row 0 of the head
-  unsigned step_;     // from row to row
+  const char* from_;  // of the first row of the head that is its own
+  unsigned step_;     // bytes from row to row
   int row_;           // its first of a tile, or one behind all
 };
 
@@ -133,37 +134,33 @@ __device__ void load_rows(const View<const bf16, 4>& x, const TileRows& rows,
   if (has_words(x)) {
     RowCopies<W>(x, rows.b, rows.h).begin(rows.first, rows.count, to);
   } else {
-    load_elements<W>(x, rows.b, rows.h, rows.first, rows.count, to.data);
+    load_elements(x, rows, to);
   }
 }
 
 // A left side: 16 rows of a warp by 16 columns, from column 16 k on.
 using LeftFragment = std::uint32_t[4];
-template <int W, int G>
-__device__ void load_left(const MmaRows<W>& rows, int k, LeftFragment (&to)[G]) {
+template <int W>
+__device__ void load_left(const MmaRows<W>& rows, int k, LeftFragment& to) {
   const int lane = lane_of_warp();
-#pragma unroll
-  for (int g = 0; g < G; ++g) {
-    const MmaRows<W> own = rows.from(first_of_warp<G>() + 16 * g);
-    ldmatrix_x4(to[g], own.word(lane % 16, 2 * k + lane / 16));
-  }
+  ldmatrix_x4(to, rows.from(first_of_warp()).address(lane % 16, 2 * k + lane / 16));
 }
 
 // A left side that is turned: 16 columns of `rows`, a warp's, by its 16 rows from row 16 k on.
 template <int W>
-__device__ void load_left_turned(const MmaRows<W>& rows, int k, LeftFragment (&to)[1]) {
+__device__ void load_left_turned(const MmaRows<W>& rows, int k, LeftFragment& to) {
   const int lane = lane_of_warp();
   ldmatrix_x4_trans(
-      to[0],
-      rows.from(16 * k).word(lane / 16 * 8 + lane % 8, first_of_warp() / 8 + lane / 8 % 2));
+      to,
+      rows.from(16 * k).address(lane / 16 * 8 + lane % 8, first_of_warp() / 8 + lane / 8 % 2));
 }
 
-// The scores of a warp: 16 G rows by `width` columns. A lane has 2 G rows and width / 4 columns.
-template <int width, int G = 1>
+// The scores of a warp: 16 rows by `width` columns. A lane has two rows and width / 4 columns.
+template <int width>
 struct ScoreFragment {
-  static constexpr int own_rows = 2 * G, own_columns = width / 4;
+  static constexpr int own_rows = 2, own_columns = width / 4;
   struct Rows {
-    static __device__ int of(int r) { return first_of_warp<G>() + lane_of_warp() / 4 + 8 * r; }
+    static __device__ int of(int r) { return first_of_warp() + lane_of_warp() / 4 + 8 * r; }
   };
   struct Columns {
     static __device__ int of(int c) { return c / 2 * 8 + lane_of_warp() % 4 * 2 + c % 2; }
@@ -171,11 +168,11 @@ struct ScoreFragment {
   static constexpr Rows rows = {};
   static constexpr Columns columns = {};
 
-  float at[G][width / 8][4] = {};
+  float at[width / 8][4] = {};
 
   // Two neighbours of row r: columns 2 n and 2 n + 1 of the lane.
-  __device__ float* pair(int r, int n) { return at[r / 2][n] + r % 2 * 2; }
-  __device__ const float* pair(int r, int n) const { return at[r / 2][n] + r % 2 * 2; }
+  __device__ float* pair(int r, int n) { return at[n] + 2 * r; }
+  __device__ const float* pair(int r, int n) const { return at[n] + 2 * r; }
   __device__ float& operator()(int r, int c) { return pair(r, c / 2)[c % 2]; }
 
   // f(c, numbers + stride · columns.of(c)) for the columns of a lane, one after the other.
@@ -203,76 +200,67 @@ struct ScoreFragment {
   }
 
   // These scores, rounded to bf16, as left sides of a product over 16 columns from 16 k on.
-  __device__ void left(int k, LeftFragment (&to)[G]) const {
+  __device__ void left(int k, LeftFragment& to) const {
 #pragma unroll
-    for (int g = 0; g < G; ++g) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* const two = pair(2 * g + i % 2, 2 * k + i / 2);
-        to[g][i] = pack(two[0], two[1]);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const float* const two = pair(i % 2, 2 * k + i / 2);
+      to[i] = pack(two[0], two[1]);
     }
   }
 };
 
 // z[i][j] += Σ_e left[i][e] b[first + j][e] over the 16 columns e from 16 k on.
-template <int W, int width, int G>
-__device__ void add_products(const LeftFragment (&left)[G], const MmaRows<W>& b, int first, int k,
-                             ScoreFragment<width, G>& z) {
+template <int W, int width>
+__device__ void add_products(const LeftFragment& left, const MmaRows<W>& b, int first, int k,
+                             ScoreFragment<width>& z) {
   const int lane = lane_of_warp();
 #pragma unroll
   for (int n = 0; n < width / 16; ++n) {
     std::uint32_t right[4];
     const MmaRows<W> rows = b.from(first + 16 * n);
-    ldmatrix_x4(right, rows.word(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-#pragma unroll
-    for (int g = 0; g < G; ++g) {
-      mma_m16n8k16(z.at[g][2 * n], left[g], right[0], right[1]);
-      mma_m16n8k16(z.at[g][2 * n + 1], left[g], right[2], right[3]);
-    }
+    ldmatrix_x4(right, rows.address(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+mma_m16n8k16(z.at[2 * n], left, right[0], right[1]);
+    mma_m16n8k16(z.at[2 * n + 1], left, right[2], right[3]);
   }
 }
 
 // z[i][j] += Σ_e a[i][e] b[first + j][e], i the rows of the warp.
-template <int W, int width, int G>
+template <int W, int width>
 __device__ void add_products(const MmaRows<W>& a, const MmaRows<W>& b, int first,
-                             ScoreFragment<width, G>& z) {
+                             ScoreFragment<width>& z) {
 #pragma unroll
   for (int k = 0; k < W / 16; ++k) {
-    LeftFragment left[G];
+    LeftFragment left;
     load_left(a, k, left);
     add_products(left, b, first, k, z);
   }
 }
 
-// Sums of weighted rows: 16 G rows of a warp by W columns, the layout of scores.
-template <int W, int G = 1>
-using WeightedRows = ScoreFragment<W, G>;
+// Sums of weighted rows: 16 rows of a warp by W columns, the layout of scores.
+template <int W>
+using WeightedRows = ScoreFragment<W>;
 
 // o[i][e] += Σ_j left[i][j] x[first + j][e] over 16 rows of x.
-template <int W, int G>
-__device__ void add_weighted(const LeftFragment (&left)[G], const MmaRows<W>& x, int first,
-                             WeightedRows<W, G>& o) {
+template <int W>
+__device__ void add_weighted(const LeftFragment& left, const MmaRows<W>& x, int first,
+                             WeightedRows<W>& o) {
   const int lane = lane_of_warp();
 #pragma unroll
   for (int n = 0; n < W / 16; ++n) {
     std::uint32_t right[4];
-    ldmatrix_x4_trans(right, x.from(first).word(lane % 16, 2 * n + lane / 16));
-#pragma unroll
-    for (int g = 0; g < G; ++g) {
-      mma_m16n8k16(o.at[g][2 * n], left[g], right[0], right[1]);
-      mma_m16n8k16(o.at[g][2 * n + 1], left[g], right[2], right[3]);
-    }
+    ldmatrix_x4_trans(right, x.from(first).address(lane % 16, 2 * n + lane / 16));
+mma_m16n8k16(o.at[2 * n], left, right[0], right[1]);
+    mma_m16n8k16(o.at[2 * n + 1], left, right[2], right[3]);
   }
 }
 
 // o[i][e] += Σ_j weights[i][j] x[first + j][e], the weights rounded to bf16.
-template <int W, int width, int G>
-__device__ void add_weighted(const ScoreFragment<width, G>& weights, const MmaRows<W>& x, int first,
-                             WeightedRows<W, G>& o) {
+template <int W, int width>
+__device__ void add_weighted(const ScoreFragment<width>& weights, const MmaRows<W>& x, int first,
+                             WeightedRows<W>& o) {
 #pragma unroll
   for (int k = 0; k < width / 16; ++k) {
-    LeftFragment left[G];
+    LeftFragment left;
     weights.left(k, left);
     add_weighted(left, x, first + 16 * k, o);
   }
@@ -281,8 +269,8 @@ __device__ void add_weighted(const ScoreFragment<width, G>& weights, const MmaRo
 // Rounds o to the rows of `to` from rows.first on, word by word, through the warp's rows of shared
 // memory, which nobody but this warp reads any more. Rows of `to` behind rows.count get what o has
 // there.
-template <int W, int G>
-__device__ void store_rows(const WeightedRows<W, G>& o, const TileRows& rows,
+template <int W>
+__device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows,
                            const MmaRows<W>& through, const View<bf16, 4>& to) {
   constexpr int words = MmaRows<W>::words;
   const int lane = lane_of_warp();
@@ -290,7 +278,7 @@ __device__ void store_rows(const WeightedRows<W, G>& o, const TileRows& rows,
 #pragma unroll
   for (int n = 0; n < words; ++n) {
 #pragma unroll
-    for (int r = 0; r < o.own_rows; ++r) {
+    for (int r = 0; r < 2; ++r) {
       const float* const two = o.pair(r, n);
       bf16* const pair = through.word(o.rows.of(r), n) + lane % 4 * 2;
       *reinterpret_cast<Lanes<bf16, 2>*>(pair) =
@@ -299,8 +287,8 @@ __device__ void store_rows(const WeightedRows<W, G>& o, const TileRows& rows,
   }
   __syncwarp();
 #pragma unroll 4
-  for (int k = lane; k < 16 * G * words; k += 32) {
-    const int row = first_of_warp<G>() + k / words, w = k % words;
+  for (int k = lane; k < 16 * words; k += 32) {
+    const int row = first_of_warp() + k / words, w = k % words;
     if (rows.first + row >= to.size(1)) continue;
     const Lanes<bf16, 8> lanes = lanes_at<8, bf16>(through.word(row, w));
     store_columns<8>(lanes.at, row_of(to, rows.b, rows.first + row, rows.h), i64{8} * w);
@@ -308,11 +296,11 @@ __device__ void store_rows(const WeightedRows<W, G>& o, const TileRows& rows,
 }
 
 // The same in f32, pair by pair.
-template <int W, int G>
-__device__ void store_rows(const WeightedRows<W, G>& o, const TileRows& rows, const MmaRows<W>&,
+template <int W>
+__device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows, const MmaRows<W>&,
                            const View<float, 4>& to) {
 #pragma unroll
-  for (int r = 0; r < o.own_rows; ++r) {
+  for (int r = 0; r < 2; ++r) {
     const i64 i = rows.first + o.rows.of(r);
     if (i >= to.size(1)) continue;
     const auto row = row_of(to, rows.b, i, rows.h);

@@ -77,7 +77,7 @@ __global__ void lsh_tile(const T* x, i64 width) {
 }
 
 // Both products of a tile in bf16, and the rows that they give.
-template <int W, int G>
+template <int W>
 __global__ void multiply_in_fragments(View<const bf16, 4> x, View<bf16, 4> to) {
   SharedMemory shared;
   const MmaRows<W> a(shared), b(shared);
@@ -87,12 +87,11 @@ __global__ void multiply_in_fragments(View<const bf16, 4> x, View<bf16, 4> to) {
   cp_async_commit();
   cp_async_wait<0>();
   __syncthreads();
-  ScoreFragment<side / G, G> z;
-  WeightedRows<W, G> o;
-  add_products(a, b, column_of_warp<G>(), z);
-  add_weighted(z, b, column_of_warp<G>(), o);
-  __syncthreads();
-  if (column_of_warp<G>() == 0) store_rows(o, rows, a, to);
+  ScoreFragment<side> z;
+  WeightedRows<W> o;
+  add_products(a, b, 0, z);
+  add_weighted(z, b, 0, o);
+  store_rows(o, rows, a, to);
 }
 
 template <class T>
@@ -180,22 +179,20 @@ TEST_CASE_TEMPLATE("claims: products of tiles of scores have no conflicts", T, f
   }
 }
 
-template <int W, int G>
+template <int W>
 void check_fragments() {
   CAPTURE(W);
-  CAPTURE(G);
   const DeviceArray<bf16> to(side * 256);
   const View<bf16, 4> rows{to.data(), {1, side, 1, W}, {side * W, W, W, 1}};
   const auto products = [&] {
-    run(2 * MmaRows<W>::bytes(), multiply_in_fragments<W, G>, rows_of<bf16>(W), rows);
+    run(2 * MmaRows<W>::bytes(), multiply_in_fragments<W>, rows_of<bf16>(W), rows);
   };
   check_coalesced(products);
   check_free_of_conflicts(products);
 }
 
 TEST_CASE("claims: tiles in bf16 are loaded, multiplied and stored without conflicts") {
-  check_fragments<16, 1>(), check_fragments<32, 1>(), check_fragments<64, 1>();
-  check_fragments<128, 1>(), check_fragments<16, 2>(), check_fragments<64, 2>();
+  check_fragments<16>(), check_fragments<32>(), check_fragments<64>(), check_fragments<128>();
 }
 
 TEST_CASE_TEMPLATE("claims: tiles of LSH attention", T, float, double) {

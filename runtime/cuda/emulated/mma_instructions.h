@@ -19,6 +19,9 @@ inline float exp2_flushed(float x) {
   return y < std::numeric_limits<float>::min() ? 0.f : y;
 }
 
+using SharedAddress = char*;
+inline SharedAddress shared_address(void* at) { return static_cast<char*>(at); }
+
 void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                   WeftSite site = WeftSite::current());
 void ldmatrix_x4(std::uint32_t (&m)[4], const void* row, WeftSite site = WeftSite::current());

@@ -26,25 +26,28 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const std::uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ unsigned shared_address(const void* at) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(at));
+using SharedAddress = unsigned;
+// By way of a shuffle, which keeps it in a register: the compiler would compute the address of the
+// block's shared memory again before every use.
+__device__ __forceinline__ SharedAddress shared_address(const void* at) {
+  return __shfl_sync(0xffffffffu, static_cast<unsigned>(__cvta_generic_to_shared(at)), 0);
 }
 
-__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&m)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&m)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(shared_address(row)));
+               : "r"(row));
 }
-__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&m)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&m)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(shared_address(row)));
+               : "r"(row));
 }
 
-__device__ __forceinline__ void cp_async(void* to, const void* from, unsigned bytes) {
+__device__ __forceinline__ void cp_async(SharedAddress to, const void* from, unsigned bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
-               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes));
+               : "r"(to), "l"(__cvta_generic_to_global(from)), "r"(bytes));
 }
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" : : : "memory");

@@ -9,11 +9,13 @@
 // have left the other stage. If there are few queries, several blocks share their keys
 // (key_shares.cuh).
 //
-// By count, for heads of 64: a warp and tile take 64 mma.sync of 2,048 multiply-adds, 36 ldmatrix of
-// 512 bytes and 32 exponentials a lane. Of a multiprocessor of compute capability 9.0 these are, for
-// the four warps of a block, 256 cycles of its tensor cores at their peak, 576 of its shared memory
-// and 256 of its units for exponentials: bound by shared memory. All reads and writes of tiles are
-// free of bank conflicts and move whole sectors, where rows are words of 16 bytes (a test counts).
+// By count, for heads of 64: a warp and tile take some 370 instructions, among them 64 mma.sync of
+// 2,048 multiply-adds, 32 ldmatrix of 512 bytes and 32 exponentials a lane. Of a multiprocessor of
+// compute capability 9.0 these are, for the four warps of a block, 370 cycles of its schedulers, 256
+// of its tensor cores at their peak, 512 of its shared memory and 256 of its units for exponentials:
+// bound by shared memory. Most are instructions that wait for others, so three blocks are resident.
+// All reads and writes of tiles are free of bank conflicts and move whole sectors, where rows are
+// words of 16 bytes (a test counts).
 //
 // Heads wider than 128 columns are computed by the kernels of pairs.cu, in f32.
 #include <cmath>
@@ -39,16 +41,16 @@ struct MmaForwardLayout {
   }
 };
 
-// G of mma_tile.cuh: sums of 32 rows of wider heads do not fit the registers.
+// Resident blocks of a multiprocessor, by registers.
 template <int W>
-inline constexpr int mma_groups = W <= 64 ? 2 : 1;
+inline constexpr int forward_mma_blocks = W <= 64 ? 3 : 2;
 
 // As raise() of pairs.cu, for rows with these largest scores.
-template <int W, int G>
-__device__ void raise_mma(const float (&largest_of_lane)[2 * G], float (&most)[2 * G],
-                          float (&sum)[2 * G], WeightedRows<W, G>& o) {
+template <int W>
+__device__ void raise_mma(const float (&largest_of_lane)[2], float (&most)[2], float (&sum)[2],
+                          WeightedRows<W>& o) {
 #pragma unroll
-  for (int r = 0; r < o.own_rows; ++r) {
+  for (int r = 0; r < 2; ++r) {
     const float largest = o.template over_row<Largest>(largest_of_lane[r]);
     if (!(largest > most[r] + slack)) continue;
     const float correction = exp2_flushed(most[r] - largest);
@@ -59,47 +61,13 @@ __device__ void raise_mma(const float (&largest_of_lane)[2 * G], float (&most)[2
   }
 }
 
-// Adds the sums of the warp that has the other columns of the same rows, through shared memory that
-// nobody reads any more: 64 W numbers and 512. Returns whether this warp has the results.
-template <int W>
-__device__ bool join_columns(float* rows, float* facts, float (&most)[4], float (&sum)[4],
-                             WeightedRows<W, 2>& o) {
-  constexpr float none = -std::numeric_limits<float>::infinity();
-  rows += first_of_warp<2>() * W + lane_of_warp();
-  facts += first_of_warp<2>() * 8 + lane_of_warp();
-  if (column_of_warp<2>() > 0) {
-#pragma unroll
-    for (int r = 0; r < o.own_rows; ++r) {
-      facts[64 * r] = most[r], facts[64 * r + 32] = sum[r];
-#pragma unroll
-      for (int c = 0; c < o.own_columns; ++c) rows[32 * (r * o.own_columns + c)] = o(r, c);
-    }
-  }
-  __syncthreads();
-  if (column_of_warp<2>() > 0) return false;
-#pragma unroll
-  for (int r = 0; r < o.own_rows; ++r) {
-    const float other = facts[64 * r], largest = Largest::of(most[r], other);
-    const float scale = most[r] == none ? 0.f : exp2_flushed(most[r] - largest);
-    const float other_scale = other == none ? 0.f : exp2_flushed(other - largest);
-    most[r] = largest;
-    sum[r] = sum[r] * scale + facts[64 * r + 32] * other_scale;
-#pragma unroll
-    for (int c = 0; c < o.own_columns; ++c) {
-      o(r, c) = o(r, c) * scale + rows[32 * (r * o.own_columns + c)] * other_scale;
-    }
-  }
-  return true;
-}
-
 // Item b of share s of the keys is item s B + b of all_out, which is f32 if there are several, and of
 // all_log_sums.
 template <int W, class Out>
-__global__ void __launch_bounds__(tile_threads, 2)
+__global__ void __launch_bounds__(tile_threads, forward_mma_blocks<W>)
     forward_mma(Pairs<bf16> all, DropoutMask mask, View<Out, 4> all_out,
                 View<float, 3> all_log_sums) {
   constexpr float none = -std::numeric_limits<float>::infinity();
-  constexpr int G = mma_groups<W>, own_columns = tile_columns / G;
   constexpr bool holds_queries = W <= 64;  // in registers
 
   SharedMemory shared;
@@ -118,16 +86,17 @@ __global__ void __launch_bounds__(tile_threads, 2)
   const auto& [k, v, kept, visible] = staged;
 
   const KeyShare share{blockIdx.z, gridDim.z};
+  const bool biased = p.bias.data != nullptr, dropped = mask.threshold > 0;
   KeyWalk<bf16> walk(p, queries, p.keys(queries.b), share);
   const PairCopies<W> copies(p.k, p.v, queries);
   const auto begin_next = [&](int stage) {
-    return staged.begin_next(walk, block.tile, mask, copies, stage);
+    return staged.begin_next(walk, block.tile, mask, dropped, copies, stage);
   };
 
   load_rows(p.q, queries, q);
   cp_async_commit();
   bool more = begin_next(0);
-  LeftFragment held[holds_queries ? W / 16 : 1][G];
+  LeftFragment held[holds_queries ? W / 16 : 1];
   if constexpr (holds_queries) {
     cp_async_wait<1>();
     __syncthreads();
@@ -135,37 +104,32 @@ __global__ void __launch_bounds__(tile_threads, 2)
     for (int e = 0; e < W / 16; ++e) load_left(q, e, held[e]);
   }
 
-  WeightedRows<W, G> o;
-  float most[2 * G], sum[2 * G] = {};
-#pragma unroll
-  for (int r = 0; r < o.own_rows; ++r) most[r] = none;
+  WeightedRows<W> o;
+  float most[2] = {none, none}, sum[2] = {};
   const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
-  const bool biased = p.bias.data != nullptr, dropped = p.dropout > 0;
   const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
-  const int first = column_of_warp<G>();
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
     cp_async_wait<0>();
     __syncthreads();
     more = begin_next(stage ^ 1);
-    ScoreFragment<own_columns, G> z;
+    ScoreFragment<tile_columns> z;
     if constexpr (holds_queries) {
 #pragma unroll
-      for (int e = 0; e < W / 16; ++e) add_products(held[e], k.tile(stage), first, e, z);
+      for (int e = 0; e < W / 16; ++e) add_products(held[e], k.tile(stage), 0, e, z);
     } else {
-      add_products(q, k.tile(stage), first, z);
+      add_products(q, k.tile(stage), 0, z);
     }
     if (biased || !tile.whole || tile.count < tile_columns) {
 #pragma unroll
-      for (int r = 0; r < z.own_rows; ++r) {
+      for (int r = 0; r < 2; ++r) {
         const int row = z.rows.of(r);
         const std::uint64_t sees =
-            z.own_bits(((tile.whole ? ~std::uint64_t{0} : visible[stage * mma_rows + row]) &
-                        bits_between(0, tile.count)) >>
-                       first);
+            z.own_bits((tile.whole ? ~std::uint64_t{0} : visible[stage * mma_rows + row]) &
+                       bits_between(0, tile.count));
         if (biased && row < queries.count) {
           const float* const bias =
-              &p.bias(queries.b, queries.h, queries.first + row, tile.first + first);
+              &p.bias(queries.b, queries.h, queries.first + row, tile.first);
           z.each_column(bias, p.bias.stride(3), [&](int c, const float* own) {
             if (z.has(sees, c)) z(r, c) = scale * z(r, c) + log2_e * *own;
           });
@@ -176,19 +140,19 @@ __global__ void __launch_bounds__(tile_threads, 2)
         }
       }
     }
-    float largest[2 * G];
+    float largest[2];
     bool grows = false;
 #pragma unroll
-    for (int r = 0; r < z.own_rows; ++r) {
+    for (int r = 0; r < 2; ++r) {
       largest[r] = z(r, 0);
 #pragma unroll
       for (int c = 1; c < z.own_columns; ++c) largest[r] = std::fmax(largest[r], z(r, c));
       largest[r] *= temperature;
       grows = grows || largest[r] > most[r] + slack;
     }
-    if (__any_sync(0xffffffffu, grows)) raise_mma<W, G>(largest, most, sum, o);
+    if (__any_sync(0xffffffffu, grows)) raise_mma<W>(largest, most, sum, o);
 #pragma unroll
-    for (int r = 0; r < z.own_rows; ++r) {
+    for (int r = 0; r < 2; ++r) {
       const float shift = most[r] == none ? 0.f : most[r];
 #pragma unroll
       for (int c = 0; c < z.own_columns; ++c) {
@@ -196,25 +160,21 @@ __global__ void __launch_bounds__(tile_threads, 2)
         sum[r] += z(r, c);
       }
       if (dropped) {
-        const std::uint64_t keeps = z.own_bits(kept[stage * mma_rows + z.rows.of(r)] >> first);
+        const std::uint64_t keeps = z.own_bits(kept[stage * mma_rows + z.rows.of(r)]);
 #pragma unroll
         for (int c = 0; c < z.own_columns; ++c) {
           z(r, c) = z.has(keeps, c) ? z(r, c) * factor : 0.f;
         }
       }
     }
-    add_weighted(z, v.tile(stage), first, o);
+    add_weighted(z, v.tile(stage), 0, o);
   }
 
   cp_async_wait<0>();  // there may have been no tile
   __syncthreads();
-  if constexpr (G == 2) {
-    const auto floats = [](const MmaRows<W>& x) { return reinterpret_cast<float*>(x.data); };
-    if (!join_columns(floats(k), floats(v), most, sum, o)) return;
-  }
   const i64 item = share.number * p.B() + queries.b;
 #pragma unroll
-  for (int r = 0; r < o.own_rows; ++r) {
+  for (int r = 0; r < 2; ++r) {
     const int row = o.rows.of(r);
     const i64 i = queries.first + row;
     const float total = o.template over_row<Added>(sum[r]);

@@ -40,8 +40,8 @@ struct PairCopies {
       of_x.begin(rows.first, rows.count, to_x);
       of_y.begin(rows.first, rows.count, to_y);
     } else {
-      load_elements<W>(x, rows.b, rows.h, rows.first, rows.count, to_x.data);
-      load_elements<W>(y, rows.b, rows.h, rows.first, rows.count, to_y.data);
+      load_elements(x, rows, to_x);
+      load_elements(y, rows, to_y);
     }
   }
 };
@@ -64,19 +64,21 @@ struct StagedKeys {
 
   // Begins to load the walk's next tile, if there is one; to be waited for.
   __device__ __forceinline__ bool begin_next(KeyWalk<bf16>& walk, const TileBlock<bf16>& own,
-                                             const DropoutMask& mask, const PairCopies<W>& copies,
-                                             int stage) const {
+                                             const DropoutMask& mask, bool dropped,
+                                             const PairCopies<W>& copies, int stage) const {
     const auto& [p, queries] = own;
     const bool more = walk.next();
     if (more) {
       const TileRows tile{queries.b, queries.h, walk.first, walk.count};
       copies.begin(p.k, p.v, tile, k.tile(stage), v.tile(stage));
-      if (p.dropout > 0) {
-        draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
-                  p.first_column + walk.first, kept + stage * mma_rows);
-      }
-      if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < mma_rows) {
-        visible[stage * mma_rows + row] = walk.word(row);
+      if (dropped || !walk.whole) {
+        if (dropped) {
+          draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
+                    p.first_column + walk.first, kept + stage * mma_rows);
+        }
+        if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < mma_rows) {
+          visible[stage * mma_rows + row] = walk.word(row);
+        }
       }
     }
     cp_async_commit();

@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
   float* const log_sum = shared.take<float>(2 * mma_rows);
   float* const delta = shared.take<float>(2 * mma_rows);
 
+  const bool biased = p.bias.data != nullptr, dropped = mask.threshold > 0;
   QueryWalk<bf16> walk(p, keys, p.queries(keys.b));
   const View<const bf16, 4>& all_dout = block.of_queries.dout;
   const PairCopies<W> copies(p.q, all_dout, keys);
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
     if (more) {
       const TileRows tile{keys.b, keys.h, walk.first, walk.count};
       copies.begin(p.q, all_dout, tile, q.tile(stage), dout.tile(stage));
-      if (p.dropout > 0) {
+      if (dropped) {
         draw_kept(mask, mask_row(p, keys, walk.first), p.classes, mma_rows,
                   p.first_column + keys.first, kept + stage * mma_rows);
       }
@@ -109,7 +110,6 @@ __global__ void __launch_bounds__(tile_threads, 2)
 
   WeightedRows<W> key_gradient, value_gradient;
   const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
-  const bool biased = p.bias.data != nullptr;
   const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
           });
         }
       }
-      const auto weigh = [&](auto dropped) {
+      const auto weigh = [&](auto drops) {
 #pragma unroll
         for (int c = 0; c < z.own_columns; c += 2) {
           const int at = stage * mma_rows + first + z.columns.of(c);
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
             for (int r = 0; r < 2; ++r) {
               const float a = exp2_flushed(z(r, c + n) * temperature - log_sums.at[n]);
               z(r, c + n) = a;
-              if constexpr (dropped()) {
+              if constexpr (drops()) {
                 const float d = (kept[at + n] >> z.rows.of(r) & 1) != 0 ? factor : 0.f;
                 z(r, c + n) *= d;
                 da(r, c + n) *= d;
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
           }
         }
       };
-      p.dropout > 0 ? weigh(std::true_type{}) : weigh(std::false_type{});
+      dropped ? weigh(std::true_type{}) : weigh(std::false_type{});
       if (!tile.whole || tile.count < tile_columns || keys.count < mma_rows) {
 #pragma unroll
         for (int c = 0; c < z.own_columns; ++c) {
@@ -205,10 +205,11 @@ __global__ void __launch_bounds__(tile_threads, 2)
                              ? nullptr
                              : shared.take<float>(mma_rows * weight_stride<float>);
 
+  const bool biased = p.bias.data != nullptr, dropped = mask.threshold > 0;
   KeyWalk<bf16> walk(p, queries, p.keys(queries.b));
   const PairCopies<W> copies(p.k, p.v, queries);
   const auto begin_next = [&](int stage) {
-    return staged.begin_next(walk, block.tile, mask, copies, stage);
+    return staged.begin_next(walk, block.tile, mask, dropped, copies, stage);
   };
 
   load_rows(p.q, queries, q);
@@ -226,7 +227,6 @@ __global__ void __launch_bounds__(tile_threads, 2)
     delta[r] = block.of_queries.deltas(queries.b, queries.h, i);
   }
   const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
-  const bool biased = p.bias.data != nullptr;
   const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
             if (z.has(sees, c)) z(r, c) = scale * z(r, c) + log2_e * *own;
           });
         }
-        if (p.dropout > 0) {
+        if (dropped) {
           const std::uint64_t keeps = z.own_bits(kept[at] >> first);
 #pragma unroll
           for (int c = 0; c < z.own_columns; ++c) {

@@ -64,7 +64,8 @@ __device__ i64 mask_row(const Pairs<T>& p, const TileRows& rows, i64 i) {
 
 // The tiles that a block visits, one after the other. Every thread walks by itself, all the same
 // way. In a partial tile, word(i) has a bit for each of 64 keys: whether query i of the tile sees
-// it.
+// it. Along a band, places count from the first row that is visited, in 32 bits: half the
+// instructions of 64, and more rows than a block could visit in a day.
 template <class T>
 class TileWalk {
  public:
@@ -74,24 +75,26 @@ class TileWalk {
 
   // Steps to the next tile, if there is one.
   __device__ bool next() {
-    if (p_.lists.any()) return next_in_lists();
+    if (run_ != nullptr) return next_in_lists();
     if (next_ >= end_) return false;
-    first = next_;
+    first = bound_ + next_;
+    count = std::min(end_ - next_, int{tile_columns});
+    whole = next_ >= whole_from_ && next_ + count <= whole_to_;
     next_ += tile_columns;
-    count = rows_within(first, end_, tile_columns);
-    whole = first >= whole_from_ && first + count <= whole_to_;
     return true;
   }
 
  protected:
   __device__ explicit TileWalk(const Pairs<T>& p) : p_(p) {}
 
+  // The tiles of a list, up to row `end`.
   __device__ void follow(const TileLists::Runs& runs, i64 end) {
-    run_ = runs.from, runs_end_ = runs.to, end_ = end;
+    run_ = runs.from, runs_end_ = runs.to, bound_ = end;
   }
-  __device__ void follow(i64 begin, i64 end) { next_ = begin, end_ = end; }
-  // A tile of rows begin … end − 1 of these is whole.
-  __device__ void all_see(i64 begin, i64 end) { whole_from_ = begin, whole_to_ = end; }
+  // The rows begin … end − 1; a tile of rows whole_from … whole_to − 1 is whole.
+  __device__ void follow(i64 begin, i64 end, i64 whole_from, i64 whole_to) {
+    bound_ = begin, end_ = place(end), whole_from_ = place(whole_from), whole_to_ = place(whole_to);
+  }
 
   // Which of the 64 keys from `key` on query i sees by the band.
   __device__ std::uint64_t band_word(i64 i, i64 key) const {
@@ -102,14 +105,19 @@ class TileWalk {
   const std::uint64_t* words_ = nullptr;  // of the tile of a list, by query
 
  private:
+  __device__ int place(i64 row) const {
+    constexpr i64 farthest = std::numeric_limits<int>::max() - tile_columns;
+    return static_cast<int>(std::min(std::max(row - bound_, i64{-1}), farthest));
+  }
+
   __device__ bool next_in_lists() {
     while (run_ != runs_end_) {
       first = (i64{run_->first} + done_) * tile_side;
-      if (++done_ > run_->count || first >= end_) {
+      if (++done_ > run_->count || first >= bound_) {
         ++run_, done_ = 0;
         continue;
       }
-      count = rows_within(first, end_, tile_columns);
+      count = rows_within(first, bound_, tile_columns);
       words_ = p_.lists.by_query(run_->mask);
       whole = words_ == nullptr;
       return true;
@@ -117,8 +125,9 @@ class TileWalk {
     return false;
   }
 
-  i64 next_ = 0, end_ = 0, whole_from_ = 0, whole_to_ = 0;
-  const TileRun *run_ = nullptr, *runs_end_ = nullptr;
+  i64 bound_ = 0;  // the first row of a band, or the end of lists
+  int next_ = 0, end_ = 0, whole_from_ = 0, whole_to_ = 0;
+  const TileRun *run_ = nullptr, *runs_end_ = nullptr;  // of lists
   std::int32_t done_ = 0;
 };
 
@@ -146,8 +155,8 @@ class KeyWalk : public TileWalk<T> {
     const i64 tiles = (end - begin + tile_columns - 1) / tile_columns;
     const i64 each = (tiles + share.count - 1) / share.count * tile_columns;
     const i64 from = begin + share.number * each;
-    this->follow(from, std::min(end, from + each));
-    this->all_see(p.band.first.at(last), p.band.end.at(queries.first));
+    this->follow(from, std::min(end, from + each), p.band.first.at(last),
+                 p.band.end.at(queries.first));
   }
 
   __device__ std::uint64_t word(int row) const {
@@ -171,9 +180,9 @@ class QueryWalk : public TileWalk<T> {
       this->follow(p.lists.column(keys.b, keys.h, keys.first / tile_side), counted);
     } else {
       this->follow(p.band.end.first_above(keys.first) / tile_columns * tile_columns,
-                   std::min(counted, p.band.first.first_above(keys.first + keys.count - 1)));
-      this->all_see(p.band.end.first_above(keys.first + keys.count - 1),
-                    p.band.first.first_above(keys.first));
+                   std::min(counted, p.band.first.first_above(keys.first + keys.count - 1)),
+                   p.band.end.first_above(keys.first + keys.count - 1),
+                   p.band.first.first_above(keys.first));
     }
   }
 

@@ -109,9 +109,9 @@ __global__ void __launch_bounds__(tile_threads, 4)
     float sum[2] = {};
 #pragma unroll
     for (int k = 0; k < side / 16; ++k) {
-      LeftFragment features[1];
+      LeftFragment features;
       load_left_turned(left, k, features);
-      add_sums(features[0], weight + 16 * k, sum);
+      add_sums(features, weight + 16 * k, sum);
       add_weighted(features, right, 16 * k, o);
     }
 #pragma unroll
@@ -190,9 +190,9 @@ __global__ void __launch_bounds__(tile_threads, 3)
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < W / 16; ++k) {
-      LeftFragment left[1];
+      LeftFragment left;
       load_left(x, k, left);
-      if (divisors.data != nullptr) add_sums(left[0], summed + 16 * k, D);
+      if (divisors.data != nullptr) add_sums(left, summed + 16 * k, D);
       of.turned ? add_products(left, matrix, 0, k, o) : add_weighted(left, matrix, 16 * k, o);
     }
   }
