@@ -93,7 +93,7 @@ struct Pairs {
   View<const T, 4> bias;
   const i64* lengths = nullptr;
   const i64* query_lengths = nullptr;
-  T temperature = 1;
+  T temperature = 1;  // above 0
   Band band = {};
   TileLists lists = {};
   i64 classes = 1, first_key = 0;

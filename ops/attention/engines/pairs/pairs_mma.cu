@@ -179,9 +179,9 @@ __global__ void __launch_bounds__(tile_threads, forward_mma_blocks<W>)
     const i64 i = queries.first + row;
     const float total = o.template over_row<Added>(sum[r]);
     const bool empty = total == 0 || row >= queries.count;  // a sum of NaN is not 0: NaN is kept
-    const float share = 1 / total;
+    const float inverse = 1 / total;
 #pragma unroll
-    for (int c = 0; c < o.own_columns; ++c) o(r, c) = empty ? 0.f : o(r, c) * share;
+    for (int c = 0; c < o.own_columns; ++c) o(r, c) = empty ? 0.f : o(r, c) * inverse;
     if (i < p.N() && o.columns.of(0) == 0) {
       block.log_sums(item, queries.h, i) =
           empty ? -none : (most[r] + std::log2(total)) * ln_2;
