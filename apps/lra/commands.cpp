@@ -6,16 +6,24 @@
 #include "apps/command_line/device_option.h"
 #include "apps/command_line/export.h"
 #include "apps/lra/evaluate.h"
-#include "apps/lra/listops.h"
 #include "apps/lra/task.h"
 #include "apps/training/run.h"
 
 namespace weft::lra {
 namespace {
 
-std::string baseline_text(const Baselines& always) {
-  return fmt::format("{:.1f} % by the most frequent class, {:.1f} % by the first word alone",
-                     always.majority, always.first_word);
+std::string baseline_text(const std::vector<Figure>& always) {
+  std::string text;
+  for (const Figure& figure : always) {
+    text += fmt::format("{}{:.1f} {}", text.empty() ? "" : ", ", figure.value, figure.unit);
+  }
+  return text;
+}
+
+// The object with the baselines behind its other members.
+Json with_figures(Json::Object object, const std::vector<Figure>& figures) {
+  for (const Figure& figure : figures) object.emplace_back(figure.key, figure.value);
+  return object;
 }
 
 void describe(const Model& model, const SequenceTask& data, i64 steps, const RunOptions& run,
@@ -47,15 +55,14 @@ Measure score(const Model& model, const SequenceTask& data, const TrainResult& r
   const Measure tested = measure(model, data.test, [&](double share) {
     progress.update(fmt::format("test {:.0f} %", 100 * share));
   });
-  const Baselines always = baselines(data, data.test);
+  const std::vector<Figure> always = baselines(data, data.test);
   progress.print(fmt::format("test   {:.2f} % right, loss {:.4f}, of that round; {}",
                              figure_of(tested, "accuracy"), tested.loss, baseline_text(always)));
-  folder.log(Json{{"kind", "test"},
-                  {"round", result.best_epoch},
-                  {"loss", tested.loss},
-                  {"accuracy", figure_of(tested, "accuracy")},
-                  {"majority", always.majority},
-                  {"first_word", always.first_word}});
+  folder.log(with_figures({{"kind", "test"},
+                           {"round", result.best_epoch},
+                           {"loss", tested.loss},
+                           {"accuracy", figure_of(tested, "accuracy")}},
+                          always));
   return tested;
 }
 
@@ -69,8 +76,9 @@ Trained train_once(const TrainCommand& command) {
   const Task task = training_task(model, data, batches);
   Progress progress(command.run.silent());
   const auto folder = run_folder(command.run);
-  folder->show_columns(
-      metric_columns(task.round, task.score.key, {"accuracy", "majority", "first_word"}));
+  std::vector<std::string> columns = {"accuracy"};
+  for (const Figure& figure : baselines(data, data.test)) columns.push_back(figure.key);
+  folder->show_columns(metric_columns(task.round, task.score.key, columns));
   const TrainOptions options = train_options(settings, settings.round_steps, command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, data, options.steps, command.run, progress);
@@ -102,40 +110,38 @@ int run_eval(const EvalCommand& command) {
     if (!command.json) progress.update(fmt::format("{} {:.0f} %", command.split, 100 * share));
   });
   progress.clear();
-  const Baselines always = baselines(data, part);
+  const std::vector<Figure> always = baselines(data, part);
   if (!command.json) {
     fmt::print("{} split: {:.2f} % right, loss {:.6f} over {} sequences; {}\n", command.split,
                figure_of(measured, "accuracy"), measured.loss, grouped(part.count()),
                baseline_text(always));
     return 0;
   }
-  print_json(Json{{"checkpoint", command.checkpoint},
-                  {"attention", settings.model.attention},
-                  {"data", settings.data},
-                  {"split", command.split},
-                  {"sequences", part.count()},
-                  {"loss", measured.loss},
-                  {"accuracy", figure_of(measured, "accuracy")},
-                  {"majority", always.majority},
-                  {"first_word", always.first_word}});
+  print_json(with_figures({{"checkpoint", command.checkpoint},
+                           {"attention", settings.model.attention},
+                           {"data", settings.data},
+                           {"split", command.split},
+                           {"sequences", part.count()},
+                           {"loss", measured.loss},
+                           {"accuracy", figure_of(measured, "accuracy")}},
+                          always));
   return 0;
 }
 
 int run_data(const DataCommand& command) {
   check(command.settings);
   const SequenceTask data = load_task(command.settings);
-  const Baselines always = baselines(data, data.test);
-  if (!command.out.empty()) write_listops(data, command.out);
+  const std::vector<Figure> always = baselines(data, data.test);
+  if (!command.out.empty()) write_data(command.settings.task, data, command.out);
   const auto mean = static_cast<double>(data.train.symbols.size()) / double(data.train.count());
   if (command.json) {
-    print_json(Json{{"task", command.settings.task},
-                    {"data", data.source},
-                    {"train", data.train.count()},
-                    {"validation", data.validation.count()},
-                    {"test", data.test.count()},
-                    {"mean_length", mean},
-                    {"majority", always.majority},
-                    {"first_word", always.first_word}});
+    print_json(with_figures({{"task", command.settings.task},
+                             {"data", data.source},
+                             {"train", data.train.count()},
+                             {"validation", data.validation.count()},
+                             {"test", data.test.count()},
+                             {"mean_length", mean}},
+                            always));
     return 0;
   }
   fmt::print("{} ({}): {} sequences to train, {} to validate, {} to test; mean length {:.1f}\n",

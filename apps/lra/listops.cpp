@@ -89,6 +89,7 @@ SequenceTask empty_task(const std::string& source) {
   task.symbols.emplace_back("]");
   for (char digit = '0'; digit <= '9'; ++digit) task.classes.emplace_back(1, digit);
   task.longest = longest + 1;
+  task.first_tells = true;
   return task;
 }
 
@@ -203,29 +204,6 @@ std::uint8_t value_of(std::span<const std::uint8_t> words) {
   const std::uint8_t value = value_from(words, at);
   require(at == words.size(), "ListOps: the tree ends at word {} of {}", at, words.size());
   return value;
-}
-
-Baselines baselines(const SequenceTask& task, const Sequences& part) {
-  using Counts = std::vector<i64>;
-  const std::size_t classes = task.classes.size();
-  Counts all(classes, 0);
-  std::vector<Counts> behind(task.symbols.size() + 1, Counts(classes, 0));
-  for (i64 i = 0; i < task.train.count(); ++i) {
-    const std::size_t label = task.train.labels[static_cast<std::size_t>(i)];
-    ++all[label], ++behind[task.train.at(i).front()][label];
-  }
-  const auto most = [](const Counts& counts) {
-    return static_cast<std::size_t>(std::max_element(counts.begin(), counts.end()) -
-                                    counts.begin());
-  };
-  i64 by_majority = 0, by_word = 0;
-  for (i64 i = 0; i < part.count(); ++i) {
-    const std::size_t label = part.labels[static_cast<std::size_t>(i)];
-    by_majority += label == most(all);
-    by_word += label == most(behind[part.at(i).front()]);
-  }
-  const double share = 100 / static_cast<double>(part.count());
-  return {share * static_cast<double>(by_majority), share * static_cast<double>(by_word)};
 }
 
 }  // namespace weft::lra

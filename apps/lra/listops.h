@@ -37,11 +37,4 @@ void write_listops(const SequenceTask& task, const std::string& folder);
 // The value of a tree, from its words. Throws if they are not a tree.
 std::uint8_t value_of(std::span<const std::uint8_t> words);
 
-// The accuracy on a part, in percent, of two baselines: the most frequent class of the training
-// part, and the most frequent class there for each first word.
-struct Baselines {
-  double majority = 0, first_word = 0;
-};
-Baselines baselines(const SequenceTask& task, const Sequences& part);
-
 }  // namespace weft::lra

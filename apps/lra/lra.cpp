@@ -1,6 +1,6 @@
 // lra: classes of long sequences, the tasks of Long Range Arena.
 //
-//     lra [train] [options]  trains on ListOps
+//     lra [train] [options]  trains
 //     lra eval               scores a checkpoint
 //     lra data               what a task's data are, and their files
 //     lra info               lists a model's parameters
@@ -41,18 +41,20 @@ void add_eval(const Options& app, EvalCommand& eval) {
 }
 
 void add_data(const Options& app, DataCommand& data) {
-  app.add_option("--task", data.settings.task, "listops").show_default();
+  app.add_option("--task", data.settings.task, "listops or image").show_default();
   app.add_option("--data", data.settings.data, "builtin, or the folder of the released files")
       .show_default();
   app.add_option("--data-seed", data.settings.data_seed, "seed of the built-in data")
       .show_default();
   app.add_option("--examples", data.settings.examples,
-                 "number of training sequences of the built-in data")
+                 "number of training sequences of the built-in data; 0: as published")
       .show_default();
   app.add_option("--held-out", data.settings.held_out,
-                 "number of validation sequences, and of test sequences")
+                 "number of validation sequences, and of test sequences; 0: as published")
       .show_default();
-  app.add_option("--out", data.out, "folder for the data, in the layout of the released files");
+  app.add_option(
+      "--out", data.out,
+      "folder for the data: ListOps in the layout of the released files, sheets of pictures");
   app.add_flag("--json", data.json, "print one JSON object");
 }
 

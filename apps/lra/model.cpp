@@ -1,7 +1,9 @@
 #include "apps/lra/model.h"
 
 #include "apps/command_line/configuration.h"
+#include "apps/lra/image.h"
 #include "apps/lra/listops.h"
+#include "apps/lra/sheet.h"
 #include "apps/training/run_folder.h"
 
 namespace weft::lra {
@@ -22,16 +24,37 @@ void check_claims(const SequenceClassifierConfig& c, const Checkpoint& checkpoin
           file, c.width, c.layers, c.hidden, held);
 }
 
+// Sets the sizes that the task determines.
+void take_sizes(Settings& settings) {
+  const TaskFacts& task = facts_of(settings.task);
+  settings.model.symbols = task.symbols;
+  settings.model.classes = task.classes;
+  settings.model.length = task.length;
+}
+
 }  // namespace
 
 SequenceTask load_task(const Settings& settings) {
-  if (settings.data != "builtin") return read_listops(settings.data);
-  return drawn_listops(settings.data_seed,
-                       {settings.examples, settings.held_out, settings.held_out});
+  const TaskFacts& task = facts_of(settings.task);
+  const bool drawn = settings.data == "builtin";
+  require(!drawn || task.examples > 0, "--data: {} has no built-in data; wanted the folder of {}",
+          task.name, task.released);
+  if (task.name == "image") return read_image(settings.data);
+  if (!drawn) return read_listops(settings.data);
+  const i64 held_out = settings.held_out > 0 ? settings.held_out : task.held_out;
+  return drawn_listops(
+      settings.data_seed,
+      {settings.examples > 0 ? settings.examples : task.examples, held_out, held_out});
 }
 
-Model new_model(const Settings& settings) {
-  return {settings, std::make_unique<SequenceClassifier>(settings.model, settings.seed), {}};
+void write_data(const std::string& task, const SequenceTask& data, const std::string& folder) {
+  task == "listops" ? write_listops(data, folder) : write_sheets(data, folder);
+}
+
+Model new_model(Settings settings) {
+  take_sizes(settings);
+  auto network = std::make_unique<SequenceClassifier>(settings.model, settings.seed);
+  return {std::move(settings), std::move(network), {}};
 }
 
 std::map<std::string, std::string> metadata_of(const Model& model) {
@@ -41,9 +64,10 @@ std::map<std::string, std::string> metadata_of(const Model& model) {
 Model read_model(const std::string& path) {
   const std::string file = checkpoint_file(path);
   Checkpoint checkpoint = read_checkpoint(file, format);
-  const auto settings = settings_from_json<Settings>(checkpoint.metadata.at("configuration"), file);
+  auto settings = settings_from_json<Settings>(checkpoint.metadata.at("configuration"), file);
+  take_sizes(settings);
   check_claims(settings.model, checkpoint, file);
-  Model model = new_model(settings);
+  Model model = new_model(std::move(settings));
   load_weights(model.tensors(), checkpoint, format.app, file);
   model.metadata = std::move(checkpoint.metadata);
   return model;

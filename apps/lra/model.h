@@ -23,7 +23,11 @@ struct Model {
 // The data of these settings.
 SequenceTask load_task(const Settings& settings);
 
-Model new_model(const Settings& settings);
+// Writes them for other programs, or as pictures to look at.
+void write_data(const std::string& task, const SequenceTask& data, const std::string& folder);
+
+// The task determines the sizes that are no settings.
+Model new_model(Settings settings);
 
 // The metadata of an lra checkpoint, without what the training loop adds.
 std::map<std::string, std::string> metadata_of(const Model& model);

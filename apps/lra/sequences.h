@@ -12,7 +12,8 @@
 
 namespace weft::lra {
 
-// Symbol 0 is padding: batches have it after the end of a sequence; sequences do not contain it.
+// Batches have symbol 0 after the end of a sequence. Models take the lengths and do not look there,
+// so that 0 may also be a symbol of the task.
 struct Sequences {
   std::vector<std::uint8_t> symbols;  // all sequences, concatenated
   std::vector<i64> ends;              // end offset of each sequence
@@ -25,9 +26,10 @@ struct Sequences {
 
 struct SequenceTask {
   std::string source;                // "builtin" or a folder
-  std::vector<std::string> symbols;  // names of symbols 1, 2, …
+  std::vector<std::string> symbols;  // names of symbols 1, 2, …; empty: they have none
   std::vector<std::string> classes;
-  i64 longest = 0;  // upper bound of the lengths
+  i64 longest = 0;           // upper bound of the lengths
+  bool first_tells = false;  // the first symbol alone tells much about the class
   Sequences train, validation, test;
 
   const Sequences& part(const std::string& name) const;  // "train", "validation" or "test"

@@ -10,6 +10,18 @@
 
 namespace weft::lra {
 
+// What a task determines: sizes of a model, the recipe of its presets, its drawn data.
+struct TaskFacts {
+  std::string name;
+  i64 symbols, classes, length;  // of a model
+  i64 batch, steps, warmup, round_steps;
+  std::string data;        // of the presets
+  std::string released;    // what the folder of --data holds
+  i64 examples, held_out;  // published numbers of sequences of "builtin"; 0: there is no such data
+};
+const std::vector<TaskFacts>& all_tasks();
+const TaskFacts& facts_of(const std::string& task);  // throws, with the known names
+
 // The defaults are those of the small models in the Nyströmformer paper.
 struct Settings : TrainingSettings {
   std::string preset;  // the preset that the other settings modify; empty: none
@@ -17,8 +29,8 @@ struct Settings : TrainingSettings {
   std::string task = "listops";
   std::string data = "builtin";
   std::uint64_t data_seed = 1;
-  i64 examples = 96000;
-  i64 held_out = 2000;
+  i64 examples = 0;  // 0: the published number, as of held_out
+  i64 held_out = 0;
 
   SequenceClassifierConfig model;  // the task determines its symbols, classes and length
 
@@ -44,12 +56,13 @@ void each_network_setting(SomeConfig& m, const F& f) {
 template <class SomeSettings, class F>
 void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
-  f("task", s.task, any, "listops");
+  f("task", s.task, any, "listops or image");
   f("data", s.data, any, "builtin, or the folder of the task's released files");
   f("data-seed", s.data_seed, any, "seed of the built-in data");
-  f("examples", s.examples, Limits{1, 1e7}, "number of training sequences of the built-in data");
-  f("held-out", s.held_out, Limits{1, 1e6},
-    "number of validation sequences of the built-in data, and of test sequences");
+  f("examples", s.examples, Limits{0, 1e7},
+    "number of training sequences of the built-in data; 0: as published");
+  f("held-out", s.held_out, Limits{0, 1e6},
+    "number of validation sequences of the built-in data, and of test sequences; 0: as published");
   each_network_setting(s.model, f);
   each_training_setting(s, f);
   f("round-steps", s.round_steps, Limits{1, 1e9}, "steps between validations");

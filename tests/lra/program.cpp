@@ -5,6 +5,7 @@
 #include "nn/sequence_classifier.h"
 #include "tests/check.h"
 #include "tests/json_lines.h"
+#include "tests/lra/records.h"
 #include "tests/program.h"
 #include "tests/resume.h"
 
@@ -88,12 +89,14 @@ TEST_CASE("sequence classifier: bad sizes are refused") {
 }
 
 TEST_CASE("lra: presets are the rows of the table, each a mechanism that takes lengths") {
-  CHECK(lra::presets().size() == 8);
+  CHECK(lra::presets().size() == 8 * lra::all_tasks().size());
   for (const std::string& name : lra::presets()) {
     CAPTURE(name);
     const lra::Settings s = lra::preset(name);
     CHECK(AttentionSpec(s.model.attention).mechanism().masks.lengths);
-    CHECK(s.steps == 5000);
+    CHECK(name.starts_with(s.task + "-"));
+    CHECK(s.steps == lra::facts_of(s.task).steps);
+    CHECK(s.batch == lra::facts_of(s.task).batch);
     CHECK(s.model.width == 64);
   }
   CHECK_ERROR(lra::preset("listops-ful"), "listops-full");
@@ -139,9 +142,38 @@ TEST_CASE("lra: data writes the files, from which a training gives the same loss
   CHECK(losses("drawn", {}) == losses("read", {"--data", folder.path("files")}));
   check_refused(lra_program(Words{"train"} + tiny + Words{"--data", folder.path("none")}),
                 "basic_train.tsv: cannot be read");
-  check_refused(lra_program({"train", "--task", "image"}), "there is no 'image'");
+  check_refused(lra_program({"train", "--task", "imgae"}), "there is no 'imgae'");
   check_refused(lra_program({"train", "--examples", "8", "--batch", "9"}),
                 "--batch: wanted no more");
+}
+
+TEST_CASE("lra: image trains on files of CIFAR-10, and draws sheets of them") {
+  const TemporaryFolder folder;
+  write_records(folder, 4, 3);
+  const Words data = {"--data", folder.path()};
+  const std::string out = folder.path("run");
+  const Words words = {"train", "--preset", "image-csp", "--out",         out, "--width",
+                       "8",     "--hidden", "8",         "--batch",       "4", "--steps",
+                       "2",     "--warmup", "1",         "--round-steps", "2"};
+  const ProgramRun run = lra_program(words + data);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "18 sequences to train, 2 to validate, 3 to test; mean length 1024"));
+  const json test = lines(read_file(out + "/metrics.jsonl")).back();
+  CHECK(test["kind"] == "test");
+  CHECK(test.contains("majority"));
+  CHECK_FALSE(test.contains("first_word"));
+  const json again = lines(lra_program({"eval", "--checkpoint", out, "--json"}).out).at(0);
+  CHECK(again["loss"] == test["loss"]);
+  const ProgramRun sheets =
+      lra_program(Words{"data", "--task", "image", "--out", folder.path("sheets")} + data);
+  REQUIRE_MESSAGE(sheets.status == 0, sheets.err);
+  CHECK(std::filesystem::exists(folder.path("sheets/validation.png")));
+  const Words task = {"train", "--task", "image"};
+  check_refused(lra_program(task),
+                "--data: image has no built-in data; wanted the folder of CIFAR");
+  for (const std::string option : {"--examples", "--held-out", "--data-seed"}) {
+    check_refused(lra_program(task + data + Words{option, "7"}), "are of built-in data");
+  }
 }
 
 }  // TEST_SUITE("lra")

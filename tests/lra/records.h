@@ -1,0 +1,29 @@
+// Small files of pictures, as CIFAR-10 has them.
+#pragma once
+
+#include <string>
+
+#include "tests/files.h"
+
+namespace weft {
+
+inline std::string picture_record(int label, int red, int green, int blue) {
+  std::string record(1, static_cast<char>(label));
+  for (const int value : {red, green, blue}) record += std::string(1024, static_cast<char>(value));
+  return record;
+}
+
+// Writes `each` records into every training file, and `test` into the other: record i of file k
+// (6: the test file) has the grey 10 k + i, 200 + i in the test file, and the label (k + i) mod 10.
+inline void write_records(const TemporaryFolder& folder, int each, int test) {
+  for (int k = 1; k <= 6; ++k) {
+    std::string records;
+    for (int i = 0; i < (k == 6 ? test : each); ++i) {
+      const int grey = (k == 6 ? 200 : 10 * k) + i;
+      records += picture_record((k + i) % 10, grey, grey, grey);
+    }
+    folder.file(k == 6 ? "test_batch.bin" : "data_batch_" + std::to_string(k) + ".bin", records);
+  }
+}
+
+}  // namespace weft
