@@ -153,7 +153,7 @@ std::uint8_t value_from(std::span<const std::uint8_t> words, std::size_t& at) {
 
 }  // namespace
 
-SequenceTask drawn_listops(std::uint64_t seed, const ListOpsCounts& counts) {
+SequenceTask drawn_listops(std::uint64_t seed, const PartCounts& counts) {
   SequenceTask task = empty_task("builtin");
   std::unordered_set<std::string> known;
   std::uint64_t number = 0;

@@ -21,12 +21,8 @@
 
 namespace weft::lra {
 
-struct ListOpsCounts {
-  i64 train = 96000, validation = 2000, test = 2000;
-};
-
 // Generated data: a function of the seed.
-SequenceTask drawn_listops(std::uint64_t seed, const ListOpsCounts& counts = {});
+SequenceTask drawn_listops(std::uint64_t seed, const PartCounts& counts);
 // Reads the released files of a folder: basic_train.tsv, basic_val.tsv and basic_test.tsv, each
 // with a header line, then one line per tree: words, tab, digit. Throws, with file and line, for
 // anything else.

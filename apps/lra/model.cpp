@@ -3,6 +3,7 @@
 #include "apps/command_line/configuration.h"
 #include "apps/lra/image.h"
 #include "apps/lra/listops.h"
+#include "apps/lra/pathfinder.h"
 #include "apps/lra/sheet.h"
 #include "apps/training/run_folder.h"
 
@@ -40,11 +41,15 @@ SequenceTask load_task(const Settings& settings) {
   require(!drawn || task.examples > 0, "--data: {} has no built-in data; wanted the folder of {}",
           task.name, task.released);
   if (task.name == "image") return read_image(settings.data);
-  if (!drawn) return read_listops(settings.data);
   const i64 held_out = settings.held_out > 0 ? settings.held_out : task.held_out;
-  return drawn_listops(
-      settings.data_seed,
-      {settings.examples > 0 ? settings.examples : task.examples, held_out, held_out});
+  const PartCounts counts{settings.examples > 0 ? settings.examples : task.examples, held_out,
+                          held_out};
+  if (task.name == "pathfinder") {
+    require(drawn, "--data: pathfinder has built-in data alone; wanted builtin, got {}",
+            settings.data);
+    return drawn_pathfinder(settings.data_seed, counts);
+  }
+  return drawn ? drawn_listops(settings.data_seed, counts) : read_listops(settings.data);
 }
 
 void write_data(const std::string& task, const SequenceTask& data, const std::string& folder) {

@@ -35,6 +35,11 @@ struct SequenceTask {
   const Sequences& part(const std::string& name) const;  // "train", "validation" or "test"
 };
 
+// Numbers of sequences.
+struct PartCounts {
+  i64 train, validation, test;
+};
+
 struct SequenceBatch {
   Tensor symbols;  // [B, length] i64
   Tensor lengths;  // [B] i64

@@ -57,7 +57,19 @@ const std::vector<TaskFacts>& all_tasks() {
        .data = "cifar-10-batches-bin",
        .released = "CIFAR-10, binary version",
        .examples = 0,
-       .held_out = 0}};
+       .held_out = 0},
+      {.name = "pathfinder",
+       .symbols = 256,
+       .classes = 2,
+       .length = 1024,
+       .batch = 256,
+       .steps = 62400,
+       .warmup = 312,
+       .round_steps = 312,
+       .data = "builtin",
+       .released = "",
+       .examples = 160000,
+       .held_out = 20000}};
   return list;
 }
 

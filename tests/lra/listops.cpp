@@ -15,7 +15,7 @@
 namespace weft::lra {
 namespace {
 
-const ListOpsCounts some{.train = 400, .validation = 30, .test = 50};
+constexpr PartCounts some{.train = 400, .validation = 30, .test = 50};
 
 std::string text_of(const SequenceTask& task, std::span<const std::uint8_t> words) {
   std::string text;

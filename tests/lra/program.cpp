@@ -176,4 +176,39 @@ TEST_CASE("lra: image trains on files of CIFAR-10, and draws sheets of them") {
   }
 }
 
+TEST_CASE("lra: pathfinder trains on pictures that it draws, and refuses files") {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const Words few = {"--examples", "40", "--held-out", "6"};
+  const Words words = {"train",
+                       "--preset",
+                       "pathfinder-linear",
+                       "--out",
+                       out,
+                       "--width",
+                       "8",
+                       "--hidden",
+                       "8",
+                       "--batch",
+                       "4",
+                       "--steps",
+                       "2",
+                       "--warmup",
+                       "1",
+                       "--round-steps",
+                       "2"};
+  const ProgramRun run = lra_program(words + few);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "40 sequences to train, 6 to validate, 6 to test; mean length 1024"));
+  const json test = lines(read_file(out + "/metrics.jsonl")).back();
+  const json again = lines(lra_program({"eval", "--checkpoint", out, "--json"}).out).at(0);
+  CHECK(again["accuracy"] == test["accuracy"]);
+  CHECK(again["majority"] == test["majority"]);
+  const Words task = {"--task", "pathfinder", "--out", folder.path("sheets")};
+  REQUIRE(lra_program(Words{"data"} + task + few).status == 0);
+  CHECK(std::filesystem::exists(folder.path("sheets/train.png")));
+  check_refused(lra_program(Words{"data", "--data", "files"} + task),
+                "--data: pathfinder has built-in data alone; wanted builtin, got files");
+}
+
 }  // TEST_SUITE("lra")
