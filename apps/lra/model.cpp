@@ -4,6 +4,7 @@
 #include "apps/lra/image.h"
 #include "apps/lra/listops.h"
 #include "apps/lra/pathfinder.h"
+#include "apps/lra/reviews.h"
 #include "apps/lra/sheet.h"
 #include "apps/training/run_folder.h"
 
@@ -41,6 +42,7 @@ SequenceTask load_task(const Settings& settings) {
   require(!drawn || task.examples > 0, "--data: {} has no built-in data; wanted the folder of {}",
           task.name, task.released);
   if (task.name == "image") return read_image(settings.data);
+  if (task.name == "text") return read_reviews(settings.data);
   const i64 held_out = settings.held_out > 0 ? settings.held_out : task.held_out;
   const PartCounts counts{settings.examples > 0 ? settings.examples : task.examples, held_out,
                           held_out};
@@ -53,7 +55,11 @@ SequenceTask load_task(const Settings& settings) {
 }
 
 void write_data(const std::string& task, const SequenceTask& data, const std::string& folder) {
-  task == "listops" ? write_listops(data, folder) : write_sheets(data, folder);
+  if (task == "listops") return write_listops(data, folder);
+  require(task == "image" || task == "pathfinder",
+          "--out: {} is written nowhere; listops has files, image and pathfinder have sheets",
+          task);
+  write_sheets(data, folder);
 }
 
 Model new_model(Settings settings) {

@@ -69,7 +69,19 @@ const std::vector<TaskFacts>& all_tasks() {
        .data = "builtin",
        .released = "",
        .examples = 160000,
-       .held_out = 20000}};
+       .held_out = 20000},
+      {.name = "text",
+       .symbols = 256,
+       .classes = 2,
+       .length = 4000,
+       .batch = 32,
+       .steps = 20000,
+       .warmup = 8000,
+       .round_steps = 500,
+       .data = "aclImdb",
+       .released = "the reviews of IMDb, aclImdb",
+       .examples = 0,
+       .held_out = 0}};
   return list;
 }
 

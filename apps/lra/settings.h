@@ -56,7 +56,7 @@ void each_network_setting(SomeConfig& m, const F& f) {
 template <class SomeSettings, class F>
 void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
-  f("task", s.task, any, "listops, image or pathfinder");
+  f("task", s.task, any, "listops, image, pathfinder or text");
   f("data", s.data, any, "builtin, or the folder of the task's released files");
   f("data-seed", s.data_seed, any, "seed of the built-in data");
   f("examples", s.examples, Limits{0, 1e7},

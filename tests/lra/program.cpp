@@ -211,4 +211,37 @@ TEST_CASE("lra: pathfinder trains on pictures that it draws, and refuses files")
                 "--data: pathfinder has built-in data alone; wanted builtin, got files");
 }
 
+TEST_CASE("lra: text trains on reviews, and has no files or pictures to write") {
+  const TemporaryFolder folder;
+  write_reviews(folder, 10, 2);
+  const Words data = {"--data", folder.path()};
+  const std::string out = folder.path("run");
+  const Words words = {"train",
+                       "--preset",
+                       "text-cosformer",
+                       "--out",
+                       out,
+                       "--width",
+                       "8",
+                       "--hidden",
+                       "8",
+                       "--batch",
+                       "4",
+                       "--steps",
+                       "2",
+                       "--warmup",
+                       "1",
+                       "--round-steps",
+                       "2"};
+  const ProgramRun run = lra_program(words + data);
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  CHECK(contains(run.out, "18 sequences to train, 2 to validate, 4 to test; mean length 7"));
+  const json test = lines(read_file(out + "/metrics.jsonl")).back();
+  CHECK(test["majority"] == 50);
+  check_refused(lra_program({"train", "--task", "text"}),
+                "--data: text has no built-in data; wanted the folder of the reviews of IMDb");
+  check_refused(lra_program(Words{"data", "--task", "text", "--out", folder.path("files")} + data),
+                "--out: text is written nowhere");
+}
+
 }  // TEST_SUITE("lra")

@@ -1,6 +1,7 @@
-// Small files of pictures, as CIFAR-10 has them.
+// Small files of the tasks' data, as they are released.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "tests/files.h"
@@ -23,6 +24,19 @@ inline void write_records(const TemporaryFolder& folder, int each, int test) {
       records += picture_record((k + i) % 10, grey, grey, grey);
     }
     folder.file(k == 6 ? "test_batch.bin" : "data_batch_" + std::to_string(k) + ".bin", records);
+  }
+}
+
+// Writes `train` reviews of each class, and `test` to test: review i is CLASS_NAME 100 + i.
+inline void write_reviews(const TemporaryFolder& folder, int train, int test) {
+  for (const std::string part : {"train", "test"}) {
+    for (const std::string name : {"neg", "pos"}) {
+      std::filesystem::create_directories(folder.path(part + "/" + name));
+      for (int i = 0; i < (part == "train" ? train : test); ++i) {
+        const std::string number = std::to_string(100 + i);
+        folder.file(part + "/" + name + "/" + number + "_9.txt", name + " " + number);
+      }
+    }
   }
 }
 
