@@ -16,6 +16,8 @@ const SequenceClassifierConfig& checked(const SequenceClassifierConfig& config) 
   positive("symbols", config.symbols);
   positive("classes", config.classes);
   positive("length", config.length);
+  require(config.together == 1 || config.together == 2,
+          "sequence classifier: an example is 1 or 2 sequences, got {}", config.together);
   positive("width", config.width);
   positive("layers", config.layers);
   positive("heads", config.heads);
@@ -51,7 +53,7 @@ SequenceClassifier::SequenceClassifier(const SequenceClassifierConfig& config, s
       positions_({config.length, config.width}, {Initializer::normal, 0.02}, dtype),
       transformer_(block_options(config), config.layers, dtype),
       norm_(config.width, dtype),
-      head_(config.width, config.classes, true, dtype) {
+      head_(config.together == 1 ? config.width : 4 * config.width, config.classes, true, dtype) {
   symbols_.table.initializer = {Initializer::normal, 0.02};
   initialize(*this, seed);
 }
@@ -61,13 +63,20 @@ Variable SequenceClassifier::operator()(Context& context, const Tensor& symbols,
   require(symbols.rank() == 2 && symbols.size(1) <= config_.length,
           "sequence classifier: wanted symbols [B, N] with N at most {}, got {}", config_.length,
           symbols.shape());
+  require(symbols.size(0) % config_.together == 0,
+          "sequence classifier: wanted {} sequences for each example, got {} in all",
+          config_.together, symbols.size(0));
   const i64 B = symbols.size(0), N = symbols.size(1), d = config_.width;
   const nn::Dropout dropout{config_.dropout};
   const Variable embedded = add(symbols_(symbols), slice(positions_, 0, 0, N));
   const Variable h = dropout(context, stored(embedded, config_.precision));
   const Variable states = norm_(transformer_(context, h, {.keys = lengths, .queries = {}}));
   const Variable pooled = block_mean(reshape(states, {B, N, 1, d}), N, lengths);
-  return head_(cast(reshape(pooled, {B, d}), positions_.value().dtype()));
+  const Variable means = cast(reshape(pooled, {B, d}), positions_.value().dtype());
+  if (config_.together == 1) return head_(means);
+  const Variable pairs = reshape(means, {B / 2, 2 * d});
+  const Variable one = slice(pairs, 1, 0, d), two = slice(pairs, 1, d, 2 * d);
+  return head_(concatenate(std::vector{one, two, mul(one, two), sub(one, two)}, 1));
 }
 
 }  // namespace weft

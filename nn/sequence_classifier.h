@@ -5,9 +5,14 @@
 //
 //     h = drop(symbols[x_n] + positions[n])                            n = 0 … length − 1
 //     L times, the wiring prenorm of transformer.h
-//     logits = (mean over the positions that exist of LN(h)) W_c + b_c
+//     y = mean over the positions that exist of LN(h)
+//     logits = y W_c + b_c
 //
-//     x [B, N] i64, N ≤ length   lengths [B]   h [B, N, d]   logits [B, classes]
+//     x [B, N] i64, N ≤ length   lengths [B]   h [B, N, d]   y [B, d]   logits [B, classes]
+//
+// With together = 2 an example is two sequences, rows 2b and 2b + 1 of x, through the same layers:
+//
+//     logits_b = [y_2b, y_{2b+1}, y_2b ⊙ y_{2b+1}, y_2b − y_{2b+1}] W_c + b_c      [B / 2, classes]
 //
 // Symbols and positions start as N(0, 0.02²).
 #pragma once
@@ -20,6 +25,7 @@ struct SequenceClassifierConfig {
   i64 symbols = 16;  // including the padding symbol
   i64 classes = 10;
   i64 length = 2000;  // the most positions
+  i64 together = 1;   // sequences of an example: 1 or 2
   i64 width = 64;     // d
   i64 layers = 2;     // L
   i64 heads = 2;

@@ -20,6 +20,10 @@ std::string baseline_text(const std::vector<Figure>& always) {
   return text;
 }
 
+const char* examples_of(const Sequences& part) {
+  return part.together == 1 ? "sequences" : "pairs";
+}
+
 // The object with the baselines behind its other members.
 Json with_figures(Json::Object object, const std::vector<Figure>& figures) {
   for (const Figure& figure : figures) object.emplace_back(figure.key, figure.value);
@@ -30,19 +34,19 @@ void describe(const Model& model, const SequenceTask& data, i64 steps, const Run
               Progress& progress) {
   const Settings& s = model.settings;
   progress.print(
-      fmt::format("data   {} ({}): {} classes; {} sequences to train, {} to validate, {} to test; "
+      fmt::format("data   {} ({}): {} classes; {} {} to train, {} to validate, {} to test; "
                   "mean length {}",
                   s.task, data.source, data.classes.size(), grouped(data.train.count()),
-                  grouped(data.validation.count()), grouped(data.test.count()),
-                  static_cast<i64>(data.train.symbols.size()) / data.train.count()));
+                  examples_of(data.train), grouped(data.validation.count()),
+                  grouped(data.test.count()), static_cast<i64>(data.train.mean_length())));
   progress.print(
       fmt::format("       of the test part right: {}", baseline_text(baselines(data, data.test))));
   progress.print(fmt::format("model  {} attention, width {}, layers {}, heads {}; {} parameters",
                              s.model.attention, s.model.width, s.model.layers, s.model.heads,
                              grouped(parameter_count(*model.network))));
-  progress.print(
-      fmt::format("train  {} steps of {} sequences, {}, learning rate {:g} ({}), seed {}",
-                  grouped(steps), s.batch, s.optimizer, s.lr, s.schedule, s.seed));
+  progress.print(fmt::format("train  {} steps of {} {}, {}, learning rate {:g} ({}), seed {}",
+                             grouped(steps), s.batch, examples_of(data.train), s.optimizer, s.lr,
+                             s.schedule, s.seed));
   print_precision(s.model.precision, run, progress);
   progress.print(kept(run));
 }
@@ -112,9 +116,9 @@ int run_eval(const EvalCommand& command) {
   progress.clear();
   const std::vector<Figure> always = baselines(data, part);
   if (!command.json) {
-    fmt::print("{} split: {:.2f} % right, loss {:.6f} over {} sequences; {}\n", command.split,
+    fmt::print("{} split: {:.2f} % right, loss {:.6f} over {} {}; {}\n", command.split,
                figure_of(measured, "accuracy"), measured.loss, grouped(part.count()),
-               baseline_text(always));
+               examples_of(part), baseline_text(always));
     return 0;
   }
   print_json(with_figures({{"checkpoint", command.checkpoint},
@@ -133,7 +137,7 @@ int run_data(const DataCommand& command) {
   const SequenceTask data = load_task(command.settings);
   const std::vector<Figure> always = baselines(data, data.test);
   if (!command.out.empty()) write_data(command.settings.task, data, command.out);
-  const auto mean = static_cast<double>(data.train.symbols.size()) / double(data.train.count());
+  const double mean = data.train.mean_length();
   if (command.json) {
     print_json(with_figures({{"task", command.settings.task},
                              {"data", data.source},
@@ -144,9 +148,10 @@ int run_data(const DataCommand& command) {
                             always));
     return 0;
   }
-  fmt::print("{} ({}): {} sequences to train, {} to validate, {} to test; mean length {:.1f}\n",
+  fmt::print("{} ({}): {} {} to train, {} to validate, {} to test; mean length {:.1f}\n",
              command.settings.task, data.source, grouped(data.train.count()),
-             grouped(data.validation.count()), grouped(data.test.count()), mean);
+             examples_of(data.train), grouped(data.validation.count()), grouped(data.test.count()),
+             mean);
   fmt::print("of the test part right: {}\n", baseline_text(always));
   return 0;
 }

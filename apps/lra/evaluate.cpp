@@ -31,7 +31,8 @@ std::vector<Figure> baselines(const SequenceTask& task, const Sequences& part) {
   std::vector<Counts> behind(256, Counts(classes, 0));
   for (i64 i = 0; i < task.train.count(); ++i) {
     const std::size_t label = task.train.labels[static_cast<std::size_t>(i)];
-    ++all[label], ++behind[task.train.at(i).front()][label];
+    ++all[label];
+    if (task.first_tells) ++behind[task.train.at(i).front()][label];
   }
   const auto most = [](const Counts& counts) {
     return static_cast<std::size_t>(std::max_element(counts.begin(), counts.end()) -
@@ -41,7 +42,7 @@ std::vector<Figure> baselines(const SequenceTask& task, const Sequences& part) {
   for (i64 i = 0; i < part.count(); ++i) {
     const std::size_t label = part.labels[static_cast<std::size_t>(i)];
     by_majority += label == most(all);
-    by_word += label == most(behind[part.at(i).front()]);
+    if (task.first_tells) by_word += label == most(behind[part.at(i).front()]);
   }
   const double share = 100 / static_cast<double>(part.count());
   std::vector<Figure> found = {

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "apps/data/digest.h"
+#include "apps/lra/lines.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
 
@@ -108,16 +109,14 @@ std::uint8_t symbol_of(const SequenceTask& task, const std::string& word,
 }
 
 void read_part(const SequenceTask& task, const std::string& file, Sequences& part) {
-  std::ifstream in(file);
-  require(in.is_open(), "{}: cannot be read; wanted ListOps as Long Range Arena releases it", file);
-  std::string line;
-  std::getline(in, line);
-  require(line.find('\t') != std::string::npos,
-          "{}: line 1: wanted two headings with a tab between", file);
-  for (i64 number = 2; std::getline(in, line); ++number) {
-    const std::string place = fmt::format("{}: line {}", file, number);
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+  bool heading = true;
+  const auto add = [&](const std::string& line, const std::string& place) {
     const std::size_t tab = line.find('\t');
+    if (heading) {
+      require(tab != std::string::npos, "{}: wanted two headings with a tab between", place);
+      heading = false;
+      return;
+    }
     const bool digit = tab != std::string::npos && tab + 2 == line.size() && line[tab + 1] >= '0' &&
                        line[tab + 1] <= '9';
     require(digit, "{}: wanted words, a tab and a digit", place);
@@ -132,7 +131,8 @@ void read_part(const SequenceTask& task, const std::string& file, Sequences& par
     require(!words.empty() && static_cast<i64>(words.size()) <= task.longest,
             "{}: has {} words; wanted 1 … {}", place, words.size(), task.longest);
     part.add(words, static_cast<std::uint8_t>(line[tab + 1] - '0'));
-  }
+  };
+  each_line(file, "ListOps as Long Range Arena releases it", add);
   require(part.count() > 0, "{}: has no trees", file);
 }
 

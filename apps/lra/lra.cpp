@@ -41,7 +41,8 @@ void add_eval(const Options& app, EvalCommand& eval) {
 }
 
 void add_data(const Options& app, DataCommand& data) {
-  app.add_option("--task", data.settings.task, "listops, image, pathfinder or text").show_default();
+  app.add_option("--task", data.settings.task, "listops, image, pathfinder, text or retrieval")
+      .show_default();
   app.add_option("--data", data.settings.data, "builtin, or the folder of the released files")
       .show_default();
   app.add_option("--data-seed", data.settings.data_seed, "seed of the built-in data")

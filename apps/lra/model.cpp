@@ -1,6 +1,7 @@
 #include "apps/lra/model.h"
 
 #include "apps/command_line/configuration.h"
+#include "apps/lra/documents.h"
 #include "apps/lra/image.h"
 #include "apps/lra/listops.h"
 #include "apps/lra/pathfinder.h"
@@ -32,6 +33,7 @@ void take_sizes(Settings& settings) {
   settings.model.symbols = task.symbols;
   settings.model.classes = task.classes;
   settings.model.length = task.length;
+  settings.model.together = task.together;
 }
 
 }  // namespace
@@ -43,6 +45,7 @@ SequenceTask load_task(const Settings& settings) {
           task.name, task.released);
   if (task.name == "image") return read_image(settings.data);
   if (task.name == "text") return read_reviews(settings.data);
+  if (task.name == "retrieval") return read_documents(settings.data);
   const i64 held_out = settings.held_out > 0 ? settings.held_out : task.held_out;
   const PartCounts counts{settings.examples > 0 ? settings.examples : task.examples, held_out,
                           held_out};

@@ -6,8 +6,8 @@
 
 namespace weft::lra {
 
-std::span<const std::uint8_t> Sequences::at(i64 which) const {
-  const auto i = static_cast<std::size_t>(which);
+std::span<const std::uint8_t> Sequences::at(i64 sequence) const {
+  const auto i = static_cast<std::size_t>(sequence);
   const auto begin = static_cast<std::size_t>(i == 0 ? 0 : ends[i - 1]);
   return {symbols.data() + begin, static_cast<std::size_t>(ends[i]) - begin};
 }
@@ -18,20 +18,35 @@ void Sequences::add(std::span<const std::uint8_t> sequence, std::uint8_t label) 
   labels.push_back(label);
 }
 
+void Sequences::add(std::span<const std::uint8_t> first, std::span<const std::uint8_t> second,
+                    std::uint8_t label) {
+  symbols.insert(symbols.end(), first.begin(), first.end());
+  ends.push_back(static_cast<i64>(symbols.size()));
+  add(second, label);
+}
+
+double Sequences::mean_length() const {
+  return static_cast<double>(symbols.size()) / static_cast<double>(ends.size());
+}
+
 const Sequences& SequenceTask::part(const std::string& name) const {
   check_word("split", name, {"train", "validation", "test"});
   return name == "train" ? train : name == "validation" ? validation : test;
 }
 
 SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i64 length) {
-  const auto B = static_cast<i64>(which.size());
-  const SequenceBatch batch{Tensor::zeros({B, length}, DType::i64), Tensor::empty({B}, DType::i64),
+  const auto B = static_cast<i64>(which.size()), together = sequences.together;
+  const SequenceBatch batch{Tensor::zeros({B * together, length}, DType::i64),
+                            Tensor::empty({B * together}, DType::i64),
                             Tensor::empty({B}, DType::i64)};
   for (i64 b = 0; b < B; ++b) {
     const i64 from = which[static_cast<std::size_t>(b)];
-    const std::span<const std::uint8_t> sequence = sequences.at(from);
-    std::copy(sequence.begin(), sequence.end(), batch.symbols.data<i64>() + b * length);
-    batch.lengths.data<i64>()[b] = static_cast<i64>(sequence.size());
+    for (i64 i = 0; i < together; ++i) {
+      const std::span<const std::uint8_t> sequence = sequences.at(from * together + i);
+      const i64 row = b * together + i;
+      std::copy(sequence.begin(), sequence.end(), batch.symbols.data<i64>() + row * length);
+      batch.lengths.data<i64>()[row] = static_cast<i64>(sequence.size());
+    }
     batch.labels.data<i64>()[b] = sequences.labels[static_cast<std::size_t>(from)];
   }
   return batch;

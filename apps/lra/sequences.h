@@ -13,15 +13,20 @@
 namespace weft::lra {
 
 // Batches have symbol 0 after the end of a sequence. Models take the lengths and do not look there,
-// so that 0 may also be a symbol of the task.
+// so that 0 may also be a symbol of the task. An example is a label and one sequence, or `together`
+// of them, one after the other.
 struct Sequences {
   std::vector<std::uint8_t> symbols;  // all sequences, concatenated
   std::vector<i64> ends;              // end offset of each sequence
-  std::vector<std::uint8_t> labels;
+  std::vector<std::uint8_t> labels;   // of each example
+  i64 together = 1;
 
   i64 count() const { return static_cast<i64>(labels.size()); }
-  std::span<const std::uint8_t> at(i64 which) const;
+  std::span<const std::uint8_t> at(i64 sequence) const;
   void add(std::span<const std::uint8_t> sequence, std::uint8_t label);
+  void add(std::span<const std::uint8_t> first, std::span<const std::uint8_t> second,
+           std::uint8_t label);
+  double mean_length() const;  // of a sequence
 };
 
 struct SequenceTask {
@@ -41,11 +46,11 @@ struct PartCounts {
 };
 
 struct SequenceBatch {
-  Tensor symbols;  // [B, length] i64
-  Tensor lengths;  // [B] i64
+  Tensor symbols;  // [B · together, length] i64
+  Tensor lengths;  // [B · together] i64
   Tensor labels;   // [B] i64
 };
-// A batch of these sequences, padded to `length`.
+// A batch of these examples, padded to `length`.
 SequenceBatch batch_of(const Sequences& sequences, std::span<const i64> which, i64 length);
 
 // The training batches of steps 1, 2, …. Each rank reads its own_rows().

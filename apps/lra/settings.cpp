@@ -81,6 +81,19 @@ const std::vector<TaskFacts>& all_tasks() {
        .data = "aclImdb",
        .released = "the reviews of IMDb, aclImdb",
        .examples = 0,
+       .held_out = 0},
+      {.name = "retrieval",
+       .symbols = 256,
+       .classes = 2,
+       .length = 4000,
+       .together = 2,
+       .batch = 32,
+       .steps = 30000,
+       .warmup = 800,
+       .round_steps = 3000,
+       .data = "tsv_data",
+       .released = "the released files, new_aan_pairs.train.tsv and others",
+       .examples = 0,
        .held_out = 0}};
   return list;
 }

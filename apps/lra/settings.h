@@ -13,7 +13,7 @@ namespace weft::lra {
 // What a task determines: sizes of a model, the recipe of its presets, its drawn data.
 struct TaskFacts {
   std::string name;
-  i64 symbols, classes, length;  // of a model
+  i64 symbols, classes, length, together = 1;  // of a model
   i64 batch, steps, warmup, round_steps;
   std::string data;        // of the presets
   std::string released;    // what the folder of --data holds
@@ -56,7 +56,7 @@ void each_network_setting(SomeConfig& m, const F& f) {
 template <class SomeSettings, class F>
 void each_setting(SomeSettings& s, const F& f) {
   constexpr Limits any{};
-  f("task", s.task, any, "listops, image, pathfinder or text");
+  f("task", s.task, any, "listops, image, pathfinder, text or retrieval");
   f("data", s.data, any, "builtin, or the folder of the task's released files");
   f("data-seed", s.data_seed, any, "seed of the built-in data");
   f("examples", s.examples, Limits{0, 1e7},

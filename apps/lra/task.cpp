@@ -9,21 +9,22 @@
 namespace weft::lra {
 namespace {
 
-// Additions and multiplications of the matrix products of one step over B sequences
+// Additions and multiplications of the matrix products of one step over B examples
 // (Task::operations). Sequences are padded to the longest; attention is counted for the root mean
 // square of their lengths.
 double products_per_step(const SequenceClassifierConfig& m, i64 batch, const Sequences& part,
                          const std::vector<NamedParameter>& parameters) {
-  double forward = 0;
+  double forward = 0, head = 0;  // of a sequence, and of an example
   for (const NamedParameter& p : parameters) {
     const bool looked_up = p.name == "positions" || p.name == "symbols.table";
     if (p.variable.shape().rank() < 2 || looked_up) continue;
-    forward += 2.0 * static_cast<double>(p.variable.shape().count()) *
-               static_cast<double>(p.name == "head.weight" ? 1 : m.length);
+    const double products = 2.0 * static_cast<double>(p.variable.shape().count());
+    p.name == "head.weight" ? head += products : forward += products * double(m.length);
   }
+  const i64 sequences = part.count() * part.together;
   double squares = 0;
-  for (i64 i = 0; i < part.count(); ++i) squares += std::pow(double(part.at(i).size()), 2);
-  const auto mean = static_cast<i64>(std::sqrt(squares / double(part.count())));
+  for (i64 i = 0; i < sequences; ++i) squares += std::pow(double(part.at(i).size()), 2);
+  const auto mean = static_cast<i64>(std::sqrt(squares / double(sequences)));
   const AttentionSizes sizes{.B = 1,
                              .N = mean,
                              .S = mean,
@@ -34,7 +35,9 @@ double products_per_step(const SequenceClassifierConfig& m, i64 batch, const Seq
                              .N_max = m.length};
   const AttentionCost cost = attention_cost(AttentionSpec(m.attention), sizes, false, DType::f32);
   return double(batch) *
-         (3 * forward + double(m.layers) * (cost.forward_operations + cost.backward_operations));
+         (3 * head + double(m.together) *
+                         (3 * forward +
+                          double(m.layers) * (cost.forward_operations + cost.backward_operations)));
 }
 
 }  // namespace

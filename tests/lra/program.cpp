@@ -244,4 +244,44 @@ TEST_CASE("lra: text trains on reviews, and has no files or pictures to write") 
                 "--out: text is written nowhere");
 }
 
+TEST_CASE("lra: retrieval trains on pairs, the same whether its batch is cut or not") {
+  const TemporaryFolder folder;
+  write_pairs(folder, 8);
+  const auto train = [&](const std::string& name, const Words& more) {
+    const Words words = {"train",
+                         "--preset",
+                         "retrieval-linear",
+                         "--data",
+                         folder.path(),
+                         "--out",
+                         folder.path(name),
+                         "--width",
+                         "8",
+                         "--hidden",
+                         "8",
+                         "--batch",
+                         "4",
+                         "--lr",
+                         "0.05",
+                         "--steps",
+                         "2",
+                         "--warmup",
+                         "1",
+                         "--round-steps",
+                         "2"};
+    const ProgramRun run = lra_program(words + more);
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK(contains(run.out, "8 pairs to train, 8 to validate, 8 to test; mean length 10"));
+    return lines(read_file(folder.path(name) + "/metrics.jsonl")).back();
+  };
+  const json whole = train("whole", {}), cut = train("cut", {"--shards", "2"});
+  CHECK(whole["majority"] == 50);
+  CHECK(cut["loss"].get<double>() == doctest::Approx(whole["loss"].get<double>()).epsilon(1e-6));
+  const json again =
+      lines(lra_program({"eval", "--checkpoint", folder.path("whole"), "--json"}).out).at(0);
+  CHECK(again["loss"] == whole["loss"]);
+  check_refused(lra_program({"train", "--task", "retrieval"}),
+                "--data: retrieval has no built-in data; wanted the folder of the released files");
+}
+
 }  // TEST_SUITE("lra")

@@ -40,4 +40,17 @@ inline void write_reviews(const TemporaryFolder& folder, int train, int test) {
   }
 }
 
+// Writes `each` pairs of texts into every file; pair i has the label i mod 2.
+inline void write_pairs(const TemporaryFolder& folder, int each) {
+  for (const std::string part : {"train", "eval", "test"}) {
+    std::string lines;
+    for (int i = 0; i < each; ++i) {
+      const std::string n = std::to_string(i);
+      lines += std::to_string(i % 2) + ".0\tA" + n + "\tB" + n + "\tfirst " + n + "\tsecond text " +
+               n + "\n";
+    }
+    folder.file("new_aan_pairs." + part + ".tsv", lines);
+  }
+}
+
 }  // namespace weft
