@@ -12,7 +12,7 @@ std::uint8_t grey(const std::uint8_t* rgb) {
   return static_cast<std::uint8_t>(weighted * 511 / 5'100'000);  // 255.5 / 255 / 10,000
 }
 
-void add(const Pictures& pictures, i64 from, i64 to, Sequences& part) {
+void add_pictures(const Pictures& pictures, i64 from, i64 to, Sequences& part) {
   std::array<std::uint8_t, picture_bytes / 3> pixels;
   for (i64 i = from; i < to; ++i) {
     for (std::size_t p = 0; p < pixels.size(); ++p) pixels[p] = grey(pictures.at(i) + 3 * p);
@@ -30,9 +30,9 @@ SequenceTask read_image(const std::string& folder) {
   task.source = folder;
   task.classes = set.classes;
   task.longest = picture_bytes / 3;
-  add(set.train, 0, kept, task.train);
-  add(set.train, kept, count, task.validation);
-  add(set.test, 0, set.test.count(), task.test);
+  add_pictures(set.train, 0, kept, task.train);
+  add_pictures(set.train, kept, count, task.validation);
+  add_pictures(set.test, 0, set.test.count(), task.test);
   return task;
 }
 
