@@ -37,9 +37,8 @@
 //
 // Differences from the published program, whose pictures cannot be had again without its versions
 // of SciPy, OpenCV and Pillow:
-// - Pictures are shrunk by the mean of samples instead of Lanczos' filter, and occupied pixels are
-// a
-//   set instead of a grey picture: at most 9 levels of grey.
+// - Pictures are shrunk by the mean of samples instead of Lanczos' filter: at most 9 levels of grey.
+//   Occupied pixels are a set instead of a grey picture.
 // - All roundings are to the nearest. The program rounds candidates toward the upper left, pivots
 //   toward the lower right.
 // - It compares a dash with all others but the newest of both targets, which then can cross. Here
