@@ -360,6 +360,7 @@ int main_of(int argc, char** argv) {
   app.add_option("--steps", o.steps).positive().show_default();
   app.add_option("--batch", o.batch).positive().show_default();
   app.add_option("--length", o.length).positive().show_default();
+  app.add_option("--layers", o.layers).positive().show_default();
   app.add_option("--windows", o.windows, "windows per evaluation").positive().show_default();
   app.add_option("--rate", o.rate).positive().show_default();
   app.add_option("--threads", o.threads).between(1, 4096).show_default();
