@@ -4,6 +4,7 @@
 #include "doctest/doctest.h"
 #include "nn/sequence_classifier.h"
 #include "tests/check.h"
+#include "tests/lra/gradients.h"
 #include "tests/lra/records.h"
 
 namespace weft::lra {
@@ -121,16 +122,7 @@ TEST_CASE("sequence classifier: a pair is classified by both means, product and 
 TEST_CASE("sequence classifier: gradients of pairs against central differences") {
   SequenceClassifier model(config_of(2, 2), 3, DType::f64);
   const Tensor symbols = some_symbols(), lengths = Tensor::from(std::vector<i64>{9, 5, 1, 7}, {4});
-  std::vector<Tensor> starts;
-  const auto named = parameters(model);
-  for (const NamedParameter& p : named) starts.push_back(p.variable.value().clone());
-  const auto f = [&](std::span<const Variable> leaves) {
-    std::size_t i = 0;
-    each_parameter(model, [&](const std::string&, Parameter& p) { p.variable = leaves[i++]; });
-    Context context = Context::evaluation();
-    return std::vector{model(context, symbols, lengths)};
-  };
-  CHECK_GRADIENTS(f, starts, 5, 1e-6, 40);
+  check_gradients_of(model, symbols, lengths);
 }
 
 }  // TEST_SUITE("lra")

@@ -5,6 +5,7 @@
 #include "nn/sequence_classifier.h"
 #include "tests/check.h"
 #include "tests/json_lines.h"
+#include "tests/lra/gradients.h"
 #include "tests/lra/records.h"
 #include "tests/program.h"
 #include "tests/resume.h"
@@ -20,6 +21,13 @@ const Words tiny = {"--examples",    "60", "--held-out",  "8",     "--width",  "
                     "--layers",      "1",  "--heads",     "2",     "--hidden", "8",
                     "--batch",       "4",  "--steps",     "4",     "--warmup", "1",
                     "--round-steps", "2",  "--attention", "linear"};
+
+// A preset, made small, for two steps.
+Words two_steps(const std::string& preset, const std::string& out) {
+  return {"train", "--preset", preset, "--out",         out, "--width",
+          "8",     "--hidden", "8",    "--batch",       "4", "--steps",
+          "2",     "--warmup", "1",    "--round-steps", "2"};
+}
 
 SequenceClassifierConfig small(const std::string& attention) {
   return {.symbols = 16,
@@ -67,16 +75,7 @@ TEST_CASE("sequence classifier: gradients against central differences") {
   SequenceClassifier model(small("full"), 3, DType::f64);
   const Tensor symbols = symbols_of(2, 11);
   const Tensor lengths = Tensor::from(std::vector<i64>{11, 6}, {2});
-  std::vector<Tensor> starts;
-  const auto named = parameters(model);
-  for (const NamedParameter& p : named) starts.push_back(p.variable.value().clone());
-  const auto f = [&](std::span<const Variable> leaves) {
-    std::size_t i = 0;
-    each_parameter(model, [&](const std::string&, Parameter& p) { p.variable = leaves[i++]; });
-    Context context = Context::evaluation();
-    return std::vector{model(context, symbols, lengths)};
-  };
-  CHECK_GRADIENTS(f, starts, 5, 1e-6, 40);
+  check_gradients_of(model, symbols, lengths);
 }
 
 TEST_CASE("sequence classifier: bad sizes are refused") {
@@ -152,9 +151,7 @@ TEST_CASE("lra: image trains on files of CIFAR-10, and draws sheets of them") {
   write_records(folder, 4, 3);
   const Words data = {"--data", folder.path()};
   const std::string out = folder.path("run");
-  const Words words = {"train", "--preset", "image-csp", "--out",         out, "--width",
-                       "8",     "--hidden", "8",         "--batch",       "4", "--steps",
-                       "2",     "--warmup", "1",         "--round-steps", "2"};
+  const Words words = two_steps("image-csp", out);
   const ProgramRun run = lra_program(words + data);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   CHECK(contains(run.out, "18 sequences to train, 2 to validate, 3 to test; mean length 1024"));
@@ -180,23 +177,7 @@ TEST_CASE("lra: pathfinder trains on pictures that it draws, and refuses files")
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const Words few = {"--examples", "40", "--held-out", "6"};
-  const Words words = {"train",
-                       "--preset",
-                       "pathfinder-linear",
-                       "--out",
-                       out,
-                       "--width",
-                       "8",
-                       "--hidden",
-                       "8",
-                       "--batch",
-                       "4",
-                       "--steps",
-                       "2",
-                       "--warmup",
-                       "1",
-                       "--round-steps",
-                       "2"};
+  const Words words = two_steps("pathfinder-linear", out);
   const ProgramRun run = lra_program(words + few);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   CHECK(contains(run.out, "40 sequences to train, 6 to validate, 6 to test; mean length 1024"));
@@ -216,23 +197,7 @@ TEST_CASE("lra: text trains on reviews, and has no files or pictures to write") 
   write_reviews(folder, 10, 2);
   const Words data = {"--data", folder.path()};
   const std::string out = folder.path("run");
-  const Words words = {"train",
-                       "--preset",
-                       "text-cosformer",
-                       "--out",
-                       out,
-                       "--width",
-                       "8",
-                       "--hidden",
-                       "8",
-                       "--batch",
-                       "4",
-                       "--steps",
-                       "2",
-                       "--warmup",
-                       "1",
-                       "--round-steps",
-                       "2"};
+  const Words words = two_steps("text-cosformer", out);
   const ProgramRun run = lra_program(words + data);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   CHECK(contains(run.out, "18 sequences to train, 2 to validate, 4 to test; mean length 7"));
@@ -248,27 +213,8 @@ TEST_CASE("lra: retrieval trains on pairs, the same whether its batch is cut or 
   const TemporaryFolder folder;
   write_pairs(folder, 8);
   const auto train = [&](const std::string& name, const Words& more) {
-    const Words words = {"train",
-                         "--preset",
-                         "retrieval-linear",
-                         "--data",
-                         folder.path(),
-                         "--out",
-                         folder.path(name),
-                         "--width",
-                         "8",
-                         "--hidden",
-                         "8",
-                         "--batch",
-                         "4",
-                         "--lr",
-                         "0.05",
-                         "--steps",
-                         "2",
-                         "--warmup",
-                         "1",
-                         "--round-steps",
-                         "2"};
+    const Words words = two_steps("retrieval-linear", folder.path(name)) +
+                        Words{"--data", folder.path(), "--lr", "0.05"};
     const ProgramRun run = lra_program(words + more);
     REQUIRE_MESSAGE(run.status == 0, run.err);
     CHECK(contains(run.out, "8 pairs to train, 8 to validate, 8 to test; mean length 10"));

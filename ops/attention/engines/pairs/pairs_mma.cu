@@ -12,10 +12,10 @@
 // By count, for heads of 64: a warp and tile take some 370 instructions, among them 64 mma.sync of
 // 2,048 multiply-adds, 32 ldmatrix of 512 bytes and 32 exponentials a lane. Of a multiprocessor of
 // compute capability 9.0 these are, for the four warps of a block, 370 cycles of its schedulers, 256
-// of its tensor cores at their peak, 512 of its shared memory and 256 of its units for exponentials:
-// bound by shared memory. Most are instructions that wait for others, so three blocks are resident.
-// All reads and writes of tiles are free of bank conflicts and move whole sectors, where rows are
-// words of 16 bytes (a test counts).
+// of its tensor cores at their peak, 256 of its units for exponentials and 512 of its shared memory,
+// with 128 for the tile that arrives: bound by shared memory. Most are instructions that wait for
+// others, so three blocks are resident. All reads and writes of tiles are free of bank conflicts and
+// move whole sectors, where rows are words of 16 bytes (a test counts).
 //
 // Heads wider than 128 columns are computed by the kernels of pairs.cu, in f32.
 #include <cmath>
