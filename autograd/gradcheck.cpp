@@ -42,7 +42,8 @@ Tensor random_normal(const Shape& shape, DType dtype, std::uint64_t seed) {
   return sampled(shape, dtype, seed, [](Philox w) { return normal(w.word[0], w.word[1]); });
 }
 
-Tensor random_uniform(const Shape& shape, DType dtype, std::uint64_t seed, double low, double high) {
+Tensor random_uniform(const Shape& shape, DType dtype, std::uint64_t seed, double low,
+                      double high) {
   return sampled(shape, dtype, seed, [=](Philox w) {
     return low + (high - low) * (w.word[0] + w.word[1] * 0x1p-32) * 0x1p-32;
   });
@@ -101,7 +102,8 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
       const double numeric = (above.value - below.value) / (2 * step);
       require(std::isfinite(numeric),
               "gradcheck: the difference at input {} element {} is not finite", i, j);
-      differences.push_back({j, numeric, epsilon * (above.magnitude + below.magnitude) / (2 * step)});
+      differences.push_back(
+          {j, numeric, epsilon * (above.magnitude + below.magnitude) / (2 * step)});
       scale = std::max(scale, std::abs(numeric));
     }
     for (const Difference& difference : differences) {

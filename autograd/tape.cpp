@@ -84,9 +84,10 @@ Tensor compute_copy(const Tensor& master, DType type) {
 }
 
 void Tape::record(std::unique_ptr<Node> node) {
-  require(!walked_,
-          "tape: {} was applied after backward; a tape is walked once: make a new Tape for each step",
-          node->name());
+  require(
+      !walked_,
+      "tape: {} was applied after backward; a tape is walked once: make a new Tape for each step",
+      node->name());
   if (keep_ == Keep::places) return note(*node);
   for (const auto& place : node->inputs) {
     if (place) ++place->uses_;
@@ -111,9 +112,10 @@ void Tape::backward(const Variable& loss, Tensor dloss) {
 }
 
 void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gradients) {
-  require(!walked_,
-          "tape: backward was called a second time, but what it needs was freed by the first; record "
-          "the step again on a new Tape");
+  require(
+      !walked_,
+      "tape: backward was called a second time, but what it needs was freed by the first; record "
+      "the step again on a new Tape");
   require(values.size() == gradients.size(), "tape: {} gradients were given for {} values",
           gradients.size(), values.size());
   walked_ = true;

@@ -210,56 +210,67 @@ void add_options(const weft::Options& app, Options& o) {
       .show_default();
   app.add_option("--threads", s.threads).between(1, 4096).show_default();
   app.add_option("--device", o.devices, "cpu, cuda or cuda:N; default: all available devices");
-  const Option seconds = app.add_option("--seconds", s.seconds, "shortest measuring time of a row, in seconds")
-                                   .non_negative()
-                                   .show_default();
+  const Option seconds =
+      app.add_option("--seconds", s.seconds, "shortest measuring time of a row, in seconds")
+          .non_negative()
+          .show_default();
   const Option causal = app.add_flag("--causal", s.causal);
-  const Option layer = app.add_flag("--layer", s.layer, "measure whole layers, with projections and output matrix");
+  const Option layer =
+      app.add_flag("--layer", s.layer, "measure whole layers, with projections and output matrix");
   const Option blocks = app.add_option("--blocks", s.blocks, "measure this many transformer blocks")
                                   .positive()
                                   .excludes(layer);
   const Option core =
-      app.add_flag("--core", s.core, "measure mega's moving average and attention only, without its projections")
+      app.add_flag("--core", s.core,
+                   "measure mega's moving average and attention only, without its projections")
           .excludes(layer)
           .excludes(blocks);
   app.add_option("--precision", s.precision, "of inputs and outputs")
       .one_of({"f32", "bf16"})
       .show_default()
       .excludes(core);
-  app.add_option("--queries", s.queries, "number of queries; --lengths then gives the number of keys")
+  app.add_option("--queries", s.queries,
+                 "number of queries; --lengths then gives the number of keys")
       .positive()
       .excludes(causal)
       .excludes(layer)
       .excludes(blocks);
-  app.add_option("--learnt", o.learnt,
-                 "NAME=NUMBER: value of all elements of a learnt input, such as span=0.125 after training")
+  app.add_option(
+         "--learnt", o.learnt,
+         "NAME=NUMBER: value of all elements of a learnt input, such as span=0.125 after training")
       .excludes(blocks);
-  app.add_option("--hidden", s.hidden, "units of the blocks' feed-forward layer; default: 4 × width")
+  app.add_option("--hidden", s.hidden,
+                 "units of the blocks' feed-forward layer; default: 4 × width")
       .positive()
       .needs(blocks);
-  app.add_flag("--reference", o.field.reference, "measure the definition in plain ops instead of the kernels")
+  app.add_flag("--reference", o.field.reference,
+               "measure the definition in plain ops instead of the kernels")
       .excludes(layer)
       .excludes(core)
       .excludes(blocks);
   app.add_flag("--json", o.json, "print one JSON object per line");
-  app.add_option("--out", o.out, "folder for the rows; the same command resumes an interrupted run");
-  const Option row =
-      app.add_option("--row-seconds", o.budgets.row_seconds, "longest time of a row, in seconds; 0: no limit")
-          .non_negative()
-          .show_default();
-  const Option all =
-      app.add_option("--run-seconds", o.budgets.run_seconds, "longest time of the run, in seconds; 0: no limit")
-          .non_negative()
-          .show_default();
-  app.add_option("--memory", o.memory_gib, "largest memory of a row with its inputs, in GiB; default: half of the free memory")
+  app.add_option("--out", o.out,
+                 "folder for the rows; the same command resumes an interrupted run");
+  const Option row = app.add_option("--row-seconds", o.budgets.row_seconds,
+                                    "longest time of a row, in seconds; 0: no limit")
+                         .non_negative()
+                         .show_default();
+  const Option all = app.add_option("--run-seconds", o.budgets.run_seconds,
+                                    "longest time of the run, in seconds; 0: no limit")
+                         .non_negative()
+                         .show_default();
+  app.add_option(
+         "--memory", o.memory_gib,
+         "largest memory of a row with its inputs, in GiB; default: half of the free memory")
       .positive();
   app.add_flag("--quick", o.quick,
                "a run within five minutes: --seconds 0.05 --row-seconds 4 --run-seconds 270")
       .excludes(seconds)
       .excludes(row)
       .excludes(all);
-  app.add_flag("--peers", o.field.every_peer,
-               "also measure PyTorch for every mechanism; default: for full, if --attention is not given")
+  app.add_flag(
+         "--peers", o.field.every_peer,
+         "also measure PyTorch for every mechanism; default: for full, if --attention is not given")
       .excludes(app.add_flag("!--no-peers", o.field.peers, "without PyTorch"))
       .excludes(layer)
       .excludes(core)

@@ -282,7 +282,8 @@ int main_of(int argc, char** argv) {
   app.add_flag("--bare", bare, "measure only without dropout and adaptive computation time");
   app.add_option("--threads", thread_count).between(1, 4096).show_default();
   app.add_option("--device", device, "cpu, cuda or cuda:N").show_default();
-  app.add_flag("--graph,!--no-graph", options.graph, "on a CUDA device: capture one step and replay it");
+  app.add_flag("--graph,!--no-graph", options.graph,
+               "on a CUDA device: capture one step and replay it");
   app.add_option("--batch", options.batch, "examples per step; default: the preset's")
       .between(1, 65536);
   app.add_option("--runs", options.runs, "fewest measurements of a step")

@@ -235,7 +235,8 @@ std::vector<Variable> Attention::inputs_of(const Variable& x, const Variable& me
   std::vector<std::size_t> from_x, from_memory;
   for (const auto& [name, value] : given) {
     const auto found = std::ranges::find(inputs_, name, &AttentionInput::name);
-    const bool handed = found != inputs_.end() && (found->role == Role::index || found->role == Role::bias);
+    const bool handed =
+        found != inputs_.end() && (found->role == Role::index || found->role == Role::bias);
     require(handed, "attention: {} takes no '{}' from its caller", spec_.mechanism().name, name);
     inputs[static_cast<std::size_t>(found - inputs_.begin())] = value;
   }
@@ -331,7 +332,8 @@ Attention::State Attention::start(i64 capacity, i64 batch) const {
 
 Variable Attention::step(State& state, const Variable& x) const {
   std::vector<Tensor> values;
-  for (const Variable& input : inputs_of(x, {}, {}, state.positions)) values.push_back(input.value());
+  for (const Variable& input : inputs_of(x, {}, {}, state.positions))
+    values.push_back(input.value());
   state.positions += x.size(1);
   return outward(Variable(state.decoding->step(values)));
 }

@@ -71,7 +71,8 @@ std::string read_file(InputFile& file) {
 OutputFile::OutputFile(const std::string& path)
     : path_(path),
       partial_(path + ".partial"),
-      descriptor_(::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666)) {
+      descriptor_(
+          ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666)) {
   if (descriptor_ < 0) fail_with("cannot be created");
 }
 

@@ -232,8 +232,8 @@ Tensor read_npy(const std::string& path) {
 void write_npy(const Tensor& tensor, const std::string& path) {
   const auto known = std::find_if(std::begin(npy_types), std::end(npy_types),
                                   [&](const auto& entry) { return entry.dtype == tensor.dtype(); });
-  require(known != std::end(npy_types), "{}: NumPy has no {}; convert the tensor to f32 first", path,
-          name_of(tensor.dtype()));
+  require(known != std::end(npy_types), "{}: NumPy has no {}; convert the tensor to f32 first",
+          path, name_of(tensor.dtype()));
   const Shape& shape = tensor.shape();
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
                                    known->descr, python_text(shape));

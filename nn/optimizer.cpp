@@ -61,7 +61,9 @@ std::vector<Option> options_of(AdamW& rule) {
 std::vector<std::string> states_of(const Sgd& rule) {
   return rule.states() > 0 ? std::vector<std::string>{"velocity"} : std::vector<std::string>{};
 }
-std::vector<std::string> states_of(const Adadelta&) { return {"squared_gradient", "squared_update"}; }
+std::vector<std::string> states_of(const Adadelta&) {
+  return {"squared_gradient", "squared_update"};
+}
 std::vector<std::string> states_of(const Adam&) { return {"mean", "mean_square"}; }
 
 // Calls update(w[i], g[i], state[i]…) for a range of elements.
@@ -198,8 +200,9 @@ double sum_of_squares(const Tensor& gradient) {
   std::vector<double> sums(static_cast<std::size_t>((count + grain - 1) / grain));
   parallel_ranges(count, grain, [&](i64 begin, i64 end) {
     double& sum = sums[static_cast<std::size_t>(begin / grain)];
-    sum = gradient.dtype() == DType::f32 ? sum_of_squares(gradient.data<float>() + begin, end - begin)
-                                         : sum_of_squares(gradient.data<double>() + begin, end - begin);
+    sum = gradient.dtype() == DType::f32
+              ? sum_of_squares(gradient.data<float>() + begin, end - begin)
+              : sum_of_squares(gradient.data<double>() + begin, end - begin);
   });
   double sum = 0;
   for (const double s : sums) sum += s;

@@ -7,8 +7,8 @@ namespace weft {
 namespace {
 
 void check(const Tensor& a, const Tensor& b) {
-  require(a.shape() == b.shape() && a.dtype() == b.dtype(), "add: {} {} and {} {} differ", a.shape(),
-          name_of(a.dtype()), b.shape(), name_of(b.dtype()));
+  require(a.shape() == b.shape() && a.dtype() == b.dtype(), "add: {} {} and {} {} differ",
+          a.shape(), name_of(a.dtype()), b.shape(), name_of(b.dtype()));
 }
 
 }  // namespace

@@ -99,8 +99,8 @@ bool Tensor::contiguous() const {
 // Each axis of the new shape splits, or merges, contiguous axes of the old one: both shapes are
 // walked side by side in groups of equal element count.
 std::optional<Tensor> Tensor::view_as(const Shape& shape) const {
-  require(shape.count() == count(), "reshape: {} has {} elements, {} has {}", shape_, count(), shape,
-          shape.count());
+  require(shape.count() == count(), "reshape: {} has {} elements, {} has {}", shape_, count(),
+          shape, shape.count());
   Tensor view = *this;
   view.shape_ = shape;
   view.strides_ = packed_strides(shape);
@@ -190,7 +190,8 @@ Tensor Tensor::joined(std::span<const Tensor> slices, int axis) {
     Shape shape = slice.shape_;
     shape[axis] = size;
     if (!whole.same_storage(slice) || whole.dtype_ != slice.dtype_ || whole.shape_ != shape ||
-        whole.strides_ != slice.strides_ || slice.offset_ != whole.offset_ + size * whole.stride(axis)) {
+        whole.strides_ != slice.strides_ ||
+        slice.offset_ != whole.offset_ + size * whole.stride(axis)) {
       return {};
     }
     whole.shape_[axis] += slice.shape_[axis];

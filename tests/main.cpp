@@ -1,8 +1,8 @@
 // The main of every test program. It ends with one line that ./weft sums over all programs,
 //     weft-test <area>: <passed> passed, <failed> failed
-// counting test cases (cuda/<area> with --device=cuda, which puts on that device what is tested), and it
-// exits with 3 where no test case was run: to doctest itself, a filter
-// that matches nothing is a success. Lines of times (tests/budget.h) stand before that one.
+// counting test cases (cuda/<area> with --device=cuda, which puts on that device what is tested),
+// and it exits with 3 where no test case was run: to doctest itself, a filter that matches nothing
+// is a success. Lines of times (tests/budget.h) stand before that one.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <algorithm>
 #include <cstdio>

@@ -38,7 +38,8 @@ Device device_named(const std::string& text) {
   const std::string kind = text.substr(0, text.find(':'));
   bool known = kind == "cuda";
   if (known && kind.size() < text.size()) {
-    const char *const first = text.data() + kind.size() + 1, *const last = text.data() + text.size();
+    const char* const first = text.data() + kind.size() + 1;
+    const char* const last = text.data() + text.size();
     const auto [stop, status] = std::from_chars(first, last, device.index);
     known = status == std::errc{} && stop == last && device.index >= 0;
   }

@@ -282,7 +282,8 @@ void train(Model& model, const AttentionSpec& spec, Ids text, const Options& o, 
     const Variable loss =
         model.loss(context, spec, masked_windows(text, {seed, number, 77}, o.batch, o.length));
     const double nats = loss.value().item();
-    require(std::isfinite(nats), "swap: {}: the loss is not finite at step {}", spec.text(), number);
+    require(std::isfinite(nats), "swap: {}: the loss is not finite at step {}", spec.text(),
+            number);
     tape.backward(loss);
     optimizer->step(schedule.at(step), 1);
     if (progress.wants_update()) {

@@ -37,7 +37,8 @@ class ChosenKeysCache final : public KeyValueCache {
     std::vector<double> hidden;      // [H, count]
     bool ragged = false;
     for (std::size_t place = 0; place < most; ++place) {
-      for (const auto& list : keys) rows.push_back(place < list.size() ? list[place] % capacity_ : 0);
+      for (const auto& list : keys)
+        rows.push_back(place < list.size() ? list[place] % capacity_ : 0);
     }
     for (const auto& list : keys) {
       ragged |= list.size() < most;
@@ -47,7 +48,8 @@ class ChosenKeysCache final : public KeyValueCache {
     }
     const Tensor index = Tensor::from(rows, {1, count, H, 1}).to(inputs[0].device());
     const Variable bias =
-        ragged ? Tensor::from(hidden, {1, H, 1, count}).to(type_).to(inputs[0].device()) : Variable{};
+        ragged ? Tensor::from(hidden, {1, H, 1, count}).to(type_).to(inputs[0].device())
+               : Variable{};
     const PairsCall call{spec_.mechanism().name.c_str(), temperature_of(spec_, sizes_.E)};
     return pairs_attention(call, inputs[0], {gather(k_, 1, index), gather(v_, 1, index)},
                            {.biased = ragged}, bias)

@@ -44,8 +44,9 @@ Shape shape_by_axes(const AttentionSpec& spec, const AttentionInput& input, Atte
   Shape shape;
   for (const std::string& word : axes_of(input)) {
     const i64* const size = find(sizes, word);
-    require(size != nullptr || spec.has(word), "{}: the axis {} of {} is neither a size nor an option",
-            spec.mechanism().name, word, input.name);
+    require(size != nullptr || spec.has(word),
+            "{}: the axis {} of {} is neither a size nor an option", spec.mechanism().name, word,
+            input.name);
     shape.push_back(size != nullptr ? *size : spec.integer(word));
   }
   return shape;

@@ -219,7 +219,7 @@ __device__ void add_products(const LeftFragment& left, const MmaRows<W>& b, int 
     std::uint32_t right[4];
     const MmaRows<W> rows = b.from(first + 16 * n);
     ldmatrix_x4(right, rows.address(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-mma_m16n8k16(z.at[2 * n], left, right[0], right[1]);
+    mma_m16n8k16(z.at[2 * n], left, right[0], right[1]);
     mma_m16n8k16(z.at[2 * n + 1], left, right[2], right[3]);
   }
 }
@@ -249,7 +249,7 @@ __device__ void add_weighted(const LeftFragment& left, const MmaRows<W>& x, int 
   for (int n = 0; n < W / 16; ++n) {
     std::uint32_t right[4];
     ldmatrix_x4_trans(right, x.from(first).address(lane % 16, 2 * n + lane / 16));
-mma_m16n8k16(o.at[2 * n], left, right[0], right[1]);
+    mma_m16n8k16(o.at[2 * n], left, right[0], right[1]);
     mma_m16n8k16(o.at[2 * n + 1], left, right[2], right[3]);
   }
 }

@@ -20,7 +20,8 @@ std::size_t option_index(const Mechanism& mechanism, const std::string& name) {
   }
   std::vector<std::string> names;
   for (const OptionSheet& option : mechanism.options) names.push_back(option.name);
-  require(!names.empty(), "attention {}: there is no option '{}'; it has none", mechanism.name, name);
+  require(!names.empty(), "attention {}: there is no option '{}'; it has none", mechanism.name,
+          name);
   fail("attention {}: there is no option '{}'; there are {}", mechanism.name, name,
        known_names(name, names));
 }

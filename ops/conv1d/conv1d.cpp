@@ -8,8 +8,8 @@ namespace weft {
 Tensor CausalConv1d::forward(Saved& saved, const Tensor& x, const Tensor& weight,
                              const Tensor& bias) const {
   require_real(name, x);
-  require(x.rank() == 3 && weight.rank() == 3 && x.size(2) == weight.size(1) && weight.size(0) >= 1 &&
-              bias.shape() == Shape{weight.size(2)},
+  require(x.rank() == 3 && weight.rank() == 3 && x.size(2) == weight.size(1) &&
+              weight.size(0) >= 1 && bias.shape() == Shape{weight.size(2)},
           "causal_conv1d: wanted x [B, N, n], a weight [W, n, m] and a bias [m]; got {}, {} and {}",
           x.shape(), weight.shape(), bias.shape());
   const DType type = x.dtype(), learnt = weight.dtype();

@@ -12,10 +12,11 @@ void check(const Tensor& x, const Tensor& weight1, const Tensor& bias1, const Te
                    x.size(-1) == weight1.size(0) && weight1.size(1) == weight2.size(0) &&
                    bias1.shape() == Shape{weight1.size(1)} &&
                    bias2.shape() == Shape{weight2.size(1)};
-  require(fit,
-          "feed_forward: wanted x [.., d], weights [d, h] and [h, d'], biases [h] and [d']; got x {}, "
-          "weights {} and {}, biases {} and {}",
-          x.shape(), weight1.shape(), weight2.shape(), bias1.shape(), bias2.shape());
+  require(
+      fit,
+      "feed_forward: wanted x [.., d], weights [d, h] and [h, d'], biases [h] and [d']; got x {}, "
+      "weights {} and {}, biases {} and {}",
+      x.shape(), weight1.shape(), weight2.shape(), bias1.shape(), bias2.shape());
   for (const Tensor* tensor : {&weight1, &bias1, &weight2, &bias2}) {
     const DType type = tensor->dtype();
     const bool one = type == x.dtype() || type == accumulator_of(x.dtype());

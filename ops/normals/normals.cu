@@ -19,8 +19,8 @@ struct NormalElement {
 }  // namespace
 
 template <class Device, class T>
-void NormalsKernels<Device, T>::draw(const Device& device, const RandomKey& key, i64 each, i64 first,
-                                     i64 count, T* to) {
+void NormalsKernels<Device, T>::draw(const Device& device, const RandomKey& key, i64 each,
+                                     i64 first, i64 count, T* to) {
   for_elements("normals", device, count, NormalElement<T>{key, each, first, to});
 }
 

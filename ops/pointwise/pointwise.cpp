@@ -7,7 +7,8 @@
 namespace weft {
 namespace {
 
-BroadcastLoops merged_loops(const Tensor& a, const Tensor& b) {  // both expanded to the result's shape
+// Of tensors that are expanded to the result's shape.
+BroadcastLoops merged_loops(const Tensor& a, const Tensor& b) {
   BroadcastLoops loops;
   int& rank = loops.rank;
   for (int axis = a.rank() - 1; axis >= 0; --axis) {

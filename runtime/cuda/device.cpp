@@ -124,7 +124,8 @@ void call_in_order(const Cuda& device, void (*f)(void*), void* argument) {
 
 CachingAllocator& allocator_of(const Cuda& device) {
   checked(device);
-  static auto* const cuda = new CachingAllocator({"the CUDA device", device_memory, release_memory, fill_memory});
+  static auto* const cuda =
+      new CachingAllocator({"the CUDA device", device_memory, release_memory, fill_memory});
   return *cuda;
 }
 

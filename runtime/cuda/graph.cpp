@@ -61,7 +61,8 @@ void CudaGraph::capture(const std::function<void()>& step) {
 
 void CudaGraph::replay() {
   require(captured(), "graph: nothing was captured yet");
-  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream_of(device_)), "graph");
+  check_cuda(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), stream_of(device_)),
+             "graph");
 }
 
 struct StepQueue::Slot {

@@ -115,7 +115,9 @@ void MatmulKernels<Device, T>::batched(const Device& device, const Tensor& a, co
   const Tensor left = readable(a, layout_a), right = readable(b, layout_b);
   const i64 m = c.size(-2), n = c.size(-1), k = a.size(-1);
   const auto step = [&](const Tensor& x) { return axes == 1 && x.rank() == 3 ? x.stride(0) : 0; };
-  const auto op = [](const Layout& layout) { return layout.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  const auto op = [](const Layout& layout) {
+    return layout.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  };
   const auto into = [&](auto* target) {
     check(gemm(handle_of(device), op(layout_b), op(layout_a), n, m, k, right.data<T>(),
                layout_b.leading, step(right), left.data<T>(), layout_a.leading, step(left),

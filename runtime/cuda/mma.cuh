@@ -30,7 +30,8 @@
 // cp_async_commit() and cp_async_wait<n>(), which waits for all but the last n groups committed;
 // other threads after a barrier behind that.
 //
-// All lanes of a warp have to take part in mma_m16n8k16 and ldmatrix; addresses are multiples of 16.
+// All lanes of a warp have to take part in mma_m16n8k16 and ldmatrix; addresses are multiples
+// of 16.
 #pragma once
 
 #include "runtime/cuda/launch.h"

@@ -255,8 +255,8 @@ TEST_CASE("clusters: K-means as its rule says, for any number of threads") {
     for (const int clusters : {1, 20, 100}) {
       for (const int iterations : {1, 2, 7}) {
         if (few_here() && (clusters == 20) != (iterations == 2)) continue;
-        const std::string spec = fmt::format("clustered:clusters={},bits={},iterations={}", clusters,
-                                             bits, iterations);
+        const std::string spec =
+            fmt::format("clustered:clusters={},bits={},iterations={}", clusters, bits, iterations);
         const Choices choices = chosen(spec, in.list());
         for (const int team : {1, 2, 3}) {
           const ThreadsOf scope(team);
@@ -293,7 +293,8 @@ TEST_CASE("clusters: the sum of distances to the majority never rises") {
       const i64 size = std::count(labels.begin(), labels.end(), c);
       for (int r = 0; r < 32; ++r) {
         i64 ones = 0;
-        for (std::size_t i = 0; i < codes.size(); ++i) ones += labels[i] == c && (codes[i] >> r & 1);
+        for (std::size_t i = 0; i < codes.size(); ++i)
+          ones += labels[i] == c && (codes[i] >> r & 1);
         sum += std::min(ones, size - ones);
       }
     }
@@ -356,7 +357,8 @@ TEST_CASE("clustered: more clusters than queries, one query, no query") {
   call.lengths = integers({0, 40}, {2});
   call.query_lengths = integers({30, 0}, {2});
   const Run none = attended_run("clustered", in.list(), call);
-  for (const Tensor& x : {none.outputs[0], none.gradients[0], none.gradients[1], none.gradients[2]}) {
+  for (const Tensor& x :
+       {none.outputs[0], none.gradients[0], none.gradients[1], none.gradients[2]}) {
     CHECK(same_bits(x, Tensor::zeros(x.shape(), DType::f64)));
   }
 }

@@ -167,7 +167,8 @@ TEST_CASE("csp: shifted and sorted by hand") {
           const std::vector<double> first = column(v, 0, n, end);
           std::vector<double> aligned;
           for (const double x : first) {
-            const auto rank = std::count_if(first.begin(), first.end(), [&](double y) { return y < x; });
+            const auto rank =
+                std::count_if(first.begin(), first.end(), [&](double y) { return y < x; });
             aligned.push_back(group_up[static_cast<std::size_t>(rank)]);
           }
           CHECK(column(same, c, n, end) == aligned);

@@ -80,8 +80,8 @@ TEST_CASE("i-clustered: the weights of a row sum to one") {
   }
 }
 
-// Proposition 2: ‖aᵗ_i − a_i‖₁ <= ‖a_c − a_i‖₁; on T the difference is that of the masses; elsewhere
-// aᵗ = a_c.
+// Proposition 2: ‖aᵗ_i − a_i‖₁ <= ‖a_c − a_i‖₁; on T the difference is that of the masses;
+// elsewhere aᵗ = a_c.
 TEST_CASE("i-clustered: never farther from full attention than clustered") {
   const i64 N = 80, S = 60, H = 2, C = 9, k = 8;
   QueryKeyValue in(1, N, S, H, 5, S);
@@ -211,7 +211,8 @@ TEST_CASE("i-clustered: detach_mass takes away the gradient through the mass alo
   CHECK(same_bits(attended(spec, in.list()), attended(spec + ",detach_mass=1", in.list())));
   CHECK(same_bits(exact[2], detached[2]));
 
-  Tensor k_top = Tensor::empty({1, k, 1, 4}, DType::f64), v_top = Tensor::empty({1, k, 1, 3}, DType::f64);
+  Tensor k_top = Tensor::empty({1, k, 1, 4}, DType::f64),
+         v_top = Tensor::empty({1, k, 1, 3}, DType::f64);
   Tensor marked = Tensor::zeros({1, S, 1, 1}, DType::f64);
   for (i64 t = 0; t < k; ++t) {
     const i64 s = topk.data<i64>()[t];

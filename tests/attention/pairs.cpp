@@ -122,8 +122,8 @@ struct StoredCase {
 
 // Output, then the gradients of the inputs. On the CPU unless they are bf16: the emulated device is
 // slow, and other cases cover its kernels in f64.
-std::vector<Tensor> stored_run(const StoredOp& op, double dropout, const std::vector<Tensor>& inputs,
-                               const Tensor& dout) {
+std::vector<Tensor> stored_run(const StoredOp& op, double dropout,
+                               const std::vector<Tensor>& inputs, const Tensor& dout) {
   const Device where = dout.dtype() == DType::bf16 ? tested_device() : Device{};
   std::vector<Variable> leaves;
   for (const Tensor& input : inputs) leaves.push_back(Variable::leaf(input.to(where)));
@@ -205,8 +205,8 @@ void check_stored(const StoredOp& op, const StoredCase& of) {
   }
 }
 
-void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M, const AttentionCall& call = {},
-                  bool biased = false) {
+void check_stored(const std::string& spec, i64 N, i64 S, i64 E, i64 M,
+                  const AttentionCall& call = {}, bool biased = false) {
   CAPTURE(spec);
   const AttentionSpec parsed(spec + fmt::format("temperature={}", stored_temperature));
   const double dropout = call.dropout;
@@ -311,7 +311,8 @@ TEST_CASE("pairs: bf16 and every kind of part") {
   check_stored(StoredPart{.part = {}, .mask = mask}, {N, S, 16, 24, 0, {1, 2, N, S}});
   // A bias by distance.
   check_stored(StoredPart{{}, keys, {}, N - 1}, {N, S, 16, 24, 0.2, {2, N + S - 1}});
-  check_stored(StoredPart{{.band = Band::window(30, 7)}, {}, queries, 30}, {N, S, 128, 24, 0, {1, 38}});
+  check_stored(StoredPart{{.band = Band::window(30, 7)}, {}, queries, 30},
+               {N, S, 128, 24, 0, {1, 38}});
   check_stored(StoredPart{{}, {}, {}, 2}, {3, S, 16, 16, 0, {2, S + 2}});
   // No keys, and few queries.
   check_stored(StoredPart{{}, Tensor::from(std::vector<i64>{0, 5}, {2})}, {5, 9, 16, 16});
@@ -324,9 +325,10 @@ TEST_CASE("pairs: bf16 and every kind of part") {
 }
 
 TEST_CASE("pairs: where a staircase first rises above a number") {
-  for (const Staircase& s : {Staircase{.slope = 1, .offset = -3}, Staircase{.slope = 3, .step = 5, .offset = 2},
-                             Staircase{.slope = 7, .step = 2, .offset = -4}, Staircase{.offset = 4},
-                             Staircase{.slope = 1, .offset = -9, .least = 2}}) {
+  for (const Staircase& s :
+       {Staircase{.slope = 1, .offset = -3}, Staircase{.slope = 3, .step = 5, .offset = 2},
+        Staircase{.slope = 7, .step = 2, .offset = -4}, Staircase{.offset = 4},
+        Staircase{.slope = 1, .offset = -9, .least = 2}}) {
     for (i64 j = -5; j < 60; ++j) {
       i64 first = 0;
       while (first < 1000 && s.at(first) <= j) ++first;
@@ -406,8 +408,9 @@ TEST_CASE("pairs: residue classes, and two parts under one softmax") {
     const PairsPart near{.band = Band::window(l - 1, 0)};
     const PairsPart far{.band = {.end = {.slope = 1}}, .classes = l};
     for (const auto& parts : {std::vector{near, far}, std::vector{far, near}}) {
-      check_pattern(in, parts,
-                    [&](i64, i64 i, i64 j) { return j <= i && (i - j < l || (i - j) % l == 0); }, two);
+      check_pattern(
+          in, parts, [&](i64, i64 i, i64 j) { return j <= i && (i - j < l || (i - j) % l == 0); },
+          two);
     }
   }
 }
@@ -552,12 +555,13 @@ TEST_CASE("pairs: a bias by distance, and its gradient") {
   check_by_distance(in, {.band = Band::window(30, 7)}, window, 3, 38, 30);
   // A memory of S − N keys before the queries, as models with memory have it.
   const Band past{.end = {.slope = 1, .offset = S - N + 1}};
-  check_by_distance(in, {.band = past}, [&](i64, i64 i, i64 j) { return j <= i + S - N; }, 3, S, N - 1);
+  check_by_distance(
+      in, {.band = past}, [&](i64, i64 i, i64 j) { return j <= i + S - N; }, 3, S, N - 1);
   const QueryKeyValue few(2, 3, 90, 2, 5, 6);
   check_by_distance(few, {}, all, 2, 92, 2);
-  CHECK_THROWS_WITH_AS(check_by_distance(in, {.band = Band::window(30, 7)}, window, 3, 37, 30),
-                       doctest::Contains("the bias has distances -30 to 6, the pairs have -30 to 7"),
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      check_by_distance(in, {.band = Band::window(30, 7)}, window, 3, 37, 30),
+      doctest::Contains("the bias has distances -30 to 6, the pairs have -30 to 7"), Error);
 }
 
 TEST_CASE("pairs: scores that are given have heads of no width") {

@@ -160,7 +160,8 @@ TEST_CASE("performer: rows of omega are orthogonal in blocks, and as long as nor
   CHECK(std::abs(product(independent, 0, 1)) > 1e-6);
 }
 
-TEST_CASE("performer: a layer draws as often as the option says, E ln E rows without another number") {
+TEST_CASE(
+    "performer: a layer draws as often as the option says, E ln E rows without another number") {
   const auto sheet = [](const char* spec) {
     return attention_inputs(AttentionSpec(spec), {.E = 8}).back();
   };

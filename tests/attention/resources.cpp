@@ -69,7 +69,8 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
       tape.backward(out, dout);
       const double results = bytes_of(out.value()) + gradients;
       CHECK(live() - before <= rounded(results));
-      const double working = double(allocator(tested_device()).counts().peak) - before - results - saved;
+      const double working =
+          double(allocator(tested_device()).counts().peak) - before - results - saved;
       const double claimed =
           tested_device() == Device{} ? cost.working_bytes : cost.cuda_working_bytes;
       // Below 0 the peak is part of what is saved and of the results.

@@ -23,7 +23,8 @@ TEST_SUITE("attention") {
 TEST_CASE("roles: tensors say the sizes that are options, and options must agree with them") {
   CHECK(attended("toy", toy_inputs(5)).shape() == Shape{B, N, 5});
   CHECK(attended("toy:width=5", toy_inputs(5)).shape() == Shape{B, N, 5});
-  CHECK_ERROR(attended("toy:width=4", toy_inputs(5)), "gate is [B, N, width] with width = 5, but the option says width=4");
+  CHECK_ERROR(attended("toy:width=4", toy_inputs(5)),
+              "gate is [B, N, width] with width = 5, but the option says width=4");
   CHECK_ERROR(attended("toy:features=4", toy_inputs()),
               "omega is [features, d] with features = 3, but the option says features=4");
   CHECK_ERROR(attended("toy", toy_inputs(d, 3)), "w must be [d, 2d+extra] with 2d+extra = 8; got");
@@ -54,7 +55,8 @@ TEST_CASE("roles: drawn inputs are drawn by the call's key, come out, and can be
   const Tensor other = attended("toy:features=6", inputs, given);
   CHECK_FALSE(same_bits(other, attended("toy:features=6", inputs, call)));
   given.given["omega"] = drawn.at("omega");
-  CHECK(same_bits(attended("toy:features=6", inputs, given), attended("toy:features=6", inputs, call)));
+  CHECK(same_bits(attended("toy:features=6", inputs, given),
+                  attended("toy:features=6", inputs, call)));
   inputs.push_back(drawn.at("omega"));
   CHECK(same_bits(attended("toy", inputs, call), attended("toy:features=6", inputs, given)));
 }

@@ -99,8 +99,9 @@ std::vector<AttentionCall> calls(const AttentionSpec& spec, const AttentionSizes
                                  const Variety& variety, bool few) {
   const Mechanism& mechanism = spec.mechanism();
   const unsigned always = mechanism.causal_only ? 1 : 0;
+  const bool causal = has_causal_form(spec) && (s.N == s.S || mechanism.earlier_keys);
   const unsigned possible =
-      (variety.causal && has_causal_form(spec) && (s.N == s.S || mechanism.earlier_keys) ? 1u : 0u) |
+      (variety.causal && causal ? 1u : 0u) |
       (variety.lengths && mechanism.masks.lengths && (s.N == s.S || mechanism.cross) ? 2u : 0u) |
       (variety.query_lengths && mechanism.masks.query_lengths ? 4u : 0u) |
       (variety.dropout ? 8u : 0u);
@@ -167,7 +168,8 @@ Sample Sample::decided() const {
   asking.call.chosen = &chosen;
   asking.output();
   for (const AttentionInput& sheet : sheets()) {
-    if (sheet.role == Role::drawn) fixed.call.given[sheet.name] = chosen.at(sheet.name).to(Device{});
+    if (sheet.role != Role::drawn) continue;
+    fixed.call.given[sheet.name] = chosen.at(sheet.name).to(Device{});
   }
   for (const AttentionChoice& choice : mechanism().choices) {
     const auto found = chosen.find(choice.name);

@@ -223,7 +223,8 @@ TEST_CASE("sinkhorn: rows and columns of the order sum to one") {
   for (i64 t = 0; t < n; ++t) x.in.v.slice(1, t * b, (t + 1) * b).slice(3, t, t + 1).fill(1);
   for (const i64 iterations : {7, 900}) {
     const Tensor out =
-        attended(fmt::format("{},sort=simple,sort_temperature=4,iterations={}", text, iterations), x.simple());
+        attended(fmt::format("{},sort=simple,sort_temperature=4,iterations={}", text, iterations),
+                 x.simple());
     for (i64 h = 0; h < H; ++h) {
       for (i64 line = 0; line < n; ++line) {
         double row = 0, column = 0, largest = 0;

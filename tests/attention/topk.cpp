@@ -35,7 +35,8 @@ TEST_CASE("topk: with k >= S it is full attention, dropout included") {
 
 TEST_CASE("topk: k = 1 copies the value of the largest key") {
   const i64 N = 7, S = 300;
-  const Tensor q = normal({1, N, 1, 6}, 1), k = normal({1, S, 1, 6}, 2), v = normal({1, S, 1, 3}, 3);
+  const Tensor q = normal({1, N, 1, 6}, 1), k = normal({1, S, 1, 6}, 2),
+               v = normal({1, S, 1, 3}, 3);
   const Tensor out = attended("topk:topk=1", {q, k, v});
   for (i64 i = 0; i < N; ++i) {
     i64 best = 0;

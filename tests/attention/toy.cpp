@@ -35,7 +35,10 @@ AttentionInputs inputs_of(const AttentionSpec& spec, const AttentionSizes& s) {
            .through = {5},
            .weight = {Initializer::he_uniform},
            .biased = true},
-          {.name = "w", .role = Role::parameter, .axes = "d 2d+extra", .shape = {s.d, 2 * s.d + extra}},
+          {.name = "w",
+           .role = Role::parameter,
+           .axes = "d 2d+extra",
+           .shape = {s.d, 2 * s.d + extra}},
           {.name = "table",
            .role = Role::parameter,
            .axes = "⌈N_max/step⌉ d",
@@ -105,8 +108,8 @@ struct Toy {
       for (i64 i = 0; i < n; ++i) seen.slice(0, i, i + 1).slice(1, 0, i + 1).fill(1);
       z = masked(z, seen);
     }
-    const Variable level = add(mean(slice(p, 1, d, 2 * d), 1), mean(slice(p, 1, 2 * d, p.size(1)), 1));
-    const Variable v = add(cut(inputs[1]), reshape(level, {n, 1}));
+    const Variable s = mean(slice(p, 1, d, 2 * d), 1), c = mean(slice(p, 1, 2 * d, p.size(1)), 1);
+    const Variable v = add(cut(inputs[1]), reshape(add(s, c), {n, 1}));
     const Variable attended = matmul(softmax(z), v);
     return reshape(residual ? add(xb, attended) : attended, {1, n, v.size(1)});
   }
@@ -120,7 +123,9 @@ struct Toy {
       const i64 n = length_of(lengths, b, N);
       std::vector<Variable> parts;
       if (n > 0) parts.push_back(item(b, n));
-      if (n < N || N == 0) parts.emplace_back(Tensor::zeros({1, N - n, W}, like.dtype(), like.device()));
+      if (n < N || N == 0) {
+        parts.emplace_back(Tensor::zeros({1, N - n, W}, like.dtype(), like.device()));
+      }
       items.push_back(concatenate(parts, 1));
     }
     const Variable penalty = scale(mean(inputs[3]), 0.1);

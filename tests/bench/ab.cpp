@@ -7,14 +7,18 @@ using namespace weft;
 namespace {
 
 // A benchmark whose n-th run takes times[n % count] milliseconds forward and a tenth more backward.
-std::string benchmark(const TemporaryFolder& folder, const std::string& name, const std::string& times) {
+std::string benchmark(const TemporaryFolder& folder, const std::string& name,
+                      const std::string& times) {
   const std::string counter = folder.path(name + ".count");
-  const std::string script = "#!/bin/sh\nn=$(cat '" + counter + "' 2>/dev/null || echo 0)\necho $((n + 1)) >'" +
-                             counter + "'\nset -- " + times +
-                             "\nshift $((n % $#))\n"
-                             R"(echo "{\"kind\": \"row\", \"name\": \"full\", \"length\": 64, \"forward_ms\": $1,)"
-                             R"( \"peak_bytes\": 1024}")"
-                             "\n";
+  const std::string script =
+      "#!/bin/sh\n"
+      "n=$(cat '" + counter + "' 2>/dev/null || echo 0)\n"
+      "echo $((n + 1)) >'" + counter + "'\n"
+      "set -- " + times + "\n"
+      "shift $((n % $#))\n"
+      R"(echo "{\"kind\": \"row\", \"name\": \"full\", \"length\": 64, )"
+      R"(\"forward_ms\": $1, \"peak_bytes\": 1024}")"
+      "\n";
   const std::string path = folder.file(name, script);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
   return path;
@@ -45,7 +49,8 @@ TEST_CASE("ab: a regression is an interval wholly above 1.03") {
   CHECK(contains(noisy.out, "[0.900, 1.300]"));
   const ProgramRun faster = ab(benchmark(folder, "faster", "50 55 60"), before, {"--json"});
   CHECK_MESSAGE(faster.status == 0, faster.err);
-  CHECK(contains(faster.out, R"("figure": "forward_ms", "ratio": 0.5, "low": 0.5, "high": 0.5, "pairs": 15)"));
+  CHECK(contains(faster.out,
+                 R"("figure": "forward_ms", "ratio": 0.5, "low": 0.5, "high": 0.5, "pairs": 15)"));
 }
 
 TEST_CASE("ab: what it cannot compare") {

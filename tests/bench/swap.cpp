@@ -10,7 +10,7 @@ using namespace weft;
 
 TEST_SUITE("bench") {
 
-TEST_CASE("swap: a block serves itself alone, projections of q, k and v every mechanism that takes them") {
+TEST_CASE("swap: a block serves itself alone, projections of q, k and v all that takes them") {
   const TemporaryFolder folder;
   std::string text;
   std::uint32_t state = 1;
@@ -19,11 +19,12 @@ TEST_CASE("swap: a block serves itself alone, projections of q, k and v every me
     text += "abcdefgh "[(state >> 24) % 9];
   }
   write_file(folder.path("text8"), text);
-  const ProgramRun run = run_program(
-      WEFT_BENCH "/swap", Words{"--data", folder.path("text8"), "--out", folder.path("swap.json"), "--seeds",
-                                "1", "--steps", "2", "--batch", "2", "--length", "32", "--windows", "2",
-                                "--train", "full", "isab:points=4", "mega", "--evaluate", "full", "linear",
-                                "isab:points=4", "mega"});
+  const Words files{"--data", folder.path("text8"), "--out", folder.path("swap.json")};
+  const Words sizes{"--seeds", "1",        "--steps", "2",         "--batch", "2",
+                    "--length", "32", "--windows", "2"};
+  const Words trained{"--train", "full", "isab:points=4", "mega"};
+  const Words evaluated{"--evaluate", "full", "linear", "isab:points=4", "mega"};
+  const ProgramRun run = run_program(WEFT_BENCH "/swap", files + sizes + trained + evaluated);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   const auto scores = nlohmann::json::parse(read_file(folder.path("swap.json")))["scores"];
   std::vector<std::string> found;
@@ -35,7 +36,8 @@ TEST_CASE("swap: a block serves itself alone, projections of q, k and v every me
     CHECK(bits < 8);
   }
   std::ranges::sort(found);
-  CHECK(found == std::vector<std::string>{"full full", "full linear", "isab:points=4 isab:points=4", "mega mega"});
+  CHECK(found == std::vector<std::string>{"full full", "full linear", "isab:points=4 isab:points=4",
+                                          "mega mega"});
 }
 
 }  // TEST_SUITE

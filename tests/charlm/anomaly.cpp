@@ -135,9 +135,9 @@ TEST_CASE("anomaly: no mechanism makes a value that is not finite") {
        {"full", "agglomerative", "shared-full", "topk:topk=4", "lsh:rounds=1,chunk=4,buckets=4",
         "i-clustered-causal:clusters=3,topk=4", "conditional:length=8/full"}) {
     CAPTURE(attention);
-    const ProgramRun run =
-        charlm(tiny_model + Words{"--attention", attention, "--allow-leaky", "--steps", "3", "--act",
-                            "--dropout", "0.2", "--optimizer", "adadelta", "--detect-anomaly"});
+    const ProgramRun run = charlm(
+        tiny_model + Words{"--attention", attention, "--allow-leaky", "--steps", "3", "--act",
+                           "--dropout", "0.2", "--optimizer", "adadelta", "--detect-anomaly"});
     CHECK_MESSAGE(run.status == 0, run.err);
   }
 }

@@ -53,7 +53,8 @@ TEST_CASE("long context: a preset for each strictly causal mechanism, alike but 
   CHECK(own == other);
 }
 
-TEST_CASE("long context: a model of windows of 2,048 characters is trained, scored, and writes text") {
+TEST_CASE(
+    "long context: a model of windows of 2,048 characters is trained, scored, and writes text") {
   if (few_here()) return;
   const TemporaryFolder folder;
   const Words small = {"--data",
@@ -86,7 +87,6 @@ TEST_CASE("long context: a model of windows of 2,048 characters is trained, scor
     CHECK(written.out.size() == 2101);
   }
 }
-
 }
 
 }  // namespace

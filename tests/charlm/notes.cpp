@@ -46,8 +46,8 @@ TEST_CASE("sample: a terminal gets no control bytes, a file gets every byte") {
   std::string text;
   for (int i = 0; i < 40000; ++i) text += static_cast<char>(i % 256);
   const std::string run = folder.path("run");
-  const ProgramRun trained =
-      app("charlm", smallest + Words{"--data", folder.file("text", text), "--steps", "1", "--out", run});
+  const ProgramRun trained = app("charlm", smallest + Words{"--data", folder.file("text", text),
+                                                            "--steps", "1", "--out", run});
   REQUIRE_MESSAGE(trained.status == 0, trained.err);
   const Words sample = {"sample", "--checkpoint", run, "--tokens", "200", "--prompt", "\x1b[31m"};
   const ProgramRun raw = app("charlm", sample);
@@ -103,12 +103,14 @@ TEST_CASE("notes: a preset whose model other options changed" * not_sanitized())
 
 TEST_CASE("notes: how long a run of hours takes, by its first steps" * not_sanitized()) {
   const ProgramRun run = run_program(
-      "timeout", Words{"-s", "INT", "10", WEFT_PROGRAMS "/charlm", "--steps", "1000000000"} + smallest);
+      "timeout",
+      Words{"-s", "INT", "10", WEFT_PROGRAMS "/charlm", "--steps", "1000000000"} + smallest);
   CHECK(contains(run.err, "note: the 999,999,989 steps will take about "));
   CHECK((contains(run.err, " hours (estimated from ") ||
          contains(run.err, " days (estimated from ")));
   CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
-  CHECK(app("charlm", Words{"--steps", "30"} + smallest).err.find("will take") == std::string::npos);
+  CHECK(app("charlm", Words{"--steps", "30"} + smallest).err.find("will take") ==
+        std::string::npos);
 }
 
 TEST_CASE("dry run: the time of all steps by the time of one, and bytes in MiB") {

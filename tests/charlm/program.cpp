@@ -101,7 +101,8 @@ TEST_CASE("charlm: on a CUDA device, with and without a graph") {
   }
   const Words dropout = {"--dropout", "0.1", "--act", "--optimizer", "adadelta"};
   const std::vector<double> cpu = losses("cpu", dropout);
-  const std::vector<double> plain = losses("plain", dropout + Words{"--device", "cuda", "--no-graph"});
+  const std::vector<double> plain =
+      losses("plain", dropout + Words{"--device", "cuda", "--no-graph"});
   const std::vector<double> graph = losses("graph", dropout + Words{"--device", "cuda"});
   CHECK(cpu.size() == 9);  // six steps, a validation, two tests
   CHECK(graph == plain);

@@ -259,7 +259,8 @@ TEST_CASE("train: three steps in a row that are not finite end it and keep the l
       CHECK(result.ending == Ending::not_finite);
       CHECK(result.steps == 6);
       CHECK(result.skipped == 3);
-      const Tensor saved = read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights");
+      const Tensor saved =
+          read_checkpoint(folder.path("run/last.safetensors")).tensors.at("weights");
       CHECK(saved.to_vector<float>()[0] == toy.weight());
       CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
       for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {

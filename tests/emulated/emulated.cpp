@@ -231,7 +231,8 @@ TEST_CASE("emulated: atomics, and threads that end early") {
   });
 }
 
-TEST_CASE("emulated: a captured graph does nothing until it is launched, and then as often as wanted") {
+TEST_CASE(
+    "emulated: a captured graph does nothing until it is launched, and then as often as wanted") {
   const DeviceArray<int> counts(std::vector<int>(11, 0)), order(4);
   const DeviceArray<int> labels(std::vector<int>{1, 1, 2, 4});
   cudaStream_t stream = nullptr;

@@ -59,7 +59,8 @@ Sample sample_of(const json& line) {
     const Shape planes{spec.integer("rounds"), spec.integer("buckets") / 2, sizes.E};
     call.given["planes"] = rounded(random_normal(planes, DType::f64, 2001));
   }
-  return {spec, sizes, call, inputs, line["spec"].get<std::string>() + " " + line.dump().substr(0, 300)};
+  return {spec, sizes, call, inputs,
+          line["spec"].get<std::string>() + " " + line.dump().substr(0, 300)};
 }
 
 // "out", then the gradients in the order of the inputs.
@@ -92,11 +93,13 @@ TEST_CASE("golden: write mechanisms" * doctest::skip()) {
   std::vector<nlohmann::ordered_json> lines;
   const AttentionSizes self{.B = 4, .N = 37, .S = 37, .H = 3, .E = 5, .M = 4},
       cross{.B = 4, .N = 11, .S = 70, .H = 2, .E = 8, .M = 3};
-  for (const auto& [sizes, variety] : {std::pair{self, Variety{}}, std::pair{cross, Variety{.options = false}}}) {
+  for (const auto& [sizes, variety] :
+       {std::pair{self, Variety{}}, std::pair{cross, Variety{.options = false}}}) {
     for (const Sample& taken : samples(sizes, DType::f64, variety)) {
       nlohmann::ordered_json line = settings_of(taken);
       json digests = json::array();
-      for (const Tensor& x : tensors_of(sample_of(line).run())) digests.push_back(golden::digest(x));
+      for (const Tensor& x : tensors_of(sample_of(line).run()))
+        digests.push_back(golden::digest(x));
       line["tensors"] = digests;
       lines.push_back(line);
     }

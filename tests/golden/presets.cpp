@@ -1,5 +1,6 @@
-// Every preset's first losses are what they were when its golden line was written. Few examples make a step, so that fifty
-// are soon done; of the presets of long windows, three, of windows cut short. All else is the preset's.
+// Every preset's first losses are what they were when its golden line was written. Few examples
+// make a step, so that fifty are soon done; of the presets of long windows, three, of windows cut
+// short. All else is the preset's.
 #include <algorithm>
 #include <cmath>
 
@@ -78,7 +79,8 @@ std::vector<double> wordlm_losses(const std::string& name, const Steps& steps) {
   const auto vocabulary = static_cast<std::uint32_t>(settings.model.vocabulary);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(100 * settings.model.length));
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    ids[i] = 1 + static_cast<std::int32_t>(below(RandomKey{3, 0, 0}.words(i).word[0], vocabulary - 1));
+    ids[i] =
+        1 + static_cast<std::int32_t>(below(RandomKey{3, 0, 0}.words(i).word[0], vocabulary - 1));
   }
   const WordChunks chunks(ids, settings.model.length, 0);
   const wordlm::Model model = wordlm::new_model(settings, nullptr);
@@ -92,7 +94,8 @@ std::vector<double> vision_losses(const std::string& name, const Steps& steps) {
   const vision::Model model = vision::new_model(settings);
   const PictureSet set{settings.dataset, drawn_pictures(1, 100), {}, {}};
   const vision::Parts parts = vision::divide(set, settings);
-  TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch, settings.seed);
+  TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch,
+                          settings.seed);
   return losses_of(vision::training_task(model, parts, batches), settings.optimizer, settings.lr,
                    steps);
 }
@@ -125,8 +128,8 @@ TEST_CASE("golden: write presets" * doctest::skip()) {
 // Losses in f32 of other vectors (AVX2 in place of AVX-512) were within 1.3e-5 of these.
 constexpr double tolerance_of_losses = 1e-4;
 
-// As many as take seconds: a preset for CIFAR-100 differs from CIFAR-10's in its patches and classes alone, and under the
-// sanitizers all is some twenty times slower.
+// As many as take seconds: a preset for CIFAR-100 differs from CIFAR-10's in its patches and
+// classes alone, and under the sanitizers all is some twenty times slower.
 std::size_t tried(const std::string& app, const std::string& preset, std::size_t all) {
   if (sanitized && !all_wanted()) return app == "charlm" ? 3 : 0;
   return preset.starts_with("cifar100") ? std::min<std::size_t>(all, 10) : all;

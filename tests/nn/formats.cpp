@@ -112,9 +112,10 @@ TEST_CASE("formats: every f16 is read as the f32 of its value, from both formats
     const std::vector<float> values = got.packed().to_vector<float>();
     int wrong = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
-      const bool same = std::isnan(wanted[i]) ? std::isnan(values[i])
-                                              : values[i] == wanted[i] &&
-                                                    std::signbit(values[i]) == std::signbit(wanted[i]);
+      const bool same =
+          std::isnan(wanted[i])
+              ? std::isnan(values[i])
+              : values[i] == wanted[i] && std::signbit(values[i]) == std::signbit(wanted[i]);
       wrong += same ? 0 : 1;
     }
     CHECK(wrong == 0);

@@ -322,10 +322,11 @@ TEST_CASE("optimizers: names and options that do not exist, and values out of ra
   CHECK_THROWS_WITH_AS(make("adam:rho=0.9"),
                        "optimizer adam: there is no option 'rho'; there are beta1, beta2, epsilon",
                        Error);
-  CHECK_THROWS_WITH_AS(make("adam:bata1=0.9"),
-                       "optimizer adam: there is no option 'bata1'; there are beta1, beta2, epsilon; "
-                       "did you mean beta1?",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      make("adam:bata1=0.9"),
+      "optimizer adam: there is no option 'bata1'; there are beta1, beta2, epsilon; "
+      "did you mean beta1?",
+      Error);
   CHECK_THROWS_WITH_AS(make("adadelta:rho=1.5"),
                        "optimizer adadelta: rho is a number in [0, 1], got 'rho=1.5'", Error);
   for (const char* text : {"adam:beta1=1", "adamw:beta2=0.99999999", "adam:epsilon=0",

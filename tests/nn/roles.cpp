@@ -18,7 +18,8 @@ namespace weft {
 namespace {
 
 nn::AttentionOptions toy(const std::string& options = "", i64 width = 6) {
-  return {.mechanism = "toy" + options, .width = width, .heads = 2, .causal = true, .max_length = 20};
+  return {
+      .mechanism = "toy" + options, .width = width, .heads = 2, .causal = true, .max_length = 20};
 }
 
 std::vector<std::string> names_of(auto& module) {
@@ -114,7 +115,8 @@ TEST_CASE("roles: penalties gather in the context, and bounds hold after the upd
   const auto optimizer = make_optimizer("sgd", parameters(body));
   Tape tape;
   Context context(true, 3, 1);
-  const Variable out = body(context, Variable(random_normal({2, 6, 6}, DType::f32, 4).to(tested_device())));
+  const Variable out =
+      body(context, Variable(random_normal({2, 6, 6}, DType::f32, 4).to(tested_device())));
   CHECK(context.penalties.size() == 2);
   CHECK(context.penalty().value().item() == doctest::Approx(2 * 0.1 * 0.5));
   tape.backward(context.penalty());
@@ -149,7 +151,8 @@ TEST_CASE(
   CHECK(tensors_of(tensors(layer)).at("key_pe").to_vector<float>()[0] != 7);
 }
 
-TEST_CASE("roles: around a block with its own residual a transformer block adds and normalises nothing") {
+TEST_CASE(
+    "roles: around a block with its own residual a transformer block adds and normalises nothing") {
   nn::BlockOptions options{.attention = toy("-residual")};
   nn::TransformerBlock block(options);
   for (const std::string& name : names_of(block)) CHECK(name.find("norm1") == std::string::npos);
@@ -198,8 +201,14 @@ TEST_CASE(
   CHECK(sets(picture) == 2);
 }
 
-TEST_CASE("roles: a universal transformer of toys trains, its penalty in the loss, and reads a prompt at once") {
-  UniversalTransformerConfig config{.vocabulary = 11, .width = 6, .depth = 2, .heads = 2, .length = 12,
+TEST_CASE(
+    "roles: a universal transformer of toys trains, its penalty in the loss, and reads a prompt at "
+    "once") {
+  UniversalTransformerConfig config{.vocabulary = 11,
+                                    .width = 6,
+                                    .depth = 2,
+                                    .heads = 2,
+                                    .length = 12,
                                     .attention = "toy:step=3"};
   config.attention_dropout = config.residual_dropout = config.output_dropout = 0;
   config.act = false;
@@ -214,13 +223,16 @@ TEST_CASE("roles: a universal transformer of toys trains, its penalty in the los
       const std::vector<i64> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5};
       Context context = Context::evaluation();
       const auto [logits, penalty] = model(context, Tensor::from(ids, {1, 9}).to(tested_device()));
-      CHECK(penalty.value().item() == doctest::Approx(attention == "toy:step=3" ? 2 * 0.1 * 0.5 : 0));
+      CHECK(penalty.value().item() ==
+            doctest::Approx(attention == "toy:step=3" ? 2 * 0.1 * 0.5 : 0));
       const Tensor wanted = logits.value().to(Device{});
       UniversalTransformer::State state = model.start();
       i64 read = 0;
       for (const i64 end : {5, 6, 9}) {
-        const Tensor got = model.step(state, std::span(ids).subspan(std::size_t(read), std::size_t(end - read)));
-        CHECK(relative_error(got.to(Device{}), wanted.slice(1, end - 1, end).reshape({11})) <= 1e-12);
+        const Tensor got =
+            model.step(state, std::span(ids).subspan(std::size_t(read), std::size_t(end - read)));
+        CHECK(relative_error(got.to(Device{}), wanted.slice(1, end - 1, end).reshape({11})) <=
+              1e-12);
         read = end;
       }
     }
@@ -255,15 +267,21 @@ TEST_CASE("position bias: alibi falls with the distance, relative learns a numbe
   }
   CHECK_ERROR(nn::PositionBias("other", 2, 3, f64), "alibi or relative, got 'other'");
   CHECK_ERROR(nn::PositionBias("relative", 2, 0, f64), "need the longest sequence");
-  CHECK_ERROR(nn::Attention({.mechanism = "agglomerative", .width = 6, .heads = 2, .position_bias = "alibi"}),
+  CHECK_ERROR(nn::Attention(
+                  {.mechanism = "agglomerative", .width = 6, .heads = 2, .position_bias = "alibi"}),
               "agglomerative takes no bias");
 }
 
 TEST_CASE("position bias: gradients, and decoding as the whole sequence, past the capacity too") {
   for (const std::string kind : {"alibi", "relative"}) {
     CAPTURE(kind);
-    nn::Attention layer({.mechanism = "full", .width = 6, .heads = 2, .causal = true, .max_length = 8,
-                         .position_bias = kind}, f64);
+    nn::Attention layer({.mechanism = "full",
+                         .width = 6,
+                         .heads = 2,
+                         .causal = true,
+                         .max_length = 8,
+                         .position_bias = kind},
+                        f64);
     check_gradients_of(layer);
     move_to(layer, tested_device());
     const Tensor x = random_normal({1, 12, 6}, f64, 2);
@@ -271,7 +289,8 @@ TEST_CASE("position bias: gradients, and decoding as the whole sequence, past th
       nn::Attention::State state = layer.start(capacity);
       i64 begin = 0;
       for (const i64 end : {4, 5, 7, 12}) {
-        const Tensor got = layer.step(state, Variable(x.slice(1, begin, end).to(tested_device()))).value();
+        const Tensor got =
+            layer.step(state, Variable(x.slice(1, begin, end).to(tested_device()))).value();
         for (i64 i = begin; i < end; ++i) {
           // The last `capacity` positions are kept, whose distances are unchanged.
           const i64 first = std::max<i64>(0, i + 1 - capacity);

@@ -23,7 +23,8 @@ TEST_SUITE("ops") {
 TEST_CASE("device: tensors on two devices in one operation") {
   if (!cuda_is_there()) return;
   const Tensor x = random_normal({3, 5}, DType::f32, 1);
-  CHECK_ERROR(add(x.to(cuda), x), "add: wanted tensors on one device, got [3,5] on cuda and [3,5] on cpu");
+  CHECK_ERROR(add(x.to(cuda), x),
+              "add: wanted tensors on one device, got [3,5] on cuda and [3,5] on cpu");
   CHECK_ERROR(matmul(x.to(cuda), x.transpose(0, 1)), "are on different devices");
 }
 
@@ -48,7 +49,9 @@ TEST_CASE("device: products of any strides and batches are those of the CPU") {
   for (const auto& [left, right] : shapes) {
     const Tensor a = random_normal(left, DType::f64, 1), b = random_normal(right, DType::f64, 2);
     const Tensor wanted = matmul(a, b), far_a = a.to(cuda), far_b = b.to(cuda);
-    const auto turned = [](const Tensor& x) { return x.transpose(-1, -2).clone().transpose(-1, -2); };
+    const auto turned = [](const Tensor& x) {
+      return x.transpose(-1, -2).clone().transpose(-1, -2);
+    };
     const auto gaps = [](const Tensor& x) {
       Shape wide = x.shape();
       wide.push_back(3);
@@ -69,14 +72,16 @@ TEST_CASE("device: products of any strides and batches are those of the CPU") {
 
 TEST_CASE("device: views and their gradients stay on the device") {
   if (!cuda_is_there()) return;
-  const Tensor x = random_normal({3, 4, 5}, DType::f64, 1), y = random_normal({3, 2, 5}, DType::f64, 2);
+  const Tensor x = random_normal({3, 4, 5}, DType::f64, 1),
+               y = random_normal({3, 2, 5}, DType::f64, 2);
   const Tensor cotangent = random_normal({5, 6, 3}, DType::f64, 3);
   const auto walk = [&](Device device) {
     const Variable a = Variable::leaf(x.to(device)), b = Variable::leaf(y.to(device));
     Tape tape;
     const Variable whole = concatenate(std::array{a, b}, 1);
     const Variable turned = transpose(whole, 0, 2);
-    tape.backward(std::array{turned, turned}, std::array{cotangent.to(device), cotangent.to(device)});
+    tape.backward(std::array{turned, turned},
+                  std::array{cotangent.to(device), cotangent.to(device)});
     CHECK(a.gradient().device() == device);
     return std::array{turned.value().to(Device{}), a.gradient().to(Device{}),
                       b.gradient().to(Device{})};
@@ -88,7 +93,8 @@ TEST_CASE("device: views and their gradients stay on the device") {
 TEST_CASE("device: ids and targets outside of the table give NaN, and touch nothing else") {
   if (!cuda_is_there()) return;
   const auto on = [&](const Tensor& x) { return x.to(cuda); };
-  const Tensor table = random_normal({4, 3}, DType::f64, 1), dy = random_normal({5, 3}, DType::f64, 2);
+  const Tensor table = random_normal({4, 3}, DType::f64, 1),
+               dy = random_normal({5, 3}, DType::f64, 2);
   const Tensor ids = Tensor::from(std::vector<i64>{2, -1, 0, 4, 2}, {5});
   const Variable leaf = Variable::leaf(on(table));
   const Variable logits = Variable::leaf(on(random_normal({3, 4}, DType::f64, 3)));

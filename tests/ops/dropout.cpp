@@ -142,7 +142,8 @@ TEST_CASE("neighbours, rows and keys are independent") {
 }
 
 TEST_CASE("backward draws the mask of forward again") {
-  const Variable x = Variable::leaf(random_uniform({7, 27}, DType::f64, 1, 1, 2).to(tested_device()));
+  const Variable x =
+      Variable::leaf(random_uniform({7, 27}, DType::f64, 1, 1, 2).to(tested_device()));
   const Tensor dy = random_uniform({7, 27}, DType::f64, 2, 1, 2).to(tested_device());
   Tape tape;
   const Variable y = dropout(x, 0.6, key);
@@ -174,7 +175,8 @@ TEST_CASE("rates outside [0, 1) are refused") {
   }
   CHECK_ERROR(dropout(Tensor::zeros({2}, DType::i64), 0.5, key),
               "dropout: wanted f32, f64 or bf16");
-  CHECK(dropout(Tensor::empty({0, 4}, DType::f32, tested_device()), 0.5, key).shape() == Shape{0, 4});
+  CHECK(dropout(Tensor::empty({0, 4}, DType::f32, tested_device()), 0.5, key).shape() ==
+        Shape{0, 4});
 }
 
 }  // TEST_SUITE("ops")

@@ -57,9 +57,10 @@ TEST_CASE("more rows than a device sorts by are refused, and what to do is said"
   const Variable table = Variable::leaf(Tensor::empty({rows, 0}, DType::f32, tested_device()));
   Tape tape;
   const Variable y = embedding(table, random_integers({5}, 6, 2).to(tested_device()));
-  CHECK_ERROR(tape.backward(y, y.value()),
-              "embedding: wanted at most 2147483647 ids and rows of the table on a CUDA device, got "
-              "5 and 2147483648; split them, or use the CPU");
+  CHECK_ERROR(
+      tape.backward(y, y.value()),
+      "embedding: wanted at most 2147483647 ids and rows of the table on a CUDA device, got "
+      "5 and 2147483648; split them, or use the CPU");
 }
 
 TEST_CASE("bad ids and tables are refused with position and value") {

@@ -76,7 +76,8 @@ TEST_CASE("pointwise functions agree with their textbook forms") {
   for (const Named& f : functions) {
     CAPTURE(f.name);
     const bool positive = f.name == std::string("log") || f.name == std::string("sqrt");
-    const Tensor x = random_uniform({5, 7, 13}, DType::f64, 3, positive ? 0.01 : -9, 9).to(tested_device());
+    const Tensor x =
+        random_uniform({5, 7, 13}, DType::f64, 3, positive ? 0.01 : -9, 9).to(tested_device());
     CHECK(relative_error(f.op(x).value(), mapped(x, f.formula)) <= tolerance::forward_f64);
     const Tensor narrow = x.to(DType::f32);
     CHECK(f.op(narrow).value().dtype() == DType::f32);
@@ -132,7 +133,8 @@ TEST_CASE("gradients far from zero are finite") {
 }
 
 TEST_CASE("relu passes no gradient at zero") {
-  const Variable x = Variable::leaf(Tensor::from(std::vector<double>{-1, 0, 2}, {3}).to(tested_device()));
+  const Variable x =
+      Variable::leaf(Tensor::from(std::vector<double>{-1, 0, 2}, {3}).to(tested_device()));
   Tape tape;
   tape.backward(relu(x), Tensor::from(std::vector<double>{5, 6, 7}, {3}).to(tested_device()));
   CHECK(x.gradient().to_vector<double>() == std::vector<double>{0, 0, 7});

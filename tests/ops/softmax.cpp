@@ -31,8 +31,10 @@ TEST_CASE("softmax and log-sum-exp agree with their formulas in long double") {
       }
     }
     CAPTURE(V);
-    CHECK(relative_error(softmax(x.to(tested_device())).value(), f64(y, {5, V})) <= tolerance::forward_f64);
-    CHECK(relative_error(log_sum_exp(x.to(tested_device())).value(), f64(lse, {5})) <= tolerance::forward_f64);
+    CHECK(relative_error(softmax(x.to(tested_device())).value(), f64(y, {5, V})) <=
+          tolerance::forward_f64);
+    CHECK(relative_error(log_sum_exp(x.to(tested_device())).value(), f64(lse, {5})) <=
+          tolerance::forward_f64);
   }
 }
 

@@ -100,10 +100,11 @@ TEST_CASE("steps: each gets its inputs, and reports come in order") {
   while (submitted < 11) {
     if (queue.under_way() == StepQueue::most_under_way) take();
     const double n = ++submitted;
-    queue.submit({Tensor::full({1}, n, DType::i32), Tensor::from(std::vector{n / 2, -n}, {2})}, [&] {
-      report.slice(0, 0, 1).copy_from(number);
-      report.slice(0, 1, 3).copy_from(rate);
-    });
+    queue.submit({Tensor::full({1}, n, DType::i32), Tensor::from(std::vector{n / 2, -n}, {2})},
+                 [&] {
+                   report.slice(0, 0, 1).copy_from(number);
+                   report.slice(0, 1, 3).copy_from(rate);
+                 });
   }
   while (queue.under_way() > 0) take();
   CHECK(taken == 11);

@@ -80,7 +80,8 @@ struct Scan {
 };
 
 // The file included by `file`, directly or indirectly, that includes fmt; empty if none does.
-std::string includer_of_fmt(const Scan& tree, const std::string& file, std::set<std::string>& seen) {
+std::string includer_of_fmt(const Scan& tree, const std::string& file,
+                            std::set<std::string>& seen) {
   const auto found = tree.includes.find(file);
   if (found == tree.includes.end() || !seen.insert(file).second) return "";
   for (const std::string& target : found->second) {
@@ -113,7 +114,8 @@ Scan scan(const fs::path& root) {
     std::set<std::string> seen;
     const std::string includer =
         fs::path(file).extension() == ".cu" ? includer_of_fmt(result, file, seen) : "";
-    if (!includer.empty()) result.faults.push_back(fmt::format("{} comes to fmt by {}", file, includer));
+    if (!includer.empty())
+      result.faults.push_back(fmt::format("{} comes to fmt by {}", file, includer));
   }
   return result;
 }

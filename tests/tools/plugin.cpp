@@ -43,7 +43,8 @@ const std::string& sharp() {
 // The block of plain ops that uses every role of the interface. This program has it too.
 const std::string& toy() {
   static const TemporaryFolder folder;
-  static const std::string made = built(folder, "toy", read_file(tree + "/tests/attention/toy.cpp"));
+  static const std::string made =
+      built(folder, "toy", read_file(tree + "/tests/attention/toy.cpp"));
   return made;
 }
 
@@ -105,16 +106,17 @@ TEST_CASE("plugin: attend runs a block over x, with parameters and buffers of th
   }
   file["dout"] = random_normal({2, 7, 5}, DType::f64, 99);
   Tape tape;
-  const Attended wanted = attend(spec, {.causal = true, .lengths = {}, .query_lengths = {}}, inputs);
+  const Attended wanted =
+      attend(spec, {.causal = true, .lengths = {}, .query_lengths = {}}, inputs);
   tape.backward(wanted.out, file["dout"]);
 
   const TemporaryFolder folder;
   write_checkpoint({file, {}}, folder.path("in"));
   const auto run = [&](const Words& more) {
-    const ProgramRun run = app("attend", Words{"--in", folder.path("in"), "--out", folder.path("out"),
-                                               "--attention", spec.text(), "--plugin", toy(),
-                                               "--causal", "--force"} +
-                                             more);
+    const ProgramRun run =
+        app("attend", Words{"--in", folder.path("in"), "--out", folder.path("out"), "--attention",
+                            spec.text(), "--plugin", toy(), "--causal", "--force"} +
+                          more);
     REQUIRE_MESSAGE(run.status == 0, run.err);
     CHECK(contains(run.out, "2 items, 7 positions, width 6"));
     return read_checkpoint(folder.path("out")).tensors;

@@ -40,8 +40,8 @@ TEST_CASE("a pipe in the place of a file is refused, and holds nobody up") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const auto charlm = [&](const Words& more) {
-    return run_program("/usr/bin/timeout",
-                       Words{"60", WEFT_PROGRAMS "/charlm"} + four_steps + Words{"--out", out} + more);
+    return run_program("/usr/bin/timeout", Words{"60", WEFT_PROGRAMS "/charlm"} + four_steps +
+                                               Words{"--out", out} + more);
   };
   const auto make_pipe = [&](const char* name) {
     std::filesystem::remove(out + "/" + name);

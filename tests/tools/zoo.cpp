@@ -17,7 +17,8 @@ ProgramRun zoo(const Words& words) { return app("zoo", words); }
 // All mechanisms that programs know: the tests' own come from plugins.
 std::vector<const Mechanism*> known() {
   std::vector<const Mechanism*> list = mechanisms();
-  std::erase_if(list, [](const Mechanism* mechanism) { return mechanism->name.starts_with("toy"); });
+  std::erase_if(list,
+                [](const Mechanism* mechanism) { return mechanism->name.starts_with("toy"); });
   return list;
 }
 

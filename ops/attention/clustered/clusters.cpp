@@ -248,9 +248,10 @@ std::vector<i64> means_of(const std::vector<std::uint64_t>& hashes,
     std::vector<std::array<i64, 64>> more(centroids.size());  // ones minus zeros
     std::vector<i64> sizes(centroids.size());
     for (std::size_t i = 0; i < hashes.size(); ++i) {
-      const auto nearest = std::min_element(centroids.begin(), centroids.end(), [&](auto a, auto b) {
-        return std::popcount(hashes[i] ^ a) < std::popcount(hashes[i] ^ b);
-      });
+      const auto nearest =
+          std::min_element(centroids.begin(), centroids.end(), [&](auto a, auto b) {
+            return std::popcount(hashes[i] ^ a) < std::popcount(hashes[i] ^ b);
+          });
       labels[i] = nearest - centroids.begin();
       const auto c = static_cast<std::size_t>(labels[i]);
       ++sizes[c];

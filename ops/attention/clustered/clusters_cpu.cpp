@@ -134,7 +134,8 @@ class HammingMeans {
       ++sizes_[labels_[i]];
       std::int32_t* const ones = ones_ + labels_[i] * halves * 32;
       for (i64 half = 0; half < halves; ++half) {
-        const auto word = hn::Set(d, static_cast<std::uint32_t>(codes_[i] >> 16 * half >> 16 * half));
+        const auto word =
+            hn::Set(d, static_cast<std::uint32_t>(codes_[i] >> 16 * half >> 16 * half));
         for (i64 r = 0; r < 32; r += simd::lanes<std::uint32_t>) {
           const auto shift = hn::Iota(d, static_cast<std::uint32_t>(r));
           const auto bit = hn::BitCast(counts, hn::And(hn::Shr(word, shift), one));

@@ -29,10 +29,11 @@ ScanCall cosformer_scan(const AttentionSpec& spec) {
 // Throws if positions exceed max_length: their cosines would be negative.
 void check_length(const AttentionSpec& spec, i64 positions) {
   const i64 most = spec.integer("max_length");
-  require(most == 0 || positions <= most,
-          "cosformer: {} positions, and max_length is {}; it has to be as long as the sequences, or 0 "
-          "for their own length",
-          positions, most);
+  require(
+      most == 0 || positions <= most,
+      "cosformer: {} positions, and max_length is {}; it has to be as long as the sequences, or 0 "
+      "for their own length",
+      positions, most);
 }
 
 Attended attend_cosformer(const AttentionSpec& spec, const AttentionCall& call,
@@ -111,7 +112,8 @@ std::unique_ptr<DecodingState> decode_cosformer(const AttentionSpec& spec,
 const Registration registered_cosformer{Mechanism{
     .name = "cosformer",
     .title = "linear attention whose weights fade with the cosine of the distance",
-    .paper = "Z. Qin et al., cosFormer: rethinking softmax in attention, ICLR 2022, arXiv 2202.08791",
+    .paper =
+        "Z. Qin et al., cosFormer: rethinking softmax in attention, ICLR 2022, arXiv 2202.08791",
     .equations = "eqs. 10 to 14",
     .inputs = query_key_value,
     .options = {{.name = "max_length",

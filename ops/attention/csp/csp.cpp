@@ -436,10 +436,11 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
   const std::vector<OptionSheet> sorting = sort_options();
   if (sorts) m.options.insert(m.options.end(), sorting.begin(), sorting.end());
   if (shifts && sorts) {
-    m.options.push_back({.name = "preset",
-                         .initial = "paper",
-                         .help = "the paper's operator, or the released code's: rule=code,order=ascending",
-                         .choices = {"paper", "released"}});
+    m.options.push_back(
+        {.name = "preset",
+         .initial = "paper",
+         .help = "the paper's operator, or the released code's: rule=code,order=ascending",
+         .choices = {"paper", "released"}});
     m.options.push_back({.name = "sort",
                          .initial = "1",
                          .help = "1: groups are sorted; 0: shifted only",

@@ -43,7 +43,8 @@ void ImprovedClusteredKernels<Device, T>::forward(const Device& device,
     GroupKernels<T>::gather(device, sorted, true, p.q, means.view());
   }
   if (decide) {
-    SelectionKernels<T>::select(device, over_other_keys<T>(p, sorted, nullptr, means.view()), topk.data);
+    SelectionKernels<T>::select(device, over_other_keys<T>(p, sorted, nullptr, means.view()),
+                                topk.data);
   }
   View<const T, 4> rest;
   if (!p.causal) {

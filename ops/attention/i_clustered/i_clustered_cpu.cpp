@@ -163,7 +163,8 @@ struct BackwardHead {
   Top<T> top;
   T *v_turned, *dk_top, *dv_top;       // of T_c: vᵀ [M, lanes], gradients
   T *do_rows, *x, *dq_rows;            // of some members
-  T *db, *db_turned, *dz, *dq_turned;  // of the block: [count, M], [M, width], [keys, width], [E, width]
+  T *db, *db_turned;                   // of the block: [count, M], [M, width]
+  T *dz, *dq_turned;                   // of the block: [keys, width], [E, width]
   T *delta, *log_sum;                  // [width]
   Scratch<std::int32_t> cursor;        // number of keys of T_c in the tiles so far
 
@@ -314,7 +315,8 @@ struct BackwardHead {
       weigh_means(key, size, topk);
       T* const dk_rows = &dk(head.b, key, head.h, 0);
       T* const dv_rows = &dv(head.b, key, head.h, 0);
-      tile_product<T>(size, M, block.count, {block.z, width, 1}, {db, M}, {dv_rows, dv.stride(1)}, true);
+      tile_product<T>(size, M, block.count, {block.z, width, 1}, {db, M}, {dv_rows, dv.stride(1)},
+                      true);
       tile_product<T>(size, E, block.count, {dz, width, 1}, {block.means, E},
                       {dk_rows, dk.stride(1)}, true);
       tile_product<T>(E, width, size, {block.k, 1, E}, {dz, width}, {dq_turned, width}, true);

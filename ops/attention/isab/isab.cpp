@@ -40,8 +40,12 @@ struct Isab {
 
   const Variable& x() const { return inputs[0]; }
   const Variable& inducing() const { return inputs[1]; }
-  const Variable& weight(int mab, MabMap map) const { return inputs[std::size_t(2 + 4 * mab + map)]; }
-  const Variable& bias(int mab, MabMap map) const { return inputs[std::size_t(10 + 4 * mab + map)]; }
+  const Variable& weight(int mab, MabMap map) const {
+    return inputs[std::size_t(2 + 4 * mab + map)];
+  }
+  const Variable& bias(int mab, MabMap map) const {
+    return inputs[std::size_t(10 + 4 * mab + map)];
+  }
   Variable norm_row(int input, i64 row) const {
     return reshape(slice(inputs[std::size_t(input)], 0, row, row + 1), {C});
   }

@@ -21,8 +21,8 @@ struct Reach {
 Attended attend_local(const AttentionSpec& spec, const AttentionCall& call,
                       std::span<const Variable> inputs) {
   const Reach reach(spec, call.causal);
-  const PairsCall pairs{"local", temperature_of(spec, inputs[0].size(3)), call.lengths, call.dropout,
-                        call.random};
+  const PairsCall pairs{"local", temperature_of(spec, inputs[0].size(3)), call.lengths,
+                        call.dropout, call.random};
   return pairs_attention(pairs, inputs[0], {inputs[1], inputs[2], call.lengths},
                          {.band = Band::window(reach.before, reach.behind)});
 }

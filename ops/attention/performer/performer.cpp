@@ -184,7 +184,9 @@ Variable plus(const Variable& x, double constant) {
 
 // a_ij for relu.
 Variable relu_weights(const Variable& u_q, const Variable& u_k) {
-  const auto phi = [](const Variable& u) { return plus(relu(u), constant_of(Feature::random_relu)); };
+  const auto phi = [](const Variable& u) {
+    return plus(relu(u), constant_of(Feature::random_relu));
+  };
   return matmul(phi(u_q), transpose(phi(u_k), 2, 3));
 }
 

@@ -1,4 +1,4 @@
-// Shared-QK attention: the op, its definition, decoding and the fact sheet. Equations: shared_full.h.
+// Shared-QK attention: op, definition, decoding and fact sheet. Equations: shared_full.h.
 #include "ops/attention/shared_full/shared_full.h"
 
 #include "autograd/apply.h"
@@ -143,7 +143,8 @@ const Registration registered_shared_full{Mechanism{
     .title = "softmax attention whose keys are the queries",
     .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
              "NeurIPS 2020, arXiv 2007.04825",
-    .equations = "section 4.1; keys of length 1: Kitaev et al., Reformer, arXiv 2001.04451, section 2",
+    .equations = "section 4.1; keys of length 1: Kitaev et al., Reformer, arXiv 2001.04451, "
+                 "section 2",
     .inputs = [](const AttentionSpec&, const AttentionSizes&) -> AttentionInputs {
       return {{.name = "q", .axes = "B N H E", .matrix = "qv"},
               {.name = "v", .side = Side::reference, .axes = "B S H M", .matrix = "qv"}};

@@ -28,8 +28,9 @@ struct Pattern {
         c(spec.sets("summary") ? spec.integer("summary") : std::min(spec.integer("summary"), l)) {
     require(!strided || !spec.sets("summary"),
             "sparse: pattern=strided has no summary; omit summary={}", spec.integer("summary"));
-    require(c <= l, "sparse: summary={} is more than the {} positions of a block; at most stride={}",
-            c, l, l);
+    require(c <= l,
+            "sparse: summary={} is more than the {} positions of a block; at most stride={}", c, l,
+            l);
   }
 
   bool one(i64 i, i64 j) const { return j <= i && (strided ? i - l < j : j / l == i / l); }
@@ -191,7 +192,7 @@ AttentionCost cost_sparse(const AttentionSpec& spec, const AttentionSizes& s, bo
   if (pattern.merged) {
     cost.working_bytes += gathered;  // their gradients, and on CUDA that of v, filled from them
     cost.cuda_working_bytes += gathered + (rows > 0 ? bytes(s.N, s.H, s.M) : 0);
-  } else if (s.H > 1) {  // out of the even heads and of the odd ones; q, k, v are views of an even H
+  } else if (s.H > 1) {  // out of the even and of the odd heads; q, k, v are views of an even H
     cost.saved_bytes += bytes(s.N, s.H, s.M);
     if (s.H % 2 == 1) cost.saved_bytes += bytes(s.N, s.H - odd, 2 * s.E + s.M);
     cost.cuda_working_bytes = 0;  // the peak is where the halves of out are put together
@@ -214,7 +215,8 @@ const Registration registered_sparse{Mechanism{
     .inputs = query_key_value,
     .options = {{.name = "pattern",
                  .initial = "fixed",
-                 .help = "blocks and the last positions of each; or a window and every l-th position",
+                 .help = "blocks and the last positions of each; or a window and every l-th "
+                         "position",
                  .choices = {"fixed", "strided"},
                  .tried = {"strided"}},
                 {.name = "stride",

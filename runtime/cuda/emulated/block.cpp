@@ -324,7 +324,9 @@ std::uint64_t Block::exchange(Exchange kind, unsigned mask, std::uint64_t value,
       before = l;
     }
     for (unsigned l = 0; l < warp_size; ++l) {
-      if (mask >> l & 1) threads_[first + l].value = results[l], threads_[first + l].state = State::ready;
+      if (!(mask >> l & 1)) continue;
+      threads_[first + l].value = results[l];
+      threads_[first + l].state = State::ready;
     }
   }
   wait();
@@ -344,8 +346,8 @@ bool Block::all_arrived(unsigned i) const {
     }
     const Thread& other = threads_[first + l];
     if (other.state == State::ended || other.state == State::at_barrier ||
-        (other.state == State::at_exchange &&
-         (other.kind != self.kind || other.mask != self.mask || !same_site(other.site, self.site)))) {
+        (other.state == State::at_exchange && (other.kind != self.kind || other.mask != self.mask ||
+                                               !same_site(other.site, self.site)))) {
       fail("thread {} exchanges at {} with lane {}, which {}", i, text_of(self.site), l,
            what_is(other));
     }
@@ -475,8 +477,9 @@ void Block::fail_stuck() const {
   for (std::size_t i = 0, end = 0; i < threads_.size(); i = end) {
     const std::string what = what_is(threads_[i]);
     while (end < threads_.size() && what_is(threads_[end]) == what) ++end;
-    runs += fmt::format("{}thread{} {}: {}", i == 0 ? "" : "; ", end - i > 1 ? "s" : "",
-                        end - i > 1 ? fmt::format("{} … {}", i, end - 1) : fmt::format("{}", i), what);
+    runs +=
+        fmt::format("{}thread{} {}: {}", i == 0 ? "" : "; ", end - i > 1 ? "s" : "",
+                    end - i > 1 ? fmt::format("{} … {}", i, end - 1) : fmt::format("{}", i), what);
     if (runs.size() > 600) {
       runs += "; …";
       break;

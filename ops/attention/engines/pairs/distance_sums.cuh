@@ -1,5 +1,5 @@
-// The gradient of a bias by distance, in a fixed order: shared by the kernels of pairs backward. For
-// .cu files.
+// The gradient of a bias by distance, in a fixed order: shared by the kernels of pairs backward.
+// For .cu files.
 #pragma once
 
 #include "ops/attention/engines/pairs/pairs.h"
@@ -56,8 +56,8 @@ struct AddDistances {
   }
 };
 
-// Calls run(sums), which queues the kernel that adds to them, for blocks of `rows` queries; and adds
-// their results. The sums have no data if the gradient is not by distance.
+// Calls run(sums), which queues the kernel that adds to them, for blocks of `rows` queries; and
+// adds their results. The sums have no data if the gradient is not by distance.
 template <class S, class Run>
 void sum_distances(const Cuda& device, const Pairs<S>& p, i64 rows,
                    const BiasGradient<Accumulator<S>>& dbias, const Run& run) {

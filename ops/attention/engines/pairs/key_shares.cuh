@@ -53,8 +53,8 @@ i64 key_shares(const Pairs<T>& p, i64 blocks) {
   return std::max<i64>(1, std::min(enough / blocks, p.longest_class(p.S()) / least_keys));
 }
 
-// Calls run(out, log_sums), which queues the kernel that writes the results of share s of batch item
-// b as item s B + b; and merges them.
+// Calls run(out, log_sums), which queues the kernel that writes the results of share s of batch
+// item b as item s B + b; and merges them.
 template <class T, class S, class Run>
 void in_shares(const Cuda& device, const Pairs<S>& p, i64 shares, const View<const T, 3>& before,
                const View<S, 4>& out, const View<T, 3>& log_sums, const Run& run) {

@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
       load_tile(p.v, keys, tile_columns, chunk * width, width, T(1), tile.y, Layout::stride);
       if (turn == 0) {
         if (p.dropout > 0) {
-          draw_kept(mask, mask_row(p, queries, queries.first), p.classes, Layout::rows, p.first_column + key,
-                    kept);
+          draw_kept(mask, mask_row(p, queries, queries.first), p.classes, Layout::rows,
+                    p.first_column + key, kept);
         }
         if (const int t = static_cast<int>(threadIdx.x); !walk.whole && t < Layout::rows) {
           visible_to[t] = walk.word(t);
@@ -224,9 +224,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
     if (distances.sums.data != nullptr && own == 0) {
       const i64 row_of_sums = queries.first / Layout::rows;
       __syncthreads();  // all weights are written; they are not overwritten before the next barrier
-      add_diagonals<Layout::rows>(weights, &distances.sums(queries.b * p.H() + queries.h, row_of_sums, 0) + key -
-                                               queries.first - (Layout::rows - 1) -
-                                               distances.first(row_of_sums));
+      add_diagonals<Layout::rows>(
+          weights, &distances.sums(queries.b * p.H() + queries.h, row_of_sums, 0) + key -
+                       queries.first - (Layout::rows - 1) - distances.first(row_of_sums));
     }
   }
   store_gradient<R, C>(gradient, p.temperature, queries, own * width, add,

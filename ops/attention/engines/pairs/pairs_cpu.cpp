@@ -757,7 +757,8 @@ struct BackwardTile {
   void add_products(const Tile<T>& t, const Strided<O>& weights, const Strided<O>& gradients,
                     i64 lane, i64 lanes, const KeyRange& range) {
     const i64 E = p.E(), M = p.M(), at = range.from * weights.row + lane;
-    const i64 key = t.key - first + range.from, query = t.query + lane, keys = range.to - range.from;
+    const i64 key = t.key - first + range.from, query = t.query + lane;
+    const i64 keys = range.to - range.from;
     tile_product<O>(keys, M, operands<S>(lanes), {weights.data + at, weights.row, 1},
                     queries.dout.rows_from(query), {dv + key * M, M}, true);
     tile_product<O>(keys, E, operands<S>(lanes), {gradients.data + at, gradients.row, 1},

@@ -3,19 +3,19 @@
 // Faster Attention with Better Parallelism and Work Partitioning", arXiv 2307.08691.
 //
 // A block owns 64 queries of one head, a warp 16 of them, and streams over tiles of 64 keys. While
-// one tile is multiplied the next one arrives (cp.async) in the other of two stages. The weights are
-// rounded to bf16 in place, where they are the left side of the product with v; their sums are f32,
-// of weights that are not rounded. One barrier a tile: behind it the tile is there, and all warps
-// have left the other stage. If there are few queries, several blocks share their keys
+// one tile is multiplied the next one arrives (cp.async) in the other of two stages. The weights
+// are rounded to bf16 in place, where they are the left side of the product with v; their sums are
+// f32, of weights that are not rounded. One barrier a tile: behind it the tile is there, and all
+// warps have left the other stage. If there are few queries, several blocks share their keys
 // (key_shares.cuh).
 //
 // By count, for heads of 64: a warp and tile take some 370 instructions, among them 64 mma.sync of
 // 2,048 multiply-adds, 32 ldmatrix of 512 bytes and 32 exponentials a lane. Of a multiprocessor of
-// compute capability 9.0 these are, for the four warps of a block, 370 cycles of its schedulers, 256
-// of its tensor cores at their peak, 256 of its units for exponentials and 512 of its shared memory,
-// with 128 for the tile that arrives: bound by shared memory. Most are instructions that wait for
-// others, so three blocks are resident. All reads and writes of tiles are free of bank conflicts and
-// move whole sectors, where rows are words of 16 bytes (a test counts).
+// compute capability 9.0 these are, for the four warps of a block, 370 cycles of its schedulers,
+// 256 of its tensor cores at their peak, 256 of its units for exponentials and 512 of its shared
+// memory, with 128 for the tile that arrives: bound by shared memory. Most are instructions that
+// wait for others, so three blocks are resident. All reads and writes of tiles are free of bank
+// conflicts and move whole sectors, where rows are words of 16 bytes (a test counts).
 //
 // Heads wider than 128 columns are computed by the kernels of pairs.cu, in f32.
 #include <cmath>
@@ -61,8 +61,8 @@ __device__ void raise_mma(const float (&largest_of_lane)[2], float (&most)[2], f
   }
 }
 
-// Item b of share s of the keys is item s B + b of all_out, which is f32 if there are several, and of
-// all_log_sums.
+// Item b of share s of the keys is item s B + b of all_out, which is f32 if there are several, and
+// of all_log_sums.
 template <int W, class Out>
 __global__ void __launch_bounds__(tile_threads, forward_mma_blocks<W>)
     forward_mma(Pairs<bf16> all, DropoutMask mask, View<Out, 4> all_out,
@@ -201,7 +201,8 @@ void PairsKernels<Cuda, bf16>::forward(const Cuda& device, const Pairs<bf16>& p,
     constexpr int W = columns();
     dim3 grid = tile_grid(p, p.N(), mma_rows, 1, 1);
     const auto run = [&](auto kernel, const auto& to, const View<float, 3>& sums) {
-      start_tiles("pairs", device, grid, MmaForwardLayout<W>::bytes(), kernel, p, p.mask(), to, sums);
+      start_tiles("pairs", device, grid, MmaForwardLayout<W>::bytes(), kernel, p, p.mask(), to,
+                  sums);
     };
     const i64 shares = key_shares(p, grid.x);
     if (shares == 1) return run(forward_mma<W, bf16>, out, log_sums);

@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(tile_threads, 2)
 #pragma unroll
         for (int c = 0; c < z.own_columns; c += 2) {
           const int at = stage * mma_rows + first + z.columns.of(c);
-          const Lanes<float, 2> log_sums = lanes_at<2>(log_sum + at), deltas = lanes_at<2>(delta + at);
+          const Lanes<float, 2> log_sums = lanes_at<2>(log_sum + at),
+                                deltas = lanes_at<2>(delta + at);
 #pragma unroll
           for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -324,10 +325,12 @@ void start_backward(const Cuda& device, const Pairs<bf16>& p, const QuerySide<bf
 }  // namespace
 
 template <>
-void PairsBackwardKernels<Cuda, bf16>::backward(
-    const Cuda& device, const Pairs<bf16>& p, View<const bf16, 4> out, View<const float, 3> log_sums,
-    View<const bf16, 4> dout, AddTo, View<bf16, 4> dq, View<bf16, 4> dk, View<bf16, 4> dv,
-    BiasGradient<float> dbias) {
+void PairsBackwardKernels<Cuda, bf16>::backward(const Cuda& device, const Pairs<bf16>& p,
+                                                View<const bf16, 4> out,
+                                                View<const float, 3> log_sums,
+                                                View<const bf16, 4> dout, AddTo, View<bf16, 4> dq,
+                                                View<bf16, 4> dk, View<bf16, 4> dv,
+                                                BiasGradient<float> dbias) {
   if (p.B() * p.H() == 0) return;
   const Workspace<float> work(device, p.B() * p.H() * p.N());
   const View<float, 3> deltas = work.view(p.B(), p.H(), p.N());

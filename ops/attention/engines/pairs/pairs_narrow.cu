@@ -82,8 +82,8 @@ __device__ T dropout_factor(const DropoutMask& mask, std::uint64_t kept, int bit
   return (kept >> bit & 1) != 0 ? static_cast<T>(mask.factor) : T(0);
 }
 
-// Room of a block for two tiles of streamed rows and two numbers a row, and for two words of each of
-// `bits` rows.
+// Room of a block for two tiles of streamed rows and two numbers a row, and for two words of each
+// of `bits` rows.
 template <class T, int W>
 struct NarrowLayout {
   static constexpr int stride = row_stride<T>(W);

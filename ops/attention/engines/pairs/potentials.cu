@@ -200,7 +200,8 @@ struct GradientLayout {
 };
 
 template <class T, int C, bool of_keys>
-__global__ void __launch_bounds__(tile_threads, 2) gradients(GradientCall<T> call, DropoutMask mask) {
+__global__ void __launch_bounds__(tile_threads, 2)
+    gradients(GradientCall<T> call, DropoutMask mask) {
   constexpr int R = long_rows<T>;
   using Tile = Operands<T, R, C>;
   constexpr int width = Tile::columns;
@@ -340,15 +341,16 @@ struct Passes {
   }
 
   void normalize_rows(i64 c, const View<T, 3>& to) const {
-    start_on(queries(-1), 1, Scores<T>::bytes(p.E()), normalize<T>, queries(-1), keys(c), false, to);
+    start_on(queries(-1), 1, Scores<T>::bytes(p.E()), normalize<T>, queries(-1), keys(c), false,
+             to);
   }
   void normalize_columns(i64 r, const View<T, 3>& to) const {
     start_on(keys(-1), 1, Scores<T>::bytes(p.E()), normalize<T>, keys(-1), queries(r), true, to);
   }
   void sums_of_rows(i64 r, i64 c, const View<const T, 3>& before, const View<const T, 3>& g,
                     const View<T, 3>& to) const {
-    start_on(queries(r), 1, Scores<T>::bytes(p.E()), add_sums<T>, queries(r), keys(c), false, before,
-             g, to);
+    start_on(queries(r), 1, Scores<T>::bytes(p.E()), add_sums<T>, queries(r), keys(c), false,
+             before, g, to);
   }
   void sums_of_columns(i64 r, i64 c, const View<const T, 3>& before, const View<const T, 3>& g,
                        const View<T, 3>& to) const {
@@ -363,7 +365,8 @@ struct Passes {
   }
   template <bool of_keys>
   void find_gradients(const GradientCall<T>& call) const {
-    std::max(p.E(), p.M()) <= 16 ? find_gradients<1, of_keys>(call) : find_gradients<4, of_keys>(call);
+    std::max(p.E(), p.M()) <= 16 ? find_gradients<1, of_keys>(call)
+                                 : find_gradients<4, of_keys>(call);
   }
 };
 

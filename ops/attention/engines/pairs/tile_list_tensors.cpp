@@ -62,7 +62,9 @@ struct TileListBuilder::State {
   std::vector<Words> masks;
   std::map<Words, std::int32_t> known;
 
-  void add(i64 item, i64 head, const MaskedTile& tile) { sheets[item * heads + head].push_back(tile); }
+  void add(i64 item, i64 head, const MaskedTile& tile) {
+    sheets[item * heads + head].push_back(tile);
+  }
 };
 
 TileListBuilder::TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys)

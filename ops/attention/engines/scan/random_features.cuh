@@ -100,7 +100,8 @@ struct ChunkTops {
   i64 chunks;
   T* of_chunk;
   __device__ void operator()(i64 i) const {
-    const i64 head = i / chunks, b = head / p.H(), begin = i % chunks * scan_chunk, keys = p.keys(b);
+    const i64 head = i / chunks, b = head / p.H(), begin = i % chunks * scan_chunk,
+              keys = p.keys(b);
     T most = -std::numeric_limits<T>::infinity();
     for (i64 j = begin; j < keys && j < begin + scan_chunk; ++j) {
       most = Largest::of(most, tops(b, head % p.H(), j));

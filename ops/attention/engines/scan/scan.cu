@@ -11,9 +11,9 @@
 //
 // with levels as factors, and the unscaled sums beside. Without pairs it multiplies by Ω and Ωᵀ.
 //
-// A block owns 8 R rows of a chunk and 64 columns; products go through shared memory in tiles of 64.
-// With storage in bf16 the products are those of scan_mma.cuh, but for Ω, and the features that
-// gradients read are kept in f32 beside the rounded ones.
+// A block owns 8 R rows of a chunk and 64 columns; products go through shared memory in tiles
+// of 64. With storage in bf16 the products are those of scan_mma.cuh, but for Ω, and the features
+// that gradients read are kept in f32 beside the rounded ones.
 //
 // Workspace: features and their gradients, and for the causal form F (M + 1) numbers a chunk of 64
 // positions. Unmeasured on a device.

@@ -16,7 +16,9 @@ struct States {
   T* data;
   i64 chunks, size;  // of a sequence, and of one state
 
-  __device__ T* at(i64 sequence, i64 chunk) const { return data + (sequence * chunks + chunk) * size; }
+  __device__ T* at(i64 sequence, i64 chunk) const {
+    return data + (sequence * chunks + chunk) * size;
+  }
 };
 
 // The weights of a sum over rows; 1 without data.
