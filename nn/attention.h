@@ -1,9 +1,8 @@
 // An attention layer around any registered mechanism.
 //
 // The mechanism's fact sheet lists its inputs; the layer makes them:
-//     projected inputs   columns of x W (+ b), the columns of one sequence in one product; or a map
-//     of
-//                        several layers
+//     projected inputs   columns of x W (+ b), the columns of one sequence in one product; or a
+//                        map of several layers
 //     sequences          x or the memory themselves
 //     parameters         learnt here
 //     drawn inputs       kept here, as buffers, beside the seed of what is drawn by length
@@ -11,9 +10,8 @@
 //     index              from the caller
 // It rotates q and k by their positions if the options say so, and maps the output, [B, N, H, M]
 // seen as [B, N, H·M], or [B, N, d'] of a block of another width, to the model's width. For `full`
-// with E = M = d / H that is multi-head attention
-// (A. Vaswani et al., "Attention is all you need", NIPS 2017, arXiv 1706.03762, section 3.2.2)
-// without biases.
+// with E = M = d / H that is multi-head attention without biases (A. Vaswani et al., "Attention is
+// all you need", NIPS 2017, arXiv 1706.03762, section 3.2.2).
 #pragma once
 
 #include <map>

@@ -28,9 +28,9 @@ void initialize(Module& module, std::uint64_t seed) {
   for (const NamedBuffer& buffer : buffers(module)) draw(buffer, seed, 0);
 }
 
-// Redraws the buffers that are due before step 1, 2, …: with `redraw` = r before steps r + 1, 2 r +
-// 1, …. Training loops call it before every step; it is not part of a step that is captured as a
-// CUDA graph.
+// Redraws the buffers that are due before step 1, 2, …: with `redraw` = r those before the steps
+// r + 1, 2 r + 1, …. Training loops call it before every step; it is not part of a step that is
+// captured as a CUDA graph.
 void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t step);
 
 // "glorot uniform", "normal 0.05", … for tables.

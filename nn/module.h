@@ -124,7 +124,9 @@ std::vector<NamedParameter> parameters(Module& module) {
 template <class Module>
 std::vector<NamedBuffer> buffers(Module& module) {
   std::vector<NamedBuffer> list;
-  each_buffer(module, [&](const std::string& name, Buffer& buffer) { list.push_back({name, buffer}); });
+  each_buffer(module, [&](const std::string& name, Buffer& buffer) {
+    list.push_back({name, buffer});
+  });
   return list;
 }
 

@@ -1,4 +1,5 @@
-// Optimizers. g is the gradient, w the weight, η the learning rate, t = 1, 2, … the step.
+// Optimizers. g is the gradient, scaled down where the norm of all gradients is too large, w the
+// weight, η the learning rate, t = 1, 2, … the step.
 //
 //     sgd       v ← μ v + g;   w −= η v,  or η (g + μ v) with nesterov
 //     adadelta  a ← ρ a + (1 − ρ) g²;   Δ = g √(b + ε) / √(a + ε);   w −= η Δ;
@@ -85,10 +86,10 @@ class Optimizer {
 };
 
 // `text` is name:option=value,option=value with the names above and
-//     sgd       momentum (0), nesterov (0 or 1; 0)
-//     adadelta  rho (0.95), epsilon (1e-7)
-//     adam      beta1 (0.9), beta2 (0.999), epsilon (1e-8)
-//     adamw     the same, and decay (0.01)
+//     sgd       momentum μ (0), nesterov (0 or 1; 0)
+//     adadelta  rho ρ (0.95), epsilon ε (1e-7)
+//     adam      beta1 β₁ (0.9), beta2 β₂ (0.999), epsilon ε (1e-8)
+//     adamw     the same, and decay λ (0.01)
 // Throws, listing the existing ones, if a name or an option does not exist.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& text,
                                           std::vector<NamedParameter> parameters);

@@ -1,7 +1,8 @@
 // A bias on the scores by the distance of query and key.
 //
-//     alibi      bias[h, i, j] = -2^(-8 (h + 1) / H) |i - j|, nothing learnt: O. Press, N. A. Smith,
-//                M. Lewis, "Train short, test long", ICLR 2022, arXiv 2108.12409, section 3
+//     alibi      bias[h, i, j] = -2^(-8 (h + 1) / H) |i - j|, nothing learnt: O. Press,
+//                N. A. Smith, M. Lewis, "Train short, test long", ICLR 2022, arXiv 2108.12409,
+//                section 3
 //     relative   bias[h, i, j] = table[clamp(j - i, 1 - L, L - 1) + L - 1, h] with a learnt table
 //                [2 L - 1, H]: C. Raffel et al., JMLR 2020, arXiv 1910.10683, section 2.1, with a
 //                row for every distance below L

@@ -41,7 +41,7 @@ class SequenceClassifier {
   SequenceClassifier(const SequenceClassifierConfig& config, std::uint64_t seed,
                      DType dtype = DType::f32);
 
-  // For an item of length 0, the bias alone.
+  // A sequence of length 0 has y = 0: with together = 1 its logits are the bias alone.
   Variable operator()(Context& context, const Tensor& symbols, const Tensor& lengths) const;
 
   Device device() const { return positions_.value().device(); }

@@ -5,6 +5,9 @@
 //     vanilla:    y = LN₁(x + drop(attention(x))),   out = LN₂(y + drop(feed_forward(y)))
 //     prenorm:    y = x + drop(attention(LN₁(x))),   out = y + drop(feed_forward(LN₂(y)))
 //
+// An attention that has norm and residual of its own (mega) is used without those, in each wiring:
+// y = attention(x).
+//
 // Vanilla is A. Vaswani et al., arXiv 1706.03762, section 5.4; universal is the wiring of the
 // keras-transformer library, and so of the agglomerative-attention models (arXiv 1907.06607);
 // prenorm is GPT-2's (R. Xiong et al., "On layer normalization in the transformer architecture",

@@ -37,7 +37,7 @@ struct UniversalTransformerConfig {
   i64 length = 128;                   // N: positions, and keys that decoding keeps
   std::string attention = "full";     // a specification: name:option=value,…
   std::string encoding = "position";  // "conv", "rotary" or "none"
-  i64 conv_width = 8;
+  i64 conv_width = 8;                 // W
   double attention_dropout = 0.1, residual_dropout = 0.1, output_dropout = 0.6;
   bool act = true;
   double l2 = 1e-6;                  // λ

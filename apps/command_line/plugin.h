@@ -3,8 +3,8 @@
 //     // mine.cpp
 //     #include "ops/attention/mechanism.h"
 //     …
-//     const weft::Registration registered{weft::Mechanism{.name = "mine", .inputs = …, .attend =
-//     …}};
+//     const weft::Registration registered{weft::Mechanism{
+//         .name = "mine", .inputs = …, .attend = …}};
 //
 //     g++ -std=c++20 -O2 -shared -fPIC mine.cpp -o mine.so $(pkg-config --cflags weft)
 //

@@ -8,7 +8,8 @@ namespace weft {
 
 // Adds --dropout, which sets every dropout rate that is not given by its own option, and the
 // optimizer's shorthands. Uses the app's when_read() callback.
-void add_shorthands(const Options& app, UniversalTransformerConfig& network, TrainingSettings& training);
+void add_shorthands(const Options& app, UniversalTransformerConfig& network,
+                    TrainingSettings& training);
 
 template <class Settings>
 void add_language_settings(const Options& app, Settings& settings,

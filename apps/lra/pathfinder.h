@@ -28,8 +28,8 @@
 // one that cannot be placed is left out. Discs of radius 1.5: one on the tail of a random target,
 // one on the last head of the same target (label 1) or of the other (label 0).
 //
-//     value = max over marks of contrast · coverage     contrast 1.5 targets, 2 distractors, 1
-//     discs pixel = 255 · value / (largest value of the picture), rounded
+//     value = max over marks of contrast · coverage       contrast: targets 1.5, distractors 2,
+//     pixel = 255 · value / (largest value), rounded      discs 1
 //
 // Coverage is that of 2 × 2 samples a pixel. The published contrasts are kept: distractors are
 // brighter than targets, so that the targets can be told without following them. They say nothing
@@ -37,7 +37,7 @@
 //
 // Differences from the published program, whose pictures cannot be had again without its versions
 // of SciPy, OpenCV and Pillow:
-// - Pictures are shrunk by the mean of samples instead of Lanczos' filter: at most 9 levels of grey.
+// - Pictures are shrunk by the mean of samples instead of Lanczos' filter: at most 9 grey levels.
 //   Occupied pixels are a set instead of a grey picture.
 // - All roundings are to the nearest. The program rounds candidates toward the upper left, pivots
 //   toward the lower right.

@@ -7,13 +7,15 @@
 //     p_t = σ(h_t w + b)
 //     active = B > 0,   last = B − p_t <= 0
 //     weight_t = last ? R : p_t while active, else 0
-//     n ← n + active,   ponder = cost · mean over tokens (R + n)      (of the last step; R before
-//     it) R ← last ? R : R − p_t,   B ← B − p_t accumulated = Σ_t weight_t h_t
+//     n ← n + active,   ponder = cost · mean over tokens (R + n)    of the last step, R before it
+//     R ← last ? R : R − p_t,   B ← B − p_t
+//     accumulated = Σ_t weight_t h_t
 // Every step is computed. A token that never halts keeps Σ weights < 1.
 //
-// Backward: let T be the first step with last, and dw_t = daccumulated · h_t, c = dponder · cost /
-// tokens.  dp_t = dw_t − dw_T − c for t < T, 0 from T on; for a token that never halts dp_t = dw_t
-// − c for t < L − 1 and dw_t for the last step. n has no gradient.
+// Backward, with T the first step with last, dweight_t = daccumulated · h_t and
+// c = dponder · cost / tokens; n has no gradient:
+//     dp_t = dweight_t − dweight_T − c for t < T, 0 from T on          of a token that halts
+//     dp_t = dweight_t − c for t < L − 1, dweight_t for t = L − 1      of a token that never halts
 //     dh_t = weight_t daccumulated + dp_t p_t (1 − p_t) w
 //     dw = Σ dp_t p_t (1 − p_t) h_t,   db = Σ dp_t p_t (1 − p_t)
 //

@@ -7,15 +7,16 @@
 //     block_mean            y_t = (1/|J_t|) Σ_{i ∈ J_t} x_i       dx_i = dy_t / |J_t|
 //     block_weighted_mean   y_t = Σ_{i ∈ J_t} a_i x_i             dx_i = a_i dy_t
 //                           a = softmax of the logits z over J_t  dz_i = a_i dy_t (x_i − y_t)
-//     block_maximum         y_t = max_{i ∈ J_t} x_i               dx_i = dy_t [i is the first that
-//                                                                              has y_t]
-//     add_to_blocks         z_i = x_i + r_t,  i ∈ J_t             dx_i = dz_i,  dr_t = Σ_{J_t} dz_i
+//     block_maximum         y_t = max_{i ∈ J_t} x_i               dx_i = dy_t at the first i that
+//                                                                 has x_i = y_t, elsewhere 0
+//     add_to_blocks         y_i = x_i + r_t,  i ∈ J_t             dx_i = dy_i,  dr_t = Σ_{J_t} dy_i
 //
 // So the gradient of a mean is broadcast over its block, and that of a broadcast is summed. The
-// weighted mean is attention pooling with separate weights for each feature; from ∂a_i/∂z_l = a_i
-// (1{i = l} − a_l) follows dz_i = a_i (dy_t x_i − Σ_l a_l dy_t x_l). If J_t is empty y_t is 0; at
-// or beyond the length gradients are 0, and z_i is x_i. The sums of the mean are accumulated in
-// f64. A NaN counts as larger than all numbers: it is propagated to the output.
+// weighted mean is attention pooling with separate weights for each feature: from
+// ∂a_i/∂z_l = a_i (1{i = l} − a_l) follows dz_i = a_i (dy_t x_i − Σ_l a_l dy_t x_l). If J_t is
+// empty, y_t is 0. At or beyond the length the gradients of the first three are 0; add_to_blocks
+// has y_i = x_i and dx_i = dy_i there. The sums of the mean are accumulated in f64. A NaN counts as
+// larger than all numbers: it is propagated to the output.
 //
 // Saved: for block_maximum the positions, [B, ⌈N/b⌉, H, E] i64; for block_weighted_mean its inputs
 // and its result, as handles; for the others nothing.

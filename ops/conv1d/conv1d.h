@@ -1,5 +1,5 @@
-// Causal convolution along the sequence: position t sees t − W + 1 … t; positions before the start
-// are zero.
+// Causal convolution with W taps along the sequence: position t sees t − W + 1 … t; positions
+// before the start are zero.
 //
 //     z_t = b + Σ_{k=0}^{W−1} x_{t−W+1+k} W_k        x [B, N, n], W [W, n, m], b [m], y [B, N, m]
 //     y = z, or max(z, 0) with Activation::relu
@@ -41,8 +41,8 @@ struct StoredCausalConv1d : CausalConv1d {
   static constexpr bool takes_bf16 = true;
 };
 
-// The kernels of forward and backward; their tensors are checked and packed. With
-// bf16, which the CPU alone has, the bias and its gradient and that of the weight are f32.
+// The kernels of forward and backward; their tensors are checked and packed. With bf16, which the
+// CPU alone has, the bias and its gradient and that of the weight are f32.
 template <class Device, class T>
 struct CausalConv1dKernels {
   using Saved = CausalConv1d::Saved;

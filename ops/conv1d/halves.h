@@ -18,7 +18,7 @@
 //
 // So there are three steps: windows and pairs (of taps, or of g) are split, multiplied, and the
 // products are merged, which is the transpose of splitting pairs. The nine parts, `rows` rows each
-// and contiguous, cover 4 rows + the rest of the last window; row_of(t) points to row t of these,
+// and contiguous, cover 4 · rows + the rest of the last window; row_of(t) points to row t of these,
 // `width` numbers.
 #pragma once
 
@@ -30,8 +30,8 @@ namespace weft::halves {
 
 inline constexpr i64 parts = 9;
 
-// Part 3i + j is the result of halving i, then j: x₁, x₀ − x₁ and x₂ − x₁. Reads rows 0 … 4 rows +
-// 2.
+// Part 3i + j is the result of halving i, then j: x₁, x₀ − x₁ and x₂ − x₁. Reads rows
+// 0 … 4 · rows + 2.
 template <class T, class RowOf>
 void split_windows(i64 rows, i64 width, const RowOf& row_of, T* to) {
   for (i64 t = 0; t < rows; ++t) {
@@ -54,7 +54,7 @@ void split_windows(i64 rows, i64 width, const RowOf& row_of, T* to) {
   }
 }
 
-// Part 3i + j: e + o, e and o. Reads rows 0 … 4 rows − 1.
+// Part 3i + j: e + o, e and o. Reads rows 0 … 4 · rows − 1.
 template <class T, class RowOf>
 void split_pairs(i64 rows, i64 width, const RowOf& row_of, T* to) {
   for (i64 t = 0; t < rows; ++t) {
@@ -76,7 +76,7 @@ void split_pairs(i64 rows, i64 width, const RowOf& row_of, T* to) {
   }
 }
 
-// Calls put(t, e, n, sums) for vectors at element e of rows t = 0 … 4 rows − 1, in any order.
+// Calls put(t, e, n, sums) for vectors at element e of rows t = 0 … 4 · rows − 1, in any order.
 template <class T, class Put>
 void merge(i64 rows, i64 width, const T* from, const Put& put) {
   for (i64 t = 0; t < rows; ++t) {

@@ -16,8 +16,10 @@ HWY_INLINE RowWords draw_rows(const RandomKey& key, std::uint64_t first, std::ui
   const simd::Tag<std::uint64_t> d;
   Counters c0 = hn::Add(product(hn::Iota(d, 0), stride), hn::Set(d, first));
   Counters c1 = hn::ShiftRight<32>(c0);
-  Counters c2 = hn::Set(d, std::uint64_t{key.current_step()}), c3 = hn::Set(d, std::uint64_t{key.stream});
-  auto key0 = static_cast<std::uint32_t>(key.seed), key1 = static_cast<std::uint32_t>(key.seed >> 32);
+  Counters c2 = hn::Set(d, std::uint64_t{key.current_step()}),
+           c3 = hn::Set(d, std::uint64_t{key.stream});
+  auto key0 = static_cast<std::uint32_t>(key.seed),
+       key1 = static_cast<std::uint32_t>(key.seed >> 32);
   for (int round = 0; round < 10; ++round) {
     const Counters p0 = product(c0, 0xD2511F53u), p1 = product(c2, 0xCD9E8D57u);
     c0 = hn::Xor3(hn::ShiftRight<32>(p1), c1, hn::Set(d, std::uint64_t{key0}));
@@ -52,7 +54,8 @@ HWY_INLINE void each_kept(const DropoutMask& mask, i64 row, i64 step, i64 column
     const RowWords low = draw_rows(mask.key, first, stride);
     const RowWords high = draw_rows(mask.key, first + half * stride, stride);
     for (i64 i = 0; i < 4; ++i) {
-      const auto words = hn::ConcatEven(d, hn::BitCast(d, high.word[i]), hn::BitCast(d, low.word[i]));
+      const auto words =
+          hn::ConcatEven(d, hn::BitCast(d, high.word[i]), hn::BitCast(d, low.word[i]));
       f(2 * i, kept(hn::ShiftLeft<16>(words), threshold));
       f(2 * i + 1, kept(words, threshold));
     }

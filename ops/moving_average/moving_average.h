@@ -5,12 +5,11 @@
 // Every channel has n states of its own. Per batch item and channel, with the decay q_k and the
 // weight c_k of state k,
 //
-//     κ_τ = Σ_k c_k q_k^τ                    0 <= τ, and τ < t with the option `truncation` = t
+//     κ_τ = Σ_k c_k q_k^τ                    0 <= τ, and τ < t with `truncation` = t above 0
 //     y_i = Σ_τ κ_τ x_{i−τ}                  D = 1: the past
 //     y_i = Σ_τ κ_τ x_{i−τ} + κ'_τ x_{i+τ}   D = 2: and the future, by coefficients of its own
 //
-//     x, y [B, N, d]   q, c [D, d, n]   lengths [B]: what stands at and past it counts 0, and so
-//     does y
+//     x, y [B, N, d]   q, c [D, d, n]   lengths [B]: x at and past it counts 0, and y is 0 there
 //
 // Lag 0 counts in both directions. In the paper, with p = σ(δ) and α = σ(α̃), all [D, d, n],
 //

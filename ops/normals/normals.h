@@ -16,7 +16,8 @@ class Tensor;
 // Number i, if a block of words gives `each` numbers: 1, from its first two words, or 2.
 constexpr double normal_number(const RandomKey& key, i64 each, i64 i) {
   const Philox words = key.words(static_cast<std::uint64_t>(i / each));
-  return i % each == 0 ? normal(words.word[0], words.word[1]) : normal(words.word[2], words.word[3]);
+  return i % each == 0 ? normal(words.word[0], words.word[1])
+                       : normal(words.word[2], words.word[3]);
 }
 
 // Writes the numbers first, first + 1, … to the elements of a packed tensor of f32 or f64.

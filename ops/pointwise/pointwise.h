@@ -9,7 +9,7 @@
 //     relu       y = max(x, 0)     dx = dy [y > 0]       (0 at x = 0)
 //     leaky_relu y = x, or 0.01 x where x <= 0           dx = dy, or 0.01 dy
 //     elu        y = x, or e^x − 1 where x <= 0          dx = dy, or dy (y + 1)
-//     sqrt       y = √x            dx = dy / 2y          (0 at x = 0)
+//     sqrt       y = √x            dx = dy / (2y)        (0 at x = 0)
 //     sigmoid    y = 1/(1 + e^−x)  dx = dy y (1 − y)
 //     tanh       y = tanh x        dx = dy (1 − y²)
 //     exp        y = e^x           dx = dy y
@@ -21,9 +21,9 @@
 //                Φ(x) = ½ erfc(−x/√2),   φ(x) = e^(−x²/2) / √(2π)
 //     normal_cdf y = Φ(x)          dx = dy φ(x)
 //
-// The tanh form of GELU (D. Hendrycks, K. Gimpel, arXiv 1606.08415) is ½ x (1 + tanh u), and ½ (1 +
-// tanh u) = σ(2u). If one of two inputs was broadcast, its gradient is summed over the axes that
-// repeated it.
+// The tanh form of GELU (D. Hendrycks, K. Gimpel, arXiv 1606.08415) is ½ x (1 + tanh u), and
+// ½ (1 + tanh u) = σ(2u). If one of two inputs was broadcast, its gradient is summed over the axes
+// that repeated it.
 //
 // At a kink one value is chosen. Equal inputs of maximum: all of dc goes to a. sqrt at 0, where its
 // slope is infinite: 0, so that the norm √(Σ x²) has the gradient 0 at x = 0, one of its

@@ -1,7 +1,6 @@
 // Launching kernels, the same for CUDA and for the emulated device: what a .cu file includes.
 //
-//     launch({.grid = blocks, .block = 256, .shared = bytes, .stream = stream}, kernel,
-//     arguments…);
+//     launch({.grid = blocks, .block = 256, .shared = bytes, .stream = stream}, kernel, values…);
 //
 // Occupancy (blocks on a multiprocessor), as the pages of kernels state it, is counted for compute
 // capability 9.0: 65,536 registers, allocated in multiples of eight to a thread; 228 KB of shared

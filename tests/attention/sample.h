@@ -13,7 +13,7 @@ struct Sample {
   AttentionSpec spec;
   AttentionSizes sizes;
   AttentionCall call;
-  std::vector<Tensor> inputs;  // in the order of the fact sheet; optional and drawn ones may be left out
+  std::vector<Tensor> inputs;  // in the fact sheet's order; optional and drawn ones may be missing
   std::string text;            // for messages
 
   const Mechanism& mechanism() const { return spec.mechanism(); }

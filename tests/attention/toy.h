@@ -1,10 +1,11 @@
-// A block that uses every role and feature of the mechanism interface, in plain ops: what the interface
-// promises is tried before a mechanism of the papers needs it. Linked into a test program, it is in the
-// registry: `toy`, and `toy-residual`, which owns its residual and norm.
+// A block that uses every role and feature of the mechanism interface, in plain ops: what the
+// interface promises is tried before a mechanism of the papers needs it. Linked into a test
+// program, it is in the registry: `toy`, and `toy-residual`, which owns its residual and norm.
 //
-// Item by item, over the positions that exist (x [N, d], width W = the option, or d where that is 0):
+// Item by item, over the positions that exist (x [N, d], width W = the option, d where that is 0):
 //     p = x w                       w [d, 2 d + extra]: p = [k' | s | c]
-//     q = (x + table[⌊position / step⌋]) ωᵀ,   k = k' ωᵀ    table [⌈N_max / step⌉, d] in [0, 1], ω [features, d] drawn
+//     q = (x + table[⌊position / step⌋]) ωᵀ   table [⌈N_max / step⌉, d] in [0, 1]
+//     k = k' ωᵀ                     ω [features, d] drawn
 //     z_ij = q_i · k_j / d² + bias_ij + 1[j is among marks]
 //     a = softmax over the keys that i sees
 //     v = gate + mean(c) + mean(s)  gate [N, W], projected through a hidden layer

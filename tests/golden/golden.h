@@ -51,8 +51,8 @@ inline std::vector<double> digest(const Tensor& tensor) {
   return figures;
 }
 
-// The largest difference of two digests' figures, over the size of an inner product with a random tensor whose
-// norm is the one wanted, or `floor`: below it a tensor is the rounding of zeros.
+// The largest difference of two digests' figures, over the size of an inner product with a random
+// tensor whose norm is the one wanted, or `floor`: below it a tensor is the rounding of zeros.
 inline double digest_error(const Tensor& got, const std::vector<double>& wanted, double floor) {
   const std::vector<double> figures = digest(got);
   double worst = 0;

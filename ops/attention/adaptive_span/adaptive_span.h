@@ -28,8 +28,8 @@
 // softmax. A query without keys, the first of a sequence, gives 0.
 //
 // Spans start at 0, where R positions are seen, and are clamped to [0, 1] after every update. A
-// checkpoint with another span is refused. The penalty is a term of the loss, added once for a
-// layer whose weights are shared over depth.
+// checkpoint whose spans are outside of [0, 1] is refused. The penalty is a term of the loss, added
+// once for a layer whose weights are shared over depth.
 //
 // Masks: causal only. Lengths, where S = N, apply to queries and keys. With S > N the first S − N
 // positions are those before the queries: a memory, or the past in decoding.
@@ -37,9 +37,9 @@
 // Backward. The softmax, m and the division are one normalisation with the weight m + 10⁻⁸ of each
 // key; ops/attention/engines/pairs/distances.h derives it, with dm/dz = L / R where 0 < m < 1.
 //
-// Decoding keeps keys and values of the last L positions, in a buffer for twice as many, so that
-// the kept ones are moved to its front once in L steps; a step looks back as far as the span of
-// each head.
+// Decoding keeps keys and values of the last L + 1 positions, the newest included, in a buffer for
+// twice as many, so that the kept ones are moved to its front once in L + 1 steps; a step looks
+// back as far as the span of each head.
 //
 // Saved: q, k, v, span, key_pe and out as handles, and ℓ [B, H, N]. Time, with c = zL + R keys a
 // query, is 2 N c (2 E + M) forward and 2 N c (6 E + 2 M) backward; without key_pe E less forward

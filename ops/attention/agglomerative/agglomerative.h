@@ -39,10 +39,10 @@
 //
 // Decoding keeps only (S, U): 8 B H (1 + M) bytes at any length.
 //
-// Saved: zq, zk and y as handles, and (S, U) in f64 before each chunk (causal) or over all
-// references (full): 8 H (1 + M) / 128 bytes a position. Backward scans a chunk again from there,
-// which costs less than to write and read a, whose width is that of out, and needs no division by
-// cq, as deriving a from out would.
+// Saved: zq, zk and y as handles, and (S, U) in f64: when causal before each chunk, 8 H (1 + M) /
+// 128 bytes a position, otherwise over all references, 8 H (1 + M) bytes an item. Backward scans a
+// chunk again from there, which costs less than to write and read a, whose width is that of out,
+// and needs no division by cq, as deriving a from out would.
 //
 // Time for the N queries and S references together: (N + S) H (M + 5) operations forward, (N + S) H
 // (4 M + 8) backward, and 2 (N + S) H exponentials.

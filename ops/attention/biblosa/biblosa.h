@@ -23,13 +23,15 @@
 //
 // and directed attention A, feature by feature, forward over j < i and backward over j > i:
 //
-//     [p | g] = (d ⊙ h) w_token,   z_ij = 5 tanh((p_j + g_i + b_token) / 5)
+//     [p | g] = drop(h) w_token,   z_ij = 5 tanh((p_j + g_i + b_token) / 5)
 //     s_i = Σ_j a_ij ⊙ h_j,   a_ij = softmax over the j seen of z_ij           none: s_i = 0
 //
 //     x [B, N, d]   out [B, N, D C]: D = 2 with direction=both, forward first, otherwise 1
 //     w_map [D, d, C]   w_token, w_block_token [D, C, 2C]   w_pool, w_block [D, C, C]
 //     w_gate [D, 2C, C]   w_out [D, 3C, 2C]   b_out [D, 2C]   all other biases [D, C]
-//     d: the dropout mask, on what scores are made of, as released; a further one for each A
+//
+// drop multiplies by a dropout mask, 0 or 1/(1 − rate), of its own for each A; only what scores are
+// computed from is dropped, as in the released code. σ is the logistic function, by element.
 //
 // Masks: lengths. Positions beyond the length give 0 and are not seen, nor are blocks that begin
 // there.
@@ -40,17 +42,18 @@
 // product of e with w_out's last C rows is computed once a block, not once a position, and is added
 // to all of the block: its gradient is the sum over the positions.
 //
-// Saved, numbers a direction, with n = ⌈N / r⌉ blocks: 11 (N + n) C. For a position: h, [p | g], s,
-// σ, the pooling's logits, [h ; s], σ(f), act(c), act(c) − h; for a block: v, m, [p | g], a, σ, [m
-// ; a], γ, m − a, e.
+// Saved, numbers a direction, with n = ⌈N / r⌉ blocks: 11 (N + n) C, with dropout 12 (N + n) C. For
+// a position: h, [p | g], s, the sums Σ_j w_ij of directed.h, the pooling's logits, [h ; s], σ(f),
+// act(c), act(c) − h. For a block: v, m, [p | g], a, the sums, [m ; a], γ, m − a, e. With dropout
+// also drop(h) and drop(m).
 //
-// Cost, a direction forward: operations 2 N C (d + 7 C) + 14 n C² for the maps; P = C (N (r − 1) +
-// n (n − 1)) / 2 pairs and features, with 3 operations, an exponential and a division each; for a
-// position and feature six exponentials more, for a block's four. Backward: the maps twice, 12
-// operations, an exponential and a division a pair, and for a position and feature four
-// exponentials, for a block's two. The two kinds of pairs cost the same at r = N^{1/3}; with the
-// default r = 5 those between blocks dominate from N = 125 on. Backward's workspace is 3 N C
-// numbers, gradients of the gate, and with both directions N C more.
+// Cost, a direction forward: operations 2 N C (d + 7 C) + 14 n C² for the maps, and for the pairs,
+// of which, with features, there are C (N (r − 1) + n (n − 1)) / 2, 3 operations, an exponential
+// and a division each; for a position and feature six exponentials more, for a block's four.
+// Backward: the maps twice, 12 operations, an exponential and a division a pair, and for a position
+// and feature four exponentials, for a block's two. For large r the two kinds of pairs cost the
+// same at r = N^{1/3}; with the default r = 5 those between blocks dominate above N = 105.
+// Backward's workspace is 3 N C numbers, gradients of the gate, and with both directions N C more.
 //
 // Read next: directed.h; biblosa.cpp.
 #pragma once

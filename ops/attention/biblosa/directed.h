@@ -14,16 +14,15 @@
 // p belongs to the position that is attended to, g to the one that attends. A bias of the scores is
 // contained in either.
 //
-// Backward. Let ds_i be the gradient of s_i. The derivative of the softmax, ∂a_ij/∂z_il =
-// a_ij (1{j = l} − a_il), and that of tanh, ∂z_ij/∂p_j = ∂z_ij/∂g_i = 1 − t_ij² with t_ij = z_ij /
-// 5, give
+// Backward. Let ds_i be the gradient of s_i, and t_ij = z_ij / 5. The derivative of the softmax is
+// ∂a_ij/∂z_il = a_ij (1{j = l} − a_il), that of the tanh is ∂z_ij/∂p_j = ∂z_ij/∂g_i = 1 − t_ij², so
 //
 //     dz_ij = a_ij ds_i (h_j − s_i)                  since Σ_j a_ij h_j = s_i
 //     dy_ij = dz_ij (1 − t_ij²)
 //     dp_j  = Σ_i dy_ij,   dg_i = Σ_j dy_ij,   dh_j = Σ_i a_ij ds_i
 //
-// The tanh costs only a division. With q_ij = 1 / (1 + P_j G_i), P_j = exp(2 p_j / 5) and G_i =
-// exp(2 g_i / 5), computed once a row,
+// The tanh costs only a division. With P_j = exp(2 p_j / 5) and G_i = exp(2 g_i / 5), computed once
+// a row, and q_ij = 1 / (1 + P_j G_i),
 //
 //     t_ij = 1 − 2 q_ij,   1 − t_ij² = 4 q_ij (1 − q_ij),   exp(z_ij − 5) = exp(−10 q_ij) =: w_ij
 //

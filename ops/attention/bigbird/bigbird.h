@@ -38,9 +38,9 @@
 // between calls. A block of a multiple of 64 is whole tiles; with others most tiles are partial,
 // and have bit tables.
 //
-// Saved: q, k, v and out as handles, ℓ [B, H, N], and the lists, 24 bytes for each of the (5 + r) N
-// / 64 tiles of a head if b = 64. Time 14 (E + M) for each pair, of which a head has N b (5 + r) +
-// 2 N b.
+// Saved: q, k, v and out as handles, ℓ [B, H, N], and the lists: 24 bytes a tile, if b = 64 of up
+// to (7 + r) N / 64 tiles a head, and with lengths these for each item. Time 7 (E + M) for each
+// pair, of which a head has N b (5 + r) + 2 N b.
 //
 // Read next: blocks.h (what is drawn, and what a block sees); bigbird.cpp;
 // ops/attention/engines/pairs/block_lists.h.

@@ -5,7 +5,7 @@
 // instead, a score for each feature and gates, is the mechanism biblosa.
 //
 // For sequences that consist of segments: inside a block every position sees every other one, and a
-// pooled row of each block reaches all blocks. Time is almost linear in the length, memory linear.
+// pooled row of each block reaches all blocks. Time grows as N b + (N/b)², and memory is linear.
 // Given up is direct attention to a single position of another block.
 //
 // Per batch item and head, with b the option `block`, t(i) = ⌊i/b⌋ the block of position i, J_t
@@ -30,7 +30,7 @@
 //
 // Saved: the inputs as handles, the output of attention inside blocks [B, N, H, M] and its ℓ
 // [B, H, N]; for each of n = ⌈N/b⌉ blocks the pooled rows, r and its ℓ, and with `max` the
-// positions that the numbers come from. Time is 14 (E + M) for each of N b + n² pairs.
+// positions that the numbers come from. Time is 7 (E + M) for each of N b + n² pairs.
 //
 // Read next: ops/attention/engines/pairs/pairs.h, ops/blocks/blocks.h; block_local.cpp.
 #pragma once

@@ -27,13 +27,13 @@
 //     dv̄_c = Σ_{g_i = c} do_i                     then dk, dv, dq̄ as in full.h, with q̄ for q
 //     dq_i = dq̄_{g_i} / n_{g_i}
 //
-// So an op of attention over centroids is between two maps that are each other's transpose: gather,
-// from queries to clusters, and spread, back. The attention itself is the engine for pairs, with C
-// queries.
+// So an op of attention over centroids is between two maps: gather, a sum from queries to clusters,
+// and spread, a copy back. They are each other's transpose; the factor 1/n_c is in gather forward
+// and in spread backward. The attention itself is the engine for pairs, with C queries.
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]) and ℓ [B, H, C] of full.h. The
 // centroids are recomputed, and v̄_c is the output of any member of c. Time 2 N E bits + T N C
-// words for the clusters, 4 C S (E + M) forward and 2.5 times that backward: linear in N and in S.
+// words for the clusters, 2 C S (E + M) forward and 2.5 times that backward: linear in N and in S.
 //
 // Read next: clusters.h; clustered.cpp; ops/attention/engines/pairs/pairs.h; then
 // ops/attention/i_clustered/i_clustered.h, which corrects the largest weights for each query.

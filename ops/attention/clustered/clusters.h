@@ -1,20 +1,21 @@
 // Groups of near queries: random planes hash them, K-means in Hamming space groups the hashes.
 // A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
-// 2020, arXiv 2007.04825, section 3.2.1; the rules where the paper is silent are those of its code.
+// 2020, arXiv 2007.04825, section 3.2.2; the rules where the paper is silent are those of its code.
 //
-// Per batch item and head, query i < L (the item's query length), plane r, cluster c:
+// Per batch item and head, query i < L (the item's query length), plane r, cluster c; C, T and bits
+// are the options `clusters`, `iterations` and `bits`:
 //
-//     bit r of h_i = 1  iff  q_i · plane_r > t_r          planes [bits, E + 1], t_r their last
-//     column c_c = h at position c                              positions [C], taken modulo L
+//     bit r of h_i = 1  iff  q_i · plane_r > t_r      planes [bits, E + 1], t_r their last column
+//     c_c = h_i of i = positions[c]                   positions [C], taken modulo L
 //     repeat T times, the last time without the update:
-//         g_i = argmin_c popcount(h_i ⊕ c_c)              ties go to the lowest cluster
+//         g_i = argmin_c popcount(h_i ⊕ c_c)          ties go to the lowest cluster
 //         bit r of c_c = 1  iff  among the members of c ones > zeros
-//                                                        an empty cluster keeps its code
+//                                                     an empty cluster keeps its code
 //
-// and stops early when an update changes nothing. The planes are drawn from the standard normal,
-// for all batch items and heads together; `hash_bias=0` sets every t_r to 0. The positions are
-// drawn without replacement from 0 … L − 1 and depend only on L and the key; if C > L they repeat,
-// and the later clusters stay empty. None of this has a gradient.
+// The loop stops early when an update changes nothing. The planes are drawn from the standard
+// normal, for all batch items and heads together; `hash_bias=0` sets every t_r to 0. The positions
+// are drawn without replacement from 0 … L − 1 and depend only on L and the key; if C > L they
+// repeat, and the later clusters stay empty. None of this has a gradient.
 //
 // The draws use the call's random key with another stream: the planes stream ⊕ 2³¹, elements 2i and
 // 2i + 1 from index i; the positions stream ⊕ 2³⁰, swap i of Fisher and Yates from index i.

@@ -13,9 +13,10 @@
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //
-// m is the option `max_length`, or, if that is 0, the longer of the item's two lengths. Both
-// sequences begin at position 0. Since cos(α − β) = sin α sin β + cos α cos β, the weights are
-// products of features, and no matrix of them is computed:
+// m is the option `max_length`, or, if that is 0, the longer of the item's two lengths. Longer
+// sequences than `max_length` are refused. Both sequences begin at position 0. Since cos(α − β) =
+// sin α sin β + cos α cos β, the weights are products of features, and no matrix of them is
+// computed:
 //
 //     φ(x) at position p = [r(x) sin θ_p, r(x) cos θ_p],   θ_p = π p / 2m     2 E numbers
 //

@@ -8,7 +8,7 @@
 // content, beyond its order, and a causal form: a triangular doubly stochastic matrix is the
 // identity.
 //
-// One input, v, viewed as [B, N, C] with C = H·M channels, c = 1 … C, in the order c = h·M + m.
+// One input, v, viewed as [B, N, C] with C = H·M channels c = (h − 1) M + m, h = 1 … H, m = 1 … M.
 // Groups are G consecutive samples. In layer l of L, from 0, with g = l C + c − 1:
 //
 //     J_c = (c − 1) ⌈N/C⌉, or round(N^(g / (L C − 1))) − 1                  linear, or power
@@ -17,8 +17,11 @@
 //
 // so that each group of a channel is brought into the order that the first channel has there (it
 // maximises ⟨u_1, out_c⟩ over permutations of the group), and out_1 = u_1. G = N sorts completely;
-// then the shift does not change the result, except for ties. (The paper prints c ⌈N/C⌉, which
-// contradicts J_1 = 0, and ⌊N^(1/(L C − 1))⌋^(c−1) − 1, whose base is 1 at every realistic size.)
+// then the shifts of the other channels do not change the result, except for ties. (The paper
+// prints c ⌈N/C⌉, which contradicts J_1 = 0, and ⌊N^(1/(L C − 1))⌋^(c−1) − 1, whose base is 1 at
+// every realistic size.)
+//
+// Dropout multiplies out by its mask d [N, C]. Backward then begins with d ⊙ dout.
 //
 //     v [B, N, H, M]   out [B, N, H, M]
 //
@@ -52,6 +55,9 @@
 //
 // The released operator is csp:preset=released. With the option `sinkhorn` doubly stochastic maps
 // replace the permutations: transport.h.
+//
+// G is the option `group`, or ⌈N/K⌉ with `groups` = K; both by the length of the item. With sort=0,
+// and in csp-shift, there is no permutation, out_c = u_c. In csp-sort every J_c is 0.
 //
 // Saved: nothing of v. For each output the offset of its source in the group, in 16 bits, or in 32
 // where a group is longer than 65,536; for G = 2 a bit for each pair, 1 if it was swapped; for a

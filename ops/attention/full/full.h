@@ -15,14 +15,14 @@
 // Masks: causal (j <= i), lengths (j < lengths_b), query_lengths, bias; and a user-defined pattern
 // (ops/attention/pattern.h), whose hidden tiles take no time. A query without any key, and one at
 // or beyond its length, gives 0 and gets no gradient. A bias that hides a key is −∞: in f32 a row
-// whose keys all have a finite bias of −1e5 or less has no exact gradient, since ℓ cannot represent
-// log s beside such a maximum.
+// whose keys all have a finite bias of −1e5 or less has no exact gradient, since ℓ, of that size,
+// cannot represent the logarithm of the sum beside it.
 //
 // Backward is that of the engine for pairs, of which a call is one part that shows all keys, or
 // those up to the query: ops/attention/engines/pairs/pairs.h derives it.
 //
 // Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]; nothing of size N × S but dbias, if a
-// bias is given and wants it. Time 4 N S (E + M) forward and 2.5 times that backward (half of both
+// bias is given and wants it. Time 2 N S (E + M) forward and 2.5 times that backward (half of both
 // when causal); bytes saved 4 B H N.
 //
 // Read next: ops/attention/engines/pairs/pairs.h.

@@ -282,7 +282,7 @@ Mechanism sheet(bool causal) {
       .title = "clustered attention, with the members' own scores on the keys of largest weight",
       .paper = "A. Vyas, A. Katharopoulos, F. Fleuret, Fast transformers with clustered attention, "
                "NeurIPS 2020, arXiv 2007.04825",
-      .equations = "section 3.3, eqs. 7-11",
+      .equations = "section 3.3, eqs. 9-11",
       .page = "i_clustered",
       .inputs = query_key_value,
       .choices = choices_of_both(),

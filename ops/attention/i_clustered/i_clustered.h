@@ -1,6 +1,6 @@
 // Improved clustered attention, and its causal form.
 // A. Vyas, A. Katharopoulos, F. Fleuret, "Fast transformers with clustered attention", NeurIPS
-// 2020, arXiv 2007.04825, section 3.3, eqs. 7–11. The causal form is not in the paper but in its
+// 2020, arXiv 2007.04825, section 3.3, eqs. 9–11. The causal form is not in the paper but in its
 // code.
 //
 // For sequences with many similar queries, where clustered attention is too coarse: on the k keys
@@ -8,15 +8,15 @@
 // scores. Time and memory stay linear in the length. Given up are a query's own scores for all
 // other keys; and the causal form leaks (below).
 //
-// The clusters are those of clustered.h, with q̄, a and ℓ_c = log Σ_s exp(τ q̄_c · k_s). Per batch
-// item and head, query i of cluster c = g_i, key s:
+// The clusters are those of clustered.h, with q̄, a and ℓ_c = log Σ_s exp(τ q̄_c · k_s); the number k
+// of keys is the option `topk`. Per batch item and head, query i of cluster c = g_i, key s:
 //
-//     T_c = the k keys of largest τ q̄_c · k_s     ties go to the lowest; all where there are fewer;
+//     T_c = the k keys of largest τ q̄_c · k_s      ties go to the lowest; all if there are fewer;
 //                                                  NaN counts as largest, and reaches the output
 //     m_c = Σ_{s∈T_c} a_cs
 //     p_is = softmax_{s∈T_c}(τ q_i · k_s)
 //     b_c = Σ_{s∉T_c} d'_cs a_cs v_s               d': the dropout mask over [B, H, C, S]
-//     o_i = Σ_{s∈T_c} d_it m_c p_is v_s + b_c      d: that over [B, H, N, k]; t: rank of s in T_c
+//     o_i = Σ_{s∈T_c} d_it m_c p_is v_s + b_c      d: [B, H, N, min(k, S)]; t: rank of s in T_c
 //
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //
@@ -36,8 +36,8 @@
 // to queries too.
 //
 // Backward. g and T have no gradient. The chain rule goes through two softmaxes, p over T_c and a
-// over all keys, and through q̄, whose gradient is shared by the members. With x_is = d_it (do_i ·
-// v_s) for s ∈ T_c:
+// over all keys, and through q̄, whose gradient is shared by the members. For s ∈ T_c let
+// x_is = d_it (do_i · v_s):
 //
 //     dm_i = Σ_{s∈T_c} p_is x_is                   dm_c = Σ_{g_i=c} dm_i    db_c = Σ_{g_i=c} do_i
 //     dz_is = m_c p_is (x_is − dm_i)               dq_i = τ Σ_{T_c} dz_is k_s
@@ -49,6 +49,9 @@
 //
 // and δ_c = m_c dm_c + b_c · db_c = Σ_{g_i=c} do_i · o_i; minus m_c dm_c with detach_mass.
 //
+// In the causal form m_c = 1 is a constant and b = 0: only the equations for dm_i, dz_is, dq_i,
+// dk_s and dv_s of T_c remain, with sums over the keys s <= i of T_c, and q̄ takes no gradient.
+//
 // One pass over tiles of keys keeps, with clusters in the lanes, the running maximum and sum as
 // full attention does, the sum over ALL keys of d' a v, and the best candidates; then b_c is that
 // sum minus the terms of T_c, which are known then. Members of a cluster are adjacent after a sort
@@ -57,7 +60,7 @@
 //
 // Saved: q, k, v and out as handles, the labels (i32 [B, H, N]), T (i32 [B, H, C, min(topk, S)],
 // ascending, padded with −1 if there are fewer keys, which has no weight), m and ℓ [B, H, C]; if
-// causal only labels and T. Time: that of clustered.h plus 4 N k (E + M) forward and 2.5 times that
+// causal only labels and T. Time: that of clustered.h plus 2 N k (E + M) forward and 2.5 times that
 // backward.
 //
 // Read next: ops/attention/clustered/clustered.h; i_clustered.cpp; products.h; i_clustered_cpu.cpp.

@@ -1,12 +1,12 @@
 // Attention of the means of clusters to the keys outside T_c, on CUDA devices: b of i_clustered.h,
-// here y, and m. The members of a cluster attend to T_c by themselves (members.cuh). With q̄
-// [B, C, H, E]:
+// here y, and m. d is d' there; δ and dm are those there, dm 0 with detach_mass. The members of a
+// cluster attend to T_c by themselves (members.cuh). With q̄ [B, C, H, E]:
 //
 //     a_cs = exp(τ q̄_c · k_s − ℓ_c)      m_c = Σ_{s∈T_c} a_cs      y_c = Σ_{s∉T_c} d_cs a_cs v_s
 //
 //     da_cs = dm_c for s ∈ T_c, d_cs (dy_c · v_s) elsewhere        dz_cs = a_cs (da_cs − δ_c)
-//     dq̄_c = τ Σ_s dz_cs k_s      dk_s = τ Σ_c dz_cs q̄_c          dv_s = Σ_{c: s∉T_c} d_cs a_cs
-//     dy_c
+//     dq̄_c = τ Σ_s dz_cs k_s      dk_s = τ Σ_c dz_cs q̄_c
+//     dv_s = Σ_{c: s∉T_c} d_cs a_cs dy_c
 #pragma once
 
 #include "ops/attention/clustered/groups.cuh"

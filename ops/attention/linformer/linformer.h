@@ -32,7 +32,7 @@
 // is the engine for pairs.
 //
 // Saved: the inputs and out as handles; k', v' [B, rank, H, E + M] and ℓ [B, H, N]; with lengths
-// also a copy of k and v. Time 14 N rank (E + M) a head for attention, 6 S rank (E + M) for the
+// also a copy of k and v. Time 7 N rank (E + M) a head for attention, 6 S rank (E + M) for the
 // products.
 //
 // Read next: ops/attention/engines/pairs/pairs.h, ops/matmul/matmul.h; linformer.cpp.

@@ -24,7 +24,7 @@
 //
 // Decoding keeps the last ⌊c/2⌋ + 1 keys and values, whatever the length.
 //
-// Saved: q, k, v and out as handles, and ℓ [B, H, N]. Time 4 N c (E + M) forward and 2.5 times that
+// Saved: q, k, v and out as handles, and ℓ [B, H, N]. Time 2 N c (E + M) forward and 2.5 times that
 // backward, half of both when causal; bytes saved 4 B H N.
 //
 // Read next: ops/attention/engines/pairs/pairs.h; local.cpp; ops/attention/README.md, which adds

@@ -20,8 +20,8 @@
 //
 // G is the first g positions, with g the option `global_tokens`; or the positions that the choice
 // `global_mask` [B, N] names, if it is given: 1 is global, 0 is not. With global_tokens=0 the three
-// further inputs may be missing; a mask that names a global position needs them. w >= N and g = 0
-// is full attention of q, k, v, and G of all positions is full attention of q', k', v'.
+// further inputs may be missing; a mask that names a global position needs them. With w >= N, s = 1
+// and g = 0 this is full attention of q, k, v; with G of all positions that of q', k', v'.
 //
 // Masks: causal; lengths, which apply to keys, queries and global positions.
 //
@@ -35,7 +35,7 @@
 // Decoding keeps all keys and values, and attends to J(i); of k' and v' it keeps the first g.
 //
 // Saved: the inputs as handles, the output of the first call [B, N, H, M], ℓ [B, H, N], and the
-// same for the global queries. Time, with |G| = g, is 14 (E + M) for each of N (2 w + 1 + 2 g)
+// same for the global queries. Time, with |G| = g, is 7 (E + M) for each of N (2 w + 1 + 2 g)
 // pairs, about half of them when causal.
 //
 // Read next: ops/attention/engines/pairs/pairs.h; longformer.cpp.

@@ -204,7 +204,8 @@ Seen seen_of(const LshRules& rules, const AttentionCall& call,
       const i64 begin = rank / c * c, i = list[std::size_t(rank)];
       std::vector<i64> candidates;
       if (begin > 0) candidates.assign(list.begin() + begin - c, list.begin() + begin);
-      if (begin == 0 && rules.wrap) candidates.assign(before.begin() + (N - 1) / c * c, before.end());
+      if (begin == 0 && rules.wrap)
+        candidates.assign(before.begin() + (N - 1) / c * c, before.end());
       candidates.insert(candidates.end(), list.begin() + begin,
                         list.begin() + std::min(begin + c, N));
       for (std::size_t slot = 0; slot < candidates.size(); ++slot) {
@@ -319,7 +320,7 @@ AttentionCost cost_lsh(const AttentionSpec& spec, const AttentionSizes& s, bool,
   const double backward = N * (2 * E + 2 * M + 3) + list * (E + M) +
                           block * (2 * c + 2 * M + 2 * E + 2);
   return {.forward_operations = pairs * 2 * (E + M) + rows * R * E * double(r.buckets),
-          .backward_operations = pairs * (6 * E + 4 * M) + rows * R * E * double(r.buckets),
+          .backward_operations = pairs * (6 * E + 4 * M),
           .exponentials = 2 * pairs,
           .saved_bytes = rows * (4 * R + item * double(r.kept())),
           .working_bytes = item * (forward + backward) + 4 * (1 + correct) * R * N,

@@ -1,6 +1,6 @@
 // LSH attention: attention inside chunks of a list that is sorted by random hashes.
 // N. Kitaev, L. Kaiser, A. Levskaya, "Reformer: the efficient transformer", ICLR 2020, arXiv
-// 2001.04451, sections 2 and 3; the options' defaults are those of A. Vyas, A. Katharopoulos, F.
+// 2001.04451, section 2; the options' defaults are those of A. Vyas, A. Katharopoulos, F.
 // Fleuret, "Fast transformers with clustered attention", NeurIPS 2020, arXiv 2007.04825.
 //
 // For long sequences in which a query has few keys of large weight: vectors at a small angle often
@@ -8,15 +8,16 @@
 // chunks of it. Time is that of a sort, and linear in the length for all else. Given up are keys of
 // their own, since one vector must be query and key, and every pair that no round places together.
 //
-// The form of the paper. k_j = q_j / ‖q_j‖, and 0 where q_j = 0. In each round r of R, of each
-// head, with planes P^r [buckets/2, E] of standard normal numbers, and chunks of c positions:
+// The form of the paper. k_j = q_j / ‖q_j‖, and 0 where q_j = 0. In each round r of R, with planes
+// P^r [buckets/2, E] of standard normal numbers, the same for all batch items and heads, and with
+// chunks of c positions (the option `chunk`):
 //
 //     bucket^r(i) = argmax of [P^r q_i ; −P^r q_i]              the lowest index at ties
 //     list^r      = positions sorted by (bucket^r, position), cut into chunks of c
 //     C^r_i       = own chunk, and the chunk before it; before the first of each round
 //                   the last of the round before it, before that of round 1 that of round R
 //
-//     z_ij = τ q_i · k_j − log n_ij                             −∞ in another bucket
+//     z_ij = τ q_i · k_j − log n_ij                      −∞ if bucket^r(i) ≠ bucket^r(j)
 //     ℓ^r_i = log Σ_{j ∈ C^r_i} exp z_ij,   a^r_ij = exp(z_ij − ℓ^r_i),   o^r_i = Σ_j d a^r_ij v_j
 //     out_i = Σ_r w^r_i o^r_i,   w^r_i = exp(ℓ^r_i − L_i),   L_i = log Σ_r exp ℓ^r_i
 //
@@ -24,8 +25,8 @@
 //
 // n_ij is in how many places of all rounds i sees j, so that each key counts once. A query sees
 // itself only where it sees nothing else in any round, with z_ii = 0. The last chunk may be short.
-// d is the dropout mask, 0 or 1/(1 − rate), of rank i in the list of its round and place j in
-// C^r_i; τ is the option `temperature`.
+// d is the dropout mask, 0 or 1/(1 − rate), drawn for each rank in list^r and each place of C^r_i,
+// so that a key in two places has two draws. τ is the option `temperature`, 1/√E unless given.
 //
 // Masks: causal, z_ij = −∞ where j > i; lengths, positions at and past which are not in the list. A
 // query that sees nothing gives 0. With causal, no value of the future reaches an output, but the
@@ -60,9 +61,9 @@
 //
 // Saved: buckets in 32 bits [R, B, H, N], from which a stable sort rebuilds the lists, and ℓ^r
 // [B, H, R, N], or L [B, H, 1, N] for logsumexp, with self=last also whether i sees others,
-// [B, H, 2, N]; q, v and out as handles. Time a head, with P = 2 c R N pairs: 2 P (E + M)
-// operations forward and P (6 E + 4 M) backward, R N E · buckets for the hashes in each direction,
-// and R sorts.
+// [B, H, 2, N]; q, v and out as handles. Time a head, with P = 2 c R N pairs: R N E · buckets
+// operations for the hashes and 2 P (E + M) forward, P (6 E + 4 M) backward, and R sorts in each
+// direction.
 //
 // Read next: ops/attention/shared_full/shared_full.h (without hashes); lsh.cpp; rounds.h;
 // lsh_cpu.cpp.

@@ -264,9 +264,10 @@ class LshRounds {
           if (p.rules.wrap && chunks[(s + R - 1) % R * rows(p) + t.row + j] == last) {
             seen = hn::Add(seen, hn::IfThenElseZero(hn::Eq(query, zero), one));
           }
-          count = hn::Add(count, p.rules.across_buckets
-                                     ? seen
-                                     : hn::IfThenElseZero(same_bucket(t, s, i, key_position), seen));
+          count =
+              hn::Add(count, p.rules.across_buckets
+                                 ? seen
+                                 : hn::IfThenElseZero(same_bucket(t, s, i, key_position), seen));
         }
         T* const at = scores + j * block + i;
         const auto places = hn::Max(count, one);  // a key that is seen nowhere is masked later

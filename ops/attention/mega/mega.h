@@ -10,17 +10,18 @@
 // x. Given up are several heads, and with chunks direct attention to another chunk.
 //
 // x̃ = LN(x), ε = 10⁻⁵; y its moving average (ops/moving_average), of the past and of the future,
-// with `causal` of the past alone, truncated after `truncation` lags:
+// with `causal` of the past alone, truncated after `truncation` lags (0: not truncated):
 //
 //     y_i = Σ_τ κ_τ x̃_{i−τ} + κ'_τ x̃_{i+τ}
-//     κ_τ = Σ_n p β γ (1 − p α)^τ / √n         p = σ(ema_delta), α = σ(ema_alpha), β = ema_beta, …
+//     κ_τ = Σ_k p β γ (1 − p α)^τ / √n              over the states k = 1 … n of a channel, of each
+//     p = σ(ema_delta),   α = σ(ema_alpha),   β = ema_beta,   γ = ema_gamma
 //
 //     v = silu(x̃ w_v + b_v)
 //     [u | z | r | x̂] = silu(y + ema_omega ⊙ x̃) w_x + b_x;   u ← σ(u), z ← silu(z), r ← silu(r)
 //     q = z ⊙ gamma[0] + beta[0],   k = z ⊙ gamma[1] + beta[1]
 //     o_i = Σ_j d_ij a_ij v_j       over the keys j that i sees; with `causal` those up to i
 //
-//     softmax          a_i = softmax of q_i · k_j / √z + rel_bias[max − 1 + j − i]
+//     softmax          a_i = softmax of q_i · k_j / √key_width + rel_bias[max − 1 + j − i]
 //     laplace, relu2   a_ij = f(q_i · k_j / n_i + rel_bias[max − 1 + j − i]), n_i: keys that i sees
 //     csp              o = csp(v), of one head, with the options `csp_…`; q and k are not used
 //
@@ -64,10 +65,10 @@
 // Decoding keeps n states a channel, with a truncation the last rows of x̃, and keys and values of
 // the chunk so far, or of all positions.
 //
-// Saved: some 10 N d + 6 N h + 6 N z numbers an item, ℓ of softmax or permutations of csp; no N ×
-// N. Time forward: 2 N (2 d² + d z + 3 d h) for the maps, 4 D N d n for the average, 2 N c (z + h)
-// for attention; twice that backward for the maps, three times for the average, 2.5 or 4 times for
-// attention.
+// Saved: some N (7 d + 6 h + 4 z) numbers an item, ℓ of softmax or permutations of csp; no N × N.
+// Time forward: 2 N (2 d² + d z + 3 d h) for the maps, 4 D N d n for the average, 2 N c (z + h) for
+// attention; twice that backward for the maps, three times for the average, 2.5 (softmax) or 3
+// times for attention.
 //
 // Read next: mega.cpp, from `mapped` on; ops/moving_average/moving_average.h.
 #pragma once

@@ -6,8 +6,8 @@
 // attention gives, and the error falls as 1/√r with the number r of features. Given up is
 // exactness: large scores, which a softmax sharpens, are the ones that few features estimate badly.
 //
-// Per batch item and head, with x' = √τ x, u = Ω x' and products φq · φk whose mean over draws of Ω
-// is e^(τ q·k):
+// Per batch item and head, with φ by the option `kernel`, x' = √τ x, u = Ω x' and products φq · φk
+// whose mean over draws of Ω is, up to a common factor, e^(τ q·k) (not with the kernel relu):
 //
 //     o_i = Σ_j (φq_i · φk_j) v_j / Σ_j φq_i · φk_j                           j <= i when causal
 //
@@ -19,7 +19,8 @@
 //     relu        φ(x) = max(u, 0) + 10⁻³                                another kernel
 //
 // A common factor of the features, like r^(−1/2), cancels, and nothing is added to the divisor. τ
-// is the option `temperature`, by default 1/√E.
+// is the option `temperature`, by default 1/√E; r is the option `features`, or max(1, ⌊E ln E⌋) if
+// that is 0.
 //
 // The largest u are subtracted to prevent overflow. That of the query cancels except for the 10⁻⁴;
 // c is the largest u of the keys that query i sees, so it is one for all without `causal` and
@@ -44,8 +45,8 @@
 // 8 B H (F + 1) (M + 1) bytes and a number at any length, F features.
 //
 // Saved: q, k, v and out as handles, Ω, and three numbers a query (two without `causal`); if not
-// causal also the sums. Time a position and head: 14 F M for the sums and 16 r E for u and its
-// gradient, if causal plus 256 (F + M) for the pairs of its chunk.
+// causal also the sums. Time a position and head: 14 F M for the sums and 14 r E for u and its
+// gradient; if causal 16 r E, and 256 (F + M) for the pairs of its chunk.
 //
 // Read next: ops/attention/engines/scan/scan.h; ops/attention/engines/scan/random_features.h;
 // performer.cpp.

@@ -11,8 +11,9 @@
 // layer.
 //
 // The tree over n leaves. Level 0 are the leaves, and level l has ⌈n/2^l⌉ nodes, up to the root,
-// which is alone in level L = ⌈log₂ n⌉; node u of level l covers the leaves u 2^l … (u + 1) 2^l −
-// 1, as far as they exist. Rows are the leaves, then level after level from left to right:
+// which is alone in level L = ⌈log₂ n⌉. Node u of level l covers the leaves
+// u 2^l … (u + 1) 2^l − 1, as far as they exist. Rows are the leaves, then level after level from
+// left to right:
 //
 //     T = n + ⌈n/2⌉ + ⌈n/4⌉ + … + 1
 //
@@ -25,11 +26,11 @@
 //                          node v + 1 of level l, or instead of it its right     type 3l + 2
 //                          child, if bit l − 1 of i is 1; where that exists
 //
-// at level 0 no child. The missing child is covered by lower levels, in parts. So the edges from
-// the left into leaf i, from level 0 on, lead to leaf i − 1, then further and further left, and
-// cover the leaves 0 … i − 1, each once; those from the right cover i + 1 … n − 1. `causal` omits
-// the right edges. (The released code has a right edge only if i + 2^l < n: unless n is a power of
-// two, some leaves then miss the last ones.)
+// Level 0 has no children, and the node is taken. The child that is left out is covered by lower
+// levels, in parts. So the edges from the left into leaf i, from level 0 on, lead to leaf i − 1,
+// then further and further left, and cover the leaves 0 … i − 1, each once; those from the right
+// cover i + 1 … n − 1. `causal` omits the right edges. (The released code has a right edge only if
+// i + 2^l < n: unless n is 2^k or 3 · 2^k, some leaves then miss the last ones.)
 //
 // Per batch item and head, over the edges e = (i, j, t) into node i, with τ the option
 // `temperature`:

@@ -17,11 +17,11 @@
 //
 // Masks: causal (j <= i) and lengths, which apply to keys and queries.
 //
-// Backward. Full attention gives dq, dk, dv. With normalize_keys ∂k_j / ∂q_j = (I − k_j k_jᵀ) /
-// n_j, otherwise it is I, and so
+// Backward. Full attention gives dq, dk, dv. Without normalize_keys ∂k_j / ∂q_j = I; with it the
+// derivative is ∂k_j / ∂q_j = (I − k_j k_jᵀ) / n_j, and so
 //
 //     dq_j += dk_j,  or, with normalize_keys,  dq_j += (dk_j − k_j (k_j · dk_j)) / n_j
-//                                                      0 where q_j = 0
+//                                                      the added term is 0 where q_j = 0
 //
 // Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are recomputed in backward. Time
 // is that of full attention.

@@ -18,10 +18,10 @@
 //
 // with the dropout mask d.
 //
-// One half step is softmax attention. After an odd number rows sum to one exactly; with many of
-// them columns do as well, to n/s, and the limit does not change when numbers of rows or columns
-// are added to z. In self-attention n/s is 1. The paper's text model holds v constant in backward,
-// as `detach_columns` does; its vision model, and the default, differentiate through it.
+// One half step is softmax attention. After an odd number of them rows sum to one exactly. With
+// many of them columns also sum to n/s, and this limit does not change when a constant is added to
+// a row or a column of z. In self-attention n/s is 1. The paper's text model holds v constant in
+// backward, as `detach_columns` does; its vision model, and the default, differentiate through it.
 //
 // Masks: lengths of both sequences. A query or a key at or beyond them does not exist: it is in no
 // sum, and the output of such a query, and of any without keys, is 0.
@@ -30,8 +30,8 @@
 // ops/attention/engines/pairs/potentials.h derives it. Nothing of N × S is stored.
 //
 // Saved: q, k, values and out as handles, and u and v: 4 B H (N ⌈T/2⌉ + S ⌊T/2⌋) bytes for T half
-// steps. Time is 2 N S E times ⌊T/2⌋ + 2 forward and ⌊T/2⌋ + 5 backward, where E = M; full
-// attention has 2 and 5.
+// steps. Time a head: 2 N S E times ⌊T/2⌋ + 2 forward and ⌊T/2⌋ + 5 backward, where E = M; 5
+// backward with detach_columns=1. Full attention has 2 and 5.
 //
 // Read next: ops/attention/engines/pairs/potentials.h; sinkformer.cpp.
 #pragma once

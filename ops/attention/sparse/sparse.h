@@ -18,8 +18,9 @@
 //
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   τ: the option `temperature`
 //
-// d is the dropout mask. A query that sees nothing (fixed, heads, the first l − c positions) gives
-// 0. If `summary` is not given it is at most the stride; `strided` has none.
+// d is the dropout mask. A query that sees nothing gives 0: in the odd heads of pattern=fixed,
+// combine=heads, the first l − c positions. Unless given, c is min(32, l); a given c is at most l,
+// and `strided` has none.
 //
 // Masks: lengths, which apply to keys and queries.
 //
@@ -30,8 +31,10 @@
 //
 // Decoding keeps all keys and values, and attends to J(i).
 //
-// Saved: q, k, v and out as handles, ℓ [B, H, N], and for fixed the gathered keys and values. Time
-// 14 (E + M) for each pair: N l + N² / 2l of them when strided, N l / 2 + c N² / 2l when fixed.
+// Saved: q, k, v and out as handles, ℓ [B, H, N], for fixed the gathered keys and values, and for
+// combine=heads the outputs of the even and of the odd heads. Time 7 (E + M) for each pair:
+// N l + N² / 2l of them when strided, N l / 2 + c N² / 2l when fixed, half as many for
+// combine=heads.
 //
 // Read next: ops/attention/engines/pairs/pairs.h; sparse.cpp.
 #pragma once

@@ -23,7 +23,7 @@
 //     ring_qkv, star_qkv [T, d, 3A]   ring_qkv_bias, star_qkv_bias [T, 3A]   A = H E
 //     ring_out, star_out [T, A, d]    ring_out_bias, star_out_bias [T, d]
 //     [q | k | v] = row · ring_qkv + ring_qkv_bias for satellites, of star_qkv for the relay
-//     d_ic, d_j: dropout masks
+//     d_ic, d_j: dropout masks, 0 or 1/(1 − rate)         leaky_relu(x) = x, or 0.01 x where x <= 0
 //
 // H is the option `heads`, E the option `head_width` (0: ⌊d / H⌋), and heads are ranges of columns.
 // q of the satellites is computed from g; e and s are not normalised. ends=ring: the last position
@@ -37,15 +37,15 @@
 // The satellites are attention over lists (ops/attention/engines/lists/lists.h) with five edges
 // each, over the rows [g ; e ; s], whose keys and values are concatenated. The relay has a single
 // query, and computing keys and values of all of h would add a third to the satellites' products.
-// But
+// But with star_qkv = [Wq | Wk | Wv] and star_qkv_bias = [bq | bk | bv]
 //
 //     q · (y Wk + bk) = (Wk q) · y + q · bk              of which no softmax sees the second term
 //     Σ_j a_j (y_j Wv + bv) = (Σ_j a_j y_j) Wv + (Σ_j a_j) bv
 //
-// and so, for head h and the rows y of [s ; h],
+// and so, with c a head and y_j the rows of [s ; h],
 //
-//     u_h = Wk_h q_h,   a_h = d ⊙ softmax_j(u_h · y_j / √E)
-//     r_h = (Σ_j a_hj y_j) Wv_h + (Σ_j a_hj) bv_h
+//     u_c = Wk_c q_c,   a_cj = d_cj softmax_j(u_c · y_j / √E)
+//     r_c = (Σ_j a_cj y_j) Wv_c + (Σ_j a_cj) bv_c
 //
 // which takes 2 H products of a row instead of 2 A. The keys' columns of star_qkv_bias have the
 // gradient 0.

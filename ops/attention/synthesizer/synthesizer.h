@@ -18,7 +18,7 @@
 //     o_i  = Σ_j d_ij a_ij v_j,   a_i = softmax of z_i over the keys that query i sees
 //
 //     v, out [B, N, H, M]      q, k [B, N, H, E], with dot=1 alone      d: the dropout mask
-//     hidden h [B, N, H, F]: x W1 + b1 of the layer, before the relu; F is the option `hidden`
+//     hidden h [B, N, H, F]: a projection of the layer, before the relu; F: option `hidden`, 0: E
 //     random [H, N_max, N_max]   random1 [H, N_max, rank]   random2 [H, rank, N_max]
 //     w2 [H, F, N_max]   b2 [H, N_max]   w2a [H, F, a]   b2a [H, a]   w2b [H, F, c]   b2b [H, c]
 //
@@ -33,7 +33,8 @@
 // with [k_j, w2_j, b2_j]. Their gradients are the parts of the engine's dq and dk, summed over the
 // items if a part is the same for all. In the two others r is a bias, whose gradient is dz:
 //
-//     drandom_ij = Σ_items dz_ij          dx_ic = Σ_{j mod a = c} dz_ij y_i,⌊j/a⌋,   dy likewise
+//     drandom_ij = Σ_items dz_ij
+//     dx_im = Σ_{j mod a = m} dz_ij y_i,⌊j/a⌋          dy_im = Σ_{⌊j/a⌋ = m} dz_ij x_i,(j mod a)
 //
 // ops/attention/engines/pairs/pairs.h derives dz, dq, dk and dv.
 //

@@ -18,7 +18,8 @@
 //     q [B, N, H, E]   k [B, S, H, E]   v [B, S, H, M]   out [B, N, H, M]
 //     topk [B, H, N, min(k, S)]: T_i ascending, −1 behind the last where fewer keys are seen
 //
-// d is the dropout mask, [B, H, N, k], and τ the option `temperature`.
+// k is the option `topk`, τ the option `temperature`, 1/√E unless given, and d the dropout mask,
+// [B, H, N, min(k, S)].
 //
 // Masks: causal, lengths, query_lengths. A query without keys gives 0. With k >= S this is full
 // attention, dropout included; with k = 1 it copies the value of the largest key.
@@ -27,12 +28,13 @@
 // T_i, so that the derivative of the softmax, ∂a_ij / ∂(τ z_il) = a_ij (1{j = l} − a_il), gives
 //
 //     dv_j += d_it a_ij do_i        da_ij = d_it (do_i · v_j)
-//     dz_ij = a_ij (da_ij − Σ_{l ∈ T_i} a_il da_il)
+//     dz_ij = a_ij (da_ij − Σ_{l ∈ T_i} a_il da_il)            the gradient of τ z_ij
 //     dq_i  = τ Σ_{j ∈ T_i} dz_ij k_j          dk_j += τ dz_ij q_i
 //
-// Saved: q, k, v as handles, topk in 32 bits and ℓ [B, H, N]. Time N S E for the products whose
-// largest are selected, and N k (E + M) for all else; nothing of N × S is stored: a block of
-// queries streams over tiles of keys and keeps, for each, what exceeds the k-th largest so far.
+// Saved: q, k, v as handles, topk in 32 bits and ℓ [B, H, N]. Time a head: 2 N S E operations for
+// the products whose largest are selected, half when causal; 2 N k (E + M) for the rest of forward
+// and N k (6 E + 4 M) backward. Nothing of N × S is stored: a block of queries streams over tiles
+// of keys and keeps, for each, what exceeds the k-th largest so far.
 //
 // Read next: topk.cpp; topk_cpu.cpp; topk_select.cu.
 #pragma once

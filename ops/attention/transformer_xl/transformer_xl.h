@@ -33,8 +33,11 @@
 // whose passes read r along the diagonals of a tile, so that nothing is shifted or copied, and no N
 // × S is stored. r and c are S · D · H · E multiplications, once a call for all queries and items.
 //
-// Backward. The engine gives dq', dk, dv, dr and dc. The rest is that of plain ops: dq = dq', du =
-// Σ dq' − Σ_δ dc_δ r_δ, dv_bias = Σ_δ dc_δ r_δ, dr_δ += dc_δ (v − u), dw_r = Σ_δ ρ_δ drᵀ_δ.
+// Backward. The engine gives dq', dk, dr and dc, and the gradient of the values. The rest is that
+// of plain ops, with u and v the two biases and Σ_i over the queries of all items:
+//
+//     dq = dq'                 dv = Σ_δ dc_δ r_δ           du = Σ_i dq'_i − dv
+//     dr_δ += dc_δ (v − u)     dw_r = Σ_δ ρ_δ dr_δᵀ
 //
 // The model keeps the memory and stops its gradient. In one layer a long sequence equals two
 // segments, of which the second sees the first as its memory; with more layers it does not, since

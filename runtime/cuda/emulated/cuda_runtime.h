@@ -132,7 +132,8 @@ template <class... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
                              std::size_t shared, cudaStream_t stream) {
   const auto copied = [&]<std::size_t... i>(std::index_sequence<i...>) {
-    return std::tuple<std::remove_cvref_t<P>...>(*static_cast<std::remove_cvref_t<P>*>(arguments[i])...);
+    return std::tuple<std::remove_cvref_t<P>...>(
+        *static_cast<std::remove_cvref_t<P>*>(arguments[i])...);
   }(std::index_sequence_for<P...>{});
   return weft::emulated::start(reinterpret_cast<const void*>(kernel), grid, block, shared, stream,
                                [kernel, copied] { std::apply(kernel, copied); });
@@ -202,7 +203,8 @@ T shuffled(unsigned mask, T value, int from, int width, const std::source_locati
 }  // namespace weft::emulated
 
 template <class T>
-T __shfl_sync(unsigned mask, T value, int from, int width = 32, WeftSite site = WeftSite::current()) {
+T __shfl_sync(unsigned mask, T value, int from, int width = 32,
+              WeftSite site = WeftSite::current()) {
   const int first = static_cast<int>(weft::emulated::lane()) & ~(width - 1);
   return weft::emulated::shuffled(mask, value, first + (from & (width - 1)), width, site);
 }

@@ -2,7 +2,8 @@
 // weight does not depend on the other keys. One head; biases are by distance.
 //
 // The queries are the last N of S positions. With `chunk` = c, N = S, position i sees those of its
-// own chunk ⌊i/c⌋, the last of which may be short; i and j count from the chunk's start:
+// own chunk ⌊i/c⌋, the last of which may be short; i and j count from the chunk's start. Without
+// chunks c = S:
 //
 //     s_ij = q_i · k_j / n_i + bias[m + j − i]     n_i: how many keys query i sees
 //     a_ij = f(s_ij),   o_i = Σ_j d_ij a_ij v_j    over those keys; with `causal` j <= i
@@ -15,7 +16,7 @@
 // d is the dropout mask. Both are in X. Ma et al., "Mega: moving average equipped gated attention",
 // ICLR 2023, arXiv 2209.10655, eqs. 11 to 13 and appendix B.
 //
-// No mask is needed where the weight is 0. A key beyond the length has the value 0, so that its
+// Weights are not masked. A key beyond the length has the value 0, so that its
 // weight reaches no output; since da_ij = do_i · v_j = 0 it gets no gradient. A key of the future
 // has the bias −∞, for which f and its slope are 0. n_i and 1/σ are absorbed by the query, and μ by
 // the bias. What remains is f of one product and one sum.

@@ -19,8 +19,8 @@
 // that is its rank in E(i), of as many columns as the longest list may have edges. A query with an
 // empty list gives 0. The same key may be in a list more than once: each edge counts.
 //
-// Backward. Let do_i be the gradient of o_i. The derivative of the softmax, ∂w_e/∂z_f =
-// w_e (1{e = f} − w_f) for e, f ∈ E(i), gives
+// Backward. Let do_i be the gradient of o_i. The derivative of the softmax,
+// ∂w_e/∂z_f = w_e (1{e = f} − w_f) for e, f ∈ E(i), gives
 //
 //     g_e  = d_e do_i · v_j                                   the gradient of w_e
 //     δ_i  = Σ_{e ∈ E(i)} w_e g_e
@@ -37,9 +37,9 @@
 // numbers an edge, d_e w_e and dz_e, and computes dq. The second is by keys over the transposed
 // lists, E', and computes dk and dv from these numbers. Each sum has one owner and one order, so
 // that the bits are the same for any number of threads. Neither k_j + a_t nor any other array of
-// edges × E is stored: consecutive edges of one type are a run R, of which
+// edges × E is stored: consecutive edges of one type are a run ρ, of which
 //
-//     q_i · a_t is computed once, and Σ_{e ∈ R} dz_e once for dq_i and da_t.
+//     q_i · a_t is computed once, and Σ_{e ∈ ρ} dz_e once for dq_i and da_t.
 //
 // Saved: q, k, v and a as handles, ℓ [B, H, N], and the lists (edge_lists.h). With P edges and R
 // runs in all heads, time is 2 P (E + M) + 2 R E forward and P (6 E + 4 M) + 6 R E backward. The

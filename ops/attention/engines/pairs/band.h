@@ -16,7 +16,9 @@ struct Staircase {
 
   i64 slope = 0, step = 1, offset = 0, least = 0;
 
-  constexpr i64 at(i64 i) const { return std::max(slope * (step == 1 ? i : i / step) + offset, least); }
+  constexpr i64 at(i64 i) const {
+    return std::max(slope * (step == 1 ? i : i / step) + offset, least);
+  }
 
   // The first i >= 0 whose bound is above j; `infinite` if there is none.
   constexpr i64 first_above(i64 j) const {

@@ -2,8 +2,7 @@
 // score_tile.cuh and gradient_tile.cuh.
 //
 //     forward_tiles   a block owns 8 R queries of one head and streams over the keys of its reach
-//     gradients       a block owns queries: dq and its part of dz; or keys: dk, dv; or distances:
-//     dr
+//     gradients       a block owns queries: dq and its part of dz; keys: dk, dv; or distances: dr
 //
 // A tile has three operands: its rows, its columns, and rows for the differences of the two. For
 // queries and keys these are the rows of distances, for queries and distances the keys. A thread
@@ -164,7 +163,8 @@ __global__ void __launch_bounds__(tile_threads)
   const i64 begin = std::max<i64>(own.first + shift - ramp.reach + 1, 0) / 8 * 8;
   const i64 end = last < own.first || ramp.reach == 0 ? 0 : std::min(p.keys(b), last + shift + 1);
   const auto queries = HeadRows<T>::of(p.q, b, h, n), keys = HeadRows<T>::of(p.k, b, h, end);
-  const auto values = HeadRows<T>::of(p.v, b, h, end), table = HeadRows<T>::of_table(p, h, ramp.reach);
+  const auto values = HeadRows<T>::of(p.v, b, h, end),
+             table = HeadRows<T>::of_table(p, h, ramp.reach);
 
   T o[R][C] = {}, most[R], sum[R] = {};
 #pragma unroll

@@ -23,15 +23,15 @@
 // and ε is 0: causal attention, or a window of `most` keys.
 //
 // That is a softmax, then the factors, then a division by their weighted sum plus ε. The two sums
-// of a row are one: with
+// of the divisor are one, which streams over tiles of keys as that of any softmax:
 //
 //     ℓ_i = log Σ_j (m_d + ε) e^s_ij,   p_ij = exp(s_ij − ℓ_i),   w_ij = m_d p_ij
 //
-// which streams over tiles of keys as any softmax does. Σ_j w_ij is 1 less at most ε / m.
+// Σ_j w_ij is at least 1 − ε / m, with m the least factor m_d of the keys that query i sees.
 //
-// Backward. Let g_ij = d_ij do_i · v_j be the gradient of w_ij, and δ_i = Σ_j w_ij g_ij = do_i ·
-// o_i. From ∂ℓ_i/∂s_ij = (m_d + ε) p_ij and ∂ℓ_i/∂m_d = p_ij, summed over the pairs of that
-// distance,
+// Backward. Let g_ij = d_ij do_i · v_j be the gradient of w_ij, and
+// δ_i = Σ_j w_ij g_ij = do_i · o_i. From ∂ℓ_i/∂s_ij = (m_d + ε) p_ij and ∂ℓ_i/∂m_d = p_ij, summed
+// over the pairs of that distance,
 //
 //     ds_ij = p_ij (m_d g_ij − (m_d + ε) δ_i)
 //     dm_d  = Σ_ij p_ij (g_ij − δ_i)                         no division by m
@@ -40,8 +40,8 @@
 //     dq_i  = τ Σ_j ds_ij (k_j + r_d),   dk_j = τ Σ_i ds_ij q_i
 //     dr_d  = τ Σ_ij ds_ij q_i,          dc_d = τ Σ_ij ds_ij
 //
-// where the last two sums are over batch items and the pairs at the distance d; that of a shared
-// table is over heads, too. p is recomputed from ℓ.
+// where each Σ_ij is over batch items and the pairs at the distance d, in dm_d those of the head;
+// for a shared table it is over heads, too. p is recomputed from ℓ.
 //
 // Tiles. Keys stop at the head's own reach, min(most, ⌈z_h most + ramp⌉), so that time depends on
 // the learnt span. A tile of queries and keys has the distances of its diagonals. The products q ·

@@ -45,7 +45,8 @@ void add_weighted(const T* w, i64 count, Rows<const T> v, i64 M, T scale, T* o) 
     for (i64 j = 0; j < count; ++j) {
       const T* const row = v.data + j * v.row + m;
       for (int c = 0; c < vectors; ++c) {
-        sum[c] = hn::MulAdd(hn::Set(d, w[j]), simd::load(row + c * lanes, M - m - c * lanes), sum[c]);
+        sum[c] =
+            hn::MulAdd(hn::Set(d, w[j]), simd::load(row + c * lanes, M - m - c * lanes), sum[c]);
       }
     }
     for (int c = 0; c < vectors; ++c) {
@@ -152,7 +153,8 @@ void add_chunk(const Pairs<S>& p, i64 b, i64 counted, const T* q, i64 begin, i64
         find_products(q + row * p.E(), p.E(), turned.data() + from - key, count, z.data());
         for (i64 j = 0; p.bias.data != nullptr && j < count; ++j) {
           const T bias = p.bias(b, h, i, from + j);
-          z[j] += std::numbers::log2e_v<T> * (std::isinf(bias) ? bias : std::clamp(bias, -most, most));
+          z[j] +=
+              std::numbers::log2e_v<T> * (std::isinf(bias) ? bias : std::clamp(bias, -most, most));
         }
         T* const at = state + row * numbers;
         Partial<T> partial{at[0], at[1], at + 2};

@@ -5,7 +5,7 @@
 //
 // A call is a list of parts under one softmax. Part p has keys and values of its own (or those of
 // another part) and shows query i the keys J_p(i); no pair may be in two parts. Per batch item and
-// head, with the temperature τ:
+// head, with the temperature τ (of a mechanism: its option `temperature`, 1/√E unless given):
 //
 //     z_ij = τ q_i · k_j + bias_ij                       j ∈ J_p(i), over all parts p
 //     ℓ_i  = log Σ_p Σ_j exp z_ij,   a_ij = exp(z_ij − ℓ_i)
@@ -60,7 +60,7 @@
 // dq, dk and dv are rounded at the end; else the products are those of f32. Kernels of bf16 are
 // given one part: `before` has no data and nothing is added to.
 //
-// Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 4 P (E + M)
+// Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 2 P (E + M)
 // forward and 2.5 times that backward; bytes saved 4 B H N.
 //
 // Files, in the order of reading: band.h; pairs_cpu.cpp, on runtime/operands.h; narrow.h (heads of

@@ -48,10 +48,11 @@
 //     v^c:  α = exp(u^c − U),        β = exp(v^c − V) dv^c s/n
 //     dq_i = τ Σ_j dz_ij k_j,   dk_j = τ Σ_i dz_ij q_i
 //
-// The sum is a product of depth T beside that of depth M. No factor overflows: rows of weights
-// whose columns sum to n/s sum to n at most, and columns of weights whose rows sum to 1 to s times
-// n/s. So a half step lowers no weight by more than max(n, s), and where a factor underflows so
-// does the weight of its half step.
+// The sum is a product of depth T beside that of depth M. Weights whose columns sum to n/s have row
+// sums of at most n; weights whose rows sum to 1 have column sums of at most s times n/s. So a half
+// step divides no weight by more than max(n, s). A factor spans several half steps and has no such
+// bound: hundreds of them on nearly triangular scores, where convergence is slow, can leave the
+// range of f32. Where a factor underflows, the weight of its half step does, too.
 //
 // With `detach` the v are constants: of all terms only that of the last u remains, the values'
 // gradient is computed in the last pass, and there is no other pass. The same holds for T = 1.

@@ -98,7 +98,8 @@ class FeatureRows {
           const auto sine = hn::Set(d, sines_[i]), cosine = hn::Set(d, cosines_[i]);
           T* const to = phi + 2 * i * E_;
           each(E_, x + i * E_, to, [&](auto value) { return hn::Mul(sine, positive(value)); });
-          each(E_, x + i * E_, to + E_, [&](auto value) { return hn::Mul(cosine, positive(value)); });
+          each(E_, x + i * E_, to + E_,
+               [&](auto value) { return hn::Mul(cosine, positive(value)); });
         }
         return;
       default:

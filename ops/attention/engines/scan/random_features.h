@@ -1,8 +1,10 @@
 // Random features of the rows of a chunk on the CPU, and their gradients. Equations: scan.h.
 //
-// With t_f = dφ_f φ_f for exponentials, each of which has the exponent ± u − ‖x'‖²/2,
+// With t_f = dφ_f (φ_f − w) for exponentials, where w is the constant in φ_f (of queries of the
+// kernel softmax, otherwise 0), and ± u − ‖x'‖²/2 the exponent,
 //
 //     dx' = Σ_f ± t_f Ω_f − (Σ_f t_f) x',     and of relu dx' = Σ_f [u_f > 0] dφ_f Ω_f
+//     dx  = √τ dx'
 #pragma once
 
 #include "ops/attention/engines/scan/levels.h"
@@ -30,7 +32,7 @@ class RandomFeatures {
     return is_random(p.feature) ? p.E() * p.R() + 2 * scan_chunk : 0;
   }
 
-  // The constant w_i that each query adds to the weight of every key.
+  // w_i, which query i adds to the weight of every key.
   const T* weights() const { return weights_; }
 
   // The rows begin at position `begin`.

@@ -35,18 +35,20 @@
 //
 // Levels. Exponential features are divided by the largest of them to prevent overflow: keys by e^c,
 // and in the causal form by e^(c_i), where c_i is the largest among the keys that query i sees. It
-// is monotonic in i. With φk_j divided by e^(c_j), the level of its own position, and with a
-// constant w_i that query i adds to the weight of every key,
+// is monotonic in i. φk_j is divided by e^(c_j), the level of its own position. A constant w that
+// is added to every feature of a key, after the division, adds w_i = w Σ_f φq_if to each weight of
+// query i:
 //
 //     a_ij = e^(c_j − c_i) φq_i · φk_j + w_i,     e^(c_j − c_i) <= 1 for j <= i
 //
 // so a state is multiplied by e^(c − c') when the level rises from c to c', and its contribution to
 // query i by e^(c − c_i); no factor exceeds 1. In backward G and g, whose level is that of the last
 // position before them, are treated in the same way. The contribution of w_i is summed beside them,
-// unscaled:
+// unscaled. Its gradient dw_i reaches every feature f of the query:
 //
 //     V_i = Σ_{j ∈ J(i)} v_j  [M] and the number of keys,     W_j = Σ_{i: j ∈ J(i)} w_i dN_i  [M]
-//     o_i n_i += w_i V_i     dw_i = Σ_{j ∈ J(i)} da_ij = dN_i · V_i + dD_i |J(i)|     dv_j += W_j
+//     o_i n_i += w_i V_i,   D_i += w_i |J(i)|                 dv_j += W_j
+//     dw_i = Σ_{j ∈ J(i)} da_ij = dN_i · V_i + dD_i |J(i)|    dφq_if += w dw_i
 //
 // Levels are constants in backward. They are reported, and the caller can give them.
 //
@@ -62,8 +64,8 @@
 // products with Ω are those of f32.
 //
 // Saved: q, k, v and out as handles, n [B, H, N], the maxima if there are any, and if not causal
-// the sums in f64. Time a position and head: 4 F M forward and 10 F M backward, besides 2 C (F + M)
-// and 6 C (F + M) for the pairs of a causal chunk of C = 64, and the time of the features.
+// the sums in f64. Time a position and head: 4 F M forward and 10 F M backward, besides C (F + M)
+// and 3 C (F + M) for the pairs of a causal chunk of C = 64, and the time of the features.
 //
 // Files, in the order of reading: features.h; levels.h; scan_cpu.cpp, on runtime/operands.h;
 // attention.h, .cpp (the op, decoding); features.cuh; scan.cu; scan_mma.cuh (bf16).
