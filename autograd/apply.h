@@ -7,7 +7,7 @@
 //     backward(const Saved&, [Wants,] const Tensor&…) const  → gradients of the inputs, in order
 // and its options as members. An undefined tensor among the gradients means "none"; Wants says
 // which inputs want a gradient, for ops that can skip work. An op over a list takes std::span<const
-// Tensor> instead of the tensors, in forward and in backward.
+// Tensor> in forward instead of the tensors; one whose forward returns a vector, in backward.
 //
 // bf16 is a type of storage: ops compute in f32. If an input is bf16, the bf16 inputs are widened
 // to f32 for the op, its results are rounded to bf16, and so are the gradients of the bf16 inputs;
@@ -46,7 +46,7 @@ std::vector<Tensor> as_vector(const std::array<Tensor, N>& tensors) {
   return {tensors.begin(), tensors.end()};
 }
 
-// Calls f(prefix…, tensors[0], tensors[1], …) for N tensors.
+// Calls f(tensors[0], tensors[1], …) for N tensors.
 template <std::size_t N, class F>
 decltype(auto) spread(std::span<const Tensor> tensors, const F& f) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) -> decltype(auto) {

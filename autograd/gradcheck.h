@@ -2,9 +2,9 @@
 //
 // L = ⟨f(inputs), w⟩ with random w (a plain sum cannot see errors in whatever sums to a constant,
 // softmax for example). Each input's gradient is compared with (L(x + h) − L(x − h)) / 2h element
-// by element; the error of an input is the largest difference over the largest gradient, less the
-// error that the rounding of L alone causes in the quotient, ε Σ |f w| / h, which no backward can
-// avoid.
+// by element; the error of an input is the largest difference over the largest gradient, or 10⁻³ if
+// that is more, less the error that the rounding of L alone causes in the quotient, ε Σ |f w| / h,
+// which no backward can avoid.
 #pragma once
 
 #include <functional>

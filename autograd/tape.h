@@ -1,7 +1,7 @@
 // Tape: records ops while it is alive, and walks them backwards.
 //
 //     Tape tape;
-//     Variable loss = …;          // every op applied here is recorded
+//     Variable loss = …;          // ops are recorded where an input wants a gradient
 //     tape.backward(loss);        // accumulates the gradients of the leaves
 //
 // Without a tape nothing is recorded, so inference is the default. Nodes are kept in a vector in

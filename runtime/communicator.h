@@ -2,7 +2,7 @@
 // every batch. A process that was not started as one of several is the only rank, number 0.
 //
 // Exchange is the only collective: each rank sends bytes to every rank and receives bytes from
-// every rank (MPI_Alltoallv). All ranks call exchanges in the same order, from one thread at a
+// every rank (as MPI_Alltoallv). All ranks call exchanges in the same order, from one thread at a
 // time. Bytes are in the host's memory; sums on CUDA devices have runtime/cuda/device_sum.h.
 #pragma once
 

@@ -1,8 +1,7 @@
 #include <cblas.h>
 
-#include <fmt/core.h>
-
 #include "runtime/gemm.h"
+#include "runtime/openblas_name.h"
 
 namespace weft {
 
@@ -12,8 +11,6 @@ void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const double*
               transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
 }
 
-std::string gemm_f64_library() {
-  return fmt::format("OpenBLAS {} ({})", OPENBLAS_VERSION, openblas_get_corename());
-}
+std::string gemm_f64_library() { return openblas_name(); }
 
 }  // namespace weft

@@ -64,8 +64,8 @@ void matmul_into(const Tensor& a, const Tensor& b, const Tensor& c, bool add = f
 bool products_in_tf32();
 void set_products_in_tf32(bool);
 
-// "oneDNN 2.6.3 + OpenBLAS 0.3.21 (Zen)": the libraries of large products; for --version and
-// benches.
+// "f32 oneDNN 2.6.3, f64 OpenBLAS 0.3.21 (Zen), bf16 by f32": the libraries of large products; for
+// --version and benches.
 std::string matmul_library();
 
 }  // namespace weft

@@ -137,8 +137,8 @@ namespace detail {
 // With AVX-512 x = n + i/16 + f, with integer n, i < 16 and 0 <= f < 1/16: 2^(i/16) from a table
 // and 2^f by the minimax polynomial of degree 3, to 3e-9, leave the multiply units free for other
 // work. VREDUCEPS computes f (0 for an infinity), and VSCALEFPS multiplies by 2^⌊x⌋. Without it x =
-// n + f, |f| <= 1/2, and the polynomial is of degree 6, to 2e-9; the second operand of Min and Max
-// propagates NaN.
+// n + f, |f| <= 1/2, and the polynomial is of degree 6, with coefficients in f32 to 2e-8; the
+// second operand of Min and Max propagates NaN.
 template <class V>
 HWY_INLINE V power_of_two(V x, V rest) {
   const Tag<float> d;

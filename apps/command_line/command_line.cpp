@@ -45,7 +45,7 @@ void add_run_options(const Options& app, RunOptions& run) {
   flag("--force", run.force, "replace an existing run in the folder");
   flag("--resume", run.resume,
        "resume the run in the folder with its settings, to the same bits as if it had never "
-       "stopped; --steps, --epochs and --patience may change");
+       "stopped; --steps, --epochs, --patience, --precision and --data may change");
 }
 
 std::string resume_command(const std::vector<std::string>& words) {

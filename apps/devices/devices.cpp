@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <hwy/targets.h>
 
+#include "apps/command_line/options.h"
 #include "apps/command_line/output.h"
 #include "runtime/amx.h"
 #include "runtime/cuda/device.h"
@@ -36,15 +37,22 @@ const char* pairs_of_bf16() {
   return simd::has_bf16_dot ? "AVX512-BF16" : "f32";
 }
 
+int run(int argc, char** argv) {
+  Program app("Lists the devices that this build supports and those that are available.",
+              "devices");
+  if (const auto status = app.parse(argc, argv)) return *status;
+  fmt::print("cpu   {}, {} threads; products by {}; attention in bf16 by {}\n",
+             hwy::TargetName(HWY_STATIC_TARGET), threads(), matmul_library(), pairs_of_bf16());
+  print_cuda();
+  flush_output();
+  return 0;
+}
+
 }  // namespace
 }  // namespace weft
 
-int main() try {
-  fmt::print("cpu   {}, {} threads; products by {}; attention in bf16 by {}\n",
-             hwy::TargetName(HWY_STATIC_TARGET), weft::threads(), weft::matmul_library(),
-             weft::pairs_of_bf16());
-  weft::print_cuda();
-  weft::flush_output();
+int main(int argc, char** argv) try {
+  return weft::run(argc, argv);
 } catch (const std::exception& error) {
   fmt::print(stderr, "devices: {}\n", weft::one_line(error.what()));
   return 2;

@@ -441,6 +441,9 @@ Attended attend(const AttentionSpec& spec, const AttentionCall& call,
 
 Attended defined(const AttentionSpec& spec, const AttentionCall& call,
                  std::span<const Variable> inputs) {
+  require(spec.mechanism().reference != nullptr,
+          "{}: its fact sheet has no `reference`, a definition in plain ops",
+          spec.mechanism().name);
   return run_widened(spec, call, inputs, &Mechanism::reference);
 }
 

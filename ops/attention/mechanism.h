@@ -3,8 +3,8 @@
 // A mechanism's .cpp ends with
 //     const Registration registered{Mechanism{.name = "clustered", …}};
 // and one word in ops/meson.build compiles it in. The tests, the benchmark, the layers and the apps
-// loop over mechanisms(); nothing else names one. A shared object brings in one from outside the
-// tree, by --plugin (apps/command_line/plugin.h).
+// loop over mechanisms(); only presets, and tests of single mechanisms, name one. A shared object
+// brings in one from outside the tree, by --plugin (apps/command_line/plugin.h).
 //
 // Sizes: B batch, N query length, S key length, H heads (or classes), E key width and M value width
 // of a head, d model width, N_max the most positions of learnt tensors.
@@ -226,7 +226,7 @@ struct Mechanism {
   std::string memory = "N";      // bytes against length
 
   // The hand-written kernel, and the same mathematics in plain ops. A composition has one function
-  // for both.
+  // for both. A mechanism from outside the tree may have no reference.
   using Forward = Attended (*)(const AttentionSpec&, const AttentionCall&,
                                std::span<const Variable> inputs);
   Forward attend = nullptr;

@@ -154,6 +154,9 @@ TEST_CASE("a mechanism of plain ops trains as the kernel that computes the same"
   for (std::size_t i = 0; i < own.size(); ++i)
     CHECK(own[i] == doctest::Approx(full[i]).epsilon(1e-3));
   CHECK(own.back() < own.front() - 0.1);
+  const Variable x = random_normal({1, 3, 1, 2}, DType::f64, 1);
+  CHECK_ERROR(defined(AttentionSpec("test-plain"), {.causal = true}, {{x, x, x}}),
+              "test-plain: its fact sheet has no `reference`, a definition in plain ops");
 }
 
 TEST_CASE("a mechanism with kernels for the CPU alone trains there, and says so elsewhere") {

@@ -19,9 +19,9 @@ constexpr i64 column_room(i64 N) {
 
 namespace columns_detail {
 
-// to[c, r] = from[r, c], r < rows, c < columns, in stripes of a vector along the longer side. Rows
-// of `from` are a whole position of the sequence apart, which the hardware prefetcher does not
-// predict: they are prefetched.
+// to[c, r] = from[r, c], r < rows, c < columns, in stripes of a vector along the longer side. Along
+// it, rows of `from` (or, if there are more columns, of `to`) are a whole position of the sequence
+// apart, which the hardware prefetcher does not predict: they are prefetched.
 template <class T>
 void turn(i64 rows, i64 columns, const T* from, i64 from_row, T* to, i64 to_row) {
   constexpr i64 stripe = std::max<i64>(8, simd::lanes<T>);

@@ -2,13 +2,13 @@
 //
 // Channel i is shifted by J_i. Counted from a shift J, its delay is d_i = (J_i − J) mod N, and
 //
-//     shifted_i(n) = x_i(n − J_i mod N) = x_i(t − J mod N),   t = n − d_i
+//     shifted_i(n) = x_i((n − J_i) mod N) = x_i((t − J) mod N),   t = n − d_i
 //
 // is the sample of time t. The spread max_i d_i is smallest if J is after the widest gap between
-// shifts on the circle of positions. A tile of outputs n … n + tile − 1 needs only the times n −
-// spread … n + tile − 1: a ring buffer of spread + tile elements holds them, time t at index t mod
-// ring. Times beyond N are those from 0 on again, so that the spread is loaded twice; if that costs
-// too much, the ring is the whole sequence.
+// shifts on the circle of positions. A tile of outputs n … n + tile − 1 needs only the times
+// n − spread … n + tile − 1: a ring buffer of R = spread + tile elements holds them, time t at
+// index t mod R. Times t and t + N are one sample: forward begins `spread` times before 0, backward
+// ends as many after N, so that these samples are visited twice. If that costs too much, R = N.
 #pragma once
 
 #include <algorithm>

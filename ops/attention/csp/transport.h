@@ -16,10 +16,11 @@
 //
 // Unlike a permutation T has a gradient, and the first channel gets that of all others: they are
 // attention over a group, with q = u_1, keys and values u_c, heads of width 1 for channels, and 2t
-// half steps. So forward and backward are those of ops/attention/engines/pairs/potentials.h.
+// half steps. So forward and backward are those of ops/attention/engines/pairs/potentials.h, whose
+// τ is 1/τ here. With lengths the option `groups` is refused: give `group`.
 //
-// Saved: u, and 2t potentials for every sample. Time is N G C times 2t + 4 forward and backward
-// together, counted in products, where csp has N C log G.
+// Saved: u, and 2t potentials for every sample. Time is N G C times t + 2 products forward and
+// 3t + 5 backward, where csp has N C log G.
 #pragma once
 
 #include "ops/attention/engines/pairs/potentials_attention.h"

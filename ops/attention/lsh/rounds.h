@@ -39,8 +39,8 @@ class LshRounds {
 
  public:
   T *q, *k, *v, *norms;         // [N, …] by position; q times τ
-  T *keys, *values;             // [lead + N, …] in the order of the list, look-back of the first
-  T *positions, *buckets;       // chunk before it; of the keys there
+  T *keys, *values;             // [lead + N, …] in the order of the list, first the chunk before it
+  T *positions, *buckets;       // [lead + N] of these keys
   T* chunks;                    // [R, lead + N] of the same keys in every round, if counted
   T *q_turned, *scores;         // [E, block], [keys, block]
   T* alone;                     // [block]: 1 if self=last and nothing else is seen

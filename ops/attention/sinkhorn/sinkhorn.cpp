@@ -347,6 +347,7 @@ const Registration registered_sinkhorn{Mechanism{
     .multiple_of = "block",
     .strictly_causal = true,
     .scaling = "N b + (N/b)² b",
+    .memory = "N + (N/b)²",
     .attend = attend_sinkhorn,
     .reference = reference_sinkhorn,
     .cost = cost_sinkhorn}};

@@ -241,7 +241,7 @@ const Registration registered_sparse{Mechanism{
     .causal_only = true,
     .strictly_causal = true,
     .linear_in_values = true,
-    .scaling = "N²/l",
+    .scaling = "N l + c N²/l",
     .attend = attend_sparse,
     .reference = reference_sparse,
     .cost = cost_sparse,

@@ -29,7 +29,8 @@ struct Staircase {
   }
 };
 
-// Query i sees the keys first(i) … end(i) − 1. Both count along the part's own sequences.
+// Query i sees the keys first(i) … end(i) − 1; queries and keys are counted along the part's own
+// sequences.
 struct Band {
   Staircase first = {}, end = {.offset = Staircase::infinite};
 

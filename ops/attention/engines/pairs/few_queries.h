@@ -1,10 +1,11 @@
 // Pairs of a few queries with many keys, as in decoding, forward on the CPU; the equations are in
 // pairs.h.
 //
-// Each key and value is read once, in place: a vector holds contiguous numbers of one row, not
-// queries, which are too few to fill it. The keys are split into chunks, by their number alone, and
-// every chunk computes a maximum, a sum and an output for each query, for all heads, whose rows are
-// adjacent in memory. Chunks are merged in order, as tiles are. Scores are in units of ln 2.
+// Each key and value is read once. A tile of keys is transposed, so that lanes hold the scores of
+// adjacent keys; for values a vector holds contiguous numbers of one row. Lanes do not hold
+// queries, which are too few to fill them. The keys are split into chunks, by their number alone,
+// and every chunk computes a maximum, a sum and an output for each query, for all heads, whose rows
+// are adjacent in memory. Chunks are merged in order, as tiles are. Scores are in units of ln 2.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // Pairs for heads of eight numbers: one vector of queries, one in each lane, against a tile of
-// keys. The query side (q, do, the output, dq) stays in registers while keys stream by, and a score
-// passes through the exponential to its products without a stored tile of scores; the equations are
-// in pairs.h. Scores are in units of ln 2, as in pairs_cpu.cpp.
+// keys. The query side (q, do, the output, dq) stays in registers while keys stream by. Forward
+// stores the scores of one vector of queries, whose maximum it needs first; in backward a score
+// passes through the exponential to its products without being stored. The equations are in
+// pairs.h. Scores are in units of ln 2, as in pairs_cpu.cpp.
 #pragma once
 
 #include <algorithm>

@@ -57,8 +57,9 @@
 // With `detach` the v are constants: of all terms only that of the last u remains, the values'
 // gradient is computed in the last pass, and there is no other pass. The same holds for T = 1.
 //
-// Products of N S E, with E = M: forward C + 2, backward C + 5, and 5 if there is one pass only;
-// full attention has 2 and 5. Saved: q, k, x and out as handles, u [R, B, H, N] and v [C, B, H, S].
+// Products of N S E, with E = M: forward C + 2, backward C + 5 + T/E, and 5 + 1/E if there is one
+// pass only; full attention has 2 and 5. Saved: q, k, x and out as handles, u [R, B, H, N] and
+// v [C, B, H, S].
 // Nothing of N × S is stored: on the CPU 64 rows or columns of scores.
 //
 // Queries and keys at or beyond their lengths do not exist; an item without any gives 0.

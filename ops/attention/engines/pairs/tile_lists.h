@@ -41,7 +41,8 @@ struct TileRun {
 // of tiles; batch item b and head h use sheet (b mod items) heads + h mod heads.
 struct TileLists {
   const TileRun *runs = nullptr, *column_runs = nullptr;  // null: no lists; the band is used
-  const std::int32_t *starts = nullptr, *column_starts = nullptr;  // [sheets, rows + 1]
+  // [sheets, rows + 1], and [sheets, columns + 1].
+  const std::int32_t *starts = nullptr, *column_starts = nullptr;
   // [masks, 2, 64]: bit j of word i says whether query i of the tile sees key j; then bit i of word
   // j.
   const std::uint64_t* masks = nullptr;
