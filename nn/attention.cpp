@@ -332,8 +332,9 @@ Attention::State Attention::start(i64 capacity, i64 batch) const {
 
 Variable Attention::step(State& state, const Variable& x) const {
   std::vector<Tensor> values;
-  for (const Variable& input : inputs_of(x, {}, {}, state.positions))
+  for (const Variable& input : inputs_of(x, {}, {}, state.positions)) {
     values.push_back(input.value());
+  }
   state.positions += x.size(1);
   return outward(Variable(state.decoding->step(values)));
 }

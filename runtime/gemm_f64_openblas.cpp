@@ -1,7 +1,10 @@
 #include <cblas.h>
 
+#include <string_view>
+
+#include <fmt/core.h>
+
 #include "runtime/gemm.h"
-#include "runtime/openblas_name.h"
 
 namespace weft {
 
@@ -11,6 +14,12 @@ void gemm(bool transpose_a, bool transpose_b, i64 m, i64 n, i64 k, const double*
               transpose_b ? CblasTrans : CblasNoTrans, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
 }
 
-std::string gemm_f64_library() { return openblas_name(); }
+// "OpenBLAS 0.3.21 (Haswell)", with the processor that its kernels are for.
+std::string gemm_f64_library() {
+  std::string_view version = OPENBLAS_VERSION;  // " OpenBLAS 0.3.21 "
+  version.remove_prefix(version.find_first_not_of(' '));
+  version = version.substr(0, version.find_last_not_of(' ') + 1);
+  return fmt::format("{} ({})", version, openblas_get_corename());
+}
 
 }  // namespace weft

@@ -37,8 +37,9 @@ class ChosenKeysCache final : public KeyValueCache {
     std::vector<double> hidden;      // [H, count]
     bool ragged = false;
     for (std::size_t place = 0; place < most; ++place) {
-      for (const auto& list : keys)
+      for (const auto& list : keys) {
         rows.push_back(place < list.size() ? list[place] % capacity_ : 0);
+      }
     }
     for (const auto& list : keys) {
       ragged |= list.size() < most;

@@ -293,8 +293,9 @@ TEST_CASE("clusters: the sum of distances to the majority never rises") {
       const i64 size = std::count(labels.begin(), labels.end(), c);
       for (int r = 0; r < 32; ++r) {
         i64 ones = 0;
-        for (std::size_t i = 0; i < codes.size(); ++i)
+        for (std::size_t i = 0; i < codes.size(); ++i) {
           ones += labels[i] == c && (codes[i] >> r & 1);
+        }
         sum += std::min(ones, size - ones);
       }
     }

@@ -59,8 +59,9 @@ TEST_CASE("spec: wrappers stand before wrappers") {
 
 TEST_CASE("spec: unknown names are answered with those that exist and the nearest") {
   CHECK_ERROR(AttentionSpec("fulll"), "no mechanism 'fulll'");
-  for (const Mechanism* known : mechanisms())
+  for (const Mechanism* known : mechanisms()) {
     CHECK_ERROR(AttentionSpec("fulll"), known->name.c_str());
+  }
   CHECK_ERROR(AttentionSpec("fulll"), "did you mean full?");
   CHECK_ERROR(AttentionSpec("aglomerative"), "did you mean agglomerative?");
   CHECK_ERROR(AttentionSpec(""), "no mechanism ''");

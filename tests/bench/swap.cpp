@@ -10,7 +10,7 @@ using namespace weft;
 
 TEST_SUITE("bench") {
 
-TEST_CASE("swap: a block serves itself alone, projections of q, k and v all that takes them") {
+TEST_CASE("swap: a block serves itself alone, projections of q, k and v all that take them") {
   const TemporaryFolder folder;
   std::string text;
   std::uint32_t state = 1;
@@ -20,10 +20,9 @@ TEST_CASE("swap: a block serves itself alone, projections of q, k and v all that
   }
   write_file(folder.path("text8"), text);
   const Words files{"--data", folder.path("text8"), "--out", folder.path("swap.json")};
-  const Words sizes{"--seeds", "1",        "--steps", "2",         "--batch", "2",
-                    "--length", "32", "--windows", "2"};
+  const Words sizes{"--seeds", "1", "--steps", "2", "--batch", "2", "--length", "32"};
   const Words trained{"--train", "full", "isab:points=4", "mega"};
-  const Words evaluated{"--evaluate", "full", "linear", "isab:points=4", "mega"};
+  const Words evaluated{"--windows", "2", "--evaluate", "full", "linear", "isab:points=4", "mega"};
   const ProgramRun run = run_program(WEFT_BENCH "/swap", files + sizes + trained + evaluated);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   const auto scores = nlohmann::json::parse(read_file(folder.path("swap.json")))["scores"];

@@ -29,8 +29,9 @@ TEST_CASE("json: values become text and come back") {
 }
 
 TEST_CASE("json: what is none, or nested too deeply, is nothing") {
-  for (const char* const text : {"", "{", "[1,]", "{\"a\":1} x", "nan"})
+  for (const char* const text : {"", "{", "[1,]", "{\"a\":1} x", "nan"}) {
     CHECK_FALSE(parse_json(text));
+  }
   const auto nested = [](std::size_t levels) {
     return std::string(levels, '[') + std::string(levels, ']');
   };

@@ -18,15 +18,18 @@ int main(int argc, char** argv) {
   DeviceArray<int> numbers(std::vector<int>(10, 7)), more(1);
   cudaError_t error = cudaSuccess;
   if (std::strcmp(kind, "none") == 0) error = weft::launch({}, write_at, numbers.data(), 9);
-  if (std::strcmp(kind, "write-behind") == 0)
+  if (std::strcmp(kind, "write-behind") == 0) {
     error = weft::launch({}, write_at, numbers.data(), 10);
-  if (std::strcmp(kind, "write-before") == 0)
+  }
+  if (std::strcmp(kind, "write-before") == 0) {
     error = weft::launch({}, write_at, numbers.data(), -1);
+  }
   if (std::strcmp(kind, "read-behind") == 0) {
     error = weft::launch({}, read_at, numbers.data(), 10, more.data());
   }
-  if (std::strcmp(kind, "shared-behind") == 0)
+  if (std::strcmp(kind, "shared-behind") == 0) {
     error = weft::launch({.shared = 16}, write_shared, 4);
+  }
   if (error == cudaSuccess) return 0;
   std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
   return 3;

@@ -98,8 +98,9 @@ TEST_CASE("golden: write mechanisms" * doctest::skip()) {
     for (const Sample& taken : samples(sizes, DType::f64, variety)) {
       nlohmann::ordered_json line = settings_of(taken);
       json digests = json::array();
-      for (const Tensor& x : tensors_of(sample_of(line).run()))
+      for (const Tensor& x : tensors_of(sample_of(line).run())) {
         digests.push_back(golden::digest(x));
+      }
       line["tensors"] = digests;
       lines.push_back(line);
     }

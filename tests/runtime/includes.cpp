@@ -114,8 +114,9 @@ Scan scan(const fs::path& root) {
     std::set<std::string> seen;
     const std::string includer =
         fs::path(file).extension() == ".cu" ? includer_of_fmt(result, file, seen) : "";
-    if (!includer.empty())
+    if (!includer.empty()) {
       result.faults.push_back(fmt::format("{} comes to fmt by {}", file, includer));
+    }
   }
   return result;
 }

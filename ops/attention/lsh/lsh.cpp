@@ -204,8 +204,9 @@ Seen seen_of(const LshRules& rules, const AttentionCall& call,
       const i64 begin = rank / c * c, i = list[std::size_t(rank)];
       std::vector<i64> candidates;
       if (begin > 0) candidates.assign(list.begin() + begin - c, list.begin() + begin);
-      if (begin == 0 && rules.wrap)
+      if (begin == 0 && rules.wrap) {
         candidates.assign(before.begin() + (N - 1) / c * c, before.end());
+      }
       candidates.insert(candidates.end(), list.begin() + begin,
                         list.begin() + std::min(begin + c, N));
       for (std::size_t slot = 0; slot < candidates.size(); ++slot) {
