@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/command_line/configuration.h"
+#include "apps/training/model_products.h"
 #include "autograd/tape.h"
 #include "ops/attention/mechanism.h"
 #include "ops/gather/gather.h"
@@ -63,37 +64,28 @@ std::string learnt_inputs(const AttentionSpec& spec) {
   return text;
 }
 
-// Additions and multiplications of the matrix products of one step, per token (Task::operations).
+// Task::operations for each token.
 double products_per_token(const UniversalTransformerConfig& m,
                           const std::vector<NamedParameter>& parameters) {
-  double forward = 0;
-  const AttentionSpec spec(m.attention);
-  // These are counted as part of the attention.
-  const auto is_of_mechanism = [inputs = attention_inputs(spec)](const std::string& name) {
-    return std::ranges::any_of(inputs, [&](const AttentionInput& input) {
-      return input.role == Role::parameter && name.ends_with("attention." + input.name);
-    });
-  };
-  for (const NamedParameter& p : parameters) {
-    const bool inner = p.name.starts_with("block") || p.name.starts_with("convolution");
-    const Shape& shape = p.variable.shape();
-    const bool looked_up =
-        p.name == "position" || p.name == "depth" || p.name.starts_with("halting");
-    if (shape.rank() < 2 || looked_up || is_of_mechanism(p.name)) continue;
-    forward += 2.0 * static_cast<double>(shape.count()) * (inner && m.shared ? m.depth : 1);
-  }
   const i64 e = m.width / m.heads;
-  const AttentionSizes sizes{.B = 1,
-                             .N = m.length,
-                             .S = m.length + m.memory,
-                             .H = m.heads,
-                             .E = e,
-                             .M = e,
-                             .d = m.width,
-                             .N_max = m.length};
-  const AttentionCost cost = attention_cost(spec, sizes, true, DType::f32);
-  return 3 * forward + (cost.forward_operations + cost.backward_operations) *
-                           static_cast<double>(m.depth) / static_cast<double>(m.length);
+  const AttentionLayers layers{.spec = AttentionSpec(m.attention),
+                               .sizes = {.B = 1,
+                                         .N = m.length,
+                                         .S = m.length + m.memory,
+                                         .H = m.heads,
+                                         .E = e,
+                                         .M = e,
+                                         .d = m.width,
+                                         .N_max = m.length},
+                               .causal = true,
+                               .count = m.depth};
+  const auto length = static_cast<double>(m.length);
+  const auto uses = [&](const std::string& name) {
+    if (name == "position" || name == "depth" || name.starts_with("halting")) return 0.0;
+    const bool inner = name.starts_with("block") || name.starts_with("convolution");
+    return length * static_cast<double>(inner && m.shared ? m.depth : 1);
+  };
+  return products_per_sequence(parameters, layers, uses) / length;
 }
 
 // The memory carried from segment to segment in training, at fixed addresses.

@@ -3,41 +3,37 @@
 #include <cmath>
 
 #include "apps/data/digest.h"
-#include "ops/attention/mechanism.h"
+#include "apps/training/model_products.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace weft::lra {
 namespace {
 
-// Additions and multiplications of the matrix products of one step over B examples
-// (Task::operations). Sequences are padded to the longest; attention is counted for the root mean
-// square of their lengths.
-double products_per_step(const SequenceClassifierConfig& m, i64 batch, const Sequences& part,
-                         const std::vector<NamedParameter>& parameters) {
-  double forward = 0, head = 0;  // of a sequence, and of an example
-  for (const NamedParameter& p : parameters) {
-    const bool looked_up = p.name == "positions" || p.name == "symbols.table";
-    if (p.variable.shape().rank() < 2 || looked_up) continue;
-    const double products = 2.0 * static_cast<double>(p.variable.shape().count());
-    p.name == "head.weight" ? head += products : forward += products * double(m.length);
-  }
+// Task::operations for each example. Sequences are padded to the longest; attention is counted for
+// the root mean square of their lengths.
+double products_per_example(const SequenceClassifierConfig& m, const Sequences& part,
+                            const std::vector<NamedParameter>& parameters) {
   const i64 sequences = part.count() * part.together;
   double squares = 0;
   for (i64 i = 0; i < sequences; ++i) squares += std::pow(double(part.at(i).size()), 2);
   const auto mean = static_cast<i64>(std::sqrt(squares / double(sequences)));
-  const AttentionSizes sizes{.B = 1,
-                             .N = mean,
-                             .S = mean,
-                             .H = m.heads,
-                             .E = m.width / m.heads,
-                             .M = m.width / m.heads,
-                             .d = m.width,
-                             .N_max = m.length};
-  const AttentionCost cost = attention_cost(AttentionSpec(m.attention), sizes, false, DType::f32);
-  return double(batch) *
-         (3 * head + double(m.together) *
-                         (3 * forward +
-                          double(m.layers) * (cost.forward_operations + cost.backward_operations)));
+  const i64 e = m.width / m.heads;
+  const AttentionLayers layers{.spec = AttentionSpec(m.attention),
+                               .sizes = {.B = 1,
+                                         .N = mean,
+                                         .S = mean,
+                                         .H = m.heads,
+                                         .E = e,
+                                         .M = e,
+                                         .d = m.width,
+                                         .N_max = m.length},
+                               .count = m.layers};
+  const auto together = static_cast<double>(m.together);
+  const auto uses = [&](const std::string& name) {
+    if (name == "positions" || name == "symbols.table") return 0.0;
+    return name == "head.weight" ? 1 / together : static_cast<double>(m.length);
+  };
+  return together * products_per_sequence(parameters, layers, uses);
 }
 
 }  // namespace
@@ -61,7 +57,8 @@ Task training_task(const Model& model, const SequenceTask& data, SequenceBatches
   task.round = "round";
   task.targets_per_step =
       s.batch * static_cast<i64>(data.train.symbols.size()) / data.train.count();
-  task.operations = products_per_step(s.model, s.batch, data.train, task.parameters);
+  task.operations =
+      static_cast<double>(s.batch) * products_per_example(s.model, data.train, task.parameters);
   task.score = {"cross_entropy", "nats", [](double nats) { return nats; }};
   task.metadata = metadata_of(model);
   task.metadata["data_xxh3"] = data_digest(data.train.symbols, data.train.labels);

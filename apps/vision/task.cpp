@@ -1,34 +1,31 @@
 #include "apps/vision/task.h"
 
 #include "apps/data/digest.h"
-#include "ops/attention/mechanism.h"
+#include "apps/training/model_products.h"
 #include "ops/cross_entropy/cross_entropy.h"
 
 namespace weft::vision {
 namespace {
 
-// Additions and multiplications of the matrix products of one step, per token (Task::operations).
-double products_per_token(const VisionTransformerConfig& m,
-                          const std::vector<NamedParameter>& parameters) {
-  double forward = 0;
-  for (const NamedParameter& p : parameters) {
-    const bool of_picture = p.name == "head.weight";
-    if (p.variable.shape().rank() < 2 || p.name == "position") continue;
-    forward += 2.0 * static_cast<double>(p.variable.shape().count()) /
-               static_cast<double>(of_picture ? m.tokens() : 1);
-  }
-  const AttentionSpec spec(m.attention);
+// Task::operations for each picture.
+double products_per_picture(const VisionTransformerConfig& m,
+                            const std::vector<NamedParameter>& parameters) {
   const i64 e = m.width / m.heads;
-  const AttentionSizes sizes{.B = 1,
-                             .N = m.tokens(),
-                             .S = m.tokens(),
-                             .H = m.heads,
-                             .E = e,
-                             .M = m.value_width > 0 ? m.value_width / m.heads : e,
-                             .d = m.width};
-  const AttentionCost cost = attention_cost(spec, sizes, false, DType::f32);
-  return 3 * forward + (cost.forward_operations + cost.backward_operations) *
-                           static_cast<double>(m.layers) / static_cast<double>(m.tokens());
+  const AttentionLayers layers{.spec = AttentionSpec(m.attention),
+                               .sizes = {.B = 1,
+                                         .N = m.tokens(),
+                                         .S = m.tokens(),
+                                         .H = m.heads,
+                                         .E = e,
+                                         .M = m.value_width > 0 ? m.value_width / m.heads : e,
+                                         .d = m.width,
+                                         .N_max = m.tokens()},
+                               .count = m.layers};
+  const auto uses = [&](const std::string& name) {
+    if (name == "position") return 0.0;
+    return name == "head.weight" ? 1.0 : static_cast<double>(m.tokens());
+  };
+  return products_per_sequence(parameters, layers, uses);
 }
 
 }  // namespace
@@ -60,8 +57,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
   };
   task.criterion = [](const Measure& measured) { return 100 - figure_of(measured, "top_1"); };
   task.targets_per_step = s.batch * s.model.tokens();
-  task.operations =
-      static_cast<double>(task.targets_per_step) * products_per_token(s.model, task.parameters);
+  task.operations = static_cast<double>(s.batch) * products_per_picture(s.model, task.parameters);
   task.score = {"cross_entropy", "nats", [](double nats) { return nats; }};
   task.metadata = metadata_of(model);
   task.metadata["data_xxh3"] = data_digest(parts.set.train.pixels, parts.set.train.labels);

@@ -192,6 +192,21 @@ TEST_CASE("lra: pathfinder trains on pictures that it draws, and refuses files")
                 "--data: pathfinder has built-in data alone; wanted builtin, got files");
 }
 
+TEST_CASE("lra: the dry run counts a matrix of the mechanism as part of attention") {
+  const Words words = two_steps("pathfinder-linformer", "unwritten");
+  const ProgramRun run = lra_program(
+      words + Words{"--examples", "40", "--held-out", "6", "--dry-run", "--json-lines"});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  // The layers' matrices and the classes; the 2 products that mix keys and values, three times, and
+  // the 2 + 5 products of attention with the mixtures.
+  constexpr i64 batch = 4, layers = 2, length = 1024, width = 8, hidden = 8, classes = 2,
+                rank = 256;
+  constexpr i64 matrices = 4 * width * width + 2 * width * hidden;
+  constexpr i64 attention = (3 * 4 + 14) * length * rank * width;
+  CHECK(json::parse(run.out)["operations"] ==
+        batch * (6 * (layers * length * matrices + width * classes) + layers * attention));
+}
+
 TEST_CASE("lra: text trains on reviews, and has no files or pictures to write") {
   const TemporaryFolder folder;
   write_reviews(folder, 10, 2);
