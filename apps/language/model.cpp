@@ -82,8 +82,9 @@ double products_per_token(const UniversalTransformerConfig& m,
   const auto length = static_cast<double>(m.length);
   const auto uses = [&](const std::string& name) {
     if (name == "position" || name == "depth" || name.starts_with("halting")) return 0.0;
-    const bool inner = name.starts_with("block") || name.starts_with("convolution");
-    return length * static_cast<double>(inner && m.shared ? m.depth : 1);
+    // The convolution is one for all steps even where each has a block of its own.
+    const bool again = name.starts_with("convolution") || (m.shared && name.starts_with("block"));
+    return length * static_cast<double>(again ? m.depth : 1);
   };
   return products_per_sequence(parameters, layers, uses) / length;
 }

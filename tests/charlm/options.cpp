@@ -6,6 +6,7 @@
 
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
+#include "ops/attention/mechanism.h"
 #include "runtime/listed.h"
 #include "runtime/types.h"
 #include "tests/charlm/configuration.h"
@@ -250,6 +251,26 @@ TEST_CASE("dry run: what a step takes, and nothing is written" * not_sanitized()
                            width * width + 28 * width;
   const i64 attention = 7 * batch * depth * length * length * width;
   CHECK(cost["operations"] == 3 * 2 * matrices * batch * length + attention);
+  // One convolution is applied at every depth even where each has a block of its own.
+  CHECK(json::parse(dry({"--json-lines", "--no-shared"}))["operations"] == cost["operations"]);
+  // With a memory, attention has more keys, and keys and values are projected from more positions.
+  const auto with_memory = [&](i64 memory) {
+    const AttentionSizes sizes{.N = length,
+                               .S = length + memory,
+                               .H = 8,
+                               .E = width / 8,
+                               .M = width / 8,
+                               .d = width,
+                               .N_max = length};
+    const AttentionCost once =
+        attention_cost(AttentionSpec("transformer-xl"), sizes, true, DType::f32);
+    const json told = json::parse(dry({"--json-lines", "--attention", "transformer-xl", "--heads",
+                                       "8", "--memory", std::to_string(memory)}));
+    return told["operations"].get<double>() -
+           double(batch * depth) * (once.forward_operations + once.backward_operations);
+  };
+  CHECK(with_memory(32) - with_memory(0) ==
+        doctest::Approx(double(3 * 2 * batch * depth * 32 * 2 * width * width)));
   CHECK(cost["peak_bytes"] >= cost["activation_bytes"].get<i64>() + 20 * parameters);
   const json twice = json::parse(dry({"--json-lines", "--batch", std::to_string(2 * batch)}));
   const double ratio =
@@ -305,6 +326,17 @@ TEST_CASE("precision: in bf16 weights stay f32, and a run may change it when it 
   CHECK_FALSE(std::filesystem::exists(none));
   check_refused(charlm(tiny + Words{"--precision", "f16"}),
                 "the precision is f32, tf32 or bf16, got 'f16'");
+  // With a memory, whose type is that of the activations.
+  const Words memory =
+      tiny + Words{"--attention", "transformer-xl", "--encoding",         "conv", "--memory",
+                   "8",           "--out",          folder.path("memory")};
+  REQUIRE(charlm(memory + Words{"--precision", "bf16"}).status == 0);
+  for (const char* precision : {"f32", "bf16"}) {
+    const std::string epochs = precision == std::string("f32") ? "3" : "4";
+    const ProgramRun resumed =
+        charlm(memory + Words{"--resume", "--epochs", epochs, "--precision", precision});
+    CHECK_MESSAGE(resumed.status == 0, resumed.err);
+  }
 }
 
 TEST_CASE("json lines: standard output is the log, byte for byte") {
