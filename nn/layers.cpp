@@ -69,7 +69,10 @@ CausalConv::State CausalConv::start(i64 batch) const {
 
 // The new output is one product of the whole window: [B, 1, W·in] × [W·in, out].
 Variable CausalConv::step(State& state, const Variable& x) const {
-  if (const i64 n = x.size(1), window = weight.value().size(0); n > 1 || x.wants_gradient()) {
+  const i64 n = x.size(1);
+  const bool converted = x.value().dtype() != weight.value().dtype();
+  if (n > 1 || converted || x.wants_gradient()) {
+    const i64 window = weight.value().size(0);
     const Variable parts[] = {state.window.slice(1, 1, window), x};
     const Variable all = concatenate(parts, 1);  // [B, W − 1 + n, in]
     state.window = all.value().slice(1, n - 1, window - 1 + n).clone();

@@ -32,11 +32,13 @@ struct ExportCommand {
 };
 void add_export(const Options& app, ExportCommand& command);
 
+// Logits of a model with the same weights that computes in f32, and of one in f64, whatever
+// precision the training has.
 struct Example {
   Tensor input, logits, logits_f64;
 };
-// Copies these f32 tensors into a model's f64 tensors of the same names.
-void load_widened(const std::vector<NamedTensor>& wide, const std::vector<NamedTensor>& own);
+// Copies tensors into those of the same names of a model of another type.
+void load_converted(const std::vector<NamedTensor>& places, const std::vector<NamedTensor>& own);
 // Returns the exit status. Throws if the file or folder exists already. Calls `example` for
 // --example.
 int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,

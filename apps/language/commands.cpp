@@ -95,13 +95,15 @@ int export_model(const ExportCommand& command, const UniversalTransformer& netwo
       const std::uint32_t word = RandomKey{}.words(static_cast<std::uint64_t>(i)).word[0];
       ids.data<i64>()[i] = below(word, vocabulary);
     }
-    UniversalTransformer wide(network.config(), 0, DType::f64);
-    load_widened(weft::tensors(wide), tensors);
-    const auto logits_of = [&](const UniversalTransformer& model) {
+    const auto logits = [&](DType dtype) {
+      UniversalTransformerConfig config = network.config();
+      config.precision = "f32";  // what is stored in bf16 would be rounded
+      UniversalTransformer model(config, 0, dtype);
+      load_converted(weft::tensors(model), tensors);
       Context context = Context::evaluation();
       return model(context, ids).logits.value();
     };
-    return Example{ids, logits_of(network), logits_of(wide)};
+    return Example{ids, logits(DType::f32), logits(DType::f64)};
   });
 }
 

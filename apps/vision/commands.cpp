@@ -146,14 +146,15 @@ int run_export(const ExportCommand& command) {
       const Philox words = RandomKey{}.words(static_cast<std::uint64_t>(i));
       images.data<float>()[i] = static_cast<float>(normal(words.word[0], words.word[1]));
     }
-    VisionTransformer wide(m, 0, DType::f64);
-    load_widened(tensors(wide), model.tensors());
-    const auto logits_of = [](const VisionTransformer& network, const Tensor& pictures) {
+    const auto logits = [&](DType dtype) {
+      VisionTransformerConfig config = m;
+      config.precision = "f32";  // what is stored in bf16 would be rounded
+      VisionTransformer network(config, 0, dtype);
+      load_converted(tensors(network), model.tensors());
       Context context = Context::evaluation();
-      return network(context, pictures).value();
+      return network(context, images.to(dtype)).value();
     };
-    return Example{images, logits_of(*model.network, images),
-                   logits_of(wide, images.to(DType::f64))};
+    return Example{images, logits(DType::f32), logits(DType::f64)};
   });
 }
 

@@ -462,6 +462,27 @@ TEST_CASE(
                        Error);
 }
 
+TEST_CASE("universal transformer: in bf16 a segment of one position follows others") {
+  for (const char* encoding : {"conv", "none"}) {
+    CAPTURE(encoding);
+    const auto nats = [&](const char* precision) {
+      UniversalTransformerConfig config = remembering("transformer-xl", encoding, 6, 2);
+      config.precision = precision;
+      const UniversalTransformer model(config, 1);
+      UniversalTransformer::Memory memory = model.start_of(2);
+      Context context = Context::evaluation();
+      const Tensor ids = random_ids({2, 6}, 5, 4).to(tested_device());
+      model(context, ids.slice(1, 0, 4).clone(), &memory);
+      const Tensor next = ids.slice(1, 5, 6).clone();
+      const Tensor found = model.score(ids.slice(1, 4, 5).clone(), next, &memory).nats;
+      CHECK(memory.steps[1].attention.dtype() ==
+            (precision == std::string("bf16") ? DType::bf16 : DType::f32));
+      return found;
+    };
+    CHECK(relative_error(nats("bf16"), nats("f32")) < 0.02);
+  }
+}
+
 TEST_CASE(
     "universal transformer: with a memory steps of decoding give the logits of the segments") {
   UniversalTransformerConfig config = remembering("transformer-xl", "conv", 12, 1);

@@ -19,6 +19,43 @@ void require_done(const ProgramRun& run) { REQUIRE_MESSAGE(run.status == 0, run.
 const Words charlm_train = {"train", "--steps", "2", "--width", "16", "--heads", "2", "--length",
                             "12", "--test-batches", "1", "--validation-batches", "1"};
 
+// Exports a small training, and compares the example with a model of these weights.
+void check_example(const Words& precision) {
+  const TemporaryFolder folder;
+  require_done(
+      app("charlm", charlm_train + precision + Words{"--out", folder.path("run"), "--quiet"}));
+  require_done(app("charlm", {"export", "--checkpoint", folder.path("run"), "--example", "--out",
+                              folder.path("x")}));
+  Checkpoint exported = read_checkpoint(folder.path("x"));
+  const Tensor input = exported.tensors.at("example.input");
+  const Tensor logits = exported.tensors.at("example.logits");
+  const Tensor exact = exported.tensors.at("example.logits_f64");
+  exported.tensors.erase("example.input"), exported.tensors.erase("example.logits");
+  exported.tensors.erase("example.logits_f64");
+  const auto settings = nlohmann::json::parse(exported.metadata.at("configuration"));
+  UniversalTransformer network({.width = 16,
+                                .depth = settings["depth"],
+                                .heads = 2,
+                                .length = 12,
+                                .attention = settings["attention"],
+                                .encoding = settings["encoding"],
+                                .conv_width = settings["conv-width"],
+                                .act = settings["act"],
+                                .wiring = settings["wiring"],
+                                .shared = settings["shared"]},
+                               7);
+  load_tensors(tensors(network), exported.tensors, "x");
+  Context context = Context::evaluation();
+  CHECK(input.shape() == Shape{2, 12});
+  CHECK(same_bits(network(context, input).logits.value(), logits));
+  const std::vector<float> rounded = logits.to_vector<float>();
+  const std::vector<double> wide = exact.to_vector<double>();
+  REQUIRE(rounded.size() == wide.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    CHECK(std::abs(double(rounded[i]) - wide[i]) < 1e-5);
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("tools") {
@@ -59,39 +96,9 @@ TEST_CASE("export: the parameters of each app, in either format") {
   }
 }
 
-TEST_CASE("export: the example is what the weights give") {
-  const TemporaryFolder folder;
-  require_done(app("charlm", charlm_train + Words{"--out", folder.path("run"), "--quiet"}));
-  require_done(app("charlm", {"export", "--checkpoint", folder.path("run"), "--example", "--out",
-                              folder.path("x")}));
-  Checkpoint exported = read_checkpoint(folder.path("x"));
-  const Tensor input = exported.tensors.at("example.input");
-  const Tensor logits = exported.tensors.at("example.logits");
-  const Tensor exact = exported.tensors.at("example.logits_f64");
-  exported.tensors.erase("example.input"), exported.tensors.erase("example.logits");
-  exported.tensors.erase("example.logits_f64");
-  const auto settings = nlohmann::json::parse(exported.metadata.at("configuration"));
-  UniversalTransformer network({.width = 16,
-                                .depth = settings["depth"],
-                                .heads = 2,
-                                .length = 12,
-                                .attention = settings["attention"],
-                                .encoding = settings["encoding"],
-                                .conv_width = settings["conv-width"],
-                                .act = settings["act"],
-                                .wiring = settings["wiring"],
-                                .shared = settings["shared"]},
-                               7);
-  load_tensors(tensors(network), exported.tensors, "x");
-  Context context = Context::evaluation();
-  CHECK(input.shape() == Shape{2, 12});
-  CHECK(same_bits(network(context, input).logits.value(), logits));
-  const std::vector<float> rounded = logits.to_vector<float>();
-  const std::vector<double> wide = exact.to_vector<double>();
-  REQUIRE(rounded.size() == wide.size());
-  for (std::size_t i = 0; i < wide.size(); ++i) {
-    CHECK(std::abs(double(rounded[i]) - wide[i]) < 1e-5);
-  }
+TEST_CASE("export: the example is what the weights give in f32, after a training in bf16, too") {
+  check_example({});
+  check_example({"--precision", "bf16"});
 }
 
 // The output of torch_export.py for these files; nothing without PyTorch.
