@@ -1,5 +1,7 @@
 #include "apps/wordlm/generate.h"
 
+#include <algorithm>
+
 namespace weft::wordlm {
 namespace {
 
@@ -7,21 +9,30 @@ constexpr float never = -1e30f;  // logit of a token never to draw; finite, as d
 
 }  // namespace
 
+std::size_t settled(std::string_view text) {
+  const std::size_t space = text.find_last_of(" \n");
+  return space == std::string_view::npos ? 0 : space;
+}
+
 void write_text(const Model& model, const std::string& prompt, i64 tokens,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,
                 const std::function<void()>& restarted) {
   const auto [unknown, begin, end, pad] = model.pieces->special();
   Generator generator(*model.network, restarted);
   PieceIds text = model.pieces->encode(prompt);  // without the opening
-  std::string said;
   const PieceIds opening = model.pieces->opening();
   std::vector<i64> read(opening.begin(), opening.end());
   read.insert(read.end(), text.begin(), text.end());
   Tensor logits = generator.read(read);
-  const auto tell = [&] {  // decodes the whole line: a piece can join the one before
-    const std::string now = model.pieces->decode(text);
-    if (now.starts_with(said)) say(now.substr(said.size()));
-    said = now;
+  std::string now;
+  std::size_t said = 0;  // bytes of it
+  const auto say_until = [&](std::size_t end) {
+    if (end > said) say(now.substr(said, end - said));
+    said = std::max(said, end);
+  };
+  const auto tell = [&] {
+    now = model.pieces->decode(text);
+    say_until(settled(now));
   };
   tell();
   for (i64 i = 0; i < tokens; ++i) {
@@ -34,6 +45,7 @@ void write_text(const Model& model, const std::string& prompt, i64 tokens,
     text.push_back(static_cast<std::int32_t>(id));
     tell();
   }
+  say_until(now.size());
 }
 
 }  // namespace weft::wordlm

@@ -3,13 +3,18 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "apps/wordlm/model.h"
 
 namespace weft::wordlm {
 
-// Reads the pieces' opening and `prompt`, then draws `tokens` pieces and passes the text that each
-// one adds to `say`, with a line end for the model's end piece. Other special pieces are never
+// Bytes of a line that is being written which no further piece changes: those before the last
+// space. A piece can join the word before, and take its space: "the king ' s" becomes "the king's".
+std::size_t settled(std::string_view text);
+
+// Reads the pieces' opening and `prompt`, then draws `tokens` pieces and passes the text to `say`,
+// part by part, with a line end for the model's end piece. Other special pieces are never
 // drawn. Calls `restarted` at the generator's first restart.
 void write_text(const Model& model, const std::string& prompt, i64 tokens,
                 const SamplingOptions& options, const std::function<void(const std::string&)>& say,

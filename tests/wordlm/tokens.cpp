@@ -3,10 +3,13 @@
 #include <vector>
 
 #include "apps/data/unicode.h"
+#include "apps/wordlm/generate.h"
 #include "doctest/doctest.h"
+#include "runtime/random.h"
 #include "tests/files.h"
 
 using namespace weft;
+using wordlm::settled;
 
 namespace {
 
@@ -22,9 +25,42 @@ std::string tokens_of(const std::string& line) {
 
 std::string joined(const std::vector<std::string>& words) { return detokenized(words); }
 
+// A line said while its words are written letter by letter.
+std::string said(const std::vector<std::string>& words) {
+  std::string line, now;
+  std::vector<std::string> some;
+  for (const std::string& word : words) {
+    some.emplace_back();
+    for (const char letter : word) {
+      some.back() += letter;
+      now = joined(some);
+      CHECK(now.starts_with(line));
+      if (settled(now) > line.size()) line = now.substr(0, settled(now));
+    }
+  }
+  return line + now.substr(line.size());
+}
+
 }  // namespace
 
 TEST_SUITE("wordlm") {
+
+TEST_CASE("tokens: what is said of a line that is being written stands in the line") {
+  CHECK(settled("the king 's") == 8);
+  CHECK(said({"the", "king", "'", "s", "crown", "fell"}) == "the king's crown fell");
+  CHECK(said({"the", "mare", "'", "red", "x"}) == "the mare 'red x");
+  CHECK(said({"a", "'", "b", "'", "sun", "'", "re", "here"}) == "a 'b' sun're here");
+  // Any order of words that change what stands before them.
+  const std::vector<std::string> some = {"'", "s", "red", "the", ".", "...", "\"", "(", "ll"};
+  for (std::uint32_t draw = 0; draw < 200; ++draw) {
+    std::vector<std::string> words;
+    for (std::uint64_t i = 0; i < 12; ++i) {
+      words.push_back(some[RandomKey{7, draw}.words(i).word[0] % some.size()]);
+    }
+    CAPTURE(joined(words));
+    CHECK(said(words) == joined(words));
+  }
+}
 
 TEST_CASE("tokens: each form of a number is one token") {
   for (const char* number : {"15%",
