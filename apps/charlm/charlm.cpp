@@ -32,9 +32,10 @@ void add_commands(CommandLine& line, Commands& commands) {
   add_train(line.add("train", "train a model (the default)"), commands.train, presets());
   const Options eval = line.add("eval", "score a model on text");
   add_eval(eval, commands.eval);
-  eval.add_flag("--paper", commands.eval.paper, "also score random windows, as the paper does");
+  const Option paper =
+      eval.add_flag("--paper", commands.eval.paper, "also score random windows, as the paper does");
   eval.add_option("--seed", commands.eval.seed, "seed of the random windows; default: the model's")
-      .check(plain_integer<std::uint64_t>);
+      .needs(paper);
   add_sample(line.add("sample", "write text"), commands.sample);
   add_info(line.add("info", "list a model's parameters"), commands.info, presets());
   add_export(line.add("export", "write the weights for other programs"), commands.exported);

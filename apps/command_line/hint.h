@@ -48,9 +48,8 @@ inline const std::vector<ForeignWord>& foreign_words() {
        {},
        "it belongs to the optimizer, as in --optimizer adamw:beta1=0.9,beta2=0.95"},
       {{"grad-accum", "grad-accum-steps", "gradient-accumulation-steps", "total-batch-size"},
-       {},
-       "a step processes its whole --batch at once"},
-      {{"dtype", "tensorcores"}, {}, "models are trained in f32"},
+       {"shards"}},
+      {{"dtype", "tensorcores"}, {"precision"}},
       {{"compile"}, {}, "there is nothing to compile"},
       {{"flash"}, {}, "attention matrices are never stored"},
       {{"eval-only", "inference-only"}, {}, "eval is a command of its own"},
@@ -59,7 +58,7 @@ inline const std::vector<ForeignWord>& foreign_words() {
 }
 
 // The continuation of the error about the unknown option `wanted`: "; did you mean --width?",
-// ": models are trained in f32;", or ";" if no known option is similar. Names in `wanted` and
+// ": there is nothing to compile;", or ";" if no known option is similar. Names in `wanted` and
 // `known` may begin with dashes; `dashes` is put before the suggested name.
 inline std::string hint(const std::string& wanted, std::vector<std::string> known,
                         const std::string& dashes) {

@@ -114,6 +114,10 @@ template <class T>
 Option Options::add_option(const std::string& name, T& value, const std::string& help) const {
   CLI::Option* const added = app_->add_option(name, value, help);
   if constexpr (std::is_same_v<T, double>) added->check(any_number);
+  if constexpr (std::is_integral_v<T>) added->check(plain_integer<T>);
+  if constexpr (std::is_same_v<T, std::optional<std::uint64_t>>) {
+    added->check(plain_integer<std::uint64_t>);
+  }
   return Option(added);
 }
 template Option Options::add_option(const std::string&, int&, const std::string&) const;

@@ -101,9 +101,7 @@ Option add_value(const Options& options, const std::string& name, T& value, cons
     const Option made = options.add_option(option, value, help);
     return made.comma_separated().check(plain_integer<std::uint64_t>);
   } else {
-    const Option made = options.add_option(option, value, help).show_default();
-    if constexpr (std::is_integral_v<T>) made.check(plain_integer<T>);
-    return made;
+    return options.add_option(option, value, help).show_default();
   }
 }
 

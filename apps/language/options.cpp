@@ -70,9 +70,7 @@ void add_sample(const Options& app, SampleCommand& sample) {
                  "with this total probability; 1: all")
       .show_default();
   app.add_option("--samples", sample.samples, "number of texts to write").show_default();
-  app.add_option("--seed", sample.options.seed, "random seed")
-      .show_default()
-      .check(plain_integer<std::uint64_t>);
+  app.add_option("--seed", sample.options.seed, "random seed").show_default();
 }
 
 }  // namespace weft

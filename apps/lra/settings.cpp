@@ -148,6 +148,9 @@ void check(const Settings& settings) {
   require(facts_of(settings.task).examples > 0 || as_drawn,
           "--examples, --held-out and --data-seed are of built-in data, and {} has none",
           settings.task);
+  require(settings.data == "builtin" || as_drawn,
+          "--examples, --held-out and --data-seed are of built-in data, and --data is {}",
+          settings.data);
   AttentionSpec{settings.model.attention};
 }
 

@@ -35,9 +35,10 @@ Accuracy accuracy_of(std::span<const i64> which, i64 most, std::span<const i64> 
         classify(which.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(size)));
     const Tensor labels = found.labels.to(found.logits.device());
     const double loss = cross_entropy(found.logits, labels).value().item();
+    const Tensor logits = found.logits.to(Device{});
     std::vector<double> sums{loss * static_cast<double>(size)};
     for (const i64 largest : k) {
-      sums.push_back(static_cast<double>(count_top(found.logits, found.labels, largest)));
+      sums.push_back(static_cast<double>(count_top(logits, found.labels, largest)));
     }
     advance(static_cast<double>(begin + size) / static_cast<double>(count));
     return sums;

@@ -76,27 +76,47 @@ class CommandReader {
     }
   }
 
-  // The layers: the files named on the line, and the line. Each entry of a file is parsed alone
-  // first, so that an error names its line in the file.
+  // Throws if the words of a layer alone are wrong.
+  void try_out(const Words& layer) const {
+    Commands tried;
+    lay(layer, tried, tried.train.settings, {});
+    check(tried.train.settings);
+    check(tried.train.run);
+  }
+
+  bool is_right(const Words& layer) const {
+    try {
+      try_out(layer);
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
+  }
+
+  // The layers: the files named on the line, and the line. Where a file as a whole is wrong, each
+  // of its entries is tried alone, so that an error names its line in the file. If none is, they
+  // contradict each other, which a later layer may settle.
   std::vector<Words> layers_of(const Words& words, Commands& commands) const {
     std::vector<Words> layers;
     const std::string train = names_.known.front();
     for (const std::string& file : commands.train.run.config) {
       CommandLine line(names_);
       add_(line, commands);
+      const auto entries = read_config(file, line.command(train));
       Words layer = {train};
-      for (const ConfigEntry& entry : read_config(file, line.command(train))) {
-        Words alone = entry.words;
-        alone.insert(alone.begin(), train);
-        try {
-          Commands tried;
-          lay(alone, tried, tried.train.settings, {});
-          check(tried.train.settings);
-          check(tried.train.run);
-        } catch (const Error& error) {
-          fail("{}: {}", entry.place, error.what());
-        }
+      for (const ConfigEntry& entry : entries) {
         layer.insert(layer.end(), entry.words.begin(), entry.words.end());
+      }
+      if (!is_right(layer)) {
+        for (const ConfigEntry& entry : entries) {
+          Words alone = entry.words;
+          alone.insert(alone.begin(), train);
+          try {
+            try_out(alone);
+          } catch (const Error& error) {
+            fail("{}: {}", entry.place, error.what());
+          }
+        }
       }
       layers.push_back(std::move(layer));
     }

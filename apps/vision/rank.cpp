@@ -1,5 +1,6 @@
 // Singular spectra of the layers' outputs (S. Yuan, H. Xu, arXiv 2410.10914, Figure 3). A fast
 // decay means that all tokens of a picture have nearly the same representation (rank collapse).
+#include <filesystem>
 #include <set>
 
 #include "apps/command_line/progress.h"
@@ -50,6 +51,8 @@ std::pair<std::string, std::string> named(const std::string& text) {
 }  // namespace
 
 int run_rank(const RankCommand& command) {
+  require(command.out.empty() || !std::filesystem::exists(command.out),
+          "{}: exists already; choose another --out", command.out);
   Progress progress;
   PictureSet set;
   Json report = {{"pictures", command.pictures}, {"models", Json::array()}};

@@ -218,7 +218,7 @@ int run_info(const InfoCommand& command) {
   const auto fresh = [&] {
     const Settings& s = command.settings;
     check(s);
-    const bool of_paper = !s.preset.empty() && s.pieces == "paper";
+    const bool of_paper = !s.preset.empty() && s.pieces == "paper" && s.data == "builtin";
     return new_model(s, of_paper ? nullptr : load_words(s.data, s.pieces, false).pieces);
   };
   const Model model = command.checkpoint.empty() ? fresh() : read_model(command.checkpoint);

@@ -34,9 +34,10 @@ TEST_CASE("options: the words of nanoGPT and llm.c are known, and nothing is gue
     answered("charlm", {fmt::format("--{}", word), "1"},
              fmt::format("no option --{}; did you mean --{}? charlm train --help", word, ours));
   }
-  answered("charlm", {"--grad_accum=4"}, "--grad_accum: a step processes its whole --batch");
-  answered("charlm", {"--gradient_accumulation_steps=4"}, ": a step processes its whole");
-  answered("charlm", {"--dtype", "bfloat16"}, "no option --dtype: models are trained in f32;");
+  answered("charlm", {"--grad_accum=4"}, "no option --grad_accum; did you mean --shards?");
+  answered("charlm", {"--gradient_accumulation_steps=4"}, "did you mean --shards?");
+  answered("charlm", {"--dtype", "bfloat16"}, "no option --dtype; did you mean --precision?");
+  answered("charlm", {"--flash"}, "no option --flash: attention matrices are never stored;");
   answered("charlm", {"--beta1", "0.9"}, "as in --optimizer adamw:beta1=0.9");
   answered("charlm", {"sample", "--checkpoint", "x", "--top_k", "3"}, "did you mean --top-k?");
   answered("charlm", {"sample", "--checkpoint", "x", "--max_new_tokens", "3"}, "mean --tokens?");
@@ -52,7 +53,7 @@ TEST_CASE("options: the words of nanoGPT and llm.c are known, and nothing is gue
   answered("charlm", {"--config", folder.file("a.toml", "n_layer = 3")},
            "a.toml:1: there is no option \"n_layer\"; did you mean depth?");
   answered("charlm", {"--config", folder.file("a.toml", "dtype = 'f64'")},
-           "there is no option \"dtype\": models are trained in f32;");
+           "there is no option \"dtype\"; did you mean precision?");
 }
 
 // Words with one space between them.

@@ -17,10 +17,10 @@ namespace {
 
 ProgramRun lra_program(const Words& words) { return app("lra", words); }
 
-const Words tiny = {"--examples",    "60", "--held-out",  "8",     "--width",  "8",
-                    "--layers",      "1",  "--heads",     "2",     "--hidden", "8",
-                    "--batch",       "4",  "--steps",     "4",     "--warmup", "1",
-                    "--round-steps", "2",  "--attention", "linear"};
+const Words tiny_model = {"--width",  "8", "--layers",      "1", "--heads",     "2",
+                          "--hidden", "8", "--batch",       "4", "--steps",     "4",
+                          "--warmup", "1", "--round-steps", "2", "--attention", "linear"};
+const Words tiny = tiny_model + Words{"--examples", "60", "--held-out", "8"};
 
 // A preset, made small, for two steps.
 Words two_steps(const std::string& preset, const std::string& out) {
@@ -120,6 +120,18 @@ TEST_CASE("lra: trains, logs both baselines beside the test, and eval gives it a
                 "there is no 'tset'");
 }
 
+TEST_CASE("lra: an entry of a file may need another one of it") {
+  const TemporaryFolder folder;
+  for (const char* text :
+       {"optimizer = 'adamw'\nweight-decay = 0.5", "weight-decay = 0.5\noptimizer = 'adamw'"}) {
+    const ProgramRun run = lra_program({"--config", folder.file("a.toml", text), "--print-config"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    CHECK(contains(run.out, "decay=0.5"));
+  }
+  check_refused(lra_program({"--config", folder.file("b.toml", "batch = 4\nweight-decay = 0.5")}),
+                "b.toml:2: --weight-decay: adam has none");
+}
+
 TEST_CASE("lra: killed and resumed, the same bits as at one go") {
   const TemporaryFolder folder;
   check_resume(WEFT_PROGRAMS "/lra",
@@ -134,12 +146,16 @@ TEST_CASE("lra: data writes the files, from which a training gives the same loss
   REQUIRE_MESSAGE(data.status == 0, data.err);
   CHECK(lines(data.out).at(0)["train"] == 60);
   const auto losses = [&](const std::string& name, const Words& more) {
-    const ProgramRun run = lra_program(Words{"train", "--out", folder.path(name)} + tiny + more);
+    const ProgramRun run =
+        lra_program(Words{"train", "--out", folder.path(name)} + tiny_model + more);
     REQUIRE_MESSAGE(run.status == 0, run.err);
     return lines(read_file(folder.path(name) + "/metrics.jsonl")).back()["loss"].dump();
   };
-  CHECK(losses("drawn", {}) == losses("read", {"--data", folder.path("files")}));
-  check_refused(lra_program(Words{"train"} + tiny + Words{"--data", folder.path("none")}),
+  const Words files = {"--data", folder.path("files")};
+  CHECK(losses("drawn", {"--examples", "60", "--held-out", "8"}) == losses("read", files));
+  check_refused(lra_program(Words{"train"} + tiny + files),
+                "--examples, --held-out and --data-seed are of built-in data, and --data is");
+  check_refused(lra_program(Words{"train"} + tiny_model + Words{"--data", folder.path("none")}),
                 "basic_train.tsv: cannot be read");
   check_refused(lra_program({"train", "--task", "imgae"}), "there is no 'imgae'");
   check_refused(lra_program({"train", "--examples", "8", "--batch", "9"}),
