@@ -161,7 +161,8 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
         }
       }
     }
-    for (const auto& place : node->inputs) {
+    for (auto& input : node->inputs) {
+      const auto place = std::exchange(input, {});  // its use is released even if complete_ throws
       if (place && --place->uses_ == 0 && complete_) complete_(*place);
     }
     nodes_.pop_back();  // last: if anything above throws, the destructor releases the node's uses

@@ -32,7 +32,7 @@ std::uint64_t hash(const std::string& text) {
   return value;
 }
 
-// The streams of a step count from 0 up; those with the highest bit set belong to parameters.
+// A stream with the highest bit set; the layers of a step count theirs from 0 up.
 RandomKey key_of(const std::string& name, std::uint64_t seed) {
   const std::uint64_t word = hash(name);
   return {seed, static_cast<std::uint32_t>(word),

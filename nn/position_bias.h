@@ -33,8 +33,9 @@ class PositionBias {
   i64 heads_, longest_;
   DType dtype_;
   Parameter table_;  // [2 L - 1, H], or none
-  // What depends on the positions alone is cached on the device: steps of equal lengths, captured
-  // ones too, copy nothing.
+  // What depends on the positions alone is cached on the device, for the last positions: steps of
+  // equal lengths, captured ones too, copy nothing. A call with other positions frees it: capture a
+  // step again after such a call, before it is replayed.
   struct Constant {
     std::array<i64, 3> positions = {-1, -1, -1};  // before, n, S
     Tensor value;

@@ -90,7 +90,8 @@ class UniversalTransformer {
   // The same without dropout and tape.
   Score score(const Tensor& ids, const Tensor& targets, Memory* memory = nullptr) const;
 
-  // Decoding: the state of the past, for each step of depth.
+  // Decoding: the state of the past, for each step of depth. It begins with no past at all, where
+  // the first segment of a model with a memory sees M zeros.
   struct State {
     struct Step {
       nn::TransformerBlock::State block;

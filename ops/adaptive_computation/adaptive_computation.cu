@@ -2,7 +2,6 @@
 //
 // In f32, forward reads every state twice, 8 bytes an element; backward reads it twice and writes
 // its gradient, 12: bound by memory bandwidth (estimated).
-// goes element by element (46).
 #include <cmath>
 
 #include "ops/adaptive_computation/kernels.h"

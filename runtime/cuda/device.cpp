@@ -97,7 +97,19 @@ void check_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const std::string message = cudaGetErrorString(error);
   cudaGetLastError();
-  throw DeviceError(fmt::format("{}: CUDA reports {}: {}", what, cudaGetErrorName(error), message));
+  throw DeviceError(fmt::format("{}: CUDA reports {}: {}{}", what, cudaGetErrorName(error), message,
+                                error == cudaErrorNoKernelImageForDevice
+                                    ? "; configure the build with -Dgpu_arch for this device"
+                                    : ""));
+}
+
+void check_shared(cudaError_t error, const char* what, std::size_t bytes) {
+  if (error != cudaErrorInvalidValue) return check_cuda(error, what);
+  cudaGetLastError();
+  throw DeviceError(fmt::format(
+      "{}: a block wants {} bytes of shared memory, more than this device has for one; sizes are "
+      "chosen for compute capability 9.0, which has 232448",
+      what, bytes));
 }
 
 bool is_over(cudaError_t asked, const char* what) {

@@ -21,6 +21,8 @@ cublasHandle_t handle_of(const Cuda& device) {
     constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
     cublasHandle_t made = nullptr;
     require(cublasCreate(&made) == CUBLAS_STATUS_SUCCESS, "matmul: cuBLAS could not be started");
+    // Parts of a sum that several blocks compute are added in f32, too.
+    cublasSetMathMode(made, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     cublasSetStream(made, stream_of(device));
     void* workspace = nullptr;
     check_cuda(cudaMalloc(&workspace, workspace_bytes), "matmul");

@@ -15,6 +15,9 @@ cudaStream_t stream_of(const Cuda&);
 // Throws Error, beginning with `what`, unless the call succeeded.
 void check_cuda(cudaError_t error, const char* what);
 
+// The same for a request for `bytes` of shared memory.
+void check_shared(cudaError_t error, const char* what, std::size_t bytes);
+
 // The answer to a question whether work is over (cudaStreamQuery, cudaEventQuery); throws likewise.
 bool is_over(cudaError_t asked, const char* what);
 
@@ -27,9 +30,9 @@ template <class... P>
 void start(const char* name, const Cuda& device, dim3 grid, dim3 block, std::size_t shared,
            void (*kernel)(P...), std::type_identity_t<P>... arguments) {
   if (shared > 48 * 1024) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(shared)),
-               name);
+    check_shared(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(shared)),
+                 name, shared);
   }
   check_cuda(launch({grid, block, shared, stream_of(device)}, kernel, arguments...), name);
 }

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 9, 0), "since 2.9 NCCL can be captured");
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 14, 0), "ncclInProgress is of NCCL 2.14");
 
 void check_nccl(ncclResult_t result, ncclComm_t comm = nullptr) {
   if (result == ncclSuccess) return;

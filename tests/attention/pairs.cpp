@@ -557,6 +557,11 @@ TEST_CASE("pairs: a bias by distance, and its gradient") {
   const Band past{.end = {.slope = 1, .offset = S - N + 1}};
   check_by_distance(
       in, {.band = past}, [&](i64, i64 i, i64 j) { return j <= i + S - N; }, 3, S, N - 1);
+  // Behind keys that no query sees.
+  const QueryKeyValue square(2, 64, 64, 2, 5, 6);
+  check_by_distance(
+      square, {.band = Band::causal(), .first_key = 8},
+      [](i64, i64 i, i64 j) { return 8 <= j && j <= i; }, 2, 127, 63);
   const QueryKeyValue few(2, 3, 90, 2, 5, 6);
   check_by_distance(few, {}, all, 2, 92, 2);
   CHECK_THROWS_WITH_AS(

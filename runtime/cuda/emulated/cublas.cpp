@@ -80,6 +80,8 @@ cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
+
 cublasStatus_t cublasSetWorkspace(cublasHandle_t, void*, std::size_t) {
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -20,8 +20,11 @@ enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1 };
 
 using cublasHandle_t = struct EmulatedCublas*;
 
+enum cublasMath_t { CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
+
 cublasStatus_t cublasCreate(cublasHandle_t*);
 cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t);
+cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t, void* workspace, std::size_t bytes);
 const char* cublasGetStatusString(cublasStatus_t);
 

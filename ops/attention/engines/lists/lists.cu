@@ -241,13 +241,14 @@ struct QueryRow {
     T delta = 0;
     for (i64 t = team.rank(); t < at.count; t += Team::threads) {
       w[t] = std::exp(at.score(t, w, s) - log_sum);
-      delta += w[t] * at.factor(mask, t) * dz[t];
+      dz[t] *= at.factor(mask, t);
+      delta += w[t] * dz[t];
     }
     delta = team.sum(delta);
     for (i64 t = team.rank(); t < at.count; t += Team::threads) {
       const T weight = w[t];
       w[t] = weight * at.factor(mask, t);
-      dz[t] = w[t] * dz[t] - weight * delta;  // exactly 0 if the weight is 1
+      dz[t] = weight * (dz[t] - delta);  // exactly 0 if the weight is 1
     }
     team.wait();
     sum_runs(team, at, dz, s);

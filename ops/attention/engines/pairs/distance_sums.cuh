@@ -63,7 +63,7 @@ void sum_distances(const Cuda& device, const Pairs<S>& p, i64 rows,
                    const BiasGradient<Accumulator<S>>& dbias, const Run& run) {
   using T = Accumulator<S>;
   if (dbias.distances.data == nullptr) return run(DistanceSums<T>{});
-  DistanceSums<T> distances{{}, rows, p.lists.any() ? Staircase{} : p.band.first};
+  DistanceSums<T> distances{{}, rows, p.lists.any() ? Staircase{} : p.of_class(0).band.first};
   const i64 heads = p.B() * p.H(), tiles = (p.N() + rows - 1) / rows;
   i64 keys = 0;  // of the longest block, in whole tiles
   for (i64 tile = 0; tile < tiles; ++tile) {
