@@ -110,13 +110,14 @@ void CachingAllocator::give_back_all(Cache& cache) {
 }
 
 void* CachingAllocator::allocate(std::size_t bytes) {
-  const std::size_t size = size_class(bytes);
-  require(size >= bytes && size < (std::size_t{1} << 62),
-          "allocator: {} bytes were asked for; a size is wrong", bytes);
+  require(bytes < (std::size_t{1} << 61), "allocator: {} bytes were asked for; a size is wrong",
+          bytes);
+  std::size_t size = std::max<std::size_t>(bytes, 1);
   void* block = nullptr;
   bool poison = false;
   {
     const std::lock_guard lock(mutex_);
+    if (caching_ || pool_ != 0) size = size_class(bytes);
     auto& blocks = pools_.at(pool_)[size];
     if (!blocks.empty()) {
       block = blocks.back();

@@ -61,7 +61,8 @@ class CachingAllocator {
   // Fills fresh memory with NaN (bytes 0xff: a NaN in every floating type), so that an element that
   // a kernel forgets to write is noticed. Tests turn this on.
   void set_poison(bool poison);
-  // Without the cache every block comes from the system, so that address sanitizers track each one.
+  // Without the cache every block comes from the system, not rounded to its size class, so that
+  // sanitizers and the emulated device's guards see a read or write beyond it.
   void set_caching(bool caching);
 
  private:

@@ -80,6 +80,7 @@ int main(int argc, char** argv) {
         return not_there;
       }
       weft::set_tested_device(cuda);
+      weft::allocator(cuda).set_caching(!weft::tested_is_emulated());
     }
   }
   const int status = context.run();

@@ -29,5 +29,11 @@ const bool prepared = [] {
 
 }  // namespace
 
-weft::WithCache::WithCache() { weft::allocator().set_caching(true); }
-weft::WithCache::~WithCache() { weft::allocator().set_caching(!sanitized); }
+weft::WithCache::WithCache() {
+  weft::allocator().set_caching(true);
+  weft::allocator(tested_device()).set_caching(true);
+}
+weft::WithCache::~WithCache() {
+  weft::allocator(tested_device()).set_caching(!tested_is_emulated());
+  weft::allocator().set_caching(!sanitized);
+}

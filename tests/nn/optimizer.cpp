@@ -132,7 +132,7 @@ double worst_difference(const std::string& text, const Formula& formula, DType d
   for (const auto& [p, scalars] : expected) {
     std::vector<double> values;
     for (const Scalar& scalar : scalars) values.push_back(scalar.w);
-    worst = std::max(worst, relative_error(p->value(), Tensor::from(values, p->value().shape())));
+    worst = worse(worst, relative_error(p->value(), Tensor::from(values, p->value().shape())));
   }
   return worst;
 }

@@ -468,7 +468,8 @@ TEST_CASE("universal transformer: in bf16 a segment of one position follows othe
     const auto nats = [&](const char* precision) {
       UniversalTransformerConfig config = remembering("transformer-xl", encoding, 6, 2);
       config.precision = precision;
-      const UniversalTransformer model(config, 1);
+      UniversalTransformer model(config, 1);
+      randomise(model, 3);
       UniversalTransformer::Memory memory = model.start_of(2);
       Context context = Context::evaluation();
       const Tensor ids = random_ids({2, 6}, 5, 4).to(tested_device());
