@@ -30,6 +30,9 @@ std::vector<Tensor> on_device(const std::vector<Tensor>& tensors, Device device 
 // shapes differ.
 double relative_error(const Tensor& got, const Tensor& wanted);
 
+// The larger of two errors; NaN if one of them is, which std::max may drop.
+inline double worse(double a, double b) { return a != a || b <= a ? a : b; }
+
 // The error of each gradient, relative to its size, or to a hundredth of the largest one's if that
 // is more, a tenth if it vanishes identically: in that case both runs have only the rounding errors
 // of sums that cancel. So it is for the queries of a mechanism that divides by a normaliser, if

@@ -1,6 +1,7 @@
 // A training that is killed and resumed against one that is not.
 #pragma once
 
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -36,20 +37,26 @@ inline std::vector<std::string> kept_bytes(const std::string& run) {
   return all;
 }
 
-// Trains with `words` in one run with one thread; then with two, killed `kills` times after an
-// increasing time, and resumed each time. Checks that both have the same bits and the same log.
-// `folder` is empty.
+// Trains with `words` in one run with one thread; then with two, killed as soon as there is a
+// checkpoint and `kills` times more after an increasing time, and resumed each time. Checks that
+// both have the same bits and the same log. `folder` is empty.
 inline void check_resume(const std::string& program, const Words& words, const std::string& folder,
                          int kills) {
   const std::string straight = folder + "/straight", killed = folder + "/killed";
   const ProgramRun whole = run_program(program, words + Words{"--out", straight, "--threads", "1"});
   REQUIRE_MESSAGE(whole.status == 0, whole.err);
   const Words parts = words + Words{"--out", killed, "--threads", "2"};
+  const Words until_checkpoint = {
+      "-c",
+      "\"$@\" & while kill -0 $! && ! ls \"$0\"/step-*/manifest.json; do sleep 0.01; done "
+      ">/dev/null 2>&1; kill -KILL $! && wait $!",
+      killed, program};
+  const ProgramRun first = run_program("/bin/sh", until_checkpoint + parts);
+  REQUIRE_MESSAGE(first.status == 128 + SIGKILL, first.err);
   const auto go_on = [&](double seconds) {
-    const bool begun = std::filesystem::exists(killed + "/last.safetensors");
     return run_program(
         "timeout", Words{"--foreground", "-s", "KILL", std::to_string(seconds), program} + parts +
-                       Words{begun ? "--resume" : "--force"});
+                       Words{"--resume"});
   };
   for (int i = 1; i <= kills; ++i) go_on(i * (sanitized ? 1.5 : 0.1));
   const ProgramRun last = go_on(0);  // without a kill

@@ -193,7 +193,7 @@ void check_stored(const StoredOp& op, const StoredCase& of) {
     double worst = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
       const double most = bound[i] + half_unit * (std::abs(b[i]) + bound[i]) + 1e-12;
-      worst = std::max(worst, std::abs(a[i] - b[i]) / most);
+      worst = worse(worst, std::abs(a[i] - b[i]) / most);
     }
     CHECK(worst <= 1);
     // Roundings are independent, so that in the mean several are less than the worst of two.

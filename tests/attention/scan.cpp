@@ -257,7 +257,7 @@ void check_scan(ScanCall call, const ScanCase& of, bool apart = false) {
     for (std::size_t i = 0; i < a.size(); ++i) {
       const double most =
           bound[i] + tolerance::half_unit_bf16 * (std::abs(b[i]) + bound[i]) + 1e-12;
-      worst = std::max(worst, std::abs(a[i] - b[i]) / most);
+      worst = worse(worst, std::abs(a[i] - b[i]) / most);
     }
     CHECK(worst <= 1);
   }

@@ -38,8 +38,8 @@ TEST_CASE("rotary: neighbouring features are turned as the definition says") {
             const double u = from(b, n, h, 2 * i), v = from(b, n, h, 2 * i + 1);
             const double one = u * std::cos(angle) - v * std::sin(angle);
             const double two = u * std::sin(angle) + v * std::cos(angle);
-            worst = std::max({worst, std::abs(to(b, n, h, 2 * i) - one),
-                              std::abs(to(b, n, h, 2 * i + 1) - two)});
+            worst = worse(worst, std::abs(to(b, n, h, 2 * i) - one));
+            worst = worse(worst, std::abs(to(b, n, h, 2 * i + 1) - two));
           }
         }
       }

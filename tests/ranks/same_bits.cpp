@@ -203,7 +203,7 @@ TEST_CASE("shards on one process: another sum of the same gradients, and the sam
                  "--report-steps", "1",  "--dropout", "0.3"});
   const TemporaryFolder folder;
   const std::string path = WEFT_PROGRAMS "/charlm";
-  check_resume(path, words + Words{"--shards", "4", "--checkpoint-steps", "1"},
+  check_resume(path, words + Words{"--shards", "4", "--steps", "40", "--checkpoint-steps", "1"},
                folder.path("resumed"), 1);
 }
 

@@ -153,7 +153,7 @@ double worst_of_pairs(i64 rows, i64 columns, i64 depth, Lies lies, bool add, con
           sum += product, size += std::abs(product);
         }
       }
-      worst = std::max(worst, std::abs(sum - got) / (std::ldexp(size, -24) + 1e-30));
+      worst = worse(worst, std::abs(sum - got) / (std::ldexp(size, -24) + 1e-30));
     }
   }
   return worst;

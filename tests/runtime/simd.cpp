@@ -171,7 +171,7 @@ double worst_of_tile_product(i64 rows, i64 columns, i64 depth, bool add) {
       for (i64 k = 0; k < depth && j < columns; ++k) {
         sum += double(a.view<T, 2>()(k, i)) * double(b.view<T, 2>()(k, j));
       }
-      worst = std::max(worst, std::abs(sum - double(c.view<T, 2>()(i, j))));
+      worst = worse(worst, std::abs(sum - double(c.view<T, 2>()(i, j))));
     }
   }
   return worst;
