@@ -65,8 +65,8 @@ void watch_signals() {
 
 bool interrupted() { return caught != 0; }
 
-// The devices that were named, or all that exist; times of the emulated device would be
-// meaningless.
+// The devices that were named, or the CPU and the first CUDA device: a process computes on one.
+// Times of the emulated device would be meaningless.
 std::vector<Device> devices_of(const Options& o) {
   std::vector<Device> devices;
   for (const std::string& text : o.devices) devices.push_back(device_named(text));
@@ -74,9 +74,7 @@ std::vector<Device> devices_of(const Options& o) {
   devices.push_back({});
   if constexpr (has_cuda) {
     const std::vector<CudaDevice>& found = cuda_devices().all;
-    for (int i = 0; i < std::ssize(found); ++i) {
-      if (!found[i].emulated) devices.push_back({DeviceType::cuda, i});
-    }
+    if (!found.empty() && !found[0].emulated) devices.push_back({DeviceType::cuda, 0});
   }
   return devices;
 }
@@ -238,6 +236,7 @@ void add_options(const weft::Options& app, Options& o) {
   app.add_option(
          "--learnt", o.learnt,
          "NAME=NUMBER: value of all elements of a learnt input, such as span=0.125 after training")
+      .excludes(core)
       .excludes(blocks);
   app.add_option("--hidden", s.hidden,
                  "units of the blocks' feed-forward layer; default: 4 × width")

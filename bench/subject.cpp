@@ -146,8 +146,7 @@ double bytes_of_inputs(const Candidate& candidate, const Settings& settings,
   return bytes;
 }
 
-// Attention that holds N × N: scores, scaled scores and weights are saved, and two more are
-// workspace in backward.
+// Attention that holds N × N: the weights are saved, and two more maps are workspace in backward.
 AttentionCost naive(AttentionCost cost, const Settings& settings, const AttentionSizes& s) {
   const double map = item(settings) * double(s.B * s.H) * double(s.N) * double(s.S);
   cost.saved_bytes += map;

@@ -62,6 +62,11 @@ def chosen(rows, names):
     return [name for name in names if name in wanted]
 
 
+def data_at(place):
+    """`builtin`, or a path that is the same from every folder."""
+    return str(Path(place).resolve()) if Path(place).exists() else place
+
+
 def keep_settings(folder, told):
     """Refuses a folder that holds runs of other settings."""
     text = json.dumps(told) + "\n"
@@ -109,6 +114,7 @@ def train(options, table, row, seed):
 
 
 def mean_and_error(values):
+    """The mean and its standard error; of one value, none."""
     mean = sum(values) / len(values)
     if len(values) == 1:
         return mean, None
@@ -144,7 +150,8 @@ def facts(options):
 def run(table):
     options = arguments(table)
     wanted = chosen(options.rows, [row.preset for row in table.rows])
-    keep_settings(options.out, {table.unit: max(1, round(options.budget * table.epochs)),
+    keep_settings(options.out, {"data": data_at(options.data),
+                                table.unit: max(1, round(options.budget * table.epochs)),
                                 "options": (table.small if options.small else []) + options.more})
     known = facts(options)
     heads = ["model", "parameters", table.unit, "time"]

@@ -20,6 +20,7 @@
 // two. Such weights are evaluated by every mechanism with k = q / |q|, as they were trained; a
 // mechanism whose keys are the queries has no use for a trained k, and those cells stay empty.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -143,9 +144,12 @@ struct Attention {
   // Whether the weights fit this mechanism.
   bool serves(const AttentionSpec& spec) const {
     if (shares_keys(spec) && !shared) return false;
+    if (spec.mechanism().causal_only) return false;
     return std::ranges::all_of(attention_inputs(spec), [&](const AttentionInput& input) {
-      return input.role != Role::parameter || input.causal ||
-             std::ranges::count(learnt, input.name, &Learnt::name) == 1;
+      const bool made = std::ranges::count(std::array{"q", "k", "v"}, input.name) == 1;
+      const bool unneeded = input.causal || input.role == Role::drawn ||
+                            (input.optional && input.role != Role::parameter);
+      return made || unneeded || std::ranges::count(learnt, input.name, &Learnt::name) == 1;
     });
   }
   void each(const auto& visit) {

@@ -41,14 +41,6 @@ def milliseconds(row):
     return row["forward_ms"] + row["backward_ms"]
 
 
-def mean_and_error(values):
-    """The mean and its standard error; of one value, none."""
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return mean, None
-    return mean, (sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values)) ** 0.5
-
-
 def where(row):
     """What it was measured on."""
     return (f"{row['device']} ({row['processor']}, {row['isa']}), threads {row['threads']}, f32, commit "
