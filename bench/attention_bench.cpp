@@ -1,6 +1,6 @@
 // Time and memory of attention against length.
 //
-//     build/bench/attention_bench --out runs/bench                 every mechanism, every device
+//     build/bench/attention_bench --out runs/bench                 every mechanism, the CPU and a GPU
 //     build/bench/attention_bench --attention full agglomerative --lengths 512,4096 --causal
 //     build/bench/attention_bench --attention local linear --peers --python torch2/bin/python
 //

@@ -328,6 +328,15 @@ std::map<std::string, Tensor> tensors_of(std::span<const NamedTensor> tensors) {
   return copies;
 }
 
+std::map<std::string, Tensor> in_types_of(std::span<const NamedTensor> places,
+                                          std::map<std::string, Tensor> tensors) {
+  for (const auto& [name, place] : places_of(places)) {
+    const auto found = tensors.find(name);
+    if (found != tensors.end()) found->second = found->second.to(place.dtype());
+  }
+  return tensors;
+}
+
 void load_tensors(const std::map<std::string, Tensor>& own,
                   const std::map<std::string, Tensor>& tensors, const std::string& source) {
   for (const auto& [name, place] : own) {

@@ -38,6 +38,10 @@ Checkpoint read_checkpoint(const std::string& path);
 // Tensors by name, on the CPU.
 std::map<std::string, Tensor> tensors_of(std::span<const NamedTensor> tensors);
 
+// These tensors, each that has a place of its name in that place's type.
+std::map<std::string, Tensor> in_types_of(std::span<const NamedTensor> places,
+                                          std::map<std::string, Tensor> tensors);
+
 // Copies `tensors` into those of `own`, which must have the same names, shapes and types; otherwise
 // nothing is copied, and the error begins with `source` (a file, say).
 void load_tensors(const std::map<std::string, Tensor>& own,

@@ -30,15 +30,6 @@ void add_export(const Options& app, ExportCommand& command) {
                "also write an example input and the model's logits for it");
 }
 
-void load_converted(const std::vector<NamedTensor>& places, const std::vector<NamedTensor>& own) {
-  auto converted = tensors_of(own);
-  for (const NamedTensor& place : places) {
-    Tensor& tensor = converted.at(place.name);
-    tensor = tensor.to(place.value.dtype());
-  }
-  load_tensors(places, converted, "export");
-}
-
 int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,
                  const std::map<std::string, std::string>& metadata, const Json& architecture,
                  const std::function<Example()>& example) {

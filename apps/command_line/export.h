@@ -37,8 +37,6 @@ void add_export(const Options& app, ExportCommand& command);
 struct Example {
   Tensor input, logits, logits_f64;
 };
-// Copies tensors into those of the same names of a model of another type.
-void load_converted(const std::vector<NamedTensor>& places, const std::vector<NamedTensor>& own);
 // Returns the exit status. Throws if the file or folder exists already. Calls `example` for
 // --example.
 int export_model(const ExportCommand& command, const std::vector<NamedTensor>& tensors,

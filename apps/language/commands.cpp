@@ -7,6 +7,7 @@
 
 #include "apps/command_line/attention_json.h"
 #include "apps/command_line/printable.h"
+#include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
 #include "ops/rotary/rotary.h"
 
@@ -99,7 +100,8 @@ int export_model(const ExportCommand& command, const UniversalTransformer& netwo
       UniversalTransformerConfig config = network.config();
       config.precision = "f32";  // what is stored in bf16 would be rounded
       UniversalTransformer model(config, 0, dtype);
-      load_converted(weft::tensors(model), tensors);
+      const std::vector<NamedTensor> places = weft::tensors(model);
+      load_tensors(places, in_types_of(places, tensors_of(tensors)), "export");
       Context context = Context::evaluation();
       return model(context, ids).logits.value();
     };

@@ -84,18 +84,25 @@ class CommandReader {
     check(tried.train.run);
   }
 
-  bool is_right(const Words& layer) const {
+  // Tries a file as a whole. If it is wrong, each entry is tried alone, so that an error names its
+  // line in the file; if all are right, they contradict each other, which a later layer may settle.
+  void try_out(const Words& layer, const std::vector<ConfigEntry>& entries) const {
     try {
-      try_out(layer);
+      return try_out(layer);
     } catch (const Error&) {
-      return false;
     }
-    return true;
+    for (const ConfigEntry& entry : entries) {
+      Words alone = entry.words;
+      alone.insert(alone.begin(), layer.front());
+      try {
+        try_out(alone);
+      } catch (const Error& error) {
+        fail("{}: {}", entry.place, error.what());
+      }
+    }
   }
 
-  // The layers: the files named on the line, and the line. Where a file as a whole is wrong, each
-  // of its entries is tried alone, so that an error names its line in the file. If none is, they
-  // contradict each other, which a later layer may settle.
+  // The layers: the files named on the line, and the line.
   std::vector<Words> layers_of(const Words& words, Commands& commands) const {
     std::vector<Words> layers;
     const std::string train = names_.known.front();
@@ -107,17 +114,7 @@ class CommandReader {
       for (const ConfigEntry& entry : entries) {
         layer.insert(layer.end(), entry.words.begin(), entry.words.end());
       }
-      if (!is_right(layer)) {
-        for (const ConfigEntry& entry : entries) {
-          Words alone = entry.words;
-          alone.insert(alone.begin(), train);
-          try {
-            try_out(alone);
-          } catch (const Error& error) {
-            fail("{}: {}", entry.place, error.what());
-          }
-        }
-      }
+      try_out(layer, entries);
       layers.push_back(std::move(layer));
     }
     layers.push_back(words);

@@ -336,12 +336,8 @@ class Training {
     const std::map<std::string, Tensor> beside = beside_weights();
     if (ranks().leads()) {
       load_tensors(task_.tensors, saved->model.tensors, source);
-      std::map<std::string, Tensor> state = saved->state.tensors;
-      for (const NamedTensor& own : task_.carried) {  // with the precision their type may change
-        const auto found = state.find(own.name);
-        if (found != state.end()) found->second = found->second.to(own.value.dtype());
-      }
-      load_tensors(beside, state, source);
+      // What is carried has the type of the activations, which --precision may have changed.
+      load_tensors(beside, in_types_of(task_.carried, saved->state.tensors), source);
       if (!saved->best.empty()) best_.keep(task_.tensors, saved->best_model.tensors);
     }
     share(task_.tensors);

@@ -10,6 +10,7 @@
 #include "apps/command_line/device_option.h"
 #include "apps/data/picture.h"
 #include "apps/vision/evaluate.h"
+#include "nn/checkpoint.h"
 #include "ops/softmax/softmax.h"
 
 namespace weft::vision {
@@ -150,7 +151,8 @@ int run_export(const ExportCommand& command) {
       VisionTransformerConfig config = m;
       config.precision = "f32";  // what is stored in bf16 would be rounded
       VisionTransformer network(config, 0, dtype);
-      load_converted(tensors(network), model.tensors());
+      const std::vector<NamedTensor> places = tensors(network);
+      load_tensors(places, in_types_of(places, tensors_of(model.tensors())), "export");
       Context context = Context::evaluation();
       return network(context, images.to(dtype)).value();
     };

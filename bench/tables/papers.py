@@ -62,14 +62,10 @@ def chosen(rows, names):
     return [name for name in names if name in wanted]
 
 
-def data_at(place):
-    """`builtin`, or a path that is the same from every folder."""
-    return str(Path(place).resolve()) if Path(place).exists() else place
-
-
-def keep_settings(folder, told):
-    """Refuses a folder that holds runs of other settings."""
-    text = json.dumps(told) + "\n"
+def keep_settings(folder, data, told):
+    """Refuses a folder that holds runs of other data, a path or `builtin`, or of other settings."""
+    place = str(Path(data).resolve()) if Path(data).exists() else data
+    text = json.dumps({"data": place, **told}) + "\n"
     kept = folder / "settings.json"
     if kept.exists() and kept.read_text() != text:
         sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); choose another --out")
@@ -150,9 +146,9 @@ def facts(options):
 def run(table):
     options = arguments(table)
     wanted = chosen(options.rows, [row.preset for row in table.rows])
-    keep_settings(options.out, {"data": data_at(options.data),
-                                table.unit: max(1, round(options.budget * table.epochs)),
-                                "options": (table.small if options.small else []) + options.more})
+    keep_settings(options.out, options.data, {
+        table.unit: max(1, round(options.budget * table.epochs)),
+        "options": (table.small if options.small else []) + options.more})
     known = facts(options)
     heads = ["model", "parameters", table.unit, "time"]
     for _, heading in table.figures:
