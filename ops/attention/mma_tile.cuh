@@ -1,9 +1,10 @@
 // Tiles of scores on tensor cores, with storage in bf16: what score_tile.cuh is for registers of
 // f32 and f64. For .cu files.
 //
-// A block of 128 threads has a tile of 64 rows; warp w has the rows 16 w … 16 w + 15. Which lane
-// owns which score is the layout of the instruction (runtime/cuda/mma.cuh), known to ScoreFragment
-// alone. The four lanes of a quad share two rows.
+// A block of 128 threads has 64 G rows, G = 1 or 2; warp w has 16 G of them, from row 16 G w on. A
+// right side that ldmatrix has brought is multiplied G times. Which lane owns which score is the
+// layout of the instruction (runtime/cuda/mma.cuh), known to ScoreFragment alone. The four lanes of
+// a quad share 2 G rows.
 //
 // Operands are rows of W bf16 in shared memory, W = 16, 32, 64 or 128, zero where the sequence or
 // the head ends. ldmatrix reads 8 rows at one word of 16 bytes, and 8 words in a row when a tile is
@@ -25,8 +26,11 @@ namespace weft {
 
 inline constexpr int mma_rows = 64, most_mma_width = 128;
 
-__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
-__device__ inline int first_of_warp() { return static_cast<int>(threadIdx.x) / 32 * 16; }
+__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x % 32); }
+template <int G = 1>
+__device__ int first_of_warp() {
+  return static_cast<int>(threadIdx.x / 32) * (16 * G);
+}
 
 // Calls f with the narrowest width of operands that holds `width` columns, or with `most`, 64 or
 // 128, for wider ones.
@@ -58,6 +62,14 @@ struct MmaRows {
     return 2 * W * row + 16 * (w ^ (row / (8 / together) % together));
   }
   __device__ SharedAddress address(int row, int w) const { return at + offset(row, w); }
+  // Of row first + row and word 2 k + w; first is a multiple of 8, w 0 or 1. A lane whose row and w
+  // stay the same has one address in a register: constants first and k flip a bit or two of it, and
+  // add to it.
+  __device__ SharedAddress address(int first, int row, int k, int w) const {
+    constexpr int together = 16 * std::min(words, 8);  // bytes
+    return flip(at + offset(row, w), 32 * k % together) + 32 * k / together * together +
+           2 * W * first;
+  }
   __device__ bf16* word(int row, int w) const { return data + offset(row, w) / 2; }
 
   // The rows from `first` on, a multiple of 8: their words are in the same places.
@@ -138,29 +150,34 @@ __device__ void load_rows(const View<const bf16, 4>& x, const TileRows& rows,
   }
 }
 
-// A left side: 16 rows of a warp by 16 columns, from column 16 k on.
-using LeftFragment = std::uint32_t[4];
-template <int W>
-__device__ void load_left(const MmaRows<W>& rows, int k, LeftFragment& to) {
+// A left side: 16 G rows of a warp by 16 columns, from column 16 k on.
+template <int G>
+using LeftFragment = std::uint32_t[G][4];
+template <int W, int G>
+__device__ void load_left(const MmaRows<W>& rows, int k, LeftFragment<G>& to) {
   const int lane = lane_of_warp();
-  ldmatrix_x4(to, rows.from(first_of_warp()).address(lane % 16, 2 * k + lane / 16));
+#pragma unroll
+  for (int g = 0; g < G; ++g) {
+    const MmaRows<W> own = rows.from(first_of_warp<G>());
+    ldmatrix_x4(to[g], own.address(16 * g, lane % 16, k, lane / 16));
+  }
 }
 
 // A left side that is turned: 16 columns of `rows`, a warp's, by its 16 rows from row 16 k on.
 template <int W>
-__device__ void load_left_turned(const MmaRows<W>& rows, int k, LeftFragment& to) {
+__device__ void load_left_turned(const MmaRows<W>& rows, int k, LeftFragment<1>& to) {
   const int lane = lane_of_warp();
   ldmatrix_x4_trans(
-      to,
+      to[0],
       rows.from(16 * k).address(lane / 16 * 8 + lane % 8, first_of_warp() / 8 + lane / 8 % 2));
 }
 
-// The scores of a warp: 16 rows by `width` columns. A lane has two rows and width / 4 columns.
-template <int width>
+// The scores of a warp: 16 G rows by `width` columns. A lane has 2 G rows and width / 4 columns.
+template <int width, int G = 1>
 struct ScoreFragment {
-  static constexpr int own_rows = 2, own_columns = width / 4;
+  static constexpr int own_rows = 2 * G, own_columns = width / 4;
   struct Rows {
-    static __device__ int of(int r) { return first_of_warp() + lane_of_warp() / 4 + 8 * r; }
+    static __device__ int of(int r) { return first_of_warp<G>() + lane_of_warp() / 4 + 8 * r; }
   };
   struct Columns {
     static __device__ int of(int c) { return c / 2 * 8 + lane_of_warp() % 4 * 2 + c % 2; }
@@ -168,11 +185,11 @@ struct ScoreFragment {
   static constexpr Rows rows = {};
   static constexpr Columns columns = {};
 
-  float at[width / 8][4] = {};
+  float at[G][width / 8][4] = {};
 
   // Two neighbours of row r: columns 2 n and 2 n + 1 of the lane.
-  __device__ float* pair(int r, int n) { return at[n] + 2 * r; }
-  __device__ const float* pair(int r, int n) const { return at[n] + 2 * r; }
+  __device__ float* pair(int r, int n) { return at[r / 2][n] + r % 2 * 2; }
+  __device__ const float* pair(int r, int n) const { return at[r / 2][n] + r % 2 * 2; }
   __device__ float& operator()(int r, int c) { return pair(r, c / 2)[c % 2]; }
 
   // f(c, numbers + stride · columns.of(c)) for the columns of a lane, one after the other.
@@ -200,67 +217,75 @@ struct ScoreFragment {
   }
 
   // These scores, rounded to bf16, as left sides of a product over 16 columns from 16 k on.
-  __device__ void left(int k, LeftFragment& to) const {
+  __device__ void left(int k, LeftFragment<G>& to) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* const two = pair(i % 2, 2 * k + i / 2);
-      to[i] = pack(two[0], two[1]);
+    for (int g = 0; g < G; ++g) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* const two = pair(2 * g + i % 2, 2 * k + i / 2);
+        to[g][i] = pack(two[0], two[1]);
+      }
     }
   }
 };
 
 // z[i][j] += Σ_e left[i][e] b[first + j][e] over the 16 columns e from 16 k on.
-template <int W, int width>
-__device__ void add_products(const LeftFragment& left, const MmaRows<W>& b, int first, int k,
-                             ScoreFragment<width>& z) {
+template <int W, int width, int G>
+__device__ void add_products(const LeftFragment<G>& left, const MmaRows<W>& b, int first, int k,
+                             ScoreFragment<width, G>& z) {
   const int lane = lane_of_warp();
 #pragma unroll
   for (int n = 0; n < width / 16; ++n) {
     std::uint32_t right[4];
-    const MmaRows<W> rows = b.from(first + 16 * n);
-    ldmatrix_x4(right, rows.address(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
-    mma_m16n8k16(z.at[2 * n], left, right[0], right[1]);
-    mma_m16n8k16(z.at[2 * n + 1], left, right[2], right[3]);
+    ldmatrix_x4(right, b.address(first + 16 * n, lane / 16 * 8 + lane % 8, k, lane / 8 % 2));
+#pragma unroll
+    for (int g = 0; g < G; ++g) {
+      mma_m16n8k16(z.at[g][2 * n], left[g], right[0], right[1]);
+      mma_m16n8k16(z.at[g][2 * n + 1], left[g], right[2], right[3]);
+    }
   }
 }
 
 // z[i][j] += Σ_e a[i][e] b[first + j][e], i the rows of the warp.
-template <int W, int width>
+template <int W, int width, int G>
 __device__ void add_products(const MmaRows<W>& a, const MmaRows<W>& b, int first,
-                             ScoreFragment<width>& z) {
+                             ScoreFragment<width, G>& z) {
 #pragma unroll
   for (int k = 0; k < W / 16; ++k) {
-    LeftFragment left;
+    LeftFragment<G> left;
     load_left(a, k, left);
     add_products(left, b, first, k, z);
   }
 }
 
-// Sums of weighted rows: 16 rows of a warp by W columns, the layout of scores.
-template <int W>
-using WeightedRows = ScoreFragment<W>;
+// Sums of weighted rows: 16 G rows of a warp by W columns, the layout of scores.
+template <int W, int G = 1>
+using WeightedRows = ScoreFragment<W, G>;
 
 // o[i][e] += Σ_j left[i][j] x[first + j][e] over 16 rows of x.
-template <int W>
-__device__ void add_weighted(const LeftFragment& left, const MmaRows<W>& x, int first,
-                             WeightedRows<W>& o) {
+template <int W, int G>
+__device__ void add_weighted(const LeftFragment<G>& left, const MmaRows<W>& x, int first,
+                             WeightedRows<W, G>& o) {
   const int lane = lane_of_warp();
 #pragma unroll
   for (int n = 0; n < W / 16; ++n) {
     std::uint32_t right[4];
-    ldmatrix_x4_trans(right, x.from(first).address(lane % 16, 2 * n + lane / 16));
-    mma_m16n8k16(o.at[2 * n], left, right[0], right[1]);
-    mma_m16n8k16(o.at[2 * n + 1], left, right[2], right[3]);
+    ldmatrix_x4_trans(right, x.address(first, lane % 16, n, lane / 16));
+#pragma unroll
+    for (int g = 0; g < G; ++g) {
+      mma_m16n8k16(o.at[g][2 * n], left[g], right[0], right[1]);
+      mma_m16n8k16(o.at[g][2 * n + 1], left[g], right[2], right[3]);
+    }
   }
 }
 
 // o[i][e] += Σ_j weights[i][j] x[first + j][e], the weights rounded to bf16.
-template <int W, int width>
-__device__ void add_weighted(const ScoreFragment<width>& weights, const MmaRows<W>& x, int first,
-                             WeightedRows<W>& o) {
+template <int W, int width, int G>
+__device__ void add_weighted(const ScoreFragment<width, G>& weights, const MmaRows<W>& x,
+                             int first, WeightedRows<W, G>& o) {
 #pragma unroll
   for (int k = 0; k < width / 16; ++k) {
-    LeftFragment left;
+    LeftFragment<G> left;
     weights.left(k, left);
     add_weighted(left, x, first + 16 * k, o);
   }
@@ -269,8 +294,8 @@ __device__ void add_weighted(const ScoreFragment<width>& weights, const MmaRows<
 // Rounds o to the rows of `to` from rows.first on, word by word, through the warp's rows of shared
 // memory, which nobody but this warp reads any more. Rows of `to` behind rows.count get what o has
 // there.
-template <int W>
-__device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows,
+template <int W, int G>
+__device__ void store_rows(const WeightedRows<W, G>& o, const TileRows& rows,
                            const MmaRows<W>& through, const View<bf16, 4>& to) {
   constexpr int words = MmaRows<W>::words;
   const int lane = lane_of_warp();
@@ -278,7 +303,7 @@ __device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows,
 #pragma unroll
   for (int n = 0; n < words; ++n) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < o.own_rows; ++r) {
       const float* const two = o.pair(r, n);
       bf16* const pair = through.word(o.rows.of(r), n) + lane % 4 * 2;
       *reinterpret_cast<Lanes<bf16, 2>*>(pair) =
@@ -287,8 +312,8 @@ __device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows,
   }
   __syncwarp();
 #pragma unroll 4
-  for (int k = lane; k < 16 * words; k += 32) {
-    const int row = first_of_warp() + k / words, w = k % words;
+  for (int k = lane; k < 16 * G * words; k += 32) {
+    const int row = first_of_warp<G>() + k / words, w = k % words;
     if (rows.first + row >= to.size(1)) continue;
     const Lanes<bf16, 8> lanes = lanes_at<8, bf16>(through.word(row, w));
     store_columns<8>(lanes.at, row_of(to, rows.b, rows.first + row, rows.h), i64{8} * w);
@@ -296,11 +321,11 @@ __device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows,
 }
 
 // The same in f32, pair by pair.
-template <int W>
-__device__ void store_rows(const WeightedRows<W>& o, const TileRows& rows, const MmaRows<W>&,
+template <int W, int G>
+__device__ void store_rows(const WeightedRows<W, G>& o, const TileRows& rows, const MmaRows<W>&,
                            const View<float, 4>& to) {
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < o.own_rows; ++r) {
     const i64 i = rows.first + o.rows.of(r);
     if (i >= to.size(1)) continue;
     const auto row = row_of(to, rows.b, i, rows.h);

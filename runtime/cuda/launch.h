@@ -27,10 +27,12 @@ cudaError_t launch(const Launch& how, void (*kernel)(P...), std::type_identity_t
   return cudaLaunchKernel(kernel, how.grid, how.block, list, how.shared, how.stream);
 }
 
-// Splits a block's shared memory into arrays, each aligned to 16 bytes; every thread gets the same.
+// Splits a block's shared memory into arrays, each aligned to a row of its banks; every thread gets
+// the same.
 class SharedMemory {
  public:
-  __device__ SharedMemory() : next_(dynamic_shared()) {}
+  static constexpr std::size_t alignment = 128;
+  __device__ SharedMemory() : next_(dynamic_shared<alignment>()) {}
 
   template <class T>
   __device__ T* take(std::size_t count) {
@@ -41,7 +43,7 @@ class SharedMemory {
   // The bytes that take<T>(count) uses.
   template <class T>
   static __host__ __device__ constexpr std::size_t bytes(std::size_t count) {
-    return (count * sizeof(T) + 15) / 16 * 16;
+    return (count * sizeof(T) + alignment - 1) / alignment * alignment;
   }
 
  private:

@@ -19,7 +19,8 @@
 //     exp2_flushed(x)                  2^x, or 0 below 2^-126, within 2 units in the last place
 //
 // shared_address(x) is the address of x in shared memory, to which offsets in bytes are added; all
-// lanes of a warp ask for the same. The following take it.
+// lanes of a warp ask for the same. flip(address, bits) is its exclusive or with `bits`, below the
+// alignment of shared memory. The following take addresses.
 //
 // ldmatrix_x4(m, row) loads four matrices of 8 × 8 from shared memory: lane l names the 16 bytes of
 // row l mod 8 of matrix l / 8, and gets the elements 2t and 2t + 1 of row g of each matrix; trans,

@@ -77,21 +77,22 @@ __global__ void lsh_tile(const T* x, i64 width) {
 }
 
 // Both products of a tile in bf16, and the rows that they give.
-template <int W>
+template <int W, int G>
 __global__ void multiply_in_fragments(View<const bf16, 4> x, View<bf16, 4> to) {
   SharedMemory shared;
-  const MmaRows<W> a(shared), b(shared);
-  const TileRows rows{0, 0, 0, side};
-  load_rows(x, rows, a);
-  load_rows(x, rows, b);
+  const MmaRows<W> a(shared, G), b(shared);
+  for (int first = 0; first < G * side; first += side) {
+    load_rows(x, {0, 0, first, side}, a.from(first));
+  }
+  load_rows(x, {0, 0, 0, side}, b);
   cp_async_commit();
   cp_async_wait<0>();
   __syncthreads();
-  ScoreFragment<side> z;
-  WeightedRows<W> o;
+  ScoreFragment<side, G> z;
+  WeightedRows<W, G> o;
   add_products(a, b, 0, z);
   add_weighted(z, b, 0, o);
-  store_rows(o, rows, a, to);
+  store_rows(o, {0, 0, 0, G * side}, a, to);
 }
 
 template <class T>
@@ -101,8 +102,8 @@ const DeviceArray<T>& memory() {
 }
 
 template <class T>
-View<const T, 4> rows_of(i64 width) {
-  return {memory<T>().data(), {1, side, 1, width}, {side * width, width, width, 1}};
+View<const T, 4> rows_of(i64 width, i64 count = side) {
+  return {memory<T>().data(), {1, count, 1, width}, {count * width, width, width, 1}};
 }
 
 template <class... P, class... A>
@@ -179,13 +180,15 @@ TEST_CASE_TEMPLATE("claims: products of tiles of scores have no conflicts", T, f
   }
 }
 
-template <int W>
+template <int W, int G = 1>
 void check_fragments() {
   CAPTURE(W);
+  CAPTURE(G);
   const DeviceArray<bf16> to(side * 256);
-  const View<bf16, 4> rows{to.data(), {1, side, 1, W}, {side * W, W, W, 1}};
+  const View<bf16, 4> rows{to.data(), {1, G * side, 1, W}, {G * side * W, W, W, 1}};
   const auto products = [&] {
-    run(2 * MmaRows<W>::bytes(), multiply_in_fragments<W>, rows_of<bf16>(W), rows);
+    run((G + 1) * MmaRows<W>::bytes(), multiply_in_fragments<W, G>, rows_of<bf16>(W, G * side),
+        rows);
   };
   check_coalesced(products);
   check_free_of_conflicts(products);
@@ -193,6 +196,7 @@ void check_fragments() {
 
 TEST_CASE("claims: tiles in bf16 are loaded, multiplied and stored without conflicts") {
   check_fragments<16>(), check_fragments<32>(), check_fragments<64>(), check_fragments<128>();
+  check_fragments<64, 2>(), check_fragments<128, 2>();
 }
 
 TEST_CASE_TEMPLATE("claims: tiles of LSH attention", T, float, double) {

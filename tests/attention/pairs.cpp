@@ -324,6 +324,60 @@ TEST_CASE("pairs: bf16 and every kind of part") {
   check_stored(StoredPart{{}, most}, {1, 700, 40, 128, 0, {1, 2, 1, 700}});
 }
 
+// Enough batch items, heads, queries and keys for the blocks of 128 queries that CUDA has for bf16.
+TEST_CASE("pairs: bf16 and many queries") {
+  const ThreadsOf one(1);
+  const i64 B = 8, N = 130, S = 290, H = 16;
+  const auto run = [&](const StoredPart& with, const Tensor(&in)[4], double dropout) {
+    const Device device = in[0].dtype() == DType::bf16 ? tested_device() : Device{};
+    const auto moved = [&](const Tensor& x) { return x.defined() ? x.to(device) : x; };
+    const PairsCall call{.temperature = stored_temperature,
+                         .query_lengths = moved(with.query_lengths),
+                         .dropout = dropout,
+                         .random = RandomKey{3, 4}};
+    PairsPart part = with.part;
+    part.biased = in[3].defined();
+    const PairsSource source{moved(in[1]), moved(in[2]), moved(with.lengths)};
+    return pairs_attention(call, moved(in[0]), source, part, moved(in[3])).value().to(Device{});
+  };
+  const auto check = [&](const StoredPart& with, i64 E, i64 M, double dropout = 0,
+                         bool biased = false) {
+    CAPTURE(fmt::format("E {}, M {}", E, M));
+    const auto number = [&](i64 length, i64 width, std::uint64_t seed) {
+      return random_normal({B, length, H, width}, DType::f32, seed).to(DType::bf16);
+    };
+    const Tensor bias = biased ? random_normal({1, H, N, S}, DType::f32, 4) : Tensor{};
+    const Tensor narrow[] = {number(N, E, 1), number(S, E, 2), number(S, M, 3), bias};
+    const Tensor wide[] = {narrow[0].to(DType::f64), narrow[1].to(DType::f64),
+                           narrow[2].to(DType::f64), biased ? bias.to(DType::f64) : bias};
+    const Tensor magnitudes = Tensor::empty(wide[2].shape(), DType::f64);
+    for (i64 i = 0; i < magnitudes.count(); ++i) {
+      magnitudes.data<double>()[i] = std::abs(wide[2].data<double>()[i]);
+    }
+    const Tensor of_sizes[] = {wide[0], wide[1], magnitudes, wide[3]};
+    const std::vector<double> got = run(with, narrow, dropout).to(DType::f64).to_vector<double>();
+    const std::vector<double> wanted = run(with, wide, dropout).to_vector<double>();
+    const std::vector<double> sizes = run(with, of_sizes, dropout).to_vector<double>();
+    // As StoredBounds has it.
+    const double e = std::ldexp(1, -24) * (30.0 * double(E + 2) + double(S));
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const double bound = (half_unit + e) * sizes[i] + half_unit * std::abs(wanted[i]);
+      worst = worse(worst, std::abs(got[i] - wanted[i]) /
+                               (bound + half_unit * (std::abs(wanted[i]) + bound) + 1e-12));
+    }
+    CHECK(worst <= 1);
+  };
+  Tensor keys = Tensor::zeros({B}, DType::i64), queries = Tensor::zeros({B}, DType::i64);
+  for (i64 b = 0; b < B; ++b) {
+    keys.data<i64>()[b] = b == 0 ? S : 19 * (b - 1);
+    queries.data<i64>()[b] = N - 17 * b;
+  }
+  check({{}, keys, queries}, 64, 64);
+  check({{.band = {.end = {.slope = 1, .offset = 200}}}, keys, queries}, 128, 128, 0.2);
+  check({{.band = Band::window(40, 300)}, keys, queries}, 40, 56, 0.2, true);
+}
+
 TEST_CASE("pairs: where a staircase first rises above a number") {
   for (const Staircase& s :
        {Staircase{.slope = 1, .offset = -3}, Staircase{.slope = 3, .step = 5, .offset = 2},

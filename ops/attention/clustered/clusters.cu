@@ -208,17 +208,19 @@ __global__ void hamming_means(HammingMeans p) {
 
 template <class Word>
 void start_means(const Cuda& device, HammingMeans p, i64 rows) {
-  const auto bytes = [](i64 count, std::size_t size) {
-    return (static_cast<std::size_t>(count) * size + 15) / 16 * 16;
+  const auto words = [](i64 count) {
+    return SharedMemory::bytes<Word>(static_cast<std::size_t>(count));
   };
-  std::size_t shared = bytes(p.clusters, sizeof(Word));
+  const auto counts = [](i64 count) {
+    return SharedMemory::bytes<std::int32_t>(static_cast<std::size_t>(count));
+  };
+  std::size_t shared = words(p.clusters);
   const auto row = static_cast<std::size_t>(p.stride() + 1) * sizeof(std::int32_t);
-  const auto fit = static_cast<i64>((most_shared - shared - 64) / row);
+  const auto fit = static_cast<i64>((most_shared - shared - 2 * SharedMemory::alignment) / row);
   p.range = p.clusters < fit ? p.clusters : fit;
-  shared += bytes(p.range * p.stride(), sizeof(std::int32_t));
-  shared += bytes(p.range, sizeof(std::int32_t));
-  p.held = shared + bytes(p.N, sizeof(Word)) <= most_shared;
-  if (p.held) shared += bytes(p.N, sizeof(Word));
+  shared += counts(p.range * p.stride()) + counts(p.range);
+  p.held = shared + words(p.N) <= most_shared;
+  if (p.held) shared += words(p.N);
   const i64 wanted = (p.N + 31) / 32 * 32;
   const auto threads = static_cast<unsigned>(wanted < 512 ? wanted : 512);
   start(name, device, static_cast<unsigned>(rows), threads, shared, hamming_means<Word>, p);

@@ -103,6 +103,12 @@ std::string text_of(const std::source_location& site) {
   return fmt::format("{}:{}", path.substr(slash == path.npos ? 0 : slash + 1), site.line());
 }
 
+struct AlignedDelete {
+  void operator()(std::byte* bytes) const {
+    ::operator delete[](bytes, std::align_val_t{shared_alignment});
+  }
+};
+
 class Block {
  public:
   void run(Extent grid, Extent block, Extent index, std::size_t shared,
@@ -154,7 +160,7 @@ class Block {
 
   Extent extent_, index_;
   const std::function<void()>* body_ = nullptr;
-  std::unique_ptr<std::byte[]> shared_;
+  std::unique_ptr<std::byte[], AlignedDelete> shared_;
   std::vector<Thread> threads_;
   std::vector<unsigned> sequence_;  // the order in which threads run
   std::size_t started_ = 0, at_barrier_ = 0;
@@ -179,7 +185,8 @@ void Block::run(Extent grid, Extent block, Extent index, std::size_t shared,
   gridDim = {grid.x, grid.y, grid.z};
   blockDim = {block.x, block.y, block.z};
   blockIdx = {index.x, index.y, index.z};
-  shared_.reset(new std::byte[shared]);  // exactly as many bytes: a sanitizer sees accesses beyond
+  // Exactly as many bytes: a sanitizer sees accesses beyond.
+  shared_.reset(new (std::align_val_t{shared_alignment}) std::byte[shared]);
   std::fill_n(shared_.get(), shared, std::byte{0xff});
   threads_.assign(block.count(), {});
   exchanging_.assign((block.count() + warp_size - 1) / warp_size, 0);

@@ -44,6 +44,7 @@ void run_grid(Extent grid, Extent block, std::size_t shared_bytes,
 
 // The functions below are called by a thread of a block.
 
+inline constexpr std::size_t shared_alignment = 128;
 std::byte* shared_bytes();
 
 // Waits for all threads of the block; returns how many of them passed a true `predicate`.

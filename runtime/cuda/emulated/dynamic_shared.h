@@ -5,7 +5,9 @@
 
 namespace weft {
 
-inline unsigned char* dynamic_shared() {
+template <std::size_t alignment>
+unsigned char* dynamic_shared() {
+  static_assert(alignment <= emulated::shared_alignment);
   return reinterpret_cast<unsigned char*>(emulated::shared_bytes());
 }
 

@@ -21,6 +21,9 @@ inline float exp2_flushed(float x) {
 
 using SharedAddress = char*;
 inline SharedAddress shared_address(void* at) { return static_cast<char*>(at); }
+inline SharedAddress flip(SharedAddress at, unsigned bits) {
+  return reinterpret_cast<SharedAddress>(reinterpret_cast<std::uintptr_t>(at) ^ bits);
+}
 
 void mma_m16n8k16(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                   WeftSite site = WeftSite::current());

@@ -3,8 +3,9 @@
 
 namespace weft {
 
-__device__ inline unsigned char* dynamic_shared() {
-  extern __shared__ __align__(16) unsigned char bytes[];
+template <std::size_t alignment>
+__device__ unsigned char* dynamic_shared() {
+  extern __shared__ __align__(alignment) unsigned char bytes[];
   return bytes;
 }
 

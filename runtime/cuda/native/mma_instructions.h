@@ -32,6 +32,7 @@ using SharedAddress = unsigned;
 __device__ __forceinline__ SharedAddress shared_address(const void* at) {
   return __shfl_sync(0xffffffffu, static_cast<unsigned>(__cvta_generic_to_shared(at)), 0);
 }
+__device__ __forceinline__ SharedAddress flip(SharedAddress at, unsigned bits) { return at ^ bits; }
 
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&m)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -46,38 +46,41 @@ struct PairCopies {
   }
 };
 
-// Tiles of keys and values that a block of queries streams, in two stages, and which of their
+// Tiles of keys and values that a block of 64 G queries streams, in two stages, and which of their
 // weights are kept and, of a partial tile, seen: a word of 64 bits for each query.
-template <int W>
+template <int W, int G = 1>
 struct StagedKeys {
+  static constexpr int queries = G * mma_rows;
   MmaRows<W> k, v;
   std::uint64_t *kept, *visible;
 
   static std::size_t bytes() {
-    return 4 * MmaRows<W>::bytes() + 2 * SharedMemory::bytes<std::uint64_t>(2 * mma_rows);
+    return 4 * MmaRows<W>::bytes() + 2 * SharedMemory::bytes<std::uint64_t>(2 * queries);
   }
   __device__ explicit StagedKeys(SharedMemory& shared)
       : k(shared, 2),
         v(shared, 2),
-        kept(shared.take<std::uint64_t>(2 * mma_rows)),
-        visible(shared.take<std::uint64_t>(2 * mma_rows)) {}
+        kept(shared.take<std::uint64_t>(2 * queries)),
+        visible(shared.take<std::uint64_t>(2 * queries)) {}
 
   // Begins to load the walk's next tile, if there is one; to be waited for.
-  __device__ __forceinline__ bool begin_next(KeyWalk<bf16>& walk, const TileBlock<bf16>& own,
+  template <bool lists>
+  __device__ __forceinline__ bool begin_next(KeyWalk<bf16, lists>& walk,
+                                             const TileBlock<bf16>& own,
                                              const DropoutMask& mask, bool dropped,
                                              const PairCopies<W>& copies, int stage) const {
-    const auto& [p, queries] = own;
+    const auto& [p, rows] = own;
     const bool more = walk.next();
     if (more) {
-      const TileRows tile{queries.b, queries.h, walk.first, walk.count};
+      const TileRows tile{rows.b, rows.h, walk.first, walk.count};
       copies.begin(p.k, p.v, tile, k.tile(stage), v.tile(stage));
       if (dropped || !walk.whole) {
         if (dropped) {
-          draw_kept(mask, mask_row(p, queries, queries.first), p.classes, mma_rows,
-                    p.first_column + walk.first, kept + stage * mma_rows);
+          draw_kept(mask, mask_row(p, rows, rows.first), p.classes, queries,
+                    p.first_column + walk.first, kept + stage * queries);
         }
-        if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < mma_rows) {
-          visible[stage * mma_rows + row] = walk.word(row);
+        if (const int row = static_cast<int>(threadIdx.x); !walk.whole && row < queries) {
+          visible[stage * queries + row] = walk.word(row);
         }
       }
     }

@@ -109,8 +109,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
   bool more = begin_next(0);
 
   WeightedRows<W> key_gradient, value_gradient;
-  const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
-  const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
+  const float factor = static_cast<float>(mask.factor);
+  // That scores are still to be multiplied by.
+  const float temperature = biased ? 1.f : p.temperature * log2_e;
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
     cp_async_wait<0>();
@@ -129,6 +130,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
         for (int r = 0; r < 2; ++r) {
           const int row = z.rows.of(r);
           if (row >= keys.count) continue;
+          const float scale = p.temperature * log2_e;
           const float* const bias = &p.bias(keys.b, keys.h, tile.first + first, keys.first + row);
           z.each_column(bias, p.bias.stride(2), [&](int c, const float* own) {
             if (visible(row, first + z.columns.of(c))) z(r, c) = scale * z(r, c) + log2_e * *own;
@@ -227,8 +229,9 @@ __global__ void __launch_bounds__(tile_threads, 2)
     log_sum[r] = log2_e * block.of_queries.log_sums(queries.b, queries.h, i);
     delta[r] = block.of_queries.deltas(queries.b, queries.h, i);
   }
-  const float scale = p.temperature * log2_e, factor = static_cast<float>(mask.factor);
-  const float temperature = biased ? 1.f : scale;  // that scores are still to be multiplied by
+  const float factor = static_cast<float>(mask.factor);
+  // That scores are still to be multiplied by.
+  const float temperature = biased ? 1.f : p.temperature * log2_e;
   for (int stage = 0; more; stage ^= 1) {
     const StagedTile tile(walk);
     cp_async_wait<0>();
@@ -249,6 +252,7 @@ __global__ void __launch_bounds__(tile_threads, 2)
         const std::uint64_t sees =
             z.own_bits(((tile.whole ? ~std::uint64_t{0} : visible[at]) & in_tile) >> first);
         if (biased && row < queries.count) {
+          const float scale = p.temperature * log2_e;
           const float* const bias = &p.bias(queries.b, queries.h, i, tile.first + first);
           z.each_column(bias, p.bias.stride(3), [&](int c, const float* own) {
             if (z.has(sees, c)) z(r, c) = scale * z(r, c) + log2_e * *own;

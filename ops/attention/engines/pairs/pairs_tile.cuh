@@ -137,15 +137,15 @@ struct KeyShare {
 };
 
 // The tiles of keys that a block of queries sees, of those before `keys`; for a band, a share of
-// them.
-template <class T>
+// them. What follows lists costs registers: it may be left out where there are none.
+template <class T, bool lists = true>
 class KeyWalk : public TileWalk<T> {
  public:
   __device__ KeyWalk(const Pairs<T>& p, const TileRows& queries, i64 keys, KeyShare share = {})
       : TileWalk<T>(p), queries_(queries) {
     if (queries.count == 0) return;
     const i64 last = queries.first + queries.count - 1;
-    if (p.lists.any()) {
+    if (lists && p.lists.any()) {
       this->follow(p.lists.row(queries.b, queries.h, queries.first / tile_side), keys);
       return;
     }

@@ -28,12 +28,13 @@ __device__ View<T, 4> columns_from(View<T, 4> x, i64 first) {
 
 // sums[r] += Σ_e left[r][e] factors[e] over the lane's columns e of a left side; r as in
 // ScoreFragment.
-__device__ inline void add_sums(const LeftFragment& left, const float* factors, float (&sums)[2]) {
+__device__ inline void add_sums(const LeftFragment<1>& left, const float* factors,
+                                float (&sums)[2]) {
   const float* const own = factors + lane_of_warp() % 4 * 2;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float low = std::bit_cast<float>(left[i] << 16);
-    const float high = std::bit_cast<float>(left[i] & 0xffff0000u);
+    const float low = std::bit_cast<float>(left[0][i] << 16);
+    const float high = std::bit_cast<float>(left[0][i] & 0xffff0000u);
     sums[i % 2] += low * own[i / 2 * 8] + high * own[i / 2 * 8 + 1];
   }
 }
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(tile_threads, 4)
     float sum[2] = {};
 #pragma unroll
     for (int k = 0; k < side / 16; ++k) {
-      LeftFragment features;
+      LeftFragment<1> features;
       load_left_turned(left, k, features);
       add_sums(features, weight + 16 * k, sum);
       add_weighted(features, right, 16 * k, o);
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(tile_threads, 3)
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < W / 16; ++k) {
-      LeftFragment left;
+      LeftFragment<1> left;
       load_left(x, k, left);
       if (divisors.data != nullptr) add_sums(left, summed + 16 * k, D);
       of.turned ? add_products(left, matrix, 0, k, o) : add_weighted(left, matrix, 16 * k, o);
