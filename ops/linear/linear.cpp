@@ -5,9 +5,11 @@
 namespace weft {
 namespace {
 
-// The weight itself if its rows or its columns are packed, so that the transposed table of an
-// embedding is not copied.
-Tensor readable(const Tensor& weight) {
+// What products read. A weight of their type is itself if its rows or its columns are packed, so
+// that the transposed table of an embedding is not copied. Of another type, its view names the
+// copy: columns of a matrix are converted once a step, too.
+Tensor readable(const Tensor& weight, DType type) {
+  if (weight.dtype() != type) return compute_copy(weight, type);
   return weight.transpose(0, 1).contiguous() ? weight : weight.packed();
 }
 
@@ -25,7 +27,7 @@ Tensor Linear::forward(Saved& saved, const Tensor& x, const Tensor& weight,
   require(!bias.defined() || (bias.shape() == Shape{m} && bias.dtype() == learnt),
           "linear: the weight {} needs a bias [{}] of {}, got {} of {}", weight.shape(), m,
           name_of(learnt), bias.shape(), name_of(bias.dtype()));
-  saved = {x.packed(), compute_copy(readable(weight), type), bias.defined(), learnt};
+  saved = {x.packed(), readable(weight, type), bias.defined(), learnt};
   const Tensor offset = bias.defined() ? bias.packed().to(accumulator_of(type)) : bias;
   Shape shape = x.shape();
   shape[x.rank() - 1] = m;

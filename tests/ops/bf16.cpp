@@ -10,6 +10,7 @@
 #include "ops/layer_norm/layer_norm.h"
 #include "ops/linear/linear.h"
 #include "ops/pointwise/pointwise.h"
+#include "ops/views/views.h"
 #include "runtime/arithmetic.h"
 #include "runtime/matmul.h"
 #include "runtime/prepared.h"
@@ -267,6 +268,21 @@ TEST_CASE("weights in bf16 that several calls share are prepared once, and give 
   const Tensor square = learnt({width, width}, 3), bias = learnt({width}, 4);
   check(map, {square, bias});
   check(feed, {learnt({width, hidden}, 5), learnt({hidden}, 6), learnt({hidden, width}, 7), bias});
+}
+
+TEST_CASE("columns of a weight are converted to bf16 once, too") {
+  const ThreadsOf one(1);
+  constexpr i64 n = 256, m = 512;
+  const Variable whole = Variable::leaf(random_normal({n, m + 3}, DType::f32, 1));
+  const Variable x = narrow_normal({40, n}, 2);
+  const Tape tape;
+  const auto call = [&] { return linear(x, slice(whole, 1, 3, m + 3), {}); };
+  const Tensor first = call().value(), second = call().value();  // which keeps a layout, too
+  const std::size_t held = allocator().counts().live;
+  const Tensor third = call().value();
+  CHECK(allocator().counts().live - held < n * m);
+  CHECK(same_bits(first, third));
+  CHECK(same_bits(first, second));
 }
 
 TEST_CASE("weights in bf16 that are rewritten are prepared again") {
