@@ -48,7 +48,11 @@ i64 count_of(const AttentionInputs& inputs, Role role) {
 
 RandomKey attention_key(RandomKey call, i64 number) {
   if (number == 0) return call;
-  return call.further(DrawPurpose::further_dropout, static_cast<std::uint32_t>(number - 1));
+  constexpr i64 purposes =
+      static_cast<int>(DrawPurpose::planes) - static_cast<int>(DrawPurpose::further_dropout);
+  const i64 further = number - 1;
+  call.seed += static_cast<std::uint64_t>(further / purposes) * 0x9e3779b97f4a7c15u;
+  return call.further(DrawPurpose::further_dropout, static_cast<std::uint32_t>(further % purposes));
 }
 
 }  // namespace weft

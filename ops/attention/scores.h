@@ -24,7 +24,7 @@ Initializer uniform_by_fan_in(i64 in);
 i64 count_of(const AttentionInputs& inputs, Role role);
 
 // The key of attention number `number` among those that one call makes: the first has the call's
-// own.
+// own, and every 56 of the others a seed of their own.
 RandomKey attention_key(RandomKey call, i64 number);
 
 // Lengths [B] on the CPU for kernels; and the length of batch item b (length.h).

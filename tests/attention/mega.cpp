@@ -1,5 +1,6 @@
 // Properties of MEGA alone (mechanism page: ops/attention/mega/mega.h).
 #include <cmath>
+#include <set>
 
 #include "ops/attention/scores.h"
 #include "tests/attention/loops.h"
@@ -314,6 +315,19 @@ TEST_CASE("mega: more queries than a tile has, and chunks of more") {
       check_equations({attention, causal, 66, 5, {137, 100}}, 2, 137);
     }
   }
+}
+
+TEST_CASE("mega: every tile of queries draws dropout by a key of its own") {
+  std::set<std::pair<std::uint64_t, std::uint32_t>> keys;
+  for (i64 tile = 0; tile < 1000; ++tile) {
+    const RandomKey key = attention_key({3, 4, 5}, tile);
+    CHECK(key.step == 4);
+    keys.emplace(key.seed, key.stream);
+    // Purposes of other draws of the call are below and above those of dropout.
+    const std::uint32_t purpose = key.stream >> 24;
+    CHECK((tile == 0 ? purpose == 0 : 0x48 <= purpose && purpose < 0x80));
+  }
+  CHECK(keys.size() == 1000);
 }
 
 TEST_CASE("mega: a chunk of all positions is none, and a truncation behind all lags, too") {
