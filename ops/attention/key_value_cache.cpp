@@ -157,8 +157,9 @@ Tensor OrderedCache::step(std::span<const Tensor> inputs) {
   const i64 n = inputs[0].size(1);
   const Tensor out = Tensor::empty({sizes_.B, n, sizes_.H, sizes_.M}, type_, inputs[0].device());
   for (i64 done = 0; done < n;) {
-    // All that have room; one at a time if a position that one of them sees has been dropped.
-    const i64 part = whole_ || held_ + n - done <= kept_ ? std::min(n - done, kept_) : 1;
+    // As many as have room; one at a time once each drops a position that those before it see.
+    const i64 room = whole_ ? kept_ : std::max<i64>(kept_ - held_, 1);
+    const i64 part = std::min(n - done, room);
     out.slice(1, done, done + part).copy_from(some(inputs, done, done + part));
     done += part;
   }
