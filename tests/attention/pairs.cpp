@@ -12,6 +12,7 @@
 #include "runtime/error.h"
 #include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
+#include "tests/roundings.h"
 #include "tests/threads.h"
 
 namespace weft {
@@ -113,6 +114,10 @@ using StoredOp = std::function<Variable(std::span<const Variable>, double dropou
 
 constexpr double stored_temperature = 0.4;
 
+// The relative errors of f32: scores reach 30; their sums have E + 2 rounding errors, and those of
+// weights S.
+double f32_errors(i64 E, i64 S) { return std::ldexp(1, -24) * (30.0 * double(E + 2) + double(S)); }
+
 struct StoredCase {
   i64 N, S, E, M;
   double dropout = 0;
@@ -166,8 +171,7 @@ void check_stored(const StoredOp& op, const StoredCase& of) {
   const Tensor all = stored_run(op, 0, of_weights, any)[0];
   std::vector<Tensor> bounds;
   for (const i64 i : {0, 1, 2, 3}) bounds.push_back(Tensor::zeros(wanted[i].shape(), DType::f64));
-  // Scores reach 30; their sums have E + 2 rounding errors, and those of weights S.
-  const double e = std::ldexp(1, -24) * (30.0 * double(E + 2) + double(S));
+  const double e = f32_errors(E, S);
   const StoredBounds find{wide[0].view<double, 4>(),
                           wide[1].view<double, 4>(),
                           wide[2].view<double, 4>(),
@@ -187,15 +191,7 @@ void check_stored(const StoredOp& op, const StoredCase& of) {
   for (std::size_t x = 0; x < 4; ++x) {
     CAPTURE(x);
     CHECK(got[x].dtype() == DType::bf16);
-    const std::vector<double> a = got[x].to(DType::f64).to_vector<double>();
-    const std::vector<double> b = wanted[x].to_vector<double>();
-    const std::vector<double> bound = bounds[x].to_vector<double>();
-    double worst = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      const double most = bound[i] + half_unit * (std::abs(b[i]) + bound[i]) + 1e-12;
-      worst = worse(worst, std::abs(a[i] - b[i]) / most);
-    }
-    CHECK(worst <= 1);
+    CHECK(beyond_bounds(got[x], wanted[x], bounds[x], 1, true) == "");
     // Roundings are independent, so that in the mean several are less than the worst of two.
     CHECK(relative_error(got[x], wanted[x]) <= (x == 0 ? 1 : 2) * half_unit);
   }
@@ -350,23 +346,11 @@ TEST_CASE("pairs: bf16 and many queries") {
     const Tensor narrow[] = {number(N, E, 1), number(S, E, 2), number(S, M, 3), bias};
     const Tensor wide[] = {narrow[0].to(DType::f64), narrow[1].to(DType::f64),
                            narrow[2].to(DType::f64), biased ? bias.to(DType::f64) : bias};
-    const Tensor magnitudes = Tensor::empty(wide[2].shape(), DType::f64);
-    for (i64 i = 0; i < magnitudes.count(); ++i) {
-      magnitudes.data<double>()[i] = std::abs(wide[2].data<double>()[i]);
-    }
-    const Tensor of_sizes[] = {wide[0], wide[1], magnitudes, wide[3]};
-    const std::vector<double> got = run(with, narrow, dropout).to(DType::f64).to_vector<double>();
-    const std::vector<double> wanted = run(with, wide, dropout).to_vector<double>();
-    const std::vector<double> sizes = run(with, of_sizes, dropout).to_vector<double>();
-    // As StoredBounds has it.
-    const double e = std::ldexp(1, -24) * (30.0 * double(E + 2) + double(S));
-    double worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      const double bound = (half_unit + e) * sizes[i] + half_unit * std::abs(wanted[i]);
-      worst = worse(worst, std::abs(got[i] - wanted[i]) /
-                               (bound + half_unit * (std::abs(wanted[i]) + bound) + 1e-12));
-    }
-    CHECK(worst <= 1);
+    // The bounds of StoredBounds, but for the rounding of the output.
+    const Tensor of_sizes[] = {wide[0], wide[1], magnitude(wide[2]), wide[3]};
+    const double e = f32_errors(E, S);
+    CHECK(beyond_bounds(run(with, narrow, dropout), run(with, wide, dropout),
+                        run(with, of_sizes, dropout), half_unit + e, true) == "");
   };
   Tensor keys = Tensor::zeros({B}, DType::i64), queries = Tensor::zeros({B}, DType::i64);
   for (i64 b = 0; b < B; ++b) {

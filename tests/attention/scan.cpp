@@ -5,6 +5,7 @@
 
 #include "ops/attention/engines/scan/attention.h"
 #include "tests/attention/run_attention.h"
+#include "tests/roundings.h"
 #include "tests/threads.h"
 
 namespace weft {
@@ -251,15 +252,7 @@ void check_scan(ScanCall call, const ScanCase& of, bool apart = false) {
   for (std::size_t x = 0; x < 4; ++x) {
     CAPTURE(x);
     CHECK(got[x].dtype() == DType::bf16);
-    const Numbers a = got[x].to(DType::f64).to_vector<double>(), b = wanted[x].to_vector<double>(),
-                  bound = bounds.bounds()[x].to_vector<double>();
-    double worst = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      const double most =
-          bound[i] + tolerance::half_unit_bf16 * (std::abs(b[i]) + bound[i]) + 1e-12;
-      worst = worse(worst, std::abs(a[i] - b[i]) / most);
-    }
-    CHECK(worst <= 1);
+    CHECK(beyond_bounds(got[x], wanted[x], bounds.bounds()[x], 1, true) == "");
   }
   // Roundings are independent, so that in the mean several are less than the worst of two.
   CHECK(relative_error(got[0], wanted[0]) <= tolerance::half_unit_bf16);

@@ -17,7 +17,7 @@
 #include "tests/bytes.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
-#include "tests/ops/roundings.h"
+#include "tests/roundings.h"
 #include "tests/threads.h"
 
 namespace weft {

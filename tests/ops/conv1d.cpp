@@ -5,7 +5,7 @@
 #include "autograd/tape.h"
 #include "tests/check.h"
 #include "tests/ops/cases.h"
-#include "tests/ops/roundings.h"
+#include "tests/roundings.h"
 #include "tests/threads.h"
 
 namespace weft {
