@@ -143,6 +143,7 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
            double run_seconds, Outcome& sum) {
   const Say say = [&](const std::string& line) { progress.print(line); };
   const std::vector<Candidate> candidates = candidates_of(o.field, say);
+  check_learnt(candidates, o.field.settings);
   const bool hurried = o.field.settings.seconds == 0;
   const Ceilings best = ceilings(device, hurried ? Effort{.runs = 1, .seconds = 0} : Effort{},
                                  stored_type(DType::f32, o.field.settings.precision));
@@ -301,7 +302,10 @@ int main_of(int argc, char** argv) {
     o.field.settings.seconds = 0.05;
     o.budgets.row_seconds = 4, o.budgets.run_seconds = 270;
   }
-  for (const std::string& text : o.learnt) o.field.settings.learnt.insert(named_number(text));
+  for (const std::string& text : o.learnt) {
+    const auto [name, added] = o.field.settings.learnt.insert(named_number(text));
+    require(added, "--learnt: {} occurs twice; give one number for it", name->first);
+  }
   o.field.row_seconds = o.budgets.row_seconds;
   std::sort(o.field.lengths.begin(), o.field.lengths.end());
   const Stopwatch watch;

@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <memory>
+#include <set>
 
+#include "apps/command_line/settings.h"
 #include "autograd/gradcheck.h"
 #include "nn/attention.h"
 #include "nn/initializer.h"
@@ -50,8 +52,10 @@ Subject operator_subject(const Candidate& candidate, const Settings& settings,
       inputs.emplace_back(drawn.to(device));
     } else {
       const Tensor numbers = normal(input.shape, seed, Device{});
-      if (input.role == Role::parameter) draw(input.weight, input.name, seed, numbers);
-      fill_learnt(input.name, settings, numbers);
+      if (input.role == Role::parameter) {
+        draw(input.weight, input.name, seed, numbers);
+        fill_learnt(input.name, settings, numbers);
+      }
       ++seed;
       const Tensor held = input.role == Role::parameter ? numbers : in_precision(numbers, settings);
       inputs.push_back(Variable::leaf(held.to(device)));
@@ -179,6 +183,21 @@ std::string Settings::text() const {
   return fmt::format("{}, {}{}{}batch {}, {} heads of {} and {}, {}, {} thread{}, {} s", part,
                      causal ? "causal, " : "", filled, few, batch, heads, key_width, value_width,
                      precision, threads, threads == 1 ? "" : "s", seconds);
+}
+
+void check_learnt(const std::vector<Candidate>& candidates, const Settings& settings) {
+  if (settings.learnt.empty()) return;
+  std::set<std::string> known;
+  for (const Candidate& candidate : candidates) {
+    for (const AttentionInput& input : attention_inputs(candidate.spec)) {
+      const bool unused = input.causal && !masks_future(candidate.spec, settings);
+      if (input.role == Role::parameter && !unused) known.insert(input.name);
+    }
+  }
+  require(!known.empty(), "--learnt: no mechanism of --attention has a learnt input");
+  for (const auto& [name, number] : settings.learnt) {
+    check_word("learnt", name, {known.begin(), known.end()});
+  }
 }
 
 bool masks_future(const AttentionSpec& spec, const Settings& settings) {

@@ -25,7 +25,7 @@ struct Settings {
   int threads = 1;
   double seconds = 1;  // least time of a measurement
   std::string precision = "f32";  // of inputs, outputs and their gradients; parameters are f32
-  std::map<std::string, double> learnt = {};  // the value of all its elements, by name
+  std::map<std::string, double> learnt = {};  // of learnt inputs: the value of all elements
 
   i64 width() const { return heads * value_width; }
   i64 feed_forward() const { return hidden > 0 ? hidden : 4 * width(); }
@@ -44,6 +44,9 @@ struct Candidate {
 
   std::string name() const { return spec.text() + (reference ? " (naive)" : ""); }
 };
+
+// Throws for a name in `settings.learnt` that is no learnt input of any of them.
+void check_learnt(const std::vector<Candidate>& candidates, const Settings& settings);
 
 // One forward and backward: forward() depends on `leaves`, which hold the gradients afterwards.
 struct Subject {

@@ -358,6 +358,15 @@ TEST_CASE("attention_bench: bad words and files") {
                 "--queries: not local, it cannot attend across two sequences");
   check_refused(bench({"--attention", "segtree", "--layer"}),
                 "--layer: not segtree, its rows are not positions");
+  const auto learnt = [](const std::string& attention, const Words& words) {
+    return bench(small + Words{"--attention", attention, "--learnt"} + words);
+  };
+  check_refused(learnt("adaptive-span", {"spam=1"}), "--learnt: there is no 'spam'; there are");
+  check_refused(learnt("adaptive-span", {"q=1"}), "--learnt: there is no 'q'; there are");
+  check_refused(learnt("full", {"span=1"}),
+                "--learnt: no mechanism of --attention has a learnt input");
+  check_refused(learnt("adaptive-span", {"span=1", "--learnt", "span=0.5"}),
+                "--learnt: span occurs twice");
   check_refused(bench({"--queries", "0"}), "--queries");
   for (const Words& other : {Words{"--causal"}, Words{"--layer"}, Words{"--blocks", "1"}}) {
     check_refused(bench(other + Words{"--queries", "1"}), "--queries");
