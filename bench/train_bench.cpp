@@ -3,7 +3,7 @@
 //
 //     build/bench/train_bench [--preset NAME] [--attention SPEC] [--bare] [--threads N]
 //     [--device cuda] [--batch N] [--shards V] [--json]
-//     build/bench/train_bench --ranks N --preset NAME [--batch N]
+//     build/bench/train_bench --ranks N --batch N [--preset NAME] [--attention SPEC] …
 //
 // With --attention the preset's model has that mechanism instead of its own. On a CUDA device steps
 // are queued as charlm queues them, by default as replays of one graph. The step is timed as in the
@@ -11,10 +11,10 @@
 // is the rate of a 2048³ product of that precision on one thread, times the threads, over the
 // operations that Task counts.
 //
-// With --ranks the step runs on one process and, by mpirun, on N, turn by turn, one thread each,
-// with the same examples for each rank: how many times as fast all together are, with the bytes
-// that a rank sends in a step, and how long its exchanges take and how long the step waits for them
-// behind its backward pass.
+// With --ranks the step, of language models the bare one, runs on one process of the CPU and, by
+// mpirun, on N, turn by turn, with the same examples for each rank: how many times as fast all
+// together are, with the bytes that a rank sends in a step, and how long its exchanges take and how
+// long the step waits for them behind its backward pass. The other options are those of each.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -25,6 +25,7 @@
 
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/task.h"
+#include "apps/command_line/command_line.h"
 #include "apps/command_line/device_option.h"
 #include "apps/command_line/options.h"
 #include "apps/data/text.h"
@@ -50,7 +51,7 @@ namespace {
 struct Subject {
   std::string preset, attention;
   bool bare;
-  i64 batch, length, parameters;
+  i64 batch, shards, length, parameters;
   std::string optimizer;
   double lr;
 };
@@ -72,7 +73,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   const auto optimizer = make_optimizer(subject.optimizer, parameters);
   TrainOptions training;
   training.graph = options.graph;
-  training.shards = std::max<i64>(options.shards, ranks().size());
+  training.shards = subject.shards;
   training.learning_rate = [&](i64) { return subject.lr; };
   const auto queue = queue_for(task, training, *optimizer);
   std::optional<StepGradient> gradient;  // of steps that are not queued
@@ -136,14 +137,22 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   return json;
 }
 
+// A preset's settings with those of the command line in place of its own.
+template <class SomeSettings>
+SomeSettings settings_of(SomeSettings settings, const Options& options) {
+  if (options.batch > 0) settings.batch = options.batch;
+  if (!options.attention.empty()) settings.model.attention = options.attention;
+  settings.model.precision = options.precision;
+  settings.shards = std::max<i64>(options.shards, ranks().size());
+  check_together(settings);
+  return settings;
+}
+
 // A step of a language model; task(model) is its training.
 template <class SomeSettings, class NewModel, class NewTask>
 nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Options& options,
                                     const NewModel& new_model, const NewTask& new_task) {
-  if (options.batch > 0) settings.batch = options.batch;
   UniversalTransformerConfig& m = settings.model;
-  if (!options.attention.empty()) m.attention = options.attention;
-  m.precision = options.precision;
   if (bare) {
     m.attention_dropout = m.residual_dropout = m.output_dropout = 0;
     m.act = false;
@@ -151,13 +160,13 @@ nlohmann::ordered_json language_row(SomeSettings settings, bool bare, const Opti
   const auto model = new_model(settings);
   move_to(*model.network, options.device);
   const Task task = new_task(model);
-  return row({settings.preset, m.attention, bare, settings.batch, m.length,
+  return row({settings.preset, m.attention, bare, settings.batch, settings.shards, m.length,
               parameter_count(*model.network), settings.optimizer, settings.lr},
              task, options);
 }
 
 nlohmann::ordered_json charlm_row(const std::string& name, bool bare, const Options& options) {
-  const charlm::Settings settings = charlm::preset(name);
+  const charlm::Settings settings = settings_of(charlm::preset(name), options);
   const Text text = load_text("builtin", "text8");
   const Parts parts = split_text(text, parse_split("60/30/10"), settings.model.length);
   return language_row(
@@ -168,7 +177,7 @@ nlohmann::ordered_json charlm_row(const std::string& name, bool bare, const Opti
 
 // On random pieces, like vision's pictures: the data does not change the time of a step.
 nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Options& options) {
-  const wordlm::Settings settings = wordlm::preset(name);
+  const wordlm::Settings settings = settings_of(wordlm::preset(name), options);
   std::mt19937 generator(1);
   std::uniform_int_distribution<std::int32_t> piece(
       1, static_cast<std::int32_t>(settings.model.vocabulary) - 1);
@@ -184,10 +193,7 @@ nlohmann::ordered_json wordlm_row(const std::string& name, bool bare, const Opti
 
 // On pictures that are drawn: their content does not change the time of a step.
 nlohmann::ordered_json vision_row(const std::string& name, const Options& options) {
-  vision::Settings settings = vision::preset(name);
-  if (options.batch > 0) settings.batch = options.batch;
-  if (!options.attention.empty()) settings.model.attention = options.attention;
-  settings.model.precision = options.precision;
+  vision::Settings settings = settings_of(vision::preset(name), options);
   settings.validation = settings.batch;
   const vision::Model model = vision::new_model(settings);
   move_to(*model.network, options.device);
@@ -196,9 +202,10 @@ nlohmann::ordered_json vision_row(const std::string& name, const Options& option
   TrainingBatches batches(set.train, parts.train, normalisation_of(set.name), settings.batch,
                           settings.seed);
   const Task task = vision::training_task(model, parts, batches);
-  return row({name, settings.model.attention, false, settings.batch, settings.model.tokens(),
-              parameter_count(*model.network), settings.optimizer, settings.lr},
-             task, options);
+  return row(
+      {name, settings.model.attention, false, settings.batch, settings.shards,
+       settings.model.tokens(), parameter_count(*model.network), settings.optimizer, settings.lr},
+      task, options);
 }
 
 void print(const nlohmann::ordered_json& result, bool json) {
@@ -215,7 +222,29 @@ void print(const nlohmann::ordered_json& result, bool json) {
   std::fflush(stdout);
 }
 
-// What this program prints for `words`, on so many ranks with one thread each.
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool is_of_pictures(const std::string& preset) { return is_among(vision::presets(), preset); }
+
+// The presets that --preset names. Throws for an unknown one.
+std::vector<std::string> presets_of(const std::string& wanted) {
+  std::vector<std::string> known = {"all"};
+  for (const auto& some : {charlm::presets(), wordlm::presets(), vision::presets()}) {
+    known.insert(known.end(), some.begin(), some.end());
+  }
+  check_word("preset", wanted, known);
+  return wanted == "all" ? charlm::presets() : std::vector{wanted};
+}
+
+nlohmann::ordered_json preset_row(const std::string& name, bool bare, const Options& options) {
+  if (is_of_pictures(name)) return vision_row(name, options);
+  if (is_among(wordlm::presets(), name)) return wordlm_row(name, bare, options);
+  return charlm_row(name, bare, options);
+}
+
+// The first row that this program prints for `words`, on so many ranks.
 nlohmann::json row_of_ranks(int count, const std::vector<std::string>& words) {
   std::string command = "OMP_NUM_THREADS=1 ";
   if (count > 1) {
@@ -224,8 +253,8 @@ nlohmann::json row_of_ranks(int count, const std::vector<std::string>& words) {
         "--oversubscribe --bind-to none -np {} ",
         count);
   }
-  command += std::filesystem::read_symlink("/proc/self/exe").string();
-  for (const std::string& word : words) command += " '" + word + "'";
+  command += shell_word(std::filesystem::read_symlink("/proc/self/exe").string());
+  for (const std::string& word : words) command += " " + shell_word(word);
   FILE* const pipe = popen(command.c_str(), "r");
   require(pipe != nullptr, "{}: cannot be started", command);
   std::string said;
@@ -234,13 +263,30 @@ nlohmann::json row_of_ranks(int count, const std::vector<std::string>& words) {
   return nlohmann::json::parse(said.substr(0, said.find('\n')));
 }
 
-void compare_ranks(int count, const std::string& preset, i64 batch, int runs, bool json) {
-  require(batch > 0, "--ranks: wants --batch, the examples of each rank");
+// The words of the command line that a run of the comparison takes as they are.
+std::vector<std::string> shared_words(int argc, char** argv) {
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], name = word.substr(0, word.find('='));
+    if (is_among({"--ranks", "--preset", "--batch"}, name)) {
+      if (name == word) ++i;  // its value is the next word
+    } else if (!is_among({"--bare", "--json"}, name)) {
+      words.push_back(word);
+    }
+  }
+  return words;
+}
+
+void compare_ranks(int count, const std::string& preset, i64 batch,
+                   const std::vector<std::string>& shared, bool json) {
   std::vector<double> ratios;
   nlohmann::json one, several;
   const auto row = [&](int ranks) {
-    return row_of_ranks(ranks, {"--preset", preset, "--bare", "--json", "--seconds", "0", "--runs",
-                                std::to_string(runs), "--batch", std::to_string(ranks * batch)});
+    std::vector<std::string> words = {"--preset",  preset, "--batch", std::to_string(ranks * batch),
+                                      "--seconds", "0",    "--json"};
+    if (!is_of_pictures(preset)) words.push_back("--bare");
+    words.insert(words.end(), shared.begin(), shared.end());
+    return row_of_ranks(ranks, words);
   };
   const auto number = [](const nlohmann::json& row, const char* name) {
     return row[name].get<double>();
@@ -281,7 +327,7 @@ int main_of(int argc, char** argv) {
   add_plugin_option(app);
   app.add_flag("--bare", bare, "measure only without dropout and adaptive computation time");
   app.add_option("--threads", thread_count).between(1, 4096).show_default();
-  app.add_option("--device", device, "cpu, cuda or cuda:N").show_default();
+  const Option on = app.add_option("--device", device, "cpu, cuda or cuda:N").show_default();
   app.add_flag("--graph,!--no-graph", options.graph,
                "on a CUDA device: capture one step and replay it");
   app.add_option("--batch", options.batch, "examples per step; default: the preset's")
@@ -290,36 +336,40 @@ int main_of(int argc, char** argv) {
       .between(1, 1000)
       .show_default();
   app.add_option("--shards", options.shards, "parts of a step's examples").between(1, 65536);
+  const Option seconds =
+      app.add_option("--seconds", options.seconds, "shortest time of a measurement, in seconds")
+          .show_default();
   int compared = 1;
-  app.add_option("--ranks", compared, "compare this many processes with one; --batch is of a rank")
-      .between(2, 4096);
-  app.add_option("--seconds", options.seconds, "shortest time of a measurement, in seconds")
-      .show_default();
+  app.add_option("--ranks", compared,
+                 "compare this many processes of the CPU with one; --batch is of a rank, and ranks "
+                 "measure as many steps as --runs says")
+      .between(2, 4096)
+      .excludes(on)
+      .excludes(seconds);
   app.add_flag("--json", json, "print one JSON object per line");
   if (const auto status = app.parse(argc, argv)) return *status;
-  if (compared > 1) return compare_ranks(compared, wanted, options.batch, options.runs, json), 0;
+  const std::vector<std::string> presets = presets_of(wanted);
+  require(!bare || !is_of_pictures(wanted),
+          "--bare: is of language models, got --preset {}, whose step is timed whole alone; leave "
+          "--bare out",
+          wanted);
+  if (compared > 1) {
+    require(options.batch > 0, "--ranks: wants --batch, the examples of each rank");
+    require(std::max<i64>(options.shards, compared) % compared == 0,
+            "--shards: {} ranks want a number of shards that they divide evenly, got {}", compared,
+            options.shards);
+    for (const std::string& name : presets) {
+      compare_ranks(compared, name, options.batch, shared_words(argc, argv), json);
+    }
+    return 0;
+  }
   set_threads(thread_count);
   options.device = device_named(device);
   options.rate = gemm_rate(options.device, {}, stored_type(DType::f32, options.precision));
-  std::vector<std::string> names = {"all"};
-  const auto each = [&](const std::vector<std::string>& presets, bool among_all, const auto& row) {
-    for (const std::string& name : presets) {
-      names.push_back(name);
-      if (wanted == name || (wanted == "all" && among_all)) row(name);
-    }
-  };
-  const auto language = [&](auto* row) {
-    return [&, row](const std::string& name) {
-      for (const bool without : {false, true}) {
-        if (without || !bare) print(row(name, without, options), json);
-      }
-    };
-  };
-  each(charlm::presets(), true, language(charlm_row));
-  each(wordlm::presets(), false, language(wordlm_row));
-  each(vision::presets(), false,
-       [&](const std::string& name) { print(vision_row(name, options), json); });
-  check_word("preset", wanted, names);
+  for (const std::string& name : presets) {
+    if (!bare) print(preset_row(name, false, options), json);
+    if (!is_of_pictures(name)) print(preset_row(name, true, options), json);
+  }
   return 0;
 }
 

@@ -48,19 +48,20 @@ void add_run_options(const Options& app, RunOptions& run) {
        "stopped; --steps, --epochs, --patience, --precision and --data may change");
 }
 
-std::string resume_command(const std::vector<std::string>& words) {
+std::string shell_word(const std::string& word) {
   constexpr const char* plain =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+./,:@%";
-  const auto quoted = [&](const std::string& word) {
-    if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-    std::string all;
-    for (const char c : word) all += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    return "'" + all + "'";
-  };
-  std::string line = quoted(program_invocation_name);
+  if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
+  std::string all;
+  for (const char c : word) all += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return "'" + all + "'";
+}
+
+std::string resume_command(const std::vector<std::string>& words) {
+  std::string line = shell_word(program_invocation_name);
   for (const std::string& word : words) {
     const std::string name = word.substr(0, word.find('='));
-    if (name != "--force" && name != "--resume") line += " " + quoted(word);
+    if (name != "--force" && name != "--resume") line += " " + shell_word(word);
   }
   return line + " --resume";
 }

@@ -19,6 +19,8 @@ namespace weft {
 inline constexpr const char* settings_group = "Model and training";
 inline constexpr const char* checkpoint_help = "a run's folder or a .safetensors file";
 
+// The word as a shell reads it, in quotes where it wants them.
+std::string shell_word(const std::string& word);
 // The shell command that resumes the run started by `words`: the same words and --resume.
 std::string resume_command(const std::vector<std::string>& words);
 
