@@ -43,9 +43,10 @@ std::string config_text(const std::vector<ConfigValue>& values);
 void print_config(const std::vector<ConfigValue>& values, bool json);  // TOML, or a JSON object
 
 // --print-config: prints all options of a training in the form that --config reads, without empty
-// ones. Returns the exit status.
+// ones. Returns the exit status. Throws for options that a training would refuse.
 template <class Command>
 int print_config(const Command& command) {
+  check(command.run);
   std::vector<ConfigValue> values;
   const auto add = [&](const char* key, const Json& value, const char* help) {
     const bool empty = value == Json("") || value == Json::array();

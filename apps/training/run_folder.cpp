@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -96,8 +95,9 @@ void RunFolder::open_log() {
   require(log_ >= 0, "{}: cannot be written: {}", path, std::strerror(errno));
 }
 
-std::optional<SavedTraining> RunFolder::go_on() {
-  if (!resumed_) return {};
+void RunFolder::go_on() {
+  if (!resumed_) return;
+  open_log();
   for (const std::string& name : saved_trainings(path_)) {
     if (name > last_) remove_training(path_, name);
   }
@@ -105,9 +105,8 @@ std::optional<SavedTraining> RunFolder::go_on() {
   ::unlink((path_ + "/" + result_file).c_str());
   link_model(last_, last_file);
   if (!resumed_->best.empty()) link_model(resumed_->best, best_file);
-  open_log();
   cut_log(static_cast<i64>(resumed_->log_bytes));
-  return std::exchange(resumed_, {});
+  resumed_.reset();
 }
 
 void RunFolder::cut_log(i64 bytes) const {

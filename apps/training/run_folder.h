@@ -40,9 +40,9 @@ class RunFolder {
   const std::string& path() const { return path_; }
   // The checkpoint to resume from, until go_on(); null for a new run.
   const SavedTraining* resumed() const { return resumed_ ? &*resumed_ : nullptr; }
-  // Restores the folder to that checkpoint (removes later files and lines of the log) and returns
-  // the checkpoint. Does nothing for a new run.
-  std::optional<SavedTraining> go_on();
+  // Restores the folder to that checkpoint: removes later files and lines of the log. Call it when
+  // nothing can refuse the checkpoint any more. Does nothing for a new run.
+  void go_on();
 
   // Declares the keys of the log's lines; from now on lines also go to the views.
   void show_columns(std::vector<std::string> columns) { columns_ = std::move(columns); }

@@ -327,9 +327,12 @@ class Training {
   }
 
   // Restores the folder's checkpoint, if there is one to resume. Rank 0 reads it and broadcasts it.
+  // The folder changes last: a checkpoint that is refused leaves it as it was.
   void resume() {
-    if (folder_.resumed() != nullptr) check_same_task(*folder_.resumed(), task_, folder_.path());
-    const std::optional<SavedTraining> saved = shared(folder_.go_on());
+    const SavedTraining* const kept = folder_.resumed();
+    if (kept != nullptr) check_same_task(*kept, task_, folder_.path());
+    const std::optional<SavedTraining> saved =
+        shared(kept == nullptr ? std::optional<SavedTraining>() : *kept);
     if (!saved) return;
     const std::string source = folder_.path() + "/" + name_of(*saved);
     state_ = training_state(*saved, task_.notes, options_.detect_anomaly, source);
@@ -343,6 +346,7 @@ class Training {
     share(task_.tensors);
     share(beside);
     for (const NamedTensor& own : task_.carried) take_rows(own.value, beside.at(own.name));
+    folder_.go_on();
     submitted_ = steps();
     if (saved->validated) validated_step_ = steps();
     elapsed_before_ = saved->elapsed;

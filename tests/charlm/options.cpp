@@ -148,6 +148,8 @@ TEST_CASE(
     for (const std::string& preset : presets_of(name)) all.push_back({"--preset", preset});
     CHECK(all.size() > 4);
     if (few_here()) all.resize(3);
+    check_refused(app(name, {"--print-config", "--seeds", "1,1"}), "--seeds: a seed occurs twice");
+    check_refused(app(name, {"--print-config", "--keep", "0"}), "--keep: wanted 1 or more, got 0");
     for (const Words& words : all) {
       CAPTURE(fmt::format("{} {}", name, listed(words, " ")));
       const ProgramRun printed = app(name, words + Words{"--print-config", "--seeds", "1,9"});

@@ -257,6 +257,36 @@ TEST_CASE("resume: refusals") {
   CHECK(contains(refusal({}), "the training diverged at step 3"));
 }
 
+TEST_CASE("resume: a refusal leaves the folder as it was") {
+  const TemporaryFolder folder;
+  const std::string run = folder.path("run");
+  Run(Way{}).train(run, Start::fresh);
+  const std::string last = checkpoint_name(7, true);
+  damage(run + "/" + last + "/state.safetensors");
+  folder.file("run/result.json", "{}");
+  const std::string log = read_file(run + "/metrics.jsonl");
+  const auto all = checkpoints(run);
+  const auto as_it_was = [&] {
+    return checkpoints(run) == all && read_file(run + "/metrics.jsonl") == log &&
+           std::filesystem::exists(run + "/result.json");
+  };
+  const auto refusal = [&](const std::string& optimizer) {
+    Run other(Way{});
+    RunFolder resumed(run, Start::resume);
+    return error_of([&] { other.toy.run(resumed, optimizer); });
+  };
+  CHECK(contains(refusal("adadelta"), "step-0000000006-validated"));  // Adam's state is another
+  CHECK(as_it_was());
+  std::filesystem::remove(run + "/metrics.jsonl");
+  std::filesystem::create_directory(run + "/metrics.jsonl");
+  CHECK(contains(refusal("adam"), "metrics.jsonl: cannot be written"));
+  std::filesystem::remove(run + "/metrics.jsonl");
+  folder.file("run/metrics.jsonl", log);
+  CHECK(as_it_was());
+  CHECK(Run(Way{}).train(run, Start::resume).ending == Ending::complete);
+  CHECK_FALSE(as_it_was());
+}
+
 TEST_CASE("charlm: killed and resumed, the same bits as at one go") {
   const TemporaryFolder folder;
   const Words words = tiny_model + Words{"--steps",
