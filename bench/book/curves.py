@@ -26,7 +26,8 @@ class Run:
         return next((name for name in self.curves if name.split(":")[0] == mechanism), None)
 
 
-ROW = re.compile(r"(\S.*?) +N +(\d+) +forward +([\d.]+) ms +backward +([\d.]+) ms .*peak +([\d.]+) MiB")
+# A line of attention_bench, in columns with a head, or with a word before each number.
+ROW = re.compile(r"(\S.*?) +N +(\d+) +(?:forward +)?([\d.]+) +(?:ms +backward +)?([\d.]+) .*% .*?([\d.]+)(?: MiB)?$")
 
 
 def printed_runs(file, root):
@@ -48,17 +49,28 @@ def printed_runs(file, root):
     return [run for run in runs if run.curves]
 
 
+def panels(file, root):
+    """Of a file that attention_bench --out wrote: a run a device."""
+    runs = []
+    for panel in json.loads(file.read_text()):
+        run = Run(f"Forward and backward of one call: {panel['settings']}; {panel['processor']}, commit {panel['commit']} "
+                  f"({file.parent.relative_to(root)}).")
+        for curve in panel["curves"]:
+            for p in curve["points"]:
+                if p["ms"]:
+                    run.add(curve["name"], p["length"], p["ms"], (p.get("peak_bytes") or 0) / 2**20)
+        runs.append(run)
+    return runs
+
+
 def committed_runs(root):
     """The measurements in bench/results; the one with most mechanisms and lengths comes first."""
     results = root / "bench/results"
-    panel = json.loads((results / "curves-cpu/curves.json").read_text())[0]
-    first = Run(f"Forward and backward of one call: {panel['settings']}; {panel['processor']}, commit {panel['commit']} "
-                "(bench/results/curves-cpu).")
-    for curve in panel["curves"]:
-        for p in curve["points"]:
-            first.add(curve["name"], p["length"], p["ms"], (p.get("peak_bytes") or 0) / 2**20)
-    runs = [first]
-    for file in sorted(results.glob("*.txt"), reverse=True):
+    runs = []
+    for file in results.glob("*/curves.json"):
+        runs += panels(file, root)
+    runs.sort(key=lambda run: sum(len(curve["time"]) for curve in run.curves.values()), reverse=True)
+    for file in [*sorted(results.glob("*.txt"), reverse=True), *sorted(results.glob("*/*.txt"))]:
         runs += printed_runs(file, root)
     return runs
 

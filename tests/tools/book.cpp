@@ -86,6 +86,27 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("book: rows that attention_bench prints, in columns or with words before the numbers") {
+  const TemporaryFolder folder;
+  const std::string file = folder.file(
+      "rows.txt",
+      "# A machine.\n# attention_bench --lengths 1024\n"
+      "full                     N    1024     0.219     0.527     728.1   20 %      8.1\n"
+      "local:context=64         N    2048  forward    63.000 ms  backward   140.500 ms    "
+      "99516.3 ns/token   83 % of GEMM  peak    18.9 MiB\n");
+  const ProgramRun run = run_program(
+      "python3", {"-c",
+                  "import pathlib, sys\nsys.path.insert(0, sys.argv[1])\nimport curves\n"
+                  "file = pathlib.Path(sys.argv[2])\n"
+                  "print(*(r.curves for r in curves.printed_runs(file, file.parent)))",
+                  WEFT_SOURCE_ROOT "/bench/book", file});
+  if (skipped(run)) return;
+  CHECK_MESSAGE(run.status == 0, run.err);
+  CHECK(run.out ==
+        "{'full': {'time': [(1024, 0.746)], 'memory': [(1024, 8.1)]}, 'local:context=64': "
+        "{'time': [(2048, 203.5)], 'memory': [(2048, 18.9)]}}\n");
+}
+
 TEST_CASE("book: no link and no anchor of it is broken, and nothing comes from elsewhere" *
           not_sanitized()) {
   if (skipped(site().run)) return;
