@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/command_line/commit.h"
 #include "apps/command_line/output.h"
 #include "bench/stamp.h"
 #include "runtime/cuda/device.h"

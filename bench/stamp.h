@@ -10,7 +10,6 @@
 namespace weft::bench {
 
 extern const char* const library_hash;  // 16 hexadecimal digits
-extern const char* const commit;  // of the sources; "…-dirty" with changes, "unknown" without git
 
 // "passed" or "failed" by the stamp in this file; "untested" if there is none, or if it is of a
 // library with another hash.

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "apps/command_line/commit.h"
 #include "nn/file.h"
 #include "runtime/error.h"
 
@@ -179,7 +180,7 @@ void RunFolder::show_text(const std::string& tag, const std::string& text) {
 
 void RunFolder::finish(i64 step, const Json& result) {
   if (!keeps()) return;
-  const Json all = {{"step", step}, {"result", result}};
+  const Json all = {{"step", step}, {"commit", commit}, {"result", result}};
   write_file(path_ + "/" + result_file, all.text(2) + "\n");
 }
 

@@ -4,7 +4,8 @@
 //     best.safetensors    the model of the best checkpoint, and last.safetensors that of the last:
 //                         hard links to the files in step-…
 //     metrics.jsonl       the log, one JSON object per line; other formats: metrics_views.h
-//     result.json         the test results, when the training is complete
+//     result.json         the test results, when the training is complete, and the commit of the
+//                         program that completed it
 #pragma once
 
 #include <cstdint>

@@ -106,7 +106,8 @@ def train(options, table, row, seed):
     lines = log_of(folder)
     validations = [line for line in lines if line["kind"] == "validation"]
     length = len(validations) if table.unit == "epochs" else validations[-1]["step"]
-    return {"seed": seed, table.unit: length, "seconds": validations[-1]["elapsed"], "test": tested(folder)}
+    return {"seed": seed, table.unit: length, "seconds": validations[-1]["elapsed"], "commit": commits([folder / "result.json"]),
+            "test": tested(folder)}
 
 
 def mean_and_error(values):
@@ -128,8 +129,15 @@ def parameters(options, table, row):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["parameters"]
 
 
+def commits(results):
+    """Of the programs that completed the runs, by the JSON that each left; some left none, or one without it."""
+    said = {json.loads(file.read_text()).get("commit", "not recorded") if file.exists() else "not recorded"
+            for file in results}
+    return ", ".join(sorted(said))
+
+
 def facts(options):
-    """The device, commit and date that a result is of."""
+    """The device and date that a result is of."""
     def line(*command):
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         return done.stdout if done.returncode == 0 else ""
@@ -139,7 +147,6 @@ def facts(options):
     with open("/proc/cpuinfo") as info:
         processor = next((row.split(": ", 1)[1].strip() for row in info if row.startswith("model name")), "unknown")
     return {"device": f"{processor}; {'; '.join(devices) or options.device}",
-            "commit": line("git", "describe", "--always", "--dirty", "--exclude", "*").strip() or "unknown",
             "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"}
 
 
@@ -174,7 +181,8 @@ def run(table):
                           + (f", {' '.join(settings)}" if settings else "") + ".", *table.notes, "",
                           *markdown, ""])
         (options.out / "table.md").write_text(text)
+        commit = ", ".join(sorted({r["commit"] for done in results for r in done["runs"]}))
         (options.out / "table.json").write_text(json.dumps(
-            {"table": table.title, **known, "budget": options.budget, "options": settings, "rows": results},
+            {"table": table.title, **known, "commit": commit, "budget": options.budget, "options": settings, "rows": results},
             indent=1) + "\n")
     print((options.out / "table.md").read_text())

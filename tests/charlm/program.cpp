@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "apps/command_line/commit.h"
 #include "apps/data/unicode.h"
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
@@ -535,6 +536,13 @@ TEST_CASE("charlm: a training that ends so says it even where it is to be quiet"
   CHECK(run.status == 4);
   CHECK(run.out.empty());
   CHECK(contains(run.err, "the training diverged"));
+}
+
+TEST_CASE("charlm: the result names the commit of the program") {
+  const TemporaryFolder folder;
+  REQUIRE(train_tiny(folder.path("run"), {"--epochs", "1", "--epoch-steps", "2"}).status == 0);
+  const json result = json::parse(read_file(folder.path("run/result.json")));
+  CHECK(result["commit"] == commit);
 }
 
 TEST_CASE("charlm: seeds whose folders hold runs are refused before the first is trained") {
