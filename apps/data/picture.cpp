@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -28,12 +29,19 @@ constexpr const char* fonts[] = {"/usr/share/fonts/truetype/dejavu/DejaVuSans.tt
 FT_Face face_of(int pixels) {
   static const FT_Face face = [] {
     FT_Library library = nullptr;
+    FT_Face found = nullptr;
     require(FT_Init_FreeType(&library) == 0, "picture: FreeType cannot be initialised");
+    if (const char* const named = std::getenv("WEFT_FONT")) {
+      require(FT_New_Face(library, named, 0, &found) == 0,
+              "picture: WEFT_FONT: {} is not a font file that can be read", named);
+      return found;
+    }
     for (const char* font : fonts) {
-      FT_Face found = nullptr;
       if (std::filesystem::exists(font) && FT_New_Face(library, font, 0, &found) == 0) return found;
     }
-    fail("picture: no font found; install fonts-dejavu-core, or write .safetensors");
+    fail(
+        "picture: no font found; install fonts-dejavu-core, name a file in WEFT_FONT, or write "
+        ".safetensors");
   }();
   require(FT_Set_Pixel_Sizes(face, 0, static_cast<FT_UInt>(pixels)) == 0,
           "picture: the font has no size {}", pixels);

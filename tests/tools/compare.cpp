@@ -150,6 +150,11 @@ TEST_CASE("attend --compare: the picture") {
   for (const auto& colour : {std::tuple{200, 90, 60}, {60, 120, 180}, {90, 150, 90}}) {
     CHECK(pixels[colour] >= 220 * 16);
   }
+  ::setenv("WEFT_FONT", file.in.c_str(), 1);
+  const ProgramRun run = file.compare("full", {"--out", path, "--force"});
+  ::unsetenv("WEFT_FONT");
+  CHECK(run.status == 2);
+  CHECK_MESSAGE(contains(run.err, file.in + " is not a font file that can be read"), run.err);
   check_refused(file.compare("full", {"--out", path}), "--force");
   check_refused(file.compare("full", {"--out", file.folder.path("x.safetensors")}), ".png");
 }
