@@ -42,6 +42,19 @@ TEST_CASE("local: an even window reaches one key further back than ahead") {
   }
 }
 
+TEST_CASE("local: its cost counts the keys that each query sees") {
+  for (const i64 N : {1, 9, 70}) {
+    for (const i64 context : {1, 4, 9, 64, 150}) {
+      for (const bool causal : {false, true}) {
+        CAPTURE(N);
+        CAPTURE(context);
+        const i64 ahead = causal ? 0 : (context + 1) / 2 - 1;
+        CHECK(counted_pairs(fmt::format("local:context={}", context), N, causal) ==
+              pairs_where(N, [&](i64 i, i64 j) { return i - context / 2 <= j && j <= i + ahead; }));
+      }
+    }
+  }
+}
 }
 
 }  // namespace

@@ -159,6 +159,33 @@ TEST_CASE("longformer: no query but a global one reads the further projections")
   }
 }
 
+TEST_CASE("longformer: its cost counts the keys that each query sees") {
+  for (const i64 N : {5, 12, 70}) {
+    for (const i64 window : {0, 4, 80}) {
+      for (const i64 dilation : {1, 3, 30}) {
+        for (const i64 globals : {0, 3, 80}) {
+          for (const bool causal : {false, true}) {
+            const std::string spec = fmt::format(
+                "longformer:window={},dilation={},global_tokens={}", window, dilation, globals);
+            CAPTURE(spec);
+            CAPTURE(N);
+            CAPTURE(causal);
+            // All queries are ordinary ones, too, before the global ones replace them.
+            const auto ordinary = [&](i64 i, i64 j) {
+              const bool near = std::abs(i - j) % dilation == 0 &&
+                                std::abs(i - j) <= window * dilation && (!causal || j <= i);
+              return j < globals || near;
+            };
+            const auto global = [&](i64 i, i64 j) { return i < globals && (!causal || j <= i); };
+            CHECK(counted_pairs(spec, N, causal) ==
+                  pairs_where(N, ordinary) + pairs_where(N, global));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("longformer: what it refuses") {
   const LongformerInputs in(2, 9, 1, 2, 2);
   const auto with_mask = [&](const Tensor& mask) {

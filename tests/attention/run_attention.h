@@ -52,6 +52,20 @@ inline std::vector<Tensor> attended_for(const Tensor& dout, const std::string& s
   return results;
 }
 
+// The pairs of N positions in all of H heads that its cost counts: two exponentials each.
+inline double counted_pairs(const std::string& spec, i64 N, bool causal, i64 H = 1) {
+  const AttentionSizes sizes{.B = 1, .N = N, .S = N, .H = H, .E = 4, .M = 5};
+  return attention_cost(AttentionSpec(spec), sizes, causal, DType::f64).exponentials / 2;
+}
+
+// The pairs (i, j) of N positions with sees(i, j).
+template <class F>
+double pairs_where(i64 N, const F& sees) {
+  i64 count = 0;
+  for (i64 pair = 0; pair < N * N; ++pair) count += sees(pair / N, pair % N) ? 1 : 0;
+  return double(count);
+}
+
 // The choices that it drew and decided.
 inline Choices chosen(const std::string& spec, const std::vector<Tensor>& inputs,
                       AttentionCall call = {}) {

@@ -57,6 +57,28 @@ TEST_CASE("sparse: a stride of 1, and a block over everything, are causal attent
   check_close(attended("sparse:stride=70,summary=1", in.list(), causal()), full);
 }
 
+TEST_CASE("sparse: its cost counts the keys that each query sees") {
+  for (const i64 N : {5, 12, 70}) {
+    for (const i64 l : {1, 6, 64}) {
+      for (const bool strided : {false, true}) {
+        const i64 c = (l + 1) / 2;
+        const auto near = [&](i64 i, i64 j) { return strided ? i - j < l : i / l == j / l; };
+        const auto far = [&](i64 i, i64 j) { return strided ? (i - j) % l == 0 : j % l >= l - c; };
+        const auto pairs = [&](const auto& sees) {
+          return pairs_where(N, [&](i64 i, i64 j) { return j <= i && sees(i, j); });
+        };
+        const std::string spec = fmt::format(
+            "sparse:stride={},{}", l, strided ? "pattern=strided" : fmt::format("summary={}", c));
+        CAPTURE(spec);
+        CAPTURE(N);
+        CHECK(counted_pairs(spec, N, true) ==
+              pairs([&](i64 i, i64 j) { return near(i, j) || far(i, j); }));
+        CHECK(counted_pairs(spec + ",combine=heads", N, true, 3) == 2 * pairs(near) + pairs(far));
+      }
+    }
+  }
+}
+
 TEST_CASE("sparse: what it refuses") {
   const QueryKeyValue in(1, 9, 9, 1, 2, 2);
   CHECK_ERROR(attended("sparse:stride=4,summary=5", in.list(), causal()),

@@ -97,6 +97,20 @@ TEST_CASE("topk: NaN in a score reaches the output of its query alone") {
   for (std::size_t i = 0; i < values.size(); ++i) CHECK(std::isnan(values[i]) == (i / 2 == 1));
 }
 
+TEST_CASE("topk: its cost counts the keys that each query keeps") {
+  for (const i64 N : {1, 9, 70}) {
+    for (const i64 k : {1, 8, 100}) {
+      for (const bool causal : {false, true}) {
+        CAPTURE(N);
+        CAPTURE(k);
+        double kept = 0;
+        for (i64 i = 0; i < N; ++i) kept += double(std::min(k, causal ? i + 1 : N));
+        CHECK(counted_pairs(fmt::format("topk:topk={}", k), N, causal) == kept);
+      }
+    }
+  }
+}
+
 TEST_CASE("topk: bad choices and options are refused") {
   const std::vector<Tensor> inputs{normal({1, 2, 1, 4}, 1), normal({1, 5, 1, 4}, 2),
                                    normal({1, 5, 1, 4}, 3)};

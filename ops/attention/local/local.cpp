@@ -40,8 +40,8 @@ Attended reference_local(const AttentionSpec& spec, const AttentionCall& call,
 AttentionCost cost_local(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                          DType type) {
   const Reach reach(spec, causal);
-  const double keys = double(std::min(reach.before + 1 + reach.behind, s.S));
-  return pairs_cost(s, double(s.B * s.H * s.N) * keys, type);
+  const PairsPart window{.band = Band::window(reach.before, reach.behind)};
+  return pairs_cost(s, double(s.B * s.H) * pairs_of(window, s.N, s.S), type);
 }
 
 // Keys outside of the window are dropped.

@@ -27,6 +27,14 @@ struct Window {
   bool shows(i64 i, i64 j) const {
     return (i - j) % dilation == 0 && std::abs(i - j) / dilation <= reach;
   }
+  // Residue classes of N positions: more classes than positions would be empty.
+  i64 classes(i64 N) const { return std::min(dilation, std::max<i64>(N, 1)); }
+  // Its pairs among N positions, without the keys before `first_key`.
+  PairsPart part(i64 N, bool causal, i64 first_key) const {
+    return {.band = Band::window(reach, causal ? 0 : reach),
+            .classes = classes(N),
+            .first_key = first_key};
+  }
 };
 
 // How many of the first positions a mask names, if it names these for every item; −1 if it names
@@ -68,8 +76,6 @@ struct Longformer {
   Device device() const { return inputs[0].value().device(); }
   bool projected() const { return inputs[3].defined(); }
   bool sees(i64 i, i64 j) const { return !call.causal || j <= i; }
-  // More classes than positions would be empty.
-  i64 classes() const { return std::min(window.dilation, std::max<i64>(N, 1)); }
   // The dropout mask of the global queries is a second one.
   RandomKey second_random() const { return call.random.further(DrawPurpose::bottom_dropout); }
 
@@ -146,10 +152,7 @@ std::shared_ptr<const TileListTensors> tiles_where(i64 B, i64 rows, i64 columns,
 Variable attend_local(const Longformer& c) {
   const Variable &k = c.inputs[1], &v = c.inputs[2];
   std::vector<PairsSource> sources{{k, v, c.call.lengths}};
-  std::vector<PairsPart> parts{
-      {.band = Band::window(c.window.reach, c.call.causal ? 0 : c.window.reach),
-       .classes = c.classes(),
-       .first_key = c.leading() ? c.globals() : 0}};
+  std::vector<PairsPart> parts{c.window.part(c.N, c.call.causal, c.leading() ? c.globals() : 0)};
   if (!c.leading()) {
     const Tensor index = c.index();
     sources.push_back({gather(k, 1, index), gather(v, 1, index), c.existing()});
@@ -166,9 +169,12 @@ Variable attend_local(const Longformer& c) {
       sources, parts);
 }
 
+// The pairs of global queries that are the first positions.
+PairsPart global_part(bool causal) { return {.band = causal ? Band::causal() : Band::all()}; }
+
 // The global queries: [B, |G|, H, M].
 Variable attend_global(const Longformer& c) {
-  PairsPart part{.band = c.call.causal ? Band::causal() : Band::all()};
+  PairsPart part = global_part(c.call.causal);
   Variable q = c.inputs[3];
   Tensor existing = c.call.lengths;
   if (c.leading()) {
@@ -199,7 +205,7 @@ Attended attend_longformer(const AttentionSpec& spec, const AttentionCall& call,
 
 // The keys of a class have the first columns; global keys follow.
 MaskColumns mask_columns(const Longformer& c) {
-  const i64 N = c.N, count = c.globals(), classes = c.classes();
+  const i64 N = c.N, count = c.globals(), classes = c.window.classes(N);
   const i64 first = (N + classes - 1) / classes;
   const i64 second = next_mask_columns(first);
   if (count == 0) return {first, [=](i64, i64 j) { return j / classes; }};
@@ -237,16 +243,14 @@ Attended reference_longformer(const AttentionSpec& spec, const AttentionCall& ca
   return gather(concatenate(rows, 1), 1, c.places());
 }
 
-// Operations as the engine counts them; the rows of the local call are saved, since out has other
-// rows in place of some.
+// The pairs are those of both calls: the first one has all N queries, whose rows are saved, since
+// out has other rows in place of some.
 AttentionCost cost_longformer(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                               DType type) {
-  const Window window(spec);
   const i64 g = std::min(spec.integer("global_tokens"), s.N);
-  const double side = double(std::min(window.reach, s.N / window.dilation));
-  const double near = std::min(causal ? side + 1 : 2 * side + 1, double(s.N)) + double(g);
-  const double far = double(g) * double(causal ? g : s.N);
-  AttentionCost cost = pairs_cost(s, double(s.B * s.H) * (double(s.N) * near + far), type);
+  const double near = pairs_of(Window(spec).part(s.N, causal, g), s.N, s.N) + double(s.N * g);
+  const double far = pairs_of(global_part(causal), g, s.N);
+  AttentionCost cost = pairs_cost(s, double(s.B * s.H) * (near + far), type);
   if (g == 0) return cost;
   const double item = double(size_of(type)), heads = double(s.B * s.H);
   cost.saved_bytes += item * heads * double(s.N * s.M + g * (s.M + 1));

@@ -37,6 +37,28 @@ struct Pattern {
   bool two(i64 i, i64 j) const { return j <= i && (strided ? (i - j) % l == 0 : j % l >= l - c); }
   Set set_of(i64 head) const { return merged ? Set::both : head % 2 == 0 ? Set::one : Set::two; }
 
+  // The summary keys of N positions, which are the second source of fixed patterns.
+  i64 summary_keys(i64 N) const { return strided ? 0 : N / l * c; }
+  // The pairs of a set among N positions.
+  std::vector<PairsPart> parts(Set set, i64 N) const {
+    const Staircase before{.slope = 1}, own{.slope = 1, .offset = 1};
+    std::vector<PairsPart> list;
+    if (set != Set::two) {
+      const Staircase block{.slope = l, .step = l};
+      list.push_back({.band = strided ? Band::window(l - 1, 0) : Band{.first = block, .end = own}});
+    }
+    if (set == Set::one) return list;
+    if (strided) {  // keys at less than l away are in the window
+      list.push_back({.band = {.end = set == Set::both ? before : own}, .classes = l});
+      return list;
+    }
+    if (set == Set::two) {
+      list.push_back({.band = {.first = {.slope = l, .step = l, .offset = l - c}, .end = own}});
+    }
+    if (N >= l) list.push_back({.band = {.end = {.slope = c, .step = l}}, .source = 1});
+    return list;
+  }
+
   // J(i), ascending.
   std::vector<i64> keys(i64 head, i64 i) const {
     const Set set = set_of(head);
@@ -59,7 +81,7 @@ struct Pattern {
 Variable summaries(const Pattern& pattern, const Variable& x) {
   const i64 blocks = x.size(1) / pattern.l, l = pattern.l;
   Shape shape = x.shape(), cut{shape[0], blocks, l, shape[2], shape[3]};
-  shape[1] = blocks * pattern.c;
+  shape[1] = pattern.summary_keys(x.size(1));
   const Variable whole = blocks * l == x.size(1) ? x : slice(x, 1, 0, blocks * l);
   return reshape(slice(reshape(whole, cut), 2, l - pattern.c, l), shape);
 }
@@ -70,27 +92,11 @@ using AttendSet = Variable (*)(const Pattern&, Set, double temperature, const At
 
 Variable attend_set(const Pattern& pattern, Set set, double temperature, const AttentionCall& call,
                     const Variable& q, const Variable& k, const Variable& v) {
-  const i64 l = pattern.l, c = pattern.c;
   const PairsCall pairs{"sparse", temperature, call.lengths, call.dropout, call.random};
+  const std::vector<PairsPart> parts = pattern.parts(set, q.size(1));
   std::vector<PairsSource> sources{{k, v, call.lengths}};
-  std::vector<PairsPart> parts;
-  const Staircase before{.slope = 1}, own{.slope = 1, .offset = 1};
-  if (set == Set::one || set == Set::both) {
-    const Staircase block{.slope = l, .step = l};
-    parts.push_back(
-        {.band = pattern.strided ? Band::window(l - 1, 0) : Band{.first = block, .end = own}});
-  }
-  if (set == Set::one) return pairs_attention(pairs, q, sources, parts);
-  if (pattern.strided) {  // keys at less than l away are in the window
-    parts.push_back({.band = {.end = set == Set::both ? before : own}, .classes = l});
-    return pairs_attention(pairs, q, sources, parts);
-  }
-  if (set == Set::two) {
-    parts.push_back({.band = {.first = {.slope = l, .step = l, .offset = l - c}, .end = own}});
-  }
-  if (q.size(1) >= l) {
+  if (parts.back().source == 1) {
     sources.push_back({summaries(pattern, k), summaries(pattern, v)});
-    parts.push_back({.band = {.end = {.slope = c, .step = l}}, .source = 1});
   }
   return pairs_attention(pairs, q, sources, parts);
 }
@@ -178,12 +184,18 @@ Attended reference_sparse(const AttentionSpec& spec, const AttentionCall& call,
 
 AttentionCost cost_sparse(const AttentionSpec& spec, const AttentionSizes& s, bool, DType type) {
   const Pattern pattern(spec);
-  const double N = double(s.N), l = double(pattern.l), c = double(pattern.c);
-  const double near = pattern.strided ? std::min(l, N) : std::min(l, N) / 2;
-  const double far = pattern.strided ? N / (2 * l) : c * N / (2 * l);
-  const double seen = pattern.merged ? near + far : (near + far) / 2;
-  AttentionCost cost = pairs_cost(s, double(s.B * s.H) * N * seen, type);
-  const i64 rows = pattern.strided ? 0 : s.N / pattern.l * pattern.c, odd = s.H / 2;
+  const i64 rows = pattern.summary_keys(s.N), odd = s.H / 2;
+  const auto pairs = [&](Set set) {
+    double sum = 0;
+    for (const PairsPart& part : pattern.parts(set, s.N)) {
+      sum += pairs_of(part, s.N, part.source == 1 ? rows : s.N);
+    }
+    return sum;
+  };
+  const double seen = pattern.merged
+                          ? double(s.H) * pairs(Set::both)
+                          : double(s.H - odd) * pairs(Set::one) + double(odd) * pairs(Set::two);
+  AttentionCost cost = pairs_cost(s, double(s.B) * seen, type);
   const auto bytes = [&](i64 length, i64 heads, i64 width) {
     return double(s.B * length * heads * width) * double(size_of(type));
   };

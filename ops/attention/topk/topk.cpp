@@ -5,6 +5,7 @@
 
 #include "autograd/apply.h"
 #include "ops/attention/definitions.h"
+#include "ops/attention/engines/pairs/attention.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
 #include "ops/dropout/dropout.h"
@@ -110,15 +111,20 @@ Attended reference_topk(const AttentionSpec& spec, const AttentionCall& call,
 
 AttentionCost cost_topk(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                         DType type) {
-  const double rows = double(s.B * s.H * s.N), item = double(size_of(type));
-  const double kept = double(kept_keys(spec, s.S)), E = double(s.E), M = double(s.M);
-  return {.forward_operations =
-              2 * rows * (double(s.S) * E / (causal ? 2 : 1) + kept * (E + M)),
-          .backward_operations = 2 * rows * kept * (3 * E + 2 * M),
-          .exponentials = 2 * rows * kept,
-          .saved_bytes = rows * (4 * kept + item),
+  const double heads = double(s.B * s.H), item = double(size_of(type));
+  const double E = double(s.E), M = double(s.M);
+  const i64 k = kept_keys(spec, s.S);
+  const auto pairs = [&](const Band& band) { return heads * pairs_of({band}, s.N, s.S); };
+  const double scored = pairs(causal ? Band::causal() : Band::all());
+  // As many keys as those before, or k; a causal query may leave places empty.
+  const double places = pairs({.end = {.offset = k}});
+  const double kept = causal ? pairs(Band::window(k - 1, 0)) : places;
+  return {.forward_operations = 2 * scored * E + 2 * kept * (E + M),
+          .backward_operations = 2 * kept * (3 * E + 2 * M),
+          .exponentials = 2 * kept,
+          .saved_bytes = 4 * places + heads * double(s.N) * item,
           .working_bytes = item * 2 * double(s.S) * (E + M),
-          .cuda_working_bytes = item * 2 * rows * kept};
+          .cuda_working_bytes = item * 2 * places};
 }
 
 const Registration registered_topk{Mechanism{

@@ -222,6 +222,15 @@ Variable pairs_attention(const PairsCall& call, const Variable& q, const PairsSo
   return pairs_attention(call, q, std::span(&source, 1), std::span(&part, 1), bias);
 }
 
+double pairs_of(const PairsPart& part, i64 N, i64 keys) {
+  i64 pairs = 0;
+  for (i64 i = 0; i < N; ++i) {
+    const Interval seen = keys_seen(part, i, part.classes, keys);
+    pairs += std::max<i64>(seen.end - seen.begin, 0);
+  }
+  return double(pairs);
+}
+
 AttentionCost pairs_cost(const AttentionSizes& s, double pairs, DType type) {
   const double item = double(size_of(accumulator_of(type)));
   const bool is_narrow = type == DType::f32 && narrow::possible<float>(s.E, s.M);

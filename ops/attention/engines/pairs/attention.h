@@ -54,6 +54,9 @@ Variable pairs_attention(const PairsCall& call, const Variable& q,
 Variable pairs_attention(const PairsCall& call, const Variable& q, const PairsSource& source,
                          const PairsPart& part, const Variable& bias = {});
 
+// The number of pairs of N queries and of `keys` keys that the band of a part shows.
+double pairs_of(const PairsPart& part, i64 N, i64 keys);
+
 // The fact sheet's cost of one part in place with this number of pairs: operations, and the memory
 // of one thread.
 AttentionCost pairs_cost(const AttentionSizes& sizes, double pairs, DType type);
