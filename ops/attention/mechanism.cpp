@@ -348,7 +348,7 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
     const Tensor& value = inputs[i].value();
     binding.add(named[i], value, all);
     check_type(mechanism, named[i], value.dtype(), first, all);
-    if (named[i].role != Role::index) first = value.dtype();
+    if (!first && named[i].role != Role::index) first = value.dtype();
   }
   AttentionSizes sizes = binding.sizes(all);
   sizes.causal = call.causal;

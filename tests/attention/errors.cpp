@@ -119,6 +119,10 @@ TEST_CASE("every mechanism: element types") {
     for (Tensor& input : inputs) input = input.to(DType::i64);
     check_error(sample.with(inputs), {"f32, f64 or bf16", "i64", shape_of(inputs[0])});
   }
+  const auto zeros = [](DType type) { return Tensor::zeros({1, 2, 1, 3}, type); };
+  const std::vector<Variable> three{zeros(DType::f32), zeros(DType::bf16), zeros(DType::f64)};
+  CHECK_ERROR(attend(AttentionSpec("full"), {}, three),
+              "full: wanted one element type, v is f64 and the first input f32");
 }
 
 TEST_CASE("every mechanism: lengths") {
