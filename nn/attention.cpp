@@ -82,7 +82,8 @@ Attention::Attention(const AttentionOptions& options, DType dtype)
   require(!options.causal || mechanism.masks.causal, "attention: {} has no causal form",
           mechanism.name);
   require(!options.causal || has_causal_form(spec_),
-          "attention: {} has a causal form with {} alone", mechanism.name, mechanism.causal_wants);
+          "attention: {} has a causal form with {} alone", mechanism.name,
+          spec_.unmet(mechanism.causal_wants));
   require(options.causal || !mechanism.causal_only, "attention: {} has only a causal form",
           mechanism.name);
   check_dropout_rate("attention", options.dropout);

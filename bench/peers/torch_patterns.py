@@ -22,7 +22,8 @@ def longformer(spec, **_):
 
 
 def sparse(spec, **_):
-    stride, others = spec["stride"], spec["stride"] - spec["summary"]
+    stride = spec["stride"]
+    others = stride - (spec["summary"] or min(32, stride))
     if spec["pattern"] == "strided":
         one, two = lambda i, j: j > i - stride, lambda i, j: (i - j) % stride == 0
     else:

@@ -171,16 +171,12 @@ i64 positions_of(const Mechanism& mechanism, i64 rows, const std::string& inputs
 bool can_decode(const AttentionSpec& spec) {
   const Mechanism& m = spec.mechanism();
   return m.decode != nullptr && has_causal_form(spec) &&
-         (m.decode_wants.empty() || spec.sets(m.decode_wants));
+         (m.decode_wants.empty() || !spec.is_default(m.decode_wants));
 }
 
 bool has_causal_form(const AttentionSpec& spec) {
   const Mechanism& m = spec.mechanism();
-  const std::size_t sign = m.causal_wants.find('=');
-  if (!m.masks.causal || sign == std::string::npos) return m.masks.causal;
-  const bool other = m.causal_wants[sign - 1] == '!';
-  const std::string option = m.causal_wants.substr(0, other ? sign - 1 : sign);
-  return (spec.word(option) == m.causal_wants.substr(sign + 1)) != other;
+  return m.masks.causal && spec.unmet(m.causal_wants).empty();
 }
 
 bool learns_by_position(const AttentionSpec& spec) {
@@ -253,7 +249,8 @@ struct Binding {
               "{}: {} is [{}] with {} = {}, but {} = {} elsewhere; got {}", mechanism.name,
               sheet.name, listed(axes), word, value.size(axis), word, entry->second, all);
       if (!option || !fresh) continue;
-      require(!spec.sets(word) || spec.integer(word) == value.size(axis),
+      const i64 wanted = spec.sets(word) ? spec.integer(word) : 0;  // 0: by the tensors
+      require(wanted == 0 || wanted == value.size(axis),
               "{}: {} is [{}] with {} = {}, but the option says {}={}; got {}", mechanism.name,
               sheet.name, listed(axes), word, value.size(axis), word, spec.word(word), all);
       spec = spec.with(word, value.size(axis));
@@ -296,7 +293,7 @@ void check_masks(const AttentionSpec& spec, const AttentionCall& call,
   require(!call.causal || mechanism.masks.causal,
           "{}: has no causal form; use full or agglomerative", mechanism.name);
   require(!call.causal || has_causal_form(spec), "{}: has a causal form with {} alone",
-          mechanism.name, mechanism.causal_wants);
+          mechanism.name, spec.unmet(mechanism.causal_wants));
   if (const std::string& option = mechanism.multiple_of; !option.empty()) {
     require(sizes.N % spec.integer(option) == 0,
             "{}: wanted whole blocks, a multiple of {}={} positions, got {}", mechanism.name,

@@ -211,7 +211,7 @@ struct Mechanism {
   Masks masks = {};
   bool cross = false;            // can attend across two sequences
   bool causal_only = false;      // has no other form
-  // "option=value" or "option!=value" without which it has no causal form; empty: none.
+  // Conditions (AttentionSpec::unmet()) without which it has no causal form.
   std::string causal_wants = {};
   std::string multiple_of = {};  // an option of which lengths are multiples; empty: none
   bool strictly_causal = false;  // with `causal`, no output depends on the future
@@ -237,7 +237,8 @@ struct Mechanism {
   // keep; beyond it the oldest are dropped.
   std::unique_ptr<DecodingState> (*decode)(const AttentionSpec&, const AttentionSizes&, DType,
                                            i64 capacity) = nullptr;
-  std::string decode_wants = {};  // an option that decoding needs; empty: none
+  // An option that decoding needs with a value other than its default; empty: none.
+  std::string decode_wants = {};
 
   // The sheet of a wrapper around this inner mechanism: the inputs, masks and facts of both
   // together. Null for other mechanisms.

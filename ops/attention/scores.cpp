@@ -5,13 +5,14 @@
 
 namespace weft {
 
-OptionSheet temperature_option() {
+OptionSheet temperature_option(const std::string& with) {
   return {.name = "temperature",
           .initial = "0",
           .help = "factor of the scores before the softmax; 0: 1/sqrt(E)",
           .least = 0,
           .most = 1e6,
           .whole = false,
+          .with = with,
           .tried = {"0.7"}};
 }
 

@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// τ: the option `temperature`, or 1/√E.
-OptionSheet temperature_option();
+// τ: the option `temperature`, or 1/√E. `with`: as of every OptionSheet.
+OptionSheet temperature_option(const std::string& with = {});
 double temperature_of(const AttentionSpec& spec, i64 E);
 // C of a block's output: its option `width`, or d where that is 0.
 i64 width_of(const AttentionSpec& spec, const AttentionSizes& sizes);

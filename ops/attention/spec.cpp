@@ -14,6 +14,17 @@
 namespace weft {
 namespace {
 
+// The parts of a text between separators: one more than there are of these.
+std::vector<std::string> parts_between(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 std::size_t option_index(const Mechanism& mechanism, const std::string& name) {
   for (std::size_t i = 0; i < mechanism.options.size(); ++i) {
     if (mechanism.options[i].name == name) return i;
@@ -31,21 +42,25 @@ bool parse_number(const std::string& text, double& value) {
   return status == std::errc{} && end == text.data() + text.size() && std::isfinite(value);
 }
 
-void check_value(const Mechanism& mechanism, const OptionSheet& option, const std::string& value) {
+// The value, checked. A number is in one form: the default's own text, or its shortest one.
+std::string checked_value(const Mechanism& mechanism, const OptionSheet& option,
+                          const std::string& value) {
   if (!option.choices.empty()) {
     std::vector<std::string> words = option.choices;
     words.insert(words.end(), option.handed.begin(), option.handed.end());
     require(std::count(words.begin(), words.end(), value) == 1,
             "attention {}: {} is one of {}, got '{}'", mechanism.name, option.name,
             listed(words), value);
-    return;
+    return value;
   }
-  double number = 0;
+  double number = 0, initial = 0;
   require(parse_number(value, number) && number >= option.least && number <= option.most,
           "attention {}: {} is a number in [{}, {}], got '{}'", mechanism.name, option.name,
           option.least, option.most, value);
   require(!option.whole || number == std::floor(number),
           "attention {}: {} must be a whole number, got {}", mechanism.name, option.name, value);
+  const bool same = parse_number(option.initial, initial) && number == initial;
+  return same ? option.initial : fmt::format("{}", number);
 }
 
 }  // namespace
@@ -66,28 +81,28 @@ AttentionSpec::AttentionSpec(const std::string& text) {
     mechanism_ = std::make_shared<const Mechanism>(named.around(named, *inner_));
   }
   for (const OptionSheet& option : mechanism_->options) values_.push_back(option.initial);
+  written_.resize(values_.size(), false);
   if (colon == std::string::npos) return;
-  std::vector<bool> given(values_.size(), false);
-  for (std::size_t begin = colon + 1; begin <= own.size();) {
-    const std::size_t end = std::min(own.find(',', begin), own.size());
-    const std::string setting = own.substr(begin, end - begin);
+  for (const std::string& setting : parts_between(own.substr(colon + 1), ',')) {
     const std::size_t equals = setting.find('=');
     require(equals != std::string::npos && equals > 0,
             "attention '{}': wanted name:option=value,option=value, got '{}'", text, setting);
     const std::size_t index = option_index(*mechanism_, setting.substr(0, equals));
-    require(!given[index], "attention '{}': {} is given twice", text,
+    require(!written_[index], "attention '{}': {} is given twice", text,
             mechanism_->options[index].name);
-    given[index] = true;
-    values_[index] = setting.substr(equals + 1);
-    check_value(*mechanism_, mechanism_->options[index], values_[index]);
-    begin = end + 1;
+    set(index, setting.substr(equals + 1));
   }
   for (const OptionSheet& option : mechanism_->options) {
-    if (option.with.empty() || !sets(option.name)) continue;
-    const std::size_t equals = option.with.find('=');
-    require(word(option.with.substr(0, equals)) == option.with.substr(equals + 1),
-            "attention {}: {} counts with {} alone", mechanism_->name, option.name, option.with);
+    if (is_default(option.name)) continue;
+    const std::string wanted = unmet(option.with);
+    require(wanted.empty(), "attention {}: {}={} counts with {} alone", mechanism_->name,
+            option.name, word(option.name), wanted);
   }
+}
+
+void AttentionSpec::set(std::size_t option, const std::string& value) {
+  values_[option] = checked_value(*mechanism_, mechanism_->options[option], value);
+  written_[option] = true;
 }
 
 const std::string& AttentionSpec::word(const std::string& option) const {
@@ -113,14 +128,30 @@ bool AttentionSpec::has(const std::string& option) const {
 }
 
 bool AttentionSpec::sets(const std::string& option) const {
-  return word(option) != mechanism_->options[option_index(*mechanism_, option)].initial;
+  return written_[option_index(*mechanism_, option)];
+}
+
+bool AttentionSpec::is_default(const std::string& option) const {
+  return word(option) == mechanism_->options[option_index(*mechanism_, option)].initial;
+}
+
+std::string AttentionSpec::unmet(const std::string& conditions) const {
+  if (conditions.empty()) return {};
+  for (const std::string& condition : parts_between(conditions, ',')) {
+    const std::size_t equals = condition.find('=');
+    require(equals != std::string::npos && equals > 0,
+            "attention {}: wanted conditions option=value, got '{}'", mechanism_->name, conditions);
+    const bool other = condition[equals - 1] == '!';
+    const std::vector<std::string> values = parts_between(condition.substr(equals + 1), '|');
+    const std::string& value = word(condition.substr(0, other ? equals - 1 : equals));
+    if ((std::ranges::count(values, value) > 0) == other) return condition;
+  }
+  return {};
 }
 
 AttentionSpec AttentionSpec::with(const std::string& option, i64 value) const {
   AttentionSpec changed = *this;
-  const std::size_t index = option_index(*mechanism_, option);
-  changed.values_[index] = std::to_string(value);
-  check_value(*mechanism_, mechanism_->options[index], changed.values_[index]);
+  changed.set(option_index(*mechanism_, option), std::to_string(value));
   return changed;
 }
 
@@ -128,7 +159,7 @@ std::string AttentionSpec::text() const {
   std::string text = mechanism_->name;
   char separator = ':';
   for (std::size_t i = 0; i < values_.size(); ++i) {
-    if (values_[i] == mechanism_->options[i].initial) continue;
+    if (!written_[i]) continue;
     text += fmt::format("{}{}={}", std::exchange(separator, ','), mechanism_->options[i].name,
                         values_[i]);
   }
@@ -137,9 +168,7 @@ std::string AttentionSpec::text() const {
 
 std::vector<std::string> split_specifications(const std::string& list) {
   std::vector<std::string> specifications;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string entry = list.substr(begin, end - begin);
+  for (const std::string& entry : parts_between(list, ',')) {
     require(!entry.empty(), "attention '{}': wanted specifications with single commas between them",
             list);
     if (entry.find('=') < entry.find(':')) {
@@ -149,7 +178,6 @@ std::vector<std::string> split_specifications(const std::string& list) {
     } else {
       specifications.push_back(entry);
     }
-    begin = end + 1;
   }
   return specifications;
 }

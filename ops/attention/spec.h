@@ -23,7 +23,7 @@ struct OptionSheet {
   std::vector<std::string> handed = {};   // further words, which need a choice given by the caller
   double least = 0, most = 0;
   bool whole = true;      // an integer
-  std::string with = {};  // "option=value" without which it has to keep its default; empty: none
+  std::string with = {};  // conditions (unmet()) without which it has to keep its default
   std::vector<std::string> tried = {};  // further values for the tests: what matters, in bounds
 };
 
@@ -38,19 +38,27 @@ class AttentionSpec {
   double number(const std::string& option) const;
   i64 integer(const std::string& option) const;
   const std::string& word(const std::string& option) const;
-  // Whether the mechanism has this option; whether it was given a value other than the default.
+  // Whether the mechanism has this option; whether it was written, be it with its default; whether
+  // its value is the default.
   bool has(const std::string& option) const;
   bool sets(const std::string& option) const;
-  // The same with a number for an option, checked as if it had been written.
+  bool is_default(const std::string& option) const;
+  // The first of the conditions "option=value", "option=value|value" for one of several values,
+  // and "option!=value", separated by commas, that does not hold; empty: all do.
+  std::string unmet(const std::string& conditions) const;
+  // The same with a number for an option, as if it had been written.
   AttentionSpec with(const std::string& option, i64 value) const;
   // A wrapper's inner mechanism; otherwise null.
   const AttentionSpec* inner() const { return inner_.get(); }
-  // The text that parses to this spec, options in the fact sheet's order, defaults left out.
+  // The text that parses to this spec: the options that are written, in the fact sheet's order.
   std::string text() const;
 
  private:
+  void set(std::size_t option, const std::string& value);
+
   std::shared_ptr<const Mechanism> mechanism_;
   std::vector<std::string> values_;  // in the order of mechanism().options
+  std::vector<bool> written_;
   std::shared_ptr<const AttentionSpec> inner_;
 };
 

@@ -42,6 +42,7 @@ TEST_CASE("cosformer: what it refuses") {
   const AttentionSizes sizes{.B = 1, .H = 2, .E = 4, .M = 3};
   CHECK_ERROR(endless.mechanism().decode(endless, sizes, DType::f64, 8),
               "cosformer: decoding needs max_length");
+  CHECK_FALSE(can_decode(AttentionSpec("cosformer:max_length=00")));
   const auto state = short_one.mechanism().decode(short_one, sizes, DType::f64, 8);
   const auto positions = [&](i64 from, i64 to) {
     return std::vector{in.q.slice(1, from, to), in.k.slice(1, from, to), in.v.slice(1, from, to)};

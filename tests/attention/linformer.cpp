@@ -153,6 +153,8 @@ TEST_CASE("linformer: what it refuses") {
           "linformer: its learnt tensors are for 11 positions, got 12");
   refuses({1, 12, 12, 12, 3}, "linformer:rank=4",
           "linformer: proj_k is [N_max, rank] with rank = 3, but the option says rank=4");
+  refuses({1, 12, 12, 12, 3}, "linformer:rank=256",
+          "linformer: proj_k is [N_max, rank] with rank = 3, but the option says rank=256");
   refuses({1, 12, 12, 12, 3}, "linformer:rank=0", "linformer: rank is a number in [1, ");
   refuses({1, 12, 12, 12, 0}, "linformer", "linformer: rank is a number in [1, ");
   refuses({1, 12, 12, 12, 3}, "linformer", "linformer: has no causal form", causal());

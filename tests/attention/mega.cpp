@@ -299,7 +299,8 @@ TEST_CASE("mega: it is its equations, in every form") {
       for (const std::vector<i64>& lengths : {std::vector<i64>{}, {9, 4, 0}}) {
         // No chunks; whole ones; a last one that is short; each position by itself.
         for (const i64 chunk : {0, 3, 4, 1}) {
-          check_equations({attention, causal, chunk, chunk == 3 ? 2 : 0, lengths}, 3, 9);
+          const i64 own = attention == "csp" ? 0 : chunk;  // csp has none
+          check_equations({attention, causal, own, chunk == 3 ? 2 : 0, lengths}, 3, 9);
         }
       }
       check_equations({attention, causal, 0, 1}, 1, 1);
@@ -436,7 +437,9 @@ TEST_CASE("mega: what it refuses") {
   CHECK_ERROR(AttentionSpec("mega:attention=sum"),
               "attention is one of softmax, laplace, relu2, csp, got 'sum'");
   CHECK_ERROR(AttentionSpec("mega:csp_group=3"),
-              "attention mega: csp_group counts with attention=csp alone");
+              "attention mega: csp_group=3 counts with attention=csp alone");
+  CHECK_ERROR(AttentionSpec("mega:attention=csp,chunk=16"),
+              "attention mega: chunk=16 counts with attention!=csp alone");
   CHECK_ERROR(attended("mega:states=3", inputs),
               "ema_delta is [D, d, states] with states = 2, but the option says states=3");
   CHECK_ERROR(attended(sized, inputs, causal()),

@@ -37,8 +37,10 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
     values.insert(values.end(), option.choices.begin(), option.choices.end());
     for (const std::string& value : values) {
       if (!options || value == option.initial) continue;  // the default is the first text
-      const std::string with = option.with.empty() ? "" : "," + option.with;
-      texts.push_back(mechanism.name + ":" + option.name + "=" + value + with);
+      const std::string& with = option.with;              // the first of several values
+      const bool written = !with.empty() && with.find('!') == std::string::npos;
+      texts.push_back(mechanism.name + ":" + option.name + "=" + value +
+                      (written ? "," + with.substr(0, with.find('|')) : ""));
     }
   }
   return texts;

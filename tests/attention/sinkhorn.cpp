@@ -305,6 +305,8 @@ TEST_CASE("sinkhorn: what it refuses") {
           "attention sinkhorn: iterations is a number in [1, 1000], got '0'");
   refuses(text + ",sort=simple", x.simple(),
           "sinkhorn: has a causal form with sort=attention alone", causal());
+  refuses(text + ",iterations=2", x.with_null(),
+          "sinkhorn: has a causal form with iterations=7 alone", causal());
   refuses(text, x.list(), "sinkhorn: the input null_k is missing", causal());
   refuses(text, x.with_null(), "sinkhorn: null_k is an input of causal calls only");
   refuses(text + ",sort=simple", Sorted(1, 4, 3).simple(),

@@ -84,7 +84,9 @@ TEST_CASE("sparse: what it refuses") {
   CHECK_ERROR(attended("sparse:stride=4,summary=5", in.list(), causal()),
               "sparse: summary=5 is more than the 4 positions of a block; at most stride=4");
   CHECK_ERROR(attended("sparse:pattern=strided,summary=5", in.list(), causal()),
-              "sparse: pattern=strided has no summary; omit summary=5");
+              "attention sparse: summary=5 counts with pattern=fixed alone");
+  CHECK_ERROR(attended("sparse:stride=4,summary=32", in.list(), causal()),
+              "sparse: summary=32 is more than the 4 positions of a block");
   CHECK_ERROR(attended("sparse:stride=0", in.list(), causal()), "stride");
   CHECK_ERROR(attended("sparse", in.list()), "sparse: has only a causal form");
 }

@@ -44,9 +44,42 @@ TEST_CASE("spec: options, and the text that makes the spec again") {
   REQUIRE(spec.inner() != nullptr);
   CHECK(spec.inner()->mechanism().name == "full");
   CHECK(spec.inner()->number("temperature") == 0.2);
-  CHECK(spec.text() == "spectest:length=8,rate=0.25/full:temperature=2e-1");
+  CHECK(spec.text() == "spectest:length=8,rate=0.25/full:temperature=0.2");
   CHECK(AttentionSpec(spec.text()).text() == spec.text());
-  CHECK(AttentionSpec("spectest:shift=none/full").text() == "spectest/full");
+}
+
+TEST_CASE("spec: what is written is known, a default too, through the text and back") {
+  wrapper();
+  const AttentionSpec written("spectest:shift=none,length=16/full");
+  CHECK(written.text() == "spectest:length=16,shift=none/full");
+  for (const AttentionSpec& spec : {written, AttentionSpec(written.text())}) {
+    CHECK(spec.sets("length"));
+    CHECK(spec.sets("shift"));
+    CHECK(spec.is_default("length"));
+    CHECK_FALSE(spec.sets("rate"));
+  }
+  const AttentionSpec bare("spectest/full");
+  CHECK_FALSE(bare.sets("length"));
+  CHECK(bare.with("length", 16).sets("length"));
+  CHECK(bare.with("length", 8).text() == "spectest:length=8/full");
+}
+
+TEST_CASE("spec: a number means the same however it is written") {
+  wrapper();
+  for (const std::string value : {"8", "08", "8.0", "0.8e1"}) {
+    CAPTURE(value);
+    CHECK(AttentionSpec("spectest:length=" + value + "/full").text() == "spectest:length=8/full");
+  }
+  for (const std::string value : {"0.5", "0.50", "5e-1", "00.5"}) {
+    CAPTURE(value);
+    const AttentionSpec spec("spectest:rate=" + value + "/full");
+    CHECK(spec.is_default("rate"));
+    CHECK(spec.text() == "spectest:rate=0.5/full");
+  }
+  for (const double value : {1 / 3.0, 1e-300, 0.1, 1e6}) {
+    const AttentionSpec spec(fmt::format("full:temperature={}", value));
+    CHECK(AttentionSpec(spec.text()).number("temperature") == value);
+  }
 }
 
 TEST_CASE("spec: wrappers stand before wrappers") {

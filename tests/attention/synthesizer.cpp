@@ -256,7 +256,9 @@ TEST_CASE("synthesizer: decoding, in every mode, up to N_max positions") {
   each_kind([](const char* mode, bool dot) {
     const i64 N = 21;
     const Synthesized x(mode, dot, 2, N, N);
-    const AttentionSpec spec(x.spec() + ",factor=4,rank=6,hidden=5");
+    const std::vector<Tensor> whole = x.list();
+    const std::vector<Variable> variables(whole.begin(), whole.end());
+    const AttentionSpec spec = bound(AttentionSpec(x.spec()), causal(), variables).spec;
     const AttentionSizes sizes{.B = 2, .N = N, .S = N, .H = H, .E = E, .M = M, .N_max = N};
     const auto state = spec.mechanism().decode(spec, sizes, DType::f64, N);
     const Tensor wanted = attended(x.spec(), x.list(), causal());
@@ -294,6 +296,15 @@ TEST_CASE("synthesizer: what it refuses") {
           "synthesizer: hidden is [B, N, H, hidden] with hidden = 5, but the option says hidden=6");
   refuses(dense, ",dot=1", "synthesizer: ");
   refuses({"factorized-random", false, 1, 12, 12}, ",rank=7", "but the option says rank=7");
+  for (const auto& [option, wanted] :
+       {std::pair{"rank=7", "mode=factorized-random"},
+        {"mode=factorized-random,factor=3", "mode=factorized-dense"},
+        {"mode=factorized-random,hidden=3", "mode=dense|factorized-dense"},
+        {"mode=dense,temperature=2", "dot=1"}}) {
+    CHECK_ERROR(AttentionSpec(fmt::format("synthesizer:{}", option)),
+                fmt::format(" counts with {} alone", wanted).c_str());
+  }
+  CHECK_NOTHROW(AttentionSpec("synthesizer:mode=factorized-dense,hidden=3,factor=2"));
   CHECK_ERROR(attended("synthesizer:mode=sparse", dense.list()),
               "attention synthesizer: mode is one of random, factorized-random, dense, "
               "factorized-dense, got 'sparse'");

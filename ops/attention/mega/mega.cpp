@@ -405,6 +405,7 @@ const Registration registered_mega{Mechanism{
                  .help = "positions that attend to each other; 0: all",
                  .least = 0,
                  .most = 1 << 24,
+                 .with = "attention!=csp",
                  .tried = {"7", "3,attention=laplace", "66,attention=relu2"}},
                 {.name = "truncation",
                  .initial = "0",

@@ -25,9 +25,7 @@ struct Pattern {
       : strided(spec.word("pattern") == "strided"),
         merged(spec.word("combine") == "merged"),
         l(spec.integer("stride")),
-        c(spec.sets("summary") ? spec.integer("summary") : std::min(spec.integer("summary"), l)) {
-    require(!strided || !spec.sets("summary"),
-            "sparse: pattern=strided has no summary; omit summary={}", spec.integer("summary"));
+        c(spec.integer("summary") > 0 ? spec.integer("summary") : std::min<i64>(32, l)) {
     require(c <= l,
             "sparse: summary={} is more than the {} positions of a block; at most stride={}", c, l,
             l);
@@ -238,10 +236,12 @@ const Registration registered_sparse{Mechanism{
                  .most = 1 << 24,
                  .tried = {"1", "5"}},
                 {.name = "summary",
-                 .initial = "32",
-                 .help = "c: positions at the end of a block that all later ones see",
-                 .least = 1,
+                 .initial = "0",
+                 .help =
+                     "c: positions at the end of a block that all later ones see; 0: min(32, l)",
+                 .least = 0,
                  .most = 1 << 24,
+                 .with = "pattern=fixed",
                  .tried = {"7"}},
                 {.name = "combine",
                  .initial = "merged",

@@ -19,7 +19,7 @@
 //     q, k [B, N, H, E]   v [B, N, H, M]   out [B, N, H, M]   τ: the option `temperature`
 //
 // d is the dropout mask. A query that sees nothing gives 0: in the odd heads of pattern=fixed,
-// combine=heads, the first l − c positions. Unless given, c is min(32, l); a given c is at most l,
+// combine=heads, the first l − c positions. With summary=0 c is min(32, l); a given c is at most l,
 // and `strided` has none.
 //
 // Masks: lengths, which apply to keys and queries.
