@@ -1,8 +1,10 @@
 #include "apps/training/read_commands.h"
 #include "apps/training/saved_training.h"
 
+#include <algorithm>
 #include <set>
 
+#include "ops/attention/mechanism.h"
 #include "runtime/communicator.h"
 
 namespace weft {
@@ -35,6 +37,21 @@ void check_resumed(const Configuration& wanted, const Configuration& saved, cons
             "--{}: the run in {} has {}, which cannot change; got {}", key, run.out, had.text(),
             value.text());
   }
+}
+
+bool gives_dropout(const std::vector<std::string>& words) {
+  return std::ranges::any_of(words, [](const std::string& word) {
+    return word.substr(0, word.find('=')) == "--attention-dropout";
+  });
+}
+
+double dropout_of(const std::string& attention, double rate, bool given) {
+  if (rate == 0 || AttentionSpec(attention).mechanism().drops_weights) return rate;
+  require(!given,
+          "--attention-dropout: {} computes no weights that could be dropped, got {}; "
+          "leave it out",
+          attention, rate);
+  return 0;
 }
 
 }  // namespace weft

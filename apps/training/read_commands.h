@@ -1,7 +1,8 @@
 // Parses a command line, and the files of its --config options, to the commands of an app. Options
 // are applied in layers: the files in their order, then the line; later ones override earlier ones.
 // A layer that names a preset resets all settings of model and training to that preset first. When
-// a run is resumed, its saved settings replace every preset.
+// a run is resumed, its saved settings replace every preset. The dropout rate of attention weights
+// is 0 for a mechanism that drops none, unless a layer gives one, which is refused.
 #pragma once
 
 #include <optional>
@@ -18,6 +19,12 @@ std::string configuration_to_resume(const RunOptions& run);
 // Throws, naming the option, if `wanted` differs from `saved`. Only the length of the training,
 // the place of the data and the precision may differ, and the seed if there are several.
 void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run);
+
+// Whether the words give --attention-dropout.
+bool gives_dropout(const std::vector<std::string>& words);
+// The dropout rate of attention weights that counts for this mechanism: 0 if it drops none. Throws
+// if that one was given.
+double dropout_of(const std::string& attention, double rate, bool given);
 
 // Reads layers into Commands. `add` registers their options with a CommandLine; `preset` returns
 // the settings of a preset.
@@ -38,13 +45,19 @@ class CommandReader {
       commands = {};
       auto& settings = command == "info" ? commands.info.settings : commands.train.settings;
       if (saved) settings = *saved;
-      for (const Words& layer : layers) lay(layer, commands, settings, saved);
+      bool given = false;
+      for (const Words& layer : layers) {
+        const bool reset = lay(layer, commands, settings, saved);
+        given = gives_dropout(layer) || (given && !reset);
+      }
+      settle(settings, given);
     };
     lay_all({});
     RunOptions& run = commands.train.run;
     if (run.resume) {
       check(run);
-      const auto saved = settings_from_json<Settings>(configuration_to_resume(run), run.out);
+      auto saved = settings_from_json<Settings>(configuration_to_resume(run), run.out);
+      settle(saved, false);
       lay_all(saved);
       check_resumed(configuration_of(commands.train.settings), configuration_of(saved), run);
       const std::string& before = saved.model.precision;
@@ -63,17 +76,24 @@ class CommandReader {
     return command;
   }
 
-  // Applies a layer.
-  void lay(const Words& layer, Commands& commands, Settings& settings,
+  static void settle(Settings& settings, bool given) {
+    auto& model = settings.model;
+    model.attention_dropout = dropout_of(model.attention, model.attention_dropout, given);
+  }
+
+  // Applies a layer. Returns whether it names a preset.
+  bool lay(const Words& layer, Commands& commands, Settings& settings,
            const std::optional<Settings>& saved) const {
     const std::string below = std::exchange(settings.preset, "");
     parse(layer, commands);
-    if (settings.preset.empty()) {
+    const bool reset = !settings.preset.empty();
+    if (!reset) {
       settings.preset = below;
     } else {
       settings = saved ? *saved : preset_(settings.preset);
       parse(layer, commands);
     }
+    return reset;
   }
 
   // Throws if the words of a layer alone are wrong.

@@ -221,6 +221,7 @@ struct Mechanism {
   bool joined = false;           // its heads are displayed as one axis: out [B, N, H·M]
   bool linear_in_values = false;    // in the input of width M: its weights can be computed
   RowSums row_sums = RowSums::any;  // of those weights
+  bool drops_weights = true;        // by AttentionCall::dropout, which has no effect otherwise
   bool takes_bf16 = false;          // `attend` is given bf16 as it is stored; otherwise f32
   std::string scaling;           // time against length, e.g. "N S" or "N"
   std::string memory = "N";      // bytes against length

@@ -300,6 +300,18 @@ TEST_CASE("every mechanism: the order of the references does not matter where it
   }
 }
 
+TEST_CASE("every mechanism: dropout has an effect where the fact sheet says so" * not_sanitized()) {
+  const ThreadsOf one(1);
+  const AttentionSizes sizes{.B = 2, .N = 24, .S = 24, .H = 2, .E = 4, .M = 5};
+  for (const Sample& sample : samples(sizes, DType::f64, {})) {
+    if (sample.call.dropout == 0) continue;
+    CAPTURE(sample.text);
+    Sample whole = sample;
+    whole.call.dropout = 0;
+    CHECK(same_bits(sample.output(), whole.output()) != sample.mechanism().drops_weights);
+  }
+}
+
 // The weights [B, N, H, S] of the values, from values that are unit vectors.
 Tensor weights(const Sample& sample) {
   std::vector<Tensor> inputs = sample.inputs;

@@ -205,6 +205,7 @@ Mechanism sheet() {
                        .tried = {"7"}}},
           .masks = {.causal = true, .lengths = true, .bias = true},
           .strictly_causal = true,
+          .drops_weights = false,
           .scaling = "N N",
           .memory = "N N",
           .attend = attend_toy,

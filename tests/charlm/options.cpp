@@ -124,6 +124,34 @@ TEST_CASE("config: later files stand above earlier ones, and the command line ab
   CHECK(line["quiet"] == false);
 }
 
+TEST_CASE("config: --attention-dropout and mechanisms that drop no weights") {
+  const Words paper = {"--preset", "text8-full-conv"};
+  CHECK(configuration(paper)["attention-dropout"] == 0.1);
+  for (const char* mechanism :
+       {"linear", "cosformer", "performer:features=8", "conditional/linear"}) {
+    CAPTURE(mechanism);
+    const Words words = paper + Words{"--attention", mechanism};
+    CHECK(configuration(words)["attention-dropout"] == 0);  // the preset's
+    CHECK(configuration(words)["residual-dropout"] == 0.1);
+    CHECK(configuration(words + Words{"--attention-dropout", "0"})["attention-dropout"] == 0);
+    const json shared = configuration(words + Words{"--dropout", "0.3"});
+    CHECK(shared["attention-dropout"] == 0);
+    CHECK(shared["residual-dropout"] == 0.3);
+    const ProgramRun refused =
+        charlm(words + Words{"--attention-dropout", "0.2", "--print-config"});
+    CHECK(refused.status == 2);
+    CHECK(
+        contains(refused.err, fmt::format("--attention-dropout: {} computes no weights that could "
+                                          "be dropped, got 0.2; leave it out",
+                                          mechanism)));
+  }
+  const TemporaryFolder folder;
+  const std::string file = folder.file("a.toml", "attention-dropout = 0.2");
+  CHECK(charlm({"--config", file, "--attention", "linear", "--print-config"}).status == 2);
+  const json above = configuration({"--config", file, "--preset", "text8-long-linear"});
+  CHECK(above["attention-dropout"] == 0);
+}
+
 TEST_CASE("config: a preset in a file, and what stands above it") {
   const TemporaryFolder folder;
   const std::string file =

@@ -84,6 +84,7 @@ Mechanism around_inner(const Mechanism& own, const AttentionSpec& inner) {
   sheet.unordered_keys = other.unordered_keys;
   sheet.linear_in_values = other.linear_in_values;
   if (other.row_sums == RowSums::one) sheet.row_sums = RowSums::one;
+  sheet.drops_weights = other.drops_weights;
   sheet.scaling = other.scaling;
   return sheet;
 }

@@ -126,6 +126,7 @@ const Registration registered_cosformer{Mechanism{
     .cross = true,
     .strictly_causal = true,
     .linear_in_values = true,
+    .drops_weights = false,
     .takes_bf16 = true,
     .scaling = "N",
     .attend = attend_cosformer,

@@ -95,6 +95,7 @@ const Registration registered_linear{Mechanism{
     .strictly_causal = true,
     .unordered_keys = true,
     .linear_in_values = true,
+    .drops_weights = false,
     .takes_bf16 = true,
     .scaling = "N",
     .attend = attend_linear,

@@ -294,6 +294,7 @@ const Registration registered_performer{Mechanism{
     .unordered_keys = true,
     .linear_in_values = true,
     .row_sums = RowSums::one,
+    .drops_weights = false,
     .takes_bf16 = true,
     .scaling = "N",
     .attend = attend_performer,
