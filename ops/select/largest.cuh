@@ -168,18 +168,17 @@ struct LargestRooms {
   i64 blocks;
   Workspace<unsigned char> elsewhere;  // null if they are in shared memory
 
-  static constexpr std::size_t most_shared = 220 * 1024;  // bytes of a block
-  static constexpr i64 most_blocks = 264;        // with candidates in global memory
+  static constexpr i64 most_blocks = 264;  // with candidates in global memory
 
-  static bool fit(int rows, i64 k, std::size_t others) {
+  static bool fit(const Cuda& device, int rows, i64 k, std::size_t others) {
     return others + LargestOfRows<T>::shared_bytes(rows, LargestOfRows<T>::room_for(k)) <=
-           most_shared;
+           most_shared(device);
   }
 
   LargestRooms(const Cuda& device, int rows, i64 k, std::size_t others,
                i64 wanted_blocks)
       : room(LargestOfRows<T>::room_for(k)), blocks(wanted_blocks) {
-    const bool here = fit(rows, k, others);
+    const bool here = fit(device, rows, k, others);
     shared = others + LargestOfRows<T>::shared_bytes(rows, here ? room : 0);
     if (here) return;
     blocks = std::min(wanted_blocks, most_blocks);

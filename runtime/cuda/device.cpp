@@ -103,13 +103,20 @@ void check_cuda(cudaError_t error, const char* what) {
                                     : ""));
 }
 
+std::size_t most_shared(const Cuda& device) {
+  int bytes = 0;
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index),
+             "cuda");
+  return static_cast<std::size_t>(bytes);
+}
+
 void check_shared(cudaError_t error, const char* what, std::size_t bytes) {
   if (error != cudaErrorInvalidValue) return check_cuda(error, what);
   cudaGetLastError();
-  throw DeviceError(fmt::format(
-      "{}: a block wants {} bytes of shared memory, more than this device has for one; sizes are "
-      "chosen for compute capability 9.0, which has 232448",
-      what, bytes));
+  throw DeviceError(
+      fmt::format("{}: a block wants {} bytes of shared memory, but this device has {} for one; "
+                  "use smaller sizes, or the CPU",
+                  what, bytes, most_shared(Cuda{in_use})));
 }
 
 bool is_over(cudaError_t asked, const char* what) {

@@ -15,7 +15,9 @@ cudaStream_t stream_of(const Cuda&);
 // Throws Error, beginning with `what`, unless the call succeeded.
 void check_cuda(cudaError_t error, const char* what);
 
-// The same for a request for `bytes` of shared memory.
+// The bytes of shared memory that a block may have.
+std::size_t most_shared(const Cuda&);
+// The same as check_cuda() for a request for `bytes` of it.
 void check_shared(cudaError_t error, const char* what, std::size_t bytes);
 
 // The answer to a question whether work is over (cudaStreamQuery, cudaEventQuery); throws likewise.

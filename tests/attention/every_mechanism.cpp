@@ -147,13 +147,10 @@ TEST_CASE("every mechanism: bf16 is f32 of the same numbers, rounded once") {
   for (const Sample& sample :
        samples(with_few_heads({.B = 2, .N = 67, .S = 67, .H = 2, .E = 4, .M = 4}), DType::f32)) {
     CAPTURE(sample.text);
-    std::vector<Tensor> narrow = sample.inputs, wide = sample.inputs;
-    const AttentionInputs sheets = sample.sheets();
-    for (std::size_t i = 0; i < narrow.size(); ++i) {
-      const Role role = sheets[i].role;
-      if (!narrow[i].defined() || (role != Role::projected && role != Role::sequence)) continue;
-      narrow[i] = narrow[i].to(DType::bf16);
-      wide[i] = narrow[i].to(DType::f32);
+    const std::vector<Tensor> narrow = sample.stored_in(DType::bf16);
+    std::vector<Tensor> wide = narrow;
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      if (wide[i].defined()) wide[i] = wide[i].to(sample.inputs[i].dtype());
     }
     const Run got = run(sample.attend(), narrow, 17, tested_device(), DType::bf16);
     const Run wanted = run(sample.attend(), wide, 17, tested_device(), DType::bf16);

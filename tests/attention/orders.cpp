@@ -82,6 +82,26 @@ TEST_CASE("every mechanism: heads and batch do not count along y and z of a grid
   }
 }
 
+// As GPUs of compute capability 8.6, 8.9 and 12.0 have it.
+TEST_CASE("every mechanism: 99 KB of shared memory are enough") {
+  if (tested_device() == Device{}) return;
+  const ThreadsOf one(1);
+  struct Less {
+    Less() { emulated::set_most_shared(99 * 1024); }
+    ~Less() { emulated::set_most_shared(emulated::most_shared_bytes); }
+  } const limited;
+  const AttentionSizes wide{.B = 1, .N = 12, .S = 12, .H = 1, .E = 72, .M = 72};
+  for (const DType type : {DType::f32, DType::f64}) {
+    for (const Sample& sample : samples(wide, type)) {
+      CAPTURE(sample.text);
+      CHECK_NOTHROW(sample.run());
+      if (type == DType::f64) continue;
+      CHECK_NOTHROW(
+          run(sample.attend(), sample.stored_in(DType::bf16), 17, tested_device(), DType::bf16));
+    }
+  }
+}
+
 }  // TEST_SUITE("attention")
 
 }  // namespace

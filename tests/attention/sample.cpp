@@ -192,6 +192,17 @@ Sample Sample::with(std::vector<Tensor> other) const {
   return changed;
 }
 
+std::vector<Tensor> Sample::stored_in(DType type) const {
+  std::vector<Tensor> changed = inputs;
+  const AttentionInputs own = sheets();
+  for (std::size_t i = 0; i < changed.size(); ++i) {
+    const Role role = own[i].role;
+    if (!changed[i].defined() || (role != Role::projected && role != Role::sequence)) continue;
+    changed[i] = changed[i].to(type);
+  }
+  return changed;
+}
+
 i64 Sample::positions(i64 b) const {
   return call.lengths.defined() ? call.lengths.data<i64>()[b] : positions_of(mechanism(), sizes.S);
 }

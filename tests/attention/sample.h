@@ -23,6 +23,8 @@ struct Sample {
   Differentiable attend() const;     // the kernel: out, and the penalty where there is one
   Differentiable reference() const;  // the definition
   Run run() const { return weft::run(attend(), inputs); }
+  // The inputs, of which those that are stored as activations are have another type.
+  std::vector<Tensor> stored_in(DType type) const;
   Run defined() const;  // the definition, on the CPU
   Tensor output() const;  // of the kernel, unrecorded
   Sample with(std::vector<Tensor> other) const;

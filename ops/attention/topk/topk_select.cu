@@ -99,7 +99,7 @@ void TopkSelectKernels<Device, T>::select(const Device& device, const TopkAttent
                                           View<std::int32_t, 4> topk) {
   constexpr int R = long_rows<T>, rows = 8 * R;
   if (p.B() * p.H() * p.N() == 0) return;
-  const bool fits = LargestRooms<T>::fit(rows, topk.size(3), SelectLayout<T, R>::bytes(p.E()));
+  const bool fits = LargestRooms<T>::fit(device, rows, topk.size(3), SelectLayout<T, R>::bytes(p.E()));
   if (fits && p.N() > few_rows) return start_select<T, R>(device, p, topk);
   start_select<T, 1>(device, p, topk);  // candidates in global memory only for thousands of keys
 }

@@ -26,7 +26,7 @@
 namespace weft::emulated {
 
 constexpr unsigned warp_size = 32, most_threads = 1024;
-// The limits of a block on compute capability 9.0; and the shared memory that needs no opt-in.
+// The shared memory of a block on compute capability 9.0; and what needs no opt-in.
 constexpr std::size_t most_shared_bytes = 227 * 1024, shared_bytes_unasked = 48 * 1024;
 
 enum class Order { ascending, descending, random };

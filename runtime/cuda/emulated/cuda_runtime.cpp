@@ -38,6 +38,7 @@ constexpr std::byte untouched{0xa5};
 EmulatedStream default_stream;
 int captures = 0;
 unsigned most_rows = 65535;  // the most blocks along y and z of a grid
+std::size_t most_shared = most_shared_bytes;  // of a block
 std::string launch_error = "the launch failed";
 cudaError_t last_error = cudaSuccess;
 
@@ -160,7 +161,7 @@ cudaError_t start(const void* kernel, dim3 grid, dim3 block, std::size_t shared,
   const Extent blocks{grid.x, grid.y, grid.z}, threads{block.x, block.y, block.z};
   if (blocks.count() == 0 || grid.x > 0x7fffffff || grid.y > most_rows || grid.z > most_rows ||
       threads.count() == 0 || threads.count() > most_threads || block.z > 64 ||
-      shared > most_shared_bytes) {
+      shared > most_shared) {
     return failed(cudaErrorInvalidConfiguration);
   }
   if (shared > shared_of(kernel)) return failed(cudaErrorInvalidValue);
@@ -176,10 +177,10 @@ cudaError_t start(const void* kernel, dim3 grid, dim3 block, std::size_t shared,
 }
 
 void set_most_rows(unsigned rows) { most_rows = rows; }
+void set_most_shared(std::size_t bytes) { most_shared = bytes; }
 
 cudaError_t allow_shared(const void* kernel, int bytes) {
-  if (bytes < 0 || bytes > static_cast<int>(most_shared_bytes))
-    return failed(cudaErrorInvalidValue);
+  if (bytes < 0 || bytes > static_cast<int>(most_shared)) return failed(cudaErrorInvalidValue);
   shared_of(kernel, static_cast<std::size_t>(bytes));
   return cudaSuccess;
 }
@@ -245,6 +246,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->totalGlobalMem = std::size_t{4} << 30;
   properties->major = 9;
   properties->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device) {
+  if (device != 0) return failed(cudaErrorInvalidDevice);
+  *value = static_cast<int>(most_shared);
   return cudaSuccess;
 }
 

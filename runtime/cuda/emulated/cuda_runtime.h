@@ -61,6 +61,7 @@ enum cudaMemcpyKind {
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
 struct cudaDeviceProp {
@@ -83,6 +84,7 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes);
@@ -122,6 +124,8 @@ cudaError_t allow_shared(const void* kernel, int bytes);
 // A grid may have 65,535 blocks along y, and z; a test sets less to see sooner what would exceed
 // it.
 void set_most_rows(unsigned rows);
+// The shared memory that a block may have.
+void set_most_shared(std::size_t bytes);
 }
 
 template <class Kernel>

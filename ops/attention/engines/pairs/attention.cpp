@@ -21,8 +21,13 @@ bool takes_stored(const Variable& q, std::span<const PairsSource> sources,
   const PairsSource& source = sources[parts[0].source];
   if (!is_bf16(source.k) || !is_bf16(source.v)) return false;
   const i64 E = q.size(3), M = source.v.size(3);
-  if (q.value().device() != Device{}) return std::max(E, M) <= widest_stored_head;
-  return !(simd::has_bf16_dot && narrow::possible<float>(E, M));
+  return dispatch_device(q.value().device(), [&]<class D>(const D& device) {
+    if constexpr (std::is_same_v<D, Cpu>) {
+      return !(simd::has_bf16_dot && narrow::possible<float>(E, M));
+    } else {
+      return std::max(E, M) <= widest_stored_head(device);
+    }
+  });
 }
 
 struct PairsOp {

@@ -126,12 +126,13 @@ inline dim3 grid_of(i64 heads, i64 length, int rows, i64 width, int columns) {
 }
 
 // Columns of queries, keys and distances that are in shared memory together.
-constexpr int held = 32;
+template <class T>
+inline constexpr int held = 128 / sizeof(T);
 
 template <class T, int R, int C>
 struct ForwardLayout {
   static constexpr int rows = 8 * R, columns = 16 * C;
-  static constexpr int stride = row_stride<T>(held), value_stride = row_stride<T>(columns);
+  static constexpr int stride = row_stride<T>(held<T>), value_stride = row_stride<T>(columns);
 
   static std::size_t bytes() {
     return SharedMemory::bytes<T>(rows * stride) + SharedMemory::bytes<T>(tile_columns * stride) +
@@ -171,13 +172,13 @@ __global__ void __launch_bounds__(tile_threads)
   for (int r = 0; r < R; ++r) most[r] = none;
   for (i64 key = begin; key < end; key += tile_columns) {
     T z[R][4] = {};
-    for (i64 e = 0; e < p.E(); e += held) {
+    for (i64 e = 0; e < p.E(); e += held<T>) {
       __syncthreads();  // before shared memory is overwritten
-      load_rows(queries, own.first, Layout::rows, e, held, p.temperature, q, Layout::stride);
-      load_rows(keys, key, tile_columns, e, held, T(1), k, Layout::stride);
+      load_rows(queries, own.first, Layout::rows, e, held<T>, p.temperature, q, Layout::stride);
+      load_rows(keys, key, tile_columns, e, held<T>, T(1), k, Layout::stride);
       if (table.data != nullptr) {
         load_rows(table, own.first + shift - key - (tile_columns - 1),
-                  Layout::rows + tile_columns - 1, e, held, T(1), d, Layout::stride);
+                  Layout::rows + tile_columns - 1, e, held<T>, T(1), d, Layout::stride);
       }
       if (e == 0) {
         load_rows(values, key, tile_columns, column, Layout::columns, T(1), v,
@@ -187,8 +188,8 @@ __global__ void __launch_bounds__(tile_threads)
         }
       }
       __syncthreads();
-      add_products<R>(q, k, Layout::stride, held, z);
-      if (table.data != nullptr) add_differences<R, false>(q, d, Layout::stride, held, z);
+      add_products<R>(q, k, Layout::stride, held<T>, z);
+      if (table.data != nullptr) add_differences<R, false>(q, d, Layout::stride, held<T>, z);
     }
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -251,7 +252,7 @@ struct GradientCall {
 
 template <class T>
 struct GradientLayout {
-  static constexpr int R = long_rows<T>, C = held / 16, rows = 8 * R,
+  static constexpr int R = long_rows<T>, C = held<T> / 16, rows = 8 * R,
                        differences = rows + tile_columns;
   using Tile = Operands<T, R, C>;
 
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(tile_threads)
   const auto of_q = HeadRows<T>::of(p.q, b, h, n), of_dout = HeadRows<T>::of(call.dout, b, h, n);
   const auto of_k = HeadRows<T>::of(p.k, b, h, keys), of_v = HeadRows<T>::of(p.v, b, h, keys);
   const auto table = HeadRows<T>::of_table(p, h, ramp.reach);
-  const int chunks = chunks_of(p.E(), p.M(), held), mine = static_cast<int>(blockIdx.y);
+  const int chunks = chunks_of(p.E(), p.M(), held<T>), mine = static_cast<int>(blockIdx.y);
   const bool by_distance = p.table.data != nullptr;
 
   T gradient[R][C] = {}, value_gradient[R][C] = {}, dbias[R] = {}, dspan = 0;
@@ -308,26 +309,26 @@ __global__ void __launch_bounds__(tile_threads)
                                   : first + shift - own.first - (rows - 1);
     T z[R][4] = {}, da[R][4] = {};
     for (int turn = 0; turn < chunks; ++turn) {
-      const i64 e = (mine + 1 + turn) % chunks * held;
+      const i64 e = (mine + 1 + turn) % chunks * held<T>;
       __syncthreads();  // before shared memory is overwritten
       if (chunks > 1 || first == begin) {
         load_rows(of_queries ? of_q
                   : of_keys  ? of_k
                              : table,
-                  own.first, rows, e, held, of_queries ? p.temperature : T(1), tile.a, stride);
+                  own.first, rows, e, held<T>, of_queries ? p.temperature : T(1), tile.a, stride);
         if (owner != Owner::distances) {
-          load_rows(of_queries ? of_dout : of_v, own.first, rows, e, held, T(1), tile.x, stride);
+          load_rows(of_queries ? of_dout : of_v, own.first, rows, e, held<T>, T(1), tile.x, stride);
         }
       }
-      load_rows(of_queries ? of_k : of_q, first, tile_columns, e, held,
+      load_rows(of_queries ? of_k : of_q, first, tile_columns, e, held<T>,
                 of_queries ? T(1) : p.temperature, tile.b, stride);
-      load_rows(of_queries ? of_v : of_dout, first, tile_columns, e, held, T(1), tile.y, stride);
+      load_rows(of_queries ? of_v : of_dout, first, tile_columns, e, held<T>, T(1), tile.y, stride);
       if (by_distance) {
         load_rows(owner == Owner::distances ? of_k : table, lowest, Layout::differences - 1, e,
-                  held, T(1), d, stride);
+                  held<T>, T(1), d, stride);
       }
       if (owner == Owner::distances) {
-        load_rows(of_v, lowest, Layout::differences - 1, e, held, T(1), d_values, stride);
+        load_rows(of_v, lowest, Layout::differences - 1, e, held<T>, T(1), d_values, stride);
       }
       if (turn == 0) {
         const i64 query = of_queries ? own.first : first;
@@ -342,14 +343,14 @@ __global__ void __launch_bounds__(tile_threads)
         }
       }
       __syncthreads();
-      add_products<R>(tile.a, tile.b, stride, held, z);
+      add_products<R>(tile.a, tile.b, stride, held<T>, z);
       if (by_distance) {
-        add_differences<R, !of_queries>(of_queries ? tile.a : tile.b, d, stride, held, z);
+        add_differences<R, !of_queries>(of_queries ? tile.a : tile.b, d, stride, held<T>, z);
       }
       if (owner == Owner::distances) {
-        add_differences<R, true>(tile.y, d_values, stride, held, da);
+        add_differences<R, true>(tile.y, d_values, stride, held<T>, da);
       } else {
-        add_products<R>(tile.x, tile.y, stride, held, da);
+        add_products<R>(tile.x, tile.y, stride, held<T>, da);
       }
     }
 #pragma unroll
@@ -397,9 +398,9 @@ __global__ void __launch_bounds__(tile_threads)
     }
   }
   const TileRows to{b, h, own.first, static_cast<int>(std::max<i64>(there - own.first, 0))};
-  store_gradient<R, C>(gradient, of_queries ? p.temperature : T(1), to, mine * held, false,
+  store_gradient<R, C>(gradient, of_queries ? p.temperature : T(1), to, mine * held<T>, false,
                        call.first);
-  if (of_keys) store_gradient<R, C>(value_gradient, T(1), to, mine * held, false, call.second);
+  if (of_keys) store_gradient<R, C>(value_gradient, T(1), to, mine * held<T>, false, call.second);
   if (owner == Owner::distances && mine == 0 && call.bias.data != nullptr) {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
@@ -498,7 +499,7 @@ void DistancesKernels<Device, T>::backward(const Device& device, const Distances
   const auto run = [&](auto kernel, Owner owner, i64 length, i64 width, const View<T, 4>& first,
                        const View<T, 4>& second, const View<T, 3>& bias = {}) {
     if (heads * length == 0) return;
-    start_tiles("distances", device, grid_of(heads, length, Layout::rows, width, held),
+    start_tiles("distances", device, grid_of(heads, length, Layout::rows, width, held<T>),
                 Layout::bytes(owner), kernel, p, p.mask(),
                 GradientCall<T>{log_sums, deltas, dout, first, second, bias, parts});
   };

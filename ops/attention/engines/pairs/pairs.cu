@@ -215,11 +215,11 @@ void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>
   if constexpr (R == 1) {
     if (p.M() <= 16) return start_forward<T, R, 1>(device, p, before, out, log_sums);
   }
-  if (p.M() <= 32) return start_forward<T, R, 2>(device, p, before, out, log_sums);
   if constexpr (std::is_same_v<T, float>) {
     if (p.M() > 64) return start_forward<T, R, 8>(device, p, before, out, log_sums);
+    if (p.M() > 32) return start_forward<T, R, 4>(device, p, before, out, log_sums);
   }
-  start_forward<T, R, 4>(device, p, before, out, log_sums);
+  start_forward<T, R, 2>(device, p, before, out, log_sums);
 }
 
 }  // namespace

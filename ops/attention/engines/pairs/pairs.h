@@ -160,8 +160,9 @@ struct Pairs {
   }
 };
 
-// The most columns of a head in bf16 on a CUDA device.
-inline constexpr i64 widest_stored_head = 128;
+// The most columns of a head whose bf16 the kernels of a CUDA device take: as many as fit its
+// shared memory.
+i64 widest_stored_head(const Cuda&);
 
 // Tables [B, H, D] by distance, viewed as [B, H, N, S].
 template <class T>

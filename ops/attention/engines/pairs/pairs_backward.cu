@@ -293,8 +293,10 @@ void PairsBackwardKernels<Device, S>::backward(const Device& device, const Pairs
   const Backward<T> backward{device, p, {log_sums, deltas, dout}, add, dq, dk, dv, dbias};
   const i64 width = std::max(p.E(), p.M());
   if (NarrowPairsKernels<Device, T>::fits(p)) return backward.template both<1>();
-  if (width <= 32) return backward.template both<2>();
-  backward.template both<4>();
+  if constexpr (std::is_same_v<T, float>) {
+    if (width > 32) return backward.template both<4>();
+  }
+  backward.template both<2>();
 }
 
 template struct PairsBackwardKernels<Cuda, float>;

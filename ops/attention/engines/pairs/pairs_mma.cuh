@@ -7,8 +7,6 @@
 
 namespace weft {
 
-static_assert(most_mma_width == widest_stored_head);
-
 // Exponentials are powers of two.
 inline constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 

@@ -328,6 +328,13 @@ void start_backward(const Cuda& device, const Pairs<bf16>& p, const QuerySide<bf
 
 }  // namespace
 
+// Backward takes more than forward.
+i64 widest_stored_head(const Cuda& device) {
+  const std::size_t room = most_shared(device);
+  if (MmaBackwardLayout<most_mma_width>::bytes(true) <= room) return most_mma_width;
+  return MmaBackwardLayout<64>::bytes(true) <= room ? 64 : 0;
+}
+
 template <>
 void PairsBackwardKernels<Cuda, bf16>::backward(const Cuda& device, const Pairs<bf16>& p,
                                                 View<const bf16, 4> out,

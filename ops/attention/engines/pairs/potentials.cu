@@ -365,8 +365,9 @@ struct Passes {
   }
   template <bool of_keys>
   void find_gradients(const GradientCall<T>& call) const {
+    constexpr int wide = 16 / sizeof(T);
     std::max(p.E(), p.M()) <= 16 ? find_gradients<1, of_keys>(call)
-                                 : find_gradients<4, of_keys>(call);
+                                 : find_gradients<wide, of_keys>(call);
   }
 };
 
