@@ -104,13 +104,16 @@ void print_row(const Row& row, Progress& progress) {
   }
   const double forward = row["forward_ms"];
   const double backward = row["backward_ms"].is_null() ? 0 : row["backward_ms"].get<double>();
-  const double share = row.value("share_of_gemm", 0.0);
+  const std::string share =  // none where products are not all of a step's work
+      row.contains("share_of_gemm")
+          ? fmt::format("{:.0f} %", 100 * row["share_of_gemm"].get<double>())
+          : "-";
   const double peak = row["peak_bytes"].is_null() ? 0 : row["peak_bytes"].get<double>();
   const char* const queries = letter_of_length(row) == 'S' ? "queries" : "length";
   const double tokens = row[queries].get<double>() * row["batch"].get<double>();
-  progress.print(fmt::format("{}{:9.3f} {:>9} {:9.1f} {:4.0f} % {:8.1f}", at, forward,
+  progress.print(fmt::format("{}{:9.3f} {:>9} {:9.1f} {:>6} {:8.1f}", at, forward,
                              backward > 0 ? fmt::format("{:.3f}", backward) : "none",
-                             1e6 * (forward + backward) / tokens, 100 * share, peak / (1 << 20)));
+                             1e6 * (forward + backward) / tokens, share, peak / (1 << 20)));
 }
 
 // Of print_row's columns.

@@ -80,6 +80,7 @@ class Deriver {
 
   Derived all() {
     for (const AttentionInput& input : attention_inputs(spec_, sizes_)) {
+      if (input.causal && !sizes_.causal) break;  // they come last
       Tensor value = input_of(given_, spec_.mechanism(), input);
       if (value.defined()) {
         used_.insert(input.name);

@@ -1,5 +1,7 @@
 #include "apps/lra/commands.h"
 
+#include <filesystem>
+
 #include "apps/command_line/attention_json.h"
 #include "apps/command_line/config_file.h"
 #include "apps/command_line/configuration.h"
@@ -134,6 +136,9 @@ int run_eval(const EvalCommand& command) {
 
 int run_data(const DataCommand& command) {
   check(command.settings);
+  require(command.out.empty() || !std::filesystem::exists(command.out) ||
+              std::filesystem::is_empty(command.out),
+          "{}: exists already; choose another --out", command.out);
   const SequenceTask data = load_task(command.settings);
   const std::vector<Figure> always = baselines(data, data.test);
   if (!command.out.empty()) write_data(command.settings.task, data, command.out);

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <unordered_set>
 
 #include "apps/data/digest.h"
 #include "apps/lra/lines.h"
+#include "nn/file.h"
 #include "runtime/error.h"
 #include "runtime/random.h"
 
@@ -183,19 +183,20 @@ void write_listops(const SequenceTask& task, const std::string& folder) {
   std::filesystem::create_directories(folder);
   const std::array<const Sequences*, 3> parts = {&task.train, &task.validation, &task.test};
   for (std::size_t part = 0; part < 3; ++part) {
-    const std::string file = folder + "/" + files[part];
-    std::ofstream out(file);
-    out << "Source\tTarget\n";
+    OutputFile file(folder + "/" + files[part]);
+    std::string text = "Source\tTarget\n";
     for (i64 i = 0; i < parts[part]->count(); ++i) {
       const char* between = "";
       for (const std::uint8_t symbol : parts[part]->at(i)) {
-        out << between << task.symbols[symbol - 1u];
+        text += between + task.symbols[symbol - 1u];
         between = " ";
       }
-      out << '\t' << int{parts[part]->labels[static_cast<std::size_t>(i)]} << '\n';
+      const int label = parts[part]->labels[static_cast<std::size_t>(i)];
+      text += '\t' + std::to_string(label) + '\n';
+      file.write(std::as_bytes(std::span(text)));
+      text.clear();
     }
-    out.close();
-    require(!out.fail(), "{}: cannot be written", file);
+    file.commit();
   }
 }
 

@@ -27,7 +27,7 @@ class Run:
 
 
 # A line of attention_bench, in columns with a head, or with a word before each number.
-ROW = re.compile(r"(\S.*?) +N +(\d+) +(?:forward +)?([\d.]+) +(?:ms +backward +)?([\d.]+) .*% .*?([\d.]+)(?: MiB)?$")
+ROW = re.compile(r"(\S.*?) +N +(\d+) +(?:forward +)?([\d.]+) +(?:ms +backward +)?([\d.]+) .*(?:%| -) .*?([\d.]+)(?: MiB)?$")
 
 
 def printed_runs(file, root):

@@ -67,7 +67,7 @@ def keep_settings(folder, data, told):
     place = str(Path(data).resolve()) if Path(data).exists() else data
     text = json.dumps({"data": place, **told}) + "\n"
     kept = folder / "settings.json"
-    if kept.exists() and kept.read_text() != text:
+    if kept.exists() and kept.read_text() != text and any(folder.rglob("metrics.jsonl")):
         sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     kept.write_text(text)

@@ -174,7 +174,9 @@ std::vector<std::string> split_specifications(const std::string& list) {
     if (entry.find('=') < entry.find(':')) {
       require(!specifications.empty(), "attention '{}': the option {} comes before any mechanism",
               list, entry);
-      specifications.back() += "," + entry;
+      std::string& own = specifications.back();
+      const std::size_t inner = own.rfind('/') + 1;  // 0 without a wrapper
+      own += (own.find(':', inner) == own.npos ? ":" : ",") + entry;
     } else {
       specifications.push_back(entry);
     }

@@ -138,6 +138,7 @@ TEST_CASE("pattern: what it refuses") {
               "pattern: wanted a mask [9, 9], [H, 9, 9] or [B, H, 9, 9] for 9 "
               "queries and 9 keys in blocks of 1, got [9,8]");
   CHECK_ERROR(attend_by({9, 9}, 4), "wanted a mask [3, 3], [H, 3, 3] or [B, H, 3, 3]");
+  CHECK_ERROR(attend_by({0, 0}, std::numeric_limits<i64>::max()), "wanted a mask [1, 1]");
   CHECK_ERROR(attend_by({9}), "got [9]");
   CHECK_ERROR(attend_by({1, 1, 1, 9, 9}), "got [1,1,1,9,9]");
   CHECK_ERROR(attend_by({9, 9}, 0), "pattern: wanted blocks of at least 1 position, got 0");

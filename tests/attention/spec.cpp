@@ -155,6 +155,7 @@ TEST_CASE("spec: a list, whose options have commas, too") {
   using List = std::vector<std::string>;
   CHECK(split_specifications("full") == List{"full"});
   CHECK(split_specifications("a,b:x=1,y=2,c") == List{"a", "b:x=1,y=2", "c"});
+  CHECK(split_specifications("a,x=1,y=2,w:l=3/b,x=1") == List{"a:x=1,y=2", "w:l=3/b:x=1"});
   CHECK(split_specifications("w:l=3/full:t=1,s=2,w/full:t=1,w:l=3,r=0/full:t=1,full") ==
         List{"w:l=3/full:t=1,s=2", "w/full:t=1", "w:l=3,r=0/full:t=1", "full"});
   for (const char* text : {"", ",", "a,", ",a", "a,,b"}) {

@@ -46,7 +46,7 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   const std::string words = folder.file("words.jsonl", log_of("perplexity"));
   // The error offers what both log, and that works.
   const ProgramRun apart = plot({"table", vision, words});
-  check_refused(apart, "; --figure names one that they do: loss, tokens_per_second\n");
+  check_refused(apart, "; --figure names one that they do: loss\n");
   check_refused(plot({"curves", vision, words, "-o", folder.path("x.png")}),
                 "; --figure names one that they do: loss, tokens_per_second\n");
   const ProgramRun both = plot({"table", vision, words, "--figure", "loss"});
@@ -57,6 +57,8 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
                                  "\n");
   check_refused(plot({"table", vision, other}), "; nor any other figure\n");
   check_refused(plot({"table", vision, "--figure", "top_9"}), "does not log top_9");
+  check_refused(plot({"table", vision, "--figure", "tokens_per_second"}),
+                "does not log tokens_per_second");
 }
 
 TEST_CASE("plot: the table has the epoch that the run kept, by the count that test has, too") {
@@ -78,6 +80,13 @@ TEST_CASE("plot: the table has the epoch that the run kept, by the count that te
   const ProgramRun counted = plot({"table", "NAME=" + folder.file("words.jsonl", words)});
   CHECK_MESSAGE(counted.status == 0, counted.err);
   CHECK(contains(counted.out, "| NAME | 1 | 16.3 | 16.2 |"));
+  const std::string sequences =
+      R"({"kind": "validation", "step": 10, "loss": 0.7, "cross_entropy": 0.7, "accuracy": 51.2, "best": true}
+{"kind": "test", "loss": 0.8, "accuracy": 48.8, "majority": 48.8}
+)";
+  const ProgramRun right = plot({"table", "NAME=" + folder.file("lra.jsonl", sequences)});
+  CHECK_MESSAGE(right.status == 0, right.err);
+  CHECK(contains(right.out, "| NAME | 1 | 51.2 | 48.8 |"));
 }
 
 TEST_CASE("plot: the time between validations, where the log says it") {

@@ -145,6 +145,8 @@ TEST_CASE("lra: data writes the files, from which a training gives the same loss
       {"data", "--examples", "60", "--held-out", "8", "--out", folder.path("files"), "--json"});
   REQUIRE_MESSAGE(data.status == 0, data.err);
   CHECK(lines(data.out).at(0)["train"] == 60);
+  check_refused(lra_program({"data", "--examples", "9", "--out", folder.path("files")}),
+                "exists already; choose another --out");
   const auto losses = [&](const std::string& name, const Words& more) {
     const ProgramRun run =
         lra_program(Words{"train", "--out", folder.path(name)} + tiny_model + more);
@@ -204,7 +206,7 @@ TEST_CASE("lra: pathfinder trains on pictures that it draws, and refuses files")
   const Words task = {"--task", "pathfinder", "--out", folder.path("sheets")};
   REQUIRE(lra_program(Words{"data"} + task + few).status == 0);
   CHECK(std::filesystem::exists(folder.path("sheets/train.png")));
-  check_refused(lra_program(Words{"data", "--data", "files"} + task),
+  check_refused(lra_program({"data", "--data", "files", "--task", "pathfinder"}),
                 "--data: pathfinder has built-in data alone; wanted builtin, got files");
 }
 

@@ -99,6 +99,12 @@ TEST_CASE("attend --compare: what a family lacks is derived, and said") {
   CHECK(row(other, "full").size() == 5);
 }
 
+TEST_CASE("attend --compare: inputs of causal calls alone are left out of others") {
+  const File file(long_sequence);
+  CHECK(row(file.said("full,sinkhorn:block=8"), "sinkhorn:block=8").size() == 5);
+  CHECK(row(file.said("full,sinkhorn:block=8", {"--causal"}), "sinkhorn:block=8").size() == 5);
+}
+
 TEST_CASE("attend --compare: derived inputs are those of a call that names them") {
   const File file(long_sequence);
   const double error = std::stod(row(file.said("csp,full"), "full")[1]);

@@ -41,8 +41,9 @@ struct MaskedPairs {
   i64 queries = 0, keys = 0, block = 1;
   bool causal = false;  // only the pairs with j <= i
 
-  i64 rows() const { return (queries + block - 1) / block; }
-  i64 columns() const { return (keys + block - 1) / block; }
+  // A block may be of any size, so that a sum with it may not fit.
+  i64 rows() const { return queries / block + (queries % block > 0 ? 1 : 0); }
+  i64 columns() const { return keys / block + (keys % block > 0 ? 1 : 0); }
 };
 
 // The pairs where `mask` [rows, columns], [H, rows, columns] or [B, H, rows, columns] (u8) is not
