@@ -142,7 +142,7 @@ def facts(options):
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         return done.stdout if done.returncode == 0 else ""
     kind = options.device.split(":")[0]
-    listed = line(options.build.resolve() / "apps/devices").splitlines()
+    listed = line(Path(program(options, "devices")).resolve()).splitlines()
     devices = [" ".join(row.split()) for row in listed if row.startswith(kind)]
     with open("/proc/cpuinfo") as info:
         processor = next((row.split(": ", 1)[1].strip() for row in info if row.startswith("model name")), "unknown")
@@ -153,10 +153,10 @@ def facts(options):
 def run(table):
     options = arguments(table)
     wanted = chosen(options.rows, [row.preset for row in table.rows])
+    known = facts(options)
     keep_settings(options.out, options.data, {
         table.unit: max(1, round(options.budget * table.epochs)),
         "options": (table.small if options.small else []) + options.more})
-    known = facts(options)
     heads = ["model", "parameters", table.unit, "time"]
     for _, heading in table.figures:
         heads += [heading, "published"]

@@ -8,12 +8,24 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def count(text):
+    """A whole number from 1 on, as argparse's `type`."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"wanted 1 or more, got {text}")
+    return number
+
+
+def counts(text):
+    return [count(number) for number in text.split(",")]
+
+
 def parser(description):
     result = argparse.ArgumentParser(description=description)
     result.add_argument("--out", type=Path, required=True, help="folder for the table and its JSON")
     result.add_argument("--build", type=Path, default=ROOT / "build", help="build folder (default: build/)")
     result.add_argument("--device", default="cpu")
-    result.add_argument("--threads", type=int, default=1)
+    result.add_argument("--threads", type=count, default=1)
     result.add_argument("--seconds", type=float, default=0.5, help="shortest measuring time of a row")
     return result
 

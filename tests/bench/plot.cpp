@@ -171,7 +171,7 @@ TEST_CASE("plot: what curves cannot be drawn against, or up to") {
     MESSAGE("skipped: python3 has no matplotlib");
     return;
   }
-  check_refused(low, "--top: wanted more than 2.000, the smallest value drawn, got 1");
+  check_refused(low, "--top: wanted a number above 2.000, the smallest value drawn, got 1");
 }
 
 // A file of safetensors with two layers of two heads.
@@ -227,6 +227,16 @@ std::string curve(const std::string& name, double slope, double ms, double later
       R"( "points": [{{"length": 256, "ms": {}, "peak_bytes": 1024}},)"
       R"( {{"length": 1024, "ms": {}, "peak_bytes": 4096}}]}})",
       name, slope, ms, later);
+}
+
+TEST_CASE("plot: spectra without values are refused") {
+  const TemporaryFolder folder;
+  for (const char* models :
+       {"", R"({"name": "a", "layers": []})", R"({"name": "a", "layers": [[]]})"}) {
+    const std::string file = folder.file("rank.json", fmt::format(R"({{"models": [{}]}})", models));
+    check_refused(plot({"spectra", file, "-o", folder.path("x.png")}),
+                  "has no model, or a model without values");
+  }
 }
 
 // The heights at which an SVG has this text, from above.

@@ -28,6 +28,26 @@ TEST_CASE("tables: the commit is that of the programs that completed the runs") 
   CHECK(commits("none.json").out == "2222222, not recorded\n");
 }
 
+TEST_CASE("tables: numbers, files and programs that are not there are refused in one line") {
+  const auto said = [](const std::string& table, const Words& words) {
+    const ProgramRun run =
+        run_program("python3", Words{WEFT_SOURCE_ROOT "/bench/tables/" + table} + words);
+    CHECK(run.status != 0);
+    CHECK(!contains(run.err, "Traceback"));
+    return run.err;
+  };
+  const TemporaryFolder folder;
+  if (skipped(run_program("python3", {"--version"}))) return;
+  const Words to = {"--out", folder.path("table")};
+  CHECK(
+      contains(said("agglomerative-figure-1", to + Words{"--replicas", "0"}), "wanted 1 or more"));
+  CHECK(contains(said("agglomerative-figure-1", to + Words{"--lengths", "abc"}), "--lengths"));
+  CHECK(contains(said("tenths", {"--data", folder.path("none"), "run"}), "none: cannot be read"));
+  CHECK(contains(said("listops", to + Words{"--data", "x", "--build", folder.path("none")}),
+                 "does not exist: meson compile"));
+  CHECK(!std::filesystem::exists(folder.path("table")));
+}
+
 }  // TEST_SUITE("bench")
 
 }  // namespace
