@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <functional>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -17,6 +19,17 @@ namespace {
 // A check for Option::check().
 std::string any_number(const std::string& text) {
   return CLI::Number(text).empty() ? "" : "wanted a number, got " + text;
+}
+
+// A check of numbers, shown by `kind` in the help. `fits` is false for NaN.
+CLI::Validator numbers(const std::string& kind, const std::string& wanted,
+                       const std::function<bool(double)>& fits) {
+  const auto wrong = [=](const std::string& text) {
+    const std::string none = any_number(text);
+    if (!none.empty()) return none;
+    return fits(std::strtod(text.c_str(), nullptr)) ? "" : "wanted " + wanted + ", got " + text;
+  };
+  return CLI::Validator(wrong, kind);
 }
 
 // The parser's own help, wrapped. The description of an option continues in its column.
@@ -76,15 +89,18 @@ const Option& Option::repeated() const {
   return *this;
 }
 const Option& Option::positive() const {
-  option_->check(CLI::PositiveNumber);
+  option_->check(numbers("POSITIVE", "more than 0", [](double x) { return x > 0; }));
   return *this;
 }
 const Option& Option::non_negative() const {
-  option_->check(CLI::NonNegativeNumber);
+  option_->check(numbers("NONNEGATIVE", "0 or more", [](double x) { return x >= 0; }));
   return *this;
 }
 const Option& Option::between(i64 least, i64 most) const {
-  option_->check(CLI::Range(least, most));
+  const std::string range = std::to_string(least) + " … " + std::to_string(most);
+  const auto lowest = static_cast<double>(least), highest = static_cast<double>(most);
+  option_->check(
+      numbers("in " + range, range, [=](double x) { return lowest <= x && x <= highest; }));
   return *this;
 }
 const Option& Option::one_of(std::vector<std::string> words) const {
