@@ -37,10 +37,11 @@ std::string builtin_text() {
   return text;
 }
 
-// Splits after the lines that contain the 90 % and 95 % marks of the text.
+// Splits after the first lines that end at or after 90 % and 95 % of the text.
 Texts shared_lines(const std::string& source, const std::string& text, bool any_bytes) {
   const auto cut = [&](std::size_t percent) {
-    return std::min(text.find('\n', text.size() / 100 * percent), text.size() - 1) + 1;
+    const std::size_t last = (text.size() * percent - 1) / 100;  // addresses end below 2^57
+    return std::min(text.find('\n', last), text.size() - 1) + 1;
   };
   require(!text.empty(), "{}: the file is empty", source);
   if (!any_bytes) check_utf8(text, source);  // before the split: errors name positions in the file

@@ -71,9 +71,15 @@ TEST_CASE("corpus: a file is shared by lines, and the built-in text needs none")
   const WordCorpus corpus = load_words(folder.file("mine.txt", text), "paper");
   CHECK(corpus.train_counts.lines + corpus.validation_counts.lines + corpus.test_counts.lines ==
         100);
-  CHECK(corpus.train_counts.lines == 91);  // the line that ends at or after 90 percent
+  CHECK(corpus.train_counts.lines == 90);  // the line that ends at or after 90 percent
   CHECK(corpus.validation_counts.lines == 5);
   CHECK(std::filesystem::exists(folder.path("mine.txt.pieces")));
+  text.clear();
+  for (int i = 0; i < 20; ++i) text += "cat\n";
+  const WordCorpus small = load_words(folder.file("small.txt", text), "paper");
+  CHECK(small.train_counts.lines == 18);
+  CHECK(small.validation_counts.lines == 1);
+  CHECK(small.test_counts.lines == 1);
   CHECK(contains(error_of([&] { load_words(folder.file("one", "one line\n"), "paper"); }),
                  "no text in this part"));
   CHECK(contains(error_of([&] { load_words(folder.file("none", ""), "paper"); }), "is empty"));
