@@ -36,6 +36,8 @@ Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& form
   }
   require(metadata.at(format_key) == format.version, "{}: is of format {}, this {} reads format {}",
           file, metadata.at(format_key), format.app, format.version);
+  std::erase_if(checkpoint.tensors,
+                [](const auto& named) { return named.first.starts_with("example."); });
   return checkpoint;
 }
 

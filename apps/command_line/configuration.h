@@ -70,7 +70,8 @@ struct CheckpointFormat {
 // The metadata of a checkpoint with this configuration, without the further keys.
 std::map<std::string, std::string> checkpoint_metadata(const CheckpointFormat& format,
                                                        const Configuration& configuration);
-// Throws if the file is not a checkpoint of this app, or has another format version.
+// Without the tensors of export --example. Throws if the file is not a checkpoint of this app, or
+// has another format version.
 Checkpoint read_checkpoint(const std::string& file, const CheckpointFormat& format);
 // load_tensors(), and a warning on stderr, beginning with `app`, for weights that are not finite.
 void load_weights(const std::vector<NamedTensor>& own, const Checkpoint& checkpoint,

@@ -93,6 +93,10 @@ TEST_CASE("export: the parameters of each app, in either format") {
           lines(app(name, {"info", "--checkpoint", folder.path("run"), "--json"}).out)[0]
                ["parameters"]);
     CHECK(read_npy(arrays + "/example.logits.npy").size(0) == 2);
+    // With the example, too.
+    const std::string with_example = folder.path("example.safetensors");
+    require_done(app(name, exported + Words{with_example, "--example"}));
+    CHECK(app(name, {"info", "--checkpoint", with_example, "--json"}).out == info.out);
   }
 }
 
