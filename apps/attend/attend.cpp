@@ -41,10 +41,11 @@ void add_options(const Options& app, AttendCommand& command) {
   const Option attention = app.add_option("--attention", command.attention,
                                                 "a mechanism, as name:option=value,option=value")
                                      .show_default();
-  app.add_option("--compare", command.compare,
-                 "comma-separated mechanisms, name:option=value,option=value,name; errors are "
-                 "relative to the first")
-      .excludes(attention);
+  const Option compared =
+      app.add_option("--compare", command.compare,
+                     "comma-separated mechanisms, name:option=value,option=value,name; errors are "
+                     "relative to the first");
+  compared.excludes(attention);
   app.add_option("--in", command.in,
                  "the inputs: a safetensors file, or a folder of .npy files named after them; f16 "
                  "is converted to f32")
@@ -53,7 +54,8 @@ void add_options(const Options& app, AttendCommand& command) {
                  "layout of inputs, out and gradients: bnhe, [batch, positions, heads, width], or "
                  "PyTorch's bhne, [batch, heads, positions, width]")
       .show_default();
-  app.add_option("--out", command.out, "safetensors file to write; with --compare a picture, .png");
+  const Option out = app.add_option("--out", command.out,
+                                    "safetensors file to write; with --compare a picture, .png");
   app.add_option("--dtype", command.dtype, "f32 or f64; default: the type of the inputs")
       .one_of({"f32", "f64"});
   app.add_option("--device", command.device, "cpu, cuda or cuda:N").show_default();
@@ -62,6 +64,7 @@ void add_options(const Options& app, AttendCommand& command) {
       app.add_option("--pattern", command.pattern,
                      "a .npy file with a mask for full: a query sees the keys where it is not 0; "
                      "[queries, keys], [heads, queries, keys] or [batch, heads, queries, keys]");
+  pattern.excludes(compared);
   app.add_option("--pattern-block", command.pattern_block,
                  "side of the block of positions that an element of --pattern covers")
       .positive()
@@ -71,14 +74,19 @@ void add_options(const Options& app, AttendCommand& command) {
       .non_negative()
       .show_default();
   app.add_flag("--backward", command.backward,
-               "also write gradients, for the cotangent dout in the file");
-  app.add_option("--map", command.map, "write attention matrices: .png or .safetensors");
-  app.add_option("--head", command.head, "heads for --map: 0,2-3 or all").show_default();
-  app.add_option("--item", command.item, "batch item for --map").show_default();
+               "also write gradients, for the cotangent dout in the file")
+      .needs(out)
+      .excludes(compared);
+  const Option map =
+      app.add_option("--map", command.map, "write attention matrices: .png or .safetensors");
+  map.excludes(compared);
+  app.add_option("--head", command.head, "heads for --map: 0,2-3 or all").show_default().needs(map);
+  app.add_option("--item", command.item, "batch item for --map").show_default().needs(map);
   app.add_option("--scale", command.scale,
                  "colour scale of --map: linear, sqrt, log, or row (relative to each query's "
                  "largest weight)")
-      .show_default();
+      .show_default()
+      .needs(map);
   add_plugin_option(app);
   app.add_flag("--force", command.force, "replace existing files");
   app.add_option("--threads", command.threads, "number of threads; default: one per core")

@@ -109,8 +109,6 @@ void Call::check_names(const AttendCommand& command) const {
     require(std::count(known.begin(), known.end(), name) == 1,
             "{}: {} takes no tensor '{}'; there are {}", command.in, mechanism().name, name,
             known_names(name, known));
-    require(name != "dout" || command.backward, "{}: holds dout, which only --backward reads",
-            command.in);
   }
 }
 

@@ -128,8 +128,6 @@ std::string surplus(const Given& given, std::set<std::string> used) {
 }  // namespace
 
 int compare(const AttendCommand& command) {
-  require(command.map.empty() && command.pattern.empty() && !command.backward,
-          "--compare excludes --map, --pattern and --backward");
   require(command.out.empty() || command.out.ends_with(".png"),
           "--out {}: --compare writes a picture, wanted a name that ends with .png", command.out);
   const std::vector<std::string> specifications = split_specifications(command.compare);

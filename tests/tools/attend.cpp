@@ -72,6 +72,13 @@ TEST_CASE("attend: the output and the gradients of the library") {
   CHECK(same_bits(got.at("dv"), leaves[2].gradient()));
 }
 
+TEST_CASE("attend: without --backward dout is ignored") {
+  const Files files(with(sequence, "dout", normal({2, 9, 3, 5}, 4)));
+  const Tensors got = files.run({});
+  CHECK(got.size() == 1);
+  CHECK(same_bits(got.at("out"), Files(sequence).run({}).at("out")));
+}
+
 TEST_CASE("attend: the nodes of a tree, of which lengths count the leaves") {
   Tensors tree{{"q", normal({2, 11, 3, 4}, 1)},
                {"k", normal({2, 11, 3, 4}, 2)},
@@ -265,7 +272,7 @@ TEST_CASE("attend: a pattern that does not fit is one line") {
   files.refused({"--pattern-block", "2"}, "--pattern");
   files.refused({"--pattern", files.folder.path("none.npy")}, "No such file");
   check_refused(attend_program({"--compare", "full", "--in", files.in, "--pattern", mask}),
-                "--compare excludes --map, --pattern and --backward");
+                "--compare excludes --pattern");
 }
 
 TEST_CASE("attend: says what it read and wrote") {
@@ -438,6 +445,7 @@ TEST_CASE("attend: the map of a long sequence keeps a size that can be shown") {
 
 TEST_CASE("attend: bad input is one line and exit status 2, and nothing is written") {
   const Files files(sequence);
+  const std::string map = files.folder.path("map.png");
   files.refused({"--attention", "fulll"}, "did you mean full?");
   files.refused({"--attention", "agglomerative"}, "agglomerative takes no tensor 'k'; there are");
   files.refused({"--backward"}, "--backward needs dout, the gradient of out, in the file");
@@ -448,7 +456,12 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   files.refused({"--speed"}, "--speed");
   files.refused({"--map", files.out}, "--map and --out are the same file");
   files.refused({"--map", files.folder.path("no/x.png")}, "its folder does not exist");
-  Files(with(sequence, "dout", normal({2, 9, 3, 5}, 4))).refused({}, "which only --backward reads");
+  for (const Words& words : {Words{"--head", "1"}, Words{"--item", "1"}, Words{"--scale", "log"}}) {
+    files.refused(words, words[0] + " requires --map");
+  }
+  check_refused(attend_program({"--in", files.in, "--backward", "--map", map}),
+                "--backward requires --out");
+  CHECK_FALSE(std::filesystem::exists(map));
   Files(with(sequence, "dout", normal({2, 9, 3, 6}, 4)))
       .refused({"--backward"}, "dout is [2,9,3,6]");
   Files(with(sequence, "lengths", normal({2}, 4))).refused({}, "lengths: wanted integers, got f64");

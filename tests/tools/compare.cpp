@@ -172,9 +172,10 @@ TEST_CASE("attend --compare: bad lists and words that do not go with it") {
   check_refused(file.compare("full,fulll"), "did you mean full?");
   check_refused(file.compare("full,topk:topk=x"), "topk is a number");
   check_refused(file.compare("full", {"--attention", "csp"}), "--compare");
-  check_refused(file.compare("full", {"--backward"}),
-                "--compare excludes --map, --pattern and --backward");
-  check_refused(file.compare("full", {"--map", file.folder.path("x.png")}), "--compare excludes");
+  check_refused(file.compare("full", {"--backward"}), "--compare excludes --backward");
+  check_refused(file.compare("full", {"--map", file.folder.path("x.png")}),
+                "--compare excludes --map");
+  check_refused(file.compare("full", {"--scale", "log"}), "--scale requires --map");
 }
 
 }  // TEST_SUITE("tools")
