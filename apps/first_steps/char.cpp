@@ -1,7 +1,9 @@
 // Trains a universal transformer on the characters of a text file, and samples from it.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -48,14 +50,33 @@ std::string sample(const UniversalTransformer& model, const std::string& charact
   return written;
 }
 
+// The text of a file; empty if it cannot be read.
+std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return "";
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A whole number; 0 if the word is none.
+int whole_number(const std::string& word) {
+  const char* const end = word.data() + word.size();
+  int number = 0;
+  const auto [stop, error] = std::from_chars(word.data(), end, number);
+  return error == std::errc() && stop == end ? number : 0;
+}
+
 int main(int argc, char** argv) {
-  std::ifstream file(argc > 1 ? argv[1] : "");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = read_text(argc > 1 ? argv[1] : "");
   if (text.size() <= length) {
     std::fprintf(
         stderr,
         "char: wanted a text of more than %d bytes, got %zu; give a file: char FILE [STEPS]\n",
         int(length), text.size());
+    return 2;
+  }
+  const int steps = argc > 2 ? whole_number(argv[2]) : 600;
+  if (steps < 1) {
+    std::fprintf(stderr, "char: wanted 1 or more STEPS, got %s\n", argv[2]);
     return 2;
   }
   std::string characters = text;  // the vocabulary: each byte that occurs, once
@@ -75,7 +96,6 @@ int main(int argc, char** argv) {
                              1);
   const auto adam = make_optimizer("adam", parameters(model));
   Random random(1);
-  const int steps = argc > 2 ? std::atoi(argv[2]) : 600;
   for (int step = 1; step <= steps; ++step) {
     const Batch batch = draw_windows(ids, random);
     zero_gradients(model);

@@ -32,11 +32,17 @@ TEST_CASE("first steps: char learns a text, and writes on") {
   CHECK_MESSAGE(contains(sample.substr(200), "weft and warp, weft and warp, "), sample);
 }
 
-TEST_CASE("first steps: char without a text" * not_sanitized()) {
+TEST_CASE("first steps: char without a text or steps" * not_sanitized()) {
   const TemporaryFolder folder;
   check_refused(run_program(WEFT_PROGRAMS "/char", {}),
                 "wanted a text of more than 64 bytes, got 0");
   check_refused(run_program(WEFT_PROGRAMS "/char", {folder.file("text", "short\n")}), "got 6");
+  check_refused(run_program(WEFT_PROGRAMS "/char", {folder.path()}), "got 0");
+  const std::string text = folder.file("long", std::string(100, 'a'));
+  for (const char* steps : {"abc", "-5", "0", "7x"}) {
+    check_refused(run_program(WEFT_PROGRAMS "/char", {text, steps}),
+                  "wanted 1 or more STEPS, got " + std::string(steps));
+  }
 }
 
 }  // TEST_SUITE("tools")
