@@ -102,7 +102,7 @@ void check_place(const std::string& path, bool force) {
 void write_map_of(const Call& call, const AttendCommand& command) {
   MapPicture picture{.title = fmt::format("{}{}, item {}", call.spec().text(),
                                           command.causal ? ", causal" : "", command.item),
-                     .heads = heads_named(command.head, call.sizes().H),
+                     .heads = heads_named(command.head, call.sizes().H, "--head"),
                      .scale = command.scale};
   write_maps(call.maps(command.item, picture.heads), picture, command.map);
 }

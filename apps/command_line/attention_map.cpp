@@ -234,13 +234,14 @@ std::vector<Tensor> attention_maps(const AttentionSpec& spec, const AttentionCal
   return maps;
 }
 
-std::vector<i64> heads_named(const std::string& text, i64 count) {
+std::vector<i64> heads_named(const std::string& text, i64 count, const char* option) {
   std::vector<i64> heads;
   const auto number = [&](const std::string& word) {
     i64 head = -1;
     const auto [end, status] = std::from_chars(word.data(), word.data() + word.size(), head);
     require(status == std::errc{} && end == word.data() + word.size() && head >= 0 && head < count,
-            "--head: wanted 0 … {}, some of them as 0,2-3, or all; got {}", count - 1, text);
+            "{}: wanted heads of 0 … {}, some of them as 0,2-3, or all; got {}", option, count - 1,
+            text);
     return head;
   };
   const std::string all = fmt::format("0-{}", count - 1), list = text == "all" ? all : text;
@@ -250,7 +251,7 @@ std::vector<i64> heads_named(const std::string& text, i64 count) {
     const std::size_t dash = word.find('-', 1);
     const i64 first = number(word.substr(0, dash));
     const i64 last = dash == std::string::npos ? first : number(word.substr(dash + 1));
-    require(first <= last, "--head: {} runs backwards", word);
+    require(first <= last, "{}: the heads {} run backwards", option, word);
     for (i64 head = first; head <= last; ++head) heads.push_back(head);
     begin = end + 1;
   }

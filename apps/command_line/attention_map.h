@@ -16,9 +16,9 @@ std::vector<Tensor> attention_maps(const AttentionSpec& spec, const AttentionCal
                                    std::span<const Variable> inputs, i64 item,
                                    const std::vector<i64>& heads);
 
-// Parses "all", or comma-separated numbers and ranges: "0,2-4". Throws for anything but numbers
-// below `count`.
-std::vector<i64> heads_named(const std::string& text, i64 count);
+// Parses "all", or comma-separated numbers and ranges: "0,2-4". Throws, naming `option`, for
+// anything but numbers below `count`.
+std::vector<i64> heads_named(const std::string& text, i64 count, const char* option);
 
 struct MapPicture {
   std::string title = {};

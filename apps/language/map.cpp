@@ -60,7 +60,7 @@ int write_map(const MapCommand& command, const UniversalTransformer& network, co
               layer < config.depth,
           "--map: wanted LAYER,HEADS with a layer of 0 … {} and heads as 0,2-3, or all; got {}",
           config.depth - 1, command.place);
-  MapPicture picture{.heads = heads_named(command.place.substr(comma + 1), config.heads),
+  MapPicture picture{.heads = heads_named(command.place.substr(comma + 1), config.heads, "--map"),
                      .scale = command.scale,
                      .tokens = text.tokens};
   require(!text.ids.empty(), "{}: holds no tokens", text.source);

@@ -1,6 +1,12 @@
 #include "apps/language/options.h"
 
 namespace weft {
+namespace {
+
+// A check for Option::check().
+std::string not_empty(const std::string& text) { return text.empty() ? "wanted a text" : ""; }
+
+}  // namespace
 
 void add_shorthands(const Options& app, UniversalTransformerConfig& network,
                     TrainingSettings& training) {
@@ -50,6 +56,7 @@ void add_eval(const Options& app, LanguageEvalCommand& eval) {
       .needs(map);
   app.add_option("--text", eval.map.text, "text for --map; default: the first tokens of the split")
       .needs(map)
+      .check(not_empty)
       .excludes(data)
       .excludes(split);
   app.add_flag("--force", eval.map.force, "replace an existing file").needs(map);

@@ -100,7 +100,9 @@ TEST_CASE("eval --map: what does not go is one line") {
   };
   refused(to("3,0"), "--map: wanted LAYER,HEADS with a layer of 0 … 2");
   refused(to("1"), "--map: wanted LAYER,HEADS");
-  refused(to("1,2"), "wanted 0 … 1");
+  refused(to("1,2"), "--map: wanted heads of 0 … 1");
+  refused(to("1,1-0"), "--map: the heads 1-0 run backwards");
+  refused(to("0,0") + Words{"--text", ""}, "--text: wanted a text");
   refused(to("x,0"), "--map: wanted LAYER,HEADS");
   refused(to("0,0") + Words{"--scale", "cubic"}, "--scale: there is no 'cubic'");
   refused(to("0,0") + Words{"--text", "longer than the window of the model"}, "has 24");

@@ -450,7 +450,8 @@ TEST_CASE("attend: bad input is one line and exit status 2, and nothing is writt
   files.refused({"--attention", "agglomerative"}, "agglomerative takes no tensor 'k'; there are");
   files.refused({"--backward"}, "--backward needs dout, the gradient of out, in the file");
   files.refused({"--map", files.folder.path("x.jpg")}, "wanted a name that ends with .png");
-  files.refused({"--map", files.folder.path("x.png"), "--head", "3"}, "--head: wanted 0 … 2");
+  files.refused({"--map", files.folder.path("x.png"), "--head", "3"},
+                "--head: wanted heads of 0 … 2");
   files.refused({"--device", "tpu"}, "wanted cpu, cuda or cuda:N, got 'tpu'");
   files.refused({"--dtype", "f16"}, "f16");
   files.refused({"--speed"}, "--speed");
