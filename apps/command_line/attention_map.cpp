@@ -8,6 +8,7 @@
 #include <fmt/core.h>
 
 #include "apps/data/picture.h"
+#include "apps/data/unicode.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "runtime/listed.h"
@@ -67,11 +68,24 @@ struct Axis {
   i64 width() const { return pooled > 1 ? 1 : pixels; }
 };
 
-// The token in ASCII, with a replacement for other characters: the picture's font has no others.
+// The token as a label of at most 12 characters, with '?' for control characters and for bytes that
+// are not UTF-8.
 std::string shown(const std::string& token) {
-  std::string text;
-  for (const char c : token) text += c == ' ' ? '_' : c > ' ' && c < 127 ? c : '?';
-  return text.size() <= 12 ? text : text.substr(0, 11) + "~";
+  constexpr int most = 12;
+  std::string text, begin;  // all, and all but the last of the most
+  int count = 0;
+  for (std::size_t at = 0; at < token.size();) {
+    const CodePoint c = code_point_of_any(token, at);
+    if (++count == most) begin = text;
+    const bool replaced = c.value < ' ' || c.value == 0x7f || c.value == 0xfffd;
+    text += c.value == ' ' ? "_" : replaced ? "?" : token.substr(at, c.bytes);
+    at += c.bytes;
+  }
+  return count <= most ? text : begin + "~";
+}
+
+bool is_one_letter(const std::string& text) {
+  return !text.empty() && code_point_of_any(text, 0).bytes == text.size();
 }
 
 // Draws one picture of all maps.
@@ -148,8 +162,7 @@ class Drawing {
   // Labels the keys, below `y`: by their tokens if each is one character, else by their numbers.
   void keys(Picture& picture, i64 x, i64 y) const {
     const bool letter = !tokens_.empty() && down_.cells == across_.cells &&
-                        std::all_of(tokens_.begin(), tokens_.end(),
-                                    [](const std::string& token) { return token.size() == 1; });
+                        std::all_of(tokens_.begin(), tokens_.end(), is_one_letter);
     const i64 step = letter ? 1 : tick_step(across_.cells);
     for (i64 j = 0; j < across_.cells; j += step) {
       const i64 at = x + across_.place(j) + across_.width() / 2;

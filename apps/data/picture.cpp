@@ -14,6 +14,7 @@
 #include FT_FREETYPE_H
 #include <png.h>
 
+#include "apps/data/unicode.h"
 #include "nn/file.h"
 #include "runtime/error.h"
 
@@ -48,11 +49,17 @@ FT_Face face_of(int pixels) {
   return face;
 }
 
-FT_GlyphSlot glyph_of(FT_Face face, char letter) {
-  const auto code = static_cast<FT_ULong>(static_cast<unsigned char>(letter));
-  require(FT_Load_Char(face, code, FT_LOAD_RENDER) == 0, "picture: the font has no letter {}",
-          static_cast<int>(code));
-  return face->glyph;
+// Calls use(glyph) for each character of a text: the font's, or that of '?' where it has none.
+void each_glyph(int pixels, const std::string& text, const auto& use) {
+  const FT_Face face = face_of(pixels);
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint letter = code_point_of_any(text, at);
+    at += letter.bytes;
+    const FT_ULong code = FT_Get_Char_Index(face, letter.value) != 0 ? letter.value : U'?';
+    require(FT_Load_Char(face, code, FT_LOAD_RENDER) == 0, "picture: the font has no letter {}",
+            static_cast<std::uint32_t>(code));
+    use(face->glyph);
+  }
 }
 
 // A file of a few kilobytes may claim any size. This many pixels take 12 MB, and libpng adds three
@@ -124,9 +131,8 @@ void Picture::fill(i64 x, i64 y, i64 width, i64 height, Colour colour) {
 }
 
 i64 text_width(const std::string& text, int pixels) {
-  const FT_Face face = face_of(pixels);
   i64 width = 0;
-  for (const char letter : text) width += glyph_of(face, letter)->advance.x / 64;
+  each_glyph(pixels, text, [&](FT_GlyphSlot glyph) { width += glyph->advance.x / 64; });
   return width;
 }
 
@@ -134,9 +140,7 @@ void Picture::write(i64 x, i64 y, const std::string& text, int pixels, Align ali
   if (align != Align::left) {
     x -= text_width(text, pixels) / (align == Align::centre ? 2 : 1);
   }
-  const FT_Face face = face_of(pixels);
-  for (const char letter : text) {
-    const FT_GlyphSlot glyph = glyph_of(face, letter);
+  each_glyph(pixels, text, [&](FT_GlyphSlot glyph) {
     const FT_Bitmap& bitmap = glyph->bitmap;
     for (unsigned row = 0; row < bitmap.rows; ++row) {
       for (unsigned column = 0; column < bitmap.width; ++column) {
@@ -152,7 +156,7 @@ void Picture::write(i64 x, i64 y, const std::string& text, int pixels, Align ali
       }
     }
     x += glyph->advance.x / 64;
-  }
+  });
 }
 
 Picture Picture::load(const std::string& path) {

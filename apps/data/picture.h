@@ -24,7 +24,8 @@ class Picture {
   void fill(i64 x, i64 y, i64 width, i64 height, Colour colour);
 
   enum class Align { left, centre, right };
-  // Draws a line of ASCII text with its baseline at y. Throws if no font is found.
+  // Draws a line of text in UTF-8 with its baseline at y, and '?' for characters that the font
+  // lacks. Throws if no font is found.
   void write(i64 x, i64 y, const std::string& text, int pixels, Align align = Align::left);
 
   // Reads any PNG file and blends transparent pixels with white. Colours are sRGB, or as gAMA and

@@ -1,6 +1,7 @@
 // `eval --map`: the attention of a trained model on a text.
 #include <filesystem>
 
+#include "apps/command_line/attention_map.h"
 #include "apps/data/picture.h"
 #include "nn/checkpoint.h"
 #include "tests/charlm/tiny.h"
@@ -86,6 +87,31 @@ TEST_CASE("eval --map: says which text, and draws it") {
   const ProgramRun own =
       model.eval({"--map", "0,0", "--map-out", path, "--force", "--text", "a loom"});
   CHECK(contains(own.out, "--text, 6 tokens: a loom\n"));
+}
+
+TEST_CASE("eval --map: a character of a token is one letter of its label") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("map.png");
+  const auto drawn = [&](const std::string& token) {
+    write_maps({Tensor::zeros({2, 2}, DType::f32)},
+               {.title = "title", .heads = {0}, .tokens = {token, "a"}}, path);
+    const Picture picture = Picture::load(path);
+    std::vector<int> pixels = {static_cast<int>(picture.width())};
+    for (i64 i = 0; i < picture.width() * picture.height(); ++i) {
+      const auto [red, green, blue] = picture.pixels()[i];
+      pixels.insert(pixels.end(), {red, green, blue});
+    }
+    return pixels;
+  };
+  const std::string u_umlaut = "\xc3\xbc", unassigned = "\xcd\xb8";  // U+0378 is in no font
+  CHECK(drawn(unassigned) == drawn("?"));
+  CHECK(drawn("\xbc") == drawn("?"));  // a byte of a character
+  CHECK(drawn(u_umlaut) != drawn("?"));
+  CHECK(drawn(u_umlaut) != drawn("u"));
+  std::string twelve;
+  for (int i = 0; i < 12; ++i) twelve += unassigned;
+  CHECK(drawn(twelve) == drawn("????????????"));
+  CHECK(drawn(twelve + u_umlaut) == drawn("???????????~"));
 }
 
 TEST_CASE("eval --map: what does not go is one line") {
