@@ -14,16 +14,20 @@ namespace {
 struct Scored {
   const char* windows;
   Pass pass;
-  double characters, seconds;
+  i64 characters;
+  double seconds;
+
+  double characters_a_second() const { return static_cast<double>(characters) / seconds; }
 };
 
 void print_score(const Scored& scored, const EvalCommand& command, const Model& model,
                  const Text& text) {
   const double score = bits(scored.pass.cross_entropy);
   if (!command.json) {
-    fmt::print("{} split, {} windows: {:.6f} bits per character over {:.0f} characters, {} a "
-               "second\n", command.split, scored.windows, score, scored.characters,
-               short_number(scored.characters / scored.seconds));
+    fmt::print(
+        "{} split, {} windows: {:.6f} bits per character over {} characters, {} a second\n",
+        command.split, scored.windows, score, scored.characters,
+        short_number(scored.characters_a_second()));
     return;
   }
   Json line = {{"checkpoint", command.checkpoint},
@@ -35,7 +39,7 @@ void print_score(const Scored& scored, const EvalCommand& command, const Model& 
                {"characters", scored.characters},
                {"loss", scored.pass.loss},
                {"bits_per_character", score},
-               {"tokens_per_second", scored.characters / scored.seconds}};
+               {"tokens_per_second", scored.characters_a_second()}};
   if (text.grammar) line["entropy"] = text.grammar->entropy();
   print_json(line);
 }
@@ -82,7 +86,7 @@ int run_eval(const EvalCommand& command) {
   };
   const Stopwatch watch;
   Scored scored{"consecutive", pass_over_all(*model.network, ids, s.batch, advance),
-                static_cast<double>(ids.size() - 1), 0};
+                std::ssize(ids) - 1, 0};
   scored.seconds = watch.seconds();
   progress.clear();
   print_score(scored, command, model, text);
@@ -95,7 +99,7 @@ int run_eval(const EvalCommand& command) {
   scored.windows = "random";
   scored.pass = measure_random(*model.network, ids, purpose, command.seed.value_or(s.seed), batches,
                                s.batch, advance);
-  scored.characters = static_cast<double>(batches * s.batch * s.model.length);
+  scored.characters = batches * s.batch * s.model.length;
   scored.seconds = again.seconds();
   progress.clear();
   print_score(scored, command, model, text);

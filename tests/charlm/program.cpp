@@ -140,6 +140,7 @@ TEST_CASE("charlm: eval gives the logged values again, bit for bit" * not_saniti
     }
     CHECK(scores[0]["windows"] == "consecutive");
     CHECK(scores[0]["characters"] == test_characters);
+    for (const json& score : scores) CHECK(score["characters"].is_number_integer());
     CHECK(scores[1]["windows"] == "random");
   }
   double best = 1e9;
