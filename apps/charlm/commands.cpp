@@ -1,7 +1,6 @@
 #include "apps/charlm/commands.h"
 
 #include <cstdio>
-#include <filesystem>
 
 #include "apps/charlm/evaluate.h"
 #include "apps/charlm/generate.h"
@@ -70,9 +69,7 @@ int run_eval(const EvalCommand& command) {
   if (!command.map.text.empty()) {
     return write_map(command.map, *model.network, map_text(command, model, "", {}));
   }
-  const std::string data = command.data.empty() ? s.data : command.data;
-  require(data != s.data || data == "builtin" || std::filesystem::exists(data),
-          "{}: the model's training text is not found; name it with --data", data);
+  const std::string data = text_to_score(command, s.data);
   const Text text = load_text(data, model.vocabulary);
   const Parts parts = split_text(text, parse_split(s.split), s.model.length);
   const Ids ids = parts.named(command.split);

@@ -113,7 +113,8 @@ std::string CommandLine::parse(std::vector<std::string> words) {
     fail("{}", error.what());
   }
   CLI::App* const command = app_->get_subcommands().front();
-  Options(*command).refuse_extras(names_.app + " " + command->get_name());
+  const Options options(*command);
+  options.refuse_extras(options.name());
   if (threads_ > 0) set_threads(threads_);
   return command->get_name();
 }

@@ -80,6 +80,15 @@ std::optional<std::string> list_text(const toml::node& value) {
   return text;
 }
 
+// What a value is that is no list of integers.
+std::string got_for_list(const toml::node& value) {
+  if (!value.is_array()) return kind_of(value);
+  for (const toml::node& element : *value.as_array()) {
+    if (!element.is_integer()) return fmt::format("one that holds {}", kind_of(element));
+  }
+  return "an empty one";
+}
+
 Kind kind_for(OptionKind option) {
   switch (option) {
     case OptionKind::flag:
@@ -117,7 +126,7 @@ std::vector<std::string> words_of(const std::string& key, const toml::node& valu
   const Kind kind = kind_for(option);
   const auto text = kind.text(value);
   require(text.has_value(), "{}: wanted {}, got {}", key, kind.wanted,
-          value.is_array() && value.as_array()->empty() ? "an empty one" : kind_of(value));
+          option == OptionKind::integers ? got_for_list(value) : kind_of(value));
   if (option == OptionKind::flag) return {"--" + key + "=" + *text};
   return {"--" + key, *text};
 }

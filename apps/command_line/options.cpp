@@ -190,7 +190,10 @@ std::vector<OptionFacts> Options::all() const {
   return list;
 }
 
-std::string Options::name() const { return app_->get_name(); }
+std::string Options::name() const {
+  const CLI::App* const program = app_->get_parent();
+  return (program == nullptr ? "" : program->get_name() + " ") + app_->get_name();
+}
 
 void Options::refuse_extras(const std::string& shown) const {
   for (const std::string& word : app_->remaining()) {

@@ -80,7 +80,7 @@ class Options {
   void excluded_by(const Option& option, const std::string& group) const;  // all of a group
   void when_read(std::function<void()> act) const;  // called after parsing; replaces an earlier one
   bool given(const std::string& name) const;
-  std::string name() const;
+  std::string name() const;  // "charlm train"
   std::vector<OptionFacts> all() const;
   // Throws for the first word that no option consumed, and suggests a known option. `shown` is the
   // command to quote before --help. The parser itself is told to ignore such words.

@@ -1,6 +1,7 @@
 #include "apps/command_line/settings.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "nn/optimizer.h"
@@ -43,7 +44,8 @@ void check_together(const TrainingSettings& settings) {
 
 void check(const RunOptions& run) {
   require(run.report_steps > 0, "--report-steps: wanted 1 or more, got {}", run.report_steps);
-  require(run.timeout > 0, "--timeout: wanted more than 0, got {}", run.timeout);
+  require(run.timeout > 0 && std::isfinite(run.timeout),
+          "--timeout: wanted a finite number above 0, got {}", run.timeout);
   require(run.keep > 0, "--keep: wanted 1 or more, got {}", run.keep);
   require(run.checkpoint_steps >= 0, "--checkpoint-steps: wanted 0 or more, got {}",
           run.checkpoint_steps);

@@ -58,8 +58,11 @@ class ContiguousTexts {
   ContiguousTexts(std::span<const Id> ids, i64 batch, i64 length, Rows rows)
       : ids_(ids), length_(length), rows_(rows) {
     apart_ = (static_cast<i64>(ids.size()) - 1) / batch;
-    require(segments() > 0, "windows: {} ids hold no {} texts of {} targets", ids.size(), batch,
-            length);
+    require(
+        segments() > 0,
+        "--memory: a text of {} ids cannot be cut into {} streams of {} targets; take a smaller "
+        "--batch or --length",
+        ids.size(), batch, length);
   }
 
   i64 segments() const { return apart_ / length_; }  // per stream

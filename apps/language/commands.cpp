@@ -1,7 +1,8 @@
 #include "apps/language/commands.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <utility>
+#include <filesystem>
 
 #include <unistd.h>
 
@@ -81,6 +82,13 @@ Json architecture_of(const UniversalTransformerConfig& m) {
 }  // namespace
 
 void check(const SampleCommand& command) {
+std::string text_to_score(const LanguageEvalCommand& command, const std::string& trained_with) {
+  if (!command.data.empty()) return command.data;
+  require(trained_with == "builtin" || std::filesystem::exists(trained_with),
+          "{}: the model's training text is not found; name it with --data", trained_with);
+  return trained_with;
+}
+
   require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
   check_limits("samples", static_cast<double>(command.samples), {1, 1e9});
   check(command.options);

@@ -33,6 +33,9 @@ struct LanguageEvalCommand {
   MapCommand map;
 };
 
+// --data, or the data that the model was trained with; throws if those are not found.
+std::string text_to_score(const LanguageEvalCommand& command, const std::string& trained_with);
+
 struct SampleCommand {
   std::string checkpoint = {};
   std::string prompt = {};

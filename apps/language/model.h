@@ -27,9 +27,11 @@ void train_as_spellings(TrainingSettings& settings);
 // A network that learns a built-in text in about a minute on one core.
 UniversalTransformerConfig small_network();
 
+constexpr Limits dropout_rates{0, 1 - 1e-9};
+
 template <class SomeConfig, class F>
 void each_network_setting(SomeConfig& m, const F& f) {
-  constexpr Limits any{}, rate{0, 1 - 1e-9};
+  constexpr Limits any{}, rate = dropout_rates;
   f("attention", m.attention, any, "a mechanism, as name:option=value,option=value");
   f("encoding", m.encoding, any, "position encoding: position, conv, rotary or none");
   f("width", m.width, Limits{1, 16384}, "width of the model");

@@ -16,6 +16,7 @@ void add_shorthands(const Options& app, UniversalTransformerConfig& network,
       .group(settings_group);
   const std::function<void()> finish_optimizer = add_optimizer_shorthands(app, training);
   app.when_read([app, &network, dropout, finish_optimizer] {
+    check_limits("dropout", *dropout, dropout_rates);
     const auto share = [&](const std::string& name, double& rate) {
       if (app.given("--dropout") && !app.given(name)) rate = *dropout;
     };
@@ -55,8 +56,8 @@ void add_eval(const Options& app, LanguageEvalCommand& eval) {
       .show_default()
       .needs(map);
   app.add_option("--text", eval.map.text, "text for --map; default: the first tokens of the split")
-      .needs(map)
       .check(not_empty)
+      .needs(map)
       .excludes(data)
       .excludes(split);
   app.add_flag("--force", eval.map.force, "replace an existing file").needs(map);

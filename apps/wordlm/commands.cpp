@@ -174,7 +174,7 @@ int run_eval(const EvalCommand& command) {
   if (!command.map.text.empty()) {
     return write_map(command.map, *model.network, map_text(command, model, "", {}));
   }
-  const std::string data = command.data.empty() ? s.data : command.data;
+  const std::string data = text_to_score(command, s.data);
   const WordCorpus corpus = load_words(data, model.pieces);
   const auto [ids, counts] = part_of(corpus, command.split);
   if (!command.map.place.empty()) {

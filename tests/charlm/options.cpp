@@ -217,7 +217,10 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   refused("act = 1", ":1: act: wanted true or false, got an integer");
   refused("act = 1979-05-27", ":1: act: wanted true or false, got a date or time");
   refused("seeds = 1", ":1: seeds: wanted an array of integers, got an integer");
-  refused("seeds = [1, \"2\"]", ":1: seeds: wanted an array of integers, got an array");
+  refused("seeds = [1, \"2\"]",
+          ":1: seeds: wanted an array of integers, got one that holds a string");
+  refused("seeds = [1.5]",
+          ":1: seeds: wanted an array of integers, got one that holds a floating-");
   refused("seeds = []", ":1: seeds: wanted an array of integers, got an empty one");
   refused("[model]\nwidth = 3", ":1: tables are not allowed");
   refused("model.width = 3", ":1: tables are not allowed");
@@ -245,7 +248,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   for (int i = 0; i < 16'000; ++i) deep += "a.";
   refused(deep + "b = 1", ":1: tables are not allowed");
   refused("lr = " + std::string(30'000, '['), ":1: is not TOML");
-  refused(std::string(30'000, 'x') + " = 1", ":1: there is no option key; train --help");
+  refused(std::string(30'000, 'x') + " = 1", ":1: there is no option key; charlm train --help");
 
   check_refused(charlm({"--config", folder.path("b.toml")}), "b.toml: cannot be opened: No such");
   check_refused(charlm({"--config", folder.path()}), "wanted a file, got a folder");

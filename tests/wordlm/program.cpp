@@ -259,6 +259,12 @@ TEST_CASE("wordlm: bad input is refused in a line") {
   check_refused(wordlm(train + Words{"--preset", "wikitext3"}), "there is no 'wikitext3'");
   check_refused(wordlm(train + Words{"--attention", "clustered"}), "has no causal form");
   check_refused(wordlm(train + Words{"--out", trained().path}), "holds another run");
+  const std::string out = text.folder.path("moved");
+  REQUIRE(wordlm(train + Words{"--out", out, "--steps", "1", "--quiet"}).status == 0);
+  std::filesystem::rename(text.path, text.path + "-away");
+  check_refused(wordlm({"eval", "--checkpoint", out}),
+                "the model's training text is not found; name it with --data");
+  std::filesystem::rename(text.path + "-away", text.path);
   write_text(text.path + "/valid.txt", " \n\n");
   check_refused(wordlm(train), "valid.txt");
   write_text(text.path + "/valid.txt", "fine\nbr\xc3ken");
