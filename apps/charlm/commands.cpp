@@ -105,17 +105,17 @@ int run_eval(const EvalCommand& command) {
 
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
-  const auto write = [&](const SamplingOptions& options, const SampleWriter::Say& say,
-                         const std::function<void()>& restarted) {
+  const auto write = [&](const SamplingOptions& options, const SampleWriter::Say& say) {
     bool begun = false;
     const auto character = [&](const std::string& more) {
       if (!std::exchange(begun, true)) say(command.prompt);
       say(more);
     };
-    write_text(model, command.prompt, command.tokens, options, character, restarted);
+    write_text(model, command.prompt, command.tokens, options, character);
     if (!begun) say(command.prompt);
   };
-  return write_samples(command, {"charlm", "characters", model.settings.model.length, write});
+  const i64 prompt = std::ssize(read_before(model, command.prompt));
+  return write_samples(command, {"charlm", "characters", *model.network, prompt, write});
 }
 
 int run_info(const InfoCommand& command) {

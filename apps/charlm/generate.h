@@ -4,15 +4,16 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "apps/charlm/model.h"
 
 namespace weft::charlm {
 
-// Reads `prompt` (or, if empty, the vocabulary's opening), then passes `characters` generated
-// characters to `say`. Calls `restarted` at the generator's first restart.
+// The ids of `prompt` or, if it is empty, of the vocabulary's opening.
+std::vector<i64> read_before(const Model& model, const std::string& prompt);
+// Reads these, then passes `characters` generated characters to `say`.
 void write_text(const Model& model, const std::string& prompt, i64 characters,
-                const SamplingOptions& options, const std::function<void(const std::string&)>& say,
-                const std::function<void()>& restarted = {});
+                const SamplingOptions& options, const std::function<void(const std::string&)>& say);
 
 }  // namespace weft::charlm

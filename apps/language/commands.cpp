@@ -81,7 +81,6 @@ Json architecture_of(const UniversalTransformerConfig& m) {
 
 }  // namespace
 
-void check(const SampleCommand& command) {
 std::string text_to_score(const LanguageEvalCommand& command, const std::string& trained_with) {
   if (!command.data.empty()) return command.data;
   require(trained_with == "builtin" || std::filesystem::exists(trained_with),
@@ -89,6 +88,7 @@ std::string text_to_score(const LanguageEvalCommand& command, const std::string&
   return trained_with;
 }
 
+void check(const SampleCommand& command) {
   require(command.tokens >= 0, "--tokens: wanted 0 or more, got {}", command.tokens);
   check_limits("samples", static_cast<double>(command.samples), {1, 1e9});
   check(command.options);
@@ -133,21 +133,21 @@ void print_sample(const std::string& attention, RunFolder& folder, Progress& pro
 
 int write_samples(const SampleCommand& command, const SampleWriter& writer) {
   check(command);
-  bool said = false;
-  const auto restarted = [&] {
-    if (std::exchange(said, true)) return;
+  const i64 length = writer.network.config().length;
+  const i64 drawn_and_read = std::max<i64>(command.tokens - 1, 0);  // the last is not read
+  if (restarts(writer.network, writer.prompt + drawn_and_read)) {
     fmt::print(stderr,
-               "{}: beyond the {} positions of the model: it restarts from the last {} {}, now and "
-               "whenever they are used up\n",
-               writer.app, writer.length, writer.length / 2, writer.unit);
-  };
+               "{}: beyond the {} positions of the model: it restarts from the last {} {} whenever "
+               "they are used up\n",
+               writer.app, length, length / 2, writer.unit);
+  }
   SamplingOptions options = command.options;
   const Stopwatch watch;
   for (i64 i = 0; i < command.samples; ++i) {
     if (command.samples > 1) fmt::print("--- sample {} of {} ---\n", i + 1, command.samples);
     options.sample = static_cast<std::uint32_t>(i);
     SampleOutput output;
-    writer.write(options, [&](std::string_view more) { output.say(more); }, restarted);
+    writer.write(options, [&](std::string_view more) { output.say(more); });
     output.end();
   }
   const auto tokens = static_cast<double>(command.samples * command.tokens);

@@ -55,17 +55,16 @@ int export_model(const ExportCommand& command, const UniversalTransformer& netwo
 void print_sample(const std::string& attention, RunFolder& folder, Progress& progress,
                   const std::function<std::string()>& write);
 
-// `sample`: calls write(options, say, restarted) for each text, under a heading if there are
-// several. On a terminal text is escaped (printable.h), elsewhere bytes are written unchanged.
-// Prints the speed to stderr and, once, a warning when a model of `length` positions restarts;
-// `unit` names tokens ("characters"). Returns the exit status.
+// `sample`: calls write(options, say) for each text, under a heading if there are several. On a
+// terminal text is escaped (printable.h), elsewhere bytes are written unchanged. Prints the speed
+// to stderr and, before the texts, a warning if the model will restart. `unit` names tokens
+// ("characters"). Returns the exit status.
 struct SampleWriter {
   using Say = std::function<void(std::string_view more)>;
   const char *app, *unit;
-  i64 length;
-  std::function<void(const SamplingOptions& options, const Say& say,
-                     const std::function<void()>& restarted)>
-      write;
+  const UniversalTransformer& network;
+  i64 prompt;  // number of tokens before the first that is drawn
+  std::function<void(const SamplingOptions& options, const Say& say)> write;
 };
 int write_samples(const SampleCommand& command, const SampleWriter& writer);
 

@@ -342,11 +342,10 @@ void swap_attention(UniversalTransformerConfig& config, const std::string& atten
   config.attention = other.text();
 }
 
-Generator::Generator(const UniversalTransformer& network, std::function<void()> restarted)
-    : network_(network), restarted_(std::move(restarted)), state_(network.start()) {}
+Generator::Generator(const UniversalTransformer& network)
+    : network_(network), state_(network.start()) {}
 
 void Generator::restart() {
-  if (restarted_) std::exchange(restarted_, nullptr)();
   state_ = network_.start();
   window_.erase(window_.begin(), window_.end() - network_.config().length / 2);
   if (!window_.empty()) network_.step(state_, window_);
@@ -365,6 +364,10 @@ Tensor Generator::read(std::span<const i64> ids) {
     if (ends) window_.insert(window_.end(), piece.begin(), piece.end());
   }
   return logits;
+}
+
+bool restarts(const UniversalTransformer& network, i64 tokens) {
+  return network.has_last_position() && tokens > network.config().length;
 }
 
 void check(const SamplingOptions& options) {

@@ -135,8 +135,7 @@ void swap_attention(UniversalTransformerConfig& config, const std::string& atten
 // reading the last half window again.
 class Generator {
  public:
-  // Calls `restarted` at the first restart.
-  explicit Generator(const UniversalTransformer& network, std::function<void()> restarted = {});
+  explicit Generator(const UniversalTransformer& network);
 
   // Reads n ≥ 1 more tokens, up to `length` in a step; returns the logits [V] of the next.
   Tensor read(std::span<const i64> ids);
@@ -146,10 +145,12 @@ class Generator {
   void restart();
 
   const UniversalTransformer& network_;
-  std::function<void()> restarted_;  // empty after its call
   UniversalTransformer::State state_;
   std::vector<i64> window_;  // tokens for a restart to read again; at most `length`
 };
+
+// Whether reading this many tokens takes a restart.
+bool restarts(const UniversalTransformer& network, i64 tokens);
 
 // In the order in which they are applied.
 struct SamplingOptions {

@@ -207,11 +207,11 @@ int run_eval(const EvalCommand& command) {
 
 int run_sample(const SampleCommand& command) {
   const Model model = read_model(command.checkpoint);
-  const auto write = [&](const SamplingOptions& options, const SampleWriter::Say& say,
-                         const std::function<void()>& restarted) {
-    write_text(model, command.prompt, command.tokens, options, say, restarted);
+  const auto write = [&](const SamplingOptions& options, const SampleWriter::Say& say) {
+    write_text(model, command.prompt, command.tokens, options, say);
   };
-  return write_samples(command, {"wordlm", "pieces", model.settings.model.length, write});
+  const i64 prompt = std::ssize(read_before(model, command.prompt));
+  return write_samples(command, {"wordlm", "pieces", *model.network, prompt, write});
 }
 
 int run_info(const InfoCommand& command) {

@@ -14,16 +14,20 @@ std::size_t settled(std::string_view text) {
   return space == std::string_view::npos ? 0 : space;
 }
 
+std::vector<i64> read_before(const Model& model, const std::string& prompt) {
+  const PieceIds opening = model.pieces->opening(), text = model.pieces->encode(prompt);
+  std::vector<i64> ids(opening.begin(), opening.end());
+  ids.insert(ids.end(), text.begin(), text.end());
+  return ids;
+}
+
 void write_text(const Model& model, const std::string& prompt, i64 tokens,
-                const SamplingOptions& options, const std::function<void(const std::string&)>& say,
-                const std::function<void()>& restarted) {
+                const SamplingOptions& options,
+                const std::function<void(const std::string&)>& say) {
   const auto [unknown, begin, end, pad] = model.pieces->special();
-  Generator generator(*model.network, restarted);
+  Generator generator(*model.network);
   PieceIds text = model.pieces->encode(prompt);  // without the opening
-  const PieceIds opening = model.pieces->opening();
-  std::vector<i64> read(opening.begin(), opening.end());
-  read.insert(read.end(), text.begin(), text.end());
-  Tensor logits = generator.read(read);
+  Tensor logits = generator.read(read_before(model, prompt));
   std::string now;
   std::size_t said = 0;  // bytes of it
   const auto say_until = [&](std::size_t end) {

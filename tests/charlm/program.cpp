@@ -211,7 +211,7 @@ TEST_CASE("charlm: sample is a function of the seed") {
   CHECK(sample({"--seed", "5"}).out.size() == 201);
   CHECK(sample({"--temperature", "0"}).out == sample({"--top-k", "1", "--seed", "9"}).out);
   CHECK(contains(one.err, "tokens/s"));
-  CHECK_FALSE(contains(one.err, "starts again"));  // a convolution has no last position
+  CHECK_FALSE(contains(one.err, "beyond the"));  // a convolution has no last position
 }
 
 TEST_CASE("charlm: a model with positions writes past its length and says so once") {
@@ -222,12 +222,22 @@ TEST_CASE("charlm: a model with positions writes past its length and says so onc
     CAPTURE(order[1]);
     const std::string out = folder.path(order[1]);
     REQUIRE(train_tiny(out, order).status == 0);
-    const Run run = charlm({"sample", "--checkpoint", out, "--tokens", "60"});
+    const Words sample = {"sample", "--checkpoint", out, "--tokens"};
+    const Run run = charlm(sample + Words{"60"});
     CHECK(run.status == 0);
     CHECK(run.out.size() == 61);
     const std::size_t first = run.err.find("beyond the 16 positions");
     CHECK(first != std::string::npos);
     CHECK(run.err.find("beyond the 16", first + 1) == std::string::npos);
+    // The opening and all characters but the last are read.
+    CHECK_FALSE(contains(charlm(sample + Words{"16"}).err, "beyond the 16 positions"));
+    CHECK(contains(charlm(sample + Words{"17"}).err, "beyond the 16 positions"));
+    CHECK_FALSE(contains(charlm(sample + Words{"8", "--prompt", "the king "}).err, "beyond"));
+    CHECK(contains(charlm(sample + Words{"9", "--prompt", "the king "}).err, "beyond"));
+    const ProgramRun both = run_program(
+        "/bin/sh", {"-c", fmt::format("{}/charlm sample --checkpoint {} --tokens 60 2>&1",
+                                      WEFT_PROGRAMS, out)});
+    CHECK(both.out.starts_with("charlm: beyond the 16 positions"));
   }
 }
 

@@ -61,12 +61,10 @@ TEST_CASE("sampling: a prompt read at once gives what token by token gives") {
                                          1);
       std::vector<i64> prompt;
       for (i64 i = 0; i < 37; ++i) prompt.push_back(i * i % 7);  // longer than the model
-      int restarts[] = {0, 0};
-      Generator stepped(network, [&] { ++restarts[0]; }), at_once(network, [&] { ++restarts[1]; });
+      Generator stepped(network), at_once(network);
       Tensor wanted;
       for (const i64 id : prompt) wanted = stepped.read(id);
       CHECK(relative_error(at_once.read(prompt), wanted) < tolerance::forward_f32_long);
-      CHECK(restarts[1] == restarts[0]);
       // Both are at the same position.
       for (const i64 id : {3, 1, 6}) {
         const Tensor next = stepped.read(id);
