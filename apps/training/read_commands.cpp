@@ -2,6 +2,7 @@
 #include "apps/training/saved_training.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "ops/attention/mechanism.h"
@@ -19,7 +20,18 @@ std::string last_configuration(const RunOptions& run) {
             folder);
     return model.metadata.at("configuration");
   }
-  fail("{}: holds no checkpoint to resume from; start again without --resume", run.out);
+  std::string seeds;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run.out, error)) {
+    const std::string name = entry.path().filename().string();
+    if (run.seeds.empty() && name.starts_with("seed-") && !saved_trainings(entry.path()).empty()) {
+      seeds = name;
+    }
+  }
+  require(seeds.empty(), "{}: holds a run of --seeds ({}); give --seeds with --resume", run.out,
+          seeds);
+  fail("{}: holds no checkpoint to resume from; start again with --force in place of --resume",
+       run.out);
 }
 
 }  // namespace

@@ -56,10 +56,10 @@ void remove_run(const std::string& path, bool asked) {
 
 void require_no_run(const std::string& path) {
   const std::vector<std::string> names = files_of_run(path);
+  const char* const resuming = saved_trainings(path).empty() ? "" : "--resume continues it, ";
   require(names.empty(),
-          "{}: holds another run ({}); --resume continues it, --force replaces it, or choose "
-          "another --out",
-          path, names.empty() ? "" : names.front());
+          "{}: holds another run ({}); {}--force replaces it, or choose another --out", path,
+          names.empty() ? "" : names.front(), resuming);
 }
 
 RunFolder::RunFolder(const std::string& path, Start start, i64 keep) : path_(path), keep_(keep) {

@@ -141,7 +141,10 @@ SavedTraining read_last_training(const std::string& folder,
       if (passed_over) passed_over(fmt::format("{} is not complete: {}", name, error.what()));
     }
   }
-  fail("{}: holds no complete checkpoint to resume from; start again without --resume", folder);
+  fail(
+      "{}: holds no complete checkpoint to resume from; start again with --force in place of "
+      "--resume",
+      folder);
 }
 
 void remove_old_trainings(const std::string& folder, i64 keep) {

@@ -348,7 +348,12 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
     return charlm(Words{"train", "--out", out, "--resume"} + more);
   };
   check_refused(charlm({"--resume"}), "--resume: needs --out");
-  check_refused(resumed({}), "holds no checkpoint to resume from");
+  check_refused(resumed({}), "holds no checkpoint to resume from; start again with --force");
+  std::filesystem::create_directory(out);
+  folder.file("run/metrics.jsonl", "");  // of a run that ended before its first checkpoint
+  check_refused(charlm(Words{"--out", out} + tiny_model),
+                "holds another run (metrics.jsonl); --force replaces it");
+  std::filesystem::remove_all(out);
   const Words few = {"--out", out, "--epochs", "1", "--epoch-steps", "3"};
   REQUIRE(charlm(few + tiny_model).status == 0);
   const std::string log = read_file(out + "/metrics.jsonl");
