@@ -50,6 +50,7 @@ void check(const RunOptions& run) {
   require(run.checkpoint_steps >= 0, "--checkpoint-steps: wanted 0 or more, got {}",
           run.checkpoint_steps);
   require(!run.resume || !run.out.empty(), "--resume: needs --out, the folder of the run");
+  require(!run.force || !run.out.empty(), "--force: needs --out, the folder of the run");
   require(!run.resume || !run.force, "--resume: excludes --force, which starts again");
   const std::set<std::uint64_t> distinct(run.seeds.begin(), run.seeds.end());
   require(distinct.size() == run.seeds.size(), "--seeds: a seed occurs twice");

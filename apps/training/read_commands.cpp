@@ -51,10 +51,28 @@ void check_resumed(const Configuration& wanted, const Configuration& saved, cons
   }
 }
 
-bool gives_dropout(const std::vector<std::string>& words) {
-  return std::ranges::any_of(words, [](const std::string& word) {
-    return word.substr(0, word.find('=')) == "--attention-dropout";
-  });
+bool gives(const std::vector<std::string>& words, const std::string& option) {
+  return std::ranges::any_of(
+      words, [&](const std::string& word) { return word.substr(0, word.find('=')) == option; });
+}
+
+void check_effect(const std::vector<std::string>& line, const Configuration& settings,
+                  const RunOptions& run) {
+  const auto refused_if = [&](bool idle, const char* option, const std::string& why) {
+    require(!idle || !gives(line, option), "{}: {}", option, why);
+  };
+  i64 steps = 0;
+  std::string encoding = "conv";  // where there is no such setting, there is no --conv-width
+  find(settings, "steps")->take(steps);
+  if (const Json* const own = find(settings, "encoding")) own->take(encoding);
+  refused_if(steps > 0, "--epochs",
+             fmt::format("--steps, which is {}, decides; change that, or give only one", steps));
+  refused_if(!run.seeds.empty(), "--seed", "--seeds are those to train with; give only one");
+  refused_if(encoding != "conv", "--conv-width",
+             fmt::format("is of --encoding conv, got --encoding {}", encoding));
+  for (const char* option : {"--keep", "--checkpoint-steps"}) {
+    refused_if(run.out.empty() && !run.print_config, option, "needs --out, the folder of the run");
+  }
 }
 
 double dropout_of(const std::string& attention, double rate, bool given) {

@@ -2,7 +2,8 @@
 // are applied in layers: the files in their order, then the line; later ones override earlier ones.
 // A layer that names a preset resets all settings of model and training to that preset first. When
 // a run is resumed, its saved settings replace every preset. The dropout rate of attention weights
-// is 0 for a mechanism that drops none, unless a layer gives one, which is refused.
+// is 0 for a mechanism that drops none, unless one is given by the layer that names the mechanism
+// or by a later one, which is refused.
 #pragma once
 
 #include <optional>
@@ -20,8 +21,12 @@ std::string configuration_to_resume(const RunOptions& run);
 // the place of the data and the precision may differ, and the seed if there are several.
 void check_resumed(const Configuration& wanted, const Configuration& saved, const RunOptions& run);
 
-// Whether the words give --attention-dropout.
-bool gives_dropout(const std::vector<std::string>& words);
+// Whether the words give this option.
+bool gives(const std::vector<std::string>& words, const std::string& option);
+// Throws for an option on the line that would have no effect. In a file, which may hold all
+// options, it is accepted.
+void check_effect(const std::vector<std::string>& line, const Configuration& settings,
+                  const RunOptions& run);
 // The dropout rate of attention weights that counts for this mechanism: 0 if it drops none. Throws
 // if that one was given.
 double dropout_of(const std::string& attention, double rate, bool given);
@@ -48,7 +53,8 @@ class CommandReader {
       bool given = false;
       for (const Words& layer : layers) {
         const bool reset = lay(layer, commands, settings, saved);
-        given = gives_dropout(layer) || (given && !reset);
+        const bool other = reset || gives(layer, "--attention");
+        given = gives(layer, "--attention-dropout") || (given && !other);
       }
       settle(settings, given);
     };
@@ -63,6 +69,9 @@ class CommandReader {
       const std::string& before = saved.model.precision;
       if (before != commands.train.settings.model.precision) run.precision_before = before;
     }
+    const bool info = command == "info";
+    check_effect(words, configuration_of(info ? commands.info.settings : commands.train.settings),
+                 run);
     run.resume_command = resume_command(words);
     return command;
   }

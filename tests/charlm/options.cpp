@@ -147,7 +147,9 @@ TEST_CASE("config: --attention-dropout and mechanisms that drop no weights") {
   }
   const TemporaryFolder folder;
   const std::string file = folder.file("a.toml", "attention-dropout = 0.2");
-  CHECK(charlm({"--config", file, "--attention", "linear", "--print-config"}).status == 2);
+  const std::string linear = folder.file("b.toml", "attention = \"linear\"");
+  CHECK(charlm({"--config", linear, "--config", file, "--print-config"}).status == 2);
+  CHECK(configuration({"--config", file, "--attention", "linear"})["attention-dropout"] == 0);
   const json above = configuration({"--config", file, "--preset", "text8-long-linear"});
   CHECK(above["attention-dropout"] == 0);
 }

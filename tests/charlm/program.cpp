@@ -422,6 +422,13 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--weight-decay", "abc"}, "--weight-decay: wanted a number, got abc"},
       {{"--data="}, "--data= needs a value"},
       {{"--optimizer", "adam:beta1=1"}, "beta1 is a number in [0, 1)"},
+      {{"--steps", "4", "--epochs", "3"}, "--epochs: --steps, which is 4, decides"},
+      {{"--seeds", "7", "--seed", "5"}, "--seed: --seeds are those to train with"},
+      {{"--conv-width", "9", "--encoding", "none"},
+       "--conv-width: is of --encoding conv, got --encoding none"},
+      {{"train", "--keep", "3"}, "--keep: needs --out"},
+      {{"train", "--checkpoint-steps", "3"}, "--checkpoint-steps: needs --out"},
+      {{"train", "--force"}, "--force: needs --out"},
   };
   for (const auto& bad : cases) {
     CAPTURE(listed(bad.words, " ").text());

@@ -323,8 +323,8 @@ TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized())
                        WEFT_PROGRAMS "/charlm",
                        "--out",
                        out,
-                       "--epochs",
-                       "1000"};
+                       "--steps",
+                       "100000"};
   const ProgramRun stopped = run_program("/bin/sh", train + tiny_model);
   CHECK(stopped.status == 128 + SIGTERM);
   const std::string mark = "; to resume:\n";
@@ -371,3 +371,11 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
 }
 
 }  // TEST_SUITE
+  const std::string steps = folder.path("steps"), seeds = folder.path("seeds");
+  const Words two = tiny_model + Words{"--steps", "2", "--epoch-steps", "2", "--quiet"};
+  REQUIRE(charlm(two + Words{"--out", steps}).status == 0);
+  check_refused(charlm({"--resume", "--out", steps, "--epochs", "9"}),
+                "--epochs: --steps, which is 2, decides");
+  REQUIRE(charlm(two + Words{"--out", seeds, "--seeds", "7"}).status == 0);
+  check_refused(charlm({"--resume", "--out", seeds}),
+                "holds a run of --seeds (seed-7); give --seeds with --resume");

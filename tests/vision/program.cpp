@@ -21,11 +21,11 @@ ProgramRun vision(const Words& words) { return app("vision", words); }
 
 void refused(const Words& words, const std::string& part) { check_refused(vision(words), part); }
 
-const Words tiny = {"--width", "8", "--layers",     "1",    "--heads",  "2", "--hidden", "8",
-                    "--patch", "8", "--validation", "7000", "--epochs", "1", "--steps",  "3"};
+const Words tiny = {"--width", "8", "--layers",     "1",    "--heads", "2", "--hidden", "8",
+                    "--patch", "8", "--validation", "7000", "--steps", "3"};
 
 // Under the sanitizers training takes minutes, and learns next to nothing.
-const Words effort = sanitized ? Words{"--epochs", "1", "--steps", "8"} : Words{"--epochs", "2"};
+const Words effort = sanitized ? Words{"--steps", "8"} : Words{"--epochs", "2"};
 
 // A model that is trained in seconds, and the folder of its run.
 struct Trained {
