@@ -7,6 +7,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "runtime/communicator.h"
+
 namespace weft {
 namespace {
 
@@ -20,7 +22,8 @@ std::size_t terminal_width() {
 
 }  // namespace
 
-Progress::Progress(bool quiet) : quiet_(quiet), terminal_(::isatty(STDOUT_FILENO) == 1) {}
+Progress::Progress(bool quiet)
+    : quiet_(quiet), terminal_(::isatty(STDOUT_FILENO) == 1 && ranks().alone()) {}
 
 Progress::~Progress() { clear(); }
 
@@ -54,9 +57,9 @@ void Progress::note(const std::string& line) {
   fmt::print(stderr, "note: {}\n", line);
 }
 
-// A line wider than the terminal would wrap, and the next redraw could not erase it: cut it.
+// A line wider than the terminal would wrap, and the next redraw could not erase it.
 void Progress::redraw(const std::string& line) {
-  fmt::print("\r{}\x1b[K", line.substr(0, terminal_width() - 1));
+  fmt::print("\r{}\x1b[K", fields_within(line, terminal_width() - 1));
   std::fflush(stdout);
   drawn_ = true;
   last_ = std::chrono::steady_clock::now();
@@ -67,6 +70,12 @@ void Progress::clear() {
   fmt::print("\r\x1b[K");
   std::fflush(stdout);
   drawn_ = false;
+}
+
+std::string fields_within(const std::string& line, std::size_t width) {
+  if (line.size() <= width) return line;
+  const std::size_t end = line.rfind("  ", width);
+  return line.substr(0, end == std::string::npos ? width : end);
 }
 
 std::string duration(double seconds) {

@@ -1,4 +1,5 @@
-// Progress output: on a terminal one line that is redrawn, elsewhere plain lines.
+// Progress output: on a terminal one line that is redrawn, elsewhere plain lines. Several ranks
+// have no terminal: mpirun shows its own to them wherever their output goes.
 #pragma once
 
 #include <chrono>
@@ -36,6 +37,8 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
+// The fields of the line, which two spaces separate, that are whole within the width.
+std::string fields_within(const std::string& line, std::size_t width);
 // "0:07", "12:40", "3:05:09".
 std::string duration(double seconds);
 // "40 seconds", "12 minutes", "14.6 hours", "3.2 days".

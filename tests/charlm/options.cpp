@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include "apps/command_line/progress.h"
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "ops/attention/mechanism.h"
@@ -419,6 +420,15 @@ TEST_CASE("colours: none, on a terminal or elsewhere") {
   std::string rest = shown.out;
   for (std::size_t at; (at = rest.find("\x1b[K")) != std::string::npos;) rest.erase(at, 3);
   CHECK_FALSE(contains(rest, "\x1b"));
+}
+
+TEST_CASE("progress: of a line that is too wide whole fields are left") {
+  const std::string line = "step 7/40  lr 9.6e-05  gradient 2.1";
+  CHECK(fields_within(line, line.size()) == line);
+  CHECK(fields_within(line, line.size() - 1) == "step 7/40  lr 9.6e-05");
+  CHECK(fields_within(line, 21) == "step 7/40  lr 9.6e-05");
+  CHECK(fields_within(line, 20) == "step 7/40");
+  CHECK(fields_within(line, 4) == "step");
 }
 
 }  // TEST_SUITE("charlm")

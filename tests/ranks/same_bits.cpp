@@ -141,6 +141,7 @@ void check_goes_on(const Words& words) {
   const ProgramRun resumed = run_ranks(2, path, all + Words{"--out", parts, "--resume"});
   REQUIRE_MESSAGE(resumed.status == 0, resumed.err);
   CHECK(contains(resumed.out, "resume after step 3"));
+  CHECK_FALSE(contains(resumed.out, "\x1b"));  // although mpirun gives the ranks a terminal
   CHECK(kept_bytes(parts) == kept_bytes(alone));
 }
 
