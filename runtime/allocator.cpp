@@ -51,10 +51,10 @@ std::string CachingAllocator::report(std::size_t wanted) const {
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   const std::size_t others = sizes.size() - std::min(sizes.size(), shown);
   sizes.resize(sizes.size() - others);
-  return fmt::format("allocator: {} has no {} bytes left; {} are in use in {} blocks (the largest: "
-                     "{}), {} were at the peak; use a smaller batch or length, or recompute()",
-                     source_.name, wanted, counts_.live, sizes.size() + others,
-                     listed(sizes), counts_.peak);
+  return fmt::format(
+      "allocator: {} has no {} bytes left; {} are in use in {} blocks (the largest: "
+      "{}), {} were at the peak; use a smaller model, batch or length, or recompute()",
+      source_.name, wanted, counts_.live, sizes.size() + others, listed(sizes), counts_.peak);
 }
 
 // Asks the system; when it has no more, gives the common cache back and asks once again.

@@ -151,7 +151,7 @@ TEST_CASE("out of memory: what was wanted, what is held, the largest blocks, wha
   void *const a = memory.allocate(4096), *const b = memory.allocate(1024);
   CHECK_ERROR(memory.allocate(8192),
               "allocator: a small device has no 8192 bytes left; 5120 are in use in 2 blocks (the "
-              "largest: 4096, 1024), 5120 were at the peak; use a smaller batch or length");
+              "largest: 4096, 1024), 5120 were at the peak; use a smaller model, batch or length");
   memory.deallocate(a);
   memory.deallocate(b);
   CHECK(memory.counts().live == 0);
