@@ -240,9 +240,15 @@ int train_replicas(const RunOptions& asked, std::uint64_t seed,
     for (const std::vector<Figure>& figures : found) {
       squares += (figures[i].value - mean) * (figures[i].value - mean);
     }
-    const double error = n > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
-    progress.print(fmt::format("{:.0f} seeds: {:.4f} ± {:.4f} {} (mean ± standard error)", n, mean,
-                               error, found[0][i].unit));
+    Json error;  // null for one seed, whose error is unknown
+    if (n > 1) {
+      const double own = std::sqrt(squares / (n - 1) / n);
+      error = own;
+      progress.print(fmt::format("{:.0f} seeds: {:.4f} ± {:.4f} {} (mean ± standard error)", n,
+                                 mean, own, found[0][i].unit));
+    } else {
+      progress.print(fmt::format("1 seed: {:.4f} {}", mean, found[0][i].unit));
+    }
     summary[found[0][i].key] = {{"mean", mean}, {"standard_error", error}};
   }
   if (run.json_lines) print_json(summary);

@@ -42,9 +42,10 @@ Trained run_training(const Task& task, const TrainOptions& options,
                      const std::function<std::vector<Figure>(const TrainResult&)>& score);
 
 // Trains once with `seed`, or once with each of run.seeds, each in its own folder (OUT/seed-1, …).
-// For several seeds it prints mean and standard error of every figure and writes them to
-// OUT/replicas.json, with run.json_lines also to standard output. Returns the first exit status
-// that is not 0. When resumed, it continues the trainings that have begun and starts the others.
+// For run.seeds it prints mean and standard error of every figure, of one seed the mean alone, and
+// writes them to OUT/replicas.json, with run.json_lines also to standard output. Returns the first
+// exit status that is not 0. When resumed, it continues the trainings that have begun and starts
+// the others.
 int train_replicas(const RunOptions& run, std::uint64_t seed,
                    const std::function<Trained(std::uint64_t seed, const RunOptions& run)>& once);
 // The same for a command with `settings` and `run`: calls once() with a copy that has its own seed

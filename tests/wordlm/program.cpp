@@ -215,6 +215,14 @@ TEST_CASE("wordlm: with several seeds it says mean and standard error") {
   CHECK(read_file(out + "/replicas.json") == summary);
   CHECK(read_file(out + "/seed-4/best.safetensors") == best);
   check_refused(wordlm(train + Words{"--seeds", "3,3"}), "--seeds: a seed occurs twice");
+
+  const std::string single = text.folder.path("single");
+  const ProgramRun one = wordlm(train + Words{"--out", single, "--seeds", "3"});
+  REQUIRE_MESSAGE(one.status == 0, one.err);
+  CHECK(contains(one.out, "1 seed: "));
+  CHECK_FALSE(contains(one.out, "±"));
+  CHECK(
+      json::parse(read_file(single + "/replicas.json"))["perplexity"]["standard_error"].is_null());
 }
 
 TEST_CASE("wordlm: the models of the paper's table 2 have its numbers of parameters") {
