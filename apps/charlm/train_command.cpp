@@ -41,11 +41,8 @@ void describe(const Model& model, const Text& text, const Parts& parts, const Ru
 
 // Scores the model on the test part: consecutive windows and, without a memory, random ones too.
 std::vector<Figure> score_test(const Model& model, const Parts& parts, const Text& text,
-                               RunFolder& folder, Progress& progress) {
+                               const Advance& advance, RunFolder& folder, Progress& progress) {
   const Settings& s = model.settings;
-  const Advance advance = [&](double share) {
-    progress.update(fmt::format("test {:.0f} %", 100 * share));
-  };
   const Pass all = pass_over_all(*model.network, parts.test, s.batch, advance);
   const bool goes_on = s.model.memory > 0;
   const double score = bits(all.cross_entropy);
@@ -102,10 +99,10 @@ Trained train_once(const TrainCommand& command) {
   const TrainOptions options = train_options(settings, settings.epoch_steps, command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, text, parts, command.run, progress);
-  const auto score = [&](const TrainResult& result) {
+  const auto score = [&](const TrainResult& result, const Advance& advance) {
     progress.print(fmt::format("best   round {}: validation {:.4f} bpc", result.best_epoch,
                                bits(result.best.cross_entropy)));
-    const std::vector<Figure> figures = score_test(model, parts, text, *folder, progress);
+    const std::vector<Figure> figures = score_test(model, parts, text, advance, *folder, progress);
     move_to(*model.network, Device{});  // decoding one position at a time is as fast on the CPU
     print_sample(settings.model.attention, *folder, progress, [&] {
       std::string sample;

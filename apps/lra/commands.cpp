@@ -55,12 +55,10 @@ void describe(const Model& model, const SequenceTask& data, i64 steps, const Run
 
 // Scores the model on the test part.
 Measure score(const Model& model, const SequenceTask& data, const TrainResult& result,
-              RunFolder& folder, Progress& progress) {
+              const Advance& advance, RunFolder& folder, Progress& progress) {
   progress.print(fmt::format("best   round {}: validation {:.2f} % right", result.best_epoch,
                              figure_of(result.best, "accuracy")));
-  const Measure tested = measure(model, data.test, [&](double share) {
-    progress.update(fmt::format("test {:.0f} %", 100 * share));
-  });
+  const Measure tested = measure(model, data.test, advance);
   const std::vector<Figure> always = baselines(data, data.test);
   progress.print(fmt::format("test   {:.2f} % right, loss {:.4f}, of that round; {}",
                              figure_of(tested, "accuracy"), tested.loss, baseline_text(always)));
@@ -89,8 +87,8 @@ Trained train_once(const TrainCommand& command) {
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, data, options.steps, command.run, progress);
   return run_training(task, options, settings, command.run, *folder, progress,
-                      [&](const TrainResult& result) {
-                        return score(model, data, result, *folder, progress).figures;
+                      [&](const TrainResult& result, const Advance& advance) {
+                        return score(model, data, result, advance, *folder, progress).figures;
                       });
 }
 

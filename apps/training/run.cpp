@@ -7,6 +7,7 @@
 #include "apps/command_line/device_option.h"
 #include "apps/command_line/printable.h"
 #include "apps/training/dry_run.h"
+#include "apps/training/signal_watch.h"
 #include "nn/file.h"
 #include "nn/schedule.h"
 #include "runtime/communicator.h"
@@ -74,6 +75,16 @@ namespace {
 
 constexpr int not_finite_status = 4;
 
+// Prints how to resume; returns the exit status.
+int interrupted(int signal, const std::string& when, const RunOptions& run, Progress& progress) {
+  progress.print(fmt::format("interrupted {}{}", when,
+                             run.out.empty() ? "" : "; to resume:\n" + run.resume_command));
+  return 128 + signal;
+}
+
+// Thrown out of the scoring of the test part.
+struct Interruption {};
+
 // Prints the reason if the training ended early; returns the exit status.
 int status_of(const TrainResult& result, const Task& task, const TrainingSettings& settings,
               const RunOptions& run, Progress& progress) {
@@ -102,9 +113,7 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
     return not_finite_status;
   }
   if (result.ending == Ending::interrupted) {
-    progress.print(fmt::format("interrupted after step {}{}", result.steps,
-                               run.out.empty() ? "" : "; to resume:\n" + run.resume_command));
-    return 128 + result.signal;
+    return interrupted(result.signal, fmt::format("after step {}", result.steps), run, progress);
   }
   if (result.ending == Ending::out_of_patience) {
     progress.print(fmt::format("no improvement in {} {}s", settings.patience, task.round));
@@ -191,17 +200,31 @@ std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
 
 Trained run_training(const Task& task, const TrainOptions& options,
                      const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
-                     Progress& progress,
-                     const std::function<std::vector<Figure>(const TrainResult&)>& score) {
+                     Progress& progress, const Scoring& score) {
   const auto optimizer = make_optimizer(settings.optimizer, task.parameters);
   note_warmup(settings, options, progress);
   if (run.dry_run) return print_dry_run(task, options, *optimizer, run.json_lines), Trained{};
   show_configuration(task, folder);
+  std::optional<SignalWatch> watch;  // several ranks would not end together while they score
+  if (ranks().alone()) watch.emplace();
   const TrainResult result = train(task, options, *optimizer, folder, progress);
   const int status = status_of(result, task, settings, run, progress);
   if (status != 0) return {status, {}};
-  const Trained trained{0, score(result)};
+  const auto caught = [&] { return watch ? SignalWatch::caught() : 0; };
+  Trained trained;
+  try {
+    trained.figures = score(result, [&](double share) {
+      if (caught() != 0) throw Interruption();
+      progress.update(fmt::format("test {:.0f} %", 100 * share));
+    });
+  } catch (const Interruption&) {
+    trained.status = interrupted(caught(), "before the test was scored", run, progress);
+    return trained;
+  }
   folder.finish(result.steps, to_json(trained.figures));
+  if (caught() != 0) {
+    trained.status = interrupted(caught(), "after the test was scored", run, progress);
+  }
   return trained;
 }
 

@@ -34,12 +34,15 @@ struct Trained {
 // be resumed with this task.
 std::optional<Trained> ended_before(const RunFolder& folder, const Task& task,
                                     const TrainOptions& options, Progress& progress);
-// Trains, then scores the model, or prints the reason if the training ended early. With --dry-run
-// it prints the cost of a step instead.
+// Scores the trained model on the test part; calls `advance` occasionally, which throws if a signal
+// ends the program.
+using Scoring =
+    std::function<std::vector<Figure>(const TrainResult& result, const Advance& advance)>;
+// Trains, then scores the model, or prints the reason if either ended early. With --dry-run it
+// prints the cost of a step instead.
 Trained run_training(const Task& task, const TrainOptions& options,
                      const TrainingSettings& settings, const RunOptions& run, RunFolder& folder,
-                     Progress& progress,
-                     const std::function<std::vector<Figure>(const TrainResult&)>& score);
+                     Progress& progress, const Scoring& score);
 
 // Trains once with `seed`, or once with each of run.seeds, each in its own folder (OUT/seed-1, …).
 // For run.seeds it prints mean and standard error of every figure, of one seed the mean alone, and

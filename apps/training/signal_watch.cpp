@@ -7,6 +7,7 @@ namespace {
 
 volatile std::sig_atomic_t caught_signal = 0;
 volatile std::sig_atomic_t save_asked = 0;
+int watches = 0;
 
 struct sigaction saving() {
   struct sigaction saves {};
@@ -27,7 +28,7 @@ void note_saves(int, char**, char**) {
 }  // namespace
 
 SignalWatch::SignalWatch() {
-  caught_signal = 0;
+  if (watches++ == 0) caught_signal = 0;
   struct sigaction ends {};
   ends.sa_handler = [](int signal) { caught_signal = signal; };
   ends.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
@@ -41,6 +42,7 @@ SignalWatch::~SignalWatch() {
   for (std::size_t i = 0; i < std::size(signals); ++i) {
     ::sigaction(signals[i], &before_[i], nullptr);
   }
+  --watches;
 }
 
 int SignalWatch::caught() { return caught_signal; }

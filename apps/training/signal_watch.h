@@ -6,8 +6,8 @@
 namespace weft {
 
 // While it exists, it catches SIGUSR1 and the first SIGINT or SIGTERM; a second one has its
-// previous effect. At most one may exist. A program that links this file records SIGUSR1 from
-// process start, so that an early one is neither lost nor fatal.
+// previous effect. An inner watch keeps what an outer one caught. A program that links this
+// file records SIGUSR1 from process start, so that an early one is neither lost nor fatal.
 class SignalWatch {
  public:
   SignalWatch();

@@ -47,11 +47,6 @@ void describe(const Model& model, const Parts& parts, i64 steps, const RunOption
   progress.print(kept(run));
 }
 
-Measure test(const Model& model, const Parts& parts, Progress& progress) {
-  return measure(model, parts.set.test, parts.test,
-                 [&](double share) { progress.update(fmt::format("test {:.0f} %", 100 * share)); });
-}
-
 Json test_line(const char* kind, i64 epoch, const Measure& measured) {
   Json line = {{"kind", kind}, {"epoch", epoch}, {"loss", measured.loss}};
   for (const Figure& figure : measured.figures) line[figure.key] = figure.value;
@@ -60,11 +55,12 @@ Json test_line(const char* kind, i64 epoch, const Measure& measured) {
 
 // Scores the model on the test part.
 Measure score(const Model& model, const Parts& parts, const TrainResult& result,
-              const BestEpochs& epochs, RunFolder& folder, Progress& progress) {
+              const BestEpochs& epochs, const Advance& advance, RunFolder& folder,
+              Progress& progress) {
   progress.print(fmt::format("best   epoch {}: validation {:.2f} % top-1, {:.2f} % top-5",
                              result.best_epoch, figure_of(result.best, "top_1"),
                              figure_of(result.best, "top_5")));
-  const Measure tested = test(model, parts, progress);
+  const Measure tested = measure(model, parts.set.test, parts.test, advance);
   progress.print(fmt::format("test   {:.2f} % top-1, {:.2f} % top-5, loss {:.4f}, of that epoch",
                              figure_of(tested, "top_1"), figure_of(tested, "top_5"), tested.loss));
   Json line = test_line("test", result.best_epoch, tested);
@@ -100,7 +96,9 @@ Trained train_once(const TrainCommand& command) {
   task.notes = &epochs;
   if (settings.test_epochs) {
     task.validated = [&](i64 epoch) {
-      const Measure tested = test(model, parts, progress);
+      const Measure tested = measure(model, parts.set.test, parts.test, [&](double share) {
+        progress.update(fmt::format("test {:.0f} %", 100 * share));
+      });
       folder->log(test_line("test_epoch", epoch, tested));
       take(epochs, epoch, tested);
     };
@@ -108,10 +106,11 @@ Trained train_once(const TrainCommand& command) {
   const TrainOptions options = training_options(settings, batches.epoch_steps(), command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, parts, options.steps, command.run, progress);
-  return run_training(task, options, settings, command.run, *folder, progress,
-                      [&](const TrainResult& result) {
-                        return score(model, parts, result, epochs, *folder, progress).figures;
-                      });
+  return run_training(
+      task, options, settings, command.run, *folder, progress,
+      [&](const TrainResult& result, const Advance& advance) {
+        return score(model, parts, result, epochs, advance, *folder, progress).figures;
+      });
 }
 
 }  // namespace

@@ -77,13 +77,12 @@ void describe(const Model& model, const WordCorpus& corpus, const WordChunks& ch
 
 // Scores the model on the test part and prints a sample.
 std::vector<Figure> score_test(const Model& model, const WordCorpus& corpus,
-                               const TrainResult& result, RunFolder& folder, Progress& progress) {
+                               const TrainResult& result, const Advance& advance, RunFolder& folder,
+                               Progress& progress) {
   const Settings& s = model.settings;
   progress.print(fmt::format("best   epoch {}: validation {:.2f} ppl", result.best_epoch,
                              std::exp(result.best.cross_entropy)));
-  const Perplexities test = perplexities(model, corpus.test, corpus.test_counts, [&](double share) {
-    progress.update(fmt::format("test {:.0f} %", 100 * share));
-  });
+  const Perplexities test = perplexities(model, corpus.test, corpus.test_counts, advance);
   print_perplexities("test", *model.pieces, test, progress);
   Json line = {{"kind", "test"}};
   line.update(json_of(test));
@@ -120,8 +119,8 @@ Trained train_once(const TrainCommand& command) {
   const TrainOptions options = train_options(s, epoch_steps(s, training), command.run);
   if (const auto ended = ended_before(*folder, task, options, progress)) return *ended;
   describe(model, corpus, training, command.run, progress);
-  const auto score = [&](const TrainResult& result) {
-    return score_test(model, corpus, result, *folder, progress);
+  const auto score = [&](const TrainResult& result, const Advance& advance) {
+    return score_test(model, corpus, result, advance, *folder, progress);
   };
   return run_training(task, options, s, command.run, *folder, progress, score);
 }

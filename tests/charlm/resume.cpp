@@ -341,6 +341,25 @@ TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized())
         std::to_string(steps + 2));
 }
 
+TEST_CASE("charlm: a signal while the test is scored ends it with a line that goes on" *
+          not_sanitized()) {
+  const TemporaryFolder folder;
+  const std::string out = folder.path("run");
+  const Words long_test = {"--steps", "1", "--test-batches", "1000000"};
+  const Words train = {"-c",
+                       "\"$@\" & while kill -0 $! 2>/dev/null && ! ls \"$0\"/step-*1-validated/"
+                       "manifest.json >/dev/null 2>&1; do sleep 0.1; done; sleep 0.5; "
+                       "kill -TERM $!; wait $!",
+                       out,
+                       WEFT_PROGRAMS "/charlm",
+                       "--out",
+                       out};
+  const ProgramRun stopped = run_program("/bin/sh", train + tiny_model + long_test);
+  CHECK(stopped.status == 128 + SIGTERM);
+  CHECK(contains(stopped.out, "; to resume:\n"));
+  CHECK_FALSE(std::filesystem::exists(out + "/result.json"));
+}
+
 TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
@@ -368,9 +387,6 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   const ProgramRun longer = resumed({"--epochs", "2"});
   REQUIRE_MESSAGE(longer.status == 0, longer.err);
   CHECK(read_checkpoint(out + "/last.safetensors").metadata.at("step") == "6");
-}
-
-}  // TEST_SUITE
   const std::string steps = folder.path("steps"), seeds = folder.path("seeds");
   const Words two = tiny_model + Words{"--steps", "2", "--epoch-steps", "2", "--quiet"};
   REQUIRE(charlm(two + Words{"--out", steps}).status == 0);
@@ -379,3 +395,6 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   REQUIRE(charlm(two + Words{"--out", seeds, "--seeds", "7"}).status == 0);
   check_refused(charlm({"--resume", "--out", seeds}),
                 "holds a run of --seeds (seed-7); give --seeds with --resume");
+}
+
+}  // TEST_SUITE("charlm")
