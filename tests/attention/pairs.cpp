@@ -225,25 +225,28 @@ struct StoredPart {
   Tensor mask = {};
 };
 
+// Its attention of q, k, v and a bias, if there is one, on their device.
+Variable attend_part(const StoredPart& with, std::span<const Variable> in, double dropout) {
+  const Device device = in[0].value().device();
+  const auto moved = [&](const Tensor& x) { return x.defined() ? x.to(device) : x; };
+  const PairsCall call{.temperature = stored_temperature,
+                       .query_lengths = moved(with.query_lengths),
+                       .dropout = dropout,
+                       .random = RandomKey{3, 4},
+                       .origin = with.origin};
+  PairsPart part = with.part;
+  part.biased = in.size() > 3;
+  if (with.mask.defined()) {
+    part.lists = std::make_shared<const TileListTensors>(
+        tiles_of_mask(with.mask, {.queries = in[0].size(1), .keys = in[1].size(1)}, device));
+  }
+  const PairsSource source{in[1], in[2], moved(with.lengths)};
+  return pairs_attention(call, in[0], source, part, in.size() > 3 ? in[3] : Variable{});
+}
+
 void check_stored(const StoredPart& with, const StoredCase& of) {
-  const StoredOp op = [&](std::span<const Variable> in, double rate) {
-    const Device device = in[0].value().device();
-    const auto moved = [&](const Tensor& x) { return x.defined() ? x.to(device) : x; };
-    const PairsCall call{.temperature = stored_temperature,
-                         .query_lengths = moved(with.query_lengths),
-                         .dropout = rate,
-                         .random = RandomKey{3, 4},
-                         .origin = with.origin};
-    PairsPart part = with.part;
-    part.biased = in.size() > 3;
-    if (with.mask.defined()) {
-      part.lists = std::make_shared<const TileListTensors>(
-          tiles_of_mask(with.mask, {.queries = of.N, .keys = of.S}, device));
-    }
-    const PairsSource source{in[1], in[2], moved(with.lengths)};
-    return pairs_attention(call, in[0], source, part, in.size() > 3 ? in[3] : Variable{});
-  };
-  check_stored(op, of);
+  check_stored(
+      [&](std::span<const Variable> in, double rate) { return attend_part(with, in, rate); }, of);
 }
 
 TEST_SUITE("attention") {
@@ -326,15 +329,11 @@ TEST_CASE("pairs: bf16 and many queries") {
   const i64 B = 8, N = 130, S = 290, H = 16;
   const auto run = [&](const StoredPart& with, const Tensor(&in)[4], double dropout) {
     const Device device = in[0].dtype() == DType::bf16 ? tested_device() : Device{};
-    const auto moved = [&](const Tensor& x) { return x.defined() ? x.to(device) : x; };
-    const PairsCall call{.temperature = stored_temperature,
-                         .query_lengths = moved(with.query_lengths),
-                         .dropout = dropout,
-                         .random = RandomKey{3, 4}};
-    PairsPart part = with.part;
-    part.biased = in[3].defined();
-    const PairsSource source{moved(in[1]), moved(in[2]), moved(with.lengths)};
-    return pairs_attention(call, moved(in[0]), source, part, moved(in[3])).value().to(Device{});
+    std::vector<Variable> inputs;
+    for (const Tensor& x : in) {
+      if (x.defined()) inputs.push_back(x.to(device));
+    }
+    return attend_part(with, inputs, dropout).value().to(Device{});
   };
   const auto check = [&](const StoredPart& with, i64 E, i64 M, double dropout = 0,
                          bool biased = false) {

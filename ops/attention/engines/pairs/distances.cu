@@ -125,7 +125,8 @@ inline dim3 grid_of(i64 heads, i64 length, int rows, i64 width, int columns) {
           static_cast<unsigned>(std::max<i64>((width + columns - 1) / columns, 1))};
 }
 
-// Columns of queries, keys and distances that are in shared memory together.
+// Columns of queries, keys and distances that are in shared memory together; in f64 half as many,
+// which fit 99 KB.
 template <class T>
 inline constexpr int held = 128 / sizeof(T);
 

@@ -219,6 +219,7 @@ void start_forward(const Cuda& device, const Pairs<T>& p, const View<const T, 3>
     if (p.M() > 64) return start_forward<T, R, 8>(device, p, before, out, log_sums);
     if (p.M() > 32) return start_forward<T, R, 4>(device, p, before, out, log_sums);
   }
+  // In f64 for wider heads, too: 99 KB of shared memory have no room for more columns.
   start_forward<T, R, 2>(device, p, before, out, log_sums);
 }
 

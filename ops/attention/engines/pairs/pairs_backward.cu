@@ -296,7 +296,7 @@ void PairsBackwardKernels<Device, S>::backward(const Device& device, const Pairs
   if constexpr (std::is_same_v<T, float>) {
     if (width > 32) return backward.template both<4>();
   }
-  backward.template both<2>();
+  backward.template both<2>();  // in f64 for wider heads, too; see start_forward() of pairs.cu
 }
 
 template struct PairsBackwardKernels<Cuda, float>;

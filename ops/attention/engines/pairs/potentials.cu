@@ -365,7 +365,7 @@ struct Passes {
   }
   template <bool of_keys>
   void find_gradients(const GradientCall<T>& call) const {
-    constexpr int wide = 16 / sizeof(T);
+    constexpr int wide = 16 / sizeof(T);  // in f64 what 99 KB of shared memory have room for
     std::max(p.E(), p.M()) <= 16 ? find_gradients<1, of_keys>(call)
                                  : find_gradients<wide, of_keys>(call);
   }
