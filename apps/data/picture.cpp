@@ -26,19 +26,25 @@ constexpr const char* fonts[] = {"/usr/share/fonts/truetype/dejavu/DejaVuSans.tt
                                  "/usr/share/fonts/dejavu-sans-fonts/DejaVuSans.ttf",
                                  "/usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf"};
 
-// The program's font face, which is loaded once, set to a size.
+// The program's font face, which is loaded once, set to a size. The library owns it, and frees it
+// at the program's end.
 FT_Face face_of(int pixels) {
+  static const std::unique_ptr<FT_LibraryRec_, decltype(&FT_Done_FreeType)> library = [] {
+    FT_Library made = nullptr;
+    require(FT_Init_FreeType(&made) == 0, "picture: FreeType cannot be initialised");
+    return std::unique_ptr<FT_LibraryRec_, decltype(&FT_Done_FreeType)>(made, FT_Done_FreeType);
+  }();
   static const FT_Face face = [] {
-    FT_Library library = nullptr;
     FT_Face found = nullptr;
-    require(FT_Init_FreeType(&library) == 0, "picture: FreeType cannot be initialised");
     if (const char* const named = std::getenv("WEFT_FONT")) {
-      require(FT_New_Face(library, named, 0, &found) == 0,
+      require(FT_New_Face(library.get(), named, 0, &found) == 0,
               "picture: WEFT_FONT: {} is not a font file that can be read", named);
       return found;
     }
     for (const char* font : fonts) {
-      if (std::filesystem::exists(font) && FT_New_Face(library, font, 0, &found) == 0) return found;
+      if (std::filesystem::exists(font) && FT_New_Face(library.get(), font, 0, &found) == 0) {
+        return found;
+      }
     }
     fail(
         "picture: no font found; install fonts-dejavu-core, name a file in WEFT_FONT, or write "
