@@ -95,7 +95,7 @@ AttentionSpec::AttentionSpec(const std::string& text) {
   for (const OptionSheet& option : mechanism_->options) {
     if (is_default(option.name)) continue;
     const std::string wanted = unmet(option.with);
-    require(wanted.empty(), "attention {}: {}={} counts with {} alone", mechanism_->name,
+    require(wanted.empty(), "attention {}: {}={} has an effect only with {}", mechanism_->name,
             option.name, word(option.name), wanted);
   }
 }

@@ -350,6 +350,8 @@ TEST_CASE("lsh: what cannot be") {
   CHECK_ERROR(call_of("lsh:buckets=5", {}), "lsh: buckets must be even");
   CHECK_ERROR(call_of("lsh:chunk=0", {}), "chunk is a number in [1,");
   CHECK_ERROR(call_of("lsh:rounds=0", {}), "rounds is a number in [1,");
+  CHECK_ERROR(call_of("lsh:rounds=1,combine=logsumexp", {}),
+              "attention lsh: combine=logsumexp has an effect only with rounds!=1");
   CHECK_ERROR(call_of("lsh:rounds=2,buckets=4", with_buckets(2, 1, 1, {0, 1, 2, 3, 4, 0})),
               "lsh: the given buckets[0, 0, 0, 4] is 4; wanted 0 … 3");
   CHECK_ERROR(call_of("lsh:rounds=1,buckets=4", with_buckets(1, 1, 1, {0, 1, -2, 3, 0, 0})),

@@ -437,9 +437,9 @@ TEST_CASE("mega: what it refuses") {
   CHECK_ERROR(AttentionSpec("mega:attention=sum"),
               "attention is one of softmax, laplace, relu2, csp, got 'sum'");
   CHECK_ERROR(AttentionSpec("mega:csp_group=3"),
-              "attention mega: csp_group=3 counts with attention=csp alone");
+              "attention mega: csp_group=3 has an effect only with attention=csp");
   CHECK_ERROR(AttentionSpec("mega:attention=csp,chunk=16"),
-              "attention mega: chunk=16 counts with attention!=csp alone");
+              "attention mega: chunk=16 has an effect only with attention!=csp");
   CHECK_ERROR(attended("mega:states=3", inputs),
               "ema_delta is [D, d, states] with states = 2, but the option says states=3");
   CHECK_ERROR(attended(sized, inputs, causal()),

@@ -84,7 +84,7 @@ TEST_CASE("sparse: what it refuses") {
   CHECK_ERROR(attended("sparse:stride=4,summary=5", in.list(), causal()),
               "sparse: summary=5 is more than the 4 positions of a block; at most stride=4");
   CHECK_ERROR(attended("sparse:pattern=strided,summary=5", in.list(), causal()),
-              "attention sparse: summary=5 counts with pattern=fixed alone");
+              "attention sparse: summary=5 has an effect only with pattern=fixed");
   CHECK_ERROR(attended("sparse:stride=4,summary=32", in.list(), causal()),
               "sparse: summary=32 is more than the 4 positions of a block");
   CHECK_ERROR(attended("sparse:stride=0", in.list(), causal()), "stride");

@@ -302,7 +302,7 @@ TEST_CASE("synthesizer: what it refuses") {
         {"mode=factorized-random,hidden=3", "mode=dense|factorized-dense"},
         {"mode=dense,temperature=2", "dot=1"}}) {
     CHECK_ERROR(AttentionSpec(fmt::format("synthesizer:{}", option)),
-                fmt::format(" counts with {} alone", wanted).c_str());
+                fmt::format(" has an effect only with {}", wanted).c_str());
   }
   CHECK_NOTHROW(AttentionSpec("synthesizer:mode=factorized-dense,hidden=3,factor=2"));
   CHECK_ERROR(attended("synthesizer:mode=sparse", dense.list()),

@@ -347,6 +347,7 @@ const Registration registered_longformer{Mechanism{
                  .help = "positions that a step of the window goes",
                  .least = 1,
                  .most = 1 << 24,
+                 .with = "window!=0",
                  .tried = {"3"}},
                 {.name = "global_tokens",
                  .initial = "1",
