@@ -116,7 +116,7 @@ struct RunOptions {
   bool dry_run = false;             // measure a step instead of training
   bool force = false;               // replace an existing run
   bool resume = false;              // resume the run in `out`
-  std::string resume_command;       // the shell command that resumes this run
+  std::string resume_command;       // the shell command that resumes this run; empty without `out`
   std::string precision_before;     // of the resumed run, if it changes
 
   bool silent() const { return quiet || json_lines; }  // print no progress

@@ -72,7 +72,7 @@ class CommandReader {
     const bool info = command == "info";
     check_effect(words, configuration_of(info ? commands.info.settings : commands.train.settings),
                  run);
-    run.resume_command = resume_command(words);
+    if (!run.out.empty()) run.resume_command = resume_command(words);
     return command;
   }
 

@@ -75,11 +75,10 @@ namespace {
 
 constexpr int not_finite_status = 4;
 
-// Prints how to resume; returns the exit status.
-int interrupted(int signal, const std::string& when, const RunOptions& run, Progress& progress) {
-  progress.print(fmt::format("interrupted {}{}", when,
-                             run.out.empty() ? "" : "; to resume:\n" + run.resume_command));
-  return 128 + signal;
+// What to say of a signal: how to resume.
+std::string interrupted(const std::string& when, const RunOptions& run) {
+  return fmt::format("interrupted {}{}", when,
+                     run.resume_command.empty() ? "" : "; to resume:\n" + run.resume_command);
 }
 
 // Thrown out of the scoring of the test part.
@@ -113,7 +112,8 @@ int status_of(const TrainResult& result, const Task& task, const TrainingSetting
     return not_finite_status;
   }
   if (result.ending == Ending::interrupted) {
-    return interrupted(result.signal, fmt::format("after step {}", result.steps), run, progress);
+    progress.print(interrupted(fmt::format("after step {}", result.steps), run));
+    return 128 + result.signal;
   }
   if (result.ending == Ending::out_of_patience) {
     progress.print(fmt::format("no improvement in {} {}s", settings.patience, task.round));
@@ -205,27 +205,27 @@ Trained run_training(const Task& task, const TrainOptions& options,
   note_warmup(settings, options, progress);
   if (run.dry_run) return print_dry_run(task, options, *optimizer, run.json_lines), Trained{};
   show_configuration(task, folder);
-  std::optional<SignalWatch> watch;  // several ranks would not end together while they score
-  if (ranks().alone()) watch.emplace();
+  const SignalWatch watch;
   const TrainResult result = train(task, options, *optimizer, folder, progress);
   const int status = status_of(result, task, settings, run, progress);
   if (status != 0) return {status, {}};
-  const auto caught = [&] { return watch ? SignalWatch::caught() : 0; };
   Trained trained;
+  const auto interrupt = [&](const std::string& when) {
+    trained.status = 128 + SignalWatch::caught();
+    if (!ranks().alone()) ranks().end_all(interrupted(when, run), trained.status);
+    progress.print(interrupted(when, run));
+    return trained;
+  };
   try {
     trained.figures = score(result, [&](double share) {
-      if (caught() != 0) throw Interruption();
+      if (SignalWatch::caught() != 0) throw Interruption();
       progress.update(fmt::format("test {:.0f} %", 100 * share));
     });
   } catch (const Interruption&) {
-    trained.status = interrupted(caught(), "before the test was scored", run, progress);
-    return trained;
+    return interrupt("before the test was scored");
   }
   folder.finish(result.steps, to_json(trained.figures));
-  if (caught() != 0) {
-    trained.status = interrupted(caught(), "after the test was scored", run, progress);
-  }
-  return trained;
+  return SignalWatch::caught() == 0 ? trained : interrupt("after the test was scored");
 }
 
 int train_replicas(const RunOptions& asked, std::uint64_t seed,

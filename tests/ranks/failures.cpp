@@ -89,6 +89,21 @@ TEST_CASE("SIGTERM to mpirun leaves a checkpoint, with which another number of r
   CHECK(training.last_saved() == step + 3);
 }
 
+TEST_CASE("a signal while the test is scored ends all ranks, with how to resume") {
+  if (!mpi_is_there()) return;
+  for (const int rank : {0, 1, 2}) {
+    CAPTURE(rank);
+    Training training({}, {"--steps", "5", "--test-batches", "1000000"});
+    REQUIRE(Started::until(in_the_end, [&] { return training.last_saved() == 5; }));
+    ::kill(training.started.ranks().at(rank), SIGTERM);
+    const ProgramRun run = training.started.wait(in_the_end);
+    CHECK(run.status == 128 + SIGTERM);
+    CHECK_MESSAGE(contains(run.err, "interrupted before the test was scored; to resume:"), run.err);
+    CHECK_MESSAGE(contains(run.err, "--out " + training.out), run.err);
+    CHECK(lines_of_charlm(run.err) == 0);
+  }
+}
+
 void check_signalled(const Words& words) {
   Training training({}, words);
   ::kill(training.started.ranks().at(2), SIGINT);
