@@ -24,7 +24,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "apps/command_line/device_option.h"
@@ -38,6 +37,7 @@
 #include "nn/precision.h"
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
+#include "runtime/host_memory.h"
 #include "runtime/parallel.h"
 
 namespace weft::bench {
@@ -81,16 +81,12 @@ std::vector<Device> devices_of(const Options& o) {
 
 // Half of the bytes that are free on the host, or of the device's memory.
 double memory_of(Device device) {
-  double bytes = 0;
+  double bytes = static_cast<double>(available_host_memory());
   dispatch_device(device, [&]<class D>(const D& where) {
     if constexpr (!std::is_same_v<D, Cpu>) {
       bytes = double(cuda_devices().all.at(static_cast<std::size_t>(where.index)).memory);
     }
   });
-  std::ifstream info("/proc/meminfo");
-  for (std::string line; bytes == 0 && std::getline(info, line);) {
-    if (line.rfind("MemAvailable:", 0) == 0) bytes = 1024 * std::stod(line.substr(13));
-  }
   return bytes / 2;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/allocator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 
 #include "runtime/dispatch.h"
 #include "runtime/error.h"
+#include "runtime/host_memory.h"
 #include "runtime/listed.h"
 
 namespace weft {
@@ -27,7 +29,20 @@ std::size_t size_class(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// Linux grants more than there is, and kills the process that fills it. For every so many bytes it
+// is asked what there is: that takes some 50 µs, to write so many bytes 100 times as long.
+constexpr std::size_t between_questions = std::size_t{64} << 20;
+
+bool is_there(std::size_t bytes) {
+  static std::atomic<std::size_t> unasked = 0;
+  if ((unasked += bytes) < between_questions) return true;
+  if (bytes > available_host_memory()) return false;
+  unasked = 0;
+  return true;
+}
+
 void* from_system(std::size_t bytes) {
+  if (!is_there(bytes)) return nullptr;
   const std::size_t align = bytes >= huge_page ? huge_page : alignment;
   void* block = std::aligned_alloc(align, (bytes + align - 1) / align * align);
   if (block != nullptr && bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
