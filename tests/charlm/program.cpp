@@ -197,7 +197,7 @@ TEST_CASE("charlm: what is not strictly causal trains only where that is asked f
   }
 }
 
-TEST_CASE("charlm: sample is a function of the seed") {
+TEST_CASE("charlm: sample is a function of the seed" * not_sanitized()) {
   const std::string path = trained().path;
   const auto sample = [&](const Words& more) {
     return charlm(Words{"sample", "--checkpoint", path, "--tokens", "200"} + more);

@@ -24,8 +24,10 @@ TEST_CASE("first steps: char learns a text, and writes on") {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 100; ++i) text += "weft and warp, ";
-  const ProgramRun run = run_program(WEFT_PROGRAMS "/char", {folder.file("text", text), "60"});
+  const ProgramRun run =
+      run_program(WEFT_PROGRAMS "/char", {folder.file("text", text), few_here() ? "2" : "60"});
   REQUIRE_MESSAGE(run.status == 0, run.err);
+  if (few_here()) return;
   CHECK(last_number(run.out, "step 60  ") < 0.5);  // one of eleven characters: 3.5 bits
   const std::string sample = run.out.substr(run.out.find("\n\n") + 2);
   CHECK(sample.size() == 20 + 400 + 1);

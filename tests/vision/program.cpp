@@ -95,7 +95,8 @@ TEST_CASE("vision: learns the built-in pictures far beyond chance" * not_sanitiz
   CHECK_FALSE(contains(t.run.out, "\r"));
 }
 
-TEST_CASE("vision: the best epoch is that of the most validation pictures right") {
+TEST_CASE("vision: the best epoch is that of the most validation pictures right" *
+          not_sanitized()) {
   const Trained& t = trained();
   json best;
   for (const json& line : t.logged("validation")) {
