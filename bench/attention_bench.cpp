@@ -19,6 +19,7 @@
 // alone, of which each of N queries sees all, as in decoding, which uses forward alone. With
 // --reference the definition in plain ops replaces the kernel. With --core mega's moving average
 // and attention are timed alone, beside operators.
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -69,7 +70,11 @@ bool interrupted() { return caught != 0; }
 // Times of the emulated device would be meaningless.
 std::vector<Device> devices_of(const Options& o) {
   std::vector<Device> devices;
-  for (const std::string& text : o.devices) devices.push_back(device_named(text));
+  for (const std::string& text : o.devices) {
+    const Device device = device_named(text);
+    require(std::ranges::count(devices, device) == 0, "--device: {} is named twice", text);
+    devices.push_back(device);
+  }
   if (!devices.empty()) return devices;
   devices.push_back({});
   if constexpr (has_cuda) {

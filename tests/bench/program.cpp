@@ -354,6 +354,7 @@ TEST_CASE("attention_bench: bad words and files") {
   check_refused(bench({"--attention", "fulll"}), "did you mean full?");
   check_refused(bench({"--seconds", "-1"}), "--seconds: wanted 0 or more, got -1\n");
   check_refused(bench({"--batch", "0"}), "--batch: wanted more than 0, got 0\n");
+  check_refused(bench({"--device", "cpu", "cpu"}), "--device: cpu is named twice\n");
   check_refused(bench({"--memory", "nan"}), "--memory: wanted more than 0, got nan\n");
   check_refused(bench({"--threads", "4097"}), "--threads: wanted 1 … 4096, got 4097\n");
   check_refused(bench({"--attention", "csp", "--causal"}), "no causal form");
