@@ -28,7 +28,7 @@ Variable attended_part(const Sample& sample, std::span<const Variable> inputs, i
 
 TEST_SUITE("attention") {
 
-TEST_CASE("every mechanism: halves of a batch draw by their place in it") {
+TEST_CASE("every mechanism: halves of a batch draw by their place in it" * not_sanitized()) {
   const ThreadsOf one(1);
   for (const AttentionSizes& sizes :
        {AttentionSizes{.B = 4, .N = 9, .S = 9, .H = 3, .E = 4, .M = 5},
