@@ -175,9 +175,8 @@ std::vector<Variable> record(const Op& op, typename Op::Saved saved,
   auto node = std::make_unique<Recorded<Op, Outputs>>(op, std::move(saved), std::move(wide));
   for (const Variable& input : inputs) node->inputs.push_back(input.place());
   for (Tensor& value : values) {
-    auto place = std::make_shared<Gradient>();
-    node->outputs.push_back({place, value.shape(), value.dtype(), value.device()});
-    outputs.emplace_back(std::move(value), std::move(place));
+    node->outputs.push_back(std::make_shared<Gradient>(value));
+    outputs.emplace_back(std::move(value), node->outputs.back());
   }
   tape->record(std::move(node));
   return outputs;

@@ -73,12 +73,8 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
     const i64 count = inputs[i].count();
     const std::vector<double> values = inputs[i].to_vector<double>();
     std::vector<double> analytic(values.size(), 0);
-    if (const Tensor gradient = leaves[i].gradient(); gradient.defined()) {
-      require(gradient.shape() == inputs[i].shape(),
-              "gradcheck: the gradient of input {} is {}, the input {}", i, gradient.shape(),
-              inputs[i].shape());
-      analytic = gradient.to_vector<double>();
-    }
+    const Tensor gradient = leaves[i].gradient();
+    if (gradient.defined()) analytic = gradient.to_vector<double>();
     double scale = 0;
     for (const double g : analytic) {
       require(std::isfinite(g), "gradcheck: the gradient of input {} is not finite", i);

@@ -16,11 +16,22 @@ class RecomputeNode final : public Node {
 
   std::vector<Tensor> backward(std::vector<Tensor> douts) override {
     std::vector<Variable> leaves;
-    for (const Tensor& value : values_) leaves.push_back(Variable::leaf(value));
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      leaves.push_back(inputs[i] ? Variable::leaf(values_[i]) : Variable(values_[i]));
+    }
     values_.clear();
     Tape tape;
-    const std::vector<Variable> results = f_(leaves);
-    tape.backward(results, douts);
+    std::vector<Variable> results = f_(leaves);
+    std::vector<Tensor> dresults;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (tape.has_recorded(results[i])) {
+        dresults.push_back(std::move(douts[i]));
+      } else if (results[i].wants_gradient()) {  // an input, or a value from outside f
+        results[i].place()->accumulate(douts[i], name());
+      }
+    }
+    std::erase_if(results, [&](const Variable& result) { return !tape.has_recorded(result); });
+    if (!results.empty()) tape.backward(results, dresults);
     std::vector<Tensor> gradients;
     for (const Variable& leaf : leaves) gradients.push_back(leaf.gradient());
     gradients.resize(inputs.size());  // those of f's own parameters are accumulated already
@@ -50,10 +61,8 @@ std::vector<Variable> recompute(const Recomputed& f, std::span<const Variable> i
   const auto wants = [](const Variable& result) { return result.wants_gradient(); };
   if (std::ranges::none_of(results, wants)) return results;
   for (Variable& result : results) {
-    auto place = std::make_shared<Gradient>();
-    const Tensor& value = result.value();
-    node->outputs.push_back({place, value.shape(), value.dtype(), value.device()});
-    if (wants(result)) result = Variable(value, place);
+    node->outputs.push_back(std::make_shared<Gradient>(result.value()));
+    if (wants(result)) result = Variable(result.value(), node->outputs.back());
   }
   tape->record(std::move(node));
   return results;

@@ -1,6 +1,7 @@
 #include "autograd/tape.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include <fmt/core.h>
 
@@ -12,14 +13,20 @@
 namespace weft {
 namespace {
 
-thread_local Tape* current_tape = nullptr;
+// The tape that keeps the compute copies of a step: the outermost one that has not been walked.
+thread_local Tape* step_tape = nullptr;
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
 
 std::vector<Tensor> walked_back(Node& node, std::vector<Tensor> douts) {
   try {
     return node.backward(std::move(douts));
   } catch (const DeviceError& error) {
     std::vector<Shape> shapes;
-    for (const Node::Output& output : node.outputs) shapes.push_back(output.shape);
+    for (const auto& output : node.outputs) shapes.push_back(output->shape());
     fail_in(fmt::format("backward of {}", node.name()), shapes, error);
   }
 }
@@ -30,17 +37,34 @@ void fail_in(const std::string& what, const std::vector<Shape>& shapes, const De
   throw DeviceError(fmt::format("{}; in {}: {}", error.what(), what, listed(shapes)));
 }
 
-void Gradient::accumulate(const Tensor& value) {
+void Gradient::accumulate(const Tensor& gradient, const char* op) {
+  require(gradient.shape() == shape_ && gradient.dtype() == dtype_ && gradient.device() == device_,
+          "{}: a gradient is {} of {} on {}, but its value {} of {} on {}", op, gradient.shape(),
+          name_of(gradient.dtype()), name_of(gradient.device().type), shape_, name_of(dtype_),
+          name_of(device_.type));
   if (!sum_.defined()) {
-    sum_ = value;
+    sum_ = gradient;
   } else if (sum_.unique() && sum_.contiguous()) {
-    add_into(sum_, value);
+    add_into(sum_, gradient);
   } else {
-    sum_ = added(sum_, value);
+    sum_ = added(sum_, gradient);
   }
 }
 
-Tape::Tape(Keep keep) : keep_(keep), previous_(std::exchange(current_tape, this)) {}
+thread_local Tape::Scope* Tape::Scope::innermost = nullptr;
+
+Tape::Scope::Scope(Tape* tape) : tape_(tape), outer_(std::exchange(innermost, this)) {
+  if (outer_ != nullptr) outer_->inner_ = this;
+}
+
+Tape::Scope::~Scope() {
+  if (outer_ != nullptr) outer_->inner_ = inner_;
+  (inner_ != nullptr ? inner_->outer_ : innermost) = outer_;
+}
+
+Tape::Tape(Keep keep) : keep_(keep), number_(next_number()) {
+  if (step_tape == nullptr) step_tape = this;
+}
 
 // Uses that a walk has not counted down yet are released here too: the gradients outlive the tape.
 Tape::~Tape() {
@@ -49,17 +73,17 @@ Tape::~Tape() {
       if (place) --place->uses_;
     }
   }
-  current_tape = previous_;
+  end_step();
 }
 
-Tape* Tape::current() { return current_tape; }
+Tape* Tape::current() { return Scope::innermost == nullptr ? nullptr : Scope::innermost->tape(); }
 
-Tape::Pause::Pause() : previous_(std::exchange(current_tape, nullptr)) {}
-
-Tape::Pause::~Pause() { current_tape = previous_; }
+void Tape::end_step() {
+  copies_.clear();
+  if (step_tape == this) step_tape = nullptr;
+}
 
 Tensor Tape::copy_of(const Tensor& master, DType type) {
-  if (previous_ != nullptr) return previous_->copy_of(master, type);
   const auto same = [&](const Copy& known) {
     const Tensor& x = known.master;
     if (x.rank() != master.rank() || known.copy.dtype() != type) return false;
@@ -79,8 +103,8 @@ Tensor Tape::copy_of(const Tensor& master, DType type) {
 }
 
 Tensor compute_copy(const Tensor& master, DType type) {
-  Tape* const tape = Tape::current();
-  return tape == nullptr || master.dtype() == type ? master.to(type) : tape->copy_of(master, type);
+  const bool keeps = Tape::current() != nullptr && step_tape != nullptr && master.dtype() != type;
+  return keeps ? step_tape->copy_of(master, type) : master.to(type);
 }
 
 void Tape::record(std::unique_ptr<Node> node) {
@@ -92,6 +116,7 @@ void Tape::record(std::unique_ptr<Node> node) {
   for (const auto& place : node->inputs) {
     if (place) ++place->uses_;
   }
+  for (const auto& place : node->outputs) place->tape_ = number_;
   nodes_.push_back(std::move(node));
 }
 
@@ -99,7 +124,7 @@ void Tape::note(const Node& node) {
   for (const auto& place : node.inputs) {
     if (place && known_.insert(place).second) places_.push_back(place);
   }
-  for (const Node::Output& output : node.outputs) known_.insert(output.place);
+  known_.insert(node.outputs.begin(), node.outputs.end());
 }
 
 void Tape::backward(const Variable& loss, Tensor dloss) {
@@ -120,15 +145,20 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
           gradients.size(), values.size());
   walked_ = true;
   const Pause pause;
+  struct Step {
+    Tape* tape;
+    ~Step() { tape->end_step(); }
+  } const step{this};
   bool reaches = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const Tensor &value = values[i].value(), &gradient = gradients[i];
-    require(gradient.defined() && gradient.shape() == value.shape() &&
-                gradient.dtype() == value.dtype() && gradient.device() == value.device(),
-            "tape: the given gradient is {} of {}, its value {} of {}", gradient.shape(),
-            name_of(gradient.dtype()), value.shape(), name_of(value.dtype()));
     if (!values[i].wants_gradient()) continue;
-    values[i].place()->accumulate(gradients[i]);
+    require(values[i].place()->tape_ == 0 || has_recorded(values[i]),
+            "tape: backward was called for a value {} that another tape recorded; call that one's, "
+            "before it ends",
+            values[i].shape());
+    require(gradients[i].defined(), "tape: no gradient was given for the value {}",
+            values[i].shape());
+    values[i].place()->accumulate(gradients[i], "tape");
     reaches = true;
   }
   require(reaches,
@@ -138,16 +168,13 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
     Node* const node = nodes_.back().get();
     std::vector<Tensor> douts;
     bool reached = false;
-    for (const Node::Output& output : node->outputs) {
-      douts.push_back(output.place->take());
+    for (const auto& output : node->outputs) {
+      douts.push_back(output->take());
       reached = reached || douts.back().defined();
     }
     if (reached) {
       for (std::size_t i = 0; i < douts.size(); ++i) {
-        const Node::Output& output = node->outputs[i];
-        if (!douts[i].defined()) {
-          douts[i] = Tensor::zeros(output.shape, output.dtype, output.device);
-        }
+        if (!douts[i].defined()) douts[i] = node->outputs[i]->zeros();
       }
       std::vector<Tensor> dinputs = walked_back(*node, std::move(douts));
       require(dinputs.size() == node->inputs.size(), "{}: backward gave {} gradients for {} inputs",
@@ -155,7 +182,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
       for (std::size_t i = 0; i < dinputs.size(); ++i) {
         Tensor gradient = std::exchange(dinputs[i], {});
         if (!node->inputs[i] || !gradient.defined()) continue;
-        node->inputs[i]->accumulate(gradient);
+        node->inputs[i]->accumulate(gradient, node->name());
         if (Observer* const observer = Observer::current()) {
           observer->gathered(node->name(), i, *node->inputs[i]);
         }

@@ -10,6 +10,7 @@
 // an op's typed Saved keeps tensors alive, and it is freed as soon as its backward has run.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -30,19 +31,29 @@ class Node {
   virtual const char* name() const = 0;
   // The gradients of the inputs, in order (undefined: none), from those of the outputs.
   virtual std::vector<Tensor> backward(std::vector<Tensor> douts) = 0;
-  // If one output has no gradient, zeros of this shape are passed instead.
-  struct Output {
-    std::shared_ptr<Gradient> place;
-    Shape shape;
-    DType dtype;
-    Device device;
-  };
 
-  std::vector<std::shared_ptr<Gradient>> inputs;  // null: that input wants no gradient
-  std::vector<Output> outputs;
+  std::vector<std::shared_ptr<Gradient>> inputs;   // null: that input wants no gradient
+  std::vector<std::shared_ptr<Gradient>> outputs;  // one without a gradient passes zeros
 };
 
 class Tape {
+  // From its construction on, until it ends or an inner one begins, `tape` records on this thread;
+  // null: none does. Scopes may end in any order.
+  class Scope {
+   public:
+    explicit Scope(Tape* tape);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    Tape* tape() const { return tape_; }
+
+   private:
+    Tape* tape_;
+    Scope *outer_, *inner_ = nullptr;
+    static thread_local Scope* innermost;
+    friend class Tape;
+  };
+
  public:
   // What a tape keeps of the ops it records: the nodes, to walk them; or only the gradients
   // (places) of inputs that no recorded op produced, which are the parameters of what ran (for
@@ -59,25 +70,20 @@ class Tape {
 
   // Stops recording in a scope.
   class Pause {
-   public:
-    Pause();
-    ~Pause();
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
-
-   private:
-    Tape* previous_;
+    Scope scope_{nullptr};
   };
 
   void record(std::unique_ptr<Node> node);
+  // Whether an op that this tape recorded made the value.
+  bool has_recorded(const Variable& value) const {
+    return value.wants_gradient() && value.place()->tape_ == number_;
+  }
   std::size_t size() const { return nodes_.size(); }
   const std::vector<std::shared_ptr<Gradient>>& places() const { return places_; }
 
-  // See compute_copy(). Those of a tape inside another are the outer one's.
-  Tensor copy_of(const Tensor& master, DType type);
-
-  // Accumulates d loss / d leaf for every leaf that loss depends on. `loss` has one element, or
-  // `dloss` has its shape. Frees each node as it goes; a second call is an error.
+  // Accumulates d loss / d leaf for every leaf that loss depends on. `loss` is a leaf, or this tape
+  // recorded it; it has one element, or `dloss` has its shape. Frees each node as it goes; a second
+  // call is an error.
   void backward(const Variable& loss, Tensor dloss = {});
   // The same from several values at once, given the gradient of each.
   void backward(std::span<const Variable> values, std::span<const Tensor> gradients);
@@ -87,27 +93,31 @@ class Tape {
   void on_complete(std::function<void(Gradient&)> f) { complete_ = std::move(f); }
 
  private:
+  friend Tensor compute_copy(const Tensor& master, DType type);
   void note(const Node& node);
+  Tensor copy_of(const Tensor& master, DType type);
+  void end_step();
 
   struct Copy {
     Tensor master, copy;
   };
 
   Keep keep_;
+  std::uint64_t number_;
   std::vector<Copy> copies_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::shared_ptr<Gradient>> places_;
   std::unordered_set<std::shared_ptr<Gradient>> known_;  // those, and those that ops filled
   std::function<void(Gradient&)> complete_;
-  Tape* previous_;
   bool walked_ = false;
+  Scope scope_{this};
 };
 
-// A parameter in the type that a product multiplies. While a tape is alive, which is a step, its
-// parameters do not change: each is converted once, however often it is used. From the second use
-// on, the layouts that products make of the copy are kept beside it (runtime/prepared.h): one for
-// forward and one for backward, each as large as the copy. Of a parameter that is used once, no
-// layout outlives its product.
+// A parameter in the type that a product multiplies. From the construction of a tape until it has
+// been walked, which is a step, parameters do not change: each is converted once, however often the
+// tape, or tapes inside it, use it. From the second use on, the layouts that products make of the
+// copy are kept beside it (runtime/prepared.h): one for forward and one for backward, each as large
+// as the copy. Of a parameter that is used once, no layout outlives its product.
 Tensor compute_copy(const Tensor& master, DType type);
 
 }  // namespace weft

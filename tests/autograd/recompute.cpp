@@ -108,6 +108,46 @@ TEST_CASE("recompute: what wants no gradient stays a constant") {
   CHECK(x.gradient().to_vector<double>() == std::vector<double>{1, 1, 1});
 }
 
+TEST_CASE("recompute: results that f does not make, and gradients that nobody wants") {
+  const Variable x = Variable::leaf(random_normal({3}, DType::f64, 1));
+  const Variable constant = random_normal({3}, DType::f64, 2);
+  std::vector<std::pair<std::size_t, bool>> wanted;
+  const auto noted = [&](std::span<const Variable> in) {
+    for (std::size_t i = 0; i < in.size(); ++i) wanted.emplace_back(i, in[i].wants_gradient());
+    return mul(in[0], in[1]);
+  };
+  Tape tape;
+  const Variable outside = exp(x);
+  const std::vector<Variable> results = recompute(
+      [&](std::span<const Variable> in) {
+        return std::vector{outside, in[0], noted(in)};
+      },
+      std::array{x, constant});
+  Variable all = results[0];
+  for (const std::size_t i : {1, 2}) all = add(all, results[i]);
+  tape.backward(sum(all));
+  for (i64 i = 0; i < 3; ++i) {
+    const double a = x.value().data<double>()[i], b = constant.value().data<double>()[i];
+    CHECK(x.gradient().data<double>()[i] == doctest::Approx(std::exp(a) + 1 + b));
+  }
+  using Wanted = std::pair<std::size_t, bool>;
+  CHECK(wanted == std::vector<Wanted>{{0, true}, {1, false}, {0, true}, {1, false}});
+}
+
+TEST_CASE("recompute: a parameter of several blocks is converted once in backward, too") {
+  const Tensor weight = random_normal({1 << 10}, DType::f32, 1);
+  const Variable x = Variable::leaf(random_normal({3}, DType::f64, 2));
+  std::vector<const void*> copies;
+  const auto block = [&](std::span<const Variable> in) {
+    copies.push_back(compute_copy(weight, DType::bf16).bytes());
+    return std::vector{exp(in[0])};
+  };
+  Tape tape;
+  tape.backward(sum(add(recompute(block, std::array{x})[0], recompute(block, std::array{x})[0])));
+  REQUIRE(copies.size() == 4);
+  for (const void* const copy : copies) CHECK(copy == copies[0]);
+}
+
 TEST_CASE("between the passes only the inputs are kept") {
   const Variable x = Variable::leaf(random_normal({1 << 14}, DType::f64, 1));
   const auto deep = [](std::span<const Variable> in) {

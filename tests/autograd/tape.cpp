@@ -39,6 +39,13 @@ struct Greedy {  // asks for more memory than there is, forward or backward
   std::array<Tensor, 2> backward(const Saved&, const Tensor&) const { return {all(), all()}; }
 };
 
+struct Misshapen {  // gives the gradient of its first element alone
+  static constexpr const char* name = "misshapen";
+  struct Saved {};
+  Tensor forward(Saved&, const Tensor& a) const { return a; }
+  Tensor backward(const Saved&, const Tensor& dout) const { return dout.slice(0, 0, 1); }
+};
+
 TEST_SUITE("autograd") {
 
 TEST_CASE("a parameter is converted once while a tape is alive") {
@@ -64,6 +71,46 @@ TEST_CASE("a parameter is converted once while a tape is alive") {
   const Tape tape;
   CHECK(compute_copy(weight, DType::bf16).to(DType::f32).to_vector<float>() ==
         std::vector<float>(4, 5.0f));
+}
+
+TEST_CASE("when a tape has been walked, parameters may change while it is alive") {
+  const Tensor weight = Tensor::full({2}, 1, DType::f32, tested_device());
+  const auto copied = [&] {
+    return compute_copy(weight, DType::bf16).to(DType::f64).to_vector<double>();
+  };
+  const Variable x = leaf({1});
+  Tape first;
+  CHECK(copied() == Values{1, 1});
+  weight.fill(2);
+  CHECK(copied() == Values{1, 1});
+  first.backward(exp(x));
+  CHECK(copied() == Values{2, 2});
+  const Tape second;
+  CHECK(copied() == Values{2, 2});
+  weight.fill(3);
+  CHECK(copied() == Values{2, 2});
+  {
+    const Tape inner;
+    CHECK(copied() == Values{2, 2});
+  }
+}
+
+TEST_CASE("compute copies are freed when the tape has been walked, or could not be") {
+  const Tensor weight = random_normal({1 << 12}, DType::f32, 1);
+  const Variable x = leaf({1}), y = leaf({2});
+  for (const bool fails : {false, true}) {
+    Tape tape;
+    const Variable z = fails ? sum(apply(Greedy{false}, x, y)) : exp(x);
+    const std::size_t before = allocator().counts().live;
+    compute_copy(weight, DType::bf16);
+    CHECK(allocator().counts().live > before);
+    if (fails) {
+      CHECK_ERROR(tape.backward(z), "in use in");
+    } else {
+      tape.backward(z);
+    }
+    CHECK(allocator().counts().live < before + (1 << 12));
+  }
 }
 
 TEST_CASE("what a product prepares of a parameter used twice is kept until the tape ends") {
@@ -168,6 +215,61 @@ TEST_CASE("tapes nest") {
   CHECK(gradient(x) == Values{2});
 }
 
+TEST_CASE("tapes and pauses end in any order") {
+  const Variable x = leaf({1, 2});
+  auto tape = std::make_unique<Tape>();
+  for (int step = 0; step < 3; ++step) {  // each tape begins before the one before it ends
+    x.place()->clear();
+    tape = std::make_unique<Tape>();
+    CHECK(Tape::current() == tape.get());
+    tape->backward(sum(mul(x, x)));
+    CHECK(gradient(x) == Values{2, 4});
+  }
+  auto pause = std::make_unique<Tape::Pause>();
+  auto inner = std::make_unique<Tape>();
+  pause.reset();
+  CHECK(Tape::current() == inner.get());
+  inner.reset();
+  CHECK(Tape::current() == tape.get());
+  pause = std::make_unique<Tape::Pause>();
+  tape.reset();
+  CHECK(Tape::current() == nullptr);
+  pause.reset();
+  CHECK(Tape::current() == nullptr);
+}
+
+TEST_CASE("a loss of another tape is refused, and changes nothing") {
+  const Variable x = leaf({1, 2});
+  Variable dead;
+  {
+    const Tape tape;
+    dead = sum(mul(x, x));
+  }
+  Tape outer;
+  const Variable loss = sum(mul(x, x));
+  {
+    Tape inner;
+    CHECK_ERROR(inner.backward(loss), "for a value [] that another tape recorded");
+    Tape other;
+    CHECK_ERROR(other.backward(dead), "that another tape recorded");
+  }
+  CHECK_FALSE(loss.gradient().defined());
+  outer.backward(loss);
+  CHECK(gradient(x) == Values{2, 4});
+}
+
+TEST_CASE("a gradient that does not fit its value is refused, with the op") {
+  const Variable x = leaf({1, 2});
+  {
+    Tape tape;
+    const Variable y = apply(Misshapen{}, x);
+    CHECK_ERROR(tape.backward(sum(y)),
+                "misshapen: a gradient is [1] of f64 on cpu, but its value [2] of f64 on cpu");
+  }
+  CHECK_FALSE(x.gradient().defined());
+  CHECK_ERROR(x.place()->accumulate(Tensor::zeros({2}, DType::f32)), "gradient: a gradient is [2]");
+}
+
 TEST_CASE("a constant beside a variable gets no gradient and costs none") {
   bool wanted[2] = {false, true};
   const Variable x = leaf({1}), constant(Tensor::full({1}, 2, DType::f64));
@@ -201,15 +303,16 @@ TEST_CASE("a loss that cannot be walked from says why") {
   }
   Tape tape;
   CHECK_ERROR(tape.backward(exp(x), Tensor::full({3}, 1, DType::f64)),
-              "the given gradient is [3] of f64, its value [2] of f64");
+              "tape: a gradient is [3] of f64 on cpu, but its value [2] of f64 on cpu");
   const std::vector<Variable> values{x};
   const auto walked = [&](const std::vector<Tensor>& gradients) {
     Tape other;
     other.backward(values, gradients);
   };
   CHECK_ERROR(walked({}), "0 gradients were given for 1 values");
-  CHECK_ERROR(walked({Tensor::full({2}, 1, DType::f32)}), "is [2] of f32, its value [2] of f64");
-  CHECK_ERROR(walked({Tensor()}), "the given gradient is []");
+  CHECK_ERROR(walked({Tensor::full({2}, 1, DType::f32)}),
+              "is [2] of f32 on cpu, but its value [2] of f64");
+  CHECK_ERROR(walked({Tensor()}), "no gradient was given for the value [2]");
 }
 
 TEST_CASE("what a device cannot do is said with the op and its shapes") {
