@@ -13,9 +13,6 @@
 namespace weft {
 namespace {
 
-// The tape that keeps the compute copies of a step: the outermost one that has not been walked.
-thread_local Tape* step_tape = nullptr;
-
 std::uint64_t next_number() {
   static std::atomic<std::uint64_t> last = 0;
   return ++last;
@@ -62,8 +59,61 @@ Tape::Scope::~Scope() {
   (inner_ != nullptr ? inner_->outer_ : innermost) = outer_;
 }
 
-Tape::Tape(Keep keep) : keep_(keep), number_(next_number()) {
-  if (step_tape == nullptr) step_tape = this;
+// The compute copies of a step.
+class Tape::Copies {
+ public:
+  Tensor of(const Tensor& master, DType type) {
+    const auto same = [&](const Copy& known) {
+      const Tensor& x = known.master;
+      if (x.rank() != master.rank() || known.copy.dtype() != type) return false;
+      if (x.bytes() != master.bytes() || x.shape() != master.shape()) return false;
+      for (int axis = 0; axis < x.rank(); ++axis) {
+        if (x.stride(axis) != master.stride(axis)) return false;
+      }
+      return x.dtype() == master.dtype();
+    };
+    const auto found = std::ranges::find_if(all_, same);
+    if (found != all_.end()) {
+      keep_prepared(found->copy);
+      return found->copy;
+    }
+    all_.push_back({master, master.to(type)});
+    return all_.back().copy;
+  }
+  void clear() { all_.clear(); }
+
+ private:
+  struct Copy {
+    Tensor master, copy;
+  };
+  std::vector<Copy> all_;
+};
+
+// While a tape is walked, nothing is recorded, but tapes of recompute() are inside it.
+struct Tape::Walk {
+  static thread_local const Walk* current;
+  Tape& tape;
+  const Pause pause = {};
+  const Walk* const outer = std::exchange(current, this);
+
+  ~Walk() {
+    current = outer;
+    tape.end_step();
+  }
+};
+thread_local const Tape::Walk* Tape::Walk::current = nullptr;
+
+std::shared_ptr<Tape::Copies> Tape::copies_outside() {
+  if (current() != nullptr) return current()->copies_;
+  return Walk::current == nullptr ? nullptr : Walk::current->tape.copies_;
+}
+
+Tape::Tape(Keep keep)
+    : keep_(keep),
+      number_(next_number()),
+      copies_(copies_outside()),
+      owns_copies_(copies_ == nullptr) {
+  if (owns_copies_) copies_ = std::make_shared<Copies>();
 }
 
 // Uses that a walk has not counted down yet are released here too: the gradients outlive the tape.
@@ -79,32 +129,14 @@ Tape::~Tape() {
 Tape* Tape::current() { return Scope::innermost == nullptr ? nullptr : Scope::innermost->tape(); }
 
 void Tape::end_step() {
-  copies_.clear();
-  if (step_tape == this) step_tape = nullptr;
-}
-
-Tensor Tape::copy_of(const Tensor& master, DType type) {
-  const auto same = [&](const Copy& known) {
-    const Tensor& x = known.master;
-    if (x.rank() != master.rank() || known.copy.dtype() != type) return false;
-    if (x.bytes() != master.bytes() || x.shape() != master.shape()) return false;
-    for (int axis = 0; axis < x.rank(); ++axis) {
-      if (x.stride(axis) != master.stride(axis)) return false;
-    }
-    return x.dtype() == master.dtype();
-  };
-  const auto found = std::ranges::find_if(copies_, same);
-  if (found != copies_.end()) {
-    keep_prepared(found->copy);
-    return found->copy;
-  }
-  copies_.push_back({master, master.to(type)});
-  return copies_.back().copy;
+  if (owns_copies_ && copies_ != nullptr) copies_->clear();
+  copies_ = nullptr;
 }
 
 Tensor compute_copy(const Tensor& master, DType type) {
-  const bool keeps = Tape::current() != nullptr && step_tape != nullptr && master.dtype() != type;
-  return keeps ? step_tape->copy_of(master, type) : master.to(type);
+  const Tape* const tape = Tape::current();
+  const bool keeps = tape != nullptr && tape->copies_ != nullptr && master.dtype() != type;
+  return keeps ? tape->copies_->of(master, type) : master.to(type);
 }
 
 void Tape::record(std::unique_ptr<Node> node) {
@@ -144,11 +176,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
   require(values.size() == gradients.size(), "tape: {} gradients were given for {} values",
           gradients.size(), values.size());
   walked_ = true;
-  const Pause pause;
-  struct Step {
-    Tape* tape;
-    ~Step() { tape->end_step(); }
-  } const step{this};
+  const Walk walk{*this};
   bool reaches = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!values[i].wants_gradient()) continue;

@@ -94,17 +94,16 @@ class Tape {
 
  private:
   friend Tensor compute_copy(const Tensor& master, DType type);
+  class Copies;
+  struct Walk;
+  static std::shared_ptr<Copies> copies_outside();
   void note(const Node& node);
-  Tensor copy_of(const Tensor& master, DType type);
   void end_step();
-
-  struct Copy {
-    Tensor master, copy;
-  };
 
   Keep keep_;
   std::uint64_t number_;
-  std::vector<Copy> copies_;
+  std::shared_ptr<Copies> copies_;  // a step's: those of the tape outside; null after the walk
+  bool owns_copies_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::shared_ptr<Gradient>> places_;
   std::unordered_set<std::shared_ptr<Gradient>> known_;  // those, and those that ops filled
