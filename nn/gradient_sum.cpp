@@ -13,6 +13,11 @@ namespace {
 
 void add_tensors(const Tensor& a, const Tensor& b) { add_into(a, b); }
 
+std::vector<NamedParameter> without_frozen(std::vector<NamedParameter> parameters) {
+  std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.wants_gradient(); });
+  return parameters;
+}
+
 // The nodes that the shards begin … end − 1 are merged into without the others.
 std::vector<TreeNode<char>> nodes_of(i64 begin, i64 end) {
   std::vector<TreeNode<char>> nodes;
@@ -39,7 +44,7 @@ i64 part(i64 count, int rank, int size) { return count * rank / size; }
 
 GradientSum::GradientSum(std::vector<NamedParameter> parameters, i64 shards, i64 numbers,
                          Communicator& ranks, const BucketBytes& bytes)
-    : parameters_(std::move(parameters)),
+    : parameters_(without_frozen(std::move(parameters))),
       shards_(shards),
       first_(shards / ranks.size() * ranks.rank()),
       count_(shards / ranks.size()),
@@ -349,7 +354,8 @@ Tensor GradientSum::finish() {
   if (ranks_.alone()) {
     for (Bucket& bucket : buckets_) {
       add_rest(bucket.own, add_tensors);
-      bucket.sum = bucket.own.front().sum;
+      bucket.sum = std::move(bucket.own.front().sum);
+      bucket.own.clear();
     }
   } else {
     device_sum_ != nullptr ? device_sum_->join() : call_in_order(await_sums);
@@ -370,7 +376,11 @@ Tensor GradientSum::finish() {
           bucket.sum.slice(0, begin, begin + variable.value().count()).reshape(variable.shape()));
     }
   }
-  return buckets_.back().sum.slice(0, 0, numbers_);
+  const Tensor numbers = buckets_.back().sum.slice(0, 0, numbers_);
+  if (ranks_.alone()) {  // the gradients are views of these sums, and free them
+    for (Bucket& bucket : buckets_) bucket.sum = {};
+  }
+  return numbers;
 }
 
 std::vector<std::string> GradientSum::not_finite() const {

@@ -10,10 +10,15 @@
 // "blocks.2.norm1.gain". Initialisation, optimizers, checkpoints and printing all use that walk:
 // what each() names is a part everywhere.
 //
-// A copy of a module shares the parameters and the buffers of the original.
+// A copy of a module shares the parameters and the buffers of the original, and parts of a module
+// may be copies of each other: tied weights. A parameter whose variable is detached() is frozen: it
+// has no gradient, and optimizers leave it as it is.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -112,10 +117,14 @@ struct NamedBuffer {
   Buffer buffer;  // a handle on the module's own bytes
 };
 
+// Each parameter once, tied ones by their first name.
 template <class Module>
 std::vector<NamedParameter> parameters(Module& module) {
   std::vector<NamedParameter> list;
+  std::set<const void*> known;
   each_parameter(module, [&](const std::string& name, Parameter& parameter) {
+    const auto& place = parameter.variable.place();
+    if (place != nullptr && !known.insert(place.get()).second) return;
     list.push_back({name, parameter.variable, parameter.initializer, parameter.bounds});
   });
   return list;
@@ -152,21 +161,31 @@ std::vector<NamedTensor> tensors(Module& module) {
 template <class Module>
 i64 parameter_count(Module& module) {
   i64 count = 0;
-  each_parameter(module, [&](const std::string&, Parameter& p) { count += p.value().count(); });
+  for (const NamedParameter& p : parameters(module)) count += p.variable.value().count();
   return count;
 }
 
 template <class Module>
 void zero_gradients(Module& module) {
-  each_parameter(module, [](const std::string&, Parameter& p) { p.variable.place()->clear(); });
+  each_parameter(module, [](const std::string&, Parameter& p) {
+    if (p.variable.wants_gradient()) p.variable.place()->clear();
+  });
 }
 
 // Moves parameters and buffers that are not for the host to this device; accumulated gradients are
 // dropped. Optimizers and copies of the module that were made before keep the old ones.
 template <class Module>
 void move_to(Module& module, Device device) {
+  std::map<std::shared_ptr<Gradient>, Variable> moved;  // tied parameters stay tied
   each_parameter(module, [&](const std::string&, Parameter& p) {
-    if (p.value().device() != device) p.variable = Variable::leaf(p.value().to(device));
+    if (p.value().device() == device) return;
+    if (!p.variable.wants_gradient()) {
+      p.variable = p.value().to(device);
+      return;
+    }
+    Variable& there = moved[p.variable.place()];
+    if (!there.defined()) there = Variable::leaf(p.value().to(device));
+    p.variable = there;
   });
   each_buffer(module, [&](const std::string&, Buffer& b) {
     if (!b.for_host) b.value = b.value.to(device);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -142,7 +143,7 @@ class OptimizerBy final : public Optimizer {
   }
 
   void enqueue_on(const Cuda& device, const std::vector<Tensor>& gradients, const Tensor& rate,
-                  const Tensor& loss, double largest_norm) const override {
+                  const Tensor& loss, const StepLimits& limits) const override {
     if constexpr (has_cuda) {  // other builds have no kernels to call
       const auto narrow = tables<float>(gradients);
       const auto wide = tables<double>(gradients);
@@ -161,8 +162,7 @@ class OptimizerBy final : public Optimizer {
       auto* const step_facts = reinterpret_cast<StepFacts*>(facts.bytes());
       auto* const step_report = reinterpret_cast<StepReport*>(report().bytes());
       using Kernels = StepKernels<Cuda, Rule_>;
-      Kernels::prepare(device, rule_, squares.data<double>(), sums, rate.data<double>(),
-                       largest_norm,
+      Kernels::prepare(device, rule_, squares.data<double>(), sums, rate.data<double>(), limits,
                        loss.defined() && loss.dtype() == DType::f32 ? loss.data<float>() : nullptr,
                        loss.defined() && loss.dtype() == DType::f64 ? loss.data<double>() : nullptr,
                        steps().template data<i64>(), step_facts, step_report);
@@ -254,9 +254,21 @@ auto with_rule(const std::string& text, const F& f) {
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters,
                      const std::vector<std::string>& states) {
+  std::set<std::string> names;
+  std::map<const void*, std::string> places;
   for (NamedParameter& parameter : parameters) {
+    if (!parameter.variable.wants_gradient()) continue;  // frozen
     const Tensor value = parameter.variable.value();
     require(value.contiguous(), "optimizer: {} is not contiguous; parameters are", parameter.name);
+    require(value.dtype() == DType::f32 || value.dtype() == DType::f64,
+            "optimizer: {} is {}; wanted parameters of f32 or f64, which compute_copy() converts",
+            parameter.name, name_of(value.dtype()));
+    require(names.insert(parameter.name).second,
+            "optimizer: two parameters are named {}; a name tells a parameter's state apart",
+            parameter.name);
+    const auto [tied, is_new] = places.emplace(parameter.variable.place().get(), parameter.name);
+    require(is_new, "optimizer: {} and {} are the same parameter; give it once", tied->second,
+            parameter.name);
     if (slots_.empty()) device_ = value.device();
     require(value.device() == device_, "optimizer: {} is on {}, the first parameter on {}",
             parameter.name, name_of(value.device().type), name_of(device_.type));
@@ -270,7 +282,8 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters,
   }
   steps_ = Tensor::zeros({}, DType::i64, device_);
   if (device_ == Device{}) return;
-  report_ = Tensor::from(std::vector<double>{0, 0, 1}, {3}).to(device_);
+  report_ = Tensor::empty({sizeof(StepReport) / sizeof(double)}, DType::f64, device_);
+  set_failures(0);
 }
 
 std::map<std::string, Tensor> Optimizer::state() const {
@@ -293,8 +306,9 @@ std::vector<Tensor> Optimizer::gradients() const {
 }
 
 double Optimizer::step(double rate, double largest_norm) {
+  require(largest_norm >= 0, "optimizer: the largest norm is 0 or more, got {}", largest_norm);
   if (device_ != Device{}) {
-    enqueue(Tensor::full({}, rate, DType::f64, device_), {}, largest_norm);
+    enqueue(Tensor::full({}, rate, DType::f64, device_), {}, {.norm = largest_norm});
     const double norm = report_.slice(0, 0, 1).item();
     if (!std::isfinite(norm)) return norm;
     for (const Slot& slot : slots_) slot.parameter.variable.place()->clear();
@@ -323,7 +337,13 @@ double Optimizer::step(double rate, double largest_norm) {
   return norm;
 }
 
-const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, double largest_norm) {
+void Optimizer::set_failures(i64 in_a_row) {
+  if (!report_.defined()) return;
+  const std::vector<double> report{0, 0, 1, static_cast<double>(in_a_row)};
+  report_.copy_from(Tensor::from(report, report_.shape()));
+}
+
+const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, const StepLimits& limits) {
   require(device_ != Device{}, "optimizer: the parameters are on the CPU: use step()");
   require(rate.device() == device_ && rate.dtype() == DType::f64 && rate.count() == 1,
           "optimizer: the rate is one f64 on the device of the parameters");
@@ -333,7 +353,7 @@ const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, double 
     } else {
       const std::vector<Tensor> gathered = gradients();
       for (std::size_t i = 0; i < slots_.size(); ++i) written_[i] = gathered[i].defined();
-      enqueue_on(device, gathered, rate, loss, largest_norm);
+      enqueue_on(device, gathered, rate, loss, limits);
       keep_within_bounds();
     }
   });

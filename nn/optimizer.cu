@@ -30,7 +30,7 @@ __global__ void squares_kernel(WeightTable<T> table, double* squares) {
 // One block: thread t adds the partial sums t, t + 256, ….
 template <class Rule>
 __global__ void prepare_kernel(Rule rule, const double* squares, i64 sums,
-                               const double* rate, double largest_norm, const float* loss_f32,
+                               const double* rate, StepLimits limits, const float* loss_f32,
                                const double* loss_f64, i64* steps, StepFacts* facts,
                                StepReport* report) {
   double part = 0;
@@ -40,11 +40,13 @@ __global__ void prepare_kernel(Rule rule, const double* squares, i64 sums,
   const double loss = loss_f32 != nullptr   ? double(*loss_f32)
                       : loss_f64 != nullptr ? *loss_f64
                                             : 0;
-  // NaN or infinity times 0 is NaN.
-  const bool counts = (norm + loss) * 0 == 0 && report->finite == 1;
+  const bool is_finite = (norm + loss) * 0 == 0;  // NaN or infinity times 0 is NaN
+  const bool ended = report->finite != 1 || report->failures >= limits.failures;
+  if (!ended) report->failures = is_finite ? 0 : report->failures + 1;
+  const bool counts = is_finite && !ended;
   StepFacts now;
   now.rate = *rate;
-  now.scale = norm > largest_norm ? largest_norm / norm : 1;
+  now.scale = norm > limits.norm ? limits.norm / norm : 1;
   now.updates = counts;
   if (counts) ++*steps;
   rule.correct(now, static_cast<double>(*steps));
@@ -114,11 +116,11 @@ void WeightKernels<Device, T>::keep_within(const Device& device, const Within<T>
 template <class Device, class Rule>
 void StepKernels<Device, Rule>::prepare(const Device& device, const Rule& rule,
                                         const double* squares, i64 sums, const double* rate,
-                                        double largest_norm, const float* loss_f32,
+                                        StepLimits limits, const float* loss_f32,
                                         const double* loss_f64, i64* steps, StepFacts* facts,
                                         StepReport* report) {
   start("optimizer", device, 1, threads, 0, prepare_kernel<Rule>, rule, squares, sums, rate,
-        largest_norm, loss_f32, loss_f64, steps, facts, report);
+        limits, loss_f32, loss_f64, steps, facts, report);
 }
 
 template <class Device, class Rule>

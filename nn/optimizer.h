@@ -21,6 +21,7 @@
 #include <string>
 
 #include "nn/module.h"
+#include "nn/update.h"
 
 namespace weft {
 
@@ -40,12 +41,15 @@ class Optimizer {
 
   // The same step on a CUDA device, only queued: the host does not wait, the step can be captured
   // in a graph, and the gradients stay as they are. `rate` is f64 [1] or [] there; if `loss`
-  // (undefined: none) is not finite, nothing is written. Returns f64 [3] there: the norm; 1 if
-  // weights were written; 1 as long as all weights that were written are finite. After that no step
-  // writes any more, and take_back() restores the weights before the step that made one not finite.
-  const Tensor& enqueue(const Tensor& rate, const Tensor& loss,
-                        double largest_norm = std::numeric_limits<double>::infinity());
+  // (undefined: none) is not finite, nothing is written. Returns f64 [4] there: the norm; 1 if
+  // weights were written; 1 as long as all weights that were written are finite; how many steps in
+  // a row had a norm or a loss that was not finite. After a weight that is not, or as many failures
+  // as `limits` has, no step writes any more, whatever is queued already. take_back() restores the
+  // weights before the step that made one not finite.
+  const Tensor& enqueue(const Tensor& rate, const Tensor& loss, const StepLimits& limits = {});
   void take_back();
+  // The failures in a row before the next step, for a training that goes on.
+  void set_failures(i64 in_a_row);
 
   // All state by name: "steps" [], and "<parameter>.<what>" for each. Checkpoints hold it; copying
   // values into these tensors restores it.
@@ -65,7 +69,8 @@ class Optimizer {
   virtual bool update(const Slot& slot, const Tensor& gradient, double rate, double scale,
                       i64 step) const = 0;
   virtual void enqueue_on(const Cuda& device, const std::vector<Tensor>& gradients,
-                          const Tensor& rate, const Tensor& loss, double largest_norm) const = 0;
+                          const Tensor& rate, const Tensor& loss,
+                          const StepLimits& limits) const = 0;
   const std::vector<Slot>& slots() const { return slots_; }
   const Tensor& before(std::size_t slot) const { return before_[slot]; }
   const Tensor& report() const { return report_; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "runtime/device.h"
 #include "runtime/types.h"
@@ -118,11 +119,17 @@ struct WeightTable {
   bool matrix[most] = {};  // the parameter has two axes or more
 };
 
-// The report of a step: f64 [3] on the device.
+// The report of a step: f64 [4] on the device.
 struct StepReport {
   double norm = 0;
-  double updated = 0;  // 1, or 0: a number was not finite and nothing was written
-  double finite = 1;   // 0: the update made a weight not finite; no later step writes anything
+  double updated = 0;   // 1, or 0: nothing was written
+  double finite = 1;    // 0: the update made a weight not finite; no later step writes anything
+  double failures = 0;  // steps in a row whose norm or loss was not finite
+};
+
+struct StepLimits {
+  double norm = std::numeric_limits<double>::infinity();      // larger gradients are scaled down
+  double failures = std::numeric_limits<double>::infinity();  // after so many no step writes
 };
 
 inline constexpr i64 squares_blocks = 64;  // partial sums of a parameter
@@ -150,8 +157,8 @@ struct StepKernels {
   // The facts of the step from `sums` partial sums, in their order; increments *steps if the step
   // updates, and writes report. `loss` is one number, or null.
   static void prepare(const Device&, const Rule&, const double* squares, i64 sums,
-                      const double* rate, double largest_norm, const float* loss_f32,
-                      const double* loss_f64, i64* steps, StepFacts*, StepReport*);
+                      const double* rate, StepLimits, const float* loss_f32, const double* loss_f64,
+                      i64* steps, StepFacts*, StepReport*);
   static void update(const Device&, const Rule&, const WeightTable<float>&, const StepFacts*,
                      StepReport*);
   static void update(const Device&, const Rule&, const WeightTable<double>&, const StepFacts*,

@@ -84,11 +84,13 @@ class Steps final : public QueuedSteps {
   void compute() {
     const auto* const step_at = reinterpret_cast<const std::uint32_t*>(step_.bytes());
     const auto [loss, heard] = gradient_(batch_, {.at = step_at}, said_);
-    const Tensor& written = optimizer_.enqueue(rate_, loss.loss.value(), options_.clip);
+    const Tensor& written = optimizer_.enqueue(
+        rate_, loss.loss.value(),
+        {.norm = options_.clip, .failures = TrainOptions::most_failures_in_a_row});
     if (task_.carry) task_.carry(written.slice(0, 1, 2));
     report_.slice(0, 0, 1).copy_from(loss.loss.value().reshape({1}));
     report_.slice(0, 1, 2).copy_from(loss.cross_entropy.reshape({1}));
-    report_.slice(0, 2, outcomes).copy_from(written);
+    report_.slice(0, 2, outcomes).copy_from(written.slice(0, 0, outcomes - 2));
     report_.slice(0, outcomes, outcomes + StepGradient::words).copy_from(heard);
   }
 

@@ -23,8 +23,6 @@ double figure_of(const Measure& measure, const std::string& key) {
 }
 namespace {
 
-constexpr int most_failures_in_a_row = 3;
-
 bool is_finite(const NamedParameter& parameter) {
   return all_finite(parameter.variable.value().to(Device{}));
 }
@@ -145,9 +143,12 @@ class Training {
     return true;
   }
 
-  // Waits for the steps still queued when training has ended, and discards their outcomes.
+  // Waits for the steps still queued when training has ended, which write nothing. The buffers are
+  // drawn for the last step that counts.
   void forget_queued() {
     while (queue_ && queue_->any()) queue_->take();
+    redraw_back(task_.buffers, task_.seed, static_cast<std::uint32_t>(submitted_),
+                static_cast<std::uint32_t>(steps()));
   }
 
   Outcome computed(std::uint32_t number, const StepGradient::Words& said) {
@@ -204,7 +205,7 @@ class Training {
     progress_.print(fmt::format("step {}: the {} is not finite{}; nothing was updated", number,
                                 what, gradient_ ? gradient_->blamed(std::isfinite(loss_)) : ""));
     folder_.log({{"kind", "skipped"}, {"step", number}, {task_.round, epoch()}, {"what", what}});
-    if (++state_.failures < most_failures_in_a_row) return true;
+    if (++state_.failures < TrainOptions::most_failures_in_a_row) return true;
     forget_queued();
     return end(Ending::not_finite);
   }
@@ -336,6 +337,7 @@ class Training {
     if (!saved) return;
     const std::string source = folder_.path() + "/" + name_of(*saved);
     state_ = training_state(*saved, task_.notes, options_.detect_anomaly, source);
+    optimizer_.set_failures(state_.failures);
     const std::map<std::string, Tensor> beside = beside_weights();
     if (ranks().leads()) {
       load_tensors(task_.tensors, saved->model.tensors, source);

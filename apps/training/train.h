@@ -121,6 +121,8 @@ inline Task::Loss with_penalty(const Context& context, const Variable& entropy) 
 }
 
 struct TrainOptions {
+  static constexpr i64 most_failures_in_a_row = 3;  // steps that are not finite end the training
+
   i64 steps = 1;        // total
   i64 epoch_steps = 1;  // per round; validation follows each round and the last step
   i64 patience = 0;     // validations without a better one; 0: no limit

@@ -254,7 +254,11 @@ TEST_CASE("train: three steps in a row that are not finite end it and keep the l
       Toy toy(way);
       auto& broken = what == std::string("loss") ? toy.factor : toy.bend;
       const double value = what == std::string("loss") ? not_a_number : 1e30;
-      broken = [=, before = broken](std::uint32_t step) { return step < 4 ? before(step) : value; };
+      // Good steps follow: a device has them in its queue when the third failure is heard of.
+      broken = [=, before = broken](std::uint32_t step) {
+        return step < 4 || step > 6 ? before(step) : value;
+      };
+      toy.options.steps = 9;
       toy.options.epoch_steps = 100;
       RunFolder run(folder.path("run"), Start::fresh);
       const TrainResult result = toy.run(run);
@@ -268,6 +272,27 @@ TEST_CASE("train: three steps in a row that are not finite end it and keep the l
       for (const auto& line : lines(read_file(folder.path("run/metrics.jsonl")))) {
         if (line["kind"] == "skipped") CHECK(line["what"] == what);
       }
+    }
+  }
+}
+
+TEST_CASE("train: failures in a row count over a resume") {
+  for (const Way& way : ways()) {
+    CAPTURE(way.graph);
+    const TemporaryFolder folder;
+    for (const bool again : {false, true}) {
+      Toy toy(way);
+      toy.options.steps = 9;
+      toy.options.epoch_steps = 100;
+      toy.factor = [again](std::uint32_t step) {
+        if (!again && step == 5) std::raise(SIGTERM);
+        return step < 4 || step > 6 ? 1.0 : not_a_number;
+      };
+      RunFolder run(folder.path("run"), again ? Start::resume : Start::fresh);
+      const TrainResult result = toy.run(run);
+      CHECK(result.ending == (again ? Ending::not_finite : Ending::interrupted));
+      CHECK(result.steps == (again ? 6 : 5));
+      CHECK(toy.weight() == doctest::Approx(3 * std::pow(0.9f, 3.0f)));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include "ops/linear/linear.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/reduce/reduce.h"
+#include "runtime/allocator.h"
 #include "tests/nn/checks.h"
 #include "tests/thread_ranks.h"
 
@@ -106,6 +107,22 @@ TEST_CASE("gradient sum: the same bits on any number of ranks that divides the s
 }
 
 // A sum of numbers of very different size shows its order.
+TEST_CASE("gradient sum: alone, nothing of a step is kept beside the gradients") {
+  Maps maps(DType::f32);
+  const Tensor batch = batch_of(DType::f32);
+  GradientSum sum(parameters(maps), 2, 0, ranks());
+  const auto live = [] { return allocator(tested_device()).counts().live; };
+  const std::size_t before = live();
+  for (i64 i = 0; i < 2; ++i) {
+    Tape tape;
+    sum.add(tape, maps.loss(batch.slice(0, 6 * i, 6 * i + 6)), {});
+  }
+  sum.finish();
+  CHECK(live() >= before + sizeof(float) * (in + out) * hidden);
+  zero_gradients(maps);
+  CHECK(live() == before);
+}
+
 TEST_CASE("gradient sum: the tree is that of its page") {
   struct Term {
     std::string text;

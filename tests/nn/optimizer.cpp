@@ -279,6 +279,86 @@ TEST_CASE("optimizers: queued steps stop at a loss or a weight that is not finit
   CHECK(same_bits(weights_now(), good));
 }
 
+TEST_CASE("optimizers: after so many failures in a row no queued step writes any more") {
+  const Device device = tested_device();
+  if (device == Device{}) return;
+  for (const i64 before : {0, 1}) {
+    CAPTURE(before);
+    Weights weights(DType::f32);
+    const auto optimizer = make_optimizer("sgd", parameters(weights));
+    set_gradients(weights, 1);
+    const auto step = [&](double loss) {
+      const Tensor said =
+          optimizer->enqueue(Tensor::full({1}, 0.1, DType::f64, device),
+                             Tensor::full({}, loss, DType::f32, device), {.failures = 2});
+      return said.to_vector<double>();
+    };
+    CHECK(step(std::nan(""))[3] == 1);
+    CHECK(step(1)[3] == 0);
+    optimizer->set_failures(before);
+    for (i64 failures = before; failures < 2; ++failures) CHECK(step(std::nan(""))[1] == 0);
+    const Tensor last = weights.vector.value().clone();
+    CHECK(step(1)[1] == 0);
+    CHECK(same_bits(weights.vector.value(), last));
+    optimizer->set_failures(0);
+    CHECK(step(1)[1] == 1);
+  }
+}
+
+struct Tied {
+  nn::Linear first{5, 5}, second = first;
+  void each(const auto& visit) { visit("first", first), visit("second", second); }
+};
+
+TEST_CASE("optimizers: tied weights are one parameter, also behind a move") {
+  Tied tied;
+  initialize(tied, 1);
+  CHECK(parameter_count(tied) == 30);
+  move_to(tied, tested_device());
+  CHECK(tied.first.weight.variable.place() == tied.second.weight.variable.place());
+  CHECK(tied.first.weight.value().same_storage(tied.second.weight.value()));
+  CHECK(parameters(tied).size() == 2);
+  const auto optimizer = make_optimizer("sgd", parameters(tied));
+  const Tensor before = tied.first.weight.value().clone();
+  tied.first.weight.variable.place()->accumulate(
+      Tensor::full({5, 5}, 4, DType::f32, tested_device()));
+  CHECK(optimizer->step(0.1) == doctest::Approx(20));
+  const std::vector<float> was = before.to_vector<float>();
+  const std::vector<float> now = tied.second.weight.value().to_vector<float>();
+  for (std::size_t i = 0; i < was.size(); ++i) CHECK(now[i] == doctest::Approx(was[i] - 0.4f));
+}
+
+TEST_CASE("optimizers: a frozen parameter stays as it is") {
+  Couple two;
+  for (Parameter* const p : {&two.first, &two.second}) {
+    p->variable = Variable::leaf(Tensor::full({3}, 2, DType::f32));
+  }
+  two.first.variable = two.first.variable.detached();
+  move_to(two, tested_device());
+  zero_gradients(two);
+  const auto optimizer = make_optimizer("adam", parameters(two));
+  CHECK(optimizer->state().size() == 3);
+  two.second.variable.place()->accumulate(Tensor::full({3}, 1, DType::f32, tested_device()));
+  optimizer->step(0.1);
+  CHECK_FALSE(two.first.variable.wants_gradient());
+  CHECK(two.first.value().to_vector<float>() == std::vector<float>{2, 2, 2});
+  CHECK(two.second.value().to_vector<float>()[0] == doctest::Approx(1.9f));
+}
+
+TEST_CASE("optimizers: parameters that cannot be told apart, or stepped") {
+  const Variable a = Variable::leaf(Tensor::full({3}, 2, DType::f32));
+  const Variable b = Variable::leaf(Tensor::full({3}, 2, DType::f32));
+  const Variable half = Variable::leaf(Tensor::full({3}, 2, DType::bf16));
+  CHECK_ERROR(make_optimizer("sgd", {{"a", a, {}}, {"a", b, {}}}), "two parameters are named a");
+  CHECK_ERROR(make_optimizer("sgd", {{"a", a, {}}, {"b", a, {}}}),
+              "optimizer: a and b are the same parameter");
+  CHECK_ERROR(make_optimizer("sgd", {{"a", half, {}}}), "a is bf16; wanted parameters of f32 or");
+  const auto optimizer = make_optimizer("sgd", {{"a", a, {}}});
+  a.place()->accumulate(Tensor::full({3}, 1, DType::f32));
+  CHECK_ERROR(optimizer->step(0.1, -1), "the largest norm is 0 or more, got -1");
+  CHECK_ERROR(optimizer->step(0.1, std::nan("")), "the largest norm is 0 or more, got nan");
+}
+
 TEST_CASE(
     "optimizers: a step whose weights are not finite is taken back, one gradient for two "
     "parameters") {
