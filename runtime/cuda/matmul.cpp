@@ -17,16 +17,24 @@ void check(cublasStatus_t status, const Tensor& a, const Tensor& b) {
 // cuBLAS's handle on the device's stream, with a workspace of its own, so that a captured step
 // allocates nothing.
 cublasHandle_t handle_of(const Cuda& device) {
+  constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
+  static void* const workspace = [] {
+    void* made = nullptr;
+    check_cuda(cudaMalloc(&made, workspace_bytes), "matmul");
+    return made;
+  }();
   static const cublasHandle_t handle = [&] {
-    constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
     cublasHandle_t made = nullptr;
-    require(cublasCreate(&made) == CUBLAS_STATUS_SUCCESS, "matmul: cuBLAS could not be started");
+    const auto done = [&](cublasStatus_t status) {
+      if (status == CUBLAS_STATUS_SUCCESS) return;
+      if (made != nullptr) cublasDestroy(made);
+      fail("matmul: cuBLAS could not be started: {}", cublasGetStatusString(status));
+    };
+    done(cublasCreate(&made));
     // Parts of a sum that several blocks compute are added in f32, too.
-    cublasSetMathMode(made, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-    cublasSetStream(made, stream_of(device));
-    void* workspace = nullptr;
-    check_cuda(cudaMalloc(&workspace, workspace_bytes), "matmul");
-    cublasSetWorkspace(made, workspace, workspace_bytes);
+    done(cublasSetMathMode(made, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
+    done(cublasSetStream(made, stream_of(device)));
+    done(cublasSetWorkspace(made, workspace, workspace_bytes));
     return made;
   }();
   return handle;

@@ -23,6 +23,7 @@ using cublasHandle_t = struct EmulatedCublas*;
 enum cublasMath_t { CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION = 16 };
 
 cublasStatus_t cublasCreate(cublasHandle_t*);
+cublasStatus_t cublasDestroy(cublasHandle_t);
 cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t);
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t, void* workspace, std::size_t bytes);
