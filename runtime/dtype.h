@@ -90,23 +90,24 @@ constexpr Accumulator<S> widen(S x) {
 constexpr DType accumulator_of(DType type) { return type == DType::bf16 ? DType::f32 : type; }
 
 template <class T>
-inline constexpr bool is_dtype = false;
+struct NoDType {
+  static_assert(sizeof(T) == 0,
+                "elements are float, double, bf16, std::int32_t, weft::i64 or std::uint8_t");
+  static constexpr DType value = DType::u8;
+};
 template <class T>
-inline constexpr DType dtype_of = DType::u8;
+inline constexpr DType dtype_of = NoDType<T>::value;
 
-template <> inline constexpr bool is_dtype<float> = true;
-template <> inline constexpr DType dtype_of<float> = DType::f32;
-template <> inline constexpr bool is_dtype<double> = true;
-template <> inline constexpr DType dtype_of<double> = DType::f64;
-template <> inline constexpr bool is_dtype<bf16> = true;
-template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
-template <> inline constexpr bool is_dtype<std::int32_t> = true;
-template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
 template <>
-inline constexpr bool is_dtype<i64> = true;
+inline constexpr DType dtype_of<float> = DType::f32;
+template <>
+inline constexpr DType dtype_of<double> = DType::f64;
+template <>
+inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <>
+inline constexpr DType dtype_of<std::int32_t> = DType::i32;
 template <>
 inline constexpr DType dtype_of<i64> = DType::i64;
-template <> inline constexpr bool is_dtype<std::uint8_t> = true;
 template <> inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
 
 }  // namespace weft

@@ -224,9 +224,24 @@ Tensor Tensor::to(Device device) const {
   return moved;
 }
 
+// Whether two views may share bytes in different places of the two.
+bool Tensor::overlaps(const Tensor& other) const {
+  if (count() == 0 || other.count() == 0 || !same_storage(other)) return false;
+  if (bytes() == other.bytes() && strides_ == other.strides_ && dtype_ == other.dtype_) {
+    return false;
+  }
+  const auto end = [](const Tensor& x) {
+    i64 last = 0;
+    for (int axis = 0; axis < x.rank(); ++axis) last += (x.size(axis) - 1) * x.stride(axis);
+    return x.bytes() + (last + 1) * static_cast<i64>(size_of(x.dtype()));
+  };
+  return bytes() < end(other) && other.bytes() < end(*this);
+}
+
 void Tensor::copy_from(const Tensor& source) const {
   require(source.shape_ == shape_, "copy: the source is {}, the target {}", source.shape_, shape_);
   if (device() != source.device()) return copy_from(source.to(dtype_).to(device()));
+  if (overlaps(source)) return copy_from(source.clone());
   const ElementLoops loops = loops_over(shape_, strides_, source.strides_);
   dispatch_device(device(), [&](auto where) {
     with_type(dtype_, [&]<class To>(To) {

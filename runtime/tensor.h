@@ -103,11 +103,13 @@ class Tensor {
   Tensor reshaped(const Shape& shape) const;   // a view if possible, otherwise a copy
   Tensor to(DType dtype) const;                // itself if the type is that already
   Tensor to(Device device) const;              // itself if it is there already; otherwise row-major
-  void copy_from(const Tensor& source) const;  // same shape; converts the type, changes the device
+  // Of the same shape; converts the type, changes the device. The two may overlap.
+  void copy_from(const Tensor& source) const;
   void fill(double value) const;
 
  private:
   int checked_axis(int axis) const;
+  bool overlaps(const Tensor& other) const;
   std::optional<Tensor> view_as(const Shape& shape) const;  // none if it would have to copy
 
   std::shared_ptr<Storage> storage_;

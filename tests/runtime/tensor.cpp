@@ -167,6 +167,27 @@ TEST_CASE("copies convert between all types") {
   CHECK_ERROR(turned.copy_from(counted({2, 3})), "the source is [2,3], the target [3,2]");
 }
 
+TEST_CASE("a copy between views that overlap is that of what was there before") {
+  constexpr i64 count = 300'000;  // copied by several threads
+  for (const int by : {1, -1}) {
+    std::vector<std::int32_t> numbers(count);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    const Tensor x = Tensor::from(numbers, {count}).to(tested_device());
+    const Tensor front = x.slice(0, 0, count - 1), back = x.slice(0, 1, count);
+    (by > 0 ? back : front).copy_from(by > 0 ? front : back);
+    for (i64 i = 0; i < count; ++i) {
+      const bool stays = i == (by > 0 ? 0 : count - 1);
+      numbers[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(stays ? i : i - by);
+    }
+    CHECK(x.to_vector<std::int32_t>() == numbers);
+  }
+  const Tensor square = Tensor::from(Values{1, 2, 3, 4}, {2, 2}).to(tested_device());
+  square.copy_from(square.transpose(0, 1));
+  CHECK(square.to_vector<double>() == Values{1, 3, 2, 4});
+  square.copy_from(square);
+  CHECK(square.to_vector<double>() == Values{1, 3, 2, 4});
+}
+
 TEST_CASE("bf16 rounds to the nearest, ties to even") {
   const auto rounded = [](float x) { return static_cast<float>(bf16(x)); };
   CHECK(rounded(1.0f) == 1.0f);
