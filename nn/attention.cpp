@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "autograd/tape.h"
 #include "ops/dropout/mask.h"
 #include "ops/linear/linear.h"
 #include "ops/pointwise/pointwise.h"
@@ -15,6 +16,7 @@ AttentionSizes sizes_of(const AttentionOptions& options) {
   require(options.width > 0 && options.heads > 0,
           "attention: wanted a width and heads, got {} and {}", options.width, options.heads);
   const auto of_head = [&](i64 given) {
+    require(given >= 0, "attention: a head's width is 0, by default, or more, got {}", given);
     require(given > 0 || options.width % options.heads == 0,
             "attention: the width {} does not divide into {} heads; choose a multiple",
             options.width, options.heads);
@@ -328,10 +330,14 @@ Attention::State Attention::start(i64 capacity, i64 batch) const {
   require(options_.causal, "attention: only a causal layer can decode step by step");
   AttentionSizes sizes = sizes_;
   sizes.B = batch;
-  return {mechanism.decode(spec_, sizes, dtype_, capacity)};
+  return {mechanism.decode(spec_, sizes, dtype_, capacity), batch};
 }
 
 Variable Attention::step(State& state, const Variable& x) const {
+  require(state.decoding != nullptr, "attention: a state to decode with comes from start()");
+  require(x.value().rank() == 3 && x.size(0) == state.batch,
+          "attention: the state was started for a batch of {}, got {}", state.batch, x.shape());
+  const Tape::Pause pause;
   std::vector<Tensor> values;
   for (const Variable& input : inputs_of(x, {}, {}, state.positions)) {
     values.push_back(input.value());

@@ -66,12 +66,14 @@ class Attention {
 
   struct State {
     std::unique_ptr<DecodingState> decoding;
+    i64 batch = 0;
     i64 positions = 0;  // seen so far
   };
   // `capacity`: the most positions that a growing state may keep. Throws if the mechanism cannot
   // decode or the layer is not causal.
   State start(i64 capacity, i64 batch = 1) const;
-  // The n ≥ 1 positions after those seen so far: x [B, n, d] → [B, n, d].
+  // The n ≥ 1 positions after those seen so far: x [B, n, d] → [B, n, d], a constant: decoding
+  // records nothing.
   Variable step(State& state, const Variable& x) const;
 
   const AttentionSpec& spec() const { return spec_; }

@@ -18,6 +18,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors data is l
 
 constexpr std::uint64_t longest_header = 100'000'000;  // the format's own limit
 constexpr std::size_t longest_name = 256;
+constexpr const char* metadata_key = "__metadata__";
 constexpr std::size_t most_tensors = 65'536;
 
 // In the order in which the format's own writer sorts tensors.
@@ -47,10 +48,11 @@ std::string shown(const std::string& name) {
 
 void check_name(const std::string& file, const std::string& name) {
   const auto printable = [](unsigned char c) { return c > ' ' && c != 127 && c != '/'; };
-  require(!name.empty() && name.size() <= longest_name &&
-              std::all_of(name.begin(), name.end(), printable),
-          "{}: '{}' is not a tensor's name: wanted 1 to {} bytes without spaces and slashes", file,
-          shown(name), longest_name);
+  require(
+      !name.empty() && name.size() <= longest_name && name != metadata_key &&
+          std::all_of(name.begin(), name.end(), printable),
+      "{}: '{}' is not a tensor's name: wanted 1 to {} bytes without spaces and slashes, not {}",
+      file, shown(name), longest_name, metadata_key);
 }
 
 // Parses the header event by event, so that no tree of an untrusted shape is ever built. Anything
@@ -66,7 +68,7 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     if (place_ == Place::nothing) {
       place_ = Place::header;
     } else if (place_ == Place::header) {
-      place_ = key_ == "__metadata__" ? Place::metadata : Place::tensor;
+      place_ = key_ == metadata_key ? Place::metadata : Place::tensor;
       if (place_ == Place::tensor) start_tensor();
     } else {
       refuse("an object");
@@ -293,7 +295,7 @@ void write_checkpoint(const Checkpoint& checkpoint, const std::string& path) {
     return place_of(a.second.dtype()) < place_of(b.second.dtype());
   });
   nlohmann::ordered_json header;
-  if (!checkpoint.metadata.empty()) header["__metadata__"] = checkpoint.metadata;
+  if (!checkpoint.metadata.empty()) header[metadata_key] = checkpoint.metadata;
   std::uint64_t offset = 0;
   for (auto& [name, tensor] : tensors) {
     check_name(path, name);

@@ -2,6 +2,7 @@
 
 #include "ops/conv1d/conv1d.h"
 #include "ops/dropout/dropout.h"
+#include "ops/dropout/mask.h"
 #include "ops/embedding/embedding.h"
 #include "ops/linear/linear.h"
 #include "ops/pointwise/pointwise.h"
@@ -38,6 +39,7 @@ Variable LayerNorm::operator()(const Variable& x, const Variable& branch,
 }
 
 Variable Dropout::operator()(Context& context, const Variable& x) const {
+  check_dropout_rate("dropout", rate);
   const RandomKey key = context.random.next();
   return context.rate(rate) > 0 ? dropout(x, rate, key) : x;
 }

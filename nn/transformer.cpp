@@ -1,5 +1,7 @@
 #include "nn/transformer.h"
 
+#include "autograd/tape.h"
+#include "ops/dropout/mask.h"
 #include "ops/pointwise/pointwise.h"
 #include "ops/views/views.h"
 
@@ -25,6 +27,7 @@ TransformerBlock::TransformerBlock(const BlockOptions& options, DType dtype)
                    activation_behind(attention.spec(), options.activation), dtype),
       norm2(options.attention.width, dtype) {
   check_dropout_rate("transformer block", options.dropout);
+  require(options.hidden >= 0, "transformer block: hidden is 0 or more, got {}", options.hidden);
   if (!attention.owns_residual()) norm1.emplace(options.attention.width, dtype);
 }
 
@@ -64,11 +67,13 @@ Variable TransformerBlock::following(Context& context, const Variable& x, Tensor
 }
 
 Variable TransformerBlock::step(State& state, const Variable& x) const {
+  const Tape::Pause pause;
   Context context = Context::evaluation();
   return around(context, x, [&](const Variable& in) { return attention.step(state, in); });
 }
 
 Transformer::Transformer(const BlockOptions& options, i64 layers, DType dtype) {
+  require(layers >= 0, "transformer: wanted 0 layers or more, got {}", layers);
   for (i64 i = 0; i < layers; ++i) blocks.emplace_back(options, dtype);
 }
 
@@ -91,6 +96,8 @@ Transformer::State Transformer::start(i64 capacity, i64 batch) const {
 }
 
 Variable Transformer::step(State& state, const Variable& x) const {
+  require(state.size() == blocks.size(), "transformer: the state is of {} blocks, the model of {}",
+          state.size(), blocks.size());
   Variable h = x;
   for (std::size_t i = 0; i < blocks.size(); ++i) h = blocks[i].step(state[i], h);
   return h;

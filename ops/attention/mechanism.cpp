@@ -408,7 +408,12 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
     report_choice(call, sheets[i].name, whole[i].value());
     ready.given.erase(sheets[i].name);
   }
-  return (mechanism.*forward)(fitted.spec, ready, whole);
+  Attended attended = (mechanism.*forward)(fitted.spec, ready, whole);
+  const Shape wanted = output_shape(fitted.spec, fitted.sizes);
+  require(attended.out.shape() == wanted,
+          "{}: its fact sheet says an output {}, its forward made {}", mechanism.name, wanted,
+          attended.out.shape());
+  return attended;
 }
 
 // Unless the mechanism takes bf16, such inputs are widened to f32, and the output is rounded. The

@@ -27,6 +27,7 @@ Tensor LayerNorm::forward(Saved& saved, const Tensor& x, const Tensor& branch, c
     require(tensor != &branch && tensor->dtype() == statistics && gain.dtype() == bias.dtype(),
             "layer_norm: x is {}, another input {}", name_of(x.dtype()), name_of(tensor->dtype()));
   }
+  require(epsilon >= 0, "layer_norm: epsilon is 0 or more, got {}", epsilon);
   check_dropout_rate("layer_norm", dropout);
   require(branch.defined() || dropout == 0, "layer_norm: dropout needs a branch");
   const i64 d = x.size(-1), rows = x.rows();

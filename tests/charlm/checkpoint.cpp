@@ -293,6 +293,7 @@ TEST_CASE("checkpoint: what could not be read again is not written") {
     return error_of([&] { write_checkpoint(checkpoint, folder.path("x")); });
   };
   CHECK(contains(error({{{"a b", x}}, {}}), "'a b' is not a tensor's name"));
+  CHECK(contains(error({{{"__metadata__", x}}, {}}), "'__metadata__' is not a tensor's name"));
   CHECK(contains(error({{{"a", x}}, {{"note", "\xff\xfe"}}}), "is not UTF-8"));
   CHECK_FALSE(std::filesystem::exists(folder.path("x")));
 }

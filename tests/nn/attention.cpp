@@ -313,4 +313,34 @@ TEST_CASE("transformer: a stack has its own weights, gradients, and steps that g
   }
 }
 
+TEST_CASE("decoding: states of another batch or model are refused, and nothing is recorded") {
+  for (const char* mechanism : {"full", "linear", "agglomerative"}) {
+    CAPTURE(mechanism);
+    const nn::BlockOptions sheet{.attention = options(mechanism, true), .hidden = 5};
+    nn::Transformer stack(sheet, 2, f64);
+    randomise(stack, 3);
+    const auto x = [](i64 batch) {
+      return Variable::leaf(random_normal({batch, 1, 6}, f64, 1).to(tested_device()));
+    };
+    nn::Transformer::State state = stack.start(5, 2);
+    CHECK_ERROR(stack.step(state, x(3)), "the state was started for a batch of 2, got [3,1,6]");
+    CHECK_ERROR(stack.step(state, x(1)), "the state was started for a batch of 2, got [1,1,6]");
+    const Tape tape;
+    CHECK_FALSE(stack.step(state, x(2)).wants_gradient());
+    state.pop_back();
+    CHECK_ERROR(stack.step(state, x(2)), "the state is of 1 blocks, the model of 2");
+    nn::Attention::State nothing;
+    CHECK_ERROR(stack.blocks[0].attention.step(nothing, x(2)), "comes from start()");
+  }
+}
+
+TEST_CASE("transformer: sizes that cannot be") {
+  nn::BlockOptions sheet{.attention = options("full", true)};
+  CHECK_ERROR(nn::Transformer(sheet, -1), "wanted 0 layers or more, got -1");
+  sheet.hidden = -1;
+  CHECK_ERROR(nn::TransformerBlock(sheet), "hidden is 0 or more, got -1");
+  sheet.attention.key_width = -1;
+  CHECK_ERROR(nn::Attention(sheet.attention), "a head's width is 0, by default, or more, got -1");
+}
+
 }  // TEST_SUITE("nn")

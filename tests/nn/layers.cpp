@@ -72,6 +72,8 @@ TEST_CASE("dropout layer: in training only, drawn by seed and step") {
   CHECK(same_bits(run(true, 1, 1), run(true, 1, 1)));
   CHECK_FALSE(same_bits(run(true, 1, 1), run(true, 2, 1)));
   CHECK_FALSE(same_bits(run(true, 1, 1), run(true, 1, 2)));
+  Context context(true, 1, 1);
+  CHECK_ERROR(nn::Dropout{-0.5}(context, x), "the dropout rate must be in [0, 1)");
 }
 
 TEST_CASE("causal convolution: steps give the whole sequence, past the window") {

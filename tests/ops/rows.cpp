@@ -89,6 +89,7 @@ TEST_CASE("rows: a rate of dropout that keeps nothing, and one without a branch"
   CHECK_ERROR(
       apply(LayerNorm{.dropout = 0.5}, Variable(x), Variable(), Variable(gain), Variable(gain)),
       "dropout needs a branch");
+  CHECK_ERROR(layer_norm(x, gain, gain, -1), "layer_norm: epsilon is 0 or more, got -1");
 }
 
 TEST_CASE("rows: adaptive computation without tokens, or with another bias") {
