@@ -62,6 +62,8 @@ TEST_CASE("conditional: it has the facts of its inner mechanism") {
   CHECK(sheet.strictly_causal);
   CHECK(attention_inputs(spec).size() == 3);
   CHECK(sheet.choices.size() == 1);
+  CHECK(sheet.scaling == mechanism("topk").scaling);
+  CHECK(sheet.memory == mechanism("topk").memory);
   CHECK((sheet.decode == nullptr));
   CHECK(attention_inputs(AttentionSpec("conditional:length=4/conditional/topk")).size() == 3);
 }

@@ -95,6 +95,7 @@ Mechanism around_inner(const Mechanism& own, const AttentionSpec& inner) {
   if (other.row_sums == RowSums::one) sheet.row_sums = RowSums::one;
   sheet.drops_weights = other.drops_weights;
   sheet.scaling = other.scaling;
+  sheet.memory = other.memory;
   return sheet;
 }
 
