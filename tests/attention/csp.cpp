@@ -574,7 +574,8 @@ TEST_CASE("csp: the preset of the released operator") {
   CHECK(same_bits(csp("csp:preset=paper", v).out, csp("csp", v).out));
   CHECK_FALSE(same_bits(csp("csp:preset=released", v).out, csp("csp", v).out));
   CHECK_ERROR(csp("csp:preset=released,order=descending", v), "omit rule and order");
-  CHECK_ERROR(csp("csp:preset=released,shift=head", v), "csp: rule=code");
+  CHECK_ERROR(csp("csp:preset=released,shift=head", v),
+              "csp: preset=released is a variant of shift=linear and shift=power, got shift=head");
 }
 
 TEST_CASE("csp: a group longer than the sequence is the sequence") {

@@ -54,8 +54,8 @@ Settings settings_of(const AttentionSpec& spec) {
                                         {"custom", CspShift::custom}});
     s.rule.code = released || spec.word("rule") == "code";
     require(!s.rule.code || s.rule.shift == CspShift::linear || s.rule.shift == CspShift::power,
-            "{}: rule=code is a variant of shift=linear and shift=power, got shift={}", name,
-            spec.word("shift"));
+            "{}: {} is a variant of shift=linear and shift=power, got shift={}", name,
+            released ? "preset=released" : "rule=code", spec.word("shift"));
   }
   s.sorted = name == "csp-sort" || (name == "csp" && spec.integer("sort") == 1);
   if (name == "csp-shift") return s;
