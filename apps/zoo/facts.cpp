@@ -53,11 +53,12 @@ Json json_of(const Sheet& sheet) {
                       {"bias", input.biased},
                       {"optional", input.optional}});
   }
-  for (const AttentionChoice& choice : m.choices) {
+  for (const AttentionChoice& choice : sheet.choices()) {
     choices.push_back({{"name", choice.name},
                        {"shape", choice.shape},
                        {"integer", choice.integer},
-                       {"accepted", choice.accepted}});
+                       {"accepted", choice.accepted},
+                       {"decided", sheet.decides(choice)}});
   }
   for (const OptionSheet& option : m.options) {
     Json one = {
@@ -86,18 +87,26 @@ Json json_of(const Sheet& sheet) {
                    {"query_lengths", m.masks.query_lengths},
                    {"bias", m.masks.bias},
                    {"pattern", m.masks.pattern}}},
-                 {"causal", causal_of(m)},
+                 {"causal", causal_of(sheet)},
                  {"strictly_causal", m.strictly_causal},
                  {"in_layers", m.rows.count == nullptr},
                  {"earlier_keys", m.earlier_keys},
                  {"two_sequences", m.cross}});
   }
-  json.update({{"decoding", m.decode != nullptr},
+  json.update({{"decoding", sheet.decodes()},
+               {"decoding_wants", sheet.decode_wants()},
                {"inputs", inputs},
                {"choices", choices},
                {"options", options}});
   if (const std::optional<Sheet> inner = sheet.inner()) json["inner"] = json_of(*inner);
   return json;
+}
+
+// The end of "yes, with sort=attention, iterations=7".
+std::string only_with(const std::string& conditions) {
+  std::string text;
+  for (const char c : conditions) text += c == ',' ? ", " : std::string(1, c);
+  return text.empty() ? "" : ", with " + text;
 }
 
 std::string dumped(const Json& json) { return json.text(1) + "\n"; }
@@ -126,6 +135,39 @@ AttentionInputs Sheet::inputs() const {
   return attention_inputs(spec_ ? *spec_ : AttentionSpec(mechanism_->name));
 }
 
+bool Sheet::causal() const { return spec_ ? has_causal_form(*spec_) : mechanism_->masks.causal; }
+
+bool Sheet::decodes() const { return spec_ ? can_decode(*spec_) : mechanism_->decode != nullptr; }
+
+bool Sheet::decides(const AttentionChoice& choice) const {
+  if (choice.decided == nullptr || mechanism().wrapper) return true;
+  const AttentionSpec spec = spec_ ? *spec_ : AttentionSpec(mechanism_->name);
+  const auto in = [&](bool causal) {
+    return choice.decided(spec, {.causal = causal, .training = true});
+  };
+  return in(false) || (has_causal_form(spec) && in(true));
+}
+
+std::vector<AttentionChoice> Sheet::choices() const {
+  std::vector<AttentionChoice> list = mechanism().choices;
+  if (spec_) {
+    std::erase_if(list, [&](const AttentionChoice& choice) { return !decides(choice); });
+  }
+  return list;
+}
+
+std::string Sheet::causal_wants() const { return spec_ ? "" : mechanism_->causal_wants; }
+
+std::string Sheet::decode_wants() const {
+  if (spec_ || !decodes()) return "";
+  std::string wants = mechanism_->causal_wants;
+  for (const OptionSheet& option : mechanism_->options) {
+    if (option.name != mechanism_->decode_wants) continue;
+    wants += (wants.empty() ? "" : ",") + option.name + "!=" + option.initial;
+  }
+  return wants;
+}
+
 std::string joined(const std::vector<std::string>& words, const char* between, const char* none) {
   return words.empty() ? none : listed(words, between).text();
 }
@@ -138,10 +180,15 @@ std::string masks_of(const Mechanism& m) {
   return joined(words, ", ", "none");
 }
 
-std::string causal_of(const Mechanism& m) {
-  if (!m.masks.causal) return "no";
+std::string causal_of(const Sheet& sheet) {
+  const Mechanism& m = sheet.mechanism();
+  if (!sheet.causal()) return "no";
   if (!m.strictly_causal) return m.causal_only ? "only, and leaks" : "leaks";
-  return m.causal_only ? "only" : "yes";
+  return m.causal_only ? "only" : "yes" + only_with(sheet.causal_wants());
+}
+
+std::string decoding_of(const Sheet& sheet, const std::string& yes) {
+  return sheet.decodes() ? yes + only_with(sheet.decode_wants()) : "no";
 }
 
 std::string text_of(const Sheet& sheet) {
@@ -160,10 +207,10 @@ std::string text_of(const Sheet& sheet) {
   } else {
     line("memory", m.memory);
     line("masks", masks_of(m));
-    line("causal", causal_of(m));
+    line("causal", causal_of(sheet));
     line("two sequences", m.cross ? "yes" : "no");
   }
-  line("decoding", m.decode != nullptr ? "step by step" : "no");
+  line("decoding", decoding_of(sheet, "step by step"));
   const AttentionInputs inputs = sheet.inputs();
   if (!inputs.empty()) text += "\ninputs\n";
   for (const AttentionInput& input : inputs) {
@@ -172,11 +219,13 @@ std::string text_of(const Sheet& sheet) {
                     input.biased ? ", with a bias" : "", input.optional ? ", may be absent" : "",
                     input.causal ? ", only for causal attention" : "");
   }
-  if (!m.choices.empty()) text += "\ndrawn or decided\n";
-  for (const AttentionChoice& choice : m.choices) {
-    text += fmt::format("  {:<12} [{}]  {}; {}\n", choice.name, choice.shape,
+  const std::vector<AttentionChoice> choices = sheet.choices();
+  if (!choices.empty()) text += "\ndrawn or decided\n";
+  for (const AttentionChoice& choice : choices) {
+    text += fmt::format("  {:<12} [{}]  {}; {}{}\n", choice.name, choice.shape,
                         choice.integer ? "integers" : "numbers",
-                        choice.accepted ? "can be given" : "output only");
+                        choice.accepted ? "can be given" : "output only",
+                        sheet.decides(choice) ? "" : ", with other options");
   }
   if (!m.options.empty()) text += "\noptions\n" + options_of(sheet);
   for (auto inner = sheet.inner(); inner; inner = inner->inner()) {

@@ -23,6 +23,16 @@ class Sheet {
   // Whether this is a wrapper without inner mechanism; facts that depend on the inner one are
   // absent.
   bool alone() const { return mechanism().wrapper && !spec_; }
+  // With the options of a specification; for a name whether some options allow it.
+  bool causal() const;
+  bool decodes() const;
+  // Whether a call may draw or decide it, with the options of a specification or the defaults.
+  bool decides(const AttentionChoice& choice) const;
+  // The choices, for a specification those that a call may decide.
+  std::vector<AttentionChoice> choices() const;
+  // For a name the options that causal calls and decoding need: "attention!=csp"; otherwise empty.
+  std::string causal_wants() const;
+  std::string decode_wants() const;
   std::string name() const { return spec_ ? spec_->text() : mechanism().name; }
 
  private:
@@ -32,8 +42,10 @@ class Sheet {
   std::optional<AttentionSpec> spec_;
 };
 
-std::string masks_of(const Mechanism& mechanism);   // "lengths of both, bias"
-std::string causal_of(const Mechanism& mechanism);  // "no", "yes", "only", "leaks" …
+std::string masks_of(const Mechanism& mechanism);  // "lengths of both, bias"
+std::string causal_of(const Sheet& sheet);  // "no", "yes", "yes, with sort=attention", "leaks" …
+// "no", or `yes` and on what condition.
+std::string decoding_of(const Sheet& sheet, const std::string& yes);
 std::string joined(const std::vector<std::string>& words, const char* between,
                    const char* none = "");
 

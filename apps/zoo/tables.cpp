@@ -44,7 +44,7 @@ std::string plain_table() {
   constexpr std::size_t title = 1, longest_cell = 18;
   std::vector<Cells> rows = {{"mechanism", "what", "causal", "time", "memory"}};
   for (const Mechanism* m : mechanisms()) {
-    rows.push_back({shown_name(*m), m->title, fact(*m, causal_of(*m)), fact(*m, m->scaling),
+    rows.push_back({shown_name(*m), m->title, fact(*m, causal_of(Sheet(*m))), fact(*m, m->scaling),
                     fact(*m, m->memory)});
   }
   std::vector<std::size_t> widths(rows[0].size(), 0);
@@ -75,8 +75,8 @@ std::string markdown_table() {
     }
     text += fmt::format("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
                         shown_name(*m), m->title, m->paper, m->equations, m->scaling,
-                        fact(*m, m->memory), fact(*m, masks_of(*m)), fact(*m, causal_of(*m)),
-                        fact(*m, m->cross ? "yes" : "no"), m->decode != nullptr ? "yes" : "no",
+                        fact(*m, m->memory), fact(*m, masks_of(*m)), fact(*m, causal_of(Sheet(*m))),
+                        fact(*m, m->cross ? "yes" : "no"), decoding_of(Sheet(*m), "yes"),
                         joined(options, " "));
   }
   return text;

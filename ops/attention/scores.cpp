@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "ops/views/views.h"
 
 namespace weft {
 
@@ -45,6 +48,15 @@ i64 count_of(const AttentionInputs& inputs, Role role) {
   i64 count = 0;
   for (const AttentionInput& input : inputs) count += input.role == role ? input.shape.count() : 0;
   return count;
+}
+
+// Empty slices of the unused inputs are concatenated.
+Variable with_zero_gradients(const Variable& x, std::span<const Variable> unused) {
+  std::vector<Variable> parts{x};
+  for (const Variable& input : unused) {
+    parts.push_back(reshape(slice(input, 0, 0, 0), {x.size(0), x.size(1), 0}));
+  }
+  return concatenate(parts, 2);
 }
 
 RandomKey attention_key(RandomKey call, i64 number) {

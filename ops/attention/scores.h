@@ -23,6 +23,9 @@ Initializer uniform_by_fan_in(i64 in);
 // The number of elements of the inputs of this role.
 i64 count_of(const AttentionInputs& inputs, Role role);
 
+// x [B, n, width]; in backward the unused inputs get gradients of zeros.
+Variable with_zero_gradients(const Variable& x, std::span<const Variable> unused);
+
 // The key of attention number `number` among those that one call makes: the first has the call's
 // own, and every 56 of the others a seed of their own.
 RandomKey attention_key(RandomKey call, i64 number);

@@ -37,6 +37,22 @@ TEST_CASE("conditional: the inner mechanism's temperature is that of full attent
   }
 }
 
+TEST_CASE("conditional: lengths apply to queries where they do for the inner mechanism") {
+  AttentionCall call;
+  call.lengths = Tensor::from(std::vector<i64>{8, 3}, {2});
+  AttentionCall of_both = call;
+  of_both.query_lengths = call.lengths;
+  for (const char* wrapper :
+       {"conditional:length=8/", "conditional:length=8/conditional:length=4/"}) {
+    CAPTURE(wrapper);
+    const Run local = attended_run("full", inputs(8, 8), of_both);
+    check_same_run(attended_run(wrapper + std::string("local"), inputs(8, 8), call), local);
+    check_same_run(defined_run(wrapper + std::string("local"), inputs(8, 8), call), local);
+    const Run topk = attended_run("full", inputs(8, 8), call);
+    check_same_run(attended_run(wrapper + std::string("topk"), inputs(8, 8), call), topk);
+  }
+}
+
 TEST_CASE("conditional: it has the facts of its inner mechanism") {
   const AttentionSpec spec("conditional/topk");
   const Mechanism& sheet = spec.mechanism();
@@ -46,6 +62,8 @@ TEST_CASE("conditional: it has the facts of its inner mechanism") {
   CHECK(sheet.strictly_causal);
   CHECK(attention_inputs(spec).size() == 3);
   CHECK(sheet.choices.size() == 1);
+  CHECK(sheet.scaling == mechanism("topk").scaling);
+  CHECK(sheet.memory == mechanism("topk").memory);
   CHECK((sheet.decode == nullptr));
   CHECK(attention_inputs(AttentionSpec("conditional:length=4/conditional/topk")).size() == 3);
 }

@@ -440,6 +440,10 @@ TEST_CASE("mega: what it refuses") {
               "attention mega: csp_group=3 has an effect only with attention=csp");
   CHECK_ERROR(AttentionSpec("mega:attention=csp,chunk=16"),
               "attention mega: chunk=16 has an effect only with attention!=csp");
+  CHECK_ERROR(AttentionSpec("mega:attention=csp,csp_group=3,csp_groups=2"),
+              "attention mega: csp_groups=2 has an effect only with csp_group=2");
+  CHECK_ERROR(AttentionSpec("mega:attention=csp,csp_group=1,csp_order=ascending"),
+              "attention mega: csp_order=ascending has an effect only with csp_group!=1");
   CHECK_ERROR(attended("mega:states=3", inputs),
               "ema_delta is [D, d, states] with states = 2, but the option says states=3");
   CHECK_ERROR(attended(sized, inputs, causal()),

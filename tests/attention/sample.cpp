@@ -19,6 +19,17 @@ constexpr std::size_t all_calls = 1'000'000;
 
 bool may_be_one(const std::string& axis) { return axis == "b" || axis == "h"; }
 
+// The options that its conditions name, with the first of several values: ",attention=csp". Where
+// a value is excluded the default fits.
+std::string needed_by(const OptionSheet& option) {
+  std::string text, condition;
+  for (std::istringstream all(option.with); std::getline(all, condition, ',');) {
+    if (condition.find('!') != std::string::npos) continue;
+    text += "," + condition.substr(0, condition.find('|'));
+  }
+  return text;
+}
+
 std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
   if (mechanism.wrapper) {  // one inner mechanism with the wrapper's options, then the others
     std::vector<std::string> texts;
@@ -37,10 +48,7 @@ std::vector<std::string> specs(const Mechanism& mechanism, bool options) {
     values.insert(values.end(), option.choices.begin(), option.choices.end());
     for (const std::string& value : values) {
       if (!options || value == option.initial) continue;  // the default is the first text
-      const std::string& with = option.with;              // the first of several values
-      const bool written = !with.empty() && with.find('!') == std::string::npos;
-      texts.push_back(mechanism.name + ":" + option.name + "=" + value +
-                      (written ? "," + with.substr(0, with.find('|')) : ""));
+      texts.push_back(mechanism.name + ":" + option.name + "=" + value + needed_by(option));
     }
   }
   return texts;

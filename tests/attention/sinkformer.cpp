@@ -80,7 +80,6 @@ TEST_CASE("sinkformer: one half step is full attention") {
     call.random = {1, 2, 3};
     const Run wanted = attended_run("full", in.list(), call);
     check_same_run(attended_run(with_steps(1), in.list(), call), wanted);
-    check_same_run(attended_run(with_steps(1) + ",detach_columns=1", in.list(), call), wanted);
   }
 }
 
@@ -161,6 +160,8 @@ TEST_CASE("sinkformer: what it refuses") {
               "attention sinkformer: iterations is a number in [1, 1000], got '0'");
   CHECK_ERROR(attended("sinkformer:detach_columns=2", in.list()),
               "attention sinkformer: detach_columns is a number in [0, 1], got '2'");
+  CHECK_ERROR(AttentionSpec(with_steps(1) + ",detach_columns=1"),
+              "sinkformer: detach_columns=1 has an effect only with iterations!=1");
   CHECK_ERROR(attended("sinkformer", in.list(), causal()), "sinkformer: has no causal form");
 }
 

@@ -130,6 +130,29 @@ TEST_CASE("attend --compare: PyTorch's layout, masks, and what is not read") {
   CHECK(row(same, "topk:topk=5")[1] == row(said, "topk:topk=5")[1]);
 }
 
+TEST_CASE("attend --compare: lengths of a padded batch are those of queries, too") {
+  Tensors tensors = long_sequence;
+  tensors["lengths"] = Tensor::from(std::vector<i64>{40, 7}, {2});
+  const std::string list = "full,local:context=100,topk:topk=40,topk:topk=3";
+  const std::string said = File(tensors).said(list);
+  // A window of all positions and all keys as the largest are full attention.
+  CHECK(std::stod(row(said, "local:context=100")[1]) < 1e-12);
+  CHECK(std::stod(row(said, "topk:topk=40")[1]) < 1e-12);
+  tensors["query_lengths"] = tensors["lengths"];
+  const std::string both = File(tensors).said(list);
+  const auto out = [&](const char* text) { return File(tensors).out({"--attention", text}); };
+  const double error = relative_error(out("topk:topk=3"), out("full"));
+  for (const std::string& table : {said, both}) {
+    CHECK(row(table, "local:context=100").size() == 5);
+    CHECK(std::stod(row(table, "topk:topk=3")[1]) == doctest::Approx(error).epsilon(0.01));
+  }
+  tensors["query_lengths"] = Tensor::from(std::vector<i64>{9, 40}, {2});
+  const std::string apart = File(tensors).said(list);
+  CHECK(contains(apart, "local:context=100 "));
+  CHECK(contains(apart, "does not take query lengths; use full"));
+  CHECK(row(apart, "topk:topk=3").size() == 5);
+}
+
 TEST_CASE("attend --compare: one that cannot run says why, the others run") {
   const File file({{"q", random_normal({1, 4, 2, 4}, DType::f64, 1)},
                    {"k", random_normal({1, 6, 2, 4}, DType::f64, 2)},

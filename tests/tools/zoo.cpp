@@ -129,6 +129,47 @@ TEST_CASE("zoo: a specification shows its options as it sets them") {
   check_refused(zoo({"topk:tokp=3"}), "did you mean topk?");
 }
 
+TEST_CASE("zoo: facts that depend on options are those of the specification") {
+  struct Case {
+    std::string text, causal, decoding;
+    std::vector<std::string> decided;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"mega",
+            "yes, with attention!=csp",
+            "step by step, with attention!=csp",
+            {"src", "shifts"}},
+           {"mega:attention=laplace", "yes", "step by step", {}},
+           {"mega:attention=csp", "no", "no", {"src", "shifts"}},
+           {"sinkhorn", "yes, with sort=attention, iterations=7", "no", {"noise", "picked"}},
+           {"sinkhorn:block=4", "yes", "no", {"noise", "picked"}},
+           {"sinkhorn:sort=simple", "no", "no", {"noise"}},
+           {"cosformer", "yes", "step by step, with max_length!=0", {}},
+           {"cosformer:max_length=0", "yes", "no", {}},
+           {"cosformer:max_length=9", "yes", "step by step", {}},
+           {"csp", "no", "no", {"src", "shifts"}},
+           {"csp:sinkhorn=2", "no", "no", {"shifts"}},
+           {"conditional/topk", "yes", "no", {"topk"}}}) {
+    CAPTURE(c.text);
+    const std::string text = zoo({c.text}).out;
+    CHECK_MESSAGE(contains(text, "causal     " + c.causal + "\n"), text);
+    CHECK_MESSAGE(contains(text, "decoding   " + c.decoding + "\n"), text);
+    const auto sheet = nlohmann::json::parse(zoo({c.text, "--json"}).out);
+    CHECK(sheet["causal"] == c.causal);
+    CHECK(sheet["decoding"] == (c.decoding != "no"));
+    std::vector<std::string> decided;
+    for (const auto& choice : sheet["choices"]) decided.push_back(choice["name"]);
+    CHECK(decided == c.decided);
+    CHECK(contains(text, "drawn or decided") == !decided.empty());
+  }
+  CHECK(contains(zoo({"mega"}).out, "can be given, with other options"));
+  CHECK_FALSE(contains(zoo({"mega:attention=csp"}).out, "with other options"));
+  const auto mega = nlohmann::json::parse(zoo({"mega", "--json"}).out);
+  CHECK(mega["choices"][0]["decided"] == false);
+  const auto cosformer = nlohmann::json::parse(zoo({"cosformer", "--json"}).out);
+  CHECK(cosformer["decoding_wants"] == "max_length!=0");
+}
+
 TEST_CASE("zoo: the fact sheets as JSON") {
   const auto all = nlohmann::json::parse(zoo({"--json"}).out);
   REQUIRE(all.size() == known().size());

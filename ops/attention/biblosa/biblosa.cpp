@@ -109,7 +109,9 @@ Variable in_direction(const Biblosa& c, i64 t, const Variable& x) {
 Attended attend_biblosa(const AttentionSpec& spec, const AttentionCall& call,
                         std::span<const Variable> inputs) {
   const Biblosa c(spec, call, inputs);
-  if (c.B * c.N == 0) return reshape(c.x(), {c.B, c.N, c.D * c.C});
+  if (c.B * c.N == 0) {
+    return with_zero_gradients(reshape(c.x(), {c.B, c.N, c.D * c.C}), inputs.subspan(1));
+  }
   const Variable x = within_lengths(c.x(), call.lengths);
   std::vector<Variable> of;
   for (i64 t = 0; t < c.D; ++t) of.push_back(in_direction(c, t, x));

@@ -11,7 +11,7 @@
 // It is a wrapper: `conditional:length=512/i-clustered:clusters=100,topk=32`. Choices of the inner
 // mechanism can be given if it is the one that runs.
 //
-// Masks: those that both have.
+// Masks: those that both have. Lengths apply to queries of full, too, where they do for inner.
 //
 // Backward is that of the mechanism that runs: one of the two functions is the whole output.
 //
@@ -39,6 +39,14 @@ bool short_enough(const AttentionSpec& spec, i64 N, i64 S) {
   return std::max(N, S) <= spec.integer("length");
 }
 
+// The call of full attention. Where lengths apply to queries of the inner mechanism, they do here.
+AttentionCall call_of_full(const AttentionSpec& spec, const AttentionCall& call) {
+  const Mechanism& sheet = spec.mechanism();
+  AttentionCall own = call;
+  if (!sheet.masks.query_lengths && !sheet.cross) own.query_lengths = call.lengths;
+  return own;
+}
+
 Attended attend_conditional(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
   const i64 N = inputs[0].size(1), S = inputs[1].size(1);
@@ -47,14 +55,15 @@ Attended attend_conditional(const AttentionSpec& spec, const AttentionCall& call
           "conditional: {} was given, but N = {} and S = {} are no longer than length={}, where "
           "full attention decides nothing",
           call.given.begin()->first, N, S, spec.integer("length"));
-  return attend(full_of_inner(spec), call, inputs);
+  return attend(full_of_inner(spec), call_of_full(spec, call), inputs);
 }
 
 Attended reference_conditional(const AttentionSpec& spec, const AttentionCall& call,
                                std::span<const Variable> inputs) {
-  const bool full = short_enough(spec, inputs[0].size(1), inputs[1].size(1));
-  const AttentionSpec chosen = full ? full_of_inner(spec) : *spec.inner();
-  return defined(chosen, call, inputs);
+  if (!short_enough(spec, inputs[0].size(1), inputs[1].size(1))) {
+    return defined(*spec.inner(), call, inputs);
+  }
+  return defined(full_of_inner(spec), call_of_full(spec, call), inputs);
 }
 
 AttentionCost cost_conditional(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
@@ -86,6 +95,7 @@ Mechanism around_inner(const Mechanism& own, const AttentionSpec& inner) {
   if (other.row_sums == RowSums::one) sheet.row_sums = RowSums::one;
   sheet.drops_weights = other.drops_weights;
   sheet.scaling = other.scaling;
+  sheet.memory = other.memory;
   return sheet;
 }
 
@@ -108,7 +118,7 @@ const Registration registered_conditional{Mechanism{
     .reference = reference_conditional,
     .cost = cost_conditional,
     .around = around_inner,
-    .inner_tried = {"topk:topk=3", "i-clustered:clusters=3,topk=4"}}};
+    .inner_tried = {"topk:topk=3", "i-clustered:clusters=3,topk=4", "local:context=3"}}};
 
 }  // namespace
 }  // namespace weft

@@ -54,8 +54,8 @@ Settings settings_of(const AttentionSpec& spec) {
                                         {"custom", CspShift::custom}});
     s.rule.code = released || spec.word("rule") == "code";
     require(!s.rule.code || s.rule.shift == CspShift::linear || s.rule.shift == CspShift::power,
-            "{}: rule=code is a variant of shift=linear and shift=power, got shift={}", name,
-            spec.word("shift"));
+            "{}: {} is a variant of shift=linear and shift=power, got shift={}", name,
+            released ? "preset=released" : "rule=code", spec.word("shift"));
   }
   s.sorted = name == "csp-sort" || (name == "csp" && spec.integer("sort") == 1);
   if (name == "csp-shift") return s;
@@ -390,7 +390,8 @@ std::vector<OptionSheet> sort_options() {
            .initial = "reference",
            .help = "order in a group: that of the first channel (the paper), ascending (the "
                    "released code) or descending",
-           .choices = {"reference", "ascending", "descending"}}};
+           .choices = {"reference", "ascending", "descending"},
+           .with = "group!=1"}};
 }
 
 Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
@@ -453,6 +454,7 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
                                  "stochastic maps (eq. 9); 0: permutations",
                          .least = 0,
                          .most = 100000,
+                         .with = "group!=1",
                          .tried = {"1,group=70", "3,group=70"}});
     m.options.push_back({.name = "temperature",
                          .initial = "1",

@@ -90,7 +90,9 @@ Attended attend_isab(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const Isab c(spec, call, inputs);
   const Variable x = within_lengths(c.x(), call.lengths);
-  if (c.B * c.N == 0) return reshape(x, {c.B, c.N, c.C});
+  if (c.B * c.N == 0) {
+    return with_zero_gradients(reshape(x, {c.B, c.N, c.C}), inputs.subspan(1));
+  }
   const std::vector<Variable> of_x = mapped(c, x, {{0, map_k}, {0, map_v}, {1, map_q}});
   const Variable q = c.for_items(linear(c.inducing(), c.weight(0, map_q), c.bias(0, map_q)));
   const Variable points = attended(c, 0, q, {of_x[0], of_x[1], call.lengths}, {});

@@ -134,14 +134,12 @@ ElementwiseCall elementwise_of(const AttentionSpec& spec, const AttentionCall& c
           .random = call.random};
 }
 
-// csp(v) by `run`, attend or defined. Empty slices of the unused inputs are concatenated, so that
-// these get gradients of zeros.
+// csp(v) by `run`, attend or defined.
 Variable permuted(const AttentionSpec& spec, const AttentionCall& call, Mechanism::Forward run,
                   const Mapped& m, const Variable& rel_bias) {
   const std::vector<Variable> v{heads(m.v)};
-  const Variable o = joined(run(csp_of(spec), call, v).out);
-  const Variable none = reshape(slice(rel_bias, 0, 0, 0), {o.size(0), o.size(1), 0});
-  return concatenate(std::vector{o, slice(m.q, 2, 0, 0), slice(m.k, 2, 0, 0), none}, 2);
+  return with_zero_gradients(joined(run(csp_of(spec), call, v).out),
+                             std::vector{m.q, m.k, rel_bias});
 }
 
 }  // namespace
@@ -158,7 +156,7 @@ Attended attend_mega(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const Mega c{spec, inputs};
   const Variable x = within_lengths(c[sequence], call.lengths);
-  if (x.value().count() == 0) return x;
+  if (x.value().count() == 0) return with_zero_gradients(x, inputs.subspan(1));
   const Variable normed = c.normed(x);
   const DampedAverage by = c.average();
   const Variable average =
@@ -449,13 +447,13 @@ const Registration registered_mega{Mechanism{
                  .help = "the option groups of csp: how many, in the place of csp_group",
                  .least = 0,
                  .most = 1e9,
-                 .with = "attention=csp",
+                 .with = "attention=csp,csp_group=2",
                  .tried = {"1"}},
                 {.name = "csp_order",
                  .initial = "reference",
                  .help = "the option order of csp",
                  .choices = {"reference", "ascending", "descending"},
-                 .with = "attention=csp"}},
+                 .with = "attention=csp,csp_group!=1"}},
     .masks = {.causal = true, .lengths = true},
     .causal_wants = "attention!=csp",
     .strictly_causal = true,

@@ -48,6 +48,7 @@ const Registration registered_sinkformer{Mechanism{
                  .help = "1: the columns' scales are constants for backward",
                  .least = 0,
                  .most = 1,
+                 .with = "iterations!=1",
                  // With 1, gradients are not differences of outputs:
                  // tests/attention/sinkformer.cpp.
                  .tried = {"0"}},

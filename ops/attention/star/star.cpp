@@ -87,6 +87,10 @@ struct Star {
   Variable zeros(const Shape& shape) const {
     return Tensor::zeros(shape, x().value().dtype(), x().value().device());
   }
+  // The first s, where no output depends on the relay's maps, which are those of a later s.
+  Variable without_relay(const Variable& s) const {
+    return with_zero_gradients(s, inputs.subspan(star_qkv, 4));
+  }
 };
 
 EdgeListSizes graph_sizes(i64 items, i64 N, bool closed) {
@@ -152,11 +156,12 @@ Variable relay(const Star& c, i64 t, const Variable& s, const Variable& h, const
 Attended attend_star(const AttentionSpec& spec, const AttentionCall& call,
                      std::span<const Variable> inputs) {
   const Star c(spec, call, inputs);
-  if (c.B * c.N == 0) return c.x();
+  if (c.B * c.N == 0) return with_zero_gradients(c.x(), inputs.subspan(1));
   const Variable e = within_lengths(c.x(), call.lengths);
   Variable h = e;
   Variable s =
       reshape(block_mean(reshape(e, {c.B, c.N, 1, c.d}), c.N, call.lengths), {c.B, 1, c.d});
+  if (c.T == 1) s = c.without_relay(s);
   Tensor hidden;  // 0 for a position, −∞ beyond the lengths
   if (call.lengths.defined()) {
     const Tensor ones = Tensor::full({c.B, c.N}, 1, e.value().dtype(), e.value().device());
@@ -240,6 +245,7 @@ Attended reference_star(const AttentionSpec& spec, const AttentionCall& call,
   return item_by_item(c.x(), call.lengths, c.d, [&](i64 b, const Variable& e) {
     const DefinedStar item{c, b, e.size(1)};
     Variable h = e, s = reshape(mean(e, 1), {1, 1, c.d});
+    if (c.T == 1) s = c.without_relay(s);
     for (i64 t = 0; t < c.T; ++t) {
       h = item.satellites(t, h, e, s);
       s = item.relay(t, s, h);
