@@ -21,17 +21,17 @@ class RecomputeNode final : public Node {
     }
     values_.clear();
     Tape tape;
-    std::vector<Variable> results = f_(leaves);
-    std::vector<Tensor> dresults;
+    const std::vector<Variable> results = f_(leaves);
+    std::vector<Variable> made;
+    std::vector<Tensor> dmade;
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (tape.has_recorded(results[i])) {
-        dresults.push_back(std::move(douts[i]));
+        made.push_back(results[i]), dmade.push_back(std::move(douts[i]));
       } else if (results[i].wants_gradient()) {  // an input, or a value from outside f
         results[i].place()->accumulate(douts[i], name());
       }
     }
-    std::erase_if(results, [&](const Variable& result) { return !tape.has_recorded(result); });
-    if (!results.empty()) tape.backward(results, dresults);
+    if (!made.empty()) tape.backward(made, dmade);
     std::vector<Tensor> gradients;
     for (const Variable& leaf : leaves) gradients.push_back(leaf.gradient());
     gradients.resize(inputs.size());  // those of f's own parameters are accumulated already

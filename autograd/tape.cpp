@@ -50,13 +50,14 @@ void Gradient::accumulate(const Tensor& gradient, const char* op) {
 
 thread_local Tape::Scope* Tape::Scope::innermost = nullptr;
 
-Tape::Scope::Scope(Tape* tape) : tape_(tape), outer_(std::exchange(innermost, this)) {
-  if (outer_ != nullptr) outer_->inner_ = this;
+Tape::Scope::Scope(Tape* tape, std::shared_ptr<Copies> copies)
+    : tape(tape), copies(std::move(copies)), outer(std::exchange(innermost, this)) {
+  if (outer != nullptr) outer->inner = this;
 }
 
 Tape::Scope::~Scope() {
-  if (outer_ != nullptr) outer_->inner_ = inner_;
-  (inner_ != nullptr ? inner_->outer_ : innermost) = outer_;
+  if (outer != nullptr) outer->inner = inner;
+  (inner != nullptr ? inner->outer : innermost) = outer;
 }
 
 // The compute copies of a step.
@@ -80,7 +81,6 @@ class Tape::Copies {
     all_.push_back({master, master.to(type)});
     return all_.back().copy;
   }
-  void clear() { all_.clear(); }
 
  private:
   struct Copy {
@@ -89,32 +89,14 @@ class Tape::Copies {
   std::vector<Copy> all_;
 };
 
-// While a tape is walked, nothing is recorded, but tapes of recompute() are inside it.
-struct Tape::Walk {
-  static thread_local const Walk* current;
-  Tape& tape;
-  const Pause pause = {};
-  const Walk* const outer = std::exchange(current, this);
-
-  ~Walk() {
-    current = outer;
-    tape.end_step();
-  }
-};
-thread_local const Tape::Walk* Tape::Walk::current = nullptr;
-
-std::shared_ptr<Tape::Copies> Tape::copies_outside() {
-  if (current() != nullptr) return current()->copies_;
-  return Walk::current == nullptr ? nullptr : Walk::current->tape.copies_;
+// Those of the scope outside, or new ones.
+std::shared_ptr<Tape::Copies> Tape::copies_of_step() {
+  const Scope* const outside = Scope::innermost;
+  return outside != nullptr && outside->copies != nullptr ? outside->copies
+                                                          : std::make_shared<Copies>();
 }
 
-Tape::Tape(Keep keep)
-    : keep_(keep),
-      number_(next_number()),
-      copies_(copies_outside()),
-      owns_copies_(copies_ == nullptr) {
-  if (owns_copies_) copies_ = std::make_shared<Copies>();
-}
+Tape::Tape(Keep keep) : keep_(keep), number_(next_number()) {}
 
 // Uses that a walk has not counted down yet are released here too: the gradients outlive the tape.
 Tape::~Tape() {
@@ -123,20 +105,14 @@ Tape::~Tape() {
       if (place) --place->uses_;
     }
   }
-  end_step();
 }
 
-Tape* Tape::current() { return Scope::innermost == nullptr ? nullptr : Scope::innermost->tape(); }
-
-void Tape::end_step() {
-  if (owns_copies_ && copies_ != nullptr) copies_->clear();
-  copies_ = nullptr;
-}
+Tape* Tape::current() { return Scope::innermost == nullptr ? nullptr : Scope::innermost->tape; }
 
 Tensor compute_copy(const Tensor& master, DType type) {
-  const Tape* const tape = Tape::current();
-  const bool keeps = tape != nullptr && tape->copies_ != nullptr && master.dtype() != type;
-  return keeps ? tape->copies_->of(master, type) : master.to(type);
+  const Tape::Scope* const scope = Tape::Scope::innermost;
+  const bool keeps = Tape::current() != nullptr && scope->copies != nullptr;
+  return keeps && master.dtype() != type ? scope->copies->of(master, type) : master.to(type);
 }
 
 void Tape::record(std::unique_ptr<Node> node) {
@@ -176,7 +152,7 @@ void Tape::backward(std::span<const Variable> values, std::span<const Tensor> gr
   require(values.size() == gradients.size(), "tape: {} gradients were given for {} values",
           gradients.size(), values.size());
   walked_ = true;
-  const Walk walk{*this};
+  const Scope walk(nullptr, std::move(scope_.copies));  // for the tapes of recompute()
   bool reaches = false;
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!values[i].wants_gradient()) continue;

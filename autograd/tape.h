@@ -37,21 +37,20 @@ class Node {
 };
 
 class Tape {
-  // From its construction on, until it ends or an inner one begins, `tape` records on this thread;
-  // null: none does. Scopes may end in any order.
-  class Scope {
-   public:
-    explicit Scope(Tape* tape);
+  class Copies;
+
+  // From its construction on, until it ends or an inner one begins, `tape` records on this thread,
+  // and `copies` are the compute copies of the step; null: none. Scopes may end in any order.
+  struct Scope {
+    Scope(Tape* tape, std::shared_ptr<Copies> copies);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
-    Tape* tape() const { return tape_; }
 
-   private:
-    Tape* tape_;
-    Scope *outer_, *inner_ = nullptr;
+    Tape* tape;
+    std::shared_ptr<Copies> copies;
+    Scope *outer, *inner = nullptr;
     static thread_local Scope* innermost;
-    friend class Tape;
   };
 
  public:
@@ -70,7 +69,7 @@ class Tape {
 
   // Stops recording in a scope.
   class Pause {
-    Scope scope_{nullptr};
+    Scope scope_{nullptr, nullptr};
   };
 
   void record(std::unique_ptr<Node> node);
@@ -94,22 +93,17 @@ class Tape {
 
  private:
   friend Tensor compute_copy(const Tensor& master, DType type);
-  class Copies;
-  struct Walk;
-  static std::shared_ptr<Copies> copies_outside();
+  static std::shared_ptr<Copies> copies_of_step();
   void note(const Node& node);
-  void end_step();
 
   Keep keep_;
   std::uint64_t number_;
-  std::shared_ptr<Copies> copies_;  // a step's: those of the tape outside; null after the walk
-  bool owns_copies_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::shared_ptr<Gradient>> places_;
   std::unordered_set<std::shared_ptr<Gradient>> known_;  // those, and those that ops filled
   std::function<void(Gradient&)> complete_;
   bool walked_ = false;
-  Scope scope_{this};
+  Scope scope_{this, copies_of_step()};  // the walk takes the copies out of it
 };
 
 // A parameter in the type that a product multiplies. From the construction of a tape until it has
