@@ -95,19 +95,15 @@ void draw(const NamedBuffer& buffer, std::uint64_t seed, std::uint32_t step) {
 }
 
 void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t step) {
-  for (const NamedBuffer& named : buffers) {
-    const i64 period = named.buffer.redraw;
-    if (period > 0 && step > 1 && (step - 1) % period == 0) draw(named, seed, step);
-  }
+  redraw(buffers, seed, step - 1, step);
 }
 
-void redraw_back(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t from,
-                 std::uint32_t to) {
+void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t from,
+            std::uint32_t to) {
   for (const NamedBuffer& named : buffers) {
     const i64 period = named.buffer.redraw;
     const auto drawn_at = [&](std::uint32_t step) {  // 0: by initialize()
-      const i64 periods = step == 0 ? 0 : (step - 1) / period;
-      return static_cast<std::uint32_t>(periods == 0 ? 0 : periods * period + 1);
+      return step <= period ? 0 : static_cast<std::uint32_t>((step - 1) / period * period + 1);
     };
     if (period > 0 && drawn_at(from) != drawn_at(to)) draw(named, seed, drawn_at(to));
   }

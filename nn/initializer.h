@@ -33,9 +33,10 @@ void initialize(Module& module, std::uint64_t seed) {
 // captured as a CUDA graph.
 void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t step);
 
-// Draws the buffers as they were at step `to`, if they were redrawn up to step `from`.
-void redraw_back(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t from,
-                 std::uint32_t to);
+// The same for buffers that are drawn as for step `from`, and wanted as for step `to`, which may be
+// an earlier one.
+void redraw(std::span<const NamedBuffer> buffers, std::uint64_t seed, std::uint32_t from,
+            std::uint32_t to);
 
 // "glorot uniform", "normal 0.05", … for tables.
 std::string text_of(const Initializer& initializer);

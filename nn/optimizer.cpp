@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -339,8 +340,10 @@ double Optimizer::step(double rate, double largest_norm) {
 
 void Optimizer::set_failures(i64 in_a_row) {
   if (!report_.defined()) return;
-  const std::vector<double> report{0, 0, 1, static_cast<double>(in_a_row)};
-  report_.copy_from(Tensor::from(report, report_.shape()));
+  constexpr std::size_t numbers = sizeof(StepReport) / sizeof(double);
+  const auto report = std::bit_cast<std::array<double, numbers>>(
+      StepReport{.failures = static_cast<double>(in_a_row)});
+  report_.copy_from(Tensor::from(std::span<const double>(report), {numbers}));
 }
 
 const Tensor& Optimizer::enqueue(const Tensor& rate, const Tensor& loss, const StepLimits& limits) {

@@ -147,8 +147,8 @@ class Training {
   // drawn for the last step that counts.
   void forget_queued() {
     while (queue_ && queue_->any()) queue_->take();
-    redraw_back(task_.buffers, task_.seed, static_cast<std::uint32_t>(submitted_),
-                static_cast<std::uint32_t>(steps()));
+    redraw(task_.buffers, task_.seed, static_cast<std::uint32_t>(submitted_),
+           static_cast<std::uint32_t>(steps()));
   }
 
   Outcome computed(std::uint32_t number, const StepGradient::Words& said) {

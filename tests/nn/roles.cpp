@@ -74,9 +74,9 @@ TEST_CASE("roles: drawn inputs stay until their period has passed, and are part 
   redraw(drawn, 7, 4);  // a function of seed, step and name
   CHECK(values() == second);
   redraw(drawn, 7, 7);
-  redraw_back(drawn, 7, 7, 6);
+  redraw(drawn, 7, 7, 6);
   CHECK(values() == second);
-  redraw_back(drawn, 7, 6, 3);
+  redraw(drawn, 7, 6, 3);
   CHECK(values() == first);
   redraw(drawn, 7, 4);
   load_tensors(tensors(layer), kept, "kept");
