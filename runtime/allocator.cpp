@@ -29,8 +29,8 @@ std::size_t size_class(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// Linux grants more than there is, and kills the process that fills it. For every so many bytes it
-// is asked what there is: that takes some 50 µs, to write so many bytes 100 times as long.
+// Linux grants more than there is, and kills the process that fills it. It is asked what there is
+// once for every so many bytes: to fill those takes far longer than to read /proc.
 constexpr std::size_t between_questions = std::size_t{64} << 20;
 
 bool is_there(std::size_t bytes) {

@@ -98,16 +98,11 @@ struct NoDType {
 template <class T>
 inline constexpr DType dtype_of = NoDType<T>::value;
 
-template <>
-inline constexpr DType dtype_of<float> = DType::f32;
-template <>
-inline constexpr DType dtype_of<double> = DType::f64;
-template <>
-inline constexpr DType dtype_of<bf16> = DType::bf16;
-template <>
-inline constexpr DType dtype_of<std::int32_t> = DType::i32;
-template <>
-inline constexpr DType dtype_of<i64> = DType::i64;
+template <> inline constexpr DType dtype_of<float> = DType::f32;
+template <> inline constexpr DType dtype_of<double> = DType::f64;
+template <> inline constexpr DType dtype_of<bf16> = DType::bf16;
+template <> inline constexpr DType dtype_of<std::int32_t> = DType::i32;
+template <> inline constexpr DType dtype_of<i64> = DType::i64;
 template <> inline constexpr DType dtype_of<std::uint8_t> = DType::u8;
 
 }  // namespace weft
