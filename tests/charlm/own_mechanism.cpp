@@ -112,6 +112,21 @@ const Registration cpu_mean{Mechanism{.name = "test-cpu-mean",
                                       .attend = attend_mean,
                                       .reference = attend_mean}};
 
+// --- a forward whose output is not what its fact sheet says: one position is missing
+
+const Registration cut{Mechanism{
+    .name = "test-cut",
+    .title = "values without the last",
+    .paper = "",
+    .equations = "",
+    .kind = Kind::composition,
+    .inputs = query_key_value,
+    .scaling = "N",
+    .attend = [](const AttentionSpec&, const AttentionCall&,
+                 std::span<const Variable> inputs) -> Attended {
+      return slice(inputs[2], 1, 0, inputs[2].size(1) - 1);
+    }}};
+
 // The training losses that a short run of charlm logs.
 std::vector<double> losses(const std::string& attention, const std::string& device = "cpu") {
   const TemporaryFolder folder;
@@ -157,6 +172,12 @@ TEST_CASE("a mechanism of plain ops trains as the kernel that computes the same"
   const Variable x = random_normal({1, 3, 1, 2}, DType::f64, 1);
   CHECK_ERROR(defined(AttentionSpec("test-plain"), {.causal = true}, {{x, x, x}}),
               "test-plain: its fact sheet has no `reference`, a definition in plain ops");
+}
+
+TEST_CASE("a mechanism whose output has another shape than its fact sheet says is refused") {
+  const Variable x = random_normal({2, 3, 1, 4}, DType::f32, 1);
+  CHECK_ERROR(attend(AttentionSpec("test-cut"), {}, {{x, x, x}}),
+              "test-cut: its fact sheet says an output [2,3,1,4], its forward made [2,2,1,4]");
 }
 
 TEST_CASE("a mechanism with kernels for the CPU alone trains there, and says so elsewhere") {
