@@ -1,6 +1,7 @@
 #include "apps/training/dry_run.h"
 
 #include <fstream>
+#include <functional>
 #include <utility>
 
 #include "apps/command_line/configuration.h"
@@ -50,43 +51,16 @@ void validate_a_little(const Task& task) {
   if (task.odd_batches) task.odd_batches();
 }
 
-// Bytes of one step: the activations that forward saved for backward, and the gradients.
-struct StepBytes {
-  std::size_t activations = 0, gradients = 0;
-};
-
-StepBytes do_step(const Task& task, const TrainOptions& options, Optimizer& optimizer,
-                  std::uint32_t number) {
-  StepBytes bytes;
-  const Device device = task.parameters.at(0).variable.value().device();
-  Task measured = task;
-  measured.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
-    const std::size_t before = allocator(device).counts().live;
-    Task::Loss loss = task.loss(batch, step);
-    bytes.activations = allocator(device).counts().live - before;
-    return loss;
-  };
-  std::vector<Tensor> batch = task.batch(number);
-  for (Tensor& tensor : batch) tensor = tensor.to(device);
-  StepGradient gradient(measured, options.shards);
-  gradient(batch, {.number = number}, gradient.saying());
-  for (const NamedParameter& parameter : task.parameters) {
-    const Tensor gradient = parameter.variable.gradient();
-    if (gradient.defined()) bytes.gradients += gradient.byte_count();
-  }
-  optimizer.step(options.learning_rate(number), options.clip);  // waits for the device
-  return bytes;
-}
-
-// The mean time of a few steps after the first, which also allocates the memory that they reuse.
-double seconds_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
+// The mean time of a few calls of `step`, which ran before and allocated the memory that these
+// reuse.
+double mean_seconds(const std::function<void()>& step) {
   constexpr double enough_seconds = 2;
   constexpr int enough_steps = 5;
   const Stopwatch watch;
-  for (std::uint32_t step = 1;; ++step) {
-    do_step(task, options, optimizer, step + 1);
+  for (int count = 1;; ++count) {
+    step();
     const double seconds = watch.seconds();
-    if (step == enough_steps || seconds > enough_seconds) return seconds / step;
+    if (count == enough_steps || seconds > enough_seconds) return seconds / count;
   }
 }
 
@@ -101,10 +75,28 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
   Growth growth;
   cost.data = growth.take();
   memory.reset_peak();
-  for (std::uint32_t number = 1; number <= 2; ++number) {
-    const StepBytes bytes = do_step(task, options, optimizer, number);
-    cost.activations = bytes.activations, cost.gradients = bytes.gradients;
-  }
+  Task measured = task;
+  measured.loss = [&](const std::vector<Tensor>& batch, const Task::Step& step) {
+    const std::size_t before = memory.counts().live;
+    Task::Loss loss = task.loss(batch, step);
+    cost.activations = memory.counts().live - before;
+    return loss;
+  };
+  StepGradient gradient(measured, options.shards);
+  std::uint32_t number = 0;
+  const auto step = [&] {
+    std::vector<Tensor> batch = task.batch(++number);
+    for (Tensor& tensor : batch) tensor = tensor.to(device);
+    gradient(batch, {.number = number}, gradient.saying());
+    cost.gradients = 0;
+    for (const NamedParameter& parameter : task.parameters) {
+      const Tensor own = parameter.variable.gradient();
+      if (own.defined()) cost.gradients += own.byte_count();
+    }
+    optimizer.step(options.learning_rate(number), options.clip);  // waits for the device
+  };
+  step();
+  step();
   cost.peak = memory.counts().peak;
   cost.steps = growth.take();
   validate_a_little(task);
@@ -119,7 +111,7 @@ StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& 
     cost.weights += parameter.variable.value().byte_count();
   }
   for (const auto& [name, tensor] : optimizer.state()) cost.optimizer += tensor.byte_count();
-  cost.seconds = seconds_of_step(task, options, optimizer);
+  cost.seconds = mean_seconds(step);
   return cost;
 }
 
