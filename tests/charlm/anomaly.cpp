@@ -135,7 +135,7 @@ TEST_CASE("anomaly: no mechanism makes a value that is not finite") {
        {"full", "agglomerative", "shared-full", "topk:topk=4", "lsh:rounds=1,chunk=4,buckets=4",
         "i-clustered-causal:clusters=3,topk=4", "conditional:length=8/full"}) {
     CAPTURE(attention);
-    const ProgramRun run = charlm(
+    const ProgramRun run = charlm_program(
         tiny_model + Words{"--attention", attention, "--allow-leaky", "--steps", "3", "--act",
                            "--dropout", "0.2", "--optimizer", "adadelta", "--detect-anomaly"});
     CHECK_MESSAGE(run.status == 0, run.err);
@@ -146,7 +146,7 @@ TEST_CASE("anomaly: no mechanism makes a value that is not finite") {
 // this element.
 ProgramRun from_weight(float value, const std::string& out, const Words& more) {
   const Words words = tiny_model + more + Words{"--out", out, "--epoch-steps", "3"};
-  REQUIRE(charlm(words + Words{"--epochs", "1"}).status == 0);
+  REQUIRE(charlm_program(words + Words{"--epochs", "1"}).status == 0);
   SavedTraining saved = read_last_training(out);
   remove_training(out, name_of(saved));
   Tensor& weight = saved.model.tensors.at("block.feed_forward.weight1");
@@ -154,7 +154,8 @@ ProgramRun from_weight(float value, const std::string& out, const Words& more) {
   weight.data<float>()[5] = value;
   saved.best = name_of(saved);
   write_training(saved, out);
-  return charlm(words + Words{"--epochs", "2", "--resume", "--detect-anomaly", "--json-lines"});
+  return charlm_program(words +
+                        Words{"--epochs", "2", "--resume", "--detect-anomaly", "--json-lines"});
 }
 
 TEST_CASE("anomaly: a weight of a checkpoint") {

@@ -8,7 +8,7 @@
 namespace weft {
 
 inline nlohmann::json configuration(const Words& words) {
-  const ProgramRun run = charlm(Words{"train", "--print-config", "--json-lines"} + words);
+  const ProgramRun run = charlm_program(Words{"train", "--print-config", "--json-lines"} + words);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   return nlohmann::json::parse(run.out);
 }

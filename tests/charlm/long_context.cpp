@@ -78,11 +78,12 @@ TEST_CASE(
         "text8-long-adaptive-span", "text8-memory-transformer-xl", "text8-long-mega"}) {
     CAPTURE(preset);
     const std::string out = folder.path(preset);
-    const ProgramRun trained = charlm(Words{"--preset", preset, "--out", out} + small);
+    const ProgramRun trained = charlm_program(Words{"--preset", preset, "--out", out} + small);
     REQUIRE_MESSAGE(trained.status == 0, trained.err);
-    const ProgramRun scored = charlm({"eval", "--checkpoint", out, "--split", "test", "--json"});
+    const ProgramRun scored =
+        charlm_program({"eval", "--checkpoint", out, "--split", "test", "--json"});
     CHECK_MESSAGE(scored.status == 0, scored.err);
-    const ProgramRun written = charlm({"sample", "--checkpoint", out, "--tokens", "2100"});
+    const ProgramRun written = charlm_program({"sample", "--checkpoint", out, "--tokens", "2100"});
     REQUIRE_MESSAGE(written.status == 0, written.err);
     CHECK(written.out.size() == 2101);
   }

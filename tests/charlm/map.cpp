@@ -18,10 +18,10 @@ const Words small{
     "1",       "--test-batches", "1", "--split", "98/1.9/0.1"};
 
 // A run of charlm with this attention.
-struct Trained {
+struct MappedModel {
   TemporaryFolder folder;
   std::string run = folder.path("run");
-  explicit Trained(const std::string& attention, const Words& more = {}) {
+  explicit MappedModel(const std::string& attention, const Words& more = {}) {
     const ProgramRun made =
         app("charlm", Words{"train", "--out", run, "--attention", attention} + small + more);
     REQUIRE_MESSAGE(made.status == 0, made.err);
@@ -40,7 +40,7 @@ struct Trained {
 TEST_SUITE("charlm") {
 
 TEST_CASE("eval --map: rows of softmax attention sum to 1 and see no future") {
-  const Trained model("full", {"--encoding", "position"});
+  const MappedModel model("full", {"--encoding", "position"});
   const Words text = {"--text", "the thread that a loom"};
   const Tensor all = model.map("1,all", text);
   REQUIRE(all.shape() == Shape{2, 22, 22});
@@ -67,14 +67,14 @@ TEST_CASE("eval --map: rows of softmax attention sum to 1 and see no future") {
 }
 
 TEST_CASE("eval --map: blocks that are not shared are layers, too") {
-  const Trained model("agglomerative", {"--no-shared"});
+  const MappedModel model("agglomerative", {"--no-shared"});
   const Tensor first = model.map("0,0"), last = model.map("2,0");
   CHECK(first.shape() == Shape{24, 24});
   CHECK_FALSE(same_bits(first, last));
 }
 
 TEST_CASE("eval --map: says which text, and draws it") {
-  const Trained model("agglomerative");
+  const MappedModel model("agglomerative");
   const std::string path = model.folder.path("map.png");
   const ProgramRun run = model.eval({"--map", "2,all", "--map-out", path, "--scale", "row"});
   REQUIRE_MESSAGE(run.status == 0, run.err);
@@ -115,7 +115,7 @@ TEST_CASE("eval --map: a character of a token is one letter of its label") {
 }
 
 TEST_CASE("eval --map: what does not go is one line") {
-  const Trained model("full");
+  const MappedModel model("full");
   const auto refused = [&](const Words& words, const std::string& part) {
     CAPTURE(part);
     check_refused(model.eval(words), part);

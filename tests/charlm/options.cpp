@@ -51,13 +51,13 @@ TEST_CASE("config: a file says what a command line says") {
   const TemporaryFolder folder;
   const std::string file = folder.file("tiny.toml", tiny_file);
   CHECK(configuration({"--config", file}) == configuration(tiny));
-  const ProgramRun run = charlm({"--config", file, "--out", folder.path("file")});
+  const ProgramRun run = charlm_program({"--config", file, "--out", folder.path("file")});
   REQUIRE_MESSAGE(run.status == 0, run.err);
-  REQUIRE(charlm(tiny + Words{"--out", folder.path("line")}).status == 0);
+  REQUIRE(charlm_program(tiny + Words{"--out", folder.path("line")}).status == 0);
   CHECK(read_file(folder.path("file/best.safetensors")) ==
         read_file(folder.path("line/best.safetensors")));
   const ProgramRun more =
-      charlm({"--config", file, "--out", folder.path("file"), "--resume", "--epochs", "3"});
+      charlm_program({"--config", file, "--out", folder.path("file"), "--resume", "--epochs", "3"});
   REQUIRE_MESSAGE(more.status == 0, more.err);
   CHECK(contains(more.out, "resume after step 6 of 9"));
 }
@@ -139,7 +139,7 @@ TEST_CASE("config: --attention-dropout and mechanisms that drop no weights") {
     CHECK(shared["attention-dropout"] == 0);
     CHECK(shared["residual-dropout"] == 0.3);
     const ProgramRun refused =
-        charlm(words + Words{"--attention-dropout", "0.2", "--print-config"});
+        charlm_program(words + Words{"--attention-dropout", "0.2", "--print-config"});
     CHECK(refused.status == 2);
     CHECK(
         contains(refused.err, fmt::format("--attention-dropout: {} computes no weights that could "
@@ -149,7 +149,7 @@ TEST_CASE("config: --attention-dropout and mechanisms that drop no weights") {
   const TemporaryFolder folder;
   const std::string file = folder.file("a.toml", "attention-dropout = 0.2");
   const std::string linear = folder.file("b.toml", "attention = \"linear\"");
-  CHECK(charlm({"--config", linear, "--config", file, "--print-config"}).status == 2);
+  CHECK(charlm_program({"--config", linear, "--config", file, "--print-config"}).status == 2);
   CHECK(configuration({"--config", file, "--attention", "linear"})["attention-dropout"] == 0);
   const json above = configuration({"--config", file, "--preset", "text8-long-linear"});
   CHECK(above["attention-dropout"] == 0);
@@ -194,10 +194,12 @@ TEST_CASE(
   }
   const Words odd = {"--data", "a\tb\n\"'\\ü\x7f#", "--lr", "0.30000000000000004", "--l2",
                      "1.2345678901234567e-300", "--seed", "9223372036854775807", "--threads", "3"};
-  const std::string file = folder.file("odd.toml", charlm(odd + Words{"--print-config"}).out);
+  const std::string file =
+      folder.file("odd.toml", charlm_program(odd + Words{"--print-config"}).out);
   CHECK(configuration({"--config", file}) == configuration(odd));
-  check_refused(charlm({"--print-config", "--seed", "9223372036854775808"}), "--seed: integers");
-  check_refused(charlm({"--print-config", "--data", "\xff"}), "--data");
+  check_refused(charlm_program({"--print-config", "--seed", "9223372036854775808"}),
+                "--seed: integers");
+  check_refused(charlm_program({"--print-config", "--data", "\xff"}), "--data");
 }
 
 TEST_CASE("config: what is wrong with a file is said with its place") {
@@ -206,7 +208,7 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   const auto refused = [&](const std::string& text, const std::string& part) {
     CAPTURE(text.substr(0, 100));
     folder.file("a.toml", text);
-    check_refused(charlm({"--config", path, "--out", folder.path("run")}), path + part);
+    check_refused(charlm_program({"--config", path, "--out", folder.path("run")}), path + part);
     CHECK_FALSE(std::filesystem::exists(folder.path("run")));
   };
   refused("\nwidht = 3", ":2: there is no option \"widht\"; did you mean width?");
@@ -253,12 +255,14 @@ TEST_CASE("config: what is wrong with a file is said with its place") {
   refused("lr = " + std::string(30'000, '['), ":1: is not TOML");
   refused(std::string(30'000, 'x') + " = 1", ":1: there is no option key; charlm train --help");
 
-  check_refused(charlm({"--config", folder.path("b.toml")}), "b.toml: cannot be opened: No such");
-  check_refused(charlm({"--config", folder.path()}), "wanted a file, got a folder");
-  check_refused(charlm({"--config", "/dev/zero"}), "wanted a file, got a device");
-  check_refused(charlm({"--config"}), "--config");
-  check_refused(charlm({"--config", path, "b.toml"}), "'b.toml' follows no option");
-  check_refused(charlm({"eval", "--checkpoint", path, "--config", path}), "no option --config");
+  check_refused(charlm_program({"--config", folder.path("b.toml")}),
+                "b.toml: cannot be opened: No such");
+  check_refused(charlm_program({"--config", folder.path()}), "wanted a file, got a folder");
+  check_refused(charlm_program({"--config", "/dev/zero"}), "wanted a file, got a device");
+  check_refused(charlm_program({"--config"}), "--config");
+  check_refused(charlm_program({"--config", path, "b.toml"}), "'b.toml' follows no option");
+  check_refused(charlm_program({"eval", "--checkpoint", path, "--config", path}),
+                "no option --config");
 }
 
 TEST_CASE("dry run: what a step takes, and nothing is written" * not_sanitized()) {
@@ -266,9 +270,9 @@ TEST_CASE("dry run: what a step takes, and nothing is written" * not_sanitized()
   const std::string out = folder.path("run");
   constexpr i64 batch = 4;
   const auto dry = [&](const Words& more) {
-    const ProgramRun run = charlm(Words{"--preset", "text8-full-conv", "--dry-run", "--out", out,
-                                        "--batch", std::to_string(batch)} +
-                                  more);
+    const ProgramRun run = charlm_program(Words{"--preset", "text8-full-conv", "--dry-run", "--out",
+                                                out, "--batch", std::to_string(batch)} +
+                                          more);
     REQUIRE_MESSAGE(run.status == 0, run.err);
     CHECK_FALSE(std::filesystem::exists(out));
     return run.out;
@@ -328,10 +332,10 @@ TEST_CASE("dry run: what a step takes, and nothing is written" * not_sanitized()
 TEST_CASE("dry run: a run that is there stays as it is") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
-  REQUIRE(charlm(tiny + Words{"--out", out}).status == 0);
+  REQUIRE(charlm_program(tiny + Words{"--out", out}).status == 0);
   const std::string log = read_file(out + "/metrics.jsonl");
   for (const char* start : {"--force", "--resume"}) {
-    CHECK(charlm(tiny + Words{"--out", out, "--dry-run", start}).status == 0);
+    CHECK(charlm_program(tiny + Words{"--out", out, "--dry-run", start}).status == 0);
   }
   CHECK(read_file(out + "/metrics.jsonl") == log);
   CHECK(std::filesystem::exists(out + "/best.safetensors"));
@@ -340,37 +344,37 @@ TEST_CASE("dry run: a run that is there stays as it is") {
 TEST_CASE("precision: in bf16 weights stay f32, and a run may change it when it resumes") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
-  const ProgramRun first = charlm(tiny + Words{"--precision", "bf16", "--out", out});
+  const ProgramRun first = charlm_program(tiny + Words{"--precision", "bf16", "--out", out});
   REQUIRE_MESSAGE(first.status == 0, first.err);
   for (const auto& [name, value] : read_checkpoint(out + "/last.safetensors").tensors) {
     CAPTURE(name);
     CHECK(value.dtype() == DType::f32);
   }
-  CHECK(charlm({"eval", "--checkpoint", out}).status == 0);
-  CHECK(charlm({"sample", "--checkpoint", out, "--tokens", "5"}).status == 0);
+  CHECK(charlm_program({"eval", "--checkpoint", out}).status == 0);
+  CHECK(charlm_program({"sample", "--checkpoint", out, "--tokens", "5"}).status == 0);
 
-  const ProgramRun same = charlm(tiny + Words{"--out", out, "--resume", "--epochs", "3"});
+  const ProgramRun same = charlm_program(tiny + Words{"--out", out, "--resume", "--epochs", "3"});
   REQUIRE_MESSAGE(same.status == 0, same.err);
   CHECK_FALSE(contains(same.out, "from here on"));
   const ProgramRun other =
-      charlm(tiny + Words{"--out", out, "--resume", "--epochs", "4", "--precision", "f32"});
+      charlm_program(tiny + Words{"--out", out, "--resume", "--epochs", "4", "--precision", "f32"});
   REQUIRE_MESSAGE(other.status == 0, other.err);
   CHECK(contains(other.out, "train  in f32 from here on, in bf16 before"));
   const std::string none = folder.path("tf32");
-  check_refused(charlm(tiny + Words{"--precision", "tf32", "--out", none}),
+  check_refused(charlm_program(tiny + Words{"--precision", "tf32", "--out", none}),
                 "--precision tf32 is of CUDA devices, got --device cpu; use f32 or bf16");
   CHECK_FALSE(std::filesystem::exists(none));
-  check_refused(charlm(tiny + Words{"--precision", "f16"}),
+  check_refused(charlm_program(tiny + Words{"--precision", "f16"}),
                 "the precision is f32, tf32 or bf16, got 'f16'");
   // With a memory, whose type is that of the activations.
   const Words memory =
       tiny + Words{"--attention", "transformer-xl", "--encoding",         "conv", "--memory",
                    "8",           "--out",          folder.path("memory")};
-  REQUIRE(charlm(memory + Words{"--precision", "bf16"}).status == 0);
+  REQUIRE(charlm_program(memory + Words{"--precision", "bf16"}).status == 0);
   for (const char* precision : {"f32", "bf16"}) {
     const std::string epochs = precision == std::string("f32") ? "3" : "4";
     const ProgramRun resumed =
-        charlm(memory + Words{"--resume", "--epochs", epochs, "--precision", precision});
+        charlm_program(memory + Words{"--resume", "--epochs", epochs, "--precision", precision});
     CHECK_MESSAGE(resumed.status == 0, resumed.err);
   }
 }
@@ -380,37 +384,37 @@ TEST_CASE("json lines: standard output is the log, byte for byte") {
   const Words words = tiny + Words{"--json-lines"};
   for (const char* name : {"plain", "quiet"}) {
     const std::string out = folder.path(name);
-    const ProgramRun run = charlm(
+    const ProgramRun run = charlm_program(
         words + Words{"--out", out, name == std::string("quiet") ? "--quiet" : "--no-quiet"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     CHECK(run.err.empty());
     CHECK(run.out == read_file(out + "/metrics.jsonl"));
     CHECK(lines(run.out).size() == 6 + 2 + 2);  // steps, validations, tests
   }
-  const std::vector<json> kept = lines(charlm(words).out);  // no folder
+  const std::vector<json> kept = lines(charlm_program(words).out);  // no folder
   CHECK(kept.size() == 10);
   const std::string out = folder.path("plain");
-  const ProgramRun more = charlm(words + Words{"--out", out, "--resume", "--epochs", "3"});
+  const ProgramRun more = charlm_program(words + Words{"--out", out, "--resume", "--epochs", "3"});
   REQUIRE_MESSAGE(more.status == 0, more.err);
   CHECK(lines(more.out).size() == 3 + 1 + 2);  // what is new
   CHECK(read_file(out + "/metrics.jsonl").ends_with(more.out));
 
   const std::string seeds = folder.path("seeds");
-  const ProgramRun both = charlm(words + Words{"--out", seeds, "--seeds", "1,2"});
+  const ProgramRun both = charlm_program(words + Words{"--out", seeds, "--seeds", "1,2"});
   const std::vector<json> all = lines(both.out);
   REQUIRE(all.size() == 10 + 10 + 1);
   CHECK(all.back() == json::parse(read_file(seeds + "/replicas.json")));
 }
 
 TEST_CASE("quiet: nothing is printed but errors") {
-  const ProgramRun run = charlm(tiny + Words{"--quiet"});
+  const ProgramRun run = charlm_program(tiny + Words{"--quiet"});
   CHECK(run.status == 0);
   CHECK(run.out.empty());
   CHECK(run.err.empty());
 }
 
 TEST_CASE("colours: none, on a terminal or elsewhere") {
-  const ProgramRun piped = charlm(tiny);
+  const ProgramRun piped = charlm_program(tiny);
   CHECK_FALSE(contains(piped.out + piped.err, "\x1b"));
   std::string command = "NO_COLOR=1 " + quoted(WEFT_PROGRAMS "/charlm");
   for (const std::string& word : tiny) command += " " + quoted(word);

@@ -11,19 +11,15 @@
 #include "doctest/doctest.h"
 #include "nn/checkpoint.h"
 #include "runtime/listed.h"
+#include "tests/charlm/tiny.h"
 #include "tests/cuda_there.h"
 #include "tests/json_lines.h"
-#include "tests/program.h"
 #include "tests/sanitized.h"
 
 using namespace weft;
 using nlohmann::json;
 
 namespace {
-
-using Run = ProgramRun;
-
-Run charlm(const Words& words) { return app("charlm", words); }
 
 // A model that is small enough to be trained in seconds, and the folder of its run.
 const Words small_model = {"--batch", "16", "--length", "64", "--width", "48", "--heads", "4",
@@ -37,10 +33,10 @@ const Words effort = {"--steps", std::to_string(steps), "--epoch-steps", std::to
 
 const int test_characters = sanitized ? 9'999 : 99'999;
 
-struct Trained {
+struct TrainedRun {
   TemporaryFolder folder;
   std::string path = folder.path("run");
-  Run run = charlm(Words{"train", "--out", path} + effort + small_model);
+  ProgramRun run = charlm_program(Words{"train", "--out", path} + effort + small_model);
   std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
 
   // The last line of the log with these values.
@@ -53,16 +49,34 @@ struct Trained {
   }
 };
 
-const Trained& trained() {
-  static const Trained once;
+const TrainedRun& trained() {
+  static const TrainedRun once;
   return once;
 }
 
 // A run of a few steps.
-Run train_tiny(const std::string& out, const Words& more = {}) {
-  return charlm(Words{"--out", out, "--batch", "2", "--length", "16", "--width", "16", "--heads",
-                      "2", "--validation-batches", "1", "--test-batches", "1", "--split",
-                      "98/1.9/0.1", "--epochs", "1", "--epoch-steps", "3"} + more);
+ProgramRun train_tiny(const std::string& out, const Words& more = {}) {
+  return charlm_program(Words{"--out",
+                              out,
+                              "--batch",
+                              "2",
+                              "--length",
+                              "16",
+                              "--width",
+                              "16",
+                              "--heads",
+                              "2",
+                              "--validation-batches",
+                              "1",
+                              "--test-batches",
+                              "1",
+                              "--split",
+                              "98/1.9/0.1",
+                              "--epochs",
+                              "1",
+                              "--epoch-steps",
+                              "3"} +
+                        more);
 }
 
 }  // namespace
@@ -70,7 +84,7 @@ Run train_tiny(const std::string& out, const Words& more = {}) {
 TEST_SUITE("charlm") {
 
 TEST_CASE("charlm: learns the built-in corpus to near the best possible" * not_sanitized()) {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
   const json test = t.logged("test", "consecutive");
   const double score = test["bits_per_character"], least = test["best_possible"];
@@ -87,8 +101,8 @@ TEST_CASE("charlm: learns the built-in corpus to near the best possible" * not_s
 TEST_CASE("charlm: on a CUDA device, with and without a graph") {
   const TemporaryFolder folder;
   const auto losses = [&](const std::string& name, const Words& more) {
-    const Run run = train_tiny(folder.path(name), more + Words{"--epoch-steps", "6",
-                                                               "--report-steps", "1"});
+    const ProgramRun run =
+        train_tiny(folder.path(name), more + Words{"--epoch-steps", "6", "--report-steps", "1"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     std::vector<double> all;
     for (const json& line : lines(read_file(folder.path(name) + "/metrics.jsonl"))) {
@@ -122,14 +136,15 @@ TEST_CASE("charlm: on a CUDA device, with and without a graph") {
     CHECK(there[i] == doctest::Approx(here[i]).epsilon(1e-5));
   }
   const Words eval = {"eval", "--checkpoint", folder.path("graph"), "--json"};
-  CHECK(lines(charlm(eval + Words{"--device", "cuda"}).out)[0]["loss"] == graph[7]);
+  CHECK(lines(charlm_program(eval + Words{"--device", "cuda"}).out)[0]["loss"] == graph[7]);
   check_refused(train_tiny(folder.path("none"), {"--device", "cuda:5"}), "there is no device 5");
 }
 
 TEST_CASE("charlm: eval gives the logged values again, bit for bit" * not_sanitized()) {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   for (const std::string& checkpoint : {t.path, t.path + "/best.safetensors"}) {
-    const Run test = charlm({"eval", "--checkpoint", checkpoint, "--paper", "--json"});
+    const ProgramRun test =
+        charlm_program({"eval", "--checkpoint", checkpoint, "--paper", "--json"});
     REQUIRE_MESSAGE(test.status == 0, test.err);
     const std::vector<json> scores = lines(test.out);
     REQUIRE(scores.size() == 2);
@@ -150,11 +165,12 @@ TEST_CASE("charlm: eval gives the logged values again, bit for bit" * not_saniti
   }
   const Words validation = {"eval", "--checkpoint", t.path, "--split", "validation", "--paper",
                             "--json"};
-  CHECK(lines(charlm(validation).out)[1]["bits_per_character"] == best);
-  CHECK(lines(charlm(validation + Words{"--threads", "3"}).out)[1]["bits_per_character"] == best);
+  CHECK(lines(charlm_program(validation).out)[1]["bits_per_character"] == best);
+  CHECK(lines(charlm_program(validation + Words{"--threads", "3"}).out)[1]["bits_per_character"] ==
+        best);
   const Words seeded = validation + Words{"--seed", "2"};
-  CHECK(lines(charlm(seeded).out)[1]["bits_per_character"] != best);
-  const Run plain = charlm({"eval", "--checkpoint", t.path});
+  CHECK(lines(charlm_program(seeded).out)[1]["bits_per_character"] != best);
+  const ProgramRun plain = charlm_program({"eval", "--checkpoint", t.path});
   CHECK(contains(plain.out, fmt::format("bits per character over {} characters", test_characters)));
 }
 
@@ -163,7 +179,7 @@ TEST_CASE("charlm: eval with another attention, where the weights fit") {
   const std::string run = folder.path("run");
   REQUIRE(train_tiny(run, {"--attention", "full"}).status == 0);
   const auto score = [&](const Words& more) {
-    const Run eval = charlm(Words{"eval", "--checkpoint", run, "--json"} + more);
+    const ProgramRun eval = charlm_program(Words{"eval", "--checkpoint", run, "--json"} + more);
     REQUIRE_MESSAGE(eval.status == 0, eval.err);
     return lines(eval.out).at(0);
   };
@@ -175,7 +191,7 @@ TEST_CASE("charlm: eval with another attention, where the weights fit") {
   CHECK(all["loss"].get<double>() == doctest::Approx(own["loss"].get<double>()).epsilon(1e-5));
   CHECK(some["loss"] != own["loss"]);
   const auto refused = [&](const char* attention, const char* part) {
-    check_refused(charlm({"eval", "--checkpoint", run, "--attention", attention}), part);
+    check_refused(charlm_program({"eval", "--checkpoint", run, "--attention", attention}), part);
   };
   refused("agglomerative", "that one takes q [B N H E], k [B S H E], v [B S H M], this one zq");
   refused("shared-full", "its weights are not in");
@@ -200,9 +216,9 @@ TEST_CASE("charlm: what is not strictly causal trains only where that is asked f
 TEST_CASE("charlm: sample is a function of the seed" * not_sanitized()) {
   const std::string path = trained().path;
   const auto sample = [&](const Words& more) {
-    return charlm(Words{"sample", "--checkpoint", path, "--tokens", "200"} + more);
+    return charlm_program(Words{"sample", "--checkpoint", path, "--tokens", "200"} + more);
   };
-  const Run one = sample({"--prompt", "the old king", "--seed", "5"});
+  const ProgramRun one = sample({"--prompt", "the old king", "--seed", "5"});
   REQUIRE_MESSAGE(one.status == 0, one.err);
   CHECK(one.out.size() == 12 + 200 + 1);
   CHECK(one.out.rfind("the old king", 0) == 0);
@@ -223,17 +239,18 @@ TEST_CASE("charlm: a model with positions writes past its length and says so onc
     const std::string out = folder.path(order[1]);
     REQUIRE(train_tiny(out, order).status == 0);
     const Words sample = {"sample", "--checkpoint", out, "--tokens"};
-    const Run run = charlm(sample + Words{"60"});
+    const ProgramRun run = charlm_program(sample + Words{"60"});
     CHECK(run.status == 0);
     CHECK(run.out.size() == 61);
     const std::size_t first = run.err.find("beyond the 16 positions");
     CHECK(first != std::string::npos);
     CHECK(run.err.find("beyond the 16", first + 1) == std::string::npos);
     // The opening and all characters but the last are read.
-    CHECK_FALSE(contains(charlm(sample + Words{"16"}).err, "beyond the 16 positions"));
-    CHECK(contains(charlm(sample + Words{"17"}).err, "beyond the 16 positions"));
-    CHECK_FALSE(contains(charlm(sample + Words{"8", "--prompt", "the king "}).err, "beyond"));
-    CHECK(contains(charlm(sample + Words{"9", "--prompt", "the king "}).err, "beyond"));
+    CHECK_FALSE(contains(charlm_program(sample + Words{"16"}).err, "beyond the 16 positions"));
+    CHECK(contains(charlm_program(sample + Words{"17"}).err, "beyond the 16 positions"));
+    CHECK_FALSE(
+        contains(charlm_program(sample + Words{"8", "--prompt", "the king "}).err, "beyond"));
+    CHECK(contains(charlm_program(sample + Words{"9", "--prompt", "the king "}).err, "beyond"));
     const ProgramRun both = run_program(
         "/bin/sh", {"-c", fmt::format("{}/charlm sample --checkpoint {} --tokens 60 2>&1",
                                       WEFT_PROGRAMS, out)});
@@ -247,7 +264,7 @@ TEST_CASE("charlm: the models of the paper's table 1 have its numbers of paramet
                                                 {"text8-agglomerative-position", 57'041},
                                                 {"text8-agglomerative-conv", 81'361}};
   for (const auto& [preset, parameters] : models) {
-    const Run run = charlm({"info", "--preset", preset, "--json"});
+    const ProgramRun run = charlm_program({"info", "--preset", preset, "--json"});
     CHECK(run.status == 0);
     const json info = json::parse(run.out);
     CHECK(info["parameters"] == parameters);
@@ -265,19 +282,21 @@ TEST_CASE("charlm: the models of the paper's table 1 have its numbers of paramet
              {"test-batches", 244}, {"patience", 10}}) {
       CHECK_MESSAGE(settings[key] == value, key);
     }
-    CHECK(contains(charlm({"info", "--preset", preset}).out, std::to_string(parameters)));
+    CHECK(contains(charlm_program({"info", "--preset", preset}).out, std::to_string(parameters)));
   }
 }
 
 TEST_CASE("charlm: options stand above a preset, wherever they stand") {
-  const Run before = charlm({"info", "--width", "32", "--preset", "text8-full-conv", "--json"});
-  const Run after = charlm({"info", "--preset", "text8-full-conv", "--width", "32", "--json"});
+  const ProgramRun before =
+      charlm_program({"info", "--width", "32", "--preset", "text8-full-conv", "--json"});
+  const ProgramRun after =
+      charlm_program({"info", "--preset", "text8-full-conv", "--width", "32", "--json"});
   CHECK(before.out == after.out);
   const json settings = json::parse(after.out)["configuration"];
   CHECK(settings["width"] == 32);
   CHECK(settings["depth"] == 5);
-  const Run run = charlm({"info", "--optimizer", "sgd", "--dropout", "0.3", "--output-dropout",
-                          "0.5", "--json"});
+  const ProgramRun run = charlm_program(
+      {"info", "--optimizer", "sgd", "--dropout", "0.3", "--output-dropout", "0.5", "--json"});
   const json others = json::parse(run.out)["configuration"];
   CHECK(others["lr"] == 0.01);
   CHECK(others["attention-dropout"] == 0.3);
@@ -304,32 +323,34 @@ TEST_CASE("charlm: a text of one's own, with the characters that occur in it") {
   for (int i = 0; i < 400; ++i) text += fmt::format("Zeile {}: größer als zuvor.\n", i);
   const std::string file = folder.file("text", text), run = folder.path("run");
   const Words train = {"--data", file, "--split", "auto"};
-  const Run trained = train_tiny(run, train);
+  const ProgramRun trained = train_tiny(run, train);
   REQUIRE_MESSAGE(trained.status == 0, trained.err);
   CHECK(contains(trained.out, "28 different (characters)"));
   const auto configured = [&](const std::string& path) {
-    return json::parse(charlm({"info", "--checkpoint", path, "--json"}).out);
+    return json::parse(charlm_program({"info", "--checkpoint", path, "--json"}).out);
   };
   const json info = configured(run);
   CHECK(info["configuration"]["vocabulary"] == "characters");
   CHECK(info["configuration"]["split"] == "90/5/5");
   CHECK(info["metadata"]["characters"] == "\n .0123456789:Zaegilorsuvzßö");
   CHECK(info["tensors"][0]["shape"] == json({28, 16}));
-  CHECK(contains(charlm({"info", "--checkpoint", run}).out, "characters: \\n .0123"));
-  const Run eval = charlm({"eval", "--checkpoint", run});
+  CHECK(contains(charlm_program({"info", "--checkpoint", run}).out, "characters: \\n .0123"));
+  const ProgramRun eval = charlm_program({"eval", "--checkpoint", run});
   REQUIRE_MESSAGE(eval.status == 0, eval.err);
-  const Run sample = charlm({"sample", "--checkpoint", run, "--prompt", "grö", "--tokens", "20"});
+  const ProgramRun sample =
+      charlm_program({"sample", "--checkpoint", run, "--prompt", "grö", "--tokens", "20"});
   REQUIRE_MESSAGE(sample.status == 0, sample.err);
   CHECK(sample.out.starts_with("grö"));
   CHECK(is_utf8(sample.out));
-  check_refused(charlm({"sample", "--checkpoint", run, "--prompt", "grün"}),
+  check_refused(charlm_program({"sample", "--checkpoint", run, "--prompt", "grün"}),
                 "--prompt: the character 'ü' (U+00FC) at position 2 is none of the 28 of");
-  check_refused(charlm({"eval", "--checkpoint", run, "--data", folder.file("other", "Wörter")}),
-                "other: the character 'W' (U+0057) at position 0 is none of the 28");
+  check_refused(
+      charlm_program({"eval", "--checkpoint", run, "--data", folder.file("other", "Wörter")}),
+      "other: the character 'W' (U+0057) at position 0 is none of the 28");
   // It resumes with this text alone, and `auto` means the same.
-  CHECK(charlm({"--resume", "--out", run, "--vocabulary", "auto"}).status == 0);
+  CHECK(charlm_program({"--resume", "--out", run, "--vocabulary", "auto"}).status == 0);
   folder.file("text", "W" + text);
-  check_refused(charlm({"--resume", "--out", run, "--epochs", "2"}),
+  check_refused(charlm_program({"--resume", "--out", run, "--epochs", "2"}),
                 "its 'characters' is not that of this run");
 }
 
@@ -339,14 +360,14 @@ TEST_CASE("charlm: bytes of any text") {
   for (int i = 0; i < 400; ++i) text += fmt::format("Zeile {}: gr\xf6\xdf er als zuvor.\n", i);
   const Words data = {"--data", folder.file("text", text), "--split", "60/30/10"};
   const std::string run = folder.path("run"), claimed = folder.path("claimed");
-  const Run trained = train_tiny(run, data);  // Latin-1, not UTF-8
+  const ProgramRun trained = train_tiny(run, data);  // Latin-1, not UTF-8
   REQUIRE_MESSAGE(trained.status == 0, trained.err);
   CHECK(contains(trained.out, "256 different (bytes)"));
-  const json info = json::parse(charlm({"info", "--checkpoint", run, "--json"}).out);
+  const json info = json::parse(charlm_program({"info", "--checkpoint", run, "--json"}).out);
   CHECK(info["configuration"]["vocabulary"] == "bytes");
   CHECK(info["tensors"][0]["shape"] == json({256, 16}));
-  CHECK(charlm({"eval", "--checkpoint", run}).status == 0);
-  CHECK(charlm({"sample", "--checkpoint", run, "--prompt", "grö"}).status == 0);
+  CHECK(charlm_program({"eval", "--checkpoint", run}).status == 0);
+  CHECK(charlm_program({"sample", "--checkpoint", run, "--prompt", "grö"}).status == 0);
   REQUIRE(train_tiny(claimed, data + Words{"--vocabulary", "bytes"}).status == 0);
   CHECK(read_file(claimed + "/best.safetensors") == read_file(run + "/best.safetensors"));
   check_refused(train_tiny(folder.path("none"), data + Words{"--vocabulary", "characters"}),
@@ -433,7 +454,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
   for (const auto& bad : cases) {
     CAPTURE(listed(bad.words, " ").text());
     const bool named = bad.words.front()[0] != '-';
-    check_refused(charlm(named ? bad.words : Words{"--out", out} + bad.words), bad.part);
+    check_refused(charlm_program(named ? bad.words : Words{"--out", out} + bad.words), bad.part);
     CHECK_FALSE(std::filesystem::exists(out));
   }
 }
@@ -475,9 +496,9 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
   };
   const auto refused = [&](const std::string& path, const std::string& part) {
     CAPTURE(part);
-    check_refused(charlm({"eval", "--checkpoint", path}), part);
-    check_refused(charlm({"sample", "--checkpoint", path}), part);
-    check_refused(charlm({"info", "--checkpoint", path}), part);
+    check_refused(charlm_program({"eval", "--checkpoint", path}), part);
+    check_refused(charlm_program({"sample", "--checkpoint", path}), part);
+    check_refused(charlm_program({"info", "--checkpoint", path}), part);
   };
   refused(folder.path("missing"), "No such file");
   refused(folder.path(), "best.safetensors: cannot be opened");
@@ -509,15 +530,21 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
   refused(changed([](Checkpoint& c) { c.metadata["configuration"] = "[]"; }), "has no 'preset'");
   refused(changed([](Checkpoint& c) { c.metadata["configuration"] = std::string(100'000, '['); }),
           "nested");
-  check_refused(charlm({"sample", "--checkpoint", run, "--prompt", "Hello"}), "'H' at position 0");
-  check_refused(charlm({"sample", "--checkpoint", run, "--temperature", "-1"}), "--temperature");
-  check_refused(charlm({"eval", "--checkpoint", run, "--split", "tests"}), "did you mean test?");
-  check_refused(charlm({"eval"}), "--checkpoint");
-  check_refused(charlm({"info", "--checkpoint", run, "--width", "8"}), "excludes --checkpoint");
-  check_refused(charlm({"eval", "--checkpoint", changed([](Checkpoint& c) {
-                          c.metadata["configuration"] = std::string(c.metadata["configuration"])
-                              .replace(c.metadata["configuration"].find("builtin"), 7, "gone.txt");
-                        })}),
+  check_refused(charlm_program({"sample", "--checkpoint", run, "--prompt", "Hello"}),
+                "'H' at position 0");
+  check_refused(charlm_program({"sample", "--checkpoint", run, "--temperature", "-1"}),
+                "--temperature");
+  check_refused(charlm_program({"eval", "--checkpoint", run, "--split", "tests"}),
+                "did you mean test?");
+  check_refused(charlm_program({"eval"}), "--checkpoint");
+  check_refused(charlm_program({"info", "--checkpoint", run, "--width", "8"}),
+                "excludes --checkpoint");
+  check_refused(charlm_program({"eval", "--checkpoint", changed([](Checkpoint& c) {
+                                  c.metadata["configuration"] =
+                                      std::string(c.metadata["configuration"])
+                                          .replace(c.metadata["configuration"].find("builtin"), 7,
+                                                   "gone.txt");
+                                })}),
                 "gone.txt: the model's training text is not found");
 
   // Weights that are not finite are loaded, with a warning.
@@ -526,23 +553,23 @@ TEST_CASE("charlm: a bad checkpoint is one line and exit status 2") {
     table = table.clone();
     table.data<float>()[5] = std::numeric_limits<float>::quiet_NaN();
   });
-  const Run info = charlm({"info", "--checkpoint", damaged});
+  const ProgramRun info = charlm_program({"info", "--checkpoint", damaged});
   CHECK(info.status == 0);
   CHECK(contains(info.err, "'embedding.table' is not finite"));
-  CHECK(charlm({"sample", "--checkpoint", damaged}).status == 2);
+  CHECK(charlm_program({"sample", "--checkpoint", damaged}).status == 2);
 }
 
 TEST_CASE("charlm: training that diverges ends with 4 and keeps a good model") {
   const TemporaryFolder folder;
-  const Run run = train_tiny(folder.path("run"), {"--optimizer", "sgd", "--lr", "9e5", "--clip",
-                                                  "0", "--epochs", "50"});
+  const ProgramRun run = train_tiny(
+      folder.path("run"), {"--optimizer", "sgd", "--lr", "9e5", "--clip", "0", "--epochs", "50"});
   CHECK(run.status == 4);
   CHECK(contains(run.out, "last good model is " + folder.path("run/last.safetensors")));
   // The line that it prints resumes, and ends with the name of the first such value.
   CHECK(contains(run.out, " --resume --detect-anomaly\n"));
   const Words again = {"--out", folder.path("run"), "--resume"};
-  check_refused(charlm(again), "--resume --detect-anomaly shows where");
-  const Run found = charlm(again + Words{"--detect-anomaly"});
+  check_refused(charlm_program(again), "--resume --detect-anomaly shows where");
+  const ProgramRun found = charlm_program(again + Words{"--detect-anomaly"});
   CHECK(found.status == 4);
   CHECK(contains(found.err, "is not finite"));
   for (const auto& [name, tensor] : read_checkpoint(folder.path("run/last.safetensors")).tensors) {
@@ -552,8 +579,9 @@ TEST_CASE("charlm: training that diverges ends with 4 and keeps a good model") {
 
 TEST_CASE("charlm: a training that ends so says it even where it is to be quiet") {
   const TemporaryFolder folder;
-  const Run run = train_tiny(folder.path("run"), {"--optimizer", "sgd", "--lr", "9e5", "--clip",
-                                                  "0", "--epochs", "50", "--quiet"});
+  const ProgramRun run =
+      train_tiny(folder.path("run"),
+                 {"--optimizer", "sgd", "--lr", "9e5", "--clip", "0", "--epochs", "50", "--quiet"});
   CHECK(run.status == 4);
   CHECK(run.out.empty());
   CHECK(contains(run.err, "the training diverged"));
@@ -580,7 +608,8 @@ TEST_CASE("charlm: seeds whose folders hold runs are refused before the first is
 TEST_CASE("charlm: info counts with the vocabulary that the data will have") {
   const TemporaryFolder folder;
   const std::string bytes = folder.file("bytes", std::string(9000, 'a') + "\xff");
-  const Run text8 = charlm({"info", "--json"}), other = charlm({"info", "--json", "--data", bytes});
+  const ProgramRun text8 = charlm_program({"info", "--json"}),
+                   other = charlm_program({"info", "--json", "--data", bytes});
   REQUIRE(text8.status == 0);
   REQUIRE_MESSAGE(other.status == 0, other.err);
   CHECK(json::parse(other.out)["parameters"] > json::parse(text8.out)["parameters"]);
@@ -596,13 +625,13 @@ TEST_CASE("programs: what cannot be printed is an error") {
 }
 
 TEST_CASE("charlm: version and help") {
-  const Run version = charlm({"--version"});
+  const ProgramRun version = charlm_program({"--version"});
   CHECK(version.status == 0);
   CHECK(version.out.rfind("charlm 0.", 0) == 0);
-  const Run help = charlm({"--help"});
+  const ProgramRun help = charlm_program({"--help"});
   CHECK(help.status == 0);
   for (const char* word : {"train", "eval", "sample", "info"}) CHECK(contains(help.out, word));
-  CHECK(contains(charlm({"train", "--help"}).out, "--attention"));
+  CHECK(contains(charlm_program({"train", "--help"}).out, "--attention"));
 }
 
 }  // TEST_SUITE

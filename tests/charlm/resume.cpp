@@ -22,11 +22,11 @@ namespace {
 
 // Seven steps of Adam in epochs of two, the second one the best; its batches are a function of the
 // step, one of which is skipped.
-struct Run {
+struct ToyRun {
   Toy toy;
   std::map<std::string, double> notes;
 
-  explicit Run(const Way& way) : toy(way) {
+  explicit ToyRun(const Way& way) : toy(way) {
     toy.options.steps = 7;
     toy.options.report_steps = 3;
     toy.factor = [](std::uint32_t step) { return step == 2 ? not_a_number : 1 + 0.1 * step; };
@@ -77,13 +77,13 @@ TEST_CASE("resume: stopped after any step, the same bits as at one go") {
     CAPTURE(way.graph);
     const TemporaryFolder folder;
     const std::string straight = folder.path("straight");
-    Run whole(way);
+    ToyRun whole(way);
     const TrainResult wanted = whole.train(straight, Start::fresh);
     CHECK(wanted.best_epoch == 2);
     for (std::uint32_t stop = 1; stop <= 7; ++stop) {
       CAPTURE(stop);
       const std::string run = folder.path("run" + std::to_string(stop));
-      Run first(way), second(way);
+      ToyRun first(way), second(way);
       first.toy.factor = [&, factor = first.toy.factor](std::uint32_t step) {
         if (step == stop) std::raise(SIGTERM);
         return factor(step);
@@ -155,7 +155,7 @@ TEST_CASE("resume: patience goes on counting, and what is over stays over") {
 
 TEST_CASE("resume: which checkpoints are written, and which are kept") {
   const TemporaryFolder folder;
-  Run all(Way{});
+  ToyRun all(Way{});
   all.toy.options.checkpoint_steps = 3;
   all.toy.factor = [&](std::uint32_t step) {
     if (step == 5) std::raise(SIGUSR1);
@@ -166,20 +166,20 @@ TEST_CASE("resume: which checkpoints are written, and which are kept") {
         std::vector<std::string>{"step-0000000000", "step-0000000002-validated", "step-0000000003",
                                  "step-0000000004-validated", "step-0000000005",
                                  "step-0000000006-validated", "step-0000000007-validated"});
-  Run one(Way{});
+  ToyRun one(Way{});
   const TrainResult result = one.train(folder.path("one"), Start::fresh, 1);
   CHECK(result.best_epoch == 2);
   CHECK(names(folder.path("one")) ==
         std::vector<std::string>{"step-0000000004-validated", "step-0000000007-validated"});
   // A run that was killed before it removed the old ones.
-  Run(Way{}).train(folder.path("all"), Start::resume, 1);
+  ToyRun(Way{}).train(folder.path("all"), Start::resume, 1);
   CHECK(names(folder.path("all")) == names(folder.path("one")));
 }
 
 TEST_CASE("resume: a checkpoint that is damaged is passed over for the one before") {
   const TemporaryFolder folder;
   const std::string straight = folder.path("straight");
-  Run(Way{}).train(straight, Start::fresh);
+  ToyRun(Way{}).train(straight, Start::fresh);
   const std::string last = "step-0000000007-validated", best = "step-0000000004-validated";
   const std::function<void(const std::string&)> damages[] = {
       [&](const std::string& run) { std::filesystem::remove(run + "/" + last + "/manifest.json"); },
@@ -193,7 +193,7 @@ TEST_CASE("resume: a checkpoint that is damaged is passed over for the one befor
   for (std::size_t i = 0; i < std::size(damages); ++i) {
     CAPTURE(i);
     const std::string run = folder.path("run" + std::to_string(i));
-    Run(Way{}).train(run, Start::fresh);
+    ToyRun(Way{}).train(run, Start::fresh);
     damages[i](run);
     std::vector<std::string> passed;
     const SavedTraining found =
@@ -201,7 +201,7 @@ TEST_CASE("resume: a checkpoint that is damaged is passed over for the one befor
     CHECK(found.step == (i < 5 ? 6 : 2));
     CHECK(passed.size() == (i < 5 ? 1 : 3));
     CHECK(contains(passed.at(0), last + " is not complete"));
-    Run(Way{}).train(run, Start::resume);
+    ToyRun(Way{}).train(run, Start::resume);
     CHECK(checkpoints(run) == checkpoints(straight));
     CHECK(without_times(read_file(run + "/metrics.jsonl")) ==
           without_times(read_file(straight + "/metrics.jsonl")));
@@ -214,7 +214,7 @@ TEST_CASE("resume: a write that fails leaves the last complete checkpoint") {
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
-  Run full(Way{});
+  ToyRun full(Way{});
   full.toy.options.checkpoint_steps = 5;
   full.toy.factor = [&](std::uint32_t step) {
     if (step == 5) {
@@ -228,7 +228,7 @@ TEST_CASE("resume: a write that fails leaves the last complete checkpoint") {
   std::signal(SIGXFSZ, ignored);
   CHECK(contains(message, "step-0000000005/model.safetensors: writing failed: File too large"));
   CHECK(read_last_training(run).step == 4);
-  CHECK(Run(Way{}).train(run, Start::resume).ending == Ending::complete);
+  CHECK(ToyRun(Way{}).train(run, Start::resume).ending == Ending::complete);
   CHECK(read_last_training(run).step == 7);
 }
 
@@ -236,7 +236,7 @@ TEST_CASE("resume: refusals") {
   const TemporaryFolder folder;
   const std::string run = folder.path("run");
   const auto refusal = [&](const Task& task) {
-    Run other(Way{});
+    ToyRun other(Way{});
     other.toy.task.metadata = task.metadata;
     return error_of([&] { other.train(run, Start::resume); });
   };
@@ -244,14 +244,14 @@ TEST_CASE("resume: refusals") {
   CHECK(contains(refusal(task), "cannot be opened as a folder"));
   std::filesystem::create_directory(run);
   CHECK(contains(refusal(task), "holds no complete checkpoint to resume from"));
-  Run(Way{}).train(run, Start::replace);
+  ToyRun(Way{}).train(run, Start::replace);
   task.metadata = {{"kept", "another text"}};
   CHECK(contains(refusal(task), "its 'kept' is not that of this run"));
   {
     const RunFolder held(run, Start::resume);
     CHECK(contains(refusal(task), "another process trains in it"));
   }
-  Run left(Way{});
+  ToyRun left(Way{});
   left.toy.factor = [](std::uint32_t) { return not_a_number; };
   CHECK(left.train(run, Start::replace).ending == Ending::not_finite);
   CHECK(contains(refusal({}), "the training diverged at step 3"));
@@ -260,7 +260,7 @@ TEST_CASE("resume: refusals") {
 TEST_CASE("resume: a refusal leaves the folder as it was") {
   const TemporaryFolder folder;
   const std::string run = folder.path("run");
-  Run(Way{}).train(run, Start::fresh);
+  ToyRun(Way{}).train(run, Start::fresh);
   const std::string last = checkpoint_name(7, true);
   damage(run + "/" + last + "/state.safetensors");
   folder.file("run/result.json", "{}");
@@ -271,7 +271,7 @@ TEST_CASE("resume: a refusal leaves the folder as it was") {
            std::filesystem::exists(run + "/result.json");
   };
   const auto refusal = [&](const std::string& optimizer) {
-    Run other(Way{});
+    ToyRun other(Way{});
     RunFolder resumed(run, Start::resume);
     return error_of([&] { other.toy.run(resumed, optimizer); });
   };
@@ -283,7 +283,7 @@ TEST_CASE("resume: a refusal leaves the folder as it was") {
   std::filesystem::remove(run + "/metrics.jsonl");
   folder.file("run/metrics.jsonl", log);
   CHECK(as_it_was());
-  CHECK(Run(Way{}).train(run, Start::resume).ending == Ending::complete);
+  CHECK(ToyRun(Way{}).train(run, Start::resume).ending == Ending::complete);
   CHECK_FALSE(as_it_was());
 }
 
@@ -364,17 +364,17 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const auto resumed = [&](const Words& more) {
-    return charlm(Words{"train", "--out", out, "--resume"} + more);
+    return charlm_program(Words{"train", "--out", out, "--resume"} + more);
   };
-  check_refused(charlm({"--resume"}), "--resume: needs --out");
+  check_refused(charlm_program({"--resume"}), "--resume: needs --out");
   check_refused(resumed({}), "holds no checkpoint to resume from; start again with --force");
   std::filesystem::create_directory(out);
   folder.file("run/metrics.jsonl", "");  // of a run that ended before its first checkpoint
-  check_refused(charlm(Words{"--out", out} + tiny_model),
+  check_refused(charlm_program(Words{"--out", out} + tiny_model),
                 "holds another run (metrics.jsonl); --force replaces it");
   std::filesystem::remove_all(out);
   const Words few = {"--out", out, "--epochs", "1", "--epoch-steps", "3"};
-  REQUIRE(charlm(few + tiny_model).status == 0);
+  REQUIRE(charlm_program(few + tiny_model).status == 0);
   const std::string log = read_file(out + "/metrics.jsonl");
   check_refused(resumed({"--force"}), "--resume: excludes --force");
   check_refused(resumed({"--width", "24"}), "--width: the run in " + out + " has 16");
@@ -389,11 +389,11 @@ TEST_CASE("charlm: what cannot be resumed is refused, and nothing is changed") {
   CHECK(read_checkpoint(out + "/last.safetensors").metadata.at("step") == "6");
   const std::string steps = folder.path("steps"), seeds = folder.path("seeds");
   const Words two = tiny_model + Words{"--steps", "2", "--epoch-steps", "2", "--quiet"};
-  REQUIRE(charlm(two + Words{"--out", steps}).status == 0);
-  check_refused(charlm({"--resume", "--out", steps, "--epochs", "9"}),
+  REQUIRE(charlm_program(two + Words{"--out", steps}).status == 0);
+  check_refused(charlm_program({"--resume", "--out", steps, "--epochs", "9"}),
                 "--epochs: --steps, which is 2, decides");
-  REQUIRE(charlm(two + Words{"--out", seeds, "--seeds", "7"}).status == 0);
-  check_refused(charlm({"--resume", "--out", seeds}),
+  REQUIRE(charlm_program(two + Words{"--out", seeds, "--seeds", "7"}).status == 0);
+  check_refused(charlm_program({"--resume", "--out", seeds}),
                 "holds a run of --seeds (seed-7); give --seeds with --resume");
 }
 

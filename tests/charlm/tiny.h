@@ -5,7 +5,7 @@
 
 namespace weft {
 
-inline ProgramRun charlm(const Words& words) { return app("charlm", words); }
+inline ProgramRun charlm_program(const Words& words) { return app("charlm", words); }
 
 // A model, its batches and the parts of the built-in corpus: some steps take milliseconds.
 inline const Words tiny_model = {"--batch", "2", "--length", "16", "--width", "16", "--heads", "2",

@@ -95,23 +95,26 @@ TEST_CASE("options: --weight-decay is the optimizer's own") {
   CHECK(configuration({"--config", file})["optimizer"] == "adamw:decay=0.1");
   CHECK(configuration({"--config", file, "--weight-decay", "0.2"})["optimizer"] ==
         "adamw:decay=0.2");
-  check_refused(charlm({"--optimizer", "adamw:decay=0.2", "--weight-decay", "0.1"}),
+  check_refused(charlm_program({"--optimizer", "adamw:decay=0.2", "--weight-decay", "0.1"}),
                 "--weight-decay: --optimizer adamw:decay=0.2 sets it already");
   for (const char* other : {"adam", "sgd:momentum=0.9", "adadelta"}) {
-    check_refused(charlm({"--optimizer", other, "--weight-decay", "0.1"}), "has none");
+    check_refused(charlm_program({"--optimizer", other, "--weight-decay", "0.1"}), "has none");
   }
-  check_refused(charlm({"--preset", "text8-full-conv", "--weight-decay", "0.1"}), "has none");
-  check_refused(charlm({"--weight-decay", "2"}), "decay is a number in [0, 1]");
-  check_refused(charlm({"--weight-decay", "much"}), "--weight-decay");
+  check_refused(charlm_program({"--preset", "text8-full-conv", "--weight-decay", "0.1"}),
+                "has none");
+  check_refused(charlm_program({"--weight-decay", "2"}), "decay is a number in [0, 1]");
+  check_refused(charlm_program({"--weight-decay", "much"}), "--weight-decay");
 
-  REQUIRE(charlm(tiny + Words{"--weight-decay", "0.1", "--out", folder.path("a")}).status == 0);
-  REQUIRE(charlm(tiny + Words{"--optimizer", "adamw:decay=0.1", "--lr", "0.01", "--out",
-                              folder.path("b")})
+  REQUIRE(charlm_program(tiny + Words{"--weight-decay", "0.1", "--out", folder.path("a")}).status ==
+          0);
+  REQUIRE(charlm_program(tiny + Words{"--optimizer", "adamw:decay=0.1", "--lr", "0.01", "--out",
+                                      folder.path("b")})
               .status == 0);
   CHECK(read_file(folder.path("a/last.safetensors")) ==
         read_file(folder.path("b/last.safetensors")));
-  CHECK(charlm({"--resume", "--out", folder.path("a"), "--weight-decay", "0.1"}).status == 0);
-  check_refused(charlm({"--resume", "--out", folder.path("a"), "--weight-decay", "0.2"}),
+  CHECK(charlm_program({"--resume", "--out", folder.path("a"), "--weight-decay", "0.1"}).status ==
+        0);
+  check_refused(charlm_program({"--resume", "--out", folder.path("a"), "--weight-decay", "0.2"}),
                 "--optimizer: the run in");
 }
 
@@ -125,8 +128,9 @@ TEST_CASE("options: an option of an optimizer said anew") {
 
 TEST_CASE("options: --min-lr is where cosine and linear end") {
   for (const char* schedule : {"cosine", "linear"}) {
-    const ProgramRun run = charlm(tiny + Words{"--schedule", schedule, "--warmup", "2", "--lr",
-                                               "0.01", "--min-lr", "0.004", "--json-lines"});
+    const ProgramRun run =
+        charlm_program(tiny + Words{"--schedule", schedule, "--warmup", "2", "--lr", "0.01",
+                                    "--min-lr", "0.004", "--json-lines"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     std::vector<double> rates;
     for (const json& line : lines(run.out)) {
@@ -139,9 +143,10 @@ TEST_CASE("options: --min-lr is where cosine and linear end") {
     CHECK(rates[5] > 0.004);
     CHECK(rates[5] < 0.006);
   }
-  check_refused(charlm({"--min-lr", "0.1"}), "--min-lr: 0.1 is above --lr, which is 0.01");
-  check_refused(charlm({"--min-lr", "0.001", "--schedule", "constant"}), "--min-lr: a constant");
-  check_refused(charlm({"--min-lr", "-1"}), "--min-lr: wanted a number of at least 0");
+  check_refused(charlm_program({"--min-lr", "0.1"}), "--min-lr: 0.1 is above --lr, which is 0.01");
+  check_refused(charlm_program({"--min-lr", "0.001", "--schedule", "constant"}),
+                "--min-lr: a constant");
+  check_refused(charlm_program({"--min-lr", "-1"}), "--min-lr: wanted a number of at least 0");
   const TemporaryFolder folder;  // what stands further below in a file counts
   const std::string file = folder.file("a.toml", "min-lr = 0.05\nlr = 0.1");
   CHECK(configuration({"--config", file})["min-lr"] == 0.05);
@@ -164,13 +169,14 @@ TEST_CASE("options: --hidden is the width inside the feed-forward layer") {
   }
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
-  REQUIRE(charlm(tiny + Words{"--hidden", "24", "--out", out}).status == 0);
-  CHECK(charlm({"eval", "--checkpoint", out}).status == 0);
-  const ProgramRun dry = charlm(tiny + Words{"--hidden", "24", "--dry-run", "--json-lines"});
-  const json info = json::parse(charlm({"info", "--checkpoint", out, "--json"}).out);
+  REQUIRE(charlm_program(tiny + Words{"--hidden", "24", "--out", out}).status == 0);
+  CHECK(charlm_program({"eval", "--checkpoint", out}).status == 0);
+  const ProgramRun dry =
+      charlm_program(tiny + Words{"--hidden", "24", "--dry-run", "--json-lines"});
+  const json info = json::parse(charlm_program({"info", "--checkpoint", out, "--json"}).out);
   CHECK(info["configuration"]["hidden"] == 24);
   CHECK(json::parse(dry.out)["parameters"] == info["parameters"]);
-  check_refused(charlm({"--hidden", "-1"}), "--hidden: wanted a number of at least 0");
+  check_refused(charlm_program({"--hidden", "-1"}), "--hidden: wanted a number of at least 0");
 }
 
 TEST_CASE("options: pre-norm wiring and rotary positions, from training to sampling and export") {
@@ -203,7 +209,7 @@ TEST_CASE("options: pre-norm wiring and rotary positions, from training to sampl
       CHECK(exported == info["configuration"]);
     }
   }
-  check_refused(charlm({"--encoding", "rotary"}),
+  check_refused(charlm_program({"--encoding", "rotary"}),
                 "--encoding rotary: attention: rotary positions rotate the inputs q and k, but "
                 "agglomerative takes zq, zk, y");
   const std::string file = folder.file("a.toml", "encoding = 'rotary'\nattention = 'full'");
@@ -213,14 +219,14 @@ TEST_CASE("options: pre-norm wiring and rotary positions, from training to sampl
 TEST_CASE("options: checkpoints from before these are read as they were meant") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
-  REQUIRE(charlm(tiny + Words{"--out", out}).status == 0);
+  REQUIRE(charlm_program(tiny + Words{"--out", out}).status == 0);
   Checkpoint checkpoint = read_checkpoint(out + "/best.safetensors");
   json settings = json::parse(checkpoint.metadata["configuration"]);
   for (const char* later : {"hidden", "min-lr"}) CHECK(settings.erase(later) == 1);
   checkpoint.metadata["configuration"] = settings.dump();
   write_checkpoint(checkpoint, folder.path("old.safetensors"));
   const auto loss = [&](const std::string& path) {
-    const ProgramRun run = charlm({"eval", "--checkpoint", path, "--json"});
+    const ProgramRun run = charlm_program({"eval", "--checkpoint", path, "--json"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     return lines(run.out).at(0)["loss"];
   };
@@ -228,7 +234,8 @@ TEST_CASE("options: checkpoints from before these are read as they were meant") 
   settings.erase("width");
   checkpoint.metadata["configuration"] = settings.dump();
   write_checkpoint(checkpoint, folder.path("odd.safetensors"));
-  check_refused(charlm({"eval", "--checkpoint", folder.path("odd.safetensors")}), "has no 'width'");
+  check_refused(charlm_program({"eval", "--checkpoint", folder.path("odd.safetensors")}),
+                "has no 'width'");
 }
 
 }  // TEST_SUITE("charlm")

@@ -17,9 +17,11 @@ using nlohmann::json;
 
 namespace {
 
-ProgramRun vision(const Words& words) { return app("vision", words); }
+ProgramRun vision_program(const Words& words) { return app("vision", words); }
 
-void refused(const Words& words, const std::string& part) { check_refused(vision(words), part); }
+void refused(const Words& words, const std::string& part) {
+  check_refused(vision_program(words), part);
+}
 
 const Words tiny = {"--width", "8", "--layers",     "1",    "--heads", "2", "--hidden", "8",
                     "--patch", "8", "--validation", "7000", "--steps", "3"};
@@ -28,11 +30,11 @@ const Words tiny = {"--width", "8", "--layers",     "1",    "--heads", "2", "--h
 const Words effort = sanitized ? Words{"--steps", "8"} : Words{"--epochs", "2"};
 
 // A model that is trained in seconds, and the folder of its run.
-struct Trained {
+struct TrainedRun {
   TemporaryFolder folder;
   std::string path = folder.path("run");
-  ProgramRun run =
-      vision(Words{"train", "--out", path, "--test-epochs", "--report-steps", "50"} + effort);
+  ProgramRun run = vision_program(
+      Words{"train", "--out", path, "--test-epochs", "--report-steps", "50"} + effort);
   std::vector<json> log = lines(read_file(path + "/metrics.jsonl"));
 
   std::vector<json> logged(const std::string& kind) const {
@@ -44,8 +46,8 @@ struct Trained {
   }
 };
 
-const Trained& trained() {
-  static const Trained once;
+const TrainedRun& trained() {
+  static const TrainedRun once;
   return once;
 }
 
@@ -78,7 +80,7 @@ std::string few_pictures(const TemporaryFolder& folder) {
 TEST_SUITE("vision") {
 
 TEST_CASE("vision: learns the built-in pictures far beyond chance" * not_sanitized()) {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   REQUIRE_MESSAGE(t.run.status == 0, t.run.err);
   const std::vector<json> tests = t.logged("test"), epochs = t.logged("test_epoch");
   REQUIRE(tests.size() == 1);
@@ -97,7 +99,7 @@ TEST_CASE("vision: learns the built-in pictures far beyond chance" * not_sanitiz
 
 TEST_CASE("vision: the best epoch is that of the most validation pictures right" *
           not_sanitized()) {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   json best;
   for (const json& line : t.logged("validation")) {
     if (best.is_null() || line["top_1"] > best["top_1"]) best = line;
@@ -109,9 +111,10 @@ TEST_CASE("vision: the best epoch is that of the most validation pictures right"
 }
 
 TEST_CASE("vision: eval gives the logged values again, bit for bit" * not_sanitized()) {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   const auto eval = [&](const std::string& split) {
-    return lines(vision({"eval", "--checkpoint", t.path, "--split", split, "--json"}).out).at(0);
+    return lines(vision_program({"eval", "--checkpoint", t.path, "--split", split, "--json"}).out)
+        .at(0);
   };
   const json tested = eval("test"), logged = t.logged("test")[0];
   CHECK(tested["loss"] == logged["loss"]);
@@ -128,7 +131,7 @@ TEST_CASE("vision: eval gives the logged values again, bit for bit" * not_saniti
 TEST_CASE("vision: the same seed gives the same bits, on any number of threads" * not_sanitized()) {
   const TemporaryFolder folder;
   const auto weights = [&](const std::string& name, const Words& more) {
-    const ProgramRun run = vision(Words{"--out", folder.path(name)} + tiny + more);
+    const ProgramRun run = vision_program(Words{"--out", folder.path(name)} + tiny + more);
     REQUIRE_MESSAGE(run.status == 0, run.err);
     return read_file(folder.path(name) + "/last.safetensors");
   };
@@ -175,24 +178,25 @@ TEST_CASE("vision: killed and resumed, the same bits as at one go") {
 TEST_CASE("vision: trains on files, and eval finds them again or says that they are gone") {
   const TemporaryFolder folder, run;
   const std::string data = few_pictures(folder), out = run.path("run");
-  const ProgramRun train = vision(Words{"--out", out} + tiny +
-                                  Words{"--data", data, "--batch", "4", "--validation", "8"});
+  const ProgramRun train = vision_program(
+      Words{"--out", out} + tiny + Words{"--data", data, "--batch", "4", "--validation", "8"});
   REQUIRE_MESSAGE(train.status == 0, train.err);
   CHECK(
       contains(train.out, "cifar-10: 10 classes; 32 pictures to train, 8 to validate, 8 to test"));
   const json test = lines(read_file(out + "/metrics.jsonl")).back();
-  const json eval = lines(vision({"eval", "--checkpoint", out, "--json"}).out).at(0);
+  const json eval = lines(vision_program({"eval", "--checkpoint", out, "--json"}).out).at(0);
   CHECK(eval["loss"] == test["loss"]);
   std::filesystem::rename(data, data + "-moved");
   refused({"eval", "--checkpoint", out}, "are not found; name their folder with --data");
-  const ProgramRun again = vision({"eval", "--checkpoint", out, "--data", data + "-moved"});
+  const ProgramRun again = vision_program({"eval", "--checkpoint", out, "--data", data + "-moved"});
   CHECK(again.status == 0);
   std::filesystem::rename(data + "-moved", data);
 }
 
 TEST_CASE("vision: replicas are trained with each seed") {
   const TemporaryFolder folder;
-  const ProgramRun run = vision(Words{"--out", folder.path("runs"), "--seeds", "4,7"} + tiny);
+  const ProgramRun run =
+      vision_program(Words{"--out", folder.path("runs"), "--seeds", "4,7"} + tiny);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   const json summary = json::parse(read_file(folder.path("runs/replicas.json")));
   CHECK(summary["seeds"] == json{4, 7});
@@ -206,7 +210,7 @@ TEST_CASE("vision: replicas are trained with each seed") {
 }
 
 TEST_CASE("vision: predict on pictures of the set, and on one of another size") {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   const TemporaryFolder folder;
   const Pictures pictures = drawn_pictures(99, 40);
   Words words = {"predict", "--checkpoint", t.path, "--json"};
@@ -214,7 +218,7 @@ TEST_CASE("vision: predict on pictures of the set, and on one of another size") 
     words.push_back(folder.path(fmt::format("{}.png", i)));
     picture_of(pictures, i).save(words.back());
   }
-  const ProgramRun run = vision(words);
+  const ProgramRun run = vision_program(words);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   const std::vector<json> said = lines(run.out);
   REQUIRE(said.size() == 40);
@@ -234,14 +238,15 @@ TEST_CASE("vision: predict on pictures of the set, and on one of another size") 
   if (!sanitized) CHECK(among > 35);  // of 40; by chance 20
   CHECK(run.err.empty());
   picture_of(pictures, 0).resized(50, 20).save(folder.path("wide.png"));
-  const ProgramRun wide = vision({"predict", "--checkpoint", t.path, folder.path("wide.png")});
+  const ProgramRun wide =
+      vision_program({"predict", "--checkpoint", t.path, folder.path("wide.png")});
   CHECK(wide.status == 0);
   CHECK(contains(wide.err, "wide.png: has 50 x 20 pixels; resized to 32 x 32"));
   CHECK(std::count(wide.out.begin(), wide.out.end(), '%') == 5);
 }
 
 TEST_CASE("vision: predict refuses what is no picture") {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   const TemporaryFolder folder;
   const Words predict = {"predict", "--checkpoint", t.path};
   refused(predict + Words{folder.path("none.png")}, "none.png: cannot be opened");
@@ -250,10 +255,10 @@ TEST_CASE("vision: predict refuses what is no picture") {
 }
 
 TEST_CASE("vision: rank writes falling spectra of every layer") {
-  const Trained& t = trained();
+  const TrainedRun& t = trained();
   const TemporaryFolder folder;
   const std::string out = folder.path("spectra.json");
-  const ProgramRun run = vision({"rank", "one=" + t.path, "--pictures", "2", "--out", out});
+  const ProgramRun run = vision_program({"rank", "one=" + t.path, "--pictures", "2", "--out", out});
   REQUIRE_MESSAGE(run.status == 0, run.err);
   CHECK(contains(run.out, "one: csp attention; after the last layer"));
   const json report = json::parse(read_file(out));
@@ -267,10 +272,10 @@ TEST_CASE("vision: rank writes falling spectra of every layer") {
 }
 
 TEST_CASE("vision: info counts a preset's parameters") {
-  const json info = lines(vision({"info", "--preset", "cifar10-csp", "--json"}).out).at(0);
+  const json info = lines(vision_program({"info", "--preset", "cifar10-csp", "--json"}).out).at(0);
   CHECK(info["parameters"] == 6'377'994);
   CHECK(info["configuration"]["lr"] == 1e-4);
-  CHECK(contains(vision({"info", "--checkpoint", trained().path}).out, "classes: disc\\n"));
+  CHECK(contains(vision_program({"info", "--checkpoint", trained().path}).out, "classes: disc\\n"));
 }
 
 TEST_CASE("vision: a file of options, a dry run, and the log on standard output" *
@@ -292,7 +297,7 @@ TEST_CASE("vision: a file of options, a dry run, and the log on standard output"
   const std::string out = folder.path("run");
   for (const char* attention : {"csp", "csp-shift", "csp-sort", "full"}) {
     CAPTURE(attention);
-    const ProgramRun run = vision(
+    const ProgramRun run = vision_program(
         {"--config", file, "--out", out, "--json-lines", "--attention", attention, "--force"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     CHECK(run.out == read_file(out + "/metrics.jsonl"));
@@ -301,13 +306,13 @@ TEST_CASE("vision: a file of options, a dry run, and the log on standard output"
   refused({"--config", folder.file("bad.toml", "layers = 1.5")},
           "bad.toml:1: layers: wanted an int");
 
-  const ProgramRun dry = vision({"--config", file, "--attention", "full", "--dry-run",
-                                 "--json-lines", "--out", folder.path("dry")});
+  const ProgramRun dry = vision_program({"--config", file, "--attention", "full", "--dry-run",
+                                         "--json-lines", "--out", folder.path("dry")});
   REQUIRE_MESSAGE(dry.status == 0, dry.err);
   CHECK_FALSE(std::filesystem::exists(folder.path("dry")));
   const json cost = json::parse(dry.out);
   CHECK(cost["parameters"] ==
-        json::parse(vision({"info", "--checkpoint", out, "--json"}).out)["parameters"]);
+        json::parse(vision_program({"info", "--checkpoint", out, "--json"}).out)["parameters"]);
   // The patches, the layer's matrices and the classes, and the 2 + 5 products of attention.
   constexpr i64 batch = 64, tokens = 16, width = 8, hidden = 8, classes = 10;
   constexpr i64 matrices = 8 * 8 * 3 * width + 4 * width * width + 2 * width * hidden;
@@ -366,9 +371,9 @@ TEST_CASE("vision: on a CUDA device, with and without a graph") {
   const TemporaryFolder folder;
   const std::string data = few_pictures(folder);
   const auto losses = [&](const std::string& name, const Words& more) {
-    const ProgramRun run = vision(Words{"--out", folder.path(name)} + tiny + more +
-                                  Words{"--data", data, "--report-steps", "1", "--batch", "4",
-                                        "--validation", "8", "--dropout", "0.1"});
+    const ProgramRun run = vision_program(Words{"--out", folder.path(name)} + tiny + more +
+                                          Words{"--data", data, "--report-steps", "1", "--batch",
+                                                "4", "--validation", "8", "--dropout", "0.1"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     std::vector<double> all;
     for (const json& line : lines(read_file(folder.path(name) + "/metrics.jsonl"))) {
