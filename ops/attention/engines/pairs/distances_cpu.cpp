@@ -1,6 +1,6 @@
 // CPU kernels of attention by distance; the equations are in distances.h.
 //
-// As in pairs_cpu.cpp, vector lanes hold queries, scores are transposed, sᵀ [keys, queries], in
+// As in pairs_tile_cpu.h, vector lanes hold queries, scores are transposed, sᵀ [keys, queries], in
 // units of ln 2. The factors of a head are tables over d, padded with zeros on both sides: for one
 // key and adjacent queries they are contiguous. Products with the rows of distances are computed in
 // strips of 16 queries, so that few distances of a strip are outside the tile: [distances, 16]

@@ -2,7 +2,7 @@
 // keys. The query side (q, do, the output, dq) stays in registers while keys stream by. Forward
 // stores the scores of one vector of queries, whose maximum it needs first; in backward a score
 // passes through the exponential to its products without being stored. The equations are in
-// pairs.h. Scores are in units of ln 2, as in pairs_cpu.cpp.
+// pairs.h. Scores are in units of ln 2, as in pairs_tile_cpu.h.
 #pragma once
 
 #include <algorithm>

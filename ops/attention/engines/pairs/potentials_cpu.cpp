@@ -1,6 +1,6 @@
 // CPU kernels of attention with potentials; the equations are in potentials.h.
 //
-// As in pairs_cpu.cpp, vector lanes hold queries, scores are transposed, zᵀ [keys, queries], in
+// As in pairs_tile_cpu.h, vector lanes hold queries, scores are transposed, zᵀ [keys, queries], in
 // units of ln 2. A potential is one more element of a row: queries are [τ q, 1, u] and keys [k, v,
 // 1], so that products give z + v + u.
 #include <cmath>
