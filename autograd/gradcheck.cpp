@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "autograd/tape.h"
 #include "runtime/random.h"
@@ -85,7 +86,9 @@ GradientError gradcheck(const Differentiable& f, std::span<const Tensor> inputs,
       double numeric, rounding;
     };
     std::vector<Difference> differences;
-    const i64 stride = std::max<i64>(1, (count + elements - 1) / elements);
+    i64 stride = std::max<i64>(1, (count + elements - 1) / elements);
+    // Without a common factor with an axis, so that its elements take turns.
+    while (count > 0 && std::gcd(stride, count) > 1) ++stride;
     for (i64 j = 0; j < count; j += stride) {
       const auto loss_at = [&](double shift) {
         std::vector<double> moved = values;

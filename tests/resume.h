@@ -38,8 +38,8 @@ inline std::vector<std::string> kept_bytes(const std::string& run) {
 }
 
 // Trains with `words` in one run with one thread; then with two, killed as soon as there is a
-// checkpoint and `kills` times more after an increasing time, and resumed each time. Checks that
-// both have the same bits and the same log. `folder` is empty.
+// checkpoint of a step and `kills` times more after an increasing time, and resumed each time.
+// Checks that both have the same bits and the same log. `folder` is empty.
 inline void check_resume(const std::string& program, const Words& words, const std::string& folder,
                          int kills) {
   const std::string straight = folder + "/straight", killed = folder + "/killed";
@@ -48,7 +48,7 @@ inline void check_resume(const std::string& program, const Words& words, const s
   const Words parts = words + Words{"--out", killed, "--threads", "2"};
   const Words until_checkpoint = {
       "-c",
-      "\"$@\" & while kill -0 $! && ! ls \"$0\"/step-*/manifest.json; do sleep 0.01; done "
+      "\"$@\" & while kill -0 $! && ! ls \"$0\"/step-*[1-9]*/manifest.json; do sleep 0.01; done "
       ">/dev/null 2>&1; kill -KILL $! && wait $!",
       killed, program};
   const ProgramRun first = run_program("/bin/sh", until_checkpoint + parts);

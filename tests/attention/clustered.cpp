@@ -366,10 +366,10 @@ TEST_CASE("clustered: more clusters than queries, one query, no query") {
 
 TEST_CASE("clustered: bad options and choices") {
   const QueryKeyValue in(1, 6, 6, 2, 3, 2);
-  CHECK_ERROR(AttentionSpec("clustered:clusters=0"), "clusters");
-  CHECK_ERROR(AttentionSpec("clustered:clusters=4097"), "4096");
-  CHECK_ERROR(AttentionSpec("clustered:bits=64"), "63");
-  CHECK_ERROR(AttentionSpec("clustered:iterations=0"), "iterations");
+  CHECK_ERROR(AttentionSpec("clustered:clusters=0"), "clusters is a number in [1, 4096]");
+  CHECK_ERROR(AttentionSpec("clustered:clusters=4097"), "[1, 4096], got '4097'");
+  CHECK_ERROR(AttentionSpec("clustered:bits=64"), "bits is a number in [1, 63]");
+  CHECK_ERROR(AttentionSpec("clustered:iterations=0"), "iterations is a number in [1, 1000]");
   const auto fails = [&](const AttentionCall& call, const char* part) {
     CHECK_ERROR(attended("clustered:clusters=4,bits=5", in.list(), call), part);
   };

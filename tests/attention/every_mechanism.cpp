@@ -1,32 +1,14 @@
 // The derivatives and the kernel of every registered mechanism.
 #include <algorithm>
-#include <functional>
 
 #include "autograd/tape.h"
 #include "runtime/arithmetic.h"
+#include "tests/attention/run_attention.h"
 #include "tests/attention/sample.h"
 #include "tests/threads.h"
 
 namespace weft {
 namespace {
-
-// `plain` is another computation in the precision of `got`, asked for where a gradient's error is
-// above `backward`: thrice the error of that one is allowed.
-void check_close(const Run& got, const Run& wanted, double forward, double backward,
-                 const std::function<Run()>& plain = {}) {
-  REQUIRE(got.outputs.size() == wanted.outputs.size());
-  for (std::size_t i = 0; i < got.outputs.size(); ++i) {
-    CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= forward);
-  }
-  const std::vector<double> errors = gradient_errors(got, wanted);
-  const bool close = std::ranges::all_of(errors, [&](double error) { return error <= backward; });
-  const std::vector<double> others =
-      close || !plain ? std::vector<double>(errors.size()) : gradient_errors(plain(), wanted);
-  for (std::size_t i = 0; i < errors.size(); ++i) {
-    CAPTURE(i);
-    CHECK(errors[i] <= std::max(backward, 3 * others[i]));
-  }
-}
 
 TEST_SUITE("attention") {
 

@@ -311,11 +311,12 @@ TEST_CASE("i-clustered-causal: the future leaks through what is selected") {
 
 TEST_CASE("i-clustered: bad options and choices") {
   const QueryKeyValue in(1, 6, 6, 2, 3, 2);
-  CHECK_ERROR(AttentionSpec("i-clustered:topk=0"), "topk");
-  CHECK_ERROR(AttentionSpec("i-clustered:topk=4097"), "4096");
-  CHECK_ERROR(AttentionSpec("i-clustered:clusters=0"), "clusters");
-  CHECK_ERROR(AttentionSpec("i-clustered:bits=64"), "63");
-  CHECK_ERROR(AttentionSpec("i-clustered-causal:detach_mass=1"), "detach_mass");
+  CHECK_ERROR(AttentionSpec("i-clustered:topk=0"), "topk is a number in [1, 4096], got '0'");
+  CHECK_ERROR(AttentionSpec("i-clustered:topk=4097"), "[1, 4096], got '4097'");
+  CHECK_ERROR(AttentionSpec("i-clustered:clusters=0"), "clusters is a number in [1, 4096]");
+  CHECK_ERROR(AttentionSpec("i-clustered:bits=64"), "bits is a number in [1, 63]");
+  CHECK_ERROR(AttentionSpec("i-clustered-causal:detach_mass=1"),
+              "there is no option 'detach_mass'");
   CHECK_ERROR(attended("i-clustered-causal", in.list()), "causal");
   CHECK_ERROR(attended("i-clustered", in.list(), causal()), "causal");
   const auto fails = [&](const char* name, std::vector<i64> values, const Shape& shape,

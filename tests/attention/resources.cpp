@@ -45,7 +45,7 @@ TEST_CASE("every mechanism: bytes saved and bytes at work are what the fact shee
         AttentionSizes{.B = 1, .N = many, .S = many, .H = 1, .E = 8, .M = 32},
         AttentionSizes{.B = 4, .N = 64, .S = 512, .H = heads, .E = 8, .M = 8}}) {
     const Variety plain{
-        .lengths = false, .query_lengths = false, .dropout = false, .extras = false, .every = 2};
+        .lengths = false, .query_lengths = false, .dropout = false, .extras = false};
     for (const Sample& sample : samples(sizes, DType::f32, plain)) {
       if (sample.mechanism().cost == nullptr) continue;  // it claims nothing
       CAPTURE(sample.text);

@@ -1,7 +1,9 @@
 // A mechanism by its specification, over tensors: for the tests of single mechanisms.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "autograd/tape.h"
 #include "ops/attention/mechanism.h"
@@ -92,6 +94,24 @@ inline void check_same_run(const Run& got, const Run& wanted) {
   for (std::size_t i = 0; i < got.gradients.size(); ++i) {
     CAPTURE(i);
     CHECK(relative_error(got.gradients[i], wanted.gradients[i]) <= tolerance::backward_f64);
+  }
+}
+
+// `plain` is another computation in the precision of `got`, asked for where a gradient's error is
+// above `backward`: thrice the error of that one is allowed.
+inline void check_close(const Run& got, const Run& wanted, double forward, double backward,
+                        const std::function<Run()>& plain = {}) {
+  REQUIRE(got.outputs.size() == wanted.outputs.size());
+  for (std::size_t i = 0; i < got.outputs.size(); ++i) {
+    CHECK(relative_error(got.outputs[i], wanted.outputs[i]) <= forward);
+  }
+  const std::vector<double> errors = gradient_errors(got, wanted);
+  const bool close = std::ranges::all_of(errors, [&](double error) { return error <= backward; });
+  const std::vector<double> others =
+      close || !plain ? std::vector<double>(errors.size()) : gradient_errors(plain(), wanted);
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    CAPTURE(i);
+    CHECK(errors[i] <= std::max(backward, 3 * others[i]));
   }
 }
 

@@ -142,6 +142,21 @@ std::vector<Extras> extras_of(const AttentionSpec& spec, bool varied) {
   return {Extras::absent, Extras::whole, Extras::single};
 }
 
+// `wanted` of the numbers below `count`, others for other sizes. The masks of calls repeat with
+// their number, so these are a stride apart that shares no factor with `count`: near its golden
+// section, which spreads any number of them evenly.
+std::vector<std::size_t> spread(std::size_t count, std::size_t wanted,
+                                const AttentionSizes& sizes) {
+  auto stride = static_cast<std::size_t>(0.618 * static_cast<double>(count));
+  while (std::gcd(stride, count) > 1) ++stride;
+  const auto size = static_cast<std::uint64_t>(sizes.N << 20 ^ sizes.S);
+  std::size_t at = size * 0x9e3779b97f4a7c15 >> 32;  // its upper bits depend on all of size's
+  std::vector<std::size_t> numbers;
+  while (numbers.size() < wanted) numbers.push_back((at += stride) % count);
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
 }  // namespace
 
 std::vector<Variable> outputs_of(const Attended& attended) {
@@ -271,9 +286,8 @@ Samples samples(const AttentionSizes& sizes, DType type, const Variety& variety)
         }
       }
     }
-    const std::size_t rare = (all.size() + most - 1) / most;
-    const std::size_t apart = std::clamp<std::size_t>(all.size(), 1, std::max(step, rare));
-    for (auto i = static_cast<std::size_t>(sizes.N) % apart; i < all.size(); i += apart) {
+    const std::size_t wanted = std::min(most, (all.size() + step - 1) / step);
+    for (const std::size_t i : spread(all.size(), wanted, sizes)) {
       taken.push_back(std::move(all[i]));
     }
   }

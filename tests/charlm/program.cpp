@@ -411,7 +411,7 @@ TEST_CASE("charlm: bad input is one line and exit status 2, and nothing is writt
       {{"--widht", "3"}, "there is no option --widht; did you mean --width?"},
       {{"trian"}, "there is no command 'trian'; there are train, eval, sample, info"},
       {{"train", "fast"}, "'fast' follows no option"},
-      {{"--width", "50", "--heads", "8"}, "8"},
+      {{"--width", "50", "--heads", "8"}, "width 50 does not divide into 8 heads"},
       {{"--width", "many"}, "--width"},
       {{"--width", "0"}, "--width: wanted a number of at least 1"},
       {{"--width", "-4"}, "--width: wanted a number of at least 1"},

@@ -128,6 +128,11 @@ TEST_CASE("resume: a state that was saved without the sums since the last valida
   const TrainingState older = training_state(saved, nullptr, false, "x");
   CHECK(older.recent_steps == 3);
   CHECK(older.round_steps == 0);
+  saved.state.metadata["recent_steps"] = "three";
+  CHECK_ERROR(training_state(saved, nullptr, false, "x"),
+              "x: its state has no number 'recent_steps'");
+  REQUIRE(saved.state.metadata.erase("best_loss") == 1);
+  CHECK_ERROR(training_state(saved, nullptr, false, "x"), "x: its state has no number 'best_loss'");
 }
 
 TEST_CASE("resume: patience goes on counting, and what is over stays over") {
@@ -206,6 +211,18 @@ TEST_CASE("resume: a checkpoint that is damaged is passed over for the one befor
     CHECK(without_times(read_file(run + "/metrics.jsonl")) ==
           without_times(read_file(straight + "/metrics.jsonl")));
   }
+  const std::string renamed = "step-0000000008-validated";
+  std::filesystem::rename(straight + "/" + last, straight + "/" + renamed);
+  std::string why;
+  CHECK(read_last_training(straight, [&](const std::string& what) { why += what; }).step == 6);
+  CHECK(contains(why, "is of " + last + ", which is not its folder's name"));
+  std::string manifest = read_file(straight + "/" + renamed + "/manifest.json");
+  manifest.replace(manifest.find("\"files\""), 7, "\"other\"");
+  std::filesystem::rename(straight + "/" + renamed, straight + "/" + last);
+  std::ofstream(straight + "/" + last + "/manifest.json") << manifest;
+  why.clear();
+  CHECK(read_last_training(straight, [&](const std::string& what) { why += what; }).step == 6);
+  CHECK(contains(why, "has no object 'files'"));
 }
 
 TEST_CASE("resume: a write that fails leaves the last complete checkpoint") {

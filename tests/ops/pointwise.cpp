@@ -244,7 +244,10 @@ TEST_CASE("scale multiplies, forward and back") {
   const Tensor x = random_normal({37}, DType::f64, 1);
   const Run result =
       run([](std::span<const Variable> in) { return std::vector{scale(in[0], -0.5)}; }, {x});
-  CHECK(same_bits(result.outputs[0], mapped(x, [](double v) { return -0.5 * v; })));
+  const auto scaled = [](double v) { return -0.5 * v; };
+  CHECK(same_bits(result.outputs[0], mapped(x, scaled)));
+  const Tensor cotangent = random_uniform({37}, DType::f32, 17, -1, 1).to(DType::f64);
+  CHECK(same_bits(result.gradients[0], mapped(cotangent, scaled)));
 }
 
 TEST_CASE("pointwise ops take empty tensors") {

@@ -8,12 +8,12 @@ namespace {
 
 TEST_SUITE("tools") {
 
-TEST_CASE("mutation: each of at least 60 faults can be planted at one place of the sources" *
+TEST_CASE("mutation: each of at least 400 faults can be planted at one place of the sources" *
           not_sanitized()) {
   const ProgramRun run = run_program(WEFT_SOURCE_ROOT "/tests/mutation/mutate", {"--check"});
   if (skipped(run)) return;
   REQUIRE_MESSAGE(run.status == 0, run.err);
-  CHECK_MESSAGE(std::stoi(run.out) >= 60, run.out);
+  CHECK_MESSAGE(std::stoi(run.out) >= 400, run.out);
 }
 
 TEST_CASE("mutation: a list that is none, and faults whose text is not there once" *

@@ -155,8 +155,12 @@ TEST_CASE("settings: through JSON and back; by epochs the rate changes between t
   CHECK(options.steps == 1000);
   CHECK(options.learning_rate(1) == 1e-4);
   CHECK(options.learning_rate(10) == 1e-4);
-  CHECK(options.learning_rate(11) == doctest::Approx(0.5e-4 * (1 + std::cos(M_PI / 100))));
-  CHECK(options.learning_rate(1000) == doctest::Approx(0.5e-4 * (1 + std::cos(M_PI * 0.99))));
+  for (const auto& [step, progress] :
+       {std::pair{11, 0.01}, std::pair{501, 0.5}, std::pair{1000, 0.99}}) {
+    CAPTURE(step);
+    const double wanted = 0.5e-4 * (1 + std::cos(M_PI * progress));
+    CHECK(options.learning_rate(step) == doctest::Approx(wanted).epsilon(1e-9).scale(0));
+  }
 }
 
 }  // TEST_SUITE("vision")
