@@ -20,6 +20,8 @@ TEST_CASE("weft: its help names every program and benchmark" * not_sanitized()) 
 
 TEST_CASE("weft: bad words" * not_sanitized()) {
   check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"charml"}), "no program 'charml'");
+  check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"test", "--no-skip", "attention"}),
+                "test: 'attention' is behind an option");
   check_refused(run_program(WEFT_SOURCE_ROOT "/weft", {"bench", "nothing"}),
                 "no program 'nothing'");
 }
