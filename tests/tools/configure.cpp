@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include <dlfcn.h>
+#include <fmt/ranges.h>
 
 #include "tests/program.h"
 #include "tests/sanitized.h"
@@ -25,12 +26,22 @@ class Toolkit {
     }
   }
 
-  // A folder with a driver whose cuInit returns `answer`.
-  std::string driver(const std::string& name, int answer) const {
+  // A folder with a driver whose cuInit returns `answer`, and GPUs of these compute capabilities.
+  std::string driver(const std::string& name, int answer,
+                     const std::vector<int>& capabilities = {90}) const {
     const std::string place = folder_.path(name);
     std::filesystem::create_directory(place);
-    library("extern \"C\" int cuInit(unsigned) { return " + std::to_string(answer) + "; }",
-            place + "/libcuda.so.1");
+    library(
+        fmt::format(
+            "constexpr int gpus[] = {{{}}};\n"
+            "extern \"C\" int cuInit(unsigned) {{ return {}; }}\n"
+            "extern \"C\" int cuDeviceGetCount(int* count) {{ return *count = {}, 0; }}\n"
+            "extern \"C\" int cuDeviceGet(int* gpu, int number) {{ return *gpu = number, 0; }}\n"
+            "extern \"C\" int cuDeviceGetAttribute(int* value, int which, int gpu) {{\n"
+            "  return *value = which == 75 ? gpus[gpu] / 10 : gpus[gpu] % 10, 0;\n"
+            "}}",
+            fmt::join(capabilities, ", "), answer, capabilities.size()),
+        place + "/libcuda.so.1");
     return place;
   }
 
@@ -66,6 +77,10 @@ TEST_CASE("configure: auto means cuda where there is a driver, too, and says why
           not_sanitized()) {
   Toolkit toolkit;
   CHECK(toolkit.decided(toolkit.driver("gpu", 0)) == "cuda by nvcc 13.0, compute capability 90");
+  CHECK(toolkit.decided(toolkit.driver("gpus", 0, {90, 86, 90})) ==
+        "cuda by nvcc 13.0, compute capability 86, 90");
+  CHECK(toolkit.decided(toolkit.driver("older", 0, {86}), "-Dgpu=cuda -Dgpu_arch=100") ==
+        "cuda by nvcc 13.0, compute capability 100");
   const std::string none = "none (nvcc 13.0 is there, but no NVIDIA driver: ",
                     anyway = "; -Dgpu=cuda compiles anyway)";
   CHECK(toolkit.decided(toolkit.driver("empty", 100)) ==
