@@ -68,6 +68,14 @@ void CudaGraph::replay() {
 struct StepQueue::Slot {
   std::byte* memory = nullptr;  // page-locked: the inputs one after the other, then the report
   cudaEvent_t over = nullptr;
+
+  Slot() = default;
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() {
+    if (memory != nullptr) cudaFreeHost(memory);
+    if (over != nullptr) cudaEventDestroy(over);
+  }
 };
 
 StepQueue::StepQueue(const Cuda& device, std::vector<Tensor> inputs, Tensor report)
@@ -86,11 +94,7 @@ StepQueue::StepQueue(const Cuda& device, std::vector<Tensor> inputs, Tensor repo
 }
 
 StepQueue::~StepQueue() {
-  cudaStreamSynchronize(stream_of(device_));
-  for (const Slot& slot : slots_) {
-    cudaFreeHost(slot.memory);
-    cudaEventDestroy(slot.over);
-  }
+  cudaStreamSynchronize(stream_of(device_));  // which may still copy from and to the slots
 }
 
 void StepQueue::submit(const std::vector<Tensor>& values, const std::function<void()>& step) {
@@ -98,12 +102,26 @@ void StepQueue::submit(const std::vector<Tensor>& values, const std::function<vo
           most_under_way);
   require(values.size() == inputs_.size(), "steps: wanted {} inputs, got {}", inputs_.size(),
           values.size());
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    require(values[i].shape() == inputs_[i].shape() && values[i].dtype() == inputs_[i].dtype(),
+            "steps: input {} is {} {}, got {} {}", i, name_of(inputs_[i].dtype()),
+            inputs_[i].shape(), name_of(values[i].dtype()), values[i].shape());
+  }
   const Slot& slot = slots_[submitted_ % most_under_way];
+  try {
+    queue(values, step, slot);
+  } catch (...) {
+    cudaStreamSynchronize(stream_of(device_));  // which may still copy from the slot
+    throw;
+  }
+  ++submitted_;
+}
+
+void StepQueue::queue(const std::vector<Tensor>& values, const std::function<void()>& step,
+                      const Slot& slot) {
   std::byte* at = slot.memory;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const Tensor value = values[i].packed();
-    require(value.shape() == inputs_[i].shape() && value.dtype() == inputs_[i].dtype(),
-            "steps: input {} is {}, got {}", i, inputs_[i].shape(), value.shape());
     const std::size_t bytes = value.byte_count();
     std::memcpy(at, value.bytes(), bytes);
     check_cuda(cudaMemcpyAsync(inputs_[i].bytes(), at, bytes, cudaMemcpyHostToDevice,
@@ -116,7 +134,6 @@ void StepQueue::submit(const std::vector<Tensor>& values, const std::function<vo
                              stream_of(device_)),
              "steps");
   check_cuda(cudaEventRecord(slot.over, stream_of(device_)), "steps");
-  ++submitted_;
 }
 
 bool StepQueue::arrived() const {

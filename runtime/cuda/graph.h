@@ -60,6 +60,9 @@ class StepQueue {
 
  private:
   struct Slot;
+  void queue(const std::vector<Tensor>& values, const std::function<void()>& step,
+             const Slot& slot);
+
   Cuda device_;
   std::vector<Tensor> inputs_;
   Tensor report_;

@@ -58,7 +58,7 @@ TEST_CASE("graph: what cannot be captured") {
   const Tensor x = random_normal({30}, DType::f64, 1).to(device);
   {
     CudaGraph graph(Cuda{});
-    CHECK_ERROR(graph.capture([&] { x.item(); }), "captur");
+    CHECK_ERROR(graph.capture([&] { x.slice(0, 0, 1).item(); }), "captur");
   }
   {
     CudaGraph graph(Cuda{});
@@ -98,21 +98,28 @@ TEST_CASE("steps: each gets its inputs, and reports come in order") {
     }
     CHECK(queue.take() == std::vector<double>{n, n / 2, -n});
   };
-  while (submitted < 11) {
-    if (queue.under_way() == StepQueue::most_under_way) take();
-    const double n = ++submitted;
+  const auto submit = [&](double n, const std::function<void()>& also) {
     queue.submit({Tensor::full({1}, n, DType::i32), Tensor::from(std::vector{n / 2, -n}, {2})},
                  [&] {
                    report.slice(0, 0, 1).copy_from(number);
                    report.slice(0, 1, 3).copy_from(rate);
+                   also();
                  });
+  };
+  while (submitted < 11) {
+    if (queue.under_way() == StepQueue::most_under_way) take();
+    CHECK_ERROR(submit(77, [] { fail("no memory"); }), "no memory");  // it takes no place
+    submit(++submitted, [] {});
   }
   while (queue.under_way() > 0) take();
   CHECK(taken == 11);
   CHECK_ERROR(queue.take(), "no report");
   CHECK_ERROR(queue.submit({Tensor::full({1}, 1, DType::i32)}, [] {}), "wanted 2 inputs, got 1");
   CHECK_ERROR(queue.submit({Tensor::full({2}, 1, DType::i32), rate.to(Device{})}, [] {}),
-              "input 0 is [1], got [2]");
+              "input 0 is i32 [1], got i32 [2]");
+  CHECK_ERROR(
+      queue.submit({Tensor::full({1}, 1, DType::i32), Tensor::zeros({2}, DType::f32)}, [] {}),
+      "input 1 is f64 [2], got f32 [2]");
 }
 
 }  // TEST_SUITE("runtime")
