@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "ops/views/views.h"
@@ -21,6 +22,9 @@ OptionSheet temperature_option(const std::string& with) {
 
 double temperature_of(const AttentionSpec& spec, i64 E) {
   const double given = spec.number("temperature");
+  require(given == 0 || given >= std::numeric_limits<float>::min(),
+          "{}: temperature is 0 or a number in [1.2e-38, 1e6], got {}", spec.mechanism().name,
+          given);
   return given > 0 ? given : 1 / std::sqrt(static_cast<double>(E));
 }
 

@@ -48,6 +48,12 @@ TEST_CASE("full: the temperature is a factor of the queries") {
   check_close(full({in.q, in.k, in.v}, {}, "full:temperature=0.3"), full({scaled, in.k, in.v}));
 }
 
+TEST_CASE("full: a temperature that is 0 in f32 is refused") {
+  const QueryKeyValue in(1, 2, 2, 1, 4, 5);
+  CHECK_ERROR(full(in.list(), {}, "full:temperature=1e-46"),
+              "full: temperature is 0 or a number in [1.2e-38, 1e6], got 1e-46");
+}
+
 TEST_CASE("full: a head does not know the others") {
   const QueryKeyValue in(2, 70, 70, 3, 4, 5, DType::f32);
   std::vector<Tensor> others{random_normal(in.q.shape(), DType::f32, 4),

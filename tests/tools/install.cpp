@@ -70,7 +70,11 @@ TEST_CASE(
       " built=" WEFT_PROGRAMS "/..; options=" + quoted(own_options()) + meson_of_the_test +
       shown_commands() +
       "g++ -std=c++20 tests/install/custom_op.cpp -o custom_op $(pkg-config --cflags --libs weft)"
-      " && ./custom_op >op.txt\n");
+      " && ./custom_op >op.txt\n"
+      // Every installed header compiles there.
+      "(cd \"$HOME/weft/include/weft\" && find . -name '*.h' -printf '#include \"%P\"\\n') "
+      ">all.cpp\n"
+      "g++ -std=c++20 -fsyntax-only all.cpp $(pkg-config --cflags weft)\n");
   const std::string said = run.out + run.err;
   REQUIRE_MESSAGE(run.status == 0, said);
   const std::size_t last = run.out.rfind("loss ");
