@@ -262,6 +262,7 @@ Task training_of(UniversalTransformer& network, const TrainingSettings& settings
   task.targets_per_step = settings.batch * network.config().length;
   task.operations = static_cast<double>(task.targets_per_step) *
                     products_per_token(network.config(), task.parameters);
+  task.operations_at_most = cost_is_at_most(AttentionSpec(network.config().attention));
   return task;
 }
 

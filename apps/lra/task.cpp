@@ -59,6 +59,7 @@ Task training_task(const Model& model, const SequenceTask& data, SequenceBatches
       s.batch * static_cast<i64>(data.train.symbols.size()) / data.train.count();
   task.operations =
       static_cast<double>(s.batch) * products_per_example(s.model, data.train, task.parameters);
+  task.operations_at_most = cost_is_at_most(AttentionSpec(s.model.attention));
   task.score = {"cross_entropy", "nats", [](double nats) { return nats; }};
   task.metadata = metadata_of(model);
   task.metadata["data_xxh3"] = data_digest(data.train.symbols, data.train.labels);

@@ -69,7 +69,9 @@ double mean_seconds(const std::function<void()>& step) {
 StepCost cost_of_step(const Task& task, const TrainOptions& options, Optimizer& optimizer) {
   const Device device = task.parameters.at(0).variable.value().device();
   CachingAllocator& memory = allocator(device);
-  StepCost cost{.program = at_start, .operations = task.operations};
+  StepCost cost{.program = at_start,
+                .operations = task.operations,
+                .operations_at_most = task.operations_at_most};
   Weights best;  // a training holds this copy too
   best.keep(task.tensors);
   Growth growth;
@@ -134,6 +136,7 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
                              {"checkpoint", cost.checkpoint},
                              {"peak", cost.process}}},
                            {"operations", static_cast<i64>(cost.operations)},
+                           {"operations_at_most", cost.operations_at_most},
                            {"step_seconds", cost.seconds},
                            {"targets", task.targets_per_step},
                            {"steps", options.steps},
@@ -157,7 +160,9 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
   bytes("  steps", cost.steps, "");
   bytes("  validation", cost.validation, "");
   bytes("  checkpoint", cost.checkpoint, "");
-  line("arithmetic", cost.operations, "operations per step, of matrix products (counted)");
+  line("arithmetic", cost.operations,
+       fmt::format("operations per step{}, of matrix products (counted)",
+                   cost.operations_at_most ? " at most, which learnt spans decide" : ""));
   line("steps", static_cast<double>(options.steps),
        fmt::format("in {:g} {}s of {}", epochs, task.round, grouped(options.epoch_steps)));
   fmt::print("{:<12}{:>18} for these steps, of {:.3g} s (measured), plus validations\n", "time",

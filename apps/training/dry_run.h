@@ -17,6 +17,7 @@ struct StepCost {
   // checkpoint; and the peak size itself.
   std::size_t program = 0, data = 0, steps = 0, validation = 0, checkpoint = 0, process = 0;
   double operations = 0;  // of the matrix products, computed: Task::operations
+  bool operations_at_most = false;
   double seconds = 0;     // per step, measured: mean of a few steps after the first
 };
 

@@ -98,6 +98,7 @@ struct Task {
   // Attention's two forward products count as seven, causal pairs once. ACT counts as if every
   // position used the whole depth.
   double operations = 0;
+  bool operations_at_most = false;  // what the model learns may need fewer
   Score score{};
   // Saved in every checkpoint. A resumed training must have the same, except for the version and
   // the configuration.

@@ -58,6 +58,7 @@ Task training_task(const Model& model, const Parts& parts, TrainingBatches& batc
   task.criterion = [](const Measure& measured) { return 100 - figure_of(measured, "top_1"); };
   task.targets_per_step = s.batch * s.model.tokens();
   task.operations = static_cast<double>(s.batch) * products_per_picture(s.model, task.parameters);
+  task.operations_at_most = cost_is_at_most(AttentionSpec(s.model.attention));
   task.score = {"cross_entropy", "nats", [](double nats) { return nats; }};
   task.metadata = metadata_of(model);
   task.metadata["data_xxh3"] = data_digest(parts.set.train.pixels, parts.set.train.labels);

@@ -194,6 +194,10 @@ AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes
   return inputs;
 }
 
+bool cost_is_at_most(const AttentionSpec& spec) {
+  return spec.inner() != nullptr ? cost_is_at_most(*spec.inner()) : spec.mechanism().cost_at_most;
+}
+
 AttentionCost attention_cost(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
                              DType type) {
   const auto cost = spec.mechanism().cost;

@@ -234,6 +234,7 @@ struct Mechanism {
   Forward reference = nullptr;
   // Null: no claims.
   AttentionCost (*cost)(const AttentionSpec&, const AttentionSizes&, bool causal, DType) = nullptr;
+  bool cost_at_most = false;  // learnt inputs may need fewer operations than `cost` has
   // Null if the mechanism cannot decode. `capacity` is the most positions that a growing state may
   // keep; beyond it the oldest are dropped.
   std::unique_ptr<DecodingState> (*decode)(const AttentionSpec&, const AttentionSizes&, DType,
@@ -311,6 +312,8 @@ bool learns_by_position(const AttentionSpec& spec);
 AttentionInputs attention_inputs(const AttentionSpec& spec, const AttentionSizes& sizes = {});
 // The words of an input's axes.
 std::vector<std::string> axes_of(const AttentionInput& input);
+// Whether its learnt inputs may need fewer operations than attention_cost() has.
+bool cost_is_at_most(const AttentionSpec& spec);
 // The cost of a call; zeros if the fact sheet has none (compositions of plain ops).
 AttentionCost attention_cost(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
                              DType type);

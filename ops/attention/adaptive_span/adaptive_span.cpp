@@ -180,6 +180,7 @@ const Registration registered_adaptive_span{Mechanism{
     .attend = attend_adaptive_span,
     .reference = reference_adaptive_span,
     .cost = cost_adaptive_span,
+    .cost_at_most = true,
     .decode = decode_adaptive_span}};
 
 }  // namespace
