@@ -83,6 +83,19 @@ def tested(folder):
     return next((line for line in log_of(folder) if line["kind"] == "test"), None)
 
 
+def status_of(command, **more):
+    """The exit status of a training. Ctrl-C reaches it, too: it ends its step and writes a checkpoint, which this awaits."""
+    running, interrupted = subprocess.Popen(command, **more), False
+    while running.returncode is None:
+        try:
+            running.wait()
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        sys.exit(130)
+    return running.returncode
+
+
 def complete(options, app, folder, name, words):
     """Trains in the folder, unless that is done; a run that was interrupted goes on with its settings."""
     if tested(folder) is not None:
@@ -93,7 +106,7 @@ def complete(options, app, folder, name, words):
     if options.threads:
         command += ["--threads", str(options.threads)]
     print("$", " ".join(command), flush=True)
-    if subprocess.run(command).returncode != 0:
+    if status_of(command) != 0:
         sys.exit(f"{name}: the training did not finish")
 
 

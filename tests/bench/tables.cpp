@@ -5,6 +5,24 @@ using namespace weft;
 
 namespace {
 
+// Runs these lines of Python behind `import papers`; `words` are sys.argv[1:].
+ProgramRun papers(const std::string& lines, const Words& words) {
+  return run_program("python3", Words{"-c",
+                                      "import json, pathlib, signal, sys, types\n"
+                                      "sys.path.insert(0, '" WEFT_SOURCE_ROOT "/bench/tables')\n"
+                                      "import papers\n" +
+                                          lines} +
+                                    words);
+}
+
+// A program of a build under `folder` that a table starts.
+void add_program(const TemporaryFolder& folder, const std::string& name,
+                 const std::string& script) {
+  std::filesystem::create_directories(folder.path("apps"));
+  const std::string path = folder.file("apps/" + name, "#!/bin/sh\n" + script);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+}
+
 TEST_SUITE("bench") {
 
 TEST_CASE("tables: the commit is that of the programs that completed the runs") {
@@ -13,11 +31,8 @@ TEST_CASE("tables: the commit is that of the programs that completed the runs") 
   folder.file("b.json", "{\"step\": 2, \"commit\": \"1111111-dirty\", \"result\": []}");
   folder.file("old.json", "{\"step\": 2, \"result\": []}");
   const auto commits = [&](const std::string& names) {
-    const std::string lines =
-        "import pathlib, sys\nsys.path.insert(0, sys.argv[1])\nimport papers\n"
-        "print(papers.commits(map(pathlib.Path, sys.argv[2:])))";
-    return run_program("python3", {"-c", lines, WEFT_SOURCE_ROOT "/bench/tables",
-                                   folder.path("a.json"), folder.path(names)});
+    return papers("print(papers.commits(map(pathlib.Path, sys.argv[1:])))",
+                  {folder.path("a.json"), folder.path(names)});
   };
   const ProgramRun two = commits("b.json");
   if (skipped(two)) return;
@@ -26,6 +41,22 @@ TEST_CASE("tables: the commit is that of the programs that completed the runs") 
   CHECK(commits("a.json").out == "2222222\n");
   CHECK(commits("old.json").out == "2222222, not recorded\n");
   CHECK(commits("none.json").out == "2222222, not recorded\n");
+}
+
+TEST_CASE("tables: Ctrl-C waits for the checkpoint of the training") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path("run"));
+  // As a training does that Ctrl-C reaches, too: train --out FOLDER.
+  add_program(folder, "charlm",
+              "sleep 1\nkill -INT $PPID\nsleep 1\necho saved >\"$3/checkpoint\"\n");
+  const ProgramRun run = papers(
+      "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+      "options = types.SimpleNamespace(build=pathlib.Path(sys.argv[1]), device='cpu', threads=1)\n"
+      "papers.complete(options, 'charlm', options.build / 'run', 'a run', [])\n",
+      {folder.path()});
+  if (skipped(run)) return;
+  CHECK_MESSAGE(run.status == 130, run.err);
+  CHECK(std::filesystem::exists(folder.path("run/checkpoint")));
 }
 
 TEST_CASE("tables: numbers, files and programs that are not there are refused in one line") {
