@@ -8,8 +8,8 @@
 // With --attention the preset's model has that mechanism instead of its own. On a CUDA device steps
 // are queued as charlm queues them, by default as replays of one graph. The step is timed as in the
 // preset, and language models also bare: without dropout and adaptive computation time. The ceiling
-// is the rate of a 2048³ product of that precision on one thread, times the threads, over the
-// operations that Task counts.
+// is the rate of a 2048³ product of that precision on one thread, times the threads of all ranks,
+// over the operations that Task counts.
 //
 // With --ranks the step, of language models the bare one, runs on one process of the CPU and, by
 // mpirun, on N, turn by turn, with the same examples for each rank: how many times as fast all
@@ -108,7 +108,8 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   while (queue && queue->any()) queue->take();
   const auto tokens = static_cast<double>(subject.batch * subject.length);
   const double work = task.operations / tokens;  // of products, per token
-  const double ceiling = options.rate * (options.device == Device{} ? threads() : 1) / work;
+  const int units = options.device == Device{} ? threads() : 1;  // of a rank
+  const double ceiling = options.rate * units * ranks().size() / work;
   const auto traffic = gradient ? gradient->traffic() : GradientSum::Traffic{};
   const MemoryCounts counts = memory.counts();
   nlohmann::ordered_json later = nullptr;  // where fewer than three steps ran

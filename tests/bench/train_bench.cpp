@@ -41,6 +41,9 @@ TEST_CASE("train_bench: ranks run the step that the line describes") {
   CHECK(row["precision"] == "bf16");
   CHECK(row["threads"] == 2);
   CHECK(row["bare"] == true);
+  const auto number = [&](const char* name) { return row[name].get<double>(); };
+  CHECK(number("ceiling_tokens_per_second") ==
+        doctest::Approx(2 * 2 * 1e9 * number("gemm_gflops") / number("products_per_token")));
 }
 
 TEST_CASE("train_bench: the peak is that of the row's steps, allocations those behind the third") {
