@@ -199,6 +199,20 @@ TEST_CASE("expected: N × N of 65,536 is far beyond any memory, linear ones go o
   CHECK(stays_linear({AttentionSpec("agglomerative"), false}, settings, {}, 65536, 1 << 20));
 }
 
+TEST_CASE("expected: in bf16 learnt and drawn inputs keep the four bytes of f32") {
+  const Settings f32, bf16{.precision = "bf16"};
+  constexpr i64 length = 1024;
+  const double halved = 4 * 2.0 * double(length * f32.width());  // q, k, v and dout
+  for (const char* spec : {"full", "linformer:rank=3", "performer:features=6"}) {
+    CAPTURE(spec);
+    const Candidate candidate{AttentionSpec(spec), false};
+    const auto held = [&](const Settings& settings) {
+      return expected(candidate, settings, length, {}).held_bytes;
+    };
+    CHECK(held(f32) - held(bf16) == halved);
+  }
+}
+
 TEST_CASE("subject: few queries, and keys and values as long as the length") {
   const Settings settings{.batch = 3, .heads = 2, .key_width = 4, .value_width = 5, .queries = 2};
   const Subject timed = subject({AttentionSpec("full"), false}, settings, 7, {});
