@@ -36,10 +36,15 @@ except ImportError:
 class Form(NamedTuple):
     name: str
     make: Callable  # length → the function of q [B, H, N, E], k, v and what else inputs_of() has
-    all_pairs: bool = False  # whether it computes all N × N scores
+    all_pairs: bool = False  # whether it computes all N × N scores, and its mechanism fewer
     bytes_of_pair: int = 0   # that it holds for each of them, above what is linear in N
     compiled: bool = False
     backward: bool = True
+
+
+def item():
+    """Bytes of a number: bf16 is PyTorch's default type where all inputs are in it."""
+    return torch.finfo(torch.get_default_dtype()).bits // 8
 
 
 # --- full
@@ -53,11 +58,10 @@ def naive(q, k, v, causal):
 
 
 def full(spec, options, causal):
-    held = 12 * options.batch * options.heads  # scores and weights, and their gradient
-    forms = [Form("naive", lambda length: lambda q, k, v: naive(q, k, v, causal), True, held)]
+    held = 3 * item() * options.batch * options.heads  # scores and weights, and their gradient
+    forms = [Form("naive", lambda length: lambda q, k, v: naive(q, k, v, causal), False, held)]
     if FUSED:
-        forms.append(Form("fused", lambda length: lambda q, k, v: FUSED(q, k, v, is_causal=causal),
-                          True))
+        forms.append(Form("fused", lambda length: lambda q, k, v: FUSED(q, k, v, is_causal=causal)))
     return forms
 
 
@@ -116,7 +120,8 @@ def patterns(spec, options, causal):
             return torch.cat([out, rest], 2)
         return around(spec, causal, inside)
 
-    forms = [Form("masked", masked, True, 5 * masks)]  # a mask of bool, and of f32 as it is added
+    # A mask of bool, and one of numbers, as it is added.
+    forms = [Form("masked", masked, True, (1 + item()) * masks)]
     if flex and can_compile(options):
         # Its mask is made of N × N places in i64, and of what each head sees; on CPUs it has no
         # backward.
@@ -168,8 +173,8 @@ def sinkformer(spec, options, causal):
         return (scores + rows + columns).exp() @ v
 
     # Scores and weights with their gradients, and what each half step takes the sums of.
-    held = 4 * (spec["iterations"] + 5) * options.batch * options.heads
-    return [Form("naive", lambda length: attend, True, held)]
+    held = item() * (spec["iterations"] + 5) * options.batch * options.heads
+    return [Form("naive", lambda length: attend, False, held)]
 
 
 # --- scores by position
@@ -200,8 +205,8 @@ def synthesizer(spec, options, causal):
             scores = scores.masked_fill(future, -math.inf)
         return scores.softmax(-1) @ v
 
-    held = 12 * options.batch * options.heads  # scores and weights, and their gradient
-    return [Form("naive", lambda length: attend, True, held)]
+    held = 3 * item() * options.batch * options.heads  # scores and weights, and their gradient
+    return [Form("naive", lambda length: attend, False, held)]
 
 
 def synthesizer_inputs(spec, length, options):
@@ -291,7 +296,7 @@ def blocks(spec, options, causal):
     held = 0
     if name == "biblosa":  # tanh, scores and weights of each feature, and their gradient
         ways = 2 if spec["direction"] == "both" else 1
-        held = 16 * options.batch * ways * (spec["width"] or width) // spec["block"] ** 2
+        held = 4 * item() * options.batch * ways * (spec["width"] or width) // spec["block"] ** 2
     forms = [Form("eager", make, False, held)]
     if can_compile(options):
         forms.append(Form("compiled", lambda length: torch.compile(make(length), dynamic=False),

@@ -219,7 +219,7 @@ TEST_CASE("attention_bench: another library's rows, and its errors") {
       "peer",
       "#!/bin/sh\n"
       "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": [{\"attention\": 0, "
-      "\"form\": \"fused\", \"all_pairs\": true, \"bytes_of_pair\": 0}]}'\n"
+      "\"form\": \"fused\", \"all_pairs\": false, \"bytes_of_pair\": 0}]}'\n"
       "read line && echo '{\"error\": \"no memory\"}'\n"
       "read line && echo '{\"forward_ms\": 1, \"backward_ms\": 2, \"peak_bytes\": null}'\n");
   std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
@@ -348,6 +348,51 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
     CAPTURE(row);
     CHECK(row["error"].get<double>() < 1e-5);
   }
+}
+
+// What PyTorch's forms of these mechanisms are, a line for each: mechanism, form, whether it
+// computes all pairs, bytes of a pair.
+ProgramRun torch_forms(const std::string& precision, const Words& specifications) {
+  const std::string lines =
+      "import json, sys, types\n"
+      "sys.path.insert(0, '" WEFT_SOURCE_ROOT
+      "/bench/peers')\n"
+      "try:\n"
+      "    import torch, torch_forms\n"
+      "except ImportError as missing:\n"
+      "    sys.exit(f'no PyTorch: {missing}')\n"
+      "torch.set_default_dtype(getattr(torch, sys.argv[1]))\n"
+      "options = types.SimpleNamespace(device='cpu', batch=2, heads=2, key_width=4, "
+      "value_width=4)\n"
+      "for text in sys.argv[2:]:\n"
+      "    spec = json.loads(text)\n"
+      "    for form in torch_forms.forms_of(spec, options):\n"
+      "        print(spec['mechanism'], form.name, form.all_pairs, form.bytes_of_pair)\n";
+  return run_program("python3", Words{"-c", lines, precision} + specifications);
+}
+
+TEST_CASE("torch_forms.py: whose counts a form has, and what it holds in f32 and bf16") {
+  const std::string pattern = R"("temperature": 0, "causal": false})";
+  const Words specifications = {
+      R"({"mechanism": "full", )" + pattern,
+      R"({"mechanism": "sinkformer", "iterations": 3, "detach_columns": 0, )" + pattern,
+      R"({"mechanism": "synthesizer", "mode": "random", "dot": 0, )" + pattern};
+  const auto forms = [&](const std::string& precision) {
+    return torch_forms(precision, specifications);
+  };
+  const ProgramRun run = forms("float32");
+  if (run.status != 0 && contains(run.err, "no PyTorch")) {
+    MESSAGE("skipped: " << run.err);
+    return;
+  }
+  CHECK_MESSAGE(contains(run.out, "full naive False 48\n"), run.out, run.err);
+  CHECK(contains(run.out, "sinkformer naive False 128\n"));
+  CHECK(contains(run.out, "synthesizer naive False 48\n"));
+  CHECK(contains(forms("bfloat16").out, "synthesizer naive False 24\n"));
+  const Words local = {R"({"mechanism": "local", "context": 9, )" + pattern};
+  const std::string masked = torch_forms("float32", local).out;  // none in PyTorch 1.13
+  CHECK((masked.empty() || contains(masked, "local masked True 5\n")));
+  CHECK(contains(torch_forms("bfloat16", local).out, masked.empty() ? "" : "masked True 3\n"));
 }
 
 TEST_CASE("attention_bench: bad words and files") {
