@@ -1,6 +1,8 @@
 """Trains the rows of a published table and writes them as Markdown and JSON, the published figures beside ours."""
 import argparse
 import json
+import math
+import re
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -150,16 +152,16 @@ def commits(results):
 
 
 def facts(options):
-    """The device and date that a result is of."""
-    def line(*command):
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-        return done.stdout if done.returncode == 0 else ""
-    kind = options.device.split(":")[0]
-    listed = line(Path(program(options, "devices")).resolve()).splitlines()
-    devices = [" ".join(row.split()) for row in listed if row.startswith(kind)]
+    """The device, threads and date that a result is of."""
+    kind, _, index = options.device.partition(":")
+    begin = "cpu " if kind == "cpu" else f"{index or 0}: "  # below `cuda` a line for each device
+    listed = subprocess.run([Path(program(options, "devices")).resolve()], capture_output=True, text=True).stdout.splitlines()
+    rows = (" ".join(row.split()) for row in listed)
+    found = next((row.removeprefix(begin) for row in rows if row.startswith(begin)), "")
+    device = " ".join([options.device, re.sub(r", \d+ threads", "", found)]).strip()  # the threads are those of `devices`
     with open("/proc/cpuinfo") as info:
         processor = next((row.split(": ", 1)[1].strip() for row in info if row.startswith("model name")), "unknown")
-    return {"device": f"{processor}; {'; '.join(devices) or options.device}",
+    return {"device": f"{processor}; {device}", "threads": options.threads or "all",
             "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"}
 
 

@@ -59,6 +59,28 @@ TEST_CASE("tables: Ctrl-C waits for the checkpoint of the training") {
   CHECK(std::filesystem::exists(folder.path("run/checkpoint")));
 }
 
+TEST_CASE("tables: the device by its name, and the threads that were asked for") {
+  const TemporaryFolder folder;
+  add_program(folder, "devices",
+              "echo 'cpu   AVX2, 64 threads; products by f32 oneDNN'\n"
+              "echo 'cuda  compiled in: cuda'\n"
+              "echo '      0: NVIDIA H200, compute capability 9.0'\n"
+              "echo '      1: NVIDIA A100, compute capability 8.0'\n");
+  const auto facts = [&](const std::string& device) {
+    return papers(
+        "known = papers.facts(types.SimpleNamespace(build=pathlib.Path(sys.argv[1]), "
+        "device=sys.argv[2], threads=3))\n"
+        "print(known['device'].split('; ', 1)[1], 'by', known['threads'])\n",
+        {folder.path(), device});
+  };
+  const ProgramRun cpu = facts("cpu");
+  if (skipped(cpu)) return;
+  CHECK_MESSAGE(cpu.out == "cpu AVX2; products by f32 oneDNN by 3\n", cpu.err);
+  CHECK(facts("cuda").out == "cuda NVIDIA H200, compute capability 9.0 by 3\n");
+  CHECK(facts("cuda:1").out == "cuda:1 NVIDIA A100, compute capability 8.0 by 3\n");
+  CHECK(facts("cuda:2").out == "cuda:2 by 3\n");
+}
+
 TEST_CASE("tables: numbers, files and programs that are not there are refused in one line") {
   const auto said = [](const std::string& table, const Words& words) {
     const ProgramRun run =
