@@ -174,6 +174,11 @@ def run(table):
         "options": (table.small if options.small else []) + options.more})
     heads = ["model", "parameters", table.unit, "time"]
     for _, heading in table.figures:
+def measured_on(known):
+    """Device, threads, commit and date of what was measured, in words."""
+    return f"{known['device']}, threads {known['threads']}, commit {known['commit']}, {known['date']}"
+
+
         heads += [heading, "published"]
     markdown = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     results = []

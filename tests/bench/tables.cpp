@@ -81,6 +81,41 @@ TEST_CASE("tables: the device by its name, and the threads that were asked for")
   CHECK(facts("cuda:2").out == "cuda:2 by 3\n");
 }
 
+TEST_CASE("zoo: speeds are of the device, threads and commit that measured them") {
+  const TemporaryFolder folder;
+  add_program(folder, "devices", "echo 'cuda  compiled in: cuda'; echo '      0: NVIDIA H200'\n");
+  add_program(folder, "zoo",
+              R"(echo '[{"name": "full", "wrapper": false, "strictly_causal": true, )"
+              R"("in_layers": true, "earlier_keys": false, "decoding": false}]')"
+              "\n");
+  add_program(
+      folder, "charlm",
+      "case \"$1 $*\" in\n"
+      R"(info*) echo '{"configuration": {"attention": "full", "memory": 0}, "parameters": 9}';;)"
+      "\n"
+      R"(*"--threads 5 --device cuda --dry-run"*) echo '{"targets": 64, "step_seconds": 0.5, )"
+      R"("peak_bytes": 1048576, "commit": "2222222"}';;)"
+      "\n"
+      "*) exit 1;;\nesac\n");
+  std::filesystem::create_directories(folder.path("out/full/seed-1"));
+  folder.file("out/full/seed-1/metrics.jsonl", "{\"kind\": \"test\", \"bits_per_character\": 2}\n");
+  folder.file("out/full/seed-1/result.json", "{\"commit\": \"1111111\"}");
+  const auto table = [&](const std::string& threads) {
+    const ProgramRun run =
+        run_program(WEFT_SOURCE_ROOT "/bench/tables/zoo",
+                    {"--data", "text8", "--out", folder.path("out"), "--build", folder.path(),
+                     "--seeds", "1", "--device", "cuda", "--threads", threads});
+    CHECK_MESSAGE(run.status == 0, run.err);
+    return run.out;
+  };
+  const std::string measured = table("5"), later = table("6");
+  for (const std::string& text : {measured, later}) {
+    CHECK(contains(text, "Trained by commit 1111111. "));
+    CHECK(contains(text, "; cuda NVIDIA H200, threads 5, commit 2222222, "));
+    CHECK(contains(text, "| `full` | 2.000 | 1 | 128 | 1 | – | 9 |"));
+  }
+}
+
 TEST_CASE("tables: numbers, files and programs that are not there are refused in one line") {
   const auto said = [](const std::string& table, const Words& words) {
     const ProgramRun run =
