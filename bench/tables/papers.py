@@ -77,9 +77,10 @@ def keep_settings(folder, data, told):
 
 def log_of(folder):
     file = folder / "metrics.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
 
+    """The lines of a run's log; a last one without a newline was cut short, and a resumed run writes it again."""
 def tested(folder):
     """The first test line of a run that came to its end."""
     return next((line for line in log_of(folder) if line["kind"] == "test"), None)

@@ -59,6 +59,22 @@ TEST_CASE("tables: Ctrl-C waits for the checkpoint of the training") {
   CHECK(std::filesystem::exists(folder.path("run/checkpoint")));
 }
 
+TEST_CASE("tables: a log that was cut within a line is that of an unfinished run") {
+  const TemporaryFolder folder;
+  const std::string test = R"({"kind": "test", "accuracy": null})";
+  folder.file("metrics.jsonl", R"({"kind": "train", "step": 10})"
+                               "\n" +
+                                   test.substr(0, 12));
+  const auto tested = [&] {
+    return papers("print(papers.tested(pathlib.Path(sys.argv[1])))", {folder.path()});
+  };
+  const ProgramRun cut = tested();
+  if (skipped(cut)) return;
+  CHECK_MESSAGE(cut.out == "None\n", cut.err);
+  folder.file("metrics.jsonl", test + "\n");
+  CHECK(tested().out == "{'kind': 'test', 'accuracy': None}\n");
+}
+
 TEST_CASE("tables: the device by its name, and the threads that were asked for") {
   const TemporaryFolder folder;
   add_program(folder, "devices",
