@@ -64,13 +64,17 @@ def chosen(rows, names):
     return [name for name in names if name in wanted]
 
 
+def place_of(data):
+    """Of --data, a path or `builtin`."""
+    return str(Path(data).resolve()) if Path(data).exists() else data
+
+
 def keep_settings(folder, data, told):
-    """Refuses a folder that holds runs of other data, a path or `builtin`, or of other settings."""
-    place = str(Path(data).resolve()) if Path(data).exists() else data
-    text = json.dumps({"data": place, **told}) + "\n"
+    """Refuses a folder that holds runs of other data or of other settings."""
+    text = json.dumps({"data": place_of(data), **told}) + "\n"
     kept = folder / "settings.json"
     if kept.exists() and kept.read_text() != text and any(folder.rglob("metrics.jsonl")):
-        sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); choose another --out")
+        sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     kept.write_text(text)
 

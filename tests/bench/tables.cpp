@@ -132,6 +132,44 @@ TEST_CASE("zoo: speeds are of the device, threads and commit that measured them"
   }
 }
 
+TEST_CASE("carry: a table's settings go with its runs, the data's place does not") {
+  const TemporaryFolder folder;
+  const std::string settings = "{\"data\": \"builtin\", \"epochs\": 3, \"options\": []}\n";
+  const ProgramRun made = papers(
+      "import struct\n"
+      "try:\n"
+      "    import xxhash\n"
+      "except ImportError:\n"
+      "    sys.exit(127)\n"
+      "run = pathlib.Path(sys.argv[1], 'table', 'full', 'seed-1')\n"
+      "(run / 'step-1').mkdir(parents=True)\n"
+      "header = json.dumps({'__metadata__': {'configuration': '{}'}}).encode()\n"
+      "model = struct.pack('<Q', len(header)) + header\n"
+      "(run / 'step-1' / 'model.safetensors').write_bytes(model)\n"
+      "facts = {'bytes': len(model), 'xxh3': f'{xxhash.xxh3_64_intdigest(model):016x}'}\n"
+      "(run / 'step-1' / 'manifest.json').write_text(json.dumps({'step': 1, 'best': None, "
+      "'log_bytes': 0, 'files': {'model.safetensors': facts}}))\n"
+      "(run / 'metrics.jsonl').write_text('')\n",
+      {folder.path()});
+  if (skipped(made)) return;
+  REQUIRE_MESSAGE(made.status == 0, made.err);
+  folder.file("table/settings.json", settings);
+  const auto carry = [&](const Words& words) {
+    return run_program("python3", Words{WEFT_SOURCE_ROOT "/bench/tables/carry"} + words);
+  };
+  const std::string packed = folder.path("packed"), there = folder.path("there");
+  const ProgramRun pack = carry({"pack", folder.path("table"), packed});
+  REQUIRE_MESSAGE(pack.status == 0, pack.err);
+  CHECK(!contains(read_file(packed + "/settings.json"), "builtin"));
+  const ProgramRun unpack = carry({"unpack", packed, there, "--data", "builtin"});
+  REQUIRE_MESSAGE(unpack.status == 0, unpack.err);
+  CHECK(read_file(there + "/settings.json") == settings);
+  // Another table's folder.
+  folder.file("there/settings.json", "{\"data\": \"builtin\", \"epochs\": 4}\n");
+  CHECK(contains(carry({"unpack", packed, there, "--data", "builtin"}).err,
+                 "holds runs of other settings"));
+}
+
 TEST_CASE("tables: numbers, files and programs that are not there are refused in one line") {
   const auto said = [](const std::string& table, const Words& words) {
     const ProgramRun run =
