@@ -291,6 +291,19 @@ TEST_CASE("plot: curves that are none, and no matplotlib") {
   const std::string good =
       R"([{"device": "cpu", "processor": "p", "isa": "i", "settings": "s", "commit": "c",)"
       R"( "tests": "passed", "threads": 1, "curves": [{"name": "full", "points": [{"length": 8,)"
+TEST_CASE("plot: a token's time and memory are those of a call over all tokens of the batch") {
+  const std::string lines =
+      "import sys\n"
+      "sys.path.insert(0, '" WEFT_SOURCE_ROOT
+      "/bench')\n"
+      "import scaling\n"
+      "curve = {'points': [{'length': 8, 'ms': 4, 'peak_bytes': 320}]}\n"
+      "print(scaling.per_token(curve, 'ms', 2), scaling.per_token(curve, 'peak_bytes', 2))\n";
+  const ProgramRun run = run_program("python3", {"-c", lines});
+  if (skipped(run)) return;
+  CHECK_MESSAGE(run.out == "[(8, 250.0)] [(8, 20.0)]\n", run.err);
+}
+
       R"( "ms": 1.5, "peak_bytes": null}], "faster_than_full": {"kind": "unknown"}}]}])";
   const Words output{"-o", folder.path("out.png")};
   folder.file("matplotlib.py", "raise ImportError('not here')\n");
