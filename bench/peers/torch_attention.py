@@ -142,7 +142,7 @@ def keep_freed_memory():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--heads", type=int, default=8)
@@ -160,9 +160,12 @@ def main():
     torch.set_num_threads(options.threads)
     if options.precision == "bf16":
         torch.set_default_dtype(torch.bfloat16)
-    if options.device == "cuda":
-        if not torch.cuda.is_available():
-            return say({"error": f"PyTorch {torch.__version__} sees no CUDA device"})
+    if options.device != "cpu":
+        index, count = torch.device(options.device).index or 0, torch.cuda.device_count()
+        if index >= count:
+            return say({"error": f"PyTorch {torch.__version__} sees {count} CUDA devices, wanted {options.device}"})
+        torch.cuda.set_device(index)
+        options.device = "cuda"  # the one that is set
         bf16 = options.precision == "bf16"
         torch.set_default_tensor_type(torch.cuda.BFloat16Tensor if bf16 else torch.cuda.FloatTensor)
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
