@@ -25,8 +25,11 @@ struct Simulation {
   Run run;
 
   Simulation() {
-    run.identity = {
-        {"format", results_format}, {"library", "abc"}, {"settings", "s"}, {"device", "cpu"}};
+    run.identity = {{"format", results_format},
+                    {"library", "abc"},
+                    {"settings", "s"},
+                    {"device", "cpu"},
+                    {"processor", "p"}};
     run.seconds = 0.1;
     run.clock = [this] { return now; };
     run.added = [this](const Row& row) { added.push_back(row); };
