@@ -350,10 +350,10 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
   }
 }
 
-// What PyTorch's forms of these mechanisms are, a line for each: mechanism, form, whether it
-// computes all pairs, bytes of a pair.
-ProgramRun torch_forms(const std::string& precision, const Words& specifications) {
-  const std::string lines =
+// Runs these lines of Python for the forms of the specifications, with numbers of this type.
+ProgramRun torch_forms(const std::string& type, const std::string& lines,
+                       const Words& specifications) {
+  const std::string all =
       "import json, sys, types\n"
       "sys.path.insert(0, '" WEFT_SOURCE_ROOT
       "/bench/peers')\n"
@@ -362,13 +362,15 @@ ProgramRun torch_forms(const std::string& precision, const Words& specifications
       "except ImportError as missing:\n"
       "    sys.exit(f'no PyTorch: {missing}')\n"
       "torch.set_default_dtype(getattr(torch, sys.argv[1]))\n"
-      "options = types.SimpleNamespace(device='cpu', batch=2, heads=2, key_width=4, "
+      "options = types.SimpleNamespace(device='cpu', batch=2, heads=2, queries=0, key_width=4, "
       "value_width=4)\n"
-      "for text in sys.argv[2:]:\n"
-      "    spec = json.loads(text)\n"
+      "for spec in map(json.loads, sys.argv[2:]):\n"
       "    for form in torch_forms.forms_of(spec, options):\n"
-      "        print(spec['mechanism'], form.name, form.all_pairs, form.bytes_of_pair)\n";
-  return run_program("python3", Words{"-c", lines, precision} + specifications);
+      "        " +
+      lines;
+  ProgramRun run = run_program("python3", Words{"-c", all, type} + specifications);
+  if (contains(run.err, "no PyTorch")) MESSAGE("skipped: " << run.err);
+  return run;
 }
 
 TEST_CASE("torch_forms.py: whose counts a form has, and what it holds in f32 and bf16") {
@@ -377,22 +379,37 @@ TEST_CASE("torch_forms.py: whose counts a form has, and what it holds in f32 and
       R"({"mechanism": "full", )" + pattern,
       R"({"mechanism": "sinkformer", "iterations": 3, "detach_columns": 0, )" + pattern,
       R"({"mechanism": "synthesizer", "mode": "random", "dot": 0, )" + pattern};
-  const auto forms = [&](const std::string& precision) {
-    return torch_forms(precision, specifications);
+  const auto forms = [](const std::string& type, const Words& some) {
+    return torch_forms(
+        type, "print(spec['mechanism'], form.name, form.all_pairs, form.bytes_of_pair)\n", some);
   };
-  const ProgramRun run = forms("float32");
-  if (run.status != 0 && contains(run.err, "no PyTorch")) {
-    MESSAGE("skipped: " << run.err);
-    return;
-  }
+  const ProgramRun run = forms("float32", specifications);
+  if (contains(run.err, "no PyTorch")) return;
   CHECK_MESSAGE(contains(run.out, "full naive False 48\n"), run.out, run.err);
   CHECK(contains(run.out, "sinkformer naive False 128\n"));
   CHECK(contains(run.out, "synthesizer naive False 48\n"));
-  CHECK(contains(forms("bfloat16").out, "synthesizer naive False 24\n"));
+  CHECK(contains(forms("bfloat16", specifications).out, "synthesizer naive False 24\n"));
   const Words local = {R"({"mechanism": "local", "context": 9, )" + pattern};
-  const std::string masked = torch_forms("float32", local).out;  // none in PyTorch 1.13
+  const std::string masked = forms("float32", local).out;  // none in PyTorch 1.13
   CHECK((masked.empty() || contains(masked, "local masked True 5\n")));
-  CHECK(contains(torch_forms("bfloat16", local).out, masked.empty() ? "" : "masked True 3\n"));
+  CHECK(contains(forms("bfloat16", local).out, masked.empty() ? "" : "masked True 3\n"));
+}
+
+TEST_CASE("torch_forms.py: masks are made before the time is taken") {
+  const ProgramRun run = torch_forms(
+      "float32",
+      "function, ones = form.make(16), torch.ones\n"
+      "        inputs = torch_forms.inputs_of(spec, 16, options, False)\n"
+      "        torch.ones = lambda *sizes, **more: sys.exit(f\"{spec['mechanism']}: a mask\")\n"
+      "        function(*inputs)\n"
+      "        torch.ones = ones\n",
+      {R"({"mechanism": "full", "temperature": 0, "causal": true})",
+       R"({"mechanism": "synthesizer", "mode": "random", "dot": 0, "hidden": 0, "factor": 0,)"
+       R"( "rank": 0, "temperature": 0, "causal": true})",
+       R"({"mechanism": "sinkhorn", "block": 4, "iterations": 2, "sort": "attention",)"
+       R"( "sort_temperature": 1, "temperature": 0, "causal": true})"});
+  if (contains(run.err, "no PyTorch")) return;
+  CHECK_MESSAGE(run.status == 0, run.err);
 }
 
 TEST_CASE("attention_bench: bad words and files") {
