@@ -96,7 +96,13 @@ const Row* Results::find(const Key& key) const {
 }
 
 void Results::add(const Row& line) {
-  if (std::find(lines_.begin(), lines_.end(), line) != lines_.end()) return;
+  const auto last = std::find_if(lines_.rbegin(), lines_.rend(),
+                                 [&](const Row& other) { return key_of(other) == key_of(line); });
+  const auto reason_of = [](const Row& row) { return row.value("reason", ""); };
+  if (last != lines_.rend() && (*last)["kind"] == line["kind"] &&
+      reason_of(*last) == reason_of(line)) {
+    return;
+  }
   if (descriptor_ >= 0) {
     const std::string text = line.dump() + "\n";
     const off_t end = ::lseek(descriptor_, 0, SEEK_END);

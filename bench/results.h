@@ -48,8 +48,8 @@ class Results {
   bool torn() const { return torn_; }     // whether a partial line was removed
   const Row* find(const Key& key) const;  // the row with this key; null if there is none
 
-  // Adds a line. A duplicate (apart from the times of its measurement) is skipped. Throws if it
-  // cannot be written, and leaves whole lines only.
+  // Adds a line, unless the last one with its key is of the same kind and reason: a repeated run
+  // adds nothing. Throws if it cannot be written, and leaves whole lines only.
   void add(const Row& line);
 
  private:

@@ -94,6 +94,23 @@ TEST_CASE("results: a row is found by library, settings, device, processor, name
   CHECK(results.find(key_of(row_of("topk", 256, 1))) == nullptr);
 }
 
+TEST_CASE("results: a repeated run adds nothing, another reason or outcome a line") {
+  const TemporaryFolder folder;
+  Results results(folder.path("rows.jsonl"));
+  const auto lines_with = [&](const char* kind, const char* reason, const char* date) {
+    Row line = row_of("topk", 256, 1, kind);
+    line.update({{"reason", reason}, {"date", date}});
+    results.add(line);
+    return results.lines().size();
+  };
+  CHECK(lines_with("cut", "needs 2 GiB", "2026-11-01") == 1);
+  CHECK(lines_with("cut", "needs 2 GiB", "2026-11-02") == 1);
+  CHECK(lines_with("error", "no memory", "2026-11-03") == 2);
+  CHECK(lines_with("error", "no memory", "2026-11-04") == 2);
+  CHECK(lines_with("cut", "needs 2 GiB", "2026-11-05") == 3);
+  CHECK(lines_with("cut", "needs 3 GiB", "2026-11-06") == 4);
+}
+
 TEST_CASE("results: a torn last line is taken off") {
   const TemporaryFolder folder;
   const std::string whole = text_of({row_of("full", 256, 1), row_of("csp", 256, 2)});
