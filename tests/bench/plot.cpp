@@ -49,6 +49,11 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   check_refused(apart, "; --figure names one that they do: loss\n");
   check_refused(plot({"curves", vision, words, "-o", folder.path("x.png")}),
                 "; --figure names one that they do: loss, tokens_per_second\n");
+  std::filesystem::create_directories(folder.path("topk=16"));
+  folder.file("topk=16/metrics.jsonl", log_of("perplexity"));
+  const ProgramRun equals = plot({"table", folder.path("topk=16")});
+  CHECK_MESSAGE(equals.status == 0, equals.err);
+  CHECK(contains(equals.out, "| topk=16 | 2 | 2.000 | 2.125 |"));
   const ProgramRun both = plot({"table", vision, words, "--figure", "loss"});
   CHECK_MESSAGE(both.status == 0, both.err);
   CHECK(contains(both.out, "| run | validations | validation, loss | test, loss"));
@@ -286,11 +291,6 @@ TEST_CASE(
   CHECK(!contains(svg, "masked"));
 }
 
-TEST_CASE("plot: curves that are none, and no matplotlib") {
-  const TemporaryFolder folder;
-  const std::string good =
-      R"([{"device": "cpu", "processor": "p", "isa": "i", "settings": "s", "commit": "c",)"
-      R"( "tests": "passed", "threads": 1, "curves": [{"name": "full", "points": [{"length": 8,)"
 TEST_CASE("plot: a token's time and memory are those of a call over all tokens of the batch") {
   const std::string lines =
       "import sys\n"
@@ -304,6 +304,11 @@ TEST_CASE("plot: a token's time and memory are those of a call over all tokens o
   CHECK_MESSAGE(run.out == "[(8, 250.0)] [(8, 20.0)]\n", run.err);
 }
 
+TEST_CASE("plot: curves that are none, and no matplotlib") {
+  const TemporaryFolder folder;
+  const std::string good =
+      R"([{"device": "cpu", "processor": "p", "isa": "i", "settings": "s", "commit": "c",)"
+      R"( "tests": "passed", "threads": 1, "curves": [{"name": "full", "points": [{"length": 8,)"
       R"( "ms": 1.5, "peak_bytes": null}], "faster_than_full": {"kind": "unknown"}}]}])";
   const Words output{"-o", folder.path("out.png")};
   folder.file("matplotlib.py", "raise ImportError('not here')\n");
