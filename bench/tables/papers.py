@@ -80,11 +80,11 @@ def keep_settings(folder, data, told):
 
 
 def log_of(folder):
+    """The lines of a run's log; a last one without a newline was cut short, and a resumed run writes it again."""
     file = folder / "metrics.jsonl"
     return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
 
-    """The lines of a run's log; a last one without a newline was cut short, and a resumed run writes it again."""
 def tested(folder):
     """The first test line of a run that came to its end."""
     return next((line for line in log_of(folder) if line["kind"] == "test"), None)
@@ -131,7 +131,9 @@ def train(options, table, row, seed):
 
 
 def mean_and_error(values):
-    """The mean and its standard error; of one value, none."""
+    """The mean and its standard error; of one value, none. A log has null for what is not finite."""
+    if None in values:
+        return math.inf, None
     mean = sum(values) / len(values)
     if len(values) == 1:
         return mean, None
@@ -140,6 +142,8 @@ def mean_and_error(values):
 
 def cell(values):
     mean, error = mean_and_error(values)
+    if mean == math.inf:
+        return "not finite"
     return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
 
 
@@ -170,6 +174,11 @@ def facts(options):
             "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"}
 
 
+def measured_on(known):
+    """Device, threads, commit and date of what was measured, in words."""
+    return f"{known['device']}, threads {known['threads']}, commit {known['commit']}, {known['date']}"
+
+
 def run(table):
     options = arguments(table)
     wanted = chosen(options.rows, [row.preset for row in table.rows])
@@ -179,11 +188,6 @@ def run(table):
         "options": (table.small if options.small else []) + options.more})
     heads = ["model", "parameters", table.unit, "time"]
     for _, heading in table.figures:
-def measured_on(known):
-    """Device, threads, commit and date of what was measured, in words."""
-    return f"{known['device']}, threads {known['threads']}, commit {known['commit']}, {known['date']}"
-
-
         heads += [heading, "published"]
     markdown = ["| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
     results = []

@@ -75,6 +75,12 @@ TEST_CASE("tables: a log that was cut within a line is that of an unfinished run
   CHECK(tested().out == "{'kind': 'test', 'accuracy': None}\n");
 }
 
+TEST_CASE("tables: a figure that is not finite is said to be so") {
+  const ProgramRun run = papers("print(papers.cell([0.5, None]), papers.cell([0.5, 0.7]))", {});
+  if (skipped(run)) return;
+  CHECK_MESSAGE(run.out == "not finite 0.600 ± 0.100\n", run.err);
+}
+
 TEST_CASE("tables: the device by its name, and the threads that were asked for") {
   const TemporaryFolder folder;
   add_program(folder, "devices",
