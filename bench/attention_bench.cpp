@@ -188,8 +188,7 @@ Row run_on(Device device, const Options& o, Results& results, Progress& progress
   const Outcome outcome = run_curves(run, results);
   sum.measured += outcome.measured, sum.kept += outcome.kept, sum.cut += outcome.cut;
   sum.failed += outcome.failed, sum.interrupted = outcome.interrupted;
-  const auto curves = curves_of(rows_of_run(results.lines(), run.identity["library"],
-                                            run.identity["settings"], run.identity["device"]));
+  const auto curves = curves_of(rows_of_run(results.lines(), run.identity));
   const bool several = !curves.empty() && (curves.size() > 1 || curves[0].rows.size() > 2);
   if (several) progress.print("\n" + table_of(curves));
   return summary_of(results.lines(), run.identity);
@@ -331,8 +330,7 @@ int main_of(int argc, char** argv) {
     const double rest = (o.budgets.run_seconds - watch.seconds()) / double(devices.size() - i);
     const double limit = o.budgets.run_seconds > 0 ? std::max(rest, 1.0) : 0;
     summaries.push_back(run_on(devices[i], o, *results, progress, limit, sum));
-    const Row& run = summaries.back();
-    for (Row& row : rows_of_run(results->lines(), run["library"], run["settings"], run["device"])) {
+    for (Row& row : rows_of_run(results->lines(), summaries.back())) {
       rows.push_back(std::move(row));
     }
   }

@@ -91,7 +91,7 @@ std::vector<std::string> peer_command(const std::vector<Candidate>& candidates, 
   const Settings& s = field.settings;
   std::vector<std::string> command{
       python,          WEFT_SOURCE_ROOT "/bench/peers/torch_attention.py",
-      "--device",      device == Device{} ? "cpu" : "cuda",
+      "--device",      device == Device{} ? "cpu" : fmt::format("cuda:{}", device.index),
       "--threads",     std::to_string(s.threads),
       "--batch",       std::to_string(s.batch),
       "--heads",       std::to_string(s.heads),

@@ -2,13 +2,14 @@
 // sent by one line of JSON.
 //
 //     peer → bench   {"peer": "PyTorch", "version": "2.1.0", "forms": [{"attention": 0, "form":
-//                    "naive", "all_pairs": true, "bytes_of_pair": 96}, …]}
-//     bench → peer   0 naive 4096
+//                    "masked", "all_pairs": true, "bytes_of_pair": 5}, …]}
+//     bench → peer   0 masked 4096
 //     peer → bench   {"forward_ms": …, "backward_ms": …, "peak_bytes": …} or {"error": "…"}
 //
-// `attention` counts the mechanisms that its command names; a form that computes all N × N scores
-// and stores `bytes_of_pair` for each of them is skipped when these are too many. The milliseconds
-// of backward are null if a form has none.
+// `attention` counts the mechanisms that its command names. A form of `all_pairs` computes all N ×
+// N scores, of which the mechanism has fewer: its row has the counts of full attention. A form that
+// stores `bytes_of_pair` for each of N × N pairs is skipped when these are too many. The
+// milliseconds of backward are null if a form has none.
 #pragma once
 
 #include <cstdio>

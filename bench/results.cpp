@@ -1,6 +1,7 @@
 #include "bench/results.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -29,7 +30,7 @@ void check(const std::string& path, std::size_t number, const Row& line) {
           "another folder",
           path, number, line["format"].dump(), results_format);
   bool whole = is_text(line, "kind");
-  for (const char* key : {"library", "settings", "device", "name"}) {
+  for (const char* key : {"library", "settings", "device", "processor", "name"}) {
     whole = whole && is_text(line, key);
   }
   whole =
@@ -50,7 +51,8 @@ void check(const std::string& path, std::size_t number, const Row& line) {
 }  // namespace
 
 Key key_of(const Row& row) {
-  return {row["library"], row["settings"], row["device"], row["name"], row["length"]};
+  return {row["library"],   row["settings"], row["device"],
+          row["processor"], row["name"],     row["length"]};
 }
 
 char letter_of_length(const Row& row) { return row.value("queries", 0) > 0 ? 'S' : 'N'; }
@@ -94,7 +96,13 @@ const Row* Results::find(const Key& key) const {
 }
 
 void Results::add(const Row& line) {
-  if (std::find(lines_.begin(), lines_.end(), line) != lines_.end()) return;
+  const auto last = std::find_if(lines_.rbegin(), lines_.rend(),
+                                 [&](const Row& other) { return key_of(other) == key_of(line); });
+  const auto reason_of = [](const Row& row) { return row.value("reason", ""); };
+  if (last != lines_.rend() && (*last)["kind"] == line["kind"] &&
+      reason_of(*last) == reason_of(line)) {
+    return;
+  }
   if (descriptor_ >= 0) {
     const std::string text = line.dump() + "\n";
     const off_t end = ::lseek(descriptor_, 0, SEEK_END);
@@ -116,19 +124,20 @@ void Results::add(const Row& line) {
   lines_.push_back(line);
 }
 
-std::vector<Row> rows_of_run(const std::vector<Row>& lines, const std::string& library,
-                             const std::string& settings, const std::string& device) {
+bool is_of_run(const Row& line, const Row& identity) {
+  return std::ranges::all_of(std::array{"library", "settings", "device", "processor"},
+                             [&](const char* part) { return line[part] == identity[part]; });
+}
+
+std::vector<Row> rows_of_run(const std::vector<Row>& lines, const Row& identity) {
   std::vector<std::string> names;
   std::vector<Row> rows;
   const auto place_of = [&](const std::string& name) {
     return std::find(names.begin(), names.end(), name) - names.begin();
   };
   for (const Row& line : lines) {
+    if (line["kind"] != "row" || !is_of_run(line, identity)) continue;
     const Key key = key_of(line);
-    if (line["kind"] != "row" || key.library != library || key.settings != settings ||
-        key.device != device) {
-      continue;
-    }
     if (place_of(key.name) == std::ptrdiff_t(names.size())) names.push_back(key.name);
     std::erase_if(rows, [&](const Row& row) { return key_of(row) == key; });
     rows.push_back(line);

@@ -4,7 +4,7 @@
 // Every line has
 //     format     of this file; a file of another format is refused
 //     kind       "row", what was measured; "cut", what a budget left out; "error", what went wrong
-//     library, settings, device, name, length     the key of the line
+//     library, settings, device, processor, name, length     the key of the line
 // and a row has forward_ms, backward_ms and peak_bytes, too. The bytes are null where they are
 // unknown, backward's time where another library has no backward.
 #pragma once
@@ -24,7 +24,7 @@ constexpr int results_format = 1;
 
 // The identity of a measurement: two lines with the same key are the same measurement.
 struct Key {
-  std::string library, settings, device, name;
+  std::string library, settings, device, processor, name;
   i64 length = 0;
 
   friend bool operator==(const Key&, const Key&) = default;
@@ -48,8 +48,8 @@ class Results {
   bool torn() const { return torn_; }     // whether a partial line was removed
   const Row* find(const Key& key) const;  // the row with this key; null if there is none
 
-  // Adds a line. A duplicate (apart from the times of its measurement) is skipped. Throws if it
-  // cannot be written, and leaves whole lines only.
+  // Adds a line, unless the last one with its key is of the same kind and reason: a repeated run
+  // adds nothing. Throws if it cannot be written, and leaves whole lines only.
   void add(const Row& line);
 
  private:
@@ -59,10 +59,11 @@ class Results {
   std::vector<Row> lines_;
 };
 
-// The last row for each name and length with this library, these settings and this device, in the
-// order in which names first occur, then by length.
-std::vector<Row> rows_of_run(const std::vector<Row>& lines, const std::string& library,
-                             const std::string& settings, const std::string& device);
+// Whether a line is of the run with this identity: its library, settings, device and processor.
+bool is_of_run(const Row& line, const Row& identity);
+// The last row of that run for each name and length, in the order in which names first occur, then
+// by length.
+std::vector<Row> rows_of_run(const std::vector<Row>& lines, const Row& identity);
 
 // All of them as comma-separated values with a header of their keys.
 std::string csv(const std::vector<Row>& rows);

@@ -25,7 +25,7 @@ def is_device(device):
     """Whether this is what attention_bench writes of a device, as far as it is drawn."""
     texts = all(isinstance(device[key], str) for key in
                 ["device", "processor", "isa", "settings", "commit", "tests"])
-    return texts and isinstance(device["threads"], int) and all(
+    return texts and isinstance(device["threads"], int) and device.get("batch", 1) > 0 and all(
         isinstance(curve["name"], str) and isinstance(curve["faster_than_full"]["kind"], str)
         and curve["faster_than_full"].get("length", 1) > 0 and curve["points"]
         and all(p["length"] > 0 and (p["ms"] is None or p["ms"] > 0) and (p["peak_bytes"] or 1) > 0
@@ -94,9 +94,9 @@ def is_quadratic(curve):
     return growth is not None and growth["slope"] > 1.5
 
 
-def per_token(curve, key):
+def per_token(curve, key, batch):
     """[(length, µs or bytes of a token)]."""
-    scale = 1000 if key == "ms" else 1
+    scale = (1000 if key == "ms" else 1) / batch
     return [(p["length"], scale * p[key] / p["length"]) for p in curve["points"] if p[key]]
 
 
@@ -123,12 +123,12 @@ def at(points, length):
     return None
 
 
-def draw_panel(axes, curves, key, style):
+def draw_panel(axes, curves, key, batch, style):
     """The lines of one panel; returns their ends for the names, and marks the crossovers of time."""
     ends = []
     for curve in curves:
         colour, dashes = style[curve["name"]]
-        points = per_token(curve, key)
+        points = per_token(curve, key, batch)
         if not points:
             continue
         baseline = curve["name"] == BASELINE
@@ -219,7 +219,7 @@ def draw(files, outputs):
             if not lengths:
                 axes.set_axis_off()
                 continue
-            ends = draw_panel(axes, curves, key, style)
+            ends = draw_panel(axes, curves, key, device.get("batch", 1), style)
             finish(axes, lengths, unit)
             label_right(axes, ends)
         column[1].set_xlabel("○ from here on faster than full", fontsize=TEXT, color="0.3", loc="left")

@@ -17,7 +17,7 @@
 namespace weft::bench {
 namespace {
 
-// Bytes of an element of inputs and outputs.
+// Bytes of an element of projected inputs and of outputs; what is learnt or drawn is f32.
 double item(const Settings& settings) {
   return double(size_of(stored_type(DType::f32, settings.precision)));
 }
@@ -145,7 +145,9 @@ double bytes_of_inputs(const Candidate& candidate, const Settings& settings,
   double bytes = 0;
   for (const AttentionInput& input : attention_inputs(candidate.spec, sizes)) {
     const bool made = !input.optional || input.role == Role::parameter;
-    if (made && !input.causal) bytes += item(settings) * double(input.shape.count());
+    const bool halved = input.role != Role::parameter && input.role != Role::drawn;
+    const double element = halved ? item(settings) : double(size_of(DType::f32));
+    if (made && !input.causal) bytes += element * double(input.shape.count());
   }
   return bytes;
 }

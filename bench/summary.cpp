@@ -159,9 +159,7 @@ std::string table_of(const std::vector<Curve>& curves) {
 }
 
 Row summary_of(const std::vector<Row>& lines, const Row& identity) {
-  const std::string library = identity["library"], settings = identity["settings"],
-                    device = identity["device"];
-  const std::vector<Row> rows = rows_of_run(lines, library, settings, device);
+  const std::vector<Row> rows = rows_of_run(lines, identity);
   Row json = identity;
   for (auto& [key, value] : json.items()) {  // as when it was measured
     if (!rows.empty() && rows.back().contains(key)) value = rows.back()[key];
@@ -190,10 +188,9 @@ Row summary_of(const std::vector<Row>& lines, const Row& identity) {
   Row& left_out = json["left_out"] = Row::array();
   for (auto line = lines.begin(); line != lines.end(); ++line) {
     const Key key = key_of(*line);
-    const bool of_run = key.library == library && key.settings == settings && key.device == device;
     const bool later =
         std::any_of(line + 1, lines.end(), [&](const Row& other) { return key_of(other) == key; });
-    if ((*line)["kind"] == "row" || !of_run || later) continue;
+    if ((*line)["kind"] == "row" || !is_of_run(*line, identity) || later) continue;
     left_out.push_back({{"name", key.name},
                         {"length", key.length},
                         {"kind", (*line)["kind"]},

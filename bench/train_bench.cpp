@@ -8,8 +8,8 @@
 // With --attention the preset's model has that mechanism instead of its own. On a CUDA device steps
 // are queued as charlm queues them, by default as replays of one graph. The step is timed as in the
 // preset, and language models also bare: without dropout and adaptive computation time. The ceiling
-// is the rate of a 2048³ product of that precision on one thread, times the threads, over the
-// operations that Task counts.
+// is the rate of a 2048³ product of that precision on one thread, times the threads of all ranks,
+// over the operations that Task counts.
 //
 // With --ranks the step, of language models the bare one, runs on one process of the CPU and, by
 // mpirun, on N, turn by turn, with the same examples for each rank: how many times as fast all
@@ -69,6 +69,8 @@ struct Options {
 };
 
 nlohmann::ordered_json row(const Subject& subject, const Task& task, const Options& options) {
+  CachingAllocator& memory = allocator(options.device);
+  memory.reset_peak();  // of the ceiling's product, and of the row before
   const std::vector<NamedParameter>& parameters = task.parameters;
   const auto optimizer = make_optimizer(subject.optimizer, parameters);
   TrainOptions training;
@@ -79,7 +81,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   std::optional<StepGradient> gradient;  // of steps that are not queued
   if (!queue) gradient.emplace(task, training.shards);
   std::uint32_t number = 0;
-  std::uint64_t system_allocations = 0;
+  std::optional<std::uint64_t> early;  // calls of the system's allocator up to step 3
   std::vector<double> processor;  // processor time of every step
   const auto step = [&] {
     ++number;
@@ -90,7 +92,7 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
       (*gradient)(task.batch(number), {.number = number}, gradient->saying());
       optimizer->step(subject.lr);
     }
-    if (number == 3) system_allocations = allocator(options.device).counts().system_allocations;
+    if (number == 3) early = memory.counts().system_allocations;
   };
   const auto timed_step = [&] {
     const double begin = processor_seconds();
@@ -106,8 +108,12 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
   while (queue && queue->any()) queue->take();
   const auto tokens = static_cast<double>(subject.batch * subject.length);
   const double work = task.operations / tokens;  // of products, per token
-  const double ceiling = options.rate * (options.device == Device{} ? threads() : 1) / work;
+  const int units = options.device == Device{} ? threads() : 1;  // of a rank
+  const double ceiling = options.rate * units * ranks().size() / work;
   const auto traffic = gradient ? gradient->traffic() : GradientSum::Traffic{};
+  const MemoryCounts counts = memory.counts();
+  nlohmann::ordered_json later = nullptr;  // where fewer than three steps ran
+  if (early) later = counts.system_allocations - *early;
   nlohmann::ordered_json json = machine(options.device);
   json.update({{"preset", subject.preset},
                {"attention", subject.attention},
@@ -131,9 +137,8 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
                {"gemm_gflops", options.rate / 1e9},
                {"ceiling_tokens_per_second", ceiling},
                {"share_of_ceiling", tokens / times.median / ceiling},
-               {"system_allocations_after_step_3",
-                allocator(options.device).counts().system_allocations - system_allocations},
-               {"peak_bytes", allocator(options.device).counts().peak}});
+               {"system_allocations_after_step_3", later},
+               {"peak_bytes", counts.peak}});
   return json;
 }
 

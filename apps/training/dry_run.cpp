@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "apps/command_line/commit.h"
 #include "apps/command_line/configuration.h"
 #include "apps/training/step_gradient.h"
 #include "apps/training/weights.h"
@@ -140,7 +141,8 @@ void print_dry_run(const Task& task, const TrainOptions& options, Optimizer& opt
                            {"step_seconds", cost.seconds},
                            {"targets", task.targets_per_step},
                            {"steps", options.steps},
-                           {"epoch_steps", options.epoch_steps}});
+                           {"epoch_steps", options.epoch_steps},
+                           {"commit", commit}});
   }
   const auto line = [](const char* what, double value, const std::string& unit) {
     fmt::print("{:<12}{:>18} {}\n", what, grouped(static_cast<i64>(value)), unit);

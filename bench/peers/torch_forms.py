@@ -36,28 +36,41 @@ except ImportError:
 class Form(NamedTuple):
     name: str
     make: Callable  # length → the function of q [B, H, N, E], k, v and what else inputs_of() has
-    all_pairs: bool = False  # whether it computes all N × N scores
+    all_pairs: bool = False  # whether it computes all N × N scores, and its mechanism fewer
     bytes_of_pair: int = 0   # that it holds for each of them, above what is linear in N
     compiled: bool = False
     backward: bool = True
 
 
+def item():
+    """Bytes of a number: bf16 is PyTorch's default type where all inputs are in it."""
+    return torch.finfo(torch.get_default_dtype()).bits // 8
+
+
+def later(rows, columns, options):
+    """The mask of what causal scores leave out."""
+    return torch.ones(rows, columns, dtype=torch.bool, device=options.device).triu(1)
+
+
 # --- full
 
-def naive(q, k, v, causal):
+def naive(q, k, v, future):
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-    if causal:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    if future is not None:
         scores = scores.masked_fill(future, float("-inf"))
     return scores.softmax(-1) @ v
 
 
 def full(spec, options, causal):
-    held = 12 * options.batch * options.heads  # scores and weights, and their gradient
-    forms = [Form("naive", lambda length: lambda q, k, v: naive(q, k, v, causal), True, held)]
+    held = 3 * item() * options.batch * options.heads  # scores and weights, and their gradient
+
+    def unfused(length):
+        future = later(length, length, options) if causal else None
+        return lambda q, k, v: naive(q, k, v, future)
+
+    forms = [Form("naive", unfused, False, held)]
     if FUSED:
-        forms.append(Form("fused", lambda length: lambda q, k, v: FUSED(q, k, v, is_causal=causal),
-                          True))
+        forms.append(Form("fused", lambda length: lambda q, k, v: FUSED(q, k, v, is_causal=causal)))
     return forms
 
 
@@ -116,7 +129,8 @@ def patterns(spec, options, causal):
             return torch.cat([out, rest], 2)
         return around(spec, causal, inside)
 
-    forms = [Form("masked", masked, True, 5 * masks)]  # a mask of bool, and of f32 as it is added
+    # A mask of bool, and one of numbers, as it is added.
+    forms = [Form("masked", masked, True, (1 + item()) * masks)]
     if flex and can_compile(options):
         # Its mask is made of N × N places in i64, and of what each head sees; on CPUs it has no
         # backward.
@@ -168,8 +182,8 @@ def sinkformer(spec, options, causal):
         return (scores + rows + columns).exp() @ v
 
     # Scores and weights with their gradients, and what each half step takes the sums of.
-    held = 4 * (spec["iterations"] + 5) * options.batch * options.heads
-    return [Form("naive", lambda length: attend, True, held)]
+    held = item() * (spec["iterations"] + 5) * options.batch * options.heads
+    return [Form("naive", lambda length: attend, False, held)]
 
 
 # --- scores by position
@@ -189,19 +203,22 @@ def synthesizer(spec, options, causal):
         # Along the keys the first factor repeats, the second has each number several times.
         return (second.unsqueeze(-1) * first.unsqueeze(-2)).flatten(-2)[..., :length]
 
-    def attend(*inputs):
-        v, learnt = inputs[2 if dot else 0], inputs[3 if dot else 1:]
-        scores = scores_of(learnt, v.shape[2])
-        if dot:
-            scale = spec["temperature"] or inputs[0].shape[-1] ** -0.5
-            scores = scores + scale * (inputs[0] @ inputs[1].transpose(-2, -1))
-        if causal:
-            future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=v.device).triu(1)
-            scores = scores.masked_fill(future, -math.inf)
-        return scores.softmax(-1) @ v
+    def make(length):
+        future = later(length, length, options) if causal else None
 
-    held = 12 * options.batch * options.heads  # scores and weights, and their gradient
-    return [Form("naive", lambda length: attend, True, held)]
+        def attend(*inputs):
+            v, learnt = inputs[2 if dot else 0], inputs[3 if dot else 1:]
+            scores = scores_of(learnt, length)
+            if dot:
+                scale = spec["temperature"] or inputs[0].shape[-1] ** -0.5
+                scores = scores + scale * (inputs[0] @ inputs[1].transpose(-2, -1))
+            if causal:
+                scores = scores.masked_fill(future, -math.inf)
+            return scores.softmax(-1) @ v
+        return attend
+
+    held = 3 * item() * options.batch * options.heads  # scores and weights, and their gradient
+    return [Form("naive", make, False, held)]
 
 
 def synthesizer_inputs(spec, length, options):
@@ -236,14 +253,13 @@ def sinkhorn(spec, options, causal):
             scores = scores - scores.logsumexp(-1 - step % 2, keepdim=True)
         return scores.exp()
 
-    def picked(q, k, v, null_k, null_v):
+    def picked(q, k, v, null_k, null_v, future):
         length = q.shape[2] * size
         count = torch.arange(1, length + 1, device=q.device)[:, None]
         means = [x.flatten(2, 3).cumsum(2) / count for x in (q, k)]
         scores = means[0][:, :, ::size] @ means[1].unflatten(2, (-1, size)).sum(3).transpose(-2, -1)
         scores = F.pad(scores * q.shape[-1] ** -0.5 / heat, (1, 0))
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        weight, block = scores.masked_fill(later, -math.inf).softmax(-1).max(-1)
+        weight, block = scores.masked_fill(future, -math.inf).softmax(-1).max(-1)
         blocks = []
         for x, null in ((k, null_k), (v, null_v)):
             rows = torch.cat([null[None, :, None, None].expand(x.shape[0], -1, 1, size, -1), x], 2)
@@ -251,22 +267,26 @@ def sinkhorn(spec, options, causal):
             blocks.append(weight[..., None, None] * rows.gather(2, index))
         return blocks
 
-    def attend(q, k, v, *learnt):
-        q, k, v = (x.unflatten(2, (-1, size)) for x in (q, k, v))
-        if causal:
-            k_sorted, v_sorted = picked(q, k, v, *learnt)
-        else:
-            order = order_of(q, k, learnt)
-            k_sorted, v_sorted = sorted_by(order, k), sorted_by(order, v)
+    def make(length):
         mask = None
         if causal:
-            own = torch.ones(size, size, dtype=torch.bool, device=q.device)
-            mask = torch.cat([own, own.tril()], 1)
-        blocks = (torch.cat(pair, 3).flatten(1, 2) for pair in ((k_sorted, k), (v_sorted, v)))
-        out = FUSED(q.flatten(1, 2), *blocks, attn_mask=mask, scale=spec["temperature"] or None)
-        return out.unflatten(1, (v.shape[1], -1)).flatten(2, 3)
+            future = later(length // size, length // size + 1, options)  # of blocks, behind a null one
+            own = later(size, size, options)
+            mask = ~torch.cat([torch.zeros_like(own), own], 1)
 
-    return [Form("blocks", lambda length: attend)]
+        def attend(q, k, v, *learnt):
+            q, k, v = (x.unflatten(2, (-1, size)) for x in (q, k, v))
+            if causal:
+                k_sorted, v_sorted = picked(q, k, v, *learnt, future)
+            else:
+                order = order_of(q, k, learnt)
+                k_sorted, v_sorted = sorted_by(order, k), sorted_by(order, v)
+            blocks = (torch.cat(pair, 3).flatten(1, 2) for pair in ((k_sorted, k), (v_sorted, v)))
+            out = FUSED(q.flatten(1, 2), *blocks, attn_mask=mask, scale=spec["temperature"] or None)
+            return out.unflatten(1, (v.shape[1], -1)).flatten(2, 3)
+        return attend
+
+    return [Form("blocks", make)]
 
 
 # --- blocks
@@ -291,7 +311,7 @@ def blocks(spec, options, causal):
     held = 0
     if name == "biblosa":  # tanh, scores and weights of each feature, and their gradient
         ways = 2 if spec["direction"] == "both" else 1
-        held = 16 * options.batch * ways * (spec["width"] or width) // spec["block"] ** 2
+        held = 4 * item() * options.batch * ways * (spec["width"] or width) // spec["block"] ** 2
     forms = [Form("eager", make, False, held)]
     if can_compile(options):
         forms.append(Form("compiled", lambda length: torch.compile(make(length), dynamic=False),

@@ -114,7 +114,7 @@ def row(preset, tokens, milliseconds, options, **more):
     """What README.md explains; `tokens` is the length of an example."""
     clock, processor = zip(*milliseconds)
     median = statistics.median(clock)
-    deciles = statistics.quantiles(clock, n=10, method="inclusive")
+    deciles = statistics.quantiles(clock if len(clock) > 1 else 2 * clock, n=10, method="inclusive")
     return {
         "peer": "pytorch", "version": torch.__version__, "preset": preset,
         "precision": options.precision, "threads": options.threads, "device": options.device,

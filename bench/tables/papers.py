@@ -1,6 +1,8 @@
 """Trains the rows of a published table and writes them as Markdown and JSON, the published figures beside ours."""
 import argparse
 import json
+import math
+import re
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -62,25 +64,43 @@ def chosen(rows, names):
     return [name for name in names if name in wanted]
 
 
+def place_of(data):
+    """Of --data, a path or `builtin`."""
+    return str(Path(data).resolve()) if Path(data).exists() else data
+
+
 def keep_settings(folder, data, told):
-    """Refuses a folder that holds runs of other data, a path or `builtin`, or of other settings."""
-    place = str(Path(data).resolve()) if Path(data).exists() else data
-    text = json.dumps({"data": place, **told}) + "\n"
+    """Refuses a folder that holds runs of other data or of other settings."""
+    text = json.dumps({"data": place_of(data), **told}) + "\n"
     kept = folder / "settings.json"
     if kept.exists() and kept.read_text() != text and any(folder.rglob("metrics.jsonl")):
-        sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); choose another --out")
+        sys.exit(f"{folder}: holds runs of other settings ({kept.read_text().strip()}); name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     kept.write_text(text)
 
 
 def log_of(folder):
+    """The lines of a run's log; a last one without a newline was cut short, and a resumed run writes it again."""
     file = folder / "metrics.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
 
 def tested(folder):
     """The first test line of a run that came to its end."""
     return next((line for line in log_of(folder) if line["kind"] == "test"), None)
+
+
+def status_of(command, **more):
+    """The exit status of a training. Ctrl-C reaches it, too: it ends its step and writes a checkpoint, which this awaits."""
+    running, interrupted = subprocess.Popen(command, **more), False
+    while running.returncode is None:
+        try:
+            running.wait()
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        sys.exit(130)
+    return running.returncode
 
 
 def complete(options, app, folder, name, words):
@@ -93,7 +113,7 @@ def complete(options, app, folder, name, words):
     if options.threads:
         command += ["--threads", str(options.threads)]
     print("$", " ".join(command), flush=True)
-    if subprocess.run(command).returncode != 0:
+    if status_of(command) != 0:
         sys.exit(f"{name}: the training did not finish")
 
 
@@ -111,7 +131,9 @@ def train(options, table, row, seed):
 
 
 def mean_and_error(values):
-    """The mean and its standard error; of one value, none."""
+    """The mean and its standard error; of one value, none. A log has null for what is not finite."""
+    if None in values:
+        return math.inf, None
     mean = sum(values) / len(values)
     if len(values) == 1:
         return mean, None
@@ -120,6 +142,8 @@ def mean_and_error(values):
 
 def cell(values):
     mean, error = mean_and_error(values)
+    if mean == math.inf:
+        return "not finite"
     return f"{mean:.3f}" if error is None else f"{mean:.3f} ± {error:.3f}"
 
 
@@ -137,17 +161,22 @@ def commits(results):
 
 
 def facts(options):
-    """The device and date that a result is of."""
-    def line(*command):
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-        return done.stdout if done.returncode == 0 else ""
-    kind = options.device.split(":")[0]
-    listed = line(Path(program(options, "devices")).resolve()).splitlines()
-    devices = [" ".join(row.split()) for row in listed if row.startswith(kind)]
+    """The device, threads and date that a result is of."""
+    kind, _, index = options.device.partition(":")
+    begin = "cpu " if kind == "cpu" else f"{index or 0}: "  # below `cuda` a line for each device
+    listed = subprocess.run([Path(program(options, "devices")).resolve()], capture_output=True, text=True).stdout.splitlines()
+    rows = (" ".join(row.split()) for row in listed)
+    found = next((row.removeprefix(begin) for row in rows if row.startswith(begin)), "")
+    device = " ".join([options.device, re.sub(r", \d+ threads", "", found)]).strip()  # the threads are those of `devices`
     with open("/proc/cpuinfo") as info:
         processor = next((row.split(": ", 1)[1].strip() for row in info if row.startswith("model name")), "unknown")
-    return {"device": f"{processor}; {'; '.join(devices) or options.device}",
+    return {"device": f"{processor}; {device}", "threads": options.threads or "all",
             "date": f"{datetime.now(timezone.utc):%Y-%m-%d}"}
+
+
+def measured_on(known):
+    """Device, threads, commit and date of what was measured, in words."""
+    return f"{known['device']}, threads {known['threads']}, commit {known['commit']}, {known['date']}"
 
 
 def run(table):

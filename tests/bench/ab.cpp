@@ -6,22 +6,31 @@ using namespace weft;
 
 namespace {
 
+// A program of this script under `folder`.
+std::string script(const TemporaryFolder& folder, const std::string& name,
+                   const std::string& lines) {
+  const std::string path = folder.file(name, "#!/bin/sh\n" + lines);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
 // A benchmark whose n-th run takes times[n % count] milliseconds forward and a tenth more backward.
 std::string benchmark(const TemporaryFolder& folder, const std::string& name,
                       const std::string& times) {
   const std::string counter = folder.path(name + ".count");
-  const std::string script =
-      "#!/bin/sh\n"
-      "n=$(cat '" + counter + "' 2>/dev/null || echo 0)\n"
-      "echo $((n + 1)) >'" + counter + "'\n"
-      "set -- " + times + "\n"
-      "shift $((n % $#))\n"
-      R"(echo "{\"kind\": \"row\", \"name\": \"full\", \"length\": 64, )"
-      R"(\"forward_ms\": $1, \"peak_bytes\": 1024}")"
-      "\n";
-  const std::string path = folder.file(name, script);
-  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
-  return path;
+  const std::string lines = "n=$(cat '" + counter +
+                            "' 2>/dev/null || echo 0)\n"
+                            "echo $((n + 1)) >'" +
+                            counter +
+                            "'\n"
+                            "set -- " +
+                            times +
+                            "\n"
+                            "shift $((n % $#))\n"
+                            R"(echo "{\"kind\": \"row\", \"name\": \"full\", \"length\": 64, )"
+                            R"(\"forward_ms\": $1, \"peak_bytes\": 1024}")"
+                            "\n";
+  return script(folder, name, lines);
 }
 
 ProgramRun ab(const std::string& now, const std::string& before, const Words& words = {}) {
@@ -53,12 +62,59 @@ TEST_CASE("ab: a regression is an interval wholly above 1.03") {
                  R"("figure": "forward_ms", "ratio": 0.5, "low": 0.5, "high": 0.5, "pairs": 15)"));
 }
 
+TEST_CASE("ab: behind the program's name all options are the benchmark's") {
+  const TemporaryFolder folder;
+  const std::string said = folder.path("said");
+  const std::string program =
+      script(folder, "program",
+             "echo \"$*\" >>'" + said + "'\n" +
+                 R"(echo '{"name": "full", "length": 64, "forward_ms": 1}')" + "\n");
+  const Words options = {"--runs", "6", "attention_bench", "--core", "--runs", "3"};
+  const ProgramRun run = ab(program, program, options);
+  CHECK_MESSAGE(run.status == 0, run.err);
+  const std::string told = read_file(said);
+  CHECK(std::count(told.begin(), told.end(), '\n') == 12);
+  CHECK(told.starts_with("--core --runs 3 --json"));
+}
+
+TEST_CASE("ab: a commit is built with the options of this tree's build, and again with others") {
+  const TemporaryFolder folder;
+  for (const char* name : {"tree/bench", "tree/build/meson-private", "bin"}) {
+    std::filesystem::create_directories(folder.path(name));
+  }
+  std::filesystem::copy(WEFT_SOURCE_ROOT "/bench/ab", folder.path("tree/bench/ab"));
+  const auto set_up = [&](const std::string& gpu) {
+    folder.file("tree/build/build.ninja", "");
+    folder.file("tree/build/meson-private/cmd_line.txt",
+                "[options]\ngpu = " + gpu + "\nbench = true\n\n[properties]\n");
+  };
+  script(folder, "bin/git", "case $3 in rev-parse) echo 284be85;; *) tar -c -T /dev/null;; esac\n");
+  script(folder, "bin/meson",
+         "echo \"$4 $5\" >>'" + folder.path("said") +
+             "'\nmkdir -p $2/meson-private\n: >$2/build.ninja\n"
+             "(echo '[options]'; for word in $4 $5; do echo ${word#-D}; done) "
+             ">$2/meson-private/cmd_line.txt\n");
+  script(folder, "bin/ninja",
+         "mkdir -p $2/bench\ncp '" + benchmark(folder, "program", "1") + "' $2/$3\n");
+  const auto compared = [&] {
+    const ProgramRun run =
+        run_program("env", {"PATH=" + folder.path("bin") + ":" + std::getenv("PATH"),
+                            folder.path("tree/bench/ab"), "--runs", "6", "284be85"});
+    CHECK_MESSAGE(run.status == 0, run.err);
+    return read_file(folder.path("said"));
+  };
+  set_up("none");
+  CHECK(compared() == "-Dgpu=none -Dbench=true\n");
+  CHECK(compared() == "-Dgpu=none -Dbench=true\n");  // it is there
+  set_up("emulated");
+  CHECK(compared() == "-Dgpu=none -Dbench=true\n-Dgpu=emulated -Dbench=true\n");
+}
+
 TEST_CASE("ab: what it cannot compare") {
   const TemporaryFolder folder;
   const std::string program = benchmark(folder, "program", "1");
   CHECK(ab(program, program, {"--runs", "5"}).status == 2);
-  const std::string silent = folder.file("silent", "#!/bin/sh\n");
-  std::filesystem::permissions(silent, std::filesystem::perms::owner_all);
+  const std::string silent = script(folder, "silent", "");
   CHECK(contains(ab(silent, program).err, "measured nothing"));
   const ProgramRun unknown = run_program(WEFT_SOURCE_ROOT "/bench/ab", {"no-such-commit"});
   CHECK(contains(unknown.err, "there is no commit 'no-such-commit'"));

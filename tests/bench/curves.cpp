@@ -25,8 +25,11 @@ struct Simulation {
   Run run;
 
   Simulation() {
-    run.identity = {
-        {"format", results_format}, {"library", "abc"}, {"settings", "s"}, {"device", "cpu"}};
+    run.identity = {{"format", results_format},
+                    {"library", "abc"},
+                    {"settings", "s"},
+                    {"device", "cpu"},
+                    {"processor", "p"}};
     run.seconds = 0.1;
     run.clock = [this] { return now; };
     run.added = [this](const Row& row) { added.push_back(row); };
@@ -197,6 +200,20 @@ TEST_CASE("expected: N × N of 65,536 is far beyond any memory, linear ones go o
   CHECK(expected(full, settings, 65536, {}).held_bytes == GiB / 2);  // q, k, v and dout
   CHECK(!stays_linear(full, settings, {}, 65536, 1 << 20));
   CHECK(stays_linear({AttentionSpec("agglomerative"), false}, settings, {}, 65536, 1 << 20));
+}
+
+TEST_CASE("expected: in bf16 learnt and drawn inputs keep the four bytes of f32") {
+  const Settings f32, bf16{.precision = "bf16"};
+  constexpr i64 length = 1024;
+  const double halved = 4 * 2.0 * double(length * f32.width());  // q, k, v and dout
+  for (const char* spec : {"full", "linformer:rank=3", "performer:features=6"}) {
+    CAPTURE(spec);
+    const Candidate candidate{AttentionSpec(spec), false};
+    const auto held = [&](const Settings& settings) {
+      return expected(candidate, settings, length, {}).held_bytes;
+    };
+    CHECK(held(f32) - held(bf16) == halved);
+  }
 }
 
 TEST_CASE("subject: few queries, and keys and values as long as the length") {

@@ -49,6 +49,11 @@ TEST_CASE("plot: the figure that a run logs, of charlm, wordlm and vision") {
   check_refused(apart, "; --figure names one that they do: loss\n");
   check_refused(plot({"curves", vision, words, "-o", folder.path("x.png")}),
                 "; --figure names one that they do: loss, tokens_per_second\n");
+  std::filesystem::create_directories(folder.path("topk=16"));
+  folder.file("topk=16/metrics.jsonl", log_of("perplexity"));
+  const ProgramRun equals = plot({"table", folder.path("topk=16")});
+  CHECK_MESSAGE(equals.status == 0, equals.err);
+  CHECK(contains(equals.out, "| topk=16 | 2 | 2.000 | 2.125 |"));
   const ProgramRun both = plot({"table", vision, words, "--figure", "loss"});
   CHECK_MESSAGE(both.status == 0, both.err);
   CHECK(contains(both.out, "| run | validations | validation, loss | test, loss"));
@@ -284,6 +289,19 @@ TEST_CASE(
   CHECK(low[0] + line < lower[0]);
   CHECK(!contains(svg, "(naive)"));  // PyTorch's own fused form is there
   CHECK(!contains(svg, "masked"));
+}
+
+TEST_CASE("plot: a token's time and memory are those of a call over all tokens of the batch") {
+  const std::string lines =
+      "import sys\n"
+      "sys.path.insert(0, '" WEFT_SOURCE_ROOT
+      "/bench')\n"
+      "import scaling\n"
+      "curve = {'points': [{'length': 8, 'ms': 4, 'peak_bytes': 320}]}\n"
+      "print(scaling.per_token(curve, 'ms', 2), scaling.per_token(curve, 'peak_bytes', 2))\n";
+  const ProgramRun run = run_program("python3", {"-c", lines});
+  if (skipped(run)) return;
+  CHECK_MESSAGE(run.out == "[(8, 250.0)] [(8, 20.0)]\n", run.err);
 }
 
 TEST_CASE("plot: curves that are none, and no matplotlib") {

@@ -219,7 +219,7 @@ TEST_CASE("attention_bench: another library's rows, and its errors") {
       "peer",
       "#!/bin/sh\n"
       "echo '{\"peer\": \"PyTorch\", \"version\": \"2.1.0\", \"forms\": [{\"attention\": 0, "
-      "\"form\": \"fused\", \"all_pairs\": true, \"bytes_of_pair\": 0}]}'\n"
+      "\"form\": \"fused\", \"all_pairs\": false, \"bytes_of_pair\": 0}]}'\n"
       "read line && echo '{\"error\": \"no memory\"}'\n"
       "read line && echo '{\"forward_ms\": 1, \"backward_ms\": 2, \"peak_bytes\": null}'\n");
   std::filesystem::permissions(peer, std::filesystem::perms::owner_all);
@@ -348,6 +348,68 @@ TEST_CASE("torch_forms.py: every form that is timed is what its mechanism define
     CAPTURE(row);
     CHECK(row["error"].get<double>() < 1e-5);
   }
+}
+
+// Runs these lines of Python for the forms of the specifications, with numbers of this type.
+ProgramRun torch_forms(const std::string& type, const std::string& lines,
+                       const Words& specifications) {
+  const std::string all =
+      "import json, sys, types\n"
+      "sys.path.insert(0, '" WEFT_SOURCE_ROOT
+      "/bench/peers')\n"
+      "try:\n"
+      "    import torch, torch_forms\n"
+      "except ImportError as missing:\n"
+      "    sys.exit(f'no PyTorch: {missing}')\n"
+      "torch.set_default_dtype(getattr(torch, sys.argv[1]))\n"
+      "options = types.SimpleNamespace(device='cpu', batch=2, heads=2, queries=0, key_width=4, "
+      "value_width=4)\n"
+      "for spec in map(json.loads, sys.argv[2:]):\n"
+      "    for form in torch_forms.forms_of(spec, options):\n"
+      "        " +
+      lines;
+  ProgramRun run = run_program("python3", Words{"-c", all, type} + specifications);
+  if (contains(run.err, "no PyTorch")) MESSAGE("skipped: " << run.err);
+  return run;
+}
+
+TEST_CASE("torch_forms.py: whose counts a form has, and what it holds in f32 and bf16") {
+  const std::string pattern = R"("temperature": 0, "causal": false})";
+  const Words specifications = {
+      R"({"mechanism": "full", )" + pattern,
+      R"({"mechanism": "sinkformer", "iterations": 3, "detach_columns": 0, )" + pattern,
+      R"({"mechanism": "synthesizer", "mode": "random", "dot": 0, )" + pattern};
+  const auto forms = [](const std::string& type, const Words& some) {
+    return torch_forms(
+        type, "print(spec['mechanism'], form.name, form.all_pairs, form.bytes_of_pair)\n", some);
+  };
+  const ProgramRun run = forms("float32", specifications);
+  if (contains(run.err, "no PyTorch")) return;
+  CHECK_MESSAGE(contains(run.out, "full naive False 48\n"), run.out, run.err);
+  CHECK(contains(run.out, "sinkformer naive False 128\n"));
+  CHECK(contains(run.out, "synthesizer naive False 48\n"));
+  CHECK(contains(forms("bfloat16", specifications).out, "synthesizer naive False 24\n"));
+  const Words local = {R"({"mechanism": "local", "context": 9, )" + pattern};
+  const std::string masked = forms("float32", local).out;  // none in PyTorch 1.13
+  CHECK((masked.empty() || contains(masked, "local masked True 5\n")));
+  CHECK(contains(forms("bfloat16", local).out, masked.empty() ? "" : "masked True 3\n"));
+}
+
+TEST_CASE("torch_forms.py: masks are made before the time is taken") {
+  const ProgramRun run = torch_forms(
+      "float32",
+      "function, ones = form.make(16), torch.ones\n"
+      "        inputs = torch_forms.inputs_of(spec, 16, options, False)\n"
+      "        torch.ones = lambda *sizes, **more: sys.exit(f\"{spec['mechanism']}: a mask\")\n"
+      "        function(*inputs)\n"
+      "        torch.ones = ones\n",
+      {R"({"mechanism": "full", "temperature": 0, "causal": true})",
+       R"({"mechanism": "synthesizer", "mode": "random", "dot": 0, "hidden": 0, "factor": 0,)"
+       R"( "rank": 0, "temperature": 0, "causal": true})",
+       R"({"mechanism": "sinkhorn", "block": 4, "iterations": 2, "sort": "attention",)"
+       R"( "sort_temperature": 1, "temperature": 0, "causal": true})"});
+  if (contains(run.err, "no PyTorch")) return;
+  CHECK_MESSAGE(run.status == 0, run.err);
 }
 
 TEST_CASE("attention_bench: bad words and files") {

@@ -18,9 +18,16 @@ using namespace weft::bench;
 namespace {
 
 Row row_of(const std::string& name, i64 length, double ms, const char* kind = "row") {
-  return {{"format", results_format},  {"library", "abc"}, {"settings", "batch 1, f32"},
-          {"device", "cpu"},           {"kind", kind},     {"name", name},
-          {"length", length},          {"forward_ms", ms}, {"backward_ms", 2 * ms},
+  return {{"format", results_format},
+          {"library", "abc"},
+          {"settings", "batch 1, f32"},
+          {"device", "cpu"},
+          {"processor", "p"},
+          {"kind", kind},
+          {"name", name},
+          {"length", length},
+          {"forward_ms", ms},
+          {"backward_ms", 2 * ms},
           {"peak_bytes", 100 * length}};
 }
 
@@ -71,13 +78,13 @@ TEST_CASE("results: rows come back, and new ones stand behind them") {
         text_of({row_of("full", 256, 1), row_of("csp", 256, 2), row_of("full", 512, 4)}));
 }
 
-TEST_CASE("results: a row is found by library, settings, device, name and length") {
+TEST_CASE("results: a row is found by library, settings, device, processor, name and length") {
   Results results;
   results.add(row_of("full", 256, 1));
   const Key key = key_of(row_of("full", 256, 7));
   REQUIRE(results.find(key) != nullptr);
   CHECK(*results.find(key) == row_of("full", 256, 1));
-  for (const char* part : {"library", "settings", "device", "name"}) {
+  for (const char* part : {"library", "settings", "device", "processor", "name"}) {
     Row other = row_of("full", 256, 1);
     other[part] = "other";
     CHECK(results.find(key_of(other)) == nullptr);
@@ -85,6 +92,23 @@ TEST_CASE("results: a row is found by library, settings, device, name and length
   CHECK(results.find(key_of(row_of("full", 512, 1))) == nullptr);
   results.add(row_of("topk", 256, 1, "cut"));  // a skipped row is measured when budgets allow
   CHECK(results.find(key_of(row_of("topk", 256, 1))) == nullptr);
+}
+
+TEST_CASE("results: a repeated run adds nothing, another reason or outcome a line") {
+  const TemporaryFolder folder;
+  Results results(folder.path("rows.jsonl"));
+  const auto lines_with = [&](const char* kind, const char* reason, const char* date) {
+    Row line = row_of("topk", 256, 1, kind);
+    line.update({{"reason", reason}, {"date", date}});
+    results.add(line);
+    return results.lines().size();
+  };
+  CHECK(lines_with("cut", "needs 2 GiB", "2026-11-01") == 1);
+  CHECK(lines_with("cut", "needs 2 GiB", "2026-11-02") == 1);
+  CHECK(lines_with("error", "no memory", "2026-11-03") == 2);
+  CHECK(lines_with("error", "no memory", "2026-11-04") == 2);
+  CHECK(lines_with("cut", "needs 2 GiB", "2026-11-05") == 3);
+  CHECK(lines_with("cut", "needs 3 GiB", "2026-11-06") == 4);
 }
 
 TEST_CASE("results: a torn last line is taken off") {
@@ -118,7 +142,8 @@ TEST_CASE("results: another format, another file, a damaged one, a folder") {
   CHECK(contains(refused("{\"kind\": \"train\", \"step\": 3}\n"), ":1: wanted a row"));
   CHECK(contains(refused("[1]\n"), ":1: wanted a row"));
   CHECK(contains(refused("{\"format\": 1\n"), ":1: is not JSON"));
-  for (const char* part : {"library", "kind", "name", "length", "forward_ms", "peak_bytes"}) {
+  for (const char* part :
+       {"library", "processor", "kind", "name", "length", "forward_ms", "peak_bytes"}) {
     Row without = row_of("full", 256, 1);
     without.erase(part);
     CHECK(contains(refused(text_of({without})), "that lacks fields"));
@@ -166,7 +191,7 @@ TEST_CASE("rows of a run: its own, the last of each length, by name and length")
   const auto rows =
       rows_of_run({other, row_of("full", 512, 1), row_of("csp", 256, 2), row_of("full", 256, 3),
                    row_of("full", 512, 4), row_of("csp", 512, 5, "error")},
-                  "abc", "batch 1, f32", "cpu");
+                  row_of("any", 1, 1));
   CHECK(rows ==
         std::vector<Row>{row_of("full", 256, 3), row_of("full", 512, 4), row_of("csp", 256, 2)});
 }

@@ -41,6 +41,24 @@ TEST_CASE("train_bench: ranks run the step that the line describes") {
   CHECK(row["precision"] == "bf16");
   CHECK(row["threads"] == 2);
   CHECK(row["bare"] == true);
+  const auto number = [&](const char* name) { return row[name].get<double>(); };
+  CHECK(number("ceiling_tokens_per_second") ==
+        doctest::Approx(2 * 2 * 1e9 * number("gemm_gflops") / number("products_per_token")));
+}
+
+TEST_CASE("train_bench: the peak is that of the row's steps, allocations those behind the third") {
+  if (!steps_are_measured()) return;
+  const auto row = [](const std::string& runs) {
+    const ProgramRun run = steps({"--preset", "text8-full-position", "--bare", "--batch", "1",
+                                  "--runs", runs, "--seconds", "0", "--json"});
+    REQUIRE_MESSAGE(run.status == 0, run.err);
+    return nlohmann::json::parse(run.out);
+  };
+  const auto two_steps = row("1"), four_steps = row("3");  // with those to warm up
+  CHECK(two_steps["system_allocations_after_step_3"].is_null());
+  CHECK(four_steps["system_allocations_after_step_3"].is_number());
+  // Less than the matrices of the product that the ceiling is measured by.
+  CHECK(four_steps["peak_bytes"] < 3 * 4 * 2048 * 2048);
 }
 
 TEST_CASE("train_bench: what it cannot measure") {

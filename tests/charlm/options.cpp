@@ -285,6 +285,7 @@ TEST_CASE("dry run: what a step takes, and nothing is written" * not_sanitized()
   CHECK(cost["optimizer_bytes"] == 8 * parameters + 8);  // two numbers each, and the step
   CHECK(cost["steps"] == 256 * 1464);
   CHECK(cost["epoch_steps"] == 1464);
+  CHECK(cost["commit"].is_string());
   // The block's four matrices and the convolution at every depth, the output's two once; and the 2
   // + 5 products of attention, half of which the causal mask skips.
   constexpr i64 matrices = depth * (4 * width * width + 2 * 4 * width * width + 8 * width * width) +
