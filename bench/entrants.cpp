@@ -46,15 +46,16 @@ void add_rates(Row& row, const Expected& sheet, double seconds, const Ceilings& 
               {"moved_bytes", sheet.moved_bytes},
               {"expected_saved_bytes", sheet.saved_bytes},
               {"expected_peak_bytes", sheet.peak_bytes},
-              {"gflops", sheet.operations / seconds / 1e9},
-              {"gexps", sheet.exponentials / seconds / 1e9},
               {"gbytes_per_second", sheet.moved_bytes / seconds / 1e9},
               {"gemm_gflops", best.gemm / 1e9},
               {"exp_gexps", best.exp / 1e9},
               {"copy_gbytes_per_second", best.copy / 1e9},
-              {"share_of_gemm", sheet.operations / seconds / best.gemm},
-              {"share_of_exp", sheet.exponentials / seconds / best.exp},
               {"share_of_copy", sheet.moved_bytes / seconds / best.copy}});
+  if (sheet.at_most) return;
+  row.update({{"gflops", sheet.operations / seconds / 1e9},
+              {"gexps", sheet.exponentials / seconds / 1e9},
+              {"share_of_gemm", sheet.operations / seconds / best.gemm},
+              {"share_of_exp", sheet.exponentials / seconds / best.exp}});
 }
 
 Row row_of(const Candidate& candidate, i64 length, const Field& field, Device device,

@@ -252,6 +252,7 @@ Expected expected(const Candidate& candidate, const Settings& settings, i64 leng
   const double working = device == Device{} ? cost.working_bytes : cost.cuda_working_bytes;
   Expected sum{.operations = cost.forward_operations + cost.backward_operations,
                .exponentials = cost.exponentials,
+               .at_most = !candidate.reference && cost_is_at_most(spec),
                // Forward reads the inputs, writes the output and what is saved; backward reads
                // these and the output's gradient, and writes the inputs' gradients.
                .moved_bytes = 3 * inputs + 3 * output + 2 * cost.saved_bytes,

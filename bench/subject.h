@@ -59,6 +59,7 @@ Subject subject(const Candidate& candidate, const Settings& settings, i64 length
 struct Expected {
   double operations = 0;  // additions and multiplications
   double exponentials = 0;
+  bool at_most = false;    // learnt inputs may need fewer of both
   double moved_bytes = 0;  // least traffic to memory: inputs, output, gradients, what is saved
   double saved_bytes = 0;  // kept for backward
   double peak_bytes = 0;   // at one time, above the inputs

@@ -135,10 +135,14 @@ nlohmann::ordered_json row(const Subject& subject, const Task& task, const Optio
                {"ms_p90", 1e3 * times.p90},
                {"products_per_token", work},
                {"gemm_gflops", options.rate / 1e9},
-               {"ceiling_tokens_per_second", ceiling},
-               {"share_of_ceiling", tokens / times.median / ceiling},
+               {"ceiling_tokens_per_second", nullptr},
+               {"share_of_ceiling", nullptr},
                {"system_allocations_after_step_3", later},
                {"peak_bytes", counts.peak}});
+  if (!task.operations_at_most) {
+    json["ceiling_tokens_per_second"] = ceiling;
+    json["share_of_ceiling"] = tokens / times.median / ceiling;
+  }
   return json;
 }
 
@@ -217,12 +221,15 @@ void print(const nlohmann::ordered_json& result, bool json) {
   if (json) {
     fmt::print("{}\n", result.dump());
   } else {
-    fmt::print(
-        "{:<34}{:<6} {:8.0f} tokens/s  {:8.2f} ms, {:8.2f} of processor  {:3.0f} % of {:.0f}\n",
-        result["preset"].get<std::string>(), result["bare"].get<bool>() ? "bare" : "whole",
-        result["tokens_per_second"].get<double>(), result["ms_median"].get<double>(),
-        result["cpu_ms_median"].get<double>(), 100 * result["share_of_ceiling"].get<double>(),
-        result["ceiling_tokens_per_second"].get<double>());
+    const std::string share =  // none where the count of operations is only at most
+        result["share_of_ceiling"].is_null()
+            ? ""
+            : fmt::format("  {:3.0f} % of {:.0f}", 100 * result["share_of_ceiling"].get<double>(),
+                          result["ceiling_tokens_per_second"].get<double>());
+    fmt::print("{:<34}{:<6} {:8.0f} tokens/s  {:8.2f} ms, {:8.2f} of processor{}\n",
+               result["preset"].get<std::string>(), result["bare"].get<bool>() ? "bare" : "whole",
+               result["tokens_per_second"].get<double>(), result["ms_median"].get<double>(),
+               result["cpu_ms_median"].get<double>(), share);
   }
   std::fflush(stdout);
 }

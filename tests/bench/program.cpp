@@ -77,6 +77,16 @@ TEST_CASE("attention_bench: every row says what was measured, on what, and wheth
   CHECK(row["forward_ms"] <= row["forward_p90_ms"]);
 }
 
+TEST_CASE("attention_bench: a count of operations that is only at most gives no rates and shares") {
+  const ProgramRun run = bench(small + Words{"--attention", "adaptive-span", "--causal", "--json"});
+  REQUIRE_MESSAGE(run.status == 0, run.err);
+  const Row row = Row::parse(run.out.substr(0, run.out.find('\n')));
+  CHECK(row["operations"] > 0);
+  for (const char* key : {"gflops", "gexps", "share_of_gemm", "share_of_exp"}) {
+    CHECK_MESSAGE(!row.contains(key), key);
+  }
+}
+
 TEST_CASE("attention_bench: the same command goes on, other settings begin again") {
   const TemporaryFolder folder;
   const Words words = small + Words{"--attention", "full", "csp", "--out", folder.path()};
