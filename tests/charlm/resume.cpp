@@ -11,6 +11,7 @@
 #include "doctest/doctest.h"
 #include "tests/charlm/tiny.h"
 #include "tests/charlm/toy.h"
+#include "tests/check.h"
 #include "tests/files.h"
 #include "tests/numbers.h"
 #include "tests/resume.h"
