@@ -57,7 +57,7 @@ struct WarpQuery {
     const LaneGroups<WarpTeam> groups(team, y.size(3));
     const RowsOf<T> rows(y, b, h);
     const auto part = [&](i64 m) {
-      return groups.weighted(
+      return groups.template weighted<4>(
           rows, m, count, [&](i64 t) { return weights[t]; }, [&](i64 t) { return keys[t]; });
     };
     groups.columns(y.size(3), part, f);

@@ -60,14 +60,14 @@ struct LaneGroups {
       if (t < count) to[t] = scale * held;
     }
   }
-  // Σ_t weights(t) rows[index(t)][e] of this group's t.
-  template <class T, class Weight, class Index>
+  // Σ_t weights(t) rows[index(t)][e] of this group's t, `at_once` of which are gathered together.
+  template <int at_once = 1, class T, class Weight, class Index>
   __device__ T weighted(const RowsOf<T>& rows, i64 e, i64 count, const Weight& weights,
                         const Index& index) const {
     T part = 0;
-    for (i64 t = group; e < rows.width && t < count; t += groups) {
-      part += weights(t) * rows.at(index(t), e);
-    }
+    if (e >= rows.width) return part;
+#pragma unroll at_once
+    for (i64 t = group; t < count; t += groups) part += weights(t) * rows.at(index(t), e);
     return part;
   }
   // Calls f(e, Σ part(e) over all groups) once for each column.
