@@ -5,13 +5,14 @@
 //     key_gradients    a block owns 64 keys, a warp 16 of them: it visits all queries in order and
 //                      accumulates, in shared memory, the gradients from those that chose its keys
 //
-// For k keys a query gathers k (E + M) elements forward and again backward, and scatters as many: 4
-// bytes in f32 for 2 operations each, usually from cache, whose bandwidth is the limit
+// For k keys a query gathers k (E + M) elements forward and k (2 E + M) backward, and scatters
+// k (E + M): 4 bytes in f32 for 2 operations each, usually from cache, whose bandwidth is the limit
 // (unmeasured). A binary search of log₂ k reads for each query and 64 keys finds which queries
 // chose them.
 #include <cmath>
 #include <limits>
 
+#include "ops/attention/engines/lists/lane_groups.cuh"
 #include "ops/attention/topk/topk.h"
 #include "ops/dropout/mask.h"
 #include "runtime/cuda/loops.h"
@@ -22,13 +23,13 @@ namespace {
 
 constexpr int block_threads = 128, warps = block_threads / 32;
 
-// One query, processed by a warp. A row of `width` elements is read by 8, 16 or 32 adjacent lanes,
-// so that several short rows are read at once.
+// One query and the keys that it chose, processed by a warp.
 template <class T>
 struct WarpQuery {
+  WarpTeam team;
   i64 b, h, i, row;
   const std::int32_t* keys;  // ascending, then −1
-  int k;
+  int count = 0;             // of chosen keys
 
   __device__ WarpQuery(const TopkAttention<T>& p, const View<const std::int32_t, 4>& topk,
                        i64 query)
@@ -36,68 +37,30 @@ struct WarpQuery {
         h(query / p.N() % p.H()),
         i(query % p.N()),
         row(query),
-        keys(topk.data + query * topk.size(3)),
-        k(static_cast<int>(topk.size(3))) {}
-
-  struct Lane {
-    int lane, across, own, group, groups;
-    __device__ explicit Lane(i64 width)
-        : lane(static_cast<int>(threadIdx.x) % 32),
-          across(width <= 8    ? 8
-                 : width <= 16 ? 16
-                               : 32),
-          own(lane % across),
-          group(lane / across),
-          groups(32 / across) {}
-  };
-
-  __device__ const T* row_of(const View<const T, 4>& x, i64 position) const {
-    return x.data + b * x.stride(0) + position * x.stride(1) + h * x.stride(2);
+        keys(topk.data + query * topk.size(3)) {
+    for (i64 t = team.rank(); t < topk.size(3); t += 32) count += keys[t] >= 0;
+    count = team.sum(count);
   }
 
-  // to[t] = scale x_i · y_j for each chosen key j, 0 behind the last. A lane keeps the product of
-  // one iteration, so that all lanes write together.
+  // to[t] = scale x_i · y_j for each chosen key j.
   __device__ void dots(T scale, const View<const T, 4>& x, const View<const T, 4>& y, T* to) const {
-    const Lane at(y.size(3));
-    const T* const left = row_of(x, i);
-    for (int begin = 0; begin < k; begin += 32) {
-      T held = 0;
-      for (int turn = 0; turn < at.across && begin + turn * at.groups < k; ++turn) {
-        const int t = begin + turn * at.groups + at.group;
-        const std::int32_t key = t < k ? keys[t] : -1;
-        T part = 0;
-        if (key >= 0) {
-          const T* const right = row_of(y, key);
-          for (i64 e = at.own; e < y.size(3); e += at.across) {
-            part += left[e * x.stride(3)] * right[e * y.stride(3)];
-          }
-        }
-        for (int by = at.across / 2; by > 0; by /= 2) {
-          part += __shfl_xor_sync(0xffffffffu, part, by);
-        }
-        if (turn == at.own) held = part;
-      }
-      const int t = begin + at.own * at.groups + at.group;
-      if (t < k) to[t] = scale * held;
-    }
-    __syncwarp();
+    const LaneGroups<WarpTeam> groups(team, y.size(3));
+    groups.dots(
+        scale, RowsOf<T>(x, b, h), i, RowsOf<T>(y, b, h), count, [&](i64 t) { return keys[t]; },
+        to);
+    team.wait();
   }
 
   // Calls f(m, Σ_t weights[t] y_j[m]) once for each column.
   template <class F>
   __device__ void combine(const T* weights, const View<const T, 4>& y, const F& f) const {
-    const Lane at(y.size(3));
-    for (i64 begin = 0; begin < y.size(3); begin += at.across) {
-      const i64 m = begin + at.own;
-      T part = 0;
-#pragma unroll 4
-      for (int t = at.group; t < k; t += at.groups) {
-        const std::int32_t key = keys[t];
-        if (key >= 0 && m < y.size(3)) part += weights[t] * row_of(y, key)[m * y.stride(3)];
-      }
-      for (int by = at.across; by < 32; by *= 2) part += __shfl_xor_sync(0xffffffffu, part, by);
-      if (at.group == 0 && m < y.size(3)) f(m, part);
-    }
+    const LaneGroups<WarpTeam> groups(team, y.size(3));
+    const RowsOf<T> rows(y, b, h);
+    const auto part = [&](i64 m) {
+      return groups.template weighted<4>(
+          rows, m, count, [&](i64 t) { return weights[t]; }, [&](i64 t) { return keys[t]; });
+    };
+    groups.columns(y.size(3), part, f);
   }
 
   __device__ T factor(const TopkAttention<T>& p, const DropoutMask& mask, int t) const {
@@ -123,14 +86,13 @@ __global__ void __launch_bounds__(block_threads, 6)
     const WarpQuery<T> query(p, topk, r);
     query.dots(p.temperature, p.q, p.k, weights);
     T most = -std::numeric_limits<T>::infinity();
-    for (int t = static_cast<int>(team.rank()); t < query.k; t += 32) {
-      if (query.keys[t] >= 0) most = Largest::of(most, weights[t]);
+    for (int t = static_cast<int>(team.rank()); t < query.count; t += 32) {
+      most = Largest::of(most, weights[t]);
     }
     most = team.max(most);
-    const bool empty = query.keys[0] < 0;
+    const bool empty = query.count == 0;
     T sum = 0;
-    for (int t = static_cast<int>(team.rank()); t < query.k; t += 32) {
-      if (query.keys[t] < 0) continue;
+    for (int t = static_cast<int>(team.rank()); t < query.count; t += 32) {
       const T weight = std::exp(weights[t] - most);
       sum += weight;
       weights[t] = weight * query.factor(p, mask, t);
@@ -158,20 +120,18 @@ __global__ void __launch_bounds__(block_threads, 6)
   const i64 rows = p.B() * p.H() * p.N(), step = i64{gridDim.x} * warps;
   for (i64 r = i64{blockIdx.x} * warps + threadIdx.x / 32; r < rows; r += step) {
     const WarpQuery<T> query(p, topk, r);
-    T* const z = scores + r * query.k;
-    T* const da = weights + r * query.k;
+    T* const z = scores + r * topk.size(3);
+    T* const da = weights + r * topk.size(3);
     query.dots(p.temperature, p.q, p.k, z);
     query.dots(T(1), dout, p.v, da);
     const T log_sum = log_sums(query.b, query.h, query.i);
     T delta = 0;
-    for (int t = static_cast<int>(team.rank()); t < query.k; t += 32) {
-      if (query.keys[t] < 0) continue;
+    for (int t = static_cast<int>(team.rank()); t < query.count; t += 32) {
       da[t] *= query.factor(p, mask, t);
       delta += std::exp(z[t] - log_sum) * da[t];
     }
     delta = team.sum(delta);
-    for (int t = static_cast<int>(team.rank()); t < query.k; t += 32) {
-      if (query.keys[t] < 0) continue;
+    for (int t = static_cast<int>(team.rank()); t < query.count; t += 32) {
       const T a = std::exp(z[t] - log_sum);
       z[t] = p.temperature * a * (da[t] - delta);  // exactly 0 if a is 1
       da[t] = query.factor(p, mask, t) * a;

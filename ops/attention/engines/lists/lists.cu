@@ -6,16 +6,16 @@
 //     TypeShare    a thread owns a column and some queries: their contribution to da
 //
 // A team is a warp, or a block of 256 threads for a long list: both kinds visit all rows and skip
-// the other's. A row of numbers is read by 8, 16 or 32 adjacent lanes, so that several short rows
-// are read at once. The data of edges, above all their scores, are in global memory, since lists
-// have any length.
+// the other's. The data of edges, above all their scores, are in global memory, since lists have any
+// length.
 //
-// An edge gathers E + M elements forward, as many in QueryRow and again in KeyRow: 4 bytes in f32
+// An edge gathers E + M elements forward, 2 E + M in QueryRow and E + M in KeyRow: 4 bytes in f32
 // for 2 operations each, from the cache if adjacent queries have edges from the same keys. That
 // bandwidth is the limit (unmeasured).
 #include <cmath>
 #include <limits>
 
+#include "ops/attention/engines/lists/lane_groups.cuh"
 #include "ops/attention/engines/lists/lists.h"
 #include "ops/attention/engines/lists/shares.h"
 #include "ops/dropout/mask.h"
@@ -27,82 +27,6 @@ namespace {
 
 constexpr i64 long_list = 256;  // edges; a longer row is processed by a block
 constexpr i64 long_run = 64;    // edges; a longer run is summed by the whole team
-
-// Rows of one batch item and head, or the vectors of types.
-template <class T>
-struct RowsOf {
-  const T* data;
-  i64 row, column, width;
-
-  __device__ RowsOf(const View<const T, 4>& x, i64 b, i64 h)
-      : data(x.data + b * x.stride(0) + h * x.stride(2)),
-        row(x.stride(1)),
-        column(x.stride(3)),
-        width(x.size(3)) {}
-  __device__ explicit RowsOf(const View<const T, 2>& x)
-      : data(x.data), row(x.stride(0)), column(x.stride(1)), width(x.size(1)) {}
-  __device__ const T& at(i64 i, i64 e) const { return data[i * row + e * column]; }
-};
-
-// Adjacent lanes that read a row together, and the index of this thread's group.
-template <class Team>
-struct Groups {
-  int across, own, group, groups;
-
-  __device__ Groups(const Team& team, i64 width)
-      : across(width <= 8    ? 8
-               : width <= 16 ? 16
-                             : 32),
-        own(static_cast<int>(team.rank()) % across),
-        group(static_cast<int>(team.rank()) / across),
-        groups(static_cast<int>(Team::threads) / across) {}
-
-  // to[t] = scale x[i] · rows[index(t)]. A lane keeps the product of one turn, so that all write
-  // together.
-  template <class T, class Index>
-  __device__ void dots(T scale, const RowsOf<T>& x, i64 i, const RowsOf<T>& rows, i64 count,
-                       const Index& index, T* to) const {
-    for (i64 begin = 0; begin < count; begin += across * groups) {
-      T held = 0;
-      for (int turn = 0; turn < across && begin + turn * groups < count; ++turn) {
-        const i64 t = begin + turn * groups + group;
-        T part = 0;
-        if (t < count) {
-          const i64 j = index(t);
-          for (i64 e = own; e < rows.width; e += across) part += x.at(i, e) * rows.at(j, e);
-        }
-        for (int by = across / 2; by > 0; by /= 2) part += __shfl_xor_sync(0xffffffffu, part, by);
-        if (turn == own) held = part;
-      }
-      const i64 t = begin + own * groups + group;
-      if (t < count) to[t] = scale * held;
-    }
-  }
-  // Σ_t weights(t) rows[index(t)][e] of this group's t.
-  template <class T, class Weight, class Index>
-  __device__ T weighted(const RowsOf<T>& rows, i64 e, i64 count, const Weight& weights,
-                        const Index& index) const {
-    T part = 0;
-    for (i64 t = group; e < rows.width && t < count; t += groups) {
-      part += weights(t) * rows.at(index(t), e);
-    }
-    return part;
-  }
-  // Reduces over all groups of the team, for each lane of a group; the first group has the result.
-  template <class T>
-  __device__ T joined(T x) const {
-    for (int by = across; by < 32; by *= 2) x += __shfl_xor_sync(0xffffffffu, x, by);
-    if constexpr (Team::threads > 32) {
-      __shared__ T of_lanes[Team::threads];
-      of_lanes[threadIdx.x] = x;
-      __syncthreads();
-      x = 0;
-      for (unsigned lane = threadIdx.x % 32; lane < Team::threads; lane += 32) x += of_lanes[lane];
-      __syncthreads();  // before the next call writes
-    }
-    return x;
-  }
-};
 
 // One query and its list, processed by a team. `first` and `first_run` are offsets into the arrays
 // for all sheets and heads.
@@ -149,7 +73,7 @@ struct Row {
   // contracts.
   template <class Team>
   __device__ void products(const Team& team, T* z, T* terms) const {
-    const Groups<Team> groups(team, p.E());
+    const LaneGroups<Team> groups(team, p.E());
     const RowsOf<T> q(p.q, b, h);
     const T scale = p.temperature;
     groups.dots(
@@ -201,14 +125,16 @@ struct ForwardRow {
     }
     sum = team.sum(sum);
     team.wait();
-    const Groups<Team> groups(team, p.M());
+    const LaneGroups<Team> groups(team, p.M());
     const RowsOf<T> v(p.v, at.b, at.h);
     const bool any = at.count > 0;
-    for (i64 m = groups.own; m - groups.own < p.M(); m += groups.across) {
-      const T o = groups.joined(groups.weighted(
-          v, m, at.count, [&](i64 t) { return z[t]; }, [&](i64 t) { return at.key(t); }));
-      if (groups.group == 0 && m < p.M()) out(at.b, at.i, at.h, m) = any ? o / sum : T(0);
-    }
+    groups.columns(
+        p.M(),
+        [&](i64 m) {
+          return groups.weighted(
+              v, m, at.count, [&](i64 t) { return z[t]; }, [&](i64 t) { return at.key(t); });
+        },
+        [&](i64 m, T o) { out(at.b, at.i, at.h, m) = any ? o / sum : T(0); });
     if (team.rank() == 0) {
       log_sums(at.b, at.h, at.i) = any ? most + std::log(sum) : std::numeric_limits<T>::infinity();
     }
@@ -232,7 +158,7 @@ struct QueryRow {
     T *const w = weights + at.first, *const dz = scores + at.first, *const s = sums + at.first_run;
     at.products(team, w, s);
     const RowsOf<T> k(p.k, at.b, at.h);
-    Groups<Team>(team, p.M())
+    LaneGroups<Team>(team, p.M())
         .dots(
             T(1), RowsOf<T>(dout, at.b, at.h), at.i, RowsOf<T>(p.v, at.b, at.h), at.count,
             [&](i64 t) { return at.key(t); }, dz);
@@ -253,18 +179,20 @@ struct QueryRow {
     team.wait();
     sum_runs(team, at, dz, s);
     team.wait();
-    const Groups<Team> groups(team, p.E());
-    for (i64 e = groups.own; e - groups.own < p.E(); e += groups.across) {
-      T part = groups.weighted(
-          k, e, at.count, [&](i64 t) { return dz[t]; }, [&](i64 t) { return at.key(t); });
-      if (at.runs > 0) {
-        part += groups.weighted(
-            RowsOf<T>(p.types), e, at.runs, [&](i64 r) { return s[r]; },
-            [&](i64 r) { return at.type(r); });
-      }
-      const T gradient = groups.joined(part);
-      if (groups.group == 0 && e < p.E()) dq(at.b, at.i, at.h, e) = p.temperature * gradient;
-    }
+    const LaneGroups<Team> groups(team, p.E());
+    groups.columns(
+        p.E(),
+        [&](i64 e) {
+          T part = groups.weighted(
+              k, e, at.count, [&](i64 t) { return dz[t]; }, [&](i64 t) { return at.key(t); });
+          if (at.runs > 0) {
+            part += groups.weighted(
+                RowsOf<T>(p.types), e, at.runs, [&](i64 r) { return s[r]; },
+                [&](i64 r) { return at.type(r); });
+          }
+          return part;
+        },
+        [&](i64 e, T gradient) { dq(at.b, at.i, at.h, e) = p.temperature * gradient; });
   }
 
  private:
@@ -309,14 +237,16 @@ struct KeyRow {
     const OutEdge* const out = lists.out + lists.out_starts[j];
     const auto sum = [&](const View<const T, 4>& x, const T* of_edges, T factor,
                          const View<T, 4>& to) {
-      const Groups<Team> groups(team, x.size(3));
+      const LaneGroups<Team> groups(team, x.size(3));
       const RowsOf<T> rows(x, b, h);
-      for (i64 e = groups.own; e - groups.own < x.size(3); e += groups.across) {
-        const T total = groups.joined(groups.weighted(
-            rows, e, count, [&](i64 t) { return of_edges[head * lists.edges + out[t].edge]; },
-            [&](i64 t) { return i64{out[t].to}; }));
-        if (groups.group == 0 && e < x.size(3)) to(b, j, h, e) = factor * total;
-      }
+      groups.columns(
+          x.size(3),
+          [&](i64 e) {
+            return groups.weighted(
+                rows, e, count, [&](i64 t) { return of_edges[head * lists.edges + out[t].edge]; },
+                [&](i64 t) { return i64{out[t].to}; });
+          },
+          [&](i64 e, T total) { to(b, j, h, e) = factor * total; });
     };
     sum(p.q, scores, p.temperature, dk);
     sum(dout, weights, T(1), dv);
