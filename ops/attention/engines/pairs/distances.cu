@@ -13,7 +13,8 @@
 // block stops at the head's reach.
 //
 // By count, for heads of 64 in f32 (unmeasured): four elements of the 32 pairs of a thread are 256
-// multiply-adds for 26 reads of 16 bytes; without distances 128 for 12.
+// multiply-adds for 26 reads of 16 bytes; without distances 128 for 12. The gradients of the weights
+// that dr needs are differences alone: 128 for 18.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/distances.h"
@@ -39,8 +40,7 @@ struct HeadRows {
   }
   static __device__ HeadRows of_table(const Distances<T>& p, i64 h, i64 end) {
     const View<const T, 3>& x = p.table;
-    if (x.data == nullptr) return {nullptr, 0, 0, 0, 0};
-    return {&x(p.table_of(h), 0, 0), x.stride(1), x.stride(2), x.size(2), end};
+    return {x.data + p.table_of(h) * x.stride(0), x.stride(1), x.stride(2), x.size(2), end};
   }
 };
 
@@ -57,24 +57,53 @@ __device__ void load_rows(const HeadRows<T>& x, i64 first, int all, i64 begin, i
   }
 }
 
-// z[r][c] += Σ_e x[row][e] d[row − column + 63][e] for row 8 r + ty and column 16 c + tx; if
-// `of_columns`, x[column][e] d[column − row + 8 R − 1][e].
+// z[r][c] += Σ_e a[row][e] b[column][e] + a[row][e] d[row − column + 63][e] for row 8 r + ty and
+// column 16 c + tx; if `of_columns`, b[column][e] d[column − row + 8 R − 1][e] is added instead. The
+// row that a product and a difference share is read once.
 template <int R, bool of_columns, class T>
-__device__ void add_differences(const T* x, const T* d, int stride, int padded, T (&z)[R][4]) {
+__device__ void add_products_and_differences(const T* a, const T* b, const T* d, int stride,
+                                             int padded, T (&z)[R][4]) {
   constexpr int W = word<T>;
-  const T* const left = x + (of_columns ? tile_x() : tile_y()) * stride;
-  const T* const right =
+  const T* const left = a + tile_y() * stride;
+  const T* const right = b + tile_x() * stride;
+  const T* const between =
       d + (of_columns ? tile_x() - tile_y() + 8 * R - 1 : tile_y() - tile_x() + tile_columns - 1) *
               stride;
+  for (int e = 0; e < padded; e += W) {
+    Lanes<T, W> y[4];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) y[c] = lanes_at<W>(right + 16 * c * stride + e);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      const Lanes<T, W> x = lanes_at<W>(left + 8 * r * stride + e);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const int apart = of_columns ? 16 * c - 8 * r : 8 * r - 16 * c;
+        const Lanes<T, W> difference = lanes_at<W>(between + apart * stride + e);
+        const Lanes<T, W>& own = of_columns ? y[c] : x;
+#pragma unroll
+        for (int w = 0; w < W; ++w) {
+          z[r][c] += own.at[w] * difference.at[w];
+          z[r][c] += x.at[w] * y[c].at[w];
+        }
+      }
+    }
+  }
+}
+
+// z[r][c] += Σ_e x[column][e] d[column − row + 8 R − 1][e]
+template <int R, class T>
+__device__ void add_differences(const T* x, const T* d, int stride, int padded, T (&z)[R][4]) {
+  constexpr int W = word<T>;
+  const T* const left = x + tile_x() * stride;
+  const T* const right = d + (tile_x() - tile_y() + 8 * R - 1) * stride;
   for (int e = 0; e < padded; e += W) {
 #pragma unroll
     for (int r = 0; r < R; ++r) {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const int own = of_columns ? 16 * c : 8 * r,
-                  apart = of_columns ? 16 * c - 8 * r : 8 * r - 16 * c;
-        const Lanes<T, W> a = lanes_at<W>(left + own * stride + e);
-        const Lanes<T, W> b = lanes_at<W>(right + apart * stride + e);
+        const Lanes<T, W> a = lanes_at<W>(left + 16 * c * stride + e);
+        const Lanes<T, W> b = lanes_at<W>(right + (16 * c - 8 * r) * stride + e);
 #pragma unroll
         for (int w = 0; w < W; ++w) z[r][c] += a.at[w] * b.at[w];
       }
@@ -144,8 +173,13 @@ struct ForwardLayout {
   }
 };
 
+// Blocks of a multiprocessor that tiles of long sequences leave registers for: as many as shared
+// memory has room for if heads are wide. 0: the compiler's choice, for few rows.
+template <class T, int R>
+inline constexpr int forward_blocks = R == 1 ? 0 : sizeof(T) == 4 ? 3 : 2;
+
 template <class T, int R, int C>
-__global__ void __launch_bounds__(tile_threads)
+__global__ void __launch_bounds__(tile_threads, forward_blocks<T, R>)
     forward_tiles(Distances<T> p, DropoutMask mask, View<T, 4> out, View<T, 3> log_sums) {
   using Layout = ForwardLayout<T, R, C>;
   constexpr T none = -infinity<T>;
@@ -160,8 +194,8 @@ __global__ void __launch_bounds__(tile_threads)
   const OwnRows own = own_rows_of(p.N(), Layout::rows, p.H());
   const i64 b = own.b, h = own.h, n = p.queries(b), shift = p.first_key(0);
   const Ramp<T> ramp = p.ramp_of(h);
-  const i64 last = std::min(own.first + Layout::rows, n) - 1,
-            column = i64{blockIdx.y} * Layout::columns;
+  const i64 last = std::min(own.first + Layout::rows, n) - 1;
+  const int column = static_cast<int>(blockIdx.y) * Layout::columns;
   const i64 begin = std::max<i64>(own.first + shift - ramp.reach + 1, 0) / 8 * 8;
   const i64 end = last < own.first || ramp.reach == 0 ? 0 : std::min(p.keys(b), last + shift + 1);
   const auto queries = HeadRows<T>::of(p.q, b, h, n), keys = HeadRows<T>::of(p.k, b, h, end);
@@ -177,7 +211,7 @@ __global__ void __launch_bounds__(tile_threads)
       __syncthreads();  // before shared memory is overwritten
       load_rows(queries, own.first, Layout::rows, e, held<T>, p.temperature, q, Layout::stride);
       load_rows(keys, key, tile_columns, e, held<T>, T(1), k, Layout::stride);
-      if (table.data != nullptr) {
+      if (p.table.data != nullptr) {
         load_rows(table, own.first + shift - key - (tile_columns - 1),
                   Layout::rows + tile_columns - 1, e, held<T>, T(1), d, Layout::stride);
       }
@@ -189,16 +223,20 @@ __global__ void __launch_bounds__(tile_threads)
         }
       }
       __syncthreads();
-      add_products<R>(q, k, Layout::stride, held<T>, z);
-      if (table.data != nullptr) add_differences<R, false>(q, d, Layout::stride, held<T>, z);
+      if (p.table.data != nullptr) {
+        add_products_and_differences<R, false>(q, k, d, Layout::stride, held<T>, z);
+      } else {
+        add_products<R>(q, k, Layout::stride, held<T>, z);
+      }
     }
+    const i64 apart = own.first + shift - key + tile_y() - tile_x();  // of the first pair
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const int row = 8 * r + tile_y();
       T largest = most[r];
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const i64 j = key + 16 * c + tile_x(), distance = own.first + row + shift - j;
+        const i64 j = key + 16 * c + tile_x(), distance = apart + 8 * r - 16 * c;
         const bool seen = j < end && ramp.sees(distance);
         z[r][c] = seen ? z[r][c] + bias_of(p, h, distance) : none;
         largest = Largest::of(largest, z[r][c]);
@@ -212,7 +250,7 @@ __global__ void __launch_bounds__(tile_threads)
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const int j = 16 * c + tile_x();
-        const i64 distance = own.first + row + shift - key - j;
+        const i64 distance = apart + 8 * r - 16 * c;
         const bool seen = z[r][c] != none;
         const T power = seen ? std::exp(z[r][c] - above) : T(0);
         const T factor = seen ? ramp.factor(distance) : T(0);
@@ -344,12 +382,13 @@ __global__ void __launch_bounds__(tile_threads)
         }
       }
       __syncthreads();
-      add_products<R>(tile.a, tile.b, stride, held<T>, z);
       if (by_distance) {
-        add_differences<R, !of_queries>(of_queries ? tile.a : tile.b, d, stride, held<T>, z);
+        add_products_and_differences<R, !of_queries>(tile.a, tile.b, d, stride, held<T>, z);
+      } else {
+        add_products<R>(tile.a, tile.b, stride, held<T>, z);
       }
       if (owner == Owner::distances) {
-        add_differences<R, true>(tile.y, d_values, stride, held<T>, da);
+        add_differences<R>(tile.y, d_values, stride, held<T>, da);
       } else {
         add_products<R>(tile.x, tile.y, stride, held<T>, da);
       }
@@ -361,10 +400,12 @@ __global__ void __launch_bounds__(tile_threads)
         const int row = 8 * r + tile_y(), column = 16 * c + tile_x(),
                   query = of_queries ? row : column;
         const i64 i = (of_queries ? own.first : first) + query;
-        const i64 distance = owner == Owner::distances ? own.first + row
-                             : of_queries              ? i + shift - first - column
-                                                       : i + shift - own.first - row;
-        const i64 j = i + shift - distance;
+        const i64 difference =
+            lowest + (of_queries ? row - column + tile_columns - 1 : column - row + rows - 1);
+        const i64 distance = owner == Owner::distances ? own.first + row : difference;
+        const i64 j = owner == Owner::distances ? difference
+                      : of_queries              ? first + column
+                                                : own.first + row;
         if (i >= n || j < 0 || j >= keys || !ramp.sees(distance)) {
           z[r][c] = da[r][c] = 0;
           continue;
