@@ -47,7 +47,7 @@
 // of that head.
 //
 // Files, in the order of reading: edge_lists.h; lists_cpu.cpp; edge_list_tensors.h and list_rule.h
-// (where lists come from); attention.h, .cpp (the op); lists.cu.
+// (where lists come from); attention.h, .cpp (the op); lane_groups.cuh and lists.cu.
 #pragma once
 
 #include "ops/attention/engines/lists/edge_lists.h"
