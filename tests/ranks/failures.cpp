@@ -24,6 +24,8 @@ int lines_of_charlm(const std::string& text) {
 // Seconds after which a program that should end by itself, or start, does not: far more than it
 // takes, and less than the 600 after which ranks give each other up.
 constexpr double in_the_end = 60;
+// How long mpirun waits before it kills the ranks that it told to end: they end by themselves.
+const Words without_killing = {"--mca", "odls_base_sigkill_timeout", "30"};
 
 // Three ranks that train, and what they keep.
 struct Training {
@@ -55,7 +57,7 @@ struct Training {
 TEST_SUITE("ranks") {
 
 void check_killed(const Words& words) {
-  Training training({"--mca", "odls_base_sigkill_timeout", "3"}, words);
+  Training training(without_killing, words);
   const int killed = training.started.ranks().at(1);
   ::kill(killed, SIGKILL);
   const ProgramRun run = training.started.wait(in_the_end);
@@ -76,7 +78,7 @@ TEST_CASE("a rank with a device that is killed ends all, with one line that name
 
 TEST_CASE("SIGTERM to mpirun leaves a checkpoint, with which another number of ranks goes on") {
   if (!mpi_is_there()) return;
-  Training training({"--mca", "odls_base_sigkill_timeout", "3"});
+  Training training(without_killing);
   ::kill(training.started.process(), SIGTERM);
   const ProgramRun run = training.started.wait(in_the_end);
   CHECK(run.status > 0);
