@@ -108,10 +108,13 @@ void StepQueue::submit(const std::vector<Tensor>& values, const std::function<vo
             inputs_[i].shape(), name_of(values[i].dtype()), values[i].shape());
   }
   const Slot& slot = slots_[submitted_ % most_under_way];
+  check_cuda(cudaEventSynchronize(slot.over), "steps");  // of a step that threw
   try {
     queue(values, step, slot);
   } catch (...) {
-    cudaStreamSynchronize(stream_of(device_));  // which may still copy from the slot
+    // The device may still copy from the slot. It is not waited for here: after an error of another
+    // rank that could take for ever.
+    cudaEventRecord(slot.over, stream_of(device_));
     throw;
   }
   ++submitted_;
