@@ -211,7 +211,8 @@ void add_options(const weft::Options& app, Options& o) {
       .positive()
       .show_default();
   app.add_option("--threads", s.threads).between(1, 4096).show_default();
-  app.add_option("--device", o.devices, "cpu, cuda or cuda:N; default: the CPU and the first CUDA device");
+  app.add_option("--device", o.devices,
+                 "cpu, cuda or cuda:N; default: the CPU and the first CUDA device");
   const Option seconds =
       app.add_option("--seconds", s.seconds, "shortest measuring time of a row, in seconds")
           .non_negative()

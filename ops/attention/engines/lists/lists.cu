@@ -6,8 +6,8 @@
 //     TypeShare    a thread owns a column and some queries: their contribution to da
 //
 // A team is a warp, or a block of 256 threads for a long list: both kinds visit all rows and skip
-// the other's. The data of edges, above all their scores, are in global memory, since lists have any
-// length.
+// the other's. The data of edges, above all their scores, are in global memory, since lists have
+// any length.
 //
 // An edge gathers E + M elements forward, 2 E + M in QueryRow and E + M in KeyRow: 4 bytes in f32
 // for 2 operations each, from the cache if adjacent queries have edges from the same keys. That

@@ -13,8 +13,8 @@
 // block stops at the head's reach.
 //
 // By count, for heads of 64 in f32 (unmeasured): four elements of the 32 pairs of a thread are 256
-// multiply-adds for 26 reads of 16 bytes; without distances 128 for 12. The gradients of the weights
-// that dr needs are differences alone: 128 for 18.
+// multiply-adds for 26 reads of 16 bytes; without distances 128 for 12. The gradients of the
+// weights that dr needs are differences alone: 128 for 18.
 #include <cmath>
 
 #include "ops/attention/engines/pairs/distances.h"
@@ -58,8 +58,8 @@ __device__ void load_rows(const HeadRows<T>& x, i64 first, int all, i64 begin, i
 }
 
 // z[r][c] += Σ_e a[row][e] b[column][e] + a[row][e] d[row − column + 63][e] for row 8 r + ty and
-// column 16 c + tx; if `of_columns`, b[column][e] d[column − row + 8 R − 1][e] is added instead. The
-// row that a product and a difference share is read once.
+// column 16 c + tx; if `of_columns`, b[column][e] d[column − row + 8 R − 1][e] is added instead.
+// The row that a product and a difference share is read once.
 template <int R, bool of_columns, class T>
 __device__ void add_products_and_differences(const T* a, const T* b, const T* d, int stride,
                                              int padded, T (&z)[R][4]) {

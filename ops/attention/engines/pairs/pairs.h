@@ -63,12 +63,12 @@
 // Saved: q, k, v, bias and out as handles, and ℓ [B, H, N]. With P pairs time is 2 P (E + M)
 // forward and 2.5 times that backward; bytes saved 4 B H N.
 //
-// Files, in the order of reading: band.h; pairs_tile_cpu.h, pairs_cpu.cpp and pairs_backward_cpu.cpp,
-// on runtime/operands.h; narrow.h (heads of eight); few_queries.h (decoding); tile_lists.h,
-// block_lists.h and tile_list_tensors.h; attention.h, .cpp (the op); pairs_tile.cuh, pairs.cu,
-// gradient_tile.cuh, pairs_backward.cu, pairs_narrow.cu (narrow heads), pairs_mma.cu and
-// pairs_mma_backward.cu (bf16); potentials.h (scales of rows and columns); distances.h (rows and
-// factors by distance).
+// Files, in the order of reading: band.h; pairs_tile_cpu.h, pairs_cpu.cpp and
+// pairs_backward_cpu.cpp, on runtime/operands.h; narrow.h (heads of eight); few_queries.h
+// (decoding); tile_lists.h, block_lists.h and tile_list_tensors.h; attention.h, .cpp (the op);
+// pairs_tile.cuh, pairs.cu, gradient_tile.cuh, pairs_backward.cu, pairs_narrow.cu (narrow heads),
+// pairs_mma.cu and pairs_mma_backward.cu (bf16); potentials.h (scales of rows and columns);
+// distances.h (rows and factors by distance).
 #pragma once
 
 #include "ops/attention/engines/pairs/band.h"

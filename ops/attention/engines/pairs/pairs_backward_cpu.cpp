@@ -1,5 +1,5 @@
-// Backward of the engine for pairs on the CPU. The equations are in pairs.h, the layout of a tile in
-// pairs_tile_cpu.h.
+// Backward of the engine for pairs on the CPU. The equations are in pairs.h, the layout of a tile
+// in pairs_tile_cpu.h.
 #include "ops/attention/engines/pairs/pairs_tile_cpu.h"
 #include "ops/attention/rows.h"
 #include "runtime/parallel.h"
