@@ -9,7 +9,7 @@ using namespace weft::bench;
 
 namespace {
 
-const std::string program = WEFT_BENCH "/attention_bench";
+const std::string program = built("bench/attention_bench");
 
 ProgramRun bench(const Words& words) {
   return run_program(program, words + Words{"--device", "cpu", "--seconds", "0"});

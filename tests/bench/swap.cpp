@@ -23,7 +23,7 @@ TEST_CASE("swap: a block serves itself alone, projections of q, k and v all that
   const Words sizes{"--seeds", "1", "--steps", "2", "--batch", "2", "--length", "32"};
   const Words trained{"--train", "full", "isab:points=4", "mega"};
   const Words evaluated{"--windows", "2", "--evaluate", "full", "linear", "isab:points=4", "mega"};
-  const ProgramRun run = run_program(WEFT_BENCH "/swap", files + sizes + trained + evaluated);
+  const ProgramRun run = run_program(built("bench/swap"), files + sizes + trained + evaluated);
   REQUIRE_MESSAGE(run.status == 0, run.err);
   const auto scores = nlohmann::json::parse(read_file(folder.path("swap.json")))["scores"];
   std::vector<std::string> found;

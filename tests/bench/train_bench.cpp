@@ -7,7 +7,7 @@ using namespace weft;
 
 namespace {
 
-const std::string steps_program = WEFT_BENCH "/train_bench";
+const std::string steps_program = built("bench/train_bench");
 
 // Whether this build has it; says so where it has not.
 bool steps_are_measured() {

@@ -53,7 +53,7 @@ TEST_CASE("sample: a terminal gets no control bytes, a file gets every byte") {
   const ProgramRun raw = app("charlm", sample);
   REQUIRE_MESSAGE(raw.status == 0, raw.err);
   CHECK(raw.out.size() == 5 + 200 + 1);
-  std::string command = quoted(WEFT_PROGRAMS "/charlm");
+  std::string command = quoted(built("apps/charlm"));
   for (const std::string& word : sample) command += " " + quoted(word);
   const ProgramRun shown = run_program("script", {"-qec", command, "/dev/null"});
   if (shown.status == 127) {
@@ -104,7 +104,7 @@ TEST_CASE("notes: a preset whose model other options changed" * not_sanitized())
 TEST_CASE("notes: how long a run of hours takes, by its first steps" * not_sanitized()) {
   const ProgramRun run = run_program(
       "timeout",
-      Words{"-s", "INT", "10", WEFT_PROGRAMS "/charlm", "--steps", "1000000000"} + smallest);
+      Words{"-s", "INT", "10", built("apps/charlm"), "--steps", "1000000000"} + smallest);
   CHECK(contains(run.err, "note: the 999,999,989 steps will take about "));
   CHECK((contains(run.err, " hours (estimated from ") ||
          contains(run.err, " days (estimated from ")));

@@ -417,7 +417,7 @@ TEST_CASE("quiet: nothing is printed but errors") {
 TEST_CASE("colours: none, on a terminal or elsewhere") {
   const ProgramRun piped = charlm_program(tiny);
   CHECK_FALSE(contains(piped.out + piped.err, "\x1b"));
-  std::string command = "NO_COLOR=1 " + quoted(WEFT_PROGRAMS "/charlm");
+  std::string command = "NO_COLOR=1 " + quoted(built("apps/charlm"));
   for (const std::string& word : tiny) command += " " + quoted(word);
   const ProgramRun shown = run_program("script", {"-qec", command, "/dev/null"});
   CHECK(shown.status == 0);

@@ -253,7 +253,7 @@ TEST_CASE("charlm: a model with positions writes past its length and says so onc
     CHECK(contains(charlm_program(sample + Words{"9", "--prompt", "the king "}).err, "beyond"));
     const ProgramRun both = run_program(
         "/bin/sh", {"-c", fmt::format("{}/charlm sample --checkpoint {} --tokens 60 2>&1",
-                                      WEFT_PROGRAMS, out)});
+                                      built("apps"), out)});
     CHECK(both.out.starts_with("charlm: beyond the 16 positions"));
   }
 }
@@ -618,7 +618,7 @@ TEST_CASE("charlm: info counts with the vocabulary that the data will have") {
 TEST_CASE("programs: what cannot be printed is an error") {
   for (const char* line : {"charlm info --json", "zoo", "devices", "vision info"}) {
     CAPTURE(line);
-    const std::string command = std::string(WEFT_PROGRAMS) + "/" + line + " >/dev/full 2>/dev/null";
+    const std::string command = built(std::string("apps/") + line) + " >/dev/full 2>/dev/null";
     const int status = std::system(command.c_str());
     CHECK(WEXITSTATUS(status) == 2);
   }

@@ -318,7 +318,7 @@ TEST_CASE("charlm: killed and resumed, the same bits as at one go") {
                                    "--dropout",
                                    "0.1",
                                    "--act"};
-  check_resume(WEFT_PROGRAMS "/charlm", words, folder.path(), 6);
+  check_resume(built("apps/charlm"), words, folder.path(), 6);
 }
 
 TEST_CASE("charlm: with a memory, killed and resumed, the same bits as at one go") {
@@ -327,7 +327,7 @@ TEST_CASE("charlm: with a memory, killed and resumed, the same bits as at one go
   words.insert(words.end(), {"--attention", "transformer-xl", "--encoding", "conv", "--memory",
                              "24", "--steps", "60", "--epoch-steps", "20", "--report-steps", "7",
                              "--checkpoint-steps", "3", "--dropout", "0.1"});
-  check_resume(WEFT_PROGRAMS "/charlm", words, folder.path(), 6);
+  check_resume(built("apps/charlm"), words, folder.path(), 6);
 }
 
 TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized()) {
@@ -338,7 +338,7 @@ TEST_CASE("charlm: a signal ends it with a line that goes on" * not_sanitized())
                        "\"$@\" & while kill -0 $! 2>/dev/null && ! grep -qs '\"train\"' "
                        "\"$0/metrics.jsonl\"; do sleep 0.1; done; kill -TERM $!; wait $!",
                        out,
-                       WEFT_PROGRAMS "/charlm",
+                       built("apps/charlm"),
                        "--out",
                        out,
                        "--steps",
@@ -369,7 +369,7 @@ TEST_CASE("charlm: a signal while the test is scored ends it with a line that go
                        "manifest.json >/dev/null 2>&1; do sleep 0.1; done; sleep 0.5; "
                        "kill -TERM $!; wait $!",
                        out,
-                       WEFT_PROGRAMS "/charlm",
+                       built("apps/charlm"),
                        "--out",
                        out};
   const ProgramRun stopped = run_program("/bin/sh", train + tiny_model + long_test);

@@ -124,7 +124,7 @@ TEST_CASE("sampling: texts of one seed differ, and the first is what it was alon
 TEST_CASE("sampling: --samples writes several, each below its heading" * not_sanitized()) {
   const TemporaryFolder folder;
   for (const char* name : {"charlm", "wordlm"}) {
-    const std::string program = std::string(WEFT_PROGRAMS "/") + name, out = folder.path(name);
+    const std::string program = built(std::string("apps/") + name), out = folder.path(name);
     Words train = {"--out", out, "--batch", "2", "--length", "16", "--width", "16", "--heads", "2",
                    "--steps", "3", "--quiet"};
     if (name == std::string("charlm")) {

@@ -109,11 +109,10 @@ TEST_CASE("train: a run that is shorter than a report has one all the same") {
 }
 
 TEST_CASE("train: a line that is printed has one unit of loss" * not_sanitized()) {
-  for (const auto& [app, unit] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& [name, unit] : std::vector<std::pair<std::string, std::string>>{
            {"charlm", "bpc"}, {"wordlm", "ppl"}, {"vision", "nats"}}) {
-    CAPTURE(app);
-    const ProgramRun run =
-        run_program(WEFT_PROGRAMS "/" + app, {"--steps", "3", "--width", "16", "--heads", "2"});
+    CAPTURE(name);
+    const ProgramRun run = app(name, {"--steps", "3", "--width", "16", "--heads", "2"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     std::istringstream text(run.out);
     std::vector<std::string> shown;
@@ -122,7 +121,7 @@ TEST_CASE("train: a line that is printed has one unit of loss" * not_sanitized()
     }
     REQUIRE(shown.size() == 2);  // a report and the validation
     for (const std::string& line : shown) {
-      CHECK(line.starts_with(app == "charlm" ? "round 0." : "epoch 0."));
+      CHECK(line.starts_with(name == "charlm" ? "round 0." : "epoch 0."));
       CHECK(contains(line, " of 1  step 3/3  "));
       CHECK(contains(line, "train "));
       CHECK(contains(line, unit));
@@ -137,9 +136,8 @@ TEST_CASE("train: a line that is printed has one unit of loss" * not_sanitized()
 TEST_CASE("train: a run that ends inside a round says how much of it there was" * not_sanitized()) {
   const auto validations = [](const char* steps, const char* epoch_steps) {
     const ProgramRun run =
-        run_program(WEFT_PROGRAMS "/charlm",
-                    {"--steps", steps, "--epoch-steps", epoch_steps, "--width", "16", "--heads",
-                     "2", "--length", "16", "--validation-batches", "1", "--test-batches", "1"});
+        app("charlm", {"--steps", steps, "--epoch-steps", epoch_steps, "--width", "16", "--heads",
+                       "2", "--length", "16", "--validation-batches", "1", "--test-batches", "1"});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     std::istringstream text(run.out);
     std::vector<std::string> places;

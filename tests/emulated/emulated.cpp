@@ -343,7 +343,7 @@ TEST_CASE("emulated: shuffles from lanes that are not there") {
 }
 
 TEST_CASE("emulated: what goes beyond its memory is stopped") {
-  const auto faults = [](const char* kind) { return run_program(WEFT_FAULTS, {kind}); };
+  const auto faults = [](const char* kind) { return run_program(built("tests/faults"), {kind}); };
   CHECK(faults("none").status == 0);
   const bool sanitized = faults("read-behind").status != 0;
   for (const char* kind : {"write-behind", "write-before"}) {

@@ -134,7 +134,7 @@ TEST_CASE("lra: an entry of a file may need another one of it") {
 
 TEST_CASE("lra: killed and resumed, the same bits as at one go") {
   const TemporaryFolder folder;
-  check_resume(WEFT_PROGRAMS "/lra",
+  check_resume(built("apps/lra"),
                tiny + Words{"--steps", "48", "--checkpoint-steps", "3", "--report-steps", "3"},
                folder.path(), 3);
 }

@@ -27,7 +27,7 @@ const Words small_language = {"--width",
 void check_same(const std::string& program, const Words& words, const std::vector<int>& counts,
                 const Words& of_several = {}) {
   const TemporaryFolder folder;
-  const std::string path = WEFT_PROGRAMS "/" + program, alone = folder.path("alone");
+  const std::string path = built("apps/" + program), alone = folder.path("alone");
   const ProgramRun one = run_program(path, words + Words{"--out", alone});
   REQUIRE_MESSAGE(one.status == 0, one.err);
   for (const int count : counts) {
@@ -129,7 +129,7 @@ TEST_CASE("random numbers are those of the example's place in the batch") {
 // Four ranks, then two, and one alone; each rank carries its rows of the memory from step to step.
 void check_goes_on(const Words& words) {
   const TemporaryFolder folder;
-  const std::string path = WEFT_PROGRAMS "/wordlm";
+  const std::string path = built("apps/wordlm");
   const std::string alone = folder.path("alone"), parts = folder.path("parts");
   const Words all = words + Words{"--shards", "4",  "--attention",        "transformer-xl",
                                   "--memory", "16", "--checkpoint-steps", "1"};
@@ -162,8 +162,7 @@ void check_losses_by_shards(const std::string& program, const Words& words) {
   for (const int shards : {1, 4}) {
     const std::string out = folder.path(std::to_string(shards));
     const ProgramRun run =
-        run_program(WEFT_PROGRAMS "/" + program,
-                    words + Words{"--shards", std::to_string(shards), "--out", out});
+        app(program, words + Words{"--shards", std::to_string(shards), "--out", out});
     REQUIRE_MESSAGE(run.status == 0, run.err);
     for (const nlohmann::json& line : lines(read_file(out + "/metrics.jsonl"))) {
       if (line["kind"] == "train") losses[shards > 1].push_back(line["loss"]);
@@ -203,7 +202,7 @@ TEST_CASE("shards on one process: another sum of the same gradients, and the sam
                  "--hidden",       "16", "--patch",   "8",  "--validation", "20", "--steps",  "4",
                  "--report-steps", "1",  "--dropout", "0.3"});
   const TemporaryFolder folder;
-  const std::string path = WEFT_PROGRAMS "/charlm";
+  const std::string path = built("apps/charlm");
   check_resume(path, words + Words{"--shards", "4", "--steps", "40", "--checkpoint-steps", "1"},
                folder.path("resumed"), 1);
 }

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 ProgramRun book(const Words& words) {
   return run_program(WEFT_SOURCE_ROOT "/bench/book/book",
-                     Words{"--programs", WEFT_PROGRAMS} + words);
+                     Words{"--programs", built("apps")} + words);
 }
 
 std::vector<std::string> found(const std::string& text, const std::string& pattern) {
@@ -148,7 +148,7 @@ TEST_CASE("book: no link and no anchor of it is broken, and nothing comes from e
 std::string programs_of(const TemporaryFolder& folder, const std::string& sheets) {
   const std::string zoo = folder.file("zoo", "#!/bin/sh\n" + sheets + "\n");
   fs::permissions(zoo, fs::perms::owner_all);
-  fs::create_symlink(WEFT_PROGRAMS "/attend", folder.path("attend"));
+  fs::create_symlink(built("apps/attend"), folder.path("attend"));
   return folder.path();
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("book: a mechanism without a causal form has a map, or its chapter say
            {"bigbird", "<img src=\"maps/bigbird.png\""}, {"star", "not linear"}}) {
     CAPTURE(name);
     const TemporaryFolder folder;
-    const std::string real = quoted(WEFT_PROGRAMS "/zoo") + " --json " + name;
+    const std::string real = quoted(built("apps/zoo")) + " --json " + name;
     const ProgramRun run = book({"--out", folder.path("book"), "--programs",
                                  programs_of(folder, "echo '['; " + real + "; echo ']'")});
     if (skipped(run)) return;

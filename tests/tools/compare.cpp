@@ -24,7 +24,7 @@ struct File {
   explicit File(const Tensors& tensors) { write_checkpoint({tensors, {}}, in); }
 
   ProgramRun compare(const std::string& list, const Words& more = {}) const {
-    return run_program(WEFT_PROGRAMS "/attend", Words{"--in", in, "--compare", list} + more);
+    return app("attend", Words{"--in", in, "--compare", list} + more);
   }
   std::string said(const std::string& list, const Words& more = {}) const {
     const ProgramRun run = compare(list, more);
@@ -33,8 +33,7 @@ struct File {
   }
   Tensor out(const Words& words) const {
     const std::string path = folder.path("out.safetensors");
-    const ProgramRun run =
-        run_program(WEFT_PROGRAMS "/attend", Words{"--in", in, "--out", path, "--force"} + words);
+    const ProgramRun run = app("attend", Words{"--in", in, "--out", path, "--force"} + words);
     REQUIRE_MESSAGE(run.status == 0, run.err);
     return read_checkpoint(path).tensors.at("out");
   }

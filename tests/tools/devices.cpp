@@ -8,7 +8,7 @@ using namespace weft;
 TEST_SUITE("tools") {
 
 TEST_CASE("devices: what is compiled in, and what is there") {
-  const ProgramRun run = run_program(WEFT_PROGRAMS "/devices", {});
+  const ProgramRun run = app("devices", {});
   CHECK(run.status == 0);
   CHECK(contains(run.out, "cpu   "));
   CHECK(contains(run.out, "1 threads; products by "));

@@ -51,7 +51,7 @@ TEST_CASE("dry run: what it says is within 10 % of what a training takes") {
       {"vision", {"--validation", "300"}},
   };
   for (const auto& [app, words] : runs) {
-    const std::string program = WEFT_PROGRAMS "/" + app;
+    const std::string program = built("apps/" + app);
     CAPTURE(app + " " + words.front());
     const TemporaryFolder folder;
     const Words line = words + Words{"--threads", "1", "--steps", "4", "--out", folder.path("run")};

@@ -41,7 +41,7 @@ TEST_SUITE("tools") {
 TEST_CASE("help: lines of every program and command have at most 80 columns") {
   for (const std::string name : {"charlm", "wordlm", "vision", "lra", "attend", "devices", "zoo"}) {
     CAPTURE(name);
-    const std::string program = std::string(WEFT_PROGRAMS "/") + name;
+    const std::string program = built(std::string("apps/") + name);
     const Words commands = commands_in(help_of(program, {}));
     CHECK(commands.empty() == (name == "attend" || name == "devices" || name == "zoo"));
     for (const std::string& command : commands) {
@@ -49,8 +49,8 @@ TEST_CASE("help: lines of every program and command have at most 80 columns") {
       CHECK(contains(help_of(program, {command}), "Usage: " + name + " " + command));
     }
   }
-  help_of(WEFT_BENCH "/attention_bench", {});
-  help_of(WEFT_BENCH "/swap", {});
+  help_of(built("bench/attention_bench"), {});
+  help_of(built("bench/swap"), {});
 }
 
 }  // TEST_SUITE("tools")

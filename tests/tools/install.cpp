@@ -24,8 +24,7 @@ std::string shown_commands() {
 
 // The options that this build was configured with, but for tests and benchmarks.
 std::string own_options() {
-  const auto all =
-      nlohmann::json::parse(read_file(WEFT_PROGRAMS "/../meson-info/intro-buildoptions.json"));
+  const auto all = nlohmann::json::parse(read_file(built("meson-info/intro-buildoptions.json")));
   std::string words;
   for (const auto& option : all) {
     const std::string name = option["name"];
@@ -67,7 +66,7 @@ TEST_CASE(
       "; tar c --exclude='./build*' --exclude=./.git"
       " --exclude=./runs --exclude=./data . | tar x -C " +
       tree + "; cd " + tree + "; export HOME=" + quoted(folder.path()) +
-      " built=" WEFT_PROGRAMS "/..; options=" + quoted(own_options()) + meson_of_the_test +
+      " built=" + quoted(built(".")) + "; options=" + quoted(own_options()) + meson_of_the_test +
       shown_commands() +
       "g++ -std=c++20 tests/install/custom_op.cpp -o custom_op $(pkg-config --cflags --libs weft)"
       " && ./custom_op >op.txt\n"

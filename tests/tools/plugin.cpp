@@ -21,8 +21,8 @@ std::string compiler(const std::string& headers) {
 }
 
 // A plugin of this source; returns its path.
-std::string built(const TemporaryFolder& folder, const std::string& name, const std::string& source,
-                  const std::string& headers = tree) {
+std::string plugin_of(const TemporaryFolder& folder, const std::string& name,
+                      const std::string& source, const std::string& headers = tree) {
   const std::string made = folder.path(name + ".so");
   const ProgramRun run =
       run_program("/bin/sh", {"-c", compiler(headers) + quoted(folder.file(name + ".cpp", source)) +
@@ -36,7 +36,7 @@ std::string sharp_source() { return read_file(tree + "/tests/install/sharp.cpp")
 // One for all cases; it takes seconds to compile.
 const std::string& sharp() {
   static const TemporaryFolder folder;
-  static const std::string made = built(folder, "sharp", sharp_source());
+  static const std::string made = plugin_of(folder, "sharp", sharp_source());
   return made;
 }
 
@@ -44,7 +44,7 @@ const std::string& sharp() {
 const std::string& toy() {
   static const TemporaryFolder folder;
   static const std::string made =
-      built(folder, "toy", read_file(tree + "/tests/attention/toy.cpp"));
+      plugin_of(folder, "toy", read_file(tree + "/tests/attention/toy.cpp"));
   return made;
 }
 
@@ -164,7 +164,7 @@ TEST_CASE("plugin: zoo and the benchmark know a block") {
   CHECK(contains(json.out, "\"omega\""));
   for (const Words& form : {Words{}, Words{"--layer"}}) {
     const ProgramRun bench = run_program(
-        WEFT_BENCH "/attention_bench",
+        built("bench/attention_bench"),
         Words{"--lengths", "8,16", "--heads", "2", "--key-width", "4", "--value-width", "4",
               "--seconds", "0", "--no-peers", "--attention", "toy", "--device", "cpu"} +
             form + with);
@@ -218,23 +218,23 @@ TEST_CASE("plugin: the other apps and the benchmarks") {
   const ProgramRun pictures = app("vision", Words{"info", "--attention", "sharp"} + with);
   CHECK_MESSAGE(pictures.status == 0, pictures.err);
   const ProgramRun bench = run_program(
-      WEFT_BENCH "/attention_bench",
+      built("bench/attention_bench"),
       Words{"--lengths", "16,32,64,128", "--heads", "2", "--key-width", "4", "--value-width", "4",
             "--seconds", "0", "--no-peers", "--attention", "sharp", "full", "--device", "cpu"} +
           with);
   CHECK_MESSAGE(bench.status == 0, bench.err);
   CHECK(contains(bench.out, "sharp "));
-  const ProgramRun naive = run_program(WEFT_BENCH "/attention_bench",
+  const ProgramRun naive = run_program(built("bench/attention_bench"),
                                        Words{"--lengths", "16", "--seconds", "0", "--no-peers",
                                              "--attention", "sharp", "--reference"} +
                                            with);
   CHECK(naive.status != 0);
   CHECK(contains(naive.err + naive.out, "sharp has no definition in plain ops"));
-  if (std::filesystem::exists(WEFT_BENCH "/train_bench")) {
+  if (std::filesystem::exists(built("bench/train_bench"))) {
     const ProgramRun step = run_program(
-        WEFT_BENCH "/train_bench", Words{"--preset", "text8-full-position", "--attention", "sharp",
-                                         "--bare", "--batch", "1", "--seconds", "0", "--json"} +
-                                       with);
+        built("bench/train_bench"), Words{"--preset", "text8-full-position", "--attention", "sharp",
+                                          "--bare", "--batch", "1", "--seconds", "0", "--json"} +
+                                        with);
     CHECK_MESSAGE(step.status == 0, step.err);
     CHECK(contains(step.out, "\"attention\":\"sharp\""));
   }
@@ -255,7 +255,7 @@ TEST_CASE("plugin: what cannot be loaded is one line") {
   refused(folder.file("text.so", "not a shared object, and longer than a header of one\n"),
           "text.so: cannot be loaded: ");
   if (skipped()) return;
-  refused(built(folder, "nothing", "int x;"), "registers no mechanism");
+  refused(plugin_of(folder, "nothing", "int x;"), "registers no mechanism");
   const std::string head =
       "#include \"ops/attention/mechanism.h\"\nusing namespace weft;\n"
       "Attended f(const AttentionSpec&, const AttentionCall&, "
@@ -264,15 +264,15 @@ TEST_CASE("plugin: what cannot be loaded is one line") {
   const auto registration = [&](const std::string& fields) {
     return head + "const Registration one{Mechanism{" + fields + "}};\n";
   };
-  refused(built(folder, "taken", registration(".name = \"full\", .inputs = i, .attend = f")),
+  refused(plugin_of(folder, "taken", registration(".name = \"full\", .inputs = i, .attend = f")),
           "mechanism full: the name is registered twice");
-  refused(built(folder, "name", registration(".name = \"a:b\", .inputs = i, .attend = f")),
+  refused(plugin_of(folder, "name", registration(".name = \"a:b\", .inputs = i, .attend = f")),
           "'a:b': a name is of");
-  refused(built(folder, "empty", registration(".name = \"mine\", .inputs = i")),
+  refused(plugin_of(folder, "empty", registration(".name = \"mine\", .inputs = i")),
           "wanted the functions `inputs` and");
-  refused(built(folder, "foreign",
-                registration(".name = \"mine\", .inputs = i, .attend = f") +
-                    "int elsewhere();\nint y = elsewhere();\n"),
+  refused(plugin_of(folder, "foreign",
+                    registration(".name = \"mine\", .inputs = i, .attend = f") +
+                        "int elsewhere();\nint y = elsewhere();\n"),
           "needs the symbol elsewhere(), which neither weft nor");
 }
 
@@ -300,7 +300,8 @@ TEST_CASE("plugin: one that was built with the headers of another weft is refuse
     REQUIRE(place != std::string::npos);
     changed.replace(place, changes[i].first.size(), changes[i].second);
     folder.file("headers/ops/attention/mechanism.h", changed);
-    const std::string other = built(folder, "other" + std::to_string(i), sharp_source(), headers);
+    const std::string other =
+        plugin_of(folder, "other" + std::to_string(i), sharp_source(), headers);
     for (const char* program : {"zoo", "charlm"}) {
       check_refused(app(program, {"--plugin", other}),
                     "needs weft::Registration::Registration, which this version of weft does not "
@@ -316,7 +317,7 @@ TEST_CASE("plugin: loaded twice, and together with another") {
   for (std::size_t place = 0; (place = source.find("\"sharp\"")) != std::string::npos;) {
     source.replace(place, 7, "\"other\"");
   }
-  const std::string other = built(folder, "other", source);
+  const std::string other = plugin_of(folder, "other", source);
   std::filesystem::create_symlink(sharp(), folder.path("link.so"));
   const ProgramRun run =
       app("zoo", {"--plugin", sharp(), "--plugin", folder.path("link.so"), "--plugin", other});
@@ -331,8 +332,8 @@ TEST_CASE("plugin: against what is installed, linked with libweft and not") {
   const auto shell = [](const std::string& command) {
     return run_program("/bin/sh", {"-c", command});
   };
-  const ProgramRun install = shell("meson install -C " WEFT_PROGRAMS "/.. --no-rebuild --destdir " +
-                                   quoted(folder.path("root")));
+  const ProgramRun install = shell("meson install -C " + quoted(built(".")) +
+                                   " --no-rebuild --destdir " + quoted(folder.path("root")));
   REQUIRE_MESSAGE(install.status == 0, install.err);
   const std::string there = "root=" + quoted(folder.path("root")) + "; cd " +
                             quoted(folder.path()) +
@@ -344,7 +345,7 @@ TEST_CASE("plugin: against what is installed, linked with libweft and not") {
         shell(there + "g++ -std=c++20 -shared -fPIC " + quoted(tree) +
               "/tests/install/sharp.cpp -o sharp.so $(pkg-config " + flags +
               " weft) && zoo=$(find root -path '*/bin/zoo') && $zoo --plugin sharp.so && " +
-              quoted(WEFT_PROGRAMS "/zoo") + " --plugin sharp.so");
+              quoted(built("apps/zoo")) + " --plugin sharp.so");
     CHECK_MESSAGE(run.status == 0, run.err);
     const std::size_t first = run.out.find("\nsharp ");
     CHECK(first != std::string::npos);

@@ -24,10 +24,10 @@ TEST_CASE("SIGUSR1 in the first moments of a program is a checkpoint after the f
   }
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
-  const auto with_signal = [&](const char* program, const Words& words) {
+  const auto with_signal = [&](const std::string& program, const Words& words) {
     return run_program(
         "/usr/bin/env",
-        Words{"LD_PRELOAD=" WEFT_EARLY_SIGNAL, std::string(WEFT_PROGRAMS "/") + program} + words);
+        Words{"LD_PRELOAD=" + built("tests/libearly_signal.so"), built("apps/" + program)} + words);
   };
   const ProgramRun run = with_signal("charlm", four_steps + Words{"--out", out});
   CHECK_MESSAGE(run.status == 0, run.err);
@@ -40,8 +40,8 @@ TEST_CASE("a pipe in the place of a file is refused, and holds nobody up") {
   const TemporaryFolder folder;
   const std::string out = folder.path("run");
   const auto charlm = [&](const Words& more) {
-    return run_program("/usr/bin/timeout", Words{"60", WEFT_PROGRAMS "/charlm"} + four_steps +
-                                               Words{"--out", out} + more);
+    return run_program("/usr/bin/timeout",
+                       Words{"60", built("apps/charlm")} + four_steps + Words{"--out", out} + more);
   };
   const auto make_pipe = [&](const char* name) {
     std::filesystem::remove(out + "/" + name);
@@ -66,7 +66,7 @@ TEST_CASE("a pipe in the place of a file is refused, and holds nobody up") {
 
 TEST_CASE("every program says what is wrong in one short line, whatever the words hold") {
   const TemporaryFolder folder;
-  const std::string apps = WEFT_PROGRAMS "/";
+  const std::string apps = built("apps/");
   const std::string bad = "12\n\x1b[31m\xff" + std::string(5000, 'x');
   const std::pair<std::string, Words> calls[] = {
       {apps + "charlm", {"--lr", bad}},
@@ -83,8 +83,8 @@ TEST_CASE("every program says what is wrong in one short line, whatever the word
       {apps + "zoo", {bad}},
       {apps + "attend", {"--dtype", bad}},
       {apps + "attend", {"--in", bad, "--out", folder.path("out"), "--attention", "full"}},
-      {WEFT_BENCH "/attention_bench", {"--batch", bad}},
-      {WEFT_BENCH "/attention_bench", {"--attention", bad}},
+      {built("bench/attention_bench"), {"--batch", bad}},
+      {built("bench/attention_bench"), {"--attention", bad}},
   };
   for (const auto& [program, words] : calls) {
     CAPTURE(program + " " + words.front());

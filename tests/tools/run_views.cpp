@@ -74,8 +74,7 @@ TEST_CASE("views: every line of a run is in the table and, but for its words, in
     CAPTURE(name);
     const TemporaryFolder folder;
     const std::string run = folder.path("run");
-    const ProgramRun trained =
-        run_program(std::string(WEFT_PROGRAMS "/") + name, small + more + Words{"--out", run});
+    const ProgramRun trained = app(name, small + more + Words{"--out", run});
     REQUIRE_MESSAGE(trained.status == 0, trained.err);
     const std::string log = read_file(run + "/metrics.jsonl");
     CHECK(read_file(run + "/metrics.csv") == table_of(log, header));
@@ -124,7 +123,7 @@ TEST_CASE("views: --force replaces them with the run") {
   const TemporaryFolder folder;
   const Words train = small + Words{"--validation-batches", "1", "--test-batches", "1", "--out",
                                     folder.path("run")};
-  const std::string charlm = WEFT_PROGRAMS "/charlm";
+  const std::string charlm = built("apps/charlm");
   REQUIRE(run_program(charlm, train).status == 0);
   const std::vector<std::string> first = event_files(folder.path("run"));
   check_refused(run_program(charlm, train), "holds another run");

@@ -172,7 +172,7 @@ TEST_CASE("vision: killed and resumed, the same bits as at one go") {
                        "--test-epochs",
                        "--optimizer",
                        "sgd:momentum=0.9"};
-  check_resume(WEFT_PROGRAMS "/vision", words, folder.path(), 5);
+  check_resume(built("apps/vision"), words, folder.path(), 5);
 }
 
 TEST_CASE("vision: trains on files, and eval finds them again or says that they are gone") {

@@ -19,7 +19,7 @@ void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-ProgramRun wordlm(const Words& words) { return run_program(WEFT_PROGRAMS "/wordlm", words); }
+ProgramRun wordlm(const Words& words) { return app("wordlm", words); }
 
 // A text whose next word is known: words in a cycle, a line of them at a time, each part with its
 // own.
@@ -171,7 +171,7 @@ TEST_CASE("wordlm: killed and resumed, the same bits as at one go") {
       Words{"--data", text.path,     "--epochs", "2", "--report-steps", "7", "--checkpoint-steps",
             "5",      "--optimizer", "adadelta"} +
       small_model;
-  check_resume(WEFT_PROGRAMS "/wordlm", words, text.folder.path(), 5);
+  check_resume(built("apps/wordlm"), words, text.folder.path(), 5);
 }
 
 TEST_CASE("wordlm: with a memory, killed and resumed, the same bits as at one go") {
@@ -180,7 +180,7 @@ TEST_CASE("wordlm: with a memory, killed and resumed, the same bits as at one go
       Words{"--data", text.path,     "--epochs", "2", "--report-steps", "7", "--checkpoint-steps",
             "5",      "--optimizer", "adadelta"} +
       small_model + Words{"--attention", "transformer-xl", "--encoding", "none", "--memory", "9"};
-  check_resume(WEFT_PROGRAMS "/wordlm", words, text.folder.path(), 5);
+  check_resume(built("apps/wordlm"), words, text.folder.path(), 5);
 }
 
 TEST_CASE("wordlm: with several seeds it says mean and standard error") {
