@@ -6,7 +6,7 @@ using namespace weft;
 
 namespace {
 
-const std::string charlm = WEFT_PROGRAMS "/charlm";
+const std::string charlm = built("apps/charlm");
 const Words endless = {"--width",  "8",       "--heads",       "2",       "--depth",        "1",
                        "--length", "16",      "--batch",       "6",       "--shards",       "3",
                        "--steps",  "1000000", "--epoch-steps", "1000000", "--report-steps", "5",
@@ -24,8 +24,9 @@ int lines_of_charlm(const std::string& text) {
 // Seconds after which a program that should end by itself, or start, does not: far more than it
 // takes, and less than the 600 after which ranks give each other up.
 constexpr double in_the_end = 60;
-// How long mpirun waits before it kills the ranks that it told to end: they end by themselves.
-const Words without_killing = {"--mca", "odls_base_sigkill_timeout", "30"};
+// How long mpirun waits before it kills the ranks that it told to end, which end by themselves. It
+// waits so long, twice, whether or not they have ended.
+Words without_killing() { return {"--mca", "odls_base_sigkill_timeout", sanitized ? "15" : "5"}; }
 
 // Three ranks that train, and what they keep.
 struct Training {
@@ -57,7 +58,7 @@ struct Training {
 TEST_SUITE("ranks") {
 
 void check_killed(const Words& words) {
-  Training training(without_killing, words);
+  Training training(without_killing(), words);
   const int killed = training.started.ranks().at(1);
   ::kill(killed, SIGKILL);
   const ProgramRun run = training.started.wait(in_the_end);
@@ -78,7 +79,7 @@ TEST_CASE("a rank with a device that is killed ends all, with one line that name
 
 TEST_CASE("SIGTERM to mpirun leaves a checkpoint, with which another number of ranks goes on") {
   if (!mpi_is_there()) return;
-  Training training(without_killing);
+  Training training(without_killing());
   ::kill(training.started.process(), SIGTERM);
   const ProgramRun run = training.started.wait(in_the_end);
   CHECK(run.status > 0);
