@@ -1,5 +1,6 @@
 #include "apps/training/training_state.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace weft {
@@ -56,11 +57,10 @@ TrainingState training_state(const SavedTraining& saved, std::map<std::string, d
           "resumed; --resume --detect-anomaly shows where, or start again with --force, and a "
           "smaller --lr or --clip 1",
           source, saved.step);
-  // Parses the number at the beginning of `text`; returns the rest.
   const auto take = [&](const std::string& name, const std::string& text, auto& value) {
-    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-    require(status == std::errc{}, "{}: its state has no number '{}'", source, name);
-    return std::string(end, text.data() + text.size());
+    const char* const end = text.data() + text.size();
+    require(std::from_chars(text.data(), end, value) == std::from_chars_result{end, std::errc{}},
+            "{}: its state has '{}' for the number '{}'", source, text, name);
   };
   TrainingState state;
   state.result.steps = saved.step;
@@ -74,9 +74,10 @@ TrainingState training_state(const SavedTraining& saved, std::map<std::string, d
   for (const auto& [name, text] : all) {
     double value = 0;
     if (name.starts_with(best_prefix)) {
-      const std::string unit = take(name, text, value);
-      const std::string key = name.substr(best_prefix.size());
-      state.result.best.figures.push_back({key, unit.empty() ? "" : unit.substr(1), value});
+      const std::size_t space = std::min(text.find(' '), text.size());  // the unit may be empty
+      take(name, text.substr(0, space), value);
+      const std::string unit = space == text.size() ? "" : text.substr(space + 1);
+      state.result.best.figures.push_back({name.substr(best_prefix.size()), unit, value});
     } else if (name.starts_with(note_prefix) && notes != nullptr) {
       take(name, text, value);
       (*notes)[name.substr(note_prefix.size())] = value;

@@ -117,23 +117,32 @@ TEST_CASE("resume: a state that was saved without the sums since the last valida
   state.recent_steps = 3;
   state.round = {2.5, 1.5};
   state.round_steps = 7;
+  state.result.best.figures = {{"accuracy", "%", 12.5}, {"ratio", "", 0.5}};
   SavedTraining saved;
   saved.state.metadata = to_metadata(state, nullptr);
   const TrainingState same = training_state(saved, nullptr, false, "x");
   CHECK(same.round.loss == 2.5);
   CHECK(same.round.cross_entropy == 1.5);
   CHECK(same.round_steps == 7);
+  REQUIRE(same.result.best.figures.size() == 2);
+  CHECK(same.result.best.figures[0].unit == "%");
+  CHECK(same.result.best.figures[0].value == 12.5);
+  CHECK(same.result.best.figures[1].unit.empty());
+  CHECK(same.result.best.figures[1].value == 0.5);
   for (const char* name : {"round_loss", "round_cross_entropy", "round_steps"}) {
     REQUIRE(saved.state.metadata.erase(name) == 1);
   }
   const TrainingState older = training_state(saved, nullptr, false, "x");
   CHECK(older.recent_steps == 3);
   CHECK(older.round_steps == 0);
-  saved.state.metadata["recent_steps"] = "three";
-  CHECK_ERROR(training_state(saved, nullptr, false, "x"),
-              "x: its state has no number 'recent_steps'");
+  for (const char* none : {"three", "3 or so", ""}) {
+    saved.state.metadata["recent_steps"] = none;
+    CHECK_ERROR(training_state(saved, nullptr, false, "x"),
+                fmt::format("x: its state has '{}' for the number 'recent_steps'", none));
+  }
   REQUIRE(saved.state.metadata.erase("best_loss") == 1);
-  CHECK_ERROR(training_state(saved, nullptr, false, "x"), "x: its state has no number 'best_loss'");
+  CHECK_ERROR(training_state(saved, nullptr, false, "x"),
+              "x: its state has '' for the number 'best_loss'");
 }
 
 TEST_CASE("resume: patience goes on counting, and what is over stays over") {
