@@ -37,7 +37,6 @@
 #include "nn/file.h"
 #include "nn/precision.h"
 #include "runtime/cuda/device.h"
-#include "runtime/dispatch.h"
 #include "runtime/host_memory.h"
 #include "runtime/parallel.h"
 
@@ -77,22 +76,18 @@ std::vector<Device> devices_of(const Options& o) {
   }
   if (!devices.empty()) return devices;
   devices.push_back({});
-  if constexpr (has_cuda) {
-    const std::vector<CudaDevice>& found = cuda_devices().all;
-    if (!found.empty() && !found[0].emulated) devices.push_back({DeviceType::cuda, 0});
-  }
+  const std::vector<CudaDevice>& found = cuda_devices().all;
+  if (!found.empty() && !found[0].emulated) devices.push_back({DeviceType::cuda, 0});
   return devices;
 }
 
 // Half of the bytes that are free on the host, or of the device's memory.
 double memory_of(Device device) {
-  double bytes = static_cast<double>(available_host_memory());
-  dispatch_device(device, [&]<class D>(const D& where) {
-    if constexpr (!std::is_same_v<D, Cpu>) {
-      bytes = double(cuda_devices().all.at(static_cast<std::size_t>(where.index)).memory);
-    }
-  });
-  return bytes / 2;
+  const std::size_t bytes =
+      device.type == DeviceType::cpu
+          ? available_host_memory()
+          : cuda_devices().all.at(static_cast<std::size_t>(device.index)).memory;
+  return double(bytes) / 2;
 }
 
 void print_row(const Row& row, Progress& progress) {

@@ -7,7 +7,6 @@
 
 #include "autograd/tape.h"
 #include "runtime/cuda/device.h"
-#include "runtime/dispatch.h"
 
 namespace weft {
 namespace {
@@ -20,10 +19,7 @@ Device tested_device() { return tested; }
 void set_tested_device(Device device) { tested = device; }
 
 bool tested_is_emulated() {
-  if constexpr (has_cuda) {
-    return tested.type == DeviceType::cuda && cuda_devices().all.at(0).emulated;
-  }
-  return false;
+  return tested.type == DeviceType::cuda && cuda_devices().all.at(0).emulated;
 }
 
 bool few_on_device() { return tested_is_emulated() && !all_wanted(); }

@@ -1,17 +1,14 @@
-// Whether there is a CUDA device, real or emulated, for tests that need one.
+// Whether there is a CUDA device, real or emulated, for tests that need one. Tests ask these
+// instead of including runtime/dispatch.h, so that ccache shares their objects between builds with
+// kernels for CUDA and without.
 #pragma once
 
 #include "runtime/cuda/device.h"
-#include "runtime/dispatch.h"
 
 namespace weft {
 
-inline bool cuda_is_there() {
-  if constexpr (has_cuda) return !cuda_devices().all.empty();
-  return false;
-}
-// The message if there is none, in a build with kernels for it and in one without.
-inline constexpr const char* no_cuda =
-    has_cuda ? "no device to compute on" : "this build computes on the CPU only";
+extern const bool built_for_cuda;  // whether this build has kernels for it
+extern const char* const no_cuda;  // what an error says where there is no device
+inline bool cuda_is_there() { return !cuda_devices().all.empty(); }
 
 }  // namespace weft

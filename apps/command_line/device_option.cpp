@@ -17,17 +17,14 @@ int index_among_ranks(const std::string& text) {
           "--device {}: each of several ranks takes a device of its own; wanted cuda alone, and "
           "CUDA_VISIBLE_DEVICES chooses among the devices",
           text);
-  if constexpr (has_cuda) {
-    const std::vector<CudaDevice>& found = cuda_devices().all;
-    const int wanted = ranks().on_this_machine(), count = static_cast<int>(found.size());
-    if (found.empty() || found[0].emulated) return 0;
-    require(wanted <= count,
-            "--device cuda: each of {} ranks on this machine wants a device of its own, and there "
-            "are {}; start fewer",
-            wanted, count);
-    return ranks().place_on_this_machine();
-  }
-  return 0;
+  const std::vector<CudaDevice>& found = cuda_devices().all;
+  const int wanted = ranks().on_this_machine(), count = static_cast<int>(found.size());
+  if (found.empty() || found[0].emulated) return 0;
+  require(wanted <= count,
+          "--device cuda: each of {} ranks on this machine wants a device of its own, and there "
+          "are {}; start fewer",
+          wanted, count);
+  return ranks().place_on_this_machine();
 }
 
 }  // namespace

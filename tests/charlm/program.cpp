@@ -111,8 +111,9 @@ TEST_CASE("charlm: on a CUDA device, with and without a graph") {
     return all;
   };
   if (!cuda_is_there()) {
-    return check_refused(train_tiny(folder.path("none"), {"--device", "cuda"}),
-                         std::string("--device cuda: ") + (has_cuda ? "cuda: " : "") + no_cuda);
+    return check_refused(
+        train_tiny(folder.path("none"), {"--device", "cuda"}),
+        std::string("--device cuda: ") + (built_for_cuda ? "cuda: " : "") + no_cuda);
   }
   const Words dropout = {"--dropout", "0.1", "--act", "--optimizer", "adadelta"};
   const std::vector<double> cpu = losses("cpu", dropout);

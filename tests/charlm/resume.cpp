@@ -135,10 +135,10 @@ TEST_CASE("resume: a state that was saved without the sums since the last valida
   const TrainingState older = training_state(saved, nullptr, false, "x");
   CHECK(older.recent_steps == 3);
   CHECK(older.round_steps == 0);
-  for (const char* none : {"three", "3 or so", ""}) {
+  for (const std::string none : {"three", "3 or so", ""}) {
     saved.state.metadata["recent_steps"] = none;
-    CHECK_ERROR(training_state(saved, nullptr, false, "x"),
-                fmt::format("x: its state has '{}' for the number 'recent_steps'", none));
+    CHECK(error_of([&] { training_state(saved, nullptr, false, "x"); }) ==
+          "x: its state has '" + none + "' for the number 'recent_steps'");
   }
   REQUIRE(saved.state.metadata.erase("best_loss") == 1);
   CHECK_ERROR(training_state(saved, nullptr, false, "x"),

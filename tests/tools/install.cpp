@@ -84,7 +84,7 @@ TEST_CASE(
                         "--device cpu, or move the tensors with to(Device{}); in cube: [3]"
                       : "";
   CHECK(read_file(folder.path("tree/op.txt")) ==
-        "3 12 27 " + std::string(has_cuda ? "cuda" : "") + refused + "\n");
+        "3 12 27 " + std::string(built_for_cuda ? "cuda" : "") + refused + "\n");
   for (const std::string name : {"charlm", "wordlm", "vision", "lra", "attend", "zoo", "devices"}) {
     CHECK(std::filesystem::exists(folder.path("weft/bin/" + name)));
   }
