@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 . "$(dirname "$0")/small_training.sh"
 
 train "$charlm" --out "$work/straight" || fail "the training at one go failed"
-killed=0 finished=0 passed_over=0 life=0
+killed=0 finished=0 skipped=0 life=0
 while [ "$killed" -lt "$kills" ] || [ -e "$work/run" ]; do
   life=$((life + 1))
   seconds=$(awk -v n="$life" 'BEGIN { srand(n); print 0.05 + 0.4 * rand() }')
@@ -23,7 +23,7 @@ while [ "$killed" -lt "$kills" ] || [ -e "$work/run" ]; do
   train timeout --foreground -s KILL "$seconds" "$charlm" --out "$work/run" --checkpoint-steps 1 $again \
     2>"$work/errors" >/dev/null
   status=$?
-  grep -q "is passed over" "$work/errors" && passed_over=$((passed_over + 1))
+  grep -q "it is skipped" "$work/errors" && skipped=$((skipped + 1))
   case $status in
     137) killed=$((killed + 1)) ;;
     0)
@@ -34,5 +34,5 @@ while [ "$killed" -lt "$kills" ] || [ -e "$work/run" ]; do
     *) fail "life $life ended with $status: $(cat "$work/errors")" ;;
   esac
 done
-echo "$killed kills; $passed_over times a checkpoint was not complete; $finished trainings ended" \
+echo "$killed kills; $skipped times a checkpoint was not complete; $finished trainings ended" \
   "with the same bits"

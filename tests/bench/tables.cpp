@@ -16,10 +16,10 @@ ProgramRun papers(const std::string& lines, const Words& words) {
 }
 
 // A program of a build under `folder` that a table starts.
-void add_program(const TemporaryFolder& folder, const std::string& name,
-                 const std::string& script) {
-  std::filesystem::create_directories(folder.path("apps"));
-  const std::string path = folder.file("apps/" + name, "#!/bin/sh\n" + script);
+void add_program(const TemporaryFolder& folder, const std::string& name, const std::string& script,
+                 const std::string& place = "apps") {
+  std::filesystem::create_directories(folder.path(place));
+  const std::string path = folder.file(place + "/" + name, "#!/bin/sh\n" + script);
   std::filesystem::permissions(path, std::filesystem::perms::owner_all);
 }
 
@@ -136,6 +136,20 @@ TEST_CASE("zoo: speeds are of the device, threads and commit that measured them"
     CHECK(contains(text, "; cuda NVIDIA H200, threads 5, commit 2222222, "));
     CHECK(contains(text, "| `full` | 2.000 | 1 | 128 | 1 | – | 9 |"));
   }
+}
+
+TEST_CASE("clustered-figure-1: a training that fails ends the figure, and is named") {
+  const TemporaryFolder folder;
+  add_program(folder, "swap", "exit 3\n", "bench");
+  add_program(folder, "attention_bench", "exit 4\n", "bench");
+  std::filesystem::create_directories(folder.path("out"));
+  folder.file("out/times.json", R"({"measured": {}, "forward_ms": {}})");
+  const ProgramRun run =
+      run_program(WEFT_SOURCE_ROOT "/bench/tables/clustered-figure-1",
+                  {"--data", "text8", "--out", folder.path("out"), "--build", folder.path()});
+  if (skipped(run)) return;
+  CHECK(run.status == 1);
+  CHECK(run.err == "full-1-layers-2048, seed 1: the training did not finish\n");
 }
 
 TEST_CASE("carry: a table's settings go with its runs, the data's place does not") {

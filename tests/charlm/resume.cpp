@@ -191,7 +191,7 @@ TEST_CASE("resume: which checkpoints are written, and which are kept") {
   CHECK(names(folder.path("all")) == names(folder.path("one")));
 }
 
-TEST_CASE("resume: a checkpoint that is damaged is passed over for the one before") {
+TEST_CASE("resume: a checkpoint that is damaged is skipped for the one before") {
   const TemporaryFolder folder;
   const std::string straight = folder.path("straight");
   ToyRun(Way{}).train(straight, Start::fresh);
