@@ -348,5 +348,5 @@ int main_of(int argc, char** argv) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::bench::run_main("attention_bench", weft::bench::main_of, argc, argv);
+  return weft::bench::run_bench("attention_bench", weft::bench::main_of, argc, argv);
 }

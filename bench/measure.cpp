@@ -14,9 +14,7 @@
 #include "apps/command_line/output.h"
 #include "bench/stamp.h"
 #include "runtime/cuda/device.h"
-#include "runtime/dispatch.h"
 #include "runtime/matmul.h"
-#include "runtime/one_line.h"
 #include "runtime/parallel.h"
 #include "runtime/simd.h"
 
@@ -88,24 +86,15 @@ nlohmann::ordered_json machine(Device device) {
                                  {"threads", threads()},
                                  {"device", "cpu"},
                                  {"processor", processor()}};
-  dispatch_device(device, [&]<class D>(const D& where) {
-    if constexpr (!std::is_same_v<D, Cpu>) {
-      json["device"] = cuda_devices().all.at(static_cast<std::size_t>(where.index)).name;
-    }
-  });
+  if (device != Device{}) {
+    json["device"] = cuda_devices().all.at(static_cast<std::size_t>(device.index)).name;
+  }
   return json;
 }
 
-int run_main(const char* name, int (*f)(int, char**), int argc, char** argv) {
+int run_bench(const char* name, int (*f)(int, char**), int argc, char** argv) {
   drop_library_pins(argv);
-  try {
-    const int status = f(argc, argv);
-    flush_output();
-    return status;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
-    return 2;
-  }
+  return run_main(name, f, argc, argv);
 }
 
 }  // namespace weft::bench

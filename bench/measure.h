@@ -23,8 +23,8 @@ double processor_seconds();
 // the library reads them when it is loaded: the program restarts itself without them.
 void drop_library_pins(char** argv);
 
-// main() of a benchmark: without those variables; an exception becomes one line and exit status 2.
-int run_main(const char* name, int (*f)(int, char**), int argc, char** argv);
+// run_main() of a benchmark: without those variables.
+int run_bench(const char* name, int (*f)(int, char**), int argc, char** argv);
 
 // Calls f `warm_up` times unmeasured, then until at least `runs` runs and `seconds` seconds have
 // passed. Returns the quantiles of a call's time, in seconds.

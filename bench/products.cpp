@@ -162,5 +162,5 @@ int products_main(int argc, char** argv) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::bench::run_main("products", weft::bench::products_main, argc, argv);
+  return weft::bench::run_bench("products", weft::bench::products_main, argc, argv);
 }

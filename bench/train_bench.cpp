@@ -389,5 +389,5 @@ int main_of(int argc, char** argv) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::bench::run_main("train_bench", weft::bench::main_of, argc, argv);
+  return weft::bench::run_bench("train_bench", weft::bench::main_of, argc, argv);
 }

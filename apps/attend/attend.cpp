@@ -31,7 +31,6 @@
 #include "apps/command_line/output.h"
 #include "nn/checkpoint.h"
 #include "runtime/listed.h"
-#include "runtime/one_line.h"
 #include "runtime/parallel.h"
 
 namespace weft {
@@ -122,7 +121,11 @@ void say(const Call& call, const AttendCommand& command,
   if (!command.map.empty()) fmt::print("wrote {}: head {}\n", command.map, command.head);
 }
 
-int run(const AttendCommand& command) {
+int run(int argc, char** argv) {
+  AttendCommand command;
+  Program app("Runs attention mechanisms on tensors of a file.", "attend");
+  add_options(app, command);
+  if (const auto status = app.parse(argc, argv)) return *status;
   const bool comparing = !command.compare.empty();
   require(comparing || !command.out.empty() || !command.map.empty(),
           "wanted --out or --map: nothing to write");
@@ -138,22 +141,10 @@ int run(const AttendCommand& command) {
   if (!command.map.empty()) write_map_of(call, command);
   if (!command.out.empty()) write_checkpoint(results, command.out);
   say(call, command, results.tensors);
-  flush_output();
   return 0;
 }
 
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) {
-  weft::AttendCommand command;
-  weft::Program app("Runs attention mechanisms on tensors of a file.", "attend");
-  weft::add_options(app, command);
-  try {
-    if (const auto status = app.parse(argc, argv)) return *status;
-    return weft::run(command);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "attend: {}\n", weft::one_line(error.what()));
-  }
-  return 2;
-}
+int main(int argc, char** argv) { return weft::run_main("attend", weft::run, argc, argv); }

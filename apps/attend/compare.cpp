@@ -8,7 +8,6 @@
 
 #include "apps/attend/derive.h"
 #include "apps/command_line/device_option.h"
-#include "apps/command_line/output.h"
 #include "apps/command_line/progress.h"
 #include "autograd/tape.h"
 #include "runtime/allocator.h"
@@ -181,7 +180,6 @@ int compare(const AttendCommand& command) {
     draw_comparison(rows, what, command.out);
     fmt::print("\nwrote {}\n", command.out);
   }
-  flush_output();
   return 0;
 }
 

@@ -150,6 +150,14 @@ std::string toml_of(const std::string& key, const Json& value) {
   return value.text();
 }
 
+std::string config_text(const std::vector<ConfigValue>& values) {
+  std::string text = fmt::format("# by weft {}\n", WEFT_VERSION);
+  for (const auto& [key, value, help] : values) {
+    text += fmt::format("{:<40}  # {}\n", key + " = " + toml_of(key, value), help);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<ConfigEntry> read_config(const std::string& path, const Options& command) {
@@ -174,14 +182,6 @@ std::vector<ConfigEntry> read_config(const std::string& path, const Options& com
   std::vector<ConfigEntry> sorted;
   for (auto& [line, entry] : entries) sorted.push_back(std::move(entry));
   return sorted;
-}
-
-std::string config_text(const std::vector<ConfigValue>& values) {
-  std::string text = fmt::format("# by weft {}\n", WEFT_VERSION);
-  for (const auto& [key, value, help] : values) {
-    text += fmt::format("{:<40}  # {}\n", key + " = " + toml_of(key, value), help);
-  }
-  return text;
 }
 
 void print_config(const std::vector<ConfigValue>& values, bool json) {

@@ -37,10 +37,9 @@ struct ConfigValue {
   Json value;
   std::string help;
 };
-// The text of a file, each value with its help as a comment. Throws for values that TOML cannot
-// express: text that is not UTF-8, and integers of 2⁶³ or more.
-std::string config_text(const std::vector<ConfigValue>& values);
-void print_config(const std::vector<ConfigValue>& values, bool json);  // TOML, or a JSON object
+// Prints a JSON object, or TOML with each value's help as a comment. Throws for values that TOML
+// cannot express: text that is not UTF-8, and integers of 2⁶³ or more.
+void print_config(const std::vector<ConfigValue>& values, bool json);
 
 // --print-config: prints all options of a training in the form that --config reads, without empty
 // ones. Returns the exit status. Throws for options that a training would refuse.

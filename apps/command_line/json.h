@@ -1,5 +1,5 @@
-// JSON values. Only json.cpp includes nlohmann's library, whose headers take longer to compile than
-// most files that use JSON.
+// JSON values. Of the apps only json.cpp includes nlohmann's library, whose headers take longer to
+// compile than most files that use JSON.
 //
 //     Json line = {{"kind", "test"}, {"loss", 1.5}, {"sizes", std::vector{3, 4}}};
 //     line["seconds"] = 2;

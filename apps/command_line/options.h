@@ -1,5 +1,5 @@
-// Command-line options. Only options.cpp includes the headers of the parser, CLI11, which take
-// longer to compile than most programs.
+// Command-line options. Only options.cpp and command_line.cpp include the headers of the parser,
+// CLI11, which take longer to compile than most programs.
 //
 //     Program program("what it does", "name");
 //     program.add_option("--batch", batch, "items").positive().show_default();

@@ -1,11 +1,15 @@
-// Checks of a program's output.
+// A program's output and exit status.
 #pragma once
 
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <string>
 
+#include <fmt/core.h>
+
 #include "runtime/error.h"
+#include "runtime/one_line.h"
 
 namespace weft {
 
@@ -19,6 +23,19 @@ inline void flush_output() {
 inline void require_folder_for(const std::string& file) {
   require(std::filesystem::is_directory(std::filesystem::absolute(file).parent_path()),
           "{}: its folder does not exist", file);
+}
+
+// The main() of a program without commands: the exit status of f. An error is one line on stderr,
+// and 2.
+inline int run_main(const char* name, int (*f)(int, char**), int argc, char** argv) {
+  try {
+    const int status = f(argc, argv);
+    flush_output();
+    return status;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, one_line(error.what()));
+    return 2;
+  }
 }
 
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "runtime/cuda/device.h"
 #include "runtime/dispatch.h"
 #include "runtime/matmul.h"
-#include "runtime/one_line.h"
 #include "runtime/parallel.h"
 #include "runtime/simd.h"
 
@@ -44,16 +43,10 @@ int run(int argc, char** argv) {
   fmt::print("cpu   {}, {} threads; products by {}; attention in bf16 by {}\n",
              hwy::TargetName(HWY_STATIC_TARGET), threads(), matmul_library(), pairs_of_bf16());
   print_cuda();
-  flush_output();
   return 0;
 }
 
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) try {
-  return weft::run(argc, argv);
-} catch (const std::exception& error) {
-  fmt::print(stderr, "devices: {}\n", weft::one_line(error.what()));
-  return 2;
-}
+int main(int argc, char** argv) { return weft::run_main("devices", weft::run, argc, argv); }

@@ -2,11 +2,9 @@
 
 #include <filesystem>
 
-#include "apps/command_line/attention_json.h"
 #include "apps/command_line/config_file.h"
 #include "apps/command_line/configuration.h"
 #include "apps/command_line/device_option.h"
-#include "apps/command_line/export.h"
 #include "apps/lra/evaluate.h"
 #include "apps/lra/task.h"
 #include "apps/training/run.h"

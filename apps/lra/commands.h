@@ -3,20 +3,14 @@
 
 #include <string>
 
+#include "apps/command_line/classifier_commands.h"
 #include "apps/lra/settings.h"
 
 namespace weft::lra {
 
 using TrainCommand = weft::TrainCommand<Settings>;
 using InfoCommand = weft::InfoCommand<Settings>;
-
-struct EvalCommand {
-  std::string checkpoint;
-  std::string data;  // empty: the model's training data
-  std::string split = "test";
-  std::string device = "cpu";
-  bool json = false;
-};
+using EvalCommand = ClassifierEvalCommand;
 
 struct DataCommand {
   Settings settings;

@@ -12,8 +12,6 @@
 namespace weft::lra {
 namespace {
 
-constexpr const char* preset_help = "a row of the table; other options modify it";
-
 // The command line is parsed into these.
 struct Commands {
   TrainCommand train;
@@ -21,24 +19,6 @@ struct Commands {
   DataCommand data;
   InfoCommand info;
 };
-
-void add_all_settings(const Options& app, Settings& settings) {
-  add_settings(app, settings, preset_help, presets());
-  app.when_read(add_optimizer_shorthands(app, settings));
-}
-
-void add_train(const Options& app, TrainCommand& train) {
-  add_all_settings(app, train.settings);
-  add_run_options(app, train.run);
-}
-
-void add_eval(const Options& app, EvalCommand& eval) {
-  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help).required();
-  app.add_option("--data", eval.data, "sequences; default: the model's training data");
-  app.add_option("--split", eval.split, "train, validation or test").show_default();
-  app.add_option("--device", eval.device, "cpu, cuda or cuda:N").show_default();
-  app.add_flag("--json", eval.json, "print one JSON object");
-}
 
 void add_data(const Options& app, DataCommand& data) {
   app.add_option("--task", data.settings.task, "listops, image, pathfinder, text or retrieval")
@@ -59,22 +39,17 @@ void add_data(const Options& app, DataCommand& data) {
   app.add_flag("--json", data.json, "print one JSON object");
 }
 
-void add_info(const Options& app, InfoCommand& info) {
-  add_all_settings(app, info.settings);
-  add_checkpoint_instead(app, info.checkpoint);
-  app.add_flag("--json", info.json, "print one JSON object");
-}
-
 const CommandLine::Names names{"lra",
                                "Classes of long sequences: the tasks of Long Range Arena.",
                                {"train", "eval", "data", "info"}};
 
 void add_commands(CommandLine& line, Commands& commands) {
-  add_train(line.add("train", "train a model (the default)"), commands.train);
-  add_eval(line.add("eval", "score a model"), commands.eval);
+  const Presets choices{"a row of the table; other options modify it", presets()};
+  add_train(line.add("train", "train a model (the default)"), commands.train, choices);
+  add_eval(line.add("eval", "score a model"), commands.eval, "sequences");
   add_data(line.add("data", "describe a task's data"), commands.data);
-  add_info(line.add("info", "list a model's parameters"), commands.info);
-  line.show_presets(presets());
+  add_info(line.add("info", "list a model's parameters"), commands.info, choices);
+  line.show_presets(choices.names);
 }
 
 int run(const std::vector<std::string>& words) {

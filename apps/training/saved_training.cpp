@@ -75,6 +75,28 @@ std::string best_named_by(const std::string& checkpoint) {
   }
 }
 
+// Throws, with the reason, if the checkpoint, or the best one that it names, is not complete.
+SavedTraining read_training(const std::string& folder, const std::string& name) {
+  const Manifest manifest(folder + "/" + name);
+  SavedTraining saved;
+  saved.step = manifest.get<i64>("step");
+  saved.validated = manifest.get<bool>("validated");
+  saved.best = manifest.get<std::string>("best");
+  saved.log_bytes = manifest.get<std::uint64_t>("log_bytes");
+  saved.elapsed = manifest.get<double>("elapsed");
+  saved.unreported = manifest.get<double>("unreported");
+  require(name_of(saved) == name, "{}: is of {}, which is not its folder's name", manifest.path(),
+          name_of(saved));
+  saved.model = manifest.read(model_file);
+  saved.state = manifest.read(state_file);
+  if (saved.best.empty()) return saved;
+  require(saved.best.starts_with(prefix) && saved.best.find('/') == std::string::npos,
+          "{}: '{}' is not the name of a checkpoint", manifest.path(), saved.best);
+  saved.best_model =
+      saved.best == name ? saved.model : Manifest(folder + "/" + saved.best).read(model_file);
+  return saved;
+}
+
 }  // namespace
 
 std::string checkpoint_name(i64 step, bool validated) {
@@ -109,27 +131,6 @@ void write_training(const SavedTraining& saved, const std::string& folder) {
                          {"log_bytes", saved.log_bytes},   {"elapsed", saved.elapsed},
                          {"unreported", saved.unreported}, {"files", files}};
   write_file(checkpoint + "/" + manifest_file, manifest.text(2) + "\n");
-}
-
-SavedTraining read_training(const std::string& folder, const std::string& name) {
-  const Manifest manifest(folder + "/" + name);
-  SavedTraining saved;
-  saved.step = manifest.get<i64>("step");
-  saved.validated = manifest.get<bool>("validated");
-  saved.best = manifest.get<std::string>("best");
-  saved.log_bytes = manifest.get<std::uint64_t>("log_bytes");
-  saved.elapsed = manifest.get<double>("elapsed");
-  saved.unreported = manifest.get<double>("unreported");
-  require(name_of(saved) == name, "{}: is of {}, which is not its folder's name", manifest.path(),
-          name_of(saved));
-  saved.model = manifest.read(model_file);
-  saved.state = manifest.read(state_file);
-  if (saved.best.empty()) return saved;
-  require(saved.best.starts_with(prefix) && saved.best.find('/') == std::string::npos,
-          "{}: '{}' is not the name of a checkpoint", manifest.path(), saved.best);
-  saved.best_model =
-      saved.best == name ? saved.model : Manifest(folder + "/" + saved.best).read(model_file);
-  return saved;
 }
 
 SavedTraining read_last_training(const std::string& folder,

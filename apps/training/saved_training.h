@@ -41,8 +41,6 @@ inline std::string name_of(const SavedTraining& saved) {
 std::vector<std::string> saved_trainings(const std::string& folder);
 
 void write_training(const SavedTraining& saved, const std::string& folder);
-// Throws, with the reason, if the checkpoint, or the best one that it names, is not complete.
-SavedTraining read_training(const std::string& folder, const std::string& name);
 // Reads the last complete checkpoint; calls passed_over(reason) for each later, incomplete one.
 // Throws if there is none.
 SavedTraining read_last_training(

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line/classifier_commands.h"
 #include "apps/command_line/export.h"
 #include "apps/vision/settings.h"
 
@@ -11,14 +12,7 @@ namespace weft::vision {
 
 using TrainCommand = weft::TrainCommand<Settings>;
 using InfoCommand = weft::InfoCommand<Settings>;
-
-struct EvalCommand {
-  std::string checkpoint;
-  std::string data;  // empty: the model's training data
-  std::string split = "test";
-  std::string device = "cpu";
-  bool json = false;
-};
+using EvalCommand = ClassifierEvalCommand;
 
 struct PredictCommand {
   std::string checkpoint;

@@ -14,8 +14,6 @@
 namespace weft::vision {
 namespace {
 
-constexpr const char* preset_help = "a model of the CSP paper; other options modify it";
-
 // The command line is parsed into these.
 struct Commands {
   TrainCommand train;
@@ -25,24 +23,6 @@ struct Commands {
   InfoCommand info;
   ExportCommand exported;
 };
-
-void add_all_settings(const Options& app, Settings& settings) {
-  add_settings(app, settings, preset_help, presets());
-  app.when_read(add_optimizer_shorthands(app, settings));
-}
-
-void add_train(const Options& app, TrainCommand& train) {
-  add_all_settings(app, train.settings);
-  add_run_options(app, train.run);
-}
-
-void add_eval(const Options& app, EvalCommand& eval) {
-  app.add_option("--checkpoint", eval.checkpoint, checkpoint_help).required();
-  app.add_option("--data", eval.data, "pictures; default: those of training");
-  app.add_option("--split", eval.split, "train, validation or test").show_default();
-  app.add_option("--device", eval.device, "cpu, cuda or cuda:N").show_default();
-  app.add_flag("--json", eval.json, "print one JSON object");
-}
 
 void add_predict(const Options& app, PredictCommand& predict) {
   app.add_option("--checkpoint", predict.checkpoint, checkpoint_help).required();
@@ -58,24 +38,19 @@ void add_rank(const Options& app, RankCommand& rank) {
   app.add_option("--out", rank.out, "a JSON file for the spectra; bench/plot spectra draws it");
 }
 
-void add_info(const Options& app, InfoCommand& info) {
-  add_all_settings(app, info.settings);
-  add_checkpoint_instead(app, info.checkpoint);
-  app.add_flag("--json", info.json, "print one JSON object");
-}
-
 const CommandLine::Names names{"vision",
                                "Classes of small pictures, by vision transformers.",
                                {"train", "eval", "predict", "rank", "info", "export"}};
 
 void add_commands(CommandLine& line, Commands& commands) {
-  add_train(line.add("train", "train a model (the default)"), commands.train);
-  add_eval(line.add("eval", "score a model on pictures"), commands.eval);
+  const Presets choices{"a model of the CSP paper; other options modify it", presets()};
+  add_train(line.add("train", "train a model (the default)"), commands.train, choices);
+  add_eval(line.add("eval", "score a model on pictures"), commands.eval, "pictures");
   add_predict(line.add("predict", "classify pictures"), commands.predict);
   add_rank(line.add("rank", "singular spectra of layer outputs"), commands.rank);
-  add_info(line.add("info", "list a model's parameters"), commands.info);
+  add_info(line.add("info", "list a model's parameters"), commands.info, choices);
   add_export(line.add("export", "write the weights for other programs"), commands.exported);
-  line.show_presets(presets());
+  line.show_presets(choices.names);
 }
 
 int run(const std::vector<std::string>& words) {

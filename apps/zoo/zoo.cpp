@@ -13,7 +13,6 @@
 #include "apps/command_line/output.h"
 #include "apps/zoo/facts.h"
 #include "apps/zoo/tables.h"
-#include "runtime/one_line.h"
 
 namespace weft {
 namespace {
@@ -37,18 +36,10 @@ int run(int argc, char** argv) {
     const Sheet sheet(wanted);
     fmt::print("{}", json ? facts_of(sheet) : text_of(sheet));
   }
-  flush_output();
   return 0;
 }
 
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) {
-  try {
-    return weft::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "zoo: {}\n", weft::one_line(error.what()));
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return weft::run_main("zoo", weft::run, argc, argv); }

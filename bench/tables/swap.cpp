@@ -406,5 +406,5 @@ int main_of(int argc, char** argv) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::bench::run_main("swap", weft::bench::main_of, argc, argv);
+  return weft::bench::run_bench("swap", weft::bench::main_of, argc, argv);
 }
