@@ -12,6 +12,7 @@
 
 #include "nn/update.h"
 #include "runtime/dispatch.h"
+#include "runtime/listed.h"
 #include "runtime/names.h"
 #include "runtime/parallel.h"
 
@@ -210,11 +211,16 @@ double sum_of_squares(const Tensor& gradient) {
   return sum;
 }
 
+// "lr=1" and "eps=0.1" of "adam:lr=1,eps=0.1".
+std::vector<std::string> settings_of(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return {};
+  return parts_between(std::string_view(text).substr(colon + 1), ',');
+}
+
 void set_options(const std::string& text, const std::string& name, std::vector<Option> options) {
   std::set<std::string> seen;
-  for (std::size_t begin = name.size() + 1; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string setting = text.substr(begin, end - begin);
+  for (const std::string& setting : settings_of(text)) {
     const std::size_t equals = std::min(setting.find('='), setting.size());
     const std::string key = setting.substr(0, equals);
     const auto option = std::find_if(options.begin(), options.end(),
@@ -231,7 +237,6 @@ void set_options(const std::string& text, const std::string& name, std::vector<O
     require(status == std::errc{} && stop == last && option->range.has(*option->value),
             "optimizer {}: {} is {}, got '{}'", name, key, option->range.words, setting);
     require(seen.insert(key).second, "optimizer {}: {} is given twice", name, key);
-    begin = end + 1;
   }
 }
 
@@ -407,17 +412,13 @@ bool gives_option(const std::string& text, const std::string& option) {
 
 std::string with_option(const std::string& text, const std::string& option, double value) {
   make_optimizer(text, {});
-  const std::size_t colon = std::min(text.find(':'), text.size());
-  std::string changed = text.substr(0, colon);
+  std::string changed = text.substr(0, text.find(':'));
   char separator = ':';
   const auto add = [&](const std::string& setting) {
     changed += std::exchange(separator, ',') + setting;
   };
-  for (std::size_t begin = colon + 1; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string setting = text.substr(begin, end - begin);
+  for (const std::string& setting : settings_of(text)) {
     if (!setting.starts_with(option + "=")) add(setting);
-    begin = end + 1;
   }
   add(fmt::format("{}={}", option, value));
   make_optimizer(changed, {});

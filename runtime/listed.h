@@ -1,11 +1,13 @@
-// Elements as text, one after the other, as an argument of a message.
+// Elements as text, one after the other, as an argument of a message; and the elements of a text.
 //
 // The tree includes no more of fmt than fmt/core.h: fmt/format.h, which has fmt::join, compiles
 // fmt's own formatting of numbers again in every file, in more time than most files take.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -32,6 +34,17 @@ struct Listed {
 template <class Range>
 Listed<Range> listed(const Range& range, std::string_view between = ", ") {
   return {range, between};
+}
+
+// The parts of a text between separators: one more than there are of these.
+inline std::vector<std::string> parts_between(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
 }
 
 }  // namespace weft

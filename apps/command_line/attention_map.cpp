@@ -7,12 +7,12 @@
 
 #include <fmt/core.h>
 
+#include "apps/command_line/settings.h"
 #include "apps/data/picture.h"
 #include "apps/data/unicode.h"
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "runtime/listed.h"
-#include "runtime/names.h"
 
 namespace weft {
 namespace {
@@ -258,23 +258,18 @@ std::vector<i64> heads_named(const std::string& text, i64 count, const char* opt
     return head;
   };
   const std::string all = fmt::format("0-{}", count - 1), list = text == "all" ? all : text;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string word = list.substr(begin, end - begin);
+  for (const std::string& word : parts_between(list, ',')) {
     const std::size_t dash = word.find('-', 1);
     const i64 first = number(word.substr(0, dash));
     const i64 last = dash == std::string::npos ? first : number(word.substr(dash + 1));
     require(first <= last, "{}: the heads {} run backwards", option, word);
     for (i64 head = first; head <= last; ++head) heads.push_back(head);
-    begin = end + 1;
   }
   return heads;
 }
 
 void check_scale(const std::string& scale) {
-  const std::vector<std::string> known = {"linear", "row", "sqrt", "log"};
-  require(std::count(known.begin(), known.end(), scale) == 1,
-          "--scale: there is no '{}'; there are {}", scale, known_names(scale, known));
+  check_word("scale", scale, {"linear", "row", "sqrt", "log"});
 }
 
 void write_maps(const std::vector<Tensor>& maps, const MapPicture& picture,

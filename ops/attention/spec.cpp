@@ -14,17 +14,6 @@
 namespace weft {
 namespace {
 
-// The parts of a text between separators: one more than there are of these.
-std::vector<std::string> parts_between(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 std::size_t option_index(const Mechanism& mechanism, const std::string& name) {
   for (std::size_t i = 0; i < mechanism.options.size(); ++i) {
     if (mechanism.options[i].name == name) return i;
