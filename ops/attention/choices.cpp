@@ -29,11 +29,10 @@ void check_names(const BoundCall& fitted, const AttentionCall& call) {
   }
 }
 
-// Why a value is invalid; empty: it is valid. `taken`: the elements of a permutation seen so far.
-std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, const i64* value,
-                  std::vector<bool>& taken) {
-  const i64 values = choice.values(at);
-  if (values == AttentionChoice::no_such_element) return {};
+// Why a value, one of `values`, is invalid; empty: it is valid. `taken`: the elements of a
+// permutation seen so far.
+std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, i64 values,
+                  const i64* value, std::vector<bool>& taken) {
   const bool ascending = choice.order == ChoiceOrder::ascending;
   if (ascending && *value == -1) return {};
   const char* const last = ascending ? ", and -1 after the last" : "";
@@ -51,34 +50,42 @@ std::string wrong(const AttentionChoice& choice, const ChoicePlace& at, const i6
   return {};
 }
 
-// Checks a choice on the host.
-void check_values(const BoundCall& fitted, const AttentionCall& call, const AttentionChoice& choice,
-                  const Tensor& given) {
+// A choice, checked on the host; 0 where there is no such element.
+Tensor checked(const BoundCall& fitted, const AttentionCall& call, const AttentionChoice& choice,
+               const Tensor& given) {
   const Shape& shape = given.shape();
-  const i64* const values = given.data<i64>();
+  const Tensor result = given.to(Device{}).clone();
+  i64* const value = result.data<i64>();
   std::vector<i64> place(static_cast<std::size_t>(shape.rank()), 0);
   std::vector<bool> taken;
   for (i64 i = 0; i < given.count(); ++i) {
     const bool item = choice.order == ChoiceOrder::permutation && place[1] == 0 && place[2] == 0;
     if (item) taken.assign(static_cast<std::size_t>(shape[1] * shape[2]), false);
-    const std::string why =
-        wrong(choice, {fitted.spec, fitted.sizes, call, place}, values + i, taken);
-    require(why.empty(), "{}: the given {}[{}] is {}; {}", fitted.spec.mechanism().name,
-            choice.name, listed(place), values[i], why);
+    const ChoicePlace at{fitted.spec, fitted.sizes, call, place};
+    const i64 values = choice.values(at);
+    if (values == AttentionChoice::no_such_element) {
+      value[i] = 0;
+    } else {
+      const std::string why = wrong(choice, at, values, value + i, taken);
+      require(why.empty(), "{}: the given {}[{}] is {}; {}", fitted.spec.mechanism().name,
+              choice.name, listed(place), value[i], why);
+    }
     for (std::size_t axis = place.size(); axis-- > 0;) {
       if (++place[axis] < shape[static_cast<int>(axis)]) break;
       place[axis] = 0;
     }
   }
+  return result;
 }
 
 }  // namespace
 
-void check_choices(const BoundCall& fitted, const AttentionCall& call) {
-  if (call.given.empty()) return;
+Choices checked_choices(const BoundCall& fitted, const AttentionCall& call) {
+  Choices choices = call.given;
+  if (choices.empty()) return choices;
   check_names(fitted, call);
   const Mechanism& mechanism = fitted.spec.mechanism();
-  if (mechanism.wrapper) return;  // the inner mechanism checks them
+  if (mechanism.wrapper) return choices;  // the inner mechanism checks them
   AttentionCall held = call;
   for (Tensor* const lengths : {&held.lengths, &held.query_lengths}) {
     if (lengths->defined()) *lengths = lengths->to(Device{}).packed();
@@ -87,8 +94,9 @@ void check_choices(const BoundCall& fitted, const AttentionCall& call) {
     if (choice.values == nullptr) continue;
     const Shape shape = choice.sizes(fitted.spec, fitted.sizes);
     const Tensor given = given_choice(mechanism, call, choice.name, shape);
-    if (given.defined()) check_values(fitted, held, choice, given.to(Device{}));
+    if (given.defined()) choices.at(choice.name) = checked(fitted, held, choice, given);
   }
+  return choices;
 }
 
 Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,

@@ -383,7 +383,8 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
   const BoundCall fitted = bound(spec, call, inputs);
   const Mechanism& mechanism = fitted.spec.mechanism();
   const AttentionInputs& sheets = fitted.sheets;
-  check_choices(fitted, call);
+  AttentionCall ready = call;
+  ready.given = checked_choices(fitted, call);
   // Tensors that kernels read besides the inputs are moved to the device of the inputs.
   Device device;
   DType type = DType::f32;
@@ -395,7 +396,6 @@ Attended run(const AttentionSpec& spec, const AttentionCall& call, std::span<con
   const auto placed = [&](Tensor& x) {
     if (x.defined()) x = x.packed().to(device);
   };
-  AttentionCall ready = call;
   placed(ready.lengths);
   placed(ready.query_lengths);
   for (auto& [name, value] : ready.given) placed(value);

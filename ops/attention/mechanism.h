@@ -93,7 +93,8 @@ struct AttentionChoice {
   bool accepted = true;    // can be given by the caller
   // For integers that can be given: the sizes of the axes, and the number n of values for an
   // element, which is one of 0 … n − 1. If n is `no_such_element`, for a query beyond the lengths
-  // say, any value is valid; without the function any value is valid everywhere.
+  // say, any value is valid, and the mechanism is given 0; without the function any value is valid
+  // everywhere.
   Shape (*sizes)(const AttentionSpec&, const AttentionSizes&) = nullptr;
   i64 (*values)(const ChoicePlace&) = nullptr;
   ChoiceOrder order = ChoiceOrder::any;
@@ -335,9 +336,9 @@ BoundCall bound(const AttentionSpec& spec, const AttentionCall& call,
 // A choice that the caller gave, checked to be of this shape and type; otherwise undefined.
 Tensor given_choice(const Mechanism& mechanism, const AttentionCall& call, const std::string& name,
                     const Shape& shape, DType type = DType::i64);
-// Throws, naming the mechanism, the choice and the element, if given integers are invalid. attend()
-// and defined() call it.
-void check_choices(const BoundCall& fitted, const AttentionCall& call);
+// The given choices, with 0 for elements that there are not. Throws, naming the mechanism, the
+// choice and the element, if given integers are invalid. attend() and defined() call it.
+Choices checked_choices(const BoundCall& fitted, const AttentionCall& call);
 // Reports a choice if the call asks for it.
 void report_choice(const AttentionCall& call, const std::string& name, const Tensor& value);
 

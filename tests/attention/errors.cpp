@@ -216,9 +216,8 @@ TEST_CASE("every mechanism: what stands past the lengths of a choice is not look
   const Variety with_lengths{.causal = false, .dropout = false, .options = false, .extras = false};
   for (const Sample& sample : samples(sizes, DType::f32, with_lengths)) {
     if (sample.mechanism().wrapper) continue;
-    const Sample fixed = sample.decided();
-    Sample changed = fixed;
-    for (const char* name : {"buckets", "labels", "src"}) {
+    Sample fixed = sample.decided(), changed = fixed;
+    for (const char* name : {"buckets", "labels", "src", "global_mask"}) {
       if (!fixed.call.given.contains(name)) continue;
       Tensor& given = changed.call.given.at(name);
       given = given.clone();
@@ -229,7 +228,10 @@ TEST_CASE("every mechanism: what stands past the lengths of a choice is not look
       }
     }
     CAPTURE(sample.text);
+    Choices reported, wanted;
+    changed.call.chosen = &reported, fixed.call.chosen = &wanted;
     CHECK(same_bits(changed.output(), fixed.output()));
+    for (const auto& [name, choice] : wanted) CHECK(same_bits(reported.at(name), choice));
   }
 }
 

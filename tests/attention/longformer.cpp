@@ -129,11 +129,15 @@ TEST_CASE("longformer: global positions that are handed in, others for each item
 
 TEST_CASE("longformer: a mask of the first positions is the option, to the bit") {
   const LongformerInputs in(2, 30, 2, 4, 5);
-  AttentionCall call = causal();
-  call.dropout = 0.2;
-  const Run wanted = attended_run("longformer:window=3,global_tokens=4", in.list(), call);
-  call.given["global_mask"] = mask_of(2, 30, [](i64, i64 i) { return i < 4; });
-  check_same_bits(attended_run("longformer:window=3,global_tokens=0", in.list(), call), wanted);
+  const Tensor mask = mask_of(2, 30, [](i64, i64 i) { return i < 4; });
+  for (const i64 shorter : {30, 2}) {
+    AttentionCall call = causal();
+    call.dropout = 0.2;
+    call.lengths = Tensor::from(std::vector<i64>{shorter, 30}, {2});
+    const Run wanted = attended_run("longformer:window=3,global_tokens=4", in.list(), call);
+    call.given["global_mask"] = mask;
+    check_same_bits(attended_run("longformer:window=3,global_tokens=0", in.list(), call), wanted);
+  }
 }
 
 TEST_CASE("longformer: a window over everything, and all positions global, are full attention") {

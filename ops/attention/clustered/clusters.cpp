@@ -84,19 +84,9 @@ struct Draws {
   }
 };
 
-// Labels that the caller gave, 0 for queries beyond the length; undefined if there are none.
-Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
-                    const Tensor& q) {
-  const i64 B = q.size(0), N = q.size(1), H = q.size(2);
-  const Tensor given = given_choice(spec.mechanism(), call, "labels", {B, H, N});
-  if (!given.defined()) return given;
-  const Tensor labels = Tensor::zeros({B, H, N}, DType::i64);
-  for (i64 row = 0; row < B * H; ++row) {
-    for (i64 i = 0; i < length_of(lengths, row / H, N); ++i) {
-      labels.data<i64>()[row * N + i] = given.data<i64>()[row * N + i];
-    }
-  }
-  return labels;
+// Labels that the caller gave; undefined if there are none.
+Tensor given_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& q) {
+  return given_choice(spec.mechanism(), call, "labels", {q.size(0), q.size(2), q.size(1)});
 }
 
 template <class T>
@@ -150,7 +140,7 @@ namespace {
 Tensor decide_labels(const Cpu&, const AttentionSpec& spec, const AttentionCall& call,
                      const Tensor& lengths, const Tensor& q) {
   const bool reporting = call.chosen != nullptr;
-  const Tensor given = given_labels(spec, call, lengths, q);
+  const Tensor given = given_labels(spec, call, q);
   if (given.defined() && !reporting) return given.to(DType::i32);
   const Draws draws(spec, call, lengths, q);
   const Shape shape{q.size(0), q.size(2), q.size(1)};
@@ -211,15 +201,11 @@ struct DeviceDraws {
 template <class Device>
 Tensor decide_labels(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
                      const Tensor& lengths, const Tensor& q) {
-  const i64 B = q.size(0), N = q.size(1), H = q.size(2), C = spec.integer("clusters");
-  const Shape shape{B, H, N};
-  const Tensor given = given_choice(spec.mechanism(), call, "labels", shape);
-  const Tensor labels = Tensor::empty(shape, DType::i32, q.device());
-  if (given.defined()) {
-    ClusterChoiceKernels<Device>::take_labels(
-        device, {given.data<i64>(), numbers_of(lengths), B, H, N}, labels.data<std::int32_t>());
-    if (call.chosen == nullptr) return labels;
-  }
+  const Tensor given = given_labels(spec, call, q);
+  if (given.defined() && call.chosen == nullptr) return given.to(DType::i32);
+  const Shape shape{q.size(0), q.size(2), q.size(1)};
+  const Tensor labels =
+      given.defined() ? given.to(DType::i32) : Tensor::empty(shape, DType::i32, q.device());
   const DeviceDraws draws(device, spec, call, lengths, q);
   const Tensor hashes = Tensor::empty(shape, DType::i64, q.device());
   dispatch(q, [&](auto, auto type) {
@@ -227,7 +213,7 @@ Tensor decide_labels(const Device& device, const AttentionSpec& spec, const Atte
     ClusterKernels<Device, T>::cluster(
         device,
         {q.view<const T, 4>(), draws.planes.view<const T, 2>(), draws.positions.data<i64>(),
-         numbers_of(lengths), C, spec.integer("iterations")},
+         numbers_of(lengths), spec.integer("clusters"), spec.integer("iterations")},
         given.defined() ? View<std::int32_t, 3>{} : labels.view<std::int32_t, 3>(),
         hashes.view<i64, 3>());
   });
@@ -278,7 +264,7 @@ Tensor decide_labels(const AttentionSpec& spec, const AttentionCall& call, const
 
 Tensor reference_labels(const AttentionSpec& spec, const AttentionCall& call, const Tensor& lengths,
                         const Tensor& q) {
-  if (const Tensor given = given_labels(spec, call, lengths, q); given.defined()) return given;
+  if (const Tensor given = given_labels(spec, call, q); given.defined()) return given;
   const Draws draws(spec, call, lengths, q);
   const i64 B = q.size(0), N = q.size(1), H = q.size(2), E = q.size(3);
   const i64 C = spec.integer("clusters");

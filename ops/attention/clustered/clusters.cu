@@ -228,15 +228,6 @@ void start_means(const Cuda& device, HammingMeans p, i64 rows) {
 
 // --- labels
 
-struct TakenLabels {
-  LabelsGiven p;
-  std::int32_t* labels;
-  __device__ void operator()(i64 i) const {
-    const bool real = i % p.N < length_of(p.lengths, i / p.N / p.H, p.N);
-    labels[i] = real ? static_cast<std::int32_t>(p.given[i]) : 0;
-  }
-};
-
 struct LabelAt {
   LabelSort p;
   __device__ i64 operator()(i64 row, i64 query) const {
@@ -273,12 +264,6 @@ void ClusterKernels<Device, T>::cluster(const Device& device, const QueryCluster
   } else {
     start_means<std::uint64_t>(device, means, rows);
   }
-}
-
-template <class Device>
-void ClusterChoiceKernels<Device>::take_labels(const Device& device, const LabelsGiven& p,
-                                               std::int32_t* labels) {
-  for_elements(name, device, p.B * p.H * p.N, TakenLabels{p, labels});
 }
 
 void sort_labels(const Cuda& device, const LabelSort& p) {

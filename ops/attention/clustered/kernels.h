@@ -45,17 +45,9 @@ struct PositionDraw {
   i64 B, N, clusters;
 };
 
-// Labels [B, H, N] that the caller gave; 0 for queries beyond the length.
-struct LabelsGiven {
-  const i64* given;
-  const i64* lengths;
-  i64 B, H, N;
-};
-
 template <class Device>
 struct ClusterChoiceKernels {
   static void draw_positions(const Device&, const PositionDraw&, i64* positions);
-  static void take_labels(const Device&, const LabelsGiven&, std::int32_t* labels);
 };
 
 }  // namespace weft

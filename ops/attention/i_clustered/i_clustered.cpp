@@ -99,34 +99,12 @@ struct ImprovedClusteredOp {
   }
 };
 
-// The given T, as kernels read it.
-Tensor held_topk(const Cpu&, const AttentionSpec& spec, const AttentionCall& call,
-                 const Shape& shape, i64) {
-  const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
-  return given.defined() ? given.to(DType::i32) : given;
-}
-
-// The same on a CUDA device. A key at or beyond the length of its item counts as none.
-template <class Device>
-Tensor held_topk(const Device& device, const AttentionSpec& spec, const AttentionCall& call,
-                 const Shape& shape, i64 S) {
-  const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
-  if (!given.defined()) return given;
-  const Tensor topk = Tensor::empty(shape, DType::i32, given.device());
-  GivenTopkKernels<Device>::take(
-      device,
-      {given.data<i64>(), numbers_of(call.lengths), shape[0], shape[1], shape[2], shape[3], S},
-      topk.data<std::int32_t>());
-  return topk;
-}
-
 Attended attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
   const Tensor &q = inputs[0].value(), &k = inputs[1].value();
   const i64 C = spec.integer("clusters"), S = k.size(1);
   const Shape shape{q.size(0), q.size(2), C, std::min(spec.integer("topk"), S)};
-  const Tensor given = dispatch_device(
-      q.device(), [&](auto device) { return held_topk(device, spec, call, shape, S); });
+  const Tensor given = given_choice(spec.mechanism(), call, "topk", shape);
   const Tensor& query_lengths = lengths_of_queries(call);
   const ImprovedClusteredOp op{
       .lengths = call.lengths,
@@ -138,7 +116,7 @@ Attended attend_i_clustered(const AttentionSpec& spec, const AttentionCall& call
       .dropout = call.dropout,
       .random = call.random,
       .labels = decide_labels(spec, call, query_lengths, q),
-      .topk = given.defined() ? given : Tensor::empty(shape, DType::i32, q.device()),
+      .topk = given.defined() ? given.to(DType::i32) : Tensor::empty(shape, DType::i32, q.device()),
       .decide = !given.defined()};
   const Variable out = apply(op, inputs[0], inputs[1], inputs[2]);
   if (call.chosen != nullptr) report_choice(call, "topk", op.topk.to(DType::i64));

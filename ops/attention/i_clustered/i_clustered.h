@@ -115,16 +115,4 @@ struct ImprovedClusteredKernels {
                        View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk, View<T, 4> dv);
 };
 
-// T that the caller gave on a CUDA device, [B, H, C, k]: numbers that are no key of their item
-// become −1.
-struct TopkGiven {
-  const i64* given;
-  const i64* lengths;
-  i64 B, H, C, k, S;
-};
-template <class Device>
-struct GivenTopkKernels {
-  static void take(const Device&, const TopkGiven&, std::int32_t* topk);
-};
-
 }  // namespace weft

@@ -82,16 +82,6 @@ __global__ __launch_bounds__(threads, 3) void select_kernel(MeansAttention<T> p,
   }
 }
 
-struct TakenTopk {
-  TopkGiven p;
-  std::int32_t* topk;
-  __device__ void operator()(i64 i) const {
-    const i64 key = p.given[i], b = i / p.k / p.C / p.H;
-    const bool real = key >= 0 && key < length_of(p.lengths, b, p.S);
-    topk[i] = real ? static_cast<std::int32_t>(key) : -1;
-  }
-};
-
 }  // namespace
 
 template <class T>
@@ -104,13 +94,7 @@ void SelectionKernels<T>::select(const Cuda& device, const MeansAttention<T>& p,
         select_kernel<T>, p, pieces, topk, rooms.room, rooms.elsewhere.data());
 }
 
-template <class Device>
-void GivenTopkKernels<Device>::take(const Device& device, const TopkGiven& p, std::int32_t* topk) {
-  for_elements("i-clustered", device, p.B * p.H * p.C * p.k, TakenTopk{p, topk});
-}
-
 template struct SelectionKernels<float>;
 template struct SelectionKernels<double>;
-template struct GivenTopkKernels<Cuda>;
 
 }  // namespace weft

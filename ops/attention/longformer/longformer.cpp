@@ -37,14 +37,17 @@ struct Window {
   }
 };
 
-// How many of the first positions a mask names, if it names these for every item; −1 if it names
-// others.
-i64 leading_positions(const Tensor& mask) {
+// How many of the first positions a mask names, if it names these for every item as far as its
+// length; −1 if it names others.
+i64 leading_positions(const Tensor& mask, const Tensor& lengths) {
   const View<const i64, 2> marks = mask.view<const i64, 2>();
+  const auto length = [&](i64 b) { return length_of(lengths, b, marks.size(1)); };
   i64 first = 0;
-  while (marks.size(0) > 0 && first < marks.size(1) && marks(0, first) == 1) ++first;
   for (i64 b = 0; b < marks.size(0); ++b) {
-    for (i64 i = 0; i < marks.size(1); ++i) {
+    while (first < length(b) && marks(b, first) == 1) ++first;
+  }
+  for (i64 b = 0; b < marks.size(0); ++b) {
+    for (i64 i = 0; i < length(b); ++i) {
       if ((marks(b, i) == 1) != (i < first)) return -1;
     }
   }
@@ -60,7 +63,7 @@ struct Longformer {
   i64 B, N;
   std::vector<i64> positions = {};  // global in some item, ascending
   Tensor mask = {};                 // [B, N] on the CPU; undefined: the same first positions in all
-  Tensor lengths = {};              // on the CPU, beside a mask
+  Tensor lengths = {};              // on the CPU, for a given mask
 
   Longformer(const AttentionSpec& spec, const AttentionCall& call, std::span<const Variable> inputs)
       : call(call),
@@ -83,7 +86,7 @@ struct Longformer {
   i64 globals() const { return static_cast<i64>(positions.size()); }
   bool is_global(i64 b, i64 i) const {
     if (leading()) return i < globals();
-    return i < length_of(lengths, b, N) && mask.data<i64>()[b * N + i] == 1;
+    return mask.data<i64>()[b * N + i] == 1;
   }
   // The index of a global position in `positions`.
   i64 rank(i64 position) const {
@@ -110,15 +113,16 @@ void Longformer::choose(const AttentionSpec& spec) {
   const Tensor given = given_choice(spec.mechanism(), call, "global_mask", {B, N});
   i64 first = std::min(spec.integer("global_tokens"), N);
   if (given.defined()) {
-    first = leading_positions(given.to(Device{}));
-    if (first < 0) mask = given.to(Device{});
+    const Tensor marks = given.to(Device{});
+    if (call.lengths.defined()) lengths = call.lengths.to(Device{});
+    first = leading_positions(marks, lengths);
+    if (first < 0) mask = marks;
     report_choice(call, "global_mask", given);
   } else if (call.chosen != nullptr) {
     const Tensor marks = Tensor::zeros({B, N}, DType::i64, device());
     marks.slice(1, 0, first).fill(1);
     report_choice(call, "global_mask", marks);
   }
-  if (!leading() && call.lengths.defined()) lengths = call.lengths.to(Device{});
   for (i64 i = 0; i < (leading() ? first : N); ++i) {
     bool any = leading();
     for (i64 b = 0; b < B && !any; ++b) any = is_global(b, i);

@@ -53,15 +53,9 @@ Tensor drawn_planes(const LshRules& r, i64 E, const RandomKey& key, const Tensor
 // Buckets that the caller gave; otherwise undefined.
 Tensor given_buckets(const AttentionSpec& spec, const AttentionCall& call, const LshRules& rules,
                      const Tensor& q) {
-  const i64 B = q.size(0), N = q.size(1), H = q.size(2);
-  const Tensor given = given_choice(spec.mechanism(), call, "buckets", {rules.rounds, B, H, N});
-  if (!given.defined()) return given;
-  const Tensor narrow = Tensor::empty(given.shape(), DType::i32, q.device());
-  dispatch_device(q.device(), [&](auto device) {
-    LshBucketKernels<decltype(device)>::narrow(device, rules, B, H, N, numbers_of(call.lengths),
-                                               given.data<i64>(), narrow.data<std::int32_t>());
-  });
-  return narrow;
+  const Shape shape{rules.rounds, q.size(0), q.size(2), q.size(1)};
+  const Tensor given = given_choice(spec.mechanism(), call, "buckets", shape);
+  return given.defined() ? given.to(DType::i32) : given;
 }
 
 struct LshOp {

@@ -122,13 +122,6 @@ struct LshHashKernels {
   static void hash(const Device&, const Lsh<T>&, const T* planes, std::int32_t* buckets);
 };
 
-template <class Device>
-struct LshBucketKernels {
-  // Buckets [R, B, H, N] that the caller gave, in 32 bits; 0 at and beyond the lengths.
-  static void narrow(const Device&, const LshRules&, i64 B, i64 H, i64 N, const i64* lengths,
-                     const i64* given, std::int32_t* buckets);
-};
-
 template <class Device, class T>
 struct LshKernels {
   // Writes all of out and log_sums [B, H, kept(), N]; a log_sum is +∞ if nothing is seen.

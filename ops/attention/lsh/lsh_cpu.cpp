@@ -33,16 +33,6 @@ std::int32_t signed_argmax(const T* x, i64 count) {
 
 }  // namespace
 
-template <class Device>
-void LshBucketKernels<Device>::narrow(const Device&, const LshRules& rules, i64 B, i64 H, i64 N,
-                                      const i64* lengths, const i64* given, std::int32_t* buckets) {
-  for (i64 i = 0; i < rules.rounds * B * H * N; ++i) {
-    const i64 n = i % N, b = i / N / H % B, bucket = given[i];
-    const bool exists = n < length_of(lengths, b, N);
-    buckets[i] = exists ? static_cast<std::int32_t>(bucket) : 0;
-  }
-}
-
 template <class Device, class T>
 void LshHashKernels<Device, T>::hash(const Device&, const Lsh<T>& p, const T* planes,
                                      std::int32_t* buckets) {
@@ -368,7 +358,6 @@ void LshBackwardKernels<Device, T>::backward(const Device&, const Lsh<T>& p, Vie
 
 template struct LshHashKernels<Cpu, float>;
 template struct LshHashKernels<Cpu, double>;
-template struct LshBucketKernels<Cpu>;
 template struct LshKernels<Cpu, float>;
 template struct LshKernels<Cpu, double>;
 template struct LshBackwardKernels<Cpu, float>;

@@ -12,17 +12,6 @@ namespace {
 
 using namespace lsh_detail;
 
-struct NarrowBucket {
-  i64 B, H, N;
-  const i64* lengths;
-  const i64* given;
-  std::int32_t* to;
-  __device__ void operator()(i64 i) const {
-    const bool real = i % N < length_of(lengths, i / N / H % B, N);
-    to[i] = real ? static_cast<std::int32_t>(given[i]) : 0;
-  }
-};
-
 // The better of two buckets with their products: the larger product, at ties the lower bucket.
 template <class T>
 struct Highest {
@@ -119,14 +108,6 @@ struct ChunkOf {
 
 }  // namespace
 
-template <class Device>
-void LshBucketKernels<Device>::narrow(const Device& device, const LshRules& rules, i64 B,
-                                      i64 H, i64 N, const i64* lengths,
-                                      const i64* given, std::int32_t* buckets) {
-  for_elements("lsh", device, rules.rounds * B * H * N,
-               NarrowBucket{B, H, N, lengths, given, buckets});
-}
-
 template <class Device, class T>
 void LshHashKernels<Device, T>::hash(const Device& device, const Lsh<T>& p, const T* planes,
                                      std::int32_t* buckets) {
@@ -148,7 +129,6 @@ void LshSortKernels<T>::sort(const Cuda& device, const LshWork<T>& w) {
 
 template struct LshHashKernels<Cuda, float>;
 template struct LshHashKernels<Cuda, double>;
-template struct LshBucketKernels<Cuda>;
 template struct LshSortKernels<float>;
 template struct LshSortKernels<double>;
 
