@@ -1,6 +1,7 @@
 // The engine for lists, over lists of every shape (its page: ops/attention/engines/lists/lists.h).
 #include "ops/attention/engines/lists/attention.h"
 
+#include "ops/attention/engines/lists/list_rule_cpu.h"
 #include "ops/dropout/mask.h"
 #include "ops/matmul/matmul.h"
 #include "ops/pointwise/pointwise.h"
@@ -11,6 +12,9 @@
 namespace weft {
 namespace {
 
+struct Edge {
+  i64 from = 0, type = 0;
+};
 using List = std::vector<Edge>;
 using Sheet = std::vector<List>;
 
@@ -44,6 +48,72 @@ std::vector<Sheet> drawn_sheets(const Shapes& s) {
     sheets.push_back(sheet);
   }
   return sheets;
+}
+
+// A sheet as list_rule.h wants it.
+struct SheetLines {
+  const Sheet& lists;
+  i64 keys;
+
+  i64 rows() const { return std::max(i64(std::ssize(lists)), keys); }
+  i64 edges(i64 row) const {
+    return row < std::ssize(lists) ? std::ssize(lists[std::size_t(row)]) : 0;
+  }
+  i64 runs(i64 row) const {
+    i64 count = 0, last = -1;
+    each_edge(row, [&](i64, i64, i64 type) { count += type != last, last = type; });
+    return count;
+  }
+  i64 out_edges(i64 key) const {
+    i64 count = 0;
+    each_out_edge(key, [&](i64, i64) { ++count; });
+    return count;
+  }
+  template <class F>
+  void each_edge(i64 row, const F& f) const {
+    for (i64 e = 0; e < edges(row); ++e) {
+      const Edge& edge = lists[std::size_t(row)][std::size_t(e)];
+      f(e, edge.from, edge.type);
+    }
+  }
+  template <class F>
+  void each_out_edge(i64 key, const F& f) const {
+    for (i64 i = 0; i < std::ssize(lists); ++i) {
+      each_edge(i, [&](i64 e, i64 from, i64) {
+        if (from == key) f(i, e);
+      });
+    }
+  }
+};
+
+struct SheetsRule {
+  const std::vector<Sheet>& sheets;
+  i64 keys;
+  SheetLines sheet(i64 number) const { return {sheets[std::size_t(number)], keys}; }
+};
+
+// The lists of these sheets on the tested device, filled on the CPU.
+std::shared_ptr<const EdgeListTensors> lists_of(const std::vector<Sheet>& sheets, i64 items,
+                                                i64 heads, i64 keys) {
+  const SheetsRule rule{sheets, keys};
+  EdgeListSizes sizes{.items = items, .heads = heads, .rows = std::ssize(sheets[0]), .keys = keys};
+  for (i64 number = 0; number < sizes.sheets(); ++number) {
+    const SheetLines sheet = rule.sheet(number);
+    i64 edges = 0, runs = 0;
+    for (i64 line = 0; line < sheet.rows(); ++line) {
+      edges += sheet.edges(line), runs += sheet.runs(line);
+      sizes.longest = std::max(sizes.longest, sheet.edges(line));
+      sizes.longest_out = std::max(sizes.longest_out, sheet.out_edges(line));
+    }
+    sizes.edges = std::max(sizes.edges, edges), sizes.runs = std::max(sizes.runs, runs);
+  }
+  const auto lists = std::make_shared<EdgeListTensors>(sizes, Device{});
+  fill_lists(Cpu{}, lists->by_rule(rule));
+  for (Tensor* const x : {&lists->starts, &lists->from, &lists->run_starts, &lists->runs,
+                          &lists->out_starts, &lists->out}) {
+    *x = x->to(tested_device());
+  }
+  return lists;
 }
 
 // One-hot rows.
@@ -101,8 +171,7 @@ Differentiable edge_by_edge(const Shapes& s, const std::vector<Sheet>& sheets, d
 
 Differentiable by_engine(const Shapes& s, const std::vector<Sheet>& sheets, double temperature,
                          double rate, const RandomKey& key) {
-  const auto lists = std::make_shared<const EdgeListTensors>(
-      edge_lists_of(sheets, s.items, s.heads, s.S, tested_device()));
+  const auto lists = lists_of(sheets, s.items, s.heads, s.S);
   return [=](std::span<const Variable> in) {
     const ListsCall call{"lists", temperature, rate, key};
     const Variable out =
@@ -163,8 +232,7 @@ TEST_CASE("lists: gradients against central differences, with a type that no edg
 
 TEST_CASE("lists: an edge alone copies its value, and an empty list gives 0") {
   const Sheet sheet{{{2, 1}}, {}, {{0, 0}}};
-  const auto lists = std::make_shared<const EdgeListTensors>(
-      edge_lists_of(std::vector<Sheet>{sheet}, 1, 1, 4, tested_device()));
+  const auto lists = lists_of({sheet}, 1, 1, 4);
   const Shapes s{2, 3, 4, 2, 3, 5, 2, 1, 1, 1};
   const std::vector<Tensor> inputs = inputs_of(s, true);
   const Run got = run(
@@ -182,13 +250,10 @@ TEST_CASE("lists: an edge alone copies its value, and an empty list gives 0") {
 }
 
 TEST_CASE("lists: what is refused") {
+  CHECK_ERROR(EdgeListTensors({.edges = i64{1} << 31}, Device{}),
+              "lists: 2147483648 edges are more than 2³¹ − 1");
   const Sheet sheet{{{2}}, {{0}}};
-  CHECK_ERROR(edge_lists_of(std::vector<Sheet>{sheet}, 1, 1, 2, Device{}),
-              "lists: an edge comes from key 2, wanted 0 … 1");
-  CHECK_ERROR(edge_lists_of(std::vector<Sheet>{sheet}, 2, 1, 3, Device{}),
-              "lists: wanted 2 sheets for 2 items and 1 heads, got 1");
-  const auto lists = std::make_shared<const EdgeListTensors>(
-      edge_lists_of(std::vector<Sheet>{sheet}, 1, 1, 3, Device{}));
+  const auto lists = lists_of({sheet}, 1, 1, 3);
   const QueryKeyValue in(1, 3, 3, 1, 2, 2);
   CHECK_ERROR(lists_attention({}, lists, in.q, in.k, in.v),
               "lists: lists of 1 items, 1 heads, 2 queries and 3 keys, got q [1,3,1,2] and k");

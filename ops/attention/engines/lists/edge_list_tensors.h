@@ -1,8 +1,5 @@
-// Lists of edges in tensors, and their construction.
+// Lists of edges in tensors.
 #pragma once
-
-#include <span>
-#include <vector>
 
 #include "ops/attention/engines/lists/list_rule.h"
 #include "runtime/tensor.h"
@@ -39,14 +36,5 @@ struct EdgeListTensors {
             reinterpret_cast<OutEdge*>(out.bytes())};
   }
 };
-
-struct Edge {
-  i64 from = 0, type = 0;
-};
-
-// Lists by sheet, row and edge: sheets[b · heads + h][i] is the list of query i; every sheet has
-// the same number of queries. Throws if an edge comes from a key that does not exist.
-EdgeListTensors edge_lists_of(std::span<const std::vector<std::vector<Edge>>> sheets, i64 items,
-                              i64 heads, i64 keys, Device device);
 
 }  // namespace weft
