@@ -41,7 +41,7 @@ struct RowOf {
 };
 
 template <class T, class Source>
-void copy_rows(i64 rows, i64 width, const Source& row_of, T* to) {
+void gather_rows(i64 rows, i64 width, const Source& row_of, T* to) {
   for (i64 t = 0; t < rows; ++t) std::copy_n(row_of(t), width, to + t * width);
 }
 
@@ -50,12 +50,12 @@ template <class T, class Source>
 void start_windows(const Products& p, i64 rows, i64 width, const Source& row_of, T* to) {
   const i64 reached = p.rows(rows) + p.taps - 1;
   p.halved ? halves::split_windows(reached, width, row_of, to)
-           : copy_rows(reached, width, row_of, to);
+           : gather_rows(reached, width, row_of, to);
 }
 template <class T, class Source>
 void start_pairs(const Products& p, i64 rows, i64 width, const Source& row_of, T* to) {
   p.halved ? halves::split_pairs(p.rows(rows), width, row_of, to)
-           : copy_rows(rows, width, row_of, to);
+           : gather_rows(rows, width, row_of, to);
 }
 // The parts of `rows` rows, merged as by halves::merge.
 template <class T, class Put>

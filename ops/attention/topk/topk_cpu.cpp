@@ -22,11 +22,11 @@ constexpr i64 query_block = 24;
 // Queries of one task; the keys are packed once for them.
 constexpr i64 share = 512;
 
-// Rows of one batch item and head, packed.
+// Rows of one batch item and head, copied side by side.
 template <class T>
-struct PackedRows {
+struct CopiedRows {
   Scratch<T> buffer;
-  PackedRows(const View<const T, 4>& x, i64 b, i64 h, i64 rows) : buffer(rows * x.size(3)) {
+  CopiedRows(const View<const T, 4>& x, i64 b, i64 h, i64 rows) : buffer(rows * x.size(3)) {
     pack_rows(x, b, h, 0, rows, T(1), buffer.data());
   }
   const T* row(i64 i, i64 width) const { return buffer.data() + i * width; }
@@ -127,7 +127,7 @@ void TopkKernels<Device, T>::forward(const Device&, const TopkAttention<T>& p,
     const i64 begin = piece % shares * share, end = std::min(p.N(), begin + share);
     const i64 counted = std::clamp(p.queries(b), begin, end);
     const i64 keys = p.seen(b, counted - 1);
-    const PackedRows<T> k(p.k, b, h, keys), v(p.v, b, h, keys);
+    const CopiedRows<T> k(p.k, b, h, keys), v(p.v, b, h, keys);
     Row<T> row(p, topk.size(3));
     const Scratch<T> q(E), o(M);
     for (i64 i = begin; i < end; ++i) {
@@ -159,7 +159,7 @@ void TopkKernels<Device, T>::backward(const Device&, const TopkAttention<T>& p,
   parallel_for(p.B() * p.H(), [&](i64 piece) {
     const i64 b = piece / p.H(), h = piece % p.H();
     const i64 counted = std::min(p.queries(b), p.N()), keys = p.seen(b, counted - 1);
-    const PackedRows<T> k(p.k, b, h, keys), v(p.v, b, h, keys);
+    const CopiedRows<T> k(p.k, b, h, keys), v(p.v, b, h, keys);
     const Scratch<T> key_gradients(keys * E), value_gradients(keys * M);
     std::fill_n(key_gradients.data(), keys * E, T(0));
     std::fill_n(value_gradients.data(), keys * M, T(0));

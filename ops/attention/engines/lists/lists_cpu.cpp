@@ -20,20 +20,20 @@ constexpr T infinity = std::numeric_limits<T>::infinity();
 
 // Rows in whole vectors, padded with zeros.
 template <class T>
-struct PackedRows {
+struct PaddedRows {
   i64 width;
   Scratch<T> buffer;
   T* const first = buffer.data();
 
-  PackedRows(i64 rows, i64 columns)
+  PaddedRows(i64 rows, i64 columns)
       : width(simd::round_up_to_lanes<T>(columns)), buffer(rows * width) {}
   // x[:, h] of batch item b, scaled.
-  PackedRows(const View<const T, 4>& x, i64 b, i64 h, T scale) : PackedRows(x.size(1), x.size(3)) {
+  PaddedRows(const View<const T, 4>& x, i64 b, i64 h, T scale) : PaddedRows(x.size(1), x.size(3)) {
     parallel_ranges(x.size(1), list_share, [&](i64 begin, i64 end) {
       pack(end - begin, x.size(3), scale, &x(b, begin, h, 0), x.stride(1), x.stride(3), row(begin));
     });
   }
-  explicit PackedRows(const View<const T, 2>& x) : PackedRows(x.size(0), x.size(1)) {
+  explicit PaddedRows(const View<const T, 2>& x) : PaddedRows(x.size(0), x.size(1)) {
     pack(x.size(0), x.size(1), T(1), x.data, x.stride(0), x.stride(1), row(0));
   }
   T* row(i64 i) const { return first + i * width; }
@@ -49,7 +49,7 @@ struct PackedRows {
 
 // to[e] = x · rows[index(e)], the rows in whole vectors.
 template <class T, class Index>
-void dots(const T* x, const PackedRows<T>& rows, i64 count, const Index& index, T* to) {
+void dots(const T* x, const PaddedRows<T>& rows, i64 count, const Index& index, T* to) {
   const simd::Tag<T> d;
   const auto at = [&](i64 e) { return rows.row(index(e)); };
   i64 e = 0;
@@ -94,7 +94,7 @@ HWY_INLINE void add_columns(const T* weights, const T* rows, i64 width, i64 coun
 }
 
 template <class T, class Index>
-void add_weighted(const T* weights, const PackedRows<T>& rows, i64 count, const Index& index,
+void add_weighted(const T* weights, const PaddedRows<T>& rows, i64 count, const Index& index,
                   T* to) {
   constexpr i64 n = simd::lanes<T>;
   i64 c = 0;
@@ -141,7 +141,7 @@ struct Row {
   }
 
   // z_e of query `row`; q is scaled.
-  void score(i64 row, const T* q, const PackedRows<T>& k, const PackedRows<T>& types) {
+  void score(i64 row, const T* q, const PaddedRows<T>& k, const PaddedRows<T>& types) {
     i = row;
     count = lists.length(i);
     from = lists.from + lists.starts[i];
@@ -198,12 +198,12 @@ i64 shares_of(i64 rows) { return (rows + list_share - 1) / list_share; }
 template <class Device, class T>
 void ListsKernels<Device, T>::forward(const Device&, const Lists<T>& p, View<T, 4> out,
                                       View<T, 3> log_sums) {
-  const PackedRows<T> types(p.types);
+  const PaddedRows<T> types(p.types);
   each_head(p.B(), p.H(), [&](i64 b, i64 h) {
     const EdgeLists lists = p.lists.sheet(b, h);
-    const PackedRows<T> k(p.k, b, h, T(1)), v(p.v, b, h, T(1));
+    const PaddedRows<T> k(p.k, b, h, T(1)), v(p.v, b, h, T(1));
     parallel_ranges(p.N(), list_share, [&](i64 begin, i64 end) {
-      const PackedRows<T> q(end - begin, p.E());
+      const PaddedRows<T> q(end - begin, p.E());
       std::fill_n(q.row(0), (end - begin) * q.width, T(0));
       copy_rows(end - begin, p.E(), p.temperature, &p.q(b, begin, h, 0), p.q.stride(1),
                 p.q.stride(3), q.row(0), q.width, i64{1});
@@ -232,14 +232,14 @@ namespace {
 template <class T>
 struct HeadBackward {
   const Lists<T>& p;
-  const PackedRows<T>& types;
+  const PaddedRows<T>& types;
   i64 b, h;
   EdgeLists lists = p.lists.sheet(b, h);
-  PackedRows<T> q{p.q, b, h, p.temperature}, k{p.k, b, h, T(1)}, v{p.v, b, h, T(1)};
-  PackedRows<T> dout;
+  PaddedRows<T> q{p.q, b, h, p.temperature}, k{p.k, b, h, T(1)}, v{p.v, b, h, T(1)};
+  PaddedRows<T> dout;
   Scratch<T> weights{lists.edges}, scores{lists.edges};  // d_e w_e and dz_e
 
-  HeadBackward(const Lists<T>& problem, const PackedRows<T>& vectors, i64 item, i64 head,
+  HeadBackward(const Lists<T>& problem, const PaddedRows<T>& vectors, i64 item, i64 head,
                const View<const T, 4>& row_dout)
       : p(problem), types(vectors), b(item), h(head), dout(row_dout, item, head, T(1)) {}
 
@@ -297,7 +297,7 @@ template <class Device, class T>
 void ListsKernels<Device, T>::backward(const Device&, const Lists<T>& p, View<const T, 3> log_sums,
                                        View<const T, 4> dout, View<T, 4> dq, View<T, 4> dk,
                                        View<T, 4> dv, View<T, 2> da) {
-  const PackedRows<T> types(p.types);
+  const PaddedRows<T> types(p.types);
   const i64 shares = shares_of(p.N()), vectors = p.typed() ? p.types.size(0) * types.width : 0;
   const Scratch<T> of_heads(p.B() * p.H() * vectors);
   std::fill_n(of_heads.data(), p.B() * p.H() * vectors, T(0));
