@@ -54,6 +54,12 @@ i64 count_of(const AttentionInputs& inputs, Role role) {
   return count;
 }
 
+Variable entry_of(const Variable& all, i64 t) {
+  Shape shape;
+  for (int axis = 1; axis < all.value().rank(); ++axis) shape.push_back(all.size(axis));
+  return reshape(slice(all, 0, t, t + 1), shape);
+}
+
 // Empty slices of the unused inputs are concatenated.
 Variable with_zero_gradients(const Variable& x, std::span<const Variable> unused) {
   std::vector<Variable> parts{x};

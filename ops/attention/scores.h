@@ -23,6 +23,9 @@ Initializer uniform_by_fan_in(i64 in);
 // The number of elements of the inputs of this role.
 i64 count_of(const AttentionInputs& inputs, Role role);
 
+// Entry t of a parameter along its first axis, without that axis.
+Variable entry_of(const Variable& all, i64 t);
+
 // x [B, n, width]; in backward the unused inputs get gradients of zeros.
 Variable with_zero_gradients(const Variable& x, std::span<const Variable> unused);
 

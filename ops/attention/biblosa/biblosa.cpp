@@ -45,12 +45,10 @@ struct Biblosa {
   bool later(i64 t) const { return t == 1 || spec.word("direction") == "backward"; }
   // The weights of direction t.
   Variable weight(BlosaMap which, i64 t) const {
-    const Variable& all = inputs[std::size_t(1 + 2 * which)];
-    return reshape(slice(all, 0, t, t + 1), {all.size(1), all.size(2)});
+    return entry_of(inputs[std::size_t(1 + 2 * which)], t);
   }
   Variable bias(BlosaMap which, i64 t) const {
-    const Variable& all = inputs[std::size_t(2 + 2 * which)];
-    return reshape(slice(all, 0, t, t + 1), {all.size(1)});
+    return entry_of(inputs[std::size_t(2 + 2 * which)], t);
   }
   Variable activated(const Variable& rows) const {
     const std::string& word = spec.word("activation");

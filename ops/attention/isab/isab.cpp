@@ -46,9 +46,7 @@ struct Isab {
   const Variable& bias(int mab, MabMap map) const {
     return inputs[std::size_t(10 + 4 * mab + map)];
   }
-  Variable norm_row(int input, i64 row) const {
-    return reshape(slice(inputs[std::size_t(input)], 0, row, row + 1), {C});
-  }
+  Variable norm_row(int input, i64 row) const { return entry_of(inputs[std::size_t(input)], row); }
   double temperature() const { return temperature_of(spec, C); }
   RandomKey random(int mab) const { return attention_key(call.random, mab == 1 ? 0 : 1); }
   Variable heads(const Variable& rows) const {

@@ -67,9 +67,7 @@ struct Mega {
   std::span<const Variable> inputs;
 
   const Variable& operator[](MegaInput input) const { return inputs[input]; }
-  Variable row(MegaInput input, i64 number) const {
-    return reshape(slice(inputs[input], 0, number, number + 1), {inputs[input].size(1)});
-  }
+  Variable row(MegaInput input, i64 number) const { return entry_of(inputs[input], number); }
   Variable normed(const Variable& x) const {
     return layer_norm(x, inputs[norm_gain], inputs[norm_bias]);
   }

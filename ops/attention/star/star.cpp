@@ -68,12 +68,7 @@ struct Star {
   bool closed() const { return spec.word("ends") == "ring"; }
   double temperature() const { return 1 / std::sqrt(double(E)); }
   // Row t of a parameter.
-  Variable row(int input, i64 t) const {
-    const Variable& all = inputs[std::size_t(input)];
-    Shape shape;
-    for (int axis = 1; axis < all.value().rank(); ++axis) shape.push_back(all.size(axis));
-    return reshape(slice(all, 0, t, t + 1), shape);
-  }
+  Variable row(int input, i64 t) const { return entry_of(inputs[std::size_t(input)], t); }
   // Its columns first A … end A − 1.
   Variable columns(int input, i64 t, i64 first, i64 end) const {
     return slice(row(input, t), -1, first * A, end * A);
