@@ -9,6 +9,17 @@
 
 namespace weft {
 
+OptionSheet flag_option(const std::string& name, bool initial, const std::string& help,
+                        const std::string& with) {
+  return {.name = name,
+          .initial = initial ? "1" : "0",
+          .help = help,
+          .least = 0,
+          .most = 1,
+          .with = with,
+          .tried = {initial ? "0" : "1"}};
+}
+
 OptionSheet temperature_option(const std::string& with) {
   return {.name = "temperature",
           .initial = "0",

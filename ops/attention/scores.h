@@ -6,7 +6,10 @@
 
 namespace weft {
 
-// τ: the option `temperature`, or 1/√E. `with`: as of every OptionSheet.
+// An option that is 0 or 1. `with`: as of every OptionSheet.
+OptionSheet flag_option(const std::string& name, bool initial, const std::string& help,
+                        const std::string& with = {});
+// τ: the option `temperature`, or 1/√E.
 OptionSheet temperature_option(const std::string& with = {});
 double temperature_of(const AttentionSpec& spec, i64 E);
 // C of a block's output: its option `width`, or d where that is 0.

@@ -176,6 +176,8 @@ TEST_CASE("performer: what it refuses") {
   CHECK_ERROR(AttentionSpec("performer:features=-1"), "features");
   CHECK_ERROR(AttentionSpec("performer:redraw=-1"), "redraw");
   CHECK_ERROR(AttentionSpec("performer:kernel=cosine"), "kernel");
+  CHECK_ERROR(AttentionSpec("performer:orthogonal=2"),
+              "attention performer: orthogonal is a number in [0, 1], got '2'");
   const std::vector<Tensor> in = QueryKeyValue(1, 4, 4, 2, 3, 2).list();
   std::vector<Tensor> with_omega = in;
   with_omega.push_back(normal({5, 4}, 9));

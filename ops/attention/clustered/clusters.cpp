@@ -106,11 +106,9 @@ std::vector<OptionSheet> cluster_options() {
   };
   return {whole("clusters", "100", "groups of queries in each head", 1, double(most_clusters),
                 {"1", "7"}),
-          whole("bits", "32", "random planes that hash a query", 1, double(most_hash_bits),
-                {"63"}),
+          whole("bits", "32", "random planes that hash a query", 1, double(most_hash_bits), {"63"}),
           whole("iterations", "10", "assignments of K-means", 1, 1000, {"1"}),
-          whole("hash_bias", "1", "1: planes with random thresholds; 0: through the origin", 0, 1,
-                {"0"}),
+          flag_option("hash_bias", true, "1: planes with random thresholds; 0: through the origin"),
           temperature_option()};
 }
 

@@ -442,12 +442,7 @@ Mechanism sheet(const char* name, const char* title, bool shifts, bool sorts) {
          .initial = "paper",
          .help = "the paper's operator, or the released code's: rule=code,order=ascending",
          .choices = {"paper", "released"}});
-    m.options.push_back({.name = "sort",
-                         .initial = "1",
-                         .help = "1: groups are sorted; 0: shifted only",
-                         .least = 0,
-                         .most = 1,
-                         .tried = {"0"}});
+    m.options.push_back(flag_option("sort", true, "1: groups are sorted; 0: shifted only"));
     m.options.push_back({.name = "sinkhorn",
                          .initial = "0",
                          .help = "t: normalisations of rows and columns that make doubly "

@@ -228,12 +228,8 @@ std::vector<OptionSheet> options_of(bool causal) {
        .most = 4096,
        .tried = {"1", "5"}});
   if (causal) return options;
-  options.push_back({.name = "detach_mass",
-                     .initial = "0",
-                     .help = "1: no gradient through the mass on these keys, as the released code",
-                     .least = 0,
-                     .most = 1,
-                     .tried = {"1"}});
+  options.push_back(flag_option(
+      "detach_mass", false, "1: no gradient through the mass on these keys, as the released code"));
   return options;
 }
 

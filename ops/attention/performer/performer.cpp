@@ -98,7 +98,7 @@ AttentionInputs inputs_of(const AttentionSpec& spec, const AttentionSizes& sizes
                     .role = Role::drawn,
                     .axes = "features E",
                     .shape = {feature_rows(spec, sizes.E), sizes.E},
-                    .draw = spec.word("orthogonal") == "1" ? draw_orthogonal : draw_independent,
+                    .draw = spec.integer("orthogonal") == 1 ? draw_orthogonal : draw_independent,
                     .redraw = spec.integer("redraw")});
   return inputs;
 }
@@ -277,10 +277,7 @@ const Registration registered_performer{Mechanism{
                  .least = 0,
                  .most = 65536,
                  .tried = {"7"}},
-                {.name = "orthogonal",
-                 .initial = "1",
-                 .help = "0: the rows of omega are drawn independently",
-                 .choices = {"0", "1"}},
+                flag_option("orthogonal", true, "0: the rows of omega are drawn independently"),
                 {.name = "redraw",
                  .initial = "1000",
                  .help = "training steps after which omega is drawn anew; 0: never",

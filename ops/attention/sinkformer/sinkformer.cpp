@@ -29,6 +29,15 @@ AttentionCost cost_sinkformer(const AttentionSpec& spec, const AttentionSizes& s
   return potentials_cost(sizes, spec.integer("iterations"), detaches(spec), type);
 }
 
+OptionSheet detach_columns_option() {
+  OptionSheet option =
+      flag_option("detach_columns", false, "1: the columns' scales are constants for backward",
+                  "iterations!=1");
+  // With 1, gradients are not differences of outputs: tests/attention/sinkformer.cpp.
+  option.tried = {"0"};
+  return option;
+}
+
 const Registration registered_sinkformer{Mechanism{
     .name = "sinkformer",
     .title = "softmax attention normalised along rows and columns in turn",
@@ -43,15 +52,7 @@ const Registration registered_sinkformer{Mechanism{
                  .least = 1,
                  .most = 1000,
                  .tried = {"1", "2", "5"}},
-                {.name = "detach_columns",
-                 .initial = "0",
-                 .help = "1: the columns' scales are constants for backward",
-                 .least = 0,
-                 .most = 1,
-                 .with = "iterations!=1",
-                 // With 1, gradients are not differences of outputs:
-                 // tests/attention/sinkformer.cpp.
-                 .tried = {"0"}},
+                detach_columns_option(),
                 temperature_option()},
     .masks = {.lengths = true, .query_lengths = true},
     .cross = true,

@@ -309,12 +309,7 @@ const Registration registered_synthesizer{Mechanism{
                  .help = "scores of each pair of positions, or made of the query; factorized: with "
                          "fewer learnt numbers",
                  .choices = {"random", "factorized-random", "dense", "factorized-dense"}},
-                {.name = "dot",
-                 .initial = "0",
-                 .help = "1: products of queries and keys are added",
-                 .least = 0,
-                 .most = 1,
-                 .tried = {"1"}},
+                flag_option("dot", false, "1: products of queries and keys are added"),
                 {.name = "rank",
                  .initial = "32",
                  .help = "f: rank of factorized-random",
