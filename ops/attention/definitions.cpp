@@ -24,7 +24,9 @@ Variable column(const Variable& x) {
 
 Variable unit_rows(const Variable& x) {
   const Variable norm = column(sqrt(sum(mul(x, x), -1)));
-  return div(x, masked(norm, norm.value()));  // divides by infinity if the norm is 0
+  const Tensor least = Tensor::full({}, -1000, x.value().dtype(), x.value().device());
+  const Variable hidden = relu(sub(least, log(norm.value())));  // ∞ if the norm is 0, otherwise 0
+  return div(x, add(norm, hidden));
 }
 
 Tensor existence(const Tensor& lengths, i64 B, i64 positions, DType type) {

@@ -1,4 +1,4 @@
-// Patterns in captured steps, on a CUDA device, real or emulated.
+// Captured steps, on a CUDA device, real or emulated.
 #include "autograd/tape.h"
 #include "ops/attention/pattern.h"
 #include "runtime/cuda/graph.h"
@@ -75,6 +75,21 @@ TEST_CASE("segtree: a captured step makes the trees of the lengths that stand th
   const Tensor before = step()[0];
   check_captured(step, [&] {
     call.lengths.copy_from(Tensor::from(std::vector<i64>{leaves - 9, leaves}, {2}));
+  });
+  CHECK_FALSE(same_bits(step()[0], before));
+}
+
+TEST_CASE("shared-full: a captured step normalises the keys of the lengths that stand there then") {
+  if (!cuda_is_there() || tested_device() == Device{}) return;
+  const i64 N = 20;
+  const Tensor q = with_zero_rows(normal({2, N, 1, 3}, 1), false);
+  const std::vector<Tensor> inputs{q.to(device), normal({2, N, 1, 2}, 2).to(device)};
+  AttentionCall call;
+  call.lengths = Tensor::from(std::vector<i64>{N, 9}, {2}).to(device);
+  const Step step = step_of(inputs, mechanism_of("shared-full:normalize_keys=1", call));
+  const Tensor before = step()[0];
+  check_captured(step, [&] {
+    call.lengths.copy_from(Tensor::from(std::vector<i64>{N - 9, N}, {2}));
   });
   CHECK_FALSE(same_bits(step()[0], before));
 }

@@ -1,83 +1,14 @@
-// Shared-QK attention: op, definition, decoding and fact sheet. Equations: shared_full.h.
-#include "ops/attention/shared_full/shared_full.h"
+// Shared-QK attention: the keys, definition, decoding and fact sheet. Equations: shared_full.h.
+#include <algorithm>
 
-#include "autograd/apply.h"
 #include "ops/attention/definitions.h"
-#include "ops/attention/engines/pairs/pairs.h"
+#include "ops/attention/engines/pairs/attention.h"
 #include "ops/attention/key_value_cache.h"
 #include "ops/attention/scores.h"
-#include "runtime/dispatch.h"
+#include "ops/blocks/blocks.h"
 
 namespace weft {
 namespace {
-
-struct SharedFullOp {
-  static constexpr const char* name = "shared-full";
-  AttentionCall call;
-  double temperature = 1;
-  bool normalize = false;
-
-  struct Saved {
-    Tensor q, v, out, log_sums;
-  };
-
-  Tensor keys(const Tensor& q) const {
-    if (!normalize) return q;
-    const Tensor k = Tensor::empty_like(q);
-    dispatch(q, [&](auto device, auto type) {
-      using T = decltype(type);
-      SharedFullKernels<decltype(device), T>::normalize_rows(device, q.view<const T, 4>(),
-                                                             k.view<T, 4>());
-    });
-    return k;
-  }
-
-  template <class T>
-  Pairs<T> problem(const Saved& saved, const Tensor& k) const {
-    const i64* const lengths = numbers_of(call.lengths);
-    return {.q = saved.q.view<const T, 4>(),
-            .k = k.view<const T, 4>(),
-            .v = saved.v.view<const T, 4>(),
-            .bias = {},
-            .lengths = lengths,
-            .query_lengths = lengths,
-            .temperature = static_cast<T>(temperature),
-            .band = call.causal ? Band::causal() : Band::all(),
-            .dropout = call.dropout,
-            .random = call.random,
-            .columns = k.size(1)};
-  }
-
-  Tensor forward(Saved& saved, const Tensor& q, const Tensor& v) const {
-    const i64 B = q.size(0), N = q.size(1), H = q.size(2);
-    saved = {q, v, Tensor::empty(v.shape(), q.dtype(), q.device()),
-             Tensor::empty({B, H, N}, q.dtype(), q.device())};
-    const Tensor k = keys(q);
-    dispatch(q, [&](auto device, auto type) {
-      using T = decltype(type);
-      PairsKernels<decltype(device), T>::forward(device, problem<T>(saved, k), {},
-                                                 saved.out.view<T, 4>(),
-                                                 saved.log_sums.view<T, 3>());
-    });
-    return saved.out;
-  }
-
-  std::array<Tensor, 2> backward(const Saved& saved, const Tensor& dout) const {
-    const Tensor k = keys(saved.q);
-    const Tensor dq = Tensor::empty_like(saved.q), dk = Tensor::empty_like(saved.q);
-    const Tensor dv = Tensor::empty_like(saved.v);
-    dispatch(dout, [&](auto device, auto type) {
-      using T = decltype(type);
-      PairsBackwardKernels<decltype(device), T>::backward(
-          device, problem<T>(saved, k), saved.out.view<const T, 4>(),
-          saved.log_sums.view<const T, 3>(), dout.view<const T, 4>(), {}, dq.view<T, 4>(),
-          dk.view<T, 4>(), dv.view<T, 4>(), {});
-      SharedFullKernels<decltype(device), T>::keys_backward(
-          device, normalize, saved.q.view<const T, 4>(), dk.view<const T, 4>(), dq.view<T, 4>());
-    });
-    return {dq, dv};
-  }
-};
 
 AttentionSpec full_spec(const AttentionSpec& spec) {
   return AttentionSpec("full:temperature=" + spec.word("temperature"));
@@ -85,10 +16,19 @@ AttentionSpec full_spec(const AttentionSpec& spec) {
 
 bool normalizes(const AttentionSpec& spec) { return spec.integer("normalize_keys") != 0; }
 
+// Not of what stands beyond the lengths, which may be NaN.
+Variable keys_of(const AttentionSpec& spec, const Variable& q, const Tensor& lengths) {
+  if (!normalizes(spec)) return q;
+  return unit_rows(within_lengths(q, lengths));
+}
+
 Attended attend_shared_full(const AttentionSpec& spec, const AttentionCall& call,
                             std::span<const Variable> inputs) {
-  const SharedFullOp op{call, temperature_of(spec, inputs[0].size(3)), normalizes(spec)};
-  return apply(op, inputs[0], inputs[1]);
+  const Variable& q = inputs[0];
+  const PairsCall pairs{"shared-full", temperature_of(spec, q.size(3)), call.lengths, call.dropout,
+                        call.random};
+  return pairs_attention(pairs, q, {keys_of(spec, q, call.lengths), inputs[1], call.lengths},
+                         {.band = call.causal ? Band::causal() : Band::all()});
 }
 
 // The definition: that of `full`, with these keys.
@@ -102,13 +42,24 @@ Attended reference_shared_full(const AttentionSpec& spec, const AttentionCall& c
   return full.mechanism().reference(full, both, list);
 }
 
-AttentionCost cost_shared_full(const AttentionSpec& spec, const AttentionSizes& sizes, bool causal,
+// The gradients of the two places of q exist at once. With normalize_keys k and n are kept, and n
+// with ∞ for 0.
+AttentionCost cost_shared_full(const AttentionSpec& spec, const AttentionSizes& s, bool causal,
                                DType type) {
   const AttentionSpec full("full");
-  AttentionCost cost = full.mechanism().cost(full, sizes, causal, type);
-  const double row = double(sizes.B * sizes.N * sizes.H * sizes.E) * double(size_of(type));
-  cost.working_bytes += (normalizes(spec) ? 2 : 1) * row;
-  cost.cuda_working_bytes += (normalizes(spec) ? 2 : 1) * row;
+  AttentionCost cost = full.mechanism().cost(full, s, causal, type);
+  const double rows = double(s.B * s.N * s.H), count = rows * double(s.E);
+  const double item = double(size_of(accumulator_of(type)));
+  cost.backward_operations += count;
+  cost.working_bytes += item * count;
+  cost.cuda_working_bytes += item * count;
+  if (!normalizes(spec)) return cost;
+  cost.forward_operations += 3 * count;
+  cost.backward_operations += 8 * count;
+  cost.saved_bytes += item * (count + 2 * rows);
+  const double later = item * (3 * count + 2 * rows);  // in backward of the norm
+  cost.working_bytes = std::max(cost.working_bytes, later);
+  cost.cuda_working_bytes = std::max(cost.cuda_working_bytes, later);
   return cost;
 }
 
@@ -116,19 +67,17 @@ AttentionCost cost_shared_full(const AttentionSpec& spec, const AttentionSizes& 
 class SharedCache final : public DecodingState {
  public:
   SharedCache(const AttentionSpec& spec, const AttentionSizes& sizes, DType type, i64 capacity)
-      : cache_(full_spec(spec), sizes, type, capacity) {
-    op_.normalize = normalizes(spec);
-  }
+      : spec_(spec), cache_(full_spec(spec), sizes, type, capacity) {}
 
   Tensor step(std::span<const Tensor> inputs) override {
-    const Tensor list[] = {inputs[0], op_.keys(inputs[0]), inputs[1]};
+    const Tensor list[] = {inputs[0], keys_of(spec_, inputs[0], {}).value(), inputs[1]};
     return cache_.step(list);
   }
 
   i64 bytes() const override { return cache_.bytes(); }
 
  private:
-  SharedFullOp op_;
+  AttentionSpec spec_;
   KeyValueCache cache_;
 };
 

@@ -23,25 +23,12 @@
 //     dq_j += dk_j,  or, with normalize_keys,  dq_j += (dk_j − k_j (k_j · dk_j)) / n_j
 //                                                      the added term is 0 where q_j = 0
 //
-// Saved: q and v as handles, out, and ℓ [B, H, N]. Normalised keys are recomputed in backward. Time
-// is that of full attention.
+// Attention is a call of the engine for pairs, the keys are plain ops, and the tape adds up the two
+// gradients of q. In bf16 it is given f32: a query that is its own key has most of its weight
+// there, so that dz is a small difference, which outputs and weights in bf16 would spoil.
+//
+// Saved: q and v as handles, out, and ℓ [B, H, N]; with normalize_keys k, n, and, if there are
+// lengths, q within them. Time is that of full attention.
 //
 // Read next: ops/attention/full/full.h; shared_full.cpp.
 #pragma once
-
-#include "runtime/device.h"
-#include "runtime/view.h"
-
-namespace weft {
-
-template <class Device, class T>
-struct SharedFullKernels {
-  // k [B, N, H, E] = the rows of q, normalised.
-  static void normalize_rows(const Device&, View<const T, 4> q, View<T, 4> k);
-
-  // dq += the gradient through k = q, or through k = q / ‖q‖ if `normalized`.
-  static void keys_backward(const Device&, bool normalized, View<const T, 4> q, View<const T, 4> dk,
-                            View<T, 4> dq);
-};
-
-}  // namespace weft
