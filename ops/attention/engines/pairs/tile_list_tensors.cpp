@@ -10,13 +10,12 @@
 #include "runtime/error.h"
 
 namespace weft {
+namespace {
 
 struct MaskedTile {
   i64 row, column;
   std::int32_t mask;
 };
-
-namespace {
 
 using Words = std::array<std::uint64_t, tile_side>;
 
@@ -54,70 +53,76 @@ void append_runs(std::vector<MaskedTile> tiles, i64 rows, std::vector<std::int32
   starts.push_back(static_cast<std::int32_t>(runs.size()));
 }
 
-}  // namespace
-
-struct TileListBuilder::State {
+// Collects tiles on the CPU, row by row; equal bit tables are stored once.
+struct TileListBuilder {
   i64 items, heads, rows, columns;
   std::vector<std::vector<MaskedTile>> sheets;
-  std::vector<Words> masks;
-  std::map<Words, std::int32_t> known;
+  std::vector<Words> tables = {};
+  std::map<Words, std::int32_t> known = {};
 
-  void add(i64 item, i64 head, const MaskedTile& tile) {
-    sheets[item * heads + head].push_back(tile);
+  TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys)
+      : items(items),
+        heads(heads),
+        rows(tiles_along(queries)),
+        columns(tiles_along(keys)),
+        sheets(items * heads) {}
+
+  // Adds one tile of a sheet with the words of its queries. Each tile at most once, in any order; a
+  // tile without any pair is skipped.
+  void add(i64 sheet, i64 row, i64 column, const Words& words) {
+    if (std::ranges::all_of(words, [](std::uint64_t word) { return word == 0; })) return;
+    std::int32_t mask = -1;
+    if (!std::ranges::all_of(words, [](std::uint64_t word) { return word == ~0ull; })) {
+      const auto [at, fresh] = known.emplace(words, static_cast<std::int32_t>(tables.size()));
+      if (fresh) tables.push_back(words);
+      mask = at->second;
+    }
+    sheets[sheet].push_back({row, column, mask});
+  }
+
+  TileListTensors build(Device device) const {
+    std::vector<std::int32_t> starts, column_starts;
+    std::vector<TileRun> runs, column_runs;
+    for (const std::vector<MaskedTile>& sheet : sheets) {
+      append_runs(sheet, rows, starts, runs);
+      std::vector<MaskedTile> turned = sheet;
+      for (MaskedTile& tile : turned) std::swap(tile.row, tile.column);
+      append_runs(std::move(turned), columns, column_starts, column_runs);
+    }
+    std::vector<std::uint64_t> masks;
+    for (const Words& words : tables) {
+      Words turned = words;
+      transpose_bits(turned.data());
+      masks.insert(masks.end(), words.begin(), words.end());
+      masks.insert(masks.end(), turned.begin(), turned.end());
+    }
+    const auto size = [](const auto& list) { return static_cast<i64>(list.size()); };
+    return {copied(starts, {size(starts)}, DType::i32, device),
+            copied(runs, {size(runs), 3}, DType::i32, device),
+            copied(column_starts, {size(column_starts)}, DType::i32, device),
+            copied(column_runs, {size(column_runs), 3}, DType::i32, device),
+            copied(masks, {size(masks)}, DType::i64, device),
+            items,
+            heads,
+            rows,
+            columns};
   }
 };
 
-TileListBuilder::TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys)
-    : state_(new State{items, heads, tiles_along(queries), tiles_along(keys), {}, {}, {}}) {
-  state_->sheets.resize(items * heads);
-}
-
-TileListBuilder::~TileListBuilder() = default;
-
-void TileListBuilder::add(i64 item, i64 head, i64 row, i64 column) {
-  state_->add(item, head, {row, column, -1});
-}
-
-void TileListBuilder::add(i64 item, i64 head, i64 row, i64 column,
-                          const std::uint64_t (&by_query)[tile_side]) {
-  const Words words = std::to_array(by_query);
-  if (std::all_of(words.begin(), words.end(), [](std::uint64_t w) { return w == 0; })) return;
-  if (std::all_of(words.begin(), words.end(), [](std::uint64_t w) { return w == ~0ull; })) {
-    return add(item, head, row, column);
+// The keys of a tile that a query sees by its row of a mask. Keys beyond the last one count as the
+// last one, so that a tile at the edge can be whole.
+std::uint64_t word_of(const std::uint8_t* row, const MaskedPairs& pairs, i64 query, i64 first) {
+  std::uint64_t word = 0;
+  const i64 keys = std::min(tile_side, pairs.keys - first);
+  for (i64 j = 0; j < keys; ++j) {
+    word |= std::uint64_t{row[(first + j) / pairs.block] != 0} << j;
   }
-  const auto [at, fresh] =
-      state_->known.emplace(words, static_cast<std::int32_t>(state_->masks.size()));
-  if (fresh) state_->masks.push_back(words);
-  state_->add(item, head, {row, column, at->second});
+  if (pairs.causal) word &= bits_between(0, query + 1 - first);
+  if (word >> (keys - 1) != 0) word |= bits_between(keys, tile_side);
+  return word;
 }
 
-TileListTensors TileListBuilder::build(Device device) const {
-  std::vector<std::int32_t> starts, column_starts;
-  std::vector<TileRun> runs, column_runs;
-  for (const std::vector<MaskedTile>& sheet : state_->sheets) {
-    append_runs(sheet, state_->rows, starts, runs);
-    std::vector<MaskedTile> turned = sheet;
-    for (MaskedTile& tile : turned) std::swap(tile.row, tile.column);
-    append_runs(std::move(turned), state_->columns, column_starts, column_runs);
-  }
-  std::vector<std::uint64_t> masks;
-  for (const Words& words : state_->masks) {
-    Words turned = words;
-    transpose_bits(turned.data());
-    masks.insert(masks.end(), words.begin(), words.end());
-    masks.insert(masks.end(), turned.begin(), turned.end());
-  }
-  const auto size = [](const auto& list) { return static_cast<i64>(list.size()); };
-  return {copied(starts, {size(starts)}, DType::i32, device),
-          copied(runs, {size(runs), 3}, DType::i32, device),
-          copied(column_starts, {size(column_starts)}, DType::i32, device),
-          copied(column_runs, {size(column_runs), 3}, DType::i32, device),
-          copied(masks, {size(masks)}, DType::i64, device),
-          state_->items,
-          state_->heads,
-          state_->rows,
-          state_->columns};
-}
+}  // namespace
 
 TileLists TileListTensors::lists() const {
   // An empty tensor has no memory, and null would mean no lists at all.
@@ -136,23 +141,6 @@ TileLists TileListTensors::lists() const {
           columns};
 }
 
-namespace {
-
-// The keys of a tile that a query sees by its row of a mask. Keys beyond the last one count as the
-// last one, so that a tile at the edge can be whole.
-std::uint64_t word_of(const std::uint8_t* row, const MaskedPairs& pairs, i64 query, i64 first) {
-  std::uint64_t word = 0;
-  const i64 keys = std::min(tile_side, pairs.keys - first);
-  for (i64 j = 0; j < keys; ++j) {
-    word |= std::uint64_t{row[(first + j) / pairs.block] != 0} << j;
-  }
-  if (pairs.causal) word &= bits_between(0, query + 1 - first);
-  if (word >> (keys - 1) != 0) word |= bits_between(keys, tile_side);
-  return word;
-}
-
-}  // namespace
-
 TileListTensors tiles_of_mask(const Tensor& mask, const MaskedPairs& pairs, Device device) {
   const int rank = mask.rank();
   const i64 rows = pairs.rows(), columns = pairs.columns();
@@ -168,7 +156,7 @@ TileListTensors tiles_of_mask(const Tensor& mask, const MaskedPairs& pairs, Devi
   for (i64 sheet = 0; sheet < items * heads; ++sheet) {
     for (i64 row = 0; row < tiles_along(pairs.queries); ++row) {
       for (i64 column = 0; column < tiles_along(pairs.keys); ++column) {
-        std::uint64_t words[tile_side] = {};
+        Words words = {};
         for (i64 i = 0, last = -1; i < tile_side; ++i) {
           const i64 query = std::min(row * tile_side + i, pairs.queries - 1);
           const i64 of_mask = query / pairs.block;
@@ -178,7 +166,7 @@ TileListTensors tiles_of_mask(const Tensor& mask, const MaskedPairs& pairs, Devi
                                     column * tile_side);
           last = of_mask;
         }
-        builder.add(sheet / heads, sheet % heads, row, column, words);
+        builder.add(sheet, row, column, words);
       }
     }
   }

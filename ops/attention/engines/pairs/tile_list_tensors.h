@@ -1,8 +1,5 @@
-// Lists of tiles in tensors, and their construction: from single tiles, from a mask, from a block
-// pattern.
+// Lists of tiles in tensors, and their construction: from a mask, from a block pattern.
 #pragma once
-
-#include <memory>
 
 #include "ops/attention/engines/pairs/block_lists.h"
 #include "runtime/tensor.h"
@@ -15,25 +12,6 @@ struct TileListTensors {
   i64 items = 1, heads = 1, rows = 0, columns = 0;
 
   TileLists lists() const;
-};
-
-// Collects tiles on the CPU, row by row; equal bit tables are stored once.
-class TileListBuilder {
- public:
-  TileListBuilder(i64 items, i64 heads, i64 queries, i64 keys);
-  ~TileListBuilder();
-  TileListBuilder(const TileListBuilder&) = delete;
-  TileListBuilder& operator=(const TileListBuilder&) = delete;
-
-  // Adds one tile of a sheet: whole, or with the words of its queries. Each tile at most once, in
-  // any order; a tile without any pair is skipped.
-  void add(i64 item, i64 head, i64 row, i64 column);
-  void add(i64 item, i64 head, i64 row, i64 column, const std::uint64_t (&by_query)[tile_side]);
-  TileListTensors build(Device device) const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 // The meaning of a mask's elements: each covers `block` queries and as many keys, fewer at the end.
